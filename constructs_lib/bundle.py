@@ -151,13 +151,14 @@ def _user_cache() -> Path:
         folder = base / "cdk-sagas"
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except (OSError, RuntimeError):
-        return _process_cache()  # no home folder, or a read-only one: build containers
-    return folder if os.access(folder, os.W_OK) else _process_cache()
+        return Path(_process_cache().name)  # no home folder, or a read-only one: build containers
+    return folder if os.access(folder, os.W_OK) else Path(_process_cache().name)
 
 
 @functools.cache
-def _process_cache() -> Path:
-    return Path(tempfile.mkdtemp(prefix="cdk-sagas-"))
+def _process_cache() -> tempfile.TemporaryDirectory[str]:
+    """Makes a folder that goes away with this process: by then the CDK has copied what was in it."""
+    return tempfile.TemporaryDirectory(prefix="cdk-sagas-")
 
 
 def _is_checkout(root: Path) -> bool:

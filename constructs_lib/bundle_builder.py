@@ -251,6 +251,6 @@ def _inputs_of(bundle: Path) -> str | None:
 
 if __name__ == "__main__":
     try:
-        print(build(Path(__file__).resolve().parent.parent))  # noqa: T201 (its output is its result)
+        print(build(Path(__file__).resolve().parent.parent))
     except BundleError as error:
         sys.exit(f"error: {error}")

@@ -1,0 +1,95 @@
+# Everything starts here. Needs Python 3.11 or newer (with venv and pip) and make; the rest is installed into .venv and
+# node_modules by the first target that needs it. `make help` lists the targets.
+
+VENV ?= .venv
+# The virtual environment's own `python3` must not be what makes it: it is looked for on the caller's PATH.
+CALLER_PATH := $(PATH)
+export PATH := $(abspath $(VENV))/bin:$(abspath node_modules)/.bin:$(PATH)
+# Nothing is sent anywhere by the tools.
+export CDK_DISABLE_CLI_TELEMETRY := 1
+export JSII_SILENCE_WARNING_UNTESTED_NODE_VERSION := 1
+
+CANDIDATES := python3 python3.14 python3.13 python3.12 python3.11 python
+SUPPORTED := import sys; sys.exit(sys.version_info < (3, 11))
+ifeq ($(origin PYTHON),undefined)
+FOUND := $(shell PATH="$(CALLER_PATH)"; for p in $(CANDIDATES); do \
+	if "$$p" -c '$(SUPPORTED)' >/dev/null 2>&1; then command -v "$$p"; break; fi; done)
+PINNED :=
+else
+FOUND := $(shell PATH="$(CALLER_PATH)"; if "$(PYTHON)" -c '$(SUPPORTED)' >/dev/null 2>&1; then command -v "$(PYTHON)"; fi)
+PINNED := --pinned-python
+endif
+
+PYTEST := python -m pytest
+PATHS := $(wildcard constructs_lib lambda_src examples tests tools app.py hatch_build.py)
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check lint types format synth up down deploy wheel bench lock clean clean-all
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
+
+setup: ## install what the other targets need (they call it themselves)
+ifeq ($(FOUND),)
+	@echo "error: $(if $(PYTHON),PYTHON=$(PYTHON) is not,no command `python3` on the PATH is) Python 3.11 or newer; install one or set PYTHON=/path/to/python3.11" >&2; exit 1
+else
+	@"$(FOUND)" tools/setup.py --venv "$(VENV)" $(PINNED)
+endif
+
+demo: setup ## move money on local AWS: hundreds of transfers, duplicates and crashes
+	@python -m examples.funds_transfer.demo
+
+test: lint types ## lint, types and all tests
+	@$(PYTEST)
+
+check: lint types ## the fast tier: lint, types, tests without local AWS (under 2 minutes)
+	@$(PYTEST) $(wildcard tests/unit tests/constructs)
+
+lint: setup ## ruff: rules and format
+	@ruff check $(PATHS)
+	@ruff format --check --quiet $(PATHS) || { echo 'error: run `make format`' >&2; exit 1; }
+
+types: setup ## mypy --strict
+	@mypy
+
+format: setup ## let ruff mend what it can
+	@ruff check --fix-only --quiet $(PATHS)
+	@ruff format $(PATHS)
+
+synth: setup ## write the reference app's templates to cdk.out
+	@cdk synth --quiet
+
+up: synth ## start local AWS with every stack of app.py, and leave it running (addresses in build/local.json)
+	@cdk-sagas local up
+
+down: setup ## stop local AWS
+	@cdk-sagas local down
+
+deploy: setup ## deploy a stack to AWS with your own credentials: make deploy STACK=name
+	@test -n "$(STACK)" || { echo 'error: no stack named; run `make deploy STACK=name` (names: `cdk list`)' >&2; exit 1; }
+	@cdk deploy "$(STACK)"
+
+wheel: setup ## build wheel and source distribution into dist/
+	@python -m build --no-isolation --wheel --sdist --outdir dist . >build/wheel.log 2>&1 || { tail -20 build/wheel.log >&2; exit 1; }
+	@ls -l dist
+
+ifneq ($(wildcard bench/__main__.py),)
+bench: setup ## measure
+	@python -m bench
+endif
+
+lock: setup ## resolve the locks anew (requirements/*.txt, package-lock.json)
+	@for name in bundle dev; do \
+		uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+			--no-emit-find-links --custom-compile-command 'make lock' \
+			requirements/$$name.in --output-file requirements/$$name.txt || exit 1; \
+	done
+	@npm install --package-lock-only --omit-lockfile-registry-resolved --no-audit --no-fund
+	@python tools/strip_lock.py package-lock.json
+
+clean: ## remove what was generated
+	@rm -rf build dist cdk.out constructs_lib/_bundle .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	@find constructs_lib lambda_src examples tests tools -name __pycache__ -type d -prune -exec rm -rf {} +
+
+clean-all: clean ## remove what was installed too
+	@rm -rf "$(VENV)" node_modules
