@@ -1,0 +1,1 @@
+"""The constructs' own functions. Thin: decisions are in ``saga_runtime``."""

@@ -1,0 +1,296 @@
+"""The front door of one operation: reserve, start, answer.
+
+New request: two AWS calls (reserve, start). Duplicate: one. A reservation is never deleted, and once it is written
+the client's answer is 202 whatever becomes of the start: the record is durable, and is started again by the next
+duplicate that comes after ``due_at``, or by the reconciler.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Final
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from saga_runtime import aws, clock, telemetry
+from saga_runtime.errors import Invalid
+from saga_runtime.front_door import (
+    BadKey,
+    NoIdentity,
+    TooLarge,
+    body_of,
+    caller_of,
+    idempotency_key_of,
+)
+from saga_runtime.http import HttpAnswer, Problem, answer, problem, stored
+from saga_runtime.identity import (
+    fingerprint_of,
+    is_saga_id,
+    request_id_from,
+    request_id_of,
+    saga_id_of,
+    scope_of,
+)
+from saga_runtime.protocol import (
+    IDEMPOTENCY_KEY_HEADER,
+    REPLAYED_HEADER,
+    SCHEMA_FILE,
+    Env,
+    InProgressAnswer,
+    KeyPolicy,
+    LogAttribute,
+    Metric,
+    OnExpired,
+    RecordAttribute,
+    RecordStatus,
+)
+from saga_runtime.record import Met, RequestRecord, Reservation, reserve_put, what_was_met
+from saga_runtime.schema import Validator, load_validator
+
+RETRY_AFTER_SECONDS: Final = "2"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What the construct configured."""
+
+    operation: str
+    identity: str
+    request_table: str
+    log_table: str
+    state_machine_arn: str
+    definition: str
+    key_policy: KeyPolicy
+    in_progress_answer: InProgressAnswer
+    on_expired: OnExpired
+    due_after_ms: int
+    due_shards: int
+    max_body_bytes: int
+
+    @classmethod
+    def from_env(cls, env: Mapping[str, str]) -> Settings:
+        """Read the environment; a missing variable is a KeyError at cold start."""
+        return cls(
+            operation=env[Env.OPERATION],
+            identity=env[Env.IDENTITY],
+            request_table=env[Env.REQUEST_TABLE],
+            log_table=env[Env.LOG_TABLE],
+            state_machine_arn=env[Env.STATE_MACHINE_ARN],
+            definition=env[Env.DEFINITION],
+            key_policy=KeyPolicy(env[Env.KEY_POLICY]),
+            in_progress_answer=InProgressAnswer(env[Env.IN_PROGRESS_ANSWER]),
+            on_expired=OnExpired(env[Env.ON_EXPIRED]),
+            due_after_ms=int(env[Env.DUE_AFTER_SECONDS]) * 1000,
+            due_shards=int(env[Env.DUE_SHARDS]),
+            max_body_bytes=int(env[Env.MAX_BODY_BYTES]),
+        )
+
+
+@lru_cache(maxsize=1)
+def settings() -> Settings:
+    """This function's settings, read once."""
+    aws.check_protocol()
+    return Settings.from_env(os.environ)
+
+
+@lru_cache(maxsize=1)
+def validator() -> Validator | None:
+    """The operation's schema, if it has one, compiled once."""
+    return load_validator(Path(__file__).resolve().parent.parent / SCHEMA_FILE)
+
+
+def handler(event: Mapping[str, Any], context: object) -> dict[str, Any]:
+    """Answer ``POST /{operation}`` and ``GET /{operation}/{saga_id}``."""
+    try:
+        return _answer(event).to_proxy()
+    finally:
+        telemetry.flush()
+
+
+def _answer(event: Mapping[str, Any]) -> HttpAnswer:
+    config = settings()
+    try:
+        scope = scope_of(config.operation, caller_of(event, config.identity))
+    except NoIdentity:
+        return problem(Problem.NO_IDENTITY, "the authorizer did not say who calls")
+    if event.get("httpMethod") == "GET":
+        return _look(config, scope, str((event.get("pathParameters") or {}).get("saga_id") or ""))
+    return _accept(config, scope, event)
+
+
+def _accept(config: Settings, scope: str, event: Mapping[str, Any]) -> HttpAnswer:
+    try:
+        key = idempotency_key_of(event)
+        if key is None:
+            if config.key_policy is KeyPolicy.REQUIRED:
+                return problem(
+                    Problem.MISSING_KEY, f"send an {IDEMPOTENCY_KEY_HEADER} header, the same for every retry"
+                )
+            telemetry.count(Metric.KEY_MISSING)
+            key = str(uuid.uuid4())
+        body = body_of(event, config.max_body_bytes)
+        check = validator()
+        if check is not None:
+            check(body.value)
+    except BadKey as error:
+        return problem(Problem.BAD_KEY, str(error))
+    except TooLarge as error:
+        return problem(Problem.TOO_LARGE, str(error))
+    except Invalid as error:
+        return problem(Problem.BAD_BODY, error.message)
+    reservation = _reservation(config, scope, key, body.canonical)
+    try:
+        met = _reserve(config, reservation)
+    except (ClientError, BotoCoreError) as error:
+        telemetry.event("reserve_failed", error=type(error).__name__, code=aws.error_code(error))
+        return problem(
+            Problem.UNAVAILABLE,
+            "nothing is promised; send the same request under the same key again",
+            headers={"Retry-After": RETRY_AFTER_SECONDS},
+        )
+    if met is None:
+        telemetry.count(Metric.RESERVED)
+        telemetry.event("reserved", saga_id=reservation.saga_id)
+        _start(config, reservation.saga_id, reservation.start_input)
+        return _accepted(event, reservation.saga_id)
+    return _answer_met(config, event, reservation, met)
+
+
+def _reservation(config: Settings, scope: str, key: str, canonical_body: str) -> Reservation:
+    now_ms = clock.now_ms()
+    request_id = request_id_of(scope, key)
+    saga_id = saga_id_of(request_id, now_ms)
+    return Reservation(
+        request_id=request_id,
+        saga_id=saga_id,
+        scope=scope,
+        operation=config.operation,
+        fingerprint=fingerprint_of(config.operation, canonical_body),
+        request=canonical_body,
+        definition=config.definition,
+        execution_arn=f"{config.state_machine_arn.replace(':stateMachine:', ':execution:', 1)}:{saga_id}",
+        now_ms=now_ms,
+        due_after_ms=config.due_after_ms,
+        due_shards=config.due_shards,
+    )
+
+
+def _reserve(config: Settings, reservation: Reservation) -> RequestRecord | None:
+    """Reserve; None if this call did it, otherwise the record that stands in the way."""
+    try:
+        aws.dynamodb().put_item(TableName=config.request_table, **reserve_put(reservation, config.on_expired))
+    except ClientError as error:
+        if aws.error_code(error) != aws.CONDITION_FAILED:
+            raise
+        return RequestRecord.from_item(error.response["Item"])  # type: ignore[typeddict-item]  # ALL_OLD was asked for
+    return None
+
+
+def _answer_met(
+    config: Settings, event: Mapping[str, Any], reservation: Reservation, record: RequestRecord
+) -> HttpAnswer:
+    met = what_was_met(record, reservation)
+    telemetry.event("duplicate", saga_id=record.saga_id, met=met.value)
+    if met is Met.OTHER_BODY:
+        return problem(Problem.KEY_REUSED, "this key was used for another request; use a new key for a new request")
+    if met is Met.SETTLED:
+        telemetry.count(Metric.REPLAYED)
+        return stored(
+            record.http_status or 200,
+            record.body or "{}",
+            {REPLAYED_HEADER: "true", "Location": _location(event, record.saga_id)},
+        )
+    if met is Met.OWN:
+        _start(config, record.saga_id, record.input)
+        return _accepted(event, record.saga_id)
+    telemetry.count(Metric.DUPLICATE_IN_PROGRESS)
+    if met is Met.RUNNING_DUE:
+        telemetry.count(Metric.RESTARTED)
+        _start(config, record.saga_id, record.input)
+    headers = {"Retry-After": RETRY_AFTER_SECONDS, "Location": _location(event, record.saga_id)}
+    if config.in_progress_answer is InProgressAnswer.ACCEPTED:
+        return answer(202, {"saga_id": record.saga_id, "status": record.status.value}, headers)
+    return problem(
+        Problem.IN_PROGRESS,
+        "the first request with this key has not been settled yet",
+        headers=headers,
+        saga_id=record.saga_id,
+    )
+
+
+def _start(config: Settings, saga_id: str, start_input: str) -> None:
+    """Start by name, with the stored bytes. Already there: somebody started it. Unclear: whoever looks next will."""
+    try:
+        aws.step_functions().start_execution(stateMachineArn=config.state_machine_arn, name=saga_id, input=start_input)
+    except (ClientError, BotoCoreError) as error:
+        if aws.error_code(error) == "ExecutionAlreadyExists":
+            return
+        telemetry.count(Metric.START_FAILED)
+        telemetry.event("start_unclear", saga_id=saga_id, error=type(error).__name__, code=aws.error_code(error))
+
+
+def _accepted(event: Mapping[str, Any], saga_id: str) -> HttpAnswer:
+    document = {"saga_id": saga_id, "status": RecordStatus.IN_PROGRESS.value}
+    return answer(202, document, {"Location": _location(event, saga_id)})
+
+
+def _location(event: Mapping[str, Any], saga_id: str) -> str:
+    path = str((event.get("requestContext") or {}).get("path") or event.get("path") or "")
+    return f"{path.rstrip('/')}/{saga_id}"
+
+
+def _look(config: Settings, scope: str, saga_id: str) -> HttpAnswer:
+    """Status, steps and result of one saga; another caller's saga is as absent as one that never was."""
+    nothing = problem(Problem.NOT_FOUND, "there is no such saga")
+    if not is_saga_id(saga_id):
+        return nothing
+    try:
+        found = aws.dynamodb().get_item(
+            TableName=config.request_table,
+            Key={RecordAttribute.ID.value: {"S": request_id_from(saga_id)}},
+            ConsistentRead=True,
+        )
+        if "Item" not in found:
+            return nothing
+        record = RequestRecord.from_item(found["Item"])
+        if record.scope != scope or record.saga_id != saga_id:
+            return nothing
+        steps = _steps(config, saga_id)
+    except (ClientError, BotoCoreError) as error:
+        telemetry.event("look_failed", error=type(error).__name__, code=aws.error_code(error))
+        return problem(Problem.UNAVAILABLE, "try again", headers={"Retry-After": RETRY_AFTER_SECONDS})
+    document: dict[str, Any] = {"saga_id": saga_id, "status": record.status.value, "steps": steps}
+    if record.settled:
+        document["http_status"] = record.http_status
+        document["answer"] = json.loads(record.body or "null")
+        return answer(200, document)
+    return answer(200, document, {"Retry-After": RETRY_AFTER_SECONDS})
+
+
+def _steps(config: Settings, saga_id: str) -> list[dict[str, Any]]:
+    """The saga's log, in the order in which rows last changed. Outputs stay in the log: they may hold internals."""
+    a = LogAttribute
+    rows: list[dict[str, Any]] = []
+    pages = (
+        aws.dynamodb()
+        .get_paginator("query")
+        .paginate(
+            TableName=config.log_table,
+            ConsistentRead=True,
+            KeyConditionExpression="#saga_id = :saga_id",
+            ProjectionExpression="#step,#status,#updated_at",
+            ExpressionAttributeNames={f"#{x}": x.value for x in (a.SAGA_ID, a.STEP, a.STATUS, a.UPDATED_AT)},
+            ExpressionAttributeValues={":saga_id": {"S": saga_id}},
+        )
+    )
+    for page in pages:
+        for item in page["Items"]:
+            at = int(item[a.UPDATED_AT]["N"])
+            rows.append({"step": item[a.STEP]["S"], "status": item[a.STATUS]["S"], "at_ms": at})
+    return sorted(rows, key=lambda row: (row["at_ms"], row["step"]))

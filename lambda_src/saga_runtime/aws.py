@@ -1,0 +1,85 @@
+"""The runtime's clients and what their errors mean."""
+
+from __future__ import annotations
+
+import os
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final
+
+import boto3
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError, ClientError
+
+from saga_runtime.errors import ProtocolMismatch
+from saga_runtime.protocol import PROTOCOL_VERSION, Env
+
+if TYPE_CHECKING:
+    from mypy_boto3_dynamodb import DynamoDBClient
+    from mypy_boto3_stepfunctions import SFNClient
+
+CONFIG: Final = Config(
+    connect_timeout=1,
+    read_timeout=3,
+    retries={"mode": "standard", "total_max_attempts": 3},
+)
+"""A lost packet costs one second, not sixty: what is sent again is always conditional."""
+
+THROTTLES: Final = frozenset(
+    {
+        "InternalServerError",
+        "LimitExceededException",
+        "ProvisionedThroughputExceededException",
+        "RequestLimitExceeded",
+        "ServiceUnavailable",
+        "ThrottlingException",
+        "TransactionInProgressException",
+    }
+)
+CONDITION_FAILED: Final = "ConditionalCheckFailedException"
+TRANSACTION_CANCELED: Final = "TransactionCanceledException"
+TRANSACTION_CONFLICT: Final = "TransactionConflictException"
+
+
+@lru_cache(maxsize=1)
+def dynamodb() -> DynamoDBClient:
+    """The one DynamoDB client of this process."""
+    return boto3.client("dynamodb", config=CONFIG)
+
+
+@lru_cache(maxsize=1)
+def step_functions() -> SFNClient:
+    """The one Step Functions client of this process."""
+    return boto3.client("stepfunctions", config=CONFIG)
+
+
+def error_code(error: BaseException) -> str | None:
+    """Code of a service's error; None for everything else, a lost connection included."""
+    return str(error.response.get("Error", {}).get("Code")) if isinstance(error, ClientError) else None
+
+
+def is_transient(error: BaseException) -> bool:
+    """Whether an AWS call may succeed when it is simply made again."""
+    if isinstance(error, ClientError):
+        status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+        return error_code(error) in THROTTLES or status >= 500
+    return isinstance(error, BotoCoreError)
+
+
+def cancellation_reasons(error: ClientError) -> list[dict[str, Any]]:
+    """Reasons of a cancelled transaction, one per item, in the items' order."""
+    reasons: Any = error.response.get("CancellationReasons", [])
+    return list(reasons)
+
+
+def check_protocol() -> None:
+    """Refuse to serve under an infrastructure of another protocol; called at cold start.
+
+    Raises:
+        ProtocolMismatch: if the environment names a protocol other than this runtime's.
+    """
+    declared = os.environ.get(Env.PROTOCOL, str(PROTOCOL_VERSION))
+    if declared != str(PROTOCOL_VERSION):
+        raise ProtocolMismatch(
+            f"this runtime speaks protocol {PROTOCOL_VERSION}, the function was deployed for {declared}; "
+            "deploy code and stack of one release together"
+        )

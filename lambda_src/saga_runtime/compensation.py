@@ -1,0 +1,95 @@
+"""The compensation of an atomic step. The step's row decides, so running it is always safe."""
+
+from __future__ import annotations
+
+import functools
+import uuid
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from saga_runtime import aws, clock, telemetry
+from saga_runtime.atomic_step import Answer, LambdaHandler, read_row
+from saga_runtime.errors import PermanentError, TransientError
+from saga_runtime.protocol import OUTPUT_FIELD
+from saga_runtime.saga_log import UndoEntry, tombstone_put, undo_entry_of, undone_update
+from saga_runtime.step import Commit, StepCall, Write, decode_output
+from saga_runtime.transaction import Committed, commit
+
+_READS_AGAIN = 3
+"""A row changes at most twice under a compensation (to DONE, to UNDONE); a third look is certain."""
+
+
+class CompensationRefused(TransientError):
+    """A compensation was refused on business grounds, which must not happen: it is tried again, then parked."""
+
+    code = "COMPENSATION_REFUSED"
+
+
+def compensation(function: Callable[[StepCall, Any], Commit]) -> LambdaHandler:
+    """Make a Lambda handler of a function that says how a step is undone.
+
+    ``function`` is given the call (``call.key`` ends with ``#undo``) and the output that the step recorded. It is
+    called only for a step that took effect. A step that did not is buried: a tombstone in its row stops any attempt
+    of it that comes later.
+
+    Guaranteed: the undo of one step key takes effect at most once, and exactly when the saga log says ``UNDONE``.
+    A compensation must not fail on business grounds: a refund to a closed account goes to a suspense account.
+
+    Example:
+        >>> from saga_runtime import Commit, StepCall, compensation
+        >>> @compensation
+        ... def handler(call: StepCall, output: dict[str, str]) -> Commit:
+        ...     return Commit()
+    """
+
+    @functools.wraps(function)
+    def handler(event: Any, context: Any) -> Answer:
+        aws.check_protocol()
+        call = StepCall.from_event(event, attempt=uuid.uuid4().hex, now_ms=clock.now_ms(), undo=True)
+        try:
+            done = _run(function, call, context.get_remaining_time_in_millis)
+            telemetry.event("compensation", saga_id=call.saga_id, step=call.step, found=done.value)
+            return {OUTPUT_FIELD: {}}
+        finally:
+            telemetry.flush()
+
+    return handler
+
+
+def _run(function: Callable[[StepCall, Any], Commit], call: StepCall, remaining_ms: Callable[[], int]) -> UndoEntry:
+    for _ in range(_READS_AGAIN):
+        row = read_row(call)
+        entry = undo_entry_of(row)
+        if entry is UndoEntry.NOTHING:
+            return entry
+        if entry is UndoEntry.BURY:
+            plan = _bury(call)
+        else:
+            plan = _undo(function, call, decode_output(row.output if row else None))
+        try:
+            if isinstance(commit(plan, remaining_ms=remaining_ms), Committed):
+                return entry
+        except PermanentError as refusal:
+            raise CompensationRefused(f"the compensation of {call.step} was refused: {refusal.message}") from refusal
+    raise TransientError(f"the row of step {call.step} keeps changing")
+
+
+def _bury(call: StepCall) -> Callable[[], tuple[Any, Sequence[Write]]]:
+    row = tombstone_put(
+        table=call.log_table,
+        saga_id=call.saga_id,
+        step=call.step,
+        attempt=call.attempt,
+        now_ms=call.now_ms,
+        keep_days=call.log_days,
+    )
+    return lambda: (row, ())
+
+
+def _undo(
+    function: Callable[[StepCall, Any], Commit], call: StepCall, output: Any
+) -> Callable[[], tuple[Any, Sequence[Write]]]:
+    row = undone_update(
+        table=call.log_table, saga_id=call.saga_id, step=call.step, attempt=call.attempt, now_ms=call.now_ms
+    )
+    return lambda: (row, function(call, output).writes)

@@ -1,0 +1,78 @@
+"""One small hierarchy. A class's name is the error name that the state machine matches (``protocol.ErrorName``)."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class SagaError(Exception):
+    """Base of everything that the runtime raises on purpose.
+
+    The message is shown to clients and stored in records: write nothing into it that a client may not see.
+
+    Attributes:
+        retryable: whether the same call may succeed later without anybody changing anything.
+        code: stable code of the failure for clients and dashboards.
+    """
+
+    retryable: ClassVar[bool] = False
+    code: ClassVar[str] = "ERROR"
+
+    def __init__(self, message: str) -> None:
+        if not message.strip():
+            raise ValueError(f"an error needs a message, got {message!r}; say what is wrong and what would be right")
+        super().__init__(message)
+
+    @property
+    def message(self) -> str:
+        """The safe message."""
+        return str(self.args[0])
+
+
+class SagaFenced(SagaError):
+    """Another execution owns this saga, or this step was compensated: stop, change nothing, claim nothing."""
+
+    code = "FENCED"
+
+
+class TransientError(SagaError):
+    """Nothing was written, and the same call may succeed later."""
+
+    retryable = True
+    code = "THROTTLED"
+
+
+class Conflict(TransientError):
+    """Concurrent transactions met on one item; nothing of this one was written."""
+
+    code = "CONFLICT"
+
+
+class StepInDoubt(SagaError):
+    """Whether the step took effect is not known yet; its log row will tell."""
+
+    retryable = True
+    code = "IN_DOUBT"
+
+
+class ProtocolMismatch(SagaError):
+    """A function was called by a state machine of another release, or not by one of ours. Counts as in doubt."""
+
+    retryable = True
+    code = "PROTOCOL_MISMATCH"
+
+
+class PermanentError(SagaError):
+    """A refusal: nothing was written, and trying again with the same input is pointless.
+
+    Subclass it for refusals of your own, and name each subclass in the step's ``refusals``: an error name that the
+    state machine does not know counts as in doubt.
+    """
+
+    code = "REFUSED"
+
+
+class Invalid(PermanentError):
+    """The request itself is wrong."""
+
+    code = "INVALID"

@@ -1,0 +1,86 @@
+"""HTTP answers of the front door. Errors are ``application/problem+json`` (RFC 9457)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Final
+
+PROBLEM: Final = "application/problem+json"
+JSON: Final = "application/json"
+
+
+class Problem(StrEnum):
+    """Stable codes of the front door's own problems; ``type`` is ``urn:cdk-sagas:problem:<code>``."""
+
+    BAD_KEY = "bad-idempotency-key"
+    MISSING_KEY = "missing-idempotency-key"
+    KEY_REUSED = "idempotency-key-reused"
+    IN_PROGRESS = "request-in-progress"
+    BAD_BODY = "bad-body"
+    TOO_LARGE = "body-too-large"
+    NO_IDENTITY = "no-identity"
+    NOT_FOUND = "not-found"
+    UNAVAILABLE = "unavailable"
+
+
+_TITLES: Final[dict[Problem, tuple[int, str]]] = {
+    Problem.BAD_KEY: (400, "The Idempotency-Key is malformed"),
+    Problem.MISSING_KEY: (400, "The Idempotency-Key is missing"),
+    Problem.KEY_REUSED: (422, "The Idempotency-Key was used with another request"),
+    Problem.IN_PROGRESS: (409, "The request is in progress"),
+    Problem.BAD_BODY: (400, "The body is not what this operation takes"),
+    Problem.TOO_LARGE: (413, "The body is too large"),
+    Problem.NO_IDENTITY: (403, "The caller is unknown"),
+    Problem.NOT_FOUND: (404, "There is nothing here"),
+    Problem.UNAVAILABLE: (503, "The request was not accepted"),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpAnswer:
+    """An answer, before it takes the form that API Gateway wants."""
+
+    status: int
+    body: str
+    content_type: str = JSON
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+    def to_proxy(self) -> dict[str, Any]:
+        """The answer as a Lambda proxy integration returns it."""
+        fixed = {"Content-Type": self.content_type, "Cache-Control": "no-store"}
+        return {
+            "statusCode": self.status,
+            "headers": {**fixed, **self.headers},
+            "body": self.body,
+            "isBase64Encoded": False,
+        }
+
+
+def problem(kind: Problem, detail: str, *, headers: Mapping[str, str] | None = None, **members: Any) -> HttpAnswer:
+    """A problem answer. ``detail`` is shown to the client."""
+    status, title = _TITLES[kind]
+    document = {
+        "type": f"urn:cdk-sagas:problem:{kind.value}",
+        "title": title,
+        "status": status,
+        "detail": detail,
+        **members,
+    }
+    return HttpAnswer(status=status, body=_compact(document), content_type=PROBLEM, headers=headers or {})
+
+
+def answer(status: int, document: Mapping[str, Any], headers: Mapping[str, str] | None = None) -> HttpAnswer:
+    """A JSON answer."""
+    return HttpAnswer(status=status, body=_compact(document), headers=headers or {})
+
+
+def stored(status: int, body: str, headers: Mapping[str, str]) -> HttpAnswer:
+    """A settled request's stored answer, byte for byte."""
+    return HttpAnswer(status=status, body=body, content_type=PROBLEM if status >= 400 else JSON, headers=headers)
+
+
+def _compact(document: Mapping[str, Any]) -> str:
+    return json.dumps(document, separators=(",", ":"), ensure_ascii=False)

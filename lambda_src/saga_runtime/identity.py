@@ -1,0 +1,199 @@
+"""Names: request id, saga id, step key, provider key, fingerprint. All but a reservation's time are derived by hash.
+
+Any party that crashes and starts again arrives at the same names. Nothing personal stands in a key.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+import uuid
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Any, Final
+
+from saga_runtime.errors import Invalid
+from saga_runtime.protocol import REQUEST_ID_LENGTH, SAGA_ID_PATTERN, STEP_NAME_PATTERN
+
+_SAGA_ID: Final = re.compile(SAGA_ID_PATTERN)
+_STEP_NAME: Final = re.compile(STEP_NAME_PATTERN)
+_PROVIDER_NAMESPACE: Final = uuid.UUID("6d0f1a1e-5a3c-5f0b-9a5e-0c1f6f1d7a42")
+_BASE36: Final = "0123456789abcdefghijklmnopqrstuvwxyz"
+_MAX_EXPONENT: Final = 300
+
+
+def scope_of(operation: str, caller: tuple[str, ...]) -> str:
+    """Digest of an operation and the identity of its caller: one caller never meets another's records.
+
+    Args:
+        operation: name of the operation, e.g. ``transfers``.
+        caller: kind of identity and its parts, e.g. ``("iam", account, principal)``. No part may be blank.
+
+    Raises:
+        ValueError: if the operation or a part of the identity is blank.
+    """
+    parts = (operation, *caller)
+    if len(caller) < 2 or any(not part.strip() for part in parts):
+        raise ValueError(f"a scope needs an operation and a caller without blank parts, got {parts!r}")
+    return _digest(*parts)
+
+
+def request_id_of(scope: str, idempotency_key: str) -> str:
+    """Partition key of a request record: 26 base32 characters (130 bits) of SHA-256 over scope and key.
+
+    Raises:
+        ValueError: if scope or key is blank.
+    """
+    if not scope.strip() or not idempotency_key.strip():
+        raise ValueError("a request id needs a scope and an idempotency key that are not blank")
+    raw = hashlib.sha256(_length_prefixed(scope, idempotency_key)).digest()
+    return base64.b32encode(raw).decode("ascii").lower()[:REQUEST_ID_LENGTH]
+
+
+def saga_id_of(request_id: str, reserved_at_ms: int) -> str:
+    """Name of one run for one request, at most 40 characters; it is the name of the first execution, too."""
+    if len(request_id) != REQUEST_ID_LENGTH:
+        raise ValueError(f"a request id has {REQUEST_ID_LENGTH} characters, got {len(request_id)}: {request_id!r}")
+    if reserved_at_ms <= 0:
+        raise ValueError(f"the time of a reservation must be positive, got {reserved_at_ms}")
+    return f"{request_id}-{_base36(reserved_at_ms)}"
+
+
+def request_id_from(saga_id: str) -> str:
+    """The request id in a saga id.
+
+    Raises:
+        ValueError: if ``saga_id`` does not have the form of one.
+    """
+    if not _SAGA_ID.match(saga_id):
+        raise ValueError(f"not a saga id: {saga_id!r}")
+    return saga_id[:REQUEST_ID_LENGTH]
+
+
+def is_saga_id(text: str) -> bool:
+    """Whether ``text`` has the form of a saga id."""
+    return bool(_SAGA_ID.match(text))
+
+
+def step_key_of(saga_id: str, step: str, *, undo: bool = False) -> str:
+    """``{saga id}#{step}``, with ``#undo`` for the step's compensation."""
+    if not is_saga_id(saga_id):
+        raise ValueError(f"not a saga id: {saga_id!r}")
+    if not _STEP_NAME.match(step):
+        raise ValueError(f"a step's name must match {STEP_NAME_PATTERN}, got {step!r}")
+    return f"{saga_id}#{step}#undo" if undo else f"{saga_id}#{step}"
+
+
+def provider_key_of(step_key: str) -> str:
+    """Deterministic 36-character UUID of a step key, for providers that refuse longer idempotency keys."""
+    if not step_key.strip():
+        raise ValueError("a provider key needs a step key that is not blank")
+    return str(uuid.uuid5(_PROVIDER_NAMESPACE, step_key))
+
+
+def fingerprint_of(operation: str, canonical_body: str) -> str:
+    """SHA-256 over the operation and the canonical JSON of the body: the same key with another body is refused."""
+    return _digest(operation, canonical_body)
+
+
+def parse_json(text: str) -> Any:
+    """Parse JSON without losing anything: integers stay exact, fractions become ``Decimal``.
+
+    Raises:
+        Invalid: if the text is not JSON (RFC 8259), names a member twice, or nests too deep.
+    """
+    try:
+        return json.loads(
+            text, parse_float=_exact_decimal, parse_constant=_no_constant, object_pairs_hook=_unique_members
+        )
+    except RecursionError:
+        raise Invalid("the JSON text nests too deep") from None
+    except ValueError as error:
+        raise Invalid(f"not JSON: {error}") from None
+
+
+def canonical_json(value: Any) -> str:
+    """One text per JSON value: members sorted, no blanks, numbers in one spelling (1.0 and 1.00 are 1).
+
+    Raises:
+        Invalid: if the value holds something that JSON cannot hold, a float, or a lone surrogate.
+    """
+    try:
+        text = _canonical(value)
+        text.encode("utf-8")
+    except RecursionError:
+        raise Invalid("the JSON value nests too deep") from None
+    except UnicodeEncodeError:
+        raise Invalid("the JSON value holds half of a surrogate pair, which is no character") from None
+    return text
+
+
+def _canonical(value: Any) -> str:
+    if value is None or value is True or value is False:
+        return {None: "null", True: "true", False: "false"}[value]
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False)
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, Decimal):
+        return _canonical_decimal(value)
+    if isinstance(value, Mapping):
+        names = sorted(_member_name(name) for name in value)
+        return "{" + ",".join(f"{json.dumps(n, ensure_ascii=False)}:{_canonical(value[n])}" for n in names) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ",".join(_canonical(item) for item in value) + "]"
+    if isinstance(value, float):
+        raise Invalid(f"floats lose money, got {value!r}; use an integer of minor units, a Decimal or a string")
+    raise Invalid(f"JSON cannot hold {type(value).__name__}")
+
+
+def _member_name(name: Any) -> str:
+    if not isinstance(name, str):
+        raise Invalid(f"a member's name must be a string, got {name!r}")
+    return name
+
+
+def _canonical_decimal(value: Decimal) -> str:
+    if not value.is_finite():
+        raise Invalid(f"JSON cannot hold {value}")
+    normal = value.normalize()
+    if normal == 0:
+        return "0"
+    return format(normal, "f")
+
+
+def _exact_decimal(text: str) -> Decimal:
+    number = Decimal(text)
+    if abs(number.adjusted()) > _MAX_EXPONENT:
+        raise ValueError(f"a number is out of range: {text[:40]}")
+    return number
+
+
+def _no_constant(text: str) -> Any:
+    raise ValueError(f"{text} is not JSON")
+
+
+def _unique_members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    members = dict(pairs)
+    if len(members) != len(pairs):
+        raise ValueError("an object names a member twice")
+    return members
+
+
+def _digest(*parts: str) -> str:
+    return hashlib.sha256(_length_prefixed(*parts)).hexdigest()
+
+
+def _length_prefixed(*parts: str) -> bytes:
+    encoded = (part.encode("utf-8") for part in parts)
+    return b"".join(len(part).to_bytes(4, "big") + part for part in encoded)
+
+
+def _base36(number: int) -> str:
+    digits = ""
+    while number:
+        number, rest = divmod(number, 36)
+        digits = _BASE36[rest] + digits
+    return digits

@@ -1,0 +1,261 @@
+"""What infrastructure and runtime must agree on, in one place and with the standard library only.
+
+The constructs import this module to write templates; the runtime imports it to read and write items. A name that
+stands in a stored item, in a template and in a function stands here and nowhere else.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Final
+
+PROTOCOL_VERSION: Final = 1
+"""Raised when a function of one version could misread what a state machine or a function of another one wrote."""
+
+
+class RecordAttribute(StrEnum):
+    """Attributes of a request record (table: ``IdempotencyTable``).
+
+    ``id``, ``status`` and ``expiration`` are the names that Powertools' ``DynamoDBPersistenceLayer`` uses by default.
+    """
+
+    ID = "id"
+    STATUS = "status"
+    EXPIRATION = "expiration"
+    FINGERPRINT = "fingerprint"
+    SCOPE = "scope"
+    OPERATION = "operation"
+    INPUT = "input"
+    SAGA_ID = "saga_id"
+    OWNER = "owner"
+    DIRECTION = "direction"
+    DEFINITION = "definition"
+    EXECUTION_ARN = "execution_arn"
+    RECOVERIES = "recoveries"
+    CREATED_AT = "created_at"
+    UPDATED_AT = "updated_at"
+    DUE_AT = "due_at"
+    DUE_SHARD = "due_shard"
+    HTTP_STATUS = "http_status"
+    BODY = "body"
+    PARKED = "parked"
+    PARKED_AT = "parked_at"
+
+
+class RecordStatus(StrEnum):
+    """States of a request record."""
+
+    IN_PROGRESS = "IN_PROGRESS"
+    COMPLETED = "COMPLETED"
+    FAILED = "FAILED"
+
+
+SETTLED: Final = (RecordStatus.COMPLETED, RecordStatus.FAILED)
+
+
+class Direction(StrEnum):
+    """Where a saga goes, once something had to be decided. Decided by a write, and never changed."""
+
+    FORWARD = "forward"
+    COMPENSATE = "compensate"
+
+
+class LogAttribute(StrEnum):
+    """Attributes of a saga log row."""
+
+    SAGA_ID = "saga_id"
+    STEP = "step"
+    STATUS = "status"
+    OUTPUT = "output"
+    ATTEMPT = "attempt"
+    CREATED_AT = "created_at"
+    UPDATED_AT = "updated_at"
+    EXPIRATION = "expiration"
+
+
+class StepStatus(StrEnum):
+    """States of a saga log row."""
+
+    DONE = "DONE"
+    TOMBSTONE = "TOMBSTONE"
+    UNDONE = "UNDONE"
+    FAILED = "FAILED"
+
+
+NOTHING_STANDS: Final = (StepStatus.TOMBSTONE, StepStatus.UNDONE, StepStatus.FAILED)
+"""Row states of a step whose effect does not stand. A saga settles FAILED only over rows in these states."""
+
+
+class LedgerAttribute(StrEnum):
+    """Attributes of the items of a ``LedgerTable``."""
+
+    PK = "pk"
+    SK = "sk"
+    KIND = "kind"
+    BALANCE = "balance"
+    CURRENCY = "currency"
+    STATE = "state"
+    CAP = "cap"
+    SEQUENCE = "sequence"
+    AMOUNT = "amount"
+    BALANCE_AFTER = "balance_after"
+    COUNTERPARTY = "counterparty"
+    ENTRY_ID = "entry_id"
+    POSTED_AT = "posted_at"
+    OPENED_AT = "opened_at"
+
+
+DUE_INDEX: Final = "due"
+"""Sparse index of the request records that somebody must look at again (KEYS_ONLY)."""
+
+STATUS_OF_REFUSAL: Final = 422
+"""HTTP status that a refused saga settles with, unless the saga's ``failure_status`` names another."""
+
+
+class ErrorName(StrEnum):
+    """Error names that the state machine matches. A class of the same name exists in ``saga_runtime.errors``."""
+
+    FENCED = "SagaFenced"
+    TRANSIENT = "TransientError"
+    CONFLICT = "Conflict"
+    IN_DOUBT = "StepInDoubt"
+    PERMANENT = "PermanentError"
+    INVALID = "Invalid"
+    INSUFFICIENT_FUNDS = "InsufficientFunds"
+    CAP_EXCEEDED = "CapExceeded"
+    ACCOUNT_UNKNOWN = "AccountUnknown"
+    ACCOUNT_CLOSED = "AccountClosed"
+    CURRENCY_MISMATCH = "CurrencyMismatch"
+    DUPLICATE_POSTING = "DuplicatePosting"
+
+
+PERMANENT_ERRORS: Final = (
+    ErrorName.PERMANENT,
+    ErrorName.INVALID,
+    ErrorName.INSUFFICIENT_FUNDS,
+    ErrorName.CAP_EXCEEDED,
+    ErrorName.ACCOUNT_UNKNOWN,
+    ErrorName.ACCOUNT_CLOSED,
+    ErrorName.CURRENCY_MISMATCH,
+    ErrorName.DUPLICATE_POSTING,
+)
+"""Refusals: never retried. A subclass of ``PermanentError`` that a user defines is named in the step's ``refusals``."""
+
+TRANSIENT_ERRORS: Final = (
+    ErrorName.TRANSIENT,
+    ErrorName.CONFLICT,
+    "Lambda.ServiceException",
+    "Lambda.AWSLambdaException",
+    "Lambda.SdkClientException",
+    "Lambda.TooManyRequestsException",
+    "Lambda.ClientExecutionTimeoutException",
+)
+"""Retried with full jitter. Every name that is in no list is in doubt."""
+
+
+class Env(StrEnum):
+    """Environment variables of our functions."""
+
+    PROTOCOL = "CDK_SAGAS_PROTOCOL"
+    CLOCK = "CDK_SAGAS_CLOCK"
+    REQUEST_TABLE = "CDK_SAGAS_REQUEST_TABLE"
+    LOG_TABLE = "CDK_SAGAS_LOG_TABLE"
+    STATE_MACHINE_ARN = "CDK_SAGAS_STATE_MACHINE_ARN"
+    DEFINITION = "CDK_SAGAS_DEFINITION"
+    OPERATION = "CDK_SAGAS_OPERATION"
+    IDENTITY = "CDK_SAGAS_IDENTITY"
+    KEY_POLICY = "CDK_SAGAS_KEY_POLICY"
+    IN_PROGRESS_ANSWER = "CDK_SAGAS_IN_PROGRESS_ANSWER"
+    ON_EXPIRED = "CDK_SAGAS_ON_EXPIRED"
+    DUE_AFTER_SECONDS = "CDK_SAGAS_DUE_AFTER_SECONDS"
+    DUE_SHARDS = "CDK_SAGAS_DUE_SHARDS"
+    MAX_BODY_BYTES = "CDK_SAGAS_MAX_BODY_BYTES"
+    METRICS_NAMESPACE = "POWERTOOLS_METRICS_NAMESPACE"
+    SERVICE = "POWERTOOLS_SERVICE_NAME"
+    LEDGER_TABLE = "CDK_SAGAS_LEDGER_TABLE"
+
+
+class KeyPolicy(StrEnum):
+    """What a request without an ``Idempotency-Key`` gets."""
+
+    REQUIRED = "REQUIRED"
+    OPTIONAL = "OPTIONAL"
+
+
+class InProgressAnswer(StrEnum):
+    """What a duplicate gets while its saga runs: 409 or 202."""
+
+    CONFLICT = "CONFLICT"
+    ACCEPTED = "ACCEPTED"
+
+
+class OnExpired(StrEnum):
+    """What a settled record counts as whose retention is over and that DynamoDB has not deleted yet."""
+
+    ABSENT = "ABSENT"
+    REFUSED = "REFUSED"
+
+
+class StartField(StrEnum):
+    """Fields of a state machine's input."""
+
+    PROTOCOL = "protocol"
+    SAGA_ID = "saga_id"
+    REQUEST_ID = "request_id"
+    REQUEST = "request"
+    DEFINITION = "definition"
+
+
+class CallField(StrEnum):
+    """Fields of the event that a state machine sends to a step function."""
+
+    PROTOCOL = "protocol"
+    SAGA_ID = "saga_id"
+    STEP = "step"
+    LOG_TABLE = "log_table"
+    LOG_DAYS = "log_days"
+    REQUEST = "request"
+    OUTPUTS = "outputs"
+    EXECUTION = "execution"
+
+
+OUTPUT_FIELD: Final = "output"
+"""Field of a step function's answer that holds the step's output."""
+
+SCHEMA_FILE: Final = "request_schema.json"
+"""File beside the gatekeeper's code that holds the operation's JSON schema, when it has one."""
+
+# Lengths and sizes. Each is a limit of AWS, or is derived from one; none is silent.
+REQUEST_ID_LENGTH: Final = 26
+MAX_EXECUTION_NAME: Final = 80
+MAX_SAGA_ID: Final = 40
+MAX_STATE_PAYLOAD: Final = 262_144
+MAX_BODY_BYTES: Final = 100_000
+"""A body is part of the state machine's input as an escaped string and of a task's payload again."""
+MAX_OUTPUT_BYTES: Final = 32_768
+MAX_TRANSACT_ITEMS: Final = 100
+MAX_KEY_LENGTH: Final = 255
+EXECUTION_NAME_DAYS: Final = 90
+"""A name stays taken for 90 days after its execution closed; after that, starting by it again would run anew."""
+MAX_EXACT_INTEGER: Final = 10**15 - 1
+"""JSONata numbers are doubles and its ``$string`` keeps 15 digits: larger integers travel as strings."""
+
+STEP_NAME_PATTERN: Final = r"^[A-Z][A-Za-z0-9]{0,39}$"
+OPERATION_PATTERN: Final = r"^[a-z][a-z0-9-]{0,39}$"
+SAGA_ID_PATTERN: Final = r"^[a-z2-7]{26}-[0-9a-z]{1,13}$"
+IDEMPOTENCY_KEY_HEADER: Final = "Idempotency-Key"
+REPLAYED_HEADER: Final = "Idempotent-Replayed"
+
+
+class Metric(StrEnum):
+    """Metrics that our functions emit (embedded metric format)."""
+
+    KEY_MISSING = "IdempotencyKeyMissing"
+    RESERVED = "RequestReserved"
+    REPLAYED = "RequestReplayed"
+    DUPLICATE_IN_PROGRESS = "DuplicateInProgress"
+    START_FAILED = "SagaStartUnclear"
+    RESTARTED = "SagaStartedAgain"
+    CONFLICT = "StepConflict"
+    STEP_REPLAYED = "StepReplayed"
+    STEP_FENCED = "StepFenced"

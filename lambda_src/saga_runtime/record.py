@@ -1,0 +1,222 @@
+"""Decisions about the request record. Pure: data in, data out.
+
+::
+
+    (absent) --reserve--> IN_PROGRESS --settle--> COMPLETED | FAILED --retention over, reserve--> IN_PROGRESS (new saga)
+
+Every update after the reservation requires that the record exists, is IN_PROGRESS and is still owned by the execution
+that the writer means. No update ever creates an item, and a record in progress never expires.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+from saga_runtime.protocol import (
+    EXECUTION_NAME_DAYS,
+    PROTOCOL_VERSION,
+    SETTLED,
+    OnExpired,
+    RecordAttribute,
+    RecordStatus,
+    StartField,
+)
+
+AttributeMap = Mapping[str, Mapping[str, Any]]
+"""A DynamoDB item in its typed form: ``{"id": {"S": "…"}}``."""
+
+_DAY_MS: Final = 86_400_000
+
+OWNED: Final = "attribute_exists(#id) AND #status = :in_progress AND #owner = :owner"
+"""Condition of every update of a record after its reservation."""
+
+OWNED_NAMES: Final = {
+    "#id": RecordAttribute.ID.value,
+    "#status": RecordAttribute.STATUS.value,
+    "#owner": RecordAttribute.OWNER.value,
+}
+
+RESERVE: Final = "attribute_not_exists(#id)"
+RESERVE_OR_EXPIRED: Final = (
+    "attribute_not_exists(#id) OR (#status IN (:completed, :failed) AND #expiration <= :now_seconds)"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reservation:
+    """What a gatekeeper wants to reserve. Times are epoch milliseconds."""
+
+    request_id: str
+    saga_id: str
+    scope: str
+    operation: str
+    fingerprint: str
+    request: str
+    definition: str
+    execution_arn: str
+    now_ms: int
+    due_after_ms: int
+    due_shards: int
+
+    @property
+    def start_input(self) -> str:
+        """The bytes that every start of this saga uses, now or later, by whomever."""
+        return start_input_of(
+            saga_id=self.saga_id, request_id=self.request_id, request=self.request, definition=self.definition
+        )
+
+
+def start_input_of(*, saga_id: str, request_id: str, request: str, definition: str) -> str:
+    """Input of a saga's execution. The request travels as text: JSONata would turn its numbers into doubles."""
+    fields = {
+        StartField.PROTOCOL: PROTOCOL_VERSION,
+        StartField.SAGA_ID: saga_id,
+        StartField.REQUEST_ID: request_id,
+        StartField.REQUEST: request,
+        StartField.DEFINITION: definition,
+    }
+    return json.dumps(fields, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+def due_shard_of(request_id: str, shards: int) -> str:
+    """Partition of the sparse index in which a record is found while somebody must look at it."""
+    if not 1 <= shards <= 100:
+        raise ValueError(f"the number of shards must be 1 to 100, got {shards}")
+    digest = hashlib.sha256(request_id.encode("ascii")).digest()
+    return f"{int.from_bytes(digest[:4], 'big') % shards:02d}"
+
+
+def reserve_put(reservation: Reservation, on_expired: OnExpired) -> dict[str, Any]:
+    """Arguments of the ONE conditional put that reserves. A refusal carries the record that stands in the way."""
+    a = RecordAttribute
+    now = str(reservation.now_ms)
+    put: dict[str, Any] = {
+        "Item": {
+            a.ID.value: {"S": reservation.request_id},
+            a.STATUS.value: {"S": RecordStatus.IN_PROGRESS.value},
+            a.FINGERPRINT.value: {"S": reservation.fingerprint},
+            a.SCOPE.value: {"S": reservation.scope},
+            a.OPERATION.value: {"S": reservation.operation},
+            a.INPUT.value: {"S": reservation.start_input},
+            a.SAGA_ID.value: {"S": reservation.saga_id},
+            a.OWNER.value: {"S": reservation.saga_id},
+            a.DEFINITION.value: {"S": reservation.definition},
+            a.EXECUTION_ARN.value: {"S": reservation.execution_arn},
+            a.RECOVERIES.value: {"N": "0"},
+            a.CREATED_AT.value: {"N": now},
+            a.UPDATED_AT.value: {"N": now},
+            a.DUE_AT.value: {"N": str(reservation.now_ms + reservation.due_after_ms)},
+            a.DUE_SHARD.value: {"S": due_shard_of(reservation.request_id, reservation.due_shards)},
+        },
+        "ConditionExpression": RESERVE,
+        "ExpressionAttributeNames": {"#id": a.ID.value},
+        "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
+    }
+    if on_expired is OnExpired.ABSENT:
+        put["ConditionExpression"] = RESERVE_OR_EXPIRED
+        put["ExpressionAttributeNames"] |= {"#status": a.STATUS.value, "#expiration": a.EXPIRATION.value}
+        put["ExpressionAttributeValues"] = {
+            ":completed": {"S": RecordStatus.COMPLETED.value},
+            ":failed": {"S": RecordStatus.FAILED.value},
+            ":now_seconds": {"N": str(reservation.now_ms // 1000)},
+        }
+    return put
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestRecord:
+    """A request record, read back. Times are epoch milliseconds, ``expiration`` is epoch seconds."""
+
+    request_id: str
+    saga_id: str
+    status: RecordStatus
+    scope: str
+    fingerprint: str
+    input: str
+    owner: str
+    created_at: int
+    updated_at: int
+    due_at: int | None
+    expiration: int | None
+    parked: str | None
+    http_status: int | None
+    body: str | None
+
+    @classmethod
+    def from_item(cls, item: AttributeMap) -> RequestRecord:
+        """Read an item.
+
+        Raises:
+            ValueError: if the item is not a request record (a missing attribute, an unknown status).
+        """
+        a = RecordAttribute
+        try:
+            return cls(
+                request_id=item[a.ID]["S"],
+                saga_id=item[a.SAGA_ID]["S"],
+                status=RecordStatus(item[a.STATUS]["S"]),
+                scope=item[a.SCOPE]["S"],
+                fingerprint=item[a.FINGERPRINT]["S"],
+                input=item[a.INPUT]["S"],
+                owner=item[a.OWNER]["S"],
+                created_at=int(item[a.CREATED_AT]["N"]),
+                updated_at=int(item[a.UPDATED_AT]["N"]),
+                due_at=_number(item, a.DUE_AT),
+                expiration=_number(item, a.EXPIRATION),
+                parked=_text(item, a.PARKED),
+                http_status=_number(item, a.HTTP_STATUS),
+                body=_text(item, a.BODY),
+            )
+        except KeyError as error:
+            raise ValueError(f"not a request record: attribute {error} is missing") from error
+
+    @property
+    def settled(self) -> bool:
+        return self.status in SETTLED
+
+
+def _number(item: AttributeMap, name: str) -> int | None:
+    return int(item[name]["N"]) if name in item else None
+
+
+def _text(item: AttributeMap, name: str) -> str | None:
+    return str(item[name]["S"]) if name in item else None
+
+
+class Met(StrEnum):
+    """What a refused reservation met."""
+
+    OWN = "OWN"
+    """One's own reservation: the answer to the put was lost, and it was sent again."""
+    OTHER_BODY = "OTHER_BODY"
+    RUNNING = "RUNNING"
+    RUNNING_DUE = "RUNNING_DUE"
+    """In progress, and perhaps never started: start it on the spot, with the stored bytes."""
+    SETTLED = "SETTLED"
+
+
+def what_was_met(record: RequestRecord, reservation: Reservation) -> Met:
+    """Decide how a refused reservation goes on, from what that same refusal returned."""
+    if record.fingerprint != reservation.fingerprint:
+        return Met.OTHER_BODY
+    if record.settled:
+        return Met.SETTLED
+    if record.saga_id == reservation.saga_id:
+        return Met.OWN
+    return Met.RUNNING_DUE if _may_start(record, reservation.now_ms) else Met.RUNNING
+
+
+def _may_start(record: RequestRecord, now_ms: int) -> bool:
+    """Whether starting by the first execution's name can heal and cannot harm.
+
+    Not before ``due_at``: somebody is starting it right now. Not when parked or taken over: the first execution is
+    history. Not near the end of the name's 90 days: the name could be free again, and the saga would run anew.
+    """
+    due = record.due_at is not None and record.due_at <= now_ms
+    name_is_taken = now_ms - record.created_at < (EXECUTION_NAME_DAYS - 1) * _DAY_MS
+    return due and name_is_taken and record.parked is None and record.owner == record.saga_id

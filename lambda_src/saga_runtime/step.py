@@ -1,0 +1,172 @@
+"""What a step function is given, and what it returns."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from saga_runtime.errors import Invalid, ProtocolMismatch, SagaError
+from saga_runtime.identity import canonical_json, is_saga_id, parse_json, provider_key_of, step_key_of
+from saga_runtime.protocol import (
+    MAX_EXACT_INTEGER,
+    MAX_OUTPUT_BYTES,
+    MAX_TRANSACT_ITEMS,
+    PROTOCOL_VERSION,
+    STEP_NAME_PATTERN,
+    CallField,
+)
+
+Refusal = Callable[[Mapping[str, Mapping[str, Any]] | None], SagaError]
+"""Turns the item that refused a condition (or None, if there is none) into the error that says why."""
+
+_STEP_NAME: Final = re.compile(STEP_NAME_PATTERN)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepCall:
+    """One call of a step function by its saga.
+
+    Attributes:
+        saga_id: the saga; the same for every retry and every recovery.
+        step: the step's name.
+        key: the step key, ``{saga_id}#{step}`` (``…#undo`` in a compensation). Use it as the id of whatever the step
+            creates; it is the same for every retry.
+        request: the request's body. Integers are exact, fractions are ``Decimal``.
+        outputs: outputs of the steps that ran before, by step name.
+        attempt: unique per invocation; for logs.
+        now_ms: time of the invocation, epoch milliseconds.
+    """
+
+    saga_id: str
+    step: str
+    key: str
+    request: Any
+    outputs: Mapping[str, Any]
+    log_table: str
+    log_days: int
+    attempt: str
+    now_ms: int
+
+    @property
+    def provider_key(self) -> str:
+        """36-character form of ``key``, for providers outside."""
+        return provider_key_of(self.key)
+
+    @classmethod
+    def from_event(cls, event: Any, *, attempt: str, now_ms: int, undo: bool = False) -> StepCall:
+        """Read what the state machine sent.
+
+        Raises:
+            ProtocolMismatch: if the event was not sent by a saga, or by one that speaks another protocol.
+        """
+        if not isinstance(event, Mapping) or event.get(CallField.PROTOCOL) != PROTOCOL_VERSION:
+            spoken = event.get(CallField.PROTOCOL) if isinstance(event, Mapping) else None
+            raise ProtocolMismatch(
+                f"this function speaks protocol {PROTOCOL_VERSION} and was called with {spoken!r}; "
+                "call it from a SagaStateMachine, and deploy functions and state machine of one release together"
+            )
+        f = CallField
+        saga_id, step, table = (event.get(name) for name in (f.SAGA_ID, f.STEP, f.LOG_TABLE))
+        if not (isinstance(saga_id, str) and is_saga_id(saga_id)):
+            raise ProtocolMismatch(f"not a saga id: {saga_id!r}")
+        if not (isinstance(step, str) and _STEP_NAME.match(step)):
+            raise ProtocolMismatch(f"a step's name must match {STEP_NAME_PATTERN}, got {step!r}")
+        if not (isinstance(table, str) and table.strip()):
+            raise ProtocolMismatch(f"the saga log's table is missing, got {table!r}")
+        outputs = event.get(f.OUTPUTS) or {}
+        if not isinstance(outputs, Mapping):
+            raise ProtocolMismatch("outputs must be an object")
+        return cls(
+            saga_id=saga_id,
+            step=step,
+            key=step_key_of(saga_id, step, undo=undo),
+            request=parse_json(event.get(f.REQUEST) or ""),
+            outputs=outputs,
+            log_table=table,
+            log_days=int(event.get(f.LOG_DAYS) or 0),
+            attempt=attempt,
+            now_ms=now_ms,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Write:
+    """One write of a transaction.
+
+    Attributes:
+        action: one entry of DynamoDB's ``TransactItems``, with typed attribute values:
+            ``{"Put": {...}}``, ``{"Update": {...}}``, ``{"Delete": {...}}`` or ``{"ConditionCheck": {...}}``.
+        refusal: says why, when this write's condition is not met. It is given the item that stood in the way if the
+            action asks for it (``ReturnValuesOnConditionCheckFailure: ALL_OLD``). Return a ``PermanentError`` to
+            refuse the step, or a ``Conflict`` to have the step function called again with fresh reads.
+    """
+
+    action: Mapping[str, Any]
+    refusal: Refusal | None = None
+
+    def __post_init__(self) -> None:
+        kinds = {"Put", "Update", "Delete", "ConditionCheck"}
+        if len(self.action) != 1 or not kinds.issuperset(self.action):
+            raise ValueError(f"a write has exactly one of {sorted(kinds)}, got {sorted(self.action)}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Commit:
+    """What a step wants to happen: writes and output, committed together with the saga log row, or not at all.
+
+    Attributes:
+        writes: at most 99 writes, no two of them to the same item.
+        output: a JSON object for the steps that follow and for the answer. Amounts belong in strings: a state
+            machine's numbers are doubles.
+    """
+
+    writes: Sequence[Write] = ()
+    output: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if len(self.writes) > MAX_TRANSACT_ITEMS - 1:
+            raise ValueError(
+                f"a step commits at most {MAX_TRANSACT_ITEMS - 1} writes beside its log row, got {len(self.writes)}; "
+                "split the step"
+            )
+
+
+def encode_output(output: Mapping[str, Any]) -> str:
+    """The output as it is stored and answered.
+
+    Raises:
+        Invalid: if it is not an object, is too large, or holds a number that a state machine would change.
+    """
+    if not isinstance(output, Mapping):
+        raise Invalid(f"a step's output must be an object, got {type(output).__name__}")
+    _refuse_inexact(output, "output")
+    text = canonical_json(output)
+    size = len(text.encode("utf-8"))
+    if size > MAX_OUTPUT_BYTES:
+        raise Invalid(
+            f"a step's output may have {MAX_OUTPUT_BYTES} bytes, got {size}; store it and return its key instead"
+        )
+    return text
+
+
+def decode_output(text: str | None) -> Any:
+    """The output as it was stored."""
+    return json.loads(text) if text else {}
+
+
+def _refuse_inexact(value: Any, where: str) -> None:
+    if isinstance(value, bool):
+        return
+    if isinstance(value, int) and abs(value) > MAX_EXACT_INTEGER:
+        raise Invalid(f"{where} is {value}: integers above {MAX_EXACT_INTEGER} lose digits in a state machine; use str")
+    if isinstance(value, float) or type(value).__name__ == "Decimal":
+        raise Invalid(f"{where} is {value!r}: a state machine's numbers are doubles; return a string")
+    if isinstance(value, Mapping):
+        for name, item in value.items():
+            _refuse_inexact(item, f"{where}.{name}")
+    elif isinstance(value, list | tuple):
+        for index, item in enumerate(value):
+            _refuse_inexact(item, f"{where}[{index}]")

@@ -1,0 +1,30 @@
+"""Logs and metrics of the runtime: one structured event per decision; no body, no key, no token, no person."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from aws_lambda_powertools import Logger, Metrics
+from aws_lambda_powertools.metrics import MetricUnit
+
+from saga_runtime.protocol import Metric
+
+_NAMESPACE: Final = "CdkSagas"
+_logger: Final = Logger()
+_metrics: Final = Metrics(namespace=_NAMESPACE)
+
+
+def event(name: str, **fields: Any) -> None:
+    """Log one decision. ``name`` is a stable key, not a sentence."""
+    _logger.info(name, extra=fields)
+
+
+def count(metric: Metric, value: int = 1) -> None:
+    """Count something; sent by ``flush``."""
+    _metrics.add_metric(name=metric.value, unit=MetricUnit.Count, value=value)
+
+
+def flush() -> None:
+    """Write what was counted in this invocation."""
+    if _metrics.metric_set:
+        _metrics.flush_metrics()
