@@ -105,7 +105,7 @@ def validator() -> Validator | None:
     return load_validator(Path(__file__).resolve().parent.parent / SCHEMA_FILE)
 
 
-def handler(event: Mapping[str, Any], context: object) -> dict[str, Any]:
+def handler(event: Mapping[str, Any], _context: object) -> dict[str, Any]:
     """Answer ``POST /{operation}`` and ``GET /{operation}/{saga_id}``."""
     try:
         return _answer(event).to_proxy()

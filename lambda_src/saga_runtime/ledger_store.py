@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from saga_runtime import aws
 from saga_runtime.errors import TransientError
@@ -56,7 +57,7 @@ class Ledger:
             Invalid: if an id is none.
             TransientError: if the database keeps some of the answers back.
         """
-        keys = [account_key(account_id) for account_id in dict.fromkeys(account_ids)]
+        keys: Any = [account_key(account_id) for account_id in dict.fromkeys(account_ids)]
         found: dict[str, Account] = {}
         for _ in range(_ROUNDS):
             answer = aws.dynamodb().batch_get_item(RequestItems={self.table: {"Keys": keys, "ConsistentRead": True}})
@@ -66,7 +67,7 @@ class Ledger:
             unread = answer.get("UnprocessedKeys", {}).get(self.table)
             if not unread:
                 return _all_of(found, account_ids)
-            keys = [dict(key) for key in unread["Keys"]]
+            keys = unread["Keys"]
         raise TransientError("the database is busy")
 
     def transfer(self, call: StepCall, *, source: str, target: str, amount: Money) -> Sequence[Write]:

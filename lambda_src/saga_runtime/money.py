@@ -12,167 +12,16 @@ from saga_runtime.errors import Invalid
 MAX_MINOR_UNITS: Final = 10**18
 """Far above any real amount, far below the 38 digits that DynamoDB keeps."""
 
-_WITHOUT_MINOR_UNITS: Final = [
-    "BIF",
-    "CLP",
-    "DJF",
-    "GNF",
-    "ISK",
-    "JPY",
-    "KMF",
-    "KRW",
-    "PYG",
-    "RWF",
-    "UGX",
-    "UYI",
-    "VND",
-    "VUV",
-    "XAF",
-    "XOF",
-    "XPF",
-]
-_THOUSANDTHS: Final = ["BHD", "IQD", "JOD", "KWD", "LYD", "OMR", "TND"]
-_TEN_THOUSANDTHS: Final = ["CLF", "UYW"]
-_HUNDREDTHS: Final = [
-    "AED",
-    "AFN",
-    "ALL",
-    "AMD",
-    "AOA",
-    "ARS",
-    "AUD",
-    "AWG",
-    "AZN",
-    "BAM",
-    "BBD",
-    "BDT",
-    "BMD",
-    "BND",
-    "BOB",
-    "BOV",
-    "BRL",
-    "BSD",
-    "BTN",
-    "BWP",
-    "BYN",
-    "BZD",
-    "CAD",
-    "CDF",
-    "CHE",
-    "CHF",
-    "CHW",
-    "CNY",
-    "COP",
-    "COU",
-    "CRC",
-    "CUP",
-    "CVE",
-    "CZK",
-    "DKK",
-    "DOP",
-    "DZD",
-    "EGP",
-    "ERN",
-    "ETB",
-    "EUR",
-    "FJD",
-    "FKP",
-    "GBP",
-    "GEL",
-    "GHS",
-    "GIP",
-    "GMD",
-    "GTQ",
-    "GYD",
-    "HKD",
-    "HNL",
-    "HTG",
-    "HUF",
-    "IDR",
-    "ILS",
-    "INR",
-    "IRR",
-    "JMD",
-    "KES",
-    "KGS",
-    "KHR",
-    "KPW",
-    "KYD",
-    "KZT",
-    "LAK",
-    "LBP",
-    "LKR",
-    "LRD",
-    "LSL",
-    "MAD",
-    "MDL",
-    "MGA",
-    "MKD",
-    "MMK",
-    "MNT",
-    "MOP",
-    "MRU",
-    "MUR",
-    "MVR",
-    "MWK",
-    "MXN",
-    "MXV",
-    "MYR",
-    "MZN",
-    "NAD",
-    "NGN",
-    "NIO",
-    "NOK",
-    "NPR",
-    "NZD",
-    "PAB",
-    "PEN",
-    "PGK",
-    "PHP",
-    "PKR",
-    "PLN",
-    "QAR",
-    "RON",
-    "RSD",
-    "RUB",
-    "SAR",
-    "SBD",
-    "SCR",
-    "SDG",
-    "SEK",
-    "SGD",
-    "SHP",
-    "SLE",
-    "SOS",
-    "SRD",
-    "SSP",
-    "STN",
-    "SVC",
-    "SYP",
-    "SZL",
-    "THB",
-    "TJS",
-    "TMT",
-    "TOP",
-    "TRY",
-    "TTD",
-    "TWD",
-    "TZS",
-    "UAH",
-    "USD",
-    "USN",
-    "UYU",
-    "UZS",
-    "VED",
-    "VES",
-    "WST",
-    "XCD",
-    "XCG",
-    "YER",
-    "ZAR",
-    "ZMW",
-    "ZWG",
-]
+_WITHOUT_MINOR_UNITS: Final = "BIF CLP DJF GNF ISK JPY KMF KRW PYG RWF UGX UYI VND VUV XAF XOF XPF".split()
+_THOUSANDTHS: Final = "BHD IQD JOD KWD LYD OMR TND".split()
+_TEN_THOUSANDTHS: Final = "CLF UYW".split()
+_HUNDREDTHS: Final = """
+    AED AFN ALL AMD AOA ARS AUD AWG AZN BAM BBD BDT BMD BND BOB BOV BRL BSD BTN BWP BYN BZD CAD CDF CHE CHF CHW CNY
+    COP COU CRC CUP CVE CZK DKK DOP DZD EGP ERN ETB EUR FJD FKP GBP GEL GHS GIP GMD GTQ GYD HKD HNL HTG HUF IDR ILS
+    INR IRR JMD KES KGS KHR KPW KYD KZT LAK LBP LKR LRD LSL MAD MDL MGA MKD MMK MNT MOP MRU MUR MVR MWK MXN MXV MYR
+    MZN NAD NGN NIO NOK NPR NZD PAB PEN PGK PHP PKR PLN QAR RON RSD RUB SAR SBD SCR SDG SEK SGD SHP SLE SOS SRD SSP
+    STN SVC SYP SZL THB TJS TMT TOP TRY TTD TWD TZS UAH USD USN UYU UZS VED VES WST XCD XCG YER ZAR ZMW ZWG
+""".split()
 
 EXPONENTS: Final[dict[str, int]] = {
     **dict.fromkeys(_WITHOUT_MINOR_UNITS, 0),
@@ -205,7 +54,7 @@ class Money:
         exponent_of(self.currency)
         if type(self.minor_units) is not int:
             raise Invalid(
-                f"an amount is an integer of minor units, got {self.minor_units!r} ({type(self.minor_units).__name__}); "
+                f"an amount is an integer of minor units, got {self.minor_units!r}; "
                 'use Money.of("12.34", "EUR") for a decimal text'
             )
         if abs(self.minor_units) > MAX_MINOR_UNITS:
@@ -221,7 +70,7 @@ class Money:
         exponent = exponent_of(currency)
         if isinstance(amount, Decimal):
             value = amount
-        elif isinstance(amount, str) and _DECIMAL.match(amount):
+        elif _DECIMAL.match(_text(amount)):
             value = Decimal(amount)
         else:
             raise Invalid(f"an amount is a Decimal or a plain decimal text, got {amount!r} ({type(amount).__name__})")
@@ -237,6 +86,11 @@ class Money:
     def __str__(self) -> str:
         exponent = exponent_of(self.currency)
         return f"{Decimal(self.minor_units).scaleb(-exponent):f} {self.currency}"
+
+
+def _text(value: object) -> str:
+    """Text that a caller sent; what is no text is no amount."""
+    return value if isinstance(value, str) else ""
 
 
 def exponent_of(currency: Any) -> int:

@@ -177,6 +177,7 @@ class RequestRecord:
 
     @property
     def settled(self) -> bool:
+        """Whether the record holds its final answer."""
         return self.status in SETTLED
 
 

@@ -56,7 +56,8 @@ def commit(plan: Plan, *, remaining_ms: Callable[[], int], backoff: Backoff = BA
     for failures in range(1, backoff.attempts + 1):
         row_entry, writes = plan()
         try:
-            aws.dynamodb().transact_write_items(TransactItems=[row_entry, *(write.action for write in writes)])
+            entries: Any = [row_entry, *(write.action for write in writes)]
+            aws.dynamodb().transact_write_items(TransactItems=entries)
             return Committed()
         except (ClientError, BotoCoreError) as error:
             outcome = _outcome(error, writes)
