@@ -88,7 +88,7 @@ lock: setup ## resolve the locks anew (requirements/*.txt, package-lock.json)
 	@python tools/strip_lock.py package-lock.json
 
 clean: ## remove what was generated
-	@rm -rf build dist cdk.out constructs_lib/_bundle .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	@rm -rf build dist cdk.out constructs_lib/_bundle __pycache__ .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	@find constructs_lib lambda_src examples tests tools -name __pycache__ -type d -prune -exec rm -rf {} +
 
 clean-all: clean ## remove what was installed too

@@ -212,6 +212,9 @@ def _install(lock_path: Path, target: Path) -> None:
 
 def _read_sources(root: Path) -> dict[str, bytes]:
     """Reads our own packages, by their path inside the zip."""
+    for package in SOURCE_PACKAGES:
+        if not (root / SOURCES_PATH / package).is_dir():
+            raise BundleError(f"{SOURCES_PATH / package} is missing from {root}; check out the whole repository")
     return {
         str(PurePosixPath(package) / name): content
         for package in SOURCE_PACKAGES
