@@ -1,0 +1,57 @@
+"""Checking arguments of constructs: what is wrong, the value, the remedy; as early as it can be known."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from aws_cdk import Duration, Token
+
+
+def require_seconds(name: str, value: Duration, *, at_least: int, at_most: int) -> int:
+    """The duration in whole seconds, if it is in range.
+
+    Raises:
+        ValueError: if it is out of range or no whole number of seconds.
+    """
+    seconds = value.to_seconds(integral=False)
+    if seconds != int(seconds):
+        raise ValueError(f"{name} must be a whole number of seconds, got {value.to_human_string()}; round it")
+    if not at_least <= seconds <= at_most:
+        raise ValueError(
+            f"{name} must be {at_least} s to {at_most} s, got {int(seconds)} s; choose a duration in that range"
+        )
+    return int(seconds)
+
+
+def require_between(name: str, value: float, *, at_least: float, at_most: float) -> None:
+    """Refuse a number that is out of range.
+
+    Raises:
+        ValueError: if it is.
+    """
+    if not Token.is_unresolved(value) and not at_least <= value <= at_most:
+        raise ValueError(f"{name} must be {at_least} to {at_most}, got {value}; choose a number in that range")
+
+
+def require_match(name: str, value: str, pattern: str, remedy: str) -> None:
+    """Refuse a text that does not have the form it needs.
+
+    Raises:
+        ValueError: if it has not.
+    """
+    if not re.match(pattern, value):
+        raise ValueError(f"{name} must match {pattern}, got {value!r}; {remedy}")
+
+
+def require_unique(name: str, values: Iterable[str]) -> None:
+    """Refuse a name that stands twice.
+
+    Raises:
+        ValueError: if one does.
+    """
+    seen: set[str] = set()
+    for value in values:
+        if value in seen:
+            raise ValueError(f"{name} must be unique, got {value!r} twice; rename one of them")
+        seen.add(value)

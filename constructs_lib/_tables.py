@@ -1,0 +1,65 @@
+"""Tables that hold what must not be lost: the settings that all of ours share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from aws_cdk import RemovalPolicy
+from aws_cdk import aws_dynamodb as dynamodb
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_kms as kms
+from constructs import Construct
+
+
+class StatefulTable(Construct):
+    """A DynamoDB table, on demand: encrypted, point-in-time recovery, deletion protection, retained.
+
+    Attributes:
+        table: the table.
+        encryption_key: the customer's key, if one was given.
+    """
+
+    def __init__(
+        self,
+        scope: Construct,
+        id: str,
+        *,
+        partition_key: str,
+        sort_key: str | None = None,
+        time_to_live: str | None = None,
+        global_secondary_indexes: Sequence[dynamodb.GlobalSecondaryIndexPropsV2] | None = None,
+        encryption_key: kms.IKey | None = None,
+        removal_policy: RemovalPolicy = RemovalPolicy.RETAIN,
+    ) -> None:
+        super().__init__(scope, id)
+        self.encryption_key = encryption_key
+        encryption = (
+            dynamodb.TableEncryptionV2.customer_managed_key(encryption_key)
+            if encryption_key is not None
+            else dynamodb.TableEncryptionV2.aws_managed_key()
+        )
+        self.table = dynamodb.TableV2(
+            self,
+            "Table",
+            partition_key=_text_key(partition_key),
+            sort_key=_text_key(sort_key) if sort_key else None,
+            billing=dynamodb.Billing.on_demand(),
+            encryption=encryption,
+            time_to_live_attribute=time_to_live,
+            global_secondary_indexes=global_secondary_indexes,
+            point_in_time_recovery_specification=dynamodb.PointInTimeRecoverySpecification(
+                point_in_time_recovery_enabled=True
+            ),
+            deletion_protection=removal_policy is RemovalPolicy.RETAIN,
+            removal_policy=removal_policy,
+        )
+
+    def _grant(self, grantee: iam.IGrantable, *actions: str) -> iam.Grant:
+        """Exactly these actions on exactly this table, and the key when it is the customer's."""
+        if self.encryption_key is not None:
+            self.encryption_key.grant_encrypt_decrypt(grantee)
+        return iam.Grant.add_to_principal(grantee=grantee, actions=list(actions), resource_arns=[self.table.table_arn])
+
+
+def _text_key(name: str) -> dynamodb.Attribute:
+    return dynamodb.Attribute(name=name, type=dynamodb.AttributeType.STRING)

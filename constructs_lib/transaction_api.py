@@ -1,0 +1,292 @@
+"""TransactionApi: the HTTP front door with ``Idempotency-Key``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from aws_cdk import Acknowledgment, Duration, RemovalPolicy, Validations
+from aws_cdk import aws_apigateway as apigateway
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_logs as logs
+from constructs import Construct
+
+from constructs_lib._arguments import require_between, require_match
+from constructs_lib._gateway_problems import add_problem_responses, gateway_schema
+from constructs_lib._web_acl import WebAcl
+from constructs_lib.runtime_function import RuntimeFunction, own_code
+from constructs_lib.saga.state_machine import SagaStateMachine
+from saga_runtime.protocol import (
+    MAX_BODY_BYTES,
+    OPERATION_PATTERN,
+    SCHEMA_FILE,
+    Env,
+    InProgressAnswer,
+    KeyPolicy,
+)
+from saga_runtime.schema import compile_validator
+
+_IDENTITY: Final = r"^(iam|jwt|context:[A-Za-z0-9_.-]{1,64})$"
+_STAGE: Final = r"^[A-Za-z0-9_]{1,32}$"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operation:
+    """One operation of the API: ``POST /{name}`` and ``GET /{name}/{saga_id}``.
+
+    Attributes:
+        saga: what a request starts.
+        schema: JSON schema (draft 7) of the body. The function checks it; the gateway checks it, too, as far as its
+            models can (draft 4).
+        key_policy: ``REQUIRED`` (default): a request without ``Idempotency-Key`` is refused. ``OPTIONAL``: it gets a
+            generated key, and the metric ``IdempotencyKeyMissing`` counts it; repeating it makes a new request.
+        in_progress_answer: what a duplicate gets while its saga runs: ``CONFLICT`` (409, default) or ``ACCEPTED``
+            (202 with the status).
+        max_body_bytes: largest body; 1 to 100,000 bytes, 65,536 by default. Larger ones are refused with 413.
+    """
+
+    saga: SagaStateMachine
+    schema: Mapping[str, Any] | None = None
+    key_policy: KeyPolicy = KeyPolicy.REQUIRED
+    in_progress_answer: InProgressAnswer = InProgressAnswer.CONFLICT
+    max_body_bytes: int = 65_536
+
+    def __post_init__(self) -> None:
+        require_between("max_body_bytes", self.max_body_bytes, at_least=1, at_most=MAX_BODY_BYTES)
+        if self.schema is not None:
+            compile_validator(dict(self.schema))
+
+
+class TransactionApi(Construct):
+    """A REST API that starts each saga at most once per caller and ``Idempotency-Key``.
+
+    Creates a regional REST API with access logs, tracing, throttling and problem documents (RFC 9457), and per
+    operation one gatekeeper function that may reserve in the saga's table and start the saga's state machine, and
+    nothing else.
+
+    Guaranteed: of any number of requests by one caller under one key, one saga starts; a duplicate gets the settled
+    answer byte for byte, with ``Idempotent-Replayed: true``; the same key with another body is refused (422); one
+    caller never sees another's result.
+    Not guaranteed: an answer. A 5xx, or none, promises nothing: repeat the request under the same key.
+
+    With IAM the caller is the account and the IAM user or role, never the session: two hosts under one role are one
+    caller.
+
+    Example::
+
+        TransactionApi(self, "Api", operations={"transfers": Operation(saga=saga, schema=schema)})
+
+    Args:
+        scope: parent construct.
+        id: construct id.
+        operations: by name (lower case, digits, dashes); a saga alone is an operation with all defaults.
+        authorizer: IAM by default. With one of your own say where the identity is.
+        identity: ``iam``, ``jwt`` (issuer and subject of a Cognito or JWT authorizer), or ``context:<key>`` for one
+            key of a Lambda authorizer's context.
+        rate_limit: requests per second, for the whole stage; 100 by default.
+        burst_limit: requests at once, for the whole stage; 200 by default.
+        waf: whether to put a web ACL (AWS managed common rules, a rate limit per address) before the stage.
+        stage_name: ``v1`` by default.
+        cloud_watch_role: whether to create the role by which API Gateway writes logs. It is a setting of the whole
+            account and region: leave it out where it exists.
+        removal_policy: of the log groups; retained by default.
+
+    Attributes:
+        api: the REST API.
+        gatekeepers: the gatekeeper functions, by operation.
+        access_log: the access log's group.
+        web_acl: the web ACL, if there is one.
+
+    Raises:
+        ValueError: for a wrong argument, naming it, its value and the remedy.
+    """
+
+    def __init__(
+        self,
+        scope: Construct,
+        id: str,
+        *,
+        operations: Mapping[str, Operation | SagaStateMachine],
+        authorizer: apigateway.IAuthorizer | None = None,
+        identity: str = "iam",
+        rate_limit: float = 100,
+        burst_limit: int = 200,
+        waf: bool = False,
+        stage_name: str = "v1",
+        cloud_watch_role: bool = True,
+        removal_policy: RemovalPolicy = RemovalPolicy.RETAIN,
+    ) -> None:
+        super().__init__(scope, id)
+        self.operations = {
+            name: operation if isinstance(operation, Operation) else Operation(saga=operation)
+            for name, operation in operations.items()
+        }
+        _check(self.operations, authorizer, identity, stage_name)
+        require_between("rate_limit", rate_limit, at_least=1, at_most=10_000)
+        require_between("burst_limit", burst_limit, at_least=1, at_most=5_000)
+        self._removal_policy = removal_policy
+        self._identity = identity
+        self._methods = apigateway.MethodOptions(
+            authorization_type=apigateway.AuthorizationType.IAM if authorizer is None else None,
+            authorizer=authorizer,
+        )
+        self.access_log = logs.LogGroup(
+            self, "AccessLog", retention=logs.RetentionDays.ONE_YEAR, removal_policy=removal_policy
+        )
+        self.api = self._rest_api(rate_limit, burst_limit, stage_name, cloud_watch_role=cloud_watch_role)
+        add_problem_responses(self.api)
+        self.gatekeepers = {name: self._operation(name, operation) for name, operation in self.operations.items()}
+        self.web_acl = WebAcl(self, "WebAcl", stage=self.api.deployment_stage) if waf else None
+
+    def grant_invoke(self, grantee: iam.IGrantable) -> iam.Grant:
+        """Call every operation of this API's stage."""
+        arns = [
+            self.api.arn_for_execute_api(method, f"/{name}{suffix}", self.api.deployment_stage.stage_name)
+            for name in self.operations
+            for method, suffix in (("POST", ""), ("GET", "/*"))
+        ]
+        return iam.Grant.add_to_principal(grantee=grantee, actions=["execute-api:Invoke"], resource_arns=arns)
+
+    def _rest_api(
+        self, rate_limit: float, burst_limit: int, stage_name: str, *, cloud_watch_role: bool
+    ) -> apigateway.RestApi:
+        fields = {
+            "request_id": "$context.requestId",
+            "time": "$context.requestTimeEpoch",
+            "method": "$context.httpMethod",
+            "resource": "$context.resourcePath",
+            "status": "$context.status",
+            "caller": "$context.identity.caller",
+            "latency_ms": "$context.responseLatency",
+            "response_bytes": "$context.responseLength",
+            "error": "$context.error.responseType",
+        }
+        api = apigateway.RestApi(
+            self,
+            "RestApi",
+            description="Each request at most once per Idempotency-Key",
+            endpoint_types=[apigateway.EndpointType.REGIONAL],
+            cloud_watch_role=cloud_watch_role,
+            cloud_watch_role_removal_policy=self._removal_policy if cloud_watch_role else None,
+            deploy_options=apigateway.StageOptions(
+                stage_name=stage_name,
+                access_log_destination=apigateway.LogGroupLogDestination(self.access_log),
+                access_log_format=apigateway.AccessLogFormat.custom(json.dumps(fields)),
+                logging_level=apigateway.MethodLoggingLevel.ERROR,
+                data_trace_enabled=False,
+                metrics_enabled=True,
+                tracing_enabled=True,
+                throttling_rate_limit=rate_limit,
+                throttling_burst_limit=burst_limit,
+            ),
+        )
+        if cloud_watch_role:
+            Validations.of(api).acknowledge(
+                Acknowledgment(
+                    id="AwsSolutions-IAM4[Policy::arn:<AWS::Partition>:iam::aws:policy/service-role/"
+                    "AmazonAPIGatewayPushToCloudWatchLogs]",
+                    reason="API Gateway writes its logs under one role per account and region; AWS provides this "
+                    "policy for it, and it allows nothing but writing logs.",
+                )
+            )
+        return api
+
+    def _operation(self, name: str, operation: Operation) -> RuntimeFunction:
+        saga = operation.saga
+        gatekeeper = self._gatekeeper(name, operation)
+        saga.requests.grant_reserve(gatekeeper)
+        saga.requests.grant_look(gatekeeper)
+        saga.log.grant_list(gatekeeper)
+        saga.grant_start(gatekeeper)
+        integration = apigateway.LambdaIntegration(gatekeeper.function, proxy=True, allow_test_invoke=False)
+        collection = self.api.root.add_resource(name)
+        model = apigateway.CfnModel(
+            collection,
+            "Body",
+            rest_api_id=self.api.rest_api_id,
+            content_type="application/json",
+            schema=gateway_schema(operation.schema),
+        )
+        validator = apigateway.RequestValidator(
+            collection, "Validator", rest_api=self.api, validate_request_body=True, validate_request_parameters=True
+        )
+        methods = [
+            collection.add_method(
+                "POST",
+                integration,
+                authorization_type=self._methods.authorization_type,
+                authorizer=self._methods.authorizer,
+                request_models={
+                    "application/json": apigateway.Model.from_model_name(collection, "BodyModel", model.ref)
+                },
+                request_validator=validator,
+            ),
+            collection.add_resource("{saga_id}").add_method(
+                "GET",
+                integration,
+                authorization_type=self._methods.authorization_type,
+                authorizer=self._methods.authorizer,
+                request_parameters={"method.request.path.saga_id": True},
+                request_validator=validator,
+            ),
+        ]
+        for method in methods:
+            Validations.of(method).acknowledge(
+                Acknowledgment(
+                    id="AwsSolutions-COG4",
+                    reason="Callers are authorized by IAM, or by the authorizer that the application names; "
+                    "a Cognito user pool is one choice of several.",
+                )
+            )
+        return gatekeeper
+
+    def _gatekeeper(self, name: str, operation: Operation) -> RuntimeFunction:
+        saga = operation.saga
+        requests = saga.requests
+        schema = {SCHEMA_FILE: _schema_bytes(operation.schema)} if operation.schema is not None else None
+        return RuntimeFunction(
+            self,
+            f"Gatekeeper-{name}",
+            code=own_code(schema),
+            handler="handlers.gatekeeper.handler",
+            description=f"Front door of {name}: reserves, starts, answers",
+            timeout=Duration.seconds(20),
+            removal_policy=self._removal_policy,
+            environment={
+                Env.OPERATION.value: name,
+                Env.IDENTITY.value: self._identity,
+                Env.REQUEST_TABLE.value: requests.table.table_name,
+                Env.LOG_TABLE.value: saga.log.table.table_name,
+                Env.STATE_MACHINE_ARN.value: saga.state_machine.state_machine_arn,
+                Env.DEFINITION.value: saga.definition_fingerprint,
+                Env.KEY_POLICY.value: operation.key_policy.value,
+                Env.IN_PROGRESS_ANSWER.value: operation.in_progress_answer.value,
+                Env.ON_EXPIRED.value: requests.on_expired.value,
+                Env.DUE_AFTER_SECONDS.value: str(int(requests.due_after.to_seconds())),
+                Env.DUE_SHARDS.value: str(requests.due_shards),
+                Env.MAX_BODY_BYTES.value: str(operation.max_body_bytes),
+            },
+        )
+
+
+def _schema_bytes(schema: Mapping[str, Any]) -> bytes:
+    return json.dumps(schema, sort_keys=True, separators=(",", ":")).encode("utf-8")
+
+
+def _check(
+    operations: Mapping[str, Operation], authorizer: apigateway.IAuthorizer | None, identity: str, stage_name: str
+) -> None:
+    if not operations:
+        raise ValueError("operations must name at least one operation, got none; add one")
+    for name in operations:
+        require_match("an operation's name", name, OPERATION_PATTERN, "use lower case, digits and dashes")
+    require_match("identity", identity, _IDENTITY, "use iam, jwt or context:<key>")
+    require_match("stage_name", stage_name, _STAGE, "use letters, digits and underscores")
+    if (authorizer is None) != (identity == "iam"):
+        kind = "no authorizer" if authorizer is None else "an authorizer"
+        raise ValueError(
+            f"identity must fit the authorizer, got identity={identity!r} with {kind}; "
+            "use identity='iam' without an authorizer, and 'jwt' or 'context:<key>' with one"
+        )

@@ -1,0 +1,18 @@
+"""Move money between two accounts of one ledger, in one transaction."""
+
+from saga_runtime import Commit, StepCall, atomic_step
+from saga_runtime.ledger_store import Ledger
+from saga_runtime.money import Money
+
+ledger = Ledger.from_env()
+
+
+@atomic_step
+def handler(call: StepCall) -> Commit:
+    """Read both accounts, and say what to write. Nothing happens here: the runtime commits it, once."""
+    wanted = call.request
+    amount = Money(wanted["amount"], wanted["currency"])
+    return Commit(
+        writes=ledger.transfer(call, source=wanted["from"], target=wanted["to"], amount=amount),
+        output={"entry_id": call.key, "amount": str(amount.minor_units), "currency": amount.currency},
+    )
