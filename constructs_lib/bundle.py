@@ -43,7 +43,7 @@ def functions_zip() -> Path:
 
 
 def merged_code(
-    directory: Path, extra_files: Mapping[str, bytes] | None = None, *, include_handlers: bool = False
+    directory: Path | None, extra_files: Mapping[str, bytes] | None = None, *, include_handlers: bool = False
 ) -> Path:
     """Merges a folder with step functions over the function bundle.
 
@@ -51,7 +51,8 @@ def merged_code(
     (`__pycache__` and the like) are left out; modes and times of files are not kept.
 
     Args:
-        directory: The user's folder; its content ends up at the root of the function's code.
+        directory: The user's folder; its content ends up at the root of the function's code. None: the bundle with
+            the further files only.
         extra_files: Further files by their POSIX path at the root of the function's code.
         include_handlers: Whether the constructs' own `handlers/` are in it too. Without them, a change in one of our
             functions does not deploy the user's anew.
@@ -63,18 +64,14 @@ def merged_code(
     Raises:
         BundleError: The folder does not exist or is empty, or a file would hide one of the bundle or another file.
     """
-    if not directory.is_dir():
-        raise BundleError(f"code must be a folder, got {directory}; create it, or pass the folder with your functions")
     bundled = {
         name: content
         for name, content in _bundle_files(functions_zip()).items()
         if name != bundle_builder.INPUTS_NAME and (include_handlers or not name.startswith(_HANDLERS))
     }
-    own = bundle_builder.read_folder(directory)
-    if not own:
-        raise BundleError(f"code must hold at least one file, got the empty folder {directory}; add your functions")
-    _refuse_shadowing(directory, own, bundled)
-    files = {**bundled, **own}
+    files = dict(bundled)
+    if directory is not None:
+        files |= _own_files(directory, bundled)
     for name, content in (extra_files or {}).items():
         if name in files:
             raise BundleError(f"{name} is generated into the function's code and is there already; rename yours")
@@ -119,13 +116,19 @@ def _forget_old(folder: Path) -> None:
             path.unlink(missing_ok=True)
 
 
-def _refuse_shadowing(directory: Path, own: Mapping[str, bytes], bundled: Mapping[str, bytes]) -> None:
-    """Refuses a file that would replace, extend or hide a module of the bundle."""
+def _own_files(directory: Path, bundled: Mapping[str, bytes]) -> dict[str, bytes]:
+    """Reads the user's folder; refuses a file that would replace, extend or hide a module of the bundle."""
+    if not directory.is_dir():
+        raise BundleError(f"code must be a folder, got {directory}; create it, or pass the folder with your functions")
+    own = bundle_builder.read_folder(directory)
+    if not own:
+        raise BundleError(f"code must hold at least one file, got the empty folder {directory}; add your functions")
     taken = {_import_name(name): name for name in bundled}
     for name in sorted(own):
         if hidden := taken.get(_import_name(name)):
             hidden_root = hidden.split("/", 1)[0]
             raise BundleError(f"{directory / name} collides with {hidden_root} of the function bundle; rename it")
+    return own
 
 
 def _import_name(name: str) -> str:

@@ -60,8 +60,8 @@ def _virtual_environment(venv: Path, *, pinned: bool) -> None:
         shutil.rmtree(venv)
     _say(f"making {_shown(venv)} with Python {_own_version()}")
     try:
-        import ensurepip  # noqa: F401, PLC0415  # some distributions package it apart
-        import venv as _  # noqa: F401, PLC0415
+        import ensurepip  # noqa: F401  # some distributions package it apart
+        import venv as _  # noqa: F401
     except ImportError:
         raise SetupError(
             f"{sys.executable} has no venv or pip; install them "
@@ -184,7 +184,7 @@ def _alone() -> Iterator[None]:
     LOG.parent.mkdir(exist_ok=True)
     with (LOG.parent / ".setup.lock").open("w") as lock:
         try:
-            import fcntl  # noqa: PLC0415  # not on Windows, where nobody is kept out
+            import fcntl  # not on Windows, where nobody is kept out
         except ImportError:
             pass
         else:
