@@ -1,0 +1,149 @@
+"""Starts the emulator: ``python -m constructs_lib.testing.emulator --run-folder FOLDER``."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import os
+import shutil
+import signal
+import socket
+import sys
+import threading
+import time
+from typing import Any
+
+from .clock import EmulatorClock
+from .settings import (
+    ACCOUNT,
+    EXIT_PORT_TAKEN,
+    HOST,
+    PORT_FILE,
+    REGION,
+    ROOT_ACCESS_KEY_ID,
+    ROOT_SECRET_ACCESS_KEY,
+    EmulatorSettings,
+)
+
+
+def main() -> int:
+    """Serve until told to stop, then leave no process and no folder behind."""
+    settings = EmulatorSettings.parse()
+    try:
+        listener = _listen(settings.port)
+    except OSError as error:
+        if error.errno != errno.EADDRINUSE:
+            raise
+        sys.stderr.write(f"port {settings.port} on {HOST} is taken\n")
+        return EXIT_PORT_TAKEN
+    port = listener.getsockname()[1]
+    _prepare_environment(settings, port)
+    try:
+        asyncio.run(_serve(settings, listener, port))
+    finally:
+        _stop_workers()
+        # Before it listened, the folder still belongs to whoever waits for that, and reads the log.
+        if (settings.run_folder / PORT_FILE).exists():
+            shutil.rmtree(settings.run_folder, ignore_errors=True)
+    # Threads of executions may still sit in a call to a killed worker: nothing is left for them to do.
+    logging.shutdown()
+    os._exit(0)
+
+
+def _listen(port: int) -> socket.socket:
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.bind((HOST, port))
+    listener.listen(512)
+    return listener
+
+
+def _prepare_environment(settings: EmulatorSettings, port: int) -> None:
+    """Set what the emulator reads while it is imported."""
+    folder = settings.run_folder
+    for name in ("tmp", "s3", "state"):
+        (folder / name).mkdir(exist_ok=True)
+    os.environ.update(
+        GATEWAY_PORT=str(port),
+        BIND_HOST=HOST,
+        AUTH="true",
+        PERSIST_STATE="0",
+        MINISTACK_ACCOUNT_ID=ACCOUNT,
+        MINISTACK_REGION=REGION,
+        TMPDIR=str(folder / "tmp"),
+        S3_DATA_DIR=str(folder / "s3"),
+        STATE_DIR=str(folder / "state"),
+        AWS_ACCESS_KEY_ID=ROOT_ACCESS_KEY_ID,
+        AWS_SECRET_ACCESS_KEY=ROOT_SECRET_ACCESS_KEY,
+        # Listeners on fixed ports that nothing here needs.
+        SFTP_ENABLED="0",
+        IOT_MTLS_ENABLED="0",
+        # A docker daemon of the host is none of our business.
+        DOCKER_HOST=f"unix://{folder}/no-docker",
+        LOG_LEVEL=os.environ.get("LOG_LEVEL", "WARNING"),
+    )
+
+
+async def _serve(settings: EmulatorSettings, listener: socket.socket, port: int) -> None:
+    # Imported here: the emulator reads its environment as it is imported.
+    from hypercorn.asyncio import serve
+    from hypercorn.config import Config
+    from ministack import app
+
+    from . import admin, corrections, faults, reset
+
+    clock = EmulatorClock(base=time.time(), speed=settings.speed)
+    emulator = corrections.Emulator(settings=settings, clock=clock)
+    corrections.install(emulator)
+    reset.follow_executions()
+    engine = faults.install(emulator)
+
+    def empty() -> None:
+        # First what faults hold back, so that nothing waits for it.
+        engine.clear(None)
+        reset.reset()
+
+    config = Config()
+    config.bind = [f"fd://{listener.detach()}"]
+    config.keep_alive_timeout = 75
+    config.graceful_timeout = 0.2
+    config.loglevel = "WARNING"
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    if not settings.detached:
+        threading.Thread(target=_watch_parent, args=(loop, stop), daemon=True).start()
+    # Written last and in one piece: whoever reads it may connect.
+    temporary = settings.run_folder / f"{PORT_FILE}.new"
+    temporary.write_text(f"{port}\n", encoding="ascii")
+    temporary.replace(settings.run_folder / PORT_FILE)
+    application: Any = admin.with_admin(app.app, empty)
+    await serve(application, config, shutdown_trigger=stop.wait)
+
+
+def _watch_parent(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
+    """End with the parent: it holds the other end of our standard input, and so does nobody else.
+
+    The pipe is closed by the kernel however the parent ends, SIGKILL included.
+    """
+    while os.read(sys.stdin.fileno(), 4096):
+        pass
+    loop.call_soon_threadsafe(stop.set)
+
+
+def _stop_workers() -> None:
+    """Kill every worker; they hold nothing that is worth a grace period."""
+    runtime = sys.modules.get("ministack.core.lambda_runtime")
+    if runtime is None:
+        return
+    for pool in list(runtime._workers.values()):
+        for worker in pool:
+            if worker._proc is not None:
+                worker._proc.kill()
+                worker._proc.wait()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

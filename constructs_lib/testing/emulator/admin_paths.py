@@ -1,0 +1,10 @@
+"""Paths of the emulator's own HTTP surface: what both sides of it must agree on."""
+
+from __future__ import annotations
+
+from typing import Final
+
+#: Paths under this prefix are ours; AWS has none that begins like this.
+PREFIX: Final = "/_cdk_sagas/"
+#: ``POST`` empties the emulator; answers 204.
+RESET_PATH: Final = f"{PREFIX}reset"

@@ -1,0 +1,195 @@
+"""Step Functions: JSONata fields that the emulator ignores, the context object, and branches."""
+
+from __future__ import annotations
+
+import contextvars
+import threading
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from ministack.services import stepfunctions as states
+
+from . import Correction, Emulator, replace
+from .stepfunctions import HaltedError, halts
+
+
+def _is_jsonata(state: dict[str, Any], context: Any) -> bool:
+    return bool(states._state_query_language(state, context) == "JSONata")
+
+
+def succeed_output(_emulator: Emulator) -> None:
+    """A Succeed state's Output is what the execution returns. The emulator ignores the field."""
+
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        def apply(state: dict[str, Any], data: Any, context: Any = None) -> Any:
+            if state.get("Type") == "Succeed" and _is_jsonata(state, context):
+                return states._apply_jsonata_output(state, data, context, default=data)
+            return original(state, data, context)
+
+        return apply
+
+    replace(states, "_apply_output_path", make)
+
+
+def choice_default_output(_emulator: Emulator) -> None:
+    """A Choice state's own Output applies when no rule matches. The emulator ignores the field."""
+
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        def choose(state: dict[str, Any], raw_input: Any, context: Any = None) -> Any:
+            if "Output" not in state or "Default" not in state or not _is_jsonata(state, context):
+                return original(state, raw_input, context)
+            try:
+                return original({**state, "Default": None}, raw_input, context)
+            except states._ExecutionError as error:
+                if error.error != "States.NoChoiceMatched":
+                    raise
+            output = states._apply_jsonata_output(state, raw_input, context, default=raw_input)
+            states._apply_state_assign(state, raw_input, context)
+            return output, state["Default"]
+
+        return choose
+
+    replace(states, "_execute_choice", make)
+
+
+def parallel_branches(_emulator: Emulator) -> None:
+    """Parallel takes Arguments, Output and Assign; branches have their own variables; a failure stops the siblings.
+
+    The emulator ignores the three fields, lets branches overwrite each other's context, and waits for the siblings
+    of a failed branch, which then complete: kinder than AWS, which stops them at once. Their functions live on.
+    """
+
+    def make_run(original: Callable[..., Any]) -> Callable[..., Any]:
+        def run(machine: Any, start: Any, data: Any, execution: Any, context: dict[str, Any]) -> Any:
+            inner = {**context, "variables": dict(context.get("variables", {}))}
+            return original(machine, start, data, execution, inner)
+
+        return run
+
+    replace(states, "_run_sub_machine", make_run)
+    replace(states, "_run_parallel_branches", lambda _original: _run_branches)
+
+
+def _run_branches(state: dict[str, Any], raw_input: Any, execution: Any, context: dict[str, Any]) -> Any:
+    jsonata = _is_jsonata(state, context)
+    if jsonata:
+        effective = states._apply_jsonata_arguments(state, raw_input, context)
+    else:
+        effective = states._apply_parameters(state, states._apply_input_path(state, raw_input, context), context)
+    outcome = _Branches(state["Branches"])
+    outcome.run(effective, execution, context)
+    results = outcome.results
+    if jsonata:
+        output = states._apply_jsonata_output(state, raw_input, context, result=results, default=results)
+        states._apply_state_assign(state, raw_input, context, result=results)
+    else:
+        selected = states._apply_result_selector(state, results)
+        output = states._apply_output_path(state, states._apply_result_path(state, raw_input, selected), context)
+    return output, states._next_or_end(state)
+
+
+class _Branches:
+    """The branches of one Parallel attempt."""
+
+    def __init__(self, branches: list[dict[str, Any]]) -> None:
+        self.results: list[Any] = [None] * len(branches)
+        self._branches = branches
+        self._failed = threading.Event()
+        self._settled = threading.Condition()
+        self._running = len(branches)
+        self._failure: Exception | None = None
+
+    def run(self, effective: Any, execution: Any, context: dict[str, Any]) -> None:
+        """Run every branch in a thread of its own, until all are done or one has failed."""
+        for index, branch in enumerate(self._branches):
+            within = contextvars.copy_context()
+            arguments = (self._run_one, index, branch, effective, execution, context)
+            threading.Thread(target=within.run, args=arguments, daemon=True).start()
+        with self._settled:
+            self._settled.wait_for(lambda: self._running == 0 or self._failure is not None)
+        if isinstance(self._failure, states._ExecutionError | HaltedError):
+            raise self._failure
+        if self._failure is not None:
+            raise states._ExecutionError("States.BranchFailed", str(self._failure))
+
+    def _run_one(self, index: int, branch: Any, effective: Any, execution: Any, context: Any) -> None:
+        halts.set((*halts.get(), self._failed))
+        failure: Exception | None = None
+        try:
+            self.results[index] = states._run_sub_machine(
+                branch["States"], branch["StartAt"], effective, execution, context
+            )
+        except Exception as error:  # noqa: BLE001 - raised again by the thread that waits
+            failure = error
+        with self._settled:
+            self._running -= 1
+            if failure is not None and self._failure is None:
+                self._failure = failure
+                self._failed.set()
+            self._settled.notify_all()
+
+
+def context_object(_emulator: Emulator) -> None:
+    """``$states.context`` has what AWS puts there: also RoleArn and RedriveCount, and no internals of the emulator."""
+
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        def evaluate(
+            expression: str, raw_input: Any, ctx: Any = None, result: Any = None, error_output: Any = None
+        ) -> Any:
+            return original(expression, raw_input, _Context(ctx or {}), result, error_output)
+
+        return evaluate
+
+    replace(states, "_evaluate_jsonata", make)
+
+
+class _Context(dict[str, Any]):
+    """The context as expressions see it; the emulator still finds its variables."""
+
+    def __init__(self, context: dict[str, Any]) -> None:
+        super().__init__({key: value for key, value in context.items() if key not in {"variables", "QueryLanguage"}})
+        self._variables = context.get("variables", {})
+        if "Execution" in self:
+            machine = states._state_machines.get(self.get("StateMachine", {}).get("Id", "")) or {}
+            self["Execution"] = {"RedriveCount": 0, "RoleArn": machine.get("roleArn", ""), **self["Execution"]}
+
+    def get(self, key: str, default: Any = None) -> Any:
+        return self._variables if key == "variables" else super().get(key, default)
+
+
+def jsonata_time(emulator: Emulator) -> None:
+    """``$now()`` and ``$millis()`` show emulator time, so that times stored by a definition fit the others."""
+    clock = emulator.clock
+
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        def register(expression: Any) -> None:
+            original(expression)
+            expression.register_lambda("millis", lambda: int(clock.now() * 1000))
+            expression.register_lambda("now", _now(clock.now))
+
+        return register
+
+    replace(states, "_register_sfn_jsonata_functions", make)
+
+
+def _now(seconds: Callable[[], float]) -> Callable[..., Any]:
+    from jsonata import functions
+
+    def now(picture: str | None = None, timezone: str | None = None) -> Any:
+        moment = seconds()
+        if picture is None and timezone is None:
+            text = datetime.fromtimestamp(moment, UTC).isoformat(timespec="milliseconds")
+            return text.replace("+00:00", "Z")
+        return functions.Functions.datetime_from_millis(int(moment * 1000), picture, timezone)
+
+    return now
+
+
+CORRECTIONS: Final[tuple[Correction, ...]] = (
+    succeed_output,
+    choice_default_output,
+    parallel_branches,
+    context_object,
+    jsonata_time,
+)

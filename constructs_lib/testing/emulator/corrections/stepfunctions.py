@@ -1,0 +1,243 @@
+"""Step Functions: how an execution starts, ends, times out and is stopped."""
+
+from __future__ import annotations
+
+import contextvars
+import json
+import logging
+import re
+import threading
+import time
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, Final
+
+from ministack.core.responses import AccountRegionScopedDict, error_response_json, get_account_id, get_region
+from ministack.services import stepfunctions as states
+
+from . import Correction, Emulator, replace
+
+_MAX_PAYLOAD_BYTES: Final = 262_144
+_NAME: Final = re.compile(r'^[^\s<>{}\[\]?*"#%\\^|~`$&,;:/\x00-\x1f\x7f-\x9f]{1,80}$')
+
+#: Everything whose setting stops the present thread of an execution: the execution's end, a sibling branch's failure.
+halts: contextvars.ContextVar[tuple[threading.Event, ...]] = contextvars.ContextVar("halts", default=())
+
+
+class HaltedError(Exception):
+    """The execution, or the branch, that this thread runs has ended already."""
+
+
+class ExecutionRecord(dict[str, Any]):
+    """An execution whose first final status stays, and whose end can be waited for."""
+
+    def __init__(self, values: dict[str, Any]) -> None:
+        """Take over the emulator's own record."""
+        super().__init__(values)
+        self.ended = threading.Event()
+        self._status = threading.Lock()
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        if key != "status":
+            if key in {"output", "error", "cause", "stopDate"} and self.get(key) is not None and self.ended.is_set():
+                raise HaltedError(self["status"])
+            super().__setitem__(key, value)
+            return
+        with self._status:
+            if self.get("status") not in {None, "RUNNING"}:
+                raise HaltedError(self["status"])
+            super().__setitem__(key, value)
+            if value != "RUNNING":
+                self.ended.set()
+
+
+class _Executions(AccountRegionScopedDict):  # type: ignore[misc]  # the emulator has no type information
+    __slots__ = ()
+
+    def __setitem__(self, key: str, value: dict[str, Any]) -> None:
+        super().__setitem__(key, ExecutionRecord(value))
+
+
+def final_status(_emulator: Emulator) -> None:
+    """The first final status of an execution stays, and nothing runs in it afterwards.
+
+    In the emulator a stopped execution goes on, and its own end overwrites ABORTED.
+    """
+    states._executions = _Executions()
+    logging.getLogger("states").addFilter(
+        lambda record: not (record.exc_info and isinstance(record.exc_info[1], HaltedError))
+    )
+
+    def make_run(original: Callable[..., Any]) -> Callable[..., Any]:
+        def run(execution_arn: str) -> None:
+            execution = states._executions.get(execution_arn)
+            if execution is None:
+                return
+            halts.set((execution.ended,))
+            original(execution_arn)
+
+        return run
+
+    def make_add(original: Callable[..., Any]) -> Callable[..., Any]:
+        def add(execution: Any, event_type: str, details: Any = None) -> Any:
+            if not event_type.startswith("Execution"):
+                check_halts()
+            event = original(execution, event_type, details)
+            event["previousEventId"] = event["id"] - 1
+            return event
+
+        return add
+
+    def make_fail(original: Callable[..., Any]) -> Callable[..., Any]:
+        def fail(execution: Any, error: str, cause: str) -> None:
+            try:
+                original(execution, error, cause)
+            except HaltedError:
+                return
+
+        return fail
+
+    def make_stop(original: Callable[..., Any]) -> Callable[..., Any]:
+        def stop(data: Any) -> Any:
+            try:
+                return original(data)
+            except HaltedError:  # it ended between the emulator's look and its write
+                return original(data)
+
+        return stop
+
+    replace(states, "_run_execution", make_run)
+    replace(states, "_add_event", make_add)
+    replace(states, "_fail_execution", make_fail)
+    replace(states, "_stop_execution", make_stop)
+
+
+def check_halts() -> None:
+    """Stop this thread if its execution or branch has ended.
+
+    Raises:
+        HaltedError: If it has.
+    """
+    if any(halt.is_set() for halt in halts.get()):
+        raise HaltedError
+
+
+def sleep(real_seconds: float) -> None:
+    """Sleep, but no longer than the execution and the branch of this thread live.
+
+    Raises:
+        HaltedError: If they ended.
+    """
+    deadline = time.monotonic() + real_seconds
+    events = halts.get()
+    while (remaining := deadline - time.monotonic()) > 0:
+        # One event can be waited for; the others (sibling branches) are looked at now and then.
+        pause = remaining if len(events) < 2 else min(remaining, 0.1)
+        if events:
+            events[0].wait(pause)
+        else:
+            time.sleep(pause)
+        check_halts()
+
+
+def machine_timeout(emulator: Emulator) -> None:
+    """The machine's TimeoutSeconds ends the execution as TIMED_OUT. The emulator never does."""
+
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        def run(execution_arn: str) -> None:
+            execution = states._executions.get(execution_arn)
+            limit = _machine_limit(execution) if execution else None
+            if limit is None:
+                original(execution_arn)
+                return
+            context = contextvars.copy_context()
+            timer = threading.Timer(emulator.clock.real(limit), context.run, (_time_out, execution))
+            timer.daemon = True
+            timer.start()
+            try:
+                original(execution_arn)
+            finally:
+                timer.cancel()
+
+        return run
+
+    replace(states, "_run_execution", make)
+
+
+def _machine_limit(execution: dict[str, Any]) -> float | None:
+    machine = states._state_machines.get(execution["stateMachineArn"])
+    limit = json.loads(machine["definition"]).get("TimeoutSeconds") if machine else None
+    return float(limit) if isinstance(limit, int | float) else None
+
+
+def _time_out(execution: dict[str, Any]) -> None:
+    try:
+        execution["status"] = "TIMED_OUT"
+    except HaltedError:
+        return
+    execution["stopDate"] = states.now_iso()
+    states._add_event(execution, "ExecutionTimedOut", {"executionTimedOutEventDetails": {}})
+    states._emit_execution_status_event(execution)
+
+
+def start_execution(_emulator: Emulator) -> None:
+    """StartExecution refuses bad names and bad input, and answers the same start again while it runs.
+
+    The emulator accepts both, and answers ``ExecutionAlreadyExists`` to the retry of a start whose answer was lost.
+    """
+
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        def start(data: dict[str, Any]) -> Any:
+            payload = data.get("input", "{}")
+            try:
+                json.loads(payload)
+            except ValueError:
+                return error_response_json("InvalidExecutionInput", "Invalid State Machine Execution Input", 400)
+            if len(payload.encode()) > _MAX_PAYLOAD_BYTES:
+                message = "The size of 'input' must be less than or equal to 262144"
+                return error_response_json("ValidationException", message, 400)
+            name = data.get("name")
+            if name is None:
+                return original(data)
+            if not _NAME.match(name):
+                return error_response_json("InvalidName", f"Invalid Name: '{name}'", 400)
+            return _same_start(data, name, payload) or original(data)
+
+        return start
+
+    replace(states, "_start_execution", make)
+
+
+def _same_start(data: dict[str, Any], name: str, payload: str) -> Any:
+    arn = states._resolve_state_machine_arn(data.get("stateMachineArn", "").split("#", maxsplit=1)[0]) or ""
+    machine = states._state_machines.get(arn)
+    if machine is None or machine.get("type") == "EXPRESS":
+        return None
+    execution_arn = f"arn:aws:states:{get_region()}:{get_account_id()}:execution:{machine['name']}:{name}"
+    execution = states._executions.get(execution_arn)
+    if execution is None or execution["status"] != "RUNNING" or execution["input"] != payload:
+        return None
+    return states.json_response({"executionArn": execution_arn, "startDate": execution["startDate"]})
+
+
+def execution_time(emulator: Emulator) -> None:
+    """Timestamps, waits and delays of executions are in emulator time, and end with the execution.
+
+    The emulator also waits 0.15 s of real time before every execution, for nothing.
+    """
+    clock = emulator.clock
+    replace(states, "now_iso", lambda _original: clock.timestamp)
+    replace(states, "_scaled_sleep", lambda _original: lambda seconds: sleep(clock.real(seconds)))
+
+    def sleep_until(timestamp: str) -> None:
+        target = states._parse_ts(timestamp)
+        if target is not None:
+            sleep(clock.real(target.timestamp() - clock.now()))
+
+    replace(states, "_sleep_until", lambda _original: sleep_until)
+    # What remains of the module's own sleeping is the pause before an execution.
+    pauseless = SimpleNamespace(time=time.time, monotonic=time.monotonic, sleep=lambda _seconds: None)
+    replace(states, "time", lambda _original: pauseless)
+
+
+CORRECTIONS: Final[tuple[Correction, ...]] = (execution_time, final_status, machine_timeout, start_execution)

@@ -1,0 +1,131 @@
+"""Empties the emulator between tests: data, messages, executions, logs; every stack and its resources stay."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+from ministack.core import lambda_runtime as runtime
+from ministack.services import stepfunctions as states
+
+#: How long a reset waits for what it stopped.
+_PATIENCE_SECONDS: Final = 0.5
+_ASSET_BUCKET_PREFIX: Final = "cdk-"
+
+_running: set[int] = set()
+
+
+def follow_executions() -> None:
+    """Keep count of the threads that run executions, so that a reset can wait for their end."""
+    original = states._run_execution
+
+    def run(execution_arn: str) -> None:
+        _running.add(threading.get_ident())
+        try:
+            original(execution_arn)
+        finally:
+            _running.discard(threading.get_ident())
+
+    states._run_execution = run
+
+
+def reset() -> None:
+    """Empty everything that a test leaves behind.
+
+    What still runs is stopped first, so that nothing of the former test writes into the next one: executions are
+    aborted, and a sandbox in the middle of a call is killed. Idle sandboxes stay warm.
+    """
+    _abort_executions()
+    _kill_busy_sandboxes()
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    while _running and time.monotonic() < deadline:
+        time.sleep(0.005)
+    for empty in (_empty_states, _empty_tables, _empty_queues, _empty_logs, _empty_buckets, _empty_api):
+        empty()
+
+
+def _abort_executions() -> None:
+    for execution in states._executions.all_values():
+        if execution["status"] == "RUNNING":
+            try:
+                execution["status"] = "ABORTED"
+            except Exception:  # noqa: BLE001, S112 - it ended by itself in between
+                continue
+
+
+def _kill_busy_sandboxes() -> None:
+    with runtime._lock:
+        busy = [worker for pool in runtime._workers.values() for worker in pool if worker.in_use]
+    for worker in busy:
+        process = worker._proc
+        if process is not None:
+            process.kill()
+
+
+def _empty_states() -> None:
+    states._executions._data.clear()
+    states._task_tokens._data.clear()
+    states._map_runs._data.clear()
+
+
+def _empty_tables() -> None:
+    dynamodb = _loaded("dynamodb")
+    if dynamodb is None:
+        return
+    with dynamodb._lock:
+        for table in dynamodb._tables.all_values():
+            table["items"].clear()
+            table["ItemCount"] = 0
+            table["TableSizeBytes"] = 0
+        dynamodb._stream_records._data.clear()
+        dynamodb._stream_trimmed._data.clear()
+        _clear(dynamodb._txn_idempotency)
+    functions = _loaded("lambda_svc")
+    if functions is not None:
+        with functions._dynamodb_stream_positions_lock:
+            functions._dynamodb_stream_positions._data.clear()
+
+
+def _empty_queues() -> None:
+    sqs = _loaded("sqs")
+    if sqs is None:
+        return
+    with sqs._queues_lock:
+        for queue in sqs._queues.all_values():
+            queue["messages"].clear()
+            queue["dedup_cache"].clear()
+
+
+def _empty_logs() -> None:
+    logs = _loaded("cloudwatch_logs")
+    if logs is not None:
+        for group in logs._log_groups.all_values():
+            group["streams"].clear()
+
+
+def _empty_buckets() -> None:
+    s3 = _loaded("s3")
+    if s3 is None:
+        return
+    for (_account, name), bucket in list(s3._buckets._data.items()):
+        if not name.startswith(_ASSET_BUCKET_PREFIX):
+            bucket["objects"].clear()
+
+
+def _empty_api() -> None:
+    api = _loaded("apigateway_v1")
+    if api is not None:
+        api._throttle_state.clear()
+        api._quota_state.clear()
+
+
+def _loaded(service: str) -> Any:
+    return sys.modules.get(f"ministack.services.{service}")
+
+
+def _clear(store: Any) -> None:
+    clear: Callable[[], None] = store._data.clear if hasattr(store, "_data") else store.clear
+    clear()

@@ -1,0 +1,339 @@
+"""Local AWS: an emulator with our corrections, a synthesized assembly deployed in it, and what a test needs."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Literal, Self, overload
+
+import boto3
+from botocore.config import Config
+
+from . import server
+from .assembly import read_assembly
+from .deployment import Outputs, deploy_stacks
+from .emulator.admin_paths import RESET_PATH
+from .emulator.settings import ACCOUNT, LOG_FILE, REGION, ROOT_ACCESS_KEY_ID, ROOT_SECRET_ACCESS_KEY
+from .faults import CallRecorder, FaultControl
+from .http import HttpClient
+from .logs import FunctionLog, read_function_logs
+from .names import DeployedResource, UnknownNameError, find
+from .users import ApiUser, create_api_user
+
+if TYPE_CHECKING:
+    from mypy_boto3_apigateway import APIGatewayClient
+    from mypy_boto3_cloudformation import CloudFormationClient
+    from mypy_boto3_dynamodb import DynamoDBClient
+    from mypy_boto3_iam import IAMClient
+    from mypy_boto3_lambda import LambdaClient
+    from mypy_boto3_logs import CloudWatchLogsClient
+    from mypy_boto3_s3 import S3Client
+    from mypy_boto3_sqs import SQSClient
+    from mypy_boto3_stepfunctions import SFNClient
+
+_FUNCTION: Final = "AWS::Lambda::Function"
+_STATE_MACHINE: Final = "AWS::StepFunctions::StateMachine"
+#: A local answer is there in milliseconds; an SDK that waits and repeats would only hide what went wrong.
+_CLIENT_CONFIG: Final = Config(
+    retries={"total_max_attempts": 1}, connect_timeout=5, read_timeout=120, max_pool_connections=64,
+    inject_host_prefix=False,
+)  # fmt: skip
+
+
+class LocalAws:
+    """An AWS account on this machine, for as long as the ``with`` block lasts.
+
+    It runs in a process of its own, enforces IAM (each function under its own role), executes the real function
+    code, and shares nothing with other instances. At the end no process and no folder is left, also after Ctrl-C or
+    when this process is killed.
+
+    Example:
+        ```python
+        with LocalAws() as aws:
+            outputs = aws.deploy("cdk.out")
+            alice = aws.create_api_user("alice", api_id=outputs["Shop"]["ApiId"])
+            answer = alice.request("POST", aws.api_url(outputs["Shop"]["ApiId"], "prod") + "/orders", body={"n": 1})
+        ```
+
+    Args:
+        speed: How many times faster than real time everything passes that the emulator waits for or measures.
+        sandboxes: Execution environments a function has at most; a further call waits for a free one.
+        port: Loopback port; any free one by default.
+        without: Names of corrections to leave out, to see what the bare emulator does.
+    """
+
+    def __init__(
+        self,
+        *,
+        speed: float = 1.0,
+        sandboxes: int = 4,
+        port: int | None = None,
+        without: Collection[str] = (),
+    ) -> None:
+        self._options = {"speed": speed, "sandboxes": sandboxes, "port": port}
+        self._without = frozenset(without)
+        self._process: server.EmulatorProcess | None = None
+        self._endpoint_url: str | None = None
+        self._paths: dict[str, Mapping[str, str]] = {}
+        self._resources: list[DeployedResource] | None = None
+        self._clients: dict[str, Any] = {}
+        self._http = HttpClient()
+
+    @classmethod
+    def attach(cls, endpoint_url: str, assembly: str | Path | None = None) -> Self:
+        """Return an instance for an emulator that runs already (``cdk-sagas local up``). It is not stopped at the end.
+
+        Args:
+            endpoint_url: Its address.
+            assembly: The assembly that is deployed in it, so that construct paths are known.
+        """
+        attached = cls()
+        attached._endpoint_url = endpoint_url
+        if assembly is not None:
+            attached._remember(Path(assembly))
+        return attached
+
+    def __enter__(self) -> Self:
+        """Start the emulator, unless this instance is attached to one."""
+        if self._endpoint_url is None:
+            self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop the emulator, unless this instance is attached to one."""
+        self.stop()
+
+    def start(self) -> None:
+        """Start the emulator.
+
+        Raises:
+            EmulatorStartError: If it does not start, for example because the port is taken.
+            ValueError: If an option is out of range.
+        """
+        self._process = server.start(without=self._without, **self._options)  # type: ignore[arg-type]
+        self._endpoint_url = self._process.endpoint_url
+
+    def stop(self) -> None:
+        """End the emulator, everything that runs in it, and its folder. Does nothing the second time."""
+        if self._process is not None:
+            self._process.stop()
+            self._process = None
+            self._endpoint_url = None
+        self._clients.clear()
+
+    @property
+    def endpoint_url(self) -> str:
+        """The address that stands for every AWS endpoint (``AWS_ENDPOINT_URL``)."""
+        if self._endpoint_url is None:
+            raise RuntimeError("local AWS is not running; use it in a with block, or call start()")
+        return self._endpoint_url
+
+    @property
+    def account(self) -> str:
+        """The account number."""
+        return ACCOUNT
+
+    @property
+    def region(self) -> str:
+        """The region."""
+        return REGION
+
+    @property
+    def faults(self) -> FaultControl:
+        """Plans faults, and tells which of them fired."""
+        control: FaultControl = self._clients.setdefault("#faults", FaultControl(self.endpoint_url, self.resolve))
+        return control
+
+    @property
+    def calls(self) -> CallRecorder:
+        """Records the AWS calls of functions and state machines."""
+        return CallRecorder(self.endpoint_url)
+
+    def deploy(self, assembly: str | Path) -> Outputs:
+        """Deploy every stack of a synthesized assembly, each after what it depends on; existing ones are updated.
+
+        Args:
+            assembly: The folder, usually ``cdk.out``.
+
+        Returns:
+            The outputs of each stack, by stack name.
+
+        Raises:
+            AssemblyError: If the folder is not an assembly that can be deployed here.
+            DeploymentError: If a stack fails; the message names the resource and its reason.
+        """
+        folder = Path(assembly)
+        stacks = read_assembly(folder, account=self.account, region=self.region)
+        outputs = deploy_stacks(self.session(), self.endpoint_url, stacks)
+        self._remember(folder)
+        return outputs
+
+    def session(self) -> boto3.Session:
+        """Return a boto3 session of the root user, who may do everything. Give its clients `endpoint_url`."""
+        return boto3.Session(
+            aws_access_key_id=ROOT_ACCESS_KEY_ID,
+            aws_secret_access_key=ROOT_SECRET_ACCESS_KEY,
+            region_name=self.region,
+        )
+
+    @overload
+    def client(self, service: Literal["apigateway"]) -> APIGatewayClient: ...
+    @overload
+    def client(self, service: Literal["cloudformation"]) -> CloudFormationClient: ...
+    @overload
+    def client(self, service: Literal["dynamodb"]) -> DynamoDBClient: ...
+    @overload
+    def client(self, service: Literal["iam"]) -> IAMClient: ...
+    @overload
+    def client(self, service: Literal["lambda"]) -> LambdaClient: ...
+    @overload
+    def client(self, service: Literal["logs"]) -> CloudWatchLogsClient: ...
+    @overload
+    def client(self, service: Literal["s3"]) -> S3Client: ...
+    @overload
+    def client(self, service: Literal["sqs"]) -> SQSClient: ...
+    @overload
+    def client(self, service: Literal["stepfunctions"]) -> SFNClient: ...
+    @overload
+    def client(self, service: str) -> Any: ...
+    def client(self, service: str) -> Any:
+        """Return a boto3 client of the root user, always the same one per service. Safe for use by many threads.
+
+        Args:
+            service: boto3's name of the service.
+        """
+        if service not in self._clients:
+            # The stubs know service names as literals only; ours comes from the caller.
+            make: Any = self.session().client
+            self._clients[service] = make(service, endpoint_url=self.endpoint_url, config=_CLIENT_CONFIG)
+        return self._clients[service]
+
+    def create_api_user(self, name: str, *, api_id: str | None = None) -> ApiUser:
+        """Create an IAM user that may do nothing but invoke one API.
+
+        Args:
+            name: User name.
+            api_id: Id of the REST API. Without one, the user may do nothing at all.
+        """
+        return create_api_user(self.client("iam"), name, api_id=api_id)
+
+    def api_url(self, rest_api_id: str, stage: str) -> str:
+        """Return the base URL of a REST API's stage, without a slash at the end.
+
+        Args:
+            rest_api_id: Id of the REST API.
+            stage: Name of the stage.
+        """
+        return f"{self.endpoint_url}/restapis/{rest_api_id}/{stage}/_user_request_"
+
+    def functions(self) -> list[DeployedResource]:
+        """Return every deployed function."""
+        return [resource for resource in self.resources() if resource.type == _FUNCTION]
+
+    def function_logs(self, name: str) -> list[FunctionLog]:
+        """Return what a function printed since the last reset: one entry per invocation, oldest first.
+
+        Args:
+            name: Physical name, logical id or construct path.
+
+        Raises:
+            UnknownNameError: If no function goes by that name.
+        """
+        function = self.resolve_function(name)
+        configuration = self.client("lambda").get_function_configuration(FunctionName=function)
+        group = configuration.get("LoggingConfig", {}).get("LogGroup", f"/aws/lambda/{function}")
+        return read_function_logs(self.client("logs"), group)
+
+    def resolve_function(self, name: str) -> str:
+        """Return the physical name of a function.
+
+        Args:
+            name: Physical name, logical id or construct path.
+
+        Raises:
+            UnknownNameError: If no function goes by that name, or more than one.
+        """
+        return find(self.resources(), name, type=_FUNCTION).name
+
+    def resolve_state_machine(self, name: str) -> str:
+        """Return the ARN of a state machine.
+
+        Args:
+            name: Physical name, ARN, logical id or construct path.
+
+        Raises:
+            UnknownNameError: If no state machine goes by that name, or more than one.
+        """
+        return find(self.resources(), name, type=_STATE_MACHINE).physical_id
+
+    def resolve(self, name: str) -> str:
+        """Return the physical name of a function, or the ARN of a state machine.
+
+        Args:
+            name: Physical name, ARN, logical id or construct path.
+
+        Raises:
+            UnknownNameError: If neither goes by that name.
+        """
+        try:
+            return self.resolve_function(name)
+        except UnknownNameError as no_function:
+            try:
+                return self.resolve_state_machine(name)
+            except UnknownNameError as no_machine:
+                raise UnknownNameError(f"{no_function}; {no_machine}") from None
+
+    def resources(self) -> list[DeployedResource]:
+        """Return every resource of every deployed stack."""
+        if self._resources is None:
+            self._resources = list(self._list_resources())
+        return self._resources
+
+    def reset(self) -> None:
+        """Empty tables, queues, logs and buckets, abort executions and clear faults; deployed stacks stay.
+
+        What still runs is stopped, so that one test never writes into the next.
+        """
+        answer = self._http.send("POST", f"{self.endpoint_url}{RESET_PATH}", body=b"")
+        if answer.status != 204:
+            raise RuntimeError(f"reset failed with status {answer.status}: {answer.text}")
+
+    def emulator_log(self) -> str:
+        """Return what the emulator itself printed: where to look when it misbehaves."""
+        if self._process is None:
+            return ""
+        log = self._process.run_folder / LOG_FILE
+        return log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
+
+    def _remember(self, assembly: Path) -> None:
+        for stack in read_assembly(assembly, account=self.account, region=self.region):
+            self._paths[stack.name] = stack.paths
+        self._resources = None
+
+    def _list_resources(self) -> list[DeployedResource]:
+        cloudformation = self.client("cloudformation")
+        found: list[DeployedResource] = []
+        for page in cloudformation.get_paginator("describe_stacks").paginate():
+            for stack in page["Stacks"]:
+                paths = self._paths.get(stack["StackName"], {})
+                summaries = cloudformation.get_paginator("list_stack_resources")
+                for resources in summaries.paginate(StackName=stack["StackName"]):
+                    found += [
+                        DeployedResource(
+                            stack=stack["StackName"],
+                            logical_id=summary["LogicalResourceId"],
+                            path=paths.get(summary["LogicalResourceId"], ""),
+                            type=summary["ResourceType"],
+                            physical_id=summary.get("PhysicalResourceId", ""),
+                        )
+                        for summary in resources["StackResourceSummaries"]
+                    ]
+        return found
+
+
+if sys.platform == "win32":  # pragma: no cover
+    raise ImportError("local AWS needs process groups and signals; use Linux, macOS or WSL")

@@ -1,0 +1,19 @@
+"""The API's function: stores what it gets and starts the state machine."""
+
+import json
+import os
+
+import boto3
+
+_dynamodb = boto3.client("dynamodb")
+_states = boto3.client("stepfunctions")
+
+
+def handler(event, context):
+    print("front got", event["path"])
+    body = json.loads(event["body"] or "{}")
+    if event["path"] == "/things":
+        _dynamodb.put_item(TableName=os.environ["TABLE"], Item={"id": {"S": body["id"]}})
+        _states.start_execution(stateMachineArn=os.environ["MACHINE"], name=body["id"], input=json.dumps(body))
+    answer = {"identity": event["requestContext"]["identity"], "environment": dict(os.environ)}
+    return {"statusCode": 202, "headers": {"x-own": "yes"}, "body": json.dumps(answer)}

@@ -1,0 +1,43 @@
+"""Does what it is told: fail, die, sleep, import, or answer."""
+
+import os
+import sys
+import time
+
+
+class DeclinedError(Exception):
+    """A failure with a name."""
+
+
+class Passing(Exception):  # noqa: N818 - the name is what the state machine retries
+    """A failure that passes."""
+
+
+_calls = {"n": 0}
+
+
+def handler(event, context):
+    _calls["n"] += 1
+    do = event.get("do")
+    print("worker does", do)
+    if do == "fail":
+        raise DeclinedError("no funds")
+    if do == "pass" and _calls["n"] % 3:
+        raise Passing("again")
+    if do == "die":
+        os._exit(1)
+    if do == "sleep":
+        time.sleep(event["seconds"])
+    if do == "import":
+        __import__(event["module"])
+    if do == "unserializable":
+        return {1, 2}
+    if do == "stderr":
+        sys.stderr.write("late words\n")
+    return {
+        "did": do,
+        "calls": _calls["n"],
+        "pid": os.getpid(),
+        "remaining": context.get_remaining_time_in_millis(),
+        "environment": dict(os.environ),
+    }
