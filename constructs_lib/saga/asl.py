@@ -208,7 +208,7 @@ def _refused(plan: SagaPlan, step: CompiledStep) -> State:
         table = ", ".join(f'"{name}": {code}' for name, code in sorted(plan.failure_status.items()))
         status = f"($s := $lookup({{{table}}}, {error}); $exists($s) ? $s : {plan.refused_status})"
     message = (
-        '($m := $match($states.errorOutput.Cause, /"errorMessage":\\s*("(?:[^"\\\\]|\\\\.)*")/, 1);'
+        '($m := $match($states.errorOutput.Cause, /"errorMessage":\\s*("(?:[^\\\\"]|\\\\.)*")/, 1);'
         ' $exists($m) ? $parse($m[0].groups[0]) : "")'
     )
     return {
