@@ -63,10 +63,10 @@ def exit_error(_emulator: Emulator) -> None:
         def execute(func: Any, event: Any, request_id: str) -> Any:
             result = original(func, event, request_id)
             body = result.get("body")
-            # A dying worker shows as an end of file, or as a broken pipe if it was dead before the call.
-            died = isinstance(body, dict) and (
-                body.get("errorMessage") == "Worker process died" or "Broken pipe" in str(body.get("errorMessage"))
-            )
+            # A dying worker shows as an end of file, as a broken pipe if it was dead before the call, and by a
+            # message of its own if it dies while it imports the function's module.
+            signs = ("Worker process died", "Worker process exited immediately", "Broken pipe")
+            died = isinstance(body, dict) and any(sign in str(body.get("errorMessage")) for sign in signs)
             if result.get("error") and died:
                 body["errorType"] = "Runtime.ExitError"
                 body["errorMessage"] = f"RequestId: {request_id} Error: Runtime exited with error: signal: killed"
