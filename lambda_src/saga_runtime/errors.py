@@ -36,7 +36,7 @@ class SagaFenced(SagaError):
 
 
 class TransientError(SagaError):
-    """Nothing was written, and the same call may succeed later."""
+    """Nothing was written, or it is unknown; the same call may succeed later, and its log row keeps it single."""
 
     retryable = True
     code = "THROTTLED"

@@ -87,10 +87,10 @@ def idempotency_key_of(event: Mapping[str, Any]) -> str | None:
     if len(values) > 1:
         raise BadKey(f"{IDEMPOTENCY_KEY_HEADER} must be sent once, got it {len(values)} times")
     text = values[0].strip()
-    quoted = _QUOTED.match(text)
+    quoted = _QUOTED.fullmatch(text)
     if quoted:
         key = re.sub(r"\\(.)", r"\1", quoted.group(1))
-    elif '"' in text[:1] or not _BARE.match(text):
+    elif '"' in text[:1] or not _BARE.fullmatch(text):
         raise BadKey(f"{IDEMPOTENCY_KEY_HEADER} must be printable ASCII, quoted or bare")
     else:
         key = text

@@ -11,7 +11,7 @@ import json
 import re
 import uuid
 from collections.abc import Mapping
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from typing import Any, Final
 
 from saga_runtime.errors import Invalid
@@ -67,21 +67,21 @@ def request_id_from(saga_id: str) -> str:
     Raises:
         ValueError: if ``saga_id`` does not have the form of one.
     """
-    if not _SAGA_ID.match(saga_id):
+    if not _SAGA_ID.fullmatch(saga_id):
         raise ValueError(f"not a saga id: {saga_id!r}")
     return saga_id[:REQUEST_ID_LENGTH]
 
 
 def is_saga_id(text: str) -> bool:
     """Whether ``text`` has the form of a saga id."""
-    return bool(_SAGA_ID.match(text))
+    return bool(_SAGA_ID.fullmatch(text))
 
 
 def step_key_of(saga_id: str, step: str, *, undo: bool = False) -> str:
     """``{saga id}#{step}``, with ``#undo`` for the step's compensation."""
     if not is_saga_id(saga_id):
         raise ValueError(f"not a saga id: {saga_id!r}")
-    if not _STEP_NAME.match(step):
+    if not _STEP_NAME.fullmatch(step):
         raise ValueError(f"a step's name must match {STEP_NAME_PATTERN}, got {step!r}")
     return f"{saga_id}#{step}#undo" if undo else f"{saga_id}#{step}"
 
@@ -158,14 +158,18 @@ def _member_name(name: Any) -> str:
 def _canonical_decimal(value: Decimal) -> str:
     if not value.is_finite():
         raise Invalid(f"JSON cannot hold {value}")
-    normal = value.normalize()
-    if normal == 0:
+    if value == 0:
         return "0"
-    return format(normal, "f")
+    # Not ``normalize``: it rounds to the context's 28 digits, and two bodies would become one.
+    text = format(value, "f")
+    return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 def _exact_decimal(text: str) -> Decimal:
-    number = Decimal(text)
+    try:
+        number = Decimal(text)
+    except InvalidOperation:  # an exponent that Decimal cannot hold
+        raise ValueError(f"a number is out of range: {text[:40]}") from None
     if abs(number.adjusted()) > _MAX_EXPONENT:
         raise ValueError(f"a number is out of range: {text[:40]}")
     return number

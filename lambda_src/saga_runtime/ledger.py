@@ -5,7 +5,7 @@ the same transaction, with the balance after it and the next sequence number. Ev
 zero before it is written. Accounts that only pass money through (issuance, clearing) have entries and no balance
 item: it would be the hottest item of all.
 
-A step reads the accounts (``ledger_store.LedgerReader``), builds writes from what it read, and returns them. The
+A step reads the accounts (``ledger_store.Ledger``), builds writes from what it read, and returns them. The
 condition on the sequence number makes the read good: if anything moved in between, nothing is written, and the
 runtime calls the step again.
 """
@@ -116,7 +116,7 @@ def check_account_id(account_id: object) -> str:
     Raises:
         Invalid: if it is blank, too long, or has characters that could be mistaken for a key's separators.
     """
-    if not isinstance(account_id, str) or not _ACCOUNT_ID.match(account_id):
+    if not isinstance(account_id, str) or not _ACCOUNT_ID.fullmatch(account_id):
         raise Invalid(f"an account id must match {ACCOUNT_ID_PATTERN}, got {account_id!r}")
     return account_id
 
@@ -181,6 +181,8 @@ class LedgerBuilder:
         Raises:
             Invalid: if the opening balance is negative or above the cap.
         """
+        if cap is not None and type(cap) is not int:
+            raise Invalid(f"a cap is an integer of minor units, got {cap!r}")
         if opening.minor_units < 0 or (cap is not None and not opening.minor_units <= cap <= MAX_MINOR_UNITS):
             raise Invalid(f"an opening balance must be 0 or more and within the cap, got {opening} with cap {cap}")
         a = LedgerAttribute

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from typing import Any, Final
 
 from saga_runtime.errors import Invalid
@@ -31,6 +31,7 @@ EXPONENTS: Final[dict[str, int]] = {
 }
 """Decimal places of each currency's minor unit (ISO 4217, list one)."""
 
+_MAX_MAGNITUDE: Final = 40
 _DECIMAL: Final = re.compile(r"^-?[0-9]{1,18}(\.[0-9]{1,6})?$")
 
 
@@ -70,16 +71,18 @@ class Money:
         exponent = exponent_of(currency)
         if isinstance(amount, Decimal):
             value = amount
-        elif _DECIMAL.match(_text(amount)):
+        elif _DECIMAL.fullmatch(_text(amount)):
             value = Decimal(amount)
         else:
             raise Invalid(f"an amount is a Decimal or a plain decimal text, got {amount!r} ({type(amount).__name__})")
-        try:
-            scaled = value.scaleb(exponent)
-            minor = int(scaled)
-        except (InvalidOperation, OverflowError, ValueError):
-            raise Invalid(f"an amount must be finite, got {amount!r}") from None
-        if scaled != minor:
+        if not value.is_finite():
+            raise Invalid(f"an amount must be finite, got {amount!r}")
+        if value != 0 and abs(value.adjusted()) > _MAX_MAGNITUDE:
+            raise Invalid(f"an amount is out of range, got {amount!r}")
+        # Integers only: Decimal's own arithmetic rounds to the context's 28 digits without a word.
+        numerator, denominator = value.as_integer_ratio()
+        minor, rest = divmod(numerator * 10**exponent, denominator)
+        if rest:
             raise Invalid(f"{currency} has {exponent} decimal places, got {amount!r}")
         return cls(minor, currency)
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 class Backoff:
     """How often, and how long apart, one invocation tries again what certainly was not written.
 
-    Delay ``n`` is drawn evenly from 0 to ``min(cap, base * 2**n)`` milliseconds ("full jitter", as in the AWS
-    Architecture Blog's "Exponential Backoff And Jitter").
+    The delay after failure ``n`` (from 1) is drawn evenly from 0 to ``min(cap, base * 2**(n-1))`` milliseconds ("full
+    jitter", as in the AWS Architecture Blog's "Exponential Backoff And Jitter").
     """
 
     attempts: int = 8

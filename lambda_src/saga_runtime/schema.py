@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +33,29 @@ def compile_validator(schema: Any) -> Validator:
 
     def validate(value: Any) -> None:
         try:
-            check(value)
+            check(_with_floats(value))
         except fastjsonschema.JsonSchemaValueException as error:
             raise Invalid(error.message) from None
+        except RecursionError:
+            raise Invalid("the JSON value nests too deep") from None
+        except ArithmeticError:
+            raise Invalid("a number is out of range") from None
 
     return validate
+
+
+def _with_floats(value: Any) -> Any:
+    """The value as the compiled schema can compare it: its own numbers are floats, and 1.0 is the integer 1.
+
+    Only for looking at it. A fraction that a float would change is refused: it could slip past a bound.
+    """
+    if isinstance(value, Decimal):
+        number = float(value)
+        if Decimal(repr(number)) != value:
+            raise Invalid(f"a number has too many digits: {value}")
+        return number
+    if isinstance(value, Mapping):
+        return {name: _with_floats(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_with_floats(item) for item in value]
+    return value

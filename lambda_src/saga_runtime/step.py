@@ -72,10 +72,17 @@ class StepCall:
         saga_id, step, table = (event.get(name) for name in (f.SAGA_ID, f.STEP, f.LOG_TABLE))
         if not (isinstance(saga_id, str) and is_saga_id(saga_id)):
             raise ProtocolMismatch(f"not a saga id: {saga_id!r}")
-        if not (isinstance(step, str) and _STEP_NAME.match(step)):
+        if not (isinstance(step, str) and _STEP_NAME.fullmatch(step)):
             raise ProtocolMismatch(f"a step's name must match {STEP_NAME_PATTERN}, got {step!r}")
         if not (isinstance(table, str) and table.strip()):
             raise ProtocolMismatch(f"the saga log's table is missing, got {table!r}")
+        log_days = event.get(f.LOG_DAYS)
+        if type(log_days) is not int or log_days < 1:
+            # A row that expires at once is a step that may happen twice.
+            raise ProtocolMismatch(f"the saga log keeps its rows for 1 day or more, got {log_days!r}")
+        request = event.get(f.REQUEST)
+        if not isinstance(request, str):
+            raise ProtocolMismatch(f"the request must travel as JSON text, got {type(request).__name__}")
         outputs = event.get(f.OUTPUTS) or {}
         if not isinstance(outputs, Mapping):
             raise ProtocolMismatch("outputs must be an object")
@@ -83,10 +90,10 @@ class StepCall:
             saga_id=saga_id,
             step=step,
             key=step_key_of(saga_id, step, undo=undo),
-            request=parse_json(event.get(f.REQUEST) or ""),
+            request=parse_json(request),
             outputs=outputs,
             log_table=table,
-            log_days=int(event.get(f.LOG_DAYS) or 0),
+            log_days=log_days,
             attempt=attempt,
             now_ms=now_ms,
         )

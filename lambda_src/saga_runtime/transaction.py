@@ -69,7 +69,7 @@ def commit(plan: Plan, *, remaining_ms: Callable[[], int], backoff: Backoff = BA
         if isinstance(last, Conflict):
             count(Metric.CONFLICT)
         delay = backoff.delay_ms(failures, random.random())
-        if delay * 2 + 1_000 > remaining_ms():
+        if failures == backoff.attempts or delay * 2 + 1_000 > remaining_ms():
             break
         time.sleep(delay / 1_000)
     raise last
