@@ -139,8 +139,8 @@ class Fault:
     def _check_refusals(self) -> None:
         if self.action in {Action.THROTTLE, Action.CONFLICT} and self.moment == Moment.AFTER:
             raise ValueError(
-                f'action="{self.action}" is a refusal, so the call cannot have taken effect; use moment="before", '
-                'or action="error" for an error that hides an effect'
+                f'action="{self.action}" is a refusal, so the call has no effect to be after, got moment="after"; '
+                'use moment="before", or action="error" for an error that hides an effect'
             )
         if self.action == Action.CONFLICT and self.call not in CONFLICTING_CALLS:
             raise ValueError(
@@ -178,7 +178,7 @@ class Fault:
             )
         if self.attempts == Attempts.ALL:
             raise ValueError(
-                f'attempts="all" is about the SDK\'s retries, and function="{self.function}" is a state machine; '
+                f'attempts="all" is about an SDK\'s retries, got function="{self.function}", a state machine; '
                 "use on=Every() to hit the retries of its state too"
             )
 

@@ -16,11 +16,10 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from http.client import HTTPConnection
-from typing import Any, Final, overload
+from typing import Any, Final, Self, overload
 from urllib.parse import urlsplit
 
 from .fault_plan import ANY, STATES_PREFIX, Action, Attempts, Fault, Moment, Planned, StopAt, from_wire, to_wire
@@ -250,14 +249,24 @@ class FaultControl:
 class Recording(Sequence[RecordedCall]):
     """The recorded calls in order of arrival: those so far while the recording runs, all of them afterwards."""
 
-    def __init__(self, fetch: Callable[[], list[dict[str, Any]]]) -> None:
-        self._fetch = fetch
+    def __init__(self, control: _Control) -> None:
+        self._control = control
+        self._path = ""
         self._ended: tuple[RecordedCall, ...] | None = None
+
+    def __enter__(self) -> Self:
+        self._path = f"{_CALLS_PATH}/{self._control.request('POST', _CALLS_PATH)['id']}"
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended = _recorded_calls(self._control.request("DELETE", self._path)["calls"])
 
     @property
     def calls(self) -> tuple[RecordedCall, ...]:
         """The calls."""
-        return _recorded_calls(self._fetch()) if self._ended is None else self._ended
+        if self._ended is not None:
+            return self._ended
+        return _recorded_calls(self._control.request("GET", self._path)["calls"])
 
     @overload
     def __getitem__(self, index: int) -> RecordedCall: ...
@@ -272,9 +281,6 @@ class Recording(Sequence[RecordedCall]):
     def __iter__(self) -> Iterator[RecordedCall]:
         return iter(self.calls)
 
-    def _end(self, calls: list[dict[str, Any]]) -> None:
-        self._ended = _recorded_calls(calls)
-
 
 class CallRecorder:
     """Records the AWS calls of functions and state machines."""
@@ -287,19 +293,23 @@ class CallRecorder:
         """
         self._control = _Control(endpoint_url)
 
-    @contextmanager
-    def record(self) -> Iterator[Recording]:
+    def record(self) -> Recording:
         """Record every AWS call that functions and state machines make while the context is open.
 
         Calls of the test itself and of API users are not recorded. What an execution does after the context is left
         is not in the recording: wait for its end inside.
+
+        Example:
+            ```python
+            with aws.calls.record() as calls:
+                user.request("POST", url, headers={"Idempotency-Key": "k1"}, body=order)
+            [(call.caller, call.call) for call in calls]
+            ```
+
+        Returns:
+            A context manager, and the sequence of calls.
         """
-        path = f"{_CALLS_PATH}/{self._control.request('POST', _CALLS_PATH)['id']}"
-        recording = Recording(lambda: self._control.request("GET", path)["calls"])
-        try:
-            yield recording
-        finally:
-            recording._end(self._control.request("DELETE", path)["calls"])  # noqa: SLF001 - its maker ends it
+        return Recording(self._control)
 
 
 class _Control:

@@ -12,6 +12,7 @@ from ministack.services import stepfunctions
 from ..fault_plan import STATES_PREFIX, Action, Fault, Moment
 from .clock import EmulatorClock
 from .corrections import replace
+from .corrections.stepfunctions import HaltedError
 from .fault_answers import failure_of
 from .fault_callers import Execution, current_execution
 from .fault_engine import Call, FaultEngine, Verdict
@@ -32,10 +33,6 @@ _ERROR_PREFIXES: Final = {
 }
 _HANDLERS: Final = ("_execute_pass", "_execute_task", "_execute_choice", "_execute_wait")
 _BRANCHING: Final = ("_execute_parallel", "_execute_map")
-
-
-class _StoppedError(SystemExit):
-    """Ends the thread of an execution that was stopped, past every handler of errors and without a word."""
 
 
 class StateMachines:
@@ -67,8 +64,6 @@ class StateMachines:
             token = current_execution.set(Execution(machine=machine, name=execution["name"]))
             try:
                 return original(arn)
-            except _StoppedError:
-                return None
             finally:
                 current_execution.reset(token)
 
@@ -120,7 +115,7 @@ class StateMachines:
         )
         if stopped:
             stepfunctions._stop_execution({"executionArn": arn})
-            raise _StoppedError
+            raise HaltedError
 
     def _make_call(self, original: Callable[..., Any], call_of: Callable[[Any], str]) -> Callable[..., Any]:
         def call(resource: Any, data: Any) -> Any:
@@ -149,19 +144,16 @@ class StateMachines:
         fault = verdict.fault
         if fault is None:
             return perform()
-        if fault.action == Action.DELAY and fault.moment == Moment.BEFORE:
-            self._hold(verdict, fault)
-            return perform()
         result = perform() if fault.moment == Moment.AFTER else None
-        if fault.action == Action.DELAY:
-            self._hold(verdict, fault)
-            return result
-        raise _error(fault, call, resource)
-
-    def _hold(self, verdict: Verdict, fault: Fault) -> None:
+        if fault.action != Action.DELAY:
+            raise _error(fault, call, resource)
         until = self._clock.now() + (fault.seconds or 0)
-        while self._engine.is_planned(verdict.fault_id or "") and self._clock.now() < until:
+        while self._clock.now() < until:
+            if not self._engine.is_planned(verdict.fault_id or ""):
+                # The plan was cleared: what was held back must not take effect in the middle of the next test.
+                raise HaltedError
             time.sleep(_POLL_SECONDS)
+        return perform() if fault.moment == Moment.BEFORE else result
 
 
 def _optimized_call(resource: str) -> str:
