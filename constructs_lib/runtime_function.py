@@ -164,5 +164,4 @@ def own_code(extra_files: Mapping[str, bytes] | None = None) -> lambda_.Code:
     """Code of the constructs' own functions: the bundle as it is, or with files that one construct adds."""
     if not extra_files:
         return lambda_.Code.from_asset(str(functions_zip()))
-    empty = Path(__file__).parent / "_empty"
-    return lambda_.Code.from_asset(str(merged_code(empty, extra_files, include_handlers=True)))
+    return lambda_.Code.from_asset(str(merged_code(None, extra_files, include_handlers=True)))

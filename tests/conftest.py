@@ -1,0 +1,11 @@
+"""Lets tests run without `make`, from an editor for instance: the CDK finds the virtual environment's Node."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+_BIN = Path(sys.prefix) / "bin"
+if (_BIN / "node").exists() and os.environ.get("PATH", "").split(os.pathsep)[0] != str(_BIN):
+    os.environ["PATH"] = f"{_BIN}{os.pathsep}{os.environ.get('PATH', '')}"
