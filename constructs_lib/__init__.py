@@ -1,17 +1,29 @@
-"""AWS CDK constructs for workflows that move money and must never move it twice."""
+"""AWS CDK constructs for workflows that move money and must never move it twice.
 
-from constructs_lib.idempotency_table import IdempotencyTable
-from constructs_lib.ledger_table import LedgerTable
-from constructs_lib.runtime_function import RuntimeFunction, StepFunction
-from constructs_lib.saga import Retry, SagaStateMachine, Step, StepKind
-from constructs_lib.transaction_api import Operation, TransactionApi
-from saga_runtime.protocol import InProgressAnswer, KeyPolicy, OnExpired
+Names are imported when they are first used: the CDK takes seconds and a Node process, and neither the test kit nor
+the command needs it.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from constructs_lib.idempotency_table import IdempotencyTable
+    from constructs_lib.ledger_table import LedgerTable
+    from constructs_lib.runtime_function import RuntimeFunction, StepFunction
+    from constructs_lib.saga import GoOn, Notify, Retry, SagaStateMachine, Step, StepKind
+    from constructs_lib.transaction_api import Operation, TransactionApi
+    from saga_runtime.protocol import InProgressAnswer, KeyPolicy, OnExpired
 
 __all__ = [
+    "GoOn",
     "IdempotencyTable",
     "InProgressAnswer",
     "KeyPolicy",
     "LedgerTable",
+    "Notify",
     "OnExpired",
     "Operation",
     "Retry",
@@ -22,3 +34,26 @@ __all__ = [
     "StepKind",
     "TransactionApi",
 ]
+
+_MODULES: Final = {
+    "IdempotencyTable": "constructs_lib.idempotency_table",
+    "InProgressAnswer": "saga_runtime.protocol",
+    "KeyPolicy": "saga_runtime.protocol",
+    "LedgerTable": "constructs_lib.ledger_table",
+    "OnExpired": "saga_runtime.protocol",
+    "Operation": "constructs_lib.transaction_api",
+    "Retry": "constructs_lib.saga",
+    "RuntimeFunction": "constructs_lib.runtime_function",
+    "SagaStateMachine": "constructs_lib.saga",
+    "Step": "constructs_lib.saga",
+    "StepFunction": "constructs_lib.runtime_function",
+    "StepKind": "constructs_lib.saga",
+    "TransactionApi": "constructs_lib.transaction_api",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first used."""
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_MODULES[name]), name)

@@ -1,19 +1,24 @@
 """What users test their own sagas with: local AWS, deployment, faults.
 
-Needs the extra ``local`` (``pip install 'cdk-sagas[local]'``).
+Needs the extra ``local`` (``pip install 'cdk-sagas[local]'``). Names are imported when they are first used, because
+pytest loads this package's plugin in every run, also where the extra is not installed.
 """
 
 from __future__ import annotations
 
-from .assembly import AssemblyError
-from .deployment import DeploymentError, Outputs
-from .faults import CallRecorder, FaultControl
-from .http import HttpResponse
-from .local_aws import LocalAws
-from .logs import FunctionLog
-from .names import DeployedResource, UnknownNameError
-from .server import EmulatorStartError
-from .users import ApiUser
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from .assembly import AssemblyError
+    from .deployment import DeploymentError, Outputs
+    from .faults import CallRecorder, FaultControl
+    from .http import HttpResponse
+    from .local_aws import LocalAws
+    from .logs import FunctionLog
+    from .names import DeployedResource, UnknownNameError
+    from .server import EmulatorStartError
+    from .users import ApiUser
 
 __all__ = [
     "ApiUser",
@@ -29,3 +34,25 @@ __all__ = [
     "Outputs",
     "UnknownNameError",
 ]
+
+_MODULES: Final = {
+    "ApiUser": "users",
+    "AssemblyError": "assembly",
+    "CallRecorder": "faults",
+    "DeployedResource": "names",
+    "DeploymentError": "deployment",
+    "EmulatorStartError": "server",
+    "FaultControl": "faults",
+    "FunctionLog": "logs",
+    "HttpResponse": "http",
+    "LocalAws": "local_aws",
+    "Outputs": "deployment",
+    "UnknownNameError": "names",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first used."""
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f".{_MODULES[name]}", __name__), name)

@@ -96,7 +96,18 @@ def install(emulator: Emulator) -> None:
 def all_corrections() -> Iterable[Correction]:
     """Return every correction, in the order in which they are installed."""
     # Imported here: these modules import the emulator, which reads its environment as it is imported.
-    from . import cloudformation, jsonata, lambda_, sandbox, stepfunctions, tasks
+    from . import (
+        apigateway,
+        cloudformation,
+        dynamodb,
+        jsonata,
+        lambda_,
+        role,
+        sandbox,
+        services_time,
+        stepfunctions,
+        tasks,
+    )
 
-    modules = (lambda_, sandbox, stepfunctions, tasks, jsonata, cloudformation)
+    modules = (lambda_, sandbox, stepfunctions, tasks, role, jsonata, apigateway, cloudformation, dynamodb, services_time)
     return [correction for module in modules for correction in module.CORRECTIONS]

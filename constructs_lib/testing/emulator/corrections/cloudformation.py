@@ -89,7 +89,15 @@ def _set_protection(name: str, properties: Properties, encryption: Properties | 
 
 
 def request_validators(_emulator: Emulator) -> None:
-    """A method validates requests with the validator that its template names. The emulator drops the reference."""
+    """A method validates requests with the validator that its template names. The emulator drops both."""
+
+    def register(physical_id: str, properties: Properties) -> None:
+        apigateway._request_validators.setdefault(properties["RestApiId"], {})[physical_id] = {
+            "id": physical_id,
+            "name": properties.get("Name", ""),
+            "validateRequestBody": str(properties.get("ValidateRequestBody", False)).lower() == "true",
+            "validateRequestParameters": str(properties.get("ValidateRequestParameters", False)).lower() == "true",
+        }
 
     def attach(_physical_id: str, properties: Properties) -> None:
         resource = apigateway._resources.get(properties["RestApiId"], {}).get(properties["ResourceId"], {})
@@ -98,6 +106,7 @@ def request_validators(_emulator: Emulator) -> None:
             method["requestValidatorId"] = properties.get("RequestValidatorId")
 
     for step in ("create", "update"):
+        _after("AWS::ApiGateway::RequestValidator", step, register)
         _after("AWS::ApiGateway::Method", step, attach)
 
 
