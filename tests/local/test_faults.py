@@ -17,6 +17,7 @@ from constructs_lib.testing.faults import (
     Attempts,
     Every,
     Fault,
+    FaultControl,
     FaultReport,
     FaultsNotFiredError,
     First,
@@ -86,7 +87,7 @@ class Stack:
         ]
 
     @property
-    def faults(self) -> Any:
+    def faults(self) -> FaultControl:
         return self.aws.faults
 
     def report(self) -> FaultReport:

@@ -7,6 +7,7 @@ import ipaddress
 import logging
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, Final, TypeAlias
+from urllib.parse import urlsplit
 
 from hypercorn.protocol.events import StreamClosed
 from hypercorn.protocol.http_stream import ASGIHTTPState, HTTPStream
@@ -215,7 +216,7 @@ def _is_json(headers: dict[str, str], service: str) -> bool:
 def _is_local(scope: MutableMapping[str, Any], headers: dict[str, str]) -> bool:
     """Whether a process of this machine asks, and not a web page in its browser."""
     client = scope.get("client")
-    host = headers.get("host", "").rpartition(":")[0].strip("[]")
+    host = urlsplit(f"//{headers.get('host', '')}").hostname or ""
     try:
         loopback = client is not None and ipaddress.ip_address(client[0]).is_loopback
         named = host == "localhost" or ipaddress.ip_address(host).is_loopback
