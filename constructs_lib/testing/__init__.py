@@ -12,7 +12,20 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from .assembly import AssemblyError
     from .deployment import DeploymentError, Outputs
-    from .faults import CallRecorder, FaultControl
+    from .faults import (
+        CallRecorder,
+        Every,
+        Fault,
+        FaultControl,
+        FaultReport,
+        FaultsNotFiredError,
+        First,
+        Nth,
+        RecordedCall,
+        Recording,
+        Share,
+        StopAt,
+    )
     from .http import HttpResponse
     from .local_aws import LocalAws
     from .logs import FunctionLog
@@ -27,32 +40,29 @@ __all__ = [
     "DeployedResource",
     "DeploymentError",
     "EmulatorStartError",
+    "Every",
+    "Fault",
     "FaultControl",
+    "FaultReport",
+    "FaultsNotFiredError",
+    "First",
     "FunctionLog",
     "HttpResponse",
     "LocalAws",
+    "Nth",
     "Outputs",
+    "RecordedCall",
+    "Recording",
+    "Share",
+    "StopAt",
     "UnknownNameError",
+    "assembly",
+    "deployment",
+    "faults",
+    "http",
+    "local_aws",
+    "logs",
+    "names",
+    "server",
+    "users",
 ]
-
-_MODULES: Final = {
-    "ApiUser": "users",
-    "AssemblyError": "assembly",
-    "CallRecorder": "faults",
-    "DeployedResource": "names",
-    "DeploymentError": "deployment",
-    "EmulatorStartError": "server",
-    "FaultControl": "faults",
-    "FunctionLog": "logs",
-    "HttpResponse": "http",
-    "LocalAws": "local_aws",
-    "Outputs": "deployment",
-    "UnknownNameError": "names",
-}
-
-
-def __getattr__(name: str) -> Any:
-    """Import a public name when it is first used."""
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f".{_MODULES[name]}", __name__), name)
