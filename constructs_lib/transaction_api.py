@@ -260,6 +260,7 @@ class TransactionApi(Construct):
                 Env.REQUEST_TABLE.value: requests.table.table_name,
                 Env.LOG_TABLE.value: saga.log.table.table_name,
                 Env.STATE_MACHINE_ARN.value: saga.state_machine.state_machine_arn,
+                Env.RECOVERY_MACHINE_ARN.value: saga.recovery_machine.state_machine_arn,
                 Env.DEFINITION.value: saga.definition_fingerprint,
                 Env.KEY_POLICY.value: operation.key_policy.value,
                 Env.IN_PROGRESS_ANSWER.value: operation.in_progress_answer.value,

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 from aws_cdk import Duration
 from aws_cdk import aws_lambda as lambda_
+from aws_cdk import aws_sqs as sqs
 
 from constructs_lib._arguments import require_match, require_seconds, require_unique
 from constructs_lib.runtime_function import RuntimeFunction
+from constructs_lib.saga.notices import GoOn, Route, check_fifo
 from constructs_lib.saga.retry import Retry
 from saga_runtime.protocol import PERMANENT_ERRORS, STEP_NAME_PATTERN, TRANSIENT_ERRORS, ErrorName
 
@@ -25,6 +27,13 @@ class StepKind(StrEnum):
 
     ATOMIC = "atomic"
     """The effect is in DynamoDB, and is committed together with the saga log row."""
+    NOTIFY = "notify"
+    """A message to a FIFO queue, under the step key."""
+
+    @property
+    def mutates(self) -> bool:
+        """Whether the step has an effect that a compensation could undo."""
+        return self is not StepKind.NOTIFY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +43,7 @@ class Step:
     Attributes:
         name: unique in its saga; part of every key, so renaming a deployed step makes it another one.
         kind: what the step is.
-        function: what it runs.
+        function: what it runs; the construct's own notifier, when there is none.
         compensate: what undoes it.
         pivot: whether the saga only goes forward after it.
         when: JSONata condition (without the ``{% %}``); the step is passed over when it is false.
@@ -42,18 +51,24 @@ class Step:
         refusals: names of permanent errors of the user's own.
         function_timeout: timeout of ``function``, in seconds.
         compensate_timeout: timeout of ``compensate``, in seconds.
+        on_error: routes of named errors.
+        queue: where a notification goes.
+        message: JSONata expression of its body.
     """
 
     name: str
     kind: StepKind
-    function: lambda_.IFunction
-    function_timeout: int
+    function: lambda_.IFunction | None = None
+    function_timeout: int = 0
     compensate: lambda_.IFunction | None = None
     compensate_timeout: int = 0
     pivot: bool = False
     when: str | None = None
     retry: Retry = field(default_factory=Retry)
     refusals: tuple[str, ...] = ()
+    on_error: Mapping[str, Route] = field(default_factory=dict)
+    queue: sqs.IQueue | None = None
+    message: str | None = None
 
     def __post_init__(self) -> None:
         require_match("a step's name", self.name, STEP_NAME_PATTERN, "use PascalCase of at most 40 characters")
@@ -64,6 +79,18 @@ class Step:
                 raise ValueError(
                     f"refusals of step {self.name} must be permanent errors, got {refusal!r}, which may pass; remove it"
                 )
+        for error in self.on_error:
+            if error not in self.permanent_errors:
+                raise ValueError(
+                    f"on_error of step {self.name} must name permanent errors, got {error!r}; "
+                    "add it to refusals, if the step's function raises it as a PermanentError"
+                )
+        if self.pivot and any(isinstance(route, GoOn) for route in self.on_error.values()):
+            raise ValueError(
+                f"step {self.name} is the pivot: a saga cannot go on without it; use GoOn on an earlier step"
+            )
+        if self.message is not None and not self.message.strip():
+            raise ValueError(f"message of step {self.name} must be a JSONata expression, got {self.message!r}")
         if self.when is not None and not self.when.strip():
             raise ValueError(f"when of step {self.name} must be a JSONata condition, got {self.when!r}; leave it out")
 
@@ -82,6 +109,7 @@ class Step:
         when: str | None = None,
         retry: Retry | None = None,
         refusals: Sequence[str] = (),
+        on_error: Mapping[str, Route] | None = None,
         fn_timeout: Duration | None = None,
         compensate_timeout: Duration | None = None,
     ) -> Step:
@@ -94,11 +122,13 @@ class Step:
             name: PascalCase, at most 40 characters.
             fn: a function decorated with ``saga_runtime.atomic_step``.
             compensate: a function decorated with ``saga_runtime.compensation``.
-            pivot: after this step the saga only goes forward. At most one step of a saga; without one it is the last
-                step that mutates.
+            pivot: after this step the saga only goes forward. Without one it is the last step that mutates. Several
+                steps may be pivots if each has a ``when`` and no request meets two of them.
             when: JSONata condition over ``$request`` and ``$outputs``, with or without ``{% %}``.
             retry: ``Retry()`` by default.
             refusals: class names of your own subclasses of ``PermanentError`` that ``fn`` raises.
+            on_error: routes of named refusals: ``Notify(…)`` tells somebody when the saga has failed by it, in place
+                of the saga's ``on_failed``; ``GoOn(…)`` lets the saga go on without the step.
             fn_timeout: the timeout of ``fn``; needed only for an imported function, whose timeout cannot be known.
             compensate_timeout: likewise, for ``compensate``.
 
@@ -115,9 +145,46 @@ class Step:
                 _timeout(name, "compensate", compensate, compensate_timeout) if compensate is not None else 0
             ),
             pivot=pivot,
-            when=_condition(when),
+            when=_bare(when),
             retry=retry or Retry(),
             refusals=tuple(refusals),
+            on_error=dict(on_error or {}),
+        )
+
+    @staticmethod
+    def notify(
+        name: str,
+        *,
+        queue: sqs.IQueue,
+        message: str | None = None,
+        when: str | None = None,
+        retry: Retry | None = None,
+    ) -> Step:
+        """A message to a FIFO queue; after the pivot, since a message cannot be taken back.
+
+        Guaranteed: sent at least once before the saga settles, under the step key as deduplication id; once the saga
+        log has its row, never again. Not guaranteed: once. The window that remains: the function dies between the
+        send and the row, and the step runs again later than SQS's deduplication interval of five minutes.
+
+        Args:
+            name: PascalCase, at most 40 characters.
+            queue: a FIFO queue.
+            message: JSONata expression (with or without ``{% %}``) over ``$request`` and ``$outputs``; by default a
+                document with the saga id, the step's name and all outputs.
+            when: JSONata condition over ``$request`` and ``$outputs``.
+            retry: ``Retry()`` by default.
+
+        Raises:
+            ValueError: for a wrong argument, naming it, its value and the remedy.
+        """
+        check_fifo(queue)
+        return Step(
+            name=name,
+            kind=StepKind.NOTIFY,
+            queue=queue,
+            message=_bare(message),
+            when=_bare(when),
+            retry=retry or Retry(),
         )
 
 
@@ -142,10 +209,11 @@ def _timeout(step: str, argument: str, code: StepCode, declared: Duration | None
     return require_seconds(f"{argument}_timeout of step {step}", known, at_least=1, at_most=900)
 
 
-def _condition(when: str | None) -> str | None:
-    if when is None:
+def _bare(expression: str | None) -> str | None:
+    """A JSONata expression without its ``{% %}``."""
+    if expression is None:
         return None
-    text = when.strip()
+    text = expression.strip()
     if text.startswith("{%") and text.endswith("%}"):
         text = text[2:-2].strip()
     return text

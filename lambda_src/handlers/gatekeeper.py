@@ -65,6 +65,7 @@ class Settings:
     request_table: str
     log_table: str
     state_machine_arn: str
+    recovery_machine_arn: str
     definition: str
     key_policy: KeyPolicy
     in_progress_answer: InProgressAnswer
@@ -82,6 +83,7 @@ class Settings:
             request_table=env[Env.REQUEST_TABLE],
             log_table=env[Env.LOG_TABLE],
             state_machine_arn=env[Env.STATE_MACHINE_ARN],
+            recovery_machine_arn=env[Env.RECOVERY_MACHINE_ARN],
             definition=env[Env.DEFINITION],
             key_policy=KeyPolicy(env[Env.KEY_POLICY]),
             in_progress_answer=InProgressAnswer(env[Env.IN_PROGRESS_ANSWER]),
@@ -174,6 +176,7 @@ def _reservation(config: Settings, scope: str, key: str, canonical_body: str) ->
         fingerprint=fingerprint_of(config.operation, canonical_body),
         request=canonical_body,
         definition=config.definition,
+        recovery_machine_arn=config.recovery_machine_arn,
         execution_arn=f"{config.state_machine_arn.replace(':stateMachine:', ':execution:', 1)}:{saga_id}",
         now_ms=now_ms,
         due_after_ms=config.due_after_ms,

@@ -78,14 +78,19 @@ def _run(function: Callable[[StepCall], Commit], call: StepCall, remaining_ms: C
         if row is None:
             telemetry.event("step_refused", saga_id=call.saga_id, step=call.step, code=refusal.code)
             raise
-        return _from_row(call, row)
+        return replay_or_fence(call, row)
     if isinstance(result, RowRefused):
-        return _from_row(call, result.row or read_row(call))
+        return replay_or_fence(call, result.row or read_row(call))
     telemetry.event("step_done", saga_id=call.saga_id, step=call.step)
     return decode_output(output)
 
 
-def _from_row(call: StepCall, row: LogRow | None) -> Any:
+def replay_or_fence(call: StepCall, row: LogRow | None) -> Any:
+    """Answer from the row that was found: the stored output, or an end to whoever came too late.
+
+    Raises:
+        SagaFenced: if the step was compensated.
+    """
     if row is not None and entry_of(row) is StepEntry.REPLAY:
         telemetry.count(Metric.STEP_REPLAYED)
         telemetry.event("step_replayed", saga_id=call.saga_id, step=call.step)

@@ -15,6 +15,7 @@ from saga_runtime.protocol import PROTOCOL_VERSION, Env
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
+    from mypy_boto3_sqs import SQSClient
     from mypy_boto3_stepfunctions import SFNClient
 
 CONFIG: Final = Config(
@@ -50,6 +51,12 @@ def dynamodb() -> DynamoDBClient:
 def step_functions() -> SFNClient:
     """The one Step Functions client of this process."""
     return boto3.client("stepfunctions", config=CONFIG)
+
+
+@lru_cache(maxsize=1)
+def sqs() -> SQSClient:
+    """The one SQS client of this process."""
+    return boto3.client("sqs", config=CONFIG)
 
 
 def error_code(error: BaseException) -> str | None:

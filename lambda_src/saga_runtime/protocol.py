@@ -29,8 +29,10 @@ class RecordAttribute(StrEnum):
     SAGA_ID = "saga_id"
     OWNER = "owner"
     DIRECTION = "direction"
+    FAILURE = "failure"
     DEFINITION = "definition"
     EXECUTION_ARN = "execution_arn"
+    RECOVERY_MACHINE_ARN = "recovery_machine_arn"
     RECOVERIES = "recoveries"
     CREATED_AT = "created_at"
     UPDATED_AT = "updated_at"
@@ -161,6 +163,7 @@ class Env(StrEnum):
     REQUEST_TABLE = "CDK_SAGAS_REQUEST_TABLE"
     LOG_TABLE = "CDK_SAGAS_LOG_TABLE"
     STATE_MACHINE_ARN = "CDK_SAGAS_STATE_MACHINE_ARN"
+    RECOVERY_MACHINE_ARN = "CDK_SAGAS_RECOVERY_MACHINE_ARN"
     DEFINITION = "CDK_SAGAS_DEFINITION"
     OPERATION = "CDK_SAGAS_OPERATION"
     IDENTITY = "CDK_SAGAS_IDENTITY"
@@ -217,6 +220,8 @@ class CallField(StrEnum):
     REQUEST = "request"
     OUTPUTS = "outputs"
     EXECUTION = "execution"
+    QUEUE_URL = "queue_url"
+    MESSAGE = "message"
 
 
 OUTPUT_FIELD: Final = "output"

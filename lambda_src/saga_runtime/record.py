@@ -21,6 +21,7 @@ from saga_runtime.protocol import (
     EXECUTION_NAME_DAYS,
     PROTOCOL_VERSION,
     SETTLED,
+    Direction,
     OnExpired,
     RecordAttribute,
     RecordStatus,
@@ -59,6 +60,7 @@ class Reservation:
     request: str
     definition: str
     execution_arn: str
+    recovery_machine_arn: str
     now_ms: int
     due_after_ms: int
     due_shards: int
@@ -107,6 +109,7 @@ def reserve_put(reservation: Reservation, on_expired: OnExpired) -> dict[str, An
             a.OWNER.value: {"S": reservation.saga_id},
             a.DEFINITION.value: {"S": reservation.definition},
             a.EXECUTION_ARN.value: {"S": reservation.execution_arn},
+            a.RECOVERY_MACHINE_ARN.value: {"S": reservation.recovery_machine_arn},
             a.RECOVERIES.value: {"N": "0"},
             a.CREATED_AT.value: {"N": now},
             a.UPDATED_AT.value: {"N": now},
@@ -139,6 +142,10 @@ class RequestRecord:
     fingerprint: str
     input: str
     owner: str
+    execution_arn: str
+    recovery_machine_arn: str
+    recoveries: int
+    direction: Direction | None
     created_at: int
     updated_at: int
     due_at: int | None
@@ -164,6 +171,10 @@ class RequestRecord:
                 fingerprint=item[a.FINGERPRINT]["S"],
                 input=item[a.INPUT]["S"],
                 owner=item[a.OWNER]["S"],
+                execution_arn=item[a.EXECUTION_ARN]["S"],
+                recovery_machine_arn=item[a.RECOVERY_MACHINE_ARN]["S"],
+                recoveries=int(item[a.RECOVERIES]["N"]),
+                direction=Direction(item[a.DIRECTION]["S"]) if a.DIRECTION in item else None,
                 created_at=int(item[a.CREATED_AT]["N"]),
                 updated_at=int(item[a.UPDATED_AT]["N"]),
                 due_at=_number(item, a.DUE_AT),

@@ -1,0 +1,42 @@
+"""From declared steps to Amazon States Language (JSONata). Pure: plain data in, plain data out.
+
+The happy path is one state per step and one that settles. Everything else hangs off Catch, and costs nothing until it
+happens::
+
+    Debit --> Credit (pivot) --> Settle completed
+      |          |
+      | gives up | gives up --> Fence Credit (tombstone) --> Compensate from Credit
+      v          (its row says DONE: Forward from Credit)        |
+    Compensate from Debit (direction) --> Undo Debit --> ... <---+
+                                              |
+                                     Ask the log --> Settle failed
+"""
+
+from constructs_lib.saga.asl.compensation import chain
+from constructs_lib.saga.asl.ending import fenced_or_parked, settle_completed, settle_failed
+from constructs_lib.saga.asl.forward import following, forward_states
+from constructs_lib.saga.asl.plan import CompiledStep, GoingOn, Notice, SagaPlan, State
+from constructs_lib.saga.asl.recovery import recovery_of
+from constructs_lib.saga.asl.states import machine
+
+__all__ = [
+    "CompiledStep",
+    "GoingOn",
+    "Notice",
+    "SagaPlan",
+    "State",
+    "definition_of",
+    "recovery_of",
+]
+
+
+def definition_of(plan: SagaPlan) -> State:
+    """The forward machine's definition."""
+    states = {
+        **forward_states(plan),
+        **chain(plan),
+        **settle_completed(plan),
+        **settle_failed(plan),
+        **fenced_or_parked(plan),
+    }
+    return machine(plan.comment, following(plan, -1), plan.timeout_seconds, states)

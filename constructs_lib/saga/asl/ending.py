@@ -1,0 +1,207 @@
+"""How a saga ends: settled, fenced, or parked in front of a person."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from constructs_lib.saga.asl.plan import Notice, SagaPlan, State
+from constructs_lib.saga.asl.states import (
+    EXECUTION,
+    REQUEST_ID,
+    SAGA_ID,
+    call,
+    expression,
+    now,
+    record_key,
+    record_update,
+    refused_write,
+    seconds_from_now,
+)
+from saga_runtime.protocol import (
+    NOTHING_STANDS,
+    SETTLED,
+    ErrorName,
+    LogAttribute,
+    RecordAttribute,
+    RecordStatus,
+)
+
+SETTLE_COMPLETED: Final = "Settle completed"
+SETTLE_FAILED: Final = "Settle failed"
+ASK_THE_LOG: Final = "Ask the log"
+NOTHING_LEFT: Final = "Nothing stands?"
+WHOM_TO_TELL: Final = "Whom to tell?"
+TELL_OF_FAILURE: Final = "Tell of the failure"
+LOOK_AT_RECORD: Final = "Look at the record"
+WHO_SETTLED: Final = "Who settled?"
+ALREADY_SETTLED: Final = "Already settled"
+FENCED: Final = "Fenced"
+PARK: Final = "Park"
+PARKED: Final = "Parked"
+
+
+def settle_completed(plan: SagaPlan) -> dict[str, State]:
+    """The happy path's last transition."""
+    body = f'$string({{"saga_id": {SAGA_ID}, "status": "{RecordStatus.COMPLETED.value}", "result": ({plan.result})}})'
+    return {SETTLE_COMPLETED: _settle(plan, RecordStatus.COMPLETED, http_status="200", body=body)}
+
+
+def settle_failed(plan: SagaPlan) -> dict[str, State]:
+    """From the last compensation to a settled failure. ``$failure`` was assigned by whoever came here."""
+    # A problem document (RFC 9457), made of the failure that the Catch kept.
+    body = (
+        '$string({"type": "urn:cdk-sagas:problem:" & $failure.kind, "title": $failure.title, '
+        '"status": $failure.status, "detail": $failure.detail, "error": $failure.error, '
+        f'"step": $failure.step, "saga_id": {SAGA_ID}}})'
+    )
+    status = expression("$string($failure.status)")
+    told, tell = _tell(plan)
+    return {
+        ASK_THE_LOG: _ask_the_log(plan),
+        NOTHING_LEFT: {
+            "Type": "Choice",
+            "Choices": [{"Condition": expression("$nothing_stands"), "Next": told}],
+            "Default": PARK,
+        },
+        **tell,
+        SETTLE_FAILED: _settle(plan, RecordStatus.FAILED, http_status=status, body=body),
+    }
+
+
+def fenced_or_parked(plan: SagaPlan) -> dict[str, State]:
+    """Where a refused write leads, and what cannot be decided."""
+    return {
+        LOOK_AT_RECORD: _look_at_record(plan),
+        WHO_SETTLED: _who_settled(),
+        ALREADY_SETTLED: {"Type": "Succeed"},
+        FENCED: {"Type": "Fail", "Error": ErrorName.FENCED.value, "Cause": "another execution owns this saga"},
+        PARK: _park(plan),
+        PARKED: {"Type": "Fail", "Error": "SagaParked", "Cause": "the saga waits for a person"},
+    }
+
+
+def _settle(plan: SagaPlan, status: RecordStatus, *, http_status: str, body: str) -> State:
+    """Write the final answer, straight from the state machine, and end."""
+    a = RecordAttribute
+    names = (a.HTTP_STATUS, a.BODY, a.UPDATED_AT, a.EXPIRATION, a.DUE_AT, a.DUE_SHARD)
+    return {
+        **call("dynamodb:updateItem"),
+        "Arguments": record_update(
+            plan,
+            "SET #status = :settled, #http_status = :http_status, #body = :body, #updated_at = :now, "
+            "#expiration = :expiration REMOVE #due_at, #due_shard",
+            names={f"#{name.value}": name.value for name in names},
+            values={
+                ":settled": {"S": status.value},
+                ":http_status": {"N": http_status},
+                ":body": {"S": expression(body)},
+                ":now": now(),
+                ":expiration": seconds_from_now(plan.retention_seconds),
+            },
+        ),
+        "Catch": [refused_write(LOOK_AT_RECORD)],
+        "Output": {"saga_id": expression(SAGA_ID), "status": status.value},
+        "End": True,
+    }
+
+
+def _ask_the_log(plan: SagaPlan) -> State:
+    """Before a saga settles FAILED, its log must say that nothing stands."""
+    a = LogAttribute
+    values = {f":s{n}": {"S": status.value} for n, status in enumerate(NOTHING_STANDS)}
+    all_seen = "$not($exists($states.result.LastEvaluatedKey))"
+    return {
+        **call("aws-sdk:dynamodb:query"),
+        "Arguments": {
+            "TableName": plan.log_table,
+            "ConsistentRead": True,
+            "Select": "COUNT",
+            "KeyConditionExpression": "#saga_id = :saga_id",
+            "FilterExpression": f"NOT #status IN ({', '.join(values)})",
+            "ExpressionAttributeNames": {"#saga_id": a.SAGA_ID.value, "#status": a.STATUS.value},
+            "ExpressionAttributeValues": {":saga_id": {"S": expression(SAGA_ID)}, **values},
+        },
+        "Assign": {"nothing_stands": expression(f"$states.result.Count = 0 and {all_seen}")},
+        "Next": NOTHING_LEFT,
+    }
+
+
+def _tell(plan: SagaPlan) -> tuple[str, dict[str, State]]:
+    """States that send notices of a failure, and the name of the first. Sent before the saga settles: not lost."""
+    states: dict[str, State] = {}
+    by_error: dict[str, str] = {}
+    for error, notice in sorted(plan.on_error.items()):
+        name = f"Tell of {error}"
+        by_error[error] = name
+        states[name] = _send(notice)
+    general = SETTLE_FAILED
+    if plan.on_failed is not None:
+        states[TELL_OF_FAILURE] = _send(plan.on_failed)
+        general = TELL_OF_FAILURE
+    if not by_error:
+        return general, states
+    choices = [
+        {"Condition": expression(f'$failure.error = "{error}"'), "Next": name} for error, name in by_error.items()
+    ]
+    return WHOM_TO_TELL, {WHOM_TO_TELL: {"Type": "Choice", "Choices": choices, "Default": general}, **states}
+
+
+def _send(notice: Notice) -> State:
+    default = (
+        f'{{"saga_id": {SAGA_ID}, "status": "{RecordStatus.FAILED.value}", "step": $failure.step, '
+        '"error": $failure.error, "detail": $failure.detail}'
+    )
+    return {
+        **call("sqs:sendMessage"),
+        "Arguments": {
+            "QueueUrl": notice.queue_url,
+            "MessageBody": expression(f"$string({notice.message or default})"),
+            "MessageGroupId": expression(REQUEST_ID),
+            "MessageDeduplicationId": expression(f'{SAGA_ID} & "#failed"'),
+        },
+        "Catch": [{"ErrorEquals": ["States.ALL"], "Next": PARK}],
+        "Next": SETTLE_FAILED,
+    }
+
+
+def _look_at_record(plan: SagaPlan) -> State:
+    """A refused write: who refused it? Reached only then."""
+    return {
+        **call("dynamodb:getItem"),
+        "Arguments": {"TableName": plan.request_table, "Key": record_key(), "ConsistentRead": True},
+        "Assign": {"record": expression("$states.result.Item")},
+        "Next": WHO_SETTLED,
+    }
+
+
+def _who_settled() -> State:
+    a = RecordAttribute
+    settled = ", ".join(f'"{status.value}"' for status in SETTLED)
+    ours = f"$record.{a.SAGA_ID.value}.S = {SAGA_ID}"
+    status = f"$record.{a.STATUS.value}.S"
+    mine = f'{status} = "{RecordStatus.IN_PROGRESS.value}" and $record.{a.OWNER.value}.S = {EXECUTION}'
+    return {
+        "Type": "Choice",
+        "Choices": [
+            {"Condition": expression(f"{ours} and {status} in [{settled}]"), "Next": ALREADY_SETTLED},
+            {"Condition": expression(f"{ours} and {mine}"), "Next": PARK},
+        ],
+        "Default": FENCED,
+    }
+
+
+def _park(plan: SagaPlan) -> State:
+    """Leave the saga to a person: the record stays in progress, and says so."""
+    a = RecordAttribute
+    names = (a.PARKED, a.PARKED_AT, a.UPDATED_AT)
+    return {
+        **call("dynamodb:updateItem"),
+        "Arguments": record_update(
+            plan,
+            "SET #parked = :owner, #parked_at = :now, #updated_at = :now",
+            names={f"#{name.value}": name.value for name in names},
+            values={":now": now()},
+        ),
+        "Catch": [refused_write(FENCED)],
+        "Next": PARKED,
+    }

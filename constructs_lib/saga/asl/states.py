@@ -1,0 +1,163 @@
+"""The pieces that states are made of: expressions, keys, calls of DynamoDB, updates of the record."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from constructs_lib.saga.asl.plan import CompiledStep, SagaPlan, State
+from constructs_lib.saga.retry import Retry
+from saga_runtime.protocol import (
+    PROTOCOL_VERSION,
+    TRANSIENT_ERRORS,
+    CallField,
+    ErrorName,
+    LogAttribute,
+    RecordAttribute,
+    RecordStatus,
+    StartField,
+)
+from saga_runtime.record import OWNED, OWNED_NAMES
+
+INPUT: Final = "$states.context.Execution.Input"
+SAGA_ID: Final = f"{INPUT}.{StartField.SAGA_ID.value}"
+REQUEST_ID: Final = f"{INPUT}.{StartField.REQUEST_ID.value}"
+REQUEST: Final = f"{INPUT}.{StartField.REQUEST.value}"
+EXECUTION: Final = "$states.context.Execution.Name"
+CONDITION_FAILED: Final = "DynamoDB.ConditionalCheckFailedException"
+
+_CALL_SECONDS: Final = 30
+"""How long a state machine waits for an AWS service."""
+_LONG_ATTEMPTS: Final = 20
+_LONG_CAP_SECONDS: Final = 300
+
+
+def expression(jsonata: str) -> str:
+    """A JSONata expression as a field's value."""
+    return f"{{% {jsonata} %}}"
+
+
+def now() -> State:
+    """The time as a DynamoDB number, in milliseconds."""
+    return {"N": expression("$string($millis())")}
+
+
+def seconds_from_now(seconds: int) -> State:
+    """A TTL as a DynamoDB number, in seconds."""
+    return {"N": expression(f"$string($floor($millis() / 1000) + {seconds})")}
+
+
+def record_key() -> State:
+    """Key of the request record."""
+    return {RecordAttribute.ID.value: {"S": expression(REQUEST_ID)}}
+
+
+def row_key(step: str) -> State:
+    """Key of a step's saga log row."""
+    return {LogAttribute.SAGA_ID.value: {"S": expression(SAGA_ID)}, LogAttribute.STEP.value: {"S": step}}
+
+
+def call(action: str) -> State:
+    """A call of an AWS service: everything is tried again, but for a refusal by a condition."""
+    return {
+        "Type": "Task",
+        "Resource": f"arn:aws:states:::{action}",
+        "TimeoutSeconds": _CALL_SECONDS,
+        "Retry": [
+            {"ErrorEquals": [CONDITION_FAILED], "MaxAttempts": 0},
+            {
+                "ErrorEquals": ["States.ALL"],
+                "IntervalSeconds": 1,
+                "BackoffRate": 2,
+                "MaxDelaySeconds": 60,
+                "MaxAttempts": 10,
+                "JitterStrategy": "FULL",
+            },
+        ],
+    }
+
+
+def refused_write(following: str) -> State:
+    """Where to go when a condition refused a write."""
+    return {"ErrorEquals": [CONDITION_FAILED], "Next": following}
+
+
+def record_update(
+    plan: SagaPlan, update: str, *, condition: str = OWNED, names: Mapping[str, str], values: Mapping[str, State]
+) -> State:
+    """An update of the request record. Every one has the same condition: no update ever creates an item."""
+    return {
+        "TableName": plan.request_table,
+        "Key": record_key(),
+        "UpdateExpression": update,
+        "ConditionExpression": condition,
+        "ExpressionAttributeNames": {**OWNED_NAMES, **names},
+        "ExpressionAttributeValues": {
+            ":in_progress": {"S": RecordStatus.IN_PROGRESS.value},
+            ":owner": {"S": expression(EXECUTION)},
+            **values,
+        },
+    }
+
+
+def payload(plan: SagaPlan, step: CompiledStep, outputs: str) -> State:
+    """What a step function is called with."""
+    return {
+        CallField.PROTOCOL.value: PROTOCOL_VERSION,
+        CallField.SAGA_ID.value: expression(SAGA_ID),
+        CallField.STEP.value: step.name,
+        CallField.LOG_TABLE.value: plan.log_table,
+        CallField.LOG_DAYS.value: plan.log_days,
+        CallField.REQUEST.value: expression(REQUEST),
+        CallField.OUTPUTS.value: expression(outputs),
+        CallField.EXECUTION.value: expression(EXECUTION),
+    }
+
+
+def step_retries(permanent: Sequence[str], retry: Retry, *, no_way_back: bool) -> list[State]:
+    """Refusals never; transient failures with jitter; the rest without, so that the delays outlast a living attempt.
+
+    Where there is no way back (after the pivot, in a compensation), what is in doubt is tried for much longer before
+    a person is asked.
+    """
+    return [
+        {"ErrorEquals": [ErrorName.FENCED.value, *permanent], "MaxAttempts": 0},
+        {
+            "ErrorEquals": [str(name) for name in TRANSIENT_ERRORS],
+            "IntervalSeconds": retry.transient_interval,
+            "BackoffRate": retry.transient_rate,
+            "MaxDelaySeconds": _LONG_CAP_SECONDS if no_way_back else retry.transient_cap,
+            "MaxAttempts": _LONG_ATTEMPTS if no_way_back else retry.transient_attempts,
+            "JitterStrategy": "FULL",
+        },
+        {
+            "ErrorEquals": ["States.ALL"],
+            "IntervalSeconds": retry.in_doubt_interval,
+            "BackoffRate": retry.in_doubt_rate,
+            "MaxDelaySeconds": _LONG_CAP_SECONDS if no_way_back else retry.in_doubt_cap,
+            "MaxAttempts": _LONG_ATTEMPTS if no_way_back else retry.in_doubt_attempts,
+        },
+    ]
+
+
+def machine(comment: str, start: str, timeout_seconds: int, states: Mapping[str, State]) -> State:
+    """A definition of the states that can be reached: Step Functions refuses one that holds others."""
+    reached: dict[str, State] = {}
+    ahead = [start]
+    while ahead:
+        name = ahead.pop()
+        if name not in reached:
+            reached[name] = states[name]
+            ahead += _targets(states[name])
+    return {
+        "Comment": comment,
+        "QueryLanguage": "JSONata",
+        "StartAt": start,
+        "TimeoutSeconds": timeout_seconds,
+        "States": {name: state for name, state in states.items() if name in reached},
+    }
+
+
+def _targets(state: State) -> list[str]:
+    branches = [*state.get("Catch", ()), *state.get("Choices", ())]
+    return [branch["Next"] for branch in branches] + [state[key] for key in ("Next", "Default") if key in state]

@@ -1,0 +1,191 @@
+"""Taking an interrupted saga up again: decisions (pure), and the two calls that carry them out.
+
+Safe at any time, any number of times, by anybody at once: ownership changes by ONE conditional update, the recovery
+is started by a derived name, and it decides its direction itself.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Final
+
+from saga_runtime.protocol import EXECUTION_NAME_DAYS, RecordAttribute, RecordStatus
+from saga_runtime.record import OWNED, OWNED_NAMES, RequestRecord, due_shard_of
+
+if TYPE_CHECKING:
+    from mypy_boto3_dynamodb import DynamoDBClient
+    from mypy_boto3_stepfunctions import SFNClient
+
+_DAY_MS: Final = 86_400_000
+_RUNNING: Final = frozenset({"RUNNING", "PENDING_REDRIVE"})
+_DEAD: Final = frozenset({"TIMED_OUT", "ABORTED", "FAILED"})
+
+
+class Finding(StrEnum):
+    """What a look at a saga finds, in the order in which it is asked."""
+
+    SETTLED = "SETTLED"
+    """Nothing to do."""
+    PARKED = "PARKED"
+    """A person decides."""
+    NOT_STARTED = "NOT_STARTED"
+    """Start it, by the same name and with the same stored bytes."""
+    NAME_EXPIRED = "NAME_EXPIRED"
+    """Too old to tell "not started" from "history is gone": a person decides."""
+    RUNNING = "RUNNING"
+    """Its owner is at it."""
+    DEAD = "DEAD"
+    """Its owner ended without settling: take over."""
+
+
+def what_to_do(record: RequestRecord, owner_status: str | None, now_ms: int) -> Finding:
+    """Decide what a saga needs.
+
+    Args:
+        record: the request record, read strongly.
+        owner_status: status of the owner's execution; None if there is no such execution.
+        now_ms: the time.
+    """
+    if record.settled:
+        return Finding.SETTLED
+    if record.parked is not None:
+        return Finding.PARKED
+    if owner_status is None:
+        young = now_ms - record.created_at < (EXECUTION_NAME_DAYS - 1) * _DAY_MS
+        return Finding.NOT_STARTED if young else Finding.NAME_EXPIRED
+    if owner_status in _RUNNING:
+        return Finding.RUNNING
+    if owner_status in _DEAD or owner_status == "SUCCEEDED":
+        # An owner that succeeded has settled; where it has not, its settle was lost with what AWS said of it, and the
+        # record decides: a further execution replays, and settles.
+        return Finding.DEAD
+    raise ValueError(f"an execution's status is one that Step Functions knows, got {owner_status!r}")
+
+
+def recovery_name(saga_id: str, number: int) -> str:
+    """Name of a saga's n-th recovery."""
+    if number < 1:
+        raise ValueError(f"recoveries are numbered from 1, got {number}")
+    return f"{saga_id}-r{number}"
+
+
+def take_over_update(record: RequestRecord, now_ms: int, due_after_ms: int, due_shards: int) -> dict[str, Any]:
+    """Arguments of the ONE conditional update that changes the owner of a saga whose owner is dead."""
+    a = RecordAttribute
+    number = record.recoveries + 1
+    return {
+        "Key": {a.ID.value: {"S": record.request_id}},
+        "UpdateExpression": (
+            "SET #owner = :new_owner, #recoveries = :number, #updated_at = :now, #due_at = :due, #due_shard = :shard"
+        ),
+        "ConditionExpression": f"{OWNED} AND attribute_not_exists(#parked)",
+        "ExpressionAttributeNames": {
+            **OWNED_NAMES,
+            "#recoveries": a.RECOVERIES.value,
+            "#updated_at": a.UPDATED_AT.value,
+            "#due_at": a.DUE_AT.value,
+            "#due_shard": a.DUE_SHARD.value,
+            "#parked": a.PARKED.value,
+        },
+        "ExpressionAttributeValues": {
+            ":in_progress": {"S": RecordStatus.IN_PROGRESS.value},
+            ":owner": {"S": record.owner},
+            ":new_owner": {"S": recovery_name(record.saga_id, number)},
+            ":number": {"N": str(number)},
+            ":now": {"N": str(now_ms)},
+            ":due": {"N": str(now_ms + due_after_ms)},
+            ":shard": {"S": due_shard_of(record.request_id, due_shards)},
+        },
+    }
+
+
+_MACHINE: Final = re.compile(r"^(arn:[^:]+:states:[^:]+:[^:]+):execution:([^:]+):[^:]+$")
+
+
+def machine_of(execution_arn: str) -> str:
+    """The state machine's ARN, from the ARN of one of its executions."""
+    match = _MACHINE.match(execution_arn)
+    if match is None:
+        raise ValueError(f"not the ARN of an execution: {execution_arn!r}")
+    return f"{match.group(1)}:stateMachine:{match.group(2)}"
+
+
+def execution_of(machine_arn: str, name: str) -> str:
+    """The ARN of a state machine's execution."""
+    return f"{machine_arn.replace(':stateMachine:', ':execution:', 1)}:{name}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recoverer:
+    """Carries decisions out.
+
+    Attributes:
+        table: the request table.
+        dynamodb: client of DynamoDB.
+        step_functions: client of Step Functions.
+        due_after_ms: when the record is looked at again after a take-over.
+        due_shards: shards of the sparse index.
+    """
+
+    table: str
+    dynamodb: DynamoDBClient
+    step_functions: SFNClient
+    due_after_ms: int = 60_000
+    due_shards: int = 16
+
+    def read(self, request_id: str) -> RequestRecord | None:
+        """The request record, read strongly."""
+        found = self.dynamodb.get_item(
+            TableName=self.table, Key={RecordAttribute.ID.value: {"S": request_id}}, ConsistentRead=True
+        )
+        return RequestRecord.from_item(found["Item"]) if "Item" in found else None
+
+    def owner_status(self, record: RequestRecord) -> str | None:
+        """Status of the owner's execution; None if there is none.
+
+        A recovery that goes forward runs on in the forward machine under its own name: that one tells, if it exists.
+        """
+        forward = machine_of(record.execution_arn)
+        machines = [forward] if record.owner == record.saga_id else [forward, record.recovery_machine_arn]
+        for machine in machines:
+            try:
+                return str(
+                    self.step_functions.describe_execution(executionArn=execution_of(machine, record.owner))["status"]
+                )
+            except self.step_functions.exceptions.ExecutionDoesNotExist:
+                continue
+        return None
+
+    def recover(self, record: RequestRecord, now_ms: int) -> tuple[Finding, str | None]:
+        """Look, and do what is needed.
+
+        Returns:
+            What was found, and the name of the execution that was started, if one was.
+        """
+        finding = what_to_do(record, self.owner_status(record), now_ms)
+        if finding is Finding.NOT_STARTED:
+            first = record.owner == record.saga_id
+            machine = machine_of(record.execution_arn) if first else record.recovery_machine_arn
+            self._start(machine, record.owner, record.input)
+            return finding, record.owner
+        if finding is not Finding.DEAD:
+            return finding, None
+        try:
+            self.dynamodb.update_item(
+                TableName=self.table,
+                **take_over_update(record, now_ms, self.due_after_ms, self.due_shards),
+            )
+        except self.dynamodb.exceptions.ConditionalCheckFailedException:
+            return Finding.RUNNING, None  # somebody else took it over, settled or parked it in between
+        name = recovery_name(record.saga_id, record.recoveries + 1)
+        self._start(record.recovery_machine_arn, name, record.input)
+        return finding, name
+
+    def _start(self, machine_arn: str, name: str, start_input: str) -> None:
+        """Start by name, with the stored bytes; that it exists already means that somebody did."""
+        try:
+            self.step_functions.start_execution(stateMachineArn=machine_arn, name=name, input=start_input)
+        except self.step_functions.exceptions.ExecutionAlreadyExists:
+            return
