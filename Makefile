@@ -31,7 +31,8 @@ help: ## list the targets
 
 setup: ## install what the other targets need (they call it themselves)
 ifeq ($(FOUND),)
-	@echo "error: $(if $(PYTHON),PYTHON=$(PYTHON) is not,no command `python3` on the PATH is) Python 3.11 or newer; install one or set PYTHON=/path/to/python3.11" >&2; exit 1
+	@echo 'error: $(if $(PYTHON),PYTHON=$(PYTHON) is not Python 3.11 or newer,no python3 on the PATH is 3.11 or newer);' \
+		'install one, or set PYTHON=/path/to/python3.11' >&2; exit 1
 else
 	@"$(FOUND)" tools/setup.py --venv "$(VENV)" $(PINNED)
 endif
@@ -66,7 +67,7 @@ down: setup ## stop local AWS
 	@cdk-sagas local down
 
 deploy: setup ## deploy a stack to AWS with your own credentials: make deploy STACK=name
-	@test -n "$(STACK)" || { echo 'error: no stack named; run `make deploy STACK=name` (names: `cdk list`)' >&2; exit 1; }
+	@test -n "$(STACK)" || { echo 'error: no stack named; run `make deploy STACK=name`; the names are in app.py' >&2; exit 1; }
 	@cdk deploy "$(STACK)"
 
 wheel: setup ## build wheel and source distribution into dist/
