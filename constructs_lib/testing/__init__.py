@@ -56,13 +56,36 @@ __all__ = [
     "Share",
     "StopAt",
     "UnknownNameError",
-    "assembly",
-    "deployment",
-    "faults",
-    "http",
-    "local_aws",
-    "logs",
-    "names",
-    "server",
-    "users",
 ]
+
+_MODULES: Final = {
+    "ApiUser": "users",
+    "AssemblyError": "assembly",
+    "CallRecorder": "faults",
+    "DeployedResource": "names",
+    "DeploymentError": "deployment",
+    "EmulatorStartError": "server",
+    "Every": "faults",
+    "Fault": "faults",
+    "FaultControl": "faults",
+    "FaultReport": "faults",
+    "FaultsNotFiredError": "faults",
+    "First": "faults",
+    "FunctionLog": "logs",
+    "HttpResponse": "http",
+    "LocalAws": "local_aws",
+    "Nth": "faults",
+    "Outputs": "deployment",
+    "RecordedCall": "faults",
+    "Recording": "faults",
+    "Share": "faults",
+    "StopAt": "faults",
+    "UnknownNameError": "names",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first used."""
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f".{_MODULES[name]}", __name__), name)
