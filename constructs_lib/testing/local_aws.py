@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Literal, Self, overload
@@ -212,14 +212,14 @@ class LocalAws:
             self._clients[service] = make(service, endpoint_url=self.endpoint_url, config=_CLIENT_CONFIG)
         return self._clients[service]
 
-    def create_api_user(self, name: str, *, api_id: str | None = None) -> ApiUser:
-        """Create an IAM user that may do nothing but invoke one API.
+    def create_api_user(self, name: str, *, api_id: str | Sequence[str] = ()) -> ApiUser:
+        """Create an IAM user that may do nothing but invoke the APIs named.
 
         Args:
             name: User name.
-            api_id: Id of the REST API. Without one, the user may do nothing at all.
+            api_id: Id of the REST API, or several. Without one, the user may do nothing at all.
         """
-        return create_api_user(self.client("iam"), name, api_id=api_id)
+        return create_api_user(self.client("iam"), name, api_ids=[api_id] if isinstance(api_id, str) else api_id)
 
     def api_url(self, rest_api_id: str, stage: str) -> str:
         """Return the base URL of a REST API's stage, without a slash at the end.

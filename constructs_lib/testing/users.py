@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -74,26 +74,26 @@ class ApiUser:
         return self._client.send(method, url, headers=signed, body=content)
 
 
-def create_api_user(iam: IAMClient, name: str, *, api_id: str | None) -> ApiUser:
-    """Create an IAM user with a key and, if an API is named, the permission to invoke it.
+def create_api_user(iam: IAMClient, name: str, *, api_ids: Sequence[str]) -> ApiUser:
+    """Create an IAM user with a key and the permission to invoke some APIs.
 
-    Calling it again for the same name gives the user a new key, and this API instead of the former.
+    Calling it again for the same name gives the user a new key, and these APIs instead of the former.
 
     Args:
         iam: Client that may create users.
         name: User name.
-        api_id: The only REST API that the user may invoke; None lets it invoke none.
+        api_ids: The only REST APIs that the user may invoke.
     """
     try:
         iam.create_user(UserName=name)
     except iam.exceptions.EntityAlreadyExistsException:
         for former in iam.list_access_keys(UserName=name)["AccessKeyMetadata"]:
             iam.delete_access_key(UserName=name, AccessKeyId=former.get("AccessKeyId", ""))
-    if api_id is not None:
+    if api_ids:
         statement = {
             "Effect": "Allow",
             "Action": "execute-api:Invoke",
-            "Resource": f"arn:aws:execute-api:{REGION}:{ACCOUNT}:{api_id}/*",
+            "Resource": [f"arn:aws:execute-api:{REGION}:{ACCOUNT}:{api_id}/*" for api_id in api_ids],
         }
         document = json.dumps({"Version": "2012-10-17", "Statement": [statement]})
         iam.put_user_policy(UserName=name, PolicyName=_POLICY_NAME, PolicyDocument=document)

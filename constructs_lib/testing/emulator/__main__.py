@@ -119,7 +119,7 @@ async def _serve(settings: EmulatorSettings, listener: socket.socket, port: int)
     temporary = settings.run_folder / f"{PORT_FILE}.new"
     temporary.write_text(f"{port}\n", encoding="ascii")
     temporary.replace(settings.run_folder / PORT_FILE)
-    application: Any = admin.with_admin(app.app, empty)
+    application: Any = admin.with_admin(app.app, reset=empty, stop=stop, run_folder=settings.run_folder)
     await serve(application, config, shutdown_trigger=stop.wait)
 
 

@@ -1,32 +1,49 @@
-"""The emulator's own HTTP surface, beside AWS's: health and reset."""
+"""The emulator's own HTTP surface, beside AWS's: which process it is, reset, and stop."""
 
 from __future__ import annotations
 
 import asyncio
+import json
+import os
 from collections.abc import Awaitable, Callable, MutableMapping
+from pathlib import Path
 from typing import Any
 
-from .admin_paths import RESET_PATH
+from .admin_paths import PROCESS_PATH, RESET_PATH, STOP_PATH
 
 Scope = MutableMapping[str, Any]
 Application = Callable[[Scope, Any, Any], Awaitable[None]]
 
 
-def with_admin(application: Application, reset: Callable[[], None]) -> Application:
+def with_admin(
+    application: Application, *, reset: Callable[[], None], stop: asyncio.Event, run_folder: Path
+) -> Application:
     """Return an application that answers our own paths and leaves all others to the emulator.
 
     Args:
         application: The emulator's ASGI application.
         reset: Empties the emulator.
+        stop: Ends the emulator when it is set.
+        run_folder: The emulator's folder, by which a client recognizes it.
     """
 
     async def serve(scope: Scope, receive: Any, send: Any) -> None:
-        if scope["type"] != "http" or scope["path"] != RESET_PATH:
+        request = (scope.get("method"), scope.get("path"))
+        if request == ("POST", RESET_PATH):
+            # In a thread: a reset waits for executions, which need the loop to end.
+            await asyncio.to_thread(reset)
+            await _answer(send, 204)
+        elif request == ("GET", PROCESS_PATH):
+            await _answer(send, 200, json.dumps({"pid": os.getpid(), "run_folder": str(run_folder)}).encode())
+        elif request == ("POST", STOP_PATH):
+            await _answer(send, 204)
+            stop.set()
+        else:
             await application(scope, receive, send)
-            return
-        # In a thread: a reset waits for executions, which need the loop to end.
-        await asyncio.to_thread(reset)
-        await send({"type": "http.response.start", "status": 204, "headers": []})
-        await send({"type": "http.response.body", "body": b""})
 
     return serve
+
+
+async def _answer(send: Any, status: int, body: bytes = b"") -> None:
+    await send({"type": "http.response.start", "status": status, "headers": []})
+    await send({"type": "http.response.body", "body": body})

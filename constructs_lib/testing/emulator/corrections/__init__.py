@@ -109,5 +109,7 @@ def all_corrections() -> Iterable[Correction]:
         tasks,
     )
 
-    modules = (lambda_, sandbox, stepfunctions, tasks, role, jsonata, apigateway, cloudformation, dynamodb, services_time)
+    lambda_modules = (lambda_, sandbox)
+    states_modules = (stepfunctions, tasks, role, jsonata)
+    modules = (*lambda_modules, *states_modules, apigateway, cloudformation, dynamodb, services_time)
     return [correction for module in modules for correction in module.CORRECTIONS]

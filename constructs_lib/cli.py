@@ -1,0 +1,35 @@
+"""The ``cdk-sagas`` command."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from .commands import local
+from .commands.errors import CommandError
+
+_INTERRUPTED = 130
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command and return its exit status.
+
+    Args:
+        arguments: The command line; that of the process by default.
+    """
+    parser = argparse.ArgumentParser(prog="cdk-sagas", description="Tools for sagas on AWS.")
+    local.add_parser(parser.add_subparsers(required=True, metavar="COMMAND"))
+    parsed = parser.parse_args(arguments)
+    try:
+        status: int = parsed.run(parsed)
+    except CommandError as error:
+        sys.stderr.write(f"cdk-sagas: {error}\n")
+        return 1
+    except KeyboardInterrupt:
+        return _INTERRUPTED
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""What the ``cdk-sagas`` command can do, one module per subject."""
