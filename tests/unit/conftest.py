@@ -1,0 +1,69 @@
+"""Fixtures of the unit tests: the runtime on serialized fakes, without sleeping."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import boto3
+import pytest
+from botocore.awsrequest import AWSPreparedRequest, AWSResponse
+from hypothesis import HealthCheck, settings
+from moto import mock_aws
+from moto.core.botocore_stubber import BotocoreStubber
+
+from tests.unit.support.executions import Executions
+from tests.unit.support.samples import GATEKEEPER_ENV
+from tests.unit.support.wire import Wire
+from tests.unit.support.world import Clock, Told, World, create_tables, forget_cached, stand_in
+
+settings.register_profile(
+    "unit", derandomize=True, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.register_profile("explore", deadline=None, max_examples=2_000, stateful_step_count=80)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "unit"))
+
+REGION = "eu-central-1"
+
+
+@pytest.fixture
+def naps(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Seconds that the code under test wanted to sleep; it does not."""
+    wanted: list[float] = []
+    monkeypatch.setattr(time, "sleep", wanted.append)
+    return wanted
+
+
+@pytest.fixture(scope="session")
+def boto3_session() -> boto3.Session:
+    """One session for all tests: it parses the services' models once."""
+    return boto3.Session(aws_access_key_id="unit", aws_secret_access_key="unit", region_name=REGION)
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch, naps: list[float], boto3_session: boto3.Session) -> Iterator[World]:
+    """The runtime's surroundings, empty."""
+    for name, value in {**GATEKEEPER_ENV, "AWS_DEFAULT_REGION": REGION, "AWS_REGION": REGION}.items():
+        monkeypatch.setenv(name, value)
+    made = World(wire=Wire(), executions=Executions(), clock=Clock(), told=Told(), naps=naps)
+    deliver = BotocoreStubber.__call__
+
+    def send(stubber: Any, event_name: str, request: AWSPreparedRequest, **rest: Any) -> AWSResponse | None:
+        def to_fake() -> AWSResponse | None:
+            if event_name.endswith(".StartExecution"):
+                return made.executions.answer(request)
+            return deliver(stubber, event_name, request, **rest)
+
+        return made.wire.send(event_name, request, to_fake)
+
+    monkeypatch.setattr(BotocoreStubber, "__call__", send)
+    stand_in(monkeypatch, made.clock, made.told)
+    forget_cached()
+    with mock_aws():
+        monkeypatch.setattr(boto3, "DEFAULT_SESSION", boto3_session)
+        create_tables()
+        made.wire.forget()
+        yield made
+    forget_cached()

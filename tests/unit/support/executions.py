@@ -1,0 +1,91 @@
+"""Step Functions, as far as names go: which start is the same, which meets an execution, which is refused."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+
+from botocore.awsrequest import AWSPreparedRequest, AWSResponse
+
+from saga_runtime.protocol import MAX_EXECUTION_NAME, MAX_STATE_PAYLOAD
+from tests.unit.support.wire import body_of, error_response, response
+
+
+class ExecutionStatus(StrEnum):
+    """What an execution may be."""
+
+    RUNNING = "RUNNING"
+    SUCCEEDED = "SUCCEEDED"
+    FAILED = "FAILED"
+
+
+class AlreadyExists(Exception):
+    """The name is taken."""
+
+
+class InvalidStart(Exception):
+    """The name or the input is none."""
+
+
+@dataclass(slots=True)
+class Execution:
+    """One execution."""
+
+    name: str
+    input: str
+    status: ExecutionStatus = ExecutionStatus.RUNNING
+
+
+class Executions:
+    """All executions of one state machine, and how often it was asked to start one.
+
+    The semantics of ``StartExecution``: the same name with the same input is idempotent while that execution runs;
+    any other use of a taken name is ``ExecutionAlreadyExists``.
+    """
+
+    def __init__(self) -> None:
+        self.by_name: dict[str, Execution] = {}
+
+    def start(self, name: str, text: str) -> Execution:
+        """Start one, or meet it.
+
+        Raises:
+            AlreadyExists: if the name is taken by another input, or by one that has ended.
+            InvalidStart: if the name or the input is not one.
+        """
+        if not re.fullmatch(r"[0-9A-Za-z_-]+", name) or len(name) > MAX_EXECUTION_NAME:
+            raise InvalidStart(f"InvalidName: {name!r}")
+        try:
+            json.loads(text)
+        except ValueError:
+            raise InvalidStart("InvalidExecutionInput") from None
+        if len(text.encode("utf-8")) > MAX_STATE_PAYLOAD:
+            raise InvalidStart("InvalidExecutionInput")
+        there = self.by_name.get(name)
+        if there is None:
+            self.by_name[name] = Execution(name, text)
+        elif there.input != text or there.status is not ExecutionStatus.RUNNING:
+            raise AlreadyExists(name)
+        return self.by_name[name]
+
+    def end(self, name: str, status: ExecutionStatus = ExecutionStatus.SUCCEEDED) -> None:
+        """End an execution."""
+        self.by_name[name].status = status
+
+    def forget(self, name: str) -> None:
+        """Let 90 days pass after an execution's end: its name is free again."""
+        del self.by_name[name]
+
+    def answer(self, request: AWSPreparedRequest) -> AWSResponse:
+        """Answer a ``StartExecution`` request."""
+        body = body_of(request)
+        try:
+            self.start(body["name"], body["input"])
+        except AlreadyExists as error:
+            return error_response(request, "ExecutionAlreadyExists", detail=str(error))
+        except InvalidStart as error:
+            return error_response(request, str(error).partition(":")[0])
+        arn = body["stateMachineArn"].replace(":stateMachine:", ":execution:", 1)
+        return response(request, 200, {"executionArn": f"{arn}:{body['name']}", "startDate": 1.0})

@@ -1,0 +1,104 @@
+"""An in-memory DynamoDB that evaluates the very expressions which the runtime produces. One call at a time."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from botocore.exceptions import ClientError
+
+from tests.unit.support.expressions import Item, check_placeholders, holds, updated
+
+KEYS: dict[str, tuple[str, ...]] = {
+    "requests": ("id",),
+    "log": ("saga_id", "step"),
+    "ledger": ("pk", "sk"),
+}
+"""Primary key attributes by table."""
+
+
+class MemoryDynamoDB:
+    """The four calls of ``boto3.client("dynamodb")`` that the protocol is made of."""
+
+    def __init__(self) -> None:
+        self.tables: dict[str, dict[tuple[str, ...], Item]] = {name: {} for name in KEYS}
+
+    def item(self, table: str, *key: str) -> Item | None:
+        """An item by its key's values."""
+        return copy.deepcopy(self.tables[table].get(key))
+
+    def items(self, table: str) -> list[Item]:
+        """All items."""
+        return copy.deepcopy(list(self.tables[table].values()))
+
+    def delete(self, table: str, *key: str) -> None:
+        """Remove an item, as TTL does."""
+        self.tables[table].pop(key, None)
+
+    def get_item(self, *, TableName: str, Key: Mapping[str, Any], **_: Any) -> dict[str, Any]:  # noqa: N803  # AWS's names
+        """GetItem; projections are not applied."""
+        found = self.item(TableName, *_key_of(TableName, Key))
+        return {} if found is None else {"Item": found}
+
+    def put_item(self, **arguments: Any) -> dict[str, Any]:
+        """PutItem."""
+        refused = self._apply([{"Put": arguments}])
+        return _answer("PutItem", arguments, refused)
+
+    def update_item(self, **arguments: Any) -> dict[str, Any]:
+        """UpdateItem."""
+        refused = self._apply([{"Update": arguments}])
+        return _answer("UpdateItem", arguments, refused)
+
+    def transact_write_items(self, *, TransactItems: Sequence[Mapping[str, Any]]) -> dict[str, Any]:  # noqa: N803
+        """TransactWriteItems: all or nothing."""
+        refused = self._apply(TransactItems)
+        if not any(refused):
+            return {}
+        response: Any = {
+            "Error": {"Code": "TransactionCanceledException", "Message": "cancelled"},
+            "CancellationReasons": [reason or {"Code": "None"} for reason in refused],
+        }
+        raise ClientError(response, "TransactWriteItems")
+
+    def _apply(self, entries: Sequence[Mapping[str, Any]]) -> list[dict[str, Any] | None]:
+        after: list[tuple[str, tuple[str, ...], Item]] = []
+        refused: list[dict[str, Any] | None] = []
+        for entry in entries:
+            ((kind, arguments),) = entry.items()
+            table = arguments["TableName"]
+            key = _key_of(table, arguments["Item"] if kind == "Put" else arguments["Key"])
+            assert (table, key) not in [(t, k) for t, k, _ in after], "a transaction names an item twice"
+            before = self.tables[table].get(key)
+            names = arguments.get("ExpressionAttributeNames", {})
+            values = arguments.get("ExpressionAttributeValues", {})
+            condition, update = arguments.get("ConditionExpression"), arguments.get("UpdateExpression")
+            check_placeholders([condition, update], names, values)
+            if holds(condition, before, names, values):
+                refused.append(None)
+            else:
+                wants_item = arguments.get("ReturnValuesOnConditionCheckFailure") == "ALL_OLD" and before is not None
+                refused.append(
+                    {"Code": "ConditionalCheckFailed"} | ({"Item": copy.deepcopy(before)} if wants_item else {})
+                )
+            base = before or dict(arguments.get("Key", {}))
+            after.append((table, key, arguments["Item"] if kind == "Put" else updated(update, base, names, values)))
+        if not any(refused):
+            for table, key, item in after:
+                self.tables[table][key] = copy.deepcopy(dict(item))
+        return refused
+
+
+def _key_of(table: str, item: Mapping[str, Any]) -> tuple[str, ...]:
+    return tuple(str(item[name]["S"]) for name in KEYS[table])
+
+
+def _answer(operation: str, arguments: Mapping[str, Any], refused: list[dict[str, Any] | None]) -> dict[str, Any]:
+    reason = refused[0]
+    if reason is None:
+        return {}
+    response: Any = {"Error": {"Code": "ConditionalCheckFailedException", "Message": "refused"}}
+    if "Item" in reason:
+        response["Item"] = reason["Item"]
+    raise ClientError(response, operation)

@@ -1,0 +1,136 @@
+"""The wire between boto3 and the fakes: one call at a time, with faults at chosen calls.
+
+Bare moto is not atomic under threads: more than one conditional put may win. Here every request of every client
+passes one lock. Faults strike at the level of a single HTTP request, so that the SDK's own retries are real.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from botocore.awsrequest import AWSPreparedRequest, AWSResponse
+from botocore.exceptions import ReadTimeoutError
+from moto.core.botocore_stubber import MockRawResponse
+
+SDK_ATTEMPTS = 3
+"""How often the runtime's clients send one call; a fault that strikes that often defeats the SDK."""
+
+
+class Killed(BaseException):
+    """The process died here: nothing of the code runs on, ``except Exception`` included."""
+
+
+class Action(StrEnum):
+    """What a fault does."""
+
+    KILL = "kill"
+    DROP = "drop"
+    THROTTLE = "throttle"
+    CONFLICT = "conflict"
+
+
+class Moment(StrEnum):
+    """Whether the call takes effect before the fault strikes."""
+
+    BEFORE = "before"
+    AFTER = "after"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """A fault at the ``on``-th request of an operation from now, and the ``times - 1`` that follow."""
+
+    operation: str
+    action: Action
+    moment: Moment = Moment.BEFORE
+    on: int = 1
+    times: int = SDK_ATTEMPTS
+
+    def __str__(self) -> str:
+        return f"{self.action} {self.moment} {self.operation} {self.on}"
+
+
+Deliver = Callable[[], AWSResponse | None]
+
+
+class Wire:
+    """Serializes, records, and disturbs."""
+
+    def __init__(self) -> None:
+        self.sent: list[str] = []
+        self.fired: list[Fault] = []
+        self._lock = threading.RLock()
+        self._seen: Counter[str] = Counter()
+        self._plan: list[tuple[Fault, int]] = []
+
+    def plan(self, fault: Fault) -> None:
+        """Let a fault strike."""
+        with self._lock:
+            self._plan.append((fault, self._seen[fault.operation]))
+
+    def forget(self) -> None:
+        """Forget what was sent and planned."""
+        with self._lock:
+            self.sent.clear()
+            self.fired.clear()
+            self._plan.clear()
+
+    def send(self, event_name: str, request: AWSPreparedRequest, deliver: Deliver) -> AWSResponse | None:
+        """Deliver one request, or not."""
+        operation = event_name.rpartition(".")[2]
+        with self._lock:
+            self.sent.append(operation)
+            self._seen[operation] += 1
+            fault = self._due(operation)
+            if fault is None:
+                return deliver()
+            self.fired.append(fault)
+            if fault.moment is Moment.AFTER:
+                deliver()
+            return _strike(fault, request)
+
+    def _due(self, operation: str) -> Fault | None:
+        for fault, base in self._plan:
+            nth = self._seen[operation] - base
+            if fault.operation == operation and fault.on <= nth < fault.on + fault.times:
+                return fault
+        return None
+
+
+def _strike(fault: Fault, request: AWSPreparedRequest) -> AWSResponse:
+    match fault.action:
+        case Action.KILL:
+            raise Killed(str(fault))
+        case Action.DROP:
+            raise ReadTimeoutError(endpoint_url=request.url)
+        case Action.THROTTLE:
+            return error_response(request, "ThrottlingException")
+        case Action.CONFLICT:
+            count = len(body_of(request)["TransactItems"])
+            reasons = [{"Code": "TransactionConflict"}, *({"Code": "None"} for _ in range(count - 1))]
+            return error_response(request, "TransactionCanceledException", CancellationReasons=reasons)
+
+
+def body_of(request: AWSPreparedRequest) -> dict[str, Any]:
+    """A request's document."""
+    body: Any = request.body
+    document: dict[str, Any] = json.loads(body)
+    return document
+
+
+def error_response(request: AWSPreparedRequest, code: str, **members: Any) -> AWSResponse:
+    """An error of a JSON-speaking service."""
+    return response(request, 400, {"__type": code, "message": code, **members})
+
+
+def response(request: AWSPreparedRequest, status: int, document: dict[str, Any]) -> AWSResponse:
+    """An answer of a JSON-speaking service."""
+    body: Any = MockRawResponse(json.dumps(document))
+    headers: Any = {"Content-Type": "application/x-amz-json-1.0"}
+    return AWSResponse(request.url, status, headers, body)

@@ -1,0 +1,161 @@
+"""The runtime's surroundings: serialized DynamoDB, Step Functions, a clock, and what was logged."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from handlers import gatekeeper
+from saga_runtime import aws, clock, telemetry
+from saga_runtime.ledger import LedgerBuilder
+from saga_runtime.money import Money
+from saga_runtime.protocol import DUE_INDEX, LedgerAttribute, LogAttribute, Metric, RecordAttribute
+from tests.unit.support.executions import Executions
+from tests.unit.support.samples import NOW_MS
+from tests.unit.support.wire import Wire
+
+_KEYS: dict[str, list[str]] = {
+    "requests": [RecordAttribute.ID.value],
+    "log": [LogAttribute.SAGA_ID.value, LogAttribute.STEP.value],
+    "ledger": [LedgerAttribute.PK.value, LedgerAttribute.SK.value],
+}
+
+
+class Clock:
+    """The one clock, standing still until it is moved."""
+
+    def __init__(self, ms: int = NOW_MS, tick: int = 0) -> None:
+        self.ms = ms
+        self.tick = tick
+
+    def now_ms(self) -> int:
+        """The time; with a ``tick``, it moves on with every look."""
+        self.ms += self.tick
+        return self.ms
+
+
+@dataclass
+class Told:
+    """What the runtime logged and counted."""
+
+    events: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+    counts: Counter[Metric] = field(default_factory=Counter)
+
+    def event(self, name: str, **fields: Any) -> None:
+        """Stands in for ``telemetry.event``."""
+        self.events.append((name, fields))
+
+    def count(self, metric: Metric, value: int = 1) -> None:
+        """Stands in for ``telemetry.count``."""
+        self.counts[metric] += value
+
+
+@dataclass(slots=True, kw_only=True)
+class Context:
+    """A Lambda context."""
+
+    remaining_ms: int = 15_000
+
+    def get_remaining_time_in_millis(self) -> int:
+        """Time left for this invocation."""
+        return self.remaining_ms
+
+
+@dataclass
+class World:
+    """Everything around the runtime, for one test."""
+
+    wire: Wire
+    executions: Executions
+    clock: Clock
+    told: Told
+    naps: list[float]
+
+    def call(self, event: dict[str, Any]) -> tuple[int, Any, dict[str, str]]:
+        """Send an event through the gatekeeper: status, document, headers."""
+        answer = gatekeeper.handler(event, None)
+        return answer["statusCode"], json.loads(answer["body"]), answer["headers"]
+
+    def items(self, table: str) -> list[dict[str, Any]]:
+        """All items of a table."""
+        return list(aws.dynamodb().scan(TableName=table, ConsistentRead=True)["Items"])
+
+    def open_accounts(self, **balances: int) -> None:
+        """Open accounts in euros."""
+        for account_id, minor_units in balances.items():
+            writes = LedgerBuilder(table="ledger").open_account(
+                account_id=account_id, opening=Money(minor_units, "EUR"), now_ms=self.clock.ms
+            )
+            entries: Any = [write.action for write in writes]
+            aws.dynamodb().transact_write_items(TransactItems=entries)
+
+    def balances(self) -> dict[str, int]:
+        """Balances by account."""
+        a = LedgerAttribute
+        return {
+            item[a.PK]["S"].partition("#")[2]: int(item[a.BALANCE]["N"])
+            for item in self.items("ledger")
+            if item[a.KIND]["S"] == "account"
+        }
+
+    def entries(self) -> list[dict[str, Any]]:
+        """All entries of the ledger."""
+        return [item for item in self.items("ledger") if item[LedgerAttribute.KIND]["S"] == "entry"]
+
+    def rows(self) -> dict[str, str]:
+        """Status of each log row, by step key."""
+        a = LogAttribute
+        return {f"{item[a.SAGA_ID]['S']}#{item[a.STEP]['S']}": item[a.STATUS]["S"] for item in self.items("log")}
+
+    def calls_of(self, action: Callable[[], object]) -> list[str]:
+        """The AWS calls that something makes."""
+        start = len(self.wire.sent)
+        action()
+        return self.wire.sent[start:]
+
+
+def create_tables() -> None:
+    """The three tables, keyed as the constructs key them."""
+    client: Any = aws.dynamodb()
+    for name, keys in _KEYS.items():
+        attributes = [{"AttributeName": key, "AttributeType": "S"} for key in keys]
+        index: dict[str, Any] = {}
+        if name == "requests":
+            due = [(RecordAttribute.DUE_SHARD.value, "S", "HASH"), (RecordAttribute.DUE_AT.value, "N", "RANGE")]
+            attributes += [{"AttributeName": key, "AttributeType": kind} for key, kind, _ in due]
+            schema = [{"AttributeName": key, "KeyType": role} for key, _, role in due]
+            projection = {"ProjectionType": "KEYS_ONLY"}
+            index = {
+                "GlobalSecondaryIndexes": [{"IndexName": DUE_INDEX, "KeySchema": schema, "Projection": projection}]
+            }
+        client.create_table(
+            TableName=name,
+            BillingMode="PAY_PER_REQUEST",
+            AttributeDefinitions=attributes,
+            KeySchema=[
+                {"AttributeName": key, "KeyType": role} for key, role in zip(keys, ("HASH", "RANGE"), strict=False)
+            ],
+            **index,
+        )
+
+
+def forget_cached() -> None:
+    """Cold start: no client, no settings."""
+    aws.dynamodb.cache_clear()
+    aws.step_functions.cache_clear()
+    gatekeeper.settings.cache_clear()
+    gatekeeper.validator.cache_clear()
+
+
+def stand_in(monkeypatch: pytest.MonkeyPatch, moving: Clock, told: Told) -> None:
+    """Replace clock and telemetry."""
+    monkeypatch.setattr(clock, "now_ms", moving.now_ms)
+    monkeypatch.setattr(telemetry, "event", told.event)
+    monkeypatch.setattr(telemetry, "count", told.count)
+    monkeypatch.setattr("saga_runtime.transaction.count", told.count)
+    monkeypatch.setattr(telemetry, "flush", lambda: None)

@@ -1,0 +1,188 @@
+"""The front door over serialized DynamoDB: new requests, duplicates, and which calls they make."""
+
+from __future__ import annotations
+
+import pytest
+
+from handlers import gatekeeper
+from saga_runtime.protocol import (
+    REPLAYED_HEADER,
+    Env,
+    Metric,
+    RecordAttribute,
+    RecordStatus,
+)
+from tests.unit.support.client import accepted, settled
+from tests.unit.support.executions import ExecutionStatus
+from tests.unit.support.samples import DAY_MS, DUE_AFTER_MS, post
+from tests.unit.support.wire import Action, Fault
+from tests.unit.support.world import World
+
+
+def test_a_new_request_is_reserved_and_started_in_exactly_two_calls(world: World) -> None:
+    calls = world.calls_of(lambda: world.call(post()))
+
+    assert calls == ["PutItem", "StartExecution"]
+
+
+def test_a_new_request_is_accepted_with_its_saga_and_where_to_find_it(world: World) -> None:
+    status, document, headers = world.call(post())
+
+    saga_id = document["saga_id"]
+    assert (status, document["status"]) == (202, "IN_PROGRESS")
+    assert headers["Location"] == f"/prod/transfers/{saga_id}"
+    assert world.executions.by_name[saga_id].input == world.items("requests")[0][RecordAttribute.INPUT]["S"]
+
+
+def test_a_duplicate_makes_exactly_one_call_and_meets_the_same_saga(world: World) -> None:
+    saga_id = accepted(world)
+    world.clock.ms += 1
+
+    calls = world.calls_of(lambda: world.call(post()))
+    status, document, headers = world.call(post())
+
+    assert calls == ["PutItem"]
+    assert (status, document["saga_id"]) == (409, saga_id)
+    assert headers["Retry-After"]
+    assert headers["Content-Type"] == "application/problem+json"
+
+
+def test_a_duplicate_may_be_answered_with_202_by_choice(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(Env.IN_PROGRESS_ANSWER, "ACCEPTED")
+    saga_id = accepted(world)
+    world.clock.ms += 1
+
+    status, document, _ = world.call(post())
+
+    assert (status, document) == (202, {"saga_id": saga_id, "status": "IN_PROGRESS"})
+
+
+def test_a_duplicate_that_comes_after_due_at_makes_two_calls_and_starts_nothing_twice(world: World) -> None:
+    saga_id = accepted(world)
+    world.clock.ms += DUE_AFTER_MS
+
+    calls = world.calls_of(lambda: world.call(post()))
+
+    assert calls == ["PutItem", "StartExecution"]
+    assert list(world.executions.by_name) == [saga_id]
+    assert world.told.counts[Metric.RESTARTED] == 1
+
+
+def test_a_duplicate_just_before_due_at_starts_nothing(world: World) -> None:
+    accepted(world)
+    world.clock.ms += DUE_AFTER_MS - 1
+
+    assert world.calls_of(lambda: world.call(post())) == ["PutItem"]
+
+
+def test_a_duplicate_heals_a_start_that_was_lost_with_the_stored_bytes(world: World) -> None:
+    world.wire.plan(Fault(operation="StartExecution", action=Action.DROP))
+    saga_id = accepted(world)
+    assert not world.executions.by_name
+    world.wire.forget()
+    world.clock.ms += DUE_AFTER_MS
+
+    world.call(post())
+
+    assert world.executions.by_name[saga_id].input == world.items("requests")[0][RecordAttribute.INPUT]["S"]
+
+
+@pytest.mark.parametrize("age_days", [88, 89])
+def test_a_duplicate_starts_nothing_once_the_name_could_be_free_again(world: World, age_days: int) -> None:
+    accepted(world)
+    world.clock.ms += age_days * DAY_MS
+
+    calls = world.calls_of(lambda: world.call(post()))
+
+    assert calls == (["PutItem", "StartExecution"] if age_days < 89 else ["PutItem"])
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "content_type"),
+    [(RecordStatus.COMPLETED, 200, "application/json"), (RecordStatus.FAILED, 422, "application/problem+json")],
+)
+def test_a_settled_request_is_answered_from_its_record_byte_for_byte(
+    world: World, status: RecordStatus, code: int, content_type: str
+) -> None:
+    saga_id = accepted(world)
+    body = '{"z": 1.10,  "a": "\u00e4"}'
+    settled(world, saga_id, status, body)
+
+    answers = [gatekeeper.handler(post(), None) for _ in range(2)]
+
+    assert [answer["body"] for answer in answers] == [body, body]
+    assert answers[0]["statusCode"] == code
+    assert answers[0]["headers"]["Content-Type"] == content_type
+    assert answers[0]["headers"][REPLAYED_HEADER] == "true"
+    assert world.told.counts[Metric.REPLAYED] == 2
+
+
+def test_a_settled_duplicate_makes_exactly_one_call(world: World) -> None:
+    settled(world, accepted(world), RecordStatus.COMPLETED, "{}")
+    world.clock.ms += 2 * DUE_AFTER_MS
+
+    assert world.calls_of(lambda: world.call(post())) == ["PutItem"]
+
+
+def test_a_key_is_reserved_anew_when_its_retention_is_over(world: World) -> None:
+    first = accepted(world)
+    settled(world, first, RecordStatus.COMPLETED, "{}")
+    world.clock.ms += 7 * DAY_MS
+
+    second = accepted(world)
+
+    assert second != first
+    assert world.items("requests")[0][RecordAttribute.STATUS]["S"] == "IN_PROGRESS"
+    assert set(world.executions.by_name) == {first, second}
+
+
+def test_a_key_whose_retention_is_over_may_stay_refused_until_it_is_deleted(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(Env.ON_EXPIRED, "REFUSED")
+    settled(world, accepted(world), RecordStatus.COMPLETED, '{"first":true}')
+    world.clock.ms += 8 * DAY_MS
+
+    status, document, _ = world.call(post())
+
+    assert (status, document) == (200, {"first": True})
+
+
+def test_the_same_key_with_another_body_is_refused_whether_running_or_settled(world: World) -> None:
+    saga_id = accepted(world)
+    other = post({"amount": 1})
+
+    running = world.call(other)[0]
+    settled(world, saga_id, RecordStatus.COMPLETED, "{}")
+
+    assert (running, world.call(other)[0]) == (422, 422)
+
+
+def test_another_spelling_of_the_same_body_is_the_same_request(world: World) -> None:
+    saga_id = accepted(world, body='{"amount": 1.50, "to": "b\u00f6b"}')
+    world.clock.ms += 1
+
+    status, document, _ = world.call(post(' {"to":"b\\u00f6b","amount":15e-1}'))
+
+    assert (status, document["saga_id"]) == (409, saga_id)
+
+
+def test_two_callers_with_one_key_have_two_sagas(world: World) -> None:
+    assert accepted(world) != accepted(world, principal="AIDABOB")
+
+
+def test_a_caller_from_another_session_of_the_same_role_is_the_same_caller(world: World) -> None:
+    saga_id = accepted(world, principal="AROAROLE:host-1")
+    world.clock.ms += 1
+
+    assert world.call(post(principal="AROAROLE:host-2"))[1]["saga_id"] == saga_id
+
+
+def test_an_ended_execution_is_not_started_again_by_a_duplicate(world: World) -> None:
+    saga_id = accepted(world)
+    world.executions.end(saga_id, ExecutionStatus.FAILED)
+    world.clock.ms += DUE_AFTER_MS
+
+    assert world.call(post())[0] == 409
+    assert world.executions.by_name[saga_id].status is ExecutionStatus.FAILED
+    assert world.told.counts[Metric.START_FAILED] == 0
