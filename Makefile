@@ -88,7 +88,8 @@ lock: setup ## resolve the locks anew (requirements/*.txt, package-lock.json)
 	@npm install --package-lock-only --omit-lockfile-registry-resolved --no-audit --no-fund
 	@python tools/strip_lock.py package-lock.json
 
-clean: ## remove what was generated
+clean: ## stop local AWS and remove what was generated
+	@test ! -f build/local.json || cdk-sagas local down
 	@rm -rf build dist cdk.out constructs_lib/_bundle __pycache__ .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	@find constructs_lib lambda_src examples tests tools -name __pycache__ -type d -prune -exec rm -rf {} +
 
