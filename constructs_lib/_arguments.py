@@ -40,7 +40,7 @@ def require_match(name: str, value: str, pattern: str, remedy: str) -> None:
     Raises:
         ValueError: if it has not.
     """
-    if not re.match(pattern, value):
+    if not re.fullmatch(pattern, value):  # `$` alone would let a newline at the end pass
         raise ValueError(f"{name} must match {pattern}, got {value!r}; {remedy}")
 
 

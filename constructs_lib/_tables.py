@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from aws_cdk import RemovalPolicy
+from aws_cdk import RemovalPolicy, Stack, Token
 from aws_cdk import aws_dynamodb as dynamodb
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
@@ -32,6 +32,12 @@ class StatefulTable(Construct):
         removal_policy: RemovalPolicy = RemovalPolicy.RETAIN,
     ) -> None:
         super().__init__(scope, id)
+        if encryption_key is not None and Token.is_unresolved(Stack.of(self).region):
+            # A global table names the key of each replica by region; the CDK says so at synth only, and not clearly.
+            raise ValueError(
+                f"encryption_key of {self.node.path} needs a stack whose region is known; "
+                "give the stack env=Environment(account=…, region=…)"
+            )
         self.encryption_key = encryption_key
         encryption = (
             dynamodb.TableEncryptionV2.customer_managed_key(encryption_key)

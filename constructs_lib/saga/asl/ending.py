@@ -35,9 +35,10 @@ TELL_OF_FAILURE: Final = "Tell of the failure"
 LOOK_AT_RECORD: Final = "Look at the record"
 WHO_SETTLED: Final = "Who settled?"
 ALREADY_SETTLED: Final = "Already settled"
-FENCED: Final = "Fenced"
-PARK: Final = "Park"
-PARKED: Final = "Parked"
+FENCED: Final = "End fenced"
+PARK: Final = "Park the saga"
+PARKED: Final = "End parked"
+# Every name has a space or a mark in it, which a step's name never has: no step can be taken for one of them.
 
 
 def settle_completed(plan: SagaPlan) -> dict[str, State]:
