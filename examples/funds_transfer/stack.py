@@ -1,13 +1,15 @@
-"""Transfers between accounts of one ledger: the smallest whole system."""
+"""Transfers within one ledger (one transaction) and to a partner's ledger (a saga): both ways, one operation."""
 
 from pathlib import Path
 
 from aws_cdk import CfnOutput, Duration, Stack
+from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
 from constructs_lib import (
     IdempotencyTable,
     LedgerTable,
+    Notify,
     Operation,
     SagaStateMachine,
     Step,
@@ -24,10 +26,13 @@ TRANSFER_SCHEMA = {
     "properties": {
         "from": {"type": "string", "minLength": 1, "maxLength": 64},
         "to": {"type": "string", "minLength": 1, "maxLength": 64},
+        "to_ledger": {"type": "string", "enum": ["main", "partner"], "description": "main, when left out"},
         "amount": {"type": "integer", "minimum": 1, "description": "minor units, e.g. cents"},
         "currency": {"type": "string", "pattern": "^[A-Z]{3}$"},
     },
 }
+
+TO_PARTNER = '$request.to_ledger = "partner"'
 
 
 class FundsTransferStack(Stack):
@@ -36,25 +41,62 @@ class FundsTransferStack(Stack):
     def __init__(self, scope: Construct, id: str) -> None:
         super().__init__(scope, id, description="Transfers that happen at most once")
         ledger = LedgerTable(self, "Ledger")
+        partner = LedgerTable(self, "PartnerLedger")
         requests = IdempotencyTable(self, "Requests")
-        transfer = StepFunction(
-            self, "TransferFunction", code=FUNCTIONS, handler="transfer.handler", environment=ledger.environment
-        )
-        ledger.grant_transfer(transfer)
+        notices = self._notices()
+
+        transfer = self._function("TransferFunction", "transfer.handler", ledger)
+        debit = self._function("DebitFunction", "debit.handler", ledger)
+        refund = self._function("RefundFunction", "debit.refund", ledger)
+        credit = self._function("CreditFunction", "credit.handler", partner)
+
         saga = SagaStateMachine(
             self,
             "Transfer",
             requests=requests,
-            steps=[Step.atomic("Transfer", fn=transfer, pivot=True)],
+            steps=[
+                Step.atomic("Transfer", fn=transfer, pivot=True, when=f"$not({TO_PARTNER})"),
+                Step.atomic("Debit", fn=debit, compensate=refund, when=TO_PARTNER),
+                Step.atomic("Credit", fn=credit, pivot=True, when=TO_PARTNER),
+                Step.notify("Receipt", queue=notices),
+            ],
+            on_failed=Notify(queue=notices),
             timeout=Duration.minutes(15),
             failure_status={"InsufficientFunds": 402, "AccountUnknown": 404},
         )
         front_door = TransactionApi(
             self, "Api", operations={"transfers": Operation(saga=saga, schema=TRANSFER_SCHEMA)}, waf=True
         )
-        CfnOutput(self, "ApiId", value=front_door.api.rest_api_id)
-        CfnOutput(self, "ApiStage", value=front_door.api.deployment_stage.stage_name)
-        CfnOutput(self, "LedgerTableName", value=ledger.table.table_name)
-        CfnOutput(self, "RequestTableName", value=requests.table.table_name)
-        CfnOutput(self, "LogTableName", value=saga.log.table.table_name)
-        CfnOutput(self, "StateMachineArn", value=saga.state_machine.state_machine_arn)
+        self._outputs(
+            ApiId=front_door.api.rest_api_id,
+            ApiStage=front_door.api.deployment_stage.stage_name,
+            LedgerTableName=ledger.table.table_name,
+            PartnerLedgerTableName=partner.table.table_name,
+            RequestTableName=requests.table.table_name,
+            LogTableName=saga.log.table.table_name,
+            NoticeQueueUrl=notices.queue_url,
+            StateMachineArn=saga.state_machine.state_machine_arn,
+            RecoveryMachineArn=saga.recovery_machine.state_machine_arn,
+        )
+
+    def _function(self, id: str, handler: str, ledger: LedgerTable) -> StepFunction:
+        """A step function that may post to one ledger."""
+        function = StepFunction(self, id, code=FUNCTIONS, handler=handler, environment=ledger.environment)
+        ledger.grant_transfer(function)
+        return function
+
+    def _notices(self) -> sqs.Queue:
+        """Receipts and failures, for whoever tells the customer."""
+        undelivered = sqs.Queue(self, "UndeliveredNotices", fifo=True, enforce_ssl=True)
+        return sqs.Queue(
+            self,
+            "Notices",
+            fifo=True,
+            enforce_ssl=True,
+            retention_period=Duration.days(14),
+            dead_letter_queue=sqs.DeadLetterQueue(queue=undelivered, max_receive_count=5),
+        )
+
+    def _outputs(self, **values: str) -> None:
+        for name, value in values.items():
+            CfnOutput(self, name, value=value)

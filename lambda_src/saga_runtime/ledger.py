@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, ClassVar, Final
 
-from saga_runtime.errors import Conflict, Invalid, PermanentError, SagaError
+from saga_runtime.errors import Conflict, Invalid, PermanentError, SagaError, TransientError
 from saga_runtime.money import MAX_MINOR_UNITS, Money
 from saga_runtime.protocol import LedgerAttribute
 from saga_runtime.step import Write
@@ -78,6 +78,28 @@ class DuplicatePosting(PermanentError):
     """The entry exists: this posting was made before, under the same id."""
 
     code: ClassVar[str] = LedgerFailure.DUPLICATE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """Whether a failure passes by itself, and the error that says so."""
+
+    retryable: bool
+    error: type[SagaError]
+
+
+FAILURES: Final[Mapping[LedgerFailure, Verdict]] = {
+    LedgerFailure.INSUFFICIENT: Verdict(retryable=False, error=InsufficientFunds),
+    LedgerFailure.CAP_EXCEEDED: Verdict(retryable=False, error=CapExceeded),
+    LedgerFailure.ACCOUNT_UNKNOWN: Verdict(retryable=False, error=AccountUnknown),
+    LedgerFailure.ACCOUNT_CLOSED: Verdict(retryable=False, error=AccountClosed),
+    LedgerFailure.CURRENCY_MISMATCH: Verdict(retryable=False, error=CurrencyMismatch),
+    LedgerFailure.DUPLICATE: Verdict(retryable=False, error=DuplicatePosting),
+    LedgerFailure.INVALID: Verdict(retryable=False, error=Invalid),
+    LedgerFailure.CONFLICT: Verdict(retryable=True, error=Conflict),
+    LedgerFailure.THROTTLED: Verdict(retryable=True, error=TransientError),
+}
+"""The one place that says which failures are permanent and which are retried."""
 
 
 class AccountState(StrEnum):
@@ -224,6 +246,98 @@ class LedgerBuilder:
             *self._post(source, debit, entry_id, target.account_id, now_ms),
             *self._post(target, amount, entry_id, source.account_id, now_ms),
         ]
+
+    def debit(self, *, account: Account, amount: Money, clearing: str, entry_id: str, now_ms: int) -> list[Write]:
+        """Take an amount out of an account, into a clearing account: the first half of a move between ledgers.
+
+        Returns three writes: the balance, and two entries that net to zero.
+
+        Raises:
+            Invalid: if the amount is not positive.
+            InsufficientFunds, AccountClosed, CurrencyMismatch: what the account, as read, does not allow.
+        """
+        _check_amount(amount)
+        out = Money(-amount.minor_units, amount.currency)
+        return [
+            *self._post(account, out, entry_id, clearing, now_ms),
+            self._clearing_entry(clearing, entry_id, amount, account.account_id, now_ms),
+        ]
+
+    def credit(self, *, account: Account, amount: Money, clearing: str, entry_id: str, now_ms: int) -> list[Write]:
+        """Put an amount into an account, out of a clearing account: the second half.
+
+        Returns three writes: the balance, and two entries that net to zero.
+
+        Raises:
+            Invalid: if the amount is not positive.
+            CapExceeded, AccountClosed, CurrencyMismatch: what the account, as read, does not allow.
+        """
+        _check_amount(amount)
+        out = Money(-amount.minor_units, amount.currency)
+        return [
+            *self._post(account, amount, entry_id, clearing, now_ms),
+            self._clearing_entry(clearing, entry_id, out, account.account_id, now_ms),
+        ]
+
+    def refund(
+        self,
+        *,
+        account: Account | None,
+        account_id: str,
+        amount: Money,
+        clearing: str,
+        suspense: str,
+        entry_id: str,
+        now_ms: int,
+    ) -> list[Write]:
+        """Give back what a debit took. Never refused: what the account cannot take waits in ``suspense``.
+
+        An account that is full, closed, gone, or kept in another currency by now gets nothing; the money stands in
+        the suspense account's entries, under the account's name, for a person to settle.
+
+        Raises:
+            Invalid: if the amount is not positive.
+        """
+        _check_amount(amount)
+        if account is not None:
+            try:
+                return self.credit(account=account, amount=amount, clearing=clearing, entry_id=entry_id, now_ms=now_ms)
+            except PermanentError:
+                pass
+        out = Money(-amount.minor_units, amount.currency)
+        return [
+            self._clearing_entry(suspense, entry_id, amount, account_id, now_ms),
+            self._clearing_entry(clearing, entry_id, out, account_id, now_ms),
+        ]
+
+    def close_account(self, *, account: Account) -> list[Write]:
+        """Close an account that holds nothing. A closed account takes no posting.
+
+        Raises:
+            Invalid: if it holds money.
+        """
+        if account.balance.minor_units:
+            raise Invalid(f"account {account.account_id} holds {account.balance}; move it before closing")
+        a = LedgerAttribute
+        update = {
+            "Update": {
+                "TableName": self.table,
+                "Key": account_key(account.account_id),
+                "UpdateExpression": "SET #state = :closed",
+                "ConditionExpression": "#sequence = :read AND #balance = :zero",
+                "ExpressionAttributeNames": {
+                    "#state": a.STATE.value,
+                    "#sequence": a.SEQUENCE.value,
+                    "#balance": a.BALANCE.value,
+                },
+                "ExpressionAttributeValues": {
+                    ":closed": {"S": AccountState.CLOSED.value},
+                    ":read": {"N": str(account.sequence)},
+                    ":zero": {"N": "0"},
+                },
+            }
+        }
+        return [Write(action=update, refusal=lambda _: Conflict("an account changed between read and write"))]
 
     def _post(self, account: Account, amount: Money, entry_id: str, counterparty: str, now_ms: int) -> list[Write]:
         """One side: the balance (on condition that the account is as it was read) and its entry."""

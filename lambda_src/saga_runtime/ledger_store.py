@@ -57,6 +57,13 @@ class Ledger:
             Invalid: if an id is none.
             TransientError: if the database keeps some of the answers back.
         """
+        found = self._find(account_ids)
+        for account_id in account_ids:
+            if account_id not in found:
+                raise AccountUnknown(f"account {account_id} does not exist")
+        return [found[account_id] for account_id in account_ids]
+
+    def _find(self, account_ids: Sequence[str]) -> dict[str, Account]:
         keys: Any = [account_key(account_id) for account_id in dict.fromkeys(account_ids)]
         found: dict[str, Account] = {}
         for _ in range(_ROUNDS):
@@ -66,9 +73,13 @@ class Ledger:
                 found[account_id] = Account.from_item(account_id, item)
             unread = answer.get("UnprocessedKeys", {}).get(self.table)
             if not unread:
-                return _all_of(found, account_ids)
+                return found
             keys = unread["Keys"]
         raise TransientError("the database is busy")
+
+    @property
+    def _builder(self) -> LedgerBuilder:
+        return LedgerBuilder(table=self.table)
 
     def transfer(self, call: StepCall, *, source: str, target: str, amount: Money) -> Sequence[Write]:
         """Writes that move ``amount`` from one account of this table to another, under the call's step key.
@@ -79,13 +90,40 @@ class Ledger:
         check_account_id(source)
         check_account_id(target)
         first, second = self.accounts(source, target)
-        return LedgerBuilder(table=self.table).transfer(
-            source=first, target=second, amount=amount, entry_id=call.key, now_ms=call.now_ms
+        return self._builder.transfer(source=first, target=second, amount=amount, entry_id=call.key, now_ms=call.now_ms)
+
+    def debit(self, call: StepCall, *, account: str, amount: Money, clearing: str) -> Sequence[Write]:
+        """Writes that take ``amount`` out of an account into ``clearing``, under the call's step key.
+
+        Raises:
+            PermanentError: what the account does not allow.
+        """
+        (found,) = self.accounts(account)
+        return self._builder.debit(
+            account=found, amount=amount, clearing=clearing, entry_id=call.key, now_ms=call.now_ms
         )
 
+    def credit(self, call: StepCall, *, account: str, amount: Money, clearing: str) -> Sequence[Write]:
+        """Writes that put ``amount`` out of ``clearing`` into an account, under the call's step key.
 
-def _all_of(found: dict[str, Account], account_ids: Sequence[str]) -> list[Account]:
-    for account_id in account_ids:
-        if account_id not in found:
-            raise AccountUnknown(f"account {account_id} does not exist")
-    return [found[account_id] for account_id in account_ids]
+        Raises:
+            PermanentError: what the account does not allow.
+        """
+        (found,) = self.accounts(account)
+        return self._builder.credit(
+            account=found, amount=amount, clearing=clearing, entry_id=call.key, now_ms=call.now_ms
+        )
+
+    def refund(
+        self, call: StepCall, *, account: str, amount: Money, clearing: str, suspense: str = "suspense"
+    ) -> Sequence[Write]:
+        """Writes that give ``amount`` back out of ``clearing``; never refused: what the account cannot take waits."""
+        return self._builder.refund(
+            account=self._find([account]).get(account),
+            account_id=account,
+            amount=amount,
+            clearing=clearing,
+            suspense=suspense,
+            entry_id=call.key,
+            now_ms=call.now_ms,
+        )
