@@ -70,6 +70,9 @@ def _run(function: Callable[[StepCall, Any], Commit], call: StepCall, remaining_
             if isinstance(commit(plan, remaining_ms=remaining_ms), Committed):
                 return entry
         except PermanentError as refusal:
+            # An earlier try may have undone the step without an answer, and changed the very state that refuses now.
+            if undo_entry_of(read_row(call)) is UndoEntry.NOTHING:
+                return entry
             raise CompensationRefused(f"the compensation of {call.step} was refused: {refusal.message}") from refusal
     raise TransientError(f"the row of step {call.step} keeps changing")
 

@@ -1,0 +1,247 @@
+"""The atomic step over serialized DynamoDB: the effect and its log row, together, once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError
+
+from saga_runtime import Commit, Conflict, Invalid, SagaFenced, StepCall, TransientError, Write, atomic_step, aws
+from saga_runtime.errors import PermanentError, ProtocolMismatch
+from saga_runtime.ledger import AccountUnknown, InsufficientFunds
+from saga_runtime.protocol import CallField, Env, Metric
+from tests.unit.support.samples import BODY, SAGA_ID, step_event
+from tests.unit.support.transfers import run, transfer, undo
+from tests.unit.support.wire import Action, Fault, Killed, Moment
+from tests.unit.support.world import Context, World
+
+STEP_KEY = f"{SAGA_ID}#Transfer"
+
+
+@pytest.fixture(autouse=True)
+def accounts(world: World) -> None:
+    """Two accounts, as the sample request wants them."""
+    world.open_accounts(alice=500, bob=0)
+    world.wire.forget()
+
+
+def test_a_step_reads_and_commits_in_two_calls(world: World) -> None:
+    calls = world.calls_of(run)
+
+    assert calls == ["BatchGetItem", "TransactWriteItems"]
+    assert world.balances() == {"alice": 300, "bob": 200}
+    assert world.rows() == {STEP_KEY: "DONE"}
+
+
+def test_a_step_that_happened_answers_with_its_stored_output_in_the_same_two_calls(world: World) -> None:
+    first = run()
+
+    calls = world.calls_of(lambda: run() == first or pytest.fail("another output"))
+
+    assert calls == ["BatchGetItem", "TransactWriteItems"]
+    assert world.balances() == {"alice": 300, "bob": 200}
+    assert world.told.counts[Metric.STEP_REPLAYED] == 1
+
+
+def test_a_step_replays_even_when_its_own_effect_would_now_refuse_it(world: World) -> None:
+    first = run(body={**BODY, "amount": 500})
+
+    assert run(body={**BODY, "amount": 500}) == first
+    assert world.balances() == {"alice": 0, "bob": 500}
+
+
+def test_a_step_whose_answer_was_lost_and_whose_effect_refuses_its_repetition_succeeds(world: World) -> None:
+    world.wire.plan(Fault(operation="TransactWriteItems", action=Action.DROP, moment=Moment.AFTER))
+
+    output = run(body={**BODY, "amount": 500})
+
+    assert output["amount"] == "500"
+    assert world.balances() == {"alice": 0, "bob": 500}
+
+
+def test_a_refused_step_writes_nothing(world: World) -> None:
+    with pytest.raises(InsufficientFunds):
+        run(body={**BODY, "amount": 501})
+
+    assert world.balances() == {"alice": 500, "bob": 0}
+    assert world.rows() == {}
+
+
+def test_an_unknown_account_refuses(world: World) -> None:
+    with pytest.raises(AccountUnknown, match="carol"):
+        run(body={**BODY, "to": "carol"})
+
+
+def test_a_step_that_was_buried_never_runs(world: World) -> None:
+    undo()
+
+    with pytest.raises(SagaFenced):
+        run()
+
+    assert world.balances() == {"alice": 500, "bob": 0}
+    assert world.told.counts[Metric.STEP_FENCED] == 1
+
+
+def test_a_step_that_was_undone_never_runs_again(world: World) -> None:
+    run()
+    undo()
+
+    with pytest.raises(SagaFenced):
+        run()
+
+    assert world.balances() == {"alice": 500, "bob": 0}
+
+
+def test_a_fenced_step_that_would_be_refused_is_fenced(world: World) -> None:
+    undo()
+
+    with pytest.raises(SagaFenced):
+        run(body={**BODY, "amount": 501})
+
+
+@pytest.mark.parametrize("action", [Action.DROP, Action.THROTTLE, Action.CONFLICT])
+def test_a_disturbed_commit_is_sent_again_within_the_invocation(world: World, action: Action) -> None:
+    world.wire.plan(Fault(operation="TransactWriteItems", action=action))
+
+    run()
+
+    assert world.balances() == {"alice": 300, "bob": 200}
+
+
+def test_after_a_conflict_the_step_reads_again(world: World) -> None:
+    world.wire.plan(Fault(operation="TransactWriteItems", action=Action.CONFLICT, times=1))
+
+    calls = world.calls_of(run)
+
+    assert calls == ["BatchGetItem", "TransactWriteItems"] * 2
+    assert world.told.counts[Metric.CONFLICT] == 1
+
+
+@pytest.mark.parametrize(("action", "error"), [(Action.CONFLICT, Conflict), (Action.THROTTLE, TransientError)])
+def test_disturbances_that_outlast_the_tries_are_retryable_and_wrote_nothing(
+    world: World, action: Action, error: type[TransientError]
+) -> None:
+    world.wire.plan(Fault(operation="TransactWriteItems", action=action, times=10_000))
+
+    with pytest.raises(error) as raised:
+        run()
+
+    assert raised.value.retryable
+    assert world.wire.sent.count("BatchGetItem") == 8
+    world.wire.forget()
+    assert world.rows() == {}
+
+
+def test_a_commit_waits_longer_from_try_to_try_but_not_after_the_last(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("random.random", lambda: 0.5)
+    world.wire.plan(Fault(operation="TransactWriteItems", action=Action.CONFLICT, times=10_000))
+
+    with pytest.raises(Conflict):
+        run()
+
+    assert world.naps == [0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.5]
+
+
+def test_a_commit_gives_up_in_time_rather_than_sleep_past_its_invocation(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("random.random", lambda: 0.5)
+    world.wire.plan(Fault(operation="TransactWriteItems", action=Action.CONFLICT, times=10_000))
+
+    with pytest.raises(Conflict):
+        run(remaining_ms=1_050)
+
+    assert world.naps == [0.01, 0.02]
+
+
+@pytest.mark.parametrize("moment", list(Moment))
+def test_a_step_that_dies_around_its_commit_happens_once_when_it_is_invoked_again(world: World, moment: Moment) -> None:
+    world.wire.plan(Fault(operation="TransactWriteItems", action=Action.KILL, moment=moment, times=1))
+    with pytest.raises(Killed):
+        run()
+
+    run()
+
+    assert world.balances() == {"alice": 300, "bob": 200}
+
+
+def step_that(commit: Commit) -> Any:
+    """A handler of a step that returns ``commit``."""
+
+    def function(_: StepCall) -> Commit:
+        return commit
+
+    return atomic_step(function)
+
+
+def put_if_absent(refusal: Any = None, *, key: str = "taken") -> Write:
+    """A write that the item ``taken`` refuses."""
+    put = {
+        "TableName": "ledger",
+        "Item": {"pk": {"S": key}, "sk": {"S": "x"}},
+        "ConditionExpression": "attribute_not_exists(pk)",
+        "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
+    }
+    return Write(action={"Put": put}, refusal=refusal)
+
+
+def test_a_refusal_is_given_the_item_that_stood_in_the_way(world: World) -> None:
+    class Taken(PermanentError):
+        code = "TAKEN"
+
+    aws.dynamodb().put_item(TableName="ledger", Item={"pk": {"S": "taken"}, "sk": {"S": "x"}, "by": {"S": "bob"}})
+    handler = step_that(Commit(writes=[put_if_absent(lambda item: Taken(f"taken by {item['by']['S']}"))]))
+
+    with pytest.raises(Taken, match="taken by bob"):
+        handler(step_event(), Context())
+
+
+def test_a_condition_without_a_refusal_counts_as_a_conflict(world: World) -> None:
+    aws.dynamodb().put_item(TableName="ledger", Item={"pk": {"S": "taken"}, "sk": {"S": "x"}})
+
+    with pytest.raises(Conflict):
+        step_that(Commit(writes=[put_if_absent()]))(step_event(), Context())
+
+
+def test_a_step_without_writes_is_still_logged_once(world: World) -> None:
+    handler = step_that(Commit(output={"seen": True}))
+
+    assert handler(step_event(), Context()) == handler(step_event(), Context())
+    assert world.rows() == {STEP_KEY: "DONE"}
+
+
+@pytest.mark.parametrize("output", [{"amount": 1.5}, {"amount": 10**15}, {"a": "x" * 32_768}])
+def test_an_output_that_a_state_machine_would_change_refuses_the_step(world: World, output: dict[str, Any]) -> None:
+    with pytest.raises(Invalid):
+        step_that(Commit(output=output))(step_event(), Context())
+
+    assert world.rows() == {}
+
+
+def test_an_error_that_nobody_foresaw_stays_what_it_is(world: World) -> None:
+    missing = Write(action={"Put": {"TableName": "no-such-table", "Item": {"pk": {"S": "a"}}}})
+
+    with pytest.raises(ClientError):
+        step_that(Commit(writes=[missing]))(step_event(), Context())
+
+
+def test_a_row_is_kept_as_long_as_the_state_machine_says(world: World) -> None:
+    run()
+
+    assert world.items("log")[0]["expiration"]["N"] == str(world.clock.ms // 1000 + 400 * 86_400)
+
+
+@pytest.mark.parametrize("days", [None, 0, -1, True, "400", 1.5])
+def test_a_row_that_would_expire_at_once_is_never_written(world: World, days: Any) -> None:
+    with pytest.raises(ProtocolMismatch):
+        transfer({**step_event(), CallField.LOG_DAYS: days}, Context())
+
+
+def test_a_function_of_another_protocol_does_nothing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(Env.PROTOCOL, "99")
+
+    with pytest.raises(ProtocolMismatch):
+        run()
