@@ -37,12 +37,10 @@ __all__ = [
 
 _MODULES: Final = {
     "GoOn": "constructs_lib.saga",
-    "GoOn": "constructs_lib.saga",
     "IdempotencyTable": "constructs_lib.idempotency_table",
     "InProgressAnswer": "saga_runtime.protocol",
     "KeyPolicy": "saga_runtime.protocol",
     "LedgerTable": "constructs_lib.ledger_table",
-    "Notify": "constructs_lib.saga",
     "Notify": "constructs_lib.saga",
     "OnExpired": "saga_runtime.protocol",
     "Operation": "constructs_lib.transaction_api",
