@@ -60,6 +60,13 @@ class TargetStack(cdk.Stack):
             runtime=lambda_.Runtime.PYTHON_3_13,
             timeout=cdk.Duration.seconds(3),
         )
+        lambda_.Function(
+            self,
+            "Silent",
+            code=lambda_.Code.from_inline("def handler(event, context):\n    return event\n"),
+            handler="index.handler",
+            runtime=lambda_.Runtime.PYTHON_3_13,
+        )
         self._api()
         self.machine = self._machine()
         self.function.add_environment("MACHINE", self.machine.state_machine_arn)

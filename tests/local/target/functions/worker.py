@@ -9,10 +9,6 @@ class DeclinedError(Exception):
     """A failure with a name."""
 
 
-class Passing(Exception):  # noqa: N818 - the name is what the state machine retries
-    """A failure that passes."""
-
-
 _calls = {"n": 0}
 
 
@@ -22,8 +18,8 @@ def handler(event, context):
     print("worker does", do)
     if do == "fail":
         raise DeclinedError("no funds")
-    if do == "pass" and _calls["n"] % 3:
-        raise Passing("again")
+    if do == "fail-as":
+        raise type(event["name"], (Exception,), {})("as told")
     if do == "die":
         os._exit(1)
     if do == "sleep":

@@ -1,0 +1,43 @@
+"""Local AWS with a small system deployed, and the same with one correction left out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from constructs_lib.testing import LocalAws
+
+from .support import Deployed, Emulators
+
+
+@pytest.fixture(scope="session")
+def assembly(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The synthesized target system."""
+    # Imported here: the CDK takes seconds, and only some tests need it.
+    from .target.stack import synthesize
+
+    return synthesize(tmp_path_factory.mktemp("target") / "cdk.out")
+
+
+@pytest.fixture(scope="session")
+def target_server(assembly: Path) -> Iterator[Deployed]:
+    """Corrected local AWS with the target system deployed."""
+    with LocalAws() as aws:
+        yield Deployed(aws, aws.deploy(assembly)["Target"])
+
+
+@pytest.fixture
+def target(target_server: Deployed) -> Deployed:
+    """The same, emptied."""
+    target_server.aws.reset()
+    return target_server
+
+
+@pytest.fixture
+def emulators(target: Deployed, assembly: Path) -> Iterator[Emulators]:
+    """Corrected local AWS, and any number without a correction."""
+    with ExitStack() as stack:
+        yield Emulators(corrected=target, assembly=assembly, stack=stack)

@@ -1,0 +1,200 @@
+"""Lambda behaves as on AWS where the bare emulator does not: each test fails without its correction."""
+
+from __future__ import annotations
+
+import os
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from .support import ALLOW_ALL, Deployed, Emulators, create_role, run_machine
+
+
+def test_an_exception_is_reported_under_its_class_name_and_the_sandbox_stays(emulators: Emulators) -> None:
+    def fail_and_call_again(target: Deployed) -> tuple[str, bool]:
+        before = target.invoke(do="ok")["pid"]
+        error = target.invoke(do="fail")
+        return error["errorType"], target.invoke(do="ok")["pid"] == before
+
+    assert fail_and_call_again(emulators.corrected) == ("DeclinedError", True)
+    assert fail_and_call_again(emulators.without("handler-errors")) == ("Runtime.HandlerError", False)
+
+
+def test_an_exception_carries_its_message_and_its_trace(target: Deployed) -> None:
+    error = target.invoke(do="fail")
+
+    assert error["errorMessage"] == "no funds"
+    assert any("worker.py" in line for line in error["stackTrace"])
+
+
+def test_a_dying_worker_is_reported_as_an_exit_and_the_next_call_gets_a_new_one(emulators: Emulators) -> None:
+    assert emulators.corrected.invoke(do="die")["errorType"] == "Runtime.ExitError"
+    assert emulators.corrected.invoke(do="ok")["did"] == "ok"
+    assert emulators.without("exit-error").invoke(do="die")["errorType"] == "Runtime.HandlerError"
+
+
+def test_a_module_that_is_not_there_is_reported_as_such(emulators: Emulators) -> None:
+    def break_import(target: Deployed) -> Any:
+        name = target.aws.resolve_function("Target/Worker")
+        target.aws.client("lambda").update_function_configuration(FunctionName=name, Handler="nowhere.handler")
+        try:
+            return target.invoke(do="ok")["errorType"]
+        finally:
+            target.aws.client("lambda").update_function_configuration(FunctionName=name, Handler="worker.handler")
+
+    assert break_import(emulators.corrected) == "Runtime.ImportModuleError"
+    assert break_import(emulators.without("init-errors")) != "Runtime.ImportModuleError"
+
+
+def test_a_result_that_is_no_json_fails_the_call(emulators: Emulators) -> None:
+    assert emulators.corrected.invoke(do="unserializable")["errorType"] == "Runtime.MarshalError"
+    assert emulators.without("json-results").invoke(do="unserializable")["errorType"] == "TypeError"
+
+
+def test_a_function_has_at_most_so_many_sandboxes(emulators: Emulators) -> None:
+    def pids(target: Deployed) -> set[int]:
+        with ThreadPoolExecutor(12) as pool:
+            return {answer["pid"] for answer in pool.map(lambda _: target.invoke(do="sleep", seconds=0.1), range(12))}
+
+    assert len(pids(emulators.corrected)) <= 4
+    assert len(pids(emulators.without("sandbox-limit"))) > 4
+
+
+def test_the_log_of_a_call_is_all_that_it_printed_and_nothing_else(emulators: Emulators) -> None:
+    emulators.corrected.invoke(do="stderr")
+    emulators.corrected.invoke(do="ok")
+
+    entries = emulators.corrected.aws.function_logs("Target/Worker")
+
+    assert [entry.lines for entry in entries] == [
+        ("worker does stderr", "late words"),
+        ("worker does ok",),
+    ]
+
+
+def test_a_silent_call_does_not_wait_for_a_log(emulators: Emulators) -> None:
+    """The bare emulator waits 50 ms for words that never come."""
+
+    def seconds(target: Deployed) -> float:
+        target.invoke("Target/Silent")
+        best = 9.0
+        for _ in range(20):
+            started = time.perf_counter()
+            target.invoke("Target/Silent")
+            best = min(best, time.perf_counter() - started)
+        return best
+
+    assert seconds(emulators.corrected) < 0.05
+    assert seconds(emulators.without("whole-logs")) > 0.05
+
+
+def test_a_throttled_function_fails_its_task_under_the_name_that_lambda_gives_it(emulators: Emulators) -> None:
+    def error(target: Deployed) -> str:
+        name = target.aws.resolve_function("Target/Worker")
+        target.aws.client("lambda").put_function_concurrency(FunctionName=name, ReservedConcurrentExecutions=0)
+        task = {"Type": "Task", "Resource": "arn:aws:states:::lambda:invoke", "End": True}
+        arguments = {"FunctionName": target.worker_arn(), "Payload": {}}
+        try:
+            return str(run_machine(target.aws, {"Call": {**task, "Arguments": arguments}})["error"])
+        finally:
+            target.aws.client("lambda").delete_function_concurrency(FunctionName=name)
+
+    assert error(emulators.corrected) == "Lambda.TooManyRequestsException"
+    assert error(emulators.without("throttle-name")) != "Lambda.TooManyRequestsException"
+
+
+def test_a_function_sees_nothing_of_the_hosts_environment(
+    emulators: Emulators, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    environment = emulators.corrected.invoke(do="ok")["environment"]
+    leaked = emulators.without("function-environment").invoke(do="ok")["environment"]
+
+    # The emulator's own settings are in the environment of its process.
+    assert not {"GATEWAY_PORT", "AUTH", "MINISTACK_ACCOUNT_ID", "VIRTUAL_ENV", "PYTHONPATH"} & environment.keys()
+    assert "GATEWAY_PORT" in leaked
+    assert environment["HOME"] != os.environ.get("HOME")
+    assert environment["AWS_EXECUTION_ENV"] == "AWS_Lambda_python3.13"
+
+
+def test_a_dependency_that_was_not_bundled_is_missing(emulators: Emulators) -> None:
+    """The package ``hypercorn`` is installed beside the emulator, and no part of Lambda's runtime."""
+    assert emulators.corrected.invoke(do="import", module="hypercorn")["errorType"] == "ModuleNotFoundError"
+    assert emulators.corrected.invoke(do="import", module="boto3")["did"] == "import"
+    assert emulators.without("bare-interpreter").invoke(do="import", module="hypercorn")["did"] == "import"
+
+
+def test_a_function_timeout_is_reported_as_such(emulators: Emulators) -> None:
+    error = emulators.fast(20).invoke(do="sleep", seconds=30)
+
+    assert error["errorType"] == "Sandbox.Timedout"
+    assert "Task timed out after 3" in error["errorMessage"]
+
+
+def test_function_timeouts_and_the_remaining_time_follow_the_speed(emulators: Emulators) -> None:
+    """The worker's timeout is 3 s: 0.3 s of real time at speed 10."""
+
+    def call(target: Deployed) -> tuple[bool, int]:
+        target.invoke(do="ok")
+        remaining = target.invoke(do="ok")["remaining"]
+        return "errorType" in target.invoke(do="sleep", seconds=0.6), remaining
+
+    timed_out, remaining = call(emulators.fast(10))
+    kept_running, _ = call(emulators.without("function-time", speed=10))
+
+    assert timed_out
+    assert 2000 < remaining <= 3000
+    assert not kept_running
+
+
+def test_the_clock_is_in_the_environment_only_where_time_is_not_real(emulators: Emulators) -> None:
+    assert "CDK_SAGAS_CLOCK" not in emulators.corrected.invoke(do="ok")["environment"]
+
+    base, _, speed = emulators.fast(10).invoke(do="ok")["environment"]["CDK_SAGAS_CLOCK"].partition(":")
+
+    assert float(speed) == 10
+    assert abs(float(base) - time.time()) < 600
+
+
+def test_a_call_runs_under_the_functions_own_role(target: Deployed) -> None:
+    """IAM is enforced: a user that may do nothing cannot invoke, and a grant makes the difference."""
+    user = target.aws.create_api_user("nobody")
+    client = user.session().client("lambda", endpoint_url=target.aws.endpoint_url)
+    name = target.aws.resolve_function("Target/Worker")
+
+    with pytest.raises(client.exceptions.ClientError, match="not authorized"):
+        client.invoke(FunctionName=name)
+
+
+def test_a_state_machines_role_is_asked_before_each_call(emulators: Emulators) -> None:
+    def run(target: Deployed, *statements: dict[str, Any]) -> dict[str, Any]:
+        role = create_role(target.aws, *statements, name=f"role{len(statements)}")
+        arguments = {"FunctionName": target.worker_arn(), "Payload": {"do": "ok"}}
+        task = {"Type": "Task", "Resource": "arn:aws:states:::lambda:invoke", "Arguments": arguments, "End": True}
+        return run_machine(target.aws, {"Call": task}, role=role)
+
+    denied = run(emulators.corrected)
+
+    assert denied["status"] == "FAILED"
+    assert "not authorized to perform: lambda:InvokeFunction" in denied["cause"]
+    assert run(emulators.corrected, ALLOW_ALL)["status"] == "SUCCEEDED"
+    assert run(emulators.without("state-machine-role"))["status"] == "SUCCEEDED"
+
+
+def test_each_item_of_a_state_machines_transaction_needs_its_permission(target: Deployed) -> None:
+    table = target.outputs["TableName"]
+    put = {"Effect": "Allow", "Action": "dynamodb:PutItem", "Resource": "*"}
+    role = create_role(target.aws, put, name="puts")
+    items = [
+        {"Put": {"TableName": table, "Item": {"id": {"S": "a"}}}},
+        {"Delete": {"TableName": table, "Key": {"id": {"S": "b"}}}},
+    ]
+    task = {"Type": "Task", "Resource": "arn:aws:states:::aws-sdk:dynamodb:transactWriteItems", "End": True}
+
+    allowed = run_machine(target.aws, {"T": {**task, "Arguments": {"TransactItems": items[:1]}}}, role=role)
+    denied = run_machine(target.aws, {"T": {**task, "Arguments": {"TransactItems": items}}}, role=role)
+
+    assert allowed["status"] == "SUCCEEDED"
+    assert denied["status"] == "FAILED"
+    assert "dynamodb:DeleteItem" in denied["cause"]

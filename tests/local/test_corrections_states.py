@@ -1,0 +1,484 @@
+"""Step Functions behaves as on AWS where the bare emulator does not: each test fails without its correction."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError
+
+from constructs_lib.testing import LocalAws
+
+from .support import Deployed, Emulators, await_end, create_machine, eventually, run_machine
+
+LAMBDA = "arn:aws:states:::lambda:invoke"
+WAIT_FOR_QUEUE = "arn:aws:states:::sqs:sendMessage.waitForTaskToken"
+
+
+def worker(target: Deployed, payload: Any, **fields: Any) -> dict[str, Any]:
+    """A task that calls the worker function."""
+    arguments = {"FunctionName": target.worker_arn(), "Payload": payload}
+    return {"Type": "Task", "Resource": LAMBDA, "Arguments": arguments, **fields}
+
+
+def callback(target: Deployed, **fields: Any) -> dict[str, Any]:
+    """A task that waits for its callback."""
+    body = {"token": "{% $states.context.Task.Token %}"}
+    arguments = {"QueueUrl": target.outputs["QueueUrl"], "MessageBody": body}
+    return {"Type": "Task", "Resource": WAIT_FOR_QUEUE, "Arguments": arguments, "End": True, **fields}
+
+
+def next_token(target: Deployed) -> str:
+    """The token of the next message in the queue."""
+
+    def receive() -> str | None:
+        messages = target.aws.client("sqs").receive_message(QueueUrl=target.outputs["QueueUrl"]).get("Messages")
+        return str(json.loads(messages[0]["Body"])["token"]) if messages else None
+
+    return eventually(receive)
+
+
+def start(aws: LocalAws, arn: str, **options: Any) -> str:
+    """Start an execution and return its ARN."""
+    return aws.client("stepfunctions").start_execution(stateMachineArn=arn, **options)["executionArn"]
+
+
+def events(aws: LocalAws, execution_arn: str) -> list[str]:
+    """Types of the events of an execution."""
+    pages = aws.client("stepfunctions").get_paginator("get_execution_history").paginate(executionArn=execution_arn)
+    return [event["type"] for page in pages for event in page["events"]]
+
+
+def test_a_stopped_execution_stays_stopped_and_does_nothing_more(emulators: Emulators) -> None:
+    def stop(target: Deployed) -> tuple[str, bool]:
+        states = {
+            "Sleep": worker(target, {"do": "sleep", "seconds": 0.4}, Next="Wake"),
+            "Wake": worker(target, {"do": "ok"}, End=True),
+        }
+        execution = start(target.aws, create_machine(target.aws, states))
+        eventually(lambda: True if "TaskScheduled" in events(target.aws, execution) else None)
+        target.aws.client("stepfunctions").stop_execution(executionArn=execution)
+        time.sleep(1.2)
+        described = target.aws.client("stepfunctions").describe_execution(executionArn=execution)
+        return described["status"], "TaskSucceeded" in events(target.aws, execution)
+
+    assert stop(emulators.corrected) == ("ABORTED", False)
+    assert stop(emulators.without("final-status")) != ("ABORTED", False)
+
+
+def test_the_machines_own_timeout_ends_the_execution(emulators: Emulators) -> None:
+    states = {"Long": {"Type": "Wait", "Seconds": 2, "End": True}}
+
+    described = run_machine(emulators.corrected.aws, states, TimeoutSeconds=1)
+    uncorrected = run_machine(emulators.without("machine-timeout").aws, states, TimeoutSeconds=1)
+
+    assert (described["status"], uncorrected["status"]) == ("TIMED_OUT", "SUCCEEDED")
+    assert "ExecutionTimedOut" in events(emulators.corrected.aws, described["executionArn"])
+
+
+def test_the_same_start_again_is_answered_while_it_runs_and_refused_otherwise(emulators: Emulators) -> None:
+    def start_twice(aws: LocalAws, second_input: str = "{}", *, after_end: bool = False) -> str:
+        arn = create_machine(aws, {"Wait": {"Type": "Wait", "Seconds": 0 if after_end else 2, "End": True}})
+        first = start(aws, arn, name="same", input="{}")
+        if after_end:
+            await_end(aws, first)
+        try:
+            return "same" if start(aws, arn, name="same", input=second_input) == first else "other"
+        except ClientError as error:
+            return error.response["Error"]["Code"]
+
+    assert start_twice(emulators.corrected.aws) == "same"
+    assert start_twice(emulators.corrected.aws, '{"a": 1}') == "ExecutionAlreadyExists"
+    assert start_twice(emulators.corrected.aws, after_end=True) == "ExecutionAlreadyExists"
+    assert start_twice(emulators.without("start-execution").aws) == "ExecutionAlreadyExists"
+
+
+@pytest.mark.parametrize(
+    ("options", "code"),
+    [
+        ({"name": "a b"}, "InvalidName"),
+        ({"name": "a:b"}, "InvalidName"),
+        ({"input": "{"}, "InvalidExecutionInput"),
+        ({"input": json.dumps("x" * 262_143)}, "ValidationException"),
+    ],
+)
+def test_a_bad_name_or_input_is_refused(target: Deployed, options: dict[str, str], code: str) -> None:
+    arn = create_machine(target.aws, {"End": {"Type": "Succeed"}})
+
+    with pytest.raises(ClientError) as caught:
+        start(target.aws, arn, **options)
+
+    assert caught.value.response["Error"]["Code"] == code
+
+
+def test_a_bad_name_is_accepted_by_the_bare_emulator(emulators: Emulators) -> None:
+    aws = emulators.without("start-execution").aws
+
+    assert start(aws, create_machine(aws, {"End": {"Type": "Succeed"}}), name="a b")
+
+
+def test_a_task_timeout_may_be_an_expression(emulators: Emulators) -> None:
+    def run(target: Deployed) -> dict[str, Any]:
+        task = worker(target, {"do": "sleep", "seconds": 2}, TimeoutSeconds="{% 1 %}", End=True)
+        return run_machine(target.aws, {"Slow": task})
+
+    assert run(emulators.corrected)["error"] == "States.Timeout"
+    assert run(emulators.without("task-time")).get("error") != "States.Timeout"
+
+
+def test_a_lost_heartbeat_fails_the_task(emulators: Emulators) -> None:
+    def run(target: Deployed) -> str:
+        task = callback(target, HeartbeatSeconds=2, TimeoutSeconds=20)
+        return str(run_machine(target.aws, {"Wait": task})["error"])
+
+    assert run(emulators.fast(10)) == "States.HeartbeatTimeout"
+    assert run(emulators.without("callback-tasks", speed=10)) == "States.Timeout"
+
+
+def test_a_heartbeat_keeps_the_task_alive(emulators: Emulators) -> None:
+    target = emulators.fast(5)
+    task = callback(target, HeartbeatSeconds=5, TimeoutSeconds=600)
+    execution = start(target.aws, create_machine(target.aws, {"Wait": task}))
+    token = next_token(target)
+    states = target.aws.client("stepfunctions")
+
+    for _ in range(8):  # 8 × 0.4 s is three times the heartbeat
+        time.sleep(0.4)
+        states.send_task_heartbeat(taskToken=token)
+    states.send_task_success(taskToken=token, output='{"done": true}')
+
+    assert await_end(target.aws, execution)["output"] == {"done": True}
+
+
+def test_each_attempt_of_a_callback_task_has_its_own_token(emulators: Emulators) -> None:
+    def tokens(target: Deployed) -> set[str]:
+        retry = [{"ErrorEquals": ["States.ALL"], "IntervalSeconds": 1, "MaxAttempts": 1}]
+        task = callback(target, TimeoutSeconds=600, Retry=retry)
+        start(target.aws, create_machine(target.aws, {"Wait": task}))
+        first = next_token(target)
+        target.aws.client("stepfunctions").send_task_failure(taskToken=first, error="Again")
+        return {first, next_token(target)}
+
+    assert len(tokens(emulators.fast(5))) == 2
+    assert len(tokens(emulators.without("callback-tasks", speed=5))) == 1
+
+
+def test_a_callback_that_comes_late_or_twice_is_refused(emulators: Emulators) -> None:
+    def codes(target: Deployed) -> list[str]:
+        execution = start(target.aws, create_machine(target.aws, {"Wait": callback(target, TimeoutSeconds=600)}))
+        token = next_token(target)
+        states = target.aws.client("stepfunctions")
+        states.send_task_success(taskToken=token, output="{}")
+        await_end(target.aws, execution)
+        found = []
+        for late in (token, "never-given-out"):
+            try:
+                states.send_task_success(taskToken=late, output="{}")
+            except ClientError as error:
+                found.append(error.response["Error"]["Code"])
+        return found
+
+    assert codes(emulators.corrected) == ["TaskTimedOut", "InvalidToken"]
+    assert codes(emulators.without("late-callbacks")) == ["TaskDoesNotExist", "TaskDoesNotExist"]
+
+
+def test_a_retry_waits_no_longer_than_the_maximum(emulators: Emulators) -> None:
+    """Two retries at 100 s and 1,000 s, cut to 20 s each: a second at speed 40, against 40 real seconds and more."""
+
+    def seconds(target: Deployed) -> float:
+        retry = [
+            {"ErrorEquals": ["Passing"], "IntervalSeconds": 100, "BackoffRate": 10, "MaxAttempts": 2, "MaxDelaySeconds": 20}
+        ]  # fmt: skip
+        target.invoke(do="ok")
+        started = time.monotonic()
+        run_machine(target.aws, {"Try": worker(target, {"do": "fail-as", "name": "Passing"}, Retry=retry, End=True)})
+        return time.monotonic() - started
+
+    assert 0.9 < seconds(emulators.fast(40)) < 2.4
+    assert seconds(emulators.without("retry-delays", speed=40)) > 2.5
+
+
+def test_a_wildcard_does_not_catch_what_ends_an_execution(emulators: Emulators) -> None:
+    def run(aws: LocalAws, error: str) -> str:
+        catch = [{"ErrorEquals": ["States.ALL"], "Next": "Caught"}]
+        states = {
+            "Both": {"Type": "Parallel", "Branches": [branch(error)], "Catch": catch, "End": True},
+            "Caught": {"Type": "Succeed"},
+        }
+        return str(run_machine(aws, states)["status"])
+
+    def branch(error: str) -> dict[str, Any]:
+        return {"StartAt": "Stop", "States": {"Stop": {"Type": "Fail", "Error": error}}}
+
+    assert run(emulators.corrected.aws, "States.Runtime") == "FAILED"
+    assert run(emulators.corrected.aws, "States.DataLimitExceeded") == "FAILED"
+    assert run(emulators.corrected.aws, "Anything") == "SUCCEEDED"
+    assert run(emulators.without("error-names").aws, "States.Runtime") == "SUCCEEDED"
+
+
+def test_a_timeout_catch_matches_a_lost_heartbeat(emulators: Emulators) -> None:
+    def run(target: Deployed) -> str:
+        catch = [{"ErrorEquals": ["States.Timeout"], "Next": "Caught"}]
+        task = callback(target, HeartbeatSeconds=1, TimeoutSeconds=600, Catch=catch)
+        return str(run_machine(target.aws, {"Wait": task, "Caught": {"Type": "Succeed"}})["status"])
+
+    assert run(emulators.fast(5)) == "SUCCEEDED"
+    assert run(emulators.without("error-names", speed=5)) == "FAILED"
+
+
+def test_an_output_above_the_limit_fails(emulators: Emulators) -> None:
+    big = {"Big": {"Type": "Pass", "Output": "{% $join([1..70000].('abcd')) %}", "End": True}}
+
+    described = run_machine(emulators.corrected.aws, big)
+
+    assert (described["status"], described["error"]) == ("FAILED", "States.DataLimitExceeded")
+    assert run_machine(emulators.without("payload-limit").aws, big)["status"] == "SUCCEEDED"
+
+
+def test_succeed_and_choice_have_an_output(emulators: Emulators) -> None:
+    succeed = {"Done": {"Type": "Succeed", "Output": {"answer": 42}}}
+    choice = {
+        "Which": {
+            "Type": "Choice",
+            "Choices": [{"Condition": "{% false %}", "Next": "Done"}],
+            "Default": "Done",
+            "Output": {"answer": "default"},
+        },
+        "Done": {"Type": "Succeed"},
+    }
+
+    assert run_machine(emulators.corrected.aws, succeed)["output"] == {"answer": 42}
+    assert run_machine(emulators.without("succeed-output").aws, succeed)["output"] == {}
+    assert run_machine(emulators.corrected.aws, choice)["output"] == {"answer": "default"}
+    assert run_machine(emulators.without("choice-default-output").aws, choice)["output"] == {}
+
+
+def test_parallel_takes_arguments_output_and_assign(emulators: Emulators) -> None:
+    branch = {"StartAt": "A", "States": {"A": {"Type": "Pass", "Output": "{% $states.input.n + 1 %}", "End": True}}}
+    states = {
+        "Both": {
+            "Type": "Parallel",
+            "Branches": [branch, branch],
+            "Arguments": {"n": 41},
+            "Assign": {"sum": "{% $sum($states.result) %}"},
+            "Output": "{% $states.result[0] %}",
+            "Next": "Done",
+        },
+        "Done": {"Type": "Pass", "Output": {"first": "{% $states.input %}", "sum": "{% $sum %}"}, "End": True},
+    }
+
+    assert run_machine(emulators.corrected.aws, states)["output"] == {"first": 42, "sum": 84}
+    assert run_machine(emulators.without("parallel-branches").aws, states)["status"] == "FAILED"
+
+
+def test_a_failed_branch_stops_its_siblings_at_once(emulators: Emulators) -> None:
+    def run(target: Deployed) -> bool:
+        """Whether the sibling of the failed branch went on to its second state."""
+        put = {"TableName": target.outputs["TableName"], "Item": {"id": {"S": "sibling"}}}
+        slow = {
+            "StartAt": "Wait",
+            "States": {
+                "Wait": {"Type": "Wait", "Seconds": 1, "Next": "Write"},
+                "Write": {
+                    "Type": "Task",
+                    "Resource": "arn:aws:states:::dynamodb:putItem",
+                    "Arguments": put,
+                    "End": True,
+                },
+            },
+        }
+        failing = {"StartAt": "Stop", "States": {"Stop": {"Type": "Fail", "Error": "Broken"}}}
+        catch = [{"ErrorEquals": ["Broken"], "Next": "Later"}]
+        states = {
+            "Both": {"Type": "Parallel", "Branches": [slow, failing], "Catch": catch, "End": True},
+            "Later": {"Type": "Wait", "Seconds": 2, "End": True},
+        }
+        assert run_machine(target.aws, states)["status"] == "SUCCEEDED"
+        return target.aws.client("dynamodb").scan(TableName=target.outputs["TableName"])["Count"] == 1
+
+    assert not run(emulators.corrected)
+    assert run(emulators.without("parallel-branches"))
+
+
+def test_the_context_object_is_that_of_aws(emulators: Emulators) -> None:
+    states = {"Show": {"Type": "Pass", "Output": "{% $states.context %}", "End": True}}
+
+    described = run_machine(emulators.corrected.aws, states, {"a": 1})
+    shown = described["output"]
+
+    assert shown.keys() == {"Execution", "State", "StateMachine"}
+    assert shown["Execution"].keys() == {"Id", "Input", "Name", "RoleArn", "StartTime", "RedriveCount"}
+    assert shown["Execution"]["Input"] == {"a": 1}
+    assert shown["Execution"]["Name"] == described["name"]
+    assert "variables" in run_machine(emulators.without("context-object").aws, states)["output"]
+
+
+def test_times_of_an_execution_are_emulator_times(emulators: Emulators) -> None:
+    """An hour's wait takes 3.6 s at speed 1,000, and is an hour in every time that can be seen."""
+    states = {
+        "Before": {"Type": "Pass", "Assign": {"before": "{% $millis() %}"}, "Next": "Hour"},
+        "Hour": {"Type": "Wait", "Seconds": 3600, "Next": "After"},
+        "After": {
+            "Type": "Pass",
+            "Output": {
+                "waited": "{% $millis() - $before %}",
+                "now": "{% $now() %}",
+                "entered": "{% $states.context.State.EnteredTime %}",
+                "started": "{% $states.context.Execution.StartTime %}",
+            },
+            "End": True,
+        },
+    }
+
+    def run(aws: LocalAws) -> tuple[dict[str, Any], float]:
+        started = time.monotonic()
+        described = run_machine(aws, states)
+        took = (described["stopDate"] - described["startDate"]).total_seconds()
+        assert time.monotonic() - started < 15
+        return described["output"], took
+
+    output, took = run(emulators.fast(1000).aws)
+    entered = datetime.fromisoformat(output["entered"]) - datetime.fromisoformat(output["started"])
+
+    assert 3600 <= took < 7200
+    assert 3_600_000 <= output["waited"] < 7_200_000
+    assert 3600 <= entered.total_seconds() < 7200
+    assert datetime.fromisoformat(output["now"]) > datetime.now(UTC)
+
+
+@pytest.mark.parametrize("name", ["execution-time", "jsonata-time"])
+def test_without_its_correction_a_time_is_a_real_one(emulators: Emulators, name: str) -> None:
+    states = {
+        "Wait": {"Type": "Wait", "Seconds": 100, "Next": "Show"},
+        "Show": {
+            "Type": "Pass",
+            "Output": {"now": "{% $now() %}", "entered": "{% $states.context.State.EnteredTime %}"},
+            "End": True,
+        },
+    }
+    aws = emulators.without(name, speed=1000).aws
+    arn = create_machine(aws, states)
+    execution = start(aws, arn)
+    if name == "execution-time":  # then it really waits
+        time.sleep(1)
+        assert aws.client("stepfunctions").describe_execution(executionArn=execution)["status"] == "RUNNING"
+        return
+    output = await_end(aws, execution)["output"]
+
+    assert datetime.fromisoformat(output["entered"]) > datetime.fromisoformat(output["now"])
+
+
+def test_a_wait_until_a_time_ends_at_that_time(emulators: Emulators) -> None:
+    states = {
+        "Until": {"Type": "Wait", "Timestamp": "{% $fromMillis($millis() + 600000) %}", "Next": "Show"},
+        "Show": {"Type": "Pass", "Output": "{% $now() %}", "End": True},
+    }
+
+    described = run_machine(emulators.fast(1000).aws, states)
+
+    waited = datetime.fromisoformat(described["output"]) - described["startDate"]
+    assert 600 <= waited.total_seconds() < 3600
+
+
+def test_two_updates_by_state_machines_and_clients_lose_none(emulators: Emulators) -> None:
+    """Optimized DynamoDB integrations take turns with everybody else."""
+    target = emulators.corrected
+    table, key = target.outputs["TableName"], {"id": {"S": "counter"}}
+    add = {
+        "TableName": table,
+        "Key": key,
+        "UpdateExpression": "ADD n :one",
+        "ExpressionAttributeValues": {":one": {"N": "1"}},
+    }
+    once = {"Type": "Task", "Resource": "arn:aws:states:::dynamodb:updateItem", "Arguments": add, "End": True}
+    arn = create_machine(target.aws, {"Add": once})
+    executions = [start(target.aws, arn) for _ in range(20)]
+    threads = [
+        threading.Thread(target=lambda: target.aws.client("dynamodb").update_item(**add)) for _ in range(20)
+    ]  # fmt: skip
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for execution in executions:
+        assert await_end(target.aws, execution)["status"] == "SUCCEEDED"
+
+    item = target.aws.client("dynamodb").get_item(TableName=table, Key=key, ConsistentRead=True)["Item"]
+    assert item["n"] == {"N": "40"}
+
+
+@pytest.mark.parametrize(
+    ("resource", "error"),
+    [
+        ("arn:aws:states:::dynamodb:updateItem", "DynamoDB.ConditionalCheckFailedException"),
+        ("arn:aws:states:::aws-sdk:dynamodb:updateItem", "DynamoDb.ConditionalCheckFailedException"),
+    ],
+)
+def test_a_failed_condition_has_the_name_of_its_integration(target: Deployed, resource: str, error: str) -> None:
+    update = {
+        "TableName": target.outputs["TableName"],
+        "Key": {"id": {"S": "absent"}},
+        "UpdateExpression": "SET a = :a",
+        "ConditionExpression": "attribute_exists(id)",
+        "ExpressionAttributeValues": {":a": {"S": "a"}},
+    }
+    catch = [
+        {
+            "ErrorEquals": [error],
+            "Assign": {"seen": "{% $states.errorOutput.Error %}"},
+            "Output": {"cause": "{% $states.errorOutput.Cause %}"},
+            "Next": "Show",
+        }
+    ]
+    states = {
+        "Update": {"Type": "Task", "Resource": resource, "Arguments": update, "Catch": catch, "End": True},
+        "Show": {"Type": "Pass", "Output": {"seen": "{% $seen %}", "input": "{% $states.input %}"}, "End": True},
+    }
+
+    output = run_machine(target.aws, states)["output"]
+
+    assert output["seen"] == error
+    assert "conditional request failed" in output["input"]["cause"]
+
+
+def test_transactions_queries_starts_and_messages_work_from_a_definition(target: Deployed) -> None:
+    table = target.outputs["TableName"]
+    child = create_machine(target.aws, {"End": {"Type": "Succeed"}})
+    put = {"Put": {"TableName": table, "Item": {"id": {"S": "x"}, "status": {"S": "new"}}}}
+    query = {
+        "TableName": table,
+        "KeyConditionExpression": "id = :id",
+        "ExpressionAttributeValues": {":id": {"S": "x"}},
+    }
+
+    def task(resource: str, arguments: Any, **fields: Any) -> dict[str, Any]:
+        return {"Type": "Task", "Resource": f"arn:aws:states:::{resource}", "Arguments": arguments, **fields}
+
+    states = {
+        "Write": task("aws-sdk:dynamodb:transactWriteItems", {"TransactItems": [put]}, Next="Query"),
+        "Query": task(
+            "aws-sdk:dynamodb:query", query, Assign={"status": "{% $states.result.Items[0].status.S %}"}, Next="Start"
+        ),
+        "Start": task(
+            "aws-sdk:sfn:startExecution",
+            {"StateMachineArn": child, "Name": "child-1", "Input": "{% $string({'a': 1}) %}"},
+            Next="Tell",
+        ),
+        "Tell": task(
+            "sqs:sendMessage",
+            {"QueueUrl": target.outputs["QueueUrl"], "MessageBody": {"status": "{% $status %}"}},
+            Output={"status": "{% $status %}"},
+            End=True,
+        ),
+    }
+
+    described = run_machine(target.aws, states)
+
+    assert described["status"] == "SUCCEEDED", described.get("cause")
+    assert described["output"] == {"status": "new"}
+    message = target.aws.client("sqs").receive_message(QueueUrl=target.outputs["QueueUrl"])["Messages"][0]
+    assert json.loads(message["Body"]) == {"status": "new"}
