@@ -107,9 +107,10 @@ def all_corrections() -> Iterable[Correction]:
         services_time,
         stepfunctions,
         tasks,
+        transport,
     )
 
     lambda_modules = (lambda_, sandbox)
     states_modules = (stepfunctions, tasks, role, jsonata)
-    modules = (*lambda_modules, *states_modules, apigateway, cloudformation, dynamodb, services_time)
+    modules = (*lambda_modules, *states_modules, apigateway, cloudformation, dynamodb, services_time, transport)
     return [correction for module in modules for correction in module.CORRECTIONS]

@@ -1,0 +1,32 @@
+"""Every service: requests count as encrypted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from ministack.core import iam_evaluator
+
+from . import Correction, Emulator, replace
+
+_KEY: Final = "aws:securetransport"
+
+
+def secure_transport(_emulator: Emulator) -> None:
+    """A request over loopback counts as one over TLS.
+
+    The SDKs speak TLS with AWS and plain HTTP with the emulator, which therefore lets a policy that refuses
+    unencrypted requests (``enforce_ssl=True``) refuse all of them. Who speaks plain HTTP with AWS is refused there;
+    no client of the emulator can show that here.
+    """
+
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        def resolve(key: str, context: Any) -> Any:
+            return "true" if key.lower() == _KEY else original(key, context)
+
+        return resolve
+
+    replace(iam_evaluator, "_resolve_condition_key", make)
+
+
+CORRECTIONS: Final[tuple[Correction, ...]] = (secure_transport,)
