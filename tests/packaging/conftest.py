@@ -21,15 +21,22 @@ SHIPPED = ("CHANGELOG.md", "LICENSE", "README.md", "hatch_build.py", "pyproject.
 SHIPPED_FOLDERS = ("constructs_lib", "lambda_src", "requirements")
 
 
-def copy_of_checkout(target: Path) -> Path:
+def copy_of_checkout(target: Path, source: Path = ROOT) -> Path:
     """Copies what packages are built from, without anything generated."""
     target.mkdir(parents=True)
     litter = shutil.ignore_patterns("__pycache__", "_bundle")
     for name in SHIPPED_FOLDERS:
-        shutil.copytree(ROOT / name, target / name, ignore=litter)
+        shutil.copytree(source / name, target / name, ignore=litter)
     for name in SHIPPED:
-        shutil.copyfile(ROOT / name, target / name)
+        shutil.copyfile(source / name, target / name)
     return target
+
+
+def lend_vendored_packages(checkout: Path) -> None:
+    """Gives a copy the bundle's packages that are here already, so that it need not ask an index for them."""
+    lock = ROOT / bundle_builder.LOCK_PATH
+    vendor = bundle_builder.vendored(lock.read_bytes(), lock, ROOT / "build" / "cache")
+    shutil.copytree(vendor, checkout / "build" / "cache" / vendor.name)
 
 
 def build(checkout: Path) -> dict[str, bytes]:
@@ -85,11 +92,9 @@ def link_distributions(names: list[str], target: Path) -> set[str]:
 
 @pytest.fixture(scope="session")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel, built from a copy of the checkout that shares nothing but the vendored packages."""
+    """The wheel, built from a copy of the checkout; the source distribution is beside it."""
     checkout = copy_of_checkout(tmp_path_factory.mktemp("wheel") / "checkout")
-    lock = ROOT / bundle_builder.LOCK_PATH
-    vendor = bundle_builder.vendored(lock.read_bytes(), lock, ROOT / "build" / "cache")
-    shutil.copytree(vendor, checkout / "build" / "cache" / vendor.name)
+    lend_vendored_packages(checkout)
     build(checkout)
     (path,) = (checkout / "dist").glob("*.whl")
     return path

@@ -6,13 +6,14 @@ import json
 import os
 import shutil
 import sys
+import tarfile
 import zipfile
 from pathlib import Path
 
 import pytest
 
 from constructs_lib import bundle
-from tests.packaging.conftest import ROOT, build, copy_of_checkout, run
+from tests.packaging.conftest import ROOT, build, copy_of_checkout, lend_vendored_packages, run
 
 FOREIGN_FUNCTION = """\
 from saga_runtime import Commit, StepCall, atomic_step
@@ -104,7 +105,7 @@ def test_the_wheel_holds_the_two_packages_typed_and_licensed_and_nothing_else(wh
 def test_two_builds_give_the_same_bytes(wheel: Path, tmp_path: Path) -> None:
     """The second is built elsewhere, later, with other modes, and installs the bundle's packages anew."""
     first = {path.name: path.read_bytes() for path in wheel.parent.iterdir()}
-    checkout = copy_of_checkout(tmp_path / "another-place")
+    checkout = copy_of_checkout(tmp_path / "another-place", source=wheel.parent.parent)
     for path in checkout.rglob("*.py"):
         os.utime(path, (1_000_000_000, 1_000_000_000))
         path.chmod(0o600)
@@ -113,6 +114,16 @@ def test_two_builds_give_the_same_bytes(wheel: Path, tmp_path: Path) -> None:
 
     assert sorted(first) == sorted(second)
     assert [name for name in first if first[name] != second[name]] == []
+
+
+def test_the_source_distribution_builds_the_same_wheel(wheel: Path, tmp_path: Path) -> None:
+    (archive,) = wheel.parent.glob("*.tar.gz")
+    with tarfile.open(archive) as source:
+        source.extractall(tmp_path, filter="data")
+    (checkout,) = tmp_path.iterdir()
+    lend_vendored_packages(checkout)
+
+    assert build(checkout)[wheel.name] == wheel.read_bytes()
 
 
 def test_the_command_and_the_pytest_plugin_are_declared_where_they_are(clean_python: Path, tmp_path: Path) -> None:
