@@ -146,7 +146,7 @@ def test_a_heartbeat_keeps_the_task_alive(emulators: Emulators) -> None:
     token = next_token(target)
     states = target.aws.client("stepfunctions")
 
-    for _ in range(8):  # 8 × 0.4 s is three times the heartbeat
+    for _ in range(8):  # eight times 0.4 s is three times the heartbeat
         time.sleep(0.4)
         states.send_task_heartbeat(taskToken=token)
     states.send_task_success(taskToken=token, output='{"done": true}')
@@ -190,9 +190,8 @@ def test_a_retry_waits_no_longer_than_the_maximum(emulators: Emulators) -> None:
     """Two retries at 100 s and 1,000 s, cut to 20 s each: a second at speed 40, against 40 real seconds and more."""
 
     def seconds(target: Deployed) -> float:
-        retry = [
-            {"ErrorEquals": ["Passing"], "IntervalSeconds": 100, "BackoffRate": 10, "MaxAttempts": 2, "MaxDelaySeconds": 20}
-        ]  # fmt: skip
+        delays = {"IntervalSeconds": 100, "BackoffRate": 10, "MaxAttempts": 2, "MaxDelaySeconds": 20}
+        retry = [{"ErrorEquals": ["Passing"], **delays}]
         target.invoke(do="ok")
         started = time.monotonic()
         run_machine(target.aws, {"Try": worker(target, {"do": "fail-as", "name": "Passing"}, Retry=retry, End=True)})
@@ -388,7 +387,7 @@ def test_two_updates_by_state_machines_and_clients_lose_none(emulators: Emulator
     """Optimized DynamoDB integrations take turns with everybody else."""
     target = emulators.corrected
     table, key = target.outputs["TableName"], {"id": {"S": "counter"}}
-    add = {
+    add: dict[str, Any] = {
         "TableName": table,
         "Key": key,
         "UpdateExpression": "ADD n :one",
@@ -398,7 +397,7 @@ def test_two_updates_by_state_machines_and_clients_lose_none(emulators: Emulator
     arn = create_machine(target.aws, {"Add": once})
     executions = [start(target.aws, arn) for _ in range(20)]
     threads = [
-        threading.Thread(target=lambda: target.aws.client("dynamodb").update_item(**add)) for _ in range(20)
+        threading.Thread(target=target.aws.client("dynamodb").update_item, kwargs=add) for _ in range(20)
     ]  # fmt: skip
     for thread in threads:
         thread.start()

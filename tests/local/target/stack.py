@@ -46,7 +46,7 @@ class TargetStack(cdk.Stack):
             runtime=lambda_.Runtime.PYTHON_3_13,
             architecture=lambda_.Architecture.ARM_64,
             tracing=lambda_.Tracing.ACTIVE,
-            timeout=cdk.Duration.seconds(10),
+            timeout=cdk.Duration.seconds(60),
             log_group=logs.LogGroup(self, "FrontLogs", retention=logs.RetentionDays.ONE_MONTH),
             environment={"TABLE": self.table.table_name},
         )
@@ -131,6 +131,7 @@ class TargetStack(cdk.Stack):
             request_validator=api.add_request_validator("Body", validate_request_body=True),
         )
         api.root.add_resource("echo").add_method("POST", integration)
+        api.root.add_resource("slow").add_method("POST", integration)
         api.root.add_resource("limited").add_method("POST", integration)
         acl = wafv2.CfnWebACL(
             self,

@@ -2,6 +2,8 @@
 
 import json
 import os
+import time
+from typing import Any
 
 import boto3
 
@@ -9,9 +11,20 @@ _dynamodb = boto3.client("dynamodb")
 _states = boto3.client("stepfunctions")
 
 
-def handler(event, context):
+def handler(event: dict[str, Any], context: object) -> Any:
     print("front got", event["path"])
     body = json.loads(event["body"] or "{}")
+    match body.get("answer"):
+        case "raise":
+            raise ValueError("as told")
+        case "no-status":
+            return {"body": "x"}
+        case "object-body":
+            return {"statusCode": 200, "body": {}}
+        case "a-list":
+            return [1]
+    if "sleep" in body:
+        time.sleep(body["sleep"])
     if event["path"] == "/things":
         _dynamodb.put_item(TableName=os.environ["TABLE"], Item={"id": {"S": body["id"]}})
         _states.start_execution(stateMachineArn=os.environ["MACHINE"], name=body["id"], input=json.dumps(body))

@@ -3,6 +3,7 @@
 import os
 import sys
 import time
+from typing import Any
 
 
 class DeclinedError(Exception):
@@ -12,7 +13,7 @@ class DeclinedError(Exception):
 _calls = {"n": 0}
 
 
-def handler(event, context):
+def handler(event: dict[str, Any], context: Any) -> Any:
     _calls["n"] += 1
     do = event.get("do")
     print("worker does", do)

@@ -1,0 +1,242 @@
+"""API Gateway and CloudFormation behave as on AWS where the bare emulator does not."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import time
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError
+
+from constructs_lib.testing import ApiUser, HttpResponse
+from constructs_lib.testing.http import HttpClient
+
+from .support import Deployed, Emulators, eventually
+
+PROBLEM = "application/problem+json"
+
+
+def alice_of(target: Deployed) -> ApiUser:
+    """A user that may invoke the target's API."""
+    return target.aws.create_api_user("alice", api_id=target.outputs["ApiId"])
+
+
+def assert_problem(answer: HttpResponse, status: int) -> None:
+    """The answer is a problem document that the gateway itself wrote."""
+    assert answer.status == status
+    assert answer.headers["content-type"] == PROBLEM
+    assert answer.json()["type"] == "about:blank"
+
+
+def test_a_caller_is_known_by_its_own_key(target: Deployed) -> None:
+    identities = {}
+    for name in ("alice", "bob"):
+        user = target.aws.create_api_user(name, api_id=target.outputs["ApiId"])
+        identities[name] = user.request("POST", f"{target.api}/echo", body={}).json()["identity"]
+
+    assert identities["alice"]["userArn"] == "arn:aws:iam::000000000000:user/alice"
+    assert identities["alice"]["accountId"] == "000000000000"
+    assert identities["alice"]["caller"].startswith("AIDA")
+    assert identities["alice"]["caller"] != identities["bob"]["caller"]
+
+
+def test_a_new_key_of_the_same_user_is_the_same_caller(target: Deployed) -> None:
+    callers = {
+        alice_of(target).request("POST", f"{target.api}/echo", body={}).json()["identity"]["caller"] for _ in range(2)
+    }
+
+    assert len(callers) == 1
+
+
+def test_an_unsigned_request_is_refused_by_the_gateway(target: Deployed) -> None:
+    assert_problem(HttpClient().send("POST", f"{target.api}/echo", body=b"{}"), 403)
+
+
+def test_a_wrong_signature_is_refused(target: Deployed) -> None:
+    forged = dataclasses.replace(alice_of(target), secret_access_key="guessed")
+
+    assert_problem(forged.request("POST", f"{target.api}/echo", body={}), 403)
+
+
+def test_a_body_that_was_changed_after_signing_is_refused(target: Deployed) -> None:
+    class Tampering(HttpClient):
+        def send(self, method: str, url: str, **options: Any) -> HttpResponse:
+            return super().send(method, url, **{**options, "body": b'{"amount": 1000000}'})
+
+    tampered = dataclasses.replace(alice_of(target), _client=Tampering())
+
+    assert_problem(tampered.request("POST", f"{target.api}/echo", body={"amount": 1}), 403)
+
+
+def test_a_key_that_nobody_has_is_refused(target: Deployed) -> None:
+    stranger = dataclasses.replace(alice_of(target), access_key_id="AKIA0000000000000000")
+
+    assert stranger.request("POST", f"{target.api}/echo", body={}).status == 403
+
+
+def test_a_user_without_permission_gets_the_apis_own_answer(emulators: Emulators) -> None:
+    def call(target: Deployed) -> HttpResponse:
+        return target.aws.create_api_user("nobody").request("POST", f"{target.api}/echo", body={})
+
+    assert_problem(call(emulators.corrected), 403)
+    assert call(emulators.without("denied-by-policy")).headers["content-type"] != PROBLEM
+
+
+def test_a_user_may_invoke_only_the_api_that_it_was_created_for(target: Deployed) -> None:
+    other = target.aws.create_api_user("other", api_id="someother1")
+
+    assert other.request("POST", f"{target.api}/echo", body={}).status == 403
+
+
+def test_an_api_user_may_do_nothing_else(target: Deployed) -> None:
+    client = alice_of(target).session().client("dynamodb", endpoint_url=target.aws.endpoint_url)
+
+    with pytest.raises(ClientError, match="not authorized"):
+        client.list_tables()
+
+
+def test_a_body_above_ten_megabytes_is_refused(emulators: Emulators) -> None:
+    def call(target: Deployed) -> HttpResponse:
+        return alice_of(target).request("POST", f"{target.api}/echo", body='"' + "x" * (10 * 1024 * 1024) + '"')
+
+    assert_problem(call(emulators.corrected), 413)
+    assert call(emulators.without("request-size", "event-size")).status != 413
+
+
+def test_a_body_that_does_not_fit_into_an_invocation_is_refused(emulators: Emulators) -> None:
+    def call(target: Deployed) -> HttpResponse:
+        return alice_of(target).request("POST", f"{target.api}/echo", body='"' + "x" * (6 * 1024 * 1024) + '"')
+
+    assert_problem(call(emulators.corrected), 413)
+    assert call(emulators.without("event-size")).status != 413
+
+
+def test_a_slow_function_is_answered_by_the_gateway_after_29_seconds(emulators: Emulators) -> None:
+    def call(target: Deployed) -> HttpResponse:
+        return alice_of(target).request("POST", f"{target.api}/slow", body={"sleep": 1.2})
+
+    assert_problem(call(emulators.fast(30)), 504)
+    assert call(emulators.without("integration-timeout", speed=30)).status == 202
+
+
+@pytest.mark.parametrize("answer", ["raise", "no-status", "object-body", "a-list"])
+def test_a_function_that_fails_or_answers_nonsense_is_a_bad_gateway(target: Deployed, answer: str) -> None:
+    response = alice_of(target).request("POST", f"{target.api}/echo", body={"answer": answer})
+
+    assert_problem(response, 502)
+    assert "Traceback" not in response.text
+
+
+def test_the_bare_emulator_hands_out_a_functions_error(emulators: Emulators) -> None:
+    target = emulators.without("integration-failure")
+
+    response = alice_of(target).request("POST", f"{target.api}/echo", body={"answer": "raise"})
+
+    assert "as told" in response.text
+
+
+def test_a_client_cannot_choose_its_source_address(emulators: Emulators) -> None:
+    def address(target: Deployed) -> str:
+        forged = {"X-Forwarded-For": "203.0.113.9"}
+        answer = alice_of(target).request("POST", f"{target.api}/echo", headers=forged, body={})
+        return str(answer.json()["identity"]["sourceIp"])
+
+    assert address(emulators.corrected) == "127.0.0.1"
+    assert address(emulators.without("source-address")) == "203.0.113.9"
+
+
+def test_a_methods_own_rate_applies(emulators: Emulators) -> None:
+    def statuses(target: Deployed) -> list[int]:
+        alice = alice_of(target)
+        return [alice.request("POST", f"{target.api}/limited", body={}).status for _ in range(3)]
+
+    assert statuses(emulators.corrected)[0] == 202
+    assert 429 in statuses(emulators.corrected)
+    assert 429 not in statuses(emulators.without("method-throttling"))
+
+
+def test_a_throttled_request_gets_a_problem_document(target: Deployed) -> None:
+    alice = alice_of(target)
+
+    answers = [alice.request("POST", f"{target.api}/limited", body={}) for _ in range(4)]
+
+    assert_problem(next(answer for answer in answers if answer.status == 429), 429)
+
+
+def test_the_methods_validator_applies(emulators: Emulators) -> None:
+    def call(target: Deployed, body: object) -> HttpResponse:
+        return alice_of(target).request("POST", f"{target.api}/things", body=body)
+
+    assert_problem(call(emulators.corrected, {"id": 7}), 400)
+    assert_problem(call(emulators.corrected, "{"), 400)
+    assert call(emulators.corrected, {"id": "seven"}).status == 202
+    assert call(emulators.without("request-validators"), {"id": 7}).status != 400
+
+
+def test_a_request_goes_all_the_way_through(target: Deployed) -> None:
+    """API → function → table and state machine → function → table."""
+    answer = alice_of(target).request("POST", f"{target.api}/things", body={"id": "t1", "do": "ok"})
+    assert (answer.status, answer.headers["x-own"]) == (202, "yes")
+
+    def settled() -> dict[str, Any] | None:
+        key = {"id": {"S": "t1"}}
+        item = target.aws.client("dynamodb").get_item(TableName=target.outputs["TableName"], Key=key).get("Item", {})
+        return dict(item) if "status" in item else None
+
+    assert eventually(settled)["status"] == {"S": "settled"}
+
+
+def test_a_table_has_the_settings_of_its_template(emulators: Emulators) -> None:
+    def settings(target: Deployed) -> tuple[str, bool, bool, str]:
+        name, client = target.outputs["TableName"], target.aws.client("dynamodb")
+        table = client.describe_table(TableName=name)["Table"]
+        backups = client.describe_continuous_backups(TableName=name)["ContinuousBackupsDescription"]
+        recovery = backups.get("PointInTimeRecoveryDescription", {}).get("PointInTimeRecoveryStatus")
+        return (
+            client.describe_time_to_live(TableName=name)["TimeToLiveDescription"].get("AttributeName", ""),
+            recovery == "ENABLED",
+            table.get("DeletionProtectionEnabled", False),
+            table.get("SSEDescription", {}).get("SSEType", ""),
+        )
+
+    assert settings(emulators.corrected) == ("expiration", True, True, "KMS")
+    assert settings(emulators.without("table-settings")) == ("", False, False, "")
+
+
+@pytest.mark.parametrize("name", ["firewall-association", "inert-types"])
+def test_the_bare_emulator_refuses_a_stack_that_aws_would_deploy(emulators: Emulators, name: str) -> None:
+    resources = {
+        "firewall-association": {"Type": "AWS::WAFv2::WebACLAssociation", "Properties": {}},
+        "inert-types": {"Type": "AWS::CloudWatch::CompositeAlarm", "Properties": {"AlarmRule": "TRUE"}},
+    }
+    template = json.dumps({"Resources": {"One": resources[name]}})
+    bare = emulators.without("firewall-association", "inert-types").aws.client("cloudformation")
+
+    with pytest.raises(ClientError, match="Unrecognized resource types"):
+        bare.create_stack(StackName="refused", TemplateBody=template)
+
+    emulators.corrected.aws.client("cloudformation").create_stack(StackName=f"accepted-{name}", TemplateBody=template)
+
+
+def test_a_web_acl_is_associated_with_its_stage(target: Deployed) -> None:
+    arn = f"arn:aws:apigateway:us-east-1::/restapis/{target.outputs['ApiId']}/stages/prod"
+
+    associated = target.aws.client("wafv2").get_web_acl_for_resource(ResourceArn=arn)
+
+    assert associated["WebACL"]["Name"]
+
+
+def test_visibility_timeouts_follow_the_speed(emulators: Emulators) -> None:
+    """A message is visible again after 60 s, which are 0.6 s at speed 100."""
+
+    def returns(target: Deployed) -> bool:
+        sqs, url = target.aws.client("sqs"), target.outputs["QueueUrl"]
+        sqs.send_message(QueueUrl=url, MessageBody="m")
+        assert sqs.receive_message(QueueUrl=url, VisibilityTimeout=60)["Messages"]
+        time.sleep(0.9)
+        return "Messages" in sqs.receive_message(QueueUrl=url)
+
+    assert returns(emulators.fast(100))
+    assert not returns(emulators.without("services-time", speed=100))
