@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from .commands import local
+from .commands import local, recover, trial_balance
 from .commands.errors import CommandError
 
 _INTERRUPTED = 130
@@ -19,7 +19,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: The command line; that of the process by default.
     """
     parser = argparse.ArgumentParser(prog="cdk-sagas", description="Tools for sagas on AWS.")
-    local.add_parser(parser.add_subparsers(required=True, metavar="COMMAND"))
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    for command in (recover, trial_balance, local):
+        command.add_parser(commands)
     parsed = parser.parse_args(arguments)
     try:
         status: int = parsed.run(parsed)

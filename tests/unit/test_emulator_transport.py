@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,6 @@ def test_a_queue_that_refuses_unencrypted_requests_takes_those_of_an_sdk(
     assert not send_is_allowed()
 
     settings = EmulatorSettings(run_folder=tmp_path)
-    secure_transport(Emulator(settings=settings, clock=EmulatorClock(speed=1)))
+    secure_transport(Emulator(settings=settings, clock=EmulatorClock(base=time.time(), speed=1)))
 
     assert send_is_allowed()

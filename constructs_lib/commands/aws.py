@@ -1,0 +1,50 @@
+"""What commands that look at a deployed system share: options, clients, and errors that fit in one line."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from .errors import CommandError
+
+if TYPE_CHECKING:
+    import boto3
+
+
+def add_aws_options(parser: argparse.ArgumentParser) -> None:
+    """Add ``--profile`` and ``--region``; without them the SDK's own configuration holds."""
+    parser.add_argument("--profile", help="profile of the AWS configuration (the SDK's default)")
+    parser.add_argument("--region", help="AWS region (the SDK's default)")
+
+
+def session_of(options: argparse.Namespace) -> boto3.Session:
+    """The session that the options ask for.
+
+    Raises:
+        CommandError: if boto3 is not installed, or the profile does not exist.
+    """
+    try:
+        import boto3
+        from botocore.exceptions import ProfileNotFound
+    except ImportError:
+        raise CommandError("this command needs boto3; install cdk-sagas[runtime]") from None
+    try:
+        return boto3.Session(profile_name=options.profile, region_name=options.region)
+    except ProfileNotFound as error:
+        raise CommandError(f"{error}; see the profiles in your AWS configuration") from None
+
+
+@contextmanager
+def one_line_errors(what: str) -> Iterator[None]:
+    """Turn what AWS answers into one line that says what was tried."""
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    try:
+        yield
+    except ClientError as error:
+        detail: Any = error.response.get("Error", {})
+        raise CommandError(f"{what}: {detail.get('Code')}: {detail.get('Message')}") from None
+    except BotoCoreError as error:
+        raise CommandError(f"{what}: {error}") from None
