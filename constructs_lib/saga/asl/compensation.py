@@ -10,6 +10,7 @@ from constructs_lib.saga.asl.states import (
     EXECUTION,
     call,
     expression,
+    found_item,
     now,
     payload,
     record_update,
@@ -84,7 +85,7 @@ def fence_states(
         look: {
             **call("dynamodb:getItem"),
             "Arguments": {"TableName": plan.log_table, "Key": row_key(step.name), "ConsistentRead": True},
-            "Assign": {"row": expression("$states.result.Item")},
+            "Assign": {"row": found_item()},
             "Next": decide,
         },
         decide: {

@@ -11,6 +11,7 @@ from constructs_lib.saga.asl.states import (
     SAGA_ID,
     call,
     expression,
+    found_item,
     now,
     record_key,
     record_update,
@@ -170,7 +171,7 @@ def _look_at_record(plan: SagaPlan) -> State:
     return {
         **call("dynamodb:getItem"),
         "Arguments": {"TableName": plan.request_table, "Key": record_key(), "ConsistentRead": True},
-        "Assign": {"record": expression("$states.result.Item")},
+        "Assign": {"record": found_item()},
         "Next": WHO_SETTLED,
     }
 

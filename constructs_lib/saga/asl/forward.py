@@ -58,7 +58,8 @@ def _choice(plan: SagaPlan, index: int) -> dict[str, State]:
         if step.when is None:
             default = step.name
             break
-        condition = expression(f"($request := $parse({REQUEST});{known} {step.when})")
+        # A choice takes nothing but true and false; what a condition looks for may be missing, which is neither.
+        condition = expression(f"($request := $parse({REQUEST});{known} $boolean([({step.when})]))")
         choices.append({"Condition": condition, "Next": step.name, **first})
     return {name: {"Type": "Choice", "Choices": choices, "Default": default, **first}}
 

@@ -11,7 +11,7 @@ from typing import Final
 from constructs_lib.saga.asl.compensation import chain, chain_from, direct, fence_states
 from constructs_lib.saga.asl.ending import FENCED, fenced_or_parked, settle_failed
 from constructs_lib.saga.asl.plan import SagaPlan, State
-from constructs_lib.saga.asl.states import EXECUTION, INPUT, SAGA_ID, call, expression, machine, record_key
+from constructs_lib.saga.asl.states import EXECUTION, INPUT, SAGA_ID, call, expression, found_item, machine, record_key
 from saga_runtime.protocol import Direction, RecordAttribute, RecordStatus
 
 READ_DIRECTION: Final = "Read the direction"
@@ -60,7 +60,7 @@ def _read_direction(plan: SagaPlan) -> State:
         **call("dynamodb:getItem"),
         "Arguments": {"TableName": plan.request_table, "Key": record_key(), "ConsistentRead": True},
         "Assign": {
-            "record": expression("$states.result.Item"),
+            "record": found_item(),
             "failure": expression(f"$exists({failure}) ? $parse({failure}) : {_INTERRUPTED}"),
         },
         "Next": WHICH_DIRECTION,

@@ -77,6 +77,11 @@ def call(action: str) -> State:
     }
 
 
+def found_item() -> str:
+    """The item that a read found, or an empty one: an expression that evaluates to nothing fails the execution."""
+    return expression("$exists($states.result.Item) ? $states.result.Item : {}")
+
+
 def refused_write(following: str) -> State:
     """Where to go when a condition refused a write."""
     return {"ErrorEquals": [CONDITION_FAILED], "Next": following}
