@@ -44,12 +44,11 @@ def add_problem_responses(api: apigateway.RestApi) -> None:
 
 
 def _add(api: apigateway.RestApi, kind: apigateway.ResponseType, status: str | None, code: str, title: str) -> None:
-    # $context.error.responseType and messageString are filled in by the gateway; messageString brings its quotes.
-    detail = "$context.error.validationErrorString" if code == "bad-body" else None
+    # The gateway fills in messageString and brings its quotes. validationErrorString would say more, but comes as it
+    # is: the quotes in it would break the document.
     status_member = f'"status":{status},' if status else ""
-    detail_member = f'"{detail}"' if detail else "$context.error.messageString"
     template = (
-        f'{{"type":"urn:cdk-sagas:problem:{code}","title":"{title}",{status_member}"detail":{detail_member},'
+        f'{{"type":"urn:cdk-sagas:problem:{code}","title":"{title}",{status_member}"detail":$context.error.messageString,'
         '"request_id":"$context.requestId"}'
     )
     headers = {"Cache-Control": "'no-store'"}
