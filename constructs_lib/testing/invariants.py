@@ -1,0 +1,257 @@
+"""What must hold of the deployed tables, whatever happened: audits of the ledger, of the sagas, and of both together.
+
+Every audit is a pure function over items as DynamoDB returns them, so it runs on local AWS and on an export alike. An
+audit says how much it looked at: one that looked at nothing proves nothing.
+
+Example:
+    ```python
+    entries = read_table(aws.client("dynamodb"), outputs["LedgerTableName"])
+    require_all_hold(audit_ledger(entries))
+    ```
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from saga_runtime.identity import is_saga_id, request_id_from, step_key_of
+from saga_runtime.protocol import (
+    SETTLED,
+    LedgerAttribute,
+    LogAttribute,
+    RecordAttribute,
+    RecordStatus,
+    StepStatus,
+)
+
+if TYPE_CHECKING:
+    from mypy_boto3_dynamodb import DynamoDBClient
+
+Item = Mapping[str, Mapping[str, Any]]
+"""A DynamoDB item in its typed form: ``{"id": {"S": "…"}}``."""
+
+_ACCOUNT: Final = "account"
+_ENTRY: Final = "entry"
+_TOLD: Final = 20
+
+
+class InvariantBrokenError(AssertionError):
+    """Something does not hold that must always hold."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Invariant:
+    """What an audit found about one thing that must always hold.
+
+    Attributes:
+        name: What must hold, in a few words.
+        checked: How many things were looked at.
+        violations: One sentence for each that breaks it.
+    """
+
+    name: str
+    checked: int
+    violations: tuple[str, ...] = ()
+
+    @property
+    def holds(self) -> bool:
+        """Whether nothing breaks it."""
+        return not self.violations
+
+
+def require_all_hold(invariants: Iterable[Invariant]) -> None:
+    """Fail unless every invariant holds.
+
+    Raises:
+        InvariantBrokenError: If one does not; the message names it and what breaks it.
+    """
+    broken = [invariant for invariant in invariants if not invariant.holds]
+    if broken:
+        lines = [
+            f"  {invariant.name}: {violation}" for invariant in broken for violation in invariant.violations[:_TOLD]
+        ]
+        raise InvariantBrokenError("\n".join([f"{len(broken)} invariants are broken:", *lines]))
+
+
+def read_table(dynamodb: DynamoDBClient, table: str) -> list[Item]:
+    """Return every item of a table, read strongly. For audits: it reads the whole table.
+
+    Args:
+        dynamodb: A client that may scan.
+        table: Name of the table.
+    """
+    pages = dynamodb.get_paginator("scan").paginate(TableName=table, ConsistentRead=True)
+    return [item for page in pages for item in page["Items"]]
+
+
+def audit_ledger(items: Iterable[Item]) -> list[Invariant]:
+    """Audit the items of one ``LedgerTable``.
+
+    What must hold: all entries sum to zero, and those of each posting do; an account's balance is the sum of its
+    entries, is never negative, and its entries form one unbroken chain of sequence numbers and balances.
+
+    Args:
+        items: Every item of the table.
+    """
+    accounts: dict[str, Item] = {}
+    entries: dict[str, list[Item]] = defaultdict(list)
+    a = LedgerAttribute
+    for item in items:
+        if item[a.KIND]["S"] == _ACCOUNT:
+            accounts[item[a.PK]["S"]] = item
+        elif item[a.KIND]["S"] == _ENTRY:
+            entries[item[a.PK]["S"]].append(item)
+    every = [entry for of_one in entries.values() for entry in of_one]
+    return [
+        _entries_cancel_out(every),
+        _postings_cancel_out(every),
+        _balances_are_backed(accounts, entries),
+        _chains_are_unbroken(accounts, entries),
+    ]
+
+
+def audit_sagas(records: Iterable[Item], rows: Iterable[Item]) -> list[Invariant]:
+    """Audit request records against the saga log, after every request was driven to its end.
+
+    What must hold: every record is settled; every row belongs to a record's saga; a completed saga has only rows that
+    are ``DONE`` and at least one, a failed saga has none.
+
+    Args:
+        records: Every item of the ``IdempotencyTable``.
+        rows: Every item of the saga's log.
+    """
+    known = list(records)
+    log: dict[str, list[Item]] = defaultdict(list)
+    for row in rows:
+        log[row[LogAttribute.SAGA_ID]["S"]].append(row)
+    return [_every_record_is_settled(known), _no_row_without_record(known, log), _log_agrees(known, log)]
+
+
+def audit_effects(rows: Iterable[Item], ledger: Iterable[Item], *, steps: Collection[str]) -> list[Invariant]:
+    """Audit the saga log against the ledgers, whose entries are posted under step keys.
+
+    What must hold: a step has entries exactly when its row says that it took effect (``DONE``, or ``UNDONE`` since);
+    its compensation has entries exactly when the row says ``UNDONE``; no two sagas of one request have entries.
+
+    Args:
+        rows: Every item of the saga's log.
+        ledger: Every item of the ledgers' tables.
+        steps: Names of the steps that post.
+    """
+    named = [row for row in rows if row[LogAttribute.STEP]["S"] in steps]
+    expected = {key for row in named for key in _keys_of(row)}
+    posted = {key for key in _entry_ids(ledger) if is_saga_id(key.partition("#")[0])}
+    orphans = [f"entry {key} stands, and its row does not say so" for key in sorted(posted - expected)]
+    missing = [f"the row says that {key} happened, and there is no entry" for key in sorted(expected - posted)]
+    sagas: dict[str, set[str]] = defaultdict(set)
+    for key in posted:
+        saga_id = key.partition("#")[0]
+        sagas[request_id_from(saga_id)].add(saga_id)
+    twice = tuple(f"request {request} took effect as {sorted(ids)}" for request, ids in sagas.items() if len(ids) > 1)
+    return [
+        Invariant(name="log and ledger agree", checked=len(expected | posted), violations=(*orphans, *missing)),
+        Invariant(name="one saga per request took effect", checked=len(sagas), violations=twice),
+    ]
+
+
+def _keys_of(row: Item) -> list[str]:
+    saga_id, step = row[LogAttribute.SAGA_ID]["S"], row[LogAttribute.STEP]["S"]
+    status = StepStatus(row[LogAttribute.STATUS]["S"])
+    if status is StepStatus.DONE:
+        return [step_key_of(saga_id, step)]
+    if status is StepStatus.UNDONE:
+        return [step_key_of(saga_id, step), step_key_of(saga_id, step, undo=True)]
+    return []
+
+
+def _entry_ids(ledger: Iterable[Item]) -> set[str]:
+    a = LedgerAttribute
+    return {item[a.ENTRY_ID]["S"] for item in ledger if item[a.KIND]["S"] == _ENTRY}
+
+
+def _entries_cancel_out(entries: Sequence[Item]) -> Invariant:
+    sums: dict[str, int] = defaultdict(int)
+    for entry in entries:
+        sums[entry[LedgerAttribute.CURRENCY]["S"]] += _amount(entry)
+    violations = tuple(f"all entries in {code} sum to {total}" for code, total in sums.items() if total)
+    return Invariant(name="all entries sum to zero", checked=len(entries), violations=violations)
+
+
+def _postings_cancel_out(entries: Sequence[Item]) -> Invariant:
+    sums: dict[tuple[str, str], int] = defaultdict(int)
+    for entry in entries:
+        sums[entry[LedgerAttribute.ENTRY_ID]["S"], entry[LedgerAttribute.CURRENCY]["S"]] += _amount(entry)
+    violations = tuple(f"posting {key} in {code} nets to {total}" for (key, code), total in sums.items() if total)
+    return Invariant(name="each posting nets to zero", checked=len(sums), violations=violations)
+
+
+def _balances_are_backed(accounts: Mapping[str, Item], entries: Mapping[str, Sequence[Item]]) -> Invariant:
+    violations = []
+    for key, account in accounts.items():
+        balance = int(account[LedgerAttribute.BALANCE]["N"])
+        backed = sum(_amount(entry) for entry in entries.get(key, ()))
+        if balance != backed:
+            violations.append(f"{key} has a balance of {balance}, its entries sum to {backed}")
+        if balance < 0:
+            violations.append(f"{key} has a balance of {balance}")
+    return Invariant(name="balances equal their entries", checked=len(accounts), violations=tuple(violations))
+
+
+def _chains_are_unbroken(accounts: Mapping[str, Item], entries: Mapping[str, Sequence[Item]]) -> Invariant:
+    a = LedgerAttribute
+    violations = []
+    checked = 0
+    for key, account in accounts.items():
+        chain = sorted(entries.get(key, ()), key=lambda entry: int(entry[a.SEQUENCE]["N"]))
+        checked += len(chain)
+        balance = 0
+        for number, entry in enumerate(chain, start=1):
+            balance += _amount(entry)
+            stored = int(entry[a.SEQUENCE]["N"]), int(entry[a.BALANCE_AFTER]["N"])
+            if stored != (number, balance):
+                violations.append(f"{key} has (sequence, balance) {stored} where {(number, balance)} follows")
+                break
+        if int(account[a.SEQUENCE]["N"]) != len(chain):
+            violations.append(f"{key} is at sequence {account[a.SEQUENCE]['N']} with {len(chain)} entries")
+    return Invariant(name="entries form unbroken chains", checked=checked, violations=tuple(violations))
+
+
+def _every_record_is_settled(records: Sequence[Item]) -> Invariant:
+    a = RecordAttribute
+    settled = {status.value for status in SETTLED}
+    violations = tuple(
+        f"record {record[a.ID]['S']} is {record[a.STATUS]['S']}{' and parked' if a.PARKED in record else ''}"
+        for record in records
+        if record[a.STATUS]["S"] not in settled
+    )
+    return Invariant(name="no request is left in progress", checked=len(records), violations=violations)
+
+
+def _no_row_without_record(records: Sequence[Item], log: Mapping[str, Sequence[Item]]) -> Invariant:
+    known = {record[RecordAttribute.SAGA_ID]["S"] for record in records}
+    violations = tuple(f"saga {saga_id} has rows and no record" for saga_id in sorted(set(log) - known))
+    return Invariant(name="every logged saga has its record", checked=len(log), violations=violations)
+
+
+def _log_agrees(records: Sequence[Item], log: Mapping[str, Sequence[Item]]) -> Invariant:
+    violations = []
+    settled = 0
+    for record in records:
+        status = RecordStatus(record[RecordAttribute.STATUS]["S"])
+        if status is RecordStatus.IN_PROGRESS:
+            continue
+        settled += 1
+        saga_id = record[RecordAttribute.SAGA_ID]["S"]
+        rows = [StepStatus(row[LogAttribute.STATUS]["S"]) for row in log.get(saga_id, ())]
+        done = rows.count(StepStatus.DONE)
+        agrees = done > 0 and done == len(rows) if status is RecordStatus.COMPLETED else done == 0
+        if not agrees:
+            violations.append(f"saga {saga_id} is {status.value}, its rows are {[row.value for row in rows]}")
+    return Invariant(name="records and log agree", checked=settled, violations=tuple(violations))
+
+
+def _amount(entry: Item) -> int:
+    return int(entry[LedgerAttribute.AMOUNT]["N"])

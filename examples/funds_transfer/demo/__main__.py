@@ -1,0 +1,163 @@
+"""``python -m examples.funds_transfer.demo``: money moves once, over HTTP, whatever breaks."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from constructs_lib.testing import LocalAws
+from constructs_lib.testing.invariants import read_table
+from saga_runtime.ledger import LedgerBuilder
+from saga_runtime.money import Money
+
+from .checks import Evidence, check
+from .client import Clients, GaveUpError
+from .plan import CURRENCY, USERS, Plan, make_plan
+from .report import Report, render
+from .screen import Progress, Style, say
+
+SPEED: Final = 6.0
+"""Local AWS runs faster than real time: what is looked at again after a minute is looked at after ten seconds."""
+_SLOTS: Final = 8
+_COPIES: Final = 4
+_REPORT: Final = Path("build/demo-report.json")
+
+T = TypeVar("T")
+
+Outputs = Mapping[str, str]
+
+
+def main(arguments: Sequence[str] | None = None, *, meddle: Callable[[LocalAws, Outputs], None] | None = None) -> int:
+    """Run the demo.
+
+    Args:
+        arguments: Command line arguments; those of the process by default.
+        meddle: Called between the last answer and the audit: what a test breaks there must be noticed.
+
+    Returns:
+        Exit status: 0 if every invariant holds.
+    """
+    options = _parse(arguments)
+    style = Style.of(sys.stdout)
+    plan = make_plan(transfers=options.transfers, seed=options.seed)
+    with tempfile.TemporaryDirectory(prefix="cdk-sagas-demo-") as folder:
+        _step(style, "synthesizing", lambda: _synthesize(folder))
+        with LocalAws(speed=options.speed) as aws:
+            outputs = _step(style, "deploying to local AWS", lambda: aws.deploy(folder)["FundsTransfer"])
+            _step(style, f"opening {len(plan.opening)} accounts", lambda: open_accounts(aws, outputs, plan))
+            report = run(aws, outputs, plan, speed=options.speed, style=style, meddle=meddle)
+    say(render(report, style))
+    options.report.parent.mkdir(parents=True, exist_ok=True)
+    options.report.write_text(json.dumps(report.to_json(), indent=2) + "\n", encoding="utf-8")
+    say(f"report: {options.report}")
+    return 0 if report.holds else 1
+
+
+def run(
+    aws: LocalAws,
+    outputs: Outputs,
+    plan: Plan,
+    *,
+    speed: float,
+    style: Style,
+    meddle: Callable[[LocalAws, Outputs], None] | None = None,
+) -> Report:
+    """Send everything that a plan holds, wait until all is settled, and check what must hold.
+
+    Args:
+        aws: Local AWS with the stack deployed and the accounts open.
+        outputs: The stack's outputs.
+        plan: What to send.
+        speed: How many times faster than real time local AWS runs.
+        style: How progress is shown.
+        meddle: Called between the last answer and the audit.
+    """
+    users = {name: aws.create_api_user(name, api_id=outputs["ApiId"]) for name in USERS}
+    clients = Clients(users, aws.api_url(outputs["ApiId"], outputs["ApiStage"]) + "/transfers", speed=speed)
+    aws.faults.plan(*(fault for _, fault in plan.faults))
+    copies = sum(transfer.copies for transfer in plan.transfers)
+    say(f"  sending {len(plan.transfers)} transfers, {copies} copies at once, {len(plan.faults)} faults planned")
+    started = time.monotonic()
+    _drive(clients, plan, Progress(sys.stdout, style, len(plan.transfers) + len(plan.nonsense)))
+    seconds = time.monotonic() - started
+    if meddle is not None:
+        meddle(aws, outputs)
+    dynamodb = aws.client("dynamodb")
+    evidence = Evidence(
+        plan=plan,
+        exchanges=clients.exchanges,
+        records=read_table(dynamodb, outputs["RequestTableName"]),
+        rows=read_table(dynamodb, outputs["LogTableName"]),
+        ledger=read_table(dynamodb, outputs["LedgerTableName"]),
+        faults=aws.faults.report(),
+    )
+    return Report(evidence=evidence, invariants=check(evidence), seconds=seconds)
+
+
+def open_accounts(aws: LocalAws, outputs: Outputs, plan: Plan) -> None:
+    """Open a plan's accounts, each with its first balance, as the ledger's own builder says."""
+    builder = LedgerBuilder(table=outputs["LedgerTableName"])
+    for account_id, opening in plan.opening.items():
+        writes = builder.open_account(
+            account_id=account_id, opening=Money(opening, CURRENCY), now_ms=int(time.time() * 1000)
+        )
+        # The stubs know the entries of a transaction as literal shapes only.
+        entries: list[Any] = [write.action for write in writes]
+        aws.client("dynamodb").transact_write_items(TransactItems=entries)
+
+
+def _drive(clients: Clients, plan: Plan, progress: Progress) -> None:
+    with ThreadPoolExecutor(_SLOTS) as slots, ThreadPoolExecutor(_SLOTS * _COPIES) as pool:
+
+        def one(work: Callable[[], None]) -> None:
+            try:
+                work()
+            except GaveUpError as error:
+                say(f"  {error}")
+            progress.step(len(clients.exchanges))
+
+        work = [lambda t=transfer: clients.drive(t, pool) for transfer in plan.transfers]
+        work += [lambda n=nonsense: clients.turn_away(n) for nonsense in plan.nonsense]
+        for future in [slots.submit(one, each) for each in work]:
+            future.result()
+
+
+def _synthesize(folder: str) -> None:
+    """Synthesize the example's stack. The CDK is imported here: it takes seconds, and only this needs it."""
+    # Where a virtual environment brings Node along, it lies beside its Python.
+    os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
+    from aws_cdk import App
+
+    from examples.funds_transfer.stack import FundsTransferStack
+
+    app = App(outdir=folder)
+    FundsTransferStack(app, "FundsTransfer")
+    app.synth()
+
+
+def _step(style: Style, name: str, work: Callable[[], T]) -> T:
+    started = time.monotonic()
+    result = work()
+    say(f"  {style.good(style.tick)} {name} {style.dim(f'{time.monotonic() - started:.1f} s')}")
+    return result
+
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m examples.funds_transfer.demo", description=__doc__)
+    parser.add_argument("--transfers", type=int, default=200, help="how many keys (default: %(default)s)")
+    parser.add_argument("--seed", type=int, default=7, help="the same seed sends the same (default: %(default)s)")
+    parser.add_argument("--speed", type=float, default=SPEED, help="of local AWS's time (default: %(default)s)")
+    parser.add_argument("--report", type=Path, default=_REPORT, help="where to (default: %(default)s)")
+    return parser.parse_args(arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

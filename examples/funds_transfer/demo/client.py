@@ -1,0 +1,170 @@
+"""The demo's clients: they sign, send, and repeat a request until it is settled, as a careful client does."""
+
+from __future__ import annotations
+
+import functools
+import http.client
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Final
+
+from constructs_lib.testing import ApiUser, HttpResponse
+from saga_runtime.protocol import REPLAYED_HEADER
+
+from .plan import Nonsense, Transfer
+
+PATIENCE_SECONDS: Final = 40.0
+_LOOKS: Final = 4
+"""How often a client looks at a transfer that is in progress before it sends the request again."""
+
+
+class GaveUpError(Exception):
+    """A request was not settled within a client's patience."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exchange:
+    """One request and its answer.
+
+    Attributes:
+        user: Who asked.
+        key: The Idempotency-Key, if there was one.
+        method: HTTP method.
+        imposter: Whether it is another body under a key that is taken.
+        seconds: How long the answer took.
+        answer: The answer; None if none came.
+    """
+
+    user: str
+    key: str | None
+    method: str
+    imposter: bool
+    seconds: float
+    answer: HttpResponse | None
+
+    @property
+    def status(self) -> int | None:
+        """The answer's status; None if none came."""
+        return self.answer.status if self.answer is not None else None
+
+
+class Clients:
+    """Several users of one API. Every method may be called from any thread.
+
+    Args:
+        users: The users, by name.
+        url: Where the operation is.
+        speed: How many times faster than real time local AWS runs: clients wait that much less.
+    """
+
+    def __init__(self, users: Mapping[str, ApiUser], url: str, *, speed: float = 1.0) -> None:
+        self._users = users
+        self._url = url
+        self._speed = speed
+        self._lock = threading.Lock()
+        self._exchanges: list[Exchange] = []
+
+    @property
+    def exchanges(self) -> tuple[Exchange, ...]:
+        """Every request that was answered or lost so far."""
+        with self._lock:
+            return tuple(self._exchanges)
+
+    def post(self, user: str, key: str | None, body: object, *, imposter: bool = False) -> HttpResponse | None:
+        """Send a request once. None if no answer came."""
+        headers = {} if key is None else {"Idempotency-Key": key}
+        return self._send("POST", self._url, user, key, headers, body, imposter=imposter)
+
+    def look(self, user: str, key: str, saga_id: str) -> HttpResponse | None:
+        """Ask what became of a saga. None if no answer came."""
+        return self._send("GET", f"{self._url}/{saga_id}", user, key, {}, None, imposter=False)
+
+    def turn_away(self, nonsense: Nonsense) -> None:
+        """Send what must be turned away, until it is."""
+        send = functools.partial(self.post, nonsense.user, nonsense.key, nonsense.body)
+        self._until_settled(send, nonsense.user, nonsense.key)
+
+    def drive(self, transfer: Transfer, pool: ThreadPoolExecutor) -> None:
+        """Send a transfer's copies at once, then each again until it is settled.
+
+        Raises:
+            GaveUpError: If one is not settled within the clients' patience.
+        """
+        together = threading.Barrier(transfer.copies)
+
+        def send(*, patient: bool) -> None:
+            together.wait()
+            self._one_copy(transfer, patient=patient)
+
+        # One copy's sender looks what becomes of it; the others just ask again.
+        _all(pool, [functools.partial(send, patient=number == 0) for number in range(transfer.copies)])
+        if transfer.imposter:
+            other = {**transfer.body, "amount": transfer.amount + 1}
+            send_other = functools.partial(self.post, transfer.user, transfer.key, other, imposter=True)
+            self._until_settled(send_other, transfer.user, transfer.key)
+
+    def _one_copy(self, transfer: Transfer, *, patient: bool) -> HttpResponse:
+        send = functools.partial(self.post, transfer.user, transfer.key, transfer.body)
+        return self._until_settled(send, transfer.user, transfer.key, patient=patient)
+
+    def _until_settled(
+        self, send: Callable[[], HttpResponse | None], user: str, key: str | None, *, patient: bool = False
+    ) -> HttpResponse:
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while time.monotonic() < deadline:
+            answer = send()
+            if answer is not None and REPLAYED_HEADER.lower() in answer.headers:
+                return answer
+            if answer is None or answer.status == 429 or answer.status >= 500:
+                self._wait(answer)
+            elif answer.status in {202, 409} and key is not None:
+                if patient:
+                    self._watch(user, key, answer)
+                else:
+                    self._wait(answer)
+            else:
+                return answer
+        raise GaveUpError(f"{user}'s request {key} was not settled within {PATIENCE_SECONDS:.0f} s")
+
+    def _watch(self, user: str, key: str, answer: HttpResponse) -> None:
+        """Look at a transfer in progress until it is settled; not for ever, for its start may have been lost."""
+        saga_id = str(answer.json()["saga_id"])
+        for _ in range(_LOOKS):
+            self._wait(answer)
+            seen = self.look(user, key, saga_id)
+            if seen is not None and seen.status == 200 and "answer" in seen.json():
+                return
+
+    def _wait(self, answer: HttpResponse | None) -> None:
+        asked = answer.headers.get("retry-after", "2") if answer is not None else "2"
+        time.sleep((float(asked) if asked.isdigit() else 2.0) / self._speed)
+
+    def _send(
+        self,
+        method: str,
+        url: str,
+        user: str,
+        key: str | None,
+        headers: Mapping[str, str],
+        body: object,
+        *,
+        imposter: bool,
+    ) -> HttpResponse | None:
+        started = time.monotonic()
+        try:
+            answer = self._users[user].request(method, url, headers=headers, body=body)
+        except (OSError, http.client.HTTPException):
+            answer = None
+        seconds = time.monotonic() - started
+        exchange = Exchange(user=user, key=key, method=method, imposter=imposter, seconds=seconds, answer=answer)
+        with self._lock:
+            self._exchanges.append(exchange)
+        return answer
+
+
+def _all(pool: ThreadPoolExecutor, work: Sequence[Callable[[], None]]) -> None:
+    for future in [pool.submit(one) for one in work]:
+        future.result()
