@@ -40,11 +40,18 @@ endif
 demo: setup ## move money on local AWS: hundreds of transfers, duplicates and crashes
 	@python -m examples.funds_transfer.demo
 
-test: lint types ## lint, types and all tests
-	@$(PYTEST)
+# A finding of the linter does not hide what the tests would say, nor the other way round: all run, then it fails.
+ALL_THEN_FAIL = failed=; \
+	$(MAKE) --no-print-directory lint || failed="$$failed lint"; \
+	$(MAKE) --no-print-directory types || failed="$$failed types"; \
+	$(PYTEST) $(1) || failed="$$failed tests"; \
+	test -z "$$failed" || { echo "error: failed:$$failed" >&2; exit 1; }
 
-check: lint types ## the fast tier: lint, types, tests without local AWS (under 2 minutes)
-	@$(PYTEST) $(wildcard tests/unit tests/constructs)
+test: setup ## lint, types and all tests
+	@$(call ALL_THEN_FAIL,)
+
+check: setup ## the fast tier: lint, types, tests without local AWS (under 2 minutes)
+	@$(call ALL_THEN_FAIL,$(wildcard tests/unit tests/constructs))
 
 lint: setup ## ruff: rules and format
 	@ruff check $(PATHS)
