@@ -276,12 +276,8 @@ class SagaStateMachine(Construct):
 
     def _grant(self) -> None:
         forward, recovery = self.state_machine.role, self.recovery_machine.role
-        undos = [step.compensate for step in self.steps if step.compensate is not None]
-        functions = [step.function for step in self.steps if step.function is not None]
-        if self.notifier is not None:
-            functions.append(self.notifier.function)
-        _grant_invoke(forward, [*functions, *undos])
-        _grant_invoke(recovery, undos)
+        _grant_invoke(forward, self.definition)
+        _grant_invoke(recovery, self.recovery_definition)
         queues = [notify.queue for notify in self._error_notices().values()]
         queues += [self._on_failed.queue] if self._on_failed is not None else []
         for role in (forward, recovery):
@@ -297,8 +293,10 @@ class SagaStateMachine(Construct):
                 self.log.grant_compensate(step.compensate)
 
 
-def _grant_invoke(role: iam.IRole, functions: Sequence[lambda_.IFunction]) -> None:
-    arns = list(dict.fromkeys(function.function_arn for function in functions))
+def _grant_invoke(role: iam.IRole, definition: State) -> None:
+    """Invoke the functions that the definition invokes: not every machine reaches every compensation."""
+    tasks = (state.get("Arguments", {}) for state in definition["States"].values())
+    arns = list(dict.fromkeys(arguments["FunctionName"] for arguments in tasks if "FunctionName" in arguments))
     if arns:
         iam.Grant.add_to_principal(grantee=role, actions=["lambda:InvokeFunction"], resource_arns=arns)
 
