@@ -202,13 +202,14 @@ class TransactionApi(Construct):
         saga.grant_start(gatekeeper)
         integration = apigateway.LambdaIntegration(gatekeeper.function, proxy=True, allow_test_invoke=False)
         collection = self.api.root.add_resource(name)
+        schema = gateway_schema(operation.schema)
         model = apigateway.CfnModel(
-            collection,
-            "Body",
-            rest_api_id=self.api.rest_api_id,
-            content_type="application/json",
-            schema=gateway_schema(operation.schema),
+            collection, "Body", rest_api_id=self.api.rest_api_id, content_type="application/json", schema=schema
         )
+        if self.api.latest_deployment is not None:
+            # A deployment is a snapshot: without a new one, the stage would go on checking by the former schema.
+            self.api.latest_deployment.node.add_dependency(model)
+            self.api.latest_deployment.add_to_logical_id(schema)
         validator = apigateway.RequestValidator(
             collection, "Validator", rest_api=self.api, validate_request_body=True, validate_request_parameters=True
         )
