@@ -481,3 +481,53 @@ def test_transactions_queries_starts_and_messages_work_from_a_definition(target:
     assert described["output"] == {"status": "new"}
     message = target.aws.client("sqs").receive_message(QueueUrl=target.outputs["QueueUrl"])["Messages"][0]
     assert json.loads(message["Body"]) == {"status": "new"}
+
+
+BROKEN_DEFINITIONS: dict[str, dict[str, Any]] = {
+    "missing target": {"A": {"Type": "Pass", "Next": "Nowhere"}},
+    "missing target of a catch": {
+        "A": {
+            "Type": "Parallel",
+            "Branches": [{"StartAt": "B", "States": {"B": {"Type": "Succeed"}}}],
+            "Catch": [{"ErrorEquals": ["States.ALL"], "Next": "Nowhere"}],
+            "End": True,
+        }
+    },
+    "missing target in a branch": {
+        "A": {
+            "Type": "Parallel",
+            "Branches": [{"StartAt": "B", "States": {"B": {"Type": "Pass", "Next": "A"}}}],
+            "End": True,
+        }
+    },
+    "unreachable": {"A": {"Type": "Succeed"}, "B": {"Type": "Succeed"}},
+    "other query language": {"A": {"Type": "Pass", "Parameters": {}, "End": True}},
+    "no transition": {"A": {"Type": "Pass"}},
+    "two transitions": {"A": {"Type": "Pass", "Next": "B", "End": True}, "B": {"Type": "Succeed"}},
+    "no resource": {"A": {"Type": "Task", "End": True}},
+    "no such type": {"A": {"Type": "Pas", "End": True}},
+    "wildcard not last": {
+        "A": {
+            "Type": "Task",
+            "Resource": LAMBDA,
+            "Retry": [{"ErrorEquals": ["States.ALL"]}, {"ErrorEquals": ["X"]}],
+            "End": True,
+        }
+    },
+    "heartbeat not below timeout": {
+        "A": {"Type": "Task", "Resource": LAMBDA, "TimeoutSeconds": 5, "HeartbeatSeconds": 5, "End": True}
+    },
+    "bad expression": {"A": {"Type": "Pass", "Output": "{% ( %}", "End": True}},
+}
+
+
+@pytest.mark.parametrize("name", BROKEN_DEFINITIONS)
+def test_a_broken_definition_is_refused(target: Deployed, name: str) -> None:
+    with pytest.raises(ClientError) as caught:
+        create_machine(target.aws, BROKEN_DEFINITIONS[name])
+
+    assert caught.value.response["Error"]["Code"] == "InvalidDefinition"
+
+
+def test_a_broken_definition_is_accepted_by_the_bare_emulator(emulators: Emulators) -> None:
+    assert create_machine(emulators.without("definition-check").aws, BROKEN_DEFINITIONS["missing target"])

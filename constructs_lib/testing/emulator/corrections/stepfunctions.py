@@ -14,7 +14,9 @@ from typing import Any, Final
 
 from ministack.core.responses import AccountRegionScopedDict, error_response_json, get_account_id, get_region
 from ministack.services import stepfunctions as states
+from ministack.services.cloudformation import provisioners
 
+from ..asl_check import first_problem
 from . import Correction, Emulator, replace
 
 _MAX_PAYLOAD_BYTES: Final = 262_144
@@ -240,4 +242,41 @@ def execution_time(emulator: Emulator) -> None:
     replace(states, "time", lambda _original: pauseless)
 
 
-CORRECTIONS: Final[tuple[Correction, ...]] = (execution_time, final_status, machine_timeout, start_execution)
+def definition_check(_emulator: Emulator) -> None:
+    """A definition that AWS refuses is refused: missing targets, unreachable states, fields of the other language.
+
+    The emulator accepts it, and fails, or not, when an execution comes by. What CloudFormation creates is not even
+    checked for expressions that cannot be parsed.
+    """
+
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        def validate(text: Any) -> Any:
+            try:
+                definition = json.loads(text)
+            except (TypeError, ValueError):
+                return "INVALID_JSON_DESCRIPTION: not JSON"
+            return original(text) or first_problem(definition)
+
+        return validate
+
+    def make_definition(original: Callable[..., Any]) -> Callable[..., Any]:
+        def definition_of(properties: Any) -> Any:
+            text = original(properties)
+            problem = states._validate_definition_jsonata(text)
+            if problem:
+                raise ValueError(f"Invalid State Machine Definition: '{problem}'")
+            return text
+
+        return definition_of
+
+    replace(states, "_validate_definition_jsonata", make)
+    replace(provisioners, "_sfn_definition", make_definition)
+
+
+CORRECTIONS: Final[tuple[Correction, ...]] = (
+    execution_time,
+    final_status,
+    machine_timeout,
+    start_execution,
+    definition_check,
+)

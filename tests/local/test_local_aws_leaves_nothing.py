@@ -1,0 +1,230 @@
+"""Local AWS leaves no process and no folder behind, however its parent ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from constructs_lib.testing import EmulatorStartError, LocalAws
+
+from .support import eventually
+
+ROOT = Path(__file__).parents[2]
+PARENT = """
+import json, sys, threading, time
+from constructs_lib.testing import LocalAws
+
+with LocalAws() as aws:
+    aws.deploy(sys.argv[1])
+    function = aws.resolve_function("Target/Worker")
+    call = lambda: aws.client("lambda").invoke(FunctionName=function, Payload=json.dumps(json.loads(sys.argv[2])))
+    threading.Thread(target=call, daemon=True).start()
+    if json.loads(sys.argv[2])["do"] == "sleep":
+        time.sleep(1)  # now a sandbox is in the middle of a call
+    print(json.dumps({"pid": aws._process.pid, "folder": str(aws._process.run_folder)}), flush=True)
+    time.sleep(600)
+"""
+
+
+def environment(temporary: Path) -> dict[str, str]:
+    """What a program gets that uses local AWS: its temporary folders go where the test can look."""
+    return {
+        "PATH": os.environ["PATH"],
+        "TMPDIR": str(temporary),
+        "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "lambda_src")]),
+        "HOME": str(temporary),
+    }
+
+
+def alive(group: int) -> list[str]:
+    """The processes of a group."""
+    listed = subprocess.run(["ps", "-eo", "pgid=,stat=,args="], capture_output=True, text=True, check=True).stdout
+    lines = [line.split(maxsplit=2) for line in listed.splitlines()]
+    return [line[2] for line in lines if line[0] == str(group) and not line[1].startswith("Z")]
+
+
+@contextmanager
+def running(assembly: Path, temporary: Path, do: str) -> Iterator[tuple[subprocess.Popen[str], int]]:
+    """A program in the middle of its `with LocalAws()`: the program, and the emulator's process group."""
+    work = json.dumps({"do": do, "seconds": 2})
+    program = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(PARENT), str(assembly), work],
+        env=environment(temporary),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        assert program.stdout is not None
+        said = json.loads(program.stdout.readline())
+        assert alive(said["pid"])
+        assert Path(said["folder"]).is_dir()
+        yield program, said["pid"]
+    finally:
+        program.kill()
+        program.wait()
+        if program.stdout is not None:
+            program.stdout.close()
+
+
+@pytest.mark.parametrize("do", ["ok", "sleep"])
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_nothing_is_left_when_the_parent_ends(assembly: Path, tmp_path: Path, how: signal.Signals, do: str) -> None:
+    """Ctrl-C, SIGTERM and SIGKILL; with an idle sandbox, and with one in the middle of a call."""
+    with running(assembly, tmp_path, do) as (program, group):
+        program.send_signal(how)
+        program.wait(20)
+
+        eventually(lambda: None if alive(group) else True)
+        eventually(lambda: None if list(tmp_path.iterdir()) else True)
+
+
+def test_nothing_is_left_when_the_emulator_is_killed(assembly: Path, tmp_path: Path) -> None:
+    """Its workers notice by themselves, also in the middle of a call; the folder goes with the parent."""
+    with running(assembly, tmp_path, "sleep") as (program, group):
+        os.kill(group, signal.SIGKILL)
+
+        eventually(lambda: None if alive(group) else True, within=1.8)  # the call would take 2 s
+        program.send_signal(signal.SIGINT)
+        program.wait(20)
+        assert not list(tmp_path.iterdir())
+
+
+def test_nothing_is_left_after_the_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with LocalAws() as aws:
+        process = aws._process
+        assert process is not None
+        assert list(tmp_path.iterdir())
+
+    assert not alive(process.pid)
+    assert not list(tmp_path.iterdir())
+
+
+def test_nothing_is_left_after_an_exception(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    aws = LocalAws()
+
+    def work() -> None:
+        with aws:
+            groups.append(aws._process.pid if aws._process else 0)
+            raise ZeroDivisionError
+
+    groups: list[int] = []
+    with pytest.raises(ZeroDivisionError):
+        work()
+
+    assert not alive(groups[0])
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_taken_port_is_told_in_one_line_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+
+        with pytest.raises(EmulatorStartError) as caught:
+            LocalAws(port=port).start()
+
+    assert str(caught.value) == f"port {port} on 127.0.0.1 is taken; stop what listens there, or choose another port"
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_command_starts_it_in_the_background_and_stops_it(assembly: Path, tmp_path: Path) -> None:
+    temporary, home = tmp_path / "tmp", tmp_path / "home"
+    temporary.mkdir()
+    home.mkdir()
+
+    def command(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "constructs_lib.cli", "local", *arguments],
+            cwd=home,
+            env=environment(temporary),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    assert command("status").returncode == 1
+    up = command("up", "--assembly", str(assembly))
+    assert up.returncode == 0, up.stderr
+    state = json.loads((home / "build" / "local.json").read_text(encoding="utf-8"))
+    try:
+        assert state["outputs"]["Target"]["TableName"]
+        assert state["users"].keys() == {"alice", "bob"}
+        assert state["apis"]["Target/Api"]["urls"]["prod"].startswith(state["endpoint_url"])
+        assert "Target/Front" in state["functions"]
+        assert command("status").returncode == 0
+        again = command("up", "--assembly", str(assembly))
+        assert again.returncode == 0, again.stderr
+        assert json.loads((home / "build" / "local.json").read_text(encoding="utf-8"))["pid"] == state["pid"]
+        assert command("reset").returncode == 0
+        unknown = command("logs", "Nobody")
+        assert (unknown.returncode, unknown.stderr.count("\n")) == (1, 1)
+    finally:
+        down = command("down")
+
+    assert down.returncode == 0, down.stderr
+    assert not alive(state["pid"])
+    assert not list(temporary.iterdir())
+    assert not (home / "build" / "local.json").exists()
+    assert command("down").returncode == 0
+
+
+def test_the_command_leaves_nothing_when_the_deployment_fails(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "constructs_lib.cli", "local", "up", "--assembly", "nowhere"],
+        cwd=tmp_path,
+        env=environment(tmp_path),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert "cdk-sagas: nowhere has no manifest.json; synthesize first (cdk synth)" in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_fixture_gives_an_emptied_emulator(tmp_path: Path) -> None:
+    (tmp_path / "test_mine.py").write_text(
+        textwrap.dedent(
+            """
+            def test_one(local_aws):
+                local_aws.client("s3").create_bucket(Bucket="bucket")
+                local_aws.client("s3").put_object(Bucket="bucket", Key="k", Body=b"v")
+
+            def test_two(local_aws, local_aws_server):
+                assert local_aws is local_aws_server
+                assert local_aws.client("s3").list_objects_v2(Bucket="bucket")["KeyCount"] == 0
+            """
+        ),
+        encoding="utf-8",
+    )
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_mine.py"]
+    done = subprocess.run(
+        [*command, "-p", "constructs_lib.testing.pytest_plugin"],
+        cwd=tmp_path,
+        env={**environment(temporary), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert not [one for one in temporary.iterdir() if "local" in one.name]
