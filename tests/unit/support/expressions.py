@@ -38,17 +38,25 @@ def holds(condition: str | None, item: Mapping[str, Any] | None, names: Names, v
 
 
 def updated(update: str, item: Mapping[str, Any], names: Names, values: Values) -> Item:
-    """The item after ``SET #a = :a, … REMOVE #b, …``."""
+    """The item after ``SET #a = :a, #b = if_not_exists(#b, :b), … REMOVE #c, …``."""
     parsed = re.fullmatch(r"(?:SET (?P<set>.+?))?\s*(?:REMOVE (?P<remove>.+))?", update)
     if parsed is None:
         raise BadExpression(update)
     after = dict(item)
-    for assignment in filter(None, (parsed["set"] or "").split(",")):
+    for assignment in filter(None, re.split(r",(?![^(]*\))", parsed["set"] or "")):
         path, _, value = assignment.partition("=")
-        after[_name(path.strip(), names)] = _value(value.strip(), values)
+        after[_name(path.strip(), names)] = _assigned(value.strip(), item, names, values)
     for path in filter(None, (parsed["remove"] or "").split(",")):
         after.pop(_name(path.strip(), names), None)
     return after
+
+
+def _assigned(value: str, item: Mapping[str, Any], names: Names, values: Values) -> Value:
+    unless = re.fullmatch(r"if_not_exists\((#\w+), (:\w+)\)", value)
+    if unless is None:
+        return _value(value, values)
+    there: Value | None = item.get(_name(unless[1], names))
+    return there if there is not None else _value(unless[2], values)
 
 
 def check_placeholders(expressions: list[str | None], names: Names, values: Values) -> None:

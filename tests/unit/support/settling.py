@@ -1,14 +1,17 @@
-"""Updates of a request record, as state machine and recovery make them; ``test_record_updates`` holds them to that."""
+"""Updates of a request record, as the state machines make them; ``test_record_updates`` holds them to that."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from saga_runtime import record
-from saga_runtime.protocol import RecordAttribute, RecordStatus
+from saga_runtime import record, recovery
+from saga_runtime.protocol import Direction, RecordAttribute, RecordStatus
+from saga_runtime.record import RequestRecord
+from tests.unit.support.samples import DUE_AFTER_MS
 
 RETENTION_SECONDS = 7 * 86_400
+NO_OTHER_DIRECTION = "(attribute_not_exists(#direction) OR #direction = :direction)"
 
 
 def settle(*, request_id: str, execution: str, status: RecordStatus, now_ms: int, body: str = "{}") -> dict[str, Any]:
@@ -36,52 +39,61 @@ def park(*, request_id: str, execution: str, now_ms: int) -> dict[str, Any]:
     return _owned(
         request_id,
         execution,
-        "SET #parked = :execution, #parked_at = :now, #updated_at = :now",
+        "SET #parked = :owner, #parked_at = :now, #updated_at = :now",
         (a.PARKED, a.PARKED_AT, a.UPDATED_AT),
-        {":execution": {"S": execution}, ":now": {"N": str(now_ms)}},
+        {":now": {"N": str(now_ms)}},
     )
 
 
-def take_over(*, request_id: str, owner: str, successor: str, now_ms: int, due_at: int) -> dict[str, Any]:
+def direct(*, request_id: str, execution: str, direction: Direction, now_ms: int) -> dict[str, Any]:
+    """Write the direction, once."""
+    a = RecordAttribute
+    update = "SET #direction = :direction, #updated_at = :now"
+    values: dict[str, Any] = {":direction": {"S": direction.value}, ":now": {"N": str(now_ms)}}
+    names = [a.DIRECTION, a.UPDATED_AT]
+    if direction is Direction.COMPENSATE:
+        update += ", #failure = if_not_exists(#failure, :failure)"
+        names.append(a.FAILURE)
+        values[":failure"] = {"S": "{}"}
+    return _owned(request_id, execution, update, names, values, also=NO_OTHER_DIRECTION)
+
+
+def take_over(found: RequestRecord, now_ms: int) -> dict[str, Any]:
     """Make a further execution the owner."""
-    a = RecordAttribute
-    return _owned(
-        request_id,
-        owner,
-        "SET #owner = :successor, #due_at = :due_at, #updated_at = :now",
-        (a.DUE_AT, a.UPDATED_AT),
-        {":successor": {"S": successor}, ":due_at": {"N": str(due_at)}, ":now": {"N": str(now_ms)}},
-    )
-
-
-def look_later(*, request_id: str, owner: str, now_ms: int, due_at: int) -> dict[str, Any]:
-    """Move the time on at which somebody looks again."""
-    a = RecordAttribute
-    return _owned(
-        request_id,
-        owner,
-        "SET #due_at = :due_at, #updated_at = :now",
-        (a.DUE_AT, a.UPDATED_AT),
-        {":due_at": {"N": str(due_at)}, ":now": {"N": str(now_ms)}},
-    )
+    return {"TableName": "requests", **recovery.take_over_update(found, now_ms, DUE_AFTER_MS, 16)}
 
 
 def _owned(
-    request_id: str, owner: str, update: str, names: tuple[RecordAttribute, ...], values: Mapping[str, Any]
+    request_id: str,
+    owner: str,
+    update: str,
+    names: tuple[RecordAttribute, ...] | list[RecordAttribute],
+    values: Mapping[str, Any],
+    *,
+    also: str | None = None,
 ) -> dict[str, Any]:
-    used: dict[str, Any] = {"#id": RecordAttribute.ID.value, "#status": RecordAttribute.STATUS.value} | {
-        "#owner": RecordAttribute.OWNER.value
-    }
+    condition = f"{record.OWNED} AND {also}" if also else record.OWNED
+    used = {**record.OWNED_NAMES, **{f"#{name.value}": name.value for name in names}}
     owned = {":in_progress": {"S": RecordStatus.IN_PROGRESS.value}, ":owner": {"S": owner}}
-    text = f"{update} {record.OWNED}"
+    return with_used_placeholders(
+        {
+            "TableName": "requests",
+            "Key": {RecordAttribute.ID.value: {"S": request_id}},
+            "UpdateExpression": update,
+            "ConditionExpression": condition,
+            "ExpressionAttributeNames": used,
+            "ExpressionAttributeValues": {**owned, **values},
+        }
+    )
+
+
+def with_used_placeholders(arguments: dict[str, Any]) -> dict[str, Any]:
+    """The arguments without placeholders that nothing uses: DynamoDB refuses those, and a mutant needs fewer."""
+    text = f"{arguments.get('UpdateExpression', '')} {arguments.get('ConditionExpression', '')} "
+    used = {word.strip(",()") for word in text.replace("(", " ").split()}
     return {
-        "TableName": "requests",
-        "Key": {RecordAttribute.ID.value: {"S": request_id}},
-        "UpdateExpression": update,
-        "ConditionExpression": record.OWNED,
-        # A mutant's condition needs fewer placeholders, and DynamoDB refuses those that nothing uses.
-        "ExpressionAttributeNames": {
-            key: name for key, name in (used | {f"#{n.value}": n.value for n in names}).items() if key in text
-        },
-        "ExpressionAttributeValues": {key: value for key, value in {**owned, **values}.items() if key in text},
+        name: {key: value for key, value in part.items() if key in used}
+        if name in {"ExpressionAttributeNames", "ExpressionAttributeValues"}
+        else part
+        for name, part in arguments.items()
     }

@@ -1,0 +1,81 @@
+"""The updates of a request record that these tests make are those that the state machines make."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from constructs_lib.saga.asl import CompiledStep, SagaPlan, definition_of, recovery_of
+from constructs_lib.saga.retry import Retry
+from saga_runtime.protocol import Direction, RecordStatus
+from tests.unit.support.samples import NOW_MS, REQUEST_ID, SAGA_ID
+from tests.unit.support.settling import RETENTION_SECONDS, direct, park, settle
+
+WHO: dict[str, Any] = {"request_id": REQUEST_ID, "execution": SAGA_ID, "now_ms": NOW_MS}
+
+
+@pytest.fixture(scope="module")
+def updates() -> dict[str, dict[str, Any]]:
+    """Arguments of every update of the request record in a saga's machines, by the state's name."""
+
+    def step(name: str, *, pivot: bool) -> CompiledStep:
+        return CompiledStep(
+            name=name,
+            function_arn="arn:do",
+            task_seconds=10,
+            permanent_errors=("PermanentError",),
+            retry=Retry(),
+            pivot=pivot,
+            compensate_arn="arn:undo",
+            compensate_task_seconds=10,
+        )
+
+    plan = SagaPlan(
+        steps=[step("Debit", pivot=False), step("Credit", pivot=True)],
+        request_table="requests",
+        log_table="log",
+        log_days=400,
+        retention_seconds=RETENTION_SECONDS,
+        timeout_seconds=3_600,
+        result="$outputs",
+        failure_status={},
+        refused_status=422,
+        comment="a saga",
+    )
+    machines = {"": definition_of(plan), "recovery: ": recovery_of(plan, "arn:forward")}
+    return {
+        prefix + name: state["Arguments"]
+        for prefix, machine in machines.items()
+        for name, state in machine["States"].items()
+        if state.get("Resource", "").endswith(":updateItem")
+    }
+
+
+MINE = {
+    "Settle completed": settle(**WHO, status=RecordStatus.COMPLETED),
+    "Settle failed": settle(**WHO, status=RecordStatus.FAILED),
+    "Park the saga": park(**WHO),
+    "Compensate from Debit": direct(**WHO, direction=Direction.COMPENSATE),
+    "Compensate from Credit": direct(**WHO, direction=Direction.COMPENSATE),
+    "Forward from Credit": direct(**WHO, direction=Direction.FORWARD),
+    "recovery: Settle failed": settle(**WHO, status=RecordStatus.FAILED),
+    "recovery: Park the saga": park(**WHO),
+    "recovery: Compensate": direct(**WHO, direction=Direction.COMPENSATE),
+    "recovery: Forward": direct(**WHO, direction=Direction.FORWARD),
+}
+
+
+def test_no_machine_makes_an_update_that_is_not_tried_here(updates: dict[str, dict[str, Any]]) -> None:
+    assert set(updates) == set(MINE)
+
+
+@pytest.mark.parametrize("state", MINE)
+def test_the_update_is_the_machines_own(updates: dict[str, dict[str, Any]], state: str) -> None:
+    theirs, mine = updates[state], MINE[state]
+
+    for part in ("UpdateExpression", "ConditionExpression", "ExpressionAttributeNames"):
+        assert theirs[part] == mine[part]
+    assert set(theirs["ExpressionAttributeValues"]) == set(mine["ExpressionAttributeValues"])
+    assert theirs["ExpressionAttributeValues"][":in_progress"] == {"S": "IN_PROGRESS"}
+    assert theirs["ExpressionAttributeValues"][":owner"] == {"S": "{% $states.context.Execution.Name %}"}
