@@ -1,0 +1,24 @@
+"""How tests make apps and stacks."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from aws_cdk import App, Stack
+
+ROOT = Path(__file__).resolve().parents[3]
+
+AppFactory = Callable[[], App]
+StackFactory = Callable[[], Stack]
+
+
+def context() -> dict[str, Any]:
+    """What ``cdk.json`` sets, so that templates are those which the CDK command makes; and paths, to read them by.
+
+    Assets are not copied into the assembly: only their hashes matter here.
+    """
+    settings: dict[str, Any] = json.loads((ROOT / "cdk.json").read_text("utf-8"))["context"]
+    return {**settings, "aws:cdk:enable-path-metadata": True, "aws:cdk:disable-asset-staging": True}

@@ -1,0 +1,40 @@
+"""Small constructs for tests to put together."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from aws_cdk import Duration
+from aws_cdk import aws_lambda as lambda_
+from constructs import Construct
+
+from constructs_lib import IdempotencyTable, SagaStateMachine, Step, StepFunction
+
+FUNCTIONS = Path(__file__).resolve().parents[3] / "examples" / "funds_transfer" / "functions"
+
+
+def step_function(scope: Construct, id: str = "Move") -> StepFunction:
+    """A step function of ours."""
+    return StepFunction(scope, id, code=FUNCTIONS, handler="transfer.handler")
+
+
+def plain_function(scope: Construct, id: str, *, timeout: Duration | None = None) -> lambda_.Function:
+    """A function that somebody brings."""
+    return lambda_.Function(
+        scope,
+        id,
+        runtime=lambda_.Runtime.PYTHON_3_13,
+        handler="index.handler",
+        code=lambda_.Code.from_inline("def handler(event, context): ..."),
+        timeout=timeout or Duration.seconds(15),
+    )
+
+
+def saga(scope: Construct, id: str = "Saga", *, requests: IdempotencyTable | None = None) -> SagaStateMachine:
+    """A saga of one step."""
+    return SagaStateMachine(
+        scope,
+        id,
+        requests=requests or IdempotencyTable(scope, f"{id}Requests"),
+        steps=[Step.atomic("Move", fn=plain_function(scope, f"{id}Function"))],
+    )

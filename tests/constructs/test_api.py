@@ -1,0 +1,226 @@
+"""The REST API: who may call, what is logged, how much is let through."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from aws_cdk import Stack
+from aws_cdk import aws_apigateway as apigateway
+from aws_cdk import aws_cognito as cognito
+from aws_cdk import aws_iam as iam
+
+from constructs_lib import IdempotencyTable, InProgressAnswer, KeyPolicy, OnExpired, Operation, TransactionApi
+from constructs_lib._gateway_problems import gateway_schema
+from saga_runtime.protocol import Env
+from tests.constructs.support.cloud import Cloud
+from tests.constructs.support.sagas import saga
+
+METHOD = "AWS::ApiGateway::Method"
+STAGE = "Api/RestApi/DeploymentStage.v1"
+
+
+def _methods(cloud: Cloud) -> dict[str, Any]:
+    """Methods by verb and path."""
+    return {m.path.split("/Default/")[-1]: m.properties for m in cloud.of_type(METHOD)}
+
+
+def test_an_operation_has_these_methods_and_no_other(reference: Cloud) -> None:
+    assert set(_methods(reference)) == {"transfers/POST", "transfers/{saga_id}/GET"}
+
+
+def test_every_method_is_authorized_by_iam(reference: Cloud) -> None:
+    assert {method["AuthorizationType"] for method in _methods(reference).values()} == {"AWS_IAM"}
+
+
+def test_every_method_goes_to_the_gatekeeper(reference: Cloud) -> None:
+    for method in _methods(reference).values():
+        integration = method["Integration"]
+        assert (integration["Type"], integration["IntegrationHttpMethod"]) == ("AWS_PROXY", "POST")
+        assert "${Api/Gatekeeper-transfers/Function.Arn}" in integration["Uri"]
+
+
+def test_the_gatekeeper_answers_before_the_gateway_gives_up(reference: Cloud) -> None:
+    assert reference.one("Api/Gatekeeper-transfers/Function").properties["Timeout"] < 29
+
+
+def test_the_gateway_checks_body_and_parameters_too(reference: Cloud) -> None:
+    validator = reference.one("Api/RestApi/Default/transfers/Validator", "AWS::ApiGateway::RequestValidator")
+    assert validator.properties["ValidateRequestBody"] is True
+    assert validator.properties["ValidateRequestParameters"] is True
+    for method in _methods(reference).values():
+        assert method["RequestValidatorId"] == f"${{{validator.path}}}"
+    post = _methods(reference)["transfers/POST"]
+    assert post["RequestModels"] == {"application/json": "${Api/RestApi/Default/transfers/Body}"}
+
+
+def test_the_gateways_model_is_the_operations_schema(reference: Cloud) -> None:
+    from examples.funds_transfer.stack import TRANSFER_SCHEMA
+
+    model = reference.one("Api/RestApi/Default/transfers/Body", "AWS::ApiGateway::Model").properties
+    schema = dict(model["Schema"])
+    assert schema.pop("$schema") == "http://json-schema.org/draft-04/schema#"
+    assert schema == TRANSFER_SCHEMA
+
+
+def test_a_stage_is_throttled_traced_and_measured_and_logs_no_bodies(reference: Cloud) -> None:
+    (setting,) = reference.one(STAGE).properties["MethodSettings"]
+    assert (setting["HttpMethod"], setting["ResourcePath"]) == ("*", "/*")
+    assert (setting["ThrottlingRateLimit"], setting["ThrottlingBurstLimit"]) == (100, 200)
+    assert setting["MetricsEnabled"] is True
+    assert setting["LoggingLevel"] == "ERROR"
+    assert setting["DataTraceEnabled"] is False
+    assert reference.one(STAGE).properties["TracingEnabled"] is True
+
+
+def test_access_is_logged_as_json_without_what_the_client_sent(reference: Cloud) -> None:
+    access = reference.one(STAGE).properties["AccessLogSetting"]
+    assert access["DestinationArn"] == "${Api/AccessLog.Arn}"
+    fields = json.loads(access["Format"])
+    assert {"request_id", "caller", "status", "error"} <= set(fields)
+    text = access["Format"].lower()
+    assert not [word for word in ("header", "body", "apikey", "accesskey", "token", "sourceip") if word in text]
+
+
+def test_the_access_log_is_kept_and_forgets(reference: Cloud) -> None:
+    group = reference.one("Api/AccessLog", "AWS::Logs::LogGroup")
+    assert group.properties["RetentionInDays"] == 365
+    assert group.raw["DeletionPolicy"] == "Retain"
+
+
+def test_the_api_is_regional(reference: Cloud) -> None:
+    assert reference.one("Api/RestApi").properties["EndpointConfiguration"] == {"Types": ["REGIONAL"]}
+
+
+def test_the_reference_app_has_a_web_acl_before_its_stage(reference: Cloud) -> None:
+    association = reference.one("Api/WebAcl/Association", "AWS::WAFv2::WebACLAssociation").properties
+    assert association["WebACLArn"] == "${Api/WebAcl/Acl.Arn}"
+    assert association["ResourceArn"].endswith("::/restapis/${Api/RestApi}/stages/${" + STAGE + "}")
+    acl = reference.one("Api/WebAcl/Acl", "AWS::WAFv2::WebACL").properties
+    assert acl["Scope"] == "REGIONAL"
+    assert [rule["Name"] for rule in acl["Rules"]] == ["CommonRules", "RatePerAddress"]
+    assert len({rule["Priority"] for rule in acl["Rules"]}) == len(acl["Rules"])
+
+
+def test_a_large_body_is_not_hidden_behind_the_web_acls_403(reference: Cloud) -> None:
+    rule = reference.one("Api/WebAcl/Acl").properties["Rules"][0]
+    overrides = rule["Statement"]["ManagedRuleGroupStatement"]["RuleActionOverrides"]
+    assert overrides == [{"Name": "SizeRestrictions_BODY", "ActionToUse": {"Count": {}}}]
+
+
+def test_without_asking_there_is_no_web_acl(stack: Stack) -> None:
+    TransactionApi(stack, "Api", operations={"orders": saga(stack)})
+    assert not [r for r in Cloud(stack).resources.values() if r.type.startswith("AWS::WAF")]
+
+
+def test_what_was_asked_for_reaches_stage_and_gatekeeper(stack: Stack) -> None:
+    requests = IdempotencyTable(stack, "Requests", on_expired=OnExpired.REFUSED, due_shards=3)
+    TransactionApi(
+        stack,
+        "Api",
+        operations={
+            "orders": Operation(
+                saga=saga(stack, requests=requests),
+                key_policy=KeyPolicy.OPTIONAL,
+                in_progress_answer=InProgressAnswer.ACCEPTED,
+                max_body_bytes=1000,
+            )
+        },
+        rate_limit=7,
+        burst_limit=9,
+        stage_name="prod",
+        cloud_watch_role=False,
+    )
+    cloud = Cloud(stack)
+    (setting,) = cloud.one("Api/RestApi/DeploymentStage.prod").properties["MethodSettings"]
+    assert (setting["ThrottlingRateLimit"], setting["ThrottlingBurstLimit"]) == (7, 9)
+    variables = cloud.one("Api/Gatekeeper-orders/Function").properties["Environment"]["Variables"]
+    assert variables[Env.KEY_POLICY.value] == "OPTIONAL"
+    assert variables[Env.IN_PROGRESS_ANSWER.value] == "ACCEPTED"
+    assert variables[Env.ON_EXPIRED.value] == "REFUSED"
+    assert variables[Env.DUE_SHARDS.value] == "3"
+    assert variables[Env.MAX_BODY_BYTES.value] == "1000"
+    assert not cloud.of_type("AWS::ApiGateway::Account")
+
+
+def test_an_authorizer_of_the_users_own_stands_before_every_method(stack: Stack) -> None:
+    pool = cognito.UserPool(stack, "Pool")
+    authorizer = apigateway.CognitoUserPoolsAuthorizer(stack, "Authorizer", cognito_user_pools=[pool])
+    TransactionApi(stack, "Api", operations={"orders": saga(stack)}, authorizer=authorizer, identity="jwt")
+    cloud = Cloud(stack)
+    for method in _methods(cloud).values():
+        assert method["AuthorizationType"] == "COGNITO_USER_POOLS"
+        assert method["AuthorizerId"] == "${Authorizer}"
+    assert cloud.one("Api/Gatekeeper-orders/Function").properties["Environment"]["Variables"][Env.IDENTITY] == "jwt"
+
+
+def test_the_grant_to_invoke_names_the_operations_methods(stack: Stack) -> None:
+    api = TransactionApi(stack, "Api", operations={"orders": saga(stack)})
+    api.grant_invoke(iam.Role(stack, "Caller", assumed_by=iam.AccountRootPrincipal()))
+    granted = Cloud(stack).permissions("Caller")
+    assert {action for action, _ in granted} == {"execute-api:Invoke"}
+    stage = "${Api/RestApi}/${Api/RestApi/DeploymentStage.v1}"
+    assert {resource.split(":")[-1] for _, resource in granted} == {f"{stage}/POST/orders", f"{stage}/GET/orders/*"}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda schema: schema | {"maxItems": 3},
+        lambda schema: schema | {"properties": {"to": {"type": "string", "maxLength": 5}}},
+    ],
+)
+def test_another_schema_is_another_deployment(
+    new_stack: Callable[[], Stack], change: Callable[[dict[str, Any]], dict[str, Any]]
+) -> None:
+    schema: dict[str, Any] = {"type": "object", "properties": {"to": {"type": "string"}}}
+    first, again, changed = (_deployment(new_stack(), s) for s in (schema, dict(schema), change(schema)))
+    assert first == again
+    assert first != changed
+
+
+def _deployment(stack: Stack, schema: dict[str, Any]) -> str:
+    TransactionApi(stack, "Api", operations={"orders": Operation(saga=saga(stack), schema=schema)})
+    (deployment,) = Cloud(stack).of_type("AWS::ApiGateway::Deployment")
+    return deployment.logical_id
+
+
+def test_a_deployment_waits_for_methods_and_models(reference: Cloud) -> None:
+    (deployment,) = reference.of_type("AWS::ApiGateway::Deployment")
+    depends = set(deployment.raw["DependsOn"])
+    for kind in (METHOD, "AWS::ApiGateway::Model", "AWS::ApiGateway::RequestValidator"):
+        assert {resource.logical_id for resource in reference.of_type(kind)} <= depends, kind
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "object", "properties": {"a": {"const": 1}}},
+        {"type": "object", "properties": {"a": {"type": "integer", "exclusiveMinimum": 0}}},
+        {"$ref": "#/definitions/a", "definitions": {"a": {"type": "object"}}},
+        {"type": "array", "items": {"if": {"type": "string"}}},
+        {"type": "object", "additionalProperties": {"contains": {"type": "string"}}},
+    ],
+)
+def test_a_schema_that_the_gateway_might_misread_is_left_to_the_function(schema: dict[str, Any]) -> None:
+    assert gateway_schema(schema) == {
+        "$schema": "http://json-schema.org/draft-04/schema#",
+        "type": ["object", "array"],
+    }
+
+
+@pytest.mark.parametrize("schema", [None])
+def test_without_a_schema_the_gateway_wants_an_object_or_an_array(schema: None) -> None:
+    assert gateway_schema(schema)["type"] == ["object", "array"]
+
+
+def test_a_schema_in_the_common_part_of_the_drafts_is_checked_by_the_gateway() -> None:
+    schema = {
+        "type": "object",
+        "required": ["items"],
+        "additionalProperties": False,
+        "properties": {"items": {"type": "array", "items": {"type": "string", "pattern": "^a"}, "minItems": 1}},
+    }
+    assert gateway_schema(schema) == {"$schema": "http://json-schema.org/draft-04/schema#", **schema}

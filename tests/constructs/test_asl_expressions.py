@@ -1,0 +1,485 @@
+"""The JSONata in generated definitions: it compiles, and says what it means for awkward inputs too."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from jsonata.jexception import JException
+
+from constructs_lib.saga.asl import GoingOn, Notice, definition_of, recovery_of
+from tests.constructs.support.asl import expressions
+from tests.constructs.support.cloud import Cloud
+from tests.constructs.support.interpreter import Answer, Failure, Run, run
+from tests.constructs.support.jsonata import EXECUTION, REQUEST_ID, compiled, evaluate
+from tests.constructs.support.plans import PLANS, QUEUE, plan, step
+
+ONE = definition_of(PLANS["one step"])
+TWO = definition_of(PLANS["two pivots"])
+FORWARD_MACHINE = "arn:aws:states:eu-west-1:111111111111:stateMachine:forward"
+PARTNER = '{"to_ledger":"partner"}'
+CONDITION_FAILED = "DynamoDB.ConditionalCheckFailedException"
+
+
+def _cause(message: str, **others: Any) -> str:
+    """What Lambda reports of a Python function's exception."""
+    return json.dumps({"errorMessage": message, "errorType": "X", "requestId": "r", "stackTrace": ["  t\n"], **others})
+
+
+def _answers(**by_state: Any) -> Answer:
+    """Answers by state name (``_`` for a space): a result, or a failure to raise."""
+    known: dict[str, Any] = {name.replace("_", " "): answer for name, answer in by_state.items()}
+
+    def answer(name: str, _arguments: Any) -> Any:
+        found = known.get(name)
+        if isinstance(found, Failure):
+            raise found
+        if found is not None:
+            return found
+        return {"Count": 0} if name == "Ask the log" else {"Payload": {"output": {"of": name}}}
+
+    return answer
+
+
+def _body(done: Run, state: str) -> Any:
+    return json.loads(done.sent[state]["ExpressionAttributeValues"][":body"]["S"])
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_every_expression_compiles(name: str) -> None:
+    found = [*expressions(definition_of(PLANS[name])), *expressions(recovery_of(PLANS[name], FORWARD_MACHINE))]
+    assert len(found) > 20
+    for _, expression in found:
+        compiled(expression)
+
+
+@pytest.mark.parametrize("path", ["Transfer/StateMachine", "Transfer/Recovery"])
+def test_every_expression_of_the_reference_app_compiles(reference: Cloud, path: str) -> None:
+    found = list(expressions(reference.definition(path)))
+    assert found
+    for _, expression in found:
+        compiled(expression)
+
+
+def test_an_expression_that_is_none_would_be_noticed() -> None:
+    with pytest.raises(JException):
+        compiled("$merge([$outputs, {)")
+
+
+@pytest.mark.parametrize("name", [*PLANS])
+def test_no_delimiter_stands_inside_an_expression(name: str) -> None:
+    for where, expression in expressions(definition_of(PLANS[name])):
+        assert "%}" not in expression, where
+        assert "{%" not in expression, where
+
+
+# ---- the refusal's message ------------------------------------------------------------------------------------------
+
+
+def _detail(cause: str) -> Any:
+    (rule,) = (rule for rule in ONE["States"]["Transfer"]["Catch"] if "InsufficientFunds" in rule["ErrorEquals"])
+    output = {"Error": "InsufficientFunds", "Cause": cause}
+    return evaluate(rule["Assign"]["failure"]["detail"], states={"errorOutput": output})
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "account a has 3, needs 5",
+        'a "quoted" word',
+        'a back\\slash, and \\" both',
+        "ends with a backslash\\",
+        "two\nlines\tand a tab",
+        "umlaut ä, euro €, emoji 😀",
+        '{"errorMessage": "not this one"}',
+        "brackets [ ] { } ( ) / and % signs",
+        "",
+        "x" * 4_000,
+    ],
+)
+def test_a_refusals_message_is_read_from_the_functions_report(message: str) -> None:
+    assert _detail(_cause(message)) == message
+
+
+def test_a_message_in_plain_unicode_is_read_too() -> None:
+    assert _detail(json.dumps({"errorMessage": "ä €"}, ensure_ascii=False)) == "ä €"
+
+
+def test_spaces_around_the_colon_do_no_harm() -> None:
+    assert _detail('{ "errorMessage" :"no", "errorMessage":  "yes" }'.replace('"errorMessage" :"no", ', "")) == "yes"
+
+
+@pytest.mark.parametrize(
+    "cause",
+    ["", "no JSON at all", '{"errorType": "X"}', _cause("cut off in the middle of the message")[:30], "null", "[]"],
+)
+def test_a_report_without_a_whole_message_leaves_an_empty_detail(cause: str) -> None:
+    assert _detail(cause) == ""
+
+
+def test_a_report_that_was_cut_off_behind_the_message_still_has_it() -> None:
+    assert _detail(_cause("poor", stackTrace=["x" * 500])[:120]) == "poor"
+
+
+def test_the_trace_never_reaches_the_failure() -> None:
+    cause = _cause("poor", stackTrace=["secret"])
+    done = run(ONE, _answers(Transfer=Failure("InsufficientFunds", cause)))
+    assert "secret" not in json.dumps(done.variables)
+    assert "secret" not in json.dumps(done.sent)
+
+
+def test_what_an_unexpected_failure_says_never_reaches_the_answer() -> None:
+    done = run(ONE, _answers(Transfer=Failure("KeyError", _cause("internal-host-7"))))
+    assert "internal-host-7" not in json.dumps(done.sent)
+    assert _body(done, "Settle failed")["error"] == "StepFailed"
+
+
+# ---- settling -------------------------------------------------------------------------------------------------------
+
+
+def test_a_saga_that_went_well_settles_with_every_output() -> None:
+    done = run(TWO, _answers(), request=PARTNER)
+    assert done.trace == ["Which step first?", "Debit", "Credit", "Receipt", "Settle completed"]
+    assert done.status == "SUCCEEDED"
+    assert _body(done, "Settle completed") == {
+        "saga_id": EXECUTION,
+        "status": "COMPLETED",
+        "result": {name: {"of": name} for name in ("Debit", "Credit", "Receipt")},
+    }
+
+
+def test_a_settled_record_is_no_longer_due_and_expires_after_its_retention() -> None:
+    settle = run(ONE, _answers()).sent["Settle completed"]
+    assert settle["UpdateExpression"].endswith("REMOVE #due_at, #due_shard")
+    values = settle["ExpressionAttributeValues"]
+    assert values[":http_status"] == {"N": "200"}
+    seconds = int(values[":expiration"]["N"]) - int(values[":now"]["N"]) // 1000
+    assert seconds == PLANS["one step"].retention_seconds
+
+
+def test_the_record_and_the_rows_are_found_by_their_keys() -> None:
+    sent = run(ONE, _answers(Transfer=Failure("Invalid", _cause("no")))).sent
+    assert sent["Settle failed"]["Key"] == {"id": {"S": REQUEST_ID}}
+    assert sent["Fence Transfer"]["Item"]["saga_id"] == {"S": EXECUTION}
+    assert sent["Fence Transfer"]["Item"]["step"] == {"S": "Transfer"}
+
+
+@pytest.mark.parametrize(
+    ("error", "status"), [("InsufficientFunds", 402), ("Invalid", 422), ("PermanentError", 422), ("KeyError", 500)]
+)
+def test_a_failed_saga_settles_with_the_status_of_its_error(error: str, status: int) -> None:
+    done = run(ONE, _answers(Transfer=Failure(error, _cause("why"))))
+    assert done.sent["Settle failed"]["ExpressionAttributeValues"][":http_status"] == {"N": str(status)}
+    assert _body(done, "Settle failed")["status"] == status
+
+
+def test_a_refused_saga_settles_with_a_problem_document() -> None:
+    done = run(ONE, _answers(Transfer=Failure("InsufficientFunds", _cause('needs "5"\n'))))
+    assert _body(done, "Settle failed") == {
+        "type": "urn:cdk-sagas:problem:saga-refused",
+        "title": "The request was refused, and nothing of it stands",
+        "status": 402,
+        "detail": 'needs "5"\n',
+        "error": "InsufficientFunds",
+        "step": "Transfer",
+        "saga_id": EXECUTION,
+    }
+
+
+def test_a_result_of_the_users_own_is_what_is_answered() -> None:
+    definition = definition_of(plan(step("Transfer", pivot=True), result='{"entry": $outputs.Transfer.of}'))
+    assert _body(run(definition, _answers()), "Settle completed")["result"] == {"entry": "Transfer"}
+
+
+def test_an_amount_of_twenty_digits_passes_through_as_text() -> None:
+    amount = "12345678901234567890"
+    done = run(ONE, _answers(Transfer={"Payload": {"output": {"amount": amount}}}), request=f'{{"amount":{amount}}}')
+    assert done.sent["Transfer"]["Payload"]["request"] == f'{{"amount":{amount}}}'
+    assert _body(done, "Settle completed")["result"]["Transfer"]["amount"] == amount
+
+
+# ---- which way ------------------------------------------------------------------------------------------------------
+
+
+def test_every_step_is_given_the_outputs_of_those_before_it() -> None:
+    sent = run(TWO, _answers(), request=PARTNER).sent
+    assert sent["Debit"]["Payload"]["outputs"] == {}
+    assert sent["Credit"]["Payload"]["outputs"] == {"Debit": {"of": "Debit"}}
+
+
+@pytest.mark.parametrize("request_", ["{}", '{"to_ledger":"main"}', '{"to_ledger":null}'])
+def test_steps_whose_condition_is_not_met_are_passed_over(request_: str) -> None:
+    done = run(TWO, _answers(), request=request_)
+    assert done.trace == ["Which step first?", "Transfer", "After Transfer", "Receipt", "Settle completed"]
+
+
+@pytest.mark.parametrize(
+    ("request_", "ran"),
+    [
+        ("{}", ["Credit"]),
+        ('{"debit": false}', ["Credit"]),
+        ('{"debit": ""}', ["Credit"]),
+        ('{"debit": "yes"}', ["Debit", "Credit"]),
+        ('{"debit": true}', ["Debit", "Credit"]),
+    ],
+)
+def test_a_condition_over_a_missing_field_is_false_and_over_any_value_is_its_truth(
+    request_: str, ran: list[str]
+) -> None:
+    definition = definition_of(PLANS["conditional steps"])
+    done = run(definition, _answers(Debit={"Payload": {"output": {}}}), request=request_)
+    assert [name for name in done.trace if name in {"Debit", "Check", "Credit"}] == ran
+    assert done.status == "SUCCEEDED"
+
+
+def test_a_condition_sees_outputs() -> None:
+    definition = definition_of(PLANS["conditional steps"])
+    done = run(definition, _answers(Debit={"Payload": {"output": {"large": True}}}), request='{"debit": true}')
+    assert "Check" in done.trace
+
+
+def test_giving_up_before_the_pivot_compensates_and_settles_failed() -> None:
+    done = run(TWO, _answers(Debit=Failure("InsufficientFunds", _cause("poor"))), request=PARTNER)
+    assert done.trace == [
+        "Which step first?",
+        "Debit",
+        "Compensate from Debit",
+        "Undo Debit",
+        "Ask the log",
+        "Nothing stands?",
+        "Settle failed",
+    ]
+
+
+def test_giving_up_on_the_pivot_fences_it_first() -> None:
+    done = run(TWO, _answers(Credit=Failure("Runtime.ExitError")), request=PARTNER)
+    assert done.trace[2:6] == ["Credit", "Fence Credit", "Compensate from Credit", "Undo Debit"]
+    tombstone = done.sent["Fence Credit"]
+    assert tombstone["Item"]["status"] == {"S": "TOMBSTONE"}
+    assert tombstone["ConditionExpression"] == "attribute_not_exists(#saga_id)"
+
+
+def _row(status: str) -> dict[str, Any]:
+    return {"Item": {"status": {"S": status}, "output": {"S": '{"entry": "e"}'}}}
+
+
+def test_a_pivot_that_stands_after_all_goes_forward_with_the_output_of_its_row() -> None:
+    done = run(
+        TWO,
+        _answers(
+            Credit=Failure("States.Timeout"),
+            Fence_Credit=Failure(CONDITION_FAILED),
+            **{"Fence Credit: look": _row("DONE")},
+        ),
+        request=PARTNER,
+    )
+    assert done.trace[-3:] == ["Forward from Credit", "Receipt", "Settle completed"]
+    assert done.sent["Forward from Credit"]["ExpressionAttributeValues"][":direction"] == {"S": "forward"}
+    assert _body(done, "Settle completed")["result"]["Credit"] == {"entry": "e"}
+
+
+@pytest.mark.parametrize("status", ["TOMBSTONE", "UNDONE", "FAILED"])
+def test_a_pivot_whose_row_says_that_nothing_stands_is_compensated(status: str) -> None:
+    done = run(
+        ONE,
+        _answers(
+            Transfer=Failure("States.Timeout"),
+            Fence_Transfer=Failure(CONDITION_FAILED),
+            **{"Fence Transfer: look": _row(status)},
+        ),
+    )
+    assert done.trace[-1] == "Settle failed"
+
+
+@pytest.mark.parametrize("found", [_row("SOMETHING_NEW"), {}])
+def test_a_pivot_whose_row_is_not_understood_is_parked(found: dict[str, Any]) -> None:
+    done = run(
+        ONE,
+        _answers(
+            Transfer=Failure("States.Timeout"),
+            Fence_Transfer=Failure(CONDITION_FAILED),
+            **{"Fence Transfer: look": found},
+        ),
+    )
+    assert done.trace[-2:] == ["Park the saga", "End parked"]
+    assert done.status == "FAILED"
+
+
+@pytest.mark.parametrize("answer", [{"Count": 1}, {"Count": 0, "LastEvaluatedKey": {"saga_id": {"S": "x"}}}])
+def test_a_saga_of_which_something_stands_or_that_was_not_read_whole_is_parked(answer: dict[str, Any]) -> None:
+    done = run(ONE, _answers(Transfer=Failure("Invalid", _cause("no")), Ask_the_log=answer))
+    assert "Settle failed" not in done.trace
+    assert done.trace[-1] == "End parked"
+
+
+def test_a_step_behind_the_pivot_is_parked_and_never_compensated() -> None:
+    done = run(TWO, _answers(Receipt=Failure("Runtime.ExitError")), request=PARTNER)
+    assert done.trace[-3:] == ["Receipt", "Park the saga", "End parked"]
+
+
+def test_a_compensation_that_fails_is_parked() -> None:
+    done = run(TWO, _answers(Credit=Failure("Invalid", _cause("no")), Undo_Debit=Failure("KeyError")), request=PARTNER)
+    assert done.trace[-3:] == ["Undo Debit", "Park the saga", "End parked"]
+
+
+@pytest.mark.parametrize("state", ["Debit", "Undo_Debit"])
+def test_a_fenced_execution_ends_at_once(state: str) -> None:
+    answers = {"Credit": Failure("Invalid", _cause("no")), state: Failure("SagaFenced")}
+    done = run(TWO, _answers(**answers), request=PARTNER)
+    assert done.trace[-1] == "End fenced"
+    assert done.error == "SagaFenced"
+    assert not [name for name in done.trace if name.startswith(("Settle", "Park"))]
+
+
+def _record(**changes: str) -> dict[str, Any]:
+    item = {"saga_id": EXECUTION, "owner": EXECUTION, "status": "IN_PROGRESS", **changes}
+    return {"Item": {name: {"S": value} for name, value in item.items()}}
+
+
+@pytest.mark.parametrize(
+    ("record", "end"),
+    [
+        (_record(status="COMPLETED"), "Already settled"),
+        (_record(status="FAILED"), "Already settled"),
+        (_record(owner=f"{EXECUTION}-r1"), "End fenced"),
+        (_record(saga_id="another"), "End fenced"),
+        (_record(saga_id="another", status="COMPLETED"), "End fenced"),
+        (_record(), "End parked"),
+        ({}, "End fenced"),
+    ],
+)
+def test_a_refused_settle_ends_by_what_the_record_says(record: dict[str, Any], end: str) -> None:
+    done = run(ONE, _answers(Settle_completed=Failure(CONDITION_FAILED), Look_at_the_record=record))
+    assert done.trace[-1] == end
+
+
+def test_a_refused_direction_is_looked_into_before_anything_is_compensated() -> None:
+    done = run(
+        TWO,
+        _answers(
+            Debit=Failure("Invalid", _cause("no")),
+            Compensate_from_Debit=Failure(CONDITION_FAILED),
+            Look_at_the_record=_record(direction="forward"),
+        ),
+        request=PARTNER,
+    )
+    assert done.trace[-1] == "End parked"
+    assert "Undo Debit" not in done.trace
+
+
+def test_a_park_that_is_refused_is_fenced() -> None:
+    done = run(TWO, _answers(Receipt=Failure("KeyError"), Park_the_saga=Failure(CONDITION_FAILED)), request=PARTNER)
+    assert done.trace[-1] == "End fenced"
+
+
+# ---- routes and notices ---------------------------------------------------------------------------------------------
+
+
+def test_a_refusal_that_does_not_end_the_saga_is_fenced_and_counts_as_done() -> None:
+    definition = definition_of(
+        plan(
+            step("Discount", undo=True, going_on={"Invalid": GoingOn(output={"percent": "0"})}),
+            step("Charge", pivot=True),
+        )
+    )
+    done = run(definition, _answers(Discount=Failure("Invalid", _cause("no code"))))
+    fence = "Pass over Discount (Invalid)"
+    assert done.trace == ["Discount", fence, "Charge", "Settle completed"]
+    assert done.sent[fence]["Item"]["status"] == {"S": "TOMBSTONE"}
+    assert done.sent["Charge"]["Payload"]["outputs"] == {"Discount": {"percent": "0"}}
+
+
+def test_a_notification_goes_out_with_the_default_document() -> None:
+    payload = run(TWO, _answers(), request="{}").sent["Receipt"]["Payload"]
+    assert payload["queue_url"] == QUEUE
+    assert json.loads(payload["message"]) == {
+        "saga_id": EXECUTION,
+        "step": "Receipt",
+        "outputs": {"Transfer": {"of": "Transfer"}},
+    }
+
+
+@pytest.mark.parametrize(
+    ("message", "sent"),
+    [('"to " & $request.to', "to bob"), ('{"to": $request.to}', '{"to":"bob"}'), ("$outputs.Pay.of", "Pay")],
+)
+def test_a_message_is_sent_as_text(message: str, sent: str) -> None:
+    definition = definition_of(
+        plan(step("Pay", pivot=True), step("Tell", notice=Notice(queue_url=QUEUE, message=message)))
+    )
+    assert run(definition, _answers(), request='{"to":"bob"}').sent["Tell"]["Payload"]["message"] == sent
+
+
+@pytest.mark.parametrize(
+    ("error", "state"), [("InsufficientFunds", "Tell of InsufficientFunds"), ("Invalid", "Tell of the failure")]
+)
+def test_a_failure_is_told_once_and_before_it_settles(error: str, state: str) -> None:
+    definition = definition_of(PLANS["notices of failures"])
+    done = run(definition, _answers(Debit=Failure(error, _cause("why"))))
+    assert done.trace[-2:] == [state, "Settle failed"]
+    assert [name for name in done.trace if name.startswith("Tell")] == [state]
+    assert done.sent[state]["MessageGroupId"] == REQUEST_ID
+    assert done.sent[state]["MessageDeduplicationId"].startswith(EXECUTION)
+    assert "why" in done.sent[state]["MessageBody"]
+
+
+# ---- recovery -------------------------------------------------------------------------------------------------------
+
+RECOVERY = recovery_of(PLANS["two pivots"], FORWARD_MACHINE)
+
+
+def _recover(record: dict[str, Any], **answers: Any) -> Run:
+    return run(RECOVERY, _answers(Read_the_direction=record, **answers), request=PARTNER)
+
+
+def test_a_recovery_that_finds_forward_starts_the_forward_machine_under_its_own_name() -> None:
+    done = _recover(_record(direction="forward"))
+    assert done.trace[-2:] == ["Start forward", "Handed over"]
+    sent = done.sent["Start forward"]
+    assert (sent["StateMachineArn"], sent["Name"]) == (FORWARD_MACHINE, EXECUTION)
+    assert json.loads(sent["Input"])["request"] == PARTNER
+
+
+def test_a_recovery_that_finds_compensate_compensates_with_the_recorded_reason() -> None:
+    failure = {"step": "Credit", "error": "Invalid", "detail": "d", "status": 422, "title": "t", "kind": "saga-refused"}
+    done = _recover(_record(direction="compensate", failure=json.dumps(failure)))
+    assert done.trace[-4:] == ["Undo Debit", "Ask the log", "Nothing stands?", "Settle failed"]
+    assert _body(done, "Settle failed")["error"] == "Invalid"
+
+
+def test_a_recovery_that_finds_no_direction_fences_every_pivot_before_it_compensates() -> None:
+    done = _recover(_record())
+    assert done.trace[2:5] == ["Fence Transfer", "Fence Credit", "Compensate"]
+    assert done.trace[-1] == "Settle failed"
+    assert _body(done, "Settle failed")["error"] == "SagaInterrupted"
+
+
+def test_a_recovery_that_finds_a_pivot_done_goes_forward() -> None:
+    done = _recover(_record(), Fence_Credit=Failure(CONDITION_FAILED), **{"Fence Credit: look": _row("DONE")})
+    assert done.trace[-3:] == ["Forward", "Start forward", "Handed over"]
+
+
+@pytest.mark.parametrize(
+    "record", [_record(owner=f"{EXECUTION}-r9"), _record(status="COMPLETED"), _record(saga_id="another"), {}]
+)
+def test_a_recovery_that_does_not_own_the_record_touches_nothing(record: dict[str, Any]) -> None:
+    done = _recover(record)
+    assert done.trace == ["Read the direction", "Which direction?", "End fenced"]
+
+
+def test_a_recovery_that_was_handed_over_before_is_content() -> None:
+    done = _recover(_record(direction="forward"), Start_forward=Failure("Sfn.ExecutionAlreadyExistsException"))
+    assert done.status == "SUCCEEDED"
+
+
+def test_the_interpreter_notices_a_condition_that_is_no_boolean() -> None:
+    definition = {
+        "StartAt": "A?",
+        "States": {
+            "A?": {"Type": "Choice", "Choices": [{"Condition": "{% $nothing.here %}", "Next": "B"}], "Default": "B"},
+            "B": {"Type": "Succeed"},
+        },
+    }
+    with pytest.raises(AssertionError, match="neither true nor false"):
+        run(definition, _answers())

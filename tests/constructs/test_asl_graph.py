@@ -1,0 +1,282 @@
+"""The shape of generated definitions: nothing dangles, everything ends, and the happy path is as short as it can be."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+
+from constructs_lib.saga.asl import SagaPlan, definition_of, recovery_of
+from saga_runtime.protocol import PERMANENT_ERRORS, TRANSIENT_ERRORS, ErrorName
+from tests.constructs.support.asl import edges, endings, happy_path, reachable, tasks
+from tests.constructs.support.cloud import Cloud
+from tests.constructs.support.plans import PLANS, plan, step, with_steps
+
+FORWARD_MACHINE = "arn:aws:states:eu-west-1:111111111111:stateMachine:forward"
+IN_TEMPLATE = ["Transfer/StateMachine", "Transfer/Recovery"]
+GENERATED = [f"{name}, {way}" for name in PLANS for way in ("forward", "recovery")]
+LAMBDA = "arn:aws:states:::lambda:invoke"
+
+
+def _generated(name: str) -> dict[str, Any]:
+    saga, way = name.rsplit(", ", 1)
+    return definition_of(PLANS[saga]) if way == "forward" else recovery_of(PLANS[saga], FORWARD_MACHINE)
+
+
+@pytest.fixture(params=[*GENERATED, *IN_TEMPLATE])
+def definition(request: pytest.FixtureRequest, reference: Cloud) -> dict[str, Any]:
+    name = str(request.param)
+    return reference.definition(name) if name in IN_TEMPLATE else _generated(name)
+
+
+def test_every_way_leads_to_a_state_that_exists(definition: dict[str, Any]) -> None:
+    missing = {edge.target for edge in edges(definition["States"])} - set(definition["States"])
+    assert not missing
+    assert definition["StartAt"] in definition["States"]
+
+
+def test_every_state_can_be_reached(definition: dict[str, Any]) -> None:
+    assert set(definition["States"]) == reachable(definition)
+
+
+def test_an_ending_can_be_reached_from_every_state(definition: dict[str, Any]) -> None:
+    assert not [name for name in definition["States"] if not endings(definition, name)]
+
+
+def test_state_names_fit(definition: dict[str, Any]) -> None:
+    assert not [name for name in definition["States"] if len(name) > 80]
+
+
+def test_state_names_fit_for_the_longest_names_of_steps_and_errors() -> None:
+    long = ["A" * 40, "B" * 40]
+    for generated in (definition_of(with_steps(long)), recovery_of(with_steps(long), FORWARD_MACHINE)):
+        assert not [name for name in generated["States"] if len(name) > 80]
+
+
+def test_every_task_gives_up_waiting_at_some_time(definition: dict[str, Any]) -> None:
+    without = [name for name, state in tasks(definition) if not state.get("TimeoutSeconds", 0) > 0]
+    assert not without
+    assert definition["TimeoutSeconds"] > 0
+
+
+def test_every_task_that_waits_for_a_callback_has_a_heartbeat(definition: dict[str, Any]) -> None:
+    waiting = [(n, s) for n, s in tasks(definition) if s["Resource"].endswith(".waitForTaskToken")]
+    assert not [name for name, state in waiting if "HeartbeatSeconds" not in state]
+
+
+def test_every_failure_ends_settled_fenced_parked_or_handed_over(definition: dict[str, Any]) -> None:
+    known = {"Settle completed", "Settle failed", "Already settled", "End fenced", "End parked", "Handed over"}
+    for edge in edges(definition["States"]):
+        if edge.kind == "catch":
+            assert endings(definition, edge.target) <= known, edge
+
+
+def test_whoever_succeeds_has_settled_or_knows_who_did(definition: dict[str, Any]) -> None:
+    succeeding = {
+        name
+        for name, state in definition["States"].items()
+        if state["Type"] == "Succeed" or (state["Type"] == "Task" and state.get("End"))
+    }
+    assert succeeding <= {"Settle completed", "Settle failed", "Already settled", "Handed over"}
+
+
+def _functions(definition: dict[str, Any]) -> list[tuple[str, Any]]:
+    return [(name, state) for name, state in tasks(definition) if state["Resource"] == LAMBDA]
+
+
+def test_fenced_is_caught_first_and_touches_nothing(definition: dict[str, Any]) -> None:
+    for name, state in _functions(definition):
+        first = state["Catch"][0]
+        assert first["ErrorEquals"] == [ErrorName.FENCED.value], name
+        assert definition["States"][first["Next"]]["Type"] == "Fail", name
+
+
+def test_every_function_call_catches_everything_last(definition: dict[str, Any]) -> None:
+    for name, state in _functions(definition):
+        assert state["Catch"][-1]["ErrorEquals"] == ["States.ALL"], name
+        assert state["Retry"][-1]["ErrorEquals"] == ["States.ALL"], name
+
+
+def test_states_all_stands_alone_and_last(definition: dict[str, Any]) -> None:
+    for name, state in tasks(definition):
+        for rules in (state.get("Retry", []), state.get("Catch", [])):
+            for rule in rules[:-1]:
+                assert "States.ALL" not in rule["ErrorEquals"], name
+            if rules and "States.ALL" in rules[-1]["ErrorEquals"]:
+                assert rules[-1]["ErrorEquals"] == ["States.ALL"], name
+
+
+def _retry_of(state: Any, error: str) -> Any:
+    """The rule that Step Functions would apply: the first that names the error."""
+    return next(r for r in state["Retry"] if error in r["ErrorEquals"] or r["ErrorEquals"] == ["States.ALL"])
+
+
+def test_fenced_is_never_retried(definition: dict[str, Any]) -> None:
+    for name, state in _functions(definition):
+        assert _retry_of(state, ErrorName.FENCED.value)["MaxAttempts"] == 0, name
+
+
+def _forward_steps(definition: dict[str, Any]) -> list[tuple[str, Any]]:
+    return [(name, state) for name, state in _functions(definition) if not name.startswith("Undo ")]
+
+
+def test_a_refusal_is_never_retried(definition: dict[str, Any]) -> None:
+    for name, state in _forward_steps(definition):
+        for error in PERMANENT_ERRORS:
+            assert _retry_of(state, error.value)["MaxAttempts"] == 0, (name, error)
+
+
+def test_what_is_transient_is_retried_with_full_jitter_and_a_cap(definition: dict[str, Any]) -> None:
+    for name, state in _functions(definition):
+        for error in TRANSIENT_ERRORS:
+            rule = _retry_of(state, str(error))
+            assert rule["JitterStrategy"] == "FULL", (name, error)
+            assert rule["MaxAttempts"] > 0
+            assert rule["MaxDelaySeconds"] >= rule["IntervalSeconds"]
+
+
+@pytest.mark.parametrize(
+    "error",
+    ["StepInDoubt", "States.Timeout", "Sandbox.Timedout", "Lambda.Unknown", "Runtime.ExitError", "NameInNoList"],
+)
+def test_what_is_in_doubt_is_retried_without_jitter(definition: dict[str, Any], error: str) -> None:
+    for name, state in _functions(definition):
+        rule = _retry_of(state, error)
+        assert "JitterStrategy" not in rule, name
+        assert rule["MaxAttempts"] > 0, name
+
+
+def test_the_delays_of_what_is_in_doubt_outlast_the_function(definition: dict[str, Any]) -> None:
+    for name, state in _functions(definition):
+        rule = _retry_of(state, ErrorName.IN_DOUBT.value)
+        delays = [
+            min(rule["IntervalSeconds"] * rule["BackoffRate"] ** n, rule["MaxDelaySeconds"])
+            for n in range(rule["MaxAttempts"])
+        ]
+        assert sum(delays) > state["TimeoutSeconds"], name
+
+
+def test_a_refused_write_is_never_retried(definition: dict[str, Any]) -> None:
+    for name, state in tasks(definition):
+        if "ConditionExpression" in state["Arguments"]:
+            refused = "DynamoDB.ConditionalCheckFailedException"
+            assert _retry_of(state, refused)["MaxAttempts"] == 0, name
+            assert any(refused in rule["ErrorEquals"] for rule in state["Catch"]), name
+
+
+def test_every_write_has_a_condition(definition: dict[str, Any]) -> None:
+    for name, state in tasks(definition):
+        if state["Resource"].endswith(("dynamodb:putItem", "dynamodb:updateItem", "dynamodb:deleteItem")):
+            assert state["Arguments"]["ConditionExpression"].strip(), name
+
+
+def test_every_update_of_a_record_demands_that_it_is_owned_and_in_progress(definition: dict[str, Any]) -> None:
+    for name, state in tasks(definition):
+        if state["Resource"].endswith("dynamodb:updateItem"):
+            condition = state["Arguments"]["ConditionExpression"]
+            assert condition.startswith("attribute_exists(#id) AND #status = :in_progress AND #owner = :owner"), name
+            assert "OR" not in condition.partition("(attribute_not_exists")[0], name
+            values = state["Arguments"]["ExpressionAttributeValues"]
+            assert values[":owner"] == {"S": "{% $states.context.Execution.Name %}"}, name
+            assert values[":in_progress"] == {"S": "IN_PROGRESS"}, name
+
+
+def test_every_read_is_strong(definition: dict[str, Any]) -> None:
+    for name, state in tasks(definition):
+        if state["Resource"].endswith(("getItem", "query")):
+            assert state["Arguments"]["ConsistentRead"] is True, name
+
+
+def test_placeholders_of_expressions_are_defined_and_used(definition: dict[str, Any]) -> None:
+    for name, state in tasks(definition):
+        arguments = state["Arguments"]
+        text = " ".join(str(v) for k, v in arguments.items() if k.endswith("Expression"))
+        assert set(re.findall(r"#\w+", text)) == set(arguments.get("ExpressionAttributeNames", {})), name
+        assert set(re.findall(r":\w+", text)) == set(arguments.get("ExpressionAttributeValues", {})), name
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_the_happy_path_takes_one_transition_per_step_and_one_to_settle(name: str) -> None:
+    saga = PLANS[name]
+    definition = definition_of(saga)
+    path = [state for state in happy_path(definition) if definition["States"][state]["Type"] != "Choice"]
+    assert path == [*(step.name for step in saga.steps), "Settle completed"]
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_a_condition_costs_at_most_one_further_transition(name: str) -> None:
+    saga = PLANS[name]
+    conditional = sum(1 for step in saga.steps if step.when)
+    assert len(happy_path(definition_of(saga))) <= len(saga.steps) + 1 + conditional
+
+
+def test_compensations_run_in_reverse_from_the_step_that_gave_up() -> None:
+    definition = definition_of(with_steps(["One", "Two", "Three", "Last"]))
+    states = definition["States"]
+    assert _chain(states, "Compensate from Three") == ["Undo Three", "Undo Two", "Undo One", "Ask the log"]
+    assert _chain(states, "Compensate from Two") == ["Undo Two", "Undo One", "Ask the log"]
+    assert _chain(states, "Compensate from Last") == ["Undo Three", "Undo Two", "Undo One", "Ask the log"]
+
+
+def test_a_recovery_compensates_from_the_last_step_and_skips_none() -> None:
+    saga = plan(step("One", undo=True), step("Two", pivot=True, undo=True), step("Three", undo=True))
+    recovery = recovery_of(saga, FORWARD_MACHINE)
+    assert _chain(recovery["States"], "Compensate") == ["Undo Three", "Undo Two", "Undo One", "Ask the log"]
+
+
+def _chain(states: dict[str, Any], start: str) -> list[str]:
+    chain = [states[start]["Next"]]
+    while chain[-1].startswith("Undo "):
+        chain.append(states[chain[-1]]["Next"])
+    return chain
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_no_way_leads_from_behind_the_pivot_to_a_compensation(name: str) -> None:
+    saga = PLANS[name]
+    definition = definition_of(saga)
+    for later in saga.steps[saga.last_pivot + 1 :]:
+        assert not [state for state in reachable(definition, later.name) if state.startswith(("Undo", "Compensate "))]
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_every_compensation_comes_after_the_direction_was_written(name: str) -> None:
+    """Whoever enters the chain has written ``compensate``, has read it, or is in the chain already."""
+    for definition in (definition_of(PLANS[name]), recovery_of(PLANS[name], FORWARD_MACHINE)):
+        for edge in edges(definition["States"]):
+            if edge.target.startswith("Undo ") and not edge.source.startswith("Undo "):
+                source = definition["States"][edge.source]
+                written = "#direction = :direction" in source.get("Arguments", {}).get("UpdateExpression", "")
+                assert written or edge.source == "Which direction?", edge
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_the_log_is_asked_before_a_saga_settles_as_failed(name: str) -> None:
+    for definition in (definition_of(PLANS[name]), recovery_of(PLANS[name], FORWARD_MACHINE)):
+        states = {n: s for n, s in definition["States"].items() if n != "Ask the log"}
+        assert "Settle failed" not in reachable({"StartAt": definition["StartAt"], "States": _closed(states)})
+
+
+def _closed(states: dict[str, Any]) -> dict[str, Any]:
+    return {**states, "Ask the log": {"Type": "Fail"}}
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_the_same_saga_declared_twice_has_the_same_bytes(name: str) -> None:
+    again = plan(
+        *PLANS[name].steps, on_failed=PLANS[name].on_failed, on_error=dict(reversed(PLANS[name].on_error.items()))
+    )
+    assert json.dumps(definition_of(PLANS[name])) == json.dumps(definition_of(again))
+    assert json.dumps(recovery_of(PLANS[name], "a")) == json.dumps(recovery_of(again, "a"))
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_a_definition_is_far_from_its_largest_size(name: str) -> None:
+    assert len(json.dumps(definition_of(PLANS[name]))) < 100_000
+
+
+def test_a_plan_without_a_pivot_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"a plan needs a pivot, got none among \['Transfer'\]"):
+        plan(step("Transfer"))

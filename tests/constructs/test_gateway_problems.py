@@ -1,0 +1,121 @@
+"""Answers of the gateway itself: problem documents, valid JSON whatever is filled in."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from aws_cdk import Stack
+
+from constructs_lib import TransactionApi
+from saga_runtime.http import PROBLEM
+from tests.constructs.support.cloud import Cloud, Resource
+from tests.constructs.support.sagas import saga
+
+RESPONSE = "AWS::ApiGateway::GatewayResponse"
+MESSAGES = ["Forbidden", 'He said "no"', "back\\slash", "two\nlines", ""]
+
+
+def _filled(template: str, message: str) -> str:
+    """What the gateway makes of a template: ``messageString`` brings its quotes, nothing else does."""
+    return (
+        template.replace("$context.error.messageString", json.dumps(message))
+        # Filled in without quotes of its own; its quotes come escaped.
+        .replace("$context.error.validationErrorString", json.dumps(message)[1:-1])
+        .replace("$context.error.responseType", "SOME_TYPE")
+        .replace("$context.requestId", "0d3e2f8a-1111-2222-3333-444455556666")
+    )
+
+
+def _responses(cloud: Cloud) -> list[Resource]:
+    return cloud.of_type(RESPONSE)
+
+
+def test_every_refusal_of_the_gateway_has_an_answer_of_ours(reference: Cloud) -> None:
+    answered = {response.properties["ResponseType"] for response in _responses(reference)}
+    assert {
+        "DEFAULT_4XX",
+        "DEFAULT_5XX",
+        "ACCESS_DENIED",
+        "REQUEST_TOO_LARGE",
+        "THROTTLED",
+        "INTEGRATION_TIMEOUT",
+        "INTEGRATION_FAILURE",
+        "BAD_REQUEST_BODY",
+        "MISSING_AUTHENTICATION_TOKEN",
+        "INVALID_SIGNATURE",
+        "WAF_FILTERED",
+    } <= answered
+    assert len(answered) == len(_responses(reference))
+
+
+def test_every_answer_is_offered_as_json_and_as_a_problem_document(reference: Cloud) -> None:
+    for response in _responses(reference):
+        templates = response.properties["ResponseTemplates"]
+        assert set(templates) == {"application/json", PROBLEM}
+        assert len(set(templates.values())) == 1
+
+
+@pytest.mark.parametrize("message", MESSAGES)
+def test_every_answer_is_valid_json_whatever_the_message(reference: Cloud, message: str) -> None:
+    for response in _responses(reference):
+        for template in response.properties["ResponseTemplates"].values():
+            filled = _filled(template, message)
+            assert "$context" not in filled, response.path
+            document = json.loads(filled)
+            assert document["detail"] == message
+            assert document["type"].startswith("urn:cdk-sagas:problem:")
+            assert document["title"].strip()
+            assert document["request_id"]
+
+
+def test_the_status_in_the_document_is_the_answers(reference: Cloud) -> None:
+    for response in _responses(reference):
+        (template, *_) = response.properties["ResponseTemplates"].values()
+        document = json.loads(_filled(template, "m"))
+        assert document.get("status") == _status(response)
+
+
+def _status(response: Resource) -> int | None:
+    code: Any = response.properties.get("StatusCode")
+    return int(code) if code is not None else None
+
+
+def test_no_answer_of_the_gateway_is_cached(reference: Cloud) -> None:
+    for response in _responses(reference):
+        assert response.properties["ResponseParameters"]["gatewayresponse.header.Cache-Control"] == "'no-store'"
+
+
+@pytest.mark.parametrize(
+    ("kind", "status"), [("THROTTLED", 429), ("INTEGRATION_TIMEOUT", 504), ("QUOTA_EXCEEDED", 429)]
+)
+def test_who_may_come_again_is_told_when(reference: Cloud, kind: str, status: int) -> None:
+    (response,) = (r for r in _responses(reference) if r.properties["ResponseType"] == kind)
+    assert _status(response) == status
+    assert response.properties["ResponseParameters"]["gatewayresponse.header.Retry-After"] == "'2'"
+
+
+def test_literal_header_values_are_quoted_as_the_gateway_wants_them(reference: Cloud) -> None:
+    for response in _responses(reference):
+        for value in response.properties["ResponseParameters"].values():
+            assert value.startswith("'"), response.path
+            assert value.endswith("'"), response.path
+
+
+def test_no_answer_promises_that_nothing_happened_when_it_is_not_known(reference: Cloud) -> None:
+    for response in _responses(reference):
+        if response.properties["ResponseType"] in {"INTEGRATION_TIMEOUT", "INTEGRATION_FAILURE", "DEFAULT_5XX"}:
+            assert "may or may not have been accepted" in response.properties["ResponseTemplates"][PROBLEM]
+
+
+def test_problem_codes_of_the_gateway_are_distinct(reference: Cloud) -> None:
+    kinds = [
+        json.loads(_filled(r.properties["ResponseTemplates"][PROBLEM], "m"))["type"] for r in _responses(reference)
+    ]
+    assert len(kinds) == len(set(kinds))
+
+
+def test_every_api_has_them(stack: Stack) -> None:
+    TransactionApi(stack, "Api", operations={"orders": saga(stack)})
+    assert len(_responses(Cloud(stack))) > 15

@@ -1,0 +1,136 @@
+"""cdk-nag on the reference app: clean, for reasons that are written down, each of them needed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from aws_cdk import Acknowledgment, App, Stack, Validations
+from cdk_nag import AwsSolutionsChecks
+from constructs import IConstruct
+
+from constructs_lib import runtime_function, transaction_api
+from constructs_lib.saga import state_machine
+from examples.funds_transfer.stack import FundsTransferStack
+from tests.constructs.support.factories import AppFactory
+
+ACKNOWLEDGING: list[ModuleType] = [runtime_function, transaction_api, state_machine]
+KEY = "aws:cdk:acknowledged-rules"
+
+
+def _acknowledged(stack: Stack) -> Iterator[tuple[str, str, str]]:
+    """Path, rule and reason of every acknowledgement."""
+    for construct in stack.node.find_all():
+        for entry in construct.node.metadata:
+            if entry.type == KEY:
+                for rule, reason in entry.data.items():
+                    yield construct.node.path, rule.rsplit("Annotation::", 1)[-1], reason
+
+
+def test_the_reference_app_is_clean(reference_stack: Stack) -> None:
+    result = AwsSolutionsChecks().validate_scope(reference_stack)
+    assert not [violation.rule_name for violation in result.violations]
+    assert result.success
+
+
+def test_the_reference_app_is_clean_the_way_the_cdk_command_checks_it(new_app: AppFactory) -> None:
+    app = new_app()
+    FundsTransferStack(app, "FundsTransfer")
+    Validations.of(app).add_plugins(AwsSolutionsChecks(app))
+    app.synth()
+    assert not _violated(app)
+
+
+def _violated(app: App) -> set[str]:
+    """Rules in the report that the plugins leave in the assembly."""
+    report: dict[str, Any] = json.loads((Path(app.outdir) / "validation-report.json").read_text("utf-8"))
+    return {violation["ruleName"] for plugin in report["pluginReports"] for violation in plugin.get("violations", [])}
+
+
+class _Forgetful:
+    """``Validations`` that forgets to acknowledge one rule."""
+
+    def __init__(self, forgotten: str) -> None:
+        self._forgotten = forgotten
+        self.forgot = 0
+
+    def of(self, scope: IConstruct) -> _Forgetful:
+        self._scope = scope
+        return self
+
+    def acknowledge(self, *acknowledgments: Acknowledgment) -> None:
+        for acknowledgment in acknowledgments:
+            if acknowledgment.id == self._forgotten:
+                self.forgot += 1
+            else:
+                Validations.of(self._scope).acknowledge(acknowledgment)
+
+
+GATEWAY_LOGS = (
+    "AwsSolutions-IAM4[Policy::arn:<AWS::Partition>:iam::aws:policy/service-role/AmazonAPIGatewayPushToCloudWatchLogs]"
+)
+
+
+@pytest.fixture
+def forget(monkeypatch: pytest.MonkeyPatch) -> Callable[[ModuleType, str], _Forgetful]:
+    def patch(module: ModuleType, rule: str) -> _Forgetful:
+        forgetful = _Forgetful(rule)
+        monkeypatch.setattr(module, "Validations", forgetful)
+        return forgetful
+
+    return patch
+
+
+@pytest.mark.parametrize(
+    ("module", "rule"),
+    [
+        (runtime_function, "AwsSolutions-IAM5[Resource::*]"),
+        (state_machine, "AwsSolutions-IAM5[Resource::*]"),
+        (transaction_api, "AwsSolutions-COG4"),
+        (transaction_api, GATEWAY_LOGS),
+    ],
+    ids=["functions", "state machines", "methods", "gateway logs"],
+)
+def test_every_acknowledgement_is_needed(
+    new_app: AppFactory, forget: Callable[[ModuleType, str], _Forgetful], module: ModuleType, rule: str
+) -> None:
+    forgetful = forget(module, rule)
+    result = AwsSolutionsChecks().validate_scope(FundsTransferStack(new_app(), "FundsTransfer"))
+    assert forgetful.forgot > 0
+    assert not result.success
+    assert {violation.rule_name for violation in result.violations} == {rule}
+
+
+def test_a_missing_acknowledgement_fails_the_synth(
+    new_app: AppFactory, forget: Callable[[ModuleType, str], _Forgetful]
+) -> None:
+    forget(transaction_api, "AwsSolutions-COG4")
+    app = new_app()
+    FundsTransferStack(app, "FundsTransfer")
+    Validations.of(app).add_plugins(AwsSolutionsChecks(app))
+    with pytest.raises(RuntimeError, match="[Vv]alidation"):
+        app.synth()
+    assert _violated(app) == {"AwsSolutions-COG4"}
+
+
+def test_every_acknowledgement_in_the_code_is_tried_here(reference_stack: Stack) -> None:
+    rules = {rule for _, rule, _ in _acknowledged(reference_stack)}
+    assert rules == {"AwsSolutions-IAM5[Resource::*]", "AwsSolutions-COG4", GATEWAY_LOGS}
+
+
+def test_every_acknowledgement_has_a_reason(reference_stack: Stack) -> None:
+    found = list(_acknowledged(reference_stack))
+    assert found
+    for path, rule, reason in found:
+        assert len(reason.split()) >= 10, f"{path}: {rule}: {reason}"
+        assert not reason.endswith(" ")
+
+
+def test_acknowledgements_are_granular_and_near_what_they_are_about(reference_stack: Stack) -> None:
+    for path, rule, _ in _acknowledged(reference_stack):
+        assert rule not in {"*", "AwsSolutions-*", "AwsSolutions-IAM4", "AwsSolutions-IAM5"}, path
+        assert path.count("/") >= 2, f"{path} is too high in the tree: it would hide findings of others"

@@ -1,0 +1,120 @@
+"""Who may do what in the reference app, to the letter."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.constructs.support.cloud import Cloud
+
+WITHOUT_RESOURCE = {
+    "logs:CreateLogDelivery",
+    "logs:GetLogDelivery",
+    "logs:UpdateLogDelivery",
+    "logs:DeleteLogDelivery",
+    "logs:ListLogDeliveries",
+    "logs:PutResourcePolicy",
+    "logs:DescribeResourcePolicies",
+    "logs:DescribeLogGroups",
+    "xray:PutTraceSegments",
+    "xray:PutTelemetryRecords",
+    "xray:GetSamplingRules",
+    "xray:GetSamplingTargets",
+}
+"""Actions that IAM offers no resource for: each is in the acknowledged reason of its role."""
+
+TRACES = {("xray:PutTraceSegments", "*"), ("xray:PutTelemetryRecords", "*")}
+
+LOG = "${Transfer/Log/Table.Arn}"
+COMMIT = {("dynamodb:PutItem", LOG), ("dynamodb:GetItem", LOG)}
+
+
+def _post(ledger: str) -> set[tuple[str, str]]:
+    """Read accounts and post to them."""
+    return {(f"dynamodb:{action}", f"${{{ledger}/Table.Arn}}") for action in ("BatchGetItem", "PutItem", "UpdateItem")}
+
+
+def _base(function: str) -> set[tuple[str, str]]:
+    """What every function of ours may do."""
+    logs = f"${{{function}/Logs.Arn}}"
+    return {*TRACES, ("logs:CreateLogStream", logs), ("logs:PutLogEvents", logs)}
+
+
+FUNCTIONS: dict[str, set[tuple[str, str]]] = {
+    "TransferFunction": COMMIT | _post("Ledger"),
+    "DebitFunction": COMMIT | _post("Ledger"),
+    "RefundFunction": COMMIT | {("dynamodb:UpdateItem", LOG)} | _post("Ledger"),
+    "CreditFunction": COMMIT | _post("PartnerLedger"),
+    "Transfer/Notifier": COMMIT | {("sqs:SendMessage", "${Notices.Arn}")},
+    "Api/Gatekeeper-transfers": {
+        ("dynamodb:PutItem", "${Requests/Table.Arn}"),
+        ("dynamodb:GetItem", "${Requests/Table.Arn}"),
+        ("dynamodb:Query", LOG),
+        ("states:StartExecution", "${Transfer/StateMachine}"),
+    },
+}
+"""What each function may do beside logging. The state machines' roles are held against their definitions."""
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_a_function_may_do_this_and_nothing_else(reference: Cloud, function: str) -> None:
+    assert reference.permissions(f"{function}/Role") == FUNCTIONS[function] | _base(function)
+
+
+def test_every_function_has_a_role_of_its_own(reference: Cloud) -> None:
+    roles = [function.properties["Role"] for function in reference.of_type("AWS::Lambda::Function")]
+    assert sorted(roles) == sorted(f"${{{function}/Role.Arn}}" for function in FUNCTIONS)
+
+
+def test_every_statement_allows_and_names_its_actions(reference: Cloud) -> None:
+    for statement in reference.statements():
+        assert statement.effect == "Allow"
+        assert not [action for action in statement.actions if "*" in action], statement
+
+
+def test_a_wildcard_resource_stands_only_where_iam_offers_no_other(reference: Cloud) -> None:
+    for statement in reference.statements():
+        if any(resource == "*" or resource.endswith(("/*", ":*")) for resource in statement.resources):
+            assert statement.resources == ("*",), statement
+            assert set(statement.actions) <= WITHOUT_RESOURCE, statement
+
+
+def test_roles_are_assumed_by_one_service_each(reference: Cloud) -> None:
+    services = {}
+    for role in reference.of_type("AWS::IAM::Role"):
+        (statement,) = role.properties["AssumeRolePolicyDocument"]["Statement"]
+        assert statement["Action"] == "sts:AssumeRole"
+        services[role.path] = statement["Principal"]["Service"]
+    assert services == {
+        **{f"{function}/Role": "lambda.amazonaws.com" for function in FUNCTIONS},
+        "Transfer/StateMachine/Role": "states.amazonaws.com",
+        "Transfer/Recovery/Role": "states.amazonaws.com",
+        "Api/RestApi/CloudWatchRole": "apigateway.amazonaws.com",
+    }
+
+
+@pytest.mark.parametrize("machine", ["Transfer/StateMachine", "Transfer/Recovery"])
+def test_a_state_machines_role_cannot_be_borrowed_from_another_account(reference: Cloud, machine: str) -> None:
+    role = reference.one(f"{machine}/Role").properties
+    (statement,) = role["AssumeRolePolicyDocument"]["Statement"]
+    assert statement["Condition"]["StringEquals"] == {"aws:SourceAccount": "${AWS::AccountId}"}
+
+
+def test_managed_policies_are_attached_to_the_gateways_log_role_only(reference: Cloud) -> None:
+    holders = {
+        role.path: role.properties["ManagedPolicyArns"]
+        for role in reference.of_type("AWS::IAM::Role")
+        if role.properties.get("ManagedPolicyArns")
+    }
+    assert list(holders) == ["Api/RestApi/CloudWatchRole"]
+    (arn,) = holders["Api/RestApi/CloudWatchRole"]
+    assert arn.endswith("service-role/AmazonAPIGatewayPushToCloudWatchLogs")
+
+
+def test_only_the_gateway_may_invoke_the_gatekeeper_and_only_by_its_methods(reference: Cloud) -> None:
+    sources = set()
+    for permission in reference.of_type("AWS::Lambda::Permission"):
+        assert permission.properties["Principal"] == "apigateway.amazonaws.com"
+        assert permission.properties["FunctionName"] == "${Api/Gatekeeper-transfers/Function.Arn}"
+        sources.add(permission.properties["SourceArn"].split("${Api/RestApi}/", 1)[1])
+    stage = "${Api/RestApi/DeploymentStage.v1}"
+    assert sources == {f"{stage}/POST/transfers", f"{stage}/GET/transfers/*"}

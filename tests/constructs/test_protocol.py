@@ -1,0 +1,165 @@
+"""What the template says against what the runtime reads: one vocabulary, in ``saga_runtime.protocol``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from handlers.gatekeeper import Settings
+from saga_runtime.protocol import (
+    DUE_INDEX,
+    PROTOCOL_VERSION,
+    CallField,
+    Env,
+    InProgressAnswer,
+    KeyPolicy,
+    LogAttribute,
+    OnExpired,
+    RecordAttribute,
+    RecordStatus,
+    StepStatus,
+)
+from saga_runtime.record import Reservation, reserve_put
+from saga_runtime.saga_log import done_put
+from saga_runtime.step import StepCall
+from tests.constructs.support.asl import tasks
+from tests.constructs.support.cloud import Cloud, Resource
+from tests.constructs.support.interpreter import Failure, run
+from tests.constructs.support.jsonata import evaluated
+
+RECORD = {attribute.value for attribute in RecordAttribute}
+LOG = {attribute.value for attribute in LogAttribute}
+MACHINES = ["Transfer/StateMachine", "Transfer/Recovery"]
+
+
+def _variables(function: Resource) -> dict[str, str]:
+    return dict(function.properties["Environment"]["Variables"])
+
+
+def _gatekeeper(reference: Cloud) -> dict[str, str]:
+    return _variables(reference.one("Api/Gatekeeper-transfers/Function"))
+
+
+def test_every_variable_of_ours_is_in_the_vocabulary(reference: Cloud) -> None:
+    known = {variable.value for variable in Env}
+    for function in reference.of_type("AWS::Lambda::Function"):
+        assert set(_variables(function)) <= known, function.path
+
+
+def test_the_gatekeeper_reads_its_settings_from_what_the_template_gives_it(reference: Cloud) -> None:
+    settings = Settings.from_env(_gatekeeper(reference))
+    assert settings.request_table == "${Requests/Table}"
+    assert settings.log_table == "${Transfer/Log/Table}"
+    assert settings.state_machine_arn == "${Transfer/StateMachine}"
+    assert settings.operation == "transfers"
+    assert settings.identity == "iam"
+    assert (settings.key_policy, settings.in_progress_answer) == (KeyPolicy.REQUIRED, InProgressAnswer.CONFLICT)
+    assert settings.on_expired is OnExpired.ABSENT
+    assert (settings.due_after_ms, settings.due_shards) == (60_000, 16)
+
+
+@pytest.mark.parametrize("optional", [Env.CLOCK])
+def test_what_only_local_aws_sets_is_not_in_the_template(reference: Cloud, optional: Env) -> None:
+    for function in reference.of_type("AWS::Lambda::Function"):
+        assert optional.value not in _variables(function)
+
+
+def test_a_record_that_the_runtime_reserves_fits_the_tables_keys(reference: Cloud) -> None:
+    item = _reserved()["Item"]
+    table = reference.one("Requests/Table").properties
+    types = {a["AttributeName"]: a["AttributeType"] for a in table["AttributeDefinitions"]}
+    for name, kind in types.items():
+        assert set(item[name]) == {kind}, name
+    (index,) = table["GlobalSecondaryIndexes"]
+    assert index["IndexName"] == DUE_INDEX
+
+
+def _reserved() -> dict[str, Any]:
+    reservation = Reservation(
+        **{
+            field: 1 if field in {"now_ms", "due_after_ms", "due_shards"} else "a"
+            for field in Reservation.__dataclass_fields__
+        }
+    )
+    return reserve_put(reservation, OnExpired.ABSENT)
+
+
+def test_a_row_that_the_runtime_writes_fits_the_logs_keys(reference: Cloud) -> None:
+    put = done_put(table="t", saga_id="s", step="Move", attempt="a", output="{}", now_ms=1, keep_days=1)
+    table = reference.one("Transfer/Log/Table").properties
+    for attribute in table["AttributeDefinitions"]:
+        assert set(put["Put"]["Item"][attribute["AttributeName"]]) == {attribute["AttributeType"]}
+    assert table["TimeToLiveSpecification"]["AttributeName"] in put["Put"]["Item"]
+
+
+def _names_by_table(definition: dict[str, Any]) -> dict[str, set[str]]:
+    """Attribute names that a definition uses, by the table that it uses them on."""
+    names: dict[str, set[str]] = {}
+    for _, state in tasks(definition):
+        arguments = state["Arguments"]
+        if "TableName" in arguments:
+            used = names.setdefault(arguments["TableName"], set())
+            used |= set(arguments.get("ExpressionAttributeNames", {}).values())
+            used |= {*arguments.get("Item", {}), *arguments.get("Key", {})}
+    return names
+
+
+@pytest.mark.parametrize("path", MACHINES)
+def test_attribute_names_in_expressions_are_those_of_the_runtime(reference: Cloud, path: str) -> None:
+    names = _names_by_table(reference.definition(path))
+    assert set(names) == {"${Requests/Table}", "${Transfer/Log/Table}"}
+    assert names["${Requests/Table}"] <= RECORD
+    assert names["${Transfer/Log/Table}"] <= LOG
+
+
+@pytest.mark.parametrize("path", MACHINES)
+def test_a_placeholder_is_called_as_its_attribute(reference: Cloud, path: str) -> None:
+    for name, state in tasks(reference.definition(path)):
+        for placeholder, attribute in state["Arguments"].get("ExpressionAttributeNames", {}).items():
+            assert placeholder == f"#{attribute}", name
+
+
+@pytest.mark.parametrize("path", MACHINES)
+def test_states_that_are_written_or_looked_for_are_those_of_the_runtime(reference: Cloud, path: str) -> None:
+    known = {s.value for s in RecordStatus} | {s.value for s in StepStatus}
+    for name, state in tasks(reference.definition(path)):
+        values = state["Arguments"].get("ExpressionAttributeValues", {})
+        for placeholder in (":in_progress", ":settled", *(f":s{n}" for n in range(9))):
+            if placeholder in values:
+                assert values[placeholder]["S"] in known, name
+
+
+def test_a_step_function_understands_what_the_state_machine_sends(reference: Cloud) -> None:
+    definition = reference.definition("Transfer/StateMachine")
+    sent = run(definition, lambda name, _: {"Payload": {"output": {"of": name}}}, request='{"amount":5}').sent
+    payload = sent["Transfer"]["Payload"]
+    assert set(payload) <= {field.value for field in CallField}
+    given = {"Execution": {"Name": f"{'a' * 26}-1", "Input": {}}}
+    assert given
+    call = StepCall.from_event({**payload, "saga_id": f"{'a' * 26}-1"}, attempt="a", now_ms=0)
+    assert (call.step, call.request, call.log_table) == ("Transfer", {"amount": 5}, "${Transfer/Log/Table}")
+    assert call.log_days == 400
+
+
+def test_the_tombstone_of_the_state_machine_is_a_row_that_the_runtime_reads(reference: Cloud) -> None:
+    from saga_runtime.saga_log import LogRow
+
+    definition = reference.definition("Transfer/StateMachine")
+
+    def answer(name: str, _arguments: Any) -> Any:
+        if name == "Transfer":
+            raise Failure("Invalid", '{"errorMessage":"no"}')
+        return {"Count": 0}
+
+    row = LogRow.from_item(run(definition, answer).sent["Fence Transfer"]["Item"])
+    assert (row.step, row.status) == ("Transfer", StepStatus.TOMBSTONE)
+
+
+def test_infrastructure_and_runtime_speak_one_protocol_version(reference: Cloud) -> None:
+    for function in reference.of_type("AWS::Lambda::Function"):
+        assert _variables(function)[Env.PROTOCOL.value] == str(PROTOCOL_VERSION)
+    for _, state in tasks(reference.definition("Transfer/StateMachine")):
+        payload = state["Arguments"].get("Payload")
+        if payload is not None:
+            assert evaluated(payload["protocol"]) == PROTOCOL_VERSION
