@@ -228,6 +228,36 @@ def test_a_web_acl_is_associated_with_its_stage(target: Deployed) -> None:
     assert associated["WebACL"]["Name"]
 
 
+def test_a_policy_that_demands_tls_lets_a_client_of_the_emulator_in(emulators: Emulators) -> None:
+    """The clients of AWS speak TLS, those of the emulator cannot."""
+
+    def receives(target: Deployed) -> bool:
+        aws = target.aws
+        url = aws.client("sqs").create_queue(QueueName="tls-only")["QueueUrl"]
+        arn = "arn:aws:sqs:us-east-1:000000000000:tls-only"
+        deny = {
+            "Effect": "Deny",
+            "Principal": "*",
+            "Action": "sqs:*",
+            "Resource": arn,
+            "Condition": {"Bool": {"aws:SecureTransport": "false"}},
+        }
+        policy = json.dumps({"Version": "2012-10-17", "Statement": [deny]})
+        aws.client("sqs").set_queue_attributes(QueueUrl=url, Attributes={"Policy": policy})
+        user = aws.create_api_user("reader")
+        allow = {"Effect": "Allow", "Action": "sqs:*", "Resource": "*"}
+        document = json.dumps({"Version": "2012-10-17", "Statement": [allow]})
+        aws.client("iam").put_user_policy(UserName="reader", PolicyName="all", PolicyDocument=document)
+        try:
+            user.session().client("sqs", endpoint_url=aws.endpoint_url).receive_message(QueueUrl=url)
+        except ClientError:
+            return False
+        return True
+
+    assert receives(emulators.corrected)
+    assert not receives(emulators.without("secure-transport"))
+
+
 def test_visibility_timeouts_follow_the_speed(emulators: Emulators) -> None:
     """A message is visible again after 60 s, which are 0.6 s at speed 100."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -123,6 +124,14 @@ def test_a_dependency_that_was_not_bundled_is_missing(emulators: Emulators) -> N
     assert emulators.corrected.invoke(do="import", module="hypercorn")["errorType"] == "ModuleNotFoundError"
     assert emulators.corrected.invoke(do="import", module="boto3")["did"] == "import"
     assert emulators.without("bare-interpreter").invoke(do="import", module="hypercorn")["did"] == "import"
+
+
+def test_the_sandboxes_of_a_function_share_its_code(emulators: Emulators) -> None:
+    def shared(target: Deployed) -> bool:
+        return Path(target.invoke(do="ok")["environment"]["LAMBDA_TASK_ROOT"]).is_symlink()
+
+    assert shared(emulators.corrected)
+    assert not shared(emulators.without("shared-code"))
 
 
 def test_a_function_timeout_is_reported_as_such(emulators: Emulators) -> None:

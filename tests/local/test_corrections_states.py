@@ -201,6 +201,24 @@ def test_a_retry_waits_no_longer_than_the_maximum(emulators: Emulators) -> None:
     assert seconds(emulators.without("retry-delays", speed=40)) > 2.5
 
 
+def test_full_jitter_spreads_the_delays(emulators: Emulators) -> None:
+    """Up to 1,000 s each, of which a second is real; in the history they are what they were."""
+    target = emulators.fast(1000)
+    delays = {"IntervalSeconds": 1000, "BackoffRate": 1, "MaxAttempts": 8, "JitterStrategy": "FULL"}
+    task = worker(target, {"do": "fail"}, Retry=[{"ErrorEquals": ["States.ALL"], **delays}], End=True)
+    target.invoke(do="ok")
+
+    execution = run_machine(target.aws, {"Try": task})["executionArn"]
+
+    history = target.aws.client("stepfunctions").get_execution_history(executionArn=execution)["events"]
+    failed = [event["timestamp"] for event in history if event["type"] == "TaskFailed"]
+    tried_again = [event["timestamp"] for event in history if event["type"] == "TaskScheduled"][1:]
+    waited = [(again - before).total_seconds() for before, again in zip(failed, tried_again, strict=False)]
+    assert len(waited) == 8
+    assert min(waited) < 900
+    assert len({round(seconds, -1) for seconds in waited}) > 1
+
+
 def test_a_wildcard_does_not_catch_what_ends_an_execution(emulators: Emulators) -> None:
     def run(aws: LocalAws, error: str) -> str:
         catch = [{"ErrorEquals": ["States.ALL"], "Next": "Caught"}]

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import textwrap
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,7 +25,7 @@ PARENT = """
 import json, sys, threading, time
 from constructs_lib.testing import LocalAws
 
-with LocalAws() as aws:
+with LocalAws(without=sys.argv[3:]) as aws:
     aws.deploy(sys.argv[1])
     function = aws.resolve_function("Target/Worker")
     call = lambda: aws.client("lambda").invoke(FunctionName=function, Payload=json.dumps(json.loads(sys.argv[2])))
@@ -54,11 +55,11 @@ def alive(group: int) -> list[str]:
 
 
 @contextmanager
-def running(assembly: Path, temporary: Path, do: str) -> Iterator[tuple[subprocess.Popen[str], int]]:
+def running(assembly: Path, temporary: Path, do: str, *without: str) -> Iterator[tuple[subprocess.Popen[str], int]]:
     """A program in the middle of its `with LocalAws()`: the program, and the emulator's process group."""
     work = json.dumps({"do": do, "seconds": 2})
     program = subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(PARENT), str(assembly), work],
+        [sys.executable, "-c", textwrap.dedent(PARENT), str(assembly), work, *without],
         env=environment(temporary),
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
@@ -95,10 +96,19 @@ def test_nothing_is_left_when_the_emulator_is_killed(assembly: Path, tmp_path: P
     with running(assembly, tmp_path, "sleep") as (program, group):
         os.kill(group, signal.SIGKILL)
 
-        eventually(lambda: None if alive(group) else True, within=1.8)  # the call would take 2 s
+        eventually(lambda: None if alive(group) else True)
         program.send_signal(signal.SIGINT)
         program.wait(20)
         assert not list(tmp_path.iterdir())
+
+
+def test_a_worker_of_the_bare_emulator_goes_on_when_the_emulator_is_killed(assembly: Path, tmp_path: Path) -> None:
+    with running(assembly, tmp_path, "sleep", "worker-ends-with-emulator") as (_, group):
+        os.kill(group, signal.SIGKILL)
+        time.sleep(0.7)
+
+        assert alive(group)
+        eventually(lambda: None if alive(group) else True)  # it ends with its call
 
 
 def test_nothing_is_left_after_the_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

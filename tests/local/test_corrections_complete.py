@@ -1,0 +1,55 @@
+"""No correction without a test that shows what the emulator does without it."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+MODULES = ROOT / "constructs_lib" / "testing" / "emulator" / "corrections"
+
+
+def declared() -> dict[str, ast.FunctionDef]:
+    """Every correction that a module declares, by the name it is left out by."""
+    found: dict[str, ast.FunctionDef] = {}
+    for file in MODULES.glob("*.py"):
+        tree = ast.parse(file.read_text(encoding="utf-8"))
+        functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
+        for node in tree.body:
+            if (
+                isinstance(node, ast.AnnAssign)
+                and isinstance(node.target, ast.Name)
+                and node.target.id == "CORRECTIONS"
+            ):
+                assert isinstance(node.value, ast.Tuple)
+                names = [element.id for element in node.value.elts if isinstance(element, ast.Name)]
+                found |= {name.replace("_", "-"): functions[name] for name in names}
+    return found
+
+
+def left_out_in_tests() -> set[str]:
+    """Every name that some test leaves out, or whose function some test installs by itself."""
+    names: set[str] = set()
+    for file in (ROOT / "tests").rglob("test_*.py"):
+        if file != Path(__file__):
+            text = file.read_text(encoding="utf-8")
+            names |= set(re.findall(r'"([a-z]+(?:-[a-z]+)+)"', text))
+            names |= {name.replace("_", "-") for name in re.findall(r"corrections\.\w+ import (\w+)", text)}
+    return names
+
+
+def test_there_are_corrections() -> None:
+    assert len(declared()) > 30
+
+
+@pytest.mark.parametrize("name", sorted(declared()))
+def test_a_correction_is_tested_with_and_without(name: str) -> None:
+    assert name in left_out_in_tests()
+
+
+@pytest.mark.parametrize("name", sorted(declared()))
+def test_a_correction_says_why_it_is_there(name: str) -> None:
+    assert len(ast.get_docstring(declared()[name]) or "") > 60
