@@ -51,7 +51,8 @@ def _add(api: apigateway.RestApi, kind: apigateway.ResponseType, status: str | N
         f'{{"type":"urn:cdk-sagas:problem:{code}","title":"{title}",{status_member}"detail":$context.error.messageString,'
         '"request_id":"$context.requestId"}'
     )
-    headers = {"Cache-Control": "'no-store'"}
+    # The gateway picks its template and says application/json whatever the client accepts: the header corrects that.
+    headers = {"Content-Type": f"'{PROBLEM}'", "Cache-Control": "'no-store'"}
     if status in _RETRY_LATER:
         headers["Retry-After"] = "'2'"
     api.add_gateway_response(
