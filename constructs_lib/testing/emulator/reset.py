@@ -12,7 +12,7 @@ from ministack.core import lambda_runtime as runtime
 from ministack.services import stepfunctions as states
 
 #: How long a reset waits for what it stopped.
-_PATIENCE_SECONDS: Final = 0.5
+_PATIENCE_SECONDS: Final = 2.0
 _ASSET_BUCKET_PREFIX: Final = "cdk-"
 
 _running: set[int] = set()
@@ -38,13 +38,19 @@ def reset() -> None:
     What still runs is stopped first, so that nothing of the former test writes into the next one: executions are
     aborted, and a sandbox in the middle of a call is killed. Idle sandboxes stay warm.
     """
-    _abort_executions()
-    _kill_busy_sandboxes()
     deadline = time.monotonic() + _PATIENCE_SECONDS
-    while _running and time.monotonic() < deadline:
+    # Again and again: an execution may be about to call a function, and a sandbox that is being unpacked has no
+    # process yet that could be killed.
+    while _stop_what_runs() and time.monotonic() < deadline:
         time.sleep(0.005)
     for empty in (_empty_states, _empty_tables, _empty_queues, _empty_logs, _empty_buckets, _empty_api):
         empty()
+
+
+def _stop_what_runs() -> bool:
+    """Stop executions and sandboxes, and return whether there were any."""
+    _abort_executions()
+    return _kill_busy_sandboxes() or bool(_running)
 
 
 def _abort_executions() -> None:
@@ -56,13 +62,14 @@ def _abort_executions() -> None:
                 continue
 
 
-def _kill_busy_sandboxes() -> None:
+def _kill_busy_sandboxes() -> bool:
     with runtime._lock:
         busy = [worker for pool in runtime._workers.values() for worker in pool if worker.in_use]
     for worker in busy:
         process = worker._proc
         if process is not None:
             process.kill()
+    return bool(busy)
 
 
 def _empty_states() -> None:
