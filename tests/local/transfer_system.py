@@ -1,0 +1,216 @@
+"""The funds transfer, deployed in local AWS, and a second stack with the front door's other settings."""
+
+from __future__ import annotations
+
+import functools
+import json
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from constructs_lib.testing import ApiUser, HttpResponse, LocalAws
+from constructs_lib.testing.invariants import (
+    Invariant,
+    Item,
+    audit_effects,
+    audit_ledger,
+    audit_sagas,
+    read_table,
+    together,
+)
+from saga_runtime.ledger import LedgerBuilder
+from saga_runtime.money import Money
+from saga_runtime.protocol import IDEMPOTENCY_KEY_HEADER, REPLAYED_HEADER, LedgerAttribute, RecordAttribute
+
+POSTING_STEPS: Final = ("Transfer", "Debit", "Credit")
+CURRENCY: Final = "EUR"
+PATIENCE_SECONDS: Final = 45.0
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class TransferSystem:
+    """One deployed stack: its front door, its users, its tables."""
+
+    aws: LocalAws
+    outputs: Mapping[str, str]
+    speed: float
+    stack: str = "FundsTransfer"
+    _users: dict[str, ApiUser] = field(default_factory=dict)
+
+    @property
+    def url(self) -> str:
+        """Where transfers are asked for."""
+        return f"{self.aws.api_url(self.outputs['ApiId'], self.outputs['ApiStage'])}/transfers"
+
+    @property
+    def gatekeeper(self) -> str:
+        """The front door's function."""
+        return f"{self.stack}/Api/Gatekeeper-transfers/Function"
+
+    def user(self, name: str = "alice") -> ApiUser:
+        """A user who may invoke this API; always the same one by that name."""
+        if name not in self._users:
+            self._users[name] = self.aws.create_api_user(f"{self.stack}-{name}", api_id=self.outputs["ApiId"])
+        return self._users[name]
+
+    def open(self, *accounts: str, balance: int = 1000, ledger: str = "main") -> None:
+        """Open accounts."""
+        builder = LedgerBuilder(table=self.ledger_table(ledger))
+        for account in accounts:
+            opening = Money(balance, CURRENCY)
+            writes: list[Any] = [w.action for w in builder.open_account(account_id=account, opening=opening, now_ms=1)]
+            self.aws.client("dynamodb").transact_write_items(TransactItems=writes)
+
+    def post(self, key: str | None, body: object, *, user: str = "alice") -> HttpResponse:
+        """Send a request once."""
+        headers = {} if key is None else {IDEMPOTENCY_KEY_HEADER: key}
+        return self.user(user).request("POST", self.url, headers=headers, body=body)
+
+    def look(self, saga_id: str, *, user: str = "alice") -> HttpResponse:
+        """Ask what became of a saga."""
+        return self.user(user).request("GET", f"{self.url}/{saga_id}")
+
+    def settle(self, key: str, body: object, *, user: str = "alice") -> HttpResponse:
+        """Send a request until its settled answer comes back, as a client does that was promised nothing."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        answer: HttpResponse | None = None
+        pause = 0.05
+        while time.monotonic() < deadline:
+            try:
+                answer = self.post(key, body, user=user)
+            except OSError:
+                answer = None
+            if answer is not None and is_settled(answer):
+                return answer
+            time.sleep(pause)
+            pause = min(pause * 1.5, 0.5)
+        told = None if answer is None else f"{answer.status} {answer.text}"
+        raise AssertionError(f"{key} was not settled within {PATIENCE_SECONDS:.0f} s; last answer: {told}")
+
+    def records(self) -> list[Item]:
+        """Every request record."""
+        return read_table(self.aws.client("dynamodb"), self.outputs["RequestTableName"])
+
+    def rows(self) -> list[Item]:
+        """Every saga log row."""
+        return read_table(self.aws.client("dynamodb"), self.outputs["LogTableName"])
+
+    def ledgers(self) -> list[list[Item]]:
+        """Every item of each ledger."""
+        dynamodb = self.aws.client("dynamodb")
+        return [read_table(dynamodb, self.outputs[name]) for name in _LEDGERS.values() if name in self.outputs]
+
+    def ledger_table(self, ledger: str) -> str:
+        """Name of a ledger's table."""
+        return self.outputs[_LEDGERS[ledger]]
+
+    def balances(self, ledger: str = "main") -> dict[str, int]:
+        """Balance of every account of a ledger."""
+        a = LedgerAttribute
+        items = read_table(self.aws.client("dynamodb"), self.ledger_table(ledger))
+        return {item[a.PK]["S"].partition("#")[2]: int(item[a.BALANCE]["N"]) for item in items if a.BALANCE in item}
+
+    def scope(self) -> str:
+        """The scope of the first record: its user's."""
+        return str(self.records()[0][RecordAttribute.SCOPE]["S"])
+
+    def audit(self) -> list[Invariant]:
+        """Everything that must hold of the tables once all requests are settled."""
+        records, rows, ledgers = self.records(), self.rows(), self.ledgers()
+        return together(
+            *(audit_ledger(ledger) for ledger in ledgers),
+            audit_sagas(records, rows),
+            audit_effects(rows, [item for ledger in ledgers for item in ledger], steps=POSTING_STEPS),
+        )
+
+
+_LEDGERS: Final = {"main": "LedgerTableName", "partner": "PartnerLedgerTableName"}
+
+
+def is_settled(answer: HttpResponse) -> bool:
+    """Whether an answer is a settled request's stored one."""
+    return answer.headers.get(REPLAYED_HEADER.lower()) == "true"
+
+
+def transfer(source: str, target: str, amount: int = 100, **further: object) -> dict[str, object]:
+    """A request's body."""
+    return {"from": source, "to": target, "amount": amount, "currency": CURRENCY, **further}
+
+
+def at_once(work: Sequence[Callable[[], T]]) -> list[T]:
+    """Do everything at the same moment, each in a thread of its own, and return the results in order."""
+    start = threading.Barrier(len(work))
+    results: dict[int, T] = {}
+    errors: list[BaseException] = []
+
+    def run(number: int, one: Callable[[], T]) -> None:
+        try:
+            start.wait()
+            results[number] = one()
+        except BaseException as error:  # noqa: BLE001 - told by the thread that waits
+            errors.append(error)
+
+    threads = [threading.Thread(target=run, args=item, daemon=True) for item in enumerate(work)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]
+    return [results[number] for number in range(len(work))]
+
+
+def until(condition: Callable[[], T | None], what: str) -> T:
+    """Wait until something is there, and return it."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while time.monotonic() < deadline:
+        found = condition()
+        if found:
+            return found
+        time.sleep(0.05)
+    raise AssertionError(f"{what} did not happen within {PATIENCE_SECONDS:.0f} s")
+
+
+@contextmanager
+def deployed(*, speed: float, sandboxes: int = 4) -> Iterator[dict[str, TransferSystem]]:
+    """Local AWS with both stacks in it, by name."""
+    with LocalAws(speed=speed, sandboxes=sandboxes) as aws:
+        outputs = aws.deploy(assembly())
+        yield {name: TransferSystem(aws, outputs[name], speed, name) for name in outputs}
+
+
+def assembly() -> Path:
+    """Both stacks, synthesized once per run of the tests."""
+    return Path(_synthesized().name)
+
+
+@functools.cache
+def _synthesized() -> tempfile.TemporaryDirectory[str]:
+    # Imported here: the CDK takes seconds, and only some tests need it.
+    from aws_cdk import App
+
+    from examples.funds_transfer.stack import FundsTransferStack
+
+    from .transfer_variant import TransferVariantStack
+
+    folder = tempfile.TemporaryDirectory(prefix="cdk-sagas-test-")
+    app = App(outdir=folder.name)
+    FundsTransferStack(app, "FundsTransfer")
+    TransferVariantStack(app, "Variant")
+    app.synth()
+    return folder
+
+
+def problem_of(answer: HttpResponse) -> dict[str, Any]:
+    """An answer's problem document; fails if it is none."""
+    assert answer.headers["content-type"].startswith("application/problem+json"), answer.headers
+    document: dict[str, Any] = json.loads(answer.body)
+    assert {"type", "title"} <= document.keys(), document
+    return document
