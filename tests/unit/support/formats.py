@@ -1,0 +1,121 @@
+"""Everything that is stored, or derived and compared later, of fixed inputs. Golden: ``golden/formats.json``.
+
+A change of one of these is a change of data that exists in somebody's tables. When it is meant, raise
+``PROTOCOL_VERSION`` if an older reader could misread it, say so in the changelog, and write the file anew::
+
+    PYTHONPATH=.:lambda_src python -m tests.unit.support.formats
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from saga_runtime.identity import (
+    canonical_json,
+    fingerprint_of,
+    parse_json,
+    provider_key_of,
+    request_id_of,
+    saga_id_of,
+    scope_of,
+    step_key_of,
+)
+from saga_runtime.ledger import Account, LedgerBuilder
+from saga_runtime.money import Money
+from saga_runtime.protocol import Direction, OnExpired, RecordStatus
+from saga_runtime.record import RequestRecord, due_shard_of, reserve_put
+from saga_runtime.recovery import take_over_update
+from saga_runtime.saga_log import done_put, tombstone_put, undone_update
+from saga_runtime.step import encode_output
+from tests.unit.support.memory_dynamodb import MemoryDynamoDB
+from tests.unit.support.samples import ALICE, NOW_MS, OPERATION, REQUEST_ID, SAGA_ID, SCOPE, reservation_of
+from tests.unit.support.settling import direct, park, settle
+
+GOLDEN = Path(__file__).resolve().parent.parent / "golden" / "formats.json"
+BODY = '{"from": "alice", "to": "bob", "amount": 200, "rate": 1.50, "note": "\u00e4\\u0041"}'
+_WHO: dict[str, Any] = {"request_id": REQUEST_ID, "execution": SAGA_ID, "now_ms": NOW_MS + 5}
+_ROW: dict[str, Any] = {"table": "log", "saga_id": SAGA_ID, "step": "Transfer", "attempt": "attempt-1"}
+
+
+def produced() -> dict[str, Any]:
+    """All formats, as the code makes them now."""
+    return {"names": _names(), "request record": _record(), "saga log": _log(), "ledger": _ledger()}
+
+
+def _names() -> dict[str, Any]:
+    step_key = step_key_of(SAGA_ID, "Transfer")
+    return {
+        "scope, iam": scope_of(OPERATION, ALICE),
+        "scope, jwt": scope_of(OPERATION, ("jwt", "https://issuer.example", "subject-1")),
+        "scope, authorizer context": scope_of(OPERATION, ("context", "tenant", "acme")),
+        "request id": request_id_of(SCOPE, "key-1"),
+        "saga id": saga_id_of(REQUEST_ID, NOW_MS),
+        "step key": step_key,
+        "step key of the compensation": step_key_of(SAGA_ID, "Transfer", undo=True),
+        "provider key": provider_key_of(step_key),
+        "canonical JSON": canonical_json(parse_json(BODY)),
+        "fingerprint": fingerprint_of(OPERATION, canonical_json(parse_json(BODY))),
+        "due shard": due_shard_of(REQUEST_ID, 16),
+    }
+
+
+def _record() -> dict[str, Any]:
+    reservation = reservation_of(body=BODY)
+    db = MemoryDynamoDB()
+    db.put_item(TableName="requests", **reserve_put(reservation, OnExpired.ABSENT))
+    item = db.item("requests", REQUEST_ID)
+    assert item is not None
+    return {
+        "start input": reservation.start_input,
+        "reserve, expired is absent": reserve_put(reservation, OnExpired.ABSENT),
+        "reserve, expired is refused": {
+            key: value for key, value in reserve_put(reservation, OnExpired.REFUSED).items() if key != "Item"
+        },
+        "settle": settle(**_WHO, status=RecordStatus.COMPLETED, body='{"paid":"2.00"}'),
+        "park": park(**_WHO),
+        "direct": direct(**_WHO, direction=Direction.COMPENSATE),
+        "take over": take_over_update(RequestRecord.from_item(item), NOW_MS + 5, 60_000, 16),
+    }
+
+
+def _log() -> dict[str, Any]:
+    output = encode_output({"entry_id": "e", "amount": "200"})
+    return {
+        "done": done_put(**_ROW, output=output, now_ms=NOW_MS, keep_days=400),
+        "tombstone": tombstone_put(**_ROW, now_ms=NOW_MS, keep_days=400),
+        "undone": undone_update(**_ROW, now_ms=NOW_MS),
+    }
+
+
+def _ledger() -> dict[str, Any]:
+    builder = LedgerBuilder(table="ledger")
+    alice = Account(account_id="alice", balance=Money(500, "EUR"), cap=1_000, sequence=1)
+    bob = Account(account_id="bob", balance=Money(0, "EUR"))
+    ten: dict[str, Any] = {"amount": Money(10, "EUR"), "entry_id": step_key_of(SAGA_ID, "Transfer"), "now_ms": NOW_MS}
+    refund: dict[str, Any] = {"account_id": "alice", "clearing": "fx", "suspense": "suspense"}
+    made = {
+        "open an account": builder.open_account(
+            account_id="alice", opening=Money(500, "EUR"), cap=1_000, now_ms=NOW_MS
+        ),
+        "open an empty account": builder.open_account(account_id="bob", opening=Money(0, "EUR"), now_ms=NOW_MS),
+        "transfer": builder.transfer(source=alice, target=bob, **ten),
+        "debit": builder.debit(account=alice, clearing="fx", **ten),
+        "credit": builder.credit(account=alice, clearing="fx", **ten),
+        "refund to an account that is gone": builder.refund(account=None, **refund, **ten),
+        "close an account": builder.close_account(account=bob),
+    }
+    return {name: [dict(write.action) for write in writes] for name, writes in made.items()}
+
+
+def text_of(formats: dict[str, Any]) -> str:
+    """The golden file's text, an attribute's value in one line."""
+    text = json.dumps(formats, indent=2, ensure_ascii=False)
+    return re.sub(r'\{\s+("[SN]": "(?:[^"\\]|\\.)*")\s+\}', r"{\1}", text) + "\n"
+
+
+if __name__ == "__main__":
+    GOLDEN.parent.mkdir(exist_ok=True)
+    GOLDEN.write_text(text_of(produced()), "utf-8")
