@@ -13,11 +13,11 @@ import pytest
 os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
 os.environ.setdefault("JSII_SILENCE_WARNING_UNTESTED_NODE_VERSION", "1")
 
-from aws_cdk import App, Environment, Stack  # noqa: E402  # after the PATH: importing starts node
+from aws_cdk import App, Environment, Stack  # after the PATH: importing starts node
 
-from examples.funds_transfer.stack import FundsTransferStack  # noqa: E402  # likewise
-from tests.constructs.support.cloud import Cloud  # noqa: E402  # likewise
-from tests.constructs.support.factories import AppFactory, StackFactory, context  # noqa: E402  # likewise
+from examples.funds_transfer.stack import FundsTransferStack  # likewise
+from tests.constructs.support.cloud import Cloud  # likewise
+from tests.constructs.support.factories import AppFactory, StackFactory, context  # likewise
 
 
 @pytest.fixture(scope="session")

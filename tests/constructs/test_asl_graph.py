@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from constructs_lib.saga.asl import SagaPlan, definition_of, recovery_of
+from constructs_lib.saga.asl import definition_of, recovery_of
 from saga_runtime.protocol import PERMANENT_ERRORS, TRANSIENT_ERRORS, ErrorName
 from tests.constructs.support.asl import edges, endings, happy_path, reachable, tasks
 from tests.constructs.support.cloud import Cloud
@@ -266,7 +266,7 @@ def _closed(states: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize("name", PLANS)
 def test_the_same_saga_declared_twice_has_the_same_bytes(name: str) -> None:
     again = plan(
-        *PLANS[name].steps, on_failed=PLANS[name].on_failed, on_error=dict(reversed(PLANS[name].on_error.items()))
+        *PLANS[name].steps, on_failed=PLANS[name].on_failed, on_error=dict(reversed(list(PLANS[name].on_error.items())))
     )
     assert json.dumps(definition_of(PLANS[name])) == json.dumps(definition_of(again))
     assert json.dumps(recovery_of(PLANS[name], "a")) == json.dumps(recovery_of(again, "a"))

@@ -112,7 +112,7 @@ def test_a_missing_acknowledgement_fails_the_synth(
     app = new_app()
     FundsTransferStack(app, "FundsTransfer")
     Validations.of(app).add_plugins(AwsSolutionsChecks(app))
-    with pytest.raises(RuntimeError, match="[Vv]alidation"):
+    with pytest.raises(RuntimeError, match=r"[Vv]alidation"):
         app.synth()
     assert _violated(app) == {"AwsSolutions-COG4"}
 

@@ -36,7 +36,7 @@ def test_the_reference_apps_roles_fit_their_definitions(reference: Cloud, path: 
 
 
 def test_the_roles_of_a_saga_with_everything_fit_their_definitions(stack: Stack) -> None:
-    queue, other = (sqs.Queue(stack, id, fifo=True) for id in ("Queue", "Other"))
+    queue, other = (sqs.Queue(stack, name, fifo=True) for name in ("Queue", "Other"))
     SagaStateMachine(
         stack,
         "Saga",
@@ -149,7 +149,8 @@ def test_every_task_of_the_reference_app_waits_longer_than_its_function_runs(ref
 def test_grants_for_starting_and_recovering_name_their_machines(stack: Stack) -> None:
     subject = saga(stack)
     starter, recoverer = (
-        iam.Role(stack, id, assumed_by=iam.ServicePrincipal("lambda.amazonaws.com")) for id in ("Starter", "Recoverer")
+        iam.Role(stack, name, assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"))
+        for name in ("Starter", "Recoverer")
     )
     subject.grant_start(starter)
     subject.grant_recover(recoverer)
@@ -164,7 +165,7 @@ def test_grants_for_starting_and_recovering_name_their_machines(stack: Stack) ->
 
 def test_the_fingerprint_changes_with_the_steps_and_with_nothing_else(stack: Stack) -> None:
     requests = IdempotencyTable(stack, "Requests")
-    one, other = (plain_function(stack, id) for id in ("One", "Other"))
+    one, other = (plain_function(stack, name) for name in ("One", "Other"))
 
     def fingerprint(id: str, *steps: Step, timeout: Duration | None = None) -> str:
         return SagaStateMachine(stack, id, requests=requests, steps=steps, timeout=timeout).definition_fingerprint

@@ -40,9 +40,9 @@ def test_logical_ids_are_for_ever(reference: Cloud) -> None:
         GOLDEN.parent.mkdir(exist_ok=True)
         GOLDEN.write_text(json.dumps(found, indent=2, sort_keys=True) + "\n", encoding="utf-8")
     golden: dict[str, str] = json.loads(GOLDEN.read_text("utf-8"))
-    gone = {id: golden[id] for id in sorted(set(golden) - set(found))}
-    new = {id: found[id] for id in sorted(set(found) - set(golden))}
-    lost = {id: what for id, what in gone.items() if what.split()[0] in STATEFUL}
+    gone = {name: golden[name] for name in sorted(set(golden) - set(found))}
+    new = {name: found[name] for name in sorted(set(found) - set(golden))}
+    lost = {name: what for name, what in gone.items() if what.split()[0] in STATEFUL}
     assert found == golden, f"{WHAT_TO_DO}\ngone: {gone}\nnew: {new}\ngone, WITH THEIR DATA: {lost}"
 
 

@@ -44,18 +44,18 @@ class Cloud:
     """A stack's template."""
 
     def __init__(self, stack: Stack) -> None:
-        self.template: dict[str, Any] = Template.from_stack(stack).to_json()
+        self.template: Mapping[str, Any] = Template.from_stack(stack).to_json()
         self._name = stack.node.path
-        self._paths = {id: self._path_of(id, raw) for id, raw in self.template["Resources"].items()}
+        self._paths = {key: self._path_of(key, raw) for key, raw in self.template["Resources"].items()}
         self.resources = {
-            self._paths[id]: Resource(
-                logical_id=id,
-                path=self._paths[id],
+            self._paths[key]: Resource(
+                logical_id=key,
+                path=self._paths[key],
                 type=raw["Type"],
                 properties=self.flat(raw.get("Properties", {})),
                 raw=raw,
             )
-            for id, raw in self.template["Resources"].items()
+            for key, raw in self.template["Resources"].items()
         }
 
     def _path_of(self, logical_id: str, raw: Mapping[str, Any]) -> str:

@@ -22,11 +22,11 @@ def masked(cloud: Cloud) -> dict[str, Any]:
     template = json.loads(masked_ids(_ASSET.sub("<asset>", json.dumps(cloud.template))))
     template.pop("Parameters", None)
     template.pop("Rules", None)
-    for id, resource in template["Resources"].items():
+    for key, resource in template["Resources"].items():
         path = resource.get("Metadata", {}).get(PATH_METADATA)
         resource.pop("Metadata", None)
         if resource["Type"] == "AWS::StepFunctions::StateMachine":
-            found = next(r for r in cloud.resources.values() if r.logical_id == id)
+            found = next(r for r in cloud.resources.values() if r.logical_id == key)
             resource["Properties"]["DefinitionString"] = cloud.definition(found.path)
-        assert path, f"{id} has no construct path"
+        assert path, f"{key} has no construct path"
     return dict(template)
