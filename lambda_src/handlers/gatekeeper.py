@@ -157,8 +157,7 @@ def _accept(config: Settings, scope: str, event: Mapping[str, Any]) -> HttpAnswe
             headers={"Retry-After": RETRY_AFTER_SECONDS},
         )
     if met is None:
-        telemetry.count(Metric.RESERVED)
-        telemetry.event("reserved", saga_id=reservation.saga_id)
+        telemetry.count(Metric.RESERVED, saga_id=reservation.saga_id)
         _start(config, reservation.saga_id, reservation.start_input)
         return _accepted(event, reservation.saga_id)
     return _answer_met(config, event, reservation, met)
@@ -191,7 +190,8 @@ def _reserve(config: Settings, reservation: Reservation) -> RequestRecord | None
     except ClientError as error:
         if aws.error_code(error) != aws.CONDITION_FAILED:
             raise
-        return RequestRecord.from_item(error.response["Item"])  # type: ignore[typeddict-item]  # ALL_OLD was asked for
+        refusal: Any = error.response  # its Item is there: ALL_OLD was asked for
+        return RequestRecord.from_item(refusal["Item"])
     return None
 
 
@@ -199,20 +199,21 @@ def _answer_met(
     config: Settings, event: Mapping[str, Any], reservation: Reservation, record: RequestRecord
 ) -> HttpAnswer:
     met = what_was_met(record, reservation)
-    telemetry.event("duplicate", saga_id=record.saga_id, met=met.value)
     if met is Met.OTHER_BODY:
+        telemetry.count(Metric.KEY_REUSED, saga_id=record.saga_id)
         return problem(Problem.KEY_REUSED, "this key was used for another request; use a new key for a new request")
     if met is Met.SETTLED:
-        telemetry.count(Metric.REPLAYED)
+        telemetry.count(Metric.REPLAYED, saga_id=record.saga_id)
         return stored(
             record.http_status or 200,
             record.body or "{}",
             {REPLAYED_HEADER: "true", "Location": _location(event, record.saga_id)},
         )
     if met is Met.OWN:
+        telemetry.event("own_reservation_met", saga_id=record.saga_id)
         _start(config, record.saga_id, record.input)
         return _accepted(event, record.saga_id)
-    telemetry.count(Metric.DUPLICATE_IN_PROGRESS)
+    telemetry.count(Metric.DUPLICATE_IN_PROGRESS, saga_id=record.saga_id)
     if met is Met.RUNNING_DUE:
         telemetry.count(Metric.RESTARTED)
         _start(config, record.saga_id, record.input)

@@ -21,6 +21,8 @@ _SAGA_ID: Final = re.compile(SAGA_ID_PATTERN)
 _STEP_NAME: Final = re.compile(STEP_NAME_PATTERN)
 _PROVIDER_NAMESPACE: Final = uuid.UUID("6d0f1a1e-5a3c-5f0b-9a5e-0c1f6f1d7a42")
 _BASE36: Final = "0123456789abcdefghijklmnopqrstuvwxyz"
+_REQUEST_ID_BYTES: Final = 17
+"""Enough for 26 characters of five bits; encoding more would only be cut off again."""
 _MAX_EXPONENT: Final = 300
 
 
@@ -49,7 +51,7 @@ def request_id_of(scope: str, idempotency_key: str) -> str:
     if not scope.strip() or not idempotency_key.strip():
         raise ValueError("a request id needs a scope and an idempotency key that are not blank")
     raw = hashlib.sha256(_length_prefixed(scope, idempotency_key)).digest()
-    return base64.b32encode(raw).decode("ascii").lower()[:REQUEST_ID_LENGTH]
+    return base64.b32encode(raw[:_REQUEST_ID_BYTES]).decode("ascii").lower()[:REQUEST_ID_LENGTH]
 
 
 def saga_id_of(request_id: str, reserved_at_ms: int) -> str:

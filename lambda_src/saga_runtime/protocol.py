@@ -259,6 +259,7 @@ class Metric(StrEnum):
     RESERVED = "RequestReserved"
     REPLAYED = "RequestReplayed"
     DUPLICATE_IN_PROGRESS = "DuplicateInProgress"
+    KEY_REUSED = "IdempotencyKeyReused"
     START_FAILED = "SagaStartUnclear"
     RESTARTED = "SagaStartedAgain"
     CONFLICT = "StepConflict"

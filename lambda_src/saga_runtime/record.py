@@ -94,7 +94,10 @@ def due_shard_of(request_id: str, shards: int) -> str:
 
 
 def reserve_put(reservation: Reservation, on_expired: OnExpired) -> dict[str, Any]:
-    """Arguments of the ONE conditional put that reserves. A refusal carries the record that stands in the way."""
+    """Arguments of the ONE conditional put that reserves. A refusal carries the record that stands in the way.
+
+    What every duplicate reads back is kept small: no update yet and no recovery are said by absence.
+    """
     a = RecordAttribute
     now = str(reservation.now_ms)
     put: dict[str, Any] = {
@@ -110,9 +113,7 @@ def reserve_put(reservation: Reservation, on_expired: OnExpired) -> dict[str, An
             a.DEFINITION.value: {"S": reservation.definition},
             a.EXECUTION_ARN.value: {"S": reservation.execution_arn},
             a.RECOVERY_MACHINE_ARN.value: {"S": reservation.recovery_machine_arn},
-            a.RECOVERIES.value: {"N": "0"},
             a.CREATED_AT.value: {"N": now},
-            a.UPDATED_AT.value: {"N": now},
             a.DUE_AT.value: {"N": str(reservation.now_ms + reservation.due_after_ms)},
             a.DUE_SHARD.value: {"S": due_shard_of(reservation.request_id, reservation.due_shards)},
         },
@@ -173,10 +174,10 @@ class RequestRecord:
                 owner=item[a.OWNER]["S"],
                 execution_arn=item[a.EXECUTION_ARN]["S"],
                 recovery_machine_arn=item[a.RECOVERY_MACHINE_ARN]["S"],
-                recoveries=int(item[a.RECOVERIES]["N"]),
+                recoveries=_number(item, a.RECOVERIES) or 0,
                 direction=Direction(item[a.DIRECTION]["S"]) if a.DIRECTION in item else None,
                 created_at=int(item[a.CREATED_AT]["N"]),
-                updated_at=int(item[a.UPDATED_AT]["N"]),
+                updated_at=_number(item, a.UPDATED_AT) or int(item[a.CREATED_AT]["N"]),
                 due_at=_number(item, a.DUE_AT),
                 expiration=_number(item, a.EXPIRATION),
                 parked=_text(item, a.PARKED),

@@ -19,9 +19,11 @@ def event(name: str, **fields: Any) -> None:
     _logger.info(name, extra=fields)
 
 
-def count(metric: Metric, value: int = 1) -> None:
-    """Count something; sent by ``flush``."""
-    _metrics.add_metric(name=metric.value, unit=MetricUnit.Count, value=value)
+def count(metric: Metric, **fields: str) -> None:
+    """Count something; written by ``flush``, with these fields beside it: one line is both metric and log."""
+    _metrics.add_metric(name=metric.value, unit=MetricUnit.Count, value=1)
+    for name, value in fields.items():
+        _metrics.add_metadata(name, value)
 
 
 def flush() -> None:

@@ -1,0 +1,1 @@
+"""Benchmarks: scripts, not timed tests. Each writes its results to build/benchmarks."""

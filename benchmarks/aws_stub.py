@@ -1,0 +1,74 @@
+"""AWS inside botocore: canned answers, so that a benchmark measures the caller and nothing else."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+from botocore.awsrequest import AWSPreparedRequest, AWSResponse, HeadersDict
+
+_YEAR_2100 = 4_102_444_800
+
+
+class _Raw:
+    """A response's body, as urllib3 would stream it."""
+
+    def __init__(self, content: bytes) -> None:
+        self._content = content
+
+    def stream(self) -> list[bytes]:
+        """The whole body at once."""
+        return [self._content]
+
+
+@dataclass(slots=True)
+class AwsStub:
+    """What the stub answers: puts succeed, or meet a settled record.
+
+    Attributes:
+        known: whether each key is known and settled.
+        calls: operations, in order.
+    """
+
+    known: bool = False
+    calls: list[str] = field(default_factory=list)
+
+    def answer(self, request: AWSPreparedRequest, **_: Any) -> AWSResponse:
+        """Answer one request, before it is sent."""
+        target = request.headers["X-Amz-Target"]
+        operation = (target.decode() if isinstance(target, bytes) else str(target)).rpartition(".")[2]
+        self.calls.append(operation)
+        if operation == "PutItem" and self.known:
+            return _response(400, self._refusal(json.loads(_bytes(request.body))))
+        if operation == "StartExecution":
+            return _response(200, {"executionArn": "arn", "startDate": 1.0})
+        return _response(200, {})
+
+    def _refusal(self, put: dict[str, Any]) -> dict[str, Any]:
+        """The record that stands in the way: what was put, settled."""
+        item = {name: value for name, value in put["Item"].items() if name not in {"due_at", "due_shard"}}
+        if "saga_id" in item:
+            settled = {"status": {"S": "COMPLETED"}, "http_status": {"N": "200"}, "body": {"S": '{"ok":true}'}}
+        else:
+            settled = {"status": {"S": "COMPLETED"}, "data": {"S": '{"statusCode": 202}'}}
+        return {
+            "__type": "com.amazonaws.dynamodb.v20120810#ConditionalCheckFailedException",
+            "message": "The conditional request failed",
+            "Item": {**item, **settled, "expiration": {"N": str(_YEAR_2100)}},
+        }
+
+    def put_before(self, *clients: Any) -> None:
+        """Answer what these clients send."""
+        for client in clients:
+            client.meta.events.register("before-send", self.answer)
+
+
+def _response(status: int, document: dict[str, Any]) -> AWSResponse:
+    content = json.dumps(document).encode("utf-8")
+    headers: Any = HeadersDict({"Content-Type": "application/x-amz-json-1.0", "x-amzn-RequestId": "stub"})
+    return AWSResponse("https://stub.invalid/", status, headers, _Raw(content))
+
+
+def _bytes(body: object) -> bytes:
+    return body if isinstance(body, bytes) else str(body).encode("utf-8")

@@ -1,0 +1,162 @@
+"""The gatekeeper beside a minimal handler with Powertools' ``@idempotent``: imports, warm calls, AWS calls.
+
+Everything in one run, both sides alternating, so that a noisy machine disturbs both. AWS is a stub inside botocore:
+what is measured is the functions' own time, serialization and signatures included.
+
+    python -m benchmarks.gatekeeper
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from benchmarks.report import write_report
+
+ROOT: Final = Path(__file__).parent.parent
+IMPORT_RUNS: Final = 15
+ROUNDS: Final = 30
+CALLS_PER_ROUND: Final = 40
+OURS: Final = "gatekeeper"
+THEIRS: Final = "@idempotent"
+
+
+class FakeContext:
+    """What Powertools asks of a Lambda context."""
+
+    aws_request_id = "request"
+    function_name = "bench"
+    invoked_function_arn = "arn:aws:lambda:us-east-1:000000000000:function:bench"
+    memory_limit_in_mb = 512
+
+    @staticmethod
+    def get_remaining_time_in_millis() -> int:
+        """Plenty."""
+        return 10_000
+
+
+def main() -> None:
+    """Measure, and write the report."""
+    imports = import_times()
+    warm, calls = warm_times()
+    report: dict[str, Any] = {
+        "import_ms": {name: round(min(times) * 1e3, 1) for name, times in imports.items()},
+        "import_ratio": ratio(imports),
+        "warm_call_us": {
+            case: {name: round(statistics.median(times) * 1e6) for name, times in sides.items()}
+            for case, sides in warm.items()
+        },
+        "warm_ratio": {case: ratio(sides) for case, sides in warm.items()},
+        "aws_calls": calls,
+    }
+    write_report("gatekeeper", report)
+    sys.stdout.write(json.dumps(report, indent=2) + "\n")
+
+
+def ratio(sides: dict[str, list[float]]) -> dict[str, float]:
+    """Ours divided by theirs: of the fastest runs, and of the medians."""
+    return {
+        "fastest": round(min(sides[OURS]) / min(sides[THEIRS]), 2),
+        "median": round(statistics.median(sides[OURS]) / statistics.median(sides[THEIRS]), 2),
+    }
+
+
+def import_times() -> dict[str, list[float]]:
+    """Seconds to import each handler's module in a fresh interpreter."""
+    modules = {OURS: "handlers.gatekeeper", THEIRS: "benchmarks.powertools_handler"}
+    times: dict[str, list[float]] = {name: [] for name in modules}
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'lambda_src'}", **environment_of_functions()}
+    for _ in range(IMPORT_RUNS):
+        for name, module in modules.items():
+            code = f"import time; t = time.perf_counter(); import {module}; print(time.perf_counter() - t)"
+            done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, check=True)
+            times[name].append(float(done.stdout))
+    return times
+
+
+def environment_of_functions() -> dict[str, str]:
+    """Environment variables of both functions."""
+    return {
+        "AWS_ACCESS_KEY_ID": "bench",
+        "AWS_SECRET_ACCESS_KEY": "bench",
+        "AWS_DEFAULT_REGION": "us-east-1",
+        "CDK_SAGAS_DEFINITION": "bench",
+        "CDK_SAGAS_DUE_AFTER_SECONDS": "60",
+        "CDK_SAGAS_DUE_SHARDS": "16",
+        "CDK_SAGAS_IDENTITY": "iam",
+        "CDK_SAGAS_IN_PROGRESS_ANSWER": "CONFLICT",
+        "CDK_SAGAS_KEY_POLICY": "REQUIRED",
+        "CDK_SAGAS_LOG_TABLE": "log",
+        "CDK_SAGAS_MAX_BODY_BYTES": "65536",
+        "CDK_SAGAS_ON_EXPIRED": "ABSENT",
+        "CDK_SAGAS_OPERATION": "transfers",
+        "CDK_SAGAS_RECOVERY_MACHINE_ARN": "arn:aws:states:us-east-1:000000000000:stateMachine:recovery",
+        "CDK_SAGAS_REQUEST_TABLE": "table",
+        "CDK_SAGAS_STATE_MACHINE_ARN": "arn:aws:states:us-east-1:000000000000:stateMachine:saga",
+        "POWERTOOLS_SERVICE_NAME": "bench",
+    }
+
+
+def warm_times() -> tuple[dict[str, dict[str, list[float]]], dict[str, dict[str, Counter[str]]]]:
+    """Seconds per warm call, and the AWS calls of one, for new requests and for settled duplicates."""
+    os.environ.update(environment_of_functions())
+    sys.path[:0] = [str(ROOT / "lambda_src")]
+    from benchmarks import powertools_handler
+    from benchmarks.aws_stub import AwsStub
+    from handlers import gatekeeper
+    from saga_runtime import aws
+
+    stub = AwsStub()
+    stub.put_before(aws.dynamodb(), aws.step_functions(), powertools_handler.persistence.client)
+
+    sides: dict[str, Callable[[Any, Any], Any]] = {OURS: gatekeeper.handler, THEIRS: powertools_handler.handler}
+    times: dict[str, dict[str, list[float]]] = {}
+    calls: dict[str, dict[str, Counter[str]]] = {}
+    sink = io.StringIO()  # metrics go to standard output, as in Lambda
+    for case, known in (("new request", False), ("settled duplicate", True)):
+        stub.known = known
+        times[case] = {name: [] for name in sides}
+        calls[case] = {}
+        with contextlib.redirect_stdout(sink):
+            for name, handler in sides.items():
+                handler(event_of("warm up"), FakeContext())
+                stub.calls.clear()
+                handler(event_of("count"), FakeContext())
+                calls[case][name] = Counter(stub.calls)
+            for round_ in range(ROUNDS):
+                for name, handler in sides.items():
+                    events = [event_of(f"{case} {round_} {n}") for n in range(CALLS_PER_ROUND)]
+                    begun = time.perf_counter()
+                    for event in events:
+                        handler(event, FakeContext())
+                    times[case][name].append((time.perf_counter() - begun) / CALLS_PER_ROUND)
+    return times, calls
+
+
+def event_of(key: str) -> dict[str, Any]:
+    """An API Gateway event."""
+    return {
+        "httpMethod": "POST",
+        "headers": {"Idempotency-Key": key, "Content-Type": "application/json"},
+        "multiValueHeaders": {"Idempotency-Key": [key]},
+        "body": '{"from": "alice", "to": "bob", "amount": 100, "currency": "EUR"}',
+        "isBase64Encoded": False,
+        "requestContext": {
+            "path": "/v1/transfers",
+            "identity": {"accountId": "000000000000", "caller": "AIDAEXAMPLE"},
+        },
+    }
+
+
+if __name__ == "__main__":
+    main()
