@@ -339,7 +339,8 @@ SAGAS: dict[str, tuple[Wrong, str]] = {
         lambda stack: _saga(stack, _step(stack, retry=Retry(in_doubt_attempts=2))),
         (
             "retries of step Move must outlast its function when it is in doubt, got delays of 6 s "
-            "for a timeout of 15 s; raise Retry(in_doubt_attempts=…) or Retry(in_doubt_interval=…), or lower the timeout"
+            "for a timeout of 15 s; "
+            "raise Retry(in_doubt_attempts=…) or Retry(in_doubt_interval=…), or lower the timeout"
         ),
     ),
     "a timeout that is too short": (

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from constructs_lib.saga.asl import definition_of, recovery_of
+from constructs_lib.saga.retry import Retry
 from saga_runtime.protocol import PERMANENT_ERRORS, TRANSIENT_ERRORS, ErrorName
 from tests.constructs.support.asl import edges, endings, happy_path, reachable, tasks
 from tests.constructs.support.cloud import Cloud
@@ -156,6 +157,26 @@ def test_the_delays_of_what_is_in_doubt_outlast_the_function(definition: dict[st
             for n in range(rule["MaxAttempts"])
         ]
         assert sum(delays) > state["TimeoutSeconds"], name
+
+
+@pytest.mark.parametrize(
+    "retry",
+    [
+        Retry(in_doubt_attempts=99, in_doubt_interval=1, in_doubt_rate=1.0),
+        Retry(in_doubt_interval=600, in_doubt_cap=600, transient_interval=400, transient_cap=400),
+        Retry(transient_attempts=50),
+    ],
+    ids=["many short delays", "long delays", "many attempts"],
+)
+def test_where_there_is_no_way_back_nothing_is_retried_less_than_declared(retry: Retry) -> None:
+    saga = plan(step("Debit", undo=True, retry=retry), step("Credit", pivot=True), step("Book", retry=retry))
+    for name, state in _functions(definition_of(saga)):
+        if name in {"Undo Debit", "Book"}:
+            doubt, transient = _retry_of(state, "StepInDoubt"), _retry_of(state, "TransientError")
+            assert doubt["MaxAttempts"] >= retry.in_doubt_attempts
+            assert doubt["MaxDelaySeconds"] >= max(doubt["IntervalSeconds"], retry.in_doubt_cap)
+            assert transient["MaxAttempts"] >= retry.transient_attempts
+            assert transient["MaxDelaySeconds"] >= max(transient["IntervalSeconds"], retry.transient_cap)
 
 
 def test_a_refused_write_is_never_retried(definition: dict[str, Any]) -> None:

@@ -123,24 +123,25 @@ def step_retries(permanent: Sequence[str], retry: Retry, *, no_way_back: bool) -
     """Refusals never; transient failures with jitter; the rest without, so that the delays outlast a living attempt.
 
     Where there is no way back (after the pivot, in a compensation), what is in doubt is tried for much longer before
-    a person is asked.
+    a person is asked; never for less than was declared.
     """
+    long_cap, long_attempts = (_LONG_CAP_SECONDS, _LONG_ATTEMPTS) if no_way_back else (0, 0)
     return [
         {"ErrorEquals": [ErrorName.FENCED.value, *permanent], "MaxAttempts": 0},
         {
             "ErrorEquals": [str(name) for name in TRANSIENT_ERRORS],
             "IntervalSeconds": retry.transient_interval,
             "BackoffRate": retry.transient_rate,
-            "MaxDelaySeconds": _LONG_CAP_SECONDS if no_way_back else retry.transient_cap,
-            "MaxAttempts": _LONG_ATTEMPTS if no_way_back else retry.transient_attempts,
+            "MaxDelaySeconds": max(retry.transient_cap, long_cap),
+            "MaxAttempts": max(retry.transient_attempts, long_attempts),
             "JitterStrategy": "FULL",
         },
         {
             "ErrorEquals": ["States.ALL"],
             "IntervalSeconds": retry.in_doubt_interval,
             "BackoffRate": retry.in_doubt_rate,
-            "MaxDelaySeconds": _LONG_CAP_SECONDS if no_way_back else retry.in_doubt_cap,
-            "MaxAttempts": _LONG_ATTEMPTS if no_way_back else retry.in_doubt_attempts,
+            "MaxDelaySeconds": max(retry.in_doubt_cap, long_cap),
+            "MaxAttempts": max(retry.in_doubt_attempts, long_attempts),
         },
     ]
 

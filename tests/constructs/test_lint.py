@@ -1,13 +1,16 @@
-"""Generated definitions, as a linter of the States Language sees them."""
+"""Generated definitions and the template, as linters see them."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 from pathlib import Path
 
 import pytest
+from cfnlint.api import lint
+from cfnlint.config import ManualArgs
 
 from constructs_lib.saga.asl import definition_of, recovery_of
 from tests.constructs.support.cloud import Cloud
@@ -17,7 +20,7 @@ from tests.constructs.support.plans import PLANS
 FORWARD_MACHINE = "arn:aws:states:eu-west-1:111111111111:stateMachine:forward"
 LINTER = ROOT / "node_modules" / "asl-validator" / "dist" / "bin" / "asl-validator.js"
 
-pytestmark = pytest.mark.skipif(not LINTER.is_file(), reason="node_modules is missing; run `make setup`")
+needs_linter = pytest.mark.skipif(not LINTER.is_file(), reason="node_modules is missing; run `make setup`")
 
 
 def _lint(*files: Path) -> subprocess.CompletedProcess[str]:
@@ -28,6 +31,7 @@ def _lint(*files: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
+@needs_linter
 def test_the_linter_finds_nothing(reference: Cloud, tmp_path: Path) -> None:
     definitions = [reference.definition(path) for path in ("Transfer/StateMachine", "Transfer/Recovery")]
     for plan in PLANS.values():
@@ -39,6 +43,7 @@ def test_the_linter_finds_nothing(reference: Cloud, tmp_path: Path) -> None:
     assert result.returncode == 0, result.stdout + result.stderr
 
 
+@needs_linter
 def test_the_linter_would_find_a_missing_target(tmp_path: Path) -> None:
     definition = definition_of(PLANS["one step"])
     definition["States"]["Transfer"]["Next"] = "Nowhere"
@@ -46,3 +51,28 @@ def test_the_linter_would_find_a_missing_target(tmp_path: Path) -> None:
     result = _lint(tmp_path / "broken.json")
     assert result.returncode != 0
     assert "Nowhere" in result.stdout + result.stderr or "MISSING" in result.stdout + result.stderr
+
+
+def _template(cloud: Cloud) -> str:
+    """The template as CloudFormation gets it, with definitions in one piece: the linter cannot read them otherwise."""
+    template = json.loads(json.dumps(cloud.template))
+    for path in ("Transfer/StateMachine", "Transfer/Recovery"):
+        definition = re.sub(
+            r"\$\{[^}]*\}", "arn:aws:some:eu-west-1:111111111111:thing", json.dumps(cloud.definition(path))
+        )
+        template["Resources"][cloud.one(path).logical_id]["Properties"]["DefinitionString"] = definition
+    return json.dumps(template)
+
+
+def _findings(template: str) -> list[str]:
+    # W3005: the CDK writes dependencies that a GetAtt implies, too.
+    config = ManualArgs(regions=["us-east-1"], ignore_checks=["W3005"])
+    return [f"{found.rule.id} {found.message}" for found in lint(template, config=config)]
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_cloudformations_linter_finds_nothing_and_would_find_a_wrong_value(reference: Cloud) -> None:
+    template = _template(reference)
+    assert not _findings(template)
+    wrong = template.replace('"PAY_PER_REQUEST"', '"PAY_PER_WISH"')
+    assert any("PAY_PER_WISH" in finding for finding in _findings(wrong))
