@@ -15,7 +15,7 @@ from decimal import Decimal, InvalidOperation
 from typing import Any, Final
 
 from saga_runtime.errors import Invalid
-from saga_runtime.protocol import REQUEST_ID_LENGTH, SAGA_ID_PATTERN, STEP_NAME_PATTERN
+from saga_runtime.protocol import MAX_JSON_DEPTH, REQUEST_ID_LENGTH, SAGA_ID_PATTERN, STEP_NAME_PATTERN
 
 _SAGA_ID: Final = re.compile(SAGA_ID_PATTERN)
 _STEP_NAME: Final = re.compile(STEP_NAME_PATTERN)
@@ -120,19 +120,17 @@ def canonical_json(value: Any) -> str:
     """One text per JSON value: members sorted, no blanks, numbers in one spelling (1.0 and 1.00 are 1).
 
     Raises:
-        Invalid: if the value holds something that JSON cannot hold, a float, or a lone surrogate.
+        Invalid: if the value holds something that JSON cannot hold, a float, or a lone surrogate, or nests too deep.
     """
     try:
-        text = _canonical(value)
+        text = _canonical(value, MAX_JSON_DEPTH)
         text.encode("utf-8")
-    except RecursionError:
-        raise Invalid("the JSON value nests too deep") from None
     except UnicodeEncodeError:
         raise Invalid("the JSON value holds half of a surrogate pair, which is no character") from None
     return text
 
 
-def _canonical(value: Any) -> str:
+def _canonical(value: Any, depth: int) -> str:
     if value is None or value is True or value is False:
         return {None: "null", True: "true", False: "false"}[value]
     if isinstance(value, str):
@@ -141,11 +139,14 @@ def _canonical(value: Any) -> str:
         return str(value)
     if isinstance(value, Decimal):
         return _canonical_decimal(value)
+    if depth == 0:
+        raise Invalid(f"the JSON value nests too deep; it may nest {MAX_JSON_DEPTH} levels")
     if isinstance(value, Mapping):
         names = sorted(_member_name(name) for name in value)
-        return "{" + ",".join(f"{json.dumps(n, ensure_ascii=False)}:{_canonical(value[n])}" for n in names) + "}"
+        members = (f"{json.dumps(name, ensure_ascii=False)}:{_canonical(value[name], depth - 1)}" for name in names)
+        return "{" + ",".join(members) + "}"
     if isinstance(value, list | tuple):
-        return "[" + ",".join(_canonical(item) for item in value) + "]"
+        return "[" + ",".join(_canonical(item, depth - 1) for item in value) + "]"
     if isinstance(value, float):
         raise Invalid(f"floats lose money, got {value!r}; use an integer of minor units, a Decimal or a string")
     raise Invalid(f"JSON cannot hold {type(value).__name__}")

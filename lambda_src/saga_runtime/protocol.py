@@ -240,6 +240,8 @@ MAX_BODY_BYTES: Final = 100_000
 MAX_OUTPUT_BYTES: Final = 32_768
 MAX_TRANSACT_ITEMS: Final = 100
 MAX_KEY_LENGTH: Final = 255
+MAX_JSON_DEPTH: Final = 100
+"""The same everywhere: what the interpreter's stack happens to allow differs from one caller to the next."""
 EXECUTION_NAME_DAYS: Final = 90
 """A name stays taken for 90 days after its execution closed; after that, starting by it again would run anew."""
 MAX_EXACT_INTEGER: Final = 10**15 - 1

@@ -149,8 +149,8 @@ def encode_output(output: Mapping[str, Any]) -> str:
     """
     if not isinstance(output, Mapping):
         raise Invalid(f"a step's output must be an object, got {type(output).__name__}")
-    _refuse_inexact(output, "output")
     text = canonical_json(output)
+    _refuse_inexact(output, "output")
     size = len(text.encode("utf-8"))
     if size > MAX_OUTPUT_BYTES:
         raise Invalid(

@@ -92,7 +92,7 @@ def test_a_reservation_whose_answer_was_lost_on_the_way_to_the_sdk_is_met_as_one
 
     assert status == 202
     assert world.wire.sent == ["PutItem", "PutItem", "StartExecution"]
-    assert world.told.events[0][1]["met"] == "OWN"
+    assert world.told.events[0][0] == "own_reservation_met"
 
 
 @pytest.mark.parametrize("action", [Action.DROP, Action.THROTTLE])

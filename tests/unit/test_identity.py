@@ -25,7 +25,7 @@ from saga_runtime.identity import (
     scope_of,
     step_key_of,
 )
-from saga_runtime.protocol import MAX_EXECUTION_NAME, MAX_SAGA_ID
+from saga_runtime.protocol import MAX_EXECUTION_NAME, MAX_JSON_DEPTH, MAX_SAGA_ID
 from tests.unit.support.samples import REQUEST_ID, SAGA_ID
 
 texts = st.text('ab "\\#:\n\u00e4\u20ac\U0001f600', max_size=5)
@@ -214,5 +214,8 @@ def test_what_json_cannot_hold_exactly_is_invalid(value: Any) -> None:
 
 
 def test_a_value_that_nests_too_deep_is_invalid() -> None:
+    as_deep_as_allowed = "[" * MAX_JSON_DEPTH + "]" * MAX_JSON_DEPTH
+
+    assert canonical_json(parse_json(as_deep_as_allowed)) == as_deep_as_allowed
     with pytest.raises(Invalid, match="too deep"):
-        canonical_json(parse_json("[" * 900 + "]" * 900))
+        canonical_json(parse_json(f"[{as_deep_as_allowed}]"))

@@ -50,9 +50,10 @@ class Told:
         """Stands in for ``telemetry.event``."""
         self.events.append((name, fields))
 
-    def count(self, metric: Metric, value: int = 1) -> None:
+    def count(self, metric: Metric, **fields: str) -> None:
         """Stands in for ``telemetry.count``."""
-        self.counts[metric] += value
+        self.counts[metric] += 1
+        self.events.append((metric.value, dict(fields)))
 
 
 @dataclass(slots=True, kw_only=True)

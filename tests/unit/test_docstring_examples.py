@@ -1,0 +1,22 @@
+"""The examples in the runtime's docstrings run."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import pkgutil
+
+import pytest
+
+import saga_runtime
+
+MODULES = [f"saga_runtime.{module.name}" for module in pkgutil.iter_modules(saga_runtime.__path__)]
+WITH_EXAMPLES = {"saga_runtime.atomic_step", "saga_runtime.compensation", "saga_runtime.ledger", "saga_runtime.money"}
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_examples_do_what_they_show(name: str) -> None:
+    result = doctest.testmod(importlib.import_module(name), optionflags=doctest.ELLIPSIS)
+
+    assert result.failed == 0
+    assert result.attempted > 0 or name not in WITH_EXAMPLES
