@@ -294,7 +294,7 @@ def test_steps_refuse(stack: Stack, case: str) -> None:
 
 @pytest.mark.parametrize("output", [{"amount": 1.5}, {"amount": 10**15}])
 def test_going_on_refuses_numbers_that_a_state_machine_would_change(output: dict[str, Any]) -> None:
-    with pytest.raises(Invalid, match="amount"):
+    with pytest.raises(Invalid):
         GoOn(output=output)
 
 
