@@ -20,7 +20,7 @@ _TRUST: Final = json.dumps(
         ],
     }
 )
-_PATIENCE_SECONDS: Final = 20.0
+_PATIENCE_SECONDS: Final = 60.0
 
 T = TypeVar("T")
 

@@ -115,10 +115,10 @@ def test_a_body_that_does_not_fit_into_an_invocation_is_refused(emulators: Emula
 
 def test_a_slow_function_is_answered_by_the_gateway_after_29_seconds(emulators: Emulators) -> None:
     def call(target: Deployed) -> HttpResponse:
-        return alice_of(target).request("POST", f"{target.api}/slow", body={"sleep": 1.2})
+        return alice_of(target).request("POST", f"{target.api}/slow", body={"sleep": 1.8})
 
-    assert_problem(call(emulators.fast(30)), 504)
-    assert call(emulators.without("integration-timeout", speed=30)).status == 202
+    assert_problem(call(emulators.fast(20)), 504)
+    assert call(emulators.without("integration-timeout", speed=20)).status == 202
 
 
 @pytest.mark.parametrize("answer", ["raise", "no-status", "object-body", "a-list"])

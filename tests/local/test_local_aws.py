@@ -157,7 +157,7 @@ def test_a_reset_empties_everything_and_keeps_the_stacks(target: Deployed) -> No
     aws.reset()
     took = time.monotonic() - started
 
-    assert took < 0.5
+    assert took < 1
     assert aws.client("dynamodb").scan(TableName=outputs["TableName"])["Count"] == 0
     assert "Messages" not in aws.client("sqs").receive_message(QueueUrl=outputs["QueueUrl"])
     assert aws.client("s3").list_objects_v2(Bucket="data")["KeyCount"] == 0

@@ -6,12 +6,15 @@ import contextvars
 import threading
 from collections.abc import Callable
 from datetime import UTC, datetime
+from types import SimpleNamespace
 from typing import Any, Final
 
 from ministack.services import stepfunctions as states
 
 from . import Correction, Emulator, replace
 from .stepfunctions import HaltedError, halts
+
+_EXPRESSION_MILLISECONDS: Final = 10_000
 
 
 def _is_jsonata(state: dict[str, Any], context: Any) -> bool:
@@ -186,10 +189,27 @@ def _now(seconds: Callable[[], float]) -> Callable[..., Any]:
     return now
 
 
+def expression_patience(_emulator: Emulator) -> None:
+    """An expression may take ten seconds, where AWS allows one.
+
+    The emulator measures real time, in an interpreter much slower than that of AWS: on a busy machine an innocent
+    expression fails. An endless one still does, only later. What this hides is an expression that takes AWS between
+    one second and ten: none that is generated here comes near.
+    """
+    real = states.jsonata
+
+    def compile_expression(text: str, **_options: Any) -> Any:
+        return real.Jsonata.jsonata(text, timeout=_EXPRESSION_MILLISECONDS)
+
+    patient = SimpleNamespace(Jsonata=SimpleNamespace(jsonata=compile_expression), utils=real.utils)
+    replace(states, "jsonata", lambda _original: patient)
+
+
 CORRECTIONS: Final[tuple[Correction, ...]] = (
     succeed_output,
     choice_default_output,
     parallel_branches,
     context_object,
     jsonata_time,
+    expression_patience,
 )

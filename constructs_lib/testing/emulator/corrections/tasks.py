@@ -96,16 +96,17 @@ def _await(waiting: _Waiting, state: dict[str, Any]) -> None:
     # The state's own time starts with the attempt, the heartbeat's with the first sign of life, which is the call.
     limit, heartbeat = state.get("TimeoutSeconds", _LONGEST_TASK_SECONDS), state.get("HeartbeatSeconds")
     while True:
-        now = time.monotonic()
-        deadlines = [started + limit - now] + ([waiting.last_sign + heartbeat - now] if heartbeat else [])
-        if waiting["event"].wait(max(0.0, min(*deadlines, _POLL_SECONDS))):
+        ends = started + limit
+        lost = waiting.last_sign + heartbeat if heartbeat else float("inf")
+        patience = min(ends, lost) - time.monotonic()
+        if waiting["event"].wait(max(0.0, min(patience, _POLL_SECONDS))):
             return
         check_halts()
-        now = time.monotonic()
-        if now - started >= limit:
-            raise states._ExecutionError("States.Timeout", "")
-        if heartbeat and now - waiting.last_sign >= heartbeat:
+        # Which of the two came first is decided by when they were due, not by when this thread got its turn.
+        if waiting.last_sign + (heartbeat or 0) == lost and lost <= min(ends, time.monotonic()):
             raise states._ExecutionError("States.HeartbeatTimeout", "")
+        if ends <= min(lost, time.monotonic()):
+            raise states._ExecutionError("States.Timeout", "")
 
 
 #: Tokens whose task is gone.
