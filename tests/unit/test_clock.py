@@ -1,0 +1,32 @@
+"""The one clock: real time, or time that runs faster from a given moment on."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from saga_runtime import clock
+from saga_runtime.protocol import Env
+
+
+@pytest.mark.parametrize(
+    ("setting", "real", "now_ms"),
+    [
+        (None, 1_000.5, 1_000_500),
+        ("", 1_000.5, 1_000_500),
+        ("1000:1", 1_060.0, 1_060_000),
+        ("1000:60", 1_000.0, 1_000_000),
+        ("1000:60", 1_001.5, 1_090_000),
+    ],
+)
+def test_time_runs_as_the_environment_says(
+    monkeypatch: pytest.MonkeyPatch, setting: str | None, real: float, now_ms: int
+) -> None:
+    monkeypatch.setattr(time, "time", lambda: real)
+    if setting is None:
+        monkeypatch.delenv(Env.CLOCK, raising=False)
+    else:
+        monkeypatch.setenv(Env.CLOCK, setting)
+
+    assert clock.now_ms() == now_ms

@@ -1,0 +1,104 @@
+"""Answers as API Gateway wants them, and bodies against a schema."""
+
+from __future__ import annotations
+
+import json
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from saga_runtime.errors import Invalid
+from saga_runtime.http import HttpAnswer, Problem, answer, problem, stored
+from saga_runtime.identity import parse_json
+from saga_runtime.schema import compile_validator, load_validator
+
+
+@pytest.mark.parametrize("kind", Problem)
+def test_every_problem_is_a_problem_document_with_its_status(kind: Problem) -> None:
+    proxy = problem(kind, "because", headers={"Retry-After": "2"}, saga_id="s").to_proxy()
+    document = json.loads(proxy["body"])
+
+    assert document["type"] == f"urn:cdk-sagas:problem:{kind.value}"
+    assert document["status"] == proxy["statusCode"]
+    assert 400 <= proxy["statusCode"] < 600
+    assert (document["detail"], document["saga_id"]) == ("because", "s")
+    assert proxy["headers"]["Content-Type"] == "application/problem+json"
+    assert proxy["headers"]["Retry-After"] == "2"
+
+
+def test_no_answer_is_cached() -> None:
+    for made in (answer(200, {}), problem(Problem.NOT_FOUND, "x"), stored(200, "{}", {})):
+        assert made.to_proxy()["headers"]["Cache-Control"] == "no-store"
+
+
+@pytest.mark.parametrize(("status", "kind"), [(200, "application/json"), (422, "application/problem+json")])
+def test_a_stored_answer_keeps_its_bytes(status: int, kind: str) -> None:
+    made = stored(status, '{"b": 1.10}', {"X": "y"})
+
+    assert made == HttpAnswer(status=status, body='{"b": 1.10}', content_type=kind, headers={"X": "y"})
+
+
+@pytest.mark.parametrize(
+    ("schema", "body", "fits"),
+    [
+        ({"type": "integer", "minimum": 1}, "5", True),
+        ({"type": "integer", "minimum": 1}, "0", False),
+        ({"type": "integer"}, "1.0", True),
+        ({"type": "integer"}, "1.5", False),
+        ({"type": "integer"}, "true", False),
+        ({"type": "integer"}, '"1"', False),
+        ({"type": "number", "multipleOf": 0.01}, "1.25", True),
+        ({"type": "number", "multipleOf": 0.01}, "1.255", False),
+        ({"type": "number", "maximum": 100}, "100.0000000000000000000000000001", False),
+        ({"multipleOf": 7}, "1" * 400, False),
+        ({"enum": [0.1, "x"]}, "0.10", True),
+        ({"type": "object", "required": ["a"], "properties": {"a": {}}}, "{}", False),
+        ({"properties": {"a": {}}, "additionalProperties": False}, '{"a":1,"b":2}', False),
+        ({"items": {"type": "string", "pattern": "^[a-z]+$"}}, '["ab","A"]', False),
+        ({"format": "date-time"}, '"2024-01-01T00:00:00Z"', True),
+        ({"format": "date-time"}, '"yesterday"', False),
+    ],
+)
+def test_a_body_fits_its_schema_or_is_invalid(schema: Any, body: str, fits: bool) -> None:
+    check = compile_validator(schema)
+
+    if fits:
+        check(parse_json(body))
+    else:
+        with pytest.raises(Invalid):
+            check(parse_json(body))
+
+
+def test_checking_changes_nothing() -> None:
+    body = {"amount": Decimal("1.5"), "list": [Decimal("0.1")]}
+
+    compile_validator({"properties": {"amount": {"default": 1}, "other": {"default": 2}}})(body)
+
+    assert body == {"amount": Decimal("1.5"), "list": [Decimal("0.1")]}
+
+
+def test_a_value_that_a_schema_follows_too_deep_is_invalid() -> None:
+    endless: list[Any] = []
+    endless.append(endless)
+
+    with pytest.raises(Invalid, match="too deep"):
+        compile_validator({"type": "array"})(endless)
+
+
+def test_a_schema_that_is_none_is_a_programmers_error() -> None:
+    with pytest.raises(ValueError, match="not a JSON schema"):
+        compile_validator({"type": "nonsense"})
+
+
+def test_a_schema_file_is_optional(tmp_path: Path) -> None:
+    file = tmp_path / "request_schema.json"
+    assert load_validator(file) is None
+
+    file.write_text('{"type": "object"}')
+    check = load_validator(file)
+
+    assert check is not None
+    with pytest.raises(Invalid):
+        check([])

@@ -1,0 +1,138 @@
+"""Decisions about a request record: what a refused reservation met, and what a look at a saga leads to."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from saga_runtime.protocol import OnExpired, RecordAttribute, RecordStatus
+from saga_runtime.record import Met, RequestRecord, due_shard_of, reserve_put, what_was_met
+from saga_runtime.recovery import Finding, execution_of, machine_of, recovery_name, take_over_update, what_to_do
+from tests.unit.support.samples import DAY_MS, DUE_AFTER_MS, MACHINE_ARN, NOW_MS, SAGA_ID, reservation_of
+
+ITEM: dict[str, Any] = reserve_put(reservation_of(), OnExpired.ABSENT)["Item"]
+RECORD = RequestRecord.from_item(ITEM)
+LATER = NOW_MS + 1
+DUE = NOW_MS + DUE_AFTER_MS
+
+
+def record(**changes: Any) -> RequestRecord:
+    """The sample's record, changed."""
+    return dataclasses.replace(RECORD, **changes)
+
+
+@pytest.mark.parametrize(
+    ("found", "now_ms", "met"),
+    [
+        pytest.param(record(), LATER, Met.RUNNING, id="running"),
+        pytest.param(record(), DUE - 1, Met.RUNNING, id="just not due"),
+        pytest.param(record(), DUE, Met.RUNNING_DUE, id="just due"),
+        pytest.param(record(due_at=None), DUE, Met.RUNNING, id="nobody has to look"),
+        pytest.param(record(parked="x"), DUE, Met.RUNNING, id="parked"),
+        pytest.param(record(owner=f"{SAGA_ID}-r1"), DUE, Met.RUNNING, id="taken over"),
+        pytest.param(record(), NOW_MS + 89 * DAY_MS - 1, Met.RUNNING_DUE, id="name still taken"),
+        pytest.param(record(), NOW_MS + 89 * DAY_MS, Met.RUNNING, id="name perhaps free"),
+        pytest.param(record(), NOW_MS, Met.OWN, id="own"),
+        pytest.param(record(status=RecordStatus.COMPLETED), LATER, Met.SETTLED, id="completed"),
+        pytest.param(record(status=RecordStatus.FAILED), LATER, Met.SETTLED, id="failed"),
+        pytest.param(record(status=RecordStatus.FAILED), NOW_MS, Met.SETTLED, id="own, settled by now"),
+        pytest.param(record(fingerprint="x"), LATER, Met.OTHER_BODY, id="other body"),
+        pytest.param(record(fingerprint="x"), NOW_MS, Met.OTHER_BODY, id="other body in the same millisecond"),
+        pytest.param(
+            record(fingerprint="x", status=RecordStatus.COMPLETED), LATER, Met.OTHER_BODY, id="other body, settled"
+        ),
+    ],
+)
+def test_a_refused_reservation_goes_on_by_what_it_met(found: RequestRecord, now_ms: int, met: Met) -> None:
+    assert what_was_met(found, reservation_of(now_ms=now_ms)) is met
+
+
+@pytest.mark.parametrize(
+    ("found", "owner_status", "now_ms", "finding"),
+    [
+        (record(status=RecordStatus.COMPLETED), "FAILED", LATER, Finding.SETTLED),
+        (record(status=RecordStatus.FAILED, parked="x"), None, LATER, Finding.SETTLED),
+        (record(parked="x"), None, LATER, Finding.PARKED),
+        (record(parked="x"), "FAILED", LATER, Finding.PARKED),
+        (record(), None, LATER, Finding.NOT_STARTED),
+        (record(), None, NOW_MS + 89 * DAY_MS - 1, Finding.NOT_STARTED),
+        (record(), None, NOW_MS + 89 * DAY_MS, Finding.NAME_EXPIRED),
+        (record(), "RUNNING", LATER, Finding.RUNNING),
+        (record(), "PENDING_REDRIVE", LATER, Finding.RUNNING),
+        (record(), "TIMED_OUT", LATER, Finding.DEAD),
+        (record(), "ABORTED", LATER, Finding.DEAD),
+        (record(), "FAILED", LATER, Finding.DEAD),
+        (record(), "SUCCEEDED", LATER, Finding.DEAD),
+    ],
+)
+def test_a_look_at_a_saga_leads_to_one_action(
+    found: RequestRecord, owner_status: str | None, now_ms: int, finding: Finding
+) -> None:
+    assert what_to_do(found, owner_status, now_ms) is finding
+
+
+def test_an_unknown_status_of_an_execution_is_not_guessed_at() -> None:
+    with pytest.raises(ValueError, match="'PAUSED'"):
+        what_to_do(RECORD, "PAUSED", LATER)
+
+
+def test_each_take_over_names_the_next_recovery() -> None:
+    values = take_over_update(record(recoveries=2, owner=f"{SAGA_ID}-r2"), LATER, DUE_AFTER_MS, 16)[
+        "ExpressionAttributeValues"
+    ]
+
+    assert values[":owner"] == {"S": f"{SAGA_ID}-r2"}
+    assert values[":new_owner"] == {"S": f"{SAGA_ID}-r3"}
+    assert values[":number"] == {"N": "3"}
+
+
+def test_recoveries_are_numbered_from_one() -> None:
+    with pytest.raises(ValueError, match="got 0"):
+        recovery_name(SAGA_ID, 0)
+
+
+def test_a_machine_and_its_executions_lead_to_each_other() -> None:
+    assert machine_of(execution_of(MACHINE_ARN, SAGA_ID)) == MACHINE_ARN
+    with pytest.raises(ValueError, match="not the ARN of an execution"):
+        machine_of(MACHINE_ARN)
+
+
+def test_what_was_reserved_reads_back() -> None:
+    reservation = reservation_of()
+
+    assert RECORD.saga_id == RECORD.owner == reservation.saga_id
+    assert (RECORD.input, RECORD.fingerprint, RECORD.scope) == (
+        reservation.start_input,
+        reservation.fingerprint,
+        reservation.scope,
+    )
+    assert (RECORD.created_at, RECORD.due_at, RECORD.expiration) == (NOW_MS, DUE, None)
+    assert (RECORD.recoveries, RECORD.parked, RECORD.direction, RECORD.settled) == (0, None, None, False)
+
+
+REQUIRED = ("id", "status", "fingerprint", "scope", "input", "saga_id", "owner", "created_at")
+
+
+@pytest.mark.parametrize("missing", REQUIRED)
+def test_an_item_that_is_no_request_record_is_not_taken_for_one(missing: str) -> None:
+    with pytest.raises(ValueError, match=missing):
+        RequestRecord.from_item({name: value for name, value in ITEM.items() if name != missing})
+
+
+def test_a_status_that_this_release_does_not_know_is_not_guessed_at() -> None:
+    with pytest.raises(ValueError, match="INPROGRESS"):
+        RequestRecord.from_item({**ITEM, RecordAttribute.STATUS.value: {"S": "INPROGRESS"}})
+
+
+@pytest.mark.parametrize("shards", [0, -1, 101])
+def test_the_number_of_shards_has_limits(shards: int) -> None:
+    with pytest.raises(ValueError, match=str(shards)):
+        due_shard_of("r", shards)
+
+
+def test_due_records_are_spread_over_all_shards() -> None:
+    shards = {due_shard_of(reservation_of(key=f"key-{number}").request_id, 16) for number in range(200)}
+
+    assert shards == {f"{shard:02d}" for shard in range(16)}

@@ -1,0 +1,138 @@
+"""What a step function is given and may return."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from saga_runtime.errors import Invalid, ProtocolMismatch
+from saga_runtime.protocol import MAX_EXACT_INTEGER, MAX_OUTPUT_BYTES, MAX_TRANSACT_ITEMS, CallField
+from saga_runtime.step import Commit, StepCall, Write, decode_output, encode_output
+from tests.unit.support.samples import NOW_MS, SAGA_ID, step_event
+
+MISSING = object()
+
+
+def read(event: Any, *, undo: bool = False) -> StepCall:
+    """The call in an event."""
+    return StepCall.from_event(event, attempt="attempt-1", now_ms=NOW_MS, undo=undo)
+
+
+def test_a_call_carries_the_request_exactly() -> None:
+    call = read({**step_event(), CallField.REQUEST: '{"amount":9007199254740993,"rate":0.10}'})
+
+    assert call.request == {"amount": 9007199254740993, "rate": Decimal("0.10")}
+
+
+def test_a_call_has_its_step_key_and_the_providers_form_of_it() -> None:
+    call, undo = read(step_event()), read(step_event(), undo=True)
+
+    assert (call.key, undo.key) == (f"{SAGA_ID}#Transfer", f"{SAGA_ID}#Transfer#undo")
+    assert len(call.provider_key) == len(undo.provider_key) == 36
+    assert call.provider_key != undo.provider_key
+
+
+def test_outputs_of_earlier_steps_are_given_by_name() -> None:
+    assert read(step_event(outputs={"Quote": {"price": "1"}})).outputs == {"Quote": {"price": "1"}}
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        (CallField.PROTOCOL, MISSING),
+        (CallField.PROTOCOL, 2),
+        (CallField.PROTOCOL, "1"),
+        (CallField.SAGA_ID, MISSING),
+        (CallField.SAGA_ID, ""),
+        (CallField.SAGA_ID, f"{SAGA_ID}\n"),
+        (CallField.SAGA_ID, f"{SAGA_ID}-r1"),
+        (CallField.SAGA_ID, 1),
+        (CallField.STEP, MISSING),
+        (CallField.STEP, " "),
+        (CallField.STEP, "Transfer#undo"),
+        (CallField.LOG_TABLE, MISSING),
+        (CallField.LOG_TABLE, " "),
+        (CallField.LOG_DAYS, MISSING),
+        (CallField.LOG_DAYS, 0),
+        (CallField.REQUEST, MISSING),
+        (CallField.REQUEST, {"amount": 1}),
+        (CallField.OUTPUTS, ["x"]),
+        (CallField.OUTPUTS, "x"),
+    ],
+)
+def test_an_event_that_no_saga_of_this_release_sent_is_refused(field: CallField, value: Any) -> None:
+    event = {name: kept for name, kept in {**step_event(), field: value}.items() if kept is not MISSING}
+
+    with pytest.raises(ProtocolMismatch):
+        read(event)
+
+
+@pytest.mark.parametrize("event", [None, [], "x", 1, {}])
+def test_what_is_no_event_is_refused(event: Any) -> None:
+    with pytest.raises(ProtocolMismatch):
+        read(event)
+
+
+@pytest.mark.parametrize(
+    "output", [{}, {"a": None, "b": [True, "x", {"c": MAX_EXACT_INTEGER}]}, {"\u00e4": "\U0001f600"}]
+)
+def test_an_output_is_read_back_as_it_was_returned(output: Any) -> None:
+    assert decode_output(encode_output(output)) == output
+
+
+def test_a_row_without_an_output_has_an_empty_one() -> None:
+    assert decode_output(None) == {}
+
+
+@pytest.mark.parametrize(
+    "output",
+    [
+        None,
+        [],
+        "x",
+        {"a": 1.0},
+        {"a": [{"b": 0.5}]},
+        {"a": Decimal(1)},
+        {"a": MAX_EXACT_INTEGER + 1},
+        {"a": (-MAX_EXACT_INTEGER - 1,)},
+        {"a": {1: "x"}},
+        {"a": b"x"},
+        {"a": "\ud800"},
+        {"a": {"set"}},
+    ],
+)
+def test_an_output_that_would_not_arrive_as_it_is_is_invalid(output: Any) -> None:
+    with pytest.raises(Invalid):
+        encode_output(output)
+
+
+def test_an_output_has_its_limit_in_bytes_to_the_byte() -> None:
+    fits = "\u00e4" * ((MAX_OUTPUT_BYTES - len('{"a":""}')) // 2)
+
+    assert len(encode_output({"a": fits}).encode()) == MAX_OUTPUT_BYTES
+    with pytest.raises(Invalid, match="return its key instead"):
+        encode_output({"a": fits + "x"})
+
+
+def test_an_output_that_contains_itself_is_invalid() -> None:
+    endless: dict[str, Any] = {}
+    endless["again"] = endless
+
+    with pytest.raises(Invalid, match="too deep"):
+        encode_output(endless)
+
+
+@pytest.mark.parametrize("action", [{}, {"Get": {}}, {"Put": {}, "Update": {}}])
+def test_a_write_is_exactly_one_action(action: Any) -> None:
+    with pytest.raises(ValueError, match="exactly one of"):
+        Write(action=action)
+
+
+def test_a_commit_leaves_room_for_its_log_row() -> None:
+    write = Write(action={"Put": {}})
+
+    Commit(writes=[write] * (MAX_TRANSACT_ITEMS - 1))
+    with pytest.raises(ValueError, match="split the step"):
+        Commit(writes=[write] * MAX_TRANSACT_ITEMS)

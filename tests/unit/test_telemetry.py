@@ -1,0 +1,51 @@
+"""Logs and metrics as they are written, with Powertools' own classes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+from aws_lambda_powertools.metrics.provider import cold_start
+
+from saga_runtime import telemetry
+from saga_runtime.protocol import Metric
+
+
+@pytest.fixture(autouse=True)
+def nothing_counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """No metric of an earlier test, and the dimension that Powertools wants."""
+    monkeypatch.setenv("POWERTOOLS_SERVICE_NAME", "unit")
+    monkeypatch.setattr(cold_start, "is_cold_start", False)
+    telemetry._metrics.clear_metrics()
+    yield
+    telemetry._metrics.clear_metrics()
+
+
+def test_what_was_counted_is_written_once_in_the_embedded_metric_format(capsys: pytest.CaptureFixture[str]) -> None:
+    telemetry.count(Metric.REPLAYED, saga_id="s-1")
+    telemetry.flush()
+    telemetry.flush()
+
+    (line,) = capsys.readouterr().out.splitlines()
+    document = json.loads(line)
+    assert document["RequestReplayed"] == [1.0]
+    assert document["saga_id"] == "s-1"
+    metrics = document["_aws"]["CloudWatchMetrics"][0]
+    assert metrics["Metrics"] == [{"Name": "RequestReplayed", "Unit": "Count"}]
+    assert "saga_id" not in str(metrics), "a saga id as a dimension would be a metric of its own"
+
+
+def test_an_invocation_that_counted_nothing_writes_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    telemetry.flush()
+
+    assert capsys.readouterr().out == ""
+
+
+def test_fields_of_one_invocation_do_not_stay_for_the_next(capsys: pytest.CaptureFixture[str]) -> None:
+    telemetry.count(Metric.REPLAYED, saga_id="s-1")
+    telemetry.flush()
+    telemetry.count(Metric.RESTARTED)
+    telemetry.flush()
+
+    assert "saga_id" not in json.loads(capsys.readouterr().out.splitlines()[1])
