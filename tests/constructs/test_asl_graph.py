@@ -204,6 +204,15 @@ def test_every_update_of_a_record_demands_that_it_is_owned_and_in_progress(defin
             assert values[":in_progress"] == {"S": "IN_PROGRESS"}, name
 
 
+def test_a_direction_that_was_written_is_never_changed(definition: dict[str, Any]) -> None:
+    updates = [(name, state["Arguments"]) for name, state in tasks(definition)]
+    deciding = [(name, a) for name, a in updates if "#direction =" in a.get("UpdateExpression", "")]
+    assert deciding
+    for name, arguments in deciding:
+        clause = " AND (attribute_not_exists(#direction) OR #direction = :direction)"
+        assert arguments["ConditionExpression"].endswith(clause), name
+
+
 def test_every_read_is_strong(definition: dict[str, Any]) -> None:
     for name, state in tasks(definition):
         if state["Resource"].endswith(("getItem", "query")):
