@@ -36,13 +36,19 @@ TO_PARTNER = '$request.to_ledger = "partner"'
 
 
 class FundsTransferStack(Stack):
-    """``POST /transfers`` moves money once per Idempotency-Key; ``GET /transfers/{saga_id}`` tells."""
+    """``POST /transfers`` moves money once per Idempotency-Key; ``GET /transfers/{saga_id}`` tells.
 
-    def __init__(self, scope: Construct, id: str) -> None:
+    Args:
+        scope: parent construct.
+        id: construct id.
+        due_after: when a transfer in progress is looked at again, as ``IdempotencyTable`` has it; tests are impatient.
+    """
+
+    def __init__(self, scope: Construct, id: str, *, due_after: Duration | None = None) -> None:
         super().__init__(scope, id, description="Transfers that happen at most once")
         ledger = LedgerTable(self, "Ledger")
         partner = LedgerTable(self, "PartnerLedger")
-        requests = IdempotencyTable(self, "Requests")
+        requests = IdempotencyTable(self, "Requests", due_after=due_after)
         notices = self._notices()
 
         transfer = self._function("TransferFunction", "transfer.handler", ledger)

@@ -90,7 +90,7 @@ class TransferSystem:
             if answer is not None and is_settled(answer):
                 return answer
             time.sleep(pause)
-            pause = min(pause * 1.5, 0.5)
+            pause = min(pause * 2, 1.0)
         told = None if answer is None else f"{answer.status} {answer.text}"
         raise AssertionError(f"{key} was not settled within {PATIENCE_SECONDS:.0f} s; last answer: {told}")
 
@@ -194,15 +194,15 @@ def assembly() -> Path:
 @functools.cache
 def _synthesized() -> tempfile.TemporaryDirectory[str]:
     # Imported here: the CDK takes seconds, and only some tests need it.
-    from aws_cdk import App
+    from aws_cdk import App, Duration
 
     from examples.funds_transfer.stack import FundsTransferStack
 
-    from .transfer_variant import TransferVariantStack
+    from .transfer_variant import DUE_AFTER_SECONDS, TransferVariantStack
 
     folder = tempfile.TemporaryDirectory(prefix="cdk-sagas-test-")
     app = App(outdir=folder.name)
-    FundsTransferStack(app, "FundsTransfer")
+    FundsTransferStack(app, "FundsTransfer", due_after=Duration.seconds(DUE_AFTER_SECONDS))
     TransferVariantStack(app, "Variant")
     app.synth()
     return folder
