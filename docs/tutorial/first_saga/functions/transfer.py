@@ -1,0 +1,18 @@
+"""The saga's one step: move an amount from one account to another."""
+
+from saga_runtime import Commit, StepCall, atomic_step
+from saga_runtime.ledger_store import Ledger
+from saga_runtime.money import Money
+
+ledger = Ledger.from_env()
+
+
+@atomic_step
+def handler(call: StepCall) -> Commit:
+    """Say what is to be written. Nothing is written here."""
+    wanted = call.request
+    amount = Money(wanted["amount"], wanted["currency"])
+    return Commit(
+        writes=ledger.transfer(call, source=wanted["from"], target=wanted["to"], amount=amount),
+        output={"entry_id": call.key},
+    )
