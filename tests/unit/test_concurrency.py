@@ -19,7 +19,7 @@ from tests.unit.support.world import World
 
 DUPLICATES = 50
 THREADS = 16
-TRANSFERS_PER_THREAD = 3
+TRANSFERS_PER_THREAD = 2
 ACCOUNTS = ("a", "b", "c", "d", "e")
 OPENING = 100
 

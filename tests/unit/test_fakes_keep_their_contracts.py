@@ -56,7 +56,7 @@ numbers = st.sampled_from([None, VALUES[":one"], VALUES[":two"]])
 texts = st.sampled_from([None, VALUES[":text"], VALUES[":other"]])
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(condition=conditions, a=numbers, b=texts)
 def test_a_condition_holds_here_when_it_holds_there(world: World, condition: str, a: Any, b: Any) -> None:
     key = {"pk": {"S": "k"}, "sk": {"S": "k"}}
@@ -123,7 +123,7 @@ def _reserved() -> RequestRecord:
 _RESERVED = _reserved()
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(calls=st.lists(st.sampled_from(sorted(CALLS)), min_size=1, max_size=8))
 def test_every_call_of_the_protocol_does_here_what_it_does_there(world: World, calls: list[str]) -> None:
     memory, moto = MemoryDynamoDB(), aws.dynamodb()

@@ -5,11 +5,6 @@ A test that cannot fail is worse than none. Every history passes as it is; witho
 
 from __future__ import annotations
 
-import inspect
-import sys
-import textwrap
-from collections.abc import Callable
-from dataclasses import dataclass
 from types import FunctionType
 from typing import Any
 
@@ -17,20 +12,7 @@ import pytest
 
 from saga_runtime import ledger, record, recovery, saga_log
 from tests.unit.support import scenarios
-
-Scenario = Callable[[], None]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mutant:
-    """One change of a constant's text or of a function's source, and the history that must notice it."""
-
-    name: str
-    owner: Any
-    target: str
-    old: str
-    new: str
-    kills: Scenario
+from tests.unit.support.mutation import Mutant, Scenario, mutate
 
 
 def _condition(name: str, owner: Any, target: str, kills: Scenario, *, drop: str | None = None) -> Mutant:
@@ -258,34 +240,7 @@ def test_the_history_ends_well(name: str) -> None:
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_a_mutant_is_noticed(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
-    _mutate(monkeypatch, mutant)
+    mutate(monkeypatch, mutant)
 
     with pytest.raises(AssertionError):
         mutant.kills()
-
-
-def _mutate(monkeypatch: pytest.MonkeyPatch, mutant: Mutant) -> None:
-    holder = next(
-        (found for found in (mutant.owner, ledger.LedgerBuilder) if mutant.target in vars(found)), mutant.owner
-    )
-    original = getattr(holder, mutant.target)
-    if isinstance(original, str):
-        assert original.count(mutant.old) == 1
-        monkeypatch.setattr(holder, mutant.target, original.replace(mutant.old, mutant.new))
-        return
-    source = textwrap.dedent(inspect.getsource(original))
-    assert source.count(mutant.old) == 1, f"{mutant.target} has changed; mend the mutant {mutant.name!r}"
-    namespace: dict[str, Any] = {}
-    exec(compile(source.replace(mutant.old, mutant.new), f"<{mutant.name}>", "exec"), vars(mutant.owner), namespace)
-    for module in [holder, *_users_of(original, mutant.target)]:
-        monkeypatch.setattr(module, mutant.target, namespace[mutant.target])
-
-
-def _users_of(original: object, name: str) -> list[Any]:
-    """Modules that imported it by name."""
-    ours = ("saga_runtime", "handlers", "tests.unit.support")
-    return [
-        module
-        for key, module in list(sys.modules.items())
-        if key.startswith(ours) and vars(module).get(name) is original
-    ]
