@@ -1,0 +1,388 @@
+"""The reference app with both of its ledgers, driven to the end: clients that repeat, and a sweeper that recovers."""
+
+from __future__ import annotations
+
+import functools
+import http.client
+import json
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from constructs_lib.testing import HttpResponse, LocalAws
+from constructs_lib.testing.invariants import Item, read_table
+from saga_runtime.identity import request_id_from, request_id_of
+from saga_runtime.ledger import Account, LedgerBuilder, account_key
+from saga_runtime.money import Money
+from saga_runtime.protocol import DUE_INDEX, LedgerAttribute, LogAttribute, RecordAttribute
+from saga_runtime.record import RequestRecord
+from saga_runtime.recovery import Finding, Recoverer, execution_of
+from saga_runtime.step import Write
+
+from .transfer_system import CURRENCY, PATIENCE_SECONDS, TransferSystem, is_settled, transfer
+
+MAIN, PARTNER = "main", "partner"
+FORWARD: Final = "FundsTransfer/Transfer/StateMachine"
+RECOVERY: Final = "FundsTransfer/Transfer/Recovery"
+GATEKEEPER: Final = "FundsTransfer/Api/Gatekeeper/transfers/Function"
+DEBIT: Final = "FundsTransfer/DebitFunction/Function"
+CREDIT: Final = "FundsTransfer/CreditFunction/Function"
+REFUND: Final = "FundsTransfer/RefundFunction/Function"
+NOTIFIER: Final = "FundsTransfer/Transfer/Notifier/Function"
+TRANSACT: Final = "dynamodb:TransactWriteItems"
+_DUE_SHARDS: Final = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Way:
+    """One transfer to the partner's ledger, between two accounts that no other transfer uses."""
+
+    name: str
+    amount: int = 100
+
+    @property
+    def source(self) -> str:
+        """The account that is debited."""
+        return f"from-{self.name}"
+
+    @property
+    def target(self) -> str:
+        """The account that is credited."""
+        return f"to-{self.name}"
+
+    @property
+    def body(self) -> dict[str, object]:
+        """The request's body."""
+        return transfer(self.source, self.target, self.amount, to_ledger=PARTNER)
+
+
+@dataclass(frozen=True)
+class TwoLedgers(TransferSystem):
+    """The deployed reference app, its two ledgers, its two state machines."""
+
+    _clock: list[tuple[float, float]] = field(default_factory=list)
+
+    # --- Accounts
+
+    def add_account(self, ledger: str, name: str, balance: int = 1000, *, cap: int | None = None) -> None:
+        """Open an account."""
+        builder = LedgerBuilder(table=self.ledger_table(ledger))
+        opening = Money(balance, CURRENCY)
+        self._write(builder.open_account(account_id=name, opening=opening, cap=cap, now_ms=self.now_ms()))
+
+    def close_account(self, ledger: str, name: str) -> None:
+        """Close an account that holds nothing."""
+        self._write(LedgerBuilder(table=self.ledger_table(ledger)).close_account(account=self.account(ledger, name)))
+
+    def account(self, ledger: str, name: str) -> Account:
+        """An account as it stands."""
+        found = self.aws.client("dynamodb").get_item(
+            TableName=self.ledger_table(ledger), Key=account_key(name), ConsistentRead=True
+        )
+        return Account.from_item(name, found["Item"])
+
+    def balance(self, ledger: str, name: str) -> int:
+        """What an account holds."""
+        return self.account(ledger, name).balance.minor_units
+
+    def way(self, name: str, *, balance: int = 1000, amount: int = 100, closed: bool = False) -> Way:
+        """Open the two accounts of a transfer; a closed target refuses the credit, so that the debit is refunded."""
+        way = Way(name=name, amount=amount)
+        self.add_account(MAIN, way.source, balance)
+        self.add_account(PARTNER, way.target, 0)
+        if closed:
+            self.close_account(PARTNER, way.target)
+        return way
+
+    def clearing(self, ledger: str, name: str) -> int:
+        """Sum of a clearing account's entries."""
+        a = LedgerAttribute
+        items = read_table(self.aws.client("dynamodb"), self.ledger_table(ledger))
+        return sum(int(item[a.AMOUNT]["N"]) for item in items if item[a.PK]["S"].startswith(f"clearing#{name}#"))
+
+    def _write(self, writes: Iterable[Write]) -> None:
+        actions: list[Any] = [write.action for write in writes]
+        self.aws.client("dynamodb").transact_write_items(TransactItems=actions)
+
+    # --- Requests
+
+    def begin(self, key: str, body: object) -> str:
+        """Send a request until it is accepted, and return the saga's id."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while time.monotonic() < deadline:
+            answer = self.try_post(key, body)
+            if answer is not None and answer.status < 500:
+                return str(answer.json()["saga_id"])
+        raise AssertionError(f"{key} was not accepted within {PATIENCE_SECONDS:.0f} s")
+
+    def try_post(self, key: str, body: object) -> HttpResponse | None:
+        """Send a request once; None if no answer came."""
+        try:
+            return self.post(key, body)
+        except (OSError, http.client.HTTPException):
+            return None
+
+    def drive(self, key: str, body: object, *, sweeps: Sweeper | None = None) -> HttpResponse:
+        """Repeat a request until its settled answer comes, while the sweeper recovers what was interrupted."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        answer: HttpResponse | None = None
+        while time.monotonic() < deadline:
+            answer = self.try_post(key, body)
+            if answer is not None and is_settled(answer):
+                return answer
+            if sweeps is not None:
+                sweeps.sweep()
+            time.sleep(0.1)
+        told = None if answer is None else f"{answer.status} {answer.text}"
+        raise AssertionError(f"{key} was not settled within {PATIENCE_SECONDS:.0f} s; last answer: {told}")
+
+    @functools.cached_property
+    def saga_of_scope(self) -> str:
+        """A saga that is refused at once, and whose record tells the scope of the user's requests."""
+        return self.begin("scope", transfer("nobody", "noone"))
+
+    @functools.cached_property
+    def user_scope(self) -> str:
+        """The scope of the user's requests."""
+        return self.record(self.saga_of_scope).scope
+
+    def request_id(self, key: str) -> str:
+        """The request id that a key will lead to: what aims a fault at one of many requests."""
+        return request_id_of(self.user_scope, key)
+
+    # --- What stands in the tables
+
+    def item(self, saga_id: str) -> Item:
+        """The request record as an item."""
+        key = {RecordAttribute.ID.value: {"S": request_id_from(saga_id)}}
+        table = self.outputs["RequestTableName"]
+        return self.aws.client("dynamodb").get_item(TableName=table, Key=key, ConsistentRead=True)["Item"]
+
+    def record(self, saga_id: str) -> RequestRecord:
+        """The request record."""
+        return RequestRecord.from_item(self.item(saga_id))
+
+    def statuses(self, saga_id: str) -> dict[str, str]:
+        """Status of each of a saga's rows, by step."""
+        a = LogAttribute
+        rows = self.aws.client("dynamodb").query(
+            TableName=self.outputs["LogTableName"],
+            ConsistentRead=True,
+            KeyConditionExpression="#id = :id",
+            ExpressionAttributeNames={"#id": a.SAGA_ID.value},
+            ExpressionAttributeValues={":id": {"S": saga_id}},
+        )["Items"]
+        return {row[a.STEP]["S"]: row[a.STATUS]["S"] for row in rows}
+
+    def messages(self) -> list[dict[str, Any]]:
+        """Take every message out of the queue."""
+        return drain(self.aws, self.outputs["NoticeQueueUrl"])
+
+    # --- Executions
+
+    def arn(self, machine: str, name: str) -> str:
+        """ARN of an execution."""
+        return execution_of(self.aws.resolve_state_machine(machine), name)
+
+    def status_of(self, machine: str, name: str) -> str | None:
+        """Status of an execution; None if there is none."""
+        states = self.aws.client("stepfunctions")
+        try:
+            return str(states.describe_execution(executionArn=self.arn(machine, name))["status"])
+        except states.exceptions.ExecutionDoesNotExist:
+            return None
+
+    def await_end(self, machine: str, name: str) -> str:
+        """Wait for the end of an execution, and return its status."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while time.monotonic() < deadline:
+            status = self.status_of(machine, name)
+            if status not in {None, "RUNNING"}:
+                return str(status)
+            time.sleep(0.02)
+        raise AssertionError(f"{name} did not end within {PATIENCE_SECONDS:.0f} s")
+
+    def states_of(self, machine: str, name: str) -> list[str]:
+        """Names of the states that an execution entered, in order."""
+        return entered_states(self.aws, self.arn(machine, name))
+
+    # --- Time and recovery
+
+    def now_ms(self) -> int:
+        """The emulator's time. It is measured once, by a message that the emulator stamps."""
+        if not self._clock:
+            sqs = self.aws.client("sqs")
+            queue = sqs.create_queue(QueueName="what-time-is-it")["QueueUrl"]
+            sqs.send_message(QueueUrl=queue, MessageBody="now")
+            real = time.time()
+            message = sqs.receive_message(QueueUrl=queue, AttributeNames=["SentTimestamp"])["Messages"][0]
+            self._clock.append((real, int(message["Attributes"]["SentTimestamp"])))
+            sqs.delete_queue(QueueUrl=queue)
+        real, stamped = self._clock[0]
+        return int(stamped + (time.time() - real) * 1000 * self.speed)
+
+    @property
+    def recoverer(self) -> Recoverer:
+        """What ``cdk-sagas recover`` works with."""
+        return Recoverer(
+            table=self.outputs["RequestTableName"],
+            dynamodb=self.aws.client("dynamodb"),
+            step_functions=self.aws.client("stepfunctions"),
+            due_shards=_DUE_SHARDS,
+        )
+
+    def recover(self, saga_id: str) -> tuple[Finding, str | None]:
+        """Recover a saga once."""
+        return self.recoverer.recover(self.record(saga_id), self.now_ms())
+
+    def recover_to_the_end(self, saga_id: str, *, limit: int = 5) -> RequestRecord:
+        """Recover a saga, and again if that is interrupted, until it is settled or parked."""
+        for _ in range(limit):
+            finding, name = self.recover(saga_id)
+            if name is not None:
+                self.await_quiet(saga_id)
+            if finding in {Finding.SETTLED, Finding.PARKED}:
+                break
+        return self.record(saga_id)
+
+    def await_quiet(self, saga_id: str) -> None:
+        """Wait until nothing runs under the name of the saga's owner."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while time.monotonic() < deadline:
+            owner = self.record(saga_id).owner
+            if "RUNNING" not in {self.status_of(machine, owner) for machine in (FORWARD, RECOVERY)}:
+                return
+            time.sleep(0.02)
+        raise AssertionError(f"the owner of {saga_id} still runs after {PATIENCE_SECONDS:.0f} s")
+
+
+class Sweeper:
+    """Finds records in progress by the index of what is due, and recovers them: the reconciler that is to come.
+
+    Args:
+        system: Whose records.
+        limit: Recoveries that one saga may need; more are a failure.
+    """
+
+    def __init__(self, system: TwoLedgers, *, limit: int = 5) -> None:
+        self._system = system
+        self._limit = limit
+        self._lock = threading.Lock()
+        self.started: Counter[str] = Counter()
+
+    def sweep(self) -> None:
+        """Look once at everything that is due."""
+        with self._lock:
+            now_ms, recoverer = self._system.now_ms(), self._system.recoverer
+            for request_id in self._due(now_ms):
+                record = recoverer.read(request_id)
+                if record is None:
+                    raise AssertionError(f"the index names {request_id}, and there is no such record")
+                _, started = recoverer.recover(record, now_ms)
+                if started is not None:
+                    self.started[record.saga_id] += 1
+                    assert self.started[record.saga_id] <= self._limit, f"{record.saga_id} never ends"
+
+    def _due(self, now_ms: int) -> Iterator[str]:
+        pages = self._system.aws.client("dynamodb").get_paginator("query")
+        for shard in range(_DUE_SHARDS):
+            for page in pages.paginate(
+                TableName=self._system.outputs["RequestTableName"],
+                IndexName=DUE_INDEX,
+                KeyConditionExpression="#shard = :shard AND #due <= :now",
+                ExpressionAttributeNames={
+                    "#shard": RecordAttribute.DUE_SHARD.value,
+                    "#due": RecordAttribute.DUE_AT.value,
+                },
+                ExpressionAttributeValues={":shard": {"S": f"{shard:02d}"}, ":now": {"N": str(now_ms)}},
+            ):
+                yield from (item[RecordAttribute.ID.value]["S"] for item in page["Items"])
+
+
+def entered_states(aws: LocalAws, execution_arn: str) -> list[str]:
+    """Names of the states that an execution entered, in order: its transitions, but for retries."""
+    pages = aws.client("stepfunctions").get_paginator("get_execution_history").paginate(executionArn=execution_arn)
+    events = [event for page in pages for event in page["events"]]
+    return [event["stateEnteredEventDetails"]["name"] for event in events if "stateEnteredEventDetails" in event]
+
+
+def drain(aws: LocalAws, queue_url: str) -> list[dict[str, Any]]:
+    """Take every message out of a FIFO queue, and return their bodies."""
+    sqs = aws.client("sqs")
+    bodies: list[dict[str, Any]] = []
+    while messages := sqs.receive_message(QueueUrl=queue_url, MaxNumberOfMessages=10).get("Messages"):
+        bodies += [json.loads(message["Body"]) for message in messages]
+        for message in messages:
+            sqs.delete_message(QueueUrl=queue_url, ReceiptHandle=message["ReceiptHandle"])
+    return bodies
+
+
+@contextmanager
+def edited(aws: LocalAws, machine: str, change: Callable[[dict[str, Any]], None]) -> Iterator[None]:
+    """Change a state machine's states for a while."""
+    before = edit(aws, machine, change)
+    try:
+        yield
+    finally:
+        arn = aws.resolve_state_machine(machine)
+        aws.client("stepfunctions").update_state_machine(stateMachineArn=arn, definition=before)
+
+
+def give_time(system: TwoLedgers, seconds: int) -> None:
+    """Let functions, and the tasks that wait for them, take this long: a busy machine is no reason to time out.
+
+    Emulated time passes fast, and a process that starts does not.
+    """
+    functions = system.aws.client("lambda")
+    for path in (GATEKEEPER, DEBIT, CREDIT, REFUND, NOTIFIER):
+        functions.update_function_configuration(FunctionName=system.aws.resolve_function(path), Timeout=seconds)
+
+    def patient(states: dict[str, Any]) -> None:
+        for state in states.values():
+            if state.get("Resource", "").endswith("lambda:invoke"):
+                state["TimeoutSeconds"] = seconds + 10
+
+    for machine in (FORWARD, RECOVERY):
+        edit(system.aws, machine, patient)
+
+
+def edit(aws: LocalAws, machine: str, change: Callable[[dict[str, Any]], None]) -> str:
+    """Change a state machine's states, and return the definition that it had."""
+    states, arn = aws.client("stepfunctions"), aws.resolve_state_machine(machine)
+    before = states.describe_state_machine(stateMachineArn=arn)["definition"]
+    changed = json.loads(before)
+    change(changed["States"])
+    assert changed != json.loads(before), f"nothing was changed in {machine}"
+    states.update_state_machine(stateMachineArn=arn, definition=json.dumps(changed))
+    return before
+
+
+@contextmanager
+def deployed(*, speed: float, sandboxes: int = 4) -> Iterator[tuple[TwoLedgers, Mapping[str, str]]]:
+    """Local AWS with the reference app in it, and the counting sagas' outputs."""
+    with LocalAws(speed=speed, sandboxes=sandboxes) as aws:
+        outputs = aws.deploy(Path(_synthesized().name))
+        yield TwoLedgers(aws, outputs["FundsTransfer"], speed), outputs["Counting"]
+
+
+@functools.cache
+def _synthesized() -> tempfile.TemporaryDirectory[str]:
+    # Imported here: the CDK takes seconds, and only some tests need it.
+    from aws_cdk import App
+
+    from examples.funds_transfer.stack import FundsTransferStack
+
+    from .counting.stack import CountingStack
+
+    folder = tempfile.TemporaryDirectory(prefix="cdk-sagas-test-")
+    app = App(outdir=folder.name)
+    FundsTransferStack(app, "FundsTransfer")
+    CountingStack(app, "Counting")
+    app.synth()
+    return folder
