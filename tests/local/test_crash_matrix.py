@@ -1,0 +1,164 @@
+"""A crash or a lost answer before and after every AWS call of every function, and at every call of the state machine.
+
+This is about transfers within one ledger, settled or refused. One clean run of each tells which calls there are. Then
+each call is hit in each way, in a transfer of its own, all in one deployed system, several at a time; a client repeats
+each request until it is settled. At the end the invariants must hold of all of them together, and each transfer must
+have happened once or not at all.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pytest
+
+from constructs_lib.testing import HttpResponse
+from constructs_lib.testing.fault_plan import STATES_PREFIX
+from constructs_lib.testing.faults import Fault, Nth, RecordedCall
+from constructs_lib.testing.invariants import audit_sagas, require_all_hold
+from saga_runtime.identity import request_id_of
+from saga_runtime.protocol import RecordAttribute
+
+from .transfer_system import TransferSystem, deployed, transfer, until
+
+SPEED: Final = 4.0
+AT_ONCE: Final = 6
+BALANCE: Final = 1000
+CALLERS: Final = {200: ("gatekeeper", "worker", "notifier", "states"), 402: ("gatekeeper", "worker", "states")}
+"""Who makes calls, by the status in which a transfer ends: the notice of a failure is the state machine's."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scenario:
+    """A kind of transfer, and how it must end."""
+
+    name: str
+    status: int
+    amount: int
+
+    def body(self, case: str) -> dict[str, object]:
+        """The request's body for one case; its accounts are nobody else's."""
+        return transfer(f"{case}-source", f"{case}-target", self.amount)
+
+    def balances(self, case: str) -> dict[str, int]:
+        """What a case's accounts must hold in the end."""
+        moved = self.amount if self.status == 200 else 0
+        return {f"{case}-source": BALANCE - moved, f"{case}-target": BALANCE + moved}
+
+
+SCENARIOS: Final = (
+    Scenario(name="settled", status=200, amount=100),
+    Scenario(name="refused", status=402, amount=BALANCE + 1),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hit:
+    """One way to hit one call."""
+
+    call: RecordedCall
+    action: Any
+    moment: Any
+    attempts: Any = "first"
+
+    def fault(self, request_id: str, case: str) -> Fault:
+        """The fault, aimed at one case's transfer."""
+        # Accounts are read before anything names the saga.
+        containing = f"{case}-source" if self.call.call == "dynamodb:BatchGetItem" else request_id
+        return Fault(
+            function=self.call.caller,
+            call=self.call.call,
+            moment=self.moment,
+            action=self.action,
+            attempts=self.attempts,
+            on=Nth(self.call.occurrence),
+            containing=containing,
+        )
+
+    def __str__(self) -> str:
+        who = self.call.state or self.call.caller
+        return f"{self.action} {self.moment} {self.call.call} #{self.call.occurrence} of {who} ({self.attempts})"
+
+
+@pytest.fixture(scope="module")
+def system() -> Iterator[TransferSystem]:
+    with deployed(speed=SPEED) as both:
+        yield both["FundsTransfer"]
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
+def test_a_transfer_survives_a_fault_at_any_of_its_calls(
+    system: TransferSystem, scenario: Scenario, capsys: pytest.CaptureFixture[str]
+) -> None:
+    system.aws.reset()
+    calls = _calls_of_a_clean_run(system, scenario)
+    hits = [hit for call in calls for hit in _hits(call)]
+    scope = system.scope()
+    cases = {f"case-{number:03d}": hit for number, hit in enumerate(hits)}
+    for case in cases:
+        system.open(*scenario.balances(case), balance=BALANCE)
+    system.aws.faults.plan(*(hit.fault(request_id_of(scope, case), case) for case, hit in cases.items()))
+
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        answers = dict(zip(cases, pool.map(lambda case: _settle_and_look(system, scenario, case), cases), strict=True))
+
+    report = system.aws.faults.report()
+    with capsys.disabled():
+        print(f"\n  {scenario.name}: {len(calls)} calls, {len(hits)} faults enumerated, {report.fired} run")
+    report.require_all_fired()
+    assert report.fired == len(hits)
+    wrong = {str(cases[case]): answer.text for case, answer in answers.items() if answer.status != scenario.status}
+    assert not wrong
+    require_all_hold(system.audit())
+    expected = Counter({name: held for case in cases for name, held in scenario.balances(case).items()})
+    balances = system.balances()
+    assert {name: balances[name] for name in expected} == expected
+    assert len(system.records()) == len(cases) + 2
+
+
+def _calls_of_a_clean_run(system: TransferSystem, scenario: Scenario) -> Sequence[RecordedCall]:
+    """Every call that a transfer makes: its request, its saga, one duplicate once it is settled, and one look at it."""
+    for case in ("warm", "clean"):
+        system.open(*scenario.balances(case), balance=BALANCE)
+    _settle_and_look(system, scenario, "warm")
+    with system.aws.calls.record() as recording:
+        assert system.post("clean", scenario.body("clean")).status == 202
+        until(lambda: not audit_sagas(system.records(), [])[0].violations, "the end of the saga")
+        _settle_and_look(system, scenario, "clean")
+    assert {call.attempt for call in recording.calls} == {1}
+    callers = {"states" if call.caller.startswith(STATES_PREFIX) else call.caller for call in recording.calls}
+    assert len(callers) == len(CALLERS[scenario.status])
+    return recording.calls
+
+
+def _settle_and_look(system: TransferSystem, scenario: Scenario, case: str) -> HttpResponse:
+    """Repeat a request until it is settled, then look at it until it shows; both must tell the same."""
+    answer = system.settle(case, scenario.body(case))
+    saga_id = answer.json()["saga_id"]
+    seen = until(lambda: (look := system.look(saga_id)).status == 200 and look.json(), f"an answer about {case}")
+    assert seen["answer"] == answer.json()
+    return answer
+
+
+def _hits(call: RecordedCall) -> Iterator[Hit]:
+    """Every way in which a call can go wrong: a state machine has no process to kill and no SDK of ours."""
+    moments = ("before", "after")
+    if call.caller.startswith(STATES_PREFIX):
+        yield from (Hit(call=call, action="drop", moment=moment) for moment in moments)
+        return
+    yield from (Hit(call=call, action="kill", moment=moment) for moment in moments)
+    for attempts in ("first", "all"):
+        yield from (Hit(call=call, action="drop", moment=moment, attempts=attempts) for moment in moments)
+
+
+def test_the_record_names_its_scope(system: TransferSystem) -> None:
+    """The matrix aims by request id, which it derives from the scope: were it another, no fault would fire."""
+    system.aws.reset()
+    system.open("ada", "alan")
+    system.settle("k", transfer("ada", "alan"))
+
+    assert system.records()[0][RecordAttribute.ID]["S"] == request_id_of(system.scope(), "k")
