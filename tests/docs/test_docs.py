@@ -1,0 +1,130 @@
+"""The documentation as a whole: its links lead somewhere, its diagrams draw, its commands exist."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from constructs_lib.commands import local, recover, trial_balance
+from tests.docs.pages import DOCS, ROOT, Snippet, anchors, links, pages, prose, snippets
+
+_DIAGRAMS = {"flowchart", "sequenceDiagram", "stateDiagram-v2"}
+_BLOCKS = {"alt", "opt", "loop", "par"}
+_MESSAGE = re.compile(r"^(\w+)\s*(?:-->>|->>|--x|-x)\s*(\w+)\s*: \S.*$")
+_NOTE = re.compile(r"^Note (?:over|left of|right of) (\w+)(?:,\s*(\w+))?: \S.*$")
+_TARGET = re.compile(r"^([a-z-]+):.*?## ", re.MULTILINE)
+_OUR_NAMES = re.compile(r"/work/|DESIGN §|FACTS\.md|STYLE\.md")
+
+
+@pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_link_leads_somewhere(page: Path) -> None:
+    broken = []
+    for link in links(page):
+        if link.startswith(("https://", "http://", "mailto:")):
+            continue
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        if not target.exists() or (anchor and anchor not in anchors(target)):
+            broken.append(link)
+
+    assert broken == []
+
+
+def test_every_page_is_reached_from_the_map() -> None:
+    reached, ahead = set(), [DOCS / "index.md"]
+    while ahead:
+        page = ahead.pop()
+        if page in reached:
+            continue
+        reached.add(page)
+        targets = [(page.parent / link.partition("#")[0]).resolve() for link in links(page) if "://" not in link]
+        ahead += [target for target in targets if target.suffix == ".md" and target.is_file()]
+
+    assert sorted(set(DOCS.rglob("*.md")) - reached) == []
+
+
+@pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_page_has_one_title_and_names_nothing_private(page: Path) -> None:
+    text = prose(page)
+
+    assert len(re.findall(r"^# ", text, re.MULTILINE)) == 1
+    assert not _OUR_NAMES.search(text)
+
+
+def test_the_readme_names_the_first_commands() -> None:
+    text = (ROOT / "README.md").read_text("utf-8")
+
+    assert "make demo" in text
+    assert "make test" in text
+
+
+@pytest.mark.parametrize("diagram", [s for s in snippets() if s.language == "mermaid"], ids=str)
+def test_every_diagram_is_well_formed(diagram: Snippet) -> None:
+    lines = [line.strip() for line in diagram.body.splitlines() if line.strip()]
+    kind = lines[0].split()[0]
+
+    assert kind in _DIAGRAMS
+    # Both have a meaning of their own in Mermaid: one begins an entity, the other a new statement.
+    assert not [line for line in lines if "#" in line or ";" in line]
+    if kind == "sequenceDiagram":
+        _check_sequence(lines[1:])
+
+
+def _check_sequence(lines: list[str]) -> None:
+    actors: set[str] = set()
+    depth = 0
+    for line in lines:
+        first = line.split()[0]
+        if first == "participant":
+            actors.add(line.split()[1])
+        elif first in _BLOCKS:
+            depth += 1
+        elif line == "end":
+            depth -= 1
+        elif first == "else":
+            assert depth, line
+        else:
+            found = _MESSAGE.match(line) or _NOTE.match(line)
+            assert found, line
+            assert {actor for actor in found.groups() if actor} <= actors, line
+    assert depth == 0
+
+
+def _commands(program: str) -> list[tuple[Snippet, str]]:
+    lines = [
+        (snippet, line.removeprefix("$ ").partition(" #")[0].strip())
+        for snippet in snippets()
+        if snippet.language == "console"
+        for line in snippet.body.splitlines()
+        if line.startswith("$ ")
+    ]
+    return [(s, c) for s, c in lines if c.split()[0].removeprefix(".venv/bin/") == program]
+
+
+@pytest.mark.parametrize(("snippet", "command"), _commands("cdk-sagas"), ids=str)
+def test_every_command_of_ours_is_one(snippet: Snippet, command: str) -> None:
+    parser = argparse.ArgumentParser(exit_on_error=False)
+    actions = parser.add_subparsers(required=True)
+    for module in (recover, trial_balance, local):
+        module.add_parser(actions)
+
+    assert parser.parse_args(shlex.split(command)[1:]).run
+
+
+@pytest.mark.parametrize(("snippet", "command"), _commands("make"), ids=str)
+def test_every_make_target_exists(snippet: Snippet, command: str) -> None:
+    targets = set(_TARGET.findall((ROOT / "Makefile").read_text("utf-8")))
+
+    assert {word for word in command.split()[1:] if "=" not in word} <= targets
+
+
+def test_the_code_beside_the_pages_is_clean() -> None:
+    ruff = [sys.executable, "-m", "ruff"]
+    for arguments in (["check"], ["format", "--check"]):
+        subprocess.run([*ruff, *arguments, "--quiet", str(DOCS)], check=True, cwd=ROOT)

@@ -1,0 +1,261 @@
+"""The reference says everything there is, and nothing that is not: held against the code, both ways."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import importlib
+import inspect
+import re
+from enum import StrEnum
+from typing import Any
+
+import pytest
+
+import constructs_lib
+import constructs_lib.testing
+import saga_runtime
+from constructs_lib.commands import local, recover, trial_balance
+from constructs_lib.testing.fault_plan import Action
+from saga_runtime import errors, http, ledger, protocol
+from tests.docs.pages import DOCS, ROOT, Table, prose, tables_marked
+
+REFERENCE = DOCS / "reference"
+
+
+def _object(path: str) -> Any:
+    """What a dotted path names: a module's attribute, or an attribute of one."""
+    parts = path.split(".")
+    for length in range(len(parts) - 1, 0, -1):
+        try:
+            found: Any = importlib.import_module(".".join(parts[:length]))
+        except ModuleNotFoundError:
+            continue
+        for part in parts[length:]:
+            found = getattr(found, part)
+        return found
+    raise LookupError(path)
+
+
+def _marked(first: str) -> list[Any]:
+    assert tables_marked(first), f"no page has a table that is marked {first}"
+    return [pytest.param(table, id=str(table)) for table in tables_marked(first)]
+
+
+@pytest.mark.parametrize("table", _marked("signature"))
+def test_every_argument_is_documented(table: Table) -> None:
+    described = _object(table.mark.split()[1])
+    # The metaclass of constructs hides the constructor's own arguments.
+    parameters = inspect.signature(described.__init__ if inspect.isclass(described) else described).parameters
+    asked = [name for name in parameters if name not in {"self", "scope", "id"}]
+
+    assert sorted(table.names) == sorted(asked)
+
+
+@pytest.mark.parametrize("table", _marked("fields"))
+def test_every_field_is_documented(table: Table) -> None:
+    fields = dataclasses.fields(_object(table.mark.split()[1]))
+
+    assert table.names == [field.name for field in fields]
+
+
+@pytest.mark.parametrize("table", _marked("members"))
+def test_every_public_member_is_documented(table: Table) -> None:
+    described = _object(table.mark.split()[1])
+
+    assert sorted(name.partition("(")[0] for name in table.names) == sorted(_members(described))
+
+
+def _members(described: type) -> set[str]:
+    """Public methods, properties and documented attributes, inherited ones of ours included."""
+    found: set[str] = set()
+    for base in described.__mro__:
+        if not base.__module__.startswith(("constructs_lib", "saga_runtime")):
+            continue
+        found |= {name for name, value in vars(base).items() if not name.startswith("_") and _is_member(value)}
+        found |= _attributes(base)
+    return found
+
+
+def _is_member(value: object) -> bool:
+    return isinstance(value, property | classmethod | staticmethod) or inspect.isfunction(value)
+
+
+def _attributes(base: type) -> set[str]:
+    """What ``__init__`` sets on the instance without an underscore."""
+    if "__init__" not in vars(base):
+        return set()
+    source = inspect.getsource(base)
+    found = re.findall(r"^        self\.([a-z]\w*)(?::[^=\n]+)? = ", source, re.MULTILINE)
+    return set(found)
+
+
+@pytest.mark.parametrize("table", _marked("attributes"))
+def test_every_stored_attribute_is_documented(table: Table) -> None:
+    kind: type[StrEnum] = getattr(protocol, table.mark.split()[1])
+
+    assert sorted(table.names) == sorted(member.value for member in kind)
+
+
+def test_every_stored_kind_has_its_table() -> None:
+    marked = {table.mark.split()[1] for table in tables_marked("attributes")}
+
+    assert marked == {"RecordAttribute", "LogAttribute", "LedgerAttribute", "StartField", "CallField"}
+
+
+def _only(first: str) -> Table:
+    (table,) = tables_marked(first)
+    return table
+
+
+def test_every_environment_variable_is_documented() -> None:
+    assert sorted(_only("environment").names) == sorted(variable.value for variable in protocol.Env)
+
+
+def test_every_metric_is_documented() -> None:
+    assert sorted(_only("metrics").names) == sorted(metric.value for metric in protocol.Metric)
+
+
+def test_every_log_event_is_documented() -> None:
+    logged: set[str] = set()
+    for file in (ROOT / "lambda_src").rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "telemetry.event":
+                name = node.args[0]
+                assert isinstance(name, ast.Constant), ast.unparse(node)
+                logged.add(str(name.value))
+
+    assert sorted(_only("events").names) == sorted(logged)
+
+
+def test_every_error_name_is_documented_with_its_code_and_class() -> None:
+    classes = {**vars(errors), **vars(ledger)}
+    documented = {row[0].strip("`"): (row[1], row[2].strip("`")) for row in _only("errors").rows}
+
+    assert documented == {name.value: (_class(name), str(classes[name].code)) for name in protocol.ErrorName}
+
+
+def _class(name: protocol.ErrorName) -> str:
+    if name is protocol.ErrorName.FENCED:
+        return "fenced"
+    if name in protocol.PERMANENT_ERRORS:
+        return "permanent"
+    return "transient" if name in protocol.TRANSIENT_ERRORS else "in doubt"
+
+
+@pytest.mark.parametrize(
+    ("heading", "names"), [("Transient", protocol.TRANSIENT_ERRORS), ("Permanent", protocol.PERMANENT_ERRORS)]
+)
+def test_the_lists_of_names_are_those_that_the_state_machine_has(heading: str, names: tuple[str, ...]) -> None:
+    section = prose(REFERENCE / "errors.md").partition(f"\n### {heading}\n")[2].partition("\n#")[0]
+
+    listed = re.findall(r"`([^`]+)`", section.partition(" A subclass")[0])
+    assert [name for name in listed if name != "refusals"] == [str(name) for name in names]
+
+
+@pytest.mark.parametrize("table", _marked("limits"))
+def test_every_limit_has_the_value_that_the_code_has(table: Table) -> None:
+    for _, value, constant in table.rows:
+        number = int(re.sub(r"\D", "", value))
+        assert number == getattr(protocol, constant.strip("`")), constant
+
+
+def test_every_limit_of_the_protocol_is_documented() -> None:
+    source = ast.parse((ROOT / "lambda_src/saga_runtime/protocol.py").read_text("utf-8"))
+    numbers = [
+        node.target.id
+        for node in source.body
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.target.id.startswith("MAX_")
+    ]
+    documented = {row[2].strip("`") for table in tables_marked("limits") for row in table.rows}
+
+    assert sorted(set(numbers) - documented) == []
+
+
+def test_every_problem_of_the_function_is_documented() -> None:
+    (table,) = (t for t in tables_marked("problems") if t.mark.endswith("function"))
+
+    assert {row[0].strip("`"): int(row[1]) for row in table.rows} == {
+        kind.value: http.problem(kind, "x").status for kind in http.Problem
+    }
+
+
+def test_every_problem_of_the_gateway_is_documented() -> None:
+    from constructs_lib import _gateway_problems
+
+    (table,) = (t for t in tables_marked("problems") if t.mark.endswith("gateway"))
+    wanted = {code: status for _, status, code, _ in _gateway_problems._PROBLEMS}
+
+    documented = {row[0].strip("`"): row[1] for row in table.rows}
+    assert documented == {**wanted, "refused": "4xx", "gateway-failed": "5xx"}
+
+
+@pytest.mark.parametrize(
+    ("module", "names"),
+    [
+        ("constructs_lib", constructs_lib.__all__),
+        ("saga_runtime", saga_runtime.__all__),
+        ("constructs_lib.testing", constructs_lib.testing.__all__),
+        (
+            "saga_runtime.ledger",
+            [n for n, v in vars(ledger).items() if getattr(v, "__module__", "") == ledger.__name__],
+        ),
+    ],
+)
+def test_every_public_name_has_a_place_in_the_reference(module: str, names: list[str]) -> None:
+    text = "\n".join(page.read_text("utf-8") for page in REFERENCE.glob("*.md"))
+
+    missing = [name for name in names if not name.startswith("_") and not re.search(rf"\b{re.escape(name)}\b", text)]
+    assert missing == []
+
+
+@pytest.mark.parametrize("name", constructs_lib.__all__)
+def test_every_construct_and_value_has_its_own_place(name: str) -> None:
+    headings = "\n".join(
+        line for page in REFERENCE.glob("*.md") for line in prose(page).splitlines() if line.startswith("#")
+    )
+    values = {"InProgressAnswer", "KeyPolicy", "OnExpired", "StepKind"}  # closed sets, which stand in their props' rows
+
+    assert name in values or re.search(rf"^#+ {name}$", headings, re.MULTILINE)
+
+
+def test_every_action_of_a_fault_is_documented() -> None:
+    text = prose(REFERENCE / "local-aws.md")
+
+    assert [action.value for action in Action if f"| `{action.value}` |" not in text] == []
+
+
+def test_every_command_and_option_is_documented() -> None:
+    import argparse
+
+    page = prose(REFERENCE / "command.md")
+    parser = argparse.ArgumentParser()
+    commands: Any = parser.add_subparsers()
+    for module in (recover, trial_balance, local):
+        module.add_parser(commands)
+
+    for name, command in commands.choices.items():
+        section = page.partition(f"\n## {name}\n")[2].partition("\n## ")[0]
+        assert f"[`cdk-sagas {name}`]" in page
+        for options, where in _options(command, name):
+            for option in options:
+                assert f"`{option}`" in section, f"{where} {option}"
+    listed = {
+        word for table in tables_marked("command") for word in re.findall(r"`cdk-sagas ([^`]+)`", str(table.rows))
+    }
+    known = {*commands.choices, *(f"local {action}" for action in _actions(commands.choices["local"]))}
+    assert listed == known
+
+
+def _actions(parser: Any) -> dict[str, Any]:
+    found: dict[str, Any] = next((a.choices for a in parser._actions if isinstance(a.choices, dict)), {})
+    return found
+
+
+def _options(parser: Any, where: str) -> list[tuple[list[str], str]]:
+    own = [
+        (list(a.option_strings), where)
+        for a in parser._actions
+        if a.option_strings and "--help" not in a.option_strings
+    ]
+    return own + [pair for name, action in _actions(parser).items() for pair in _options(action, f"{where} {name}")]
