@@ -137,6 +137,7 @@ class TransactionApi(Construct):
         )
         self.api = self._rest_api(rate_limit, burst_limit, stage_name, cloud_watch_role=cloud_watch_role)
         add_problem_responses(self.api)
+        self._gatekeeper_scope = Construct(self, "Gatekeeper")
         self.gatekeepers = {name: self._operation(name, operation) for name, operation in self.operations.items()}
         self.web_acl = WebAcl(self, "WebAcl", stage=self.api.deployment_stage) if waf else None
 
@@ -248,8 +249,8 @@ class TransactionApi(Construct):
         requests = saga.requests
         schema = {SCHEMA_FILE: _schema_bytes(operation.schema)} if operation.schema is not None else None
         return RuntimeFunction(
-            self,
-            f"Gatekeeper-{name}",
+            self._gatekeeper_scope,
+            name,
             code=own_code(schema),
             handler="handlers.gatekeeper.handler",
             description=f"Front door of {name}: reserves, starts, answers",

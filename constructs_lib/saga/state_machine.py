@@ -146,7 +146,7 @@ class SagaStateMachine(Construct):
                 f"log_retention_days must outlast timeout and the requests' retention, got {log_retention_days} days "
                 f"for {timeout_seconds} s + {requests.retention.to_seconds()} s; raise it"
             )
-        _check_statuses(refused_status, failure_status or {})
+        _check_statuses(refused_status, failure_status or {}, self.steps)
         self.log = SagaLog(self, "Log", encryption_key=encryption_key, removal_policy=removal_policy)
         self.notifier = self._notifier(removal_policy) if any(step.queue is not None for step in self.steps) else None
         self.definition_fingerprint = _fingerprint(self.steps)
@@ -157,9 +157,10 @@ class SagaStateMachine(Construct):
             log_days=log_retention_days,
             retention_seconds=int(requests.retention.to_seconds()),
             timeout_seconds=timeout_seconds,
-            result=_bare(result) if result is not None else "$outputs",
+            result=_bare("result", result) if result is not None else "$outputs",
             refused_status=refused_status,
             failure_status=failure_status or {},
+            partition=Stack.of(self).partition,
             comment=f"cdk-sagas protocol {PROTOCOL_VERSION}, definition {self.definition_fingerprint}",
             on_failed=_notice(on_failed) if on_failed is not None else None,
             on_error={error: _notice(route) for error, route in self._error_notices().items()},
@@ -309,7 +310,7 @@ def _grant_send(queue: sqs.IQueue, grantee: iam.IGrantable) -> None:
 
 
 def _notice(notify: Notify) -> Notice:
-    message = _bare(notify.message) if notify.message is not None else None
+    message = _bare("message", notify.message) if notify.message is not None else None
     return Notice(queue_url=notify.queue.queue_url, message=message)
 
 
@@ -336,13 +337,24 @@ def _check_steps(steps: Sequence[Step]) -> None:
     for index, step in enumerate(steps):
         if index < last and step not in pivots:
             _check_before_pivot(step, steps[last])
-        delays = sum(step.retry.in_doubt_delays)
-        if delays <= step.function_timeout:
+        _check_delays(step)
+        if index > last and any(isinstance(route, Notify) for route in step.on_error.values()):
             raise ValueError(
-                f"retries of step {step.name} must outlast its function when it is in doubt, got delays of "
-                f"{delays:g} s for a timeout of {step.function_timeout} s; "
-                "raise Retry(in_doubt_attempts=…) or Retry(in_doubt_interval=…), or lower the timeout"
+                f"step {step.name} stands behind the pivot {steps[last].name}, where a saga does not fail by a refusal "
+                "but waits for a person; remove Notify from its on_error"
             )
+
+
+def _check_delays(step: Step) -> None:
+    """The last attempt of what is in doubt must meet no living predecessor."""
+    delays = sum(step.retry.in_doubt_delays)
+    longest = max(step.function_timeout, step.compensate_timeout, _NOTIFIER_SECONDS if step.queue is not None else 0)
+    if delays <= longest:
+        raise ValueError(
+            f"retries of step {step.name} must outlast its function when it is in doubt, got delays of "
+            f"{delays:g} s for a timeout of {longest} s; "
+            "raise Retry(in_doubt_attempts=…) or Retry(in_doubt_interval=…), or lower the timeout"
+        )
 
 
 def _check_before_pivot(step: Step, pivot: Step) -> None:
@@ -358,7 +370,14 @@ def _check_before_pivot(step: Step, pivot: Step) -> None:
         )
 
 
-def _check_statuses(refused: int, by_error: Mapping[str, int]) -> None:
+def _check_statuses(refused: int, by_error: Mapping[str, int], steps: Sequence[Step]) -> None:
+    known = {error for step in steps for error in step.permanent_errors}
+    for name in by_error:
+        if name not in known:
+            raise ValueError(
+                f"failure_status must name permanent errors of the steps, got {name!r}; "
+                "correct it, or add it to the refusals of the step that raises it"
+            )
     for name, status in (("refused_status", refused), *by_error.items()):
         if not 400 <= status <= 499:
             raise ValueError(f"the HTTP status of {name} must be 400 to 499, got {status}; a refusal is the client's")
@@ -373,10 +392,10 @@ def _fingerprint(steps: Sequence[Step]) -> str:
     return hashlib.sha256(json.dumps(shape, sort_keys=True).encode("utf-8")).hexdigest()[:16]
 
 
-def _bare(expression: str) -> str:
+def _bare(name: str, expression: str) -> str:
     text = expression.strip()
     if text.startswith("{%") and text.endswith("%}"):
         text = text[2:-2].strip()
     if not text:
-        raise ValueError(f"result must be a JSONata expression, got {expression!r}; leave it out for all outputs")
+        raise ValueError(f"{name} must be a JSONata expression, got {expression!r}; leave it out for the default")
     return text

@@ -93,7 +93,9 @@ class FundsTransferStack(Stack):
 
     def _notices(self) -> sqs.Queue:
         """Receipts and failures, for whoever tells the customer."""
-        undelivered = sqs.Queue(self, "UndeliveredNotices", fifo=True, enforce_ssl=True)
+        undelivered = sqs.Queue(
+            self, "UndeliveredNotices", fifo=True, enforce_ssl=True, retention_period=Duration.days(14)
+        )
         return sqs.Queue(
             self,
             "Notices",

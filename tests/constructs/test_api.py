@@ -39,11 +39,11 @@ def test_every_method_goes_to_the_gatekeeper(reference: Cloud) -> None:
     for method in _methods(reference).values():
         integration = method["Integration"]
         assert (integration["Type"], integration["IntegrationHttpMethod"]) == ("AWS_PROXY", "POST")
-        assert "${Api/Gatekeeper-transfers/Function.Arn}" in integration["Uri"]
+        assert "${Api/Gatekeeper/transfers/Function.Arn}" in integration["Uri"]
 
 
 def test_the_gatekeeper_answers_before_the_gateway_gives_up(reference: Cloud) -> None:
-    assert reference.one("Api/Gatekeeper-transfers/Function").properties["Timeout"] < 29
+    assert reference.one("Api/Gatekeeper/transfers/Function").properties["Timeout"] < 29
 
 
 def test_the_gateway_checks_body_and_parameters_too(reference: Cloud) -> None:
@@ -136,7 +136,7 @@ def test_what_was_asked_for_reaches_stage_and_gatekeeper(stack: Stack) -> None:
     cloud = Cloud(stack)
     (setting,) = cloud.one("Api/RestApi/DeploymentStage.prod").properties["MethodSettings"]
     assert (setting["ThrottlingRateLimit"], setting["ThrottlingBurstLimit"]) == (7, 9)
-    variables = cloud.one("Api/Gatekeeper-orders/Function").properties["Environment"]["Variables"]
+    variables = cloud.one("Api/Gatekeeper/orders/Function").properties["Environment"]["Variables"]
     assert variables[Env.KEY_POLICY.value] == "OPTIONAL"
     assert variables[Env.IN_PROGRESS_ANSWER.value] == "ACCEPTED"
     assert variables[Env.ON_EXPIRED.value] == "REFUSED"
@@ -153,7 +153,7 @@ def test_an_authorizer_of_the_users_own_stands_before_every_method(stack: Stack)
     for method in _methods(cloud).values():
         assert method["AuthorizationType"] == "COGNITO_USER_POOLS"
         assert method["AuthorizerId"] == "${Authorizer}"
-    assert cloud.one("Api/Gatekeeper-orders/Function").properties["Environment"]["Variables"][Env.IDENTITY] == "jwt"
+    assert cloud.one("Api/Gatekeeper/orders/Function").properties["Environment"]["Variables"][Env.IDENTITY] == "jwt"
 
 
 def test_the_grant_to_invoke_names_the_operations_methods(stack: Stack) -> None:

@@ -360,7 +360,7 @@ SAGAS: dict[str, tuple[Wrong, str]] = {
     ),
     "an empty result": (
         lambda stack: _saga(stack, _step(stack), result="{% %}"),
-        "result must be a JSONata expression, got '{% %}'; leave it out for all outputs",
+        "result must be a JSONata expression, got '{% %}'; leave it out for the default",
     ),
     "a refusal that is a success": (
         lambda stack: _saga(stack, _step(stack), refused_status=200),

@@ -16,7 +16,7 @@ from tests.constructs.support.sagas import FUNCTIONS, step_function
 
 FUNCTION = "AWS::Lambda::Function"
 OURS = [
-    "Api/Gatekeeper-transfers",
+    "Api/Gatekeeper/transfers",
     "CreditFunction",
     "DebitFunction",
     "RefundFunction",

@@ -74,7 +74,7 @@ def test_two_operations_of_one_api_have_a_gatekeeper_each_that_starts_its_own_sa
     TransactionApi(stack, "Api", operations={name: Operation(saga=subject) for name, subject in sagas.items()})
     cloud = Cloud(stack)
     for name, other in (("orders", "Refunds"), ("refunds", "Orders")):
-        granted = cloud.permissions(f"Api/Gatekeeper-{name}/Role")
+        granted = cloud.permissions(f"Api/Gatekeeper/{name}/Role")
         assert ("states:StartExecution", f"${{{name.capitalize()}/StateMachine}}") in granted
         assert not [resource for _, resource in granted if other in resource]
     paths = {m.path.split("/Default/")[-1] for m in cloud.of_type("AWS::ApiGateway::Method")}

@@ -45,7 +45,7 @@ FUNCTIONS: dict[str, set[tuple[str, str]]] = {
     "RefundFunction": COMMIT | {("dynamodb:UpdateItem", LOG)} | _post("Ledger"),
     "CreditFunction": COMMIT | _post("PartnerLedger"),
     "Transfer/Notifier": COMMIT | {("sqs:SendMessage", "${Notices.Arn}")},
-    "Api/Gatekeeper-transfers": {
+    "Api/Gatekeeper/transfers": {
         ("dynamodb:PutItem", "${Requests/Table.Arn}"),
         ("dynamodb:GetItem", "${Requests/Table.Arn}"),
         ("dynamodb:Query", LOG),
@@ -114,7 +114,7 @@ def test_only_the_gateway_may_invoke_the_gatekeeper_and_only_by_its_methods(refe
     sources = set()
     for permission in reference.of_type("AWS::Lambda::Permission"):
         assert permission.properties["Principal"] == "apigateway.amazonaws.com"
-        assert permission.properties["FunctionName"] == "${Api/Gatekeeper-transfers/Function.Arn}"
+        assert permission.properties["FunctionName"] == "${Api/Gatekeeper/transfers/Function.Arn}"
         sources.add(permission.properties["SourceArn"].split("${Api/RestApi}/", 1)[1])
     stage = "${Api/RestApi/DeploymentStage.v1}"
     assert sources == {f"{stage}/POST/transfers", f"{stage}/GET/transfers/*"}

@@ -38,7 +38,7 @@ def _variables(function: Resource) -> dict[str, str]:
 
 
 def _gatekeeper(reference: Cloud) -> dict[str, str]:
-    return _variables(reference.one("Api/Gatekeeper-transfers/Function"))
+    return _variables(reference.one("Api/Gatekeeper/transfers/Function"))
 
 
 def test_every_variable_of_ours_is_in_the_vocabulary(reference: Cloud) -> None:

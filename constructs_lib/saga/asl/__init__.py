@@ -39,4 +39,4 @@ def definition_of(plan: SagaPlan) -> State:
         **settle_failed(plan),
         **fenced_or_parked(plan),
     }
-    return machine(plan.comment, following(plan, -1), plan.timeout_seconds, states)
+    return machine(plan, plan.comment, following(plan, -1), states)

@@ -148,7 +148,7 @@ def _refused(plan: SagaPlan, step: CompiledStep) -> State:
     # The character class ends with a quote, not with a backslash: scanners of JSONata count brackets to find the
     # expression's end, and take a bracket behind a backslash for an escaped one.
     message = (
-        r'($m := $match($states.errorOutput.Cause, /"errorMessage":\s*("(?:[^\\"]|\\.)*")/, 1);'
+        r'($m := $match($states.errorOutput.Cause, /"errorMessage":\s*("[^\\"]*(?:\\.[^\\"]*)*")/, 1);'
         ' $exists($m) ? $parse($m[0].groups[0]) : "")'
     )
     return {

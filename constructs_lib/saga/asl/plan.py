@@ -57,6 +57,7 @@ class SagaPlan:
     failure_status: Mapping[str, int]
     refused_status: int
     comment: str
+    partition: str = "aws"
     on_failed: Notice | None = None
     on_error: Mapping[str, Notice] = field(default_factory=dict)
 

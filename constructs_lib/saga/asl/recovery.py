@@ -51,7 +51,7 @@ def recovery_of(plan: SagaPlan, forward_machine_arn: str) -> State:
         **settle_failed(plan),
         **fenced_or_parked(plan),
     }
-    return machine(f"{plan.comment}, recovery", READ_DIRECTION, plan.timeout_seconds, states)
+    return machine(plan, f"{plan.comment}, recovery", READ_DIRECTION, states)
 
 
 def _read_direction(plan: SagaPlan) -> State:

@@ -146,7 +146,7 @@ def step_retries(permanent: Sequence[str], retry: Retry, *, no_way_back: bool) -
     ]
 
 
-def machine(comment: str, start: str, timeout_seconds: int, states: Mapping[str, State]) -> State:
+def machine(plan: SagaPlan, comment: str, start: str, states: Mapping[str, State]) -> State:
     """A definition of the states that can be reached: Step Functions refuses one that holds others."""
     reached: dict[str, State] = {}
     ahead = [start]
@@ -159,9 +159,16 @@ def machine(comment: str, start: str, timeout_seconds: int, states: Mapping[str,
         "Comment": comment,
         "QueryLanguage": "JSONata",
         "StartAt": start,
-        "TimeoutSeconds": timeout_seconds,
-        "States": {name: state for name, state in states.items() if name in reached},
+        "TimeoutSeconds": plan.timeout_seconds,
+        "States": {name: _in_partition(plan, state) for name, state in states.items() if name in reached},
     }
+
+
+def _in_partition(plan: SagaPlan, state: State) -> State:
+    """The state with its integration's ARN in the stack's partition: GovCloud's and China's have other names."""
+    if "Resource" not in state:
+        return state
+    return state | {"Resource": f"arn:{plan.partition}:{state['Resource'].split(':', 2)[2]}"}
 
 
 def _targets(state: State) -> list[str]:

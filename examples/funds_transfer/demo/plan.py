@@ -17,7 +17,7 @@ SMALL_CHANGE: Final = 500
 """What the account has that is to be refused."""
 USERS: Final = ("shop", "bank")
 
-_GATEKEEPER: Final = "FundsTransfer/Api/Gatekeeper-transfers/Function"
+_GATEKEEPER: Final = "FundsTransfer/Api/Gatekeeper/transfers/Function"
 _WORKER: Final = "FundsTransfer/TransferFunction/Function"
 _RICH: Final = tuple(
     "ada alan barbara claude dennis donald edsger frances grace hedy john katherine leslie margaret niklaus tim".split()

@@ -104,9 +104,10 @@ class Cloud:
         return {pair for statement in self.statements(role) for pair in statement.permissions}
 
     def definition(self, path: str) -> dict[str, Any]:
-        """A state machine's definition, with tokens as text."""
+        """A state machine's definition, with tokens as text, in the partition ``aws``."""
         machine = self.one(path, "AWS::StepFunctions::StateMachine")
-        loaded: dict[str, Any] = json.loads(machine.properties["DefinitionString"])
+        text = machine.properties["DefinitionString"].replace("${AWS::Partition}", "aws")
+        loaded: dict[str, Any] = json.loads(text)
         return loaded
 
 
