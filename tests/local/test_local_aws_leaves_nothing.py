@@ -11,7 +11,7 @@ import sys
 import textwrap
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -25,13 +25,17 @@ PARENT = """
 import json, sys, threading, time
 from constructs_lib.testing import LocalAws
 
+def event(seconds):
+    return json.dumps({"path": "/", "body": json.dumps({"sleep": seconds}), "requestContext": {"identity": {}}})
+
 with LocalAws(without=sys.argv[3:]) as aws:
     aws.deploy(sys.argv[1])
-    function = aws.resolve_function("Target/Worker")
-    call = lambda: aws.client("lambda").invoke(FunctionName=function, Payload=json.dumps(json.loads(sys.argv[2])))
-    threading.Thread(target=call, daemon=True).start()
-    if json.loads(sys.argv[2])["do"] == "sleep":
-        time.sleep(1)  # now a sandbox is in the middle of a call
+    function = aws.resolve_function("Target/Front")
+    call = lambda seconds: aws.client("lambda").invoke(FunctionName=function, Payload=event(seconds))
+    call(0)  # now there is a warm sandbox
+    if sys.argv[2] == "busy":
+        threading.Thread(target=call, args=(40,), daemon=True).start()
+        time.sleep(1)  # and now it is in the middle of a call
     print(json.dumps({"pid": aws._process.pid, "folder": str(aws._process.run_folder)}), flush=True)
     time.sleep(600)
 """
@@ -55,60 +59,67 @@ def alive(group: int) -> list[str]:
 
 
 @contextmanager
-def running(assembly: Path, temporary: Path, do: str, *without: str) -> Iterator[tuple[subprocess.Popen[str], int]]:
+def running(
+    assembly: Path, temporary: Path, sandbox: str, *without: str
+) -> Iterator[tuple[subprocess.Popen[str], int]]:
     """A program in the middle of its `with LocalAws()`: the program, and the emulator's process group."""
-    work = json.dumps({"do": do, "seconds": 2})
     program = subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(PARENT), str(assembly), work, *without],
+        [sys.executable, "-c", textwrap.dedent(PARENT), str(assembly), sandbox, *without],
         env=environment(temporary),
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
         start_new_session=True,
     )
+    group = 0
     try:
         assert program.stdout is not None
         said = json.loads(program.stdout.readline())
-        assert alive(said["pid"])
+        group = said["pid"]
+        assert alive(group)
         assert Path(said["folder"]).is_dir()
-        yield program, said["pid"]
+        yield program, group
     finally:
+        if group:
+            with suppress(ProcessLookupError):
+                os.killpg(group, signal.SIGKILL)
         program.kill()
         program.wait()
         if program.stdout is not None:
             program.stdout.close()
 
 
-@pytest.mark.parametrize("do", ["ok", "sleep"])
+@pytest.mark.parametrize("sandbox", ["idle", "busy"])
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_nothing_is_left_when_the_parent_ends(assembly: Path, tmp_path: Path, how: signal.Signals, do: str) -> None:
+def test_nothing_is_left_when_the_parent_ends(
+    assembly: Path, tmp_path: Path, how: signal.Signals, sandbox: str
+) -> None:
     """Ctrl-C, SIGTERM and SIGKILL; with an idle sandbox, and with one in the middle of a call."""
-    with running(assembly, tmp_path, do) as (program, group):
+    with running(assembly, tmp_path, sandbox) as (program, group):
         program.send_signal(how)
         program.wait(20)
 
-        eventually(lambda: None if alive(group) else True)
+        eventually(lambda: None if alive(group) else True, within=20)
         eventually(lambda: None if list(tmp_path.iterdir()) else True)
 
 
 def test_nothing_is_left_when_the_emulator_is_killed(assembly: Path, tmp_path: Path) -> None:
     """Its workers notice by themselves, also in the middle of a call; the folder goes with the parent."""
-    with running(assembly, tmp_path, "sleep") as (program, group):
+    with running(assembly, tmp_path, "busy") as (program, group):
         os.kill(group, signal.SIGKILL)
 
-        eventually(lambda: None if alive(group) else True)
+        eventually(lambda: None if alive(group) else True, within=20)
         program.send_signal(signal.SIGINT)
         program.wait(20)
         assert not list(tmp_path.iterdir())
 
 
 def test_a_worker_of_the_bare_emulator_goes_on_when_the_emulator_is_killed(assembly: Path, tmp_path: Path) -> None:
-    with running(assembly, tmp_path, "sleep", "worker-ends-with-emulator") as (_, group):
+    with running(assembly, tmp_path, "busy", "worker-ends-with-emulator") as (_, group):
         os.kill(group, signal.SIGKILL)
-        time.sleep(0.7)
+        time.sleep(2)
 
         assert alive(group)
-        eventually(lambda: None if alive(group) else True)  # it ends with its call
 
 
 def test_nothing_is_left_after_the_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

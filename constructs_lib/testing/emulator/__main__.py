@@ -12,7 +12,7 @@ import socket
 import sys
 import threading
 import time
-from typing import Any
+from typing import Any, Final
 
 from .clock import EmulatorClock
 from .settings import (
@@ -26,9 +26,11 @@ from .settings import (
     EmulatorSettings,
 )
 
+_SHUTDOWN_SECONDS: Final = 2.0
+
 
 def main() -> int:
-    """Serve until told to stop, then leave no process and no folder behind."""
+    """Serve until told to stop, then leave no process and no folder behind. Returns only if it could not start."""
     settings = EmulatorSettings.parse()
     try:
         listener = _listen(settings.port)
@@ -39,16 +41,8 @@ def main() -> int:
         return EXIT_PORT_TAKEN
     port = listener.getsockname()[1]
     _prepare_environment(settings, port)
-    try:
-        asyncio.run(_serve(settings, listener, port))
-    finally:
-        _stop_workers()
-        # Before it listened, the folder still belongs to whoever waits for that, and reads the log.
-        if (settings.run_folder / PORT_FILE).exists():
-            shutil.rmtree(settings.run_folder, ignore_errors=True)
-    # Threads of executions may still sit in a call to a killed worker: nothing is left for them to do.
-    logging.shutdown()
-    os._exit(0)
+    asyncio.run(_serve(settings, listener, port))
+    return 0
 
 
 def _listen(port: int) -> socket.socket:
@@ -115,12 +109,39 @@ async def _serve(settings: EmulatorSettings, listener: socket.socket, port: int)
         loop.add_signal_handler(number, stop.set)
     if not settings.detached:
         threading.Thread(target=_watch_parent, args=(loop, stop), daemon=True).start()
+
+    async def _stopped() -> None:
+        await stop.wait()
+        # The server may wait for a call that sleeps in a sandbox, or for a connection: no longer than this.
+        last_resort = threading.Timer(_SHUTDOWN_SECONDS, _end, (settings,))
+        last_resort.daemon = True
+        last_resort.start()
+        _stop_workers()
+
     # Written last and in one piece: whoever reads it may connect.
     temporary = settings.run_folder / f"{PORT_FILE}.new"
     temporary.write_text(f"{port}\n", encoding="ascii")
     temporary.replace(settings.run_folder / PORT_FILE)
     application: Any = admin.with_admin(app.app, reset=empty, stop=stop, run_folder=settings.run_folder)
-    await serve(application, config, shutdown_trigger=stop.wait)
+    try:
+        await serve(application, config, shutdown_trigger=_stopped)
+    finally:
+        _end(settings)
+
+
+def _end(settings: EmulatorSettings) -> None:
+    """End the process here and now.
+
+    Not by returning: the loop would first wait for every thread that sits in a call, for as long as the call takes.
+    """
+    logging.shutdown()
+    # Again if a worker was just being started, and wrote while the folder was being deleted.
+    for _ in range(3):
+        _stop_workers()
+        shutil.rmtree(settings.run_folder, ignore_errors=True)
+        if not settings.run_folder.exists():
+            break
+    os._exit(0)
 
 
 def _watch_parent(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
@@ -140,9 +161,10 @@ def _stop_workers() -> None:
         return
     for pool in list(runtime._workers.values()):
         for worker in pool:
-            if worker._proc is not None:
-                worker._proc.kill()
-                worker._proc.wait()
+            process = worker._proc
+            if process is not None:
+                process.kill()
+                process.wait()
 
 
 if __name__ == "__main__":
