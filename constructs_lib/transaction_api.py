@@ -44,14 +44,14 @@ class Operation:
             generated key, and the metric ``IdempotencyKeyMissing`` counts it; repeating it makes a new request.
         in_progress_answer: what a duplicate gets while its saga runs: ``CONFLICT`` (409, default) or ``ACCEPTED``
             (202 with the status).
-        max_body_bytes: largest body; 1 to 100,000 bytes, 65,536 by default. Larger ones are refused with 413.
+        max_body_bytes: largest body; 1 to 65,536 bytes, 32,768 by default. Larger ones are refused with 413.
     """
 
     saga: SagaStateMachine
     schema: Mapping[str, Any] | None = None
     key_policy: KeyPolicy = KeyPolicy.REQUIRED
     in_progress_answer: InProgressAnswer = InProgressAnswer.CONFLICT
-    max_body_bytes: int = 65_536
+    max_body_bytes: int = 32_768
 
     def __post_init__(self) -> None:
         require_between("max_body_bytes", self.max_body_bytes, at_least=1, at_most=MAX_BODY_BYTES)

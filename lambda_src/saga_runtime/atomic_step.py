@@ -58,7 +58,7 @@ def _run(function: Callable[[StepCall], Commit], call: StepCall, remaining_ms: C
     def plan() -> tuple[Any, Sequence[Write]]:
         nonlocal output
         wanted = function(call)
-        output = encode_output(wanted.output)
+        output = encode_output(wanted.output, beside=call.outputs)
         row = done_put(
             table=call.log_table,
             saga_id=call.saga_id,

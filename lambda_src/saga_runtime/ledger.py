@@ -296,9 +296,11 @@ class LedgerBuilder:
         the suspense account's entries, under the account's name, for a person to settle.
 
         Raises:
-            Invalid: if the amount is not positive.
+            Invalid: if the amount is not positive, or clearing and suspense are one.
         """
         _check_amount(amount)
+        if clearing == suspense:
+            raise Invalid(f"a refund needs two clearing accounts, got {clearing!r} twice; name suspense differently")
         if account is not None:
             try:
                 return self.credit(account=account, amount=amount, clearing=clearing, entry_id=entry_id, now_ms=now_ms)

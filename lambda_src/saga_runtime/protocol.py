@@ -235,9 +235,12 @@ REQUEST_ID_LENGTH: Final = 26
 MAX_EXECUTION_NAME: Final = 80
 MAX_SAGA_ID: Final = 40
 MAX_STATE_PAYLOAD: Final = 262_144
-MAX_BODY_BYTES: Final = 100_000
-"""A body is part of the state machine's input as an escaped string and of a task's payload again."""
+MAX_BODY_BYTES: Final = 65_536
+"""A body is part of each task's payload as an escaped string: at worst twice its size."""
 MAX_OUTPUT_BYTES: Final = 32_768
+MAX_OUTPUTS_BYTES: Final = 98_304
+"""All outputs of a saga together. With the largest body beside them, escaped, they fit a task's payload; escaped
+themselves, they fit the settled answer."""
 MAX_TRANSACT_ITEMS: Final = 100
 MAX_KEY_LENGTH: Final = 255
 MAX_JSON_DEPTH: Final = 100

@@ -13,6 +13,7 @@ from saga_runtime.identity import canonical_json, is_saga_id, parse_json, provid
 from saga_runtime.protocol import (
     MAX_EXACT_INTEGER,
     MAX_OUTPUT_BYTES,
+    MAX_OUTPUTS_BYTES,
     MAX_TRANSACT_ITEMS,
     PROTOCOL_VERSION,
     STEP_NAME_PATTERN,
@@ -141,8 +142,12 @@ class Commit:
             )
 
 
-def encode_output(output: Mapping[str, Any]) -> str:
+def encode_output(output: Mapping[str, Any], *, beside: Mapping[str, Any] | None = None) -> str:
     """The output as it is stored and answered.
+
+    Args:
+        output: what the step returns.
+        beside: outputs of the steps before it: all of a saga's outputs together have a limit, too.
 
     Raises:
         Invalid: if it is not an object, is too large, or holds a number that a state machine would change.
@@ -155,6 +160,12 @@ def encode_output(output: Mapping[str, Any]) -> str:
     if size > MAX_OUTPUT_BYTES:
         raise Invalid(
             f"a step's output may have {MAX_OUTPUT_BYTES} bytes, got {size}; store it and return its key instead"
+        )
+    together = size + len(json.dumps(beside or {}, ensure_ascii=False).encode("utf-8"))
+    if together > MAX_OUTPUTS_BYTES:
+        raise Invalid(
+            f"all outputs of a saga together may have {MAX_OUTPUTS_BYTES} bytes, got {together}; "
+            "store them and return their keys instead"
         )
     return text
 

@@ -454,8 +454,8 @@ APIS: dict[str, tuple[Wrong, str]] = {
         "burst_limit must be 1 to 5000, got 5001; choose a number in that range",
     ),
     "bodies larger than a state machine takes": (
-        lambda stack: Operation(saga=saga(stack), max_body_bytes=100_001),
-        "max_body_bytes must be 1 to 100000, got 100001; choose a number in that range",
+        lambda stack: Operation(saga=saga(stack), max_body_bytes=65_537),
+        "max_body_bytes must be 1 to 65536, got 65537; choose a number in that range",
     ),
 }
 

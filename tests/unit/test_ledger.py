@@ -198,3 +198,16 @@ def test_a_write_that_is_refused_says_why() -> None:
     refusals: list[SagaError] = [write.refusal(None) for write in (update, entry) if write.refusal]
 
     assert [type(error) for error in refusals] == [Conflict, DuplicatePosting]
+
+
+def test_a_refund_does_not_wait_where_it_comes_from() -> None:
+    with pytest.raises(Invalid, match="a refund needs two clearing accounts, got 'clearing' twice"):
+        BUILDER.refund(
+            account=None,
+            account_id="alice",
+            amount=Money(10, "EUR"),
+            clearing="clearing",
+            suspense="clearing",
+            entry_id="refund",
+            now_ms=1,
+        )

@@ -136,3 +136,13 @@ def test_a_commit_leaves_room_for_its_log_row() -> None:
     Commit(writes=[write] * (MAX_TRANSACT_ITEMS - 1))
     with pytest.raises(ValueError, match="split the step"):
         Commit(writes=[write] * MAX_TRANSACT_ITEMS)
+
+
+def test_all_outputs_of_a_saga_together_have_a_limit() -> None:
+    half = {"text": "x" * 30_000}
+    earlier = {"First": half, "Second": half, "Third": half}
+
+    with pytest.raises(Invalid, match="all outputs of a saga together may have 98304 bytes, got 1"):
+        encode_output(half, beside=earlier)
+
+    assert decode_output(encode_output(half, beside={"First": half})) == half
