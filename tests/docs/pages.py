@@ -71,7 +71,12 @@ def pages() -> tuple[Path, ...]:
 def snippets() -> tuple[Snippet, ...]:
     """Every fenced block of every page."""
     return tuple(
-        Snippet(page=page, line=_line(text, match.start()), info=match["info"].strip(), body=match["body"])
+        Snippet(
+            page=page,
+            line=_line(text, match.start()),
+            info=match["info"].strip(),
+            body=re.sub(rf"^{match['indent']}", "", match["body"], flags=re.MULTILINE),
+        )
         for page in pages()
         for text in [page.read_text("utf-8")]
         for match in _FENCE.finditer(text)
