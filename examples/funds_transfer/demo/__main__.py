@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
+import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -28,6 +29,7 @@ SPEED: Final = 6.0
 """Local AWS runs faster than real time: what is looked at again after a minute is looked at after ten seconds."""
 _SLOTS: Final = 8
 _COPIES: Final = 4
+_ROOT: Final = Path(__file__).resolve().parents[3]
 _REPORT: Final = Path("build/demo-report.json")
 
 T = TypeVar("T")
@@ -81,12 +83,14 @@ def run(
         meddle: Called between the last answer and the audit.
     """
     users = {name: aws.create_api_user(name, api_id=outputs["ApiId"]) for name in USERS}
-    clients = Clients(users, aws.api_url(outputs["ApiId"], outputs["ApiStage"]) + "/transfers", speed=speed)
+    progress = Progress(sys.stdout, style, len(plan.transfers) + len(plan.nonsense))
+    url = f"{aws.api_url(outputs['ApiId'], outputs['ApiStage'])}/transfers"
+    clients = Clients(users, url, speed=speed, heard=progress.heard)
     aws.faults.plan(*(fault for _, fault in plan.faults))
     copies = sum(transfer.copies for transfer in plan.transfers)
     say(f"  sending {len(plan.transfers)} transfers, {copies} copies at once, {len(plan.faults)} faults planned")
     started = time.monotonic()
-    _drive(clients, plan, Progress(sys.stdout, style, len(plan.transfers) + len(plan.nonsense)))
+    _drive(clients, plan, progress)
     seconds = time.monotonic() - started
     if meddle is not None:
         meddle(aws, outputs)
@@ -121,26 +125,29 @@ def _drive(clients: Clients, plan: Plan, progress: Progress) -> None:
             try:
                 work()
             except GaveUpError as error:
-                say(f"  {error}")
-            progress.step(len(clients.exchanges))
+                if not clients.stopped:
+                    say(f"  {error}")
+            progress.step()
 
         work = [lambda t=transfer: clients.drive(t, pool) for transfer in plan.transfers]
         work += [lambda n=nonsense: clients.turn_away(n) for nonsense in plan.nonsense]
-        for future in [slots.submit(one, each) for each in work]:
-            future.result()
+        futures = [slots.submit(one, each) for each in work]
+        try:
+            for future in futures:
+                future.result()
+        except BaseException:
+            # Ctrl-C above all: what waits is not begun, and who repeats a request gives up.
+            slots.shutdown(wait=False, cancel_futures=True)
+            clients.stop()
+            raise
 
 
 def _synthesize(folder: str) -> None:
-    """Synthesize the example's stack. The CDK is imported here: it takes seconds, and only this needs it."""
-    # Where a virtual environment brings Node along, it lies beside its Python.
-    os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
-    from aws_cdk import App
-
-    from examples.funds_transfer.stack import FundsTransferStack
-
-    app = App(outdir=folder)
-    FundsTransferStack(app, "FundsTransfer")
-    app.synth()
+    """Synthesize the example's stack in a process of its own: the CDK's Node process is gone when it is done."""
+    command = [sys.executable, "-m", "examples.funds_transfer.demo.synthesize", folder]
+    ended = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, check=False, start_new_session=True)
+    if ended.returncode:
+        sys.exit(f"synthesizing failed:\n{ended.stderr}")
 
 
 def _step(style: Style, name: str, work: Callable[[], T]) -> T:
@@ -160,4 +167,10 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    # Whoever ends this politely is obeyed like Ctrl-C: nothing is left behind.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        say("\n  interrupted; local AWS is gone again")
+        sys.exit(130)

@@ -58,20 +58,39 @@ class Clients:
         users: The users, by name.
         url: Where the operation is.
         speed: How many times faster than real time local AWS runs: clients wait that much less.
+        heard: Told the number of requests so far, after each.
     """
 
-    def __init__(self, users: Mapping[str, ApiUser], url: str, *, speed: float = 1.0) -> None:
+    def __init__(
+        self,
+        users: Mapping[str, ApiUser],
+        url: str,
+        *,
+        speed: float = 1.0,
+        heard: Callable[[int], None] = lambda _: None,
+    ) -> None:
         self._users = users
         self._url = url
         self._speed = speed
+        self._heard = heard
         self._lock = threading.Lock()
         self._exchanges: list[Exchange] = []
+        self._stopped = threading.Event()
 
     @property
     def exchanges(self) -> tuple[Exchange, ...]:
         """Every request that was answered or lost so far."""
         with self._lock:
             return tuple(self._exchanges)
+
+    @property
+    def stopped(self) -> bool:
+        """Whether clients were told to give up."""
+        return self._stopped.is_set()
+
+    def stop(self) -> None:
+        """Let every client give up as soon as it can."""
+        self._stopped.set()
 
     def post(self, user: str, key: str | None, body: object, *, imposter: bool = False) -> HttpResponse | None:
         """Send a request once. None if no answer came."""
@@ -114,7 +133,7 @@ class Clients:
         self, send: Callable[[], HttpResponse | None], user: str, key: str | None, *, patient: bool = False
     ) -> HttpResponse:
         deadline = time.monotonic() + PATIENCE_SECONDS
-        while time.monotonic() < deadline:
+        while time.monotonic() < deadline and not self._stopped.is_set():
             answer = send()
             if answer is not None and REPLAYED_HEADER.lower() in answer.headers:
                 return answer
@@ -134,13 +153,15 @@ class Clients:
         saga_id = str(answer.json()["saga_id"])
         for _ in range(_LOOKS):
             self._wait(answer)
+            if self._stopped.is_set():
+                return
             seen = self.look(user, key, saga_id)
             if seen is not None and seen.status == 200 and "answer" in seen.json():
                 return
 
     def _wait(self, answer: HttpResponse | None) -> None:
         asked = answer.headers.get("retry-after", "2") if answer is not None else "2"
-        time.sleep((float(asked) if asked.isdigit() else 2.0) / self._speed)
+        self._stopped.wait((float(asked) if asked.isdigit() else 2.0) / self._speed)
 
     def _send(
         self,
@@ -162,6 +183,8 @@ class Clients:
         exchange = Exchange(user=user, key=key, method=method, imposter=imposter, seconds=seconds, answer=answer)
         with self._lock:
             self._exchanges.append(exchange)
+            count = len(self._exchanges)
+        self._heard(count)
         return answer
 
 

@@ -106,22 +106,29 @@ class Progress:
         self._style = style
         self._total = total
         self._done = 0
+        self._requests = 0
         self._started = time.monotonic()
         self._told = self._started
         self._lock = threading.Lock()
 
-    def step(self, requests: int) -> None:
-        """One more is done."""
+    def heard(self, requests: int) -> None:
+        """So many requests have been answered."""
+        with self._lock:
+            self._requests = max(self._requests, requests)
+            now = time.monotonic()
+            if now - self._told >= (0.1 if self._stream.isatty() else 2.0):
+                self._told = now
+                self._draw(now - self._started)
+
+    def step(self) -> None:
+        """One more key is done."""
         with self._lock:
             self._done += 1
-            now = time.monotonic()
-            last = self._done == self._total
-            if last or now - self._told >= (0.1 if self._stream.isatty() else 2.0):
-                self._told = now
-                self._draw(requests, now - self._started, last=last)
+            if self._done == self._total:
+                self._draw(time.monotonic() - self._started, last=True)
 
-    def _draw(self, requests: int, seconds: float, *, last: bool) -> None:
-        told = f"{self._done:>4}/{self._total} keys  {requests:>6,} requests  {seconds:>5.1f} s"
+    def _draw(self, seconds: float, *, last: bool = False) -> None:
+        told = f"{self._done:>4}/{self._total} keys  {self._requests:>6,} requests  {seconds:>5.1f} s"
         if not self._stream.isatty():
             self._stream.write(f"  {told}\n")
         else:

@@ -1,0 +1,19 @@
+"""``python -m examples.funds_transfer.demo.synthesize FOLDER``: write the example's assembly."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+# Where a virtual environment brings Node along, it lies beside its Python; the CDK looks for it as it is imported.
+os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
+
+from aws_cdk import App
+
+from examples.funds_transfer.stack import FundsTransferStack
+
+if __name__ == "__main__":
+    app = App(outdir=sys.argv[1])
+    FundsTransferStack(app, "FundsTransfer")
+    app.synth()
