@@ -11,6 +11,7 @@ import pytest
 from constructs_lib.testing import LocalAws
 
 from .support import Deployed, Emulators
+from .transfer_system import SPEED, TransferSystem, deployed
 
 
 @pytest.fixture(scope="session")
@@ -41,3 +42,10 @@ def emulators(target: Deployed, assembly: Path) -> Iterator[Emulators]:
     """Corrected local AWS, and any number without a correction."""
     with ExitStack() as stack:
         yield Emulators(corrected=target, assembly=assembly, stack=stack)
+
+
+@pytest.fixture(scope="session")
+def transfer_systems() -> Iterator[dict[str, TransferSystem]]:
+    """The funds transfer and its variant, by stack name. Whoever uses them empties them first."""
+    with deployed(speed=SPEED) as both:
+        yield both

@@ -23,9 +23,8 @@ from constructs_lib.testing.invariants import audit_sagas, require_all_hold
 from saga_runtime.identity import request_id_of
 from saga_runtime.protocol import RecordAttribute
 
-from .transfer_system import TransferSystem, deployed, transfer, until
+from .transfer_system import TransferSystem, transfer, until
 
-SPEED: Final = 4.0
 AT_ONCE: Final = 6
 BALANCE: Final = 1000
 CALLERS: Final = {200: ("gatekeeper", "worker", "notifier", "states"), 402: ("gatekeeper", "worker", "states")}
@@ -84,17 +83,18 @@ class Hit:
         return f"{self.action} {self.moment} {self.call.call} #{self.call.occurrence} of {who} ({self.attempts})"
 
 
-@pytest.fixture(scope="module")
-def system() -> Iterator[TransferSystem]:
-    with deployed(speed=SPEED) as both:
-        yield both["FundsTransfer"]
+@pytest.fixture
+def system(transfer_systems: dict[str, TransferSystem]) -> TransferSystem:
+    """The reference app, emptied."""
+    emptied = transfer_systems["FundsTransfer"]
+    emptied.aws.reset()
+    return emptied
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
 def test_a_transfer_survives_a_fault_at_any_of_its_calls(
     system: TransferSystem, scenario: Scenario, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    system.aws.reset()
     calls = _calls_of_a_clean_run(system, scenario)
     hits = [hit for call in calls for hit in _hits(call)]
     scope = system.scope()
@@ -157,7 +157,6 @@ def _hits(call: RecordedCall) -> Iterator[Hit]:
 
 def test_the_record_names_its_scope(system: TransferSystem) -> None:
     """The matrix aims by request id, which it derives from the scope: were it another, no fault would fire."""
-    system.aws.reset()
     system.open("ada", "alan")
     system.settle("k", transfer("ada", "alan"))
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -18,28 +17,20 @@ from constructs_lib.testing.http import HttpClient
 from constructs_lib.testing.invariants import require_all_hold
 from saga_runtime.protocol import IDEMPOTENCY_KEY_HEADER, LedgerAttribute, RecordAttribute
 
-from .transfer_system import TransferSystem, at_once, deployed, is_settled, problem_of, transfer, until
+from .transfer_system import TransferSystem, at_once, is_settled, problem_of, transfer, until
 from .transfer_variant import BURST, DUE_AFTER_SECONDS
 
-SPEED = 4.0
-
-
-@pytest.fixture(scope="module")
-def systems() -> Iterator[dict[str, TransferSystem]]:
-    with deployed(speed=SPEED) as both:
-        yield both
-
 
 @pytest.fixture
-def system(systems: dict[str, TransferSystem]) -> TransferSystem:
+def system(transfer_systems: dict[str, TransferSystem]) -> TransferSystem:
     """The reference app, emptied, with money in two accounts."""
-    return _fresh(systems["FundsTransfer"])
+    return _fresh(transfer_systems["FundsTransfer"])
 
 
 @pytest.fixture
-def variant(systems: dict[str, TransferSystem]) -> TransferSystem:
+def variant(transfer_systems: dict[str, TransferSystem]) -> TransferSystem:
     """The front door with its other settings, emptied, with money in two accounts."""
-    return _fresh(systems["Variant"])
+    return _fresh(transfer_systems["Variant"])
 
 
 def _fresh(system: TransferSystem) -> TransferSystem:

@@ -18,12 +18,11 @@ from saga_runtime import record, saga_log
 from saga_runtime.identity import saga_id_of
 from saga_runtime.protocol import PROTOCOL_VERSION, CallField, RecordAttribute
 
-from .transfer_system import TransferSystem, deployed, transfer, until
+from .transfer_system import TransferSystem, transfer, until
 
 if TYPE_CHECKING:
     from mypy_boto3_stepfunctions.type_defs import ExecutionListItemTypeDef
 
-SPEED: Final = 4.0
 MACHINE: Final = "Variant/Transfer/StateMachine"
 WORKER: Final = "Variant/TransferFunction/Function"
 
@@ -31,20 +30,15 @@ ONE_SAGA: Final = "one saga per request took effect"
 RECORDS_AGREE: Final = "records and log agree"
 
 
-@pytest.fixture(scope="module")
-def deployed_system() -> Iterator[TransferSystem]:
-    with deployed(speed=SPEED) as both:
-        yield both["Variant"]
-
-
 @pytest.fixture
-def system(deployed_system: TransferSystem) -> TransferSystem:
+def system(transfer_systems: dict[str, TransferSystem]) -> TransferSystem:
     """The system, emptied, with a rich account and a poor one."""
-    deployed_system.aws.reset()
-    deployed_system.open("rich")
-    deployed_system.open("poor", balance=50)
-    deployed_system.open("target", balance=0)
-    return deployed_system
+    emptied = transfer_systems["Variant"]
+    emptied.aws.reset()
+    emptied.open("rich")
+    emptied.open("poor", balance=50)
+    emptied.open("target", balance=0)
+    return emptied
 
 
 def _broken(system: TransferSystem) -> set[str]:

@@ -30,6 +30,8 @@ from saga_runtime.protocol import IDEMPOTENCY_KEY_HEADER, REPLAYED_HEADER, Ledge
 POSTING_STEPS: Final = ("Transfer", "Debit", "Credit")
 CURRENCY: Final = "EUR"
 PATIENCE_SECONDS: Final = 45.0
+SPEED: Final = 4.0
+"""Of the shared system: as fast as leaves a function time enough on a busy machine."""
 
 T = TypeVar("T")
 
@@ -52,7 +54,7 @@ class TransferSystem:
     @property
     def gatekeeper(self) -> str:
         """The front door's function."""
-        return f"{self.stack}/Api/Gatekeeper-transfers/Function"
+        return f"{self.stack}/Api/Gatekeeper/transfers/Function"
 
     def user(self, name: str = "alice") -> ApiUser:
         """A user who may invoke this API; always the same one by that name."""
