@@ -4,6 +4,7 @@
 
     (no row) --step--> DONE --compensation--> UNDONE
     (no row) --compensation--> TOMBSTONE        a step that comes later finds it, and stops
+    (no row) --passed over--> TOMBSTONE with an output        a step that comes later answers with that output
 
 The row and the step's effect are written in ONE transaction: neither exists without the other.
 """
@@ -139,7 +140,8 @@ def entry_of(row: LogRow | None) -> StepEntry:
     """Decide a step's way from its row."""
     if row is None:
         return StepEntry.RUN
-    return StepEntry.REPLAY if row.status is StepStatus.DONE else StepEntry.FENCED
+    passed_over = row.status is StepStatus.TOMBSTONE and row.output is not None
+    return StepEntry.REPLAY if row.status is StepStatus.DONE or passed_over else StepEntry.FENCED
 
 
 class UndoEntry(StrEnum):

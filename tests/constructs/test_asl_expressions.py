@@ -387,6 +387,7 @@ def test_a_refusal_that_does_not_end_the_saga_is_fenced_and_counts_as_done() -> 
     fence = "Pass over Discount (Invalid)"
     assert done.trace == ["Discount", fence, "Charge", "Settle completed"]
     assert done.sent[fence]["Item"]["status"] == {"S": "TOMBSTONE"}
+    assert done.sent[fence]["Item"]["output"] == {"S": '{"percent": "0"}'}
     assert done.sent["Charge"]["Payload"]["outputs"] == {"Discount": {"percent": "0"}}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 
 import pytest
@@ -40,6 +41,12 @@ def test_the_row_decides_for_the_step_and_for_its_compensation(
     found: LogRow | None, step: StepEntry, undo: UndoEntry
 ) -> None:
     assert (entry_of(found), undo_entry_of(found)) == (step, undo)
+
+
+def test_a_step_that_was_passed_over_answers_with_the_output_that_its_tombstone_keeps() -> None:
+    passed_over = dataclasses.replace(row(StepStatus.TOMBSTONE), output="{}")
+
+    assert (entry_of(passed_over), undo_entry_of(passed_over)) == (StepEntry.REPLAY, UndoEntry.NOTHING)
 
 
 @pytest.mark.parametrize("status", StepStatus)

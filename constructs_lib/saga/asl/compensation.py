@@ -63,6 +63,7 @@ def fence_states(
     name: str,
     buried: str,
     stands: str,
+    instead: str | None = None,
     buried_outputs: str | None = None,
     standing_outputs: str | None = None,
 ) -> dict[str, State]:
@@ -74,6 +75,8 @@ def fence_states(
         name: name of the first state.
         buried: where to go when the step did not happen and now never will.
         stands: where to go when it happened.
+        instead: output (JSON) that the tombstone keeps for a step that is passed over: another run of the saga finds
+            it there, and passes the step over, too.
         buried_outputs: what ``$outputs`` becomes in the first case, if anything.
         standing_outputs: what it becomes in the second.
     """
@@ -81,7 +84,9 @@ def fence_states(
     status = f"$row.{LogAttribute.STATUS.value}.S"
     nothing = ", ".join(f'"{status.value}"' for status in NOTHING_STANDS)
     return {
-        name: _tombstone(plan, step) | {"Catch": [refused_write(look)], "Next": buried} | _assign(buried_outputs),
+        name: _tombstone(plan, step, instead)
+        | {"Catch": [refused_write(look)], "Next": buried}
+        | _assign(buried_outputs),
         look: {
             **call("dynamodb:getItem"),
             "Arguments": {"TableName": plan.log_table, "Key": row_key(step.name), "ConsistentRead": True},
@@ -104,8 +109,9 @@ def _assign(outputs: str | None) -> State:
     return {"Assign": {"outputs": outputs}} if outputs is not None else {}
 
 
-def _tombstone(plan: SagaPlan, step: CompiledStep) -> State:
+def _tombstone(plan: SagaPlan, step: CompiledStep, instead: str | None) -> State:
     a = LogAttribute
+    kept: State = {a.OUTPUT.value: {"S": instead}} if instead is not None else {}
     return {
         **call("dynamodb:putItem"),
         "Arguments": {
@@ -113,6 +119,7 @@ def _tombstone(plan: SagaPlan, step: CompiledStep) -> State:
             "Item": {
                 **row_key(step.name),
                 a.STATUS.value: {"S": StepStatus.TOMBSTONE.value},
+                **kept,
                 a.ATTEMPT.value: {"S": expression(EXECUTION)},
                 a.CREATED_AT.value: now(),
                 a.UPDATED_AT.value: now(),

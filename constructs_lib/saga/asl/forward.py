@@ -125,13 +125,15 @@ def _going_on(plan: SagaPlan, index: int) -> dict[str, State]:
     states: dict[str, State] = {}
     behind = following(plan, index)
     for error, route in sorted(step.going_on.items()):
-        output = f'{{"{step.name}": {json.dumps(dict(route.output), sort_keys=True)}}}'
+        instead = json.dumps(dict(route.output), sort_keys=True)
+        output = f'{{"{step.name}": {instead}}}'
         states |= fence_states(
             plan,
             step,
             name=_going_on_name(step, error),
             buried=behind,
             stands=behind,
+            instead=instead,
             buried_outputs=expression(_with_output(plan, index, output)),
             standing_outputs=_replayed(plan, index),
         )
