@@ -29,7 +29,6 @@ from .two_ledgers import (
     CREDIT,
     DEBIT,
     FORWARD,
-    GATEKEEPER,
     MAIN,
     NOTIFIER,
     PARTNER,
@@ -43,7 +42,7 @@ from .two_ledgers import (
 
 SPEED = 6.0
 FUNCTION_SECONDS = 120
-CLIENTS = 4
+CLIENTS = 6
 PATIENCE_PER_CELL_SECONDS = 6.0
 """How long a client waits for its transfer before it begins the next one: not all at once, on a small machine."""
 OPENING, AMOUNT = 1000, 100
@@ -52,7 +51,6 @@ IN_DOUBT_TRIES = 5
 SERVICE_TRIES = 11
 """How often a state machine calls a service before it gives up: once, and ten retries."""
 ENDS_WITHIN_SECONDS = 100.0
-FUNCTIONS = (GATEKEEPER, DEBIT, CREDIT, REFUND, NOTIFIER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +68,8 @@ class Point:
         return self.state is not None
 
     def __str__(self) -> str:
-        who = f"state {self.state}" if self.state else self.caller.removeprefix("FundsTransfer/").split("/")[-2]
+        function = self.caller.removeprefix("FundsTransfer/").removesuffix("/Function")
+        who = f"state {self.state}" if self.state else function
         return f"{who}: {self.call}#{self.occurrence}"
 
 
@@ -168,7 +167,8 @@ def troubles(point: Point) -> Iterator[Trouble]:
 
 def points_of(system: TwoLedgers, calls: Sequence[RecordedCall]) -> list[Point]:
     """Every call of a recorded transfer."""
-    paths = {system.aws.resolve_function(path): path for path in FUNCTIONS}
+    functions = (system.gatekeeper, DEBIT, CREDIT, REFUND, NOTIFIER)
+    paths = {system.aws.resolve_function(path): path for path in functions}
     machine = "states:" + system.aws.resolve_state_machine(FORWARD).rpartition(":")[2]
     assert {call.caller for call in calls} <= {*paths, machine}
     assert {call.attempt for call in calls} == {1}
@@ -330,8 +330,9 @@ class TestTheMatrix:
         callers = {closed: {point.caller for point in points} for closed, points in matrix.points.items()}
         states = {closed: [p.state for p in points if p.is_of_machine] for closed, points in matrix.points.items()}
 
-        assert callers[False] == {GATEKEEPER, DEBIT, CREDIT, NOTIFIER, FORWARD}
-        assert callers[True] == {GATEKEEPER, DEBIT, CREDIT, REFUND, FORWARD}
+        gatekeeper = matrix.system.gatekeeper
+        assert callers[False] == {gatekeeper, DEBIT, CREDIT, NOTIFIER, FORWARD}
+        assert callers[True] == {gatekeeper, DEBIT, CREDIT, REFUND, FORWARD}
         assert states[False] == ["Debit", "Credit", "Receipt", "Settle completed"]
         assert states[True] == [
             *("Debit", "Credit", "Fence Credit", "Compensate from Credit", "Undo Debit", "Ask the log"),

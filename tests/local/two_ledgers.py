@@ -30,7 +30,6 @@ from .transfer_system import CURRENCY, PATIENCE_SECONDS, TransferSystem, is_sett
 MAIN, PARTNER = "main", "partner"
 FORWARD: Final = "FundsTransfer/Transfer/StateMachine"
 RECOVERY: Final = "FundsTransfer/Transfer/Recovery"
-GATEKEEPER: Final = "FundsTransfer/Api/Gatekeeper/transfers/Function"
 DEBIT: Final = "FundsTransfer/DebitFunction/Function"
 CREDIT: Final = "FundsTransfer/CreditFunction/Function"
 REFUND: Final = "FundsTransfer/RefundFunction/Function"
@@ -243,23 +242,35 @@ class TwoLedgers(TransferSystem):
 
     def recover_to_the_end(self, saga_id: str, *, limit: int = 5) -> RequestRecord:
         """Recover a saga, and again if that is interrupted, until it is settled or parked."""
-        for _ in range(limit):
-            finding, name = self.recover(saga_id)
-            if name is not None:
-                self.await_quiet(saga_id)
-            if finding in {Finding.SETTLED, Finding.PARKED}:
-                break
-        return self.record(saga_id)
+        return recover_to_the_end(self.recoverer, saga_id, self.now_ms, limit=limit)
 
-    def await_quiet(self, saga_id: str) -> None:
-        """Wait until nothing runs under the name of the saga's owner."""
-        deadline = time.monotonic() + PATIENCE_SECONDS
-        while time.monotonic() < deadline:
-            owner = self.record(saga_id).owner
-            if "RUNNING" not in {self.status_of(machine, owner) for machine in (FORWARD, RECOVERY)}:
-                return
-            time.sleep(0.02)
-        raise AssertionError(f"the owner of {saga_id} still runs after {PATIENCE_SECONDS:.0f} s")
+    def await_quiet(self, saga_id: str) -> RequestRecord:
+        """Wait until the saga's owner does not run, and return the record."""
+        return await_quiet(self.recoverer, saga_id)
+
+
+def recover_to_the_end(
+    recoverer: Recoverer, saga_id: str, now_ms: Callable[[], int], *, limit: int = 5
+) -> RequestRecord:
+    """Recover a saga, and again if that is interrupted, until it is settled or parked, or the limit is reached."""
+    for _ in range(limit):
+        record = await_quiet(recoverer, saga_id)
+        finding, _started = recoverer.recover(record, now_ms())
+        if finding in {Finding.SETTLED, Finding.PARKED}:
+            break
+    return await_quiet(recoverer, saga_id)
+
+
+def await_quiet(recoverer: Recoverer, saga_id: str) -> RequestRecord:
+    """Wait until the saga's owner does not run, and return the record."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while time.monotonic() < deadline:
+        record = recoverer.read(request_id_from(saga_id))
+        assert record is not None, f"{saga_id} has no record"
+        if recoverer.owner_status(record) != "RUNNING":
+            return record
+        time.sleep(0.03)
+    raise AssertionError(f"the owner of {saga_id} still runs after {PATIENCE_SECONDS:.0f} s")
 
 
 class Sweeper:
@@ -340,7 +351,7 @@ def give_time(system: TwoLedgers, seconds: int) -> None:
     Emulated time passes fast, and a process that starts does not.
     """
     functions = system.aws.client("lambda")
-    for path in (GATEKEEPER, DEBIT, CREDIT, REFUND, NOTIFIER):
+    for path in (system.gatekeeper, DEBIT, CREDIT, REFUND, NOTIFIER):
         functions.update_function_configuration(FunctionName=system.aws.resolve_function(path), Timeout=seconds)
 
     def patient(states: dict[str, Any]) -> None:
