@@ -29,7 +29,7 @@ def session_of(options: argparse.Namespace) -> boto3.Session:
         import boto3
         from botocore.exceptions import ProfileNotFound
     except ImportError:
-        raise CommandError("this command needs boto3; install cdk-sagas[runtime]") from None
+        raise CommandError("this command needs boto3; install cdk-sagas with its dependencies") from None
     try:
         return boto3.Session(profile_name=options.profile, region_name=options.region)
     except ProfileNotFound as error:
