@@ -28,6 +28,8 @@ from .screen import Progress, Style, say
 SPEED: Final = 6.0
 """Local AWS runs faster than real time: what is looked at again after a minute is looked at after ten seconds."""
 _SLOTS: Final = 8
+_SANDBOXES: Final = 3
+"""Of each function: more would only wait for a processor."""
 _COPIES: Final = 4
 _ROOT: Final = Path(__file__).resolve().parents[3]
 _REPORT: Final = Path("build/demo-report.json")
@@ -52,7 +54,7 @@ def main(arguments: Sequence[str] | None = None, *, meddle: Callable[[LocalAws, 
     plan = make_plan(transfers=options.transfers, seed=options.seed)
     with tempfile.TemporaryDirectory(prefix="cdk-sagas-demo-") as folder:
         _step(style, "synthesizing", lambda: _synthesize(folder))
-        with LocalAws(speed=options.speed) as aws:
+        with LocalAws(speed=options.speed, sandboxes=_SANDBOXES) as aws:
             outputs = _step(style, "deploying to local AWS", lambda: aws.deploy(folder)["FundsTransfer"])
             _step(style, f"opening {len(plan.opening)} accounts", lambda: open_accounts(aws, outputs, plan))
             report = run(aws, outputs, plan, speed=options.speed, style=style, meddle=meddle)

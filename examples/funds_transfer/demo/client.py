@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import http.client
+import itertools
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -17,6 +18,8 @@ from saga_runtime.protocol import REPLAYED_HEADER
 from .plan import Nonsense, Transfer
 
 PATIENCE_SECONDS: Final = 40.0
+_LONGEST: Final = 4
+"""How many times longer than it was asked to a client waits at most before it sends a request again."""
 _LOOKS: Final = 4
 """How often a client looks at a transfer that is in progress before it sends the request again."""
 
@@ -133,7 +136,9 @@ class Clients:
         self, send: Callable[[], HttpResponse | None], user: str, key: str | None, *, patient: bool = False
     ) -> HttpResponse:
         deadline = time.monotonic() + PATIENCE_SECONDS
-        while time.monotonic() < deadline and not self._stopped.is_set():
+        for asked in itertools.count():
+            if time.monotonic() >= deadline or self._stopped.is_set():
+                break
             answer = send()
             if answer is not None and REPLAYED_HEADER.lower() in answer.headers:
                 return answer
@@ -143,7 +148,7 @@ class Clients:
                 if patient:
                     self._watch(user, key, answer)
                 else:
-                    self._wait(answer)
+                    self._wait(answer, longer=min(2**asked, _LONGEST))
             else:
                 return answer
         raise GaveUpError(f"{user}'s request {key} was not settled within {PATIENCE_SECONDS:.0f} s")
@@ -159,9 +164,9 @@ class Clients:
             if seen is not None and seen.status == 200 and "answer" in seen.json():
                 return
 
-    def _wait(self, answer: HttpResponse | None) -> None:
+    def _wait(self, answer: HttpResponse | None, *, longer: int = 1) -> None:
         asked = answer.headers.get("retry-after", "2") if answer is not None else "2"
-        self._stopped.wait((float(asked) if asked.isdigit() else 2.0) / self._speed)
+        self._stopped.wait(longer * (float(asked) if asked.isdigit() else 2.0) / self._speed)
 
     def _send(
         self,
