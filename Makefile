@@ -21,7 +21,7 @@ PINNED := --pinned-python
 endif
 
 PYTEST := python -m pytest
-PATHS := $(wildcard constructs_lib lambda_src examples tests tools app.py hatch_build.py)
+PATHS := $(wildcard benchmarks constructs_lib lambda_src examples tests tools app.py hatch_build.py)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test check lint types format synth up down deploy wheel bench lock clean clean-all
@@ -81,10 +81,9 @@ wheel: setup ## build wheel and source distribution into dist/
 	@python -m build --no-isolation --wheel --sdist --outdir dist . >build/wheel.log 2>&1 || { tail -20 build/wheel.log >&2; exit 1; }
 	@ls -l dist
 
-ifneq ($(wildcard bench/__main__.py),)
-bench: setup ## measure
-	@python -m bench
-endif
+bench: setup ## measure; results in build/benchmarks (docs/benchmarks.md says what they mean)
+	@python -m benchmarks.gatekeeper
+	@python -m benchmarks.transfers
 
 lock: setup ## resolve the locks anew (requirements/*.txt, package-lock.json)
 	@for name in bundle dev; do \

@@ -19,6 +19,8 @@ _SAID = {
     "DEAD": "was interrupted: taken over",
 }
 
+_FOR_A_PERSON = frozenset({"PARKED", "NAME_EXPIRED"})
+
 
 def add_parser(commands: Any) -> None:
     """Add ``recover`` to the command."""
@@ -52,4 +54,4 @@ def _run(options: argparse.Namespace) -> int:
             raise CommandError(f"table {options.table} has no saga {options.saga}; look at the table's name and the id")
         finding, started = recoverer.recover(record, int(time.time() * 1000))
     sys.stdout.write(f"saga {options.saga} {_SAID[finding.value]}{f' by {started}' if started else ''}\n")
-    return 0
+    return 1 if finding.value in _FOR_A_PERSON else 0

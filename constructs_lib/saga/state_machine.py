@@ -93,7 +93,8 @@ class SagaStateMachine(Construct):
         id: construct id.
         requests: where the requests' records are.
         steps: in order; at least one.
-        timeout: of the whole saga; 1 minute to 1 year, 1 hour by default.
+        timeout: of the whole saga; 1 minute to 1 year, 2 hours by default. Where there
+            is no way back, a step is retried for some 70 minutes before the saga is parked: leave time for that.
         result: JSONata expression (with or without ``{% %}``) for the answer's ``result``; ``$outputs`` (every step's
             output by the step's name) by default.
         refused_status: HTTP status of a refused saga's stored answer, 422 by default.
@@ -139,7 +140,7 @@ class SagaStateMachine(Construct):
         self.steps = tuple(steps)
         self._on_failed = on_failed
         _check_steps(self.steps)
-        timeout_seconds = require_seconds("timeout", timeout or Duration.hours(1), at_least=60, at_most=366 * _DAY)
+        timeout_seconds = require_seconds("timeout", timeout or Duration.hours(2), at_least=60, at_most=366 * _DAY)
         require_between("log_retention_days", log_retention_days, at_least=30, at_most=3_650)
         if log_retention_days * _DAY < timeout_seconds + requests.retention.to_seconds():
             raise ValueError(

@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
 from saga_runtime.protocol import EXECUTION_NAME_DAYS, RecordAttribute, RecordStatus
-from saga_runtime.record import OWNED, OWNED_NAMES, RequestRecord, due_shard_of
+from saga_runtime.record import OWNED, OWNED_NAMES, RequestRecord
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -71,14 +71,17 @@ def recovery_name(saga_id: str, number: int) -> str:
     return f"{saga_id}-r{number}"
 
 
-def take_over_update(record: RequestRecord, now_ms: int, due_after_ms: int, due_shards: int) -> dict[str, Any]:
-    """Arguments of the ONE conditional update that changes the owner of a saga whose owner is dead."""
+def take_over_update(record: RequestRecord, now_ms: int, due_after_ms: int) -> dict[str, Any]:
+    """Arguments of the ONE conditional update that changes the owner of a saga whose owner is dead.
+
+    The record stays in the shard of the sparse index in which its reservation put it.
+    """
     a = RecordAttribute
     number = record.recoveries + 1
     return {
         "Key": {a.ID.value: {"S": record.request_id}},
         "UpdateExpression": (
-            "SET #owner = :new_owner, #recoveries = :number, #updated_at = :now, #due_at = :due, #due_shard = :shard"
+            "SET #owner = :new_owner, #recoveries = :number, #updated_at = :now, #due_at = :due"
         ),
         "ConditionExpression": f"{OWNED} AND attribute_not_exists(#parked)",
         "ExpressionAttributeNames": {
@@ -86,7 +89,6 @@ def take_over_update(record: RequestRecord, now_ms: int, due_after_ms: int, due_
             "#recoveries": a.RECOVERIES.value,
             "#updated_at": a.UPDATED_AT.value,
             "#due_at": a.DUE_AT.value,
-            "#due_shard": a.DUE_SHARD.value,
             "#parked": a.PARKED.value,
         },
         "ExpressionAttributeValues": {
@@ -96,7 +98,6 @@ def take_over_update(record: RequestRecord, now_ms: int, due_after_ms: int, due_
             ":number": {"N": str(number)},
             ":now": {"N": str(now_ms)},
             ":due": {"N": str(now_ms + due_after_ms)},
-            ":shard": {"S": due_shard_of(record.request_id, due_shards)},
         },
     }
 
@@ -126,14 +127,12 @@ class Recoverer:
         dynamodb: client of DynamoDB.
         step_functions: client of Step Functions.
         due_after_ms: when the record is looked at again after a take-over.
-        due_shards: shards of the sparse index.
     """
 
     table: str
     dynamodb: DynamoDBClient
     step_functions: SFNClient
     due_after_ms: int = 60_000
-    due_shards: int = 16
 
     def read(self, request_id: str) -> RequestRecord | None:
         """The request record, read strongly."""
@@ -175,7 +174,7 @@ class Recoverer:
         try:
             self.dynamodb.update_item(
                 TableName=self.table,
-                **take_over_update(record, now_ms, self.due_after_ms, self.due_shards),
+                **take_over_update(record, now_ms, self.due_after_ms),
             )
         except self.dynamodb.exceptions.ConditionalCheckFailedException:
             return Finding.RUNNING, None  # somebody else took it over, settled or parked it in between

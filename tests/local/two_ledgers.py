@@ -233,7 +233,6 @@ class TwoLedgers(TransferSystem):
             table=self.outputs["RequestTableName"],
             dynamodb=self.aws.client("dynamodb"),
             step_functions=self.aws.client("stepfunctions"),
-            due_shards=_DUE_SHARDS,
         )
 
     def recover(self, saga_id: str) -> tuple[Finding, str | None]:
@@ -267,7 +266,8 @@ def await_quiet(recoverer: Recoverer, saga_id: str) -> RequestRecord:
     while time.monotonic() < deadline:
         record = recoverer.read(request_id_from(saga_id))
         assert record is not None, f"{saga_id} has no record"
-        if recoverer.owner_status(record) != "RUNNING":
+        # Read before, and the same since: what was read is what the owner left behind.
+        if recoverer.owner_status(record) != "RUNNING" and recoverer.read(record.request_id) == record:
             return record
         time.sleep(0.03)
     raise AssertionError(f"the owner of {saga_id} still runs after {PATIENCE_SECONDS:.0f} s")

@@ -79,7 +79,7 @@ def test_an_unknown_status_of_an_execution_is_not_guessed_at() -> None:
 
 
 def test_each_take_over_names_the_next_recovery() -> None:
-    values = take_over_update(record(recoveries=2, owner=f"{SAGA_ID}-r2"), LATER, DUE_AFTER_MS, 16)[
+    values = take_over_update(record(recoveries=2, owner=f"{SAGA_ID}-r2"), LATER, DUE_AFTER_MS)[
         "ExpressionAttributeValues"
     ]
 

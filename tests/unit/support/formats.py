@@ -77,7 +77,7 @@ def _record() -> dict[str, Any]:
         "settle": settle(**_WHO, status=RecordStatus.COMPLETED, body='{"paid":"2.00"}'),
         "park": park(**_WHO),
         "direct": direct(**_WHO, direction=Direction.COMPENSATE),
-        "take over": take_over_update(RequestRecord.from_item(item), NOW_MS + 5, 60_000, 16),
+        "take over": take_over_update(RequestRecord.from_item(item), NOW_MS + 5, 60_000),
     }
 
 

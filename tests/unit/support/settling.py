@@ -60,7 +60,7 @@ def direct(*, request_id: str, execution: str, direction: Direction, now_ms: int
 
 def take_over(found: RequestRecord, now_ms: int) -> dict[str, Any]:
     """Make a further execution the owner."""
-    return {"TableName": "requests", **recovery.take_over_update(found, now_ms, DUE_AFTER_MS, 16)}
+    return {"TableName": "requests", **recovery.take_over_update(found, now_ms, DUE_AFTER_MS)}
 
 
 def _owned(

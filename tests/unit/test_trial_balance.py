@@ -1,0 +1,121 @@
+"""``cdk-sagas trial-balance`` adds a ledger up, and says what does not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import boto3
+import pytest
+from moto import mock_aws
+
+from constructs_lib.cli import main
+from constructs_lib.commands.trial_balance import add_up
+from saga_runtime.ledger import Account, LedgerBuilder
+from saga_runtime.money import Money
+from saga_runtime.step import Write
+
+BUILDER = LedgerBuilder(table="ledger")
+
+
+def items(*writes: Write) -> list[Any]:
+    """Items that these writes put."""
+    return [write.action["Put"]["Item"] for write in writes if "Put" in write.action]
+
+
+def books() -> list[Any]:
+    """A ledger in which alice opened with 10.00 and bob with nothing."""
+    return items(
+        *BUILDER.open_account(account_id="alice", opening=Money(1_000, "EUR"), now_ms=1),
+        *BUILDER.open_account(account_id="bob", opening=Money(0, "EUR"), now_ms=1),
+    )
+
+
+def test_a_ledger_of_two_sides_adds_up() -> None:
+    result = add_up(books())
+
+    assert result.wrong == []
+    assert result.totals == {"EUR": 0}
+
+
+def test_an_entry_without_its_other_side_is_told() -> None:
+    lost_counter_entry = [item for item in books() if not item["pk"]["S"].startswith("clearing#")]
+
+    assert add_up(lost_counter_entry).wrong == ["EUR: entries sum to 1000, must be 0"]
+
+
+def test_a_balance_that_its_entries_do_not_explain_is_told() -> None:
+    ledger = books()
+    ledger[0] = {**ledger[0], "balance": {"N": "1001"}}
+
+    assert add_up(ledger).wrong == ["EUR account alice: balance 1001, entries sum to 1000"]
+
+
+def test_a_missing_entry_is_told_by_the_sequence() -> None:
+    ledger = books()
+    ledger[0] = {**ledger[0], "sequence": {"N": "2"}}
+
+    assert add_up(ledger).wrong == ["EUR account alice: sequence 2, but 1 entries"]
+
+
+def test_currencies_are_added_up_apart() -> None:
+    account = Account(account_id="alice", balance=Money(5, "USD"), sequence=1)
+    refund = BUILDER.refund(
+        account=None,
+        account_id=account.account_id,
+        amount=Money(5, "USD"),
+        clearing="clearing",
+        suspense="suspense",
+        entry_id="r",
+        now_ms=1,
+    )
+
+    assert add_up([*books(), *items(*refund)]).totals == {"EUR": 0, "USD": 0}
+
+
+@pytest.fixture
+def deployed(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """A ledger table with ``books`` in it."""
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "testing")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    with mock_aws():
+        client = boto3.client("dynamodb")
+        client.create_table(
+            TableName="ledger",
+            KeySchema=[{"AttributeName": "pk", "KeyType": "HASH"}, {"AttributeName": "sk", "KeyType": "RANGE"}],
+            AttributeDefinitions=[
+                {"AttributeName": "pk", "AttributeType": "S"},
+                {"AttributeName": "sk", "AttributeType": "S"},
+            ],
+            BillingMode="PAY_PER_REQUEST",
+        )
+        for item in books():
+            client.put_item(TableName="ledger", Item=item)
+        yield client
+
+
+@pytest.mark.usefixtures("deployed")
+def test_the_command_prints_sums_and_succeeds(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["trial-balance", "ledger", "--accounts"]) == 0
+
+    out = capsys.readouterr().out
+    assert "account alice" in out
+    assert "accounts hold 1,000; 2 entries sum to 0" in out
+    assert out.endswith("adds up\n")
+
+
+def test_the_command_fails_when_the_ledger_does_not_add_up(deployed: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    deployed.put_item(TableName="ledger", Item={**books()[0], "balance": {"N": "7"}})
+
+    assert main(["trial-balance", "ledger"]) == 1
+    assert "WRONG  EUR account alice: balance 7, entries sum to 1000" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("deployed")
+def test_a_table_that_is_not_there_is_told_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["trial-balance", "nowhere"]) == 1
+
+    error = capsys.readouterr().err
+    assert error.startswith("cdk-sagas: table nowhere was not added up: ResourceNotFoundException")
+    assert error.count("\n") == 1
