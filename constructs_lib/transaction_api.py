@@ -69,7 +69,8 @@ class TransactionApi(Construct):
     Guaranteed: of any number of requests by one caller under one key, one saga starts; a duplicate gets the settled
     answer byte for byte, with ``Idempotent-Replayed: true``; the same key with another body is refused (422); one
     caller never sees another's result.
-    Not guaranteed: an answer. A 5xx, or none, promises nothing: repeat the request under the same key.
+    Not guaranteed: an answer. A 5xx, or none, promises nothing: repeat the request under the same key. (A 500 with
+    ``Idempotent-Replayed: true`` is the settled answer of a saga that failed, and of which nothing stands.)
 
     With IAM the caller is the account and the IAM user or role, never the session: two hosts under one role are one
     caller.
