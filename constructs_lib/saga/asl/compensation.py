@@ -32,9 +32,28 @@ from saga_runtime.record import OWNED
 _DAY_SECONDS: Final = 86_400
 
 
-def give_up_name(step: CompiledStep) -> str:
-    """State at which a step is given up: the pivot is fenced first."""
+def give_up_name(plan: SagaPlan, index: int) -> str:
+    """State at which a step, not later than the last pivot, is given up."""
+    step = plan.steps[index]
+    return f"Give up {step.name}?" if _pivots_passed(plan, index) else _way_back_name(step)
+
+
+def _way_back_name(step: CompiledStep) -> str:
+    """State at which the way back begins: the pivot is fenced first."""
     return f"Fence {step.name}" if step.pivot else _compensate_name(step)
+
+
+def _pivots_passed(plan: SagaPlan, index: int) -> list[CompiledStep]:
+    """Pivots that may lie behind a saga that is at step ``index``; not those whose condition is its negation."""
+    when = plan.steps[index].when
+    return [step for step in plan.steps[:index] if step.pivot and not _exclude(step.when, when)]
+
+
+def _exclude(one: str | None, other: str | None) -> bool:
+    """Whether one condition is, to the letter, the other's negation, over the request alone: it cannot change."""
+    if one is None or other is None or "$outputs" in one + other:
+        return False
+    return one == f"$not({other})" or other == f"$not({one})"
 
 
 def _compensate_name(step: CompiledStep) -> str:
@@ -45,15 +64,37 @@ def giving_up(plan: SagaPlan, index: int, *, forward_to: str, outputs: str) -> d
     """States that decide the direction when step ``index``, not later than the pivot, is given up."""
     step = plan.steps[index]
     compensate = _compensate_name(step)
-    states = {compensate: direct(plan, Direction.COMPENSATE, chain_from(plan, index))}
+    states = {compensate: direct(plan, Direction.COMPENSATE, chain_from(plan, index))} | _no_way_back(plan, index)
     if not step.pivot:
         return states
     forward = f"Forward from {step.name}"
     return (
         states
-        | fence_states(plan, step, name=give_up_name(step), buried=compensate, stands=forward)
+        | fence_states(plan, step, name=_way_back_name(step), buried=compensate, stands=forward)
         | {forward: direct(plan, Direction.FORWARD, forward_to) | {"Assign": {"outputs": outputs}}}
     )
+
+
+def _no_way_back(plan: SagaPlan, index: int) -> dict[str, State]:
+    """Of several pivots one may have happened already: then nothing is compensated, and a person is asked.
+
+    A pivot that this execution has passed stands, and its output is known. One that is not on this request's way was
+    never invoked by anybody, and needs no fence.
+    """
+    pivots = _pivots_passed(plan, index)
+    if not pivots:
+        return {}
+    step = plan.steps[index]
+    stuck = f"No way back from {step.name}"
+    passed = " or ".join(f"$exists($outputs.{pivot.name})" for pivot in pivots)
+    return {
+        give_up_name(plan, index): {
+            "Type": "Choice",
+            "Choices": [{"Condition": expression(passed), "Next": stuck}],
+            "Default": _way_back_name(step),
+        },
+        stuck: direct(plan, Direction.FORWARD, PARK),
+    }
 
 
 def fence_states(

@@ -68,7 +68,7 @@ def _forward(plan: SagaPlan, index: int) -> State:
     step = plan.steps[index]
     after_pivot = index > plan.last_pivot
     output = f'{{"{step.name}": $states.result.Payload.{OUTPUT_FIELD}}}'
-    give_up = PARK if after_pivot else give_up_name(step)
+    give_up = PARK if after_pivot else give_up_name(plan, index)
     going_on = [{"ErrorEquals": [error], "Next": _going_on_name(step, error)} for error in sorted(step.going_on)]
     return {
         "Type": "Task",
