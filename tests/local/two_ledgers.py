@@ -379,7 +379,9 @@ def deployed(*, speed: float, sandboxes: int = 4) -> Iterator[tuple[TwoLedgers, 
     """Local AWS with the reference app in it, and the counting sagas' outputs."""
     with LocalAws(speed=speed, sandboxes=sandboxes) as aws:
         outputs = aws.deploy(Path(_synthesized().name))
-        yield TwoLedgers(aws, outputs["FundsTransfer"], speed), outputs["Counting"]
+        system = TwoLedgers(aws, outputs["FundsTransfer"], speed)
+        system.user()  # once: many threads will ask for it
+        yield system, outputs["Counting"]
 
 
 @functools.cache

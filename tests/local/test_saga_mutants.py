@@ -1,0 +1,230 @@
+"""Conditions of the way back, each taken out of what is deployed: without it, money is made or a saga is lost."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from pathlib import PurePosixPath
+from typing import Any, Final
+from urllib.request import urlopen
+
+import pytest
+
+from constructs_lib.testing import Fault, First, StopAt
+from saga_runtime import recovery, saga_log
+from saga_runtime.protocol import IDEMPOTENCY_KEY_HEADER, RecordStatus
+from saga_runtime.record import RequestRecord
+from saga_runtime.recovery import Finding, Recoverer, recovery_name
+
+from .transfer_system import is_settled, until
+from .two_ledgers import FORWARD, MAIN, PARTNER, RECOVERY, TRANSACT, TwoLedgers, Way, deployed, edited, give_time
+
+SPEED = 10.0
+FUNCTION_SECONDS = 200
+OPENING: Final = 1000
+
+Both = tuple[TwoLedgers, Mapping[str, str]]
+States = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[Both]:
+    with deployed(speed=SPEED) as (system, counting):
+        give_time(system, FUNCTION_SECONDS)
+        yield system, counting
+
+
+@pytest.fixture
+def system(running: Both) -> TwoLedgers:
+    """The reference app, emptied."""
+    running[0].aws.reset()
+    return running[0]
+
+
+def money(system: TwoLedgers, way: Way) -> int:
+    """What both accounts of a transfer hold together. Nothing is in flight."""
+    return system.balance(MAIN, way.source) + system.balance(PARTNER, way.target)
+
+
+def stopped_after_the_credit(system: TwoLedgers) -> tuple[Way, str]:
+    """A saga whose money has moved, and whose execution died before it said so."""
+    way, request_id = system.way("k"), system.request_id("k")
+    system.aws.faults.plan(StopAt(machine=FORWARD, state="Credit", moment="after", containing=request_id))
+    saga_id = system.begin("k", way.body)
+    system.await_end(FORWARD, saga_id)
+    return way, saga_id
+
+
+def without(condition: str, *names: str) -> Callable[[States, str], None]:
+    """Take a part out of a state's condition, with the names and values that nothing else uses."""
+
+    def change(states: States, state: str) -> None:
+        arguments = states[state]["Arguments"]
+        assert condition in arguments["ConditionExpression"]
+        arguments["ConditionExpression"] = arguments["ConditionExpression"].replace(condition, "")
+        for name in names:
+            arguments["ExpressionAttributeNames" if name[0] == "#" else "ExpressionAttributeValues"].pop(name)
+        if not arguments["ConditionExpression"]:
+            del arguments["ConditionExpression"]
+        if not arguments["ExpressionAttributeNames"]:
+            del arguments["ExpressionAttributeNames"]
+
+    return change
+
+
+@pytest.mark.parametrize("mutant", ["intact", "skipped", "unconditional"])
+def test_the_fence_keeps_a_recovery_from_refunding_a_transfer_that_happened(system: TwoLedgers, mutant: str) -> None:
+    def skip(states: States) -> None:
+        # What the fence leads to stays reachable: a definition with other states is refused.
+        never = {"Condition": "{% false %}", "Next": "Fence Credit: look"}
+        states["Fence Credit"] = {"Type": "Choice", "Choices": [never], "Default": "Compensate"}
+
+    def unconditional(states: States) -> None:
+        without("attribute_not_exists(#saga_id)", "#saga_id")(states, "Fence Credit")
+
+    way, saga_id = stopped_after_the_credit(system)
+    change = {"skipped": skip, "unconditional": unconditional}.get(mutant)
+    with nullcontext() if change is None else edited(system.aws, RECOVERY, change):
+        record = system.recover_to_the_end(saga_id)
+
+    if mutant == "intact":
+        assert (record.http_status, money(system, way)) == (200, OPENING)
+    else:
+        assert money(system, way) == OPENING + way.amount
+        assert record.http_status != 200
+
+
+@pytest.mark.parametrize("mutant", [False, True], ids=["intact", "mutant"])
+def test_the_directions_condition_keeps_a_saga_that_goes_forward_from_turning_back(
+    system: TwoLedgers, mutant: bool
+) -> None:
+    def change(states: States) -> None:
+        condition = states["Compensate from Debit"]["Arguments"]["ConditionExpression"]
+        states["Compensate from Debit"]["Arguments"]["ConditionExpression"] = condition.replace(
+            # Not taken out: every name and value must still be used.
+            "attribute_not_exists(#direction)",
+            "attribute_exists(#id)",
+        )
+
+    way, saga_id = stopped_after_the_credit(system)
+    request_id = system.request_id("k")
+    # The second forward execution's first step fails until it is given up; then nothing does.
+    system.aws.faults.plan(
+        Fault(function=f"states:{FORWARD}", call="lambda:Invoke", action="error", on=First(7), containing=request_id)
+    )
+    with edited(system.aws, FORWARD, change) if mutant else nullcontext():
+        system.recover(saga_id)
+        record = system.await_quiet(saga_id)
+
+    assert record.status is RecordStatus.IN_PROGRESS
+    assert record.parked == record.owner
+    assert money(system, way) == OPENING + (way.amount if mutant else 0)
+
+
+@pytest.mark.parametrize("mutant", [False, True], ids=["intact", "mutant"])
+def test_the_owners_condition_keeps_a_late_settle_from_ending_a_saga_that_was_taken_over(
+    system: TwoLedgers, mutant: bool
+) -> None:
+    def change(states: States) -> None:
+        without(" AND #owner = :owner", "#owner", ":owner")(states, "Settle completed")
+
+    way, request_id = system.way("k"), system.request_id("k")
+    system.aws.faults.plan(
+        Fault(
+            function=f"states:{FORWARD}", call="dynamodb:UpdateItem", action="delay", seconds=20, containing=request_id
+        ),
+        StopAt(machine=RECOVERY, state="Read the direction", moment="before", containing=request_id),
+    )
+    with edited(system.aws, FORWARD, change) if mutant else nullcontext(), system.aws.calls.record() as calls:
+        saga_id = system.begin("k", way.body)
+        until(lambda: system.aws.faults.report().fired, "the settle")
+        system.aws.client("stepfunctions").stop_execution(executionArn=system.arn(FORWARD, saga_id))
+        assert system.recover(saga_id) == (Finding.DEAD, recovery_name(saga_id, 1))
+        until(lambda: [c for c in calls.calls if c.fault is not None and c.status is not None], "the late settle")
+
+    record = system.record(saga_id)
+    assert record.owner == recovery_name(saga_id, 1)
+    assert record.settled is mutant
+
+
+class TakesEverybodyForDead(Recoverer):
+    """Looked at the owner long ago."""
+
+    def owner_status(self, record: RequestRecord) -> str:
+        return "ABORTED"
+
+
+@pytest.mark.parametrize("mutant", [False, True], ids=["intact", "mutant"])
+def test_the_take_overs_condition_keeps_who_looked_long_ago_from_taking_over_a_settled_saga(
+    system: TwoLedgers, monkeypatch: pytest.MonkeyPatch, mutant: bool
+) -> None:
+    way, saga_id = stopped_after_the_credit(system)
+    looked_long_ago = system.record(saga_id)
+    assert system.recover_to_the_end(saga_id).http_status == 200
+    settled = system.item(saga_id)
+    recoverer = TakesEverybodyForDead(
+        table=system.outputs["RequestTableName"],
+        dynamodb=system.aws.client("dynamodb"),
+        step_functions=system.aws.client("stepfunctions"),
+    )
+    if mutant:
+        # In an OR, so that every name and value is still used.
+        monkeypatch.setattr(recovery, "OWNED", f"attribute_exists(#id) OR {recovery.OWNED}")
+
+    finding, _ = recoverer.recover(looked_long_ago, system.now_ms())
+
+    assert (finding is Finding.DEAD) is mutant
+    assert (system.item(saga_id) != settled) is mutant
+    assert money(system, way) == OPENING
+
+
+@contextmanager
+def other_code(system: TwoLedgers, function: str, file: str, before: str, after: str) -> Iterator[None]:
+    """Change a deployed function's code for a while."""
+    functions, name = system.aws.client("lambda"), system.aws.resolve_function(function)
+    with urlopen(functions.get_function(FunctionName=name)["Code"]["Location"], timeout=30) as answer:
+        deployed_code: bytes = answer.read()
+    changed = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(deployed_code)) as old, zipfile.ZipFile(changed, "w") as new:
+        for info in old.infolist():
+            content = old.read(info)
+            if PurePosixPath(info.filename) == PurePosixPath(file):
+                assert content.decode().count(before) == 1
+                content = content.decode().replace(before, after).encode()
+            new.writestr(info, content)
+    functions.update_function_code(FunctionName=name, ZipFile=changed.getvalue())
+    try:
+        yield
+    finally:
+        functions.update_function_code(FunctionName=name, ZipFile=deployed_code)
+
+
+@pytest.mark.parametrize("mutant", [False, True], ids=["intact", "mutant"])
+def test_the_undos_condition_keeps_a_late_undo_from_undoing_twice(running: Both, mutant: bool) -> None:
+    """The counting saga's undo has no condition of its own: only the row keeps it single."""
+    system, outputs = running
+    system.aws.reset()
+    functions, undo = system.aws.client("lambda"), "Counting/Undo/Function"
+    # It times out, is invoked again, and the first request travels on.
+    functions.update_function_configuration(FunctionName=system.aws.resolve_function(undo), Timeout=25)
+    user = system.aws.create_api_user("counter", api_id=outputs["ApiId"])
+    url = f"{system.aws.api_url(outputs['ApiId'], outputs['ApiStage'])}/plain"
+    body = {"counter": "k", "Second": "breaks"}
+    still_done = f'"{saga_log.STILL_DONE}"'
+    system.aws.faults.plan(Fault(function=undo, call=TRANSACT, action="delay", seconds=80))
+
+    with (
+        other_code(system, undo, "saga_runtime/saga_log.py", still_done, '"#status <> :undone OR #status <> :done"')
+        if mutant
+        else nullcontext(),
+        system.aws.calls.record() as calls,
+    ):
+        until(
+            lambda: is_settled(user.request("POST", url, headers={IDEMPOTENCY_KEY_HEADER: "k"}, body=body)), "the end"
+        )
+        until(lambda: [c for c in calls.calls if c.fault is not None and c.status is not None], "the late undo")
+
+    items = system.aws.client("dynamodb").scan(TableName=outputs["CounterTableName"])["Items"]
+    assert [item["n"]["N"] for item in items] == ["-1" if mutant else "0"]
