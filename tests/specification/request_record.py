@@ -1,0 +1,508 @@
+"""Model: the request record. Reserve, start, settle, take over, expire, reserve anew.
+
+Clients send one key as often as they like, now and then with another body. What a saga does is cut down to one atomic
+step, so that the record, its owner and its expiration can be looked at closely; the whole saga has a model of its own.
+
+Whatever was sent may travel: a request whose sender died, or whose answer was lost, arrives later, or never.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Final
+
+from tests.specification.checker import Move
+from tests.specification.conditions import Because, Condition
+
+RECORD: Final = "lambda_src/saga_runtime/record.py"
+GATEKEEPER: Final = "lambda_src/handlers/gatekeeper.py"
+ENDING: Final = "constructs_lib/saga/asl/ending.py"
+RECOVERY: Final = "lambda_src/saga_runtime/recovery.py"
+
+
+class RecordCondition(Condition):
+    """Conditions of the record's life."""
+
+    RESERVE = Because(
+        "looking and reserving are one conditional put: nobody comes in between", RECORD, "attribute_not_exists(#id)"
+    )
+    RESERVE_OR_EXPIRED_SETTLED = Because(
+        "only a settled record can be over", RECORD, "#status IN (:completed, :failed) AND"
+    )
+    RESERVE_OR_EXPIRED_TIME = Because(
+        "a settled record answers duplicates until its retention is over", RECORD, "#expiration <= :now_seconds"
+    )
+    EXPIRATION_AT_SETTLE = Because(
+        "a record in progress never expires, however long its saga takes", ENDING, "#expiration = :expiration REMOVE"
+    )
+    RESERVATION_STAYS = Because(
+        "a start without an answer may still arrive: its reservation is never deleted",
+        GATEKEEPER,
+        "Unclear: whoever looks next will.",
+    )
+    MET_OWN = Because(
+        "whoever meets the reservation that it made itself goes on to the start", GATEKEEPER, "if met is Met.OWN:"
+    )
+    MET_RUNNING_DUE = Because(
+        "a saga that was never started is started by the next duplicate", GATEKEEPER, "if met is Met.RUNNING_DUE:"
+    )
+    STORED_START = Because(
+        "everybody starts the saga that the record names, never one of their own",
+        GATEKEEPER,
+        "_start(config, record.saga_id, record.input)",
+    )
+    MET_OTHER_BODY = Because(
+        "a key answers only for the request that it was first used for",
+        RECORD,
+        "record.fingerprint != reservation.fingerprint",
+    )
+    OWNED_EXISTS = Because("no update creates a record", RECORD, "attribute_exists(#id) AND")
+    OWNED_IN_PROGRESS = Because("an answer that was given stays", RECORD, "#status = :in_progress AND")
+    OWNED_OWNER = Because("only the owner of the record decides about it", RECORD, '#owner = :owner"')
+    OWNER_NAMES_THE_SAGA = Because(
+        "an owner's name contains the saga's id: a key that was reserved anew is safe from the saga before",
+        RECOVERY,
+        'return f"{saga_id}-r{number}"',
+    )
+
+
+class RecordPromise(StrEnum):
+    """What must never be broken."""
+
+    COMPLETED_WITHOUT_EFFECT = "COMPLETED_WITHOUT_EFFECT"
+    FAILED_WITH_EFFECT = "FAILED_WITH_EFFECT"
+    SECOND_SAGA_WHILE_FIRST_IS_OPEN = "SECOND_SAGA_WHILE_FIRST_IS_OPEN"
+    SECOND_SAGA_WITHIN_RETENTION = "SECOND_SAGA_WITHIN_RETENTION"
+    SETTLED_BY_ANOTHER_SAGA = "SETTLED_BY_ANOTHER_SAGA"
+    ANSWER_CHANGED = "ANSWER_CHANGED"
+    ANSWER_OF_ANOTHER_REQUEST = "ANSWER_OF_ANOTHER_REQUEST"
+    OWNER_OF_ANOTHER_SAGA = "OWNER_OF_ANOTHER_SAGA"
+    UPDATE_CREATED_A_RECORD = "UPDATE_CREATED_A_RECORD"
+    FIRST_CLIENT_TURNED_AWAY = "FIRST_CLIENT_TURNED_AWAY"
+
+
+class Row(StrEnum):
+    """The log row of the saga's only step."""
+
+    NONE = "no row"
+    DONE = "DONE"
+    TOMBSTONE = "TOMBSTONE"
+
+
+class Status(StrEnum):
+    """States of the record."""
+
+    IN_PROGRESS = "IN_PROGRESS"
+    COMPLETED = "COMPLETED"
+    FAILED = "FAILED"
+
+
+class Run(StrEnum):
+    """Where an execution is."""
+
+    ABSENT = "absent"
+    WORKING = "working"
+    SETTLE_COMPLETED = "settling COMPLETED"
+    SETTLE_FAILED = "settling FAILED"
+    ENDED = "ended"
+    """Done, fenced, or dead: whoever looks sees that it does not run, and nothing else counts."""
+
+
+RUNNING: Final = (Run.WORKING, Run.SETTLE_COMPLETED, Run.SETTLE_FAILED)
+VERDICT: Final = {Run.SETTLE_COMPLETED: Status.COMPLETED, Run.SETTLE_FAILED: Status.FAILED}
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Name:
+    """An execution's name: the saga, and the number of the recovery (0: the first execution)."""
+
+    saga: int
+    recovery: int
+
+    def __str__(self) -> str:
+        return f"saga{self.saga}" + (f"-r{self.recovery}" if self.recovery else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """The request record."""
+
+    status: Status
+    saga: int
+    owner: Name
+    body: str
+    over: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Saga:
+    """One saga: its row, its executions by number of recovery, and whether it was ever settled."""
+
+    runs: tuple[Run, ...]
+    row: Row = Row.NONE
+    settled: bool = False
+
+
+class At(StrEnum):
+    """Where a gatekeeper or a person is."""
+
+    IDLE = "idle"
+    RESERVE = "about to reserve"
+    PUT = "about to put, having looked before"
+    AGAIN = "about to reserve again, without an answer"
+    START = "about to start"
+    LOOK = "about to look at the owner's execution"
+    TAKE_OVER = "about to take over"
+
+
+@dataclass(frozen=True, slots=True)
+class Actor:
+    """A gatekeeper at work on a request, or a person who recovers."""
+
+    at: At = At.IDLE
+    body: str = ""
+    name: Name = Name(0, 0)
+
+
+IDLE: Final = Actor()
+
+
+class Kind(StrEnum):
+    """What travels."""
+
+    START = "start of"
+    STEP = "step of"
+    COMPLETED = "COMPLETED from"
+    FAILED = "FAILED from"
+
+
+Letter = tuple[Kind, Name]
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """Everything at one moment."""
+
+    record: Record | None
+    sagas: tuple[Saga, ...]
+    gatekeepers: tuple[Actor, ...]
+    person: Actor
+    letters: frozenset[Letter] = frozenset()
+
+
+Moves = Iterator[Move[World]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestRecordModel:
+    """The model.
+
+    Attributes:
+        off: conditions that are left out.
+        sagas: how often the key can be reserved.
+        recoveries: how often one saga can be taken over.
+        gatekeepers: how many requests are answered at once.
+        letters: how many sent requests can be travelling at once.
+        person: whether somebody runs ``cdk-sagas recover``; without, executions do not die.
+        bodies: what clients send under the key.
+        deletion: whether DynamoDB deletes what is expired, which it does some time within days.
+    """
+
+    off: frozenset[Condition] = frozenset()
+    sagas: int = 2
+    recoveries: int = 1
+    gatekeepers: int = 1
+    letters: int = 1
+    person: bool = True
+    bodies: str = "a"
+    deletion: bool = True
+
+    def initial(self) -> World:
+        """Nothing was ever asked."""
+        return World(None, (), (IDLE,) * self.gatekeepers, IDLE)
+
+    def at_rest(self, world: World) -> bool:
+        """Answered, or never asked; and nobody is at work."""
+        record = world.record
+        horizon = record is not None and self._at_horizon(world, record)
+        idle = world.person == IDLE and all(actor == IDLE for actor in world.gatekeepers)
+        return idle and (record is None or record.status is not Status.IN_PROGRESS or horizon)
+
+    def _at_horizon(self, world: World, record: Record) -> bool:
+        """The last recovery that fits into the model has died: what comes then is what came before."""
+        last = record.owner.recovery == self.recoveries
+        return self.person and last and self._run(world, record.owner) is Run.ENDED
+
+    def broken(self, world: World) -> Iterator[str]:
+        """What the record says must be so."""
+        record = world.record
+        if record is None or not record.saga:
+            return
+        row = world.sagas[record.saga - 1].row
+        if record.status is Status.COMPLETED and row is not Row.DONE:
+            yield RecordPromise.COMPLETED_WITHOUT_EFFECT
+        if record.status is Status.FAILED and row is Row.DONE:
+            yield RecordPromise.FAILED_WITH_EFFECT
+        if record.owner.saga != record.saga:
+            yield RecordPromise.OWNER_OF_ANOTHER_SAGA
+
+    def moves(self, world: World) -> Moves:
+        """Whatever may happen next."""
+        for index, actor in enumerate(world.gatekeepers):
+            for move in self._gatekeeper(world, actor):
+                label = f"gatekeeper {index + 1} {move.label}" if self.gatekeepers > 1 else f"gatekeeper {move.label}"
+                yield replace(move, label=label, state=self._with_gatekeeper(world, move.state, index))
+        for number, saga in enumerate(world.sagas, 1):
+            for recovery, run in enumerate(saga.runs):
+                if run in RUNNING:
+                    yield from self._execution(world, Name(number, recovery), run)
+        for kind, name in sorted(world.letters):
+            yield from self._letter(world, kind, name)
+        yield from self._time(world)
+        if self.person:
+            yield from self._person(world)
+
+    # -- gatekeepers. Their moves are written for the first one, and put into their place above. --------------------
+
+    @staticmethod
+    def _with_gatekeeper(before: World, after: World, index: int) -> World:
+        if index == 0:
+            return after
+        others = list(before.gatekeepers)
+        others[index] = after.gatekeepers[0]
+        return replace(after, gatekeepers=tuple(others))
+
+    @staticmethod
+    def _become(world: World, actor: Actor = IDLE) -> World:
+        return replace(world, gatekeepers=(actor, *world.gatekeepers[1:]))
+
+    def _gatekeeper(self, world: World, actor: Actor) -> Moves:
+        if actor.at is At.IDLE:
+            for body in self.bodies:
+                yield Move(f"is sent request {body}", self._become(world, Actor(At.RESERVE, body)))
+            return
+        yield Move("crashes", self._become(world), fault=True)
+        if actor.at is At.RESERVE:
+            if not self._free(world.record):
+                yield from self._refused(world, actor)
+            elif self._holds(RecordCondition.RESERVE):
+                yield from self._reserve(world, actor)
+            else:
+                yield Move("looks: no record", self._become(world, replace(actor, at=At.PUT)))
+        elif actor.at is At.PUT:
+            yield from self._reserve(world, actor)
+        elif actor.at is At.AGAIN:
+            yield from self._refused(world, actor)
+        elif actor.at is At.START:
+            yield from self._start(world, actor.name)
+
+    def _free(self, record: Record | None) -> bool:
+        if record is None:
+            return True
+        settled = record.status is not Status.IN_PROGRESS or not self._holds(RecordCondition.RESERVE_OR_EXPIRED_SETTLED)
+        over = record.over or not self._holds(RecordCondition.RESERVE_OR_EXPIRED_TIME)
+        return settled and over
+
+    def _reserve(self, world: World, actor: Actor) -> Moves:
+        if len(world.sagas) == self.sagas:
+            yield Move("would reserve once more than the model looks at", self._become(world))
+            return
+        opened, breaks = self._open(world)
+        if breaks is None and world.record is not None and not world.record.over:
+            breaks = RecordPromise.SECOND_SAGA_WITHIN_RETENTION
+        name = Name(len(opened.sagas), 0)
+        reserved = replace(opened, record=Record(Status.IN_PROGRESS, name.saga, name, actor.body))
+        yield Move(f"reserves {name}", self._become(reserved, Actor(At.START, name=name)), breaks=breaks)
+        again = self._become(reserved, Actor(At.AGAIN, actor.body, name))
+        yield Move(f"reserves {name}; the answer is lost", again, fault=True, breaks=breaks)
+
+    def _open(self, world: World) -> tuple[World, str | None]:
+        """A further saga of the same key; a broken promise, if the one before has not ended."""
+        still_open = any(not saga.settled for saga in world.sagas)
+        opened = replace(world, sagas=(*world.sagas, Saga((Run.ABSENT,) * (self.recoveries + 1))))
+        return opened, RecordPromise.SECOND_SAGA_WHILE_FIRST_IS_OPEN if still_open else None
+
+    def _refused(self, world: World, actor: Actor) -> Moves:
+        """What a refused put met. With AGAIN, the refusal may have come from the gatekeeper's own reservation."""
+        record = world.record
+        if record is None:
+            yield Move("finds nothing in its way any more, and gives up", self._become(world))
+        elif record.body != actor.body and self._holds(RecordCondition.MET_OTHER_BODY):
+            yield Move("answers: this key was used for another request", self._become(world))
+        elif record.status is not Status.IN_PROGRESS:
+            wrong = RecordPromise.ANSWER_OF_ANOTHER_REQUEST if record.body != actor.body else None
+            yield Move("answers what is stored", self._become(world), breaks=wrong)
+        elif record.saga == actor.name.saga and self._holds(RecordCondition.MET_OWN):
+            yield Move("meets its own reservation", self._become(world, Actor(At.START, name=actor.name)))
+        else:
+            wrong = RecordPromise.FIRST_CLIENT_TURNED_AWAY if record.saga == actor.name.saga else None
+            yield Move("answers: in progress", self._become(world), breaks=wrong)
+            if record.owner.recovery == 0 and self._holds(RecordCondition.MET_RUNNING_DUE):
+                yield from self._start_due(world, record)
+
+    def _start_due(self, world: World, record: Record) -> Moves:
+        """``due_at`` may have passed at any moment: the model has no clock."""
+        if self._holds(RecordCondition.STORED_START):
+            start = Actor(At.START, name=Name(record.saga, 0))
+            yield Move("finds it due", self._become(world, start))
+        elif len(world.sagas) < self.sagas:
+            opened, breaks = self._open(world)
+            own = Actor(At.START, name=Name(len(opened.sagas), 0))
+            yield Move("finds it due, and starts a saga of its own", self._become(opened, own), breaks=breaks)
+
+    def _start(self, world: World, name: Name) -> Moves:
+        yield Move(f"starts {name}", self._become(self._started(world, name)))
+        unclear = self._become(self._sent(world, Kind.START, name))
+        yield Move(f"gets no answer to the start of {name}", unclear, fault=True)
+        if not self._holds(RecordCondition.RESERVATION_STAYS):
+            deleted = replace(unclear, record=None)
+            yield Move(f"gets no answer to the start of {name}, deletes the reservation", deleted, fault=True)
+
+    # -- executions -------------------------------------------------------------------------------------------------
+
+    @staticmethod
+    def _run(world: World, name: Name) -> Run:
+        return world.sagas[name.saga - 1].runs[name.recovery]
+
+    @staticmethod
+    def _with_run(world: World, name: Name, run: Run, row: Row | None = None) -> World:
+        saga = world.sagas[name.saga - 1]
+        runs = (*saga.runs[: name.recovery], run, *saga.runs[name.recovery + 1 :])
+        changed = replace(saga, runs=runs, row=saga.row if row is None else row)
+        return replace(world, sagas=(*world.sagas[: name.saga - 1], changed, *world.sagas[name.saga :]))
+
+    def _started(self, world: World, name: Name) -> World:
+        """StartExecution is idempotent by name: what exists already stays."""
+        absent = self._run(world, name) is Run.ABSENT
+        return self._with_run(world, name, Run.WORKING) if absent else world
+
+    def _execution(self, world: World, name: Name, run: Run) -> Moves:
+        if self.person:
+            dead = self._with_run(world, name, Run.ENDED)
+            yield Move(f"{name} dies, {run}", dead, fault=True)
+            late = Kind.STEP if run is Run.WORKING else Kind(f"{VERDICT[run]} from")
+            if run is not Run.WORKING or name.recovery == 0:
+                yield Move(f"{name} dies, {run}, and what it sent travels", self._sent(dead, late, name), fault=True)
+        row = world.sagas[name.saga - 1].row
+        if run is not Run.WORKING:
+            landed, breaks = self._settle(self._with_run(world, name, Run.ENDED), name, VERDICT[run])
+            yield Move(f"{name} is done {run}", landed, breaks=breaks)
+        elif row is Row.DONE:
+            yield Move(f"{name} finds its step DONE", self._with_run(world, name, Run.SETTLE_COMPLETED))
+        elif name.recovery > 0:
+            fenced = self._with_run(world, name, Run.SETTLE_FAILED, Row.TOMBSTONE)
+            yield Move(f"{name} fences the step", fenced)
+        elif row is Row.TOMBSTONE:
+            yield Move(f"{name} is fenced", self._with_run(world, name, Run.ENDED))
+        else:
+            yield Move(f"{name} commits its step", self._with_run(world, name, Run.SETTLE_COMPLETED, Row.DONE))
+            refused = self._with_run(world, name, Run.SETTLE_FAILED, Row.TOMBSTONE)
+            yield Move(f"{name} is refused, fences its step", refused, fault=True)
+
+    def _owned(self, record: Record | None, name: Name) -> bool:
+        """The condition ``OWNED``. A comparison with an attribute that is not there is false."""
+        same = record is not None and (
+            record.owner == name
+            or (not self._holds(RecordCondition.OWNER_NAMES_THE_SAGA) and record.owner.recovery == name.recovery)
+        )
+        in_progress = record is not None and record.status is Status.IN_PROGRESS
+        return (
+            (record is not None or not self._holds(RecordCondition.OWNED_EXISTS))
+            and (in_progress or not self._holds(RecordCondition.OWNED_IN_PROGRESS))
+            and (same or not self._holds(RecordCondition.OWNED_OWNER))
+        )
+
+    def _settle(self, world: World, name: Name, verdict: Status) -> tuple[World, str | None]:
+        record = world.record
+        if not self._owned(record, name):
+            return world, None
+        if record is None:
+            stub = Record(verdict, 0, name, "")
+            return replace(world, record=stub), RecordPromise.UPDATE_CREATED_A_RECORD
+        breaks = None
+        if record.saga != name.saga:
+            breaks = RecordPromise.SETTLED_BY_ANOTHER_SAGA
+        elif record.status not in {Status.IN_PROGRESS, verdict}:
+            breaks = RecordPromise.ANSWER_CHANGED
+        sagas = list(world.sagas)
+        if record.saga:
+            sagas[record.saga - 1] = replace(sagas[record.saga - 1], settled=True)
+        return replace(world, record=replace(record, status=verdict, over=False), sagas=tuple(sagas)), breaks
+
+    def _sent(self, world: World, kind: Kind, name: Name) -> World:
+        """The world with a letter on its way, unless it could change nothing any more, or the model has no room."""
+        saga = world.sagas[name.saga - 1]
+        idle_start = kind is Kind.START and saga.runs[name.recovery] is not Run.ABSENT
+        idle_step = kind is Kind.STEP and saga.row is not Row.NONE
+        if idle_start or idle_step or len(world.letters) >= self.letters:
+            return world
+        return replace(world, letters=world.letters | {(kind, name)})
+
+    def _letter(self, world: World, kind: Kind, name: Name) -> Moves:
+        opened = replace(world, letters=world.letters - {(kind, name)})
+        yield Move(f"the travelling {kind} {name} is lost", opened, fault=kind is Kind.START)
+        label = f"the travelling {kind} {name} arrives"
+        if kind is Kind.START:
+            yield Move(label, self._started(opened, name))
+        elif kind is Kind.STEP:
+            run, row = self._run(world, name), world.sagas[name.saga - 1].row
+            yield Move(label, self._with_run(opened, name, run, Row.DONE if row is Row.NONE else row))
+        else:
+            landed, breaks = self._settle(opened, name, Status(kind.value.split()[0]))
+            yield Move(label, landed, breaks=breaks)
+
+    # -- time, and a person who recovers ----------------------------------------------------------------------------
+
+    def _time(self, world: World) -> Moves:
+        record = world.record
+        if record is None:
+            return
+        expires = record.status is not Status.IN_PROGRESS or not self._holds(RecordCondition.EXPIRATION_AT_SETTLE)
+        if expires and not record.over:
+            yield Move("the record's expiration passes", replace(world, record=replace(record, over=True)), fault=True)
+        if record.over and self.deletion:
+            yield Move("DynamoDB deletes the expired record", replace(world, record=None), fault=True)
+
+    def _person(self, world: World) -> Moves:
+        record, person = world.record, world.person
+
+        def become(world: World, actor: Actor = IDLE) -> World:
+            return replace(world, person=actor)
+
+        if person != IDLE:
+            yield Move("recover crashes", become(world), fault=True)
+        if person.at is At.IDLE and record is not None and record.saga and record.status is Status.IN_PROGRESS:
+            look = Actor(At.LOOK, name=record.owner)
+            yield Move(f"recover reads the record: owner {record.owner}", become(world, look))
+        elif person.at is At.LOOK:
+            run = self._run(world, person.name)
+            if run is Run.ABSENT:
+                start = Actor(At.START, name=person.name)
+                yield Move(f"recover finds no {person.name}", become(world, start))
+            elif run in RUNNING:
+                yield Move(f"recover finds {person.name} running", become(world))
+            else:
+                yield Move(f"recover finds {person.name} {run}", become(world, Actor(At.TAKE_OVER, name=person.name)))
+        elif person.at is At.TAKE_OVER:
+            yield self._take_over(world, become(world), person.name)
+        elif person.at is At.START:
+            yield Move(f"recover starts {person.name}", become(self._started(world, person.name)))
+            unclear = become(self._sent(world, Kind.START, person.name))
+            yield Move(f"recover gets no answer to the start of {person.name}", unclear, fault=True)
+
+    def _take_over(self, world: World, done: World, owner: Name) -> Move[World]:
+        record = world.record
+        if record is None or not self._owned(record, owner) or owner.recovery == self.recoveries:
+            return Move(f"recover does not take over from {owner}", done)
+        taken = Name(owner.saga, owner.recovery + 1)
+        start = Actor(At.START, name=taken)
+        changed = replace(world, record=replace(record, status=Status.IN_PROGRESS, owner=taken), person=start)
+        if record.status is not Status.IN_PROGRESS:
+            # An update of the owner does not touch the status.
+            changed = replace(changed, record=replace(record, owner=taken))
+        return Move(f"recover takes over: owner {taken}", changed)
+
+    def _holds(self, condition: Condition) -> bool:
+        return condition not in self.off

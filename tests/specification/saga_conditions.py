@@ -1,0 +1,127 @@
+"""Conditions and promises of the whole saga."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Final
+
+from tests.specification.conditions import Because, Condition
+
+RECORD: Final = "lambda_src/saga_runtime/record.py"
+SAGA_LOG: Final = "lambda_src/saga_runtime/saga_log.py"
+RECOVERY: Final = "lambda_src/saga_runtime/recovery.py"
+ENDING: Final = "constructs_lib/saga/asl/ending.py"
+FORWARD: Final = "constructs_lib/saga/asl/forward.py"
+STATES: Final = "constructs_lib/saga/asl/states.py"
+WAY_BACK: Final = "constructs_lib/saga/asl/compensation.py"
+RECOVERY_MACHINE: Final = "constructs_lib/saga/asl/recovery.py"
+
+
+class SagaCondition(Condition):
+    """Conditions of the forward machine, of the recovery machine, and of those who start and take over."""
+
+    STEP_NO_ROW = Because("a step that was compensated never runs", SAGA_LOG, '"ConditionExpression": NO_ROW')
+    FENCED_ENDS = Because(
+        "whoever is fenced compensates nothing: another execution decides about the saga",
+        FORWARD,
+        '{"ErrorEquals": [ErrorName.FENCED.value], "Next": FENCED}, *going_on,',
+    )
+    PASSED_OVER_REPLAYS = Because(
+        "a step that was passed over is passed over again when the saga goes forward once more",
+        SAGA_LOG,
+        "row.status is StepStatus.TOMBSTONE and row.output is not None",
+    )
+    FENCE_BEFORE_GIVING_UP = Because(
+        "a pivot in doubt is decided by the write of a tombstone",
+        WAY_BACK,
+        'return f"Fence {step.name}" if step.pivot else _compensate_name(step)',
+    )
+    FENCE_NO_ROW = Because(
+        "a tombstone never covers a pivot that happened",
+        WAY_BACK,
+        '"ConditionExpression": "attribute_not_exists(#saga_id)"',
+    )
+    NO_WAY_BACK = Because(
+        "behind a pivot that happened nothing is compensated, even if another pivot is still to come",
+        WAY_BACK,
+        "A pivot that this execution has passed stands",
+    )
+    DIRECTION_OWNED = Because(
+        "only the owner decides the direction",
+        WAY_BACK,
+        'condition=f"{OWNED} AND (attribute_not_exists(#direction)',
+    )
+    DIRECTION_ONCE = Because(
+        "a direction that was decided stays",
+        WAY_BACK,
+        "(attribute_not_exists(#direction) OR #direction = :direction)",
+    )
+    ASK_THE_LOG = Because(
+        "FAILED is settled over a log in which nothing stands, or not at all",
+        ENDING,
+        '"Choices": [{"Condition": expression("$nothing_stands"), "Next": told}], "Default": PARK,',
+    )
+    SETTLE_OWNED = Because("only the owner settles, and once", STATES, "condition: str = OWNED")
+    PARK_OWNED = Because("only the owner parks, and never what is settled", ENDING, "SET #parked = :owner")
+    READ_MINE = Because(
+        "a recovery that does not own the record touches nothing",
+        RECOVERY_MACHINE,
+        '{"Condition": expression(f"$not({mine})"), "Next": FENCED}',
+    )
+    READ_DIRECTION = Because(
+        "a recovery follows the direction that it finds",
+        RECOVERY_MACHINE,
+        '"Next": GO_FORWARD}, {"Condition"',
+    )
+    FENCE_IN_RECOVERY = Because(
+        "a recovery decides by writing tombstones: what it reads may be history at once",
+        RECOVERY_MACHINE,
+        'name=f"Fence {step.name}"',
+    )
+    FENCE_EVERY_PIVOT = Because(
+        "which pivot lies on this request's way is not known to the recovery",
+        RECOVERY_MACHINE,
+        "for step, following in zip(pivots, [*pivots[1:], None], strict=True):",
+    )
+    CHAIN_FROM_LAST = Because(
+        "a recovery does not know how far the saga came: its chain begins at the last step",
+        RECOVERY_MACHINE,
+        "chain_from(plan, len(plan.steps) - 1)",
+    )
+    TAKE_OVER_OWNED = Because(
+        "of several who take over from one owner, one does, and none when the saga is settled",
+        RECOVERY,
+        '"ConditionExpression": f"{OWNED} AND attribute_not_exists(#parked)"',
+    )
+    TAKE_OVER_NOT_PARKED = Because(
+        "a saga that waits for a person is left to the person", RECOVERY, "AND attribute_not_exists(#parked)"
+    )
+    WHAT_TO_DO_PARKED = Because("the same, when it is looked at", RECOVERY, "return Finding.PARKED")
+    WHAT_TO_DO_YOUNG = Because(
+        "after 90 days an execution's absence does not mean that it never ran",
+        RECOVERY,
+        "return Finding.NOT_STARTED if young else Finding.NAME_EXPIRED",
+    )
+    RESTART_YOUNG = Because(
+        "the same, for a duplicate that finds the saga due", RECORD, "return due and name_is_taken and"
+    )
+    RESTART_NOT_PARKED = Because("a duplicate does not start what is parked", RECORD, "record.parked is None")
+    RESTART_FIRST_OWNER = Because(
+        "a duplicate does not start what was taken over", RECORD, "record.owner == record.saga_id"
+    )
+
+
+class SagaPromise(StrEnum):
+    """What must never be broken."""
+
+    COMPLETED_BUT_NOT_ALL_APPLIED = "COMPLETED_BUT_NOT_ALL_APPLIED"
+    FAILED_BUT_AN_EFFECT_STANDS = "FAILED_BUT_AN_EFFECT_STANDS"
+    UNDONE_BEHIND_A_STANDING_PIVOT = "UNDONE_BEHIND_A_STANDING_PIVOT"
+    DIRECTION_CHANGED = "DIRECTION_CHANGED"
+    ANSWER_CHANGED = "ANSWER_CHANGED"
+    PARKED_ALTHOUGH_SETTLED = "PARKED_ALTHOUGH_SETTLED"
+    TAKEN_OVER_ALTHOUGH_SETTLED = "TAKEN_OVER_ALTHOUGH_SETTLED"
+    TAKEN_OVER_ALTHOUGH_PARKED = "TAKEN_OVER_ALTHOUGH_PARKED"
+    TAKEN_OVER_FROM_A_FORMER_OWNER = "TAKEN_OVER_FROM_A_FORMER_OWNER"
+    OWNER_GAVE_UP = "OWNER_GAVE_UP"
+    """The owner's execution ended by itself, and the saga is neither settled nor parked."""

@@ -1,0 +1,118 @@
+"""Model of the whole saga: whoever starts executions, those who recover, and time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Final
+
+from tests.specification.checker import Move
+from tests.specification.conditions import Condition
+from tests.specification.saga_conditions import SagaCondition, SagaPromise
+from tests.specification.saga_world import ABSENT, At, Do, Execution, Machine, Person, State, Status, World, owned
+
+NOBODY: Final = Person()
+Moves = Iterator[Move[World]]
+
+
+def called(machine: Machine, name: int) -> str:
+    """An execution, in words."""
+    return f"{machine} execution" + (f" r{name}" if name else "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Around:
+    """What happens around the machines.
+
+    Attributes:
+        off: conditions that are left out.
+        recoveries: how often the saga can be taken over.
+        first: the forward machine's first state.
+    """
+
+    off: frozenset[Condition]
+    recoveries: int
+    first: State
+
+    def _holds(self, condition: Condition) -> bool:
+        return condition not in self.off
+
+    def started(self, world: World, machine: Machine, name: int) -> World:
+        """StartExecution is idempotent by name, as long as the name is remembered."""
+        if world.execution(machine, name).state != ABSENT:
+            return world
+        state = self.first if machine is Machine.FORWARD else State(Do.READ_DIRECTION)
+        return world.with_execution(machine, name, Execution(state))
+
+    def recover(self, world: World, index: int, person: Person) -> Moves:
+        """``cdk-sagas recover``: look at the record, at its owner's executions, and do what is needed."""
+        if person.at is At.IDLE:
+            # Reading and looking are one move: what else may happen in between shows in the moves behind.
+            left_alone = world.record.parked and self._holds(SagaCondition.WHAT_TO_DO_PARKED)
+            if world.record.status is Status.IN_PROGRESS and not left_alone:
+                yield self._look(world, index, Machine.FORWARD, world.record.owner)
+            return
+        yield Move("recover is given up", _become(world, index), fault=True)
+        if person.at is At.TAKE_OVER:
+            yield self._take_over(world, index, person.owner)
+        elif person.at is At.START:
+            machine = Machine.RECOVERY if person.owner else Machine.FORWARD
+            after = _become(self.started(world, machine, person.owner), index)
+            yield Move(f"recover starts the {called(machine, person.owner)}", after)
+        else:
+            yield self._look(world, index, Machine.RECOVERY, person.owner)
+
+    def _look(self, world: World, index: int, machine: Machine, owner: int) -> Move[World]:
+        execution, found = world.execution(machine, owner), called(machine, owner)
+        if execution.runs:
+            return Move(f"recover finds the {found} running", _become(world, index))
+        if execution.state != ABSENT:
+            return Move(f"recover finds the {found} ended", _become(world, index, Person(At.TAKE_OVER, owner)))
+        if machine is Machine.FORWARD and owner:
+            return Move(f"recover finds no {found}", _become(world, index, Person(At.LOOK_RECOVERY, owner)))
+        if world.old and self._holds(SagaCondition.WHAT_TO_DO_YOUNG):
+            return Move(f"recover finds no {found}, and the saga is old: a person decides", _become(world, index))
+        return Move(f"recover finds no {found}", _become(world, index, Person(At.START, owner)))
+
+    def _take_over(self, world: World, index: int, owner: int) -> Move[World]:
+        record = world.record
+        mine = owned(record, owner) or not self._holds(SagaCondition.TAKE_OVER_OWNED)
+        waits = record.parked and self._holds(SagaCondition.TAKE_OVER_NOT_PARKED)
+        if not mine or waits or owner == self.recoveries:
+            return Move(f"recover is refused, or cannot take over once more, from r{owner}", _become(world, index))
+        breaks = None
+        if record.status is not Status.IN_PROGRESS:
+            breaks = SagaPromise.TAKEN_OVER_ALTHOUGH_SETTLED
+        elif record.parked:
+            breaks = SagaPromise.TAKEN_OVER_ALTHOUGH_PARKED
+        elif record.owner > owner:
+            breaks = SagaPromise.TAKEN_OVER_FROM_A_FORMER_OWNER
+        taken = replace(world, record=replace(record, owner=owner + 1))
+        after = _become(taken, index, Person(At.START, owner + 1))
+        return Move(f"recover takes over: owner is r{owner + 1}", after, breaks=breaks)
+
+    def age(self, world: World) -> Moves:
+        """90 days: names are forgotten, nothing travels any more, and duplicates still come."""
+        if not world.old:
+            forward = tuple(execution if execution.runs else Execution() for execution in world.forward)
+            recovery = tuple(execution if execution.runs else Execution() for execution in world.recovery)
+            people = (NOBODY,) * len(world.people)
+            aged = World(world.rows, world.record, forward, recovery, people, old=True)
+            yield Move("90 days pass: names of executions that ended are forgotten", aged, fault=True)
+        elif self._may_start(world) and world.forward[0].state == ABSENT:
+            again = self.started(world, Machine.FORWARD, 0)
+            yield Move("a duplicate finds the saga due, and starts it by its name", again, fault=True)
+
+    def _may_start(self, world: World) -> bool:
+        """What a duplicate decides from the record that refused its reservation."""
+        record = world.record
+        return (
+            record.status is Status.IN_PROGRESS
+            and not self._holds(SagaCondition.RESTART_YOUNG)
+            and not (record.parked and self._holds(SagaCondition.RESTART_NOT_PARKED))
+            and not (record.owner and self._holds(SagaCondition.RESTART_FIRST_OWNER))
+        )
+
+
+def _become(world: World, index: int, then: Person = NOBODY) -> World:
+    return replace(world, people=tuple(sorted((*world.people[:index], then, *world.people[index + 1 :]))))

@@ -1,0 +1,251 @@
+"""Model of the whole saga: what there is, and what every write does to it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Final
+
+from tests.specification.conditions import Condition
+from tests.specification.saga_conditions import SagaCondition, SagaPromise
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepSpec:
+    """A declared step.
+
+    Attributes:
+        name: its name.
+        pivot: whether the saga only goes forward after it.
+        undo: whether it has a compensation.
+        on_the_way: what its condition says for the request at hand.
+        goes_on: whether a refusal of it may be passed over.
+    """
+
+    name: str
+    pivot: bool = False
+    undo: bool = False
+    on_the_way: bool = True
+    goes_on: bool = False
+
+
+class Row(StrEnum):
+    """A step's log row."""
+
+    NONE = "no row"
+    DONE = "DONE"
+    TOMBSTONE = "TOMBSTONE"
+    PASSED = "TOMBSTONE, passed over"
+    UNDONE = "UNDONE"
+
+
+class Status(StrEnum):
+    """States of the record."""
+
+    IN_PROGRESS = "IN_PROGRESS"
+    COMPLETED = "COMPLETED"
+    FAILED = "FAILED"
+
+
+class Direction(StrEnum):
+    """Where the saga goes."""
+
+    OPEN = "open"
+    FORWARD = "forward"
+    COMPENSATE = "compensate"
+
+
+class Do(StrEnum):
+    """States of both machines, and what travels."""
+
+    ABSENT = "absent"
+    ENDED = "ended"
+    STEP = "step"
+    FENCE = "Fence"
+    PASS_OVER = "Pass over"
+    TO_COMPENSATE = "Compensate from"
+    TO_FORWARD = "Forward from"
+    STUCK_FORWARD = "No way back from"
+    UNDO = "Undo"
+    ASK_THE_LOG = "Ask the log"
+    SETTLE_COMPLETED = "Settle completed"
+    SETTLE_FAILED = "Settle failed"
+    LOOK = "Look at the record"
+    PARK = "Park the saga"
+    READ_DIRECTION = "Read the direction"
+    HAND_OVER = "Start forward"
+    START = "start"
+
+
+class Machine(StrEnum):
+    """Which machine an execution belongs to."""
+
+    FORWARD = "forward"
+    RECOVERY = "recovery"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class State:
+    """A state of a machine: what it does, and to which step."""
+
+    do: Do
+    step: int = 0
+
+
+ABSENT: Final = State(Do.ABSENT)
+ENDED: Final = State(Do.ENDED)
+
+
+@dataclass(frozen=True, slots=True)
+class Execution:
+    """One execution. A dead one can be redriven from the state in which it died."""
+
+    state: State = ABSENT
+    dead: bool = False
+
+    @property
+    def runs(self) -> bool:
+        """Whether it is running."""
+        return not self.dead and self.state.do not in {Do.ABSENT, Do.ENDED}
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Letter:
+    """A call that was sent by an execution of a name, and has not arrived. START: an execution of that name."""
+
+    state: State
+    name: int
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """The request record. The owner is the number of the recovery, 0 for the first execution."""
+
+    status: Status = Status.IN_PROGRESS
+    owner: int = 0
+    direction: Direction = Direction.OPEN
+    parked: bool = False
+
+
+class At(StrEnum):
+    """Where somebody who recovers is."""
+
+    IDLE = "idle"
+    LOOK_RECOVERY = "about to look for the recovery execution"
+    TAKE_OVER = "about to take over"
+    START = "about to start"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Person:
+    """Somebody who runs ``cdk-sagas recover``, and the owner that was read."""
+
+    at: At = At.IDLE
+    owner: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """Everything at one moment. ``old``: names of executions that ended are forgotten."""
+
+    rows: tuple[Row, ...]
+    record: Record
+    forward: tuple[Execution, ...]
+    recovery: tuple[Execution, ...]
+    people: tuple[Person, ...]
+    letters: frozenset[Letter] = frozenset()
+    old: bool = False
+
+    def execution(self, machine: Machine, name: int) -> Execution:
+        """The execution of a name in a machine."""
+        return (self.forward if machine is Machine.FORWARD else self.recovery)[name]
+
+    def with_execution(self, machine: Machine, name: int, execution: Execution) -> World:
+        """The world with an execution changed."""
+        if machine is Machine.FORWARD:
+            return replace(self, forward=(*self.forward[:name], execution, *self.forward[name + 1 :]))
+        return replace(self, recovery=(*self.recovery[:name], execution, *self.recovery[name + 1 :]))
+
+    def with_row(self, step: int, row: Row) -> World:
+        """The world with a row changed."""
+        return replace(self, rows=(*self.rows[:step], row, *self.rows[step + 1 :]))
+
+
+@dataclass(frozen=True, slots=True)
+class Landed:
+    """What a write did.
+
+    Attributes:
+        world: the world after it.
+        written: whether its condition was met.
+        breaks: the promise that it broke.
+    """
+
+    world: World
+    written: bool = True
+    breaks: str | None = None
+
+
+def land(world: World, state: State, name: int, off: frozenset[Condition]) -> Landed:
+    """What the call of a machine's state does when it arrives, sent by an execution of this name.
+
+    An execution that waits for an answer and one that has died are alike here: the conditions see no difference.
+    """
+    if state.do is Do.STEP:
+        return _step(world, state.step, off)
+    if state.do in {Do.FENCE, Do.PASS_OVER}:
+        row = Row.TOMBSTONE if state.do is Do.FENCE else Row.PASSED
+        free = world.rows[state.step] is Row.NONE or SagaCondition.FENCE_NO_ROW in off
+        return Landed(world.with_row(state.step, row)) if free else Landed(world, written=False)
+    if state.do is Do.UNDO:
+        becomes = {Row.NONE: Row.TOMBSTONE, Row.DONE: Row.UNDONE}
+        row = world.rows[state.step]
+        return Landed(world.with_row(state.step, becomes.get(row, row)))
+    if state.do in {Do.TO_COMPENSATE, Do.TO_FORWARD, Do.STUCK_FORWARD}:
+        return _direct(world, state.do, name, off)
+    if state.do in {Do.SETTLE_COMPLETED, Do.SETTLE_FAILED}:
+        return _settle(world, state.do, name, off)
+    if state.do is Do.PARK:
+        return _park(world, name, off)
+    return Landed(world)
+
+
+def owned(record: Record, name: int) -> bool:
+    """The condition ``OWNED``."""
+    return record.status is Status.IN_PROGRESS and record.owner == name
+
+
+def _step(world: World, step: int, off: frozenset[Condition]) -> Landed:
+    row = world.rows[step]
+    if row is Row.NONE or (SagaCondition.STEP_NO_ROW in off and row is not Row.DONE):
+        return Landed(world.with_row(step, Row.DONE))
+    return Landed(world, written=False)
+
+
+def _direct(world: World, do: Do, name: int, off: frozenset[Condition]) -> Landed:
+    record = world.record
+    wanted = Direction.COMPENSATE if do is Do.TO_COMPENSATE else Direction.FORWARD
+    mine = owned(record, name) or SagaCondition.DIRECTION_OWNED in off
+    free = record.direction in {Direction.OPEN, wanted}
+    if not mine or not (free or SagaCondition.DIRECTION_ONCE in off):
+        return Landed(world, written=False)
+    breaks = None if free else SagaPromise.DIRECTION_CHANGED
+    return Landed(replace(world, record=replace(record, direction=wanted)), breaks=breaks)
+
+
+def _settle(world: World, do: Do, name: int, off: frozenset[Condition]) -> Landed:
+    record = world.record
+    verdict = Status.COMPLETED if do is Do.SETTLE_COMPLETED else Status.FAILED
+    if not owned(record, name) and SagaCondition.SETTLE_OWNED not in off:
+        return Landed(world, written=False)
+    changed = record.status not in {Status.IN_PROGRESS, verdict}
+    settled = replace(world, record=replace(record, status=verdict))
+    return Landed(settled, breaks=SagaPromise.ANSWER_CHANGED if changed else None)
+
+
+def _park(world: World, name: int, off: frozenset[Condition]) -> Landed:
+    record = world.record
+    if not owned(record, name) and SagaCondition.PARK_OWNED not in off:
+        return Landed(world, written=False)
+    late = SagaPromise.PARKED_ALTHOUGH_SETTLED if record.status is not Status.IN_PROGRESS else None
+    return Landed(replace(world, record=replace(record, parked=True)), breaks=late)
