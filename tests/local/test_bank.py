@@ -19,16 +19,16 @@ from typing import Any, Final
 
 import pytest
 
-from constructs_lib.testing import Fault, FaultReport, HttpResponse, Share
+from constructs_lib.testing import Fault, FaultReport, HttpResponse, Share, StopAt
 from constructs_lib.testing.invariants import Item, read_table, require_all_hold
 from saga_runtime.identity import is_saga_id
 from saga_runtime.ledger import account_key
 from saga_runtime.protocol import LedgerAttribute, RecordAttribute
 
 from .transfer_system import is_settled, transfer
-from .two_ledgers import MAIN, PARTNER, Sweeper, TwoLedgers, deployed, give_time
+from .two_ledgers import FORWARD, MAIN, PARTNER, Sweeper, TwoLedgers, deployed, give_time
 
-SPEED = 3.0
+SPEED = 4.0
 FUNCTION_SECONDS = 60
 EMULATED_SECONDS = 60.0
 ENDS_WITHIN_SECONDS = 60.0
@@ -48,6 +48,8 @@ FAULTS: Final = (
     ("*", "error", "after", 0.007),
     *(("states:*", "error", moment, 0.01) for moment in ("before", "after")),
 )
+STOPPED: Final = 0.05
+"""Share of the executions that are stopped behind each step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,6 +155,13 @@ def _minute(bank: Bank) -> Bank:
         *(
             Fault(function=function, call="*", action=action, moment=moment, on=Share(share, SEED + number))  # type: ignore[arg-type]  # the literals of a table
             for number, (function, action, moment, share) in enumerate(FAULTS)
+        )
+    )
+    # And some executions end in the middle: the sweeper takes them up again.
+    system.aws.faults.plan(
+        *(
+            StopAt(machine=FORWARD, state=state, moment="after", on=Share(STOPPED, SEED + number))
+            for number, state in enumerate(("Debit", "Credit", "Transfer"))
         )
     )
     started = time.monotonic()

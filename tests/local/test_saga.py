@@ -26,10 +26,12 @@ from .two_ledgers import (
     deployed,
     drain,
     entered_states,
+    give_time,
     recover_to_the_end,
 )
 
-SPEED = 4.0
+SPEED = 8.0
+FUNCTION_SECONDS = 120
 
 Both = tuple[TwoLedgers, Mapping[str, str]]
 
@@ -37,6 +39,7 @@ Both = tuple[TwoLedgers, Mapping[str, str]]
 @pytest.fixture(scope="module")
 def both() -> Iterator[Both]:
     with deployed(speed=SPEED) as systems:
+        give_time(systems[0], FUNCTION_SECONDS)
         yield systems
 
 
