@@ -51,8 +51,8 @@ class TestTheReserveCondition:
     """A record in progress stands in the way of every other reservation."""
 
     def _duplicates(self, system: TransferSystem) -> None:
-        for _ in range(2):
-            assert system.post("k", transfer("rich", "target")).status == 202
+        for _ in range(2):  # the second may find the first settled already
+            assert system.post("k", transfer("rich", "target")).status in {200, 202}
         _wait_for_the_end(system)
 
     def test_keeps_a_duplicate_from_moving_money_again(self, system: TransferSystem) -> None:
