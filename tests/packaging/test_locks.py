@@ -15,8 +15,8 @@ from tests.packaging.conftest import ROOT
 
 LOCKS = sorted((ROOT / "requirements").glob("*.txt"))
 ADDRESS = re.compile(r"[a-z+]+://|--(?:extra-)?index-url|--find-links|--trusted-host|@ (?:file|git|http)")
-MACHINE_PATH = re.compile(r"(?:^|[\s\"'=(:])(/home/\w|/root/|/Users/\w|/work/|/tmp/\w|/opt/\w|[A-Z]:\\Users)")
-REGISTRY = re.compile(r"registry\.npmjs|registry\.yarnpkg|files\.pythonhosted|pypi\.org/simple|artifactory|\bnexus\.")
+MACHINE_PATH = re.compile(r"(?:^|[\s\"'=(:])(/(?:home|Users|tmp|opt)/\w|/(?:root|work)/|[A-Z]:\\Users)")
+REGISTRY = re.compile(r"registry\.npmjs|registry\.yarnpkg|files\.pythonhosted|\bpypi\.org|artifactory|\bnexus\.")
 
 
 def _tracked() -> Iterator[Path]:
