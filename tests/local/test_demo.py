@@ -8,23 +8,28 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
-from constructs_lib.testing import LocalAws
+from constructs_lib.testing import Fault, LocalAws
 from constructs_lib.testing.faults import FaultOutcome, FaultReport
 from examples.funds_transfer.demo import __main__ as demo
-from examples.funds_transfer.demo.checks import Evidence, check
-from examples.funds_transfer.demo.plan import Plan, Trouble, make_plan
+from examples.funds_transfer.demo.accounts import MAIN, PARTNER
+from examples.funds_transfer.demo.checks import check
+from examples.funds_transfer.demo.evidence import Evidence
+from examples.funds_transfer.demo.plan import SMALLEST, Plan, make_plan
 from examples.funds_transfer.demo.report import Report, render
 from examples.funds_transfer.demo.screen import WIDTH, Style
+from examples.funds_transfer.demo.trouble import Kind, Trouble
+from saga_runtime.identity import request_id_of
 from saga_runtime.ledger import account_key
 from saga_runtime.protocol import LedgerAttribute
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-SMALL: Final = ("--transfers", "24", "--seed", "3")
+SMALL: Final = ("--transfers", "40", "--seed", "3")
 
 
 def test_ends_well_and_reports_what_happened(tmp_path: Path) -> None:
@@ -38,12 +43,22 @@ def test_ends_well_and_reports_what_happened(tmp_path: Path) -> None:
     report = json.loads(file.read_text("utf-8"))
     assert set(report) == {"requests", "answers", "settled", "refused", "invariants", "faults", "seconds"}
     assert sum(report["answers"].values()) == report["requests"]
-    assert report["settled"] + report["refused"] == 24
-    assert report["faults"] == {"planned": len(Trouble), "fired": len(Trouble)}
+    assert report["settled"] + report["refused"] == 40
+    assert report["faults"]["fired"] == report["faults"]["planned"] > len(Trouble)
     assert all(found["checked"] > 0 and found["violated"] == 0 for found in report["invariants"].values())
-    assert {"200", "202", "400", "402", "422"} <= set(report["answers"])
-    assert "/24" not in ended.stdout.splitlines()[-1]
-    assert "24 transfers" in ended.stdout
+    assert {"200", "202", "400", "402", "404", "422", "500"} <= set(report["answers"])
+    assert "/40" not in ended.stdout.splitlines()[-1]
+    assert "40 transfers" in ended.stdout
+    assert number_of("compensations", ended.stdout) > number_of("refunds", ended.stdout) > 0
+    assert number_of("recoveries", ended.stdout) == 10  # nine that were stopped, one of them twice
+    assert number_of("notices sent", ended.stdout) >= 40
+    assert "1 of them to suspense" in ended.stdout
+
+
+def number_of(name: str, table: str) -> int:
+    found = re.search(rf"{name} +(\d+)", table)
+    assert found is not None, table
+    return int(found.group(1))
 
 
 def test_fails_when_money_was_made_from_nothing_and_says_what_is_broken(
@@ -64,12 +79,14 @@ def test_fails_when_money_was_made_from_nothing_and_says_what_is_broken(
 def _one_of_each_that_is_quick() -> Plan:
     """A plan without crashes, which take long, but with something for every invariant to look at."""
     plan = make_plan(transfers=60, seed=1)
-    ordinary = [one for one in plan.transfers if one.trouble is None]
+    ordinary = [one for one in plan.transfers if not one.troubles]
     some = [
-        next(one for one in ordinary if one.expected == 200 and not one.imposter),
+        next(one for one in ordinary if one.expected == 200 and not one.imposter and not one.to_partner),
         next(one for one in ordinary if one.expected == 402),
         next(one for one in ordinary if one.imposter),
-        next(one for one in plan.transfers if one.trouble is Trouble.WRITE_ANSWER_LOST),
+        next(one for one in ordinary if one.expected == 200 and one.to_partner),
+        next(one for one in ordinary if one.refunded),
+        next(one for one in plan.transfers if one.troubles == (Trouble.WRITE_ANSWER_LOST,)),
     ]
     return replace(plan, transfers=tuple(some), nonsense=plan.nonsense[:2])
 
@@ -89,35 +106,61 @@ class TestThePlan:
         assert make_plan(transfers=60, seed=1) == make_plan(transfers=60, seed=1)
         assert make_plan(transfers=60, seed=1) != make_plan(transfers=60, seed=2)
 
-    @pytest.mark.parametrize("transfers", [24, 60, 200])
+    @pytest.mark.parametrize("transfers", [36, 60, 200])
     def test_has_everything_in_it_at_every_size(self, transfers: int) -> None:
         plan = make_plan(transfers=transfers, seed=5)
 
         assert len(plan.transfers) == transfers
-        assert {one.trouble for one in plan.transfers} == {None, *Trouble}
-        assert {200, 402} <= {one.expected for one in plan.transfers}
+        assert {trouble for one in plan.transfers for trouble in one.troubles} == set(Trouble)
+        assert {200, 402, 404, 422, 500} <= {one.expected for one in plan.transfers if one.to_partner}
+        assert {200, 402} <= {one.expected for one in plan.transfers if not one.to_partner}
         assert any(one.imposter for one in plan.transfers)
+        assert any(one.refunded and one.closed_meanwhile for one in plan.transfers)
         assert any(one.key is None for one in plan.nonsense)
         assert {400, 413} == {one.expected for one in plan.nonsense}
         assert len({one.user for one in plan.transfers if one.key == "shared"}) == 2
+
+    def test_sends_a_third_to_a_half_to_the_partner(self) -> None:
+        plan = make_plan(transfers=200, seed=5)
+
+        assert 1 / 3 <= sum(one.to_partner for one in plan.transfers) / 200 <= 1 / 2
 
     @pytest.mark.parametrize("seed", range(20))
     def test_lets_no_transfer_fail_by_the_order_in_which_they_happen(self, seed: int) -> None:
         plan = make_plan(transfers=300, seed=seed)
 
-        for account, opening in plan.opening.items():
-            going_out = sum(t.amount for t in plan.transfers if t.source == account and t.expected == 200)
-            assert going_out <= opening
+        for account in plan.accounts:
+            here = account.ledger == MAIN
+            takes = [
+                t for t in plan.transfers if here and t.source == account.name and (t.expected == 200 or t.refunded)
+            ]
+            assert sum(t.amount for t in takes) <= account.balance
 
     def test_aims_each_fault_at_one_transfer(self) -> None:
         plan = make_plan(transfers=200, seed=7)
 
-        amounts = [transfer.amount for transfer in plan.transfers]
-        assert all(amounts.count(t.amount) == 1 for t in plan.transfers if t.trouble is not None)
+        faults = [fault for _, fault in plan.faults({"shop": "scope-1", "bank": "scope-2"})]
+        aims = {fault.containing for fault in faults}
+        read = {
+            fault.containing for fault in faults if isinstance(fault, Fault) and fault.call.endswith("BatchGetItem")
+        }
+        requests = {request_id_of(f"scope-{1 + (t.user == 'bank')}", t.key) for t in plan.transfers if t.troubles}
+        assert aims - read <= requests
+        for account in read:
+            assert sum(account in (t.source, t.target) for t in plan.transfers) == 1
+
+    @pytest.mark.parametrize("kind", [Kind.DEBIT, Kind.CREDIT, Kind.REFUND, Kind.NOTIFIER])
+    def test_kills_before_and_after_every_call_of_a_function(self, kind: Kind) -> None:
+        plan = make_plan(transfers=SMALLEST, seed=7)
+
+        faults = [f for trouble, f in plan.faults({"shop": "scope-1", "bank": "scope-2"}) if trouble.kind is kind]
+        killed = {(f.call.partition(":")[2], str(f.moment)) for f in faults if isinstance(f, Fault)}
+        first = "SendMessage" if kind is Kind.NOTIFIER else "BatchGetItem"
+        assert killed == set(product((first, "GetItem", "TransactWriteItems"), ("before", "after")))
 
     def test_is_refused_when_it_is_too_small_to_show_everything(self) -> None:
-        with pytest.raises(ValueError, match="got 19"):
-            make_plan(transfers=19, seed=1)
+        with pytest.raises(ValueError, match="got 35"):
+            make_plan(transfers=35, seed=1)
 
 
 class TestTheTable:
@@ -152,13 +195,22 @@ class TestTheTable:
 
 
 def _nothing_happened() -> Report:
-    plan = make_plan(transfers=20, seed=1)
+    plan = make_plan(transfers=SMALLEST, seed=1)
+    planned = plan.faults({"shop": "scope-1", "bank": "scope-2"})
     outcomes = tuple(
         FaultOutcome(id=str(number), planned=fault, matched=0, fired=0, attempts=0, shadowed=0, firings=())
-        for number, (_, fault) in enumerate(plan.faults)
+        for number, (_, fault) in enumerate(planned)
     )
-    report = FaultReport(outcomes=outcomes)
-    empty = Evidence(plan=plan, exchanges=(), records=(), rows=(), ledger=(), faults=report)
+    empty = Evidence(
+        plan=plan,
+        exchanges=(),
+        records=(),
+        rows=(),
+        ledgers={MAIN: (), PARTNER: ()},
+        notices=(),
+        troubles=[trouble for trouble, _ in planned],
+        faults=FaultReport(outcomes=outcomes),
+    )
     return Report(evidence=empty, invariants=check(empty), seconds=0.0)
 
 

@@ -11,19 +11,25 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from constructs_lib.testing import LocalAws
 from constructs_lib.testing.invariants import read_table
-from saga_runtime.ledger import LedgerBuilder
-from saga_runtime.money import Money
+from saga_runtime.identity import request_id_of, scope_of
 
-from .checks import Evidence, check
+from .accounts import LEDGERS, open_accounts
+from .checks import check
 from .client import Clients, GaveUpError
-from .plan import CURRENCY, USERS, Plan, make_plan
+from .evidence import Evidence
+from .notices import drain
+from .patience import give_time
+from .plan import USERS, Plan, make_plan
 from .report import Report, render
 from .screen import Progress, Style, say
+from .sweeper import Sweeper
+from .trouble import STEP_FUNCTIONS
 
 SPEED: Final = 6.0
 """Local AWS runs faster than real time: what is looked at again after a minute is looked at after ten seconds."""
@@ -56,7 +62,8 @@ def main(arguments: Sequence[str] | None = None, *, meddle: Callable[[LocalAws, 
         _step(style, "synthesizing", lambda: _synthesize(folder))
         with LocalAws(speed=options.speed, sandboxes=_SANDBOXES) as aws:
             outputs = _step(style, "deploying to local AWS", lambda: aws.deploy(folder)["FundsTransfer"])
-            _step(style, f"opening {len(plan.opening)} accounts", lambda: open_accounts(aws, outputs, plan))
+            _step(style, f"opening {len(plan.accounts)} accounts", lambda: open_accounts(aws, outputs, plan.accounts))
+            give_time(aws, outputs, STEP_FUNCTIONS)
             report = run(aws, outputs, plan, speed=options.speed, style=style, meddle=meddle)
     say(render(report, style))
     options.report.parent.mkdir(parents=True, exist_ok=True)
@@ -85,14 +92,18 @@ def run(
         meddle: Called between the last answer and the audit.
     """
     users = {name: aws.create_api_user(name, api_id=outputs["ApiId"]) for name in USERS}
+    scopes = {name: _scope_of(aws, name) for name in USERS}
     progress = Progress(sys.stdout, style, len(plan.transfers) + len(plan.nonsense))
     url = f"{aws.api_url(outputs['ApiId'], outputs['ApiStage'])}/transfers"
     clients = Clients(users, url, speed=speed, heard=progress.heard)
-    aws.faults.plan(*(fault for _, fault in plan.faults))
+    faults = plan.faults(scopes)
+    aws.faults.plan(*(fault for _, fault in faults))
     copies = sum(transfer.copies for transfer in plan.transfers)
-    say(f"  sending {len(plan.transfers)} transfers, {copies} copies at once, {len(plan.faults)} faults planned")
+    say(f"  sending {len(plan.transfers)} transfers, {copies} copies in all, {len(faults)} faults planned")
+    closing = {request_id_of(scopes[t.user], t.key): t.source for t in plan.transfers if t.closed_meanwhile}
     started = time.monotonic()
-    _drive(clients, plan, progress)
+    with Sweeper(aws, outputs, speed=speed, closing=closing):
+        _drive(clients, plan, progress)
     seconds = time.monotonic() - started
     if meddle is not None:
         meddle(aws, outputs)
@@ -102,26 +113,21 @@ def run(
         exchanges=clients.exchanges,
         records=read_table(dynamodb, outputs["RequestTableName"]),
         rows=read_table(dynamodb, outputs["LogTableName"]),
-        ledger=read_table(dynamodb, outputs["LedgerTableName"]),
+        ledgers={name: read_table(dynamodb, outputs[table]) for name, table in LEDGERS.items()},
+        notices=drain(aws, outputs["NoticeQueueUrl"]),
+        troubles=[trouble for trouble, _ in faults],
         faults=aws.faults.report(),
     )
     return Report(evidence=evidence, invariants=check(evidence), seconds=seconds)
 
 
-def open_accounts(aws: LocalAws, outputs: Outputs, plan: Plan) -> None:
-    """Open a plan's accounts, each with its first balance, as the ledger's own builder says."""
-    builder = LedgerBuilder(table=outputs["LedgerTableName"])
-    for account_id, opening in plan.opening.items():
-        writes = builder.open_account(
-            account_id=account_id, opening=Money(opening, CURRENCY), now_ms=int(time.time() * 1000)
-        )
-        # The stubs know the entries of a transaction as literal shapes only.
-        entries: list[Any] = [write.action for write in writes]
-        aws.client("dynamodb").transact_write_items(TransactItems=entries)
-
-
 def _drive(clients: Clients, plan: Plan, progress: Progress) -> None:
-    with ThreadPoolExecutor(_SLOTS) as slots, ThreadPoolExecutor(_SLOTS * _COPIES) as pool:
+    long = [transfer for transfer in plan.transfers if transfer.takes_long]
+    short = [transfer for transfer in plan.transfers if not transfer.takes_long]
+    # Who only waits takes nobody's slot.
+    waiting = ThreadPoolExecutor(len(long) or 1)
+    slots = ThreadPoolExecutor(_SLOTS)
+    with waiting, slots, ThreadPoolExecutor((_SLOTS + len(long)) * _COPIES) as pool:
 
         def one(work: Callable[[], None]) -> None:
             try:
@@ -131,9 +137,9 @@ def _drive(clients: Clients, plan: Plan, progress: Progress) -> None:
                     say(f"  {error}")
             progress.step()
 
-        work = [lambda t=transfer: clients.drive(t, pool) for transfer in plan.transfers]
-        work += [lambda n=nonsense: clients.turn_away(n) for nonsense in plan.nonsense]
-        futures = [slots.submit(one, each) for each in work]
+        futures = [waiting.submit(one, partial(clients.drive, transfer, pool)) for transfer in long]
+        futures += [slots.submit(one, partial(clients.drive, transfer, pool)) for transfer in short]
+        futures += [slots.submit(one, partial(clients.turn_away, nonsense)) for nonsense in plan.nonsense]
         try:
             for future in futures:
                 future.result()
@@ -142,6 +148,11 @@ def _drive(clients: Clients, plan: Plan, progress: Progress) -> None:
             slots.shutdown(wait=False, cancel_futures=True)
             clients.stop()
             raise
+
+
+def _scope_of(aws: LocalAws, user: str) -> str:
+    """The scope of a user's requests: from it and a key follows the id that a request will have."""
+    return scope_of("transfers", ("iam", aws.account, aws.client("iam").get_user(UserName=user)["User"]["UserId"]))
 
 
 def _synthesize(folder: str) -> None:

@@ -3,93 +3,42 @@
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from constructs_lib.testing.faults import FaultReport
-from constructs_lib.testing.invariants import Invariant, Item, audit_effects, audit_ledger, audit_sagas
+from constructs_lib.testing.invariants import Invariant, audit_effects, audit_ledger, audit_sagas, together
 from saga_runtime.identity import request_id_from
-from saga_runtime.protocol import REPLAYED_HEADER, LedgerAttribute, RecordAttribute
+from saga_runtime.protocol import RecordAttribute
 
+from .accounts import MAIN, PARTNER
 from .client import Exchange
-from .plan import Plan, Transfer
+from .evidence import CREDIT, DEBIT, FROM_MAIN, REFUND, SUSPENSE, TO_PARTNER, TRANSFER, Evidence, is_settled, saga_ids
+from .plan import Transfer
 
 _INTERNAL: Final = re.compile(
     rb"Traceback|stackTrace|errorType|Exception|\.py\b|File \"|0x[0-9a-f]{6}|/var/task|"
     rb"botocore|boto3|arn:aws|dynamodb|TableName"
 )
-_ACCOUNT: Final = "account#"
-STEPS: Final = ("Transfer",)
+STEPS: Final = ("Transfer", "Debit", "Credit")
 """Steps that post."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Evidence:
-    """Everything that is known when a run is over.
-
-    Attributes:
-        plan: What was to happen.
-        exchanges: Every request and its answer.
-        records: Every item of the request table.
-        rows: Every item of the saga log.
-        ledger: Every item of the ledger.
-        faults: What became of the faults.
-    """
-
-    plan: Plan
-    exchanges: Sequence[Exchange]
-    records: Sequence[Item]
-    rows: Sequence[Item]
-    ledger: Sequence[Item]
-    faults: FaultReport
-
-    @cached_property
-    def answered(self) -> Mapping[tuple[str, str], Sequence[Exchange]]:
-        """The answers by user and key, without those to imposters."""
-        found: dict[tuple[str, str], list[Exchange]] = defaultdict(list)
-        for exchange in self.exchanges:
-            if exchange.key is not None and not exchange.imposter and exchange.answer is not None:
-                found[exchange.user, exchange.key].append(exchange)
-        return found
-
-    def settled(self, transfer: Transfer) -> Exchange | None:
-        """The first settled answer of a transfer."""
-        return next((e for e in self.answered.get((transfer.user, transfer.key), ()) if _is_settled(e)), None)
-
-    @cached_property
-    def effects(self) -> Mapping[tuple[str, str], int]:
-        """How often each transfer took effect, by user and key: entries on its source under its request's sagas."""
-        a = LedgerAttribute
-        per_request = Counter(
-            entry[a.ENTRY_ID]["S"].partition("-")[0]
-            for entry in self.ledger
-            if a.AMOUNT in entry and int(entry[a.AMOUNT]["N"]) < 0 and "#" in entry[a.ENTRY_ID]["S"]
-        )
-        return {
-            (t.user, t.key): per_request[request_id_from(saga_id)]
-            for t in self.plan.transfers
-            for saga_id in list(_saga_ids(self.answered.get((t.user, t.key), ())))[:1]
-        }
-
-    @property
-    def money(self) -> int:
-        """Sum of all balances, in minor units."""
-        return sum(int(item[LedgerAttribute.BALANCE]["N"]) for item in self.ledger if LedgerAttribute.BALANCE in item)
 
 
 def check(evidence: Evidence) -> list[Invariant]:
     """Check everything that must hold."""
+    everything = [item for items in evidence.ledgers.values() for item in items]
     return [
-        _one_effect_per_settled_key(evidence),
-        _no_effect_of_a_refused_key(evidence),
-        _effects_are_as_asked(evidence),
+        _effects(evidence, "one effect per settled key", completed=True),
+        _effects(evidence, "no effect of a refused key that stands", completed=False),
+        _the_ledgers_hold_what_was_asked_for(evidence),
         _money_is_conserved(evidence),
-        *audit_ledger(evidence.ledger),
+        _clearing_accounts_mirror_each_other(evidence),
+        _every_refund_matches_its_debit(evidence),
+        _every_end_was_told(evidence),
+        *together(*(audit_ledger(items) for items in evidence.ledgers.values())),
         *audit_sagas(evidence.records, evidence.rows),
-        *audit_effects(evidence.rows, evidence.ledger, steps=STEPS),
+        *audit_effects(evidence.rows, everything, steps=STEPS),
         _every_request_ended_as_it_must(evidence),
         _answers_of_a_key_agree(evidence),
         _imposters_were_refused(evidence),
@@ -99,70 +48,101 @@ def check(evidence: Evidence) -> list[Invariant]:
     ]
 
 
-def _is_settled(exchange: Exchange) -> bool:
-    answer = exchange.answer
-    return exchange.method == "POST" and answer is not None and REPLAYED_HEADER.lower() in answer.headers
+def _expected_effects(transfer: Transfer) -> dict[str, int]:
+    if transfer.expected == 200:
+        return {DEBIT: 1, CREDIT: 1} if transfer.to_partner else {TRANSFER: 1}
+    return {DEBIT: 1, REFUND: 1} if transfer.refunded else {}
 
 
-def _saga_ids(exchanges: Iterable[Exchange]) -> set[str]:
-    ids = set()
-    for exchange in exchanges:
-        if exchange.answer is not None and exchange.status in {200, 202, 409, 402, 404, 422}:
-            saga_id = exchange.answer.json().get("saga_id")
-            ids |= {saga_id} if saga_id else set()
-    return ids
-
-
-def _one_effect_per_settled_key(evidence: Evidence) -> Invariant:
-    return _effects(evidence, "one effect per settled key", completed=True, expected=1)
-
-
-def _no_effect_of_a_refused_key(evidence: Evidence) -> Invariant:
-    return _effects(evidence, "no effect of a refused key", completed=False, expected=0)
-
-
-def _effects(evidence: Evidence, name: str, *, completed: bool, expected: int) -> Invariant:
+def _effects(evidence: Evidence, name: str, *, completed: bool) -> Invariant:
     violations = []
     checked = 0
     for transfer in evidence.plan.transfers:
-        settled = evidence.settled(transfer)
-        if settled is None or (settled.status == 200) is not completed:
+        end = evidence.end_of(transfer)
+        if end is None or (end.status == 200) is not completed:
             continue
         checked += 1
-        effects = evidence.effects.get((transfer.user, transfer.key), 0)
-        if effects != expected:
-            violations.append(f"{transfer.user}'s {transfer.key} took effect {effects} times")
+        effects = dict(evidence.effects_of(transfer))
+        if effects != _expected_effects(transfer):
+            violations.append(f"{transfer.user}'s {transfer.key} took effect as {effects}")
     return Invariant(name=name, checked=checked, violations=tuple(violations))
 
 
-def _effects_are_as_asked(evidence: Evidence) -> Invariant:
-    """The postings of the ledger are exactly the transfers that were wanted."""
-    a = LedgerAttribute
-    posted = Counter(
-        (item[a.PK]["S"].removeprefix(_ACCOUNT), item[a.COUNTERPARTY]["S"], int(item[a.AMOUNT]["N"]))
-        for item in evidence.ledger
-        if a.AMOUNT in item and "-" in item[a.ENTRY_ID]["S"]
-    )
-    wanted: Counter[tuple[str, str, int]] = Counter()
-    for transfer in evidence.plan.transfers:
-        if transfer.expected == 200:
-            wanted[transfer.source, transfer.target, -transfer.amount] += 1
-            wanted[transfer.target, transfer.source, transfer.amount] += 1
+def _the_ledgers_hold_what_was_asked_for(evidence: Evidence) -> Invariant:
+    """The postings of both ledgers are exactly what the transfers come to."""
+    posted = Counter((e.ledger, e.account, e.counterparty, e.amount) for e in evidence.posted if e.request_id)
+    wanted = Counter(entry for transfer in evidence.plan.transfers for entry in _entries(transfer))
     wrong = [f"{entry} was posted {posted[entry]} times, asked for {wanted[entry]} times"
              for entry in posted.keys() | wanted.keys() if posted[entry] != wanted[entry]]  # fmt: skip
-    return Invariant(name="the ledger holds what was asked for", checked=wanted.total(), violations=tuple(wrong))
+    return Invariant(name="the ledgers hold what was asked for", checked=wanted.total(), violations=tuple(wrong))
+
+
+def _entries(transfer: Transfer) -> Iterator[tuple[str, str, str, int]]:
+    """What a transfer comes to: in which ledger, of which account, against which other, how much."""
+    source, target, amount = transfer.source, transfer.target, transfer.amount
+    completed = transfer.expected == 200
+    if completed and not transfer.to_partner:
+        yield from ((MAIN, source, target, -amount), (MAIN, target, source, amount))
+    elif completed or transfer.refunded:
+        yield from ((MAIN, source, TO_PARTNER, -amount), (MAIN, TO_PARTNER, source, amount))
+    if completed and transfer.to_partner:
+        yield from ((PARTNER, FROM_MAIN, target, -amount), (PARTNER, target, FROM_MAIN, amount))
+    if transfer.refunded:
+        yield (MAIN, TO_PARTNER, source, -amount)
+        # What waits in suspense stands there under the name of the account that was closed.
+        yield (MAIN, SUSPENSE, source, amount) if transfer.closed_meanwhile else (MAIN, source, TO_PARTNER, amount)
 
 
 def _money_is_conserved(evidence: Evidence) -> Invariant:
-    before, after = sum(evidence.plan.opening.values()), evidence.money
+    before, after = sum(account.balance for account in evidence.plan.accounts), evidence.money
     violations = () if before == after else (f"there were {before} minor units, and there are {after}",)
-    return Invariant(name="no money made or lost", checked=len(evidence.plan.opening), violations=violations)
+    return Invariant(name="no money made or lost", checked=len(evidence.plan.accounts), violations=violations)
+
+
+def _clearing_accounts_mirror_each_other(evidence: Evidence) -> Invariant:
+    """What went into the one ledger's clearing account came out of the other's, for each request and in all."""
+    clearing = {(MAIN, TO_PARTNER), (PARTNER, FROM_MAIN)}
+    sums: Counter[str] = Counter()
+    for entry in evidence.posted:
+        if (entry.ledger, entry.account) in clearing:
+            sums[entry.request_id] += entry.amount
+    wrong = [f"{amount} of request {id_} stand in the clearing accounts" for id_, amount in sums.items() if amount]
+    if total := evidence.sum_of(MAIN, TO_PARTNER) + evidence.sum_of(PARTNER, FROM_MAIN):
+        wrong.append(f"both clearing accounts together hold {total}")
+    return Invariant(name="clearing accounts mirror each other", checked=len(sums), violations=tuple(wrong))
+
+
+def _every_refund_matches_its_debit(evidence: Evidence) -> Invariant:
+    """A refund gives back what was taken, to whom it was taken from, or to suspense if that account was closed."""
+    closed = {evidence.request_of(t) for t in evidence.plan.transfers if t.closed_meanwhile}
+    taken = {
+        e.request_id: (e.account, -e.amount) for e in evidence.posted if e.step == DEBIT and e.account != TO_PARTNER
+    }
+    given = [e for e in evidence.posted if e.step == REFUND and e.account != TO_PARTNER]
+    wrong = []
+    for entry in given:
+        suspended = entry.account == SUSPENSE
+        to_whom = entry.counterparty if suspended else entry.account
+        if taken.get(entry.request_id) != (to_whom, entry.amount) or suspended is not (entry.request_id in closed):
+            wrong.append(f"{entry.amount} went to {entry.account}, taken was {taken.get(entry.request_id)}")
+    return Invariant(name="every refund matches its debit", checked=len(given), violations=tuple(wrong))
+
+
+def _every_end_was_told(evidence: Evidence) -> Invariant:
+    """One receipt for each completed request; a notice of failure, once or more, for each that was refused."""
+    wrong = []
+    for transfer in evidence.plan.transfers:
+        told: Mapping[str, int] = evidence.told.get(evidence.request_of(transfer), Counter())
+        receipts, failures = told.get("receipt", 0), told.get("failure", 0)
+        if not ((receipts, failures) == (1, 0) if transfer.expected == 200 else receipts == 0 and failures >= 1):
+            wrong.append(f"{transfer.user}'s {transfer.key} got {receipts} receipts, {failures} notices of failure")
+    return Invariant(name="every end was told, receipts once", checked=len(evidence.notices), violations=tuple(wrong))
 
 
 def _every_request_ended_as_it_must(evidence: Evidence) -> Invariant:
     violations = []
     for transfer in evidence.plan.transfers:
-        settled = evidence.settled(transfer)
+        settled = evidence.end_of(transfer)
         if settled is None or settled.status != transfer.expected:
             told = "nothing" if settled is None else settled.status
             violations.append(f"{transfer.user}'s {transfer.key} got {told}, expected {transfer.expected}")
@@ -182,12 +162,12 @@ def _answers_of_a_key_agree(evidence: Evidence) -> Invariant:
     """One saga per key in all its answers, one settled status and body, and ``GET`` says the same."""
     violations = []
     for transfer in evidence.plan.transfers:
-        exchanges = evidence.answered.get((transfer.user, transfer.key), ())
-        settled = {(e.status, e.answer.body) for e in exchanges if _is_settled(e) and e.answer is not None}
+        exchanges = evidence.answers_to(transfer)
+        settled = {(e.status, e.answer.body) for e in exchanges if is_settled(e) and e.answer is not None}
         looks = [e.answer.json() for e in exchanges if e.method == "GET" and e.status == 200 and e.answer is not None]
         told = [look["answer"] for look in looks if "answer" in look]
-        first = next(iter(e.answer.json() for e in exchanges if _is_settled(e) and e.answer is not None), None)
-        if len(_saga_ids(exchanges)) != 1 or len(settled) != 1 or any(answer != first for answer in told):
+        first = next(iter(e.answer.json() for e in exchanges if is_settled(e) and e.answer is not None), None)
+        if len(saga_ids(exchanges)) != 1 or len(settled) != 1 or any(answer != first for answer in told):
             violations.append(f"{transfer.user}'s {transfer.key} got answers that differ")
     return Invariant(
         name="answers of one key agree", checked=len(evidence.plan.transfers), violations=tuple(violations)
@@ -207,7 +187,7 @@ def _nothing_but_transfers_was_recorded(evidence: Evidence) -> Invariant:
     accepted = {
         request_id_from(saga_id)
         for transfer in evidence.plan.transfers
-        for saga_id in _saga_ids(evidence.answered.get((transfer.user, transfer.key), ()))
+        for saga_id in saga_ids(evidence.answers_to(transfer))
     }
     records = {record[RecordAttribute.ID]["S"] for record in evidence.records}
     wrong = tuple(f"request {id_} is recorded and was never accepted" for id_ in sorted(records - accepted))

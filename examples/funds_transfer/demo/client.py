@@ -17,7 +17,7 @@ from saga_runtime.protocol import REPLAYED_HEADER
 
 from .plan import Nonsense, Transfer
 
-PATIENCE_SECONDS: Final = 40.0
+PATIENCE_SECONDS: Final = 60.0
 _LONGEST: Final = 4
 """How many times longer than it was asked to a client waits at most before it sends a request again."""
 _LOOKS: Final = 4

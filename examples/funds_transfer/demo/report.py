@@ -9,10 +9,13 @@ from typing import Any
 
 from constructs_lib.testing.invariants import Invariant
 from saga_runtime.money import Money
+from saga_runtime.protocol import LogAttribute, StepStatus
 
-from .checks import Evidence
-from .plan import CURRENCY, Trouble
+from .accounts import CURRENCY, LEDGERS, MAIN, PARTNER
+from .evidence import FROM_MAIN, REFUND, SUSPENSE, TO_PARTNER, Evidence
+from .plan import Transfer
 from .screen import Style, Table
+from .trouble import Kind
 
 _MEANING = {
     "200": "settled, or told what became of it",
@@ -23,6 +26,7 @@ _MEANING = {
     "409": "duplicate of one in progress",
     "413": "turned away: too large",
     "422": "key taken by another body, or refused",
+    "500": "refused: interrupted, and undone",
     "429": "too many at once: sent again",
     "502": "gatekeeper died: sent again",
     "503": "nothing promised: sent again",
@@ -58,7 +62,7 @@ class Report:
 
     def settled_with(self, *, completed: bool) -> int:
         """How many keys are settled, as completed or as refused."""
-        ends = [self.evidence.settled(transfer) for transfer in self.evidence.plan.transfers]
+        ends = [self.evidence.end_of(transfer) for transfer in self.evidence.plan.transfers]
         return sum(end is not None and (end.status == 200) is completed for end in ends)
 
     def to_json(self) -> dict[str, Any]:
@@ -80,6 +84,8 @@ def render(report: Report, style: Style) -> str:
     _headline(table, report)
     _requests(table, report)
     _transfers(table, report)
+    _afterwards(table, report.evidence)
+    _ledgers(table, report.evidence)
     _faults(table, report)
     _invariants(table, report)
     return table.text()
@@ -104,47 +110,77 @@ def _requests(table: Table, report: Report) -> None:
     table.gap()
     top = max(report.answers.values(), default=1)
     for status, number in report.answers.items():
-        table.bar(f"{status:<4} {_MEANING.get(status, ''):<38}", number, top, alarming=status in {"500", "none"})
+        table.bar(f"{status:<4} {_MEANING.get(status, ''):<38}", number, top, alarming=status == "none")
 
 
 def _transfers(table: Table, report: Report) -> None:
     evidence = report.evidence
-    table.section("Transfers")
-    effects = {True: Counter[int](), False: Counter[int]()}
-    moved = 0
-    for transfer in evidence.plan.transfers:
-        end = evidence.settled(transfer)
-        if end is None:
-            continue
-        number = evidence.effects.get((transfer.user, transfer.key), 0)
-        effects[end.status == 200][number] += 1
-        moved += transfer.amount * number
-    for completed, name, right in ((True, "settled", 1), (False, "refused", 0)):
-        counts = effects[completed]
-        told = ", ".join(f"{keys} x {number}" for number, keys in sorted(counts.items())) or "none"
-        paint = table.style.good if set(counts) <= {right} else table.style.bad
-        table.line(f"{name:<10} {counts.total():>5,} keys", f"effects per key: {paint(told)}")
-    unsettled = len(evidence.plan.transfers) - sum(counts.total() for counts in effects.values())
-    if unsettled:
-        table.line(f"{'open':<10} {unsettled:>5,} keys", table.style.bad("never settled"))
-    before, after = sum(evidence.plan.opening.values()), evidence.money
-    table.gap()
-    table.line(f"{'money':<10} before {_money(before)}", f"moved {_money(moved)}")
+    table.section("Transfers", "effects per key")
+    ways = {"in one transaction": False, "saga of two ledgers": True}
+    for way, to_partner in ways.items():
+        transfers = [t for t in evidence.plan.transfers if t.to_partner is to_partner]
+        table.line(f"{way:<20} {len(transfers):>5,} keys")
+        for completed, name, right in ((True, "settled", 1), (False, "refused", 0)):
+            counts = Counter(evidence.net_of(t) for t in transfers if _ended(evidence, t) is completed)
+            told = ", ".join(f"{keys} x {number}" for number, keys in sorted(counts.items())) or "none"
+            paint = table.style.good if set(counts) <= {right} else table.style.bad
+            table.line(f"  {name:<18} {counts.total():>5,}", paint(told))
+        if unsettled := sum(_ended(evidence, t) is None for t in transfers):
+            table.line(f"  {'open':<18} {unsettled:>5,}", table.style.bad("never settled"))
+
+
+def _ended(evidence: Evidence, transfer: Transfer) -> bool | None:
+    """Whether a transfer completed; None if it never ended."""
+    end = evidence.end_of(transfer)
+    return None if end is None else end.status == 200
+
+
+def _afterwards(table: Table, evidence: Evidence) -> None:
+    """What the sagas did beside going forward."""
+    undone = sum(row[LogAttribute.STATUS]["S"] == StepStatus.UNDONE for row in evidence.rows)
+    refunds = [entry for entry in evidence.posted if entry.step == REFUND and entry.amount > 0]
+    suspended = sum(entry.account == SUSPENSE for entry in refunds)
+    refunded = _money(sum(entry.amount for entry in refunds))
+    told = Counter[str]()
+    for of_one in evidence.told.values():
+        told += of_one
+    table.section("What became of trouble")
+    for name, number, remark in (
+        ("compensations", evidence.compensations, f"{undone} steps undone"),
+        ("refunds", len(refunds), f"{refunded}, {suspended} of them to suspense"),
+        ("recoveries", sum(evidence.recoveries), f"of {len(evidence.recoveries)} sagas that were stopped midway"),
+        ("notices sent", len(evidence.notices), f"{told['receipt']} receipts, {told['failure']} of a failure"),
+    ):
+        table.line(f"{name:<20} {number:>5,}", remark)
+
+
+def _ledgers(table: Table, evidence: Evidence) -> None:
+    table.section("Ledgers", "accounts   entries          balances          clearing")
+    clearing = {MAIN: TO_PARTNER, PARTNER: FROM_MAIN}
+    for name in LEDGERS:
+        balances = evidence.balances(name)
+        entries = sum(entry.ledger == name for entry in evidence.posted)
+        passed = evidence.sum_of(name, clearing[name])
+        figures = f"{len(balances):>8,} {entries:>9,} {_money(sum(balances)):>17} {_money(passed):>17}"
+        table.line(f"{name:<9}", figures)
+    before, after = sum(account.balance for account in evidence.plan.accounts), evidence.money
+    moved = sum(t.amount * evidence.net_of(t) for t in evidence.plan.transfers)
     paint = table.style.good if before == after else table.style.bad
-    table.line(f"{'':<10} after  {paint(_money(after))}", f"in {len(evidence.plan.opening)} accounts")
+    table.gap()
+    table.line(f"money before {_money(before)}, after {paint(_money(after))}", f"moved {_money(moved)}")
+    table.line("", f"of it in suspense {_money(evidence.sum_of(MAIN, SUSPENSE))}")
 
 
 def _faults(table: Table, report: Report) -> None:
     table.section("Faults", "fired / planned")
-    outcomes = report.evidence.faults.outcomes
-    fired: Counter[Trouble] = Counter()
-    planned: Counter[Trouble] = Counter()
-    for (trouble, _), outcome in zip(report.evidence.plan.faults, outcomes, strict=True):
-        planned[trouble] += 1
-        fired[trouble] += outcome.fired > 0
-    for trouble in Trouble:
-        paint = table.style.good if fired[trouble] == planned[trouble] else table.style.bad
-        table.line(trouble.value, paint(f"{fired[trouble]} / {planned[trouble]}"))
+    fired: Counter[Kind] = Counter()
+    planned: Counter[Kind] = Counter()
+    for trouble, outcome in zip(report.evidence.troubles, report.evidence.faults.outcomes, strict=True):
+        planned[trouble.kind] += 1
+        fired[trouble.kind] += outcome.fired > 0
+    for kind in Kind:
+        paint = table.style.good if fired[kind] == planned[kind] else table.style.bad
+        table.line(kind.value, paint(f"{fired[kind]} / {planned[kind]}"))
 
 
 def _invariants(table: Table, report: Report) -> None:
@@ -163,6 +199,6 @@ def _quantile(ordered: Sequence[float], share: float) -> float:
 
 
 def _money(minor_units: int) -> str:
-    amount, currency = str(Money(minor_units, CURRENCY)).split()
+    amount, currency = str(Money(abs(minor_units), CURRENCY)).split()
     whole, _, cents = amount.partition(".")
-    return f"{int(whole):,}.{cents} {currency}"
+    return f"{'-' if minor_units < 0 else ''}{int(whole):,}.{cents} {currency}"
