@@ -23,7 +23,7 @@ def session_of(options: argparse.Namespace) -> boto3.Session:
     """The session that the options ask for.
 
     Raises:
-        CommandError: if boto3 is not installed, or the profile does not exist.
+        CommandError: if boto3 is not installed, the profile does not exist, or no region is known.
     """
     try:
         import boto3
@@ -31,9 +31,12 @@ def session_of(options: argparse.Namespace) -> boto3.Session:
     except ImportError:
         raise CommandError("this command needs boto3; install cdk-sagas with its dependencies") from None
     try:
-        return boto3.Session(profile_name=options.profile, region_name=options.region)
+        session = boto3.Session(profile_name=options.profile, region_name=options.region)
     except ProfileNotFound as error:
         raise CommandError(f"{error}; see the profiles in your AWS configuration") from None
+    if session.region_name is None:
+        raise CommandError("no AWS region is configured; name one with --region, or set AWS_DEFAULT_REGION")
+    return session
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import boto3
@@ -119,3 +120,14 @@ def test_a_table_that_is_not_there_is_told_in_one_line(capsys: pytest.CaptureFix
     error = capsys.readouterr().err
     assert error.startswith("cdk-sagas: table nowhere was not added up: ResourceNotFoundException")
     assert error.count("\n") == 1
+
+
+def test_a_missing_region_is_told_with_its_remedy(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("AWS_DEFAULT_REGION", "AWS_REGION", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
+
+    assert main(["trial-balance", "ledger"]) == 1
+    assert "name one with --region" in capsys.readouterr().err
