@@ -16,6 +16,7 @@ import pytest
 
 from constructs_lib.testing import Fault, LocalAws
 from constructs_lib.testing.faults import FaultOutcome, FaultReport
+from constructs_lib.testing.invariants import Item, read_table
 from examples.funds_transfer.demo import __main__ as demo
 from examples.funds_transfer.demo.accounts import MAIN, PARTNER
 from examples.funds_transfer.demo.checks import check
@@ -76,6 +77,27 @@ def test_fails_when_money_was_made_from_nothing_and_says_what_is_broken(
     assert "An invariant is broken" in capsys.readouterr().out
 
 
+def test_fails_when_a_notice_is_lost_or_a_ledger_is_tampered_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "demo.json"
+    monkeypatch.setattr(demo, "make_plan", lambda **_: _one_of_each_that_is_quick())
+
+    status = demo.main(["--report", str(file)], meddle=_tamper)
+
+    invariants = json.loads(file.read_text("utf-8"))["invariants"]
+    broken = {name for name, found in invariants.items() if found["violated"] or not found["checked"]}
+    assert status == 1
+    assert broken >= {
+        "every end was told, receipts once",
+        "clearing accounts mirror each other",
+        "every refund matches its debit",
+        "the ledgers hold what was asked for",
+        "all entries sum to zero",
+        "each posting nets to zero",
+    }
+
+
 def _one_of_each_that_is_quick() -> Plan:
     """A plan without crashes, which take long, but with something for every invariant to look at."""
     plan = make_plan(transfers=60, seed=1)
@@ -99,6 +121,28 @@ def _make_money(aws: LocalAws, outputs: Mapping[str, str]) -> None:
         ExpressionAttributeNames={"#balance": LedgerAttribute.BALANCE.value},
         ExpressionAttributeValues={":one": {"N": "1"}},
     )
+
+
+def _tamper(aws: LocalAws, outputs: Mapping[str, str]) -> None:
+    """Lose every notice, the clearing side of every credit, and a cent of every refund."""
+    dynamodb = aws.client("dynamodb")
+    aws.client("sqs").purge_queue(QueueUrl=outputs["NoticeQueueUrl"])
+    for item in read_table(dynamodb, outputs["PartnerLedgerTableName"]):
+        if item["pk"]["S"].startswith("clearing#main-clearing"):
+            dynamodb.delete_item(TableName=outputs["PartnerLedgerTableName"], Key=_key_of(item))
+    for item in read_table(dynamodb, outputs["LedgerTableName"]):
+        if item["pk"]["S"].startswith("account#") and item["sk"]["S"].endswith("#undo"):
+            dynamodb.update_item(
+                TableName=outputs["LedgerTableName"],
+                Key=_key_of(item),
+                UpdateExpression="ADD #amount :less",
+                ExpressionAttributeNames={"#amount": LedgerAttribute.AMOUNT.value},
+                ExpressionAttributeValues={":less": {"N": "-1"}},
+            )
+
+
+def _key_of(item: Item) -> dict[str, Any]:
+    return {name: item[name] for name in ("pk", "sk")}
 
 
 class TestThePlan:

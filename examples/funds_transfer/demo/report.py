@@ -146,7 +146,7 @@ def _afterwards(table: Table, evidence: Evidence) -> None:
         told += of_one
     table.section("What became of trouble")
     for name, number, remark in (
-        ("compensations", evidence.compensations, f"{undone} steps undone"),
+        ("compensations", evidence.compensations, f"sagas turned back, {undone} undid a debit"),
         ("refunds", len(refunds), f"{refunded}, {suspended} of them to suspense"),
         ("recoveries", sum(evidence.recoveries), f"of {len(evidence.recoveries)} sagas that were stopped midway"),
         ("notices sent", len(evidence.notices), f"{told['receipt']} receipts, {told['failure']} of a failure"),
