@@ -31,12 +31,12 @@ class StepCondition(Condition):
     NO_ROW = Because(
         "a step takes effect only if it never did, and was never compensated",
         SAGA_LOG,
-        'return _new_row(table, saga_id, step, StepStatus.DONE, now_ms, keep_days, attempt=attempt, output=output)',
+        "return _new_row(table, saga_id, step, StepStatus.DONE, now_ms, keep_days, attempt=attempt, output=output)",
     )
     NO_ROW_TO_BURY = Because(
         "a tombstone never covers a step that took effect",
         SAGA_LOG,
-        'return _new_row(table, saga_id, step, StepStatus.TOMBSTONE, now_ms, keep_days, attempt=attempt, output=None)',
+        "return _new_row(table, saga_id, step, StepStatus.TOMBSTONE, now_ms, keep_days, attempt=attempt, output=None)",
     )
     STILL_DONE = Because("what stands is undone once", SAGA_LOG, '"ConditionExpression": STILL_DONE')
     BURY = Because(

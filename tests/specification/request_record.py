@@ -497,11 +497,7 @@ class RequestRecordModel:
         if record is None or not self._owned(record, owner) or owner.recovery == self.recoveries:
             return Move(f"recover does not take over from {owner}", done)
         taken = Name(owner.saga, owner.recovery + 1)
-        start = Actor(At.START, name=taken)
-        changed = replace(world, record=replace(record, status=Status.IN_PROGRESS, owner=taken), person=start)
-        if record.status is not Status.IN_PROGRESS:
-            # An update of the owner does not touch the status.
-            changed = replace(changed, record=replace(record, owner=taken))
+        changed = replace(world, record=replace(record, owner=taken), person=Actor(At.START, name=taken))
         return Move(f"recover takes over: owner {taken}", changed)
 
     def _holds(self, condition: Condition) -> bool:

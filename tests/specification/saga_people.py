@@ -57,8 +57,9 @@ class Around:
             yield self._take_over(world, index, person.owner)
         elif person.at is At.START:
             machine = Machine.RECOVERY if person.owner else Machine.FORWARD
-            after = _become(self.started(world, machine, person.owner), index)
-            yield Move(f"recover starts the {called(machine, person.owner)}", after)
+            started = self.started(world, machine, person.owner)
+            wrong = _wrongly_started(world, person.owner) if started != world else None
+            yield Move(f"recover starts the {called(machine, person.owner)}", _become(started, index), breaks=wrong)
         else:
             yield self._look(world, index, Machine.RECOVERY, person.owner)
 
@@ -101,7 +102,8 @@ class Around:
             yield Move("90 days pass: names of executions that ended are forgotten", aged, fault=True)
         elif self._may_start(world) and world.forward[0].state == ABSENT:
             again = self.started(world, Machine.FORWARD, 0)
-            yield Move("a duplicate finds the saga due, and starts it by its name", again, fault=True)
+            label = "a duplicate finds the saga due, and starts it by its name"
+            yield Move(label, again, fault=True, breaks=_wrongly_started(world, 0))
 
     def _may_start(self, world: World) -> bool:
         """What a duplicate decides from the record that refused its reservation."""
@@ -112,6 +114,13 @@ class Around:
             and not (record.parked and self._holds(SagaCondition.RESTART_NOT_PARKED))
             and not (record.owner and self._holds(SagaCondition.RESTART_FIRST_OWNER))
         )
+
+
+def _wrongly_started(world: World, name: int) -> str | None:
+    """An execution that comes to life although the record says that it must not."""
+    if world.record.owner > name and world.old:
+        return SagaPromise.STARTED_ALTHOUGH_TAKEN_OVER
+    return SagaPromise.STARTED_ALTHOUGH_PARKED if world.record.parked else None
 
 
 def _become(world: World, index: int, then: Person = NOBODY) -> World:

@@ -195,8 +195,10 @@ def land(world: World, state: State, name: int, off: frozenset[Condition]) -> La
         return _step(world, state.step, off)
     if state.do in {Do.FENCE, Do.PASS_OVER}:
         row = Row.TOMBSTONE if state.do is Do.FENCE else Row.PASSED
-        free = world.rows[state.step] is Row.NONE or SagaCondition.FENCE_NO_ROW in off
-        return Landed(world.with_row(state.step, row)) if free else Landed(world, written=False)
+        if world.rows[state.step] is not Row.NONE and SagaCondition.FENCE_NO_ROW not in off:
+            return Landed(world, written=False)
+        covered = SagaPromise.EFFECT_FORGOTTEN if world.rows[state.step] is Row.DONE else None
+        return Landed(world.with_row(state.step, row), breaks=covered)
     if state.do is Do.UNDO:
         becomes = {Row.NONE: Row.TOMBSTONE, Row.DONE: Row.UNDONE}
         row = world.rows[state.step]

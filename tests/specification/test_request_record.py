@@ -15,7 +15,7 @@ from tests.specification.request_record import RequestRecordModel
 SETTINGS = {
     "small": RequestRecordModel(),
     "nobody recovers": RequestRecordModel(person=False, gatekeepers=2, bodies="ab"),
-    "not deleted yet": RequestRecordModel(deletion=False),
+    "not deleted": RequestRecordModel(deletion=False),
 }
 LARGE = {
     "two letters, two bodies": RequestRecordModel(letters=2, bodies="ab"),
@@ -36,7 +36,7 @@ MUTANTS = (
     Mutant((C.OWNER_NAMES_THE_SAGA,), P.SETTLED_BY_ANOTHER_SAGA),
 )
 REDUNDANT = (
-    Mutant((C.RESERVE_OR_EXPIRED_SETTLED, C.EXPIRATION_AT_SETTLE), P.SECOND_SAGA_WHILE_FIRST_IS_OPEN, "not deleted yet"),
+    Mutant((C.RESERVE_OR_EXPIRED_SETTLED, C.EXPIRATION_AT_SETTLE), P.SECOND_SAGA_WHILE_FIRST_IS_OPEN, "not deleted"),
     Mutant((C.OWNED_EXISTS, C.OWNED_IN_PROGRESS, C.OWNED_OWNER), P.UPDATE_CREATED_A_RECORD),
     Mutant((C.OWNED_IN_PROGRESS, C.OWNED_EXISTS, C.OWNED_OWNER), P.UPDATE_CREATED_A_RECORD),
 )

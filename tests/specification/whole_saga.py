@@ -247,7 +247,7 @@ class SagaModel:
             following = State(Do.TO_FORWARD, state.step)
         else:
             following = self._next_fence(state.step)
-        yield label, landed.world, following, False, None
+        yield label, landed.world, following, False, landed.breaks
 
     def _look(self, world: World, name: int) -> Answer:
         if world.record.status is not Status.IN_PROGRESS:
@@ -295,6 +295,10 @@ class SagaModel:
         if not owned(world.record, name) and self._holds(SagaCondition.READ_MINE):
             return self._fenced(world, name)
         direction = world.record.direction
+        if direction is Direction.OPEN and not self._holds(SagaCondition.FENCE_IN_RECOVERY):
+            done = [index for index, spec in enumerate(self.steps) if spec.pivot and world.rows[index] is Row.DONE]
+            decided = State(Do.TO_FORWARD, done[0]) if done else State(Do.TO_COMPENSATE, self._last())
+            return "decides by what it reads of the pivots", world, decided, False, None
         if direction is Direction.OPEN or not self._holds(SagaCondition.READ_DIRECTION):
             return "goes to the fences", world, self._next_fence(-1), False, None
         forward = direction is Direction.FORWARD
@@ -306,11 +310,9 @@ class SagaModel:
         if not self._holds(SagaCondition.FENCE_EVERY_PIVOT):
             pivots = pivots[:1]
         ahead = [index for index in pivots if index > step]
-        if ahead and self._holds(SagaCondition.FENCE_IN_RECOVERY):
-            return State(Do.FENCE, ahead[0])
-        return State(Do.TO_COMPENSATE, self._last())
+        return State(Do.FENCE, ahead[0]) if ahead else State(Do.TO_COMPENSATE, self._last())
 
-    # -- what travels ---------------------------------------------------------------------------------------------------
+    # -- what travels -----------------------------------------------------------------------------------------------
 
     def _letter(self, world: World, letter: Letter) -> Moves:
         opened = replace(world, letters=world.letters - {letter})
