@@ -33,6 +33,7 @@ class AwsStub:
 
     known: bool = False
     calls: list[str] = field(default_factory=list)
+    _refusals: dict[bool, bytes] = field(default_factory=dict)
 
     def answer(self, request: AWSPreparedRequest, **_: Any) -> AWSResponse:
         """Answer one request, before it is sent."""
@@ -40,23 +41,32 @@ class AwsStub:
         operation = (target.decode() if isinstance(target, bytes) else str(target)).rpartition(".")[2]
         self.calls.append(operation)
         if operation == "PutItem" and self.known:
-            return _response(400, self._refusal(json.loads(_bytes(request.body))))
+            return _response(400, self._refusal(_bytes(request.body)))
         if operation == "StartExecution":
-            return _response(200, {"executionArn": "arn", "startDate": 1.0})
-        return _response(200, {})
+            return _response(200, b'{"executionArn": "arn", "startDate": 1.0}')
+        return _response(200, b"{}")
 
-    def _refusal(self, put: dict[str, Any]) -> dict[str, Any]:
-        """The record that stands in the way: what was put, settled."""
-        item = {name: value for name, value in put["Item"].items() if name not in {"due_at", "due_shard"}}
-        if "saga_id" in item:
-            settled = {"status": {"S": "COMPLETED"}, "http_status": {"N": "200"}, "body": {"S": '{"ok":true}'}}
-        else:
-            settled = {"status": {"S": "COMPLETED"}, "data": {"S": '{"statusCode": 202}'}}
-        return {
-            "__type": "com.amazonaws.dynamodb.v20120810#ConditionalCheckFailedException",
-            "message": "The conditional request failed",
-            "Item": {**item, **settled, "expiration": {"N": str(_YEAR_2100)}},
-        }
+    def _refusal(self, body: bytes) -> bytes:
+        """The record that stands in the way: what the first put of its kind had in it, settled.
+
+        Made once: what a server does is not the caller's time.
+        """
+        saga = b'"saga_id"' in body
+        if saga not in self._refusals:
+            sent = json.loads(body)["Item"]
+            item = {name: value for name, value in sent.items() if name not in {"due_at", "due_shard"}}
+            settled = (
+                {"status": {"S": "COMPLETED"}, "http_status": {"N": "200"}, "body": {"S": '{"ok":true}'}}
+                if saga
+                else {"status": {"S": "COMPLETED"}, "data": {"S": '{"statusCode": 202}'}}
+            )
+            document = {
+                "__type": "com.amazonaws.dynamodb.v20120810#ConditionalCheckFailedException",
+                "message": "The conditional request failed",
+                "Item": {**item, **settled, "expiration": {"N": str(_YEAR_2100)}},
+            }
+            self._refusals[saga] = json.dumps(document).encode("utf-8")
+        return self._refusals[saga]
 
     def put_before(self, *clients: Any) -> None:
         """Answer what these clients send."""
@@ -64,8 +74,7 @@ class AwsStub:
             client.meta.events.register("before-send", self.answer)
 
 
-def _response(status: int, document: dict[str, Any]) -> AWSResponse:
-    content = json.dumps(document).encode("utf-8")
+def _response(status: int, content: bytes) -> AWSResponse:
     headers: Any = HeadersDict({"Content-Type": "application/x-amz-json-1.0", "x-amzn-RequestId": "stub"})
     return AWSResponse("https://stub.invalid/", status, headers, _Raw(content))
 

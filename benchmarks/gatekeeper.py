@@ -25,7 +25,7 @@ from benchmarks.report import write_report
 
 ROOT: Final = Path(__file__).parent.parent
 IMPORT_RUNS: Final = 15
-ROUNDS: Final = 30
+ROUNDS: Final = 60
 CALLS_PER_ROUND: Final = 40
 OURS: Final = "gatekeeper"
 THEIRS: Final = "@idempotent"
@@ -48,7 +48,7 @@ class FakeContext:
 def main() -> None:
     """Measure, and write the report."""
     imports = import_times()
-    warm, calls = warm_times()
+    warm, calls, interpreted = warm_times()
     report: dict[str, Any] = {
         "import_ms": {name: round(min(times) * 1e3, 1) for name, times in imports.items()},
         "import_ratio": ratio(imports),
@@ -57,6 +57,8 @@ def main() -> None:
             for case, sides in warm.items()
         },
         "warm_ratio": {case: ratio(sides) for case, sides in warm.items()},
+        "python_calls_per_warm_call": interpreted,
+        "python_calls_ratio": {case: round(sides[OURS] / sides[THEIRS], 2) for case, sides in interpreted.items()},
         "aws_calls": calls,
     }
     write_report("gatekeeper", report)
@@ -107,8 +109,11 @@ def environment_of_functions() -> dict[str, str]:
     }
 
 
-def warm_times() -> tuple[dict[str, dict[str, list[float]]], dict[str, dict[str, Counter[str]]]]:
-    """Seconds per warm call, and the AWS calls of one, for new requests and for settled duplicates."""
+Warm = tuple[dict[str, dict[str, list[float]]], dict[str, dict[str, Counter[str]]], dict[str, dict[str, int]]]
+
+
+def warm_times() -> Warm:
+    """Seconds per warm call, and the AWS and Python calls of one, for new requests and for settled duplicates."""
     os.environ.update(environment_of_functions())
     sys.path[:0] = [str(ROOT / "lambda_src")]
     from benchmarks import powertools_handler
@@ -122,17 +127,20 @@ def warm_times() -> tuple[dict[str, dict[str, list[float]]], dict[str, dict[str,
     sides: dict[str, Callable[[Any, Any], Any]] = {OURS: gatekeeper.handler, THEIRS: powertools_handler.handler}
     times: dict[str, dict[str, list[float]]] = {}
     calls: dict[str, dict[str, Counter[str]]] = {}
+    interpreted: dict[str, dict[str, int]] = {}
     sink = io.StringIO()  # metrics go to standard output, as in Lambda
     for case, known in (("new request", False), ("settled duplicate", True)):
         stub.known = known
         times[case] = {name: [] for name in sides}
         calls[case] = {}
+        interpreted[case] = {}
         with contextlib.redirect_stdout(sink):
             for name, handler in sides.items():
                 handler(event_of("warm up"), FakeContext())
                 stub.calls.clear()
                 handler(event_of("count"), FakeContext())
                 calls[case][name] = Counter(stub.calls)
+                interpreted[case][name] = python_calls(handler, event_of("count Python"))
             for round_ in range(ROUNDS):
                 for name, handler in sides.items():
                     events = [event_of(f"{case} {round_} {n}") for n in range(CALLS_PER_ROUND)]
@@ -140,7 +148,23 @@ def warm_times() -> tuple[dict[str, dict[str, list[float]]], dict[str, dict[str,
                     for event in events:
                         handler(event, FakeContext())
                     times[case][name].append((time.perf_counter() - begun) / CALLS_PER_ROUND)
-    return times, calls
+    return times, calls, interpreted
+
+
+def python_calls(handler: Callable[[Any, Any], Any], event: dict[str, Any]) -> int:
+    """Function calls that the interpreter makes for one request: the same on every machine."""
+    count = 0
+
+    def count_calls(_frame: object, what: str, _argument: object) -> None:
+        nonlocal count
+        count += what in {"call", "c_call"}
+
+    sys.setprofile(count_calls)
+    try:
+        handler(event, FakeContext())
+    finally:
+        sys.setprofile(None)
+    return count
 
 
 def event_of(key: str) -> dict[str, Any]:

@@ -80,9 +80,7 @@ def take_over_update(record: RequestRecord, now_ms: int, due_after_ms: int) -> d
     number = record.recoveries + 1
     return {
         "Key": {a.ID.value: {"S": record.request_id}},
-        "UpdateExpression": (
-            "SET #owner = :new_owner, #recoveries = :number, #updated_at = :now, #due_at = :due"
-        ),
+        "UpdateExpression": ("SET #owner = :new_owner, #recoveries = :number, #updated_at = :now, #due_at = :due"),
         "ConditionExpression": f"{OWNED} AND attribute_not_exists(#parked)",
         "ExpressionAttributeNames": {
             **OWNED_NAMES,
