@@ -10,7 +10,7 @@ import pytest
 from tests.specification.atomic_step import StepCondition
 from tests.specification.checker import Move, TooManyStates, check
 from tests.specification.conditions import Condition
-from tests.specification.request_record import RecordCondition
+from tests.specification.record_conditions import RecordCondition
 from tests.specification.saga_conditions import SagaCondition
 
 

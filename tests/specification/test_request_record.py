@@ -8,8 +8,8 @@ import pytest
 
 from tests.specification.checker import check
 from tests.specification.conditions import STUCK, Mutant, found
-from tests.specification.request_record import RecordCondition as C
-from tests.specification.request_record import RecordPromise as P
+from tests.specification.record_conditions import RecordCondition as C
+from tests.specification.record_conditions import RecordPromise as P
 from tests.specification.request_record import RequestRecordModel
 
 SETTINGS = {

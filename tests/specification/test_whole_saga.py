@@ -86,7 +86,7 @@ REDUNDANT = (
     Mutant((C.RESTART_NOT_PARKED, C.RESTART_YOUNG), P.STARTED_ALTHOUGH_PARKED, "years"),
     Mutant((C.RESTART_FIRST_OWNER, C.RESTART_YOUNG), P.STARTED_ALTHOUGH_TAKEN_OVER, "years"),
 )
-# Nothing was found to hang on these: they save calls, and keep two executions from doing the same work.
+# No harm was found without these, alone: they save calls, and keep two executions from doing the same work.
 SPARE: dict[Condition, str] = {
     C.FENCED_ENDS: "who compensated all the same would be refused the direction, or do what the owner does",
     C.READ_MINE: "every write of a recovery asks for the owner again",
@@ -125,7 +125,7 @@ def test_without_a_condition_a_promise_is_broken(mutant: Mutant) -> None:
 
 
 @pytest.mark.parametrize("mutant", REDUNDANT, ids=str)
-def test_a_condition_that_is_redundant_alone_matters_when_its_companion_is_gone(mutant: Mutant) -> None:
+def test_a_condition_that_is_redundant_alone_matters_when_its_companions_are_gone(mutant: Mutant) -> None:
     spare, *companions = mutant.off
     model = SETTINGS[mutant.setting]
 

@@ -1,0 +1,74 @@
+"""Conditions and promises of the request record."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Final
+
+from tests.specification.conditions import Because, Condition
+
+RECORD: Final = "lambda_src/saga_runtime/record.py"
+GATEKEEPER: Final = "lambda_src/handlers/gatekeeper.py"
+ENDING: Final = "constructs_lib/saga/asl/ending.py"
+RECOVERY: Final = "lambda_src/saga_runtime/recovery.py"
+
+
+class RecordCondition(Condition):
+    """Conditions of the record's life."""
+
+    RESERVE = Because(
+        "looking and reserving are one conditional put: nobody comes in between", RECORD, "attribute_not_exists(#id)"
+    )
+    RESERVE_OR_EXPIRED_SETTLED = Because(
+        "only a settled record can be over", RECORD, "#status IN (:completed, :failed) AND"
+    )
+    RESERVE_OR_EXPIRED_TIME = Because(
+        "a settled record answers duplicates until its retention is over", RECORD, "#expiration <= :now_seconds"
+    )
+    EXPIRATION_AT_SETTLE = Because(
+        "a record in progress never expires, however long its saga takes", ENDING, "#expiration = :expiration REMOVE"
+    )
+    RESERVATION_STAYS = Because(
+        "a start without an answer may still arrive: its reservation is never deleted",
+        GATEKEEPER,
+        "Unclear: whoever looks next will.",
+    )
+    MET_OWN = Because(
+        "whoever meets the reservation that it made itself goes on to the start", GATEKEEPER, "if met is Met.OWN:"
+    )
+    MET_RUNNING_DUE = Because(
+        "a saga that was never started is started by the next duplicate", GATEKEEPER, "if met is Met.RUNNING_DUE:"
+    )
+    STORED_START = Because(
+        "everybody starts the saga that the record names, never one of their own",
+        GATEKEEPER,
+        "_start(config, record.saga_id, record.input)",
+    )
+    MET_OTHER_BODY = Because(
+        "a key answers only for the request that it was first used for",
+        RECORD,
+        "record.fingerprint != reservation.fingerprint",
+    )
+    OWNED_EXISTS = Because("no update creates a record", RECORD, "attribute_exists(#id) AND")
+    OWNED_IN_PROGRESS = Because("an answer that was given stays", RECORD, "#status = :in_progress AND")
+    OWNED_OWNER = Because("only the owner of the record decides about it", RECORD, '#owner = :owner"')
+    OWNER_NAMES_THE_SAGA = Because(
+        "an owner's name contains the saga's id: a key that was reserved anew is safe from the saga before",
+        RECOVERY,
+        'return f"{saga_id}-r{number}"',
+    )
+
+
+class RecordPromise(StrEnum):
+    """What must never be broken."""
+
+    COMPLETED_WITHOUT_EFFECT = "COMPLETED_WITHOUT_EFFECT"
+    FAILED_WITH_EFFECT = "FAILED_WITH_EFFECT"
+    SECOND_SAGA_WHILE_FIRST_IS_OPEN = "SECOND_SAGA_WHILE_FIRST_IS_OPEN"
+    SECOND_SAGA_WITHIN_RETENTION = "SECOND_SAGA_WITHIN_RETENTION"
+    SETTLED_BY_ANOTHER_SAGA = "SETTLED_BY_ANOTHER_SAGA"
+    ANSWER_CHANGED = "ANSWER_CHANGED"
+    ANSWER_OF_ANOTHER_REQUEST = "ANSWER_OF_ANOTHER_REQUEST"
+    OWNER_OF_ANOTHER_SAGA = "OWNER_OF_ANOTHER_SAGA"
+    UPDATE_CREATED_A_RECORD = "UPDATE_CREATED_A_RECORD"
+    FIRST_CLIENT_TURNED_AWAY = "FIRST_CLIENT_TURNED_AWAY"
