@@ -24,7 +24,7 @@ PYTEST := python -m pytest
 PATHS := $(wildcard benchmarks constructs_lib lambda_src examples tests tools app.py hatch_build.py)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check lint types format synth up down deploy wheel bench lock clean clean-all
+.PHONY: help setup demo test check lint types format synth up down deploy wheel spec-full bench lock clean clean-all
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -80,6 +80,9 @@ deploy: setup ## deploy a stack to AWS with your own credentials: make deploy ST
 wheel: setup ## build wheel and source distribution into dist/
 	@python -m build --no-isolation --wheel --sdist --outdir dist . >build/wheel.log 2>&1 || { tail -20 build/wheel.log >&2; exit 1; }
 	@ls -l dist
+
+spec-full: setup ## check the specification in its large configurations (some minutes)
+	@CDK_SAGAS_SPECIFICATION=full python -m pytest tests/specification
 
 bench: setup ## measure; results in build/benchmarks (docs/benchmarks.md says what they mean)
 	@python -m benchmarks.gatekeeper
