@@ -242,8 +242,7 @@ def test_the_cdk_command_deploys_too(assembly: Path, tmp_path: Path) -> None:
     import subprocess
 
     cdk = Path(__file__).parents[2] / "node_modules" / ".bin" / "cdk"
-    if not cdk.exists():
-        pytest.skip("needs the CDK command: npm ci")
+    assert cdk.exists(), "node_modules is missing; run `make setup`"
     copy = shutil.copytree(assembly, tmp_path / "cdk.out")
     with LocalAws() as aws:
         environment = {
