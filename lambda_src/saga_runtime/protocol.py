@@ -70,6 +70,11 @@ class LogAttribute(StrEnum):
     STATUS = "status"
     OUTPUT = "output"
     ATTEMPT = "attempt"
+    SIDE = "side"
+    DEADLINE = "deadline"
+    FIRST_ATTEMPT_AT = "first_attempt_at"
+    ERROR = "error"
+    DETAIL = "detail"
     CREATED_AT = "created_at"
     UPDATED_AT = "updated_at"
     EXPIRATION = "expiration"
@@ -78,13 +83,27 @@ class LogAttribute(StrEnum):
 class StepStatus(StrEnum):
     """States of a saga log row."""
 
+    INTENT = "INTENT"
+    """A provider is, or may have been, asked to act: the outcome is not known yet."""
     DONE = "DONE"
+    READ = "READ"
+    """A read-only step answered this; there is nothing to undo."""
     TOMBSTONE = "TOMBSTONE"
+    UNDOING = "UNDOING"
+    """A provider is, or may have been, asked to undo."""
     UNDONE = "UNDONE"
     FAILED = "FAILED"
 
 
-NOTHING_STANDS: Final = (StepStatus.TOMBSTONE, StepStatus.UNDONE, StepStatus.FAILED)
+class Side(StrEnum):
+    """Where a step stands in its saga. A row keeps it, so that a recovery under another definition notices."""
+
+    BEFORE = "before"
+    PIVOT = "pivot"
+    AFTER = "after"
+
+
+NOTHING_STANDS: Final = (StepStatus.TOMBSTONE, StepStatus.UNDONE, StepStatus.FAILED, StepStatus.READ)
 """Row states of a step whose effect does not stand. A saga settles FAILED only over rows in these states."""
 
 
@@ -121,8 +140,10 @@ class ErrorName(StrEnum):
     TRANSIENT = "TransientError"
     CONFLICT = "Conflict"
     IN_DOUBT = "StepInDoubt"
+    UNDECIDED = "StepUndecided"
     PERMANENT = "PermanentError"
     INVALID = "Invalid"
+    DECLINED = "Declined"
     INSUFFICIENT_FUNDS = "InsufficientFunds"
     CAP_EXCEEDED = "CapExceeded"
     ACCOUNT_UNKNOWN = "AccountUnknown"
@@ -134,6 +155,7 @@ class ErrorName(StrEnum):
 PERMANENT_ERRORS: Final = (
     ErrorName.PERMANENT,
     ErrorName.INVALID,
+    ErrorName.DECLINED,
     ErrorName.INSUFFICIENT_FUNDS,
     ErrorName.CAP_EXCEEDED,
     ErrorName.ACCOUNT_UNKNOWN,
@@ -206,6 +228,8 @@ class StartField(StrEnum):
     REQUEST_ID = "request_id"
     REQUEST = "request"
     DEFINITION = "definition"
+    OUTPUTS = "outputs"
+    """Outputs so far; in the input of a phase that runs in a state machine of its own."""
 
 
 class CallField(StrEnum):
@@ -221,7 +245,44 @@ class CallField(StrEnum):
     EXECUTION = "execution"
     QUEUE_URL = "queue_url"
     MESSAGE = "message"
+    SIDE = "side"
+    MODE = "mode"
+    RECORD = "record"
+    PROVIDER = "provider"
+    ITEM = "item"
+    ITEM_KEY = "item_key"
+    PAYLOADS = "payloads"
 
+
+class CallMode(StrEnum):
+    """What an external step is called for; absent, it is called to act."""
+
+    ASK = "ask"
+    """Write into the row whether the step happened, without making it happen anew if that can be avoided."""
+
+
+class ProviderField(StrEnum):
+    """What a saga knows of the provider behind an external step. Times are seconds."""
+
+    GRACE = "grace"
+    MARGIN = "margin"
+    WINDOW = "window"
+    VERIFY = "verify"
+    UNDO_WINDOW = "undo_window"
+    VERIFY_UNDO = "verify_undo"
+
+
+class PhaseField(StrEnum):
+    """What a phase (an Express or Standard child, a branch, an item) answers: it never fails, it tells."""
+
+    OK = "ok"
+    FENCED = "fenced"
+    OUTPUTS = "outputs"
+    FAILURE = "failure"
+
+
+REFERENCE_FIELD: Final = "cdk_sagas_ref"
+"""The only member of an object that stands for a large value: its key in the payload bucket."""
 
 OUTPUT_FIELD: Final = "output"
 """Field of a step function's answer that holds the step's output."""
@@ -249,6 +310,8 @@ EXECUTION_NAME_DAYS: Final = 90
 MAX_EXACT_INTEGER: Final = 10**15 - 1
 """JSONata numbers are doubles and its ``$string`` keeps 15 digits: larger integers travel as strings."""
 
+ITEM_KEY_PATTERN: Final = r"^[A-Za-z0-9._:/@+=,-]{1,64}$"
+"""Key of an item of a map: part of the step key, so it must never be an index."""
 STEP_NAME_PATTERN: Final = r"^[A-Z][A-Za-z0-9]{0,39}$"
 OPERATION_PATTERN: Final = r"^[a-z][a-z0-9-]{0,39}$"
 SAGA_ID_PATTERN: Final = r"^[a-z2-7]{26}-[0-9a-z]{1,13}$"
