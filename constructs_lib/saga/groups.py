@@ -27,6 +27,7 @@ class StepGroup:
         when: JSONata condition (without the ``{% %}``); the whole group is passed over when it is false.
         items: JSONata expression of the items of a map.
         key: JSONata expression of an item's key, over ``$item``.
+        max_items: how many items a map may have.
         max_concurrency: items that run at once.
         timeout: of a phase in a state machine of its own, in seconds.
     """
@@ -37,12 +38,14 @@ class StepGroup:
     when: str | None = None
     items: str | None = None
     key: str | None = None
+    max_items: int = 40
     max_concurrency: int = 10
     timeout: int = 0
 
     def __post_init__(self) -> None:
         require_match("a group's name", self.name, STEP_NAME_PATTERN, "use PascalCase of at most 40 characters")
         require_between(f"max_concurrency of {self.name}", self.max_concurrency, at_least=1, at_most=40)
+        require_between(f"max_items of {self.name}", self.max_items, at_least=1, at_most=1_000)
         if not self.branches or any(not branch for branch in self.branches):
             raise ValueError(f"{self.name} must hold at least one step in every branch, got an empty one; add a step")
         for step in self.steps:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from aws_cdk import Duration
 
 from constructs_lib._arguments import require_between, require_seconds
 
-PROVIDER_KEY_LENGTH = 36
+PROVIDER_KEY_LENGTH: Final = 36
 """Length of the keys that providers are given: a UUID derived from the step key."""
+_GRACE: Final = Duration.seconds(30)
+_CLOCK_MARGIN: Final = Duration.seconds(5)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,8 +41,8 @@ class Provider:
     verify: bool = False
     undo_idempotent_for: Duration | None = None
     verify_undo: bool = False
-    grace: Duration = Duration.seconds(30)
-    clock_margin: Duration = Duration.seconds(5)
+    grace: Duration = _GRACE
+    clock_margin: Duration = _CLOCK_MARGIN
     max_key_length: int = 255
 
     def __post_init__(self) -> None:

@@ -51,6 +51,29 @@ class Retry:
             if not 1.0 <= rate <= 10.0:
                 raise ValueError(f"{name}_rate must be 1.0 to 10.0, got {rate}; choose a number in that range")
 
+    @classmethod
+    def external(cls) -> Retry:
+        """For calls of providers: what is in doubt is taken up again for three minutes and more."""
+        return cls(in_doubt_attempts=6, in_doubt_interval=5, in_doubt_rate=2.0, in_doubt_cap=60)
+
+    @classmethod
+    def commerce(cls) -> Retry:
+        """Numbers that are widely used in commerce, with one mistake mended.
+
+        Infrastructure: 6 attempts from 2 s, doubling to 60 s; application: 3 attempts from 5 s. Where these are usually found, refusals are retried with the rest. Here a refusal is never retried; the
+        application's numbers are those of what is in doubt.
+        """
+        return cls(
+            transient_attempts=6,
+            transient_interval=2,
+            transient_rate=2.0,
+            transient_cap=60,
+            in_doubt_attempts=3,
+            in_doubt_interval=5,
+            in_doubt_rate=2.0,
+            in_doubt_cap=60,
+        )
+
     @property
     def in_doubt_delays(self) -> tuple[float, ...]:
         """Delays before each retry of what is in doubt, in seconds."""

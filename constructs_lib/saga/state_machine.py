@@ -19,6 +19,7 @@ from constructs import Construct
 from constructs_lib._arguments import require_between, require_seconds, require_unique
 from constructs_lib._tables import StatefulTable
 from constructs_lib.idempotency_table import IdempotencyTable
+from constructs_lib.payload_bucket import PayloadBucket
 from constructs_lib.runtime_function import RuntimeFunction, own_code
 from constructs_lib.saga.asl import CompiledStep, GoingOn, Notice, SagaPlan, State, definition_of, recovery_of
 from constructs_lib.saga.notices import GoOn, Notify
@@ -100,6 +101,7 @@ class SagaStateMachine(Construct):
         refused_status: HTTP status of a refused saga's stored answer, 422 by default.
         failure_status: HTTP status by error name, e.g. ``{"InsufficientFunds": 402}``.
         on_failed: whom to tell when a saga has failed and nothing of it stands.
+        payloads: where requests and outputs live that are too large to travel; without it, they are refused.
         log_retention_days: how long saga log rows are kept; 30 to 3650 days, 400 by default. Must outlast the saga.
         encryption_key: a KMS key of your own for the saga log, instead of the AWS managed one.
         removal_policy: of the saga log and the log group; retained by default.
@@ -111,6 +113,7 @@ class SagaStateMachine(Construct):
         log: the saga log.
         log_group: the state machine's log group.
         requests: as given.
+        payloads: as given.
         definition: the definition as data, before it became a string.
         recovery_definition: likewise, of the recovery machine.
         definition_fingerprint: identifies the steps' names, order, kinds and the pivot.
@@ -131,6 +134,7 @@ class SagaStateMachine(Construct):
         refused_status: int = STATUS_OF_REFUSAL,
         failure_status: Mapping[str, int] | None = None,
         on_failed: Notify | None = None,
+        payloads: PayloadBucket | None = None,
         log_retention_days: int = 400,
         encryption_key: kms.IKey | None = None,
         removal_policy: RemovalPolicy = RemovalPolicy.RETAIN,
@@ -138,6 +142,7 @@ class SagaStateMachine(Construct):
         super().__init__(scope, id)
         self.requests = requests
         self.steps = tuple(steps)
+        self.payloads = payloads
         self._on_failed = on_failed
         _check_steps(self.steps)
         timeout_seconds = require_seconds("timeout", timeout or Duration.hours(2), at_least=60, at_most=366 * _DAY)
@@ -146,6 +151,11 @@ class SagaStateMachine(Construct):
             raise ValueError(
                 f"log_retention_days must outlast timeout and the requests' retention, got {log_retention_days} days "
                 f"for {timeout_seconds} s + {requests.retention.to_seconds()} s; raise it"
+            )
+        if payloads is not None and payloads.keep_days < log_retention_days:
+            raise ValueError(
+                f"keep_days of payloads must outlast log_retention_days, got {payloads.keep_days} for "
+                f"{log_retention_days}; raise keep_days or lower log_retention_days"
             )
         _check_statuses(refused_status, failure_status or {}, self.steps)
         self.log = SagaLog(self, "Log", encryption_key=encryption_key, removal_policy=removal_policy)

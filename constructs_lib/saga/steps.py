@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any
 
 from aws_cdk import Duration
+from aws_cdk import aws_dynamodb as dynamodb
+from aws_cdk import aws_events as events
+from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_sqs as sqs
 
 from constructs_lib._arguments import require_match, require_seconds, require_unique
 from constructs_lib.runtime_function import RuntimeFunction
+from constructs_lib.saga.direct import DirectCall, DirectTransaction, Effect, custom_state, event_call, sdk_call
+from constructs_lib.saga.groups import EXPRESS_SECONDS, StepGroup
 from constructs_lib.saga.notices import GoOn, Route, check_fifo
+from constructs_lib.saga.provider import Provider
 from constructs_lib.saga.retry import Retry
-from saga_runtime.protocol import PERMANENT_ERRORS, STEP_NAME_PATTERN, TRANSIENT_ERRORS, ErrorName
+from saga_runtime.protocol import PERMANENT_ERRORS, STEP_NAME_PATTERN, TRANSIENT_ERRORS
 
 StepCode = RuntimeFunction | lambda_.IFunction
 """What a step runs: a ``StepFunction``, or any function that runs ``saga_runtime``."""
 
 _ERROR_NAME = r"^[A-Za-z][A-Za-z0-9_.]{0,99}$"
+_NOT_A_REFUSAL = frozenset({*(str(name) for name in TRANSIENT_ERRORS), "SagaFenced", "StepInDoubt", "StepUndecided"})
+_NOT_TRANSIENT = frozenset({"SagaFenced", "StepInDoubt", "StepUndecided", "States.ALL", "States.Timeout"})
 
 
 class StepKind(StrEnum):
@@ -27,33 +36,58 @@ class StepKind(StrEnum):
 
     ATOMIC = "atomic"
     """The effect is in DynamoDB, and is committed together with the saga log row."""
+    EXTERNAL = "external"
+    """The effect is at a provider outside."""
+    READ_ONLY = "read-only"
+    """Nothing happens; an answer is read."""
+    DYNAMODB = "dynamodb"
+    """The effect is in DynamoDB, written straight from the state machine together with the saga log row."""
+    SERVICE = "service"
+    """A call of an AWS service, straight from the state machine."""
     NOTIFY = "notify"
     """A message to a FIFO queue, under the step key."""
+    EVENT = "event"
+    """An event for downstream systems."""
+    CUSTOM = "custom"
+    """A state of the user's own."""
+    EXPRESS = "express"
+    """Short steps in one EXPRESS state machine."""
+    CHILD = "child"
+    """Steps in a Standard state machine with a history of its own."""
+    PARALLEL = "parallel"
+    """Branches that run at once."""
+    MAP = "map"
+    """The same steps for each item."""
 
     @property
     def mutates(self) -> bool:
         """Whether the step has an effect that a compensation could undo."""
-        return self is not StepKind.NOTIFY
+        return self in (StepKind.ATOMIC, StepKind.EXTERNAL, StepKind.DYNAMODB)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One step of a saga. Made by ``Step.atomic(…)``; the constructor itself is not meant to be called.
+    """One step of a saga. Made by ``Step.atomic(…)`` and the like; the constructor is not meant to be called.
 
     Attributes:
         name: unique in its saga; part of every key, so renaming a deployed step makes it another one.
         kind: what the step is.
-        function: what it runs; the construct's own notifier, when there is none.
+        function: what it runs; None for what the state machine or the construct's own notifier does.
         compensate: what undoes it.
         pivot: whether the saga only goes forward after it.
         when: JSONata condition (without the ``{% %}``); the step is passed over when it is false.
         retry: how its failures are retried.
         refusals: names of permanent errors of the user's own.
+        transient: names of transient errors of the user's own.
         function_timeout: timeout of ``function``, in seconds.
         compensate_timeout: timeout of ``compensate``, in seconds.
         on_error: routes of named errors.
+        provider: what the provider of an external step guarantees.
+        record: whether the answer of a read-only step is kept in the saga log.
         queue: where a notification goes.
         message: JSONata expression of its body.
+        direct: a call straight from the state machine.
+        transaction: a DynamoDB transaction straight from the state machine.
     """
 
     name: str
@@ -66,18 +100,30 @@ class Step:
     when: str | None = None
     retry: Retry = field(default_factory=Retry)
     refusals: tuple[str, ...] = ()
+    transient: tuple[str, ...] = ()
     on_error: Mapping[str, Route] = field(default_factory=dict)
+    provider: Provider | None = None
+    record: bool = True
     queue: sqs.IQueue | None = None
     message: str | None = None
+    direct: DirectCall | None = None
+    transaction: DirectTransaction | None = None
 
     def __post_init__(self) -> None:
         require_match("a step's name", self.name, STEP_NAME_PATTERN, "use PascalCase of at most 40 characters")
         require_unique(f"refusals of step {self.name}", self.refusals)
+        require_unique(f"transient of step {self.name}", self.transient)
         for refusal in self.refusals:
             require_match(f"refusals of step {self.name}", refusal, _ERROR_NAME, "give the name of an error class")
-            if refusal in TRANSIENT_ERRORS or refusal in {ErrorName.FENCED, ErrorName.IN_DOUBT}:
+            if refusal in _NOT_A_REFUSAL:
                 raise ValueError(
                     f"refusals of step {self.name} must be permanent errors, got {refusal!r}, which may pass; remove it"
+                )
+        for error in self.transient:
+            require_match(f"transient of step {self.name}", error, _ERROR_NAME, "give the name of an error class")
+            if error in self.permanent_errors or error in _NOT_TRANSIENT:
+                raise ValueError(
+                    f"transient of step {self.name} must be errors of your own that pass, got {error!r}; remove it"
                 )
         for error in self.on_error:
             if error not in self.permanent_errors:
@@ -99,6 +145,24 @@ class Step:
         """Every error name that refuses this step."""
         return (*(error.value for error in PERMANENT_ERRORS), *self.refusals)
 
+    @property
+    def steps(self) -> Iterator[Step]:
+        """The step itself: a group has several."""
+        yield self
+
+    @property
+    def compensated(self) -> bool:
+        """Whether something undoes it."""
+        undone_directly = self.transaction is not None and bool(self.transaction.compensate)
+        return self.compensate is not None or undone_directly
+
+    @property
+    def only_forward(self) -> bool:
+        """Whether it does something that nothing can undo, however it is declared."""
+        if self.direct is not None:
+            return self.direct.effect is not Effect.READ
+        return self.kind is StepKind.NOTIFY
+
     @staticmethod
     def atomic(
         name: str,
@@ -109,6 +173,7 @@ class Step:
         when: str | None = None,
         retry: Retry | None = None,
         refusals: Sequence[str] = (),
+        transient: Sequence[str] = (),
         on_error: Mapping[str, Route] | None = None,
         fn_timeout: Duration | None = None,
         compensate_timeout: Duration | None = None,
@@ -127,6 +192,8 @@ class Step:
             when: JSONata condition over ``$request`` and ``$outputs``, with or without ``{% %}``.
             retry: ``Retry()`` by default.
             refusals: class names of your own subclasses of ``PermanentError`` that ``fn`` raises.
+            transient: class names of your own subclasses of ``TransientError`` that ``fn`` raises: retried with jitter.
+                A name that is in neither list counts as in doubt.
             on_error: routes of named refusals: ``Notify(…)`` tells somebody when the saga has failed by it, in place
                 of the saga's ``on_failed``; ``GoOn(…)`` lets the saga go on without the step.
             fn_timeout: the timeout of ``fn``; needed only for an imported function, whose timeout cannot be known.
@@ -148,7 +215,398 @@ class Step:
             when=_bare(when),
             retry=retry or Retry(),
             refusals=tuple(refusals),
+            transient=tuple(transient),
             on_error=dict(on_error or {}),
+        )
+
+    @staticmethod
+    def external(
+        name: str,
+        *,
+        fn: StepCode,
+        provider: Provider,
+        compensate: StepCode | None = None,
+        pivot: bool = False,
+        when: str | None = None,
+        retry: Retry | None = None,
+        refusals: Sequence[str] = (),
+        transient: Sequence[str] = (),
+        on_error: Mapping[str, Route] | None = None,
+        fn_timeout: Duration | None = None,
+        compensate_timeout: Duration | None = None,
+    ) -> Step:
+        """A step whose effect is at a provider outside.
+
+        Guaranteed, as far as the provider keeps what ``provider`` declares and no request travels for longer than its
+        ``grace``: the provider acts at most once per saga, and is asked, never guessed, when a call was cut off. A
+        step that was compensated is never called again.
+        Not guaranteed: an answer. What the provider does not know either is parked in front of a person.
+
+        Args:
+            name: PascalCase, at most 40 characters.
+            fn: a function decorated with ``saga_runtime.external_step``, or a ``StepHost``.
+            provider: what the provider guarantees.
+            compensate: a function decorated with ``saga_runtime.external_compensation``.
+            pivot: after this step the saga only goes forward.
+            when: JSONata condition over ``$request`` and ``$outputs``.
+            retry: ``Retry.external()`` by default: its delays outlast a call in doubt.
+            refusals: class names of your own subclasses of ``PermanentError``: the provider's clear refusals.
+            transient: class names of your own subclasses of ``TransientError``.
+            on_error: routes of named refusals.
+            fn_timeout: the timeout of ``fn``; needed only for an imported function.
+            compensate_timeout: likewise, for ``compensate``.
+
+        Raises:
+            ValueError: for a wrong argument, naming it, its value and the remedy.
+        """
+        if compensate is not None and provider.undo_idempotent_for is None and not provider.verify_undo:
+            raise ValueError(
+                f"the compensation of step {name} could never be decided when it is cut off: its provider has neither "
+                "undo_idempotent_for nor verify_undo; declare what the provider offers"
+            )
+        return Step(
+            name=name,
+            kind=StepKind.EXTERNAL,
+            function=_function(fn),
+            function_timeout=_timeout(name, "fn", fn, fn_timeout),
+            compensate=_function(compensate) if compensate is not None else None,
+            compensate_timeout=(
+                _timeout(name, "compensate", compensate, compensate_timeout) if compensate is not None else 0
+            ),
+            provider=provider,
+            pivot=pivot,
+            when=_bare(when),
+            retry=retry or Retry.external(),
+            refusals=tuple(refusals),
+            transient=tuple(transient),
+            on_error=dict(on_error or {}),
+        )
+
+    @staticmethod
+    def read_only(
+        name: str,
+        *,
+        fn: StepCode,
+        record: bool = True,
+        when: str | None = None,
+        retry: Retry | None = None,
+        refusals: Sequence[str] = (),
+        transient: Sequence[str] = (),
+        on_error: Mapping[str, Route] | None = None,
+        fn_timeout: Duration | None = None,
+    ) -> Step:
+        """A step that only reads. It has no compensation, and may stand anywhere.
+
+        Guaranteed, when it is recorded: every run of the saga sees the same answer, the first one that was kept.
+        Not guaranteed: that ``fn`` is called once; it must change nothing.
+
+        Args:
+            name: PascalCase, at most 40 characters.
+            fn: a function decorated with ``saga_runtime.read_only_step``.
+            record: whether the answer is kept in the saga log (one write). Leave it so wherever a later step acts on
+                the answer: a recovery would otherwise go on with another one.
+            when: JSONata condition over ``$request`` and ``$outputs``.
+            retry: ``Retry()`` by default.
+            refusals: class names of your own subclasses of ``PermanentError``.
+            transient: class names of your own subclasses of ``TransientError``.
+            on_error: routes of named refusals: only ``Notify``.
+            fn_timeout: the timeout of ``fn``; needed only for an imported function.
+
+        Raises:
+            ValueError: for a wrong argument, naming it, its value and the remedy.
+        """
+        if any(isinstance(route, GoOn) for route in (on_error or {}).values()):
+            raise ValueError(
+                f"step {name} only reads, and has nothing that GoOn could fence; let its function return another output"
+            )
+        return Step(
+            name=name,
+            kind=StepKind.READ_ONLY,
+            function=_function(fn),
+            function_timeout=_timeout(name, "fn", fn, fn_timeout),
+            record=record,
+            when=_bare(when),
+            retry=retry or Retry(),
+            refusals=tuple(refusals),
+            transient=tuple(transient),
+            on_error=dict(on_error or {}),
+        )
+
+    @staticmethod
+    def dynamodb(
+        name: str,
+        *,
+        table: dynamodb.ITableV2,
+        writes: Sequence[Mapping[str, Any]],
+        compensate: Sequence[Mapping[str, Any]] = (),
+        output: str | None = None,
+        pivot: bool = False,
+        when: str | None = None,
+        retry: Retry | None = None,
+    ) -> Step:
+        """Writes of DynamoDB straight from the state machine, in one transaction with the step's saga log row.
+
+        Guaranteed: as for ``Step.atomic``, without a function. A condition that is not met refuses the step, with the
+        error ``ConditionFailed``.
+
+        Args:
+            name: PascalCase, at most 40 characters.
+            table: the table that the writes name; its name is filled in, and exactly these actions are granted.
+            writes: entries of ``TransactItems`` without ``TableName``: ``{"Put": {...}}``, ``{"Update": {...}}``,
+                ``{"Delete": {...}}``, ``{"ConditionCheck": {...}}``. Strings with ``{% %}`` are JSONata over
+                ``$request`` and ``$outputs``; ``$step_key`` is the step's key.
+            compensate: likewise, what undoes it; ``$output`` is what the step recorded, ``$step_key`` ends in
+                ``#undo``. It must not be refused: a condition that is not met parks the saga.
+            output: JSONata expression of the step's output, an object; ``{}`` by default.
+            pivot: after this step the saga only goes forward.
+            when: JSONata condition over ``$request`` and ``$outputs``.
+            retry: ``Retry()`` by default.
+
+        Raises:
+            ValueError: for a wrong argument, naming it, its value and the remedy.
+        """
+        return Step(
+            name=name,
+            kind=StepKind.DYNAMODB,
+            transaction=DirectTransaction(
+                step=name, table=table, writes=tuple(writes), compensate=tuple(compensate), output=_bare(output) or "{}"
+            ),
+            pivot=pivot,
+            when=_bare(when),
+            retry=retry or Retry(),
+            refusals=("ConditionFailed",),
+        )
+
+    @staticmethod
+    def service(
+        name: str,
+        *,
+        service: str,
+        action: str,
+        parameters: Mapping[str, Any],
+        effect: Effect,
+        policies: Sequence[iam.PolicyStatement],
+        output: str | None = None,
+        when: str | None = None,
+        retry: Retry | None = None,
+        refusals: Sequence[str] = (),
+        timeout: Duration | None = None,
+    ) -> Step:
+        """A call of any AWS service, straight from the state machine.
+
+        Guaranteed: made at least once, and repeated by retries and recoveries. It leaves no row, since no row could be
+        written together with it: so it either reads, or is idempotent and stands behind the pivot. A call that must
+        be undone belongs into a ``Step.external``, whose function can ask what became of it.
+
+        Args:
+            name: PascalCase, at most 40 characters.
+            service: as in ``aws-sdk:<service>:<action>``, e.g. ``s3``.
+            action: e.g. ``getObject``.
+            parameters: as the API takes them, in PascalCase; strings with ``{% %}`` are JSONata over ``$request`` and
+                ``$outputs``; ``$step_key`` is the step's key, for client tokens.
+            effect: ``Effect.READ``, or ``Effect.IDEMPOTENT``, which you declare and nobody can check.
+            policies: what the state machine needs for the call.
+            output: JSONata expression over ``$states.result``, an object; ``{}`` by default.
+            when: JSONata condition over ``$request`` and ``$outputs``.
+            retry: ``Retry()`` by default.
+            refusals: error names that refuse the step, e.g. ``S3.NoSuchKeyException``.
+            timeout: of one call; 30 s by default.
+
+        Raises:
+            ValueError: for a wrong argument, naming it, its value and the remedy.
+        """
+        return Step(
+            name=name,
+            kind=StepKind.SERVICE,
+            direct=sdk_call(
+                step=name,
+                service=service,
+                action=action,
+                parameters=parameters,
+                effect=effect,
+                policies=tuple(policies),
+                output=_bare(output) or "{}",
+                timeout=timeout,
+            ),
+            when=_bare(when),
+            retry=retry or Retry(),
+            refusals=tuple(refusals),
+        )
+
+    @staticmethod
+    def event(
+        name: str,
+        *,
+        bus: events.IEventBus,
+        source: str,
+        detail_type: str,
+        detail: str | None = None,
+        when: str | None = None,
+        retry: Retry | None = None,
+    ) -> Step:
+        """An event for downstream systems, behind the pivot.
+
+        Guaranteed: put at least once before the saga settles. Not guaranteed: once; ``event_id`` in its detail is the
+        step key, by which consumers recognize a repetition.
+
+        Args:
+            name: PascalCase, at most 40 characters.
+            bus: the EventBridge bus.
+            source: the event's source, e.g. ``shop.orders``.
+            detail_type: the event's type.
+            detail: JSONata expression of an object over ``$request`` and ``$outputs``; by default the saga id and all
+                outputs. ``event_id`` is added.
+            when: JSONata condition over ``$request`` and ``$outputs``.
+            retry: ``Retry()`` by default.
+
+        Raises:
+            ValueError: for a wrong argument, naming it, its value and the remedy.
+        """
+        return Step(
+            name=name,
+            kind=StepKind.EVENT,
+            direct=event_call(step=name, bus=bus, source=source, detail_type=detail_type, detail=_bare(detail)),
+            when=_bare(when),
+            retry=retry or Retry(),
+        )
+
+    @staticmethod
+    def custom(
+        name: str,
+        *,
+        state: Mapping[str, Any],
+        effect: Effect = Effect.READ,
+        policies: Sequence[iam.PolicyStatement] = (),
+        output: str | None = None,
+        when: str | None = None,
+        refusals: Sequence[str] = (),
+    ) -> Step:
+        """A state of your own: a ``Task``, ``Wait``, ``Pass``, ``Map`` or ``Parallel`` in JSONata.
+
+        It gets ``Next``, and what a step's failure means; everything else is as you write it. What it does is your
+        promise: it leaves no row, and runs again in every recovery that goes forward.
+
+        Args:
+            name: PascalCase, at most 40 characters.
+            state: the state without ``Next``, ``End`` and ``Catch``; a ``Task`` needs ``TimeoutSeconds``.
+            effect: ``Effect.READ``, or ``Effect.IDEMPOTENT``: then it stands behind the pivot.
+            policies: what the state machine needs for it.
+            output: JSONata expression of the step's output, an object, e.g. over ``$states.result``; none by default.
+            when: JSONata condition over ``$request`` and ``$outputs``.
+            refusals: error names that refuse the step.
+
+        Raises:
+            ValueError: for a wrong argument, naming it, its value and the remedy.
+        """
+        return Step(
+            name=name,
+            kind=StepKind.CUSTOM,
+            direct=custom_state(
+                step=name, state=state, effect=effect, policies=tuple(policies), output=_bare(output) or "{}"
+            ),
+            when=_bare(when),
+            refusals=tuple(refusals),
+        )
+
+    @staticmethod
+    def express(
+        name: str, *, steps: Sequence[Step], when: str | None = None, timeout: Duration | None = None
+    ) -> StepGroup:
+        """A phase of short steps in one EXPRESS state machine, called synchronously: two transitions for all of them.
+
+        Guaranteed: what each step guarantees. An Express execution may run more than once; the saga log keeps every
+        step single. Its steps are compensated one by one.
+
+        Args:
+            name: PascalCase, at most 40 characters.
+            steps: plain steps that fit into five minutes together, retries included.
+            when: JSONata condition over ``$request`` and ``$outputs``.
+            timeout: of the phase; 5 minutes at most, and by default.
+
+        Raises:
+            ValueError: for a wrong argument, naming it, its value and the remedy.
+        """
+        seconds = require_seconds(
+            f"timeout of {name}", timeout or Duration.seconds(EXPRESS_SECONDS), at_least=1, at_most=EXPRESS_SECONDS
+        )
+        return StepGroup(name=name, kind=StepKind.EXPRESS, branches=(tuple(steps),), when=_bare(when), timeout=seconds)
+
+    @staticmethod
+    def child(name: str, *, steps: Sequence[Step], timeout: Duration, when: str | None = None) -> StepGroup:
+        """A phase in a Standard state machine with a history of its own: it does not eat the saga's 25,000 events.
+
+        Args:
+            name: PascalCase, at most 40 characters.
+            steps: plain steps.
+            timeout: of the phase; less than the saga's.
+            when: JSONata condition over ``$request`` and ``$outputs``.
+
+        Raises:
+            ValueError: for a wrong argument, naming it, its value and the remedy.
+        """
+        seconds = require_seconds(f"timeout of {name}", timeout, at_least=60, at_most=366 * 86_400)
+        return StepGroup(name=name, kind=StepKind.CHILD, branches=(tuple(steps),), when=_bare(when), timeout=seconds)
+
+    @staticmethod
+    def parallel(name: str, *, branches: Sequence[Sequence[Step]], when: str | None = None) -> StepGroup:
+        """Branches that run at once. When one fails, the others run to their end; then everything is compensated.
+
+        Args:
+            name: PascalCase, at most 40 characters.
+            branches: plain steps, two branches or more. A branch does not see the outputs of another.
+            when: JSONata condition over ``$request`` and ``$outputs``.
+
+        Raises:
+            ValueError: for a wrong argument, naming it, its value and the remedy.
+        """
+        if len(branches) < 2:
+            raise ValueError(f"{name} needs two branches or more, got {len(branches)}; put the steps into the saga")
+        return StepGroup(
+            name=name, kind=StepKind.PARALLEL, branches=tuple(tuple(b) for b in branches), when=_bare(when)
+        )
+
+    @staticmethod
+    def map(
+        name: str,
+        *,
+        items: str,
+        key: str,
+        steps: Sequence[Step],
+        max_items: int = 40,
+        max_concurrency: int = 10,
+        when: str | None = None,
+    ) -> StepGroup:
+        """The same steps for each item, at once.
+
+        When one item fails, the others run to their end; then everything is compensated.
+
+        Guaranteed: each step's effect happens at most once per item key, in whatever order the items come. Two items
+        with one key, or a key that is none, refuse the saga before anything happens (``BadItems``).
+
+        Args:
+            name: PascalCase, at most 40 characters.
+            items: JSONata expression of an array over ``$request`` and ``$outputs``. It must give the same items in
+                every run: take it from the request, or from what a step recorded.
+            key: JSONata expression over ``$item``: 1 to 64 characters of letters, digits and ``._:/@+=,-``. Never
+                an index.
+            steps: plain steps. ``call.item`` and ``call.item_key`` tell them what they work on.
+            max_items: more items than this refuse the saga; 1 to 1000, 40 by default. The saga's history and
+                duration are budgeted for as many.
+            max_concurrency: items at once, 1 to 40 (what an inline Map does); 10 by default.
+            when: JSONata condition over ``$request`` and ``$outputs``.
+
+        Raises:
+            ValueError: for a wrong argument, naming it, its value and the remedy.
+        """
+        return StepGroup(
+            name=name,
+            kind=StepKind.MAP,
+            branches=(tuple(steps),),
+            when=_bare(when),
+            items=_bare(items),
+            key=_bare(key),
+            max_items=max_items,
+            max_concurrency=max_concurrency,
         )
 
     @staticmethod

@@ -1,0 +1,146 @@
+"""A saga as plain data: what cost, budget, drawing and comparison look at. Written into the cloud assembly at synth."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+METADATA_TYPE: Final = "cdk-sagas:saga"
+"""Type of the construct metadata under which a saga's description stands in the cloud assembly."""
+SCHEMA: Final = 1
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetryDescription:
+    """Retries of one class of failures, in seconds."""
+
+    attempts: int
+    interval: int
+    rate: float
+    cap: int
+
+    @property
+    def delays(self) -> tuple[float, ...]:
+        """Delays before each retry."""
+        return tuple(min(self.interval * self.rate**n, self.cap) for n in range(self.attempts))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FunctionDescription:
+    """A function, as far as it is known at synth; None where an imported function does not say."""
+
+    timeout: int
+    memory_mib: int | None = None
+    architecture: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepDescription:
+    """A step or a group of steps.
+
+    Attributes:
+        name: its name.
+        kind: value of ``StepKind``.
+        side: value of ``Side``: before the pivot, the pivot, after it. Of a group: where its first step stands.
+        when: its condition, if it has one.
+        function: what it runs; None if the state machine does it itself.
+        compensation: what undoes it; None if nothing does, or the state machine does it itself.
+        compensated: whether something undoes it.
+        recorded: whether it leaves a row in the saga log.
+        grace: of an external step's provider and its clock margin together, in seconds.
+        writes: items that a step writes straight from the state machine; None if a function decides.
+        timeout: of a phase, or of one call straight from the state machine, in seconds.
+        transient: retries of what passes.
+        in_doubt: retries of what is in doubt.
+        routes: what named errors lead to: ``notify`` or ``go on``.
+        branches: of a group; empty for a plain step.
+        max_items: of a map.
+    """
+
+    name: str
+    kind: str
+    side: str
+    when: str | None = None
+    function: FunctionDescription | None = None
+    compensation: FunctionDescription | None = None
+    compensated: bool = False
+    recorded: bool = True
+    grace: int = 0
+    writes: int | None = None
+    timeout: int = 0
+    transient: RetryDescription | None = None
+    in_doubt: RetryDescription | None = None
+    routes: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    branches: tuple[tuple[StepDescription, ...], ...] = ()
+    max_items: int = 0
+
+    @property
+    def leaves(self) -> Iterator[StepDescription]:
+        """The plain steps: itself, or those of its branches in order."""
+        if not self.branches:
+            yield self
+        for branch in self.branches:
+            for step in branch:
+                yield from step.leaves
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SagaDescription:
+    """A saga.
+
+    Attributes:
+        name: path of the construct in its app.
+        steps: in order.
+        timeout: of the whole saga, in seconds.
+        fingerprint: of the definition.
+        tells_of_failure: whether somebody is told when it fails.
+        schema: of this description.
+    """
+
+    name: str
+    steps: tuple[StepDescription, ...]
+    timeout: int
+    fingerprint: str
+    tells_of_failure: bool = False
+    schema: int = SCHEMA
+
+    @property
+    def leaves(self) -> Iterator[StepDescription]:
+        """Every plain step, in order."""
+        for step in self.steps:
+            yield from step.leaves
+
+    def to_json(self) -> str:
+        """One text per description."""
+        return json.dumps(dataclasses.asdict(self), sort_keys=True, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str) -> SagaDescription:
+        """Read what ``to_json`` wrote.
+
+        Raises:
+            ValueError: if it is the description of another release.
+        """
+        document: dict[str, Any] = json.loads(text)
+        if document.get("schema") != SCHEMA:
+            raise ValueError(
+                f"a saga's description has schema {SCHEMA}, got {document.get('schema')!r}; synthesize the app again "
+                "with this release"
+            )
+        return cls(**document | {"steps": tuple(_step(step) for step in document["steps"])})
+
+
+def _step(document: Mapping[str, Any]) -> StepDescription:
+    functions = {name: _optional(FunctionDescription, document[name]) for name in ("function", "compensation")}
+    retries = {name: _optional(RetryDescription, document[name]) for name in ("transient", "in_doubt")}
+    branches = tuple(tuple(_step(step) for step in branch) for branch in document["branches"])
+    return StepDescription(**{**document, **functions, **retries, "branches": branches})
+
+
+def _optional(kind: type[_T], fields: Mapping[str, Any] | None) -> _T | None:
+    return kind(**fields) if fields is not None else None
