@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from constructs_lib.idempotency_table import IdempotencyTable
     from constructs_lib.ledger_table import LedgerTable
+    from constructs_lib.payload_bucket import PayloadBucket
     from constructs_lib.runtime_function import RuntimeFunction, StepFunction
     from constructs_lib.saga import GoOn, Notify, Retry, SagaStateMachine, Step, StepKind
     from constructs_lib.transaction_api import Operation, TransactionApi
@@ -26,6 +27,7 @@ __all__ = [
     "Notify",
     "OnExpired",
     "Operation",
+    "PayloadBucket",
     "Retry",
     "RuntimeFunction",
     "SagaStateMachine",
@@ -44,6 +46,7 @@ _MODULES: Final = {
     "Notify": "constructs_lib.saga",
     "OnExpired": "saga_runtime.protocol",
     "Operation": "constructs_lib.transaction_api",
+    "PayloadBucket": "constructs_lib.payload_bucket",
     "Retry": "constructs_lib.saga",
     "RuntimeFunction": "constructs_lib.runtime_function",
     "SagaStateMachine": "constructs_lib.saga",
