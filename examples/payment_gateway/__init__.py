@@ -1,0 +1,23 @@
+"""A payment gateway to test against: a process of its own, real HTTP, books of its own, and trouble on demand.
+
+Shared by the examples. It is no part of the library and nothing of it is deployed: in AWS, a function's environment
+holds the address of a real provider instead.
+"""
+
+from examples.payment_gateway.books import Books, Charge, Received, Refund
+from examples.payment_gateway.control import GatewayStartError, PaymentGateway
+from examples.payment_gateway.troubles import Action, Moment, Operation, Trouble, TroubleReport
+
+__all__ = [
+    "Action",
+    "Books",
+    "Charge",
+    "GatewayStartError",
+    "Moment",
+    "Operation",
+    "PaymentGateway",
+    "Received",
+    "Refund",
+    "Trouble",
+    "TroubleReport",
+]
