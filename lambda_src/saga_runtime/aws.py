@@ -15,6 +15,7 @@ from saga_runtime.protocol import PROTOCOL_VERSION, Env
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
+    from mypy_boto3_s3 import S3Client
     from mypy_boto3_sqs import SQSClient
     from mypy_boto3_stepfunctions import SFNClient
 
@@ -66,6 +67,12 @@ def step_functions() -> SFNClient:
 def sqs() -> SQSClient:
     """The one SQS client of this process."""
     return boto3.client("sqs", config=CONFIG)
+
+
+@lru_cache(maxsize=1)
+def s3() -> S3Client:
+    """The one S3 client of this process; made when the first large payload comes."""
+    return boto3.client("s3", config=CONFIG)
 
 
 def error_code(error: BaseException) -> str | None:

@@ -197,6 +197,12 @@ class Env(StrEnum):
     MAX_BODY_BYTES = "CDK_SAGAS_MAX_BODY_BYTES"
     SERVICE = "POWERTOOLS_SERVICE_NAME"
     LEDGER_TABLE = "CDK_SAGAS_LEDGER_TABLE"
+    PAYLOADS = "CDK_SAGAS_PAYLOADS"
+    INLINE_BODY_BYTES = "CDK_SAGAS_INLINE_BODY_BYTES"
+    STEP_HOST_APPLY = "CDK_SAGAS_HOST_APPLY"
+    STEP_HOST_VERIFY = "CDK_SAGAS_HOST_VERIFY"
+    STEP_HOST_UNDO = "CDK_SAGAS_HOST_UNDO"
+    STEP_HOST_VERIFY_UNDO = "CDK_SAGAS_HOST_VERIFY_UNDO"
 
 
 class KeyPolicy(StrEnum):
@@ -252,6 +258,8 @@ class CallField(StrEnum):
     ITEM = "item"
     ITEM_KEY = "item_key"
     PAYLOADS = "payloads"
+    INLINE = "inline"
+    """True: an expression looks into this step's output, so it never travels by reference."""
 
 
 class CallMode(StrEnum):
@@ -284,6 +292,9 @@ class PhaseField(StrEnum):
 REFERENCE_FIELD: Final = "cdk_sagas_ref"
 """The only member of an object that stands for a large value: its key in the payload bucket."""
 
+PAYLOAD_KEY_PATTERN: Final = r"^[a-z2-7]{26}(-[0-9a-z]{1,13})?/[0-9a-f]{64}$"
+"""Owner (a request id, or a saga id) and SHA-256 of the payload."""
+
 OUTPUT_FIELD: Final = "output"
 """Field of a step function's answer that holds the step's output."""
 
@@ -301,6 +312,13 @@ MAX_OUTPUT_BYTES: Final = 32_768
 MAX_OUTPUTS_BYTES: Final = 98_304
 """All outputs of a saga together. With the largest body beside them, escaped, they fit a task's payload; escaped
 themselves, they fit the settled answer."""
+MAX_PAYLOAD_BYTES: Final = 3_000_000
+"""A body, an output or an answer with a payload bucket. A function is invoked with, and answers, 6 MiB of JSON, in
+which a body is an escaped string: at worst twice its size, and headers beside it."""
+INLINE_BODY_BYTES: Final = 32_768
+"""With a payload bucket, a larger body travels by reference."""
+INLINE_OUTPUT_BYTES: Final = 8_192
+"""With a payload bucket, a larger output travels by reference."""
 MAX_TRANSACT_ITEMS: Final = 100
 MAX_KEY_LENGTH: Final = 255
 MAX_JSON_DEPTH: Final = 100

@@ -1,0 +1,180 @@
+"""Payloads that are too large to travel: stored in a bucket under their content, and referred to.
+
+A reference is an object with one member, ``{"cdk_sagas_ref": "<owner>/<sha256>"}``; the owner is a request id (for the
+request) or a saga id (for an output). Storing the same bytes twice makes one object, a reference can lead to no other
+bytes than those it was made for, and one saga's references lead to nothing of another's.
+
+The object is written before the record or row that names it. Whoever dies in between leaves an object that nobody
+names, and the bucket's lifecycle collects it.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from saga_runtime import aws
+from saga_runtime.errors import SagaError, TransientError
+from saga_runtime.identity import request_id_from
+from saga_runtime.protocol import MAX_PAYLOAD_BYTES, PAYLOAD_KEY_PATTERN, REFERENCE_FIELD
+
+Resolve = Callable[[Any], Any]
+"""Gives a value back as it is, or, if it is a reference, what it stands for."""
+
+_KEY: Final = re.compile(PAYLOAD_KEY_PATTERN)
+_MEMBER: Final = f'"{REFERENCE_FIELD}":'
+_IN_TEXT: Final = re.compile(rf'\{{"{REFERENCE_FIELD}":"([^"\\]*)"\}}')
+
+
+class PayloadLost(SagaError):
+    """What a reference stands for cannot be read any more, or is not what was stored. Counts as in doubt."""
+
+    code = "PAYLOAD_LOST"
+
+
+class Unsendable(Exception):
+    """A settled answer that cannot be put together for its reader."""
+
+
+def reference_to(owner: str, text: str) -> dict[str, str]:
+    """The reference that stands for a text of this owner: a request id, or a saga id."""
+    return {REFERENCE_FIELD: f"{owner}/{hashlib.sha256(text.encode('utf-8')).hexdigest()}"}
+
+
+def is_reference(value: Any) -> bool:
+    """Whether a value stands for a stored payload."""
+    return (
+        isinstance(value, Mapping)
+        and len(value) == 1
+        and isinstance(key := value.get(REFERENCE_FIELD), str)
+        and _KEY.fullmatch(key) is not None
+    )
+
+
+def has_reserved_member(compact_json: str) -> bool:
+    """Whether an object anywhere in this JSON text (without blanks) has the member that only references have.
+
+    What comes from a client or a step must not have it: it would be taken for a reference. Within a string of JSON a
+    quote stands behind a backslash, so the member's name with its quotes and its colon is always a member.
+    """
+    return _MEMBER in compact_json
+
+
+def store(bucket: str, owner: str, text: str) -> dict[str, str]:
+    """Store a text; the reference that stands for it. Again, after a lost answer or a crash: the same.
+
+    Raises:
+        TransientError: if the bucket did not answer.
+    """
+    body = text.encode("utf-8")
+    reference = reference_to(owner, text)
+    checksum = base64.b64encode(hashlib.sha256(body).digest()).decode("ascii")
+    try:
+        aws.s3().put_object(
+            Bucket=bucket,
+            Key=reference[REFERENCE_FIELD],
+            Body=body,
+            ContentType="application/json",
+            ChecksumSHA256=checksum,  # S3 refuses bytes that changed on their way
+        )
+    except (ClientError, BotoCoreError) as error:
+        if aws.is_transient(error):
+            raise TransientError("the payload bucket did not answer") from error
+        raise
+    return reference
+
+
+def load(bucket: str | None, saga_id: str, reference: Mapping[str, Any]) -> str:
+    """The text that a reference of this saga stands for.
+
+    Raises:
+        PayloadLost: if it is no reference of this saga, if the object cannot be read, or if its bytes are not those
+            that were stored.
+        TransientError: if the bucket did not answer.
+    """
+    key = str(reference.get(REFERENCE_FIELD))
+    owner, _, digest = key.partition("/")
+    if not is_reference(reference) or owner not in (saga_id, request_id_from(saga_id)):
+        raise PayloadLost(f"{key!r} refers to no payload of saga {saga_id}")
+    if bucket is None:
+        raise PayloadLost(
+            f"the payload {key} is in a bucket that the saga names no longer; "
+            "give the saga its payloads=PayloadBucket(…) again"
+        )
+    try:
+        body = aws.s3().get_object(Bucket=bucket, Key=key)["Body"].read()
+    except (ClientError, BotoCoreError) as error:
+        if aws.is_transient(error):
+            raise TransientError("the payload bucket did not answer") from error
+        # Without the right to list, an object that is not there is a refusal.
+        raise PayloadLost(f"the payload {key} cannot be read ({aws.error_code(error)}); look at the bucket") from error
+    if hashlib.sha256(body).hexdigest() != digest:
+        raise PayloadLost(f"the payload {key} is not what was stored under this key; look who writes to the bucket")
+    return body.decode("utf-8")
+
+
+def resolver(bucket: str | None, saga_id: str, parse: Callable[[str], Any] = json.loads) -> Resolve:
+    """Reads what a reference of this saga stands for."""
+
+    def resolve(value: Any) -> Any:
+        return parse(load(bucket, saga_id, value)) if is_reference(value) else value
+
+    return resolve
+
+
+class Outputs(Mapping[str, Any]):
+    """Outputs by step name. A large one is read from the bucket when it is looked at, and once."""
+
+    __slots__ = ("_read", "_resolve", "raw")
+
+    def __init__(self, raw: Mapping[str, Any], resolve: Resolve) -> None:
+        self.raw = raw
+        """The outputs as they travel: a reference where one stands."""
+        self._resolve = resolve
+        self._read: dict[str, Any] = {}
+
+    def __getitem__(self, step: str) -> Any:
+        if step not in self._read:
+            self._read[step] = self._resolve(self.raw[step])
+        return self._read[step]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.raw)
+
+    def __len__(self) -> int:
+        return len(self.raw)
+
+    def __repr__(self) -> str:
+        return f"Outputs({dict(self.raw)!r})"
+
+
+def put_in_place(body: str, bucket: str | None, saga_id: str) -> str:
+    """A settled answer with every reference replaced by what it stands for, byte for byte as it was stored.
+
+    Raises:
+        Unsendable: if the answer is larger than an answer may be, or if something in it cannot be replaced.
+        TransientError: if the bucket did not answer.
+    """
+    if not has_reserved_member(body):
+        return body
+    texts: dict[str, str] = {}
+    size = len(body.encode("utf-8"))
+    for key in _IN_TEXT.findall(body):
+        try:
+            if key not in texts:
+                texts[key] = load(bucket, saga_id, {REFERENCE_FIELD: key})
+        except PayloadLost as error:
+            raise Unsendable("a payload that the answer refers to cannot be read any more") from error
+        size += len(texts[key].encode("utf-8"))
+        if size > MAX_PAYLOAD_BYTES:
+            raise Unsendable(f"the answer has more than {MAX_PAYLOAD_BYTES} bytes, and cannot be sent")
+    whole = _IN_TEXT.sub(lambda found: texts[found.group(1)], body)
+    if has_reserved_member(whole):
+        raise Unsendable("the answer holds a part of a reference to a payload, which stands for nothing")
+    return whole
