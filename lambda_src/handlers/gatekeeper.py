@@ -3,6 +3,9 @@
 New request: two AWS calls (reserve, start). Duplicate: one. A reservation is never deleted, and once it is written
 the client's answer is 202 whatever becomes of the start: the record is durable, and is started again by the next
 duplicate that comes after ``due_at``, or by the reconciler.
+
+With a payload bucket, a body that is too large to travel is stored first, and a settled answer that refers to stored
+payloads is put together for its reader: one call more for each of them.
 """
 
 from __future__ import annotations
@@ -10,7 +13,7 @@ from __future__ import annotations
 import json
 import os
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -19,7 +22,7 @@ from typing import Any, Final
 from botocore.exceptions import BotoCoreError, ClientError
 
 from saga_runtime import aws, clock, telemetry
-from saga_runtime.errors import Invalid
+from saga_runtime.errors import Invalid, TransientError
 from saga_runtime.front_door import (
     BadKey,
     NoIdentity,
@@ -30,6 +33,7 @@ from saga_runtime.front_door import (
 )
 from saga_runtime.http import HttpAnswer, Problem, answer, problem, stored
 from saga_runtime.identity import (
+    canonical_json,
     fingerprint_of,
     is_saga_id,
     request_id_from,
@@ -37,14 +41,16 @@ from saga_runtime.identity import (
     saga_id_of,
     scope_of,
 )
+from saga_runtime.payloads import Unsendable, put_in_place, store
+from saga_runtime.progress import steps_of
 from saga_runtime.protocol import (
     IDEMPOTENCY_KEY_HEADER,
+    INLINE_BODY_BYTES,
     REPLAYED_HEADER,
     SCHEMA_FILE,
     Env,
     InProgressAnswer,
     KeyPolicy,
-    LogAttribute,
     Metric,
     OnExpired,
     RecordAttribute,
@@ -73,6 +79,8 @@ class Settings:
     due_after_ms: int
     due_shards: int
     max_body_bytes: int
+    payloads: str | None
+    inline_body_bytes: int
 
     @classmethod
     def from_env(cls, env: Mapping[str, str]) -> Settings:
@@ -91,6 +99,8 @@ class Settings:
             due_after_ms=int(env[Env.DUE_AFTER_SECONDS]) * 1000,
             due_shards=int(env[Env.DUE_SHARDS]),
             max_body_bytes=int(env[Env.MAX_BODY_BYTES]),
+            payloads=env.get(Env.PAYLOADS),
+            inline_body_bytes=int(env.get(Env.INLINE_BODY_BYTES, INLINE_BODY_BYTES)),
         )
 
 
@@ -146,10 +156,10 @@ def _accept(config: Settings, scope: str, event: Mapping[str, Any]) -> HttpAnswe
         return problem(Problem.TOO_LARGE, str(error))
     except Invalid as error:
         return problem(Problem.BAD_BODY, error.message)
-    reservation = _reservation(config, scope, key, body.canonical)
     try:
+        reservation = _reservation(config, scope, key, body.canonical)
         met = _reserve(config, reservation)
-    except (ClientError, BotoCoreError) as error:
+    except (ClientError, BotoCoreError, TransientError) as error:
         telemetry.event("reserve_failed", error=type(error).__name__, code=aws.error_code(error))
         return problem(
             Problem.UNAVAILABLE,
@@ -173,7 +183,7 @@ def _reservation(config: Settings, scope: str, key: str, canonical_body: str) ->
         scope=scope,
         operation=config.operation,
         fingerprint=fingerprint_of(config.operation, canonical_body),
-        request=canonical_body,
+        request=_travelling(config, request_id, canonical_body),
         definition=config.definition,
         recovery_machine_arn=config.recovery_machine_arn,
         execution_arn=f"{config.state_machine_arn.replace(':stateMachine:', ':execution:', 1)}:{saga_id}",
@@ -181,6 +191,13 @@ def _reservation(config: Settings, scope: str, key: str, canonical_body: str) ->
         due_after_ms=config.due_after_ms,
         due_shards=config.due_shards,
     )
+
+
+def _travelling(config: Settings, request_id: str, canonical_body: str) -> str:
+    """The request as it travels: itself, or a reference. Stored before the record names it, so that it is there."""
+    if config.payloads is None or len(canonical_body.encode("utf-8")) <= config.inline_body_bytes:
+        return canonical_body
+    return canonical_json(store(config.payloads, request_id, canonical_body))
 
 
 def _reserve(config: Settings, reservation: Reservation) -> RequestRecord | None:
@@ -204,11 +221,8 @@ def _answer_met(
         return problem(Problem.KEY_REUSED, "this key was used for another request; use a new key for a new request")
     if met is Met.SETTLED:
         telemetry.count(Metric.REPLAYED, saga_id=record.saga_id)
-        return stored(
-            record.http_status or 200,
-            record.body or "{}",
-            {REPLAYED_HEADER: "true", "Location": _location(event, record.saga_id)},
-        )
+        headers = {REPLAYED_HEADER: "true", "Location": _location(event, record.saga_id)}
+        return _settled(config, record, lambda body: stored(record.http_status or 200, body, headers))
     if met is Met.OWN:
         telemetry.event("own_reservation_met", saga_id=record.saga_id)
         _start(config, record.saga_id, record.input)
@@ -226,6 +240,24 @@ def _answer_met(
         headers=headers,
         saga_id=record.saga_id,
     )
+
+
+def _settled(config: Settings, record: RequestRecord, send: Callable[[str], HttpAnswer]) -> HttpAnswer:
+    """The settled answer with every reference replaced. What cannot be replaced is never sent as a reference."""
+    try:
+        return send(put_in_place(record.body or "{}", config.payloads, record.saga_id))
+    except TransientError:
+        telemetry.event("answer_not_read", saga_id=record.saga_id)
+        return problem(Problem.UNAVAILABLE, "try again", headers={"Retry-After": RETRY_AFTER_SECONDS})
+    except Unsendable as error:
+        telemetry.event("answer_unsendable", saga_id=record.saga_id, reason=str(error))
+        return problem(
+            Problem.UNSENDABLE,
+            f"{error}; nothing will change that: ask whoever runs this API, with the saga's id",
+            saga_id=record.saga_id,
+            saga_status=record.status.value,
+            http_status=record.http_status,
+        )
 
 
 def _start(config: Settings, saga_id: str, start_input: str) -> None:
@@ -265,36 +297,12 @@ def _look(config: Settings, scope: str, saga_id: str) -> HttpAnswer:
         record = RequestRecord.from_item(found["Item"])
         if record.scope != scope or record.saga_id != saga_id:
             return nothing
-        steps = _steps(config, saga_id)
+        steps = steps_of(config.log_table, saga_id)
     except (ClientError, BotoCoreError) as error:
         telemetry.event("look_failed", error=type(error).__name__, code=aws.error_code(error))
         return problem(Problem.UNAVAILABLE, "try again", headers={"Retry-After": RETRY_AFTER_SECONDS})
     document: dict[str, Any] = {"saga_id": saga_id, "status": record.status.value, "steps": steps}
     if record.settled:
         document["http_status"] = record.http_status
-        document["answer"] = json.loads(record.body or "null")
-        return answer(200, document)
+        return _settled(config, record, lambda body: answer(200, {**document, "answer": json.loads(body)}))
     return answer(200, document, {"Retry-After": RETRY_AFTER_SECONDS})
-
-
-def _steps(config: Settings, saga_id: str) -> list[dict[str, Any]]:
-    """The saga's log, in the order in which rows last changed. Outputs stay in the log: they may hold internals."""
-    a = LogAttribute
-    rows: list[dict[str, Any]] = []
-    pages = (
-        aws.dynamodb()
-        .get_paginator("query")
-        .paginate(
-            TableName=config.log_table,
-            ConsistentRead=True,
-            KeyConditionExpression="#saga_id = :saga_id",
-            ProjectionExpression="#step,#status,#updated_at",
-            ExpressionAttributeNames={f"#{x}": x.value for x in (a.SAGA_ID, a.STEP, a.STATUS, a.UPDATED_AT)},
-            ExpressionAttributeValues={":saga_id": {"S": saga_id}},
-        )
-    )
-    for page in pages:
-        for item in page["Items"]:
-            at = int(item[a.UPDATED_AT]["N"])
-            rows.append({"step": item[a.STEP]["S"], "status": item[a.STATUS]["S"], "at_ms": at})
-    return sorted(rows, key=lambda row: (row["at_ms"], row["step"]))

@@ -11,7 +11,8 @@ from typing import Any, Final
 
 from saga_runtime.errors import Invalid
 from saga_runtime.identity import canonical_json, parse_json
-from saga_runtime.protocol import IDEMPOTENCY_KEY_HEADER, MAX_KEY_LENGTH
+from saga_runtime.protocol import IDEMPOTENCY_KEY_HEADER, MAX_KEY_LENGTH, REFERENCE_FIELD
+from saga_runtime.references import has_reserved_member
 
 _BARE: Final = re.compile(r"^[\x20-\x7e]+$")
 _QUOTED: Final = re.compile(r'^"((?:[\x20-\x21\x23-\x5b\x5d-\x7e]|\\["\\])*)"$')
@@ -113,7 +114,8 @@ def body_of(event: Mapping[str, Any], max_bytes: int) -> Body:
 
     Raises:
         TooLarge: if it has more than ``max_bytes`` bytes, as sent or in canonical form.
-        Invalid: if it is not JSON in UTF-8.
+        Invalid: if it is not JSON in UTF-8, or has a member by the name that refers to stored payloads: a client must
+            not make a saga read a payload that is not its own.
     """
     raw = event.get("body")
     text = raw if isinstance(raw, str) else ""
@@ -126,6 +128,8 @@ def body_of(event: Mapping[str, Any], max_bytes: int) -> Body:
     value = parse_json(text)
     canonical = canonical_json(value)
     _check_size(canonical, max_bytes)
+    if has_reserved_member(canonical):
+        raise Invalid(f"the body must not have a member {REFERENCE_FIELD}; rename it")
     return Body(value=value, canonical=canonical)
 
 

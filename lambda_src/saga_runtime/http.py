@@ -24,6 +24,7 @@ class Problem(StrEnum):
     NO_IDENTITY = "no-identity"
     NOT_FOUND = "not-found"
     UNAVAILABLE = "unavailable"
+    UNSENDABLE = "answer-unsendable"
 
 
 _TITLES: Final[dict[Problem, tuple[int, str]]] = {
@@ -36,6 +37,8 @@ _TITLES: Final[dict[Problem, tuple[int, str]]] = {
     Problem.NO_IDENTITY: (403, "The caller is unknown"),
     Problem.NOT_FOUND: (404, "There is nothing here"),
     Problem.UNAVAILABLE: (503, "The request was not accepted"),
+    # Neither a 4xx nor a 500: those say of a settled saga that nothing of it stands.
+    Problem.UNSENDABLE: (507, "The saga is settled, but its answer cannot be sent"),
 }
 
 

@@ -1,8 +1,7 @@
 """Payloads that are too large to travel: stored in a bucket under their content, and referred to.
 
-A reference is an object with one member, ``{"cdk_sagas_ref": "<owner>/<sha256>"}``; the owner is a request id (for the
-request) or a saga id (for an output). Storing the same bytes twice makes one object, a reference can lead to no other
-bytes than those it was made for, and one saga's references lead to nothing of another's.
+Storing the same bytes twice makes one object, a reference can lead to no other bytes than those it was made for, and
+one saga's references lead to nothing of another's.
 
 The object is written before the record or row that names it. Whoever dies in between leaves an object that nobody
 names, and the bucket's lifecycle collects it.
@@ -13,23 +12,19 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import re
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final
+from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
 from saga_runtime import aws
 from saga_runtime.errors import SagaError, TransientError
 from saga_runtime.identity import request_id_from
-from saga_runtime.protocol import MAX_PAYLOAD_BYTES, PAYLOAD_KEY_PATTERN, REFERENCE_FIELD
+from saga_runtime.protocol import MAX_PAYLOAD_BYTES, REFERENCE_FIELD
+from saga_runtime.references import IN_TEXT, has_reserved_member, is_reference, reference_to
 
 Resolve = Callable[[Any], Any]
 """Gives a value back as it is, or, if it is a reference, what it stands for."""
-
-_KEY: Final = re.compile(PAYLOAD_KEY_PATTERN)
-_MEMBER: Final = f'"{REFERENCE_FIELD}":'
-_IN_TEXT: Final = re.compile(rf'\{{"{REFERENCE_FIELD}":"([^"\\]*)"\}}')
 
 
 class PayloadLost(SagaError):
@@ -40,30 +35,6 @@ class PayloadLost(SagaError):
 
 class Unsendable(Exception):
     """A settled answer that cannot be put together for its reader."""
-
-
-def reference_to(owner: str, text: str) -> dict[str, str]:
-    """The reference that stands for a text of this owner: a request id, or a saga id."""
-    return {REFERENCE_FIELD: f"{owner}/{hashlib.sha256(text.encode('utf-8')).hexdigest()}"}
-
-
-def is_reference(value: Any) -> bool:
-    """Whether a value stands for a stored payload."""
-    return (
-        isinstance(value, Mapping)
-        and len(value) == 1
-        and isinstance(key := value.get(REFERENCE_FIELD), str)
-        and _KEY.fullmatch(key) is not None
-    )
-
-
-def has_reserved_member(compact_json: str) -> bool:
-    """Whether an object anywhere in this JSON text (without blanks) has the member that only references have.
-
-    What comes from a client or a step must not have it: it would be taken for a reference. Within a string of JSON a
-    quote stands behind a backslash, so the member's name with its quotes and its colon is always a member.
-    """
-    return _MEMBER in compact_json
 
 
 def store(bucket: str, owner: str, text: str) -> dict[str, str]:
@@ -165,7 +136,7 @@ def put_in_place(body: str, bucket: str | None, saga_id: str) -> str:
         return body
     texts: dict[str, str] = {}
     size = len(body.encode("utf-8"))
-    for key in _IN_TEXT.findall(body):
+    for key in IN_TEXT.findall(body):
         try:
             if key not in texts:
                 texts[key] = load(bucket, saga_id, {REFERENCE_FIELD: key})
@@ -174,7 +145,7 @@ def put_in_place(body: str, bucket: str | None, saga_id: str) -> str:
         size += len(texts[key].encode("utf-8"))
         if size > MAX_PAYLOAD_BYTES:
             raise Unsendable(f"the answer has more than {MAX_PAYLOAD_BYTES} bytes, and cannot be sent")
-    whole = _IN_TEXT.sub(lambda found: texts[found.group(1)], body)
+    whole = IN_TEXT.sub(lambda found: texts[found.group(1)], body)
     if has_reserved_member(whole):
         raise Unsendable("the answer holds a part of a reference to a payload, which stands for nothing")
     return whole
