@@ -14,12 +14,12 @@ from aws_cdk import aws_logs as logs
 from constructs import Construct
 
 from constructs_lib._arguments import require_between, require_match
+from constructs_lib._body_limits import payload_environment, require_body_limit
 from constructs_lib._gateway_problems import add_problem_responses, gateway_schema
 from constructs_lib._web_acl import WebAcl
 from constructs_lib.runtime_function import RuntimeFunction, own_code
 from constructs_lib.saga.state_machine import SagaStateMachine
 from saga_runtime.protocol import (
-    MAX_BODY_BYTES,
     OPERATION_PATTERN,
     SCHEMA_FILE,
     Env,
@@ -44,7 +44,9 @@ class Operation:
             generated key, and the metric ``IdempotencyKeyMissing`` counts it; repeating it makes a new request.
         in_progress_answer: what a duplicate gets while its saga runs: ``CONFLICT`` (409, default) or ``ACCEPTED``
             (202 with the status).
-        max_body_bytes: largest body; 1 to 65,536 bytes, 32,768 by default. Larger ones are refused with 413.
+        max_body_bytes: largest body; 1 to 65,536 bytes, 32,768 by default. Larger ones are refused with 413. Up to
+            3,000,000 bytes if the saga has ``payloads`` and no expression of its steps looks into ``$request``: a
+            larger body travels by reference, and an expression would find nothing in it.
     """
 
     saga: SagaStateMachine
@@ -54,7 +56,7 @@ class Operation:
     max_body_bytes: int = 32_768
 
     def __post_init__(self) -> None:
-        require_between("max_body_bytes", self.max_body_bytes, at_least=1, at_most=MAX_BODY_BYTES)
+        require_body_limit(self.saga, self.max_body_bytes)
         if self.schema is not None:
             compile_validator(dict(self.schema))
 
@@ -202,6 +204,9 @@ class TransactionApi(Construct):
         saga.requests.grant_look(gatekeeper)
         saga.log.grant_list(gatekeeper)
         saga.grant_start(gatekeeper)
+        if saga.payloads is not None:
+            saga.payloads.grant_read(gatekeeper)
+            saga.payloads.grant_write(gatekeeper)
         integration = apigateway.LambdaIntegration(gatekeeper.function, proxy=True, allow_test_invoke=False)
         collection = self.api.root.add_resource(name)
         schema = gateway_schema(operation.schema)
@@ -271,6 +276,7 @@ class TransactionApi(Construct):
                 Env.DUE_AFTER_SECONDS.value: str(int(requests.due_after.to_seconds())),
                 Env.DUE_SHARDS.value: str(requests.due_shards),
                 Env.MAX_BODY_BYTES.value: str(operation.max_body_bytes),
+                **payload_environment(saga),
             },
         )
 
