@@ -51,7 +51,8 @@ def _row(call: StepCall, output: str) -> Any:
     return done_put(
         table=call.log_table,
         saga_id=call.saga_id,
-        step=call.step,
+        step=call.row_name,
+        side=call.side,
         attempt=call.attempt,
         output=output,
         now_ms=call.now_ms,

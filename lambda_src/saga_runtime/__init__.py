@@ -1,33 +1,52 @@
 """What runs inside Lambda: the runtime that step functions import.
 
-Everything here imports without aws-cdk-lib. Decisions (``identity``, ``record``, ``saga_log``, ``money``, ``ledger``)
-are pure; ``atomic_step``, ``compensation`` and ``ledger_store`` are the edge that talks to AWS.
+Everything here imports without aws-cdk-lib. Decisions (``identity``, ``record``, ``saga_log``, ``money``, ``ledger``
+and ``external_log``) are pure; ``atomic_step``, ``compensation``, ``external_step``, ``external_compensation``,
+``read_only_step`` and ``ledger_store`` are the edge that talks to AWS and to providers.
 """
 
 from saga_runtime.atomic_step import atomic_step
 from saga_runtime.compensation import compensation
 from saga_runtime.errors import (
     Conflict,
+    Declined,
     Invalid,
     PermanentError,
     SagaError,
     SagaFenced,
     StepInDoubt,
+    StepUndecided,
     TransientError,
 )
+from saga_runtime.external_call import ExternalCall
+from saga_runtime.external_compensation import external_compensation
+from saga_runtime.external_step import external_step
+from saga_runtime.read_only_step import read_only_step
 from saga_runtime.step import Commit, StepCall, Write
+from saga_runtime.verdict import Applied, NotApplied, Pending, Unknown, Verdict
 
 __all__ = [
+    "Applied",
     "Commit",
     "Conflict",
+    "Declined",
+    "ExternalCall",
     "Invalid",
+    "NotApplied",
+    "Pending",
     "PermanentError",
     "SagaError",
     "SagaFenced",
     "StepCall",
     "StepInDoubt",
+    "StepUndecided",
     "TransientError",
+    "Unknown",
+    "Verdict",
     "Write",
     "atomic_step",
     "compensation",
+    "external_compensation",
+    "external_step",
+    "read_only_step",
 ]

@@ -62,7 +62,8 @@ def _run(function: Callable[[StepCall], Commit], call: StepCall, remaining_ms: C
         row = done_put(
             table=call.log_table,
             saga_id=call.saga_id,
-            step=call.step,
+            step=call.row_name,
+            side=call.side,
             attempt=call.attempt,
             output=output,
             now_ms=call.now_ms,
@@ -76,12 +77,12 @@ def _run(function: Callable[[StepCall], Commit], call: StepCall, remaining_ms: C
         # An earlier attempt may have succeeded, and changed the very state that refuses this one.
         row = read_row(call)
         if row is None:
-            telemetry.event("step_refused", saga_id=call.saga_id, step=call.step, code=refusal.code)
+            telemetry.event("step_refused", saga_id=call.saga_id, step=call.row_name, code=refusal.code)
             raise
         return replay_or_fence(call, row)
     if isinstance(result, RowRefused):
         return replay_or_fence(call, result.row or read_row(call))
-    telemetry.event("step_done", saga_id=call.saga_id, step=call.step)
+    telemetry.event("step_done", saga_id=call.saga_id, step=call.row_name)
     return decode_output(output)
 
 
@@ -93,10 +94,10 @@ def replay_or_fence(call: StepCall, row: LogRow | None) -> Any:
     """
     if row is not None and entry_of(row) is StepEntry.REPLAY:
         telemetry.count(Metric.STEP_REPLAYED)
-        telemetry.event("step_replayed", saga_id=call.saga_id, step=call.step)
+        telemetry.event("step_replayed", saga_id=call.saga_id, step=call.row_name)
         return decode_output(row.output)
     telemetry.count(Metric.STEP_FENCED)
-    telemetry.event("step_fenced", saga_id=call.saga_id, step=call.step)
+    telemetry.event("step_fenced", saga_id=call.saga_id, step=call.row_name)
     raise SagaFenced(f"step {call.step} of saga {call.saga_id} was compensated")
 
 
@@ -104,7 +105,7 @@ def read_row(call: StepCall) -> LogRow | None:
     """The step's row, read strongly."""
     answer = aws.dynamodb().get_item(
         TableName=call.log_table,
-        Key=log_key(call.saga_id, call.step),
+        Key=log_key(call.saga_id, call.row_name),
         ConsistentRead=True,
         ExpressionAttributeNames={f"#{n}": n for n in _READ},
         ProjectionExpression=",".join(f"#{n}" for n in _READ),
@@ -120,5 +121,10 @@ _READ = tuple(
         LogAttribute.STATUS,
         LogAttribute.OUTPUT,
         LogAttribute.UPDATED_AT,
+        LogAttribute.ATTEMPT,
+        LogAttribute.DEADLINE,
+        LogAttribute.FIRST_ATTEMPT_AT,
+        LogAttribute.ERROR,
+        LogAttribute.DETAIL,
     )
 )

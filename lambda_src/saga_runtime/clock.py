@@ -17,10 +17,17 @@ def now_ms() -> int:
     return int(_seconds() * 1000)
 
 
+def real_seconds(seconds: float) -> float:
+    """How long a number of this clock's seconds really lasts: what a socket's timeout must be given."""
+    return seconds / _setting()[1]
+
+
 def _seconds() -> float:
     real = time.time()
-    setting = os.environ.get(Env.CLOCK)
-    if not setting:
-        return real
-    base, _, speed = setting.partition(":")
-    return float(base) + (real - float(base)) * float(speed)
+    base, speed = _setting()
+    return base + (real - base) * speed
+
+
+def _setting() -> tuple[float, float]:
+    base, _, speed = os.environ.get(Env.CLOCK, "").partition(":")
+    return (float(base), float(speed)) if base else (0.0, 1.0)

@@ -9,7 +9,7 @@ from typing import Any
 
 from saga_runtime import aws, clock, telemetry
 from saga_runtime.atomic_step import Answer, LambdaHandler, read_row
-from saga_runtime.errors import PermanentError, TransientError
+from saga_runtime.errors import PermanentError, ProtocolMismatch, TransientError
 from saga_runtime.protocol import OUTPUT_FIELD
 from saga_runtime.saga_log import UndoEntry, tombstone_put, undo_entry_of, undone_update
 from saga_runtime.step import Commit, StepCall, Write, decode_output
@@ -48,7 +48,7 @@ def compensation(function: Callable[[StepCall, Any], Commit]) -> LambdaHandler:
         call = StepCall.from_event(event, attempt=uuid.uuid4().hex, now_ms=clock.now_ms(), undo=True)
         try:
             done = _run(function, call, context.get_remaining_time_in_millis)
-            telemetry.event("compensation", saga_id=call.saga_id, step=call.step, found=done.value)
+            telemetry.event("compensation", saga_id=call.saga_id, step=call.row_name, found=done.value)
             return {OUTPUT_FIELD: {}}
         finally:
             telemetry.flush()
@@ -62,6 +62,11 @@ def _run(function: Callable[[StepCall, Any], Commit], call: StepCall, remaining_
         entry = undo_entry_of(row)
         if entry is UndoEntry.NOTHING:
             return entry
+        if entry is UndoEntry.FOREIGN:
+            raise ProtocolMismatch(
+                f"step {call.step} was begun as an external step and is compensated as an atomic one; "
+                "deploy the compensation that belongs to the step as it ran, and recover the saga"
+            )
         if entry is UndoEntry.BURY:
             plan = _bury(call)
         else:
@@ -81,7 +86,8 @@ def _bury(call: StepCall) -> Callable[[], tuple[Any, Sequence[Write]]]:
     row = tombstone_put(
         table=call.log_table,
         saga_id=call.saga_id,
-        step=call.step,
+        step=call.row_name,
+        side=call.side,
         attempt=call.attempt,
         now_ms=call.now_ms,
         keep_days=call.log_days,
@@ -93,6 +99,6 @@ def _undo(
     function: Callable[[StepCall, Any], Commit], call: StepCall, output: Any
 ) -> Callable[[], tuple[Any, Sequence[Write]]]:
     row = undone_update(
-        table=call.log_table, saga_id=call.saga_id, step=call.step, attempt=call.attempt, now_ms=call.now_ms
+        table=call.log_table, saga_id=call.saga_id, step=call.row_name, attempt=call.attempt, now_ms=call.now_ms
     )
     return lambda: (row, function(call, output).writes)

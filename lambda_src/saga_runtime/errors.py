@@ -55,6 +55,12 @@ class StepInDoubt(SagaError):
     code = "IN_DOUBT"
 
 
+class StepUndecided(SagaError):
+    """Whether the step, or its undo, took effect cannot be found out by the machine: a person has to look."""
+
+    code = "UNDECIDED"
+
+
 class ProtocolMismatch(SagaError):
     """A function was called by a state machine of another release, or not by one of ours. Counts as in doubt."""
 
@@ -76,3 +82,9 @@ class Invalid(PermanentError):
     """The request itself is wrong."""
 
     code = "INVALID"
+
+
+class Declined(PermanentError):
+    """A provider outside clearly refused: nothing happened there, and nothing will."""
+
+    code = "DECLINED"

@@ -15,10 +15,17 @@ from decimal import Decimal, InvalidOperation
 from typing import Any, Final
 
 from saga_runtime.errors import Invalid
-from saga_runtime.protocol import MAX_JSON_DEPTH, REQUEST_ID_LENGTH, SAGA_ID_PATTERN, STEP_NAME_PATTERN
+from saga_runtime.protocol import (
+    ITEM_KEY_PATTERN,
+    MAX_JSON_DEPTH,
+    REQUEST_ID_LENGTH,
+    SAGA_ID_PATTERN,
+    STEP_NAME_PATTERN,
+)
 
 _SAGA_ID: Final = re.compile(SAGA_ID_PATTERN)
 _STEP_NAME: Final = re.compile(STEP_NAME_PATTERN)
+_ITEM_KEY: Final = re.compile(ITEM_KEY_PATTERN)
 _PROVIDER_NAMESPACE: Final = uuid.UUID("6d0f1a1e-5a3c-5f0b-9a5e-0c1f6f1d7a42")
 _BASE36: Final = "0123456789abcdefghijklmnopqrstuvwxyz"
 _REQUEST_ID_BYTES: Final = 17
@@ -79,13 +86,32 @@ def is_saga_id(text: str) -> bool:
     return bool(_SAGA_ID.fullmatch(text))
 
 
-def step_key_of(saga_id: str, step: str, *, undo: bool = False) -> str:
-    """``{saga id}#{step}``, with ``#undo`` for the step's compensation."""
-    if not is_saga_id(saga_id):
-        raise ValueError(f"not a saga id: {saga_id!r}")
+def is_item_key(text: str) -> bool:
+    """Whether ``text`` can be the key of an item of a map."""
+    return bool(_ITEM_KEY.fullmatch(text))
+
+
+def row_name_of(step: str, item_key: str | None = None) -> str:
+    """Sort key of a step's row in the saga log: ``{step}``, or ``{step}[{item key}]`` for an item of a map.
+
+    Raises:
+        ValueError: if the step's name or the item's key has characters or a length that it must not have.
+    """
     if not _STEP_NAME.fullmatch(step):
         raise ValueError(f"a step's name must match {STEP_NAME_PATTERN}, got {step!r}")
-    return f"{saga_id}#{step}#undo" if undo else f"{saga_id}#{step}"
+    if item_key is None:
+        return step
+    if not is_item_key(item_key):
+        raise ValueError(f"an item's key must match {ITEM_KEY_PATTERN}, got {item_key!r}")
+    return f"{step}[{item_key}]"
+
+
+def step_key_of(saga_id: str, step: str, *, item_key: str | None = None, undo: bool = False) -> str:
+    """``{saga id}#{step}``, ``{saga id}#{step}[{item key}]`` in a map, with ``#undo`` for the step's compensation."""
+    if not is_saga_id(saga_id):
+        raise ValueError(f"not a saga id: {saga_id!r}")
+    name = row_name_of(step, item_key)
+    return f"{saga_id}#{name}#undo" if undo else f"{saga_id}#{name}"
 
 
 def provider_key_of(step_key: str) -> str:

@@ -1,4 +1,4 @@
-"""Decisions about saga log rows of atomic steps. Pure: data in, data out.
+"""Saga log rows, and the decisions about those of atomic steps. Pure: data in, data out.
 
 ::
 
@@ -6,7 +6,8 @@
     (no row) --compensation--> TOMBSTONE        a step that comes later finds it, and stops
     (no row) --passed over--> TOMBSTONE with an output        a step that comes later answers with that output
 
-The row and the step's effect are written in ONE transaction: neither exists without the other.
+The row and the step's effect are written in ONE transaction: neither exists without the other. Rows of external steps
+have a life of their own: ``external_log``.
 """
 
 from __future__ import annotations
@@ -16,10 +17,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
-from saga_runtime.protocol import LogAttribute, StepStatus
+from saga_runtime.protocol import LogAttribute, Side, StepStatus
 
 NO_ROW: Final = "attribute_not_exists(#saga_id)"
 STILL_DONE: Final = "#status = :done"
+UNDER_WAY: Final = (StepStatus.INTENT, StepStatus.UNDOING)
+"""A provider is being asked, or was; the row's deadline tells which."""
 
 _SECOND_MS: Final = 1000
 _DAY_SECONDS: Final = 86_400
@@ -27,47 +30,74 @@ _DAY_SECONDS: Final = 86_400
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogRow:
-    """A saga log row, read back."""
+    """A saga log row, read back.
+
+    Attributes:
+        step: the sort key: the step's name, with the item's key in a map.
+        attempt: who wrote the row last.
+        deadline: of an external step: epoch milliseconds at which that attempt is certainly dead. It only grows.
+        first_attempt_at: of an external step: when the provider may have been asked first; of its undo, while undoing.
+        error, detail: of a step that was refused: the error's name and its message.
+    """
 
     saga_id: str
     step: str
     status: StepStatus
     output: str | None
     updated_at: int
+    attempt: str = ""
+    deadline: int = 0
+    first_attempt_at: int = 0
+    error: str = ""
+    detail: str = ""
 
     @classmethod
     def from_item(cls, item: Mapping[str, Mapping[str, Any]]) -> LogRow:
         """Read an item.
 
         Raises:
-            ValueError: if the item is not a log row.
+            ValueError: if the item is not a log row, or one of an attempt whose end nobody could tell.
         """
         a = LogAttribute
         try:
-            return cls(
+            row = cls(
                 saga_id=item[a.SAGA_ID]["S"],
                 step=item[a.STEP]["S"],
                 status=StepStatus(item[a.STATUS]["S"]),
                 output=item[a.OUTPUT]["S"] if a.OUTPUT in item else None,
                 updated_at=int(item[a.UPDATED_AT]["N"]),
+                attempt=item[a.ATTEMPT]["S"] if a.ATTEMPT in item else "",
+                deadline=int(item[a.DEADLINE]["N"]) if a.DEADLINE in item else 0,
+                first_attempt_at=int(item[a.FIRST_ATTEMPT_AT]["N"]) if a.FIRST_ATTEMPT_AT in item else 0,
+                error=item[a.ERROR]["S"] if a.ERROR in item else "",
+                detail=item[a.DETAIL]["S"] if a.DETAIL in item else "",
             )
         except KeyError as error:
             raise ValueError(f"not a saga log row: attribute {error} is missing") from error
+        if row.status in UNDER_WAY and not (row.attempt and row.deadline and row.first_attempt_at):
+            # Without them the row would look like one of an attempt that died long ago.
+            raise ValueError(
+                f"a row that is {row.status} needs attempt, deadline and first_attempt_at; none may be empty"
+            )
+        return row
 
 
-def log_key(saga_id: str, step: str) -> dict[str, dict[str, str]]:
-    """Primary key of a row."""
-    return {LogAttribute.SAGA_ID.value: {"S": saga_id}, LogAttribute.STEP.value: {"S": step}}
+def log_key(saga_id: str, row_name: str) -> dict[str, dict[str, str]]:
+    """Primary key of a row; its name is the step's, with the item's key in a map (``identity.row_name_of``)."""
+    return {LogAttribute.SAGA_ID.value: {"S": saga_id}, LogAttribute.STEP.value: {"S": row_name}}
 
 
-def done_put(*, table: str, saga_id: str, step: str, attempt: str, output: str, now_ms: int, keep_days: int) -> Any:
+def done_put(
+    *, table: str, saga_id: str, step: str, side: Side, attempt: str, output: str, now_ms: int, keep_days: int
+) -> Any:
     """The row of a step that took effect, as one entry of the transaction that makes it take effect."""
-    return _new_row(table, saga_id, step, StepStatus.DONE, now_ms, keep_days, attempt=attempt, output=output)
+    extra = {LogAttribute.OUTPUT.value: {"S": output}}
+    return row_put(table, saga_id, step, StepStatus.DONE, side, now_ms, keep_days, attempt, extra)
 
 
-def tombstone_put(*, table: str, saga_id: str, step: str, attempt: str, now_ms: int, keep_days: int) -> Any:
+def tombstone_put(*, table: str, saga_id: str, step: str, side: Side, attempt: str, now_ms: int, keep_days: int) -> Any:
     """The row of a step that must never take effect, because it was compensated before it ran."""
-    return _new_row(table, saga_id, step, StepStatus.TOMBSTONE, now_ms, keep_days, attempt=attempt, output=None)
+    return row_put(table, saga_id, step, StepStatus.TOMBSTONE, side, now_ms, keep_days, attempt, {})
 
 
 def undone_update(*, table: str, saga_id: str, step: str, attempt: str, now_ms: int) -> Any:
@@ -95,28 +125,29 @@ def undone_update(*, table: str, saga_id: str, step: str, attempt: str, now_ms: 
     }
 
 
-def _new_row(
+def row_put(
     table: str,
     saga_id: str,
     step: str,
     status: StepStatus,
+    side: Side,
     now_ms: int,
     keep_days: int,
-    *,
     attempt: str,
-    output: str | None,
+    extra: Mapping[str, Mapping[str, str]],
 ) -> Any:
+    """A row's first write, on condition that there is none."""
     a = LogAttribute
     item = {
         **log_key(saga_id, step),
         a.STATUS.value: {"S": status.value},
+        a.SIDE.value: {"S": side.value},
         a.ATTEMPT.value: {"S": attempt},
         a.CREATED_AT.value: {"N": str(now_ms)},
         a.UPDATED_AT.value: {"N": str(now_ms)},
         a.EXPIRATION.value: {"N": str(now_ms // _SECOND_MS + keep_days * _DAY_SECONDS)},
+        **extra,
     }
-    if output is not None:
-        item[a.OUTPUT.value] = {"S": output}
     return {
         "Put": {
             "TableName": table,
@@ -151,10 +182,14 @@ class UndoEntry(StrEnum):
     """No row: write a tombstone."""
     UNDO = "UNDO"
     NOTHING = "NOTHING"
+    FOREIGN = "FOREIGN"
+    """The row is one of an external step."""
 
 
 def undo_entry_of(row: LogRow | None) -> UndoEntry:
     """Decide a compensation's way from the step's row. Whatever the row says, running a compensation is safe."""
     if row is None:
         return UndoEntry.BURY
+    if row.status in UNDER_WAY:
+        return UndoEntry.FOREIGN
     return UndoEntry.UNDO if row.status is StepStatus.DONE else UndoEntry.NOTHING

@@ -9,8 +9,17 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from saga_runtime.errors import Invalid, ProtocolMismatch, SagaError
-from saga_runtime.identity import canonical_json, is_saga_id, parse_json, provider_key_of, step_key_of
+from saga_runtime.identity import (
+    canonical_json,
+    is_item_key,
+    is_saga_id,
+    parse_json,
+    provider_key_of,
+    row_name_of,
+    step_key_of,
+)
 from saga_runtime.protocol import (
+    ITEM_KEY_PATTERN,
     MAX_EXACT_INTEGER,
     MAX_OUTPUT_BYTES,
     MAX_OUTPUTS_BYTES,
@@ -18,6 +27,7 @@ from saga_runtime.protocol import (
     PROTOCOL_VERSION,
     STEP_NAME_PATTERN,
     CallField,
+    Side,
 )
 
 Refusal = Callable[[Mapping[str, Mapping[str, Any]] | None], SagaError]
@@ -33,10 +43,13 @@ class StepCall:
     Attributes:
         saga_id: the saga; the same for every retry and every recovery.
         step: the step's name.
-        key: the step key, ``{saga_id}#{step}`` (``…#undo`` in a compensation). Use it as the id of whatever the step
-            creates; it is the same for every retry.
+        key: the step key, ``{saga_id}#{step}``, in a map ``{saga_id}#{step}[{item_key}]`` (``…#undo`` in a
+            compensation). Use it as the id of whatever the step creates; it is the same for every retry.
+        side: where the step stands in its saga: before the pivot, on it, or after it.
         request: the request's body. Integers are exact, fractions are ``Decimal``.
         outputs: outputs of the steps that ran before, by step name.
+        item: in a map, the item that this call is for, as exact as ``request``; None elsewhere.
+        item_key: in a map, the item's key; None elsewhere.
         attempt: unique per invocation; for logs.
         now_ms: time of the invocation, epoch milliseconds.
     """
@@ -44,12 +57,20 @@ class StepCall:
     saga_id: str
     step: str
     key: str
+    side: Side
     request: Any
     outputs: Mapping[str, Any]
     log_table: str
     log_days: int
     attempt: str
     now_ms: int
+    item: Any = None
+    item_key: str | None = None
+
+    @property
+    def row_name(self) -> str:
+        """Sort key of the step's row in the saga log."""
+        return row_name_of(self.step, self.item_key)
 
     @property
     def provider_key(self) -> str:
@@ -62,6 +83,7 @@ class StepCall:
 
         Raises:
             ProtocolMismatch: if the event was not sent by a saga, or by one that speaks another protocol.
+            Invalid: if the request names an item by a key that no row can have.
         """
         if not isinstance(event, Mapping) or event.get(CallField.PROTOCOL) != PROTOCOL_VERSION:
             spoken = event.get(CallField.PROTOCOL) if isinstance(event, Mapping) else None
@@ -81,16 +103,23 @@ class StepCall:
         if type(log_days) is not int or log_days < 1:
             # A row that expires at once is a step that may happen twice.
             raise ProtocolMismatch(f"the saga log keeps its rows for 1 day or more, got {log_days!r}")
+        side = event.get(f.SIDE)
+        if side not in set(Side):
+            raise ProtocolMismatch(f"a step's side is one of {', '.join(Side)}, got {side!r}")
+        item_key = _item_key_of(event)
         request = event.get(f.REQUEST)
         if not isinstance(request, str):
             raise ProtocolMismatch(f"the request must travel as JSON text, got {type(request).__name__}")
         outputs = event.get(f.OUTPUTS) or {}
         if not isinstance(outputs, Mapping):
             raise ProtocolMismatch("outputs must be an object")
-        return cls(
+        return StepCall(
             saga_id=saga_id,
             step=step,
-            key=step_key_of(saga_id, step, undo=undo),
+            key=step_key_of(saga_id, step, item_key=item_key, undo=undo),
+            side=Side(side),
+            item=None if item_key is None else parse_json(event[f.ITEM]),
+            item_key=item_key,
             request=parse_json(request),
             outputs=outputs,
             log_table=table,
@@ -98,6 +127,18 @@ class StepCall:
             attempt=attempt,
             now_ms=now_ms,
         )
+
+
+def _item_key_of(event: Mapping[str, Any]) -> str | None:
+    item, key = event.get(CallField.ITEM), event.get(CallField.ITEM_KEY)
+    if item is None and key is None:
+        return None
+    if not isinstance(item, str) or not isinstance(key, str):
+        kinds = f"{type(item).__name__} under a key that is {type(key).__name__}"
+        raise ProtocolMismatch(f"an item travels as JSON text under a key that is text, got {kinds}")
+    if not is_item_key(key):
+        raise Invalid(f"an item's key must match {ITEM_KEY_PATTERN}, got {key!r}")
+    return key
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,6 +18,7 @@ from saga_runtime.protocol import (
     OnExpired,
     RecordAttribute,
     RecordStatus,
+    Side,
     StepStatus,
 )
 from saga_runtime.record import Reservation, reserve_put
@@ -82,7 +83,9 @@ def _reserved() -> dict[str, Any]:
 
 
 def test_a_row_that_the_runtime_writes_fits_the_logs_keys(reference: Cloud) -> None:
-    put = done_put(table="t", saga_id="s", step="Move", attempt="a", output="{}", now_ms=1, keep_days=1)
+    put = done_put(
+        table="t", saga_id="s", step="Move", side=Side.PIVOT, attempt="a", output="{}", now_ms=1, keep_days=1
+    )
     table = reference.one("Transfer/Log/Table").properties
     for attribute in table["AttributeDefinitions"]:
         assert set(put["Put"]["Item"][attribute["AttributeName"]]) == {attribute["AttributeType"]}

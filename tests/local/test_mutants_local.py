@@ -16,7 +16,7 @@ import pytest
 from constructs_lib.testing.faults import Every, Fault, First
 from saga_runtime import record, saga_log
 from saga_runtime.identity import saga_id_of
-from saga_runtime.protocol import PROTOCOL_VERSION, CallField, RecordAttribute
+from saga_runtime.protocol import PROTOCOL_VERSION, CallField, RecordAttribute, Side
 
 from .transfer_system import TransferSystem, transfer, until
 
@@ -180,6 +180,7 @@ def _invoke_worker(system: TransferSystem, saga_id: str, body: dict[str, object]
         CallField.REQUEST.value: json.dumps(body),
         CallField.OUTPUTS.value: {},
         CallField.EXECUTION.value: saga_id,
+        CallField.SIDE.value: Side.PIVOT.value,
     }
     name = system.aws.resolve_function(WORKER)
     answer = system.aws.client("lambda").invoke(FunctionName=name, Payload=json.dumps(event))

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from saga_runtime import aws
-from saga_runtime.protocol import Direction, OnExpired, RecordStatus
+from saga_runtime.protocol import Direction, OnExpired, RecordStatus, Side
 from saga_runtime.record import RequestRecord, reserve_put
 from saga_runtime.saga_log import done_put, tombstone_put, undone_update
 from tests.unit.support.executions import AlreadyExists, Executions, ExecutionStatus, InvalidStart
@@ -101,8 +101,10 @@ CALLS: dict[str, Any] = {
     "compensate": lambda db: db.update_item(**direct(**WHO, direction=Direction.COMPENSATE)),
     "forward": lambda db: db.update_item(**direct(**WHO, direction=Direction.FORWARD)),
     "take over": lambda db: db.update_item(**take_over(_found(db), NOW_MS)),
-    "do": lambda db: db.transact_write_items(TransactItems=[done_put(**ROW, output="{}", keep_days=1)]),
-    "bury": lambda db: db.transact_write_items(TransactItems=[tombstone_put(**ROW, keep_days=1)]),
+    "do": lambda db: db.transact_write_items(
+        TransactItems=[done_put(**ROW, side=Side.PIVOT, output="{}", keep_days=1)]
+    ),
+    "bury": lambda db: db.transact_write_items(TransactItems=[tombstone_put(**ROW, side=Side.PIVOT, keep_days=1)]),
     "undo": lambda db: db.transact_write_items(TransactItems=[undone_update(**ROW)]),
 }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from saga_runtime import aws
 from saga_runtime.protocol import (
     RecordStatus,
+    Side,
     StepStatus,
 )
 from saga_runtime.saga_log import done_put
@@ -17,7 +18,14 @@ from tests.unit.support.world import World
 def test_a_look_at_a_saga_tells_status_and_steps_and_then_the_answer(world: World) -> None:
     saga_id = accepted(world)
     row = done_put(
-        table="log", saga_id=saga_id, step="Transfer", attempt="a", output='{"secret":1}', now_ms=5, keep_days=400
+        table="log",
+        saga_id=saga_id,
+        step="Transfer",
+        side=Side.PIVOT,
+        attempt="a",
+        output='{"secret":1}',
+        now_ms=5,
+        keep_days=400,
     )
     aws.dynamodb().transact_write_items(TransactItems=[row])
 

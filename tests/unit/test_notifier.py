@@ -10,7 +10,7 @@ import pytest
 from handlers import notifier
 from saga_runtime import aws
 from saga_runtime.errors import ProtocolMismatch, SagaFenced
-from saga_runtime.protocol import OUTPUT_FIELD, CallField
+from saga_runtime.protocol import OUTPUT_FIELD, CallField, Side
 from saga_runtime.saga_log import tombstone_put
 from tests.unit.support.samples import REQUEST_ID, SAGA_ID, step_event
 from tests.unit.support.transfers import settle_by
@@ -83,7 +83,9 @@ def test_a_row_never_says_sent_of_a_message_that_was_not(world: World, queue_url
 
 
 def test_a_notification_that_was_buried_is_not_sent(world: World, queue_url: str) -> None:
-    row = tombstone_put(table="log", saga_id=SAGA_ID, step="Receipt", attempt="a", now_ms=1, keep_days=400)
+    row = tombstone_put(
+        table="log", saga_id=SAGA_ID, step="Receipt", side=Side.AFTER, attempt="a", now_ms=1, keep_days=400
+    )
     aws.dynamodb().transact_write_items(TransactItems=[row])
 
     with pytest.raises(SagaFenced):

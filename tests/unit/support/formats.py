@@ -25,7 +25,7 @@ from saga_runtime.identity import (
 )
 from saga_runtime.ledger import Account, LedgerBuilder
 from saga_runtime.money import Money
-from saga_runtime.protocol import Direction, OnExpired, RecordStatus
+from saga_runtime.protocol import Direction, OnExpired, RecordStatus, Side
 from saga_runtime.record import RequestRecord, due_shard_of, reserve_put
 from saga_runtime.recovery import take_over_update
 from saga_runtime.saga_log import done_put, tombstone_put, undone_update
@@ -84,8 +84,8 @@ def _record() -> dict[str, Any]:
 def _log() -> dict[str, Any]:
     output = encode_output({"entry_id": "e", "amount": "200"})
     return {
-        "done": done_put(**_ROW, output=output, now_ms=NOW_MS, keep_days=400),
-        "tombstone": tombstone_put(**_ROW, now_ms=NOW_MS, keep_days=400),
+        "done": done_put(**_ROW, side=Side.PIVOT, output=output, now_ms=NOW_MS, keep_days=400),
+        "tombstone": tombstone_put(**_ROW, side=Side.BEFORE, now_ms=NOW_MS, keep_days=400),
         "undone": undone_update(**_ROW, now_ms=NOW_MS),
     }
 

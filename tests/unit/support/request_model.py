@@ -14,7 +14,7 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
-from saga_runtime.protocol import Direction, OnExpired, RecordStatus, StepStatus
+from saga_runtime.protocol import Direction, OnExpired, RecordStatus, Side, StepStatus
 from saga_runtime.record import Met, RequestRecord, reserve_put, what_was_met
 from saga_runtime.recovery import Finding, recovery_name, what_to_do
 from saga_runtime.saga_log import (
@@ -172,7 +172,7 @@ class RequestModel:
                 pass
 
     def _do(self, name: str, saga_id: str) -> None:
-        if self.transact(saga_id, done_put(**self._row(saga_id, name), output="{}", keep_days=400)):
+        if self.transact(saga_id, done_put(**self._row(saga_id, name), side=Side.PIVOT, output="{}", keep_days=400)):
             self.applied[saga_id] += 1
         elif entry_of(self.row(saga_id)) is StepEntry.FENCED:
             self.end(name, ExecutionStatus.FAILED)
@@ -181,7 +181,7 @@ class RequestModel:
 
     def _decide(self, name: str, saga_id: str) -> None:
         """The write decides: a tombstone, or the row that refuses it."""
-        buried = self.transact(saga_id, tombstone_put(**self._row(saga_id, name), keep_days=400))
+        buried = self.transact(saga_id, tombstone_put(**self._row(saga_id, name), side=Side.PIVOT, keep_days=400))
         row = self.row(saga_id)
         stands = not buried and row is not None and row.status is StepStatus.DONE
         way = Direction.FORWARD if stands else Direction.COMPENSATE
@@ -193,10 +193,10 @@ class RequestModel:
 
     def _undo(self, name: str, saga_id: str) -> None:
         match undo_entry_of(self.row(saga_id)):
-            case UndoEntry.NOTHING:
+            case UndoEntry.NOTHING | UndoEntry.FOREIGN:
                 self.phases[name] = Phase.FAIL
             case UndoEntry.BURY:
-                self.transact(saga_id, tombstone_put(**self._row(saga_id, name), keep_days=400))
+                self.transact(saga_id, tombstone_put(**self._row(saga_id, name), side=Side.PIVOT, keep_days=400))
             case UndoEntry.UNDO:
                 if self.transact(saga_id, undone_update(**self._row(saga_id, name))):
                     self.undone[saga_id] += 1

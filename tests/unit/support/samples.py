@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from saga_runtime.identity import canonical_json, fingerprint_of, parse_json, request_id_of, saga_id_of, scope_of
-from saga_runtime.protocol import PROTOCOL_VERSION, CallField, Env
+from saga_runtime.protocol import PROTOCOL_VERSION, CallField, Env, Side
 from saga_runtime.record import Reservation
 
 NOW_MS = 1_700_000_000_000
@@ -107,4 +107,5 @@ def step_event(
         CallField.REQUEST: canonical_json(body),
         CallField.OUTPUTS: outputs or {},
         CallField.EXECUTION: saga_id,
+        CallField.SIDE: Side.BEFORE,
     }

@@ -7,6 +7,7 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
+from saga_runtime.protocol import Side
 from saga_runtime.saga_log import (
     LogRow,
     StepEntry,
@@ -55,18 +56,20 @@ class StepModel:
         """An attempt of the step sends its transaction."""
         self.attempts += 1
         attempt = f"attempt-{self.attempts}"
-        return Sent(None, done_put(**_ROW, attempt=attempt, output=f'{{"by":"{attempt}"}}', keep_days=400))
+        return Sent(
+            None, done_put(**_ROW, side=Side.BEFORE, attempt=attempt, output=f'{{"by":"{attempt}"}}', keep_days=400)
+        )
 
     def send_undo(self) -> Sent | None:
         """An attempt of the compensation reads the row, and sends what follows from it; None: nothing to do."""
         self.attempts += 1
         attempt = f"attempt-{self.attempts}"
         match undo_entry_of(self.row):
-            case UndoEntry.NOTHING:
+            case UndoEntry.NOTHING | UndoEntry.FOREIGN:
                 self.compensated = True
                 return None
             case UndoEntry.BURY:
-                return Sent(UndoEntry.BURY, tombstone_put(**_ROW, attempt=attempt, keep_days=400))
+                return Sent(UndoEntry.BURY, tombstone_put(**_ROW, side=Side.BEFORE, attempt=attempt, keep_days=400))
             case UndoEntry.UNDO:
                 return Sent(UndoEntry.UNDO, undone_update(**_ROW, attempt=attempt))
 

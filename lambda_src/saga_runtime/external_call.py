@@ -1,0 +1,169 @@
+"""Calling what a user wrote for a provider: with a client timeout, and until the last thread of it has ended."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import Any, Final, TypeVar
+
+from saga_runtime import clock, telemetry
+from saga_runtime.errors import PermanentError, SagaError, StepInDoubt, StepUndecided
+from saga_runtime.external_log import Holder
+from saga_runtime.identity import step_key_of
+from saga_runtime.protocol import StepStatus
+from saga_runtime.provider import ProviderSettings
+from saga_runtime.saga_log import LogRow
+from saga_runtime.step import StepCall
+from saga_runtime.verdict import Applied, NotApplied, Pending, Unknown, Verdict
+
+Result = TypeVar("Result")
+
+_CLIENT_SHARE: Final = 0.75
+"""A client waits for so much of the time that remains; the rest is for writing down what it was told."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExternalCall(StepCall):
+    """One call of a function that talks to a provider.
+
+    Attributes:
+        timeout_seconds: how long a client may wait for the provider, all in all, in real seconds: give it to the HTTP
+            client. It ends well before the invocation does, so that the answer can still be written down.
+    """
+
+    timeout_seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Invocation:
+    """One invocation of an external step or of its compensation.
+
+    Attributes:
+        call: the call that it is for.
+        provider: what the saga declares of the provider.
+        remaining_ms: how much time is left.
+        deadline: epoch milliseconds at which this invocation is certainly dead.
+    """
+
+    call: StepCall
+    provider: ProviderSettings
+    remaining_ms: Callable[[], int]
+    deadline: int
+
+    @classmethod
+    def begin(cls, call: StepCall, event: Any, remaining_ms: Callable[[], int]) -> Invocation:
+        """Begin one: its end is certain when its time is over, by the clock of whoever may look, a margin included."""
+        provider = ProviderSettings.from_event(event)
+        deadline = call.now_ms + remaining_ms() + provider.margin_ms
+        return cls(call=call, provider=provider, remaining_ms=remaining_ms, deadline=deadline)
+
+    @property
+    def holder(self) -> Holder:
+        """The attempt, as the saga log knows it."""
+        call = self.call
+        return Holder(
+            table=call.log_table,
+            saga_id=call.saga_id,
+            row_name=call.row_name,
+            side=call.side,
+            attempt=call.attempt,
+            deadline=self.deadline,
+            keep_days=call.log_days,
+        )
+
+    def of_step(self) -> ExternalCall:
+        """What the functions that act and verify are given: the step's key, also in a compensation."""
+        call = self.call
+        return self._external(step_key_of(call.saga_id, call.step, item_key=call.item_key))
+
+    def of_undo(self) -> ExternalCall:
+        """What the functions that undo and verify an undo are given."""
+        return self._external(self.call.key)
+
+    def _external(self, key: str) -> ExternalCall:
+        given = {field.name: getattr(self.call, field.name) for field in fields(StepCall)} | {"key": key}
+        seconds = clock.real_seconds(self.remaining_ms() * _CLIENT_SHARE / 1_000)
+        return ExternalCall(**given, timeout_seconds=seconds)
+
+
+def to_the_end(function: Callable[..., Result], *arguments: Any) -> Result:
+    """Call a user's function and wait for every thread that it started.
+
+    A thread that outlived its invocation would be frozen, and thaw in the next one: it could act for a step that was
+    compensated long ago. So the invocation does not end before it. If it never ends, the invocation's timeout ends
+    the sandbox, threads and all, by the deadline that stands in the row.
+    """
+    before = set(threading.enumerate())
+    try:
+        return function(*arguments)
+    finally:
+        while started := [thread for thread in threading.enumerate() if thread not in before]:
+            for thread in started:
+                thread.join()
+
+
+def ask(function: Callable[..., Verdict] | None, *arguments: Any) -> Applied | NotApplied:
+    """Ask the provider what became of a call.
+
+    Args:
+        function: what asks; None cannot be, since both sides were compared before.
+        arguments: what it is given, the call first.
+
+    Raises:
+        StepInDoubt: the provider is not done with it, or could not be asked.
+        StepUndecided: the provider cannot say.
+    """
+    call: StepCall = arguments[0]
+    if function is None:
+        raise undecided(call)
+    try:
+        verdict = to_the_end(function, *arguments)
+    except PermanentError as error:
+        # A refusal to answer is no answer: it must not count as a refusal of the step.
+        raise StepInDoubt(f"the provider of step {call.step} did not say what became of it: {error.message}") from error
+    telemetry.event("step_verified", saga_id=call.saga_id, step=call.row_name, verdict=type(verdict).__name__)
+    match verdict:
+        case Applied() | NotApplied():
+            return verdict
+        case Pending():
+            raise StepInDoubt(f"the provider is not done with step {call.step} yet")
+        case Unknown(reason=reason):
+            why = f": {reason}" if reason.strip() else ""
+            raise StepUndecided(f"the provider cannot say what became of step {call.step}{why}")
+    raise StepInDoubt(
+        f"verify of step {call.step} returned {type(verdict).__name__}; return Applied, NotApplied, Pending or Unknown"
+    )
+
+
+def still_in_doubt(call: StepCall, row: LogRow | None) -> StepInDoubt:
+    """The error of whoever must wait."""
+    what = "its undo" if row is not None and row.status is StepStatus.UNDOING else "it"
+    return StepInDoubt(f"whether step {call.step} or {what} took effect is not known yet")
+
+
+def undecided(call: StepCall) -> StepUndecided:
+    """The error of whoever can wait as long as he likes."""
+    return StepUndecided(
+        f"whether step {call.step} took effect cannot be found out: its provider no longer knows the key, "
+        "and cannot be asked"
+    )
+
+
+def recorded_refusal(row: LogRow) -> PermanentError:
+    """The refusal that a row keeps: an error of the recorded name, which is what Lambda reports and a saga matches."""
+    base = _known(row.error)
+    members = {"__init__": SagaError.__init__, "code": base.code, "__module__": __name__, "recorded": True}
+    kind: type[PermanentError] = type(row.error or PermanentError.__name__, (base,), members)
+    return kind(row.detail or "refused")
+
+
+def _known(name: str) -> type[PermanentError]:
+    """The class of that name, if this process has it: then ``except`` works for a replayed refusal, too."""
+    waiting: list[type[PermanentError]] = [PermanentError]
+    while waiting:
+        kind = waiting.pop()
+        if kind.__name__ == name and "recorded" not in vars(kind):
+            return kind
+        waiting += kind.__subclasses__()
+    return PermanentError

@@ -1,0 +1,45 @@
+"""What a provider answers when it is asked what became of a call."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Applied:
+    """It happened.
+
+    Attributes:
+        output: what the step would have returned. Of an undo that was asked for, nothing.
+    """
+
+    output: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotApplied:
+    """It did not happen: the provider knows of no such call, or refused it.
+
+    Believed only when no request can still be on its way.
+    """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pending:
+    """The provider has the call and is not done with it: asked again later."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unknown:
+    """The provider cannot say, and will not be able to: a person has to look.
+
+    Attributes:
+        reason: why, for that person. Nothing that a client may not see.
+    """
+
+    reason: str = ""
+
+
+Verdict = Applied | NotApplied | Pending | Unknown
