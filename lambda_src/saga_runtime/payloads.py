@@ -13,18 +13,16 @@ import base64
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
 from saga_runtime import aws
 from saga_runtime.errors import SagaError, TransientError
-from saga_runtime.identity import request_id_from
-from saga_runtime.protocol import MAX_PAYLOAD_BYTES, REFERENCE_FIELD
+from saga_runtime.identity import canonical_json, request_id_from
+from saga_runtime.protocol import INLINE_OUTPUT_BYTES, MAX_OUTPUT_BYTES, MAX_PAYLOAD_BYTES, REFERENCE_FIELD
 from saga_runtime.references import IN_TEXT, has_reserved_member, is_reference, reference_to
-
-Resolve = Callable[[Any], Any]
-"""Gives a value back as it is, or, if it is a reference, what it stands for."""
 
 
 class PayloadLost(SagaError):
@@ -90,30 +88,81 @@ def load(bucket: str | None, saga_id: str, reference: Mapping[str, Any]) -> str:
     return body.decode("utf-8")
 
 
-def resolver(bucket: str | None, saga_id: str, parse: Callable[[str], Any] = json.loads) -> Resolve:
-    """Reads what a reference of this saga stands for."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Payloads:
+    """Where one saga's large payloads are.
 
-    def resolve(value: Any) -> Any:
-        return parse(load(bucket, saga_id, value)) if is_reference(value) else value
+    Attributes:
+        saga_id: the saga.
+        bucket: name of its bucket; None if it has none.
+        inline: whether an expression looks into the output of the step that is called, so that it must travel itself.
+    """
 
-    return resolve
+    saga_id: str
+    bucket: str | None = None
+    inline: bool = False
+
+    @property
+    def max_output_bytes(self) -> int:
+        """How large the step's output may be."""
+        return MAX_PAYLOAD_BYTES if self.bucket is not None and not self.inline else MAX_OUTPUT_BYTES
+
+    def travelling(self, output: str) -> str:
+        """The step's output as it travels: itself, or the reference under which it was stored.
+
+        Raises:
+            TransientError: if the bucket did not answer.
+        """
+        if self.bucket is None or self.inline or len(output.encode("utf-8")) <= INLINE_OUTPUT_BYTES:
+            return output
+        return canonical_json(store(self.bucket, self.saga_id, output))
+
+    def read(self, value: Any, parse: Callable[[str], Any] = json.loads) -> Any:
+        """The value, or, if it is a reference, what it stands for.
+
+        Raises:
+            PayloadLost: if that cannot be read any more.
+            TransientError: if the bucket did not answer.
+        """
+        return parse(load(self.bucket, self.saga_id, value)) if is_reference(value) else value
+
+    def later(self, value: Any, parse: Callable[[str], Any]) -> Any:
+        """The value, or, if it is a reference, a promise to read it when it is looked at."""
+        return Deferred(lambda: self.read(value, parse)) if is_reference(value) else value
+
+
+class Deferred:
+    """A value that is read when it is looked at, and once."""
+
+    __slots__ = ("_read", "_value")
+
+    def __init__(self, read: Callable[[], Any]) -> None:
+        self._read: Callable[[], Any] | None = read
+        self._value: Any = None
+
+    @property
+    def value(self) -> Any:
+        """The value."""
+        if self._read is not None:
+            self._value, self._read = self._read(), None
+        return self._value
 
 
 class Outputs(Mapping[str, Any]):
     """Outputs by step name. A large one is read from the bucket when it is looked at, and once."""
 
-    __slots__ = ("_read", "_resolve", "raw")
+    __slots__ = ("_known", "_payloads", "raw")
 
-    def __init__(self, raw: Mapping[str, Any], resolve: Resolve) -> None:
+    def __init__(self, raw: Mapping[str, Any], payloads: Payloads) -> None:
         self.raw = raw
         """The outputs as they travel: a reference where one stands."""
-        self._resolve = resolve
-        self._read: dict[str, Any] = {}
+        self._payloads = payloads
+        self._known: dict[str, Any] = {}
 
     def __getitem__(self, step: str) -> Any:
-        if step not in self._read:
-            self._read[step] = self._resolve(self.raw[step])
-        return self._read[step]
+        if step not in self._known:
+            self._known[step] = self._payloads.read(self.raw[step])
+        return self._known[step]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.raw)
