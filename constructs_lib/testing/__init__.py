@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from .local_aws import LocalAws
     from .logs import FunctionLog
     from .names import DeployedResource, UnknownNameError
+    from .provider_audit import ProviderEffect, audit_provider
     from .server import EmulatorStartError
     from .users import ApiUser
 
@@ -51,11 +52,13 @@ __all__ = [
     "LocalAws",
     "Nth",
     "Outputs",
+    "ProviderEffect",
     "RecordedCall",
     "Recording",
     "Share",
     "StopAt",
     "UnknownNameError",
+    "audit_provider",
 ]
 
 _MODULES: Final = {
@@ -76,11 +79,13 @@ _MODULES: Final = {
     "LocalAws": "local_aws",
     "Nth": "faults",
     "Outputs": "deployment",
+    "ProviderEffect": "provider_audit",
     "RecordedCall": "faults",
     "Recording": "faults",
     "Share": "faults",
     "StopAt": "faults",
     "UnknownNameError": "names",
+    "audit_provider": "provider_audit",
 }
 
 
