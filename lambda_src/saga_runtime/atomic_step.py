@@ -11,7 +11,7 @@ from saga_runtime import aws, clock, telemetry
 from saga_runtime.errors import PermanentError, SagaFenced
 from saga_runtime.protocol import OUTPUT_FIELD, LogAttribute, Metric
 from saga_runtime.saga_log import LogRow, StepEntry, done_put, entry_of, log_key
-from saga_runtime.step import Commit, StepCall, Write, decode_output, encode_output
+from saga_runtime.step import Commit, StepCall, Write, decode_output
 from saga_runtime.transaction import RowRefused, commit
 
 Answer = dict[str, Any]
@@ -58,7 +58,7 @@ def _run(function: Callable[[StepCall], Commit], call: StepCall, remaining_ms: C
     def plan() -> tuple[Any, Sequence[Write]]:
         nonlocal output
         wanted = function(call)
-        output = encode_output(wanted.output, beside=call.outputs)
+        output = call.encode(wanted.output)
         row = done_put(
             table=call.log_table,
             saga_id=call.saga_id,

@@ -12,7 +12,7 @@ from saga_runtime.atomic_step import Answer, LambdaHandler, read_row
 from saga_runtime.errors import PermanentError, ProtocolMismatch, TransientError
 from saga_runtime.protocol import OUTPUT_FIELD
 from saga_runtime.saga_log import UndoEntry, tombstone_put, undo_entry_of, undone_update
-from saga_runtime.step import Commit, StepCall, Write, decode_output
+from saga_runtime.step import Commit, StepCall, Write
 from saga_runtime.transaction import Committed, commit
 
 _READS_AGAIN = 3
@@ -70,7 +70,7 @@ def _run(function: Callable[[StepCall, Any], Commit], call: StepCall, remaining_
         if entry is UndoEntry.BURY:
             plan = _bury(call)
         else:
-            plan = _undo(function, call, decode_output(row.output if row else None))
+            plan = _undo(function, call, call.decode(row.output if row else None))
         try:
             if isinstance(commit(plan, remaining_ms=remaining_ms), Committed):
                 return entry

@@ -17,7 +17,7 @@ from saga_runtime.external_step import LOOKS, ExternalStep
 from saga_runtime.protocol import OUTPUT_FIELD, StepStatus
 from saga_runtime.row_write import write_row
 from saga_runtime.saga_log import LogRow
-from saga_runtime.step import StepCall, decode_output
+from saga_runtime.step import StepCall
 from saga_runtime.transaction import Committed
 from saga_runtime.verdict import Applied, Verdict
 
@@ -84,7 +84,7 @@ class ExternalCompensation:
             raise still_in_doubt(call, row)
         if entry is UndoEntry.UNDECIDED:
             raise undecided(call)
-        output = decode_output(row.output)
+        output = call.decode(row.output)
         if entry is UndoEntry.VERIFY_UNDO:
             if isinstance(ask(self.verify_undo, invocation.of_undo(), output), Applied):
                 return self._write_undone(invocation)

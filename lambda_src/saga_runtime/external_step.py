@@ -24,7 +24,7 @@ from saga_runtime.external_log import Entry, UndoEntry, entry_of, is_over, undo_
 from saga_runtime.protocol import OUTPUT_FIELD, CallField, CallMode, StepStatus
 from saga_runtime.row_write import write_row
 from saga_runtime.saga_log import LogRow
-from saga_runtime.step import StepCall, decode_output, encode_output
+from saga_runtime.step import StepCall, decode_output
 from saga_runtime.transaction import Committed, RowRefused
 from saga_runtime.verdict import Applied, NotApplied, Verdict
 
@@ -221,7 +221,7 @@ def _settled(call: StepCall, row: LogRow, entry: Entry) -> Any:
 def _kept(call: StepCall, output: Any) -> str:
     """The output as it is stored. It comes from a call that took effect, so what is wrong with it is no refusal."""
     try:
-        return encode_output(output, beside=call.outputs)
+        return call.encode(output)
     except Invalid as error:
         raise StepInDoubt(f"step {call.step} took effect, and its output cannot be kept: {error.message}") from error
 

@@ -13,7 +13,7 @@ from saga_runtime.errors import ProtocolMismatch
 from saga_runtime.protocol import OUTPUT_FIELD, CallField, LogAttribute, Metric, StepStatus
 from saga_runtime.row_write import write_row
 from saga_runtime.saga_log import LogRow, row_put
-from saga_runtime.step import StepCall, decode_output, encode_output
+from saga_runtime.step import StepCall, decode_output
 from saga_runtime.transaction import RowRefused
 
 
@@ -82,7 +82,7 @@ def _replay(call: StepCall, row: LogRow | None) -> Any:
 
 
 def _answer(function: Callable[[StepCall], Mapping[str, Any]], call: StepCall) -> str:
-    output = encode_output(function(call), beside=call.outputs)
+    output = call.encode(function(call))
     telemetry.event("step_read", saga_id=call.saga_id, step=call.row_name)
     return output
 

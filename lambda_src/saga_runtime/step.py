@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from saga_runtime.errors import Invalid, ProtocolMismatch, SagaError
 from saga_runtime.identity import (
@@ -18,17 +18,19 @@ from saga_runtime.identity import (
     row_name_of,
     step_key_of,
 )
+from saga_runtime.payloads import Deferred, Outputs, Payloads
 from saga_runtime.protocol import (
     ITEM_KEY_PATTERN,
     MAX_EXACT_INTEGER,
-    MAX_OUTPUT_BYTES,
     MAX_OUTPUTS_BYTES,
     MAX_TRANSACT_ITEMS,
     PROTOCOL_VERSION,
+    REFERENCE_FIELD,
     STEP_NAME_PATTERN,
     CallField,
     Side,
 )
+from saga_runtime.references import has_reserved_member
 
 Refusal = Callable[[Mapping[str, Mapping[str, Any]] | None], SagaError]
 """Turns the item that refused a condition (or None, if there is none) into the error that says why."""
@@ -46,12 +48,14 @@ class StepCall:
         key: the step key, ``{saga_id}#{step}``, in a map ``{saga_id}#{step}[{item_key}]`` (``…#undo`` in a
             compensation). Use it as the id of whatever the step creates; it is the same for every retry.
         side: where the step stands in its saga: before the pivot, on it, or after it.
-        request: the request's body. Integers are exact, fractions are ``Decimal``.
-        outputs: outputs of the steps that ran before, by step name.
+        request: the request's body. Integers are exact, fractions are ``Decimal``. A large one is read from the saga's
+            payload bucket when it is looked at.
+        outputs: outputs of the steps that ran before, by step name; large ones likewise.
         item: in a map, the item that this call is for, as exact as ``request``; None elsewhere.
         item_key: in a map, the item's key; None elsewhere.
         attempt: unique per invocation; for logs.
         now_ms: time of the invocation, epoch milliseconds.
+        payloads: where the saga's large payloads are; None if it has no bucket.
     """
 
     saga_id: str
@@ -64,6 +68,7 @@ class StepCall:
     log_days: int
     attempt: str
     now_ms: int
+    payloads: Payloads | None = None
     item: Any = None
     item_key: str | None = None
 
@@ -76,6 +81,31 @@ class StepCall:
     def provider_key(self) -> str:
         """36-character form of ``key``, for providers outside."""
         return provider_key_of(self.key)
+
+    if not TYPE_CHECKING:
+
+        def __getattribute__(self, name: str) -> Any:
+            """The attribute; what was not read yet is read now."""
+            value = object.__getattribute__(self, name)
+            return value.value if type(value) is Deferred else value
+
+    def encode(self, output: Mapping[str, Any]) -> str:
+        """The step's output as it is kept in its row and answered: itself, or a reference if it is large.
+
+        Raises:
+            Invalid: if it is not an object, is too large, or holds what an output must not hold.
+            TransientError: if the payload bucket did not answer.
+        """
+        return encode_output(output, beside=self.outputs, payloads=self.payloads)
+
+    def decode(self, text: str | None) -> Any:
+        """What the step returned, as its row keeps it; a large output is read from the bucket.
+
+        Raises:
+            PayloadLost: if it cannot be read any more.
+            TransientError: if the payload bucket did not answer.
+        """
+        return (self.payloads or Payloads(saga_id=self.saga_id)).read(decode_output(text))
 
     @classmethod
     def from_event(cls, event: Any, *, attempt: str, now_ms: int, undo: bool = False) -> StepCall:
@@ -113,6 +143,7 @@ class StepCall:
         outputs = event.get(f.OUTPUTS) or {}
         if not isinstance(outputs, Mapping):
             raise ProtocolMismatch("outputs must be an object")
+        payloads = Payloads(saga_id=saga_id, bucket=event.get(f.PAYLOADS), inline=event.get(f.INLINE) is True)
         return StepCall(
             saga_id=saga_id,
             step=step,
@@ -120,8 +151,9 @@ class StepCall:
             side=Side(side),
             item=None if item_key is None else parse_json(event[f.ITEM]),
             item_key=item_key,
-            request=parse_json(request),
-            outputs=outputs,
+            request=payloads.later(parse_json(request), parse_json),
+            outputs=Outputs(outputs, payloads),
+            payloads=payloads,
             log_table=table,
             log_days=log_days,
             attempt=attempt,
@@ -183,36 +215,52 @@ class Commit:
             )
 
 
-def encode_output(output: Mapping[str, Any], *, beside: Mapping[str, Any] | None = None) -> str:
+def encode_output(
+    output: Mapping[str, Any], *, beside: Mapping[str, Any] | None = None, payloads: Payloads | None = None
+) -> str:
     """The output as it is stored and answered.
 
     Args:
         output: what the step returns.
         beside: outputs of the steps before it: all of a saga's outputs together have a limit, too.
+        payloads: where a large output is stored; then what is returned is a reference.
 
     Raises:
-        Invalid: if it is not an object, is too large, or holds a number that a state machine would change.
+        Invalid: if it is not an object, is too large, holds a number that a state machine would change, or has a
+            member by the name that only references have.
+        TransientError: if the payload bucket did not answer.
     """
+    kept = payloads or Payloads(saga_id="")
     if not isinstance(output, Mapping):
         raise Invalid(f"a step's output must be an object, got {type(output).__name__}")
     text = canonical_json(output)
     _refuse_inexact(output, "output")
+    if has_reserved_member(text):
+        raise Invalid(f"output has a member {REFERENCE_FIELD}, which refers to stored payloads; rename it")
     size = len(text.encode("utf-8"))
-    if size > MAX_OUTPUT_BYTES:
-        raise Invalid(
-            f"a step's output may have {MAX_OUTPUT_BYTES} bytes, got {size}; store it and return its key instead"
-        )
-    together = size + len(json.dumps(beside or {}, ensure_ascii=False).encode("utf-8"))
+    if size > kept.max_output_bytes:
+        raise Invalid(f"a step's output may have {kept.max_output_bytes} bytes, got {size}; {_remedy(kept)}")
+    text = kept.travelling(text)
+    others = beside.raw if isinstance(beside, Outputs) else beside or {}
+    together = len(text.encode("utf-8")) + len(json.dumps(others, ensure_ascii=False).encode("utf-8"))
     if together > MAX_OUTPUTS_BYTES:
         raise Invalid(
             f"all outputs of a saga together may have {MAX_OUTPUTS_BYTES} bytes, got {together}; "
-            "store them and return their keys instead"
+            "give the saga payloads=PayloadBucket(…), or store them and return their keys instead"
         )
     return text
 
 
+def _remedy(payloads: Payloads) -> str:
+    if payloads.bucket is None:
+        return "give the saga payloads=PayloadBucket(…), or store it and return its key instead"
+    if payloads.inline:
+        return "an expression of the saga looks into it: let that look into the output of a step that returns less"
+    return "store it and return its key instead"
+
+
 def decode_output(text: str | None) -> Any:
-    """The output as it was stored."""
+    """The output as it travels, and as the step answers it: a reference where a large one was stored."""
     return json.loads(text) if text else {}
 
 
