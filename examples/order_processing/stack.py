@@ -1,0 +1,190 @@
+"""Orders: goods are reserved, a card is charged at a provider outside, goods leave, or all of it is undone."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from aws_cdk import CfnOutput, Duration, RemovalPolicy, Stack
+from aws_cdk import aws_dynamodb as dynamodb
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_sqs as sqs
+from constructs import Construct
+
+from constructs_lib import (
+    IdempotencyTable,
+    Notify,
+    Operation,
+    Provider,
+    SagaStateMachine,
+    Step,
+    StepFunction,
+    TransactionApi,
+)
+
+FUNCTIONS = Path(__file__).parent / "functions"
+
+ORDER_SCHEMA = {
+    "type": "object",
+    "required": ["customer", "card", "items"],
+    "additionalProperties": False,
+    "properties": {
+        "customer": {"type": "string", "minLength": 1, "maxLength": 64},
+        "card": {"type": "string", "pattern": "^[A-Za-z0-9_-]{1,64}$", "description": "the gateway's token of a card"},
+        "items": {
+            "type": "array",
+            "minItems": 1,
+            "maxItems": 10,
+            "items": {
+                "type": "object",
+                "required": ["sku", "quantity"],
+                "additionalProperties": False,
+                "properties": {
+                    "sku": {"type": "string", "pattern": "^[A-Za-z0-9_-]{1,64}$"},
+                    "quantity": {"type": "integer", "minimum": 1, "maximum": 1000},
+                },
+            },
+        },
+    },
+}
+
+START = "$states.context.Execution.Input"
+
+CONFIRMATION = """{"status": "COMPLETED", "customer": $request.customer, "order": $outputs.UpdateInventory.order,
+    "amount": $outputs.ProcessPayment.amount, "currency": $outputs.ProcessPayment.currency}"""
+
+FAILED = f"""{{"status": "FAILED", "customer": $parse({START}.request).customer, "order": {START}.saga_id,
+    "step": $failure.step, "error": $failure.error, "detail": $failure.detail}}"""
+
+DECLINED = f"""{{"status": "DECLINED", "customer": $parse({START}.request).customer, "order": {START}.saga_id,
+    "detail": "your card was declined: nothing was charged, and nothing is kept for you"}}"""
+
+
+class OrderProcessingStack(Stack):
+    """``POST /orders`` is one order per Idempotency-Key: paid for once and sent, or not paid for at all.
+
+    Args:
+        scope: parent construct.
+        id: construct id.
+        gateway_url: where the payment gateway listens.
+        function_timeout: of every step's function; tests on busy machines are patient.
+        grace: how long a request to the gateway can travel after its sender died.
+        due_after: when an order in progress is looked at again, as ``IdempotencyTable`` has it.
+    """
+
+    def __init__(
+        self,
+        scope: Construct,
+        id: str,
+        *,
+        gateway_url: str = "https://payments.example.com",
+        function_timeout: Duration | None = None,
+        grace: Duration | None = None,
+        due_after: Duration | None = None,
+    ) -> None:
+        super().__init__(scope, id, description="Orders that are paid for at most once")
+        self._timeout = function_timeout or Duration.seconds(15)
+        self._shop = self._shop_table()
+        requests = IdempotencyTable(self, "Requests", due_after=due_after)
+        notices = self._notices()
+        gateway = {"PAYMENT_GATEWAY_URL": gateway_url}
+
+        validate = self._function("ValidateFunction", "validate.handler", "dynamodb:BatchGetItem")
+        validate.function.add_environment("QUOTES_TABLE", requests.table.table_name)
+        requests.grant_powertools(validate, key_prefix="quotes")
+        reserve = self._function("ReserveFunction", "inventory.reserve", "dynamodb:PutItem", "dynamodb:UpdateItem")
+        release = self._function("ReleaseFunction", "inventory.release", "dynamodb:PutItem", "dynamodb:UpdateItem")
+        charge = self._function("ChargeFunction", "payment.charge", environment=gateway)
+        refund = self._function("RefundFunction", "payment.refund", environment=gateway)
+        update = self._function("UpdateFunction", "inventory.update", "dynamodb:PutItem", "dynamodb:UpdateItem")
+        ship = self._function("ShipmentFunction", "shipment.create", "dynamodb:PutItem")
+
+        saga = SagaStateMachine(
+            self,
+            "Order",
+            requests=requests,
+            steps=[
+                Step.read_only("ValidateInventory", fn=validate, record=True, refusals=["UnknownItem", "OutOfStock"]),
+                Step.atomic("ReserveInventory", fn=reserve, compensate=release, refusals=["OutOfStock"]),
+                Step.external(
+                    "ProcessPayment",
+                    fn=charge,
+                    compensate=refund,
+                    provider=Provider(
+                        idempotent_for=Duration.hours(24),
+                        verify=True,
+                        undo_idempotent_for=Duration.hours(24),
+                        verify_undo=True,
+                        grace=grace or Duration.seconds(10),
+                    ),
+                    on_error={"Declined": Notify(queue=notices, message=DECLINED)},
+                ),
+                Step.atomic("UpdateInventory", fn=update, pivot=True, refusals=["NotOnShelf"]),
+                Step.atomic("CreateShipment", fn=ship, when="$outputs.ValidateInventory.physical"),
+                Step.notify("Confirmation", queue=notices, message=CONFIRMATION),
+            ],
+            on_failed=Notify(queue=notices, message=FAILED),
+            timeout=Duration.hours(4),
+            failure_status={"Declined": 402, "UnknownItem": 404},
+        )
+        front_door = TransactionApi(
+            self, "Api", operations={"orders": Operation(saga=saga, schema=ORDER_SCHEMA)}, waf=True
+        )
+        self._outputs(
+            ApiId=front_door.api.rest_api_id,
+            ApiStage=front_door.api.deployment_stage.stage_name,
+            ShopTableName=self._shop.table_name,
+            RequestTableName=requests.table.table_name,
+            LogTableName=saga.log.table.table_name,
+            NoticeQueueUrl=notices.queue_url,
+            StateMachineArn=saga.state_machine.state_machine_arn,
+            RecoveryMachineArn=saga.recovery_machine.state_machine_arn,
+        )
+
+    def _function(
+        self, id: str, handler: str, *actions: str, environment: Mapping[str, str] | None = None
+    ) -> StepFunction:
+        """A step function, and what it may do to the shop's table: nothing, unless it is named."""
+        function = StepFunction(
+            self,
+            id,
+            code=FUNCTIONS,
+            handler=f"steps.{handler}",
+            environment={**(environment or {}), **({"SHOP_TABLE": self._shop.table_name} if actions else {})},
+            timeout=self._timeout,
+        )
+        if actions:
+            iam.Grant.add_to_principal(grantee=function, actions=list(actions), resource_arns=[self._shop.table_arn])
+        return function
+
+    def _shop_table(self) -> dynamodb.TableV2:
+        """Goods, their movements, orders and shipments."""
+        return dynamodb.TableV2(
+            self,
+            "Shop",
+            partition_key=dynamodb.Attribute(name="id", type=dynamodb.AttributeType.STRING),
+            sort_key=dynamodb.Attribute(name="entry", type=dynamodb.AttributeType.STRING),
+            billing=dynamodb.Billing.on_demand(),
+            encryption=dynamodb.TableEncryptionV2.aws_managed_key(),
+            point_in_time_recovery_specification=dynamodb.PointInTimeRecoverySpecification(
+                point_in_time_recovery_enabled=True
+            ),
+            deletion_protection=True,
+            removal_policy=RemovalPolicy.RETAIN,
+        )
+
+    def _notices(self) -> sqs.Queue:
+        """Confirmations and failures, for whoever tells the customer."""
+        undelivered = sqs.Queue(
+            self, "UndeliveredNotices", fifo=True, enforce_ssl=True, retention_period=Duration.days(14)
+        )
+        return sqs.Queue(
+            self,
+            "Notices",
+            fifo=True,
+            enforce_ssl=True,
+            retention_period=Duration.days(14),
+            dead_letter_queue=sqs.DeadLetterQueue(queue=undelivered, max_receive_count=5),
+        )
+
+    def _outputs(self, **values: str) -> None:
+        for name, value in values.items():
+            CfnOutput(self, name, value=value)
