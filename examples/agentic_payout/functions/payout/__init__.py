@@ -1,0 +1,1 @@
+"""The functions of the agentic payout, and what they share."""
