@@ -14,11 +14,22 @@ if TYPE_CHECKING:
     from constructs_lib.ledger_table import LedgerTable
     from constructs_lib.payload_bucket import PayloadBucket
     from constructs_lib.runtime_function import RuntimeFunction, StepFunction
-    from constructs_lib.saga import GoOn, Notify, Retry, SagaStateMachine, Step, StepKind
+    from constructs_lib.saga import (
+        Effect,
+        GoOn,
+        Notify,
+        Provider,
+        Retry,
+        SagaStateMachine,
+        Step,
+        StepGroup,
+        StepKind,
+    )
     from constructs_lib.transaction_api import Operation, TransactionApi
     from saga_runtime.protocol import InProgressAnswer, KeyPolicy, OnExpired
 
 __all__ = [
+    "Effect",
     "GoOn",
     "IdempotencyTable",
     "InProgressAnswer",
@@ -28,16 +39,19 @@ __all__ = [
     "OnExpired",
     "Operation",
     "PayloadBucket",
+    "Provider",
     "Retry",
     "RuntimeFunction",
     "SagaStateMachine",
     "Step",
     "StepFunction",
+    "StepGroup",
     "StepKind",
     "TransactionApi",
 ]
 
 _MODULES: Final = {
+    "Effect": "constructs_lib.saga",
     "GoOn": "constructs_lib.saga",
     "IdempotencyTable": "constructs_lib.idempotency_table",
     "InProgressAnswer": "saga_runtime.protocol",
@@ -47,11 +61,13 @@ _MODULES: Final = {
     "OnExpired": "saga_runtime.protocol",
     "Operation": "constructs_lib.transaction_api",
     "PayloadBucket": "constructs_lib.payload_bucket",
+    "Provider": "constructs_lib.saga",
     "Retry": "constructs_lib.saga",
     "RuntimeFunction": "constructs_lib.runtime_function",
     "SagaStateMachine": "constructs_lib.saga",
     "Step": "constructs_lib.saga",
     "StepFunction": "constructs_lib.runtime_function",
+    "StepGroup": "constructs_lib.saga",
     "StepKind": "constructs_lib.saga",
     "TransactionApi": "constructs_lib.transaction_api",
 }

@@ -60,8 +60,9 @@ class Retry:
     def commerce(cls) -> Retry:
         """Numbers that are widely used in commerce, with one mistake mended.
 
-        Infrastructure: 6 attempts from 2 s, doubling to 60 s; application: 3 attempts from 5 s. Where these are usually found, refusals are retried with the rest. Here a refusal is never retried; the
-        application's numbers are those of what is in doubt.
+        Infrastructure: 6 attempts from 2 s, doubling to 60 s; application: 3 attempts from 5 s. Where these are
+        usually found, refusals are retried with the rest. Here a refusal is never retried; the application's numbers
+        are those of what is in doubt.
         """
         return cls(
             transient_attempts=6,

@@ -42,6 +42,7 @@ class RecordAttribute(StrEnum):
     BODY = "body"
     PARKED = "parked"
     PARKED_AT = "parked_at"
+    STUCK = "stuck"
 
 
 class RecordStatus(StrEnum):

@@ -14,18 +14,36 @@ happens::
 
 from constructs_lib.saga.asl.compensation import chain
 from constructs_lib.saga.asl.ending import fenced_or_parked, settle_completed, settle_failed
-from constructs_lib.saga.asl.forward import following, forward_states
-from constructs_lib.saga.asl.plan import CompiledStep, GoingOn, Notice, SagaPlan, State
+from constructs_lib.saga.asl.forward import forward_states, saga_flow
+from constructs_lib.saga.asl.groups import phase_definition
+from constructs_lib.saga.asl.plan import (
+    CompiledGroup,
+    CompiledStep,
+    DirectState,
+    DirectWrites,
+    GoingOn,
+    GroupKind,
+    Node,
+    Notice,
+    SagaPlan,
+    State,
+)
 from constructs_lib.saga.asl.recovery import recovery_of
 from constructs_lib.saga.asl.states import machine
 
 __all__ = [
+    "CompiledGroup",
     "CompiledStep",
+    "DirectState",
+    "DirectWrites",
     "GoingOn",
+    "GroupKind",
+    "Node",
     "Notice",
     "SagaPlan",
     "State",
     "definition_of",
+    "phase_definition",
     "recovery_of",
 ]
 
@@ -37,6 +55,6 @@ def definition_of(plan: SagaPlan) -> State:
         **chain(plan),
         **settle_completed(plan),
         **settle_failed(plan),
-        **fenced_or_parked(plan),
+        **fenced_or_parked(plan, goes_on=True),
     }
-    return machine(plan, plan.comment, following(plan, -1), states)
+    return machine(plan, plan.comment, saga_flow(plan).following(-1), states)

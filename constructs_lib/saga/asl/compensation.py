@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from typing import Final
 
-from constructs_lib.saga.asl.ending import ASK_THE_LOG, FENCED, LOOK_AT_RECORD, PARK
-from constructs_lib.saga.asl.plan import CompiledStep, SagaPlan, State
+from constructs_lib.saga.asl.ending import ASK_THE_LOG, FENCED, LOOK_AT_RECORD, TRY_AGAIN, park_of
+from constructs_lib.saga.asl.failures import broken, found_at, thrown_at
+from constructs_lib.saga.asl.flow import Flow, item_of, row_name
+from constructs_lib.saga.asl.plan import CompiledGroup, CompiledStep, GroupKind, Node, SagaPlan, State
 from constructs_lib.saga.asl.states import (
     EXECUTION,
+    REQUEST,
+    bind_all,
     call,
     expression,
     found_item,
     now,
     payload,
+    reached_from,
     record_update,
     refused_write,
     row_key,
@@ -21,6 +26,8 @@ from constructs_lib.saga.asl.states import (
 )
 from saga_runtime.protocol import (
     NOTHING_STANDS,
+    CallField,
+    CallMode,
     Direction,
     ErrorName,
     LogAttribute,
@@ -30,23 +37,35 @@ from saga_runtime.protocol import (
 from saga_runtime.record import OWNED
 
 _DAY_SECONDS: Final = 86_400
+_KNOWN: Final = "($exists($outputs) ? $outputs : {})"
+"""What is known on the way back: nothing, if the saga turned round before its first step answered."""
 
 
 def give_up_name(plan: SagaPlan, index: int) -> str:
-    """State at which a step, not later than the last pivot, is given up."""
-    step = plan.steps[index]
-    return f"Give up {step.name}?" if _pivots_passed(plan, index) else _way_back_name(step)
+    """State at which a node, not later than the last pivot, is given up."""
+    node = plan.steps[index]
+    return f"Give up {node.name}?" if _pivots_passed(plan, index) else _way_back_name(node)
 
 
-def _way_back_name(step: CompiledStep) -> str:
+def _way_back_name(node: Node) -> str:
     """State at which the way back begins: the pivot is fenced first."""
-    return f"Fence {step.name}" if step.pivot else _compensate_name(step)
+    pivot = _pivot_of(node)
+    return f"Fence {pivot.name}" if pivot is not None else _compensate_name(node)
+
+
+def _pivot_of(node: Node) -> CompiledStep | None:
+    return next((step for step in node.leaves if step.pivot), None)
 
 
 def _pivots_passed(plan: SagaPlan, index: int) -> list[CompiledStep]:
-    """Pivots that may lie behind a saga that is at step ``index``; not those whose condition is its negation."""
+    """Pivots that may lie behind a saga that is at node ``index``; not those whose condition is its negation."""
     when = plan.steps[index].when
-    return [step for step in plan.steps[:index] if step.pivot and not _exclude(step.when, when)]
+    return [
+        step
+        for node in plan.steps[:index]
+        for step in node.leaves
+        if step.pivot and not _exclude(node.when or step.when, when)
+    ]
 
 
 def _exclude(one: str | None, other: str | None) -> bool:
@@ -56,23 +75,42 @@ def _exclude(one: str | None, other: str | None) -> bool:
     return one == f"$not({other})" or other == f"$not({one})"
 
 
-def _compensate_name(step: CompiledStep) -> str:
-    return f"Compensate from {step.name}"
+def _compensate_name(node: Node) -> str:
+    return f"Compensate from {node.name}"
 
 
-def giving_up(plan: SagaPlan, index: int, *, forward_to: str, outputs: str) -> dict[str, State]:
-    """States that decide the direction when step ``index``, not later than the pivot, is given up."""
-    step = plan.steps[index]
-    compensate = _compensate_name(step)
-    states = {compensate: direct(plan, Direction.COMPENSATE, chain_from(plan, index))} | _no_way_back(plan, index)
-    if not step.pivot:
+def go_again(node: Node) -> State:
+    """Assignment with which ``TRY_AGAIN`` leads back to a node, after a while."""
+    return {"again": node.name, "tries": expression("($exists($tries) ? $tries : 0) + 1")}
+
+
+def giving_up(plan: SagaPlan, flow: Flow, index: int, *, outputs: str | None) -> dict[str, State]:
+    """States that decide the direction when node ``index``, not later than the pivot, is given up.
+
+    Args:
+        plan: the plan.
+        flow: the saga's own flow.
+        index: which node.
+        outputs: what ``$outputs`` becomes when the node is the pivot and stands; None for a group, which is run again
+            for the rest of its answers.
+    """
+    node = plan.steps[index]
+    compensate = _compensate_name(node)
+    turn = direct(plan, Direction.COMPENSATE, chain_from(plan, index))
+    turn["Catch"] = [refused_write(LOOK_AT_RECORD) | {"Assign": go_again(node)}]
+    states = {compensate: turn} | _no_way_back(plan, index)
+    pivot = _pivot_of(node)
+    if pivot is None:
         return states
-    forward = f"Forward from {step.name}"
-    return (
-        states
-        | fence_states(plan, step, name=_way_back_name(step), buried=compensate, stands=forward)
-        | {forward: direct(plan, Direction.FORWARD, forward_to) | {"Assign": {"outputs": outputs}}}
+    forward = f"Forward from {pivot.name}"
+    if outputs is None:
+        ahead = direct(plan, Direction.FORWARD, TRY_AGAIN) | {"Assign": go_again(node)}
+    else:
+        ahead = direct(plan, Direction.FORWARD, flow.following(index)) | {"Assign": {flow.variable: outputs}}
+    fence = fence_states(
+        plan, flow, pivot, name=_way_back_name(node), buried=compensate, stands=forward, stuck=park_of(plan)
     )
+    return states | fence | {forward: ahead}
 
 
 def _no_way_back(plan: SagaPlan, index: int) -> dict[str, State]:
@@ -84,56 +122,60 @@ def _no_way_back(plan: SagaPlan, index: int) -> dict[str, State]:
     pivots = _pivots_passed(plan, index)
     if not pivots:
         return {}
-    step = plan.steps[index]
-    stuck = f"No way back from {step.name}"
+    node = plan.steps[index]
+    stuck = f"No way back from {node.name}"
     passed = " or ".join(f"$exists($outputs.{pivot.name})" for pivot in pivots)
+    reason = found_at(node.name, "NoWayBack", "the step was given up behind a pivot that stands")
     return {
         give_up_name(plan, index): {
             "Type": "Choice",
             "Choices": [{"Condition": expression(passed), "Next": stuck}],
-            "Default": _way_back_name(step),
+            "Default": _way_back_name(node),
         },
-        stuck: direct(plan, Direction.FORWARD, PARK),
+        stuck: direct(plan, Direction.FORWARD, park_of(plan)) | {"Assign": reason},
     }
 
 
 def fence_states(
     plan: SagaPlan,
+    flow: Flow,
     step: CompiledStep,
     *,
     name: str,
     buried: str,
     stands: str,
+    stuck: str,
     instead: str | None = None,
-    buried_outputs: str | None = None,
-    standing_outputs: str | None = None,
+    buried_outputs: State | None = None,
+    standing_outputs: State | None = None,
 ) -> dict[str, State]:
     """Put a tombstone on a step's row: the write, not a read, decides whether the step happened.
 
+    A row in doubt is decided first, by the step's own function, which asks the provider.
+
     Args:
         plan: the plan.
+        flow: the flow in which the step stands.
         step: whose row.
         name: name of the first state.
         buried: where to go when the step did not happen and now never will.
         stands: where to go when it happened.
+        stuck: where to go when that cannot be known.
         instead: output (JSON) that the tombstone keeps for a step that is passed over: another run of the saga finds
             it there, and passes the step over, too.
-        buried_outputs: what ``$outputs`` becomes in the first case, if anything.
-        standing_outputs: what it becomes in the second.
+        buried_outputs: what the outputs become in the first case, if anything.
+        standing_outputs: what they become in the second.
     """
-    look, decide = f"{name}: look", f"{name}: stands?"
+    look, decide, ask = f"{name}: look", f"{name}: stands?", f"{name}: ask"
     status = f"$row.{LogAttribute.STATUS.value}.S"
-    nothing = ", ".join(f'"{status.value}"' for status in NOTHING_STANDS)
-    return {
-        name: _tombstone(plan, step, instead)
+    nothing = ", ".join(f'"{status.value}"' for status in (*NOTHING_STANDS, StepStatus.UNDOING))
+    variable = "failure" if flow.base is None else "stopped"
+    undecided = {**found_at(step.name, "StepUndecided", "its row says neither yes nor no"), variable: broken(step.name)}
+    states: dict[str, State] = {
+        name: _tombstone(plan, flow, step, instead)
         | {"Catch": [refused_write(look)], "Next": buried}
         | _assign(buried_outputs),
-        look: {
-            **call("dynamodb:getItem"),
-            "Arguments": {"TableName": plan.log_table, "Key": row_key(step.name), "ConsistentRead": True},
-            "Assign": {"row": found_item()},
-            "Next": decide,
-        },
+        look: _look(plan, flow, step, decide),
         decide: {
             "Type": "Choice",
             "Choices": [
@@ -141,16 +183,46 @@ def fence_states(
                 | _assign(standing_outputs),
                 {"Condition": expression(f"{status} in [{nothing}]"), "Next": buried} | _assign(buried_outputs),
             ],
-            "Default": PARK,
+            "Default": stuck,
+            "Assign": undecided,
         },
+    }
+    if step.provider is not None:
+        in_doubt = expression(f'{status} = "{StepStatus.INTENT.value}"')
+        states[decide]["Choices"].append({"Condition": in_doubt, "Next": ask})
+        sent = payload(plan, step, _KNOWN, item=item_of(flow)) | {CallField.MODE.value: CallMode.ASK.value}
+        states[ask] = {
+            "Type": "Task",
+            "Resource": "arn:aws:states:::lambda:invoke",
+            "Arguments": {"FunctionName": step.function_arn, "Payload": sent},
+            "TimeoutSeconds": step.task_seconds,
+            "Retry": step_retries((), step.retry, no_way_back=True, transient=step.transient_errors),
+            "Catch": [
+                {
+                    "ErrorEquals": ["States.ALL"],
+                    "Next": stuck,
+                    "Assign": {**thrown_at(step.name), variable: broken(step.name)},
+                }
+            ],
+            "Next": look,
+        }
+    return states
+
+
+def _assign(outputs: State | None) -> State:
+    return {"Assign": outputs} if outputs is not None else {}
+
+
+def _look(plan: SagaPlan, flow: Flow, step: CompiledStep, following: str) -> State:
+    return {
+        **call("dynamodb:getItem"),
+        "Arguments": {"TableName": plan.log_table, "Key": row_key(row_name(flow, step)), "ConsistentRead": True},
+        "Assign": {"row": found_item()},
+        "Next": following,
     }
 
 
-def _assign(outputs: str | None) -> State:
-    return {"Assign": {"outputs": outputs}} if outputs is not None else {}
-
-
-def _tombstone(plan: SagaPlan, step: CompiledStep, instead: str | None) -> State:
+def _tombstone(plan: SagaPlan, flow: Flow, step: CompiledStep, instead: str | None) -> State:
     a = LogAttribute
     kept: State = {a.OUTPUT.value: {"S": instead}} if instead is not None else {}
     return {
@@ -158,9 +230,10 @@ def _tombstone(plan: SagaPlan, step: CompiledStep, instead: str | None) -> State
         "Arguments": {
             "TableName": plan.log_table,
             "Item": {
-                **row_key(step.name),
+                **row_key(row_name(flow, step)),
                 a.STATUS.value: {"S": StepStatus.TOMBSTONE.value},
                 **kept,
+                a.SIDE.value: {"S": plan.side_of(step).value},
                 a.ATTEMPT.value: {"S": expression(EXECUTION)},
                 a.CREATED_AT.value: now(),
                 a.UPDATED_AT.value: now(),
@@ -200,37 +273,194 @@ def direct(plan: SagaPlan, direction: Direction, following: str) -> State:
 
 
 def chain_from(plan: SagaPlan, index: int) -> str:
-    """First compensation at or before step ``index``; with none left, the log is asked."""
-    for step in reversed(plan.steps[: index + 1]):
-        if step.compensate_arn:
-            return _undo_name(step)
+    """First compensation at or before node ``index``; with none left, the log is asked."""
+    for node in reversed(plan.steps[: index + 1]):
+        units = _units(node)
+        if units:
+            return _undo_name(units[-1])
     return ASK_THE_LOG
 
 
 def chain(plan: SagaPlan) -> dict[str, State]:
     """Every compensation, last step first."""
-    return {
-        _undo_name(step): _undo(plan, index)
-        for index, step in reversed(list(enumerate(plan.steps)))
-        if step.compensate_arn
-    }
+    states: dict[str, State] = {}
+    for index, node in reversed(list(enumerate(plan.steps))):
+        following = chain_from(plan, index - 1) if index else ASK_THE_LOG
+        chained: dict[str, State] = {}
+        for unit in _units(node):
+            undo = (
+                _undo_items(plan, unit, following) if isinstance(unit, CompiledGroup) else _undo(plan, unit, following)
+            )
+            chained = undo | chained
+            following = _undo_name(unit)
+        states |= chained
+    return states
 
 
-def _undo_name(step: CompiledStep) -> str:
-    return f"Undo {step.name}"
+def _units(node: Node) -> list[Node]:
+    """What a node's compensation is made of: the items of a map together, every other step by itself."""
+    if not node.compensated:
+        return []
+    if isinstance(node, CompiledStep) or node.kind is GroupKind.MAP:
+        return [node]
+    return [step for step in node.leaves if step.compensated]
 
 
-def _undo(plan: SagaPlan, index: int) -> State:
-    step = plan.steps[index]
-    return {
+def _undo_name(node: Node) -> str:
+    return f"Undo {node.name}"
+
+
+_SAGA: Final = Flow(nodes=(), end="")
+
+
+def _undo(plan: SagaPlan, step: CompiledStep, following: str) -> dict[str, State]:
+    park = park_of(plan)
+    return undo_states(
+        plan, _SAGA, step, following=following, fenced=FENCED, stuck=park, stuck_assign=thrown_at(_undo_name(step))
+    )
+
+
+def undo_states(
+    plan: SagaPlan, flow: Flow, step: CompiledStep, *, following: str, fenced: str, stuck: str, stuck_assign: State
+) -> dict[str, State]:
+    """States that undo one step: its row decides, so running them is always safe."""
+    if step.compensate_arn is None:
+        return _undo_writes(plan, flow, step, following=following, stuck=stuck, stuck_assign=stuck_assign)
+    undo = {
         "Type": "Task",
         "Resource": "arn:aws:states:::lambda:invoke",
-        "Arguments": {"FunctionName": step.compensate_arn, "Payload": payload(plan, step, "{}")},
+        "Arguments": {
+            "FunctionName": step.compensate_arn,
+            "Payload": payload(plan, step, "{}", item=item_of(flow)),
+        },
         "TimeoutSeconds": step.compensate_task_seconds,
-        "Retry": step_retries((), step.retry, no_way_back=True),
+        "Retry": step_retries((), step.retry, no_way_back=True, transient=step.transient_errors),
         "Catch": [
-            {"ErrorEquals": [ErrorName.FENCED.value], "Next": FENCED},
-            {"ErrorEquals": ["States.ALL"], "Next": PARK},
+            {"ErrorEquals": [ErrorName.FENCED.value], "Next": fenced},
+            {"ErrorEquals": ["States.ALL"], "Next": stuck, "Assign": stuck_assign},
         ],
-        "Next": chain_from(plan, index - 1) if index else ASK_THE_LOG,
+        "Next": following,
     }
+    return {_undo_name(step): undo}
+
+
+def _undo_writes(
+    plan: SagaPlan, flow: Flow, step: CompiledStep, *, following: str, stuck: str, stuck_assign: State
+) -> dict[str, State]:
+    """The undo of writes straight from the state machine: bury the step, or undo it together with its row."""
+    if step.writes is None:
+        raise TypeError(f"{step.name} has nothing that undoes it")
+    name, a = _undo_name(step), LogAttribute
+    undoing, again = f"{name}: writes", f"{name}: done?"
+    item = item_of(flow)
+    text = f'"{step.name}"' if item is None else f'"{step.name}[" & {item[0]} & "]"'
+    row = {
+        "Update": {
+            "TableName": plan.log_table,
+            "Key": row_key(row_name(flow, step)),
+            "UpdateExpression": "SET #status = :undone, #attempt = :attempt, #updated_at = :now",
+            "ConditionExpression": "#status = :done",
+            "ExpressionAttributeNames": {f"#{n.value}": n.value for n in (a.STATUS, a.ATTEMPT, a.UPDATED_AT)},
+            "ExpressionAttributeValues": {
+                ":undone": {"S": StepStatus.UNDONE.value},
+                ":done": {"S": StepStatus.DONE.value},
+                ":attempt": {"S": expression(EXECUTION)},
+                ":now": now(),
+            },
+        }
+    }
+    entries = bind_all(
+        list(step.writes.compensate), _KNOWN, row=f'({text} & "#undo")', also=" $output := $parse($row.output.S);"
+    )
+    canceled = {"ErrorEquals": ["States.ALL"], "Next": f"{again} look"}
+    status = f"$row.{a.STATUS.value}.S"
+    refused = found_at(name, "TransactionCanceled", "the undo was refused")
+    return {
+        **fence_states(plan, flow, step, name=name, buried=following, stands=undoing, stuck=stuck),
+        undoing: {
+            **call("aws-sdk:dynamodb:transactWriteItems"),
+            "Arguments": {"TransactItems": [row, *entries]},
+            "Retry": step_retries((), step.retry, no_way_back=True),
+            "Catch": [canceled | {"Assign": stuck_assign}],
+            "Next": following,
+        },
+        # The transaction may have been written without an answer: then the row says so.
+        f"{again} look": _look(plan, flow, step, again),
+        again: {
+            "Type": "Choice",
+            "Choices": [{"Condition": expression(f'{status} = "{StepStatus.UNDONE.value}"'), "Next": following}],
+            "Default": stuck,
+            "Assign": refused,
+        },
+    }
+
+
+def items_of(group: CompiledGroup, known: str, *, strict: bool) -> str:
+    """A map's items as an array of keys and values.
+
+    Strictly, bad items are an error: nothing has happened yet. On the way back they are none: with bad items the map
+    never began.
+    """
+    bad = '$error("the items of the map are not an array of distinct keys within its limit")' if strict else "[]"
+    outputs = "" if known == "$outputs" else f" $outputs := {known};"
+    return (
+        f"($request := $parse({REQUEST});{outputs} $all := [{group.items}];"
+        f' $keyed := [$map($all, function($item) {{ {{"key": $string({group.key}), "value": $item}} }})];'
+        f" $good := $count($keyed) <= {group.max_items} and $count($distinct($keyed.key)) = $count($keyed)"
+        " and $count($keyed[$count($match(key, /^[A-Za-z0-9._:\\/@+=,-]{1,64}$/)) = 1]) = $count($keyed);"
+        f" $good ? $keyed : {bad})"
+    )
+
+
+def _undo_items(plan: SagaPlan, group: CompiledGroup, following: str) -> dict[str, State]:
+    """Every item's compensations, last step first; one that is stuck does not keep the others from being undone."""
+    flow = Flow(nodes=(), end="", variable="own", base=_KNOWN, of_map=group)
+    done, stuck, fenced = (f"Undo {group.name}: {what}" for what in ("item undone", "item stuck", "item fenced"))
+    over = f"Undo {group.name}: over?"
+    states: dict[str, State] = {}
+    ahead = done
+    for step in group.leaves:
+        if step.compensated:
+            undo = undo_states(
+                plan, flow, step, following=ahead, fenced=fenced, stuck=stuck, stuck_assign=thrown_in(step)
+            )
+            states = undo | states
+            ahead = _undo_name(step)
+    states |= {
+        done: {"Type": "Pass", "Output": {"ok": True}, "End": True},
+        stuck: {"Type": "Pass", "Output": {"ok": False, "fenced": False}, "End": True},
+        fenced: {"Type": "Pass", "Output": {"ok": False, "fenced": True}, "End": True},
+    }
+    name = _undo_name(group)
+    return {
+        name: {
+            "Type": "Map",
+            "Items": expression(items_of(group, _KNOWN, strict=False)),
+            "MaxConcurrency": group.max_concurrency,
+            "ItemProcessor": {
+                "ProcessorConfig": {"Mode": "INLINE"},
+                "StartAt": ahead,
+                "States": reached_from(ahead, states),
+            },
+            "Assign": {
+                "all_undone": expression("$not(false in $states.result.ok)"),
+                "undo_fenced": expression("true in $states.result.fenced"),
+            },
+            "Catch": [{"ErrorEquals": ["States.ALL"], "Next": park_of(plan), "Assign": thrown_at(name)}],
+            "Next": over,
+        },
+        over: {
+            "Type": "Choice",
+            "Choices": [
+                {"Condition": expression("$all_undone"), "Next": following},
+                {"Condition": expression("$undo_fenced"), "Next": FENCED},
+            ],
+            "Default": park_of(plan),
+            "Assign": found_at(name, "CompensationStuck", "an item could not be undone"),
+        },
+    }
+
+
+def thrown_in(step: CompiledStep) -> State:
+    """Inside an item nothing is kept: the row tells, and the item's answer says that it is stuck."""
+    return {"own": {"stuck": step.name}}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from constructs_lib.saga.asl.failures import found_at, thrown_at
 from constructs_lib.saga.asl.plan import Notice, SagaPlan, State
 from constructs_lib.saga.asl.states import (
     EXECUTION,
@@ -21,6 +22,7 @@ from constructs_lib.saga.asl.states import (
 from saga_runtime.protocol import (
     NOTHING_STANDS,
     SETTLED,
+    Direction,
     ErrorName,
     LogAttribute,
     RecordAttribute,
@@ -37,9 +39,18 @@ LOOK_AT_RECORD: Final = "Look at the record"
 WHO_SETTLED: Final = "Who settled?"
 ALREADY_SETTLED: Final = "Already settled"
 FENCED: Final = "End fenced"
+TELL_OPERATORS: Final = "Tell the operators"
 PARK: Final = "Park the saga"
 PARKED: Final = "End parked"
+TRY_AGAIN: Final = "Try again?"
+WAIT: Final = "Wait to go on"
+GO_ON: Final = "Go on where?"
 # Every name has a space or a mark in it, which a step's name never has: no step can be taken for one of them.
+
+
+def park_of(plan: SagaPlan) -> str:
+    """Where a saga goes that cannot be decided. ``$stuck`` says why; whoever leads there assigns it."""
+    return PARK if plan.operators is None else TELL_OPERATORS
 
 
 def settle_completed(plan: SagaPlan) -> dict[str, State]:
@@ -63,20 +74,28 @@ def settle_failed(plan: SagaPlan) -> dict[str, State]:
         NOTHING_LEFT: {
             "Type": "Choice",
             "Choices": [{"Condition": expression("$nothing_stands"), "Next": told}],
-            "Default": PARK,
+            "Default": park_of(plan),
+            "Assign": found_at(ASK_THE_LOG, "StepsStand", "a step stands, or is in doubt, behind the compensations"),
         },
         **tell,
         SETTLE_FAILED: _settle(plan, RecordStatus.FAILED, http_status=status, body=body),
     }
 
 
-def fenced_or_parked(plan: SagaPlan) -> dict[str, State]:
-    """Where a refused write leads, and what cannot be decided."""
+def fenced_or_parked(plan: SagaPlan, *, goes_on: bool = False) -> dict[str, State]:
+    """Where a refused write leads, and what cannot be decided.
+
+    Args:
+        plan: the plan.
+        goes_on: whether these states belong to the machine that goes forward, which tries again where that is the
+            only way.
+    """
     return {
         LOOK_AT_RECORD: _look_at_record(plan),
-        WHO_SETTLED: _who_settled(),
+        WHO_SETTLED: _who_settled(plan, goes_on=goes_on),
         ALREADY_SETTLED: {"Type": "Succeed"},
         FENCED: {"Type": "Fail", "Error": ErrorName.FENCED.value, "Cause": "another execution owns this saga"},
+        **_tell_operators(plan),
         PARK: _park(plan),
         PARKED: {"Type": "Fail", "Error": "SagaParked", "Cause": "the saga waits for a person"},
     }
@@ -135,10 +154,10 @@ def _tell(plan: SagaPlan) -> tuple[str, dict[str, State]]:
     for error, notice in sorted(plan.on_error.items()):
         name = f"Tell of {error}"
         by_error[error] = name
-        states[name] = _send(notice)
+        states[name] = _send(plan, notice)
     general = SETTLE_FAILED
     if plan.on_failed is not None:
-        states[TELL_OF_FAILURE] = _send(plan.on_failed)
+        states[TELL_OF_FAILURE] = _send(plan, plan.on_failed)
         general = TELL_OF_FAILURE
     if not by_error:
         return general, states
@@ -148,7 +167,7 @@ def _tell(plan: SagaPlan) -> tuple[str, dict[str, State]]:
     return WHOM_TO_TELL, {WHOM_TO_TELL: {"Type": "Choice", "Choices": choices, "Default": general}, **states}
 
 
-def _send(notice: Notice) -> State:
+def _send(plan: SagaPlan, notice: Notice) -> State:
     default = (
         f'{{"saga_id": {SAGA_ID}, "status": "{RecordStatus.FAILED.value}", "step": $failure.step, '
         '"error": $failure.error, "detail": $failure.detail}'
@@ -161,7 +180,9 @@ def _send(notice: Notice) -> State:
             "MessageGroupId": expression(REQUEST_ID),
             "MessageDeduplicationId": expression(f'{SAGA_ID} & "#failed"'),
         },
-        "Catch": [{"ErrorEquals": ["States.ALL"], "Next": PARK}],
+        "Catch": [
+            {"ErrorEquals": ["States.ALL"], "Next": park_of(plan), "Assign": thrown_at(TELL_OF_FAILURE)},
+        ],
         "Next": SETTLE_FAILED,
     }
 
@@ -176,33 +197,54 @@ def _look_at_record(plan: SagaPlan) -> State:
     }
 
 
-def _who_settled() -> State:
+def _who_settled(plan: SagaPlan, *, goes_on: bool) -> State:
     a = RecordAttribute
     settled = ", ".join(f'"{status.value}"' for status in SETTLED)
     ours = f"$record.{a.SAGA_ID.value}.S = {SAGA_ID}"
     status = f"$record.{a.STATUS.value}.S"
-    mine = f'{status} = "{RecordStatus.IN_PROGRESS.value}" and $record.{a.OWNER.value}.S = {EXECUTION}'
+    mine = f'{ours} and {status} = "{RecordStatus.IN_PROGRESS.value}" and $record.{a.OWNER.value}.S = {EXECUTION}'
+    ahead = f'{mine} and $record.{a.DIRECTION.value}.S = "{Direction.FORWARD.value}" and $exists($again)'
+    refused = found_at(LOOK_AT_RECORD, "WriteRefused", "the record refused a write that its owner may make")
     return {
         "Type": "Choice",
         "Choices": [
             {"Condition": expression(f"{ours} and {status} in [{settled}]"), "Next": ALREADY_SETTLED},
-            {"Condition": expression(f"{ours} and {mine}"), "Next": PARK},
+            *([{"Condition": expression(ahead), "Next": TRY_AGAIN}] if goes_on else []),
+            {"Condition": expression(mine), "Next": park_of(plan), "Assign": refused},
         ],
         "Default": FENCED,
+    }
+
+
+def _tell_operators(plan: SagaPlan) -> dict[str, State]:
+    """An entry in the operators' queue, before the record says "parked": rather twice than never."""
+    if plan.operators is None:
+        return {}
+    body = (
+        f'$string({{"saga_id": {SAGA_ID}, "request_id": {REQUEST_ID}, "execution": {EXECUTION}, '
+        '"stuck": $exists($stuck) ? $stuck : {}, "failure": $exists($failure) ? $failure : {}})'
+    )
+    return {
+        TELL_OPERATORS: {
+            **call("sqs:sendMessage"),
+            "Arguments": {"QueueUrl": plan.operators, "MessageBody": expression(body)},
+            "Catch": [{"ErrorEquals": ["States.ALL"], "Next": PARK}],
+            "Next": PARK,
+        }
     }
 
 
 def _park(plan: SagaPlan) -> State:
     """Leave the saga to a person: the record stays in progress, and says so."""
     a = RecordAttribute
-    names = (a.PARKED, a.PARKED_AT, a.UPDATED_AT)
+    names = (a.PARKED, a.PARKED_AT, a.STUCK, a.UPDATED_AT)
     return {
         **call("dynamodb:updateItem"),
         "Arguments": record_update(
             plan,
-            "SET #parked = :owner, #parked_at = :now, #updated_at = :now",
+            "SET #parked = :owner, #parked_at = :now, #stuck = :stuck, #updated_at = :now",
             names={f"#{name.value}": name.value for name in names},
-            values={":now": now()},
+            values={":now": now(), ":stuck": {"S": expression("$string($exists($stuck) ? $stuck : {})")}},
         ),
         "Catch": [refused_write(FENCED)],
         "Next": PARKED,

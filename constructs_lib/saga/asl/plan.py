@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any
 
 from constructs_lib.saga.retry import Retry
+from saga_runtime.protocol import Side
 
 State = dict[str, Any]
 
@@ -27,27 +29,107 @@ class GoingOn:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DirectState:
+    """A state that is not a function's: its fields, without where it leads, and an expression of the step's output."""
+
+    fields: Mapping[str, Any]
+    output: str = "{}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DirectWrites:
+    """Entries of a transaction that the state machine sends itself, the log row beside them."""
+
+    writes: Sequence[Mapping[str, Any]]
+    compensate: Sequence[Mapping[str, Any]] = ()
+    output: str = "{}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CompiledStep:
-    """A step as the generator sees it: names and numbers."""
+    """A step as the generator sees it: names and numbers. Without ``direct`` and ``writes`` it runs a function."""
 
     name: str
-    function_arn: str
-    task_seconds: int
     permanent_errors: tuple[str, ...]
     retry: Retry
+    function_arn: str = ""
+    task_seconds: int = 0
+    transient_errors: tuple[str, ...] = ()
     pivot: bool = False
     when: str | None = None
     compensate_arn: str | None = None
     compensate_task_seconds: int = 0
+    record: bool = False
+    provider: Mapping[str, Any] | None = None
     notice: Notice | None = None
+    direct: DirectState | None = None
+    writes: DirectWrites | None = None
     going_on: Mapping[str, GoingOn] = field(default_factory=dict)
+
+    @property
+    def compensated(self) -> bool:
+        """Whether something undoes it."""
+        return self.compensate_arn is not None or (self.writes is not None and bool(self.writes.compensate))
+
+    @property
+    def leaves(self) -> tuple[CompiledStep, ...]:
+        """The step itself: a group has several."""
+        return (self,)
+
+
+class GroupKind(StrEnum):
+    """How the steps of a group run."""
+
+    EXPRESS = "express"
+    CHILD = "child"
+    PARALLEL = "parallel"
+    MAP = "map"
+
+    @property
+    def own_machine(self) -> bool:
+        """Whether they run in a state machine of their own."""
+        return self in (GroupKind.EXPRESS, GroupKind.CHILD)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompiledGroup:
+    """Steps that run as one."""
+
+    name: str
+    kind: GroupKind
+    branches: tuple[tuple[CompiledStep, ...], ...]
+    when: str | None = None
+    items: str = ""
+    key: str = ""
+    max_items: int = 40
+    max_concurrency: int = 10
+    seconds: int = 0
+    machine_arn: str = ""
+
+    @property
+    def leaves(self) -> tuple[CompiledStep, ...]:
+        """Its steps, branch by branch, in order."""
+        return tuple(step for branch in self.branches for step in branch)
+
+    @property
+    def compensated(self) -> bool:
+        """Whether something undoes one of its steps."""
+        return any(step.compensated for step in self.leaves)
+
+    @property
+    def pivot(self) -> bool:
+        """Whether the pivot is one of its steps."""
+        return any(step.pivot for step in self.leaves)
+
+
+Node = CompiledStep | CompiledGroup
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SagaPlan:
     """Everything that a definition is made of."""
 
-    steps: Sequence[CompiledStep]
+    steps: Sequence[Node]
     request_table: str
     log_table: str
     log_days: int
@@ -58,14 +140,38 @@ class SagaPlan:
     refused_status: int
     comment: str
     partition: str = "aws"
+    fingerprint: str = ""
+    payloads: str | None = None
+    operators: str | None = None
     on_failed: Notice | None = None
     on_error: Mapping[str, Notice] = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        if not any(step.pivot for step in self.steps):
-            raise ValueError(f"a plan needs a pivot, got none among {[step.name for step in self.steps]}")
+    @property
+    def leaves(self) -> Iterator[CompiledStep]:
+        """Every plain step, in order."""
+        for node in self.steps:
+            yield from node.leaves
+
+    @property
+    def pivots(self) -> list[CompiledStep]:
+        """The steps after which a saga only goes forward; none, if it goes back until it settles."""
+        return [step for step in self.leaves if step.pivot]
 
     @property
     def last_pivot(self) -> int:
-        """Index of the step after which a saga only goes forward, on whichever way."""
-        return max(index for index, step in enumerate(self.steps) if step.pivot)
+        """Index of the node after which a saga only goes forward, on whichever way."""
+        return max((index for index, node in enumerate(self.steps) if node.pivot), default=len(self.steps))
+
+    def side_of(self, step: CompiledStep) -> Side:
+        """Where a step stands in its saga."""
+        if step.pivot:
+            return Side.PIVOT
+        names = [leaf.name for leaf in self.leaves]
+        last = max((names.index(pivot.name) for pivot in self.pivots), default=len(names))
+        return Side.BEFORE if names.index(step.name) < last else Side.AFTER
+
+    @property
+    def undo_needs_outputs(self) -> bool:
+        """Whether a compensation must know what the steps answered: a map over items that came from a step."""
+        groups = [node for node in self.steps if isinstance(node, CompiledGroup) and node.compensated]
+        return any("$outputs" in group.items for group in groups)

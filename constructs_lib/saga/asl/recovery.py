@@ -6,13 +6,16 @@ function that still runs, a settle that still travels) is fenced by rows, owner 
 
 from __future__ import annotations
 
+import json
 from typing import Final
 
 from constructs_lib.saga.asl.compensation import chain, chain_from, direct, fence_states
-from constructs_lib.saga.asl.ending import FENCED, fenced_or_parked, settle_failed
-from constructs_lib.saga.asl.plan import SagaPlan, State
+from constructs_lib.saga.asl.ending import FENCED, fenced_or_parked, park_of, settle_failed
+from constructs_lib.saga.asl.failures import found_at
+from constructs_lib.saga.asl.forward import saga_flow
+from constructs_lib.saga.asl.plan import CompiledGroup, GroupKind, Node, SagaPlan, State
 from constructs_lib.saga.asl.states import EXECUTION, INPUT, SAGA_ID, call, expression, found_item, machine, record_key
-from saga_runtime.protocol import Direction, RecordAttribute, RecordStatus
+from saga_runtime.protocol import NOTHING_STANDS, Direction, LogAttribute, RecordAttribute, RecordStatus, StepStatus
 
 READ_DIRECTION: Final = "Read the direction"
 WHICH_DIRECTION: Final = "Which direction?"
@@ -20,6 +23,9 @@ COMPENSATE: Final = "Compensate"
 FORWARD: Final = "Forward"
 GO_FORWARD: Final = "Start forward"
 HANDED_OVER: Final = "Handed over"
+READ_ROWS: Final = "Read the rows"
+COMPATIBLE: Final = "Compatible?"
+READ_OUTPUTS: Final = "Read the outputs"
 
 _INTERRUPTED: Final = (
     '{"step": "", "error": "SagaInterrupted", "detail": "the request was interrupted", "status": 500, '
@@ -29,21 +35,28 @@ _INTERRUPTED: Final = (
 
 def recovery_of(plan: SagaPlan, forward_machine_arn: str) -> State:
     """The recovery machine's definition."""
-    pivots = [step for step in plan.steps if step.pivot]
+    pivots = plan.pivots
     fences: dict[str, State] = {}
     for step, following in zip(pivots, [*pivots[1:], None], strict=True):
         fences |= fence_states(
             plan,
+            saga_flow(plan),
             step,
             name=f"Fence {step.name}",
             buried=f"Fence {following.name}" if following else COMPENSATE,
             stands=FORWARD,
+            stuck=park_of(plan),
         )
+    back = READ_OUTPUTS if plan.undo_needs_outputs else chain_from(plan, len(plan.steps) - 1)
     states = {
         READ_DIRECTION: _read_direction(plan),
-        WHICH_DIRECTION: _which_direction(plan, first_fence=f"Fence {pivots[0].name}"),
+        WHICH_DIRECTION: _which_direction(
+            plan, undecided=f"Fence {pivots[0].name}" if pivots else COMPENSATE, compensating=back
+        ),
+        **_compatible(plan),
         **fences,
-        COMPENSATE: direct(plan, Direction.COMPENSATE, chain_from(plan, len(plan.steps) - 1)),
+        COMPENSATE: direct(plan, Direction.COMPENSATE, back),
+        READ_OUTPUTS: _read_outputs(plan, chain_from(plan, len(plan.steps) - 1)),
         FORWARD: direct(plan, Direction.FORWARD, GO_FORWARD),
         GO_FORWARD: _go_forward(forward_machine_arn),
         HANDED_OVER: {"Type": "Succeed"},
@@ -52,6 +65,76 @@ def recovery_of(plan: SagaPlan, forward_machine_arn: str) -> State:
         **fenced_or_parked(plan),
     }
     return machine(plan, f"{plan.comment}, recovery", READ_DIRECTION, states)
+
+
+def _compatible(plan: SagaPlan) -> dict[str, State]:
+    """Under another definition than the one it was reserved under, a saga's rows must fit this one.
+
+    A step with a row that this definition does not know would be forgotten; one that has changed sides of the pivot
+    would turn a saga round that may only go forward. Then a person is asked.
+    """
+    a = LogAttribute
+    sides = json.dumps(
+        {
+            f"{step.name}[]" if _per_item(node) else step.name: plan.side_of(step).value
+            for node in plan.steps
+            for step in node.leaves
+        },
+        sort_keys=True,
+    )
+    stands = ", ".join(f'"{status.value}"' for status in StepStatus if status not in NOTHING_STANDS)
+    name = f"{a.STEP.value}.S"
+    side = f'$lookup($sides, $contains({name}, "[") ? $substringBefore({name}, "[") & "[]" : {name})'
+    fits = (
+        f"($sides := {sides}; $rows := $states.result.Items[{a.STATUS.value}.S in [{stands}]];"
+        f" $count($rows[{side} = {a.SIDE.value}.S]) = $count($rows)"
+        " and $not($exists($states.result.LastEvaluatedKey)))"
+    )
+    return {
+        READ_ROWS: {
+            **call("aws-sdk:dynamodb:query"),
+            "Arguments": _rows(plan, a.STEP, a.SIDE, a.STATUS),
+            "Assign": {"compatible": expression(fits)},
+            "Next": COMPATIBLE,
+        },
+        COMPATIBLE: {
+            "Type": "Choice",
+            "Choices": [{"Condition": expression("$compatible"), "Next": WHICH_DIRECTION}],
+            "Default": park_of(plan),
+            "Assign": found_at(
+                COMPATIBLE, "DefinitionChanged", "the saga began under a definition whose steps do not fit this one"
+            ),
+        },
+    }
+
+
+def _per_item(node: Node) -> bool:
+    return isinstance(node, CompiledGroup) and node.kind is GroupKind.MAP
+
+
+def _read_outputs(plan: SagaPlan, following: str) -> State:
+    """What the steps answered: a map's items may come from there."""
+    a = LogAttribute
+    mine = f'[$exists({a.OUTPUT.value}) and $not($contains({a.STEP.value}.S, "["))]'
+    outputs = f"$states.result.Items{mine}.{{{a.STEP.value}.S: $parse({a.OUTPUT.value}.S)}}"
+    return {
+        **call("aws-sdk:dynamodb:query"),
+        "Arguments": _rows(plan, a.STEP, a.OUTPUT),
+        "Assign": {"outputs": expression(f"$merge([{{}}, {outputs}])")},
+        "Next": following,
+    }
+
+
+def _rows(plan: SagaPlan, *attributes: LogAttribute) -> State:
+    names = {f"#{name.value}": name.value for name in attributes}
+    return {
+        "TableName": plan.log_table,
+        "ConsistentRead": True,
+        "KeyConditionExpression": "#saga_id = :saga_id",
+        "ProjectionExpression": ", ".join(names),
+        "ExpressionAttributeNames": {"#saga_id": LogAttribute.SAGA_ID.value, **names},
+        "ExpressionAttributeValues": {":saga_id": {"S": expression(SAGA_ID)}},
+    }
 
 
 def _read_direction(plan: SagaPlan) -> State:
@@ -67,7 +150,7 @@ def _read_direction(plan: SagaPlan) -> State:
     }
 
 
-def _which_direction(plan: SagaPlan, *, first_fence: str) -> State:
+def _which_direction(plan: SagaPlan, *, undecided: str, compensating: str) -> State:
     """A direction that was written stays. Whoever no longer owns the record touches nothing."""
     a = RecordAttribute
     direction = f"$record.{a.DIRECTION.value}.S"
@@ -75,15 +158,16 @@ def _which_direction(plan: SagaPlan, *, first_fence: str) -> State:
         f"$record.{a.SAGA_ID.value}.S = {SAGA_ID} and $record.{a.OWNER.value}.S = {EXECUTION} "
         f'and $record.{a.STATUS.value}.S = "{RecordStatus.IN_PROGRESS.value}"'
     )
-    compensating = chain_from(plan, len(plan.steps) - 1)
+    other = f'$record.{a.DEFINITION.value}.S != "{plan.fingerprint}" and $not($exists($compatible))'
     return {
         "Type": "Choice",
         "Choices": [
             {"Condition": expression(f"$not({mine})"), "Next": FENCED},
+            {"Condition": expression(other), "Next": READ_ROWS},
             {"Condition": expression(f'{direction} = "{Direction.FORWARD.value}"'), "Next": GO_FORWARD},
             {"Condition": expression(f'{direction} = "{Direction.COMPENSATE.value}"'), "Next": compensating},
         ],
-        "Default": first_fence,
+        "Default": undecided,
     }
 
 

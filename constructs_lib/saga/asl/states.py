@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 from constructs_lib.saga.asl.plan import CompiledStep, SagaPlan, State
 from constructs_lib.saga.retry import Retry
@@ -25,11 +25,14 @@ REQUEST_ID: Final = f"{INPUT}.{StartField.REQUEST_ID.value}"
 REQUEST: Final = f"{INPUT}.{StartField.REQUEST.value}"
 EXECUTION: Final = "$states.context.Execution.Name"
 CONDITION_FAILED: Final = "DynamoDB.ConditionalCheckFailedException"
+CANCELED: Final = "DynamoDb.TransactionCanceledException"
+"""Of an SDK integration: the optimized ones spell the service differently."""
 
 _CALL_SECONDS: Final = 30
 """How long a state machine waits for an AWS service."""
-_LONG_ATTEMPTS: Final = 20
-_LONG_CAP_SECONDS: Final = 300
+LONG_ATTEMPTS: Final = 20
+"""How often something is tried again where there is no way back."""
+LONG_CAP_SECONDS: Final = 300
 
 
 def expression(jsonata: str) -> str:
@@ -52,9 +55,9 @@ def record_key() -> State:
     return {RecordAttribute.ID.value: {"S": expression(REQUEST_ID)}}
 
 
-def row_key(step: str) -> State:
-    """Key of a step's saga log row."""
-    return {LogAttribute.SAGA_ID.value: {"S": expression(SAGA_ID)}, LogAttribute.STEP.value: {"S": step}}
+def row_key(row: str) -> State:
+    """Key of a saga log row, by its sort key."""
+    return {LogAttribute.SAGA_ID.value: {"S": expression(SAGA_ID)}, LogAttribute.STEP.value: {"S": row}}
 
 
 def call(action: str) -> State:
@@ -105,31 +108,65 @@ def record_update(
     }
 
 
-def payload(plan: SagaPlan, step: CompiledStep, outputs: str) -> State:
+def payload(plan: SagaPlan, step: CompiledStep, outputs: str, *, item: tuple[str, str] | None = None) -> State:
     """What a step function is called with."""
-    return {
+    call = {
         CallField.PROTOCOL.value: PROTOCOL_VERSION,
         CallField.SAGA_ID.value: expression(SAGA_ID),
         CallField.STEP.value: step.name,
+        CallField.SIDE.value: plan.side_of(step).value,
         CallField.LOG_TABLE.value: plan.log_table,
         CallField.LOG_DAYS.value: plan.log_days,
         CallField.REQUEST.value: expression(REQUEST),
         CallField.OUTPUTS.value: expression(outputs),
         CallField.EXECUTION.value: expression(EXECUTION),
     }
+    if step.record:
+        call[CallField.RECORD.value] = True
+    if step.provider is not None:
+        call[CallField.PROVIDER.value] = dict(step.provider)
+    if plan.payloads is not None:
+        call[CallField.PAYLOADS.value] = plan.payloads
+    if item is not None:
+        key, value = item
+        call |= {CallField.ITEM_KEY.value: expression(key), CallField.ITEM.value: expression(f"$string({value})")}
+    return call
 
 
-def step_retries(permanent: Sequence[str], retry: Retry, *, no_way_back: bool) -> list[State]:
+def bound(jsonata: str, known: str, *, row: str = "", also: str = "") -> str:
+    """A user's expression with what it may speak of: the request, the outputs, the saga's id, the step's key."""
+    outputs = "" if known == "$outputs" else f" $outputs := {known};"
+    names = f' $saga_id := {SAGA_ID}; $step_key := {SAGA_ID} & "#" & {row};' if row else ""
+    return f"($request := $parse({REQUEST});{outputs}{names}{also} {jsonata})"
+
+
+def bind_all(value: Any, known: str, *, row: str, also: str = "") -> Any:
+    """A structure of a user's in which every expression is bound; what is no expression stays."""
+    if isinstance(value, str):
+        text = value.strip()
+        if text.startswith("{%") and text.endswith("%}"):
+            return expression(bound(text[2:-2].strip(), known, row=row, also=also))
+        return value
+    if isinstance(value, Mapping):
+        return {name: bind_all(item, known, row=row, also=also) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [bind_all(item, known, row=row, also=also) for item in value]
+    return value
+
+
+def step_retries(
+    permanent: Sequence[str], retry: Retry, *, no_way_back: bool, transient: Sequence[str] = ()
+) -> list[State]:
     """Refusals never; transient failures with jitter; the rest without, so that the delays outlast a living attempt.
 
     Where there is no way back (after the pivot, in a compensation), what is in doubt is tried for much longer before
     a person is asked; never for less than was declared.
     """
-    long_cap, long_attempts = (_LONG_CAP_SECONDS, _LONG_ATTEMPTS) if no_way_back else (0, 0)
+    long_cap, long_attempts = (LONG_CAP_SECONDS, LONG_ATTEMPTS) if no_way_back else (0, 0)
     return [
-        {"ErrorEquals": [ErrorName.FENCED.value, *permanent], "MaxAttempts": 0},
+        {"ErrorEquals": [ErrorName.FENCED.value, ErrorName.UNDECIDED.value, *permanent], "MaxAttempts": 0},
         {
-            "ErrorEquals": [str(name) for name in TRANSIENT_ERRORS],
+            "ErrorEquals": [*(str(name) for name in TRANSIENT_ERRORS), *transient],
             "IntervalSeconds": retry.transient_interval,
             "BackoffRate": retry.transient_rate,
             "MaxDelaySeconds": max(retry.transient_cap, long_cap),
@@ -146,29 +183,44 @@ def step_retries(permanent: Sequence[str], retry: Retry, *, no_way_back: bool) -
     ]
 
 
-def machine(plan: SagaPlan, comment: str, start: str, states: Mapping[str, State]) -> State:
-    """A definition of the states that can be reached: Step Functions refuses one that holds others."""
-    reached: dict[str, State] = {}
+def reached_from(start: str, states: Mapping[str, State]) -> dict[str, State]:
+    """The states that can be reached: Step Functions refuses a definition that holds others."""
+    reached: set[str] = set()
     ahead = [start]
     while ahead:
         name = ahead.pop()
         if name not in reached:
-            reached[name] = states[name]
+            reached.add(name)
             ahead += _targets(states[name])
+    return {name: state for name, state in states.items() if name in reached}
+
+
+def machine(plan: SagaPlan, comment: str, start: str, states: Mapping[str, State], *, seconds: int = 0) -> State:
+    """A definition of the states that can be reached."""
     return {
         "Comment": comment,
         "QueryLanguage": "JSONata",
         "StartAt": start,
-        "TimeoutSeconds": plan.timeout_seconds,
-        "States": {name: _in_partition(plan, state) for name, state in states.items() if name in reached},
+        "TimeoutSeconds": seconds or plan.timeout_seconds,
+        "States": {name: _in_partition(plan, state) for name, state in reached_from(start, states).items()},
     }
 
 
 def _in_partition(plan: SagaPlan, state: State) -> State:
     """The state with its integration's ARN in the stack's partition: GovCloud's and China's have other names."""
-    if "Resource" not in state:
-        return state
-    return state | {"Resource": f"arn:{plan.partition}:{state['Resource'].split(':', 2)[2]}"}
+    state = dict(state)
+    resource = state.get("Resource")
+    if isinstance(resource, str) and resource.startswith("arn:aws:states:::"):
+        state["Resource"] = f"arn:{plan.partition}:{resource.split(':', 2)[2]}"
+    if "Branches" in state:
+        state["Branches"] = [_flow_in_partition(plan, branch) for branch in state["Branches"]]
+    if "ItemProcessor" in state:
+        state["ItemProcessor"] = _flow_in_partition(plan, state["ItemProcessor"])
+    return state
+
+
+def _flow_in_partition(plan: SagaPlan, flow: State) -> State:
+    return flow | {"States": {name: _in_partition(plan, state) for name, state in flow["States"].items()}}
 
 
 def _targets(state: State) -> list[str]:

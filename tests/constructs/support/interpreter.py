@@ -71,6 +71,10 @@ def _step(state: Mapping[str, Any], name: str, answer: Answer, around: dict[str,
                     return str(rule["Next"])
             _assign(state, around, done)
             return str(state["Default"])
+        case "Wait":
+            evaluated(state["Seconds"], states=around, **done.variables)
+            _assign(state, around, done)
+            return _next(state, done)
         case "Pass":
             _assign(state, around, done)
             done.output = evaluated(state.get("Output"), states=around, **done.variables)

@@ -1,0 +1,70 @@
+"""What a failure leaves for the answer, for whoever is told, and for the person in front of whom a saga is parked."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Final
+
+from constructs_lib.saga.asl.plan import SagaPlan, State
+from constructs_lib.saga.asl.states import expression
+
+# The character class ends with a quote, not with a backslash: scanners of JSONata count brackets to find the
+# expression's end, and take a bracket behind a backslash for an escaped one.
+_MESSAGE: Final = (
+    r'($m := $match($states.errorOutput.Cause, /"errorMessage":\s*("[^\\"]*(?:\\.[^\\"]*)*")/, 1);'
+    ' $exists($m) ? $parse($m[0].groups[0]) : "")'
+)
+_NOTHING_STANDS: Final = "and nothing of it stands"
+
+
+def refused(plan: SagaPlan, name: str, *, error: str | None = None, detail: str | None = None) -> State:
+    """What a refusal leaves: the error's name and its safe message, never the trace that came with them."""
+    thrown = "$states.errorOutput.Error"
+    status: str = str(plan.refused_status)
+    if plan.failure_status and error is not None:
+        status = str(plan.failure_status.get(error, plan.refused_status))
+    elif plan.failure_status:
+        table = ", ".join(f'"{known}": {code}' for known, code in sorted(plan.failure_status.items()))
+        status = f"($s := $lookup({{{table}}}, {thrown}); $exists($s) ? $s : {plan.refused_status})"
+    return {
+        "step": name,
+        "error": error or expression(thrown),
+        "detail": expression(_MESSAGE) if detail is None else detail,
+        "status": expression(status),
+        "title": f"The request was refused, {_NOTHING_STANDS}",
+        "kind": "saga-refused",
+    }
+
+
+def broken(name: str) -> State:
+    """What any other failure leaves: nothing that the function said; it may hold internals."""
+    return {
+        "step": name,
+        "error": "StepFailed",
+        "detail": "the step could not be completed",
+        "status": 500,
+        "title": f"The request failed, {_NOTHING_STANDS}",
+        "kind": "saga-failed",
+    }
+
+
+def thrown_at(name: str) -> State:
+    """For operators: at which state, by which error, and what the function said of it."""
+    return {
+        "stuck": {
+            "step": name,
+            "error": expression("$states.errorOutput.Error"),
+            "detail": expression(f'($c := $states.errorOutput.Cause; $exists($c) ? {_MESSAGE} : "")'),
+        }
+    }
+
+
+def found_at(name: str, error: str, detail: str) -> State:
+    """For operators: what was found, where nothing was thrown."""
+    return {"stuck": {"step": name, "error": error, "detail": detail}}
+
+
+def jsonata_object(fields: Mapping[str, object]) -> str:
+    """A plain object as a JSONata literal."""
+    return json.dumps(fields)

@@ -1,0 +1,105 @@
+"""A sequence of steps: what is known before each of them, and which one follows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from constructs_lib.saga.asl.plan import CompiledGroup, CompiledStep, Node, State
+from constructs_lib.saga.asl.states import REQUEST, expression
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flow:
+    """Steps in order: those of the saga, of a phase, or of a branch.
+
+    Attributes:
+        nodes: the steps.
+        end: name of the state behind the last one.
+        first: name of the choice before the first one.
+        variable: what keeps the outputs. A branch has one of its own: it may read the saga's variables, not set them.
+        base: expression of what is known beside the variable; None for the saga itself.
+        of_map: the map whose item the steps work on.
+    """
+
+    nodes: Sequence[Node]
+    end: str
+    first: str = "Which step first?"
+    variable: str = "outputs"
+    base: str | None = None
+    of_map: CompiledGroup | None = None
+
+    def following(self, index: int) -> str:
+        """Name of the state that follows node ``index`` (-1: the start).
+
+        A condition costs a state only where it is open: a step without one, or with the one under which this step ran
+        (a condition over the request alone cannot change in between), follows at once.
+        """
+        if index + 1 >= len(self.nodes):
+            return self.end
+        node = self.nodes[index + 1]
+        if node.when is None or self._settled_by(index, node.when):
+            return node.name
+        return self._choice_name(index)
+
+    def choice(self, index: int) -> dict[str, State]:
+        """ONE state for all conditions that are open behind node ``index``: nothing runs between them."""
+        name = self._choice_name(index)
+        if self.following(index) != name:
+            return {}
+        first: State = {} if index >= 0 else {"Assign": {self.variable: {}}}
+        known = self.known(index + 1) if index >= 0 else self.base or "{}"
+        bound = "" if known == "$outputs" else f" $outputs := {known};"
+        choices: list[State] = []
+        default = self.end
+        for node in self.nodes[index + 1 :]:
+            if node.when is None:
+                default = node.name
+                break
+            # A choice takes nothing but true and false; what a condition looks for may be missing, which is neither.
+            condition = expression(f"($request := $parse({REQUEST});{bound} $boolean([({node.when})]))")
+            choices.append({"Condition": condition, "Next": node.name, **first})
+        return {name: {"Type": "Choice", "Choices": choices, "Default": default, **first}}
+
+    def known(self, index: int) -> str:
+        """Expression of every output that is known when node ``index`` begins."""
+        own = None if self._unassigned(index) else f"${self.variable}"
+        if self.base in (None, "{}"):
+            return own or "{}"
+        return f"$merge([{self.base}, {own}])" if own else str(self.base)
+
+    def with_output(self, index: int, output: str) -> str:
+        """Expression of what the variable becomes when node ``index`` answers this object (step name: output)."""
+        return output if self._unassigned(index) else f"$merge([${self.variable}, {output}])"
+
+    def assigned(self, index: int, output: str) -> State:
+        """Assignment of what node ``index`` answers."""
+        return {self.variable: expression(self.with_output(index, output))}
+
+    def own_outputs(self) -> str:
+        """Expression of the outputs of these steps alone, behind the last one."""
+        return f"${self.variable}"
+
+    def _settled_by(self, index: int, when: str) -> bool:
+        return index >= 0 and self.nodes[index].when == when and "$outputs" not in when
+
+    def _choice_name(self, index: int) -> str:
+        return f"After {self.nodes[index].name}" if index >= 0 else self.first
+
+    def _unassigned(self, index: int) -> bool:
+        """Whether the variable has not been assigned when this node begins."""
+        return index <= 0 and not self.nodes[0].when
+
+
+def item_of(flow: Flow) -> tuple[str, str] | None:
+    """Expressions of key and value of the item that a map's step works on."""
+    if flow.of_map is None:
+        return None
+    value = "$states.context.Map.Item.Value"
+    return f"{value}.key", f"{value}.value"
+
+
+def row_name(flow: Flow, step: CompiledStep) -> str:
+    """Sort key of a step's row: the item's key is part of it."""
+    item = item_of(flow)
+    return step.name if item is None else expression(f'"{step.name}[" & {item[0]} & "]"')

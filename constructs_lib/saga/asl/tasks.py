@@ -1,0 +1,285 @@
+"""One plain step's states: a function, a transaction or a call straight from the state machine, and its failures."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Final
+
+from constructs_lib.saga.asl.compensation import fence_states
+from constructs_lib.saga.asl.failures import broken, found_at, refused, thrown_at
+from constructs_lib.saga.asl.flow import Flow, item_of, row_name
+from constructs_lib.saga.asl.plan import CompiledStep, SagaPlan, State
+from constructs_lib.saga.asl.states import (
+    CANCELED,
+    EXECUTION,
+    REQUEST,
+    SAGA_ID,
+    bind_all,
+    bound,
+    call,
+    expression,
+    found_item,
+    now,
+    payload,
+    row_key,
+    seconds_from_now,
+    step_retries,
+)
+from saga_runtime.protocol import (
+    OUTPUT_FIELD,
+    CallField,
+    ErrorName,
+    LogAttribute,
+    PhaseField,
+    StepStatus,
+)
+
+_DAY_SECONDS: Final = 86_400
+CONDITION_REFUSED: Final = "ConditionFailed"
+"""Error name of a transaction straight from the state machine whose conditions were not met."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exits:
+    """Where a step leads when it does not go on.
+
+    Attributes:
+        fenced: when another execution owns the saga.
+        give_up: when the step is given up.
+        variable: what keeps the failure.
+        stuck: when nothing can be decided.
+        no_way_back: whether the saga only goes forward here.
+        outcome: whether the last step ends the flow itself, and answers what a phase answers.
+    """
+
+    fenced: str
+    give_up: str
+    stuck: str
+    variable: str = "failure"
+    no_way_back: bool = False
+    outcome: bool = False
+
+
+def step_states(plan: SagaPlan, flow: Flow, index: int, exits: Exits) -> dict[str, State]:
+    """Every state of one plain step."""
+    step = _step(flow, index)
+    if step.writes is not None:
+        states = _transaction(plan, flow, index, exits)
+    elif step.direct is not None:
+        states = {step.name: _direct(plan, flow, index, exits)}
+    else:
+        states = {step.name: _function(plan, flow, index, exits)}
+    return states | _going_on(plan, flow, index, exits)
+
+
+def replayed(flow: Flow, index: int) -> str:
+    """Outputs, with this step's taken from its row. ``row`` was assigned when the row was looked at."""
+    return expression(flow.with_output(index, f'{{"{flow.nodes[index].name}": $parse($row.output.S)}}'))
+
+
+def _step(flow: Flow, index: int) -> CompiledStep:
+    step = flow.nodes[index]
+    if not isinstance(step, CompiledStep):
+        raise TypeError(f"{step.name} is a group")
+    return step
+
+
+def _function(plan: SagaPlan, flow: Flow, index: int, exits: Exits) -> State:
+    step = _step(flow, index)
+    output = f'{{"{step.name}": $states.result.Payload.{OUTPUT_FIELD}}}'
+    return {
+        "Type": "Task",
+        "Resource": "arn:aws:states:::lambda:invoke",
+        "Arguments": {"FunctionName": step.function_arn, "Payload": _call_payload(plan, flow, index)},
+        "TimeoutSeconds": step.task_seconds,
+        "Assign": flow.assigned(index, output),
+        "Retry": _retries(step, exits),
+        "Catch": _catches(plan, step, exits),
+        **_leads_on(flow, index, exits, output),
+    }
+
+
+def _direct(plan: SagaPlan, flow: Flow, index: int, exits: Exits) -> State:
+    step = _step(flow, index)
+    if step.direct is None:
+        raise TypeError(f"{step.name} is not called directly")
+    known, row = flow.known(index), _row_text(flow, step)
+    fields: State = bind_all(step.direct.fields, known, row=row)
+    output = f'{{"{step.name}": {bound(step.direct.output, known, row=row)}}}'
+    may_fail: State = {}
+    if fields["Type"] not in ("Pass", "Wait"):
+        may_fail = {"Retry": fields.get("Retry", _retries(step, exits)), "Catch": _catches(plan, step, exits)}
+    assigned = {**fields.get("Assign", {}), **flow.assigned(index, output)}
+    return {**fields, "Assign": assigned, **may_fail, **_leads_on(flow, index, exits, output)}
+
+
+def _leads_on(flow: Flow, index: int, exits: Exits, output: str) -> State:
+    """To the step that follows; the last one of a branch ends it, and saves the state that would only say so."""
+    following = flow.following(index)
+    if not exits.outcome or following != flow.end:
+        return {"Next": following}
+    return {"Output": phase_through(flow, flow.with_output(index, output)), "End": True}
+
+
+def phase_through(flow: Flow, outputs: str) -> State:
+    """What a phase answers when all its steps are through."""
+    item = item_of(flow)
+    key = {} if item is None else {"key": expression(item[0])}
+    return {PhaseField.OK.value: True, PhaseField.OUTPUTS.value: expression(outputs), **key}
+
+
+def _retries(step: CompiledStep, exits: Exits) -> list[State]:
+    return step_retries(
+        step.permanent_errors, step.retry, no_way_back=exits.no_way_back, transient=step.transient_errors
+    )
+
+
+def _catches(plan: SagaPlan, step: CompiledStep, exits: Exits) -> list[State]:
+    stuck = thrown_at(step.name) if exits.give_up == exits.stuck else {}
+    going_on = [{"ErrorEquals": [error], "Next": _going_on_name(step, error)} for error in sorted(step.going_on)]
+    return [
+        {"ErrorEquals": [ErrorName.FENCED.value], "Next": exits.fenced},
+        *going_on,
+        {
+            "ErrorEquals": list(step.permanent_errors),
+            "Next": exits.give_up,
+            "Assign": {exits.variable: refused(plan, step.name), **stuck},
+        },
+        {"ErrorEquals": ["States.ALL"], "Next": exits.give_up, "Assign": {exits.variable: broken(step.name), **stuck}},
+    ]
+
+
+def _call_payload(plan: SagaPlan, flow: Flow, index: int) -> State:
+    step, known = _step(flow, index), flow.known(index)
+    sent = payload(plan, step, known, item=item_of(flow))
+    if step.notice is None:
+        return sent
+    outputs = "" if known == "$outputs" else f"; $outputs := {known}"
+    message = step.notice.message or f'{{"saga_id": {SAGA_ID}, "step": "{step.name}", "outputs": $outputs}}'
+    text = f'($m := ($request := $parse({REQUEST}){outputs}; {message}); $type($m) = "string" ? $m : $string($m))'
+    return sent | {
+        CallField.QUEUE_URL.value: step.notice.queue_url,
+        CallField.MESSAGE.value: expression(text),
+    }
+
+
+def _row_text(flow: Flow, step: CompiledStep) -> str:
+    """JSONata expression of a row's sort key."""
+    item = item_of(flow)
+    return f'"{step.name}"' if item is None else f'"{step.name}[" & {item[0]} & "]"'
+
+
+def _transaction(plan: SagaPlan, flow: Flow, index: int, exits: Exits) -> dict[str, State]:
+    """The row and the writes in one transaction; refused, the row tells whether it happened already."""
+    step = _step(flow, index)
+    if step.writes is None:
+        raise TypeError(f"{step.name} writes nothing directly")
+    known, row, a = flow.known(index), _row_text(flow, step), LogAttribute
+    output = bound(step.writes.output, known, row=row)
+    look, decide = f"{step.name}: row", f"{step.name}: stands?"
+    item = {
+        **row_key(row_name(flow, step)),
+        a.STATUS.value: {"S": StepStatus.DONE.value},
+        a.OUTPUT.value: {"S": expression(f"$string({output})")},
+        a.SIDE.value: {"S": plan.side_of(step).value},
+        a.ATTEMPT.value: {"S": expression(EXECUTION)},
+        a.CREATED_AT.value: now(),
+        a.UPDATED_AT.value: now(),
+        a.EXPIRATION.value: seconds_from_now(plan.log_days * _DAY_SECONDS),
+    }
+    put = {
+        "Put": {
+            "TableName": plan.log_table,
+            "Item": item,
+            "ConditionExpression": "attribute_not_exists(#saga_id)",
+            "ExpressionAttributeNames": {"#saga_id": a.SAGA_ID.value},
+        }
+    }
+    status = f"$row.{a.STATUS.value}.S"
+    stuck = found_at(step.name, "TransactionCanceled", "the writes were canceled") if exits.no_way_back else {}
+    not_met = refused(plan, step.name, error=CONDITION_REFUSED, detail="a condition of the step was not met")
+    return {
+        step.name: {
+            **call("aws-sdk:dynamodb:transactWriteItems"),
+            "Arguments": {"TransactItems": [put, *bind_all(list(step.writes.writes), known, row=row)]},
+            "Assign": flow.assigned(index, f'{{"{step.name}": {output}}}'),
+            "Retry": transaction_retries(step, exits.no_way_back),
+            "Catch": [
+                {
+                    "ErrorEquals": [CANCELED],
+                    "Next": look,
+                    "Assign": {"canceled": expression("$string($states.errorOutput.Cause)")},
+                },
+                {
+                    "ErrorEquals": ["States.ALL"],
+                    "Next": exits.give_up,
+                    "Assign": {exits.variable: broken(step.name), **stuck},
+                },
+            ],
+            "Next": flow.following(index),
+        },
+        look: {
+            **call("dynamodb:getItem"),
+            "Arguments": {"TableName": plan.log_table, "Key": row_key(row_name(flow, step)), "ConsistentRead": True},
+            "Assign": {"row": found_item()},
+            "Next": decide,
+        },
+        decide: {
+            "Type": "Choice",
+            "Choices": [
+                {
+                    "Condition": expression(f'{status} = "{StepStatus.DONE.value}"'),
+                    "Next": flow.following(index),
+                    "Assign": {flow.variable: replayed(flow, index)},
+                },
+                {"Condition": expression(f"$exists({status})"), "Next": exits.fenced},
+                {
+                    "Condition": expression('$contains($canceled, "ConditionalCheckFailed")'),
+                    "Next": exits.give_up,
+                    "Assign": {exits.variable: not_met, **stuck},
+                },
+            ],
+            "Default": exits.give_up,
+            "Assign": {exits.variable: broken(step.name), **stuck},
+        },
+    }
+
+
+def transaction_retries(step: CompiledStep, no_way_back: bool) -> list[State]:
+    """A canceled transaction may be a conflict, which passes, or a refusal, which does not: a few tries for both."""
+    canceled = {
+        "ErrorEquals": [CANCELED],
+        "IntervalSeconds": 1,
+        "BackoffRate": 2,
+        "MaxDelaySeconds": 10,
+        "MaxAttempts": 3,
+        "JitterStrategy": "FULL",
+    }
+    return [canceled, *step_retries((), step.retry, no_way_back=no_way_back)[1:]]
+
+
+def _going_on_name(step: CompiledStep, error: str) -> str:
+    return f"Pass over {step.name} ({error})"
+
+
+def _going_on(plan: SagaPlan, flow: Flow, index: int, exits: Exits) -> dict[str, State]:
+    """A refusal that does not end the saga. The step is fenced first: an attempt that still travels must not land."""
+    step = _step(flow, index)
+    states: dict[str, State] = {}
+    behind = flow.following(index)
+    for error, route in sorted(step.going_on.items()):
+        instead = json.dumps(dict(route.output), sort_keys=True)
+        states |= fence_states(
+            plan,
+            flow,
+            step,
+            name=_going_on_name(step, error),
+            buried=behind,
+            stands=behind,
+            stuck=exits.stuck,
+            instead=instead,
+            buried_outputs={flow.variable: expression(flow.with_output(index, f'{{"{step.name}": {instead}}}'))},
+            standing_outputs={flow.variable: replayed(flow, index)},
+        )
+    return states

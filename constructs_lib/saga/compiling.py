@@ -1,0 +1,257 @@
+"""From declared steps, which know functions and queues, to the generator's plan and to the saga's description."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from aws_cdk import aws_lambda as lambda_
+
+from constructs_lib.saga.asl import (
+    CompiledGroup,
+    CompiledStep,
+    DirectState,
+    DirectWrites,
+    GoingOn,
+    GroupKind,
+    Node,
+    Notice,
+    SagaPlan,
+)
+from constructs_lib.saga.checks import NOTIFIER_SECONDS, pivots_of
+from constructs_lib.saga.description import (
+    FunctionDescription,
+    RetryDescription,
+    SagaDescription,
+    StepDescription,
+)
+from constructs_lib.saga.groups import StepGroup
+from constructs_lib.saga.notices import GoOn, Notify
+from constructs_lib.saga.provider import Provider
+from constructs_lib.saga.steps import Step, StepKind
+from saga_runtime.protocol import PROTOCOL_VERSION, ProviderField
+
+TASK_MARGIN_SECONDS: Final = 10
+"""A task waits longer than its function may run: the state machine never gives up on a function that still lives."""
+
+
+def compiled(steps: Sequence[Step | StepGroup], notifier: lambda_.IFunction | None) -> list[Node]:
+    """The steps as the generator sees them."""
+    pivots = pivots_of(steps)
+    return [
+        _group(node, notifier, pivots) if isinstance(node, StepGroup) else _step(node, notifier, pivots)
+        for node in steps
+    ]
+
+
+def _group(group: StepGroup, notifier: lambda_.IFunction | None, pivots: Sequence[Step]) -> CompiledGroup:
+    return CompiledGroup(
+        name=group.name,
+        kind=GroupKind(group.kind.value),
+        branches=tuple(tuple(_step(step, notifier, pivots) for step in branch) for branch in group.branches),
+        when=group.when,
+        items=group.items or "",
+        key=group.key or "",
+        max_items=group.max_items,
+        max_concurrency=group.max_concurrency,
+        seconds=group.timeout,
+    )
+
+
+def _step(step: Step, notifier: lambda_.IFunction | None, pivots: Sequence[Step]) -> CompiledStep:
+    function, seconds = step.function, step.function_timeout
+    if step.queue is not None:
+        function, seconds = notifier, NOTIFIER_SECONDS
+    return CompiledStep(
+        name=step.name,
+        function_arn=function.function_arn if function is not None else "",
+        task_seconds=seconds + TASK_MARGIN_SECONDS,
+        permanent_errors=step.permanent_errors,
+        transient_errors=step.transient,
+        retry=step.retry,
+        pivot=step in pivots,
+        when=step.when,
+        compensate_arn=step.compensate.function_arn if step.compensate is not None else None,
+        compensate_task_seconds=step.compensate_timeout + TASK_MARGIN_SECONDS,
+        record=step.kind is StepKind.READ_ONLY and step.record,
+        provider=_provider(step.provider) if step.provider is not None else None,
+        notice=Notice(queue_url=step.queue.queue_url, message=step.message) if step.queue is not None else None,
+        direct=(DirectState(fields=step.direct.fields, output=step.direct.output) if step.direct is not None else None),
+        writes=(
+            DirectWrites(
+                writes=step.transaction.entries(undo=False),
+                compensate=step.transaction.entries(undo=True),
+                output=step.transaction.output,
+            )
+            if step.transaction is not None
+            else None
+        ),
+        going_on={
+            error: GoingOn(output=route.output) for error, route in step.on_error.items() if isinstance(route, GoOn)
+        },
+    )
+
+
+def _provider(provider: Provider) -> Mapping[str, Any]:
+    windows = {
+        ProviderField.WINDOW: provider.idempotent_for,
+        ProviderField.UNDO_WINDOW: provider.undo_idempotent_for,
+    }
+    return {
+        ProviderField.GRACE.value: int(provider.grace.to_seconds()),
+        ProviderField.MARGIN.value: int(provider.clock_margin.to_seconds()),
+        ProviderField.VERIFY.value: provider.verify,
+        ProviderField.VERIFY_UNDO.value: provider.verify_undo,
+        **{name.value: int(window.to_seconds()) if window is not None else 0 for name, window in windows.items()},
+    }
+
+
+def error_notices(steps: Sequence[Step]) -> dict[str, Notify]:
+    """Whom to tell of which error.
+
+    Raises:
+        ValueError: if two steps tell different people of one error.
+    """
+    notices: dict[str, Notify] = {}
+    for step in steps:
+        for error, route in step.on_error.items():
+            if not isinstance(route, Notify):
+                continue
+            if notices.setdefault(error, route) is not route:
+                raise ValueError(
+                    f"on_error names {error!r} in more than one step, with different notices; share one Notify"
+                )
+    return notices
+
+
+def notice_of(notify: Notify) -> Notice:
+    """A notice as the generator sees it."""
+    message = bare("message", notify.message) if notify.message is not None else None
+    return Notice(queue_url=notify.queue.queue_url, message=message)
+
+
+def bare(name: str, expression: str) -> str:
+    """A JSONata expression without its ``{% %}``.
+
+    Raises:
+        ValueError: if it is blank.
+    """
+    text = expression.strip()
+    if text.startswith("{%") and text.endswith("%}"):
+        text = text[2:-2].strip()
+    if not text:
+        raise ValueError(f"{name} must be a JSONata expression, got {expression!r}; leave it out for the default")
+    return text
+
+
+def shape_of(steps: Sequence[Step | StepGroup]) -> list[dict[str, Any]]:
+    """What a recovery under another definition depends on: each step's name, kind, side and compensation.
+
+    Only what a row could contradict is in it: grouping, conditions and retries may change at any time.
+    """
+    plan = _bare_plan(compiled(steps, None))
+    kinds = {step.name: (step.kind, node.kind is StepKind.MAP) for node in steps for step in node.steps}
+    return [
+        {
+            "name": leaf.name,
+            "kind": kinds[leaf.name][0].value,
+            "side": plan.side_of(leaf).value,
+            "compensated": leaf.compensated,
+            "per_item": kinds[leaf.name][1],
+        }
+        for leaf in plan.leaves
+    ]
+
+
+def fingerprint_of(shape: Sequence[Mapping[str, Any]]) -> str:
+    """Identifies a definition, as far as recoveries depend on it."""
+    document = {"protocol": PROTOCOL_VERSION, "steps": list(shape)}
+    return hashlib.sha256(json.dumps(document, sort_keys=True).encode("utf-8")).hexdigest()[:16]
+
+
+def _bare_plan(nodes: Sequence[Node]) -> SagaPlan:
+    """A plan that only tells where its steps stand."""
+    return SagaPlan(
+        steps=nodes,
+        request_table="",
+        log_table="",
+        log_days=1,
+        retention_seconds=1,
+        timeout_seconds=1,
+        result="",
+        failure_status={},
+        refused_status=422,
+        comment="",
+    )
+
+
+def describe(
+    name: str, steps: Sequence[Step | StepGroup], *, timeout: int, fingerprint: str, tells_of_failure: bool
+) -> SagaDescription:
+    """The saga as plain data."""
+    sides = {entry["name"]: str(entry["side"]) for entry in shape_of(steps)}
+    return SagaDescription(
+        name=name,
+        steps=tuple(_describe(node, sides.__getitem__) for node in steps),
+        timeout=timeout,
+        fingerprint=fingerprint,
+        tells_of_failure=tells_of_failure,
+    )
+
+
+def _describe(node: Step | StepGroup, side: Callable[[str], str]) -> StepDescription:
+    if isinstance(node, StepGroup):
+        return StepDescription(
+            name=node.name,
+            kind=node.kind.value,
+            side=side(next(node.steps).name),
+            when=node.when,
+            compensated=any(step.compensated for step in node.steps),
+            timeout=node.timeout,
+            max_items=node.max_items if node.kind is StepKind.MAP else 0,
+            branches=tuple(tuple(_describe(step, side) for step in branch) for branch in node.branches),
+        )
+    retry = node.retry
+    provider = node.provider
+    function = _function(node.function, node.function_timeout)
+    if node.queue is not None:
+        function = FunctionDescription(timeout=NOTIFIER_SECONDS, memory_mib=512, architecture="arm64")
+    return StepDescription(
+        name=node.name,
+        kind=node.kind.value,
+        side=side(node.name),
+        when=node.when,
+        function=function,
+        compensation=_function(node.compensate, node.compensate_timeout),
+        compensated=node.compensated,
+        recorded=node.direct is None and node.record,
+        grace=int(provider.grace.to_seconds() + provider.clock_margin.to_seconds()) if provider is not None else 0,
+        writes=len(node.transaction.writes) if node.transaction is not None else None,
+        timeout=node.direct.timeout if node.direct is not None else 0,
+        transient=RetryDescription(
+            attempts=retry.transient_attempts,
+            interval=retry.transient_interval,
+            rate=retry.transient_rate,
+            cap=retry.transient_cap,
+        ),
+        in_doubt=RetryDescription(
+            attempts=retry.in_doubt_attempts,
+            interval=retry.in_doubt_interval,
+            rate=retry.in_doubt_rate,
+            cap=retry.in_doubt_cap,
+        ),
+        routes={error: "go on" if isinstance(route, GoOn) else "notify" for error, route in node.on_error.items()},
+    )
+
+
+def _function(function: lambda_.IFunction | None, timeout: int) -> FunctionDescription | None:
+    if function is None:
+        return None
+    resource = function.node.default_child
+    if not isinstance(resource, lambda_.CfnFunction):
+        return FunctionDescription(timeout=timeout)
+    architectures = resource.architectures or ["x86_64"]
+    memory = int(resource.memory_size) if resource.memory_size is not None else 128
+    return FunctionDescription(timeout=timeout, memory_mib=memory, architecture=architectures[0])

@@ -1,0 +1,51 @@
+"""Where sagas go that wait for a person: a queue of entries, and an alarm while one is in it."""
+
+from __future__ import annotations
+
+from aws_cdk import Acknowledgment, Duration, Validations
+from aws_cdk import aws_cloudwatch as cloudwatch
+from aws_cdk import aws_sqs as sqs
+from constructs import Construct
+
+
+def operators_of(scope: Construct, given: sqs.IQueue | None) -> tuple[sqs.IQueue, cloudwatch.Alarm]:
+    """The operators' queue, the construct's own if none was given, and its alarm.
+
+    Raises:
+        ValueError: if the queue is a FIFO queue.
+    """
+    if given is not None and given.fifo:
+        raise ValueError(
+            f"operators must be a standard queue, got the FIFO queue {given.node.path}: an entry that comes twice does "
+            "no harm, and one that is not deduplicated is never lost; give a standard queue"
+        )
+    queue = given or _own_queue(scope)
+    alarm = cloudwatch.Alarm(
+        scope,
+        "ParkedAlarm",
+        alarm_description="A saga waits for a person: see cdk-sagas inspect",
+        metric=queue.metric_approximate_number_of_messages_visible(period=Duration.minutes(1), statistic="Maximum"),
+        threshold=0,
+        comparison_operator=cloudwatch.ComparisonOperator.GREATER_THAN_THRESHOLD,
+        evaluation_periods=1,
+        treat_missing_data=cloudwatch.TreatMissingData.NOT_BREACHING,
+    )
+    return queue, alarm
+
+
+def _own_queue(scope: Construct) -> sqs.Queue:
+    queue = sqs.Queue(
+        scope,
+        "Operators",
+        encryption=sqs.QueueEncryption.SQS_MANAGED,
+        enforce_ssl=True,
+        retention_period=Duration.days(14),
+    )
+    Validations.of(queue).acknowledge(
+        Acknowledgment(
+            id="AwsSolutions-SQS3",
+            reason="This queue is itself where things end that no machine could decide: people read it, nothing "
+            "consumes it automatically, and the saga's record says the same.",
+        )
+    )
+    return queue

@@ -1,0 +1,88 @@
+"""What a state machine's role may do: exactly what its definition does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from aws_cdk import Acknowledgment, ArnFormat, Stack, Validations
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_sqs as sqs
+from aws_cdk import aws_stepfunctions as sfn
+
+from constructs_lib.saga.asl import State
+from constructs_lib.saga.log import SagaLog
+from constructs_lib.saga.steps import Step
+
+
+def grant_invoke(role: iam.IRole, definition: State) -> None:
+    """Invoke the functions that the definition invokes: not every machine reaches every compensation."""
+    arguments = (state.get("Arguments", {}) for state in states_of(definition))
+    found = (fields["FunctionName"] for fields in arguments if isinstance(fields, dict) and "FunctionName" in fields)
+    arns = list(dict.fromkeys(found))
+    if arns:
+        iam.Grant.add_to_principal(grantee=role, actions=["lambda:InvokeFunction"], resource_arns=arns)
+
+
+def grant_send(queue: sqs.IQueue, grantee: iam.IGrantable) -> None:
+    """Send, and nothing else: ``grant_send_messages`` allows reading the queue's attributes, too."""
+    iam.Grant.add_to_principal(grantee=grantee, actions=["sqs:SendMessage"], resource_arns=[queue.queue_arn])
+    if queue.encryption_master_key is not None:
+        queue.encryption_master_key.grant(grantee, "kms:Decrypt", "kms:GenerateDataKey")
+
+
+def grant_direct(role: iam.IRole, steps: Iterable[Step], log: SagaLog) -> None:
+    """What steps without a function do: calls of services, and transactions with their log row."""
+    for step in steps:
+        if step.direct is not None:
+            for policy in step.direct.policies:
+                role.add_to_principal_policy(policy.copy())
+        if step.transaction is not None:
+            table = step.transaction.table
+            iam.Grant.add_to_principal(grantee=role, actions=step.transaction.actions, resource_arns=[table.table_arn])
+            if table.encryption_key is not None:
+                table.encryption_key.grant_encrypt_decrypt(role)
+            log.grant_compensate(role)
+
+
+def grant_run(role: iam.IRole, child: sfn.StateMachine, *, express: bool) -> None:
+    """Run a phase in a state machine of its own and wait for it."""
+    if express:
+        actions = ["states:StartSyncExecution"]
+        iam.Grant.add_to_principal(grantee=role, actions=actions, resource_arns=[child.state_machine_arn])
+        return
+    stack = Stack.of(child)
+    iam.Grant.add_to_principal(grantee=role, actions=["states:StartExecution"], resource_arns=[child.state_machine_arn])
+    executions = stack.format_arn(
+        service="states",
+        resource="execution",
+        resource_name=f"{child.state_machine_name}:*",
+        arn_format=ArnFormat.COLON_RESOURCE_NAME,
+    )
+    iam.Grant.add_to_principal(
+        grantee=role, actions=["states:DescribeExecution", "states:StopExecution"], resource_arns=[executions]
+    )
+    rule = stack.format_arn(
+        service="events", resource="rule", resource_name="StepFunctionsGetEventsForStepFunctionsExecutionRule"
+    )
+    iam.Grant.add_to_principal(
+        grantee=role, actions=["events:PutTargets", "events:PutRule", "events:DescribeRule"], resource_arns=[rule]
+    )
+    name = stack.resolve(child.state_machine_name)["Fn::GetAtt"][0]
+    arn = f"arn:<AWS::Partition>:states:<AWS::Region>:<AWS::AccountId>:execution:<{name}.Name>:*"
+    Validations.of(role).acknowledge(
+        Acknowledgment(
+            id=f"AwsSolutions-IAM5[Resource::{arn}]",
+            reason="Executions of this one phase: their names are made when they start. Waiting for an execution and "
+            "stopping it with its saga need them.",
+        )
+    )
+
+
+def states_of(definition: State) -> Iterator[State]:
+    """Every state, those of branches and items included."""
+    for state in definition["States"].values():
+        yield state
+        for branch in state.get("Branches", ()):
+            yield from states_of(branch)
+        if "ItemProcessor" in state:
+            yield from states_of(state["ItemProcessor"])
