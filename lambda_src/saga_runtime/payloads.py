@@ -164,6 +164,9 @@ class Outputs(Mapping[str, Any]):
             self._known[step] = self._payloads.read(self.raw[step])
         return self._known[step]
 
+    def __contains__(self, step: object) -> bool:
+        return step in self.raw
+
     def __iter__(self) -> Iterator[str]:
         return iter(self.raw)
 
