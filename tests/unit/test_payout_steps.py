@@ -1,0 +1,365 @@
+"""The steps of a payout: one intent is paid once, within the cap, by what was recommended first."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from examples.agentic_payout.functions.payout import controls as controls_module
+from examples.agentic_payout.functions.payout.errors import (
+    AgentUnknown,
+    IntentTaken,
+    ModelAnswerRefused,
+    ModelUnavailable,
+    SpendingCapExceeded,
+)
+from examples.agentic_payout.functions.payout.intent import Intent
+from saga_runtime import Conflict, Invalid, SagaFenced
+from saga_runtime.ledger import AccountUnknown, CurrencyMismatch, InsufficientFunds
+from tests.unit.support.payouts import AGENT, CAP, OTHER_SAGA, Payouts, deploy, intent, without
+from tests.unit.support.samples import DAY_MS, REQUEST_ID, SAGA_ID
+from tests.unit.support.world import World
+
+DAY = "2023-11-14"
+PAY = {"decision": "pay", "amount": 150, "reason": "fine"}
+HOLD = {"decision": "hold", "amount": 0, "reason": "odd"}
+
+
+@pytest.fixture
+def payouts(world: World, monkeypatch: pytest.MonkeyPatch) -> Payouts:
+    made = deploy(world, monkeypatch)
+    world.open_accounts(alice=10_000, bob=0)
+    return made
+
+
+def saga(number: int) -> str:
+    return f"{REQUEST_ID}-{number}"
+
+
+class TestAnalyze:
+    def test_tells_the_facts_and_writes_nothing(self, payouts: Payouts) -> None:
+        calls = payouts.world.calls_of(lambda: payouts.analyze(intent()))
+
+        assert payouts.analyze(intent()) == {
+            "day": DAY,
+            "agent_spent_today": "0",
+            "agent_cap": "1000",
+            "payer_balance": "10000",
+            "payee_state": "OPEN",
+        }
+        assert set(calls) == {"GetItem", "BatchGetItem"}
+
+    def test_refuses_early_what_cannot_be_paid_today_any_more(self, payouts: Payouts) -> None:
+        payouts.pay(intent(minor_units=900))
+
+        payouts.analyze(intent(minor_units=100, period="2026-12"))
+        with pytest.raises(SpendingCapExceeded):
+            payouts.analyze(intent(minor_units=101, period="2026-12"))
+
+    def test_refuses_agents_that_may_spend_nothing(self, payouts: Payouts) -> None:
+        with pytest.raises(AgentUnknown):
+            payouts.analyze(intent(), agent="stranger")
+
+    def test_refuses_a_currency_that_no_cap_bounds(self, payouts: Payouts) -> None:
+        with pytest.raises(CurrencyMismatch):
+            payouts.analyze(intent(currency="USD"))
+
+    def test_refuses_accounts_that_do_not_exist(self, payouts: Payouts) -> None:
+        with pytest.raises(AccountUnknown):
+            payouts.analyze(intent(payee="nobody"))
+
+
+class TestClaim:
+    def test_is_held_by_one_saga(self, payouts: Payouts) -> None:
+        assert payouts.claim(intent()) == {"claim": intent().obligation}
+
+        with pytest.raises(IntentTaken, match="is being decided"):
+            payouts.claim(intent(), saga_id=OTHER_SAGA)
+
+    def test_is_the_same_saga_s_however_often_it_runs(self, payouts: Payouts) -> None:
+        assert payouts.claim(intent()) == payouts.claim(intent())
+
+    def test_stands_between_two_agents_and_two_amounts(self, payouts: Payouts) -> None:
+        payouts.claim(intent())
+
+        for other, agent in ((intent(), "travel"), (intent(minor_units=201), AGENT)):
+            with pytest.raises(IntentTaken):
+                payouts.claim(other, agent=agent, saga_id=OTHER_SAGA)
+
+    def test_does_not_stand_between_two_intents(self, payouts: Payouts) -> None:
+        payouts.claim(intent())
+
+        payouts.claim(intent(period="2026-12"), saga_id=OTHER_SAGA)
+
+    def test_may_be_had_again_when_it_was_released(self, payouts: Payouts) -> None:
+        payouts.claim(intent())
+        payouts.release(intent())
+        payouts.release(intent())
+        assert payouts.claim_state(intent()) == "RELEASED"
+
+        payouts.claim(intent(), saga_id=OTHER_SAGA)
+
+        assert payouts.claim_state(intent()) == "CLAIMED"
+
+    def test_of_a_payout_that_was_made_is_never_released(self, payouts: Payouts) -> None:
+        payouts.pay(intent())
+
+        for number in range(3):
+            with pytest.raises(IntentTaken, match="was paid"):
+                payouts.claim(intent(), saga_id=saga(number + 1))
+        assert payouts.world.balances() == {"alice": 9_800, "bob": 200}
+
+    def test_that_was_compensated_before_it_ran_never_runs(self, payouts: Payouts) -> None:
+        payouts.release(intent())
+
+        with pytest.raises(SagaFenced):
+            payouts.claim(intent())
+
+    def test_that_goes_away_between_the_refusal_and_the_look_is_a_conflict(self) -> None:
+        assert isinstance(controls_module._taken(None), Conflict)
+        assert isinstance(controls_module._taken({"state": {"S": "RELEASED"}}), Conflict)
+
+
+class TestRecommend:
+    def test_records_the_answer_with_the_model_s_version_and_the_prompt_s_fingerprint(self, payouts: Payouts) -> None:
+        model = payouts.model(PAY)
+
+        recommended = payouts.recommend(intent())
+
+        assert recommended == {
+            "decision": "pay",
+            "amount": "150",
+            "reason": "fine",
+            "model": "scripted-1",
+            "model_call": "call-1",
+            "prompt": model.asked[0].fingerprint,
+        }
+        assert payouts.world.rows() == {f"{SAGA_ID}#Recommend": "READ"}
+
+    def test_replays_the_recorded_answer_and_asks_nobody(self, payouts: Payouts) -> None:
+        model = payouts.model(PAY, {**PAY, "amount": 151})
+
+        assert [payouts.recommend(intent())["amount"] for _ in range(5)] == ["150"] * 5
+        assert len(model.asked) == 1
+
+    def test_asks_again_in_another_saga(self, payouts: Payouts) -> None:
+        payouts.model(PAY, {**PAY, "amount": 151})
+
+        assert payouts.recommend(intent())["amount"] == "150"
+        assert payouts.recommend(intent(), saga_id=OTHER_SAGA)["amount"] == "151"
+
+    def test_pays_for_two_calls_and_records_one_when_two_runs_ask_at_once(self, payouts: Payouts) -> None:
+        """The window that remains: both find no row, and both ask."""
+        model = payouts.model(PAY, {**PAY, "amount": 151})
+        inside: list[Any] = []
+        ask = model.ask
+
+        def ask_while_another_run_does(prompt: Any) -> Any:
+            answer = ask(prompt)
+            if not inside:
+                inside.append(None)
+                inside.append(payouts.recommend(intent()))
+            return answer
+
+        model.ask = ask_while_another_run_does  # type: ignore[method-assign]
+        outside = payouts.recommend(intent())
+
+        assert outside == inside[1]
+        assert (outside["amount"], len(model.asked)) == ("151", 2)
+
+    def test_records_nothing_of_a_model_that_does_not_answer(self, payouts: Payouts) -> None:
+        payouts.model(ModelUnavailable("no answer"), PAY)
+
+        with pytest.raises(ModelUnavailable):
+            payouts.recommend(intent())
+        assert payouts.world.rows() == {}
+        assert payouts.recommend(intent())["model_call"] == "call-2"
+
+    @pytest.mark.parametrize("content", [{**PAY, "amount": 201}, "I would pay."], ids=["too much", "talk"])
+    def test_refuses_what_is_no_recommendation(self, payouts: Payouts, content: Any) -> None:
+        payouts.model(content)
+
+        with pytest.raises(ModelAnswerRefused):
+            payouts.recommend(intent())
+
+    def test_tells_the_model_facts_and_numbers_only(self, payouts: Payouts) -> None:
+        model = payouts.model(PAY)
+        payouts.recommend(intent())
+
+        assert '"purpose":"invoice:4711"' in model.asked[0].question
+        assert '"agent_cap":"1000"' in model.asked[0].question
+
+
+class TestAct:
+    def test_pays_what_was_recommended_and_counts_it(self, payouts: Payouts) -> None:
+        payouts.claim(intent())
+
+        done = payouts.act(intent(), {"decision": "pay", "amount": "150"})
+
+        assert (done["decision"], done["amount"], done["day"]) == ("paid", "150", DAY)
+        assert payouts.world.balances() == {"alice": 9_850, "bob": 150}
+        assert payouts.spent() == {f"{AGENT}#{DAY}": 150}
+        assert payouts.claim_state(intent()) == "PAID"
+
+    def test_pays_once_however_often_it_runs(self, payouts: Payouts) -> None:
+        first = payouts.pay(intent())
+
+        again = [payouts.act(intent(), {"decision": "pay", "amount": "1"}) for _ in range(3)]
+
+        assert again == [first] * 3
+        assert payouts.spent() == {f"{AGENT}#{DAY}": 200}
+
+    def test_holds_when_that_was_recommended_and_moves_nothing(self, payouts: Payouts) -> None:
+        payouts.claim(intent())
+
+        assert payouts.act(intent(), {"decision": "hold", "amount": "0"})["decision"] == "held"
+
+        assert payouts.world.balances() == {"alice": 10_000, "bob": 0}
+        assert (payouts.spent(), payouts.claim_state(intent())) == ({}, "HELD")
+        with pytest.raises(IntentTaken, match="is held"):
+            payouts.claim(intent(), saga_id=OTHER_SAGA)
+
+    def test_never_pays_more_than_was_asked_for(self, payouts: Payouts) -> None:
+        payouts.claim(intent())
+
+        with pytest.raises(ModelAnswerRefused):
+            payouts.act(intent(), {"decision": "pay", "amount": "201"})
+        assert payouts.world.balances() == {"alice": 10_000, "bob": 0}
+
+    def test_never_pays_without_the_claim(self, payouts: Payouts) -> None:
+        with pytest.raises((IntentTaken, Conflict)):
+            payouts.act(intent(), {"decision": "pay", "amount": "150"})
+        payouts.claim(intent(), saga_id=OTHER_SAGA)
+        with pytest.raises(IntentTaken):
+            payouts.act(intent(), {"decision": "pay", "amount": "150"})
+        assert payouts.world.balances() == {"alice": 10_000, "bob": 0}
+
+    def test_spends_to_the_cap_and_not_beyond(self, payouts: Payouts) -> None:
+        payouts.pay(intent(minor_units=CAP - 1))
+
+        with pytest.raises(SpendingCapExceeded):
+            payouts.pay(intent(minor_units=2, period="2026-12"), saga_id=saga(1))
+        payouts.pay(intent(minor_units=1, period="2027-01"), saga_id=saga(2))
+
+        assert payouts.spent() == {f"{AGENT}#{DAY}": CAP}
+        assert payouts.world.balances()["bob"] == CAP
+
+    def test_refuses_an_amount_that_no_day_bears(self, payouts: Payouts) -> None:
+        with pytest.raises(SpendingCapExceeded):
+            payouts.pay(intent(minor_units=CAP + 1))
+        assert payouts.spent() == {}
+
+    def test_counts_a_refused_payout_against_nothing(self, payouts: Payouts) -> None:
+        payouts.world.open_accounts(poor=1)
+
+        with pytest.raises(InsufficientFunds):
+            payouts.pay(intent(payer="poor"))
+        assert payouts.spent() == {}
+
+    def test_begins_a_new_day_with_a_new_cap(self, payouts: Payouts) -> None:
+        payouts.pay(intent(minor_units=CAP))
+        payouts.world.clock.ms += DAY_MS
+
+        payouts.pay(intent(minor_units=CAP, period="2026-12"), saga_id=saga(1))
+
+        assert payouts.spent() == {f"{AGENT}#{DAY}": CAP, f"{AGENT}#2023-11-15": CAP}
+
+    def test_keeps_the_cap_when_many_pay_at_once(self, payouts: Payouts) -> None:
+        names = [f"payer{n}" for n in range(12)]
+        payouts.world.open_accounts(**dict.fromkeys(names, 1_000), **{f"payee{n}": 0 for n in range(12)})
+        start, refused = threading.Barrier(12), []
+
+        def pay(number: int) -> None:
+            wanted = intent(payer=f"payer{number}", payee=f"payee{number}", minor_units=300)
+            start.wait()
+            try:
+                payouts.pay(wanted, saga_id=saga(number + 1))
+            except SpendingCapExceeded as error:
+                refused.append(error)
+
+        threads = [threading.Thread(target=pay, args=(n,)) for n in range(12)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+        assert len(refused) == 9
+        assert payouts.spent() == {f"{AGENT}#{DAY}": 900}
+
+
+def pays_an_intent_once(payouts: Payouts) -> None:
+    """An agent that asks for the same under another saga is paid once."""
+    payouts.pay(intent())
+    with pytest.raises(IntentTaken):
+        payouts.claim(intent(), saga_id=OTHER_SAGA)
+
+
+def keeps_the_cap(payouts: Payouts) -> None:
+    payouts.pay(intent(minor_units=CAP))
+    with pytest.raises(SpendingCapExceeded):
+        payouts.pay(intent(minor_units=1, period="2026-12"), saga_id=OTHER_SAGA)
+
+
+def keeps_to_its_claim(payouts: Payouts) -> None:
+    payouts.claim(intent(), saga_id=OTHER_SAGA)
+    with pytest.raises(IntentTaken):
+        payouts.act(intent(), {"decision": "pay", "amount": "150"})
+
+
+def keeps_what_was_paid(payouts: Payouts) -> None:
+    """Paid, and concluded again by a saga that would release it."""
+    payouts.pay(intent())
+    call: Any = type("Call", (), {"saga_id": SAGA_ID, "now_ms": 1})
+    write = controls_module.Controls(table="controls", caps={}, currency="EUR").conclude(
+        call, intent().obligation, controls_module.ClaimState.RELEASED
+    )
+    from saga_runtime import aws
+
+    with pytest.raises(Exception, match="ConditionalCheckFailed"):
+        aws.dynamodb().transact_write_items(TransactItems=[dict(write.action)])  # type: ignore[list-item]
+
+
+def refuses_other_currencies(payouts: Payouts) -> None:
+    with pytest.raises(CurrencyMismatch):
+        payouts.analyze(intent(currency="USD"))
+
+
+FREE = "attribute_not_exists(#id) OR #state = :released"
+FITS = "attribute_not_exists(#spent) OR #spent <= :room"
+MINE = "#saga_id = :saga_id AND #state = :claimed"
+MUTANTS: list[tuple[str, str, str, Callable[[Payouts], None]]] = [
+    ("Controls.claim", FREE, "attribute_not_exists(#id) OR #state <> :released", pays_an_intent_once),
+    ("Controls.spend", FITS, "attribute_not_exists(#spent) OR :room <= :room", keeps_the_cap),
+    ("Controls.spend", "cap - amount.minor_units", "cap", keeps_the_cap),
+    ("Controls.conclude", MINE, "#saga_id <> :state AND #state = :claimed AND :saga_id <> :state", keeps_to_its_claim),
+    ("Controls.conclude", MINE, "#saga_id = :saga_id AND :claimed = :claimed", keeps_what_was_paid),
+    ("Controls.cap", "amount.currency != self.currency", "False", refuses_other_currencies),
+]
+
+
+@pytest.mark.parametrize(("name", "old", "new", "kills"), MUTANTS, ids=lambda value: getattr(value, "__name__", "x"))
+class TestEveryConditionIsNeeded:
+    def test_it_holds(self, payouts: Payouts, name: str, old: str, new: str, kills: Callable[[Payouts], None]) -> None:
+        kills(payouts)
+
+    def test_without_it_something_is_paid_that_must_not_be(
+        self,
+        payouts: Payouts,
+        monkeypatch: pytest.MonkeyPatch,
+        name: str,
+        old: str,
+        new: str,
+        kills: Callable[[Payouts], None],
+    ) -> None:
+        without(monkeypatch, controls_module, name, old, new)
+
+        with pytest.raises((AssertionError, pytest.fail.Exception)):
+            kills(payouts)
+
+
+def test_an_intent_cannot_be_built_around_the_checks(payouts: Payouts) -> None:
+    with pytest.raises(Invalid):
+        Intent.of_request({"payer": "a", "payee": "b", "amount": 1, "currency": "EUR", "purpose": "x", "period": "y"})
