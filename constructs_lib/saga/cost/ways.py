@@ -1,0 +1,103 @@
+"""Which steps a saga takes, and where its state machine has to choose. The rules are those of the generated definition.
+
+A condition is a JSONata text that nobody can evaluate at synth. Conditions are taken to be independent of each other,
+unless one is, to the letter, the negation of another: then exactly one of the two holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import product
+from typing import Final
+
+from constructs_lib.saga.description import SagaDescription, StepDescription
+
+MAX_CONDITIONS: Final = 10
+"""With more conditions than this only the way is looked at on which all of them hold."""
+
+Passed = frozenset[str]
+"""Names of the steps that a way passes over."""
+
+
+def ways_of(saga: SagaDescription, skip: frozenset[str] = frozenset()) -> list[Passed]:
+    """Every way through a saga that its conditions leave open; first the one on which all conditions hold.
+
+    Args:
+        saga: the saga.
+        skip: names of conditional steps that are passed over on every way.
+
+    Raises:
+        ValueError: if ``skip`` names a step that is not there, or that has no condition.
+    """
+    conditional = {step.name: step.when for step in _all(saga.steps) if step.when is not None}
+    for name in sorted(skip):
+        if name not in conditional:
+            raise ValueError(
+                f"saga {saga.name} has no conditional step {name!r}; those with a condition are "
+                f"{', '.join(conditional) or '(none)'}"
+            )
+    atoms = sorted({_atom(when)[0] for name, when in conditional.items() if name not in skip})
+    values: Iterator[tuple[bool, ...]] = (
+        product((True, False), repeat=len(atoms)) if len(atoms) <= MAX_CONDITIONS else iter([(True,) * len(atoms)])
+    )
+    found: dict[Passed, None] = {}
+    for chosen in values:
+        holds = dict(zip(atoms, chosen, strict=True))
+        passed = (name for name, when in conditional.items() if name in skip or not _is_true(when, holds))
+        found[frozenset(passed)] = None
+    return list(found)
+
+
+def entered(steps: Sequence[StepDescription], passed: Passed) -> Iterator[StepDescription | None]:
+    """What a way enters at one level, in order: a step, or None for a state that chooses the step that follows."""
+    index = -1
+    while index + 1 < len(steps):
+        if _is_open(steps, index):
+            yield None
+        following = next((n for n in range(index + 1, len(steps)) if steps[n].name not in passed), None)
+        if following is None:
+            return
+        index = following
+        yield steps[index]
+
+
+def exclude(one: str | None, other: str | None) -> bool:
+    """Whether two conditions are, to the letter, each other's negation, over the request alone: it cannot change."""
+    if one is None or other is None or "$outputs" in one + other:
+        return False
+    return one == f"$not({other})" or other == f"$not({one})"
+
+
+def _is_open(steps: Sequence[StepDescription], index: int) -> bool:
+    """Whether the machine has to choose behind step ``index``: a condition that is known there costs nothing."""
+    when = steps[index + 1].when
+    if when is None:
+        return False
+    return index < 0 or steps[index].when != when or "$outputs" in when
+
+
+def _all(steps: Sequence[StepDescription]) -> Iterator[StepDescription]:
+    for step in steps:
+        yield step
+        for branch in step.branches:
+            yield from _all(branch)
+
+
+def _atom(when: str) -> tuple[str, bool]:
+    """A condition without its negation, and whether it was negated."""
+    inner = when.removeprefix("$not(").removesuffix(")")
+    return (inner, True) if when == f"$not({inner})" and _is_balanced(inner) else (when, False)
+
+
+def _is_balanced(text: str) -> bool:
+    depth = 0
+    for character in text:
+        depth += {"(": 1, ")": -1}.get(character, 0)
+        if depth < 0:
+            return False
+    return depth == 0
+
+
+def _is_true(when: str, holds: dict[str, bool]) -> bool:
+    atom, negated = _atom(when)
+    return holds[atom] is not negated
