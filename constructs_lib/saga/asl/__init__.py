@@ -55,6 +55,6 @@ def definition_of(plan: SagaPlan) -> State:
         **chain(plan),
         **settle_completed(plan),
         **settle_failed(plan),
-        **fenced_or_parked(plan, goes_on=True),
+        **fenced_or_parked(plan),
     }
     return machine(plan, plan.comment, saga_flow(plan).following(-1), states)

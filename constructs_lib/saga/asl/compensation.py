@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from constructs_lib.saga.asl.ending import ASK_THE_LOG, FENCED, LOOK_AT_RECORD, TRY_AGAIN, park_of
+from constructs_lib.saga.asl.ending import ASK_THE_LOG, FENCED, LOOK_AT_DIRECTION, LOOK_AT_RECORD, park_of
 from constructs_lib.saga.asl.failures import broken, found_at, thrown_at
 from constructs_lib.saga.asl.flow import Flow, item_of, row_name
 from constructs_lib.saga.asl.plan import CompiledGroup, CompiledStep, GroupKind, Node, SagaPlan, State
@@ -80,8 +80,13 @@ def _compensate_name(node: Node) -> str:
 
 
 def go_again(node: Node) -> State:
-    """Assignment with which ``TRY_AGAIN`` leads back to a node, after a while."""
+    """Assignment with which a node is tried again, after a while."""
     return {"again": node.name, "tries": expression("($exists($tries) ? $tries : 0) + 1")}
+
+
+def wait_name(group: CompiledGroup) -> str:
+    """State from which a group is tried again where there is only forward."""
+    return f"Try {group.name} again?"
 
 
 def giving_up(plan: SagaPlan, flow: Flow, index: int, *, outputs: str | None) -> dict[str, State]:
@@ -97,14 +102,15 @@ def giving_up(plan: SagaPlan, flow: Flow, index: int, *, outputs: str | None) ->
     node = plan.steps[index]
     compensate = _compensate_name(node)
     turn = direct(plan, Direction.COMPENSATE, chain_from(plan, index))
-    turn["Catch"] = [refused_write(LOOK_AT_RECORD) | {"Assign": go_again(node)}]
+    if plan.pivots:
+        turn["Catch"] = [refused_write(LOOK_AT_DIRECTION) | {"Assign": go_again(node)}]
     states = {compensate: turn} | _no_way_back(plan, index)
     pivot = _pivot_of(node)
     if pivot is None:
         return states
     forward = f"Forward from {pivot.name}"
-    if outputs is None:
-        ahead = direct(plan, Direction.FORWARD, TRY_AGAIN) | {"Assign": go_again(node)}
+    if outputs is None and isinstance(node, CompiledGroup):
+        ahead = direct(plan, Direction.FORWARD, wait_name(node)) | {"Assign": go_again(node)}
     else:
         ahead = direct(plan, Direction.FORWARD, flow.following(index)) | {"Assign": {flow.variable: outputs}}
     fence = fence_states(

@@ -8,6 +8,8 @@ from constructs_lib.saga.asl.failures import found_at, thrown_at
 from constructs_lib.saga.asl.plan import Notice, SagaPlan, State
 from constructs_lib.saga.asl.states import (
     EXECUTION,
+    LONG_ATTEMPTS,
+    LONG_CAP_SECONDS,
     REQUEST_ID,
     SAGA_ID,
     call,
@@ -42,6 +44,8 @@ FENCED: Final = "End fenced"
 TELL_OPERATORS: Final = "Tell the operators"
 PARK: Final = "Park the saga"
 PARKED: Final = "End parked"
+LOOK_AT_DIRECTION: Final = "Look at the direction"
+ONLY_FORWARD: Final = "Only forward?"
 TRY_AGAIN: Final = "Try again?"
 WAIT: Final = "Wait to go on"
 GO_ON: Final = "Go on where?"
@@ -51,6 +55,30 @@ GO_ON: Final = "Go on where?"
 def park_of(plan: SagaPlan) -> str:
     """Where a saga goes that cannot be decided. ``$stuck`` says why; whoever leads there assigns it."""
     return PARK if plan.operators is None else TELL_OPERATORS
+
+
+def waiting(plan: SagaPlan, asked: str, wait: str, back: str) -> dict[str, State]:
+    """Where there is only forward: wait for longer each time, and after many times ask a person.
+
+    Args:
+        plan: the plan.
+        asked: name of the first state; ``$again`` and ``$tries`` were assigned by whoever leads there.
+        wait: name of the state that waits.
+        back: where to go on.
+    """
+    return {
+        asked: {
+            "Type": "Choice",
+            "Choices": [{"Condition": expression(f"$tries <= {LONG_ATTEMPTS}"), "Next": wait}],
+            "Default": park_of(plan),
+            "Assign": found_at(expression("$again"), "StepFailed", "tried again and again, and there is no way back"),
+        },
+        wait: {
+            "Type": "Wait",
+            "Seconds": expression(f"$min([{LONG_CAP_SECONDS}, 5 * $power(2, $tries)])"),
+            "Next": back,
+        },
+    }
 
 
 def settle_completed(plan: SagaPlan) -> dict[str, State]:
@@ -82,17 +110,11 @@ def settle_failed(plan: SagaPlan) -> dict[str, State]:
     }
 
 
-def fenced_or_parked(plan: SagaPlan, *, goes_on: bool = False) -> dict[str, State]:
-    """Where a refused write leads, and what cannot be decided.
-
-    Args:
-        plan: the plan.
-        goes_on: whether these states belong to the machine that goes forward, which tries again where that is the
-            only way.
-    """
+def fenced_or_parked(plan: SagaPlan) -> dict[str, State]:
+    """Where a refused write leads, and what cannot be decided."""
     return {
-        LOOK_AT_RECORD: _look_at_record(plan),
-        WHO_SETTLED: _who_settled(plan, goes_on=goes_on),
+        LOOK_AT_RECORD: look_at_record(plan, WHO_SETTLED),
+        WHO_SETTLED: who_settled(plan),
         ALREADY_SETTLED: {"Type": "Succeed"},
         FENCED: {"Type": "Fail", "Error": ErrorName.FENCED.value, "Cause": "another execution owns this saga"},
         **_tell_operators(plan),
@@ -187,29 +209,35 @@ def _send(plan: SagaPlan, notice: Notice) -> State:
     }
 
 
-def _look_at_record(plan: SagaPlan) -> State:
+def look_at_record(plan: SagaPlan, following: str) -> State:
     """A refused write: who refused it? Reached only then."""
     return {
         **call("dynamodb:getItem"),
         "Arguments": {"TableName": plan.request_table, "Key": record_key(), "ConsistentRead": True},
         "Assign": {"record": found_item()},
-        "Next": WHO_SETTLED,
+        "Next": following,
     }
 
 
-def _who_settled(plan: SagaPlan, *, goes_on: bool) -> State:
+def who_settled(plan: SagaPlan, *, goes_on_at: str | None = None) -> State:
+    """Decide who refused a write.
+
+    Args:
+        plan: the plan.
+        goes_on_at: where to go when it was refused because the saga only goes forward.
+    """
     a = RecordAttribute
     settled = ", ".join(f'"{status.value}"' for status in SETTLED)
     ours = f"$record.{a.SAGA_ID.value}.S = {SAGA_ID}"
     status = f"$record.{a.STATUS.value}.S"
     mine = f'{ours} and {status} = "{RecordStatus.IN_PROGRESS.value}" and $record.{a.OWNER.value}.S = {EXECUTION}'
-    ahead = f'{mine} and $record.{a.DIRECTION.value}.S = "{Direction.FORWARD.value}" and $exists($again)'
+    ahead = f'{mine} and $record.{a.DIRECTION.value}.S = "{Direction.FORWARD.value}"'
     refused = found_at(LOOK_AT_RECORD, "WriteRefused", "the record refused a write that its owner may make")
     return {
         "Type": "Choice",
         "Choices": [
             {"Condition": expression(f"{ours} and {status} in [{settled}]"), "Next": ALREADY_SETTLED},
-            *([{"Condition": expression(ahead), "Next": TRY_AGAIN}] if goes_on else []),
+            *([{"Condition": expression(ahead), "Next": goes_on_at}] if goes_on_at else []),
             {"Condition": expression(mine), "Next": park_of(plan), "Assign": refused},
         ],
         "Default": FENCED,

@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 from constructs_lib.saga.asl.compensation import give_up_name, giving_up
-from constructs_lib.saga.asl.ending import FENCED, GO_ON, SETTLE_COMPLETED, TRY_AGAIN, WAIT, park_of
-from constructs_lib.saga.asl.failures import found_at
+from constructs_lib.saga.asl.ending import (
+    FENCED,
+    GO_ON,
+    LOOK_AT_DIRECTION,
+    ONLY_FORWARD,
+    SETTLE_COMPLETED,
+    TRY_AGAIN,
+    WAIT,
+    look_at_record,
+    park_of,
+    waiting,
+    who_settled,
+)
 from constructs_lib.saga.asl.flow import Flow
 from constructs_lib.saga.asl.groups import group_states
 from constructs_lib.saga.asl.plan import CompiledGroup, SagaPlan, State
-from constructs_lib.saga.asl.states import LONG_ATTEMPTS, LONG_CAP_SECONDS, expression
+from constructs_lib.saga.asl.states import expression
 from constructs_lib.saga.asl.tasks import Exits, replayed, step_states
 
 
@@ -33,25 +44,21 @@ def forward_states(plan: SagaPlan) -> dict[str, State]:
             outputs = None if isinstance(node, CompiledGroup) else replayed(flow, index)
             states |= giving_up(plan, flow, index, outputs=outputs)
         states |= flow.choice(index)
-    return states | _again(plan)
+    return states | _only_forward(plan)
 
 
-def _again(plan: SagaPlan) -> dict[str, State]:
-    """Where there is only forward, what failed is tried again after a while, many times, before a person is asked."""
-    back = [{"Condition": expression(f'$again = "{node.name}"'), "Next": node.name} for node in plan.steps]
+def _only_forward(plan: SagaPlan) -> dict[str, State]:
+    """Where a step failed that lies before the pivot, and the saga may only go forward: another run passed the pivot.
+
+    The step is tried again after a while, many times, before a person is asked.
+    """
+    if not plan.pivots:
+        return {}
+    nodes = plan.steps[: plan.last_pivot + 1]
+    back = [{"Condition": expression(f'$again = "{node.name}"'), "Next": node.name} for node in nodes]
     return {
-        TRY_AGAIN: {
-            "Type": "Choice",
-            "Choices": [{"Condition": expression(f"$tries <= {LONG_ATTEMPTS}"), "Next": WAIT}],
-            "Default": park_of(plan),
-            "Assign": found_at(expression("$again"), "StepFailed", "tried again and again, and there is no way back"),
-        },
-        WAIT: {
-            "Type": "Wait",
-            "Seconds": expression(f"$min([{LONG_CAP_SECONDS}, 5 * $power(2, $tries)])"),
-            "Next": GO_ON,
-        },
-        GO_ON: {"Type": "Choice", "Choices": back[:-1], "Default": back[-1]["Next"]}
-        if len(back) > 1
-        else {"Type": "Pass", "Next": back[0]["Next"]},
+        LOOK_AT_DIRECTION: look_at_record(plan, ONLY_FORWARD),
+        ONLY_FORWARD: who_settled(plan, goes_on_at=TRY_AGAIN),
+        **waiting(plan, TRY_AGAIN, WAIT, GO_ON),
+        GO_ON: {"Type": "Choice", "Choices": back, "Default": nodes[-1].name},
     }

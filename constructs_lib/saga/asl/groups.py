@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from constructs_lib.saga.asl.compensation import give_up_name, go_again, items_of
-from constructs_lib.saga.asl.ending import FENCED, TRY_AGAIN
+from constructs_lib.saga.asl.compensation import give_up_name, go_again, items_of, wait_name
+from constructs_lib.saga.asl.ending import FENCED, waiting
 from constructs_lib.saga.asl.failures import broken, jsonata_object, refused
 from constructs_lib.saga.asl.flow import Flow
 from constructs_lib.saga.asl.plan import CompiledGroup, GroupKind, SagaPlan, State
@@ -37,7 +37,7 @@ def group_states(plan: SagaPlan, flow: Flow, index: int) -> dict[str, State]:
     }[group.kind](plan, group, known)
     over = f"{group.name} over?"
     back = index <= plan.last_pivot
-    give_up = give_up_name(plan, index) if back else TRY_AGAIN
+    give_up = give_up_name(plan, index) if back else wait_name(group)
     again: State = {} if back else go_again(group)
     failed = (
         f"$exists($phase.{PhaseField.FAILURE}) ? $phase.{PhaseField.FAILURE} : {jsonata_object(broken(group.name))}"
@@ -47,7 +47,8 @@ def group_states(plan: SagaPlan, flow: Flow, index: int) -> dict[str, State]:
         bad = refused(plan, group.name, error=BAD_ITEMS, detail="the items are not what the step can work on")
         errors = ["States.QueryEvaluationError"]
         catch_bad = [{"ErrorEquals": errors, "Next": give_up, "Assign": {"failure": bad, **again}}]
-    return {
+    loop = {} if back and not group.pivot else waiting(plan, wait_name(group), f"{group.name} waits", group.name)
+    return loop | {
         group.name: {
             **run,
             "Assign": {
