@@ -165,7 +165,7 @@ class Recoverer:
         if finding is Finding.NOT_STARTED:
             first = record.owner == record.saga_id
             machine = machine_of(record.execution_arn) if first else record.recovery_machine_arn
-            self._start(machine, record.owner, record.input)
+            self.start(machine, record.owner, record.input)
             return finding, record.owner
         if finding is not Finding.DEAD:
             return finding, None
@@ -177,11 +177,11 @@ class Recoverer:
         except self.dynamodb.exceptions.ConditionalCheckFailedException:
             return Finding.RUNNING, None  # somebody else took it over, settled or parked it in between
         name = recovery_name(record.saga_id, record.recoveries + 1)
-        self._start(record.recovery_machine_arn, name, record.input)
+        self.start(record.recovery_machine_arn, name, record.input)
         return finding, name
 
-    def _start(self, machine_arn: str, name: str, start_input: str) -> None:
-        """Start by name, with the stored bytes; that it exists already means that somebody did."""
+    def start(self, machine_arn: str, name: str, start_input: str) -> None:
+        """Start an execution by name, with the stored bytes; that it exists already means that somebody did."""
         try:
             self.step_functions.start_execution(stateMachineArn=machine_arn, name=name, input=start_input)
         except self.step_functions.exceptions.ExecutionAlreadyExists:

@@ -1,0 +1,233 @@
+"""A parked saga, and a person at a desk with the command: ``cdk-sagas inspect``, ``resolve``, ``recover``."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import io
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import boto3
+import pytest
+from botocore.awsrequest import AWSPreparedRequest, AWSResponse
+from moto.core.botocore_stubber import BotocoreStubber
+
+from constructs_lib.cli import main
+from constructs_lib.commands import saga as saga_command
+from constructs_lib.commands.definition import deployed_saga
+from saga_runtime import aws
+from saga_runtime.protocol import CallField, Direction, Env, OnExpired, Side
+from saga_runtime.record import RequestRecord, reserve_put
+from saga_runtime.recovery import Recoverer
+from saga_runtime.resolution import DeclaredStep
+from saga_runtime.resolver import Resolver
+from tests.unit.support import settling
+from tests.unit.support.executions import ExecutionStatus
+from tests.unit.support.gateway import GRACE_MS, Shop
+from tests.unit.support.samples import MACHINE_ARN, NOW_MS, RECOVERY_MACHINE_ARN, REQUEST_ID, SAGA_ID, reservation_of
+from tests.unit.support.wire import body_of, error_response, response
+from tests.unit.support.world import World
+
+LOG_DAYS = 400
+CHILD_ARN = f"{MACHINE_ARN}Child"
+
+
+def function_state(step: str, side: Side, **more: Any) -> dict[str, Any]:
+    """A state that calls a step's function, as far as it says what the function is told."""
+    told = {
+        CallField.STEP.value: step,
+        CallField.SIDE.value: side.value,
+        CallField.LOG_TABLE.value: "log",
+        CallField.LOG_DAYS.value: LOG_DAYS,
+        **more,
+    }
+    return {"Type": "Task", "Resource": "arn:aws:states:::lambda:invoke", "Arguments": {"Payload": told}}
+
+
+def definitions_of(shop: Shop) -> dict[str, dict[str, Any]]:
+    """Definitions by machine: a step at a provider, an atomic pivot, a map in a child, one more step at a provider."""
+    provider = {CallField.PROVIDER.value: {str(name): value for name, value in shop.provider.items()}}
+    item = {CallField.ITEM_KEY.value: "{% $states.context.Map.Item.Value.key %}"}
+    child = {"Type": "Task", "Arguments": {"StateMachineArn": CHILD_ARN}}
+    foreign = {"Type": "Task", "Arguments": {"StateMachineArn": f"{MACHINE_ARN}OfSomebodyElse"}}
+    ship = {"States": {"Ship": function_state("Ship", Side.AFTER, **item, **provider)}}
+    return {
+        MACHINE_ARN: {
+            "States": {
+                "Charge": function_state("Charge", Side.BEFORE, **provider),
+                "Commit": function_state("Commit", Side.PIVOT),
+                "Fulfil": child,
+                "Call": foreign,
+                "Announce": function_state("Announce", Side.AFTER, **provider),
+            }
+        },
+        RECOVERY_MACHINE_ARN: {
+            "States": {
+                "Undo Charge": function_state("Charge", Side.BEFORE, **provider),
+                "Start forward": {"Type": "Task", "Arguments": {"StateMachineArn": MACHINE_ARN}},
+            }
+        },
+        CHILD_ARN: {"States": {"Ship map": {"Type": "Map", "ItemProcessor": ship}}},
+    }
+
+
+@dataclass
+class Desk:
+    """A saga with a step at a provider, and a person.
+
+    Attributes:
+        world: the runtime's surroundings.
+        shop: the step's functions and the provider.
+        definitions: what Step Functions says of machines.
+    """
+
+    world: World
+    shop: Shop
+    definitions: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    def says(self, *words: str) -> tuple[int, str]:
+        """Run a command about the saga: its exit status, and what it said."""
+        told = io.StringIO()
+        with contextlib.redirect_stdout(told), contextlib.redirect_stderr(told):
+            status = main([words[0], SAGA_ID, *words[1:], "--table", "requests"])
+        return status, told.getvalue()
+
+    def resolves(self, *words: str) -> str:
+        """Run ``resolve``, which must work."""
+        status, told = self.says("resolve", *words)
+        assert status == 0, told
+        return told
+
+    def is_refused(self, *words: str) -> str:
+        """Run ``resolve``, which must not work, and must say why in one line."""
+        before = self.state
+        status, told = self.says("resolve", *words)
+        assert (status, told.count("\n"), self.state) == (1, 1, before), told
+        return told
+
+    def park(self, direction: Direction | None = Direction.COMPENSATE, owner: str = SAGA_ID) -> None:
+        """Let the owner write its direction, park the saga, and end."""
+        update: Any
+        if direction is not None:
+            update = settling.direct(request_id=REQUEST_ID, execution=owner, direction=direction, now_ms=self.now)
+            aws.dynamodb().update_item(**update)
+        update = settling.park(request_id=REQUEST_ID, execution=owner, now_ms=self.now)
+        aws.dynamodb().update_item(**update)
+        self.world.executions.end(owner, ExecutionStatus.FAILED)
+
+    def cut_off(self, **more: Any) -> None:
+        """Let one attempt of the step end without an answer of the provider, which has acted."""
+        self.shop.gateway.broken["charge"] = ConnectionError("cut off")
+        with pytest.raises(ConnectionError):
+            self.shop.run(**more)
+
+    def never_sent(self, **more: Any) -> None:
+        """Let one attempt of the step end before the provider heard of it."""
+
+        def dies() -> None:
+            raise ConnectionError("cut off")
+
+        self.shop.gateway.meanwhile["charge"] = dies
+        with pytest.raises(ConnectionError):
+            self.shop.run(**more)
+
+    def undo_cut_off(self) -> None:
+        """Let one attempt of the undo end without an answer of the provider, which has acted."""
+        self.shop.gateway.broken["refund"] = ConnectionError("cut off")
+        with pytest.raises(ConnectionError):
+            self.shop.undo()
+
+    @property
+    def now(self) -> int:
+        """The time."""
+        return self.world.clock.ms
+
+    @property
+    def record(self) -> RequestRecord:
+        """The saga's record."""
+        found = self.recoverer.read(REQUEST_ID)
+        assert found is not None
+        return found
+
+    @property
+    def recoverer(self) -> Recoverer:
+        """What carries decisions out."""
+        return Recoverer(table="requests", dynamodb=aws.dynamodb(), step_functions=aws.step_functions())
+
+    @property
+    def resolver(self) -> Resolver:
+        """What carries statements out."""
+        return Resolver(recoverer=self.recoverer, log_table="log", log_days=LOG_DAYS)
+
+    @property
+    def charge(self) -> DeclaredStep:
+        """The step in the definition."""
+        return DeclaredStep(side=Side.BEFORE, external=True, grace_ms=GRACE_MS, log_days=LOG_DAYS)
+
+    @property
+    def state(self) -> tuple[Any, ...]:
+        """Everything that is stored, and every execution."""
+        return (self.world.items("requests"), self.world.items("log"), sorted(self.world.executions.by_name))
+
+    @property
+    def owner(self) -> tuple[str, bool]:
+        """Who owns the saga, and whether it is parked."""
+        return self.record.owner, self.record.parked is not None
+
+    def answer(self, operation: str, request: AWSPreparedRequest) -> AWSResponse:
+        """Answer for Step Functions."""
+        body = body_of(request)
+        if operation == "DescribeStateMachine":
+            definition = self.definitions.get(body["stateMachineArn"])
+            if definition is None:
+                return error_response(request, "AccessDeniedException")
+            return response(request, 200, {"definition": json.dumps(definition)})
+        machine, _, name = body["executionArn"].rpartition(":")
+        forward = machine.endswith(":Transfers")
+        there = self.world.executions.by_name.get(name)
+        if there is None or forward != ("-r" not in name):
+            return error_response(request, "ExecutionDoesNotExist")
+        ended = there.status is not ExecutionStatus.RUNNING
+        stopped = {"stopDate": NOW_MS / 1_000 + 2} if ended else {}
+        failed = {"error": "SagaParked", "cause": "the saga waits for a person"}
+        return response(
+            request,
+            200,
+            {
+                "executionArn": body["executionArn"],
+                "status": there.status.value,
+                "startDate": NOW_MS / 1_000,
+                **stopped,
+                **(failed if there.status is ExecutionStatus.FAILED else {}),
+            },
+        )
+
+
+@contextlib.contextmanager
+def desk_in(world: World, monkeypatch: pytest.MonkeyPatch, session: boto3.Session, **provider: Any) -> Iterator[Desk]:
+    """A running saga with one step at a provider, and a person's desk."""
+    shop = Shop(world, **provider)
+    desk = Desk(world, shop, definitions_of(shop))
+    through = BotocoreStubber.__call__
+
+    def send(stubber: Any, event_name: str, request: AWSPreparedRequest, **rest: Any) -> AWSResponse | None:
+        operation = event_name.rpartition(".")[2]
+        if operation in ("DescribeStateMachine", "DescribeExecution"):
+            return world.wire.send(event_name, request, lambda: desk.answer(operation, request))
+        return through(stubber, event_name, request, **rest)
+
+    monkeypatch.setattr(BotocoreStubber, "__call__", send)
+    # The command asks AWS for the time; with the variable, it asks the clock of the tests.
+    monkeypatch.setenv(Env.CLOCK, "1.0:1")
+    connected = SimpleNamespace(client=functools.cache(session.client))
+    monkeypatch.setattr(saga_command, "session_of", lambda _: connected)
+    reserve: Any = reserve_put(reservation_of(), OnExpired.ABSENT)
+    aws.dynamodb().put_item(TableName="requests", **reserve)
+    world.executions.start(SAGA_ID, desk.record.input)
+    world.wire.forget()
+    assert deployed_saga(list(desk.definitions.values())) is not None
+    yield desk

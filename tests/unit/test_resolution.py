@@ -1,0 +1,490 @@
+"""What a person says about a parked saga is written once, about what that person saw, or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import boto3
+import pytest
+
+from constructs_lib.commands.saga import _time_of
+from saga_runtime import aws
+from saga_runtime.protocol import Direction, Env, LogAttribute, RecordStatus, Side
+from saga_runtime.saga_log import done_put
+from tests.unit.support import resolving, settling
+from tests.unit.support.desk import LOG_DAYS, Desk, desk_in
+from tests.unit.support.gateway import LIFE_MS, STEP
+from tests.unit.support.samples import DAY_MS, REQUEST_ID, SAGA_ID
+from tests.unit.support.wire import Action, Fault, Killed, Moment
+from tests.unit.support.world import World
+
+R1 = f"{SAGA_ID}-r1"
+GONE_ON = (R1, False)
+STILL_PARKED = (SAGA_ID, True)
+
+
+@pytest.fixture
+def desk(world: World, monkeypatch: pytest.MonkeyPatch, boto3_session: boto3.Session) -> Iterator[Desk]:
+    """A running saga, and a person's desk."""
+    with desk_in(world, monkeypatch, boto3_session) as made:
+        yield made
+
+
+@pytest.mark.parametrize(
+    "history",
+    [
+        history
+        for name, history in vars(resolving).items()
+        if callable(history) and getattr(history, "__module__", "") == resolving.__name__
+        if not name.startswith("_") and name not in {"subject_of", "write_of"}
+    ],
+    ids=lambda history: history.__name__.replace("_", " "),
+)
+def test_history(history: Callable[[Desk], None], desk: Desk) -> None:
+    history(desk)
+
+
+# --- The right end
+
+
+def test_what_happened_is_undone_with_the_output_that_the_person_gave(desk: Desk) -> None:
+    desk.cut_off()
+    desk.park()
+    desk.shop.everybody_dies()
+
+    told = desk.resolves(STEP, "--applied", "--output", '{"payment": "payment of it"}')
+
+    assert told == f"Charge happened: its row is DONE\nsaga {SAGA_ID} goes on: started by {R1}\n"
+    assert desk.owner == GONE_ON
+    assert desk.world.executions.by_name[R1].input == desk.record.input
+    desk.shop.undo()
+    assert desk.shop.status == "UNDONE"
+    desk.shop.check()
+
+
+def test_what_did_not_happen_never_will(desk: Desk) -> None:
+    desk.never_sent()
+    desk.park()
+    desk.shop.everybody_dies()
+
+    told = desk.resolves(STEP, "--not-applied")
+
+    assert told.startswith("Charge did not happen: its row is TOMBSTONE\n")
+    assert desk.owner == GONE_ON
+    desk.shop.check()
+
+
+def test_an_undo_that_happened_is_not_done_again(desk: Desk) -> None:
+    desk.shop.run()
+    desk.undo_cut_off()
+    desk.park()
+    desk.shop.everybody_dies()
+
+    told = desk.resolves(STEP, "--undo", "--applied")
+
+    assert told.startswith("the undo of Charge happened: its row is UNDONE\n")
+    desk.shop.undo()
+    desk.shop.check()
+
+
+def test_an_undo_that_did_not_happen_is_done_anew(desk: Desk) -> None:
+    def dies() -> None:
+        raise ConnectionError("cut off")
+
+    desk.shop.run()
+    desk.shop.gateway.meanwhile["refund"] = dies
+    with pytest.raises(ConnectionError):
+        desk.shop.undo()
+    desk.park()
+    desk.shop.everybody_dies()
+
+    desk.resolves(STEP, "--undo", "--not-applied")
+
+    assert desk.shop.status == "DONE"
+    desk.shop.undo()
+    assert desk.shop.status == "UNDONE"
+    desk.shop.check()
+
+
+def test_a_step_that_nothing_but_a_person_can_undo_is_said_to_be_undone(desk: Desk) -> None:
+    desk.shop.run()
+    desk.park()
+
+    desk.resolves(STEP, "--undo", "--applied")
+
+    assert (desk.shop.status, desk.owner) == ("UNDONE", GONE_ON)
+
+
+def test_a_step_behind_the_pivot_that_a_person_did_by_hand_counts_as_done(desk: Desk) -> None:
+    desk.shop.gateway.refuses = "the account is closed"
+    desk.shop.to_the_end(lambda: desk.shop.run(side="after"))
+    desk.park(Direction.FORWARD)
+
+    desk.resolves(STEP, "--applied", "--output", '{"payment": "by hand"}')
+
+    assert desk.shop.run(side="after") == {"payment": "by hand"}
+
+
+def test_a_step_behind_the_pivot_whose_refusal_was_mended_is_called_anew(desk: Desk) -> None:
+    desk.shop.gateway.refuses = "the account is closed"
+    desk.shop.to_the_end(lambda: desk.shop.run(side="after"))
+    desk.park(Direction.FORWARD)
+    desk.shop.gateway.refuses = None
+
+    desk.resolves(STEP, "--not-applied")
+    desk.shop.run(side="after")
+
+    assert desk.shop.status == "DONE"
+    desk.shop.check()
+
+
+def test_a_side_behind_the_pivot_goes_forward_before_the_direction_is_written(desk: Desk) -> None:
+    desk.never_sent(side="after")
+    desk.park(None)
+    desk.shop.everybody_dies()
+
+    told = desk.resolves(STEP, "--not-applied")
+
+    assert told.startswith("Charge did not happen: its row is free to be called anew\n")
+    assert desk.shop.status is None
+
+
+def test_an_item_of_a_map_has_a_row_of_its_own(desk: Desk) -> None:
+    desk.never_sent(step="Ship", side="after", item='{"sku":"a"}', item_key="a")
+    desk.park(Direction.FORWARD)
+    desk.shop.everybody_dies()
+
+    told = desk.resolves("Ship[a]", "--applied", "--output", "{}")
+
+    assert told.startswith("Ship[a] happened: its row is DONE\n")
+
+
+def test_nothing_but_a_mended_cause_needs_no_step(desk: Desk) -> None:
+    desk.shop.run()
+    desk.park()
+
+    assert desk.resolves("--resume") == f"saga {SAGA_ID} goes on: started by {R1}\n"
+    assert (desk.shop.status, desk.owner) == ("DONE", GONE_ON)
+
+
+def test_a_step_that_was_never_begun_is_buried(desk: Desk) -> None:
+    desk.park()
+
+    desk.resolves(STEP, "--not-applied")
+
+    assert desk.shop.status == "TOMBSTONE"
+    assert desk.shop.row[LogAttribute.SIDE] == Side.BEFORE
+
+
+def test_a_step_without_a_row_that_happened_at_the_provider_is_done_with_its_output(desk: Desk) -> None:
+    desk.park()
+
+    desk.resolves(STEP, "--applied", "--output", '{"payment": "payment of it"}')
+
+    assert desk.shop.status == "DONE"
+    assert int(desk.shop.row[LogAttribute.EXPIRATION]) == (desk.now + LOG_DAYS * DAY_MS) // 1_000
+
+
+def test_a_saga_too_old_to_tell_is_taken_over_by_a_person_alone(desk: Desk) -> None:
+    desk.world.executions.forget(SAGA_ID)
+    desk.shop.passes(90 * DAY_MS)
+
+    assert desk.says("recover") == (1, f"saga {SAGA_ID} is too old to tell whether it ever ran: a person decides\n")
+    assert desk.owner == (SAGA_ID, False)
+    desk.resolves("--resume")
+    assert desk.owner == GONE_ON
+    assert R1 in desk.world.executions.by_name
+
+
+# --- Repeated, interrupted, at once
+
+OPERATIONS = ("DescribeStateMachine", "GetItem", "UpdateItem", "StartExecution")
+WAYS = (
+    (Action.KILL, Moment.BEFORE),
+    (Action.KILL, Moment.AFTER),
+    (Action.DROP, Moment.AFTER),
+)
+
+
+@pytest.mark.parametrize("answer", [("--applied", "--output", '{"payment":"payment of it"}'), ("--not-applied",)])
+@pytest.mark.parametrize("forward", [False, True])
+def test_a_command_that_dies_anywhere_is_finished_by_its_repetition(
+    answer: tuple[str, ...], forward: bool, desk: Desk, world: World
+) -> None:
+    def prepare() -> None:
+        for table, keys in (("log", ("saga_id", "step")), ("requests", ("id",))):
+            for item in world.items(table):
+                aws.dynamodb().delete_item(TableName=table, Key={key: item[key] for key in keys})
+        world.executions.by_name.clear()
+        settle_in()
+
+    def settle_in() -> None:
+        from saga_runtime.protocol import OnExpired
+        from saga_runtime.record import reserve_put
+        from tests.unit.support.samples import reservation_of
+
+        reserve: Any = reserve_put(reservation_of(), OnExpired.ABSENT)
+        aws.dynamodb().put_item(TableName="requests", **reserve)
+        world.executions.start(SAGA_ID, desk.record.input)
+        desk.shop.gateway.charged.clear()
+        side = {"side": "after" if forward else "before"}
+        desk.cut_off(**side) if answer[0] == "--applied" else desk.never_sent(**side)
+        desk.park(Direction.FORWARD if forward else Direction.COMPENSATE)
+        desk.shop.everybody_dies()
+
+    prepare()
+    calls = world.calls_of(lambda: desk.resolves(STEP, *answer))
+    after = (desk.shop.status, desk.owner, sorted(world.executions.by_name))
+    struck = 0
+    for index, operation in enumerate(calls):
+        for action, moment in WAYS:
+            prepare()
+            times = 1 if action is Action.KILL else 10
+            fault = Fault(
+                operation=operation, action=action, moment=moment, on=calls[: index + 1].count(operation), times=times
+            )
+            world.wire.forget()
+            world.wire.plan(fault)
+            with contextlib.suppress(Killed):
+                desk.says("resolve", STEP, *answer)
+            struck += bool(world.wire.fired)
+            world.wire.forget()
+            desk.resolves(STEP, *answer)
+            assert (desk.shop.status, desk.owner, sorted(world.executions.by_name)) == after, str(fault)
+    assert struck == len(calls) * len(WAYS)
+
+
+def test_the_opposite_answer_comes_too_late(desk: Desk) -> None:
+    desk.cut_off()
+    desk.park()
+    desk.shop.everybody_dies()
+    desk.world.wire.plan(Fault(operation="UpdateItem", action=Action.KILL, on=2))
+    with pytest.raises(Killed):
+        desk.says("resolve", STEP, "--applied")
+    desk.world.wire.forget()
+
+    assert "Charge is DONE, which is decided" in desk.is_refused(STEP, "--not-applied")
+    assert desk.owner == STILL_PARKED
+    desk.resolves(STEP, "--applied")
+    assert desk.owner == GONE_ON
+
+
+def test_a_repetition_with_the_attempt_that_was_seen_is_finished_too(desk: Desk) -> None:
+    desk.cut_off()
+    desk.park()
+    desk.shop.everybody_dies()
+    seen = desk.shop.row[LogAttribute.ATTEMPT]
+    desk.world.wire.plan(Fault(operation="UpdateItem", action=Action.KILL, on=2))
+    with pytest.raises(Killed):
+        desk.says("resolve", STEP, "--applied", "--attempt", seen)
+    desk.world.wire.forget()
+
+    desk.resolves(STEP, "--applied", "--attempt", seen)
+
+    assert desk.owner == GONE_ON
+
+
+def test_a_second_person_with_the_same_answer_finds_it_given(desk: Desk) -> None:
+    desk.cut_off()
+    desk.park()
+    desk.shop.everybody_dies()
+    desk.resolves(STEP, "--applied")
+
+    told = desk.resolves(STEP, "--applied")
+
+    assert told == f"Charge happened: its row was already DONE\nsaga {SAGA_ID} is running\n"
+    assert desk.owner == GONE_ON
+
+
+def test_a_saga_parked_anew_goes_on_under_the_next_recovery(desk: Desk) -> None:
+    desk.park()
+    desk.resolves("--resume")
+    desk.park(None, owner=R1)
+
+    desk.resolves("--resume")
+
+    assert desk.owner == (f"{SAGA_ID}-r2", False)
+
+
+def test_a_travelling_park_of_the_old_owner_parks_nothing(desk: Desk) -> None:
+    desk.park()
+    desk.resolves("--resume")
+
+    update: Any = settling.park(request_id=REQUEST_ID, execution=SAGA_ID, now_ms=desk.now)
+    with pytest.raises(aws.dynamodb().exceptions.ConditionalCheckFailedException):
+        aws.dynamodb().update_item(**update)
+    assert desk.owner == GONE_ON
+
+
+# --- Refused, with nothing written
+
+
+def test_before_the_deadline_it_says_how_long_to_wait(desk: Desk) -> None:
+    desk.cut_off()
+    desk.park()
+    desk.shop.passes(LIFE_MS - 12_500)
+
+    assert "for 13 s; wait" in desk.is_refused(STEP, "--applied")
+    assert "for 43 s; wait" in desk.is_refused(STEP, "--not-applied")
+
+
+def test_without_the_definition_the_longest_grace_counts(desk: Desk) -> None:
+    desk.never_sent()
+    desk.park()
+    desk.shop.everybody_dies()
+    desk.definitions.clear()
+
+    assert "cannot be described (AccessDeniedException)" in desk.is_refused(STEP, "--not-applied")
+    assert "for 3570 s; wait" in desk.is_refused(STEP, "--not-applied", "--log-table", "log")
+    desk.shop.passes(3_570_000)
+    desk.resolves(STEP, "--not-applied", "--log-table", "log")
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["Charged", "--not-applied"], "the saga's steps are Charge, Commit, Announce, Ship"),
+        (["charge", "--not-applied"], "a step's name must match"),
+        (["Ship", "--not-applied"], "step Ship runs once per item"),
+        (["Charge[a]", "--not-applied"], "step Charge runs once, not per item"),
+        (["Ship[a b]", "--not-applied"], "an item's key must match"),
+        (["Commit", "--applied", "--output", "{}"], "its effect and its row are written together"),
+        (["Charge", "--applied"], "give its output"),
+        (["Charge", "--undo", "--applied"], "there is nothing to undo"),
+        (["Charge", "--applied", "--output", "[1]"], "must be an object"),
+        (["Charge", "--applied", "--output", "{'a': 1}"], "not JSON"),
+        (["Charge", "--applied", "--output", '{"amount": 1.5}'], "a state machine's numbers are doubles"),
+        (["Charge", "--applied", "--output", '{"amount": NaN}'], "not JSON"),
+        (["Charge", "--applied", "--output", '{"cdk_sagas_ref": "x"}'], "refers to stored payloads"),
+        (["Charge", "--not-applied", "--output", "{}"], "has no output"),
+        (["--applied"], "name the step"),
+        (["Charge", "--resume"], "--resume decides nothing; leave step out"),
+    ],
+)
+def test_a_slip_of_the_pen_is_told_in_one_line_and_writes_nothing(words: list[str], why: str, desk: Desk) -> None:
+    desk.park()
+
+    assert why in desk.is_refused(*words)
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["--not-applied"], "Charge is DONE, which is decided"),
+        (["--applied", "--output", '{"other": "1"}'], "DONE with another output"),
+    ],
+)
+def test_what_stands_is_not_denied(words: list[str], why: str, desk: Desk) -> None:
+    desk.shop.run()
+    desk.park()
+
+    assert why in desk.is_refused(STEP, *words)
+
+
+def test_what_stands_in_a_saga_that_goes_forward_is_not_undone(desk: Desk) -> None:
+    desk.shop.run()
+    desk.park(Direction.FORWARD)
+
+    assert "its saga does not go back" in desk.is_refused(STEP, "--undo", "--applied")
+
+
+def test_what_was_buried_did_not_happen(desk: Desk) -> None:
+    desk.shop.undo()
+    desk.park()
+
+    assert "Charge is TOMBSTONE" in desk.is_refused(STEP, "--applied", "--output", "{}")
+
+
+def test_what_was_refused_before_the_pivot_did_not_happen(desk: Desk) -> None:
+    desk.shop.gateway.refuses = "no credit"
+    desk.shop.to_the_end(desk.shop.run)
+    desk.park()
+
+    assert "the provider clearly refused" in desk.is_refused(STEP, "--applied")
+
+
+def test_a_step_that_is_being_undone_is_only_asked_about_its_undo(desk: Desk) -> None:
+    desk.shop.run()
+    desk.undo_cut_off()
+    desk.park()
+    desk.shop.everybody_dies()
+
+    assert "--undo --applied or --undo --not-applied" in desk.is_refused(STEP, "--applied")
+    assert "an undo has no output" in desk.is_refused(STEP, "--undo", "--applied", "--output", "{}")
+
+
+def test_a_step_that_is_in_doubt_itself_is_not_asked_about_its_undo(desk: Desk) -> None:
+    desk.cut_off()
+    desk.park()
+    desk.shop.everybody_dies()
+
+    assert "without --undo" in desk.is_refused(STEP, "--undo", "--applied")
+
+
+def test_a_step_that_read_is_not_decided_about(desk: Desk) -> None:
+    row = done_put(
+        table="log",
+        saga_id=SAGA_ID,
+        step=STEP,
+        side=Side.BEFORE,
+        attempt="a",
+        output="{}",
+        now_ms=desk.now,
+        keep_days=LOG_DAYS,
+    )["Put"]
+    row["Item"][LogAttribute.STATUS] = {"S": "READ"}
+    aws.dynamodb().put_item(**row)
+    desk.park()
+
+    assert "it only read" in desk.is_refused(STEP, "--applied")
+
+
+def test_a_saga_that_runs_decides_for_itself(desk: Desk) -> None:
+    desk.cut_off()
+    desk.shop.everybody_dies()
+
+    assert "is not parked, and decides for itself" in desk.is_refused(STEP, "--applied")
+    assert desk.resolves("--resume") == f"saga {SAGA_ID} is running\n"
+
+
+def test_a_settled_saga_has_nothing_to_decide(desk: Desk) -> None:
+    settled: Any = settling.settle(
+        request_id=REQUEST_ID, execution=SAGA_ID, status=RecordStatus.COMPLETED, now_ms=desk.now
+    )
+    aws.dynamodb().update_item(**settled)
+
+    assert "is settled as COMPLETED" in desk.is_refused("--resume")
+    assert "is settled as COMPLETED" in desk.is_refused(STEP, "--not-applied")
+
+
+def test_a_saga_whose_rows_may_have_expired_is_not_run_again(desk: Desk) -> None:
+    desk.park()
+    desk.shop.passes(LOG_DAYS * DAY_MS)
+
+    assert "its steps could happen twice" in desk.is_refused("--resume")
+
+
+def test_an_unknown_saga_is_told(desk: Desk) -> None:
+    aws.dynamodb().delete_item(TableName="requests", Key={"id": {"S": REQUEST_ID}})
+
+    assert "table requests has no saga" in desk.is_refused("--resume")
+
+
+def test_a_definition_that_names_no_log_is_told(desk: Desk) -> None:
+    desk.definitions = {arn: {"States": {}} for arn in desk.definitions}
+    desk.park()
+
+    assert "names no saga log; name it with --log-table" in desk.is_refused("--resume")
+
+
+# --- The time
+
+
+def test_the_time_is_that_of_aws(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(Env.CLOCK, raising=False)
+    answer = json.loads('{"ResponseMetadata": {"HTTPHeaders": {"date": "Tue, 14 Nov 2023 22:13:20 GMT"}}}')
+
+    assert _time_of(answer) == 1_700_000_000_000
