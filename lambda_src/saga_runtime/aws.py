@@ -15,6 +15,7 @@ from saga_runtime.protocol import PROTOCOL_VERSION, Env
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
+    from mypy_boto3_lambda import LambdaClient
     from mypy_boto3_s3 import S3Client
     from mypy_boto3_sqs import SQSClient
     from mypy_boto3_stepfunctions import SFNClient
@@ -73,6 +74,13 @@ def sqs() -> SQSClient:
 def s3() -> S3Client:
     """The one S3 client of this process; made when the first large payload comes."""
     return boto3.client("s3", config=CONFIG)
+
+
+@lru_cache(maxsize=16)
+def functions(read_timeout_ms: int) -> LambdaClient:
+    """A Lambda client that waits so long for a function's answer, and never invokes a function twice by itself."""
+    patience = Config(read_timeout=read_timeout_ms / 1_000, retries={"mode": "standard", "total_max_attempts": 1})
+    return boto3.client("lambda", config=CONFIG.merge(patience))
 
 
 def error_code(error: BaseException) -> str | None:

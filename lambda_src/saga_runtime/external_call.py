@@ -152,10 +152,15 @@ def undecided(call: StepCall) -> StepUndecided:
 
 def recorded_refusal(row: LogRow) -> PermanentError:
     """The refusal that a row keeps: an error of the recorded name, which is what Lambda reports and a saga matches."""
-    base = _known(row.error)
+    return refusal_named(row.error or PermanentError.__name__, row.detail or "refused")
+
+
+def refusal_named(name: str, message: str) -> PermanentError:
+    """A refusal whose class has this name, whether or not this process knows such a class."""
+    base = _known(name)
     members = {"__init__": SagaError.__init__, "code": base.code, "__module__": __name__, "recorded": True}
-    kind: type[PermanentError] = type(row.error or PermanentError.__name__, (base,), members)
-    return kind(row.detail or "refused")
+    kind: type[PermanentError] = type(name, (base,), members)
+    return kind(message)
 
 
 def _known(name: str) -> type[PermanentError]:

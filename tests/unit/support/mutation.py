@@ -11,9 +11,14 @@ from typing import Any
 
 import pytest
 
+from saga_runtime.external_compensation import ExternalCompensation
+from saga_runtime.external_log import Holder
+from saga_runtime.external_step import ExternalStep
 from saga_runtime.ledger import LedgerBuilder
 
 Scenario = Callable[..., None]
+_CLASSES = (LedgerBuilder, Holder, ExternalStep, ExternalCompensation)
+"""Classes whose methods are mutated; a method's module is the mutant's owner."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +35,7 @@ class Mutant:
 
 def mutate(monkeypatch: pytest.MonkeyPatch, mutant: Mutant) -> None:
     """Put the mutant in the place of the original, wherever that was imported to."""
-    holder = next((found for found in (mutant.owner, LedgerBuilder) if mutant.target in vars(found)), mutant.owner)
+    holder = next((found for found in (mutant.owner, *_CLASSES) if mutant.target in vars(found)), mutant.owner)
     original = getattr(holder, mutant.target)
     if isinstance(original, str):
         assert original.count(mutant.old) == 1

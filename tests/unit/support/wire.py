@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, TypeVar
 
 from botocore.awsrequest import AWSPreparedRequest, AWSResponse
 from botocore.exceptions import ReadTimeoutError
@@ -57,6 +57,7 @@ class Fault:
 
 
 Deliver = Callable[[], AWSResponse | None]
+Result = TypeVar("Result")
 
 
 class Wire:
@@ -94,6 +95,22 @@ class Wire:
             if fault.moment is Moment.AFTER:
                 deliver()
             return _strike(fault, request)
+
+    def pass_by(self, operation: str, deliver: Callable[[], Result]) -> Result:
+        """Deliver a call that is none to AWS: recorded and disturbed likewise, but several may be under way."""
+        with self._lock:
+            self.sent.append(operation)
+            self._seen[operation] += 1
+            fault = self._due(operation)
+            if fault is not None:
+                self.fired.append(fault)
+        if fault is None:
+            return deliver()
+        if fault.moment is Moment.AFTER:
+            deliver()
+        if fault.action is Action.KILL:
+            raise Killed(str(fault))
+        raise ConnectionError(str(fault))
 
     def _due(self, operation: str) -> Fault | None:
         for fault, base in self._plan:

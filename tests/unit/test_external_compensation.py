@@ -1,0 +1,334 @@
+"""The compensation of an external step: the row decides, and what is not known is found out first."""
+
+from __future__ import annotations
+
+import threading
+from importlib import import_module
+from typing import Any
+
+import pytest
+
+from saga_runtime import ExternalCall, StepCall, StepInDoubt, StepUndecided, Unknown, external_compensation
+from saga_runtime.atomic_step import read_row
+from saga_runtime.compensation import CompensationRefused
+from saga_runtime.errors import Invalid, ProtocolMismatch
+from saga_runtime.identity import provider_key_of, step_key_of
+from saga_runtime.protocol import CallField, LogAttribute, ProviderField
+from saga_runtime.saga_log import LogRow
+from tests.unit.support.gateway import (
+    GRACE_MS,
+    IDEMPOTENT,
+    LIFE_MS,
+    STEP,
+    UNDO_ASKED,
+    UNDO_NEITHER,
+    WINDOW_MS,
+    Shop,
+)
+from tests.unit.support.samples import SAGA_ID
+from tests.unit.support.transfers import give_back
+from tests.unit.support.wire import Action, Fault, Moment
+from tests.unit.support.world import Context, World
+
+LOST = Fault(operation="gateway:charge", action=Action.DROP, moment=Moment.AFTER, times=1)
+NEVER_SENT = Fault(operation="gateway:charge", action=Action.DROP, moment=Moment.BEFORE, times=1)
+UNDO_LOST = Fault(operation="gateway:refund", action=Action.DROP, moment=Moment.AFTER, times=1)
+UNDO_NEVER_SENT = Fault(operation="gateway:refund", action=Action.DROP, moment=Moment.BEFORE, times=1)
+
+
+@pytest.fixture
+def shop(world: World) -> Shop:
+    """A shop at a gateway that can be asked about charges, and knows the keys of refunds."""
+    return Shop(world)
+
+
+def cut_off(shop: Shop, fault: Fault) -> None:
+    """Let one attempt of the step, or of its undo, end without an answer of the gateway."""
+    shop.world.wire.plan(fault)
+    invoke = shop.undo if "refund" in fault.operation else shop.run
+    with pytest.raises(ConnectionError):
+        invoke()
+
+
+def test_an_undo_says_what_it_will_do_then_calls_then_says_that_it_is_done(shop: Shop, world: World) -> None:
+    shop.run()
+
+    calls = world.calls_of(shop.undo)
+
+    assert calls == ["GetItem", "UpdateItem", "gateway:refund", "UpdateItem"]
+    assert shop.status == "UNDONE"
+    shop.check()
+
+
+def test_an_undo_has_a_key_of_its_own(shop: Shop) -> None:
+    shop.run()
+    shop.undo()
+
+    undo_key = step_key_of(SAGA_ID, STEP, undo=True)
+    assert shop.gateway.refunded == [provider_key_of(undo_key)]
+    assert shop.gateway.seen[-1].key == undo_key
+
+
+def test_a_step_that_never_began_is_buried(shop: Shop, world: World) -> None:
+    assert world.calls_of(shop.undo) == ["GetItem", "PutItem"]
+    assert shop.status == "TOMBSTONE"
+
+
+@pytest.mark.parametrize("state", ["TOMBSTONE", "UNDONE", "FAILED"])
+def test_where_nothing_stands_there_is_nothing_to_undo(shop: Shop, world: World, state: str) -> None:
+    shop.gateway.refuses = "no credit" if state == "FAILED" else None
+    if state != "TOMBSTONE":
+        shop.to_the_end(shop.run)
+    if state != "FAILED":
+        shop.undo()
+
+    assert world.calls_of(shop.undo) == ["GetItem"]
+    assert shop.status == state
+
+
+def test_a_step_that_may_be_under_way_is_waited_for(shop: Shop) -> None:
+    cut_off(shop, LOST)
+    shop.passes(LIFE_MS + GRACE_MS - 1)
+
+    with pytest.raises(StepInDoubt):
+        shop.undo()
+
+    assert (shop.status, shop.gateway.refunded) == ("INTENT", [])
+
+
+@pytest.mark.parametrize(("fault", "status"), [(LOST, "UNDONE"), (NEVER_SENT, "TOMBSTONE")])
+def test_the_gateway_is_asked_what_there_is_to_undo_under_the_steps_own_key(
+    shop: Shop, fault: Fault, status: str
+) -> None:
+    cut_off(shop, fault)
+    shop.everybody_dies()
+
+    shop.undo()
+
+    assert shop.status == status
+    shop.check()
+
+
+@pytest.mark.parametrize(
+    ("fault", "refuses", "status"),
+    [(LOST, None, "UNDONE"), (NEVER_SENT, None, "UNDONE"), (NEVER_SENT, "no credit", "FAILED")],
+)
+def test_a_gateway_that_cannot_be_asked_is_called_again_to_learn_what_there_is_to_undo(
+    world: World, fault: Fault, refuses: str | None, status: str
+) -> None:
+    shop = Shop(world, **IDEMPOTENT)
+    cut_off(shop, fault)
+    shop.everybody_dies()
+    shop.gateway.refuses = refuses
+
+    shop.undo()
+
+    assert shop.status == status
+    shop.check()
+
+
+def test_what_nobody_can_find_out_is_left_to_a_person(world: World) -> None:
+    shop = Shop(world, **IDEMPOTENT)
+    cut_off(shop, LOST)
+    shop.passes(WINDOW_MS)
+
+    with pytest.raises(StepUndecided):
+        shop.undo()
+
+
+def test_nobody_undoes_while_another_undo_may_be_alive(shop: Shop) -> None:
+    shop.run()
+    cut_off(shop, UNDO_NEVER_SENT)
+    shop.passes(LIFE_MS - 1)
+
+    with pytest.raises(StepInDoubt):
+        shop.undo()
+
+    assert shop.status == "UNDOING"
+
+
+def test_an_undo_that_the_gateway_knows_is_taken_over_and_repeated(shop: Shop, world: World) -> None:
+    shop.run()
+    cut_off(shop, UNDO_LOST)
+    shop.passes(LIFE_MS)
+
+    calls = world.calls_of(shop.undo)
+
+    assert calls == ["GetItem", "UpdateItem", "gateway:refund", "UpdateItem"]
+    assert int(shop.row[LogAttribute.DEADLINE]) == world.clock.ms + LIFE_MS
+    shop.check()
+
+
+def test_an_undos_window_is_counted_from_the_first_undo(shop: Shop) -> None:
+    shop.run()
+    shop.passes(10 * WINDOW_MS)
+    cut_off(shop, UNDO_LOST)
+    shop.passes(WINDOW_MS - LIFE_MS - GRACE_MS)
+
+    shop.undo()
+
+    shop.check()
+    assert shop.status == "UNDONE"
+
+
+def test_an_undo_whose_key_was_forgotten_and_that_cannot_be_asked_about_is_left_to_a_person(shop: Shop) -> None:
+    shop.run()
+    cut_off(shop, UNDO_LOST)
+    shop.passes(WINDOW_MS - LIFE_MS - GRACE_MS + 1)
+
+    with pytest.raises(StepUndecided):
+        shop.undo()
+
+
+def test_an_undo_that_is_neither_known_nor_answered_for_is_left_to_a_person(world: World) -> None:
+    shop = Shop(world, **UNDO_NEITHER)
+    shop.run()
+    cut_off(shop, UNDO_LOST)
+    shop.everybody_dies()
+
+    with pytest.raises(StepUndecided):
+        shop.undo()
+
+    assert len(shop.gateway.refunded) == 1
+
+
+def test_an_undo_that_is_asked_about_is_believed_at_once_when_it_happened(world: World) -> None:
+    shop = Shop(world, **UNDO_ASKED)
+    shop.run()
+    cut_off(shop, UNDO_LOST)
+    shop.passes(LIFE_MS)
+
+    calls = world.calls_of(shop.undo)
+
+    assert calls == ["GetItem", "gateway:find_refund", "UpdateItem"]
+    shop.check()
+    assert shop.status == "UNDONE"
+
+
+def test_an_undo_that_did_not_happen_is_repeated_only_after_the_grace(world: World) -> None:
+    shop = Shop(world, **UNDO_ASKED)
+    shop.run()
+    cut_off(shop, UNDO_NEVER_SENT)
+    shop.passes(LIFE_MS + GRACE_MS - 1)
+
+    with pytest.raises(StepInDoubt):
+        shop.undo()
+    shop.passes(1)
+    shop.undo()
+
+    shop.check()
+    assert shop.status == "UNDONE"
+
+
+def test_an_undo_of_which_the_gateway_cannot_say_is_left_to_a_person(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop = Shop(world, **UNDO_ASKED)
+    shop.run()
+    cut_off(shop, UNDO_LOST)
+    shop.everybody_dies()
+    monkeypatch.setattr(shop.gateway, "find_refund", lambda _: Unknown(reason="archived"))
+
+    with pytest.raises(StepUndecided, match="archived"):
+        shop.undo()
+
+
+def test_an_undo_that_is_refused_is_tried_again_and_never_counts_as_a_refused_step(shop: Shop) -> None:
+    shop.run()
+    shop.gateway.broken["refund"] = Invalid("account closed")
+
+    with pytest.raises(CompensationRefused, match="account closed") as refused:
+        shop.undo()
+
+    assert refused.value.retryable
+    assert shop.status == "UNDOING"
+
+
+@pytest.mark.parametrize("operation", ["PutItem", "UpdateItem"])
+@pytest.mark.parametrize("times", [1, 3, 20])
+def test_a_write_whose_answer_is_lost_is_sent_again_and_recognized(
+    shop: Shop, world: World, operation: str, times: int
+) -> None:
+    if operation == "UpdateItem":
+        shop.run()
+    world.wire.plan(Fault(operation=operation, action=Action.DROP, moment=Moment.AFTER, times=times))
+
+    shop.undo()
+
+    shop.check()
+    assert shop.status == ("TOMBSTONE" if operation == "PutItem" else "UNDONE")
+
+
+def test_a_step_that_begins_while_it_is_being_buried_is_undone_instead(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = import_module("saga_runtime.external_compensation")
+    reads = [shop.run, lambda: None]
+
+    def read(call: StepCall) -> LogRow | None:
+        found = read_row(call)
+        reads.pop(0)()
+        return found
+
+    monkeypatch.setattr(module, "read_row", read)
+
+    shop.undo()
+
+    shop.check()
+    assert shop.status == "UNDONE"
+
+
+def test_an_undo_does_not_end_before_the_threads_that_it_started(shop: Shop) -> None:
+    ended = threading.Event()
+
+    @external_compensation(of=shop.charge)
+    def refund(_call: ExternalCall, _: Any) -> None:
+        threading.Timer(0.05, ended.set).start()
+
+    shop.run()
+    refund(shop.event(), Context())
+
+    assert ended.is_set()
+
+
+def test_a_saga_that_counts_on_what_the_functions_do_not_have_is_told_the_remedy(world: World) -> None:
+    shop = Shop(world, **UNDO_ASKED)
+
+    @external_compensation(of=shop.charge)
+    def refund(_call: ExternalCall, _: Any) -> None:
+        raise AssertionError
+
+    with pytest.raises(ProtocolMismatch, match="verify_undo="):
+        refund(shop.event(), Context())
+
+
+def test_an_external_compensation_is_that_of_an_external_step() -> None:
+    with pytest.raises(TypeError, match="decorate it with external_step"):
+        external_compensation(of=give_back)  # type: ignore[arg-type]
+
+
+def test_the_compensation_of_an_atomic_step_leaves_an_external_steps_row_alone(shop: Shop) -> None:
+    cut_off(shop, LOST)
+
+    with pytest.raises(ProtocolMismatch, match="external"):
+        give_back(shop.event(), Context())
+
+    assert shop.status == "INTENT"
+
+
+def test_items_of_a_map_have_rows_and_keys_of_their_own(shop: Shop, world: World) -> None:
+    for sku in ("a-1", "b-2"):
+        shop.run(**{CallField.ITEM: f'{{"sku":"{sku}"}}', CallField.ITEM_KEY: sku})
+    shop.undo(**{CallField.ITEM: '{"sku":"a-1"}', CallField.ITEM_KEY: "a-1"})
+
+    assert world.rows() == {f"{SAGA_ID}#{STEP}[a-1]": "UNDONE", f"{SAGA_ID}#{STEP}[b-2]": "DONE"}
+    assert shop.gateway.charged == [provider_key_of(f"{SAGA_ID}#{STEP}[{sku}]") for sku in ("a-1", "b-2")]
+    assert shop.gateway.refunded == [provider_key_of(f"{SAGA_ID}#{STEP}[a-1]#undo")]
+    assert [call.item for call in shop.gateway.seen] == [{"sku": "a-1"}, {"sku": "b-2"}, {"sku": "a-1"}]
+
+
+def test_a_provider_needs_its_whole_declaration(shop: Shop) -> None:
+    del shop.provider[ProviderField.UNDO_WINDOW]
+
+    with pytest.raises(ProtocolMismatch):
+        shop.undo()

@@ -1,0 +1,489 @@
+"""The external step over serialized DynamoDB and a gateway with books of its own."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import nullcontext
+from typing import Any
+
+import pytest
+
+from saga_runtime import (
+    Declined,
+    ExternalCall,
+    Pending,
+    SagaFenced,
+    StepInDoubt,
+    StepUndecided,
+    TransientError,
+    Unknown,
+    external_step,
+)
+from saga_runtime.errors import PermanentError, ProtocolMismatch
+from saga_runtime.external_call import refusal_named
+from saga_runtime.identity import provider_key_of
+from saga_runtime.protocol import CallField, Env, LogAttribute, Metric, ProviderField
+from tests.unit.support.gateway import (
+    ASKED,
+    GRACE_MS,
+    IDEMPOTENT,
+    LIFE_MS,
+    REMAINING_MS,
+    STEP,
+    WINDOW_MS,
+    Shop,
+)
+from tests.unit.support.samples import SAGA_ID
+from tests.unit.support.wire import SDK_ATTEMPTS, Action, Fault, Killed, Moment
+from tests.unit.support.world import Context, World
+
+KEY = provider_key_of(f"{SAGA_ID}#{STEP}")
+CHARGED = {"payment": f"payment of {KEY}"}
+LOST = Fault(operation="gateway:charge", action=Action.DROP, moment=Moment.AFTER, times=1)
+NEVER_SENT = Fault(operation="gateway:charge", action=Action.DROP, moment=Moment.BEFORE, times=1)
+
+
+@pytest.fixture
+def shop(world: World) -> Shop:
+    """A shop at a gateway that can be asked, and is not idempotent."""
+    return Shop(world)
+
+
+def cut_off(shop: Shop, fault: Fault = LOST) -> None:
+    """Let one attempt end without an answer of the gateway."""
+    shop.world.wire.plan(fault)
+    with pytest.raises(ConnectionError):
+        shop.run()
+
+
+def test_a_step_says_what_it_will_do_then_calls_then_says_what_happened(shop: Shop, world: World) -> None:
+    calls = world.calls_of(lambda: shop.run() == CHARGED or pytest.fail("another output"))
+
+    assert calls == ["PutItem", "gateway:charge", "UpdateItem"]
+    assert (shop.gateway.charged, shop.status) == ([KEY], "DONE")
+
+
+def test_the_row_says_who_calls_until_when_and_on_which_side_of_the_pivot(shop: Shop, world: World) -> None:
+    cut_off(shop)
+
+    a, row = LogAttribute, shop.row
+    assert row[a.STATUS] == "INTENT"
+    assert row[a.ATTEMPT] == shop.gateway.seen[0].attempt
+    assert int(row[a.DEADLINE]) == world.clock.ms + LIFE_MS
+    assert int(row[a.FIRST_ATTEMPT_AT]) == world.clock.ms
+    assert row[a.SIDE] == "before"
+
+
+def test_a_step_that_happened_answers_with_its_stored_output_and_calls_nobody(shop: Shop, world: World) -> None:
+    shop.run()
+
+    calls = world.calls_of(lambda: shop.run() == CHARGED or pytest.fail("another output"))
+
+    assert calls == ["PutItem"]
+    assert world.told.counts[Metric.STEP_REPLAYED] == 1
+
+
+def test_a_clear_refusal_is_recorded_and_replayed_under_its_name_without_a_call(shop: Shop) -> None:
+    class OverLimit(PermanentError):
+        code = "OVER_LIMIT"
+
+    shop.gateway.broken["charge"] = OverLimit("over the day's limit")
+    with pytest.raises(OverLimit):
+        shop.run()
+
+    with pytest.raises(OverLimit, match="over the day's limit") as again:
+        shop.run()
+
+    assert type(again.value).__name__ == "OverLimit"
+    assert again.value.code == "OVER_LIMIT"
+    assert (shop.status, shop.row[LogAttribute.ERROR]) == ("FAILED", "OverLimit")
+    assert len(shop.gateway.seen) == 1
+
+
+def test_a_refusal_of_a_class_that_this_process_does_not_know_keeps_its_name() -> None:
+    error = refusal_named("CardStolen", "the card was reported as stolen")
+
+    assert (type(error).__name__, error.message) == ("CardStolen", "the card was reported as stolen")
+    assert isinstance(error, PermanentError)
+
+
+@pytest.mark.parametrize("error", [TimeoutError("no answer"), KeyError("id"), TransientError("busy"), StepInDoubt("?")])
+def test_whatever_is_no_refusal_leaves_the_outcome_open_and_comes_out_as_it_is(shop: Shop, error: Exception) -> None:
+    shop.gateway.broken["charge"] = error
+
+    with pytest.raises(type(error)):
+        shop.run()
+
+    assert shop.status == "INTENT"
+
+
+@pytest.mark.parametrize("output", [None, {"amount": 1.5}, {"a": "x" * 40_000}])
+def test_an_output_that_cannot_be_kept_does_not_turn_an_effect_into_a_refusal(world: World, output: Any) -> None:
+    shop = Shop(world)
+    handler = external_step(verify=shop.charge.verify)(lambda _: output)
+
+    with pytest.raises(StepInDoubt, match="cannot be kept"):
+        handler(shop.event(), Context())
+
+    assert shop.status == "INTENT"
+
+
+def test_nobody_calls_while_another_attempt_may_be_alive(shop: Shop) -> None:
+    cut_off(shop)
+
+    shop.passes(LIFE_MS - 1)
+    with pytest.raises(StepInDoubt):
+        shop.run()
+
+    assert len(shop.gateway.charged) == 1
+
+
+def test_after_deadline_and_grace_the_gateway_is_asked_and_its_yes_is_recorded(shop: Shop, world: World) -> None:
+    cut_off(shop)
+    shop.everybody_dies()
+
+    calls = world.calls_of(lambda: shop.run() == CHARGED or pytest.fail("another output"))
+
+    assert calls == ["PutItem", "gateway:find", "UpdateItem"]
+    shop.check()
+    assert shop.status == "DONE"
+
+
+def test_after_deadline_and_grace_a_no_leads_to_a_further_call_under_a_later_deadline(shop: Shop, world: World) -> None:
+    cut_off(shop, NEVER_SENT)
+    shop.everybody_dies()
+
+    calls = world.calls_of(shop.run)
+
+    assert calls == ["PutItem", "gateway:find", "UpdateItem", "gateway:charge", "UpdateItem"]
+    assert int(shop.row[LogAttribute.DEADLINE]) == world.clock.ms + LIFE_MS
+    shop.check()
+
+
+def test_a_no_within_the_grace_is_not_even_asked_for(shop: Shop, world: World) -> None:
+    cut_off(shop, NEVER_SENT)
+    shop.passes(LIFE_MS + GRACE_MS - 1)
+
+    world.wire.forget()
+    with pytest.raises(StepInDoubt):
+        shop.run()
+
+    assert world.wire.sent == ["PutItem"]
+
+
+def test_a_gateway_that_knows_the_key_is_called_again_as_soon_as_the_attempt_is_dead(world: World) -> None:
+    shop = Shop(world, **IDEMPOTENT)
+    cut_off(shop)
+    shop.passes(LIFE_MS)
+
+    calls = world.calls_of(lambda: shop.run() == CHARGED or pytest.fail("another output"))
+
+    assert calls == ["PutItem", "UpdateItem", "gateway:charge", "UpdateItem"]
+    shop.check()
+
+
+@pytest.mark.parametrize(("left_ms", "error"), [(0, None), (1, StepUndecided)])
+def test_a_key_counts_as_known_only_while_the_last_request_can_still_meet_it(
+    world: World, left_ms: int, error: type[Exception] | None
+) -> None:
+    shop = Shop(world, **IDEMPOTENT)
+    cut_off(shop)
+    shop.passes(WINDOW_MS - LIFE_MS - GRACE_MS + left_ms)
+
+    with nullcontext() if error is None else pytest.raises(error):
+        shop.run()
+
+    assert len(shop.gateway.seen) == (2 if error is None else 1)
+
+
+def test_a_key_that_the_gateway_forgot_is_asked_about_where_that_is_possible(world: World) -> None:
+    shop = Shop(world, **{**IDEMPOTENT, ProviderField.VERIFY: True})
+    cut_off(shop)
+    shop.passes(WINDOW_MS)
+
+    calls = world.calls_of(shop.run)
+
+    assert calls == ["PutItem", "gateway:find", "UpdateItem"]
+
+
+def test_a_refusal_within_the_grace_of_a_former_attempt_is_no_refusal(world: World) -> None:
+    shop = Shop(world, **IDEMPOTENT)
+    cut_off(shop, NEVER_SENT)
+    shop.passes(LIFE_MS)
+    shop.gateway.refuses = "no credit"
+
+    with pytest.raises(StepInDoubt):
+        shop.run()
+    assert shop.status == "INTENT"
+    shop.everybody_dies()
+    with pytest.raises(Declined):
+        shop.run()
+
+    assert shop.status == "FAILED"
+
+
+@pytest.mark.parametrize(("verdict", "error"), [(Pending(), StepInDoubt), (Unknown(reason="gone"), StepUndecided)])
+def test_what_the_gateway_cannot_say_changes_nothing(
+    shop: Shop, verdict: Any, error: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cut_off(shop)
+    shop.everybody_dies()
+    monkeypatch.setattr(shop.gateway, "find", lambda _: verdict)
+
+    with pytest.raises(error):
+        shop.run()
+
+    assert (shop.status, len(shop.gateway.charged)) == ("INTENT", 1)
+
+
+@pytest.mark.parametrize("answer", [None, True, {"verdict": "applied"}])
+def test_an_answer_that_is_no_verdict_changes_nothing(shop: Shop, answer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    cut_off(shop)
+    shop.everybody_dies()
+    monkeypatch.setattr(shop.gateway, "find", lambda _: answer)
+
+    with pytest.raises(StepInDoubt, match="return Applied"):
+        shop.run()
+
+
+def test_a_refusal_to_answer_is_no_refusal_of_the_step(shop: Shop) -> None:
+    cut_off(shop)
+    shop.everybody_dies()
+    shop.gateway.broken["find"] = Declined("not your payment")
+
+    with pytest.raises(StepInDoubt):
+        shop.run()
+
+    assert shop.status == "INTENT"
+
+
+def test_a_step_that_was_buried_calls_nobody(shop: Shop, world: World) -> None:
+    shop.undo()
+
+    with pytest.raises(SagaFenced):
+        shop.run()
+
+    assert shop.gateway.charged == []
+    assert world.told.counts[Metric.STEP_FENCED] == 1
+
+
+def test_a_step_that_was_undone_never_happens_again(shop: Shop) -> None:
+    shop.run()
+    shop.undo()
+
+    with pytest.raises(SagaFenced):
+        shop.run()
+
+    shop.check()
+
+
+def test_an_attempt_that_was_taken_over_leaves_the_row_to_its_successor(world: World) -> None:
+    shop = Shop(world, **IDEMPOTENT)
+
+    def later() -> None:
+        shop.passes(LIFE_MS)
+        world.wire.plan(LOST)
+        with pytest.raises(ConnectionError):
+            shop.run()
+
+    shop.gateway.meanwhile["charge"] = later
+    with pytest.raises(StepInDoubt):
+        shop.run()
+
+    assert shop.row[LogAttribute.ATTEMPT] == shop.gateway.seen[-1].attempt
+    assert shop.status == "INTENT"
+
+
+def test_an_attempt_whose_successor_wrote_the_outcome_answers_with_that(world: World) -> None:
+    shop = Shop(world, **IDEMPOTENT)
+
+    def later() -> None:
+        shop.passes(LIFE_MS)
+        shop.run()
+
+    shop.gateway.meanwhile["charge"] = later
+
+    assert shop.run() == CHARGED
+    shop.check()
+
+
+@pytest.mark.parametrize("operation", ["PutItem", "UpdateItem"])
+@pytest.mark.parametrize("times", [1, 3, 20])
+def test_a_write_whose_answer_is_lost_is_sent_again_and_recognized(
+    shop: Shop, world: World, operation: str, times: int
+) -> None:
+    world.wire.plan(Fault(operation=operation, action=Action.DROP, moment=Moment.AFTER, times=times))
+
+    assert shop.run() == CHARGED
+    shop.check()
+
+
+def test_writes_that_never_get_through_are_given_up_in_time(shop: Shop, world: World) -> None:
+    world.wire.plan(Fault(operation="PutItem", action=Action.THROTTLE, times=10_000))
+
+    with pytest.raises(TransientError):
+        shop.run()
+
+    assert shop.gateway.seen == []
+    assert world.wire.sent.count("PutItem") == 8 * SDK_ATTEMPTS
+
+
+# Asked what became of it
+
+
+def test_asked_before_it_began_a_step_is_buried(shop: Shop) -> None:
+    assert shop.ask() == {}
+    assert shop.status == "TOMBSTONE"
+
+
+def test_asked_after_it_happened_a_step_tells_its_output(shop: Shop, world: World) -> None:
+    shop.run()
+
+    assert world.calls_of(lambda: shop.ask() == CHARGED or pytest.fail("another output")) == ["GetItem"]
+
+
+def test_asked_while_it_may_run_a_step_is_in_doubt(shop: Shop) -> None:
+    cut_off(shop)
+    shop.passes(LIFE_MS + GRACE_MS - 1)
+
+    with pytest.raises(StepInDoubt):
+        shop.ask()
+
+
+@pytest.mark.parametrize(("fault", "output", "status"), [(LOST, CHARGED, "DONE"), (NEVER_SENT, {}, "TOMBSTONE")])
+def test_asked_later_the_gateway_decides_and_the_row_keeps_it(
+    shop: Shop, fault: Fault, output: Any, status: str
+) -> None:
+    cut_off(shop, fault)
+    shop.everybody_dies()
+
+    assert shop.ask() == output
+    assert shop.status == status
+    shop.check()
+
+
+@pytest.mark.parametrize(("fault", "refuses"), [(LOST, None), (NEVER_SENT, None), (NEVER_SENT, "no credit")])
+def test_asked_later_a_gateway_that_only_knows_keys_is_called_again_to_learn(
+    world: World, fault: Fault, refuses: str | None
+) -> None:
+    shop = Shop(world, **IDEMPOTENT)
+    cut_off(shop, fault)
+    shop.everybody_dies()
+    shop.gateway.refuses = refuses
+
+    assert shop.ask() == ({} if refuses else CHARGED)
+    assert shop.status == ("FAILED" if refuses else "DONE")
+    shop.check()
+
+
+def test_asked_about_what_nobody_can_know_a_person_has_to_look(world: World) -> None:
+    shop = Shop(world, **IDEMPOTENT)
+    cut_off(shop)
+    shop.passes(WINDOW_MS)
+
+    with pytest.raises(StepUndecided):
+        shop.ask()
+
+
+# Threads and time
+
+
+def test_an_invocation_does_not_end_before_the_threads_that_it_started(shop: Shop) -> None:
+    release, ended = threading.Event(), threading.Event()
+
+    def linger() -> None:
+        release.wait(5)
+        threading.Timer(0.05, ended.set).start()
+
+    def act(_: ExternalCall) -> dict[str, str]:
+        threading.Thread(target=linger, daemon=True).start()
+        threading.Timer(0.05, release.set).start()
+        return {}
+
+    external_step(verify=shop.charge.verify)(act)(shop.event(), Context())
+
+    assert ended.is_set()
+
+
+def test_a_client_is_given_less_time_than_the_invocation_has(shop: Shop) -> None:
+    shop.run()
+
+    assert 0 < shop.gateway.seen[0].timeout_seconds < REMAINING_MS / 1_000
+
+
+def test_a_clients_timeout_is_in_real_seconds_whatever_the_clocks_speed(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop.run()
+    monkeypatch.setenv(Env.CLOCK, "1700000000.0:20.0")
+
+    shop.run(**{CallField.STEP: "Other"})
+
+    usual, fast = (call.timeout_seconds for call in shop.gateway.seen)
+    assert fast == pytest.approx(usual / 20)
+
+
+# What does not fit together
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({CallField.PROVIDER: None}, "Step.external"),
+        ({CallField.MODE: "guess"}, "mode="),
+        ({CallField.SIDE: None}, "side"),
+    ],
+)
+def test_a_call_that_no_saga_makes_is_refused_before_anything_is_written(
+    shop: Shop, change: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ProtocolMismatch, match=message):
+        shop.run(**change)
+
+    assert shop.row == {}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {ProviderField.GRACE: -1},
+        {ProviderField.GRACE: True},
+        {ProviderField.MARGIN: "5"},
+        {ProviderField.WINDOW: 1.5},
+        {ProviderField.UNDO_WINDOW: None},
+        {ProviderField.VERIFY: 1},
+        {ProviderField.VERIFY_UNDO: None},
+        {ProviderField.VERIFY: False},
+    ],
+)
+def test_a_provider_that_no_saga_declares_is_refused(world: World, change: dict[str, Any]) -> None:
+    shop = Shop(world, **{**ASKED, **change})
+
+    with pytest.raises(ProtocolMismatch):
+        shop.run()
+
+
+def test_a_saga_that_counts_on_a_verify_that_is_not_there_is_told_the_remedy(shop: Shop) -> None:
+    handler = external_step(shop.charge.function)
+
+    with pytest.raises(ProtocolMismatch, match=r"external_step\(verify=...\)"):
+        handler(shop.event(), Context())
+
+
+def test_a_handler_keeps_the_functions_name_and_documentation() -> None:
+    @external_step
+    def charge(_: ExternalCall) -> dict[str, str]:
+        """Charge the card."""
+        return {}
+
+    assert (charge.__name__, charge.__doc__) == ("charge", "Charge the card.")
+
+
+def test_a_killed_attempt_leaves_its_intent(shop: Shop, world: World) -> None:
+    world.wire.plan(Fault(operation="gateway:charge", action=Action.KILL, moment=Moment.AFTER, times=1))
+
+    with pytest.raises(Killed):
+        shop.run()
+
+    assert shop.status == "INTENT"
+    shop.check()
