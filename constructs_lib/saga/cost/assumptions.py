@@ -99,9 +99,8 @@ class Assumptions:
         """The inputs in words, for whoever reads the result."""
         own = [f"{step} {value} ms" for step, value in sorted(self.durations.items())]
         functions = [f"functions take {self.duration_ms} ms warm, external ones {self.external_ms} ms", *own]
-        api = (
-            [f"the API's {self.gatekeeper_ms} ms, asked {self.polls} times for the outcome"] if self.api else ["no API"]
-        )
+        asked = f"{self.polls} time{'s' if self.polls != 1 else ''}"
+        api = [f"the API's {self.gatekeeper_ms} ms, asked {asked} for the outcome"] if self.api else ["no API"]
         written = [f"{step} writes {value}" for step, value in sorted(self.items_of.items())]
         items = f"{self.items} item{'s' if self.items != 1 else ''} of {self.item_bytes} bytes"
         answer = f"the answer's result {self.result_bytes}"

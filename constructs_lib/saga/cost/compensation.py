@@ -5,7 +5,7 @@ Tried for every step up to the pivot, on every way; the dearest one is the longe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from constructs_lib.saga.cost.assumptions import Assumptions, read_units
@@ -17,6 +17,8 @@ from constructs_lib.saga.description import SagaDescription, StepDescription
 
 _AFTER: Final = "after"
 _PIVOT: Final = "pivot"
+CANCELED_RETRIES: Final = 3
+"""How often the state machine repeats a transaction of its own that was canceled."""
 
 
 def longest_compensation(saga: SagaDescription, inputs: Assumptions | None = None) -> Usage | None:
@@ -69,9 +71,17 @@ def _enter(tally: Tally, by: str, times: int = 1) -> None:
 def _give_up(tally: Tally, saga: SagaDescription, refuser: StepDescription) -> None:
     """The pivot is fenced by a tombstone; then the direction is written, whoever was refused."""
     leaf = _last_leaf(refuser)
-    if leaf.kind == "atomic":
-        # An earlier attempt may have succeeded: the function looks at its row before it answers with the refusal.
+    if leaf.kind in ("atomic", "dynamodb"):
+        # An earlier attempt may have succeeded: the row is looked at before the refusal counts.
         tally.read(Purpose.LOG, leaf.name, 1)
+    if leaf.kind == "dynamodb":
+        # What was canceled may have been a conflict: it is tried again a few times, then the row is looked at.
+        _enter(tally, f"{leaf.name}, again", CANCELED_RETRIES)
+        transaction(tally, leaf, CANCELED_RETRIES)
+        _enter(tally, f"{leaf.name}: row")
+        _enter(tally, f"{leaf.name}: stands?")
+    elif refuser.branches and refuser.kind != "express":
+        _enter(tally, f"{refuser.name} stops")
     if _a_pivot_may_stand(saga, refuser):
         _enter(tally, "give up?")
     if leaf.side == _PIVOT:
@@ -89,7 +99,11 @@ def _give_up(tally: Tally, saga: SagaDescription, refuser: StepDescription) -> N
 def _a_pivot_may_stand(saga: SagaDescription, refuser: StepDescription) -> bool:
     """Of several pivots one may lie behind the refused step: the state machine has to look."""
     before = saga.steps[: saga.steps.index(refuser)]
-    return any(leaf.side == _PIVOT and not exclude(step.when, refuser.when) for step in before for leaf in step.leaves)
+    return any(
+        leaf.side == _PIVOT and not exclude(step.when or leaf.when, refuser.when)
+        for step in before
+        for leaf in step.leaves
+    )
 
 
 def _undo(tally: Tally, step: StepDescription, passed: Passed, refused: StepDescription) -> None:
@@ -101,27 +115,45 @@ def _undo(tally: Tally, step: StepDescription, passed: Passed, refused: StepDesc
     if step.kind == "map":
         items = items_of_map(tally.inputs, step)
         _enter(tally, f"undo {step.name}")
+        _enter(tally, f"undo {step.name}, item over", items)
         _enter(tally, f"undo {step.name}, outcome")
     for leaf in reversed(compensated):
-        ran = not {step.name, leaf.name} & passed and leaf is not refused
-        _enter(tally, f"undo {leaf.name}", items)
-        if leaf.kind != "dynamodb":
-            milliseconds = tally.inputs.duration_of(leaf)
-            tally.call(f"undo {leaf.name}", leaf.compensation, milliseconds, items)
-            tally.read(Purpose.LOG, f"undo {leaf.name}", items)
-            tally.milliseconds += milliseconds
-        if ran:
-            _UNDOES.get(leaf.kind, transaction)(tally, leaf, items)
-        elif leaf.kind != "external":
-            # A tombstone, in a transaction of its own. An external step that refused says FAILED, and is left alone.
-            tally.write(Purpose.LOG, f"undo {leaf.name}", 2 * tally.inputs.row_units * items)
-        elif leaf is not refused:
-            tally.write(Purpose.LOG, f"undo {leaf.name}", tally.inputs.row_units * items)
+        # Of a map's items one is refused, the others have run to their end.
+        ran = 0 if {step.name, leaf.name} & passed else items - (leaf is refused)
+        undo = _undo_writes if leaf.kind == "dynamodb" else _undo_by_function
+        undo(tally, leaf, ran=ran, idle=items - ran, refused=leaf is refused)
 
 
-def _undo_external(tally: Tally, step: StepDescription, times: int) -> None:
-    """UNDOING before the provider is called, UNDONE after it."""
-    tally.write(Purpose.LOG, f"undo {step.name}", 2 * tally.inputs.row_units * times)
+def _undo_by_function(tally: Tally, step: StepDescription, *, ran: int, idle: int, refused: bool) -> None:
+    """A function that looks at the row first; what never happened is buried."""
+    name, row = f"undo {step.name}", tally.inputs.row_units
+    _enter(tally, name, ran + idle)
+    milliseconds = tally.inputs.duration_of(step)
+    tally.call(name, step.compensation, milliseconds, ran + idle)
+    tally.milliseconds += milliseconds
+    tally.read(Purpose.LOG, name, ran + idle)
+    if step.kind == "external":
+        # UNDOING before the provider is called, UNDONE after it.
+        tally.write(Purpose.LOG, name, 2 * row * ran)
+    elif ran:
+        transaction(tally, step, ran)
+    says_so_already = refused and (step.kind == "external" or step.side == _PIVOT)
+    if not says_so_already:
+        tally.write(Purpose.LOG, name, (row if step.kind == "external" else 2 * row) * idle)
+
+
+def _undo_writes(tally: Tally, step: StepDescription, *, ran: int, idle: int, refused: bool) -> None:
+    """The state machine buries the step; refused, it looks at the row, and undoes the writes together with it."""
+    name = f"undo {step.name}"
+    _enter(tally, name, ran + idle)
+    tally.write(Purpose.LOG, name, tally.inputs.row_units * (ran + idle))
+    buried_by_fence = idle if refused and step.side == _PIVOT else 0
+    _enter(tally, f"{name}: look", ran + buried_by_fence)
+    _enter(tally, f"{name}: stands?", ran + buried_by_fence)
+    tally.read(Purpose.LOG, name, ran + buried_by_fence)
+    _enter(tally, f"{name}: writes", ran)
+    if ran:
+        transaction(tally, step, ran)
 
 
 def _settle_failed(tally: Tally, saga: SagaDescription, steps: Sequence[StepDescription]) -> None:
@@ -139,6 +171,3 @@ def _settle_failed(tally: Tally, saga: SagaDescription, steps: Sequence[StepDesc
     _enter(tally, "settle")
     settle(tally)
     look(tally, rows=rows)
-
-
-_UNDOES: Final[dict[str, Callable[[Tally, StepDescription, int], None]]] = {"external": _undo_external}

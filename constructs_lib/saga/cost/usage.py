@@ -174,6 +174,7 @@ def items_of_map(inputs: Assumptions, step: StepDescription) -> int:
 def _branch(tally: Tally, steps: Sequence[StepDescription], passed: Passed, *, times: int) -> int:
     """States of a branch, of a child, or of a map; returns the milliseconds of one pass."""
     milliseconds = 0
+    last: StepDescription | None = None
     for step in entered(steps, passed):
         tally.state(step.name if step else "choice", times)
         if step is None:
@@ -182,6 +183,10 @@ def _branch(tally: Tally, steps: Sequence[StepDescription], passed: Passed, *, t
         if _runs_a_function(step):
             tally.add(Meter.TRANSITIONS, Purpose.ORCHESTRATION, step.name, tally.inputs.retries * times)
         milliseconds += work(tally, step, times)
+        last = step
+    if last is None or last is not steps[-1] or last.kind == "dynamodb":
+        # The last step's own state ends the branch, unless it is passed over, or cannot say what a branch answers.
+        tally.state("through", times)
     return milliseconds
 
 

@@ -1,0 +1,165 @@
+"""Writes the numbers of docs/cost.md anew: ``python -m tools.cost_page``. A test finds a page that is not current."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from decimal import Decimal
+from pathlib import Path
+from typing import Final
+
+from constructs_lib.saga.cost.assumptions import Assumptions
+from constructs_lib.saga.cost.bill import bill_of
+from constructs_lib.saga.cost.compare import Alternative, alternatives
+from constructs_lib.saga.cost.estimate import estimate_of
+from constructs_lib.saga.cost.prices import PRICES, REGION, Meter, Service
+from constructs_lib.saga.cost.report import NOT_COUNTED, report
+from constructs_lib.saga.cost.tally import Purpose, Usage
+from constructs_lib.saga.cost.usage import happy_path
+from tools.cost_examples import ORDERS_A_DAY, PARTLY, PHASE, PLAIN, STOREFRONT, phase_of
+
+PAGE: Final = Path(__file__).resolve().parents[1] / "docs" / "cost.md"
+_MILLION: Final = 1_000_000
+_BLOCK: Final = re.compile(r"(<!-- generated: (?P<name>[a-z-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def page_of(text: str) -> str:
+    """The page with its generated blocks written anew."""
+    return _BLOCK.sub(lambda match: f"{match[1]}{BLOCKS[match['name']]()}{match[3]}", text)
+
+
+def _table(head: Sequence[str], rows: Iterator[Sequence[str]]) -> str:
+    lines = [head, ["---", *("---:" for _ in head[1:])], *rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def _millions(usage: Usage, *purposes: Purpose) -> str:
+    return f"{usage.dollars(*purposes) * _MILLION:,.2f}"
+
+
+def _five_steps() -> str:
+    def row(name: str, usage: Usage) -> list[str]:
+        return [
+            name,
+            f"{usage.total(Meter.TRANSITIONS):.0f}",
+            _millions(usage, Purpose.ORCHESTRATION),
+            _millions(usage, Purpose.LOG),
+            f"**{_millions(usage, Purpose.ORCHESTRATION, Purpose.LOG)}**",
+            _millions(usage, Purpose.COMPUTE),
+            _millions(usage, Purpose.EFFECTS),
+            _millions(usage, Purpose.API),
+            _millions(usage),
+        ]
+
+    others = alternatives(PLAIN)[1:]
+    names = ("one Express phase", "four steps in a phase, the call beside it", "five plain steps")
+    ours = [row(f"this library, {name}", happy_path(saga)) for name, saga in zip(names, _LAYOUTS, strict=True)]
+    return _table(
+        (
+            "five steps, $ per million sagas",
+            "transitions",
+            "orchestration",
+            "log",
+            "orchestration + log",
+            "compute",
+            "effects",
+            "API",
+            "together",
+        ),
+        iter([*ours, *(row(other.name, other.usage) for other in others)]),
+    )
+
+
+_LAYOUTS: Final = (PHASE, PARTLY, PLAIN)
+
+
+def _overhead(usage: Usage) -> Decimal:
+    return usage.dollars(Purpose.ORCHESTRATION, Purpose.LOG) * _MILLION
+
+
+def _by_steps() -> str:
+    def row(number: int) -> list[str]:
+        saga = phase_of(number)
+        amounts = [_overhead(other.usage) for other in alternatives(saga)]
+        return [str(number), *(f"{amount:,.2f}" for amount in amounts)]
+
+    names = [other.name for other in alternatives(PHASE)[1:]]
+    return _table(("steps in the phase", "this library, one phase", *names), (row(n) for n in (2, 3, 5, 8, *_MEET, 20)))
+
+
+def below_durable() -> int:
+    """From how many steps on, in one phase, orchestration and log cost less than durable operations."""
+    number = 2
+    while True:
+        ours, *_, durable = (_overhead(other.usage) for other in alternatives(phase_of(number)))
+        if ours < durable:
+            return number
+        number += 1
+
+
+_MEET: Final = (below_durable() - 1, below_durable())
+
+
+def _rules() -> str:
+    def line(other: Alternative) -> str:
+        return f"- **{other.name}**: {other.rule}. Left out: {other.without}.\n"
+
+    return "".join(line(other) for other in alternatives(PLAIN)[1:])
+
+
+def _storefront() -> str:
+    bill = bill_of(happy_path(STOREFRONT))
+    sagas = ORDERS_A_DAY * 30
+    rows = [
+        [meter.value, f"{bill.usage.total(meter):,.5f}".rstrip("0").rstrip("."), f"${dollars * sagas:,.2f}"]
+        for meter, dollars in bill.by_meter.items()
+    ]
+    rows.append(["**together**", "", f"**${bill.for_sagas(sagas):,.2f}**"])
+    return _table(("what is counted", "by one order", "a month"), iter(rows))
+
+
+def _prices() -> str:
+    rows = (
+        [
+            price.meter.value,
+            price.service.value,
+            f"${price.dollars}",
+            f"{price.per:,}" if price.per > 1 else "1",
+            price.as_of,
+            f"[{_host(price.source)}]({price.source})",
+        ]
+        for price in PRICES.values()
+    )
+    return f"{REGION}, on demand, first tier.\n\n" + _table(
+        ("what is counted", "billed by", "price", "for", "looked up", "source"), rows
+    )
+
+
+def _host(address: str) -> str:
+    return address.removeprefix("https://").removesuffix("/")
+
+
+def _assumed() -> str:
+    lines = [*Assumptions().told(), f"not counted: {' '.join(NOT_COUNTED)}"]
+    return "".join(f"- {line}\n" for line in lines)
+
+
+def _sample() -> str:
+    text = report([estimate_of(PARTLY, per_day=Decimal(ORDERS_A_DAY))]).partition("\nassumed\n")[0]
+    return f"```text\n{text.rstrip()}\n```\n"
+
+
+BLOCKS: Final[dict[str, Callable[[], str]]] = {
+    "five-steps": _five_steps,
+    "by-steps": _by_steps,
+    "rules": _rules,
+    "storefront": _storefront,
+    "prices": _prices,
+    "assumed": _assumed,
+    "sample": _sample,
+}
+
+if __name__ == "__main__":
+    PAGE.write_text(page_of(PAGE.read_text("utf-8")), "utf-8")
+    sys.stdout.write(f"{PAGE} is current; {len(Service)} services, {len(PRICES)} prices\n")
