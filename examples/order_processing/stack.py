@@ -65,8 +65,7 @@ class OrderProcessingStack(Stack):
         scope: parent construct.
         id: construct id.
         gateway_url: where the payment gateway listens.
-        function_timeout: of every step's function; tests on busy machines are patient.
-        grace: how long a request to the gateway can travel after its sender died.
+        provider: what the payment gateway guarantees: that of ``examples/payment_gateway``, unless told otherwise.
         due_after: when an order in progress is looked at again, as ``IdempotencyTable`` has it.
     """
 
@@ -76,12 +75,10 @@ class OrderProcessingStack(Stack):
         id: str,
         *,
         gateway_url: str = "https://payments.example.com",
-        function_timeout: Duration | None = None,
-        grace: Duration | None = None,
+        provider: Provider | None = None,
         due_after: Duration | None = None,
     ) -> None:
         super().__init__(scope, id, description="Orders that are paid for at most once")
-        self._timeout = function_timeout or Duration.seconds(15)
         self._shop = self._shop_table()
         requests = IdempotencyTable(self, "Requests", due_after=due_after)
         notices = self._notices()
@@ -108,13 +105,7 @@ class OrderProcessingStack(Stack):
                     "ProcessPayment",
                     fn=charge,
                     compensate=refund,
-                    provider=Provider(
-                        idempotent_for=Duration.hours(24),
-                        verify=True,
-                        undo_idempotent_for=Duration.hours(24),
-                        verify_undo=True,
-                        grace=grace or Duration.seconds(10),
-                    ),
+                    provider=provider or _gateway(),
                     on_error={"Declined": Notify(queue=notices, message=DECLINED)},
                 ),
                 Step.atomic("UpdateInventory", fn=update, pivot=True, refusals=["NotOnShelf"]),
@@ -149,7 +140,6 @@ class OrderProcessingStack(Stack):
             code=FUNCTIONS,
             handler=f"steps.{handler}",
             environment={**(environment or {}), **({"SHOP_TABLE": self._shop.table_name} if actions else {})},
-            timeout=self._timeout,
         )
         if actions:
             iam.Grant.add_to_principal(grantee=function, actions=list(actions), resource_arns=[self._shop.table_arn])
@@ -188,3 +178,11 @@ class OrderProcessingStack(Stack):
     def _outputs(self, **values: str) -> None:
         for name, value in values.items():
             CfnOutput(self, name, value=value)
+
+
+def _gateway() -> Provider:
+    """What the payment gateway guarantees, by its own documentation."""
+    day = Duration.hours(24)
+    return Provider(
+        idempotent_for=day, verify=True, undo_idempotent_for=day, verify_undo=True, grace=Duration.seconds(10)
+    )

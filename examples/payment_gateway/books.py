@@ -176,6 +176,11 @@ class BookKeeper:
             for table in ("charges", "refunds", "keys", "requests"):
                 cursor.execute(f"DELETE FROM {table}")  # noqa: S608 - the names stand one line above
 
+    def forget(self, key: str) -> None:
+        """Forget a key, as if its window were over."""
+        with self._transaction() as cursor:
+            cursor.execute("DELETE FROM keys WHERE key = ?", (key,))
+
     def note(self, operation: Operation, key: str, reference: str) -> int:
         """Write a request into the journal, and return its number."""
         with self._transaction() as cursor:

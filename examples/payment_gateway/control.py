@@ -9,6 +9,7 @@ import tempfile
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
+from urllib.parse import urlencode
 from urllib.request import Request, urlopen
 
 from examples.payment_gateway.books import Books, Received, read_books, read_requests
@@ -123,6 +124,10 @@ class PaymentGateway:
             TroubleReport(trouble=Trouble.from_json(r["trouble"]), matched=r["matched"], fired=r["fired"])
             for r in found
         ]
+
+    def forget(self, key: str) -> None:
+        """Forget an idempotency key, as if its window were over. The books are kept."""
+        self._admin("DELETE", f"keys?{urlencode({'key': key})}")
 
     def reset(self) -> None:
         """Forget every planned trouble, and empty the books."""

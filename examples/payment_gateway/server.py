@@ -7,7 +7,7 @@
 
 The same key and body again: the first answer. The same key, another body: 422. A key in work: 409.
 
-For tests: ``GET``, ``POST`` and ``DELETE /admin/troubles``, and ``DELETE /admin/books``.
+For tests: ``GET``, ``POST`` and ``DELETE /admin/troubles``, ``DELETE /admin/keys?key=…``, and ``DELETE /admin/books``.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class _Handler(BaseHTTPRequestHandler):
         operation = _OPERATIONS.get((self.command, address.path))
         if operation is not None:
             return self._operate(operation, parse_qs(address.query), body)
-        return self._administer(address.path, body)
+        return self._administer(address.path, parse_qs(address.query), body)
 
     def _operate(self, operation: Operation, query: Mapping[str, list[str]], body: Any) -> Answer:
         if operation.moves_money:
@@ -178,7 +178,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _until_the_caller_is_gone(self) -> None:
         select.select([self.connection], [], [])
 
-    def _administer(self, path: str, body: Any) -> Answer:
+    def _administer(self, path: str, query: Mapping[str, list[str]], body: Any) -> Answer:
         plan = self.server.plan
         if (self.command, path) == ("POST", "/admin/troubles"):
             try:
@@ -189,6 +189,9 @@ class _Handler(BaseHTTPRequestHandler):
             plan.clear()
         elif (self.command, path) == ("DELETE", "/admin/books"):
             self.server.keeper.clear()
+        elif (self.command, path) == ("DELETE", "/admin/keys"):
+            for key in query.get("key", ()):
+                self.server.keeper.forget(key)
         elif (self.command, path) != ("GET", "/admin/troubles"):
             return problem(404, "unknown", "there is nothing here")
         reports = [

@@ -10,6 +10,8 @@ import pytest
 
 from constructs_lib.testing import LocalAws
 
+from . import order_system
+from .order_system import OrderSystem
 from .support import Deployed, Emulators
 from .transfer_system import SPEED, TransferSystem, deployed
 
@@ -48,4 +50,11 @@ def emulators(target: Deployed, assembly: Path) -> Iterator[Emulators]:
 def transfer_systems() -> Iterator[dict[str, TransferSystem]]:
     """The funds transfer and its variant, by stack name. Whoever uses them empties them first."""
     with deployed(speed=SPEED) as both:
+        yield both
+
+
+@pytest.fixture(scope="session")
+def order_systems() -> Iterator[dict[str, OrderSystem]]:
+    """The orders, and a variant of them, by stack name. Whoever uses them empties them first."""
+    with order_system.deployed() as both:
         yield both

@@ -143,6 +143,13 @@ class TestKeys:
             assert len(gateway.books().charges) == 2
             assert len(found(gateway)["found"]) == 2
 
+    def test_a_key_can_be_made_to_be_forgotten(self, gateway: PaymentGateway) -> None:
+        charge(gateway)
+        gateway.forget("k-1")
+        charge(gateway)
+
+        assert len(found(gateway)["found"]) == 2
+
     def test_a_key_in_use_is_told_apart(self, gateway: PaymentGateway) -> None:
         gateway.plan(Trouble(on=Operation.CHARGE, action=Action.SLOW, seconds=10))
         slow = threading.Thread(target=lambda: charge(gateway))

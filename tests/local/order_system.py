@@ -1,0 +1,186 @@
+"""Orders, deployed in local AWS beside a payment gateway: two stacks, one whose provider knows keys, one that asks."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from constructs_lib.testing import LocalAws, ProviderEffect, audit_provider
+from constructs_lib.testing.invariants import Invariant, Item, audit_sagas, read_table
+from examples.order_processing.audit import audit_shop
+from examples.payment_gateway import Books, PaymentGateway
+from saga_runtime.protocol import LogAttribute, RecordAttribute
+
+from .two_ledgers import TwoLedgers, edit
+
+PRICE: Final = 1250
+SPEED: Final = 8.0
+FUNCTION_SECONDS: Final = 120
+"""In the emulator's time: long enough for a process to start on a busy machine."""
+ORDERS, ASKING = "OrderProcessing", "AskingOrders"
+"""The example as it is, and one whose provider is only asked: it knows no keys."""
+STEPS: Final = ("ValidateInventory", "ReserveInventory", "ProcessPayment", "UpdateInventory", "CreateShipment")
+
+
+@dataclass(frozen=True, kw_only=True)
+class OrderSystem(TwoLedgers):
+    """One deployed stack of the example, and the gateway that it pays at.
+
+    What drives requests to their end is the same for every saga, so it is that of the transfers.
+    """
+
+    gateway: PaymentGateway
+    _opening: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def url(self) -> str:
+        """Where orders are asked for."""
+        return f"{self.aws.api_url(self.outputs['ApiId'], self.outputs['ApiStage'])}/orders"
+
+    @property
+    def gatekeeper(self) -> str:
+        """The front door's function."""
+        return f"{self.stack}/Api/Gatekeeper/orders/Function"
+
+    @property
+    def forward(self) -> str:
+        """The state machine."""
+        return f"{self.stack}/Order/StateMachine"
+
+    def function(self, name: str) -> str:
+        """Path of a step's function."""
+        return f"{self.stack}/{name}Function/Function"
+
+    @property
+    def functions(self) -> tuple[str, ...]:
+        """Every function that makes calls of AWS."""
+        names = ("Validate", "Reserve", "Release", "Charge", "Refund", "Update", "Shipment")
+        return (self.gatekeeper, f"{self.stack}/Order/Notifier/Function", *map(self.function, names))
+
+    # --- The shop
+
+    def offer(self, sku: str, stock: int = 1, *, on_shelf: int | None = None, **further: dict[str, Any]) -> str:
+        """Put goods on offer, and return their name. The shelf has what the books say, unless it is told otherwise."""
+        numbers = {"price": PRICE, "stock": stock, "reserved": 0, "on_shelf": stock if on_shelf is None else on_shelf}
+        item = {
+            "id": {"S": f"goods#{sku}"},
+            "entry": {"S": "item"},
+            "currency": {"S": "EUR"},
+            **{name: {"N": str(number)} for name, number in numbers.items()},
+            **further,
+        }
+        self.aws.client("dynamodb").put_item(TableName=self.outputs["ShopTableName"], Item=item)
+        self._opening[sku] = stock
+        return sku
+
+    def goods(self, sku: str) -> tuple[int, int, int]:
+        """How many are free, reserved, and on the shelf."""
+        key = {"id": {"S": f"goods#{sku}"}, "entry": {"S": "item"}}
+        item = self.aws.client("dynamodb").get_item(
+            TableName=self.outputs["ShopTableName"], Key=key, ConsistentRead=True
+        )["Item"]
+        free, reserved, on_shelf = (int(item[name]["N"]) for name in ("stock", "reserved", "on_shelf"))
+        return free, reserved, on_shelf
+
+    def shop(self) -> list[Item]:
+        """Every item of the shop's table."""
+        return read_table(self.aws.client("dynamodb"), self.outputs["ShopTableName"])
+
+    def orders(self) -> list[str]:
+        """The sagas that led to an order."""
+        return [item["id"]["S"].partition("#")[2] for item in self.shop() if item["entry"]["S"] == "order"]
+
+    # --- What stands in the tables, and in the gateway's books
+
+    @property
+    def saga_of_scope(self) -> str:
+        """A saga that is refused at once, and whose record tells the scope of the user's requests."""
+        return self.begin("scope", order("nothing-of-the-kind"))
+
+    def records(self) -> list[Item]:
+        """Every request record. Powertools' own stand in the same table, under a prefix."""
+        return [record for record in super().records() if "#" not in record[RecordAttribute.ID]["S"]]
+
+    def books(self, saga_id: str) -> Books:
+        """What the gateway's books say about an order."""
+        return self.gateway.books().of(saga_id)
+
+    def audit(self) -> list[Invariant]:
+        """Everything that must hold once all requests are settled."""
+        records, rows, books = self.records(), self.rows(), self.gateway.books()
+        sagas = {row[LogAttribute.SAGA_ID]["S"] for row in rows}
+        # Two stacks pay at one gateway.
+        effects = [
+            *(
+                ProviderEffect(key=charge.key, amount=charge.amount)
+                for charge in books.charges
+                if charge.succeeded and charge.reference in sagas
+            ),
+            *(
+                ProviderEffect(key=refund.key, amount=refund.amount)
+                for refund in books.refunds
+                if refund.reference in sagas
+            ),
+        ]
+        return [
+            *audit_sagas(records, rows),
+            *audit_provider(rows, effects, steps=["ProcessPayment"]),
+            *audit_shop(self.shop(), rows, self._opening),
+        ]
+
+
+def order(*skus: str, card: str = "card-1", quantity: int = 1, customer: str = "ada") -> dict[str, object]:
+    """A request's body."""
+    return {"customer": customer, "card": card, "items": [{"sku": sku, "quantity": quantity} for sku in skus]}
+
+
+@contextmanager
+def deployed(*, speed: float = SPEED, sandboxes: int = 4) -> Iterator[dict[str, OrderSystem]]:
+    """Local AWS and a payment gateway, with both stacks, by name."""
+    with (
+        PaymentGateway(speed=speed) as gateway,
+        LocalAws(speed=speed, sandboxes=sandboxes) as aws,
+        tempfile.TemporaryDirectory(prefix="cdk-sagas-test-") as folder,
+    ):
+        outputs = aws.deploy(_synthesized(gateway.url, Path(folder)))
+        systems = {name: OrderSystem(aws, outputs[name], speed, name, gateway=gateway) for name in (ORDERS, ASKING)}
+        for system in systems.values():
+            system.user()  # once: many threads will ask for it
+            _give_time(system)
+        yield systems
+
+
+def _give_time(system: OrderSystem) -> None:
+    """Let functions, and the tasks that wait for them, take long: emulated time is fast, a starting process is not."""
+    functions = system.aws.client("lambda")
+    for path in system.functions:
+        functions.update_function_configuration(
+            FunctionName=system.aws.resolve_function(path), Timeout=FUNCTION_SECONDS
+        )
+
+    def patient(states: dict[str, Any]) -> None:
+        for state in states.values():
+            if state.get("Resource", "").endswith("lambda:invoke"):
+                state["TimeoutSeconds"] = FUNCTION_SECONDS + 10
+
+    for machine in (system.forward, f"{system.stack}/Order/Recovery"):
+        edit(system.aws, machine, patient)
+
+
+def _synthesized(gateway_url: str, folder: Path) -> Path:
+    # Imported here: the CDK takes seconds, and only some tests need it.
+    from aws_cdk import App, Duration
+
+    from constructs_lib import Provider
+    from examples.order_processing.stack import OrderProcessingStack
+
+    app = App(outdir=str(folder))
+    OrderProcessingStack(app, ORDERS, gateway_url=gateway_url)
+    asked = Provider(verify=True, verify_undo=True, grace=Duration.seconds(10))
+    OrderProcessingStack(app, ASKING, gateway_url=gateway_url, provider=asked)
+    app.synth()
+    return folder
