@@ -17,7 +17,7 @@ import pytest
 from constructs_lib.testing import ApiUser, HttpResponse, LocalAws
 from constructs_lib.testing.fault_plan import Fault
 from constructs_lib.testing.fault_schedules import Nth
-from constructs_lib.testing.invariants import read_table
+from constructs_lib.testing.invariants import Item, read_table
 from saga_runtime.protocol import (
     IDEMPOTENCY_KEY_HEADER,
     INLINE_BODY_BYTES,
@@ -85,9 +85,9 @@ class LargeSystem:
         keys = [item["Key"] for item in s3.list_objects_v2(Bucket=bucket).get("Contents", [])]
         return {key: s3.get_object(Bucket=bucket, Key=key)["Body"].read() for key in keys}
 
-    def items(self, table: str) -> list[dict[str, Any]]:
+    def items(self, table: str) -> list[Item]:
         """Every item of a table."""
-        return list(read_table(self.aws.client("dynamodb"), self.outputs[table]))
+        return read_table(self.aws.client("dynamodb"), self.outputs[table])
 
     def counts(self, saga_id: str) -> dict[str, int]:
         """How often each step's effect stands."""
@@ -199,11 +199,12 @@ def test_a_compensation_is_given_the_large_output(system: LargeSystem) -> None:
 
 
 def test_a_body_of_the_largest_size_passes_whatever_is_in_it(system: LargeSystem) -> None:
-    body = {"text": '"' * ((MAX_PAYLOAD_BYTES - 100) // 2), "length": 100}
+    text = '"' * ((MAX_PAYLOAD_BYTES - 100) // 2)
+    body = {"text": text, "length": 100}
 
     answer = system.settle("k", body)
 
-    assert answer.json()["result"]["Check"]["request"] == sha(body["text"])
+    assert answer.json()["result"]["Check"]["request"] == sha(text)
     assert system.post("l", {**body, "more": "x" * 200}).status == 413
 
 
