@@ -52,7 +52,7 @@ def advice(saga: Inspection, options: Sequence[str]) -> list[Advice]:
         return [Advice(text="Its owner does not run.", commands=(("take it up again", command("recover")),))]
 
     found = [Advice(text=_asked(saga, step), commands=tuple(_answers(saga, step, command))) for step in _open(saga)]
-    text = "Whatever else stopped it: mend the cause first." if found else "Mend what stopped it; nothing is in doubt."
+    text = "If something else stopped it, mend that." if found else "Mend what stopped it; nothing is in doubt."
     return [*found, Advice(text=text, commands=(("go on", command("resolve", "--resume")),))]
 
 
@@ -65,11 +65,12 @@ def _open(saga: Inspection) -> Iterator[StepView]:
     """Steps about which a person can say something, those that only a person can decide first."""
     in_doubt = [step for step in saga.steps if step.open]
     yield from in_doubt
-    for step in saga.steps:
-        refused_for_ever = step.status == StepStatus.FAILED and must_happen(saga, step)
-        stands = step.status == StepStatus.DONE and saga.direction == Direction.COMPENSATE and not in_doubt
-        if refused_for_ever or stands:
-            yield step
+    yield from (step for step in saga.steps if step.status == StepStatus.FAILED and must_happen(saga, step))
+    if saga.direction == Direction.COMPENSATE and not in_doubt:
+        standing = [step for step in saga.steps if step.status == StepStatus.DONE]
+        # Where a compensation stopped the saga, those of other steps have yet to run.
+        stopped = str(saga.stuck.get("step", "")).removeprefix("Undo ")
+        yield from [step for step in standing if step.step.partition("[")[0] == stopped] or standing
 
 
 def _asked(saga: Inspection, step: StepView) -> str:

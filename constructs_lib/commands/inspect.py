@@ -42,7 +42,11 @@ def _run(options: argparse.Namespace) -> int:
         found = find_saga(options)
         try:
             saga = inspect_saga(found, deployed(found, options.log_table))
-        except (KeyError, ValueError) as error:
+        except KeyError as error:
+            raise CommandError(
+                f"saga {options.saga} has an item that is none of ours: it lacks {error.args[0]}"
+            ) from None
+        except ValueError as error:
             raise CommandError(f"saga {options.saga} has an item that is none of ours: {error}") from None
     advices = advice(saga, list(_options_to_repeat(options)))
     if options.json:

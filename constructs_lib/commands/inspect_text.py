@@ -106,8 +106,10 @@ def _steps(saga: Inspection, width: int, unicode: bool) -> list[str]:
 
 
 def _present(saga: Inspection) -> int | None:
-    """Up to when the timeline reaches: the present only where something is open, or all else would be a dot."""
-    return saga.now_ms if any(step.open for step in saga.steps) else None
+    """Up to when the timeline reaches: as long as something is open, and not beyond the end of all activity."""
+    if not any(step.open for step in saga.steps):
+        return None
+    return saga.parked_at if saga.parked_at is not None else saga.now_ms
 
 
 def _timeline_row(saga: Inspection, step: StepView) -> TimelineRow:

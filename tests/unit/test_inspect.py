@@ -1,0 +1,389 @@
+"""``cdk-sagas inspect`` shows a saga as it is, and what a person can do about it; it changes nothing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import boto3
+import pytest
+
+from constructs_lib.commands.advice import advice
+from constructs_lib.commands.inspect_text import short_output, text_of
+from constructs_lib.commands.inspection import ExecutionView, Inspection, StepView
+from saga_runtime import aws
+from saga_runtime.identity import provider_key_of
+from saga_runtime.protocol import Direction, LogAttribute, RecordAttribute
+from saga_runtime.recovery import Finding
+from tests.unit.support.desk import Desk, desk_in
+from tests.unit.support.gateway import STEP
+from tests.unit.support.samples import NOW_MS, REQUEST_ID, SAGA_ID
+from tests.unit.support.world import World
+
+SAGA = "aaaaaaaaaaaaaaaaaaaaaaaaaa-mdwqr4j1"
+T = NOW_MS
+KEY = "6d0f1a1e-5a3c-5f0b-9a5e-0c1f6f1d7a42"
+
+RAN = ExecutionView(
+    name=SAGA, machine="forward", status="SUCCEEDED", started_at=T + 50, stopped_at=T + 2_000, error=None, cause=None
+)
+QUOTE = StepView(
+    step="Quote", status="READ", side="before", output='{"total":"12.00"}', created_at=T + 100, updated_at=T + 100
+)
+CHARGE = StepView(
+    step="Charge",
+    status="DONE",
+    side="before",
+    output='{"payment":"p-1"}',
+    attempt="0f3c9a",
+    created_at=T + 900,
+    updated_at=T + 1_900,
+    provider_key=KEY,
+)
+IN_DOUBT = replace(CHARGE, status="INTENT", output=None, deadline=T + 20_000, certain_at=T + 50_000, updated_at=T + 900)
+
+COMPLETED = Inspection(
+    saga_id=SAGA,
+    request_id=SAGA[:26],
+    operation="orders",
+    status="COMPLETED",
+    finding=Finding.SETTLED,
+    direction=None,
+    owner=SAGA,
+    recoveries=0,
+    definition="d1",
+    http_status=200,
+    created_at=T,
+    updated_at=T + 2_000,
+    due_at=None,
+    parked=None,
+    parked_at=None,
+    stuck={},
+    failure={},
+    log_table="Log",
+    now_ms=T + 60_000,
+    executions=(RAN,),
+    steps=(QUOTE, CHARGE),
+)
+PARKED = replace(
+    COMPLETED,
+    status="IN_PROGRESS",
+    finding=Finding.PARKED,
+    direction="compensate",
+    http_status=None,
+    parked=SAGA,
+    parked_at=T + 30_000,
+    now_ms=T + 40_000,
+    stuck={"step": "Charge", "error": "StepUndecided", "detail": "the gateway does not know"},
+    failure={"step": "Charge", "error": "StepFailed", "detail": "the step could not be completed"},
+    executions=(
+        replace(RAN, status="FAILED", stopped_at=T + 30_100, error="SagaParked", cause="the saga waits for a person"),
+    ),
+    steps=(QUOTE, IN_DOUBT, StepView(step="Commit", side="pivot"), StepView(step="Ship[...]", side="after")),
+)
+
+
+def shown(saga: Inspection, *, width: int = 80, unicode: bool = False, full: bool = False) -> str:
+    """The text, with the advice that belongs to it."""
+    return text_of(saga, advice(saga, ["--table", "Requests"]), width=width, unicode=unicode, full=full)
+
+
+def test_a_completed_saga() -> None:
+    assert (
+        shown(COMPLETED)
+        == """\
+saga aaaaaaaaaaaaaaaaaaaaaaaaaa-mdwqr4j1
+  state       COMPLETED, settled
+  operation   orders
+  reserved    2023-11-14 22:13:20 UTC
+  changed     2023-11-14 22:13:22 UTC
+  direction   not decided
+  owner       aaaaaaaaaaaaaaaaaaaaaaaaaa-mdwqr4j1
+  recoveries  0
+  answered    200
+
+executions
+  aaaaaaaaaaaaaaaaaaaaaaaaaa-mdwqr4j1  forward   SUCCEEDED  2023-11-14 22:13:20 UTC to 22:13:22 UTC, 1.9 s
+
+2023-11-14 22:13:20.100 UTC                                         1.8 s in all
+                         0            500 ms        1 s           1.5 s
+-------------------------+------------+-------------+-------------+-------------
+o Quote   READ    +0 ms  *            :             :             :
+  ' {"total":"12.00"}
++ Charge  DONE  +800 ms  :            :        ============================  1 s
+  ' {"payment":"p-1"}; the provider's key 6d0f1a1e-5a3c-5f0b-9a5e-0c1f6f1d7a42
+"""
+    )
+
+
+def test_a_parked_saga_with_a_step_in_doubt() -> None:
+    assert (
+        shown(PARKED)
+        == """\
+saga aaaaaaaaaaaaaaaaaaaaaaaaaa-mdwqr4j1
+  state       IN_PROGRESS, parked: it waits for a person
+  operation   orders
+  reserved    2023-11-14 22:13:20 UTC
+  changed     2023-11-14 22:13:22 UTC
+  direction   compensate
+  owner       aaaaaaaaaaaaaaaaaaaaaaaaaa-mdwqr4j1
+  recoveries  0
+  parked      by aaaaaaaaaaaaaaaaaaaaaaaaaa-mdwqr4j1, 2023-11-14 22:13:50 UTC,
+              10 s ago
+  stuck       Charge: StepUndecided, the gateway does not know
+  failure     Charge: StepFailed, the step could not be completed
+
+executions
+  aaaaaaaaaaaaaaaaaaaaaaaaaa-mdwqr4j1  forward   FAILED  2023-11-14 22:13:20 UTC to 22:13:50 UTC, 30.1 s
+    SagaParked: the saga waits for a person
+
+2023-11-14 22:13:20.100 UTC                                        29.9 s in all
+                                   0           10 s        20 s
+-----------------------------------+-----------+-----------+--------------------
+o Quote      READ           +0 ms  *           :           :
+  ' {"total":"12.00"}
+? Charge     INTENT       +800 ms  ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~>  29.1 s
+  ' in doubt since 22:13:40 UTC; attempt 0f3c9a; the provider's key
+    6d0f1a1e-5a3c-5f0b-9a5e-0c1f6f1d7a42
+. Commit     not reached           :           :           :
+. Ship[...]  not reached           :           :           :
+
+what you can do
+  Did Charge happen? Ask the provider; it was given the idempotency key
+  6d0f1a1e-5a3c-5f0b-9a5e-0c1f6f1d7a42. A "no" counts from 2023-11-14 22:14:10
+  UTC on, in 10 s: a request may still be on its way.
+    yes, with this output:
+      cdk-sagas resolve aaaaaaaaaaaaaaaaaaaaaaaaaa-mdwqr4j1 Charge --applied --output '{}' --attempt 0f3c9a \
+--table Requests
+    no, and it never shall:
+      cdk-sagas resolve aaaaaaaaaaaaaaaaaaaaaaaaaa-mdwqr4j1 Charge --not-applied --attempt 0f3c9a --table Requests
+  If something else stopped it, mend that.
+    go on:
+      cdk-sagas resolve aaaaaaaaaaaaaaaaaaaaaaaaaa-mdwqr4j1 --resume --table Requests
+"""
+    )
+
+
+def test_a_saga_whose_undo_is_in_doubt_is_asked_about_the_undo() -> None:
+    undoing = replace(IN_DOUBT, status="UNDOING", output='{"payment":"p-1"}')
+
+    told = shown(replace(PARKED, steps=(undoing,), now_ms=T + 50_000))
+
+    assert (
+        told.partition("what you can do\n")[2]
+        == """\
+  Did the undo of Charge happen? Ask the provider; it was given the idempotency
+  key 6d0f1a1e-5a3c-5f0b-9a5e-0c1f6f1d7a42.
+    yes:
+      cdk-sagas resolve aaaaaaaaaaaaaaaaaaaaaaaaaa-mdwqr4j1 Charge --undo --applied --attempt 0f3c9a --table Requests
+    no, undo it again:
+      cdk-sagas resolve aaaaaaaaaaaaaaaaaaaaaaaaaa-mdwqr4j1 Charge --undo --not-applied --attempt 0f3c9a \
+--table Requests
+  If something else stopped it, mend that.
+    go on:
+      cdk-sagas resolve aaaaaaaaaaaaaaaaaaaaaaaaaa-mdwqr4j1 --resume --table Requests
+"""
+    )
+
+
+def test_a_step_passed_over_and_an_output_stored_elsewhere() -> None:
+    gift = replace(QUOTE, step="Gift", status="TOMBSTONE", output='{"gift":null}')
+    stored = f'{{"cdk_sagas_ref":"{SAGA}/{"a" * 64}"}}'
+    ship = replace(CHARGE, step="Ship[sku-1]", output=stored, provider_key=None)
+
+    told = shown(replace(COMPLETED, steps=(gift, ship)), unicode=True, width=140)
+
+    lines = told.split("\n\n")[2].splitlines()
+    assert [line for line in lines if line.startswith("  └")] == [
+        '  └ passed over, with {"gift":null}',
+        f"  └ output stored as {SAGA}/{'a' * 64}",
+    ]
+
+
+def test_a_refusal_behind_the_pivot_is_a_persons_to_mend() -> None:
+    refused = replace(
+        CHARGE, status="FAILED", output=None, error="Declined", detail="the account is closed", side="after"
+    )
+
+    found = advice(replace(PARKED, direction="forward", steps=(refused,)), [])
+
+    assert [case for one in found for case, _ in one.commands] == ["done by hand", "mended, call it again", "go on"]
+    assert "Declined: the account is closed" in shown(replace(PARKED, direction="forward", steps=(refused,)))
+
+
+def test_a_step_that_stands_in_a_saga_that_goes_back_may_be_undone_by_hand() -> None:
+    other = replace(CHARGE, step="Reserve")
+
+    stopped = advice(replace(PARKED, steps=(other, CHARGE), stuck={"step": "Undo Charge"}), [])
+    unknown = advice(replace(PARKED, steps=(other, CHARGE), stuck={}), [])
+
+    assert [one.text.split()[0] for one in stopped] == ["Charge", "If"]
+    assert [one.text.split()[0] for one in unknown] == ["Reserve", "Charge", "If"]
+
+
+@pytest.mark.parametrize(
+    ("finding", "commands"),
+    [
+        (Finding.SETTLED, []),
+        (Finding.RUNNING, []),
+        (Finding.DEAD, [f"cdk-sagas recover {SAGA} --table 'My table'"]),
+        (Finding.NOT_STARTED, [f"cdk-sagas recover {SAGA} --table 'My table'"]),
+        (Finding.NAME_EXPIRED, [f"cdk-sagas resolve {SAGA} --resume --table 'My table'"]),
+        (Finding.PARKED, [f"cdk-sagas resolve {SAGA} --resume --table 'My table'"]),
+    ],
+)
+def test_what_can_be_done_depends_on_what_is_found(finding: Finding, commands: list[str]) -> None:
+    found = advice(replace(PARKED, finding=finding, steps=()), ["--table", "My table"])
+
+    assert [command for one in found for _, command in one.commands] == commands
+
+
+def test_a_saga_without_rows_and_executions() -> None:
+    told = shown(replace(COMPLETED, executions=(), steps=()))
+
+    assert "  none that Step Functions remembers\n\nno steps yet\n" in told
+
+
+@pytest.mark.parametrize("width", [20, 40, 60, 100, 200])
+def test_nothing_but_commands_and_names_is_wider_than_the_terminal(width: int) -> None:
+    told = shown(PARKED, width=width).splitlines()
+
+    assert [line for line in told if len(line) > max(width, 40) and SAGA not in line] == []
+
+
+def test_what_others_wrote_does_not_reach_the_terminal_as_control() -> None:
+    evil = {"step": "Charge", "error": "X", "detail": "\x1b[2J\x1b]0;owned\x07"}
+    cause = replace(PARKED.executions[0], cause="\x1b[31mred")
+    step = replace(IN_DOUBT, detail="\x1b[2J", error="E", output='{"a":"\\u001b[2J"}')
+
+    told = shown(replace(PARKED, stuck=evil, executions=(cause,), steps=(step,)), full=True)
+
+    assert "\x1b" not in told
+    assert "\x07" not in told
+
+
+def test_a_long_output_is_cut_and_says_so() -> None:
+    text = json.dumps({"a": "x" * 1_000})
+
+    assert short_output(text).endswith(f"... ({len(text)} bytes; --full)")
+    assert "x" * 1_000 in shown(replace(COMPLETED, steps=(replace(QUOTE, output=text),)), full=True)
+
+
+# --- The command, over tables
+
+
+@pytest.fixture
+def desk(world: World, monkeypatch: pytest.MonkeyPatch, boto3_session: boto3.Session) -> Iterator[Desk]:
+    """A running saga, and a person's desk."""
+    monkeypatch.setenv("COLUMNS", "100")
+    with desk_in(world, monkeypatch, boto3_session) as made:
+        yield made
+
+
+def document(desk: Desk) -> dict[str, Any]:
+    """What ``--json`` prints."""
+    status, told = desk.says("inspect", "--json")
+    assert status == 0, told
+    found: dict[str, Any] = json.loads(told)
+    return found
+
+
+def test_the_command_shows_the_parked_saga_and_how_to_resolve_it(desk: Desk) -> None:
+    desk.cut_off()
+    desk.park()
+    desk.shop.everybody_dies()
+    before = desk.state
+
+    status, told = desk.says("inspect")
+
+    assert status == 0
+    assert "IN_PROGRESS, parked: it waits for a person" in told
+    assert "in doubt since" in told
+    (said,) = (line.split() for line in told.splitlines() if " --not-applied" in line)
+    assert desk.state == before
+    assert desk.says("resolve", *said[3:-2])[0] == 0
+
+
+def test_before_the_deadline_a_step_is_in_doubt_until_then(desk: Desk) -> None:
+    desk.cut_off()
+    desk.park()
+
+    _, told = desk.says("inspect")
+
+    assert "in doubt until 22:13:40 UTC" in told
+
+
+def test_the_document_has_everything(desk: Desk) -> None:
+    desk.cut_off()
+    desk.park()
+
+    found = document(desk)
+
+    (step,) = (step for step in found["steps"] if step["status"] is not None)
+    row = desk.shop.row
+    assert step == {
+        "step": STEP,
+        "status": "INTENT",
+        "side": "before",
+        "output": None,
+        "attempt": row[LogAttribute.ATTEMPT],
+        "deadline": int(row[LogAttribute.DEADLINE]),
+        "certain_at": int(row[LogAttribute.DEADLINE]) + 30_000,
+        "first_attempt_at": NOW_MS,
+        "error": None,
+        "detail": None,
+        "created_at": NOW_MS,
+        "updated_at": NOW_MS,
+        "provider_key": provider_key_of(f"{SAGA_ID}#{STEP}"),
+    }
+    assert [(one["name"], one["machine"], one["status"]) for one in found["executions"]] == [
+        (SAGA_ID, "forward", "FAILED")
+    ]
+    assert (found["finding"], found["parked"], found["direction"]) == ("PARKED", SAGA_ID, "compensate")
+    assert found["log_table"] == "log"
+    assert len(found["advice"]) == 2
+
+
+def test_steps_that_were_not_reached_stand_in_the_definitions_order(desk: Desk) -> None:
+    assert [step["step"] for step in document(desk)["steps"]] == ["Charge", "Commit", "Announce", "Ship[...]"]
+
+
+def test_where_the_saga_was_stuck_is_shown(desk: Desk) -> None:
+    desk.park()
+    aws.dynamodb().update_item(
+        TableName="requests",
+        Key={"id": {"S": REQUEST_ID}},
+        UpdateExpression="SET #stuck = :stuck",
+        ExpressionAttributeNames={"#stuck": RecordAttribute.STUCK.value},
+        ExpressionAttributeValues={":stuck": {"S": '{"step":"Charge","error":"StepUndecided","detail":"why"}'}},
+    )
+
+    _, told = desk.says("inspect")
+    assert "  stuck       Charge: StepUndecided, why\n" in told
+
+    desk.resolves("--resume")
+    assert document(desk)["stuck"] == {}
+
+
+def test_a_recovery_and_its_owner_are_shown(desk: Desk) -> None:
+    desk.park(Direction.COMPENSATE)
+    desk.resolves("--resume")
+
+    found = document(desk)
+
+    assert [(one["name"], one["machine"]) for one in found["executions"]] == [
+        (SAGA_ID, "forward"),
+        (f"{SAGA_ID}-r1", "recovery"),
+    ]
+    assert (found["finding"], found["recoveries"]) == ("RUNNING", 1)
+
+
+def test_an_item_that_is_none_of_ours_is_told_in_one_line(desk: Desk) -> None:
+    aws.dynamodb().put_item(TableName="log", Item={"saga_id": {"S": SAGA_ID}, "step": {"S": "Odd"}})
+
+    status, told = desk.says("inspect")
+
+    assert status == 1
+    assert told == f"cdk-sagas: saga {SAGA_ID} has an item that is none of ours: it lacks created_at\n"
