@@ -57,7 +57,7 @@ class BedrockGrant:
     """The one model of Amazon Bedrock that may be asked.
 
     Attributes:
-        arn: ARN of the foundation model or of the inference profile; it is called by this ARN.
+        arn: ARN of the foundation model or of the inference profile.
         routes_to: for an inference profile, the ARNs of the foundation models that it routes to. They are granted for
             calls through this profile only.
     """
@@ -69,6 +69,11 @@ class BedrockGrant:
         for arn in (self.arn, *self.routes_to):
             if not arn.startswith("arn:") or ":bedrock:" not in arn or "*" in arn:
                 raise ValueError(f"a model is granted by its exact ARN in Bedrock, got {arn!r}; no wildcard, no id")
+
+    @property
+    def model_id(self) -> str:
+        """What it is called by: a foundation model by its id, an inference profile by its ARN."""
+        return self.arn.rpartition("/")[2] if ":foundation-model/" in self.arn else self.arn
 
     @classmethod
     def from_context(cls, node: Node) -> BedrockGrant | None:
@@ -190,7 +195,7 @@ class AgenticPayoutStack(Stack):
         timeout = Duration.seconds(30)  # longer than the client of the model waits
         code, handler = FUNCTIONS, "payout.recommend.handler"
         if bedrock is not None:
-            asked = {model.BEDROCK_MODEL: bedrock.arn}
+            asked = {model.BEDROCK_MODEL: bedrock.model_id}
             function = StepFunction(self, "Recommend", code=code, handler=handler, environment=asked, timeout=timeout)
             bedrock.to(function)
             return function
