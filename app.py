@@ -3,9 +3,13 @@
 from aws_cdk import App, Validations
 from cdk_nag import AwsSolutionsChecks
 
+from examples.agentic_payout.stack import AgenticPayoutStack, BedrockGrant
 from examples.funds_transfer.stack import FundsTransferStack
+from examples.order_processing.stack import OrderProcessingStack
 
 app = App()
 FundsTransferStack(app, "FundsTransfer")
+OrderProcessingStack(app, "OrderProcessing")
+AgenticPayoutStack(app, "AgenticPayout", bedrock=BedrockGrant.from_context(app.node))
 Validations.of(app).add_plugins(AwsSolutionsChecks(app))
 app.synth()

@@ -21,7 +21,6 @@ from .payout_system import (
     BEDROCK_STACK,
     CAP,
     CAPPED,
-    CURRENCY,
     FORWARD,
     OPENING,
     RECOMMEND,
@@ -31,7 +30,7 @@ from .payout_system import (
     deployed,
     give_time,
 )
-from .transfer_system import at_once, problem_of
+from .transfer_system import CURRENCY, at_once, problem_of
 from .two_ledgers import MAIN
 
 SPEED = 10.0
