@@ -136,7 +136,7 @@ def _undo_by_function(tally: Tally, step: StepDescription, *, ran: int, idle: in
         # UNDOING before the provider is called, UNDONE after it.
         tally.write(Purpose.LOG, name, 2 * row * ran)
     elif ran:
-        transaction(tally, step, ran)
+        transaction(tally, step, ran, name)
     says_so_already = refused and (step.kind == "external" or step.side == _PIVOT)
     if not says_so_already:
         tally.write(Purpose.LOG, name, (row if step.kind == "external" else 2 * row) * idle)
@@ -153,7 +153,7 @@ def _undo_writes(tally: Tally, step: StepDescription, *, ran: int, idle: int, re
     tally.read(Purpose.LOG, name, ran + buried_by_fence)
     _enter(tally, f"{name}: writes", ran)
     if ran:
-        transaction(tally, step, ran)
+        transaction(tally, step, ran, name)
 
 
 def _settle_failed(tally: Tally, saga: SagaDescription, steps: Sequence[StepDescription]) -> None:

@@ -99,16 +99,17 @@ def _runs_a_function(step: StepDescription) -> bool:
     return step.kind in FUNCTION_KINDS
 
 
-def transaction(tally: Tally, step: StepDescription, times: int) -> None:
+def transaction(tally: Tally, step: StepDescription, times: int, by: str | None = None) -> None:
     """One TransactWriteItems with the log row in it: every unit counts twice.
 
     An item's first unit is the effect's, as a plain write would cost it; the second one is the log's.
     """
     inputs = tally.inputs
     items = inputs.items_written_by(step) * inputs.item_units
-    tally.write(Purpose.LOG, step.name, 2 * inputs.row_units * times)
-    tally.write(Purpose.LOG, f"{step.name}, in a transaction", items * times)
-    tally.write(Purpose.EFFECTS, step.name, items * times)
+    name = by or step.name
+    tally.write(Purpose.LOG, name, 2 * inputs.row_units * times)
+    tally.write(Purpose.LOG, f"{name}, in a transaction", items * times)
+    tally.write(Purpose.EFFECTS, name, items * times)
 
 
 def _external(tally: Tally, step: StepDescription, times: int) -> None:

@@ -1,0 +1,297 @@
+"""Transitions as they are counted from a description, beside those of the generated definition: state by state.
+
+Plain sagas, and phases in a machine of their own, are interpreted, every expression included. Parallel branches and
+maps are walked: a branch for each, an item for each.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from constructs_lib.saga.asl import (
+    CompiledGroup,
+    CompiledStep,
+    DirectState,
+    DirectWrites,
+    GroupKind,
+    Node,
+    Notice,
+    SagaPlan,
+    definition_of,
+    phase_definition,
+)
+from constructs_lib.saga.asl.states import CANCELED, CONDITION_FAILED
+from constructs_lib.saga.cost.assumptions import Assumptions
+from constructs_lib.saga.cost.compensation import CANCELED_RETRIES, longest_compensation
+from constructs_lib.saga.cost.prices import Meter
+from constructs_lib.saga.cost.usage import happy_path
+from constructs_lib.saga.description import SagaDescription, StepDescription
+from tests.constructs.support.interpreter import Failure, run
+from tests.constructs.support.plans import PERMANENT, PLANS, QUEUE, step
+from tests.constructs.support.plans import plan as plain_plan
+
+ITEMS = 3
+_PROVIDER = {"grace": 5, "margin": 5, "window": 60, "undo_window": 60, "verify": False, "verify_undo": False}
+
+
+def plan(*nodes: Node, **options: Any) -> SagaPlan:
+    """A plan of steps and groups."""
+    return dataclasses.replace(plain_plan(step("Only", pivot=True)), steps=nodes, **options)
+
+
+def _external(name: str, **options: Any) -> CompiledStep:
+    return step(name, provider=_PROVIDER, **options)
+
+
+def _writes(name: str, *, undo: bool = False, **options: Any) -> CompiledStep:
+    entry = {"Delete": {"TableName": "items", "Key": {"id": {"S": "x"}}}}
+    return step(
+        name, function_arn="", writes=DirectWrites(writes=[entry], compensate=[entry] if undo else []), **options
+    )
+
+
+def _wait(name: str) -> CompiledStep:
+    return step(name, function_arn="", direct=DirectState(fields={"Type": "Wait", "Seconds": 1}))
+
+
+def _group(name: str, kind: GroupKind, *branches: tuple[CompiledStep, ...], **options: Any) -> CompiledGroup:
+    fields: dict[str, Any] = {"seconds": 60, "machine_arn": f"arn:{name}", "items": "$request.items", "key": "$item"}
+    return CompiledGroup(name=name, kind=kind, branches=branches, **(fields | options))
+
+
+_LOCAL = (step("Reserve", undo=True), step("Hold", undo=True))
+_PICK = (step("Pick", undo=True), step("Pack", undo=True))
+GROUPED = {
+    "external steps": plan(_external("Charge", undo=True), _external("Capture", pivot=True)),
+    "an external pivot that can be undone": plan(*_LOCAL, _external("Charge", undo=True, pivot=True)),
+    "an Express phase": plan(_group("Prepare", GroupKind.EXPRESS, _LOCAL), step("Commit", pivot=True)),
+    "everything in an Express phase": plan(
+        _group("All", GroupKind.EXPRESS, (*_LOCAL, _external("Charge", pivot=True)))
+    ),
+    "a child": plan(step("Open", undo=True), _group("Fulfil", GroupKind.CHILD, _PICK), step("Commit", pivot=True)),
+    "branches": plan(
+        _group("Both", GroupKind.PARALLEL, _LOCAL, (step("Book", undo=True),)), step("Commit", pivot=True)
+    ),
+    "a map": plan(_group("Ship", GroupKind.MAP, _PICK), step("Commit", pivot=True)),
+    "a phase behind a condition": plan(
+        _group("Prepare", GroupKind.EXPRESS, _LOCAL, when="$request.large"), step("Commit", pivot=True)
+    ),
+    "writes straight from the state machine": plan(
+        _writes("Mark", undo=True), step("Hold", undo=True), _writes("Commit", pivot=True), _wait("Rest")
+    ),
+    "writes that are the last of a branch": plan(
+        _group("Both", GroupKind.PARALLEL, (_writes("Mark", undo=True),), _LOCAL), step("Commit", pivot=True)
+    ),
+    "a step behind a condition in a branch": plan(
+        _group("Fulfil", GroupKind.CHILD, (step("Pick", undo=True), step("Wrap", undo=True, when="$request.gift"))),
+        step("Commit", pivot=True),
+    ),
+    "no pivot": plan(*_LOCAL),
+}
+ALL: dict[str, SagaPlan] = {**PLANS, **GROUPED}
+
+
+def described(saga: SagaPlan) -> SagaDescription:
+    """The description of a plan: what the construct would write into the assembly."""
+    steps = tuple(
+        StepDescription(
+            name=node.name,
+            kind=node.kind.value,
+            side=saga.side_of(node.leaves[0]).value,
+            when=node.when,
+            branches=tuple(tuple(_described(saga, leaf) for leaf in branch) for branch in node.branches),
+            max_items=node.max_items if node.kind is GroupKind.MAP else 0,
+        )
+        if isinstance(node, CompiledGroup)
+        else _described(saga, node)
+        for node in saga.steps
+    )
+    told = saga.on_failed is not None
+    return SagaDescription(name="Saga", steps=steps, timeout=60, fingerprint="f", tells_of_failure=told)
+
+
+def _described(saga: SagaPlan, node: CompiledStep) -> StepDescription:
+    if node.writes is not None:
+        kind = "dynamodb"
+    elif node.direct is not None:
+        kind = "custom"
+    elif node.notice is not None:
+        kind = "notify"
+    else:
+        kind = "external" if node.provider is not None else "atomic"
+    return StepDescription(
+        name=node.name,
+        kind=kind,
+        side=saga.side_of(node).value,
+        when=node.when,
+        compensated=node.compensated,
+        routes=dict.fromkeys(saga.on_error, "notify") if node is saga.steps[0] else {},
+    )
+
+
+@pytest.fixture(params=ALL)
+def saga(request: pytest.FixtureRequest) -> SagaPlan:
+    return ALL[str(request.param)]
+
+
+def test_the_happy_path_has_as_many_transitions_as_are_counted(saga: SagaPlan) -> None:
+    description, inputs = described(saga), Assumptions(map_items=ITEMS)
+    counted = happy_path(description, inputs)
+
+    taken = {node.name for node in saga.steps} & set(counted.way.split(", "))
+    assert counted.total(Meter.TRANSITIONS) == _walked(saga, definition_of(saga), taken)
+
+
+def test_the_longest_compensation_has_as_many_transitions_as_are_counted(saga: SagaPlan) -> None:
+    description, inputs = described(saga), Assumptions(map_items=ITEMS)
+    counted = longest_compensation(description, inputs)
+    assert counted is not None
+
+    refused = counted.way.removesuffix(" refuses")
+    assert counted.total(Meter.TRANSITIONS) == _Back(saga, refused).transitions()
+
+
+def _walked(saga: SagaPlan, machine: Mapping[str, Any], taken: set[str], name: str | None = None) -> int:
+    """States entered along the happy path, those of branches, items and children included."""
+    entered = 0
+    name = name or machine["StartAt"]
+    groups = {node.name: node for node in saga.steps if isinstance(node, CompiledGroup)}
+    while name is not None:
+        state = machine["States"][name]
+        entered += 1
+        if state["Type"] == "Map":
+            entered += ITEMS * _walked(saga, state["ItemProcessor"], taken)
+        elif state["Type"] == "Parallel":
+            entered += sum(_walked(saga, branch, taken) for branch in state["Branches"])
+        elif name in groups and groups[name].kind is GroupKind.CHILD:
+            entered += _walked(saga, phase_definition(saga, groups[name]), taken)
+        name = _next(state, name, taken)
+    return entered
+
+
+def _next(state: Mapping[str, Any], name: str, taken: set[str]) -> str | None:
+    if state["Type"] != "Choice":
+        return str(state["Next"]) if "Next" in state else None
+    if name.endswith(" over?"):
+        return str(state["Choices"][0]["Next"])
+    # A condition in a branch always holds here; one of the saga, if its step is on the way.
+    ahead = [str(rule["Next"]) for rule in state["Choices"]]
+    chosen = [target for target in ahead if target in taken or name.startswith("After Pick")]
+    return chosen[0] if chosen else str(state["Default"])
+
+
+class _Back:
+    """An execution that is refused at one step, interpreted; what happens inside branches is walked."""
+
+    def __init__(self, saga: SagaPlan, refused: str) -> None:
+        self.saga, self.refused = saga, refused
+        self.at = next(node for node in saga.steps if any(leaf.name == refused for leaf in node.leaves))
+        self.inside = 0
+        leaves = {leaf.name: leaf for leaf in saga.leaves}
+        self.step = leaves[refused]
+
+    def transitions(self) -> int:
+        definition = definition_of(_without_branches(self.saga))
+        done = run(
+            definition,
+            self.answer,
+            request=json.dumps({"to_ledger": "partner", "debit": True, "large": True, "items": ["a", "b", "c"]}),
+        )
+        assert done.output == {"saga_id": "aaaaaaaaaaaaaaaaaaaaaaaaaa-1", "status": "FAILED"}, done.trace
+        again = CANCELED_RETRIES if self.step.writes is not None else 0
+        return len(done.trace) + again + self._inside(set(done.trace))
+
+    def answer(self, name: str, _: Any) -> Any:
+        if name == self.at.name:
+            return self._refuse()
+        node = next((node for node in self.saga.steps if node.name == name), None)
+        if isinstance(node, CompiledGroup):
+            return self._phase({"ok": True, "outputs": {leaf.name: {"large": True} for leaf in node.leaves}}, node)
+        if name == f"{self.refused}: row":
+            return {}
+        if name.startswith("Fence ") and name.endswith(": look"):
+            return {"Item": {"status": {"S": "FAILED"}}}
+        if name.endswith(": look"):
+            row = "TOMBSTONE" if self.refused in name else "DONE"
+            return {"Item": {"status": {"S": row}, "output": {"S": "{}"}}}
+        if name == f"Fence {self.refused}" and self.step.provider is not None:
+            raise Failure(CONDITION_FAILED)
+        if self._undoes_writes(name):
+            raise Failure(CONDITION_FAILED)
+        return {"Count": 0} if name == "Ask the log" else {"Payload": {"output": {"large": True}}}
+
+    def _undoes_writes(self, name: str) -> bool:
+        """A tombstone over what the state machine wrote is refused: the row says DONE."""
+        step_name = name.removeprefix("Undo ")
+        written = {leaf.name for leaf in self.saga.leaves if leaf.writes is not None}
+        return name != step_name and step_name in written and (step_name != self.refused or self.step.pivot)
+
+    def _refuse(self) -> Any:
+        if isinstance(self.at, CompiledGroup):
+            failure = {
+                "step": self.refused,
+                "error": PERMANENT[0],
+                "detail": "",
+                "status": 422,
+                "kind": "",
+                "title": "",
+            }
+            return self._phase({"ok": False, "outputs": {}, "failure": failure}, self.at)
+        if self.step.writes is not None:
+            raise Failure(CANCELED, "ConditionalCheckFailed")
+        raise Failure(PERMANENT[0], '{"errorMessage": "no"}')
+
+    def _phase(self, answer: Mapping[str, Any], group: CompiledGroup) -> Any:
+        if group.kind is GroupKind.EXPRESS:
+            return {"Status": "SUCCEEDED", "Output": json.dumps(answer)}
+        return {"Output": answer}
+
+    def _inside(self, trace: set[str]) -> int:
+        """States of branches, items and children, forward and back: the interpreter has walked around them."""
+        entered = 0
+        whole: dict[str, Any] = definition_of(self.saga)["States"]
+        for node in self.saga.steps:
+            if not isinstance(node, CompiledGroup) or node.name not in trace or node.kind is GroupKind.EXPRESS:
+                continue
+            if node.kind is GroupKind.CHILD:
+                entered += _walked(self.saga, phase_definition(self.saga, node), set())
+            else:
+                state = {name: value for name, value in whole[node.name].items() if name != "Next"}
+                entered += _walked(self.saga, {"StartAt": node.name, "States": {node.name: state}}, set()) - 1
+            if node is self.at and self.step.writes is None:
+                entered += 1  # where a branch stops, instead of ending with its last step
+            if node.kind is GroupKind.MAP:
+                back = whole[f"Undo {node.name}"]["ItemProcessor"]
+                entered += ITEMS * _walked(self.saga, back, set()) + 2
+        return entered
+
+
+def _without_branches(saga: SagaPlan) -> SagaPlan:
+    """The same saga with children instead of branches and maps: the interpreter calls them, and goes on."""
+    nodes: list[Node] = []
+    for node in saga.steps:
+        if isinstance(node, CompiledGroup) and node.kind is GroupKind.PARALLEL:
+            together = tuple(leaf for branch in node.branches for leaf in branch)
+            nodes.append(_group(node.name, GroupKind.CHILD, together, when=node.when))
+        elif isinstance(node, CompiledGroup) and node.kind is GroupKind.MAP:
+            # Its compensations hang off one state, so the children have none.
+            idle = tuple(step(leaf.name, pivot=leaf.pivot) for leaf in node.leaves)
+            nodes.append(_group(node.name, GroupKind.CHILD, idle, when=node.when))
+        else:
+            nodes.append(node)
+    return plan(*nodes, on_failed=saga.on_failed, on_error=saga.on_error)
+
+
+def test_a_notice_costs_one_state_and_its_choice_another() -> None:
+    quiet = plan(step("Debit", undo=True), step("Credit", pivot=True))
+    told = plan(*quiet.steps, on_failed=Notice(queue_url=QUEUE))
+
+    counts = [longest_compensation(described(one)) for one in (quiet, told)]
+
+    first, second = (usage.total(Meter.TRANSITIONS) for usage in counts if usage is not None)
+    assert second == first + 1

@@ -1,0 +1,196 @@
+"""Units that are counted for each kind of step, beside the calls that the runtime really makes, and sizes likewise."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from constructs_lib.saga.cost.assumptions import ANSWER_BYTES, RECORD_BYTES, ROW_BYTES, Assumptions
+from constructs_lib.saga.cost.compensation import longest_compensation
+from constructs_lib.saga.cost.prices import Meter
+from constructs_lib.saga.cost.tally import Purpose, Tally, Usage, front_door, look
+from constructs_lib.saga.cost.usage import happy_path
+from constructs_lib.saga.description import SagaDescription, StepDescription
+from handlers import notifier
+from saga_runtime import Commit, StepCall, Write, atomic_step, aws, compensation, read_only_step
+from saga_runtime.protocol import CallField, OnExpired, Side
+from saga_runtime.record import reserve_put
+from saga_runtime.saga_log import done_put
+from tests.unit.support.client import accepted
+from tests.unit.support.gateway import Shop
+from tests.unit.support.samples import SAGA_ID, get, reservation_of, step_event
+from tests.unit.support.world import Context, World
+
+_ITEMS = 2
+_INPUTS = Assumptions(items=_ITEMS)
+
+
+def _commit(name: str) -> Commit:
+    puts = [
+        {"TableName": "ledger", "Item": {"pk": {"S": f"{name}-{n}"}, "sk": {"S": "x"}, "n": {"N": "1"}}}
+        for n in range(_ITEMS)
+    ]
+    return Commit(writes=[Write(action={"Put": put}) for put in puts])
+
+
+@atomic_step
+def _move(_: StepCall) -> Commit:
+    return _commit("move")
+
+
+@compensation
+def _move_back(_: StepCall, __: Any) -> Commit:
+    return _commit("back")
+
+
+@read_only_step
+def _quote(_: StepCall) -> dict[str, str]:
+    return {"price": "2.00"}
+
+
+def _saga(kind: str, **options: Any) -> SagaDescription:
+    step = StepDescription(name="Only", kind=kind, side="before", **options)
+    return SagaDescription(name="Saga", steps=(step,), timeout=60, fingerprint="f")
+
+
+def _units(calls: list[str], *, transaction: int = 0) -> tuple[int, int]:
+    """Write and read units of calls with small items; of a transaction's ``transaction`` items each counts twice."""
+    writes = calls.count("PutItem") + calls.count("UpdateItem") + 2 * transaction * calls.count("TransactWriteItems")
+    return writes, calls.count("GetItem") + calls.count("Query")
+
+
+def _counted(usage: Usage, by: str = "Only") -> tuple[int, int]:
+    uses = [use for use in usage.uses if use.by.startswith(by) and use.purpose is not Purpose.API]
+    writes, reads = (
+        sum(int(use.quantity) for use in uses if use.meter is meter) for meter in (Meter.WRITE_UNITS, Meter.READ_UNITS)
+    )
+    return writes, reads
+
+
+def test_an_atomic_step_writes_what_is_counted(world: World) -> None:
+    calls = world.calls_of(lambda: _move(step_event(step="Only"), Context()))
+
+    assert _units(calls, transaction=1 + _ITEMS) == _counted(happy_path(_saga("atomic"), _INPUTS)) == (6, 0)
+
+
+def test_an_external_step_writes_what_is_counted(world: World) -> None:
+    shop = Shop(world)
+
+    assert _units(world.calls_of(shop.run)) == _counted(happy_path(_saga("external"), _INPUTS)) == (2, 0)
+
+
+@pytest.mark.parametrize(("recorded", "units"), [(True, (1, 1)), (False, (0, 0))])
+def test_a_read_only_step_writes_what_is_counted(world: World, recorded: bool, units: tuple[int, int]) -> None:
+    event = step_event(step="Only")
+    if recorded:
+        event[CallField.RECORD] = True
+
+    calls = world.calls_of(lambda: _quote(event, Context()))
+
+    assert _units(calls) == _counted(happy_path(_saga("read-only", recorded=recorded), _INPUTS)) == units
+
+
+def test_a_notification_writes_what_is_counted(world: World) -> None:
+    url = aws.sqs().create_queue(QueueName="told.fifo", Attributes={"FifoQueue": "true"})["QueueUrl"]
+    event = {**step_event(step="Only"), CallField.QUEUE_URL: url, CallField.MESSAGE: "paid"}
+
+    calls = world.calls_of(lambda: notifier.handler(event, Context()))
+
+    usage = happy_path(_saga("notify"), _INPUTS)
+    assert _units(calls, transaction=1) == _counted(usage) == (2, 1)
+    assert calls.count("SendMessage") == usage.total(Meter.FIFO_REQUESTS) == 1
+
+
+def _undone(kind: str) -> tuple[int, int]:
+    """What undoing a step of a kind is counted as, when the step behind it is refused."""
+    first = StepDescription(name="First", kind=kind, side="before", compensated=True)
+    look = StepDescription(name="Look", kind="read-only", side="before", recorded=False)
+    usage = longest_compensation(
+        SagaDescription(name="Saga", steps=(first, look), timeout=60, fingerprint="f"), _INPUTS
+    )
+    assert usage is not None
+    assert usage.way == "Look refuses"
+    return _counted(usage, "undo First")
+
+
+def test_the_undo_of_an_atomic_step_writes_what_is_counted(world: World) -> None:
+    _move(step_event(step="Only"), Context())
+
+    calls = world.calls_of(lambda: _move_back(step_event(step="Only"), Context()))
+
+    assert _units(calls, transaction=1 + _ITEMS) == _undone("atomic") == (6, 1)
+
+
+def test_the_undo_of_an_external_step_writes_what_is_counted(world: World) -> None:
+    shop = Shop(world)
+    shop.run()
+
+    assert _units(world.calls_of(shop.undo)) == _undone("external") == (2, 1)
+
+
+def test_burying_a_step_that_was_refused_writes_what_is_counted(world: World) -> None:
+    calls = world.calls_of(lambda: _move_back(step_event(step="Only"), Context()))
+
+    usage = longest_compensation(_saga("atomic", compensated=True), _INPUTS)
+    assert usage is not None
+    assert _units(calls, transaction=1) == _counted(usage, "undo Only") == (2, 1)
+
+
+def test_the_front_door_makes_the_calls_that_are_counted(world: World) -> None:
+    tally = Tally(Assumptions())
+    front_door(tally)
+    table = [use for use in tally.uses if use.by == "reserve"]
+
+    calls = world.calls_of(lambda: accepted(world))
+
+    assert _units(calls) == (len(table), 0)
+
+
+def test_a_look_at_the_outcome_makes_the_calls_that_are_counted(world: World) -> None:
+    saga_id = accepted(world)
+    tally = Tally(Assumptions())
+    look(tally, rows=3)
+
+    calls = world.calls_of(lambda: world.call(get(saga_id)))
+
+    assert _units(calls) == (0, int(tally.usage("look").total(Meter.READ_UNITS)))
+
+
+def _size(item: dict[str, Any]) -> int:
+    """Bytes of an item as DynamoDB counts them: names and values, numbers in half their digits and one."""
+    return sum(
+        len(name) + (len(value["S"].encode()) if "S" in value else len(value["N"]) // 2 + 1)
+        for name, value in item.items()
+    )
+
+
+def test_a_record_is_as_large_as_is_assumed() -> None:
+    request = '{"amount":200}'
+    item = dict(reserve_put(reservation_of(body=request), OnExpired.ABSENT)["Item"])
+    # The sample's names are short; those of a stack are up to this long.
+    arn = f"arn:aws:states:eu-central-1:111111111111:execution:{'n' * 60}:{SAGA_ID}"
+    item |= {"execution_arn": {"S": arn}, "recovery_machine_arn": {"S": arn}}
+
+    assert 0.75 * RECORD_BYTES < _size(item) - len(request) <= RECORD_BYTES
+
+
+def test_a_row_is_no_larger_than_is_assumed() -> None:
+    put = done_put(
+        table="log",
+        saga_id=SAGA_ID,
+        step="S" * 40,
+        side=Side.BEFORE,
+        attempt="a" * 32,
+        output="",
+        now_ms=1_700_000_000_000,
+        keep_days=400,
+    )
+
+    assert _size(put["Put"]["Item"]) + len("deadline") + len("first_attempt_at") + 16 <= ROW_BYTES
+
+
+def test_an_answer_adds_no_more_than_is_assumed() -> None:
+    body = f'{{"saga_id":"{SAGA_ID}","status":"COMPLETED","result":}}'
+
+    assert len(f"http_status200body{body}updated_at1700000expiration170000") <= ANSWER_BYTES
