@@ -99,7 +99,7 @@ def _payload(action: str, call: ExternalCall, more: Mapping[str, Any]) -> str:
         "key": call.key,
         "provider_key": call.provider_key,
         "timeout_seconds": round(call.timeout_seconds, 3),
-        "outputs": call.outputs,
+        "outputs": dict(call.outputs),
         **more,
     }
     # Request and item hold exact numbers, which the standard encoder does not know.

@@ -55,7 +55,7 @@ class Invocation:
     def begin(cls, call: StepCall, event: Any, remaining_ms: Callable[[], int]) -> Invocation:
         """Begin one: its end is certain when its time is over, by the clock of whoever may look, a margin included."""
         provider = ProviderSettings.from_event(event)
-        deadline = call.now_ms + remaining_ms() + provider.margin_ms
+        deadline = _certainly_dead_at(call.now_ms, remaining_ms(), provider.margin_ms)
         return cls(call=call, provider=provider, remaining_ms=remaining_ms, deadline=deadline)
 
     @property
@@ -82,9 +82,15 @@ class Invocation:
         return self._external(self.call.key)
 
     def _external(self, key: str) -> ExternalCall:
-        given = {field.name: getattr(self.call, field.name) for field in fields(StepCall)} | {"key": key}
+        # As they are: what stands in the payload bucket is read when the function looks at it.
+        given = {field.name: object.__getattribute__(self.call, field.name) for field in fields(StepCall)}
+        given["key"] = key
         seconds = clock.real_seconds(self.remaining_ms() * _CLIENT_SHARE / 1_000)
         return ExternalCall(**given, timeout_seconds=seconds)
+
+
+def _certainly_dead_at(now_ms: int, remaining_ms: int, margin_ms: int) -> int:
+    return now_ms + remaining_ms + margin_ms
 
 
 def to_the_end(function: Callable[..., Result], *arguments: Any) -> Result:

@@ -45,6 +45,7 @@ class Gateway:
         refuses: why it refuses charges; None: it does not.
         charged, refunded: keys in its books, once for each time that money moved.
         meanwhile: what happens while a call of a kind is under way; once.
+        afterwards: what happens between its effect and its answer; once.
         broken: what the client raises after a call of a kind took effect; once.
     """
 
@@ -55,6 +56,7 @@ class Gateway:
     charged: list[str] = field(default_factory=list)
     refunded: list[str] = field(default_factory=list)
     meanwhile: dict[str, Callable[[], object]] = field(default_factory=dict)
+    afterwards: dict[str, Callable[[], object]] = field(default_factory=dict)
     broken: dict[str, BaseException] = field(default_factory=dict)
     seen: list[ExternalCall] = field(default_factory=list)
     _answers: dict[str, str | None] = field(default_factory=dict)
@@ -98,6 +100,8 @@ class Gateway:
         if meanwhile := self.meanwhile.pop(kind, None):
             meanwhile()
         answer = self.wire.pass_by(f"gateway:{kind}", deliver)
+        if afterwards := self.afterwards.pop(kind, None):
+            afterwards()
         if broken := self.broken.pop(kind, None):
             raise broken
         return answer
