@@ -85,7 +85,10 @@ def _asked(saga: Inspection, step: StepView) -> str:
     text = f"Did {undo}{step.step} happen? Ask the provider; it was given the idempotency key {step.provider_key}."
     if step.certain_at is not None and step.certain_at > saga.now_ms:
         left = duration(step.certain_at - saga.now_ms)
-        text += f' A "no" counts from {moment(step.certain_at)} on, in {left}: a request may still be on its way.'
+        text += (
+            f' A "no" counts from {moment(step.certain_at)} on, in {left}: a request may still be on its way. '
+            "Ask then, and inspect again."
+        )
     return text
 
 
@@ -102,9 +105,10 @@ def _answers(saga: Inspection, step: StepView, command: Callable[..., str]) -> I
         yield "done by hand", yes
         yield "mended, call it again", no
         return
+    yield ("yes" if about else "yes, with this output"), yes
+    if step.certain_at is not None and step.certain_at > saga.now_ms:
+        return  # whoever asked the provider already knows too little
     if step.status == StepStatus.UNDOING:
-        yield "yes", yes
         yield "no, undo it again", no
-        return
-    yield "yes, with this output", yes
-    yield ("no, call it again" if must_happen(saga, step) else "no, and it never shall"), no
+    else:
+        yield ("no, call it again" if must_happen(saga, step) else "no, and it never shall"), no

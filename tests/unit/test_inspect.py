@@ -153,17 +153,27 @@ o Quote      READ           +0 ms  *           :           :
 what you can do
   Did Charge happen? Ask the provider; it was given the idempotency key
   6d0f1a1e-5a3c-5f0b-9a5e-0c1f6f1d7a42. A "no" counts from 2023-11-14 22:14:10
-  UTC on, in 10 s: a request may still be on its way.
+  UTC on, in 10 s: a request may still be on its way. Ask then, and inspect
+  again.
     yes, with this output:
       cdk-sagas resolve aaaaaaaaaaaaaaaaaaaaaaaaaa-mdwqr4j1 Charge --applied --output '{}' --attempt 0f3c9a \
 --table Requests
-    no, and it never shall:
-      cdk-sagas resolve aaaaaaaaaaaaaaaaaaaaaaaaaa-mdwqr4j1 Charge --not-applied --attempt 0f3c9a --table Requests
   If something else stopped it, mend that.
     go on:
       cdk-sagas resolve aaaaaaaaaaaaaaaaaaaaaaaaaa-mdwqr4j1 --resume --table Requests
 """
     )
+
+
+def test_a_no_is_offered_once_it_counts() -> None:
+    young, old = PARKED, replace(PARKED, now_ms=T + 50_000)
+
+    cases = [[case for one in advice(saga, []) for case, _ in one.commands] for saga in (young, old)]
+
+    assert cases == [
+        ["yes, with this output", "go on"],
+        ["yes, with this output", "no, and it never shall", "go on"],
+    ]
 
 
 def test_a_saga_whose_undo_is_in_doubt_is_asked_about_the_undo() -> None:
