@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Final
 
 from tests.specification.checker import Move
-from tests.specification.conditions import Because, Condition
+from tests.specification.conditions import Because, Condition, Conditional
 
 SAGA_LOG: Final = "lambda_src/saga_runtime/saga_log.py"
 ATOMIC_STEP: Final = "lambda_src/saga_runtime/atomic_step.py"
@@ -31,12 +31,12 @@ class StepCondition(Condition):
     NO_ROW = Because(
         "a step takes effect only if it never did, and was never compensated",
         SAGA_LOG,
-        "return _new_row(table, saga_id, step, StepStatus.DONE, now_ms, keep_days, attempt=attempt, output=output)",
+        "return row_put(table, saga_id, step, StepStatus.DONE, side, now_ms, keep_days, attempt, extra)",
     )
     NO_ROW_TO_BURY = Because(
         "a tombstone never covers a step that took effect",
         SAGA_LOG,
-        "return _new_row(table, saga_id, step, StepStatus.TOMBSTONE, now_ms, keep_days, attempt=attempt, output=None)",
+        "return row_put(table, saga_id, step, StepStatus.TOMBSTONE, side, now_ms, keep_days, attempt, {})",
     )
     STILL_DONE = Because("what stands is undone once", SAGA_LOG, '"ConditionExpression": STILL_DONE')
     BURY = Because(
@@ -135,17 +135,15 @@ Moves = Iterator[Move[World]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AtomicStepModel:
+class AtomicStepModel(Conditional):
     """The model.
 
     Attributes:
-        off: conditions that are left out.
         steps: how many invocations of the step there are at once.
         undos: how many of its compensation.
         reads_refuse: whether the step's function may refuse by what it reads, before anything is sent.
     """
 
-    off: frozenset[Condition] = frozenset()
     steps: int = 2
     undos: int = 2
     reads_refuse: bool = True
@@ -186,9 +184,6 @@ class AtomicStepModel:
             after = replace(world, undos=slots) if undo else replace(world, steps=slots)
             yield Move(f"{who} {label}", after, fault=fault, breaks=breaks)
 
-    def _holds(self, condition: Condition) -> bool:
-        return condition not in self.off
-
     @staticmethod
     def _dies(world: World, at: At) -> Iterator[tuple[str, At, World, bool, str | None]]:
         if at in {At.TRAVELS, At.BURY_TRAVELS, At.UNDO_TRAVELS}:
@@ -210,9 +205,9 @@ class AtomicStepModel:
             yield "writes its row", At.IDLE, replace(world, row=Row.DONE), False, None
         elif at is At.REFUSED:
             yield self._refused(world)
-        elif world.row is Row.NONE or not self._holds(StepCondition.NO_ROW):
+        elif world.row is Row.NONE or not self.holds(StepCondition.NO_ROW):
             applied = replace(world, applied=min(world.applied + 1, 2))
-            if not self._holds(StepCondition.ONE_TRANSACTION):
+            if not self.holds(StepCondition.ONE_TRANSACTION):
                 yield "writes its effect", At.IDLE if late else At.ROW_LEFT, applied, False, None
                 return
             committed = replace(applied, row=Row.DONE)
@@ -225,14 +220,14 @@ class AtomicStepModel:
         else:
             yield self._replay_or_fence(world)
             refusal = self._replay_or_fence(world)
-            if not self._holds(StepCondition.ROW_REFUSAL_FIRST):
+            if not self.holds(StepCondition.ROW_REFUSAL_FIRST):
                 refusal = ("refused by its row and by a business condition", At.REFUSED, world, True, None)
             yield refusal
             if self.reads_refuse:
                 yield "refuses by what it has read", At.REFUSED, world, True, None
 
     def _replay_or_fence(self, world: World) -> tuple[str, At, World, bool, str | None]:
-        if world.row is Row.DONE or not self._holds(StepCondition.FENCED):
+        if world.row is Row.DONE or not self.holds(StepCondition.FENCED):
             lie = None if world.row is Row.DONE else StepPromise.ANSWERED_DONE_WITHOUT_EFFECT
             return "answers with the stored output", At.IDLE, world, False, lie
         return "is fenced", At.IDLE, world, False, None
@@ -240,7 +235,7 @@ class AtomicStepModel:
     def _refused(self, world: World) -> tuple[str, At, World, bool, str | None]:
         if world.row is Row.NONE:
             return "answers: refused", At.IDLE, world, False, None
-        if self._holds(StepCondition.REFUSAL_READS_ROW):
+        if self.holds(StepCondition.REFUSAL_READS_ROW):
             return self._replay_or_fence(world)
         lie = StepPromise.REFUSED_ALTHOUGH_DONE if world.row is Row.DONE else None
         return "answers: refused", At.IDLE, world, False, lie
@@ -262,7 +257,7 @@ class AtomicStepModel:
         elif at is At.REFUSED:
             if world.row is not Row.UNDONE:
                 yield "answers: refused", At.IDLE, world, False, None
-            elif self._holds(StepCondition.UNDO_REFUSAL_READS_ROW):
+            elif self.holds(StepCondition.UNDO_REFUSAL_READS_ROW):
                 yield "answers: undone before", At.IDLE, answered, False, None
             else:
                 lie = StepPromise.UNDO_REFUSED_ALTHOUGH_UNDONE
@@ -274,12 +269,12 @@ class AtomicStepModel:
         """What ``undo_entry_of`` decides. What was read may be history when the write arrives."""
         if world.row is Row.DONE:
             return "reads DONE", At.UNDO, world, False, None
-        if world.row is Row.NONE and self._holds(StepCondition.BURY):
+        if world.row is Row.NONE and self.holds(StepCondition.BURY):
             return "reads no row", At.BURY, world, False, None
         return f"reads {world.row}: nothing to do", At.IDLE, answered, False, None
 
     def _bury(self, world: World, *, late: bool) -> Iterator[tuple[str, At, World, bool, str | None]]:
-        if world.row is Row.NONE or not self._holds(StepCondition.NO_ROW_TO_BURY):
+        if world.row is Row.NONE or not self.holds(StepCondition.NO_ROW_TO_BURY):
             buried = replace(world, row=Row.TOMBSTONE)
             if late:
                 yield "of the dead buries the step late", At.IDLE, buried, False, None
@@ -290,9 +285,9 @@ class AtomicStepModel:
             yield "meets a row", At.IDLE if late else At.READ, world, False, None
 
     def _take_back(self, world: World, *, late: bool) -> Iterator[tuple[str, At, World, bool, str | None]]:
-        if world.row is Row.DONE or not self._holds(StepCondition.STILL_DONE):
+        if world.row is Row.DONE or not self.holds(StepCondition.STILL_DONE):
             undone = replace(world, undone=min(world.undone + 1, 2))
-            if not self._holds(StepCondition.ONE_TRANSACTION):
+            if not self.holds(StepCondition.ONE_TRANSACTION):
                 yield "takes the effect back", At.IDLE if late else At.UNDO_ROW_LEFT, undone, False, None
                 return
             done = replace(undone, row=Row.UNDONE)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
+from typing import Self
 
 from tests.specification.checker import Verdict
 
@@ -43,6 +44,25 @@ class Condition(Enum):
 
     def __str__(self) -> str:
         return self.name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conditional:
+    """Base of whatever heeds conditions.
+
+    Attributes:
+        off: conditions that are left out.
+    """
+
+    off: frozenset[Condition] = frozenset()
+
+    def holds(self, condition: Condition) -> bool:
+        """Whether a condition is heeded."""
+        return condition not in self.off
+
+    def without(self, *conditions: Condition) -> Self:
+        """The same, and these conditions are left out."""
+        return replace(self, off=frozenset(conditions))
 
 
 @dataclass(frozen=True, slots=True)

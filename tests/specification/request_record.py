@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from tests.specification.checker import Move
-from tests.specification.conditions import Condition
+from tests.specification.conditions import Conditional
 from tests.specification.record_conditions import RecordCondition, RecordPromise
 from tests.specification.record_world import (
     IDLE,
@@ -34,11 +34,10 @@ Moves = Iterator[Move[World]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RequestRecordModel:
+class RequestRecordModel(Conditional):
     """The model.
 
     Attributes:
-        off: conditions that are left out.
         sagas: how often the key can be reserved.
         recoveries: how often one saga can be taken over.
         gatekeepers: how many requests are answered at once.
@@ -48,7 +47,6 @@ class RequestRecordModel:
         deletion: whether DynamoDB deletes what is expired, which it does some time within days.
     """
 
-    off: frozenset[Condition] = frozenset()
     sagas: int = 2
     recoveries: int = 1
     gatekeepers: int = 1
@@ -125,7 +123,7 @@ class RequestRecordModel:
         if actor.at is At.RESERVE:
             if not self._free(world.record):
                 yield from self._refused(world, actor)
-            elif self._holds(RecordCondition.RESERVE):
+            elif self.holds(RecordCondition.RESERVE):
                 yield from self._reserve(world, actor)
             else:
                 yield Move("looks: no record", self._become(world, replace(actor, at=At.PUT)))
@@ -139,8 +137,8 @@ class RequestRecordModel:
     def _free(self, record: Record | None) -> bool:
         if record is None:
             return True
-        settled = record.status is not Status.IN_PROGRESS or not self._holds(RecordCondition.RESERVE_OR_EXPIRED_SETTLED)
-        over = record.over or not self._holds(RecordCondition.RESERVE_OR_EXPIRED_TIME)
+        settled = record.status is not Status.IN_PROGRESS or not self.holds(RecordCondition.RESERVE_OR_EXPIRED_SETTLED)
+        over = record.over or not self.holds(RecordCondition.RESERVE_OR_EXPIRED_TIME)
         return settled and over
 
     def _reserve(self, world: World, actor: Actor) -> Moves:
@@ -167,22 +165,22 @@ class RequestRecordModel:
         record = world.record
         if record is None:
             yield Move("finds nothing in its way any more, and gives up", self._become(world))
-        elif record.body != actor.body and self._holds(RecordCondition.MET_OTHER_BODY):
+        elif record.body != actor.body and self.holds(RecordCondition.MET_OTHER_BODY):
             yield Move("answers: this key was used for another request", self._become(world))
         elif record.status is not Status.IN_PROGRESS:
             wrong = RecordPromise.ANSWER_OF_ANOTHER_REQUEST if record.body != actor.body else None
             yield Move("answers what is stored", self._become(world), breaks=wrong)
-        elif record.saga == actor.name.saga and self._holds(RecordCondition.MET_OWN):
+        elif record.saga == actor.name.saga and self.holds(RecordCondition.MET_OWN):
             yield Move("meets its own reservation", self._become(world, Actor(At.START, name=actor.name)))
         else:
             wrong = RecordPromise.FIRST_CLIENT_TURNED_AWAY if record.saga == actor.name.saga else None
             yield Move("answers: in progress", self._become(world), breaks=wrong)
-            if record.owner.recovery == 0 and self._holds(RecordCondition.MET_RUNNING_DUE):
+            if record.owner.recovery == 0 and self.holds(RecordCondition.MET_RUNNING_DUE):
                 yield from self._start_due(world, record)
 
     def _start_due(self, world: World, record: Record) -> Moves:
         """``due_at`` may have passed at any moment: the model has no clock."""
-        if self._holds(RecordCondition.STORED_START):
+        if self.holds(RecordCondition.STORED_START):
             start = Actor(At.START, name=Name(record.saga, 0))
             yield Move("finds it due", self._become(world, start))
         elif len(world.sagas) < self.sagas:
@@ -194,7 +192,7 @@ class RequestRecordModel:
         yield Move(f"starts {name}", self._become(self._started(world, name)))
         unclear = self._become(self._sent(world, Kind.START, name))
         yield Move(f"gets no answer to the start of {name}", unclear, fault=True)
-        if not self._holds(RecordCondition.RESERVATION_STAYS):
+        if not self.holds(RecordCondition.RESERVATION_STAYS):
             deleted = replace(unclear, record=None)
             yield Move(f"gets no answer to the start of {name}, deletes the reservation", deleted, fault=True)
 
@@ -243,13 +241,13 @@ class RequestRecordModel:
         """The condition ``OWNED``. A comparison with an attribute that is not there is false."""
         same = record is not None and (
             record.owner == name
-            or (not self._holds(RecordCondition.OWNER_NAMES_THE_SAGA) and record.owner.recovery == name.recovery)
+            or (not self.holds(RecordCondition.OWNER_NAMES_THE_SAGA) and record.owner.recovery == name.recovery)
         )
         in_progress = record is not None and record.status is Status.IN_PROGRESS
         return (
-            (record is not None or not self._holds(RecordCondition.OWNED_EXISTS))
-            and (in_progress or not self._holds(RecordCondition.OWNED_IN_PROGRESS))
-            and (same or not self._holds(RecordCondition.OWNED_OWNER))
+            (record is not None or not self.holds(RecordCondition.OWNED_EXISTS))
+            and (in_progress or not self.holds(RecordCondition.OWNED_IN_PROGRESS))
+            and (same or not self.holds(RecordCondition.OWNED_OWNER))
         )
 
     def _settle(self, world: World, name: Name, verdict: Status) -> tuple[World, str | None]:
@@ -297,7 +295,7 @@ class RequestRecordModel:
         record = world.record
         if record is None:
             return
-        expires = record.status is not Status.IN_PROGRESS or not self._holds(RecordCondition.EXPIRATION_AT_SETTLE)
+        expires = record.status is not Status.IN_PROGRESS or not self.holds(RecordCondition.EXPIRATION_AT_SETTLE)
         if expires and not record.over:
             yield Move("the record's expiration passes", replace(world, record=replace(record, over=True)), fault=True)
         if record.over and self.deletion:
@@ -337,6 +335,3 @@ class RequestRecordModel:
         taken = Name(owner.saga, owner.recovery + 1)
         changed = replace(world, record=replace(record, owner=taken), person=Actor(At.START, name=taken))
         return Move(f"recover takes over: owner {taken}", changed)
-
-    def _holds(self, condition: Condition) -> bool:
-        return condition not in self.off

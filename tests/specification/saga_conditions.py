@@ -11,7 +11,7 @@ RECORD: Final = "lambda_src/saga_runtime/record.py"
 SAGA_LOG: Final = "lambda_src/saga_runtime/saga_log.py"
 RECOVERY: Final = "lambda_src/saga_runtime/recovery.py"
 ENDING: Final = "constructs_lib/saga/asl/ending.py"
-FORWARD: Final = "constructs_lib/saga/asl/forward.py"
+TASKS: Final = "constructs_lib/saga/asl/tasks.py"
 STATES: Final = "constructs_lib/saga/asl/states.py"
 WAY_BACK: Final = "constructs_lib/saga/asl/compensation.py"
 RECOVERY_MACHINE: Final = "constructs_lib/saga/asl/recovery.py"
@@ -23,8 +23,8 @@ class SagaCondition(Condition):
     STEP_NO_ROW = Because("a step that was compensated never runs", SAGA_LOG, '"ConditionExpression": NO_ROW')
     FENCED_ENDS = Because(
         "whoever is fenced compensates nothing: another execution decides about the saga",
-        FORWARD,
-        '{"ErrorEquals": [ErrorName.FENCED.value], "Next": FENCED}, *going_on,',
+        TASKS,
+        '{"ErrorEquals": [ErrorName.FENCED.value], "Next": exits.fenced},',
     )
     PASSED_OVER_REPLAYS = Because(
         "a step that was passed over is passed over again when the saga goes forward once more",
@@ -34,7 +34,7 @@ class SagaCondition(Condition):
     FENCE_BEFORE_GIVING_UP = Because(
         "a pivot in doubt is decided by the write of a tombstone",
         WAY_BACK,
-        'return f"Fence {step.name}" if step.pivot else _compensate_name(step)',
+        'return f"Fence {pivot.name}" if pivot is not None else _compensate_name(node)',
     )
     FENCE_NO_ROW = Because(
         "a tombstone never covers a pivot that happened",
@@ -59,7 +59,7 @@ class SagaCondition(Condition):
     ASK_THE_LOG = Because(
         "FAILED is settled over a log in which nothing stands, or not at all",
         ENDING,
-        '"Choices": [{"Condition": expression("$nothing_stands"), "Next": told}], "Default": PARK,',
+        '"Choices": [{"Condition": expression("$nothing_stands"), "Next": told}], "Default": park_of(plan),',
     )
     SETTLE_OWNED = Because("only the owner settles, and once", STATES, "condition: str = OWNED")
     PARK_OWNED = Because("only the owner parks, and never what is settled", ENDING, "SET #parked = :owner")
@@ -81,7 +81,7 @@ class SagaCondition(Condition):
     FENCE_EVERY_PIVOT = Because(
         "which pivot lies on this request's way is not known to the recovery",
         RECOVERY_MACHINE,
-        "for step, following in zip(pivots, [*pivots[1:], None], strict=True):",
+        "for step, following in zip(pivots, [*pivots[1:], None]",
     )
     CHAIN_FROM_LAST = Because(
         "a recovery does not know how far the saga came: its chain begins at the last step",

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from tests.specification.checker import Move
-from tests.specification.conditions import Condition
+from tests.specification.conditions import Conditional
 from tests.specification.saga_conditions import SagaCondition, SagaPromise
 from tests.specification.saga_world import ABSENT, At, Do, Execution, Machine, Person, State, Status, World, owned
 
@@ -21,21 +21,16 @@ def called(machine: Machine, name: int) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Around:
+class Around(Conditional):
     """What happens around the machines.
 
     Attributes:
-        off: conditions that are left out.
         recoveries: how often the saga can be taken over.
         first: the forward machine's first state.
     """
 
-    off: frozenset[Condition]
     recoveries: int
     first: State
-
-    def _holds(self, condition: Condition) -> bool:
-        return condition not in self.off
 
     def started(self, world: World, machine: Machine, name: int) -> World:
         """StartExecution is idempotent by name, as long as the name is remembered."""
@@ -48,7 +43,7 @@ class Around:
         """``cdk-sagas recover``: look at the record, at its owner's executions, and do what is needed."""
         if person.at is At.IDLE:
             # Reading and looking are one move: what else may happen in between shows in the moves behind.
-            left_alone = world.record.parked and self._holds(SagaCondition.WHAT_TO_DO_PARKED)
+            left_alone = world.record.parked and self.holds(SagaCondition.WHAT_TO_DO_PARKED)
             if world.record.status is Status.IN_PROGRESS and not left_alone:
                 yield self._look(world, index, Machine.FORWARD, world.record.owner)
             return
@@ -71,14 +66,14 @@ class Around:
             return Move(f"recover finds the {found} ended", _become(world, index, Person(At.TAKE_OVER, owner)))
         if machine is Machine.FORWARD and owner:
             return Move(f"recover finds no {found}", _become(world, index, Person(At.LOOK_RECOVERY, owner)))
-        if world.old and self._holds(SagaCondition.WHAT_TO_DO_YOUNG):
+        if world.old and self.holds(SagaCondition.WHAT_TO_DO_YOUNG):
             return Move(f"recover finds no {found}, and the saga is old: a person decides", _become(world, index))
         return Move(f"recover finds no {found}", _become(world, index, Person(At.START, owner)))
 
     def _take_over(self, world: World, index: int, owner: int) -> Move[World]:
         record = world.record
-        mine = owned(record, owner) or not self._holds(SagaCondition.TAKE_OVER_OWNED)
-        waits = record.parked and self._holds(SagaCondition.TAKE_OVER_NOT_PARKED)
+        mine = owned(record, owner) or not self.holds(SagaCondition.TAKE_OVER_OWNED)
+        waits = record.parked and self.holds(SagaCondition.TAKE_OVER_NOT_PARKED)
         if not mine or waits or owner == self.recoveries:
             return Move(f"recover is refused, or cannot take over once more, from r{owner}", _become(world, index))
         breaks = None
@@ -110,9 +105,9 @@ class Around:
         record = world.record
         return (
             record.status is Status.IN_PROGRESS
-            and not self._holds(SagaCondition.RESTART_YOUNG)
-            and not (record.parked and self._holds(SagaCondition.RESTART_NOT_PARKED))
-            and not (record.owner and self._holds(SagaCondition.RESTART_FIRST_OWNER))
+            and not self.holds(SagaCondition.RESTART_YOUNG)
+            and not (record.parked and self.holds(SagaCondition.RESTART_NOT_PARKED))
+            and not (record.owner and self.holds(SagaCondition.RESTART_FIRST_OWNER))
         )
 
 

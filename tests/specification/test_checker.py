@@ -10,6 +10,7 @@ import pytest
 from tests.specification.atomic_step import StepCondition
 from tests.specification.checker import Move, TooManyStates, check
 from tests.specification.conditions import Condition
+from tests.specification.external_conditions import ExternalCondition
 from tests.specification.record_conditions import RecordCondition
 from tests.specification.saga_conditions import SagaCondition
 
@@ -73,7 +74,7 @@ def test_a_search_without_an_end_is_given_up() -> None:
         check(Counter(top=1_000), limit=10)
 
 
-CONDITIONS: tuple[Condition, ...] = (*RecordCondition, *StepCondition, *SagaCondition)
+CONDITIONS: tuple[Condition, ...] = (*RecordCondition, *StepCondition, *ExternalCondition, *SagaCondition)
 
 
 @pytest.mark.parametrize("condition", CONDITIONS, ids=str)

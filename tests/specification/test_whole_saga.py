@@ -7,10 +7,11 @@ from dataclasses import replace
 import pytest
 
 from tests.specification.checker import check
-from tests.specification.conditions import Condition, Mutant, found
+from tests.specification.conditions import Mutant
 from tests.specification.saga_conditions import SagaCondition as C
 from tests.specification.saga_conditions import SagaPromise as P
 from tests.specification.saga_world import StepSpec
+from tests.specification.suite import LargeConfigurationTests, SpareConditionTests, Suite
 from tests.specification.whole_saga import SagaModel
 
 DEBIT = StepSpec(name="Debit", undo=True)
@@ -62,36 +63,6 @@ LARGE = {
     "two steps, redriven, two recoveries": replace(shaped("two steps"), redrive=True, recoveries=2),
     "two steps, redriven, two letters": replace(shaped("two steps"), redrive=True, letters=2),
 }
-MUTANTS = (
-    Mutant((C.STEP_NO_ROW,), P.FAILED_BUT_AN_EFFECT_STANDS),
-    Mutant((C.PASSED_OVER_REPLAYS,), P.OWNER_GAVE_UP, "passing over"),
-    Mutant((C.FENCE_BEFORE_GIVING_UP,), P.FAILED_BUT_AN_EFFECT_STANDS),
-    Mutant((C.FENCE_NO_ROW,), P.EFFECT_FORGOTTEN),
-    Mutant((C.NO_WAY_BACK,), P.UNDONE_BEHIND_A_STANDING_PIVOT, "between"),
-    Mutant((C.DIRECTION_ONCE,), P.DIRECTION_CHANGED),
-    Mutant((C.PARK_OWNED,), P.PARKED_ALTHOUGH_SETTLED),
-    Mutant((C.FENCE_IN_RECOVERY,), P.FAILED_BUT_AN_EFFECT_STANDS),
-    Mutant((C.FENCE_EVERY_PIVOT,), P.FAILED_BUT_AN_EFFECT_STANDS, "ways"),
-    Mutant((C.TAKE_OVER_OWNED,), P.TAKEN_OVER_FROM_A_FORMER_OWNER, "two people"),
-    Mutant((C.TAKE_OVER_NOT_PARKED,), P.TAKEN_OVER_ALTHOUGH_PARKED),
-    Mutant((C.WHAT_TO_DO_YOUNG,), P.FAILED_BUT_AN_EFFECT_STANDS, "years"),
-    Mutant((C.RESTART_YOUNG,), P.FAILED_BUT_AN_EFFECT_STANDS, "years"),
-)
-REDUNDANT = (
-    Mutant((C.DIRECTION_OWNED, C.DIRECTION_ONCE), P.COMPLETED_BUT_NOT_ALL_APPLIED, "years"),
-    Mutant((C.ASK_THE_LOG, C.DIRECTION_ONCE), P.FAILED_BUT_AN_EFFECT_STANDS),
-    Mutant((C.SETTLE_OWNED, C.FENCE_NO_ROW), P.COMPLETED_BUT_NOT_ALL_APPLIED),
-    Mutant((C.CHAIN_FROM_LAST, C.FENCE_NO_ROW), P.FAILED_BUT_AN_EFFECT_STANDS, "between, two recoveries"),
-    Mutant((C.WHAT_TO_DO_PARKED, C.WHAT_TO_DO_YOUNG), P.STARTED_ALTHOUGH_PARKED, "years"),
-    Mutant((C.RESTART_NOT_PARKED, C.RESTART_YOUNG), P.STARTED_ALTHOUGH_PARKED, "years"),
-    Mutant((C.RESTART_FIRST_OWNER, C.RESTART_YOUNG), P.STARTED_ALTHOUGH_TAKEN_OVER, "years"),
-)
-# No harm was found without these, alone: they save calls, and keep two executions from doing the same work.
-SPARE: dict[Condition, str] = {
-    C.FENCED_ENDS: "who compensated all the same would be refused the direction, or do what the owner does",
-    C.READ_MINE: "every write of a recovery asks for the owner again",
-    C.READ_DIRECTION: "the fences would find the same rows, and lead to the same direction",
-}
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -101,46 +72,40 @@ def test_in_every_shape_no_promise_is_broken_and_nothing_gets_stuck(shape: str) 
     assert verdict.clean, verdict
 
 
-@pytest.mark.parametrize("setting", SETTINGS)
-def test_the_settings_of_the_mutants_are_clean_without_them(setting: str) -> None:
-    verdict = check(SETTINGS[setting])
-
-    assert verdict.clean, verdict
-
-
-@pytest.mark.usefixtures("large_configurations")
-@pytest.mark.parametrize("setting", LARGE)
-def test_the_same_holds_in_larger_configurations(setting: str) -> None:
-    verdict = check(LARGE[setting])
-
-    assert verdict.clean, verdict
-
-
-@pytest.mark.parametrize("mutant", MUTANTS, ids=str)
-def test_without_a_condition_a_promise_is_broken(mutant: Mutant) -> None:
-    verdict = check(replace(SETTINGS[mutant.setting], off=frozenset(mutant.off)), until=mutant.harm)
-
-    print(verdict)
-    assert mutant.harm in found(verdict)
-
-
-@pytest.mark.parametrize("mutant", REDUNDANT, ids=str)
-def test_a_condition_that_is_redundant_alone_matters_when_its_companions_are_gone(mutant: Mutant) -> None:
-    spare, *companions = mutant.off
-    model = SETTINGS[mutant.setting]
-
-    assert check(replace(model, off=frozenset({spare}))).clean
-    assert mutant.harm not in found(check(replace(model, off=frozenset(companions))))
-    assert mutant.harm in found(check(replace(model, off=frozenset(mutant.off)), until=mutant.harm))
-
-
-@pytest.mark.parametrize("condition", SPARE, ids=str)
-@pytest.mark.parametrize("setting", ["small", "between", "redrive"])
-def test_a_spare_condition_can_go_and_nothing_breaks(condition: Condition, setting: str) -> None:
-    verdict = check(replace(SETTINGS[setting], off=frozenset({condition})))
-
-    assert verdict.clean, verdict
-
-
-def test_every_condition_has_its_mutant_or_is_known_to_be_spare() -> None:
-    assert {mutant.off[0] for mutant in (*MUTANTS, *REDUNDANT)} | set(SPARE) == set(C)
+class TestWholeSaga(LargeConfigurationTests, SpareConditionTests):
+    suite = Suite(
+        conditions=C,
+        settings=SETTINGS,
+        large=LARGE,
+        mutants=(
+            Mutant((C.STEP_NO_ROW,), P.FAILED_BUT_AN_EFFECT_STANDS),
+            Mutant((C.PASSED_OVER_REPLAYS,), P.OWNER_GAVE_UP, "passing over"),
+            Mutant((C.FENCE_BEFORE_GIVING_UP,), P.FAILED_BUT_AN_EFFECT_STANDS),
+            Mutant((C.FENCE_NO_ROW,), P.EFFECT_FORGOTTEN),
+            Mutant((C.NO_WAY_BACK,), P.UNDONE_BEHIND_A_STANDING_PIVOT, "between"),
+            Mutant((C.DIRECTION_ONCE,), P.DIRECTION_CHANGED),
+            Mutant((C.PARK_OWNED,), P.PARKED_ALTHOUGH_SETTLED),
+            Mutant((C.FENCE_IN_RECOVERY,), P.FAILED_BUT_AN_EFFECT_STANDS),
+            Mutant((C.FENCE_EVERY_PIVOT,), P.FAILED_BUT_AN_EFFECT_STANDS, "ways"),
+            Mutant((C.TAKE_OVER_OWNED,), P.TAKEN_OVER_FROM_A_FORMER_OWNER, "two people"),
+            Mutant((C.TAKE_OVER_NOT_PARKED,), P.TAKEN_OVER_ALTHOUGH_PARKED),
+            Mutant((C.WHAT_TO_DO_YOUNG,), P.FAILED_BUT_AN_EFFECT_STANDS, "years"),
+            Mutant((C.RESTART_YOUNG,), P.FAILED_BUT_AN_EFFECT_STANDS, "years"),
+        ),
+        redundant=(
+            Mutant((C.DIRECTION_OWNED, C.DIRECTION_ONCE), P.COMPLETED_BUT_NOT_ALL_APPLIED, "years"),
+            Mutant((C.ASK_THE_LOG, C.DIRECTION_ONCE), P.FAILED_BUT_AN_EFFECT_STANDS),
+            Mutant((C.SETTLE_OWNED, C.FENCE_NO_ROW), P.COMPLETED_BUT_NOT_ALL_APPLIED),
+            Mutant((C.CHAIN_FROM_LAST, C.FENCE_NO_ROW), P.FAILED_BUT_AN_EFFECT_STANDS, "between, two recoveries"),
+            Mutant((C.WHAT_TO_DO_PARKED, C.WHAT_TO_DO_YOUNG), P.STARTED_ALTHOUGH_PARKED, "years"),
+            Mutant((C.RESTART_NOT_PARKED, C.RESTART_YOUNG), P.STARTED_ALTHOUGH_PARKED, "years"),
+            Mutant((C.RESTART_FIRST_OWNER, C.RESTART_YOUNG), P.STARTED_ALTHOUGH_TAKEN_OVER, "years"),
+        ),
+        # No harm was found without these, alone: they save calls, and keep two executions from doing the same work.
+        spare={
+            C.FENCED_ENDS: "who compensated all the same would be refused the direction, or do what the owner does",
+            C.READ_MINE: "every write of a recovery asks for the owner again",
+            C.READ_DIRECTION: "the fences would find the same rows, and lead to the same direction",
+        },
+        spare_in=("small", "between", "redrive"),
+    )

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from tests.specification.checker import Move
-from tests.specification.conditions import Condition
+from tests.specification.conditions import Conditional
 from tests.specification.saga_conditions import SagaCondition, SagaPromise
 from tests.specification.saga_people import Around, called
 from tests.specification.saga_world import (
@@ -42,12 +42,11 @@ _SILENT = frozenset({Do.ASK_THE_LOG, Do.LOOK, Do.READ_DIRECTION})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SagaModel:
+class SagaModel(Conditional):
     """The model.
 
     Attributes:
         steps: the saga's steps.
-        off: conditions that are left out.
         recoveries: how often it can be taken over.
         people: how many run ``cdk-sagas recover``, in any order and at once.
         letters: how many calls can be travelling at once.
@@ -56,7 +55,6 @@ class SagaModel:
     """
 
     steps: tuple[StepSpec, ...]
-    off: frozenset[Condition] = frozenset()
     recoveries: int = 1
     people: int = 1
     letters: int = 1
@@ -108,7 +106,7 @@ class SagaModel:
     def _matters(self, world: World, letter: Letter) -> bool:
         """Whether a letter can ever change anything: what is refused once is refused for ever, if rows and direction
         are as they should be."""
-        if not (self._holds(SagaCondition.STEP_NO_ROW) and self._holds(SagaCondition.DIRECTION_ONCE)):
+        if not (self.holds(SagaCondition.STEP_NO_ROW) and self.holds(SagaCondition.DIRECTION_ONCE)):
             return True
         if letter.state.do is Do.START:
             return world.forward[letter.name].state.do is Do.ABSENT
@@ -133,9 +131,6 @@ class SagaModel:
     @property
     def _around(self) -> Around:
         return Around(off=self.off, recoveries=self.recoveries, first=self._following(-1))
-
-    def _holds(self, condition: Condition) -> bool:
-        return condition not in self.off
 
     # -- executions -------------------------------------------------------------------------------------------------
 
@@ -186,7 +181,7 @@ class SagaModel:
         elif state.do is Do.LOOK:
             yield self._look(world, name)
         elif state.do is Do.ASK_THE_LOG:
-            stands = Row.DONE in world.rows and self._holds(SagaCondition.ASK_THE_LOG)
+            stands = Row.DONE in world.rows and self.holds(SagaCondition.ASK_THE_LOG)
             following = State(Do.PARK) if stands else State(Do.SETTLE_FAILED)
             yield "something stands" if stands else "nothing stands", world, following, False, None
         elif state.do is Do.READ_DIRECTION:
@@ -215,9 +210,9 @@ class SagaModel:
                     yield "is refused, and may be passed over", world, State(Do.PASS_OVER, step), True, None
         elif row is Row.DONE:
             yield "replays", world, following, False, None
-        elif row is Row.PASSED and self._holds(SagaCondition.PASSED_OVER_REPLAYS):
+        elif row is Row.PASSED and self.holds(SagaCondition.PASSED_OVER_REPLAYS):
             yield "replays what passing over left", world, following, False, None
-        elif self._holds(SagaCondition.FENCED_ENDS):
+        elif self.holds(SagaCondition.FENCED_ENDS):
             yield self._fenced(world, name)
         else:
             yield f"meets {row}, is given up", world, self._give_up(step), False, None
@@ -228,9 +223,9 @@ class SagaModel:
         if step > max(index for index, other in enumerate(self.steps) if other.pivot):
             return State(Do.PARK)
         passed = any(other.pivot and other.on_the_way for other in self.steps[:step])
-        if passed and self._holds(SagaCondition.NO_WAY_BACK):
+        if passed and self.holds(SagaCondition.NO_WAY_BACK):
             return State(Do.STUCK_FORWARD, step)
-        if spec.pivot and self._holds(SagaCondition.FENCE_BEFORE_GIVING_UP):
+        if spec.pivot and self.holds(SagaCondition.FENCE_BEFORE_GIVING_UP):
             return State(Do.FENCE, step)
         return State(Do.TO_COMPENSATE, step)
 
@@ -287,19 +282,19 @@ class SagaModel:
 
     def _last(self) -> int:
         """Where a recovery's chain begins."""
-        if self._holds(SagaCondition.CHAIN_FROM_LAST):
+        if self.holds(SagaCondition.CHAIN_FROM_LAST):
             return len(self.steps) - 1
         return next(index for index, step in enumerate(self.steps) if step.pivot) - 1
 
     def _read_direction(self, world: World, name: int) -> Answer:
-        if not owned(world.record, name) and self._holds(SagaCondition.READ_MINE):
+        if not owned(world.record, name) and self.holds(SagaCondition.READ_MINE):
             return self._fenced(world, name)
         direction = world.record.direction
-        if direction is Direction.OPEN and not self._holds(SagaCondition.FENCE_IN_RECOVERY):
+        if direction is Direction.OPEN and not self.holds(SagaCondition.FENCE_IN_RECOVERY):
             done = [index for index, spec in enumerate(self.steps) if spec.pivot and world.rows[index] is Row.DONE]
             decided = State(Do.TO_FORWARD, done[0]) if done else State(Do.TO_COMPENSATE, self._last())
             return "decides by what it reads of the pivots", world, decided, False, None
-        if direction is Direction.OPEN or not self._holds(SagaCondition.READ_DIRECTION):
+        if direction is Direction.OPEN or not self.holds(SagaCondition.READ_DIRECTION):
             return "goes to the fences", world, self._next_fence(-1), False, None
         forward = direction is Direction.FORWARD
         following = State(Do.HAND_OVER) if forward else self._chain_from(self._last())
@@ -307,7 +302,7 @@ class SagaModel:
 
     def _next_fence(self, step: int) -> State:
         pivots = [index for index, spec in enumerate(self.steps) if spec.pivot]
-        if not self._holds(SagaCondition.FENCE_EVERY_PIVOT):
+        if not self.holds(SagaCondition.FENCE_EVERY_PIVOT):
             pivots = pivots[:1]
         ahead = [index for index in pivots if index > step]
         return State(Do.FENCE, ahead[0]) if ahead else State(Do.TO_COMPENSATE, self._last())
