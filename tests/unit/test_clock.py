@@ -30,3 +30,15 @@ def test_time_runs_as_the_environment_says(
         monkeypatch.setenv(Env.CLOCK, setting)
 
     assert clock.now_ms() == now_ms
+
+
+@pytest.mark.parametrize(("setting", "real"), [(None, 3.0), ("", 3.0), ("1000:1", 3.0), ("1000:60", 0.05)])
+def test_a_stretch_of_this_clocks_time_has_a_real_length(
+    monkeypatch: pytest.MonkeyPatch, setting: str | None, real: float
+) -> None:
+    if setting is None:
+        monkeypatch.delenv(Env.CLOCK, raising=False)
+    else:
+        monkeypatch.setenv(Env.CLOCK, setting)
+
+    assert clock.real_seconds(3) == pytest.approx(real)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,9 +12,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from saga_runtime import aws
-from saga_runtime.protocol import Direction, OnExpired, RecordStatus, Side
+from saga_runtime.external_log import Holder
+from saga_runtime.protocol import Direction, OnExpired, RecordStatus, Side, StepStatus
 from saga_runtime.record import RequestRecord, reserve_put
-from saga_runtime.saga_log import done_put, tombstone_put, undone_update
+from saga_runtime.saga_log import LogRow, done_put, tombstone_put, undone_update
 from tests.unit.support.executions import AlreadyExists, Executions, ExecutionStatus, InvalidStart
 from tests.unit.support.expressions import BadExpression, check_placeholders, holds
 from tests.unit.support.memory_dynamodb import MemoryDynamoDB
@@ -87,6 +89,17 @@ def _refused(call: Any) -> bool:
 
 WHO: dict[str, Any] = {"request_id": REQUEST_ID, "execution": SAGA_ID, "now_ms": NOW_MS}
 ROW: dict[str, Any] = {"table": "log", "saga_id": SAGA_ID, "step": "Transfer", "attempt": "a", "now_ms": NOW_MS}
+HOLDER = Holder(
+    table="log",
+    saga_id=SAGA_ID,
+    row_name="Transfer",
+    side=Side.PIVOT,
+    attempt="a",
+    deadline=NOW_MS + 10,
+    keep_days=1,
+)
+LATER = dataclasses.replace(HOLDER, attempt="b", deadline=NOW_MS + 20)
+INTENT = LogRow(saga_id=SAGA_ID, step="Transfer", status=StepStatus.INTENT, output=None, updated_at=NOW_MS, attempt="a")
 CALLS: dict[str, Any] = {
     "reserve": lambda db: db.put_item(TableName="requests", **reserve_put(reservation_of(), OnExpired.ABSENT)),
     "reserve later": lambda db: db.put_item(
@@ -105,6 +118,13 @@ CALLS: dict[str, Any] = {
         TransactItems=[done_put(**ROW, side=Side.PIVOT, output="{}", keep_days=1)]
     ),
     "bury": lambda db: db.transact_write_items(TransactItems=[tombstone_put(**ROW, side=Side.PIVOT, keep_days=1)]),
+    "intend": lambda db: db.put_item(**HOLDER.intent(NOW_MS)["Put"]),
+    "take over a step": lambda db: db.update_item(**LATER.take_over(INTENT, NOW_MS)["Update"]),
+    "take over a step too late": lambda db: db.update_item(**HOLDER.take_over(INTENT, NOW_MS)["Update"]),
+    "be done": lambda db: db.update_item(**HOLDER.done("{}", NOW_MS)["Update"]),
+    "be refused": lambda db: db.update_item(**LATER.failed("Declined", "no", NOW_MS)["Update"]),
+    "be undoing": lambda db: db.update_item(**HOLDER.undoing(NOW_MS)["Update"]),
+    "be undone": lambda db: db.update_item(**HOLDER.undone(NOW_MS)["Update"]),
     "undo": lambda db: db.transact_write_items(TransactItems=[undone_update(**ROW)]),
 }
 

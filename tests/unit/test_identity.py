@@ -61,6 +61,7 @@ def test_blank_names_are_refused_everywhere(blank: str) -> None:
         lambda: provider_key_of(blank),
         lambda: step_key_of(SAGA_ID, blank),
         lambda: step_key_of(blank, "Transfer"),
+        lambda: step_key_of(SAGA_ID, "Transfer", item_key=blank),
         lambda: saga_id_of(blank, 1),
     ]
     for make in makers:

@@ -56,6 +56,10 @@ def test_outputs_of_earlier_steps_are_given_by_name() -> None:
         (CallField.LOG_TABLE, " "),
         (CallField.LOG_DAYS, MISSING),
         (CallField.LOG_DAYS, 0),
+        (CallField.SIDE, MISSING),
+        (CallField.SIDE, "between"),
+        (CallField.ITEM, "{}"),
+        (CallField.ITEM_KEY, "a"),
         (CallField.REQUEST, MISSING),
         (CallField.REQUEST, {"amount": 1}),
         (CallField.OUTPUTS, ["x"]),
@@ -67,6 +71,35 @@ def test_an_event_that_no_saga_of_this_release_sent_is_refused(field: CallField,
 
     with pytest.raises(ProtocolMismatch):
         read(event)
+
+
+def test_a_call_for_an_item_of_a_map_has_the_item_and_names_of_its_own() -> None:
+    event = {**step_event(), CallField.ITEM: '{"amount":9007199254740993,"rate":0.10}', CallField.ITEM_KEY: "sku-1"}
+
+    call, undo = read(event), read(event, undo=True)
+
+    assert (call.item, call.item_key) == ({"amount": 9007199254740993, "rate": Decimal("0.10")}, "sku-1")
+    assert (call.key, undo.key) == (f"{SAGA_ID}#Transfer[sku-1]", f"{SAGA_ID}#Transfer[sku-1]#undo")
+    assert (call.row_name, undo.row_name) == ("Transfer[sku-1]",) * 2
+    assert len(call.provider_key) == 36
+
+
+def test_outside_a_map_there_is_no_item() -> None:
+    call = read(step_event())
+
+    assert (call.item, call.item_key, call.row_name, call.side) == (None, None, "Transfer", "before")
+
+
+@pytest.mark.parametrize("key", ["", " ", "a b", "a]", "a[0", "a#undo", "ä", "a\n", "x" * 65])
+def test_an_item_whose_key_no_row_can_have_refuses_the_request(key: str) -> None:
+    with pytest.raises(Invalid, match="an item's key"):
+        read({**step_event(), CallField.ITEM: "{}", CallField.ITEM_KEY: key})
+
+
+@pytest.mark.parametrize(("item", "key"), [({"a": 1}, "a"), ("{}", 0), ("{}", None), (None, "a")])
+def test_an_item_travels_as_text_under_a_key_that_is_text(item: Any, key: Any) -> None:
+    with pytest.raises(ProtocolMismatch, match="JSON text"):
+        read({**step_event(), CallField.ITEM: item, CallField.ITEM_KEY: key})
 
 
 @pytest.mark.parametrize("event", [None, [], "x", 1, {}])

@@ -13,22 +13,24 @@ import re
 from pathlib import Path
 from typing import Any
 
+from saga_runtime.external_log import Holder
 from saga_runtime.identity import (
     canonical_json,
     fingerprint_of,
     parse_json,
     provider_key_of,
     request_id_of,
+    row_name_of,
     saga_id_of,
     scope_of,
     step_key_of,
 )
 from saga_runtime.ledger import Account, LedgerBuilder
 from saga_runtime.money import Money
-from saga_runtime.protocol import Direction, OnExpired, RecordStatus, Side
+from saga_runtime.protocol import Direction, OnExpired, RecordStatus, Side, StepStatus
 from saga_runtime.record import RequestRecord, due_shard_of, reserve_put
 from saga_runtime.recovery import take_over_update
-from saga_runtime.saga_log import done_put, tombstone_put, undone_update
+from saga_runtime.saga_log import LogRow, done_put, tombstone_put, undone_update
 from saga_runtime.step import encode_output
 from tests.unit.support.memory_dynamodb import MemoryDynamoDB
 from tests.unit.support.samples import ALICE, NOW_MS, OPERATION, REQUEST_ID, SAGA_ID, SCOPE, reservation_of
@@ -55,6 +57,7 @@ def _names() -> dict[str, Any]:
         "saga id": saga_id_of(REQUEST_ID, NOW_MS),
         "step key": step_key,
         "step key of the compensation": step_key_of(SAGA_ID, "Transfer", undo=True),
+        "step key of an item": step_key_of(SAGA_ID, "Charge", item_key="sku-1"),
         "provider key": provider_key_of(step_key),
         "canonical JSON": canonical_json(parse_json(BODY)),
         "fingerprint": fingerprint_of(OPERATION, canonical_json(parse_json(BODY))),
@@ -87,6 +90,39 @@ def _log() -> dict[str, Any]:
         "done": done_put(**_ROW, side=Side.PIVOT, output=output, now_ms=NOW_MS, keep_days=400),
         "tombstone": tombstone_put(**_ROW, side=Side.BEFORE, now_ms=NOW_MS, keep_days=400),
         "undone": undone_update(**_ROW, now_ms=NOW_MS),
+        **_external(output),
+    }
+
+
+def _external(output: str) -> dict[str, Any]:
+    holder = Holder(
+        table="log",
+        saga_id=SAGA_ID,
+        row_name=row_name_of("Charge", "sku-1"),
+        side=Side.AFTER,
+        attempt="attempt-1",
+        deadline=NOW_MS + 20_000,
+        keep_days=400,
+    )
+    found = LogRow(
+        saga_id=SAGA_ID,
+        step=holder.row_name,
+        status=StepStatus.INTENT,
+        output=None,
+        updated_at=NOW_MS,
+        attempt="attempt-0",
+        deadline=NOW_MS,
+        first_attempt_at=NOW_MS,
+    )
+    return {
+        "external: intent": holder.intent(NOW_MS),
+        "external: taken over": holder.take_over(found, NOW_MS),
+        "external: done": holder.done(output, NOW_MS),
+        "external: done, as the provider says": holder.done(output, NOW_MS, held=found.attempt),
+        "external: failed": holder.failed("Declined", "no credit", NOW_MS),
+        "external: not applied": holder.not_applied(found, NOW_MS),
+        "external: undoing": holder.undoing(NOW_MS),
+        "external: undone": holder.undone(NOW_MS),
     }
 
 
