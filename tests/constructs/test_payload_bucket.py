@@ -245,7 +245,8 @@ class TestWhatExpressionsLookInto:
 
     def test_is_sought_in_everything_that_a_step_declares(self, stack: Stack) -> None:
         function = plain_function(stack, "Function", timeout=Duration.seconds(3))
-        wrapped = Step.parallel("Both", branches=[[Step.atomic("Deep", fn=function, when="$request.deep")]])
+        branches = [[Step.atomic("Deep", fn=function, when="$request.deep")], [Step.atomic("Flat", fn=function)]]
+        wrapped = Step.parallel("Both", branches=branches)
 
         assert "$request.deep" in set(texts_of([wrapped]))
         assert looks_into_request(texts_of([wrapped]))
