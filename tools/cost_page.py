@@ -14,6 +14,7 @@ from constructs_lib.saga.cost.bill import bill_of
 from constructs_lib.saga.cost.compare import Alternative, alternatives
 from constructs_lib.saga.cost.estimate import estimate_of
 from constructs_lib.saga.cost.prices import PRICES, REGION, Meter, Service
+from constructs_lib.saga.cost.quotas import QUOTAS
 from constructs_lib.saga.cost.report import NOT_COUNTED, report
 from constructs_lib.saga.cost.tally import Purpose, Usage
 from constructs_lib.saga.cost.usage import happy_path
@@ -140,6 +141,14 @@ def _host(address: str) -> str:
     return address.removeprefix("https://").removesuffix("/")
 
 
+def _quotas() -> str:
+    rows = (
+        [quota.name, f"{quota.limit:,}", quota.note, quota.as_of, f"[{_host(quota.source)}]({quota.source})"]
+        for quota in QUOTAS
+    )
+    return _table(("quota", "default", "", "looked up", "source"), rows)
+
+
 def _assumed() -> str:
     lines = [*Assumptions().told(), f"not counted: {' '.join(NOT_COUNTED)}"]
     return "".join(f"- {line}\n" for line in lines)
@@ -156,6 +165,7 @@ BLOCKS: Final[dict[str, Callable[[], str]]] = {
     "rules": _rules,
     "storefront": _storefront,
     "prices": _prices,
+    "quotas": _quotas,
     "assumed": _assumed,
     "sample": _sample,
 }

@@ -91,7 +91,7 @@ def loads_of(saga: SagaDescription, usage: Usage, per_second: Decimal) -> list[L
 
 def most_per_second(loads: list[Load], per_second: Decimal) -> Decimal:
     """How many sagas per second fill the first quota: ``loads`` are those of ``per_second``."""
-    return per_second / max(load.share for load in loads)
+    return min(load.quota.limit * per_second / load.load for load in loads)
 
 
 def _starts(saga: SagaDescription, _: Usage) -> Decimal:
@@ -110,3 +110,5 @@ _LOADS: Final[tuple[tuple[Quota, Callable[[SagaDescription, Usage], Decimal]], .
     (FUNCTIONS_AT_ONCE, lambda _, usage: usage.function_seconds),
     (REST_CALLS, lambda _, usage: usage.total(Meter.REST_REQUESTS)),
 )
+QUOTAS: Final = tuple(quota for quota, _ in _LOADS)
+"""Every quota that is looked at."""

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
+from textwrap import wrap
 from typing import Final
 
 from constructs_lib.saga.cost.bill import DAYS_A_MONTH, Bill
 from constructs_lib.saga.cost.compare import Alternative
 from constructs_lib.saga.cost.estimate import THOUSAND, Estimate
 from constructs_lib.saga.cost.prices import REGION, Meter, Price
-from constructs_lib.saga.cost.quotas import Load, most_per_second
+from constructs_lib.saga.cost.quotas import QUOTAS, Load, most_per_second
 from constructs_lib.saga.cost.tally import Purpose
 
 NOT_COUNTED: Final = (
     "logs, traces, metrics, data transfer, storage, backups, payload buckets, WAF, KMS, cold starts,",
     "services that steps call, providers, recoveries, parking, free tiers, discounts",
 )
+_WIDTH: Final = 120
 _BAR: Final = 30
 _NAME: Final = 30
 _NUMBER: Final = 22
@@ -33,13 +35,18 @@ def report(estimates: Sequence[Estimate], *, bar: str = "█") -> str:
     lines += ["assumed", *(f"  {text}" for text in estimates[0].inputs.told())]
     lines += ["not counted", *(f"  {text}" for text in NOT_COUNTED), ""]
     lines += _prices({price.meter: price for estimate in estimates for price in estimate.prices})
+    if any(estimate.loads for estimate in estimates):
+        lines += ["", f"quotas: defaults of {REGION}, for an account with a history"]
+        lines += [f"  {quota.name:<{_NAME + 14}}{quota.limit:>10,}  {quota.as_of}  {quota.source}" for quota in QUOTAS]
     return "\n".join(lines) + "\n"
 
 
 def _saga(estimate: Estimate, bar: str) -> Iterator[str]:
     yield estimate.saga.name
     yield "=" * len(estimate.saga.name)
-    yield f"  happy path            {estimate.happy.usage.way}"
+    yield from wrap(
+        estimate.happy.usage.way, width=_WIDTH, initial_indent="  happy path            ", subsequent_indent=" " * 24
+    )
     if estimate.back is not None:
         yield f"  longest compensation  {estimate.back.usage.way}, all before it is undone"
     yield ""
@@ -98,17 +105,17 @@ def _quotas(estimate: Estimate) -> Iterator[str]:
     per_second = estimate.per_second or Decimal(0)
     yield f"  quotas at {number(per_second)} sagas a second, evenly; the happy path"
     for load in estimate.loads:
-        yield _quota(load)
+        yield from _quota(load)
     most = most_per_second(list(estimate.loads), per_second)
     yield f"  the first one is full at {number(most)} a second: {estimate.loads[0].quota.name}"
 
 
-def _quota(load: Load) -> str:
+def _quota(load: Load) -> Iterator[str]:
     quota = load.quota
     used = f"{load.load:,.1f} of {quota.limit:,}"
-    met = "  MET" if load.is_met else ""
-    note = f"  ({quota.note})" if load.is_met and quota.note else ""
-    return f"  {quota.name:<44}{used:>22}{load.share * 100:>9.2f} %{met}{note}"
+    yield f"  {quota.name:<44}{used:>22}{load.share * 100:>9.2f} %{'  MET' if load.is_met else ''}"
+    if load.is_met and quota.note:
+        yield f"    {quota.note}"
 
 
 def compared(others: Sequence[Alternative]) -> Iterator[str]:
