@@ -138,7 +138,7 @@ def _prices() -> str:
 
 
 def _host(address: str) -> str:
-    return address.removeprefix("https://").removesuffix("/")
+    return address.removeprefix("https://").partition("/")[0]
 
 
 def _quotas() -> str:

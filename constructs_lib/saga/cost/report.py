@@ -37,7 +37,7 @@ def report(estimates: Sequence[Estimate], *, bar: str = "█") -> str:
     lines += _prices({price.meter: price for estimate in estimates for price in estimate.prices})
     if any(estimate.loads for estimate in estimates):
         lines += ["", f"quotas: defaults of {REGION}, for an account with a history"]
-        lines += [f"  {quota.name:<{_NAME + 14}}{quota.limit:>10,}  {quota.as_of}  {quota.source}" for quota in QUOTAS]
+        lines += [f"  {quota.name:<{_NAME + 9}}{quota.limit:>10,}  {quota.as_of}  {quota.source}" for quota in QUOTAS]
     return "\n".join(lines) + "\n"
 
 
