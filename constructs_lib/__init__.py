@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         StepGroup,
         StepKind,
     )
+    from constructs_lib.step_host import StepHost
     from constructs_lib.transaction_api import Operation, TransactionApi
     from saga_runtime.protocol import InProgressAnswer, KeyPolicy, OnExpired
 
@@ -46,6 +47,7 @@ __all__ = [
     "Step",
     "StepFunction",
     "StepGroup",
+    "StepHost",
     "StepKind",
     "TransactionApi",
 ]
@@ -68,6 +70,7 @@ _MODULES: Final = {
     "Step": "constructs_lib.saga",
     "StepFunction": "constructs_lib.runtime_function",
     "StepGroup": "constructs_lib.saga",
+    "StepHost": "constructs_lib.step_host",
     "StepKind": "constructs_lib.saga",
     "TransactionApi": "constructs_lib.transaction_api",
 }

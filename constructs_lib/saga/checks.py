@@ -105,7 +105,9 @@ def _check_group(group: StepGroup) -> None:
 def _check_delays(step: Step) -> None:
     """The last attempt of what is in doubt must meet no living predecessor."""
     delays = sum(step.retry.in_doubt_delays)
-    longest: float = max(step.function_timeout, step.compensate_timeout, NOTIFIER_SECONDS if step.queue is not None else 0)
+    longest: float = max(
+        step.function_timeout, step.compensate_timeout, NOTIFIER_SECONDS if step.queue is not None else 0
+    )
     if step.provider is not None:
         longest += step.provider.grace.to_seconds() + step.provider.clock_margin.to_seconds()
     if delays <= longest:

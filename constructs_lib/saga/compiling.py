@@ -211,6 +211,7 @@ def _describe(node: Step | StepGroup, side: Callable[[str], str]) -> StepDescrip
             compensated=any(step.compensated for step in node.steps),
             timeout=node.timeout,
             max_items=node.max_items if node.kind is StepKind.MAP else 0,
+            max_concurrency=node.max_concurrency if node.kind is StepKind.MAP else 1,
             branches=tuple(tuple(_describe(step, side) for step in branch) for branch in node.branches),
         )
     retry = node.retry
@@ -228,6 +229,12 @@ def _describe(node: Step | StepGroup, side: Callable[[str], str]) -> StepDescrip
         compensated=node.compensated,
         recorded=node.direct is None and node.record,
         grace=int(provider.grace.to_seconds() + provider.clock_margin.to_seconds()) if provider is not None else 0,
+        window=(
+            int(provider.idempotent_for.to_seconds())
+            if provider is not None and provider.idempotent_for is not None
+            else 0
+        ),
+        verify=provider is not None and provider.verify,
         writes=len(node.transaction.writes) if node.transaction is not None else None,
         timeout=node.direct.timeout if node.direct is not None else 0,
         transient=RetryDescription(

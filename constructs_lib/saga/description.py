@@ -59,7 +59,10 @@ class StepDescription:
         in_doubt: retries of what is in doubt.
         routes: what named errors lead to: ``notify`` or ``go on``.
         branches: of a group; empty for a plain step.
-        max_items: of a map.
+        max_items: of a map; 0 for anything else.
+        max_concurrency: items of a map at once.
+        window: how long an external step's provider knows a key, in seconds; 0 if it does not.
+        verify: whether an external step's provider can be asked.
     """
 
     name: str
@@ -78,6 +81,9 @@ class StepDescription:
     routes: Mapping[str, str] = dataclasses.field(default_factory=dict)
     branches: tuple[tuple[StepDescription, ...], ...] = ()
     max_items: int = 0
+    max_concurrency: int = 1
+    window: int = 0
+    verify: bool = False
 
     @property
     def leaves(self) -> Iterator[StepDescription]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from math import ceil
+from pathlib import Path
 from typing import Final
 
 from aws_cdk import Acknowledgment, ArnFormat, Duration, RemovalPolicy, Stack, Validations
@@ -29,6 +31,7 @@ from constructs_lib.saga.asl import (
     phase_definition,
     recovery_of,
 )
+from constructs_lib.saga.budget import Finding, Severity, findings_of, worst_case
 from constructs_lib.saga.checks import NOTIFIER_SECONDS, check_recorded, check_statuses, check_steps, leaves_of
 from constructs_lib.saga.compiling import (
     bare,
@@ -39,7 +42,8 @@ from constructs_lib.saga.compiling import (
     notice_of,
     shape_of,
 )
-from constructs_lib.saga.description import METADATA_TYPE
+from constructs_lib.saga.definition_file import compare_with_file
+from constructs_lib.saga.description import METADATA_TYPE, SagaDescription
 from constructs_lib.saga.groups import StepGroup
 from constructs_lib.saga.log import SagaLog
 from constructs_lib.saga.notices import GoOn, Notify
@@ -48,6 +52,7 @@ from constructs_lib.saga.permissions import grant_direct, grant_invoke, grant_ru
 from constructs_lib.saga.steps import Step, StepKind
 from saga_runtime.protocol import PROTOCOL_VERSION, STATUS_OF_REFUSAL
 
+_HOUR: Final = 3_600
 _DAY: Final = 86_400
 
 
@@ -75,8 +80,8 @@ class SagaStateMachine(Construct):
         id: construct id.
         requests: where the requests' records are.
         steps: in order; at least one.
-        timeout: of the whole saga; 1 minute to 1 year, 2 hours by default. Where there
-            is no way back, a step is retried for some 70 minutes before the saga is parked: leave time for that.
+        timeout: of the whole saga; 1 minute to 1 year. By default as long as it may take at worst, in full hours, and
+            at least 2: where there is no way back, a step is retried for some 70 minutes before the saga is parked.
         result: JSONata expression (with or without ``{% %}``) for the answer's ``result``; ``$outputs`` (every step's
             output by the step's name) by default.
         refused_status: HTTP status of a refused saga's stored answer, 422 by default.
@@ -84,6 +89,8 @@ class SagaStateMachine(Construct):
         on_failed: whom to tell when a saga has failed and nothing of it stands.
         operators: queue that gets an entry for every saga that is parked in front of a person; one of the construct's
             own by default.
+        definition_file: a committed JSON file with the definition as far as sagas in flight depend on it. A change that
+            they could not follow ends the synth and names the step. ``CDK_SAGAS_WRITE_DEFINITIONS=1`` writes it.
         payloads: where requests and outputs live that are too large to travel; without it, they are refused.
         log_retention_days: how long saga log rows are kept; 30 to 3650 days, 400 by default. Must outlast the saga.
         encryption_key: a KMS key of your own for the saga log, instead of the AWS managed one.
@@ -124,6 +131,7 @@ class SagaStateMachine(Construct):
         on_failed: Notify | None = None,
         payloads: PayloadBucket | None = None,
         operators: sqs.IQueue | None = None,
+        definition_file: str | Path | None = None,
         log_retention_days: int = 400,
         encryption_key: kms.IKey | None = None,
         removal_policy: RemovalPolicy = RemovalPolicy.RETAIN,
@@ -136,7 +144,13 @@ class SagaStateMachine(Construct):
         check_steps(self.steps)
         check_recorded(self.steps)
         leaves = list(leaves_of(self.steps))
-        timeout_seconds = require_seconds("timeout", timeout or Duration.hours(2), at_least=60, at_most=366 * _DAY)
+        shape = shape_of(self.steps)
+        self.definition_fingerprint = fingerprint_of(shape)
+        timeout_seconds = (
+            require_seconds("timeout", timeout, at_least=60, at_most=366 * _DAY)
+            if timeout is not None
+            else self._default_timeout()
+        )
         require_between("log_retention_days", log_retention_days, at_least=30, at_most=3_650)
         if log_retention_days * _DAY < timeout_seconds + requests.retention.to_seconds():
             raise ValueError(
@@ -152,7 +166,6 @@ class SagaStateMachine(Construct):
         self.log = SagaLog(self, "Log", encryption_key=encryption_key, removal_policy=removal_policy)
         self.notifier = self._notifier(removal_policy) if any(step.queue is not None for step in leaves) else None
         self.operators, self.parked_alarm = operators_of(self, operators)
-        self.definition_fingerprint = fingerprint_of(shape_of(self.steps))
         plan = SagaPlan(
             steps=compiled(self.steps, self.notifier.function if self.notifier is not None else None),
             request_table=requests.table.table_name,
@@ -181,15 +194,34 @@ class SagaStateMachine(Construct):
         self.state_machine = self._machine("StateMachine", self.definition)
         self.recovery_definition: State = recovery_of(plan, self.state_machine.state_machine_arn)
         self.recovery_machine = self._machine("Recovery", self.recovery_definition)
-        self.description = describe(
+        self.description = self._described(timeout_seconds)
+        self.node.add_metadata(METADATA_TYPE, self.description.to_json())
+        findings = list(findings_of(self.description))
+        if definition_file is not None:
+            findings += compare_with_file(Path(definition_file), shape)
+        self._report(findings)
+        self._grant(leaves)
+
+    def _described(self, timeout: int) -> SagaDescription:
+        return describe(
             self.node.path,
             self.steps,
-            timeout=timeout_seconds,
+            timeout=timeout,
             fingerprint=self.definition_fingerprint,
-            tells_of_failure=on_failed is not None,
+            tells_of_failure=self._on_failed is not None,
         )
-        self.node.add_metadata(METADATA_TYPE, self.description.to_json())
-        self._grant(leaves)
+
+    def _default_timeout(self) -> int:
+        """As long as the saga may take at worst, in full hours; at least two."""
+        return max(2, ceil(worst_case(self._described(0)).seconds / _HOUR)) * _HOUR
+
+    def _report(self, findings: Sequence[Finding]) -> None:
+        """Through the CDK's own validation: an error ends the synth, a warning can be acknowledged by its id."""
+        for finding in findings:
+            if finding.severity is Severity.ERROR:
+                Validations.of(self).add_error(finding.id, finding.message)
+            else:
+                Validations.of(self).add_warning(finding.id, finding.message)
 
     def grant_start(self, grantee: iam.IGrantable) -> iam.Grant:
         """Start executions of this state machine, and nothing else."""

@@ -143,7 +143,7 @@ class Step:
     @property
     def permanent_errors(self) -> tuple[str, ...]:
         """Every error name that refuses this step."""
-        return (*(error.value for error in PERMANENT_ERRORS), *self.refusals)
+        return tuple(dict.fromkeys((*(error.value for error in PERMANENT_ERRORS), *self.refusals)))
 
     @property
     def steps(self) -> Iterator[Step]:

@@ -360,12 +360,13 @@ def test_a_refused_direction_is_looked_into_before_anything_is_compensated() -> 
         _answers(
             Debit=Failure("Invalid", _cause("no")),
             Compensate_from_Debit=Failure(CONDITION_FAILED),
-            Look_at_the_record=_record(direction="forward"),
+            Look_at_the_direction=_record(direction="forward"),
         ),
         request=PARTNER,
     )
     assert done.trace[-1] == "End parked"
     assert "Undo Debit" not in done.trace
+    assert done.trace.count("Debit") == done.trace.count("Wait to go on") + 1 == 21
 
 
 def test_a_park_that_is_refused_is_fenced() -> None:

@@ -307,6 +307,9 @@ def test_a_definition_is_far_from_its_largest_size(name: str) -> None:
     assert len(json.dumps(definition_of(PLANS[name]))) < 100_000
 
 
-def test_a_plan_without_a_pivot_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"a plan needs a pivot, got none among \['Transfer'\]"):
-        plan(step("Transfer"))
+def test_a_saga_without_a_pivot_goes_back_until_it_settles() -> None:
+    made = plan(step("Reserve", undo=True), step("Debit", undo=True))
+    forward, recovery = definition_of(made), recovery_of(made, "arn:forward")
+    assert not [name for name in (*forward["States"], *recovery["States"]) if name.startswith(("Fence", "Forward"))]
+    assert {"Undo Reserve", "Undo Debit"} <= reachable(recovery, recovery["StartAt"])
+    assert "Start forward" in recovery["States"], "a direction that was once written is kept to"

@@ -37,7 +37,7 @@ def recovery_of(plan: SagaPlan, forward_machine_arn: str) -> State:
     """The recovery machine's definition."""
     pivots = plan.pivots
     fences: dict[str, State] = {}
-    for step, following in zip(pivots, [*pivots[1:], None], strict=True):
+    for step, following in zip(pivots, [*pivots[1:], None][: len(pivots)], strict=True):
         fences |= fence_states(
             plan,
             saga_flow(plan),

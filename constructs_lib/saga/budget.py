@@ -1,0 +1,257 @@
+"""What a saga may use at worst, held against what there is: time, history, names. Pure: data in, findings out.
+
+History events are counted as Step Functions writes them: five for a state that runs a task (entered, scheduled,
+started, succeeded, exited), three more for each further attempt, two for any other state, two for each item of a map.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from constructs_lib.saga.asl.states import LONG_ATTEMPTS, LONG_CAP_SECONDS
+from constructs_lib.saga.description import FunctionDescription, RetryDescription, SagaDescription, StepDescription
+from saga_runtime.protocol import MAX_SAGA_ID, Side
+
+MAX_HISTORY_EVENTS: Final = 25_000
+"""Step Functions' quota for one Standard execution."""
+MAX_DEDUPLICATION_ID: Final = 128
+"""SQS's limit for the deduplication id of a FIFO message."""
+_MAX_ITEM_KEY: Final = 64
+_TASK_MARGIN: Final = 10
+_CALL_SECONDS: Final = 30
+_TASK_EVENTS: Final = 5
+_ATTEMPT_EVENTS: Final = 3
+_OTHER_EVENTS: Final = 2
+_ENDING_SECONDS: Final = 600
+"""Direction, log, notice and settle: calls of AWS services, with a few retries."""
+_ENDING_EVENTS: Final = 60
+
+
+class Severity(StrEnum):
+    """How bad a finding is."""
+
+    ERROR = "error"
+    """It cannot work."""
+    WARNING = "warning"
+    """It may not; whoever knows better acknowledges it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One line of the budget that does not hold.
+
+    Attributes:
+        id: stable; by it a warning is acknowledged.
+        severity: how bad it is.
+        message: step, value, remedy.
+    """
+
+    id: str
+    severity: Severity
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Need:
+    """What something takes: seconds, and events of the history in which it runs."""
+
+    seconds: float = 0.0
+    events: int = 0
+
+    def __add__(self, other: Need) -> Need:
+        """Both, one after the other."""
+        return Need(seconds=self.seconds + other.seconds, events=self.events + other.events)
+
+    def times(self, number: int, *, at_once: int = 1) -> Need:
+        """So many of it, some of them at once."""
+        rounds = -(-number // at_once)
+        return Need(seconds=self.seconds * rounds, events=self.events * number)
+
+
+def worst_case(saga: SagaDescription) -> Need:
+    """What a saga takes at most: everything is tried as often as it may be, and then undone, or gone on with."""
+    forward = _sum(_worst(node, _long(node)) for node in saga.steps)
+    back = _sum(_undo(node) for node in saga.steps)
+    after = _sum(_worst(node, long=True) for node in saga.steps if node.side == Side.AFTER)
+    before = _sum(_worst(node, long=False) for node in saga.steps if node.side != Side.AFTER)
+    ending = Need(seconds=_ENDING_SECONDS, events=_ENDING_EVENTS)
+    turned = before + back
+    longest = forward if forward.seconds >= turned.seconds else turned
+    return Need(seconds=longest.seconds, events=max((before + after).events, turned.events)) + ending
+
+
+def happy_path(saga: SagaDescription) -> Need:
+    """What a saga takes when nothing is tried twice and every function takes as long as it may."""
+    return _sum(_once(node) for node in saga.steps) + Need(seconds=_CALL_SECONDS, events=_TASK_EVENTS)
+
+
+def findings_of(saga: SagaDescription) -> Iterator[Finding]:
+    """Every line of the budget that does not hold."""
+    yield from _time(saga)
+    yield from _history(saga)
+    yield from _names(saga)
+    yield from _phases(saga)
+    yield from _windows(saga)
+
+
+def _time(saga: SagaDescription) -> Iterator[Finding]:
+    for step in saga.steps:
+        longest = _once(step).seconds
+        if longest > saga.timeout:
+            yield Finding(
+                id="cdk-sagas-step-outlasts-saga",
+                severity=Severity.ERROR,
+                message=f"step {step.name} may take {longest:g} s, the whole saga {saga.timeout} s; "
+                "raise the saga's timeout, or lower the step's",
+            )
+    worst = worst_case(saga).seconds
+    if worst > saga.timeout:
+        yield Finding(
+            id="cdk-sagas-timeout",
+            severity=Severity.WARNING,
+            message=f"the saga may take {worst:g} s when everything is tried as often as it may be, got a timeout of "
+            f"{saga.timeout} s: it would be cut off, and a recovery would begin anew; leave timeout out, or raise it",
+        )
+
+
+def _history(saga: SagaDescription) -> Iterator[Finding]:
+    for need, severity, when in (
+        (happy_path(saga), Severity.ERROR, "when nothing fails"),
+        (worst_case(saga), Severity.WARNING, "at worst"),
+    ):
+        if need.events > MAX_HISTORY_EVENTS:
+            widest = max(saga.steps, key=lambda step: _once(step).events)
+            yield Finding(
+                id=f"cdk-sagas-history-{severity.value}",
+                severity=severity,
+                message=f"the saga's history may have {need.events} events {when}, and Step Functions keeps "
+                f"{MAX_HISTORY_EVENTS}; {widest.name} has most of them: lower max_items, or put steps into Step.child",
+            )
+            return
+
+
+def _names(saga: SagaDescription) -> Iterator[Finding]:
+    for group in saga.steps:
+        if not group.max_items:
+            continue
+        room = MAX_DEDUPLICATION_ID - MAX_SAGA_ID - len("#[]") - _MAX_ITEM_KEY
+        for step in group.leaves:
+            if step.kind == "notify" and len(step.name) > room:
+                yield Finding(
+                    id="cdk-sagas-key-length",
+                    severity=Severity.ERROR,
+                    message=f"step {step.name} of {group.name} has {len(step.name)} characters, and its step key with "
+                    f"an item's key must fit a FIFO deduplication id of {MAX_DEDUPLICATION_ID}; "
+                    f"use a name of at most {room}",
+                )
+
+
+def _phases(saga: SagaDescription) -> Iterator[Finding]:
+    for group in saga.steps:
+        if group.kind not in ("express", "child"):
+            continue
+        inside = _sum(_worst(step, long=False) for step in group.leaves)
+        if group.kind == "child" and group.timeout >= saga.timeout:
+            yield Finding(
+                id="cdk-sagas-phase-timeout",
+                severity=Severity.ERROR,
+                message=f"phase {group.name} may take {group.timeout} s, the whole saga {saga.timeout} s; "
+                "lower the phase's timeout, or raise the saga's",
+            )
+        if inside.seconds > group.timeout:
+            yield Finding(
+                id=f"cdk-sagas-phase-{group.name}",
+                severity=Severity.WARNING,
+                message=f"the steps of phase {group.name} may take {inside.seconds:g} s when everything is tried as "
+                f"often as it may be, got a timeout of {group.timeout} s: the phase would be given up, and what it did "
+                "compensated; lower timeouts or retries, or take steps out of it",
+            )
+
+
+def _windows(saga: SagaDescription) -> Iterator[Finding]:
+    for step in saga.leaves:
+        if step.window and not step.verify:
+            trying = _worst(step, _long(step)).seconds
+            if trying > step.window:
+                yield Finding(
+                    id=f"cdk-sagas-window-{step.name}",
+                    severity=Severity.WARNING,
+                    message=f"step {step.name} may be tried for {trying:g} s, and its provider knows a key for "
+                    f"{step.window} s: what is in doubt after that waits for a person; offer verify, or try for a "
+                    "shorter time",
+                )
+
+
+def _sum(needs: Iterator[Need]) -> Need:
+    return sum(needs, start=Need())
+
+
+def _long(node: StepDescription) -> bool:
+    return node.side == Side.AFTER
+
+
+def _worst(node: StepDescription, long: bool) -> Need:
+    """A node, tried as often as it may be."""
+    if not node.branches:
+        return _attempts(node, node.function, long=long)
+    inside = _inside(node, lambda step: _worst(step, long=False))
+    if node.kind in ("express", "child"):
+        inside = Need(seconds=min(inside.seconds, node.timeout + _TASK_MARGIN), events=_TASK_EVENTS)
+    rounds = 1 + (LONG_ATTEMPTS if long else 0)
+    waits = sum(min(5 * 2**n, LONG_CAP_SECONDS) for n in range(1, rounds))
+    return inside.times(rounds) + Need(seconds=waits, events=rounds * 3 * _OTHER_EVENTS)
+
+
+def _once(node: StepDescription) -> Need:
+    """A node, tried once."""
+    if not node.branches:
+        events = _OTHER_EVENTS if node.kind == "custom" else _TASK_EVENTS
+        return Need(seconds=_longest(node, node.function), events=events)
+    inside = _inside(node, _once)
+    if node.kind in ("express", "child"):
+        return Need(seconds=min(inside.seconds, node.timeout), events=_TASK_EVENTS + _OTHER_EVENTS)
+    return inside + Need(events=2 * _OTHER_EVENTS)
+
+
+def _inside(group: StepDescription, need: Callable[[StepDescription], Need]) -> Need:
+    branches = [_sum(need(step) for step in branch) for branch in group.branches]
+    if group.max_items:
+        return (branches[0] + Need(events=_OTHER_EVENTS)).times(group.max_items, at_once=group.max_concurrency)
+    return Need(
+        seconds=max(branch.seconds for branch in branches) if group.kind == "parallel" else branches[0].seconds,
+        events=sum(branch.events for branch in branches),
+    )
+
+
+def _undo(node: StepDescription) -> Need:
+    if not node.branches:
+        return _attempts(node, node.compensation, long=True) if node.compensated else Need()
+    needs = [_undo(step) for step in node.leaves]
+    together = _sum(iter(needs))
+    return together.times(node.max_items, at_once=node.max_concurrency) if node.max_items else together
+
+
+def _attempts(step: StepDescription, function: FunctionDescription | None, *, long: bool) -> Need:
+    """Both classes of failures have retries of their own; at worst, one comes after the other."""
+    delays = [delay for retry in (step.transient, step.in_doubt) for delay in _delays(retry, long=long)]
+    attempts = len(delays) + 1
+    return Need(
+        seconds=attempts * (_longest(step, function) + _TASK_MARGIN) + sum(delays),
+        events=_TASK_EVENTS + _ATTEMPT_EVENTS * (attempts - 1),
+    )
+
+
+def _delays(retry: RetryDescription | None, *, long: bool) -> list[float]:
+    if retry is None:
+        return []
+    if not long:
+        return list(retry.delays)
+    attempts, cap = max(retry.attempts, LONG_ATTEMPTS), max(retry.cap, LONG_CAP_SECONDS)
+    return [min(retry.interval * retry.rate**n, cap) for n in range(attempts)]
+
+
+def _longest(step: StepDescription, function: FunctionDescription | None) -> float:
+    return function.timeout if function is not None else (step.timeout or _CALL_SECONDS)
