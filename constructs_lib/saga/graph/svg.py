@@ -119,7 +119,7 @@ def _card(card: Card) -> Iterator[str]:
     tile = Box(x=box.x + PADDING - 2, y=top, width=size, height=size)
     yield from _icon(tile, card.icon, tone, fill)
     x = box.x + PADDING if card.compact else tile.right + PADDING
-    y = box.y + 10 + (ICON if card.compact else 0)
+    y = box.middle - _content_height(card) / 2 + (ICON if card.compact else 0)
     yield from _words(x, y + 13, card.name, "n f-ink", NAME_LINE)
     y += len(card.name) * NAME_LINE
     yield from _words(x, y + 10, card.caption, "t f-soft", CAPTION_LINE)
@@ -130,6 +130,11 @@ def _card(card: Card) -> Iterator[str]:
         width = badge_width(PIVOT_WORD)
         yield from _badge(Box(x=box.right - width - 8, y=box.y + 9, width=width, height=20), PIVOT_WORD)
     yield "</g>"
+
+
+def _content_height(card: Card) -> float:
+    lines = len(card.caption) + len(card.notes)
+    return len(card.name) * NAME_LINE + lines * CAPTION_LINE + bool(card.notes) * 6 + card.compact * ICON
 
 
 def _panel(panel: Panel) -> Iterator[str]:
