@@ -61,7 +61,7 @@ class StepCall:
     saga_id: str
     step: str
     key: str
-    side: Side
+    side: Side = Side.BEFORE
     request: Any
     outputs: Mapping[str, Any]
     log_table: str

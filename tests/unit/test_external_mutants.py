@@ -27,9 +27,10 @@ from saga_runtime.errors import SagaError
 from saga_runtime.protocol import StepStatus
 from tests.unit.support.gateway import GRACE_MS, IDEMPOTENT, LIFE_MS, REMAINING_MS, UNDO_ASKED, WINDOW_MS, Shop
 from tests.unit.support.mutation import Mutant, mutate
+from tests.unit.support.samples import NOW_MS
 from tests.unit.support.wire import Action, Fault, Moment
 from tests.unit.support.world import Context, World
-from tests.unit.test_external_decisions import FIRST, HELD, NOW_MS, SECOND, log_at
+from tests.unit.test_external_decisions import FIRST, HELD, SECOND, log_at
 
 LOG = import_module("saga_runtime.saga_log")
 EXTERNAL_LOG = import_module("saga_runtime.external_log")

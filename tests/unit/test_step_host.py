@@ -242,6 +242,6 @@ def test_a_host_without_a_function_says_which(
 def test_a_function_is_never_invoked_twice_by_the_client(world: World) -> None:
     client = aws.functions(7_500)
 
-    config = client.meta.config
+    config: Any = client.meta.config
     assert config.retries["total_max_attempts"] == 1
     assert config.read_timeout == 7.5
