@@ -12,7 +12,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from aws_cdk import Stack
 
+from constructs_lib import IdempotencyTable, SagaStateMachine, Step
 from constructs_lib.saga.asl import (
     CompiledGroup,
     CompiledStep,
@@ -31,9 +33,11 @@ from constructs_lib.saga.cost.compensation import CANCELED_RETRIES, longest_comp
 from constructs_lib.saga.cost.prices import Meter
 from constructs_lib.saga.cost.usage import happy_path
 from constructs_lib.saga.description import SagaDescription, StepDescription
+from tests.constructs.support.cloud import Cloud
 from tests.constructs.support.interpreter import Failure, run
 from tests.constructs.support.plans import PERMANENT, PLANS, QUEUE, step
 from tests.constructs.support.plans import plan as plain_plan
+from tests.constructs.support.sagas import plain_function
 
 ITEMS = 3
 _PROVIDER = {"grace": 5, "margin": 5, "window": 60, "undo_window": 60, "verify": False, "verify_undo": False}
@@ -181,7 +185,7 @@ def _next(state: Mapping[str, Any], name: str, taken: set[str]) -> str | None:
         return str(state["Choices"][0]["Next"])
     # A condition in a branch always holds here; one of the saga, if its step is on the way.
     ahead = [str(rule["Next"]) for rule in state["Choices"]]
-    chosen = [target for target in ahead if target in taken or name.startswith("After Pick")]
+    chosen = [target for target in ahead if target in taken or name == "After Pick"]
     return chosen[0] if chosen else str(state["Default"])
 
 
@@ -295,3 +299,46 @@ def test_a_notice_costs_one_state_and_its_choice_another() -> None:
 
     first, second = (usage.total(Meter.TRANSITIONS) for usage in counts if usage is not None)
     assert second == first + 1
+
+
+def test_what_a_construct_describes_is_counted_as_it_is_generated(stack: Stack) -> None:
+    first, second, third, last = (plain_function(stack, f"Function{n}") for n in range(4))
+    undo = plain_function(stack, "Undo")
+    machine = SagaStateMachine(
+        stack,
+        "Saga",
+        requests=IdempotencyTable(stack, "Requests"),
+        steps=[
+            Step.express("Prepare", steps=[Step.atomic("Reserve", fn=first, compensate=undo)]),
+            Step.parallel(
+                "Both",
+                branches=[
+                    [Step.atomic("Hold", fn=second, compensate=undo)],
+                    [Step.read_only("Quote", fn=third, when="$request.quoted")],
+                ],
+            ),
+            Step.map(
+                "Ship", items="$request.items", key="$item", steps=[Step.atomic("Pack", fn=last, compensate=undo)]
+            ),
+            Step.atomic("Commit", fn=first, pivot=True),
+        ],
+    )
+
+    counted = happy_path(machine.description, Assumptions(map_items=ITEMS))
+
+    assert counted.total(Meter.TRANSITIONS) == _walked(plan(), machine.definition, {"Quote"})
+    assert counted.total(Meter.EXPRESS_REQUESTS) == 1
+
+
+def test_the_reference_app_is_counted_as_it_is_interpreted(reference_stack: Stack, reference: Cloud) -> None:
+    (saga,) = (one for one in reference_stack.node.find_all() if isinstance(one, SagaStateMachine))
+
+    done = run(
+        reference.definition("Transfer/StateMachine"),
+        lambda *_: {"Payload": {"output": {}}},
+        request='{"to_ledger": "partner"}',
+    )
+
+    counted = happy_path(saga.description)
+    assert counted.way == "Debit, Credit, Receipt"
+    assert counted.total(Meter.TRANSITIONS) == len(done.trace)
