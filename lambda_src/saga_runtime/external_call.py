@@ -55,7 +55,10 @@ class Invocation:
     def begin(cls, call: StepCall, event: Any, remaining_ms: Callable[[], int]) -> Invocation:
         """Begin one: its end is certain when its time is over, by the clock of whoever may look, a margin included."""
         provider = ProviderSettings.from_event(event)
-        deadline = _certainly_dead_at(call.now_ms, remaining_ms(), provider.margin_ms)
+        left = (
+            remaining_ms()
+        )  # looked at before the clock: what passes in between makes the deadline later, not earlier
+        deadline = _certainly_dead_at(clock.now_ms(), left, provider.margin_ms)
         return cls(call=call, provider=provider, remaining_ms=remaining_ms, deadline=deadline)
 
     @property

@@ -10,7 +10,7 @@ from typing import Any, Final, overload
 
 from saga_runtime import aws, clock, telemetry
 from saga_runtime.atomic_step import Answer, read_row, replay_or_fence
-from saga_runtime.errors import Invalid, PermanentError, ProtocolMismatch, StepInDoubt, TransientError
+from saga_runtime.errors import Invalid, PermanentError, ProtocolMismatch, SagaFenced, StepInDoubt, TransientError
 from saga_runtime.external_call import (
     ExternalCall,
     Invocation,
@@ -138,8 +138,8 @@ class ExternalStep:
         elif entry is not UndoEntry.REPEAT:
             raise undecided(call)
         elif isinstance(self._take_over(invocation, row), Committed):
-            # A refusal stands in the row.
-            with contextlib.suppress(PermanentError):
+            # Refused, or decided by somebody else meanwhile: either way, the row says what there is to do.
+            with contextlib.suppress(PermanentError, SagaFenced):
                 self.call_provider(invocation, nobody_else=is_over(row, call.now_ms, invocation.provider))
 
     def ask_provider(self, invocation: Invocation) -> Applied | NotApplied:

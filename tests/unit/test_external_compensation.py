@@ -127,6 +127,22 @@ def test_a_gateway_that_cannot_be_asked_is_called_again_to_learn_what_there_is_t
     shop.check()
 
 
+def test_two_compensations_that_learn_the_same_step_at_a_time_undo_it_once(world: World) -> None:
+    shop = Shop(world, **IDEMPOTENT)
+    cut_off(shop, LOST)
+    shop.everybody_dies()
+
+    def another() -> None:
+        shop.everybody_dies()
+        shop.undo()
+
+    shop.gateway.meanwhile["charge"] = another
+    shop.undo()
+
+    shop.check()
+    assert shop.status == "UNDONE"
+
+
 def test_what_nobody_can_find_out_is_left_to_a_person(world: World) -> None:
     shop = Shop(world, **IDEMPOTENT)
     cut_off(shop, LOST)
