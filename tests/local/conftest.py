@@ -11,7 +11,9 @@ import pytest
 from constructs_lib.testing import LocalAws
 
 from . import order_system
+from . import payout_system as payouts
 from .order_system import OrderSystem
+from .payout_system import PayoutSystem
 from .support import Deployed, Emulators
 from .transfer_system import SPEED, TransferSystem, deployed
 
@@ -58,3 +60,10 @@ def order_systems() -> Iterator[dict[str, OrderSystem]]:
     """The orders, and a variant of them, by stack name. Whoever uses them empties them first."""
     with order_system.deployed() as both:
         yield both
+
+
+@pytest.fixture(scope="session")
+def payout_system() -> Iterator[PayoutSystem]:
+    """The agentic payout. Whoever uses it empties it first."""
+    with payouts.deployed() as system:
+        yield system

@@ -1,4 +1,4 @@
-"""The agentic payout, deployed in local AWS twice: with the stand-in for a model, and with the emulator's Bedrock."""
+"""The agentic payout, deployed in local AWS with the stand-in for a model; for a while with the emulator's Bedrock."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import functools
 import json
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from constructs_lib.testing import HttpResponse, LocalAws
 from constructs_lib.testing.invariants import Invariant, Item, audit_effects, audit_ledger, audit_sagas, read_table
+from examples.agentic_payout.functions.payout import model
 from examples.agentic_payout.functions.payout.intent import Intent, intent_key, request_of
 from saga_runtime.money import Money
 from saga_runtime.protocol import LogAttribute
@@ -22,7 +23,6 @@ from .transfer_system import CURRENCY
 from .two_ledgers import MAIN, TwoLedgers, edit
 
 STACK: Final = "AgenticPayout"
-BEDROCK_STACK: Final = "WithBedrock"
 FORWARD: Final = f"{STACK}/Payout/StateMachine"
 RECOVERY: Final = f"{STACK}/Payout/Recovery"
 ANALYZE, CLAIM, RELEASE, RECOMMEND, ACT = (
@@ -35,6 +35,9 @@ CAP: Final = 1_000
 LOOKERS: Final = tuple(f"looker-{number}" for number in range(16))
 """Agents of which each asks once: what it has spent is read under its name alone."""
 MODEL: Final = "amazon.nova-lite-v1:0"
+SPEED: Final = 10.0
+FUNCTION_SECONDS: Final = 600
+"""Emulated: a minute, for a function that starts on a busy machine."""
 OPENING: Final = 1_000_000
 AMOUNT: Final = 100_000
 
@@ -168,7 +171,7 @@ class PayoutSystem(TwoLedgers):
         return read_table(self.aws.client("dynamodb"), self.outputs[output])
 
 
-def give_time(system: PayoutSystem, seconds: int) -> None:
+def _give_time(system: PayoutSystem, seconds: int) -> None:
     """Let functions, and the tasks that wait for them, take this long: a busy machine is no reason to time out."""
     functions = system.aws.client("lambda")
     for path in (system.gatekeeper, ANALYZE, CLAIM, RELEASE, RECOMMEND, ACT, NOTIFIER):
@@ -184,14 +187,39 @@ def give_time(system: PayoutSystem, seconds: int) -> None:
 
 
 @contextmanager
-def deployed(*, speed: float, sandboxes: int = 4) -> Iterator[Mapping[str, PayoutSystem]]:
-    """Local AWS with both stacks in it, by name."""
-    with LocalAws(speed=speed, sandboxes=sandboxes) as aws:
-        outputs = aws.deploy(Path(_synthesized().name))
-        systems = {name: PayoutSystem(aws, outputs[name], speed, name) for name in outputs}
-        for system in systems.values():
-            system.user()  # once: many threads will ask for it
-        yield systems
+def asking_bedrock(system: PayoutSystem) -> Iterator[None]:
+    """Let the step ask the emulator's Bedrock for a while."""
+    functions, name = system.aws.client("lambda"), system.aws.resolve_function(RECOMMEND)
+    deployed = functions.get_function_configuration(FunctionName=name)
+    variables = deployed["Environment"]["Variables"]
+    # AWS asks for bedrock:InvokeModel, which the stack grants; the emulator for an action that does not exist.
+    statement = {
+        "Effect": "Allow",
+        "Action": "bedrock:Converse",
+        "Resource": f"arn:aws:bedrock:{system.aws.region}::foundation-model/{MODEL}",
+    }
+    system.aws.client("iam").put_role_policy(
+        RoleName=deployed["Role"].rpartition("/")[2],
+        PolicyName="converse",
+        PolicyDocument=json.dumps({"Version": "2012-10-17", "Statement": [statement]}),
+    )
+    asking = {key: value for key, value in variables.items() if key != model.STAND_IN_BOOKS}
+    asking[model.BEDROCK_MODEL] = MODEL
+    functions.update_function_configuration(FunctionName=name, Environment={"Variables": asking})
+    try:
+        yield
+    finally:
+        functions.update_function_configuration(FunctionName=name, Environment={"Variables": variables})
+
+
+@contextmanager
+def deployed(*, sandboxes: int = 4) -> Iterator[PayoutSystem]:
+    """Local AWS with the example in it."""
+    with LocalAws(speed=SPEED, sandboxes=sandboxes) as aws:
+        system = PayoutSystem(aws, aws.deploy(Path(_synthesized().name))[STACK], SPEED, STACK)
+        system.user()  # once: many threads will ask for it
+        _give_time(system, FUNCTION_SECONDS)
+        yield system
 
 
 @functools.cache
@@ -199,13 +227,10 @@ def _synthesized() -> tempfile.TemporaryDirectory[str]:
     # Imported here: the CDK takes seconds, and only some tests need it.
     from aws_cdk import App
 
-    from examples.agentic_payout.stack import AgenticPayoutStack, BedrockGrant
+    from examples.agentic_payout.stack import AgenticPayoutStack
 
     folder = tempfile.TemporaryDirectory(prefix="cdk-sagas-test-")
     app = App(outdir=folder.name)
-    caps = {CAPPED: CAP, **dict.fromkeys((AGENT, *LOOKERS), 10**12)}
-    AgenticPayoutStack(app, STACK, caps=caps)
-    model = BedrockGrant(arn=f"arn:aws:bedrock:us-east-1::foundation-model/{MODEL}")
-    AgenticPayoutStack(app, BEDROCK_STACK, caps=caps, bedrock=model)
+    AgenticPayoutStack(app, STACK, caps={CAPPED: CAP, **dict.fromkeys((AGENT, *LOOKERS), 10**12)})
     app.synth()
     return folder

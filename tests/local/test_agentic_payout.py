@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping
 from functools import partial
 
 import pytest
@@ -18,37 +17,26 @@ from examples.agentic_payout.functions.payout.stand_in import BABBLE, GREEDY, HO
 
 from .payout_system import (
     AMOUNT,
-    BEDROCK_STACK,
     CAP,
     CAPPED,
     FORWARD,
     OPENING,
     RECOMMEND,
-    STACK,
     Payout,
     PayoutSystem,
-    deployed,
-    give_time,
+    asking_bedrock,
 )
 from .transfer_system import CURRENCY, at_once, problem_of
 from .two_ledgers import MAIN
 
-SPEED = 10.0
 AT_ONCE = 40
 
 
-@pytest.fixture(scope="module")
-def both() -> Iterator[Mapping[str, PayoutSystem]]:
-    with deployed(speed=SPEED) as systems:
-        give_time(systems[STACK], 600)
-        yield systems
-
-
 @pytest.fixture
-def system(both: Mapping[str, PayoutSystem]) -> PayoutSystem:
+def system(payout_system: PayoutSystem) -> PayoutSystem:
     """The deployed example, emptied."""
-    both[STACK].aws.reset()
-    return both[STACK]
+    payout_system.aws.reset()
+    return payout_system
 
 
 def plan(payout: Payout, **wording: object) -> dict[str, object]:
@@ -262,15 +250,12 @@ class TestTheModel:
         assert (system.claim_of(payout), system.spent()) == ("RELEASED", Counter())
         assert len(system.model_calls()) == 1
 
-    def test_of_bedrock_is_called_under_its_own_grant_and_trusted_as_little(
-        self, both: Mapping[str, PayoutSystem]
-    ) -> None:
+    def test_of_bedrock_is_trusted_as_little(self, system: PayoutSystem) -> None:
         """The emulator's Bedrock talks, and uses no tool."""
-        system = both[BEDROCK_STACK]
-        system.aws.reset()
         payout = system.ready(Payout(name="bedrock"))
 
-        answer = system.pay(payout)
+        with asking_bedrock(system):
+            answer = system.pay(payout)
 
         assert (answer.status, problem_of(answer)["error"]) == (422, "ModelAnswerRefused")
         assert "no recommendation" in problem_of(answer)["detail"]

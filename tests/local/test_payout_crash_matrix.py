@@ -42,14 +42,10 @@ from .payout_system import (
     ModelCall,
     Payout,
     PayoutSystem,
-    deployed,
-    give_time,
 )
 from .transfer_system import problem_of
 from .two_ledgers import MAIN, Sweeper
 
-SPEED = 10.0
-FUNCTION_SECONDS = 600
 CLIENTS = 6
 PATIENCE_PER_CELL_SECONDS = 4.0
 """How long a client waits for its payout before it begins the next one: not all at once, on a small machine."""
@@ -287,15 +283,14 @@ class Matrix:
 
 
 @pytest.fixture(scope="module")
-def matrix() -> Iterator[Matrix]:
+def matrix(payout_system: PayoutSystem) -> Matrix:
     """Every cell, run to its end."""
-    with deployed(speed=SPEED) as systems:
-        yield run(systems[STACK])
+    payout_system.aws.reset()
+    return run(payout_system)
 
 
 def run(system: PayoutSystem) -> Matrix:
     """Break everything, and drive everything to its end."""
-    give_time(system, FUNCTION_SECONDS)
     system.await_end(FORWARD, system.saga_of_scope)
     points = {refused: recorded(system, f"clean-{refused}", refused=refused) for refused in (False, True)}
     cells = cells_of(points)
