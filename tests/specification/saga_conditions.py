@@ -9,6 +9,7 @@ from tests.specification.conditions import Because, Condition
 
 RECORD: Final = "lambda_src/saga_runtime/record.py"
 SAGA_LOG: Final = "lambda_src/saga_runtime/saga_log.py"
+RESOLUTION: Final = "lambda_src/saga_runtime/resolution.py"
 RECOVERY: Final = "lambda_src/saga_runtime/recovery.py"
 ENDING: Final = "constructs_lib/saga/asl/ending.py"
 TASKS: Final = "constructs_lib/saga/asl/tasks.py"
@@ -101,6 +102,11 @@ class SagaCondition(Condition):
         "after 90 days an execution's absence does not mean that it never ran",
         RECOVERY,
         "return Finding.NOT_STARTED if young else Finding.NAME_EXPIRED",
+    )
+    RESOLVE_UNPARKS_ONCE = Because(
+        "of several who resume one parked saga, one does, and none when it settled or was parked anew",
+        RESOLUTION,
+        'PARKED: Final = f"{OWNED} AND attribute_exists(#parked)"',
     )
     RESTART_YOUNG = Because(
         "the same, for a duplicate that finds the saga due", RECORD, "return due and name_is_taken and"

@@ -27,10 +27,12 @@ class Around(Conditional):
     Attributes:
         recoveries: how often the saga can be taken over.
         first: the forward machine's first state.
+        resumes: whether people resume what is parked.
     """
 
     recoveries: int
     first: State
+    resumes: bool = False
 
     def started(self, world: World, machine: Machine, name: int) -> World:
         """StartExecution is idempotent by name, as long as the name is remembered."""
@@ -46,9 +48,14 @@ class Around(Conditional):
             left_alone = world.record.parked and self.holds(SagaCondition.WHAT_TO_DO_PARKED)
             if world.record.status is Status.IN_PROGRESS and not left_alone:
                 yield self._look(world, index, Machine.FORWARD, world.record.owner)
+            if self.resumes and world.record.parked and world.record.status is Status.IN_PROGRESS:
+                owner = world.record.owner
+                yield Move(f"a person finds r{owner} parked", _become(world, index, Person(At.RESUME, owner)))
             return
         yield Move("recover is given up", _become(world, index), fault=True)
-        if person.at is At.TAKE_OVER:
+        if person.at is At.RESUME:
+            yield self._resume(world, index, person.owner)
+        elif person.at is At.TAKE_OVER:
             yield self._take_over(world, index, person.owner)
         elif person.at is At.START:
             machine = Machine.RECOVERY if person.owner else Machine.FORWARD
@@ -86,6 +93,21 @@ class Around(Conditional):
         taken = replace(world, record=replace(record, owner=owner + 1))
         after = _become(taken, index, Person(At.START, owner + 1))
         return Move(f"recover takes over: owner is r{owner + 1}", after, breaks=breaks)
+
+    def _resume(self, world: World, index: int, owner: int) -> Move[World]:
+        """``cdk-sagas resolve``, once the rows are as the person says: from parked to the next recovery's name."""
+        record = world.record
+        as_read = owned(record, owner) and record.parked
+        if owner == self.recoveries or not (as_read or not self.holds(SagaCondition.RESOLVE_UNPARKS_ONCE)):
+            return Move(f"resolve is refused, or cannot resume once more, from r{owner}", _become(world, index))
+        breaks = None
+        if record.status is not Status.IN_PROGRESS:
+            breaks = SagaPromise.TAKEN_OVER_ALTHOUGH_SETTLED
+        elif record.owner > owner:
+            breaks = SagaPromise.TAKEN_OVER_FROM_A_FORMER_OWNER
+        resumed = replace(world, record=replace(record, owner=owner + 1, parked=False))
+        after = _become(resumed, index, Person(At.START, owner + 1))
+        return Move(f"resolve resumes: owner is r{owner + 1}", after, breaks=breaks)
 
     def age(self, world: World) -> Moves:
         """90 days: names are forgotten, nothing travels any more, and duplicates still come."""

@@ -133,12 +133,13 @@ class At(StrEnum):
     IDLE = "idle"
     LOOK_RECOVERY = "about to look for the recovery execution"
     TAKE_OVER = "about to take over"
+    RESUME = "about to resume"
     START = "about to start"
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Person:
-    """Somebody who runs ``cdk-sagas recover``, and the owner that was read."""
+    """Somebody who runs ``cdk-sagas recover`` or ``cdk-sagas resolve``, and the owner that was read."""
 
     at: At = At.IDLE
     owner: int = 0

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from tests.specification import test_atomic_step, test_external_step, test_request_record, test_whole_saga
+from tests.specification import (
+    test_atomic_step,
+    test_external_step,
+    test_request_record,
+    test_resolved_step,
+    test_whole_saga,
+)
 from tests.specification.atomic_step import StepPromise
 from tests.specification.conditions import ROOT, Condition, Mutant
 from tests.specification.external_conditions import ExternalPromise
@@ -17,6 +23,7 @@ SUITES = (
     test_request_record.TestRequestRecord.suite,
     test_atomic_step.TestAtomicStep.suite,
     test_external_step.TestExternalStep.suite,
+    test_resolved_step.TestResolvedStep.suite,
     test_whole_saga.TestWholeSaga.suite,
 )
 

@@ -53,6 +53,7 @@ SETTINGS = {
     "between, two recoveries": replace(shaped("a step between two pivots"), recoveries=2),
     "passing over": shaped("a step that may be passed over"),
     "redrive": replace(shaped("two steps"), redrive=True),
+    "resumed": replace(shaped("two steps"), people=2, resumes=True),
 }
 LARGE = {
     **{f"{name}, redriven": replace(shaped(name), redrive=True) for name in SHAPES},
@@ -60,6 +61,10 @@ LARGE = {
     "a step behind the pivot, three recoveries": replace(
         shaped("a step behind the pivot"), recoveries=3, letters=2, people=2
     ),
+    "a step behind the pivot, resumed twice": replace(
+        shaped("a step behind the pivot"), recoveries=2, people=2, resumes=True
+    ),
+    "two steps, redriven, resumed": replace(shaped("two steps"), redrive=True, resumes=True),
     "two steps, redriven, two recoveries": replace(shaped("two steps"), redrive=True, recoveries=2),
     "two steps, redriven, two letters": replace(shaped("two steps"), redrive=True, letters=2),
 }
@@ -89,6 +94,7 @@ class TestWholeSaga(LargeConfigurationTests, SpareConditionTests):
             Mutant((C.FENCE_EVERY_PIVOT,), P.FAILED_BUT_AN_EFFECT_STANDS, "ways"),
             Mutant((C.TAKE_OVER_OWNED,), P.TAKEN_OVER_FROM_A_FORMER_OWNER, "two people"),
             Mutant((C.TAKE_OVER_NOT_PARKED,), P.TAKEN_OVER_ALTHOUGH_PARKED),
+            Mutant((C.RESOLVE_UNPARKS_ONCE,), P.TAKEN_OVER_FROM_A_FORMER_OWNER, "resumed"),
             Mutant((C.WHAT_TO_DO_YOUNG,), P.FAILED_BUT_AN_EFFECT_STANDS, "years"),
             Mutant((C.RESTART_YOUNG,), P.FAILED_BUT_AN_EFFECT_STANDS, "years"),
         ),

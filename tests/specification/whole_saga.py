@@ -48,10 +48,11 @@ class SagaModel(Conditional):
     Attributes:
         steps: the saga's steps.
         recoveries: how often it can be taken over.
-        people: how many run ``cdk-sagas recover``, in any order and at once.
+        people: how many run ``cdk-sagas recover`` or ``resolve``, in any order and at once.
         letters: how many calls can be travelling at once.
         redrive: whether a person redrives executions that died, from the state in which they did.
         aging: whether 90 days can pass, after which Step Functions forgets the names of executions that ended.
+        resumes: whether people resume what is parked.
     """
 
     steps: tuple[StepSpec, ...]
@@ -60,6 +61,7 @@ class SagaModel(Conditional):
     letters: int = 1
     redrive: bool = True
     aging: bool = False
+    resumes: bool = False
 
     def initial(self) -> World:
         """Reserved and started."""
@@ -130,7 +132,7 @@ class SagaModel(Conditional):
 
     @property
     def _around(self) -> Around:
-        return Around(off=self.off, recoveries=self.recoveries, first=self._following(-1))
+        return Around(off=self.off, recoveries=self.recoveries, first=self._following(-1), resumes=self.resumes)
 
     # -- executions -------------------------------------------------------------------------------------------------
 

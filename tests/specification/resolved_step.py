@@ -1,0 +1,143 @@
+"""Model: an external step in doubt, and a person who asks the provider and says what it told.
+
+Around the model of the external step: its functions go on as they like, for a person neither stops them nor knows of
+them. Between what a person hears and what is written, anything may happen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from functools import cached_property
+
+from tests.specification.checker import Move
+from tests.specification.conditions import Because, Condition, Conditional
+from tests.specification.external_provider import Offers
+from tests.specification.external_step import ExternalStepModel
+from tests.specification.external_world import IN_DOUBT, Life, Row, Status
+from tests.specification.external_world import World as StepWorld
+
+RESOLUTION = "lambda_src/saga_runtime/resolution.py"
+
+
+class ResolutionCondition(Condition):
+    """Conditions of what a person writes into a row."""
+
+    RESOLVE_ROW_ATTEMPT = Because(
+        "what a person knows is about the attempt that was seen: whoever took the row over has called again",
+        RESOLUTION,
+        'AS_READ: Final = "#status = :found AND #attempt = :held"',
+    )
+    RESOLVE_AFTER_GRACE = Because(
+        'a "no" counts only when nothing can arrive any more, of the step and of its undo',
+        RESOLUTION,
+        "_require_over(subject, row, now_ms, grace_ms=0 if statement.applied else subject.grace_ms)",
+    )
+    RESOLVE_AFTER_DEADLINE = Because(
+        'a "yes" waits until the caller is dead, too', RESOLUTION, "left = row.deadline + grace_ms - now_ms"
+    )
+
+
+class Way(StrEnum):
+    """Where the saga goes: what becomes of a step that did not happen."""
+
+    BACK = "back"
+    FORWARD = "forward"
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """What a person heard about a row in doubt.
+
+    Attributes:
+        status: the row's, when it was looked at.
+        happened: what the provider said.
+        current: whether the row is still that of the same attempt. Attempts are unique: it never is again.
+    """
+
+    status: Status
+    happened: bool
+    current: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """The step, and the person."""
+
+    step: StepWorld
+    heard: Heard | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResolvedStepModel(Conditional):
+    """The model.
+
+    Attributes:
+        offers: what the provider offers the functions. The person it always answers.
+        way: where the saga goes.
+        steps: how many invocations of the step there are at once.
+        undos: how many of its compensation.
+        done: whether the step took effect long ago, and only its undo is looked at.
+    """
+
+    offers: Offers
+    way: Way
+    steps: int = 2
+    undos: int = 1
+    done: bool = False
+
+    def initial(self) -> World:
+        """Nothing has run."""
+        return World(self._functions.initial())
+
+    def at_rest(self, world: World) -> bool:
+        """The step is, and nobody has anything to say."""
+        return self._functions.at_rest(world.step) and world.heard is None
+
+    def broken(self, world: World) -> Iterator[str]:
+        """What the provider's books, the row and the answers say must fit."""
+        yield from self._functions.broken(world.step)
+
+    def moves(self, world: World) -> Iterator[Move[World]]:
+        """What the functions do, and what the person does."""
+        for move in self._functions.moves(world.step):
+            heard = world.heard
+            if heard is not None and move.state.row != world.step.row:
+                heard = replace(heard, current=False)
+            yield Move(move.label, World(move.state, heard), fault=move.fault, breaks=move.breaks)
+        if world.heard is None:
+            yield from self._asks(world.step)
+        else:
+            yield from self._says(world.step, world.heard)
+
+    @cached_property
+    def _functions(self) -> ExternalStepModel:
+        return ExternalStepModel(offers=self.offers, steps=self.steps, undos=self.undos, done=self.done)
+
+    def _asks(self, step: StepWorld) -> Iterator[Move[World]]:
+        row, c = step.row, ResolutionCondition
+        if row.status not in IN_DOUBT:
+            return
+        happened = bool(step.books.applied if row.status is Status.INTENT else step.books.undone)
+        life = step.life_of(row.attempt)
+        over = life is Life.GONE or (life is Life.DEAD and (happened or not self.holds(c.RESOLVE_AFTER_GRACE)))
+        if over or (happened and not self.holds(c.RESOLVE_AFTER_DEADLINE)):
+            told = "it happened" if happened else "it did not happen"
+            yield Move(f"a person sees {row.status}, and hears that {told}", World(step, Heard(row.status, happened)))
+
+    def _says(self, step: StepWorld, heard: Heard) -> Iterator[Move[World]]:
+        yield Move("the person says nothing", World(step), fault=True)
+        by_status_alone = not self.holds(ResolutionCondition.RESOLVE_ROW_ATTEMPT) and step.row.status is heard.status
+        if not (heard.current or by_status_alone):
+            yield Move("the person is refused", World(step))
+            return
+        status = self._becomes(heard)
+        yield Move(f"the person's word makes it {status}", World(replace(step, row=Row(status))))
+
+    def _becomes(self, heard: Heard) -> Status:
+        if heard.status is Status.UNDOING:
+            return Status.UNDONE if heard.happened else Status.DONE
+        if heard.happened:
+            return Status.DONE
+        return Status.NONE if self.way is Way.FORWARD else Status.TOMBSTONE
