@@ -11,7 +11,9 @@ from aws_cdk import Stack
 
 from constructs_lib.cli import main
 from constructs_lib.saga.assembly_sagas import sagas_of
+from constructs_lib.saga.graph.kinds import LOOKS
 from constructs_lib.saga.graph.readme import sagas_shown
+from constructs_lib.saga.steps import StepKind
 from tests.constructs.support.factories import AppFactory
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
@@ -31,6 +33,10 @@ def assembly(new_app: AppFactory) -> Path:
         )
         stack(app, folder.name.title().replace("_", ""))
     return Path(app.synth().directory)
+
+
+def test_every_kind_of_step_has_a_look() -> None:
+    assert {kind.value for kind in StepKind} == set(LOOKS)
 
 
 def test_there_are_examples() -> None:

@@ -164,7 +164,8 @@ class _Layout:
         bottom = max(top, y + self._sheet.stack_height(leaves))
         box = Box(x=column.center - width / 2, y=y, width=width, height=bottom - y)
         self._sheet.panels[at:at] = [panel(group, box), *lanes]
-        self._sheet.stack(leaves, box)
+        if self._fails == self._sheet.fails:  # else the routes around it put them beside all of theirs
+            self._sheet.stack(leaves, box)
         return bottom
 
     def _guarded(self, part: Guarded, column: _Column, y: float) -> _Exit:
@@ -230,7 +231,7 @@ class _Layout:
         self._fails = fails
         join = max(left.bottom for left in exits) + _JOIN
         leaves = [leaf for step in part.steps for leaf in step.leaves]
-        if stacked:
+        if stacked and fails == sheet.fails:
             join = max(join, y + sheet.stack_height(leaves))
             sheet.stack(leaves, Box(x=column.center, y=y, width=column.width / 2, height=join - y))
         for step, box in left_boxes:
