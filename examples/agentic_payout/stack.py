@@ -147,7 +147,7 @@ class AgenticPayoutStack(Stack):
             "Payout",
             requests=requests,
             steps=[
-                Step.read_only("Analyze", fn=analyze, record=False, refusals=["AgentUnknown", "SpendingCapExceeded"]),
+                Step.read_only("Analyze", fn=analyze, record=True, refusals=["AgentUnknown", "SpendingCapExceeded"]),
                 Step.atomic("Claim", fn=claim, compensate=release, refusals=["IntentTaken"]),
                 Step.read_only(
                     "Recommend",

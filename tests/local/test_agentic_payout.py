@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 
-from constructs_lib.testing import HttpResponse
+from constructs_lib.testing import HttpResponse, StopAt
 from constructs_lib.testing.fault_plan import Action, Fault, Moment
 from constructs_lib.testing.fault_schedules import First
 from constructs_lib.testing.invariants import require_all_hold
@@ -291,6 +291,19 @@ class TestTheCap:
 
         assert system.pay(poor).status == 402
         assert paid(system.pay(rich)) > CAP * 8 // 10
+
+    def test_is_not_met_by_the_payout_that_filled_it_when_that_is_taken_up_again(self, system: PayoutSystem) -> None:
+        """Stopped after it paid, a saga runs again from its start: over what it recorded, not over what is true now."""
+        payout = system.ready(Payout(name="full", amount=CAP, agent=CAPPED))
+        system.aws.faults.plan(StopAt(machine=FORWARD, state="Act", moment=Moment.AFTER))
+        saga_id = system.begin(payout.key(), payout.body)
+        assert system.await_end(FORWARD, saga_id) == "ABORTED"
+
+        record = system.recover_to_the_end(saga_id)
+
+        assert (record.settled, record.parked) == (True, None)
+        assert paid(system.pay(payout)) == system.balance(MAIN, payout.payee) == system.spent()[CAPPED]
+        assert len(system.model_calls()) == 1
 
     def test_leaves_no_model_call_to_an_agent_that_has_spent_it(self, system: PayoutSystem) -> None:
         system.pay(system.ready(Payout(name="first", amount=CAP, agent=CAPPED)))

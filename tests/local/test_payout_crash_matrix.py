@@ -81,7 +81,7 @@ class Point:
     @property
     def is_look(self) -> bool:
         """Whether it reads what the agent has spent, which names no payout."""
-        return self.caller == ANALYZE and self.call == "dynamodb:GetItem"
+        return self.caller == ANALYZE and self.call == "dynamodb:GetItem" and self.occurrence == 2
 
     def __str__(self) -> str:
         function = self.caller.removeprefix(f"{STACK}/").removesuffix("/Function")
@@ -149,7 +149,7 @@ class Cell:
         assert trouble.action is not None
         # What these calls name: neither the model nor the ledger knows of a request.
         named = self.payout.payee if self.point.is_model or self.point.call == "dynamodb:BatchGetItem" else request_id
-        alone = self.point.occurrence == 1 or self.point.is_record
+        alone = self.point.occurrence == 1 or self.point.is_record or self.point.is_look
         return Fault(
             function=f"states:{FORWARD}" if self.point.is_of_machine else self.point.caller,
             call=self.point.call,

@@ -18,6 +18,7 @@ def handler(call: StepCall) -> dict[str, str]:
     """Facts for the model. Refused early is what cannot be paid today any more: before a model's call costs money.
 
     Spending of a day never goes down, so a no here is final; a yes is not, and ``act`` asks again in its transaction.
+    The answer is recorded: a saga that is taken up again after it paid would meet its own payment here, and refuse.
     """
     intent, agent = Intent.of_request(call.request), call.request["agent"]
     cap = controls.cap(agent, intent.amount)
