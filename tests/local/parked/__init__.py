@@ -1,0 +1,1 @@
+"""A saga whose provider cannot say what became of a call."""

@@ -1,0 +1,275 @@
+"""Sagas that no machine can decide: parked with an entry for operators, and driven to the right end by a person."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from constructs_lib.testing import ApiUser, LocalAws
+from constructs_lib.testing.invariants import audit_sagas, read_table, require_all_hold
+from examples.payment_gateway import Action, Moment, Operation, PaymentGateway, Trouble
+from saga_runtime.identity import request_id_from
+from saga_runtime.protocol import IDEMPOTENCY_KEY_HEADER, Env
+
+SPEED: Final = 12.0
+PATIENCE_SECONDS: Final = 150.0
+CHARGED, DELIVERED = 1000, 300
+
+
+@dataclass(frozen=True)
+class Parked:
+    """The saga, its provider, and a person with the command."""
+
+    aws: LocalAws
+    outputs: dict[str, str]
+    gateway: PaymentGateway
+    user: ApiUser
+    sagas: dict[str, str] = field(default_factory=dict)
+    clock: list[str] = field(default_factory=list)
+
+    def begin(self, order: str, **body: Any) -> str:
+        """Ask for an order; its saga."""
+        url = f"{self.aws.api_url(self.outputs['ApiId'], self.outputs['ApiStage'])}/orders"
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while True:
+            answer = self.user.request(
+                "POST", url, headers={IDEMPOTENCY_KEY_HEADER: order}, body={"order": order, **body}
+            )
+            if answer.status in (202, 409):
+                self.sagas[order] = json.loads(answer.text)["saga_id"]
+                return self.sagas[order]
+            # On a busy machine the first function does not start in time.
+            assert answer.status in (503, 504), answer.text
+            assert time.monotonic() < deadline, answer.text
+
+    def record(self, order: str) -> dict[str, Any]:
+        """The record's attributes, without types."""
+        item = self.aws.client("dynamodb").get_item(
+            TableName=self.outputs["RequestTableName"],
+            Key={"id": {"S": request_id_from(self.sagas[order])}},
+            ConsistentRead=True,
+        )["Item"]
+        return {name: next(iter(value.values())) for name, value in item.items()}
+
+    def says(self, *words: str) -> tuple[int, str]:
+        """Run the command in a process of its own: its status, and what it says."""
+        environment = {
+            "PATH": os.environ["PATH"],
+            "PYTHONPATH": os.pathsep.join(sys.path),
+            "AWS_ENDPOINT_URL": self.aws.endpoint_url,
+            "AWS_ACCESS_KEY_ID": "test",
+            "AWS_SECRET_ACCESS_KEY": "test",
+            "AWS_DEFAULT_REGION": self.aws.region,
+            "AWS_CONFIG_FILE": os.devnull,
+            Env.CLOCK.value: self._clock(),
+            "COLUMNS": "100",
+        }
+        done = subprocess.run(
+            [sys.executable, "-m", "constructs_lib.cli", *words, "--table", self.outputs["RequestTableName"]],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        return done.returncode, done.stdout + done.stderr
+
+    def resolves(self, order: str, *words: str) -> None:
+        """Run ``resolve``; early, it is refused, and repeated as it says."""
+        deadline = time.monotonic() + 60
+        while True:
+            status, told = self.says("resolve", self.sagas[order], *words)
+            if status == 0:
+                return
+            assert "wait" in told, told
+            assert time.monotonic() < deadline, told
+            time.sleep(1)
+
+    def settled(self, order: str) -> str:
+        """Wait until the saga has settled; as what."""
+        found = self.waited(order, lambda record: record["status"] != "IN_PROGRESS" or "parked" in record)
+        assert "parked" not in found, found.get("stuck")
+        return str(found["status"])
+
+    def waited(self, order: str, condition: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+        """The record, once it is as it should be."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while not condition(found := self.record(order)):
+            assert time.monotonic() < deadline, f"{order}: {found}"
+            time.sleep(0.2)
+        return found
+
+    def books(self, order: str) -> tuple[int, int]:
+        """How many charges and refunds stand in the provider's books for an order."""
+        books = self.gateway.books()
+        charges = [one for one in books.charges if one.reference.startswith(f"{order}-") and one.succeeded]
+        return len(charges), sum(one.reference.startswith(f"{order}-") for one in books.refunds)
+
+    def _clock(self) -> str:
+        """The emulator's clock, for a command that must tell the same time."""
+        if not self.clock:
+            sqs = self.aws.client("sqs")
+            queue = sqs.create_queue(QueueName="what-time-is-it")["QueueUrl"]
+            sqs.send_message(QueueUrl=queue, MessageBody="now")
+            real = time.time()
+            message = sqs.receive_message(QueueUrl=queue, AttributeNames=["SentTimestamp"])["Messages"][0]
+            stamped = int(message["Attributes"]["SentTimestamp"]) / 1_000
+            self.clock.append(f"{(stamped - real * SPEED) / (1 - SPEED)!r}:{SPEED!r}")
+        return self.clock[0]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """What is cut off, before or after it took effect, what the person finds out, and where that leads.
+
+    Attributes:
+        order: the order's name.
+        trouble: where a request is lost, and when.
+        says: what the person says of which step.
+        status: how the saga settles.
+        books: charges and refunds at the end.
+    """
+
+    order: str
+    on: Operation
+    moment: Moment
+    says: tuple[str, ...]
+    status: str
+    books: tuple[int, int]
+    containing: str
+    refuse: bool = False
+
+
+A, B = Moment.AFTER, Moment.BEFORE
+CASES: Final = (
+    Case(
+        order="charged",
+        on=Operation.CHARGE,
+        moment=A,
+        containing="Charge",
+        says=("Charge", "--applied", "--output", "{charge}"),
+        status="FAILED",
+        books=(1, 1),
+    ),
+    Case(
+        order="uncharged",
+        on=Operation.CHARGE,
+        moment=B,
+        containing="Charge",
+        says=("Charge", "--not-applied"),
+        status="FAILED",
+        books=(0, 0),
+    ),
+    Case(
+        order="delivered",
+        on=Operation.CHARGE,
+        moment=A,
+        containing="Deliver",
+        says=("Deliver", "--applied"),
+        status="COMPLETED",
+        books=(2, 0),
+    ),
+    Case(
+        order="undelivered",
+        on=Operation.CHARGE,
+        moment=B,
+        containing="Deliver",
+        says=("Deliver", "--not-applied"),
+        status="COMPLETED",
+        books=(2, 0),
+    ),
+    Case(
+        order="refunded",
+        on=Operation.REFUND,
+        moment=A,
+        containing="Charge-undo",
+        says=("Charge", "--undo", "--applied"),
+        status="FAILED",
+        books=(1, 1),
+        refuse=True,
+    ),
+    Case(
+        order="unrefunded",
+        on=Operation.REFUND,
+        moment=B,
+        containing="Charge-undo",
+        says=("Charge", "--undo", "--not-applied"),
+        status="FAILED",
+        books=(1, 1),
+        refuse=True,
+    ),
+)
+
+
+@pytest.fixture(scope="module")
+def parked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Parked]:
+    """Every case, parked."""
+    from .parked.stack import synthesize
+
+    with PaymentGateway(speed=SPEED) as gateway, LocalAws(speed=SPEED) as aws:
+        outputs = dict(aws.deploy(synthesize(gateway.url, Path(tmp_path_factory.mktemp("parked"))))["Parked"])
+        user = aws.create_api_user("alice", api_id=outputs["ApiId"])
+        made = Parked(aws, outputs, gateway, user)
+        for case in CASES:
+            gateway.plan(
+                Trouble(
+                    on=case.on, action=Action.DROP, moment=case.moment, containing=f"{case.order}-{case.containing}"
+                )
+            )
+            made.begin(case.order, refuse=case.refuse)
+        for case in CASES:
+            made.waited(case.order, lambda record: "parked" in record)
+        yield made
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.order)
+def test_a_person_drives_a_parked_saga_to_its_right_end(case: Case, parked: Parked) -> None:
+    step = case.says[0]
+    status, told = parked.says("inspect", parked.sagas[case.order])
+    assert (status, "IN_PROGRESS, parked: it waits for a person" in told) == (0, True), told
+    assert f"Did {'the undo of ' if '--undo' in case.says else ''}{step} happen?" in told
+
+    found = [one.id for one in parked.gateway.books().charges if one.reference == f"{case.order}-Charge"]
+    words = [word.replace("{charge}", json.dumps({"charge": "".join(found)})) for word in case.says]
+    parked.resolves(case.order, *words)
+
+    assert parked.settled(case.order) == case.status
+    assert parked.books(case.order) == case.books
+
+
+def test_every_parked_saga_has_an_entry_that_says_where_it_was_stuck(parked: Parked) -> None:
+    sqs = parked.aws.client("sqs")
+    entries: dict[str, dict[str, Any]] = {}
+    while messages := sqs.receive_message(
+        QueueUrl=parked.outputs["OperatorsQueueUrl"], MaxNumberOfMessages=10, VisibilityTimeout=3_600
+    ).get("Messages", []):
+        for message in messages:
+            entry = json.loads(message["Body"])
+            entries[entry["saga_id"]] = entry
+
+    assert sorted(entries) == sorted(parked.sagas.values())
+    for case in CASES:
+        entry = entries[parked.sagas[case.order]]
+        assert entry["request_id"] == request_id_from(entry["saga_id"])
+        assert entry["execution"].startswith(entry["saga_id"])
+        assert entry["stuck"]["step"].removeprefix("Undo ") == case.says[0]
+        assert entry["stuck"]["error"] == "StepUndecided"
+
+
+def test_at_the_end_records_rows_and_books_agree(parked: Parked) -> None:
+    dynamodb = parked.aws.client("dynamodb")
+    records = read_table(dynamodb, parked.outputs["RequestTableName"])
+    rows = read_table(dynamodb, parked.outputs["LogTableName"])
+
+    require_all_hold(audit_sagas(records, rows))
+    stands = sum(CHARGED + DELIVERED for case in CASES if case.status == "COMPLETED")
+    assert parked.gateway.books().taken == stands
