@@ -56,6 +56,7 @@ def check_steps(steps: Sequence[Step | StepGroup]) -> None:
         if index < last and step not in pivots:
             _check_before_pivot(step, final)
         _check_delays(step)
+        _check_window(step)
         if index > last and any(isinstance(route, Notify) for route in step.on_error.values()):
             raise ValueError(
                 f"step {step.name} stands behind the pivot {final}, where a saga does not fail by a refusal "
@@ -116,6 +117,20 @@ def _check_delays(step: Step) -> None:
             f"retries of step {step.name} must outlast its function{more} when it is in doubt, got delays of "
             f"{delays:g} s for a timeout of {longest:g} s; "
             "raise Retry(in_doubt_attempts=…) or Retry(in_doubt_interval=…), or lower the timeout"
+        )
+
+
+def _check_window(step: Step) -> None:
+    """A key that the provider forgets before a second call could be over is never repeated."""
+    provider = step.provider
+    if provider is None or provider.verify or provider.idempotent_for is None:
+        return
+    call = step.function_timeout + provider.grace.to_seconds() + provider.clock_margin.to_seconds()
+    if provider.idempotent_for.to_seconds() <= 2 * call:
+        raise ValueError(
+            f"idempotent_for of step {step.name} must be longer than two calls with their grace, got "
+            f"{provider.idempotent_for.to_seconds():g} s for {call:g} s each: the provider would have forgotten the key "
+            "before a call could be repeated; declare verify, or lower the timeout"
         )
 
 

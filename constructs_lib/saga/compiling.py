@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final
 
 from aws_cdk import aws_lambda as lambda_
@@ -37,20 +37,30 @@ TASK_MARGIN_SECONDS: Final = 10
 """A task waits longer than its function may run: the state machine never gives up on a function that still lives."""
 
 
-def compiled(steps: Sequence[Step | StepGroup], notifier: lambda_.IFunction | None) -> list[Node]:
-    """The steps as the generator sees them."""
+def compiled(
+    steps: Sequence[Step | StepGroup], notifier: lambda_.IFunction | None, inline: Collection[str] = ()
+) -> list[Node]:
+    """The steps as the generator sees them.
+
+    Args:
+        steps: as declared.
+        notifier: the function that sends notifications.
+        inline: names of the steps into whose outputs an expression looks: these never travel by reference.
+    """
     pivots = pivots_of(steps)
     return [
-        _group(node, notifier, pivots) if isinstance(node, StepGroup) else _step(node, notifier, pivots)
+        _group(node, notifier, pivots, inline) if isinstance(node, StepGroup) else _step(node, notifier, pivots, inline)
         for node in steps
     ]
 
 
-def _group(group: StepGroup, notifier: lambda_.IFunction | None, pivots: Sequence[Step]) -> CompiledGroup:
+def _group(
+    group: StepGroup, notifier: lambda_.IFunction | None, pivots: Sequence[Step], inline: Collection[str]
+) -> CompiledGroup:
     return CompiledGroup(
         name=group.name,
         kind=GroupKind(group.kind.value),
-        branches=tuple(tuple(_step(step, notifier, pivots) for step in branch) for branch in group.branches),
+        branches=tuple(tuple(_step(step, notifier, pivots, inline) for step in branch) for branch in group.branches),
         when=group.when,
         items=group.items or "",
         key=group.key or "",
@@ -60,7 +70,9 @@ def _group(group: StepGroup, notifier: lambda_.IFunction | None, pivots: Sequenc
     )
 
 
-def _step(step: Step, notifier: lambda_.IFunction | None, pivots: Sequence[Step]) -> CompiledStep:
+def _step(
+    step: Step, notifier: lambda_.IFunction | None, pivots: Sequence[Step], inline: Collection[str]
+) -> CompiledStep:
     function, seconds = step.function, step.function_timeout
     if step.queue is not None:
         function, seconds = notifier, NOTIFIER_SECONDS
@@ -75,6 +87,7 @@ def _step(step: Step, notifier: lambda_.IFunction | None, pivots: Sequence[Step]
         when=step.when,
         compensate_arn=step.compensate.function_arn if step.compensate is not None else None,
         compensate_task_seconds=step.compensate_timeout + TASK_MARGIN_SECONDS,
+        inline=step.name in inline,
         record=step.kind is StepKind.READ_ONLY and step.record,
         provider=_provider(step.provider) if step.provider is not None else None,
         notice=Notice(queue_url=step.queue.queue_url, message=step.message) if step.queue is not None else None,

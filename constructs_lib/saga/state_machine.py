@@ -46,6 +46,7 @@ from constructs_lib.saga.definition_file import compare_with_file
 from constructs_lib.saga.description import METADATA_TYPE, SagaDescription
 from constructs_lib.saga.groups import StepGroup
 from constructs_lib.saga.log import SagaLog
+from constructs_lib.saga.looks import outputs_looked_into, texts_of
 from constructs_lib.saga.notices import GoOn, Notify
 from constructs_lib.saga.operators import operators_of
 from constructs_lib.saga.permissions import grant_direct, grant_invoke, grant_run, grant_send
@@ -167,7 +168,14 @@ class SagaStateMachine(Construct):
         self.notifier = self._notifier(removal_policy) if any(step.queue is not None for step in leaves) else None
         self.operators, self.parked_alarm = operators_of(self, operators)
         plan = SagaPlan(
-            steps=compiled(self.steps, self.notifier.function if self.notifier is not None else None),
+            steps=compiled(
+                self.steps,
+                self.notifier.function if self.notifier is not None else None,
+                # What an expression looks into must not travel by reference: it would find nothing.
+                outputs_looked_into(
+                    [*texts_of(self.steps), *texts_of(on_failed), result or ""], [step.name for step in leaves]
+                ),
+            ),
             request_table=requests.table.table_name,
             log_table=self.log.table.table_name,
             log_days=log_retention_days,

@@ -60,6 +60,7 @@ class CompiledStep:
     compensate_arn: str | None = None
     compensate_task_seconds: int = 0
     record: bool = False
+    inline: bool = False
     provider: Mapping[str, Any] | None = None
     notice: Notice | None = None
     direct: DirectState | None = None

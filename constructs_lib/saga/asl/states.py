@@ -127,6 +127,8 @@ def payload(plan: SagaPlan, step: CompiledStep, outputs: str, *, item: tuple[str
         call[CallField.PROVIDER.value] = dict(step.provider)
     if plan.payloads is not None:
         call[CallField.PAYLOADS.value] = plan.payloads
+        if step.inline:
+            call[CallField.INLINE.value] = True
     if item is not None:
         key, value = item
         call |= {CallField.ITEM_KEY.value: expression(key), CallField.ITEM.value: expression(f"$string({value})")}
