@@ -129,8 +129,8 @@ def _check_window(step: Step) -> None:
     if provider.idempotent_for.to_seconds() <= 2 * call:
         raise ValueError(
             f"idempotent_for of step {step.name} must be longer than two calls with their grace, got "
-            f"{provider.idempotent_for.to_seconds():g} s for {call:g} s each: the provider would have forgotten the key "
-            "before a call could be repeated; declare verify, or lower the timeout"
+            f"{provider.idempotent_for.to_seconds():g} s for {call:g} s each: the provider would have forgotten "
+            "the key before a call could be repeated; declare verify, or lower the timeout"
         )
 
 
