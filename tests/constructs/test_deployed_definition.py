@@ -32,13 +32,15 @@ SHIP = CompiledGroup(
 )
 FULFIL = CompiledGroup(name="Fulfil", kind=GroupKind.CHILD, branches=((step("Pack"),),), machine_arn=CHILD, seconds=60)
 KINDS = plan(
-    step("Charge", undo=True, provider=PROVIDER),
-    CompiledStep(
-        name="Mark", permanent_errors=(), retry=step("x").retry, writes=DirectWrites(writes=[PUT], compensate=[PUT])
-    ),
-    step("Commit", pivot=True),
-    FULFIL,
-    SHIP,
+    steps=(
+        step("Charge", undo=True, provider=PROVIDER),
+        CompiledStep(
+            name="Mark", permanent_errors=(), retry=step("x").retry, writes=DirectWrites(writes=[PUT], compensate=[PUT])
+        ),
+        step("Commit", pivot=True),
+        FULFIL,
+        SHIP,
+    )
 )
 
 
