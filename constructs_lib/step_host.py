@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import ceil
 from typing import Final
 
 from aws_cdk import Duration, RemovalPolicy
@@ -11,11 +12,12 @@ from constructs import Construct
 
 from constructs_lib.runtime_function import RuntimeFunction, own_code
 from constructs_lib.saga.provider import Provider
-from saga_runtime.protocol import Env
+from saga_runtime.protocol import CLIENT_SHARE, Env
 
 _MARGIN_SECONDS: Final = 5
 """How much longer the host lives than what it calls: it must still write down what came of it."""
-_LONGEST_SECONDS: Final = 900 - _MARGIN_SECONDS
+_LONGEST_SECONDS: Final = 900
+"""How long a Lambda function lives at most."""
 
 
 class StepHost(Construct):
@@ -25,8 +27,10 @@ class StepHost(Construct):
     there may be a call), call your function, ask ``verify`` what became of a call that was cut off, and commit. Your
     functions get one JSON object and answer one; the contract stands in the how-to "Write a step in another language".
 
-    Guaranteed: what ``Step.external`` guarantees. A function of yours may outlive the host that called it, so the
-    provider's ``grace`` must not be shorter than the longest timeout of your functions.
+    Guaranteed: what ``Step.external`` guarantees. The hosts may invoke your functions, and do nothing else that the
+    saga log does not need. A host waits for a function as long as that may run; when the host dies all the same, the
+    function lives on, so the provider's ``grace`` must not be shorter than the longest timeout of your functions.
+    Not guaranteed: anything that ``provider`` declares and the provider does not keep.
 
     Example::
 
@@ -48,7 +52,7 @@ class StepHost(Construct):
         compensation: the function to give to ``Step.external(compensate=…)``, if there is an ``undo``.
 
     Raises:
-        ValueError: for a function that is missing, that nobody would call, or whose timeout does not fit.
+        ValueError: for a function that is missing, that nobody would call, or whose timeout is unknown or does not fit.
     """
 
     def __init__(
@@ -82,28 +86,43 @@ class StepHost(Construct):
             Env.STEP_HOST_VERIFY_UNDO: verify_undo,
         }
         targets = {name: function for name, function in given.items() if function is not None}
-        longest = max(_timeout_of(function) for function in targets.values())
+        seconds = {name: _timeout_of(function) for name, function in targets.items()}
+        longest = max(seconds.values())
         if provider.grace.to_seconds() < longest:
             raise ValueError(
                 f"grace of the provider must be at least the longest timeout of the functions, got "
-                f"{provider.grace.to_seconds():g} s for {longest} s: a function outlives the host that called it; "
+                f"{provider.grace.to_seconds():g} s for {longest} s: a function outlives a host that dies; "
                 "raise the grace or lower the timeout"
             )
         forward: dict[Env, lambda_.IFunction] = {
             name: f for name, f in targets.items() if name in (Env.STEP_HOST_APPLY, Env.STEP_HOST_VERIFY)
         }
-        self.step = self._host("Step", "handlers.step_host.handler", forward, longest, removal_policy)
+        # What is not known is found out first: the provider is asked, or, in a compensation, called again.
+        self.step = self._host(
+            "Step",
+            "handlers.step_host.handler",
+            forward,
+            life=_life(seconds.get(Env.STEP_HOST_VERIFY, 0), seconds[Env.STEP_HOST_APPLY]),
+            removal_policy=removal_policy,
+        )
         self.compensation = (
-            self._host("Compensation", "handlers.step_host.undo_handler", targets, longest, removal_policy)
+            self._host(
+                "Compensation",
+                "handlers.step_host.undo_handler",
+                targets,
+                life=_life(
+                    max(s for name, s in seconds.items() if name is not Env.STEP_HOST_UNDO),
+                    seconds[Env.STEP_HOST_UNDO],
+                ),
+                removal_policy=removal_policy,
+            )
             if undo is not None
             else None
         )
 
     def _host(
-        self, id: str, handler: str, targets: dict[Env, lambda_.IFunction], longest: int, removal_policy: RemovalPolicy
+        self, id: str, handler: str, targets: dict[Env, lambda_.IFunction], *, life: int, removal_policy: RemovalPolicy
     ) -> RuntimeFunction:
-        """One host. It may ask first and call then: it lives as long as both take."""
-        calls = min(len(targets), 2)
         host = RuntimeFunction(
             self,
             id,
@@ -111,12 +130,27 @@ class StepHost(Construct):
             handler=handler,
             description="Runs functions of another language as a step of a saga",
             environment={name.value: function.function_arn for name, function in targets.items()},
-            timeout=Duration.seconds(min(calls * longest + _MARGIN_SECONDS, _LONGEST_SECONDS + _MARGIN_SECONDS)),
+            timeout=Duration.seconds(life),
             removal_policy=removal_policy,
         )
         for function in targets.values():
             host.role.add_to_principal_policy(_invoke(function))
         return host
+
+
+def _life(first: int, second: int) -> int:
+    """Seconds that a host lives that calls two functions, one after the other, and waits for each to its end.
+
+    Raises:
+        ValueError: if no function lives that long.
+    """
+    life = max(first + ceil(second / CLIENT_SHARE), ceil(first / CLIENT_SHARE)) + _MARGIN_SECONDS
+    if life > _LONGEST_SECONDS:
+        raise ValueError(
+            f"the timeouts of the functions must leave a host at most {_LONGEST_SECONDS} s, got {life} s for {first} s "
+            f"and {second} s, which it may have to wait for one after the other; lower them"
+        )
+    return life
 
 
 def _invoke(function: lambda_.IFunction) -> iam.PolicyStatement:
@@ -130,10 +164,4 @@ def _timeout_of(function: lambda_.IFunction) -> int:
         raise ValueError(
             f"the timeout of {function.node.path} cannot be known; give the function one: the host must outlive it"
         )
-    seconds = int(timeout.to_seconds())
-    if seconds > _LONGEST_SECONDS:
-        raise ValueError(
-            f"the timeout of {function.node.path} must be at most {_LONGEST_SECONDS} s, got {seconds} s: the host "
-            "lives 900 s, and must outlive it; lower it"
-        )
-    return seconds
+    return int(timeout.to_seconds())

@@ -5,22 +5,19 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 from saga_runtime import clock, telemetry
 from saga_runtime.errors import PermanentError, SagaError, StepInDoubt, StepUndecided
 from saga_runtime.external_log import Holder
 from saga_runtime.identity import step_key_of
-from saga_runtime.protocol import StepStatus
+from saga_runtime.protocol import CLIENT_SHARE, StepStatus
 from saga_runtime.provider import ProviderSettings
 from saga_runtime.saga_log import LogRow
 from saga_runtime.step import StepCall
 from saga_runtime.verdict import Applied, NotApplied, Pending, Unknown, Verdict
 
 Result = TypeVar("Result")
-
-_CLIENT_SHARE: Final = 0.75
-"""A client waits for so much of the time that remains; the rest is for writing down what it was told."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +85,7 @@ class Invocation:
         # As they are: what stands in the payload bucket is read when the function looks at it.
         given = {field.name: object.__getattribute__(self.call, field.name) for field in fields(StepCall)}
         given["key"] = key
-        seconds = clock.real_seconds(self.remaining_ms() * _CLIENT_SHARE / 1_000)
+        seconds = clock.real_seconds(self.remaining_ms() * CLIENT_SHARE / 1_000)
         return ExternalCall(**given, timeout_seconds=seconds)
 
 

@@ -322,6 +322,8 @@ INLINE_OUTPUT_BYTES: Final = 8_192
 """With a payload bucket, a larger output travels by reference."""
 MAX_TRANSACT_ITEMS: Final = 100
 MAX_KEY_LENGTH: Final = 255
+CLIENT_SHARE: Final = 0.75
+"""A client of a provider waits for so much of its invocation's time; the rest is for writing down what it was told."""
 MAX_JSON_DEPTH: Final = 100
 """The same everywhere: what the interpreter's stack happens to allow differs from one caller to the next."""
 EXECUTION_NAME_DAYS: Final = 90
