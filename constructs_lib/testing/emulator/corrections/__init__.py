@@ -102,6 +102,7 @@ def all_corrections() -> Iterable[Correction]:
         dynamodb,
         jsonata,
         lambda_,
+        nodejs,
         role,
         sandbox,
         services_time,
@@ -110,7 +111,7 @@ def all_corrections() -> Iterable[Correction]:
         transport,
     )
 
-    lambda_modules = (lambda_, sandbox)
+    lambda_modules = (lambda_, nodejs, sandbox)
     states_modules = (stepfunctions, tasks, role, jsonata)
     modules = (*lambda_modules, *states_modules, apigateway, cloudformation, dynamodb, services_time, transport)
     return [correction for module in modules for correction in module.CORRECTIONS]

