@@ -17,6 +17,7 @@ from constructs_lib import (
     Effect,
     IdempotencyTable,
     Provider,
+    Retry,
     SagaStateMachine,
     Step,
     StepFunction,
@@ -25,7 +26,8 @@ from constructs_lib import (
 )
 
 _FUNCTIONS: Final = Path(__file__).parent / "functions"
-MACHINES: Final = ("Kinds", "Items", "Phase")
+PATIENT: Final = Retry(in_doubt_attempts=4, in_doubt_interval=10, in_doubt_cap=80)
+"""Outlasts functions that have long timeouts: emulated time is fast, and a process that starts is not."""
 
 
 class KindsStack(Stack):
@@ -72,7 +74,7 @@ class KindsStack(Stack):
         rule.add_target(targets.SqsQueue(self._seen))
         parameter = iam.PolicyStatement(actions=["dynamodb:DescribeTable"], resources=[self._counters.table_arn])
         return [
-            Step.read_only("Quote", fn=self._quote),
+            Step.read_only("Quote", fn=self._quote, retry=PATIENT),
             Step.service(
                 "Look",
                 service="dynamodb",
@@ -86,7 +88,7 @@ class KindsStack(Stack):
                 "Prepare",
                 steps=[
                     self._atomic("Reserve"),
-                    Step.read_only("Rate", fn=self._quote, record=False, when="$request.rate = true"),
+                    Step.read_only("Rate", fn=self._quote, retry=PATIENT, record=False, when="$request.rate = true"),
                     self._atomic("Hold"),
                 ],
             ),
@@ -108,9 +110,10 @@ class KindsStack(Stack):
             Step.dynamodb(
                 "Mark",
                 table=self._counters,
-                writes=[_add('{% $request.counter & "/Mark" %}', "1", unless_marked=True)],
-                compensate=[_add('{% $request.counter & "/" & $output.what %}', "-1")],
-                output='{"what": "Mark", "key": $step_key}',
+                writes=[_add(f"{{% $request.counter & '/' & {_MARK} %}}", "1", ConditionExpression=_UNMARKED)],
+                compensate=[_add("{% $request.counter & '/' & $output.what %}", "-1")],
+                output=f'{{"what": {_MARK}, "key": $step_key}}',
+                retry=PATIENT,
             ),
             self._external("Pay", pivot=True),
             Step.child(
@@ -128,7 +131,7 @@ class KindsStack(Stack):
     def _items(self) -> list[Step | StepGroup]:
         """No pivot: the last steps run beside each other."""
         return [
-            Step.read_only("Plan", fn=self._quote),
+            Step.read_only("Plan", fn=self._quote, retry=PATIENT),
             Step.map(
                 "Parcels",
                 items="$outputs.Plan.parcels",
@@ -142,11 +145,17 @@ class KindsStack(Stack):
         return Step.express("All", steps=[self._atomic(name) for name in ("One", "Two", "Three", "Four", "Five")])
 
     def _atomic(self, name: str, *, undone: bool = True, when: str | None = None) -> Step:
-        return Step.atomic(name, fn=self._step, compensate=self._undo if undone else None, when=when)
+        return Step.atomic(name, fn=self._step, compensate=self._undo if undone else None, when=when, retry=PATIENT)
 
     def _external(self, name: str, *, pivot: bool = False, when: str | None = None) -> Step:
         return Step.external(
-            name, fn=self._charge, compensate=self._refund, provider=self._provider, pivot=pivot, when=when
+            name,
+            fn=self._charge,
+            compensate=self._refund,
+            provider=self._provider,
+            pivot=pivot,
+            when=when,
+            retry=PATIENT,
         )
 
     def _function(self, id: str, handler: str) -> StepFunction:
@@ -156,23 +165,23 @@ class KindsStack(Stack):
             code=_FUNCTIONS,
             handler=handler,
             environment={"COUNTERS": self._counters.table_name},
-            timeout=Duration.seconds(10),
+            timeout=Duration.seconds(80),
         )
         self._counters.grant(function, "dynamodb:UpdateItem", "dynamodb:GetItem")
         return function
 
 
-def _add(key: str, by: str, *, unless_marked: bool = False) -> dict[str, dict[str, object]]:
-    update: dict[str, object] = {
-        "Key": {"id": {"S": key}},
-        "UpdateExpression": "ADD #n :by",
-        "ExpressionAttributeNames": {"#n": "n"},
-        "ExpressionAttributeValues": {":by": {"N": by}},
-    }
-    if unless_marked:
-        update["ConditionExpression"] = "attribute_not_exists(#n) OR #n < :most"
-        update["ExpressionAttributeValues"] = {
-            ":by": {"N": by},
-            ":most": {"N": '{% $exists($request.most) ? $string($request.most) : "1" %}'},
+_MARK: Final = "($exists($request.mark) ? $request.mark : 'Mark')"
+_UNMARKED: Final = "attribute_not_exists(#n)"
+
+
+def _add(key: str, by: str, **more: str) -> dict[str, dict[str, object]]:
+    return {
+        "Update": {
+            "Key": {"id": {"S": key}},
+            "UpdateExpression": "ADD #n :by",
+            "ExpressionAttributeNames": {"#n": "n"},
+            "ExpressionAttributeValues": {":by": {"N": by}},
+            **more,
         }
-    return {"Update": update}
+    }
