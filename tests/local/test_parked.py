@@ -48,7 +48,7 @@ class Parked:
                 self.sagas[order] = json.loads(answer.text)["saga_id"]
                 return self.sagas[order]
             # On a busy machine the first function does not start in time.
-            assert answer.status in (503, 504), answer.text
+            assert answer.status >= 500, answer.text
             assert time.monotonic() < deadline, answer.text
 
     def record(self, order: str) -> dict[str, Any]:
@@ -213,16 +213,20 @@ CASES: Final = (
 @pytest.fixture(scope="module")
 def parked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Parked]:
     """Every case, parked."""
-    from .parked.stack import synthesize
+    from .parked.stack import FUNCTION_SECONDS, synthesize
 
     with PaymentGateway(speed=SPEED) as gateway, LocalAws(speed=SPEED) as aws:
         outputs = dict(aws.deploy(synthesize(gateway.url, Path(tmp_path_factory.mktemp("parked"))))["Parked"])
+        # Emulated time is fast, and a process that starts on a busy machine is not.
+        aws.client("lambda").update_function_configuration(
+            FunctionName=aws.resolve_function("Parked/Api/Gatekeeper/orders/Function"), Timeout=FUNCTION_SECONDS
+        )
         user = aws.create_api_user("alice", api_id=outputs["ApiId"])
         made = Parked(aws, outputs, gateway, user)
         for case in CASES:
             gateway.plan(
                 Trouble(
-                    on=case.on, action=Action.DROP, moment=case.moment, containing=f"{case.order}-{case.containing}"
+                    on=case.on, action=Action.DROP, moment=case.moment, containing=f'"{case.order}-{case.containing}'
                 )
             )
             made.begin(case.order, refuse=case.refuse)
