@@ -44,6 +44,17 @@ class SagaLog(StatefulTable):
         """Read a step's row, bury it, or mark it undone."""
         return self._grant(grantee, "dynamodb:GetItem", "dynamodb:PutItem", "dynamodb:UpdateItem")
 
+    def grant_resolve(self, grantee: iam.IGrantable) -> iam.Grant:
+        """Read a saga's rows, and write a person's word into one of them."""
+        return self._grant(
+            grantee,
+            "dynamodb:Query",
+            "dynamodb:GetItem",
+            "dynamodb:PutItem",
+            "dynamodb:UpdateItem",
+            "dynamodb:DeleteItem",
+        )
+
     def grant_list(self, grantee: iam.IGrantable) -> iam.Grant:
         """List a saga's rows."""
         return self._grant(grantee, "dynamodb:Query")

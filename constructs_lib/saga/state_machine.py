@@ -264,6 +264,20 @@ class SagaStateMachine(Construct):
             ],
         )
 
+    def grant_resolve(self, grantee: iam.IGrantable) -> iam.Grant:
+        """Look at a saga, say what became of a step, and take the saga up again: ``inspect``, ``resolve``, ``recover``.
+
+        A person's word changes rows of the saga log: grant it to operators only.
+        """
+        self.grant_recover(grantee)
+        machines = (self.state_machine, self.recovery_machine, *self.phases.values())
+        iam.Grant.add_to_principal(
+            grantee=grantee,
+            actions=["states:DescribeStateMachine"],
+            resource_arns=[machine.state_machine_arn for machine in machines],
+        )
+        return self.log.grant_resolve(grantee)
+
     def _with_phases(self, plan: SagaPlan) -> SagaPlan:
         """The plan with the ARNs of its phases' state machines, which are made here."""
         nodes: list[Node] = []
