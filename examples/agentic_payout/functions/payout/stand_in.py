@@ -20,7 +20,7 @@ LATENCY: Final = "PAYOUT_STAND_IN_MILLISECONDS"
 HOLD, GREEDY, BABBLE = "test-hold", "test-greedy", "test-babble"
 """Payees whose names begin like this make it hold, ask for more than was asked for, or talk: as test cards do."""
 _LEAST: Final = 90
-_CONFIG: Final = Config(connect_timeout=1, read_timeout=3, retries={"mode": "standard", "total_max_attempts": 1})
+_CONFIG: Final = Config(connect_timeout=2, read_timeout=20, retries={"mode": "standard", "total_max_attempts": 1})
 
 
 class StandInModel:
