@@ -1,0 +1,481 @@
+"""A crash or a lost answer around every call of an order: every AWS call, and every call of the payment gateway.
+
+What there is to break is not written down here: one order of each path is recorded, at AWS and at the gateway, and
+every call that it made is broken in every way, each in an order of its own, in one local AWS beside one gateway.
+Clients repeat, a sweeper recovers what was interrupted, and then everything that was promised is looked for in the
+tables and in the gateway's own books.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Final
+
+import pytest
+
+from constructs_lib.testing import HttpResponse
+from constructs_lib.testing import fault_plan as aws_faults
+from constructs_lib.testing.fault_schedules import Nth
+from constructs_lib.testing.faults import RecordedCall
+from constructs_lib.testing.invariants import require_all_hold
+from examples.payment_gateway import Action, Moment, Operation, Trouble
+from saga_runtime.protocol import RecordAttribute
+
+from .order_system import ASKING, ORDERS, PRICE, OrderSystem, order, until
+from .transfer_system import problem_of
+from .two_ledgers import Sweeper
+
+CLIENTS: Final = 6
+PATIENCE_PER_CELL_SECONDS: Final = 4.0
+"""How long a client waits for its order before it begins the next one: not all at once, on a small machine."""
+IN_DOUBT_TRIES: Final = 5
+"""How often a step that crashes is invoked before it is given up: once, and four retries."""
+PROVIDER_TRIES: Final = 7
+"""Likewise, a step at a provider."""
+ENDS_WITHIN_SECONDS: Final = 120.0
+GATEWAY: Final = "gateway"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Path:
+    """A kind of order whose calls are broken.
+
+    Attributes:
+        name: short, for the names of orders.
+        stack: which of the systems.
+        refused: whether the shelf is empty, so that everything is undone.
+        unanswered: whether the first call of the gateway for each thing is never answered, so that it is asked.
+    """
+
+    name: str
+    stack: str
+    refused: bool
+    unanswered: bool = False
+
+    @property
+    def expected(self) -> int:
+        """Status of the answer."""
+        return 422 if self.refused else 200
+
+    def troubles(self, request_id: str) -> list[Trouble]:
+        """What makes the path what it is."""
+        if not self.unanswered:
+            return []
+        return [
+            Trouble(on=on, action=Action.DROP, moment=Moment.AFTER, containing=request_id)
+            for on in (Operation.CHARGE, Operation.REFUND)
+        ]
+
+
+PATHS: Final = (
+    Path(name="happy", stack=ORDERS, refused=False),
+    Path(name="refused", stack=ORDERS, refused=True),
+    Path(name="asked", stack=ASKING, refused=True, unanswered=True),
+)
+"""The happy path, the longest compensation, and the longest compensation at a gateway that has to be asked."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """One call that an order makes: by whom, which, the how many-th, and in which state of the state machine."""
+
+    caller: str
+    call: str
+    occurrence: int
+    state: str | None = None
+
+    @property
+    def at_gateway(self) -> bool:
+        """Whether it is a call of the gateway."""
+        return self.caller == GATEWAY
+
+    @property
+    def of_powertools(self) -> bool:
+        """Whether Powertools marks its look-up as begun: the one call that names neither order nor goods."""
+        return "/ValidateFunction/" in self.caller and self.call == "dynamodb:PutItem" and self.occurrence == 1
+
+    def __str__(self) -> str:
+        return f"{self.state or self.caller}: {self.call}#{self.occurrence}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """One order with one call broken."""
+
+    name: str
+    path: Path
+    point: Point
+    kill: bool
+    after: bool
+    times: int = 1
+
+    def __str__(self) -> str:
+        how = f"{'kill' if self.kill else 'drop'} {'after' if self.after else 'before'}"
+        return f"[{self.path.name}] {self.point}, {how}{f' x{self.times}' if self.times > 1 else ''}"
+
+    @property
+    def body(self) -> dict[str, object]:
+        """The request's body."""
+        return order(self.name, card=f"card-{self.name}")
+
+    def troubles(self, request_id: str) -> list[Trouble]:
+        """Everything that happens at the gateway: what makes the path what it is, and the cell's own in its place."""
+        of_path = self.path.troubles(request_id)
+        if not self.point.at_gateway:
+            return of_path
+        own = self.trouble(request_id)
+        return [own, *(trouble for trouble in of_path if (trouble.on, trouble.nth) != (own.on, own.nth))]
+
+    def trouble(self, request_id: str) -> Trouble:
+        """What happens to the cell's call of the gateway."""
+        return Trouble(
+            on=Operation(self.point.call),
+            action=Action.KILL if self.kill else Action.DROP,
+            moment=Moment.AFTER if self.after else Moment.BEFORE,
+            containing=request_id,
+            nth=self.point.occurrence,
+            times=self.times,
+        )
+
+    def fault(self, request_id: str) -> list[aws_faults.Fault]:
+        """What happens at AWS."""
+        point = self.point
+        looks_at_goods = "/ValidateFunction/" in point.caller and point.call in {
+            "dynamodb:BatchGetItem",
+            "dynamodb:UpdateItem",
+        }
+        containing = None if point.of_powertools else f"goods#{self.name}" if looks_at_goods else request_id
+        # What is counted is what contains the text.
+        first = 1 if "/ValidateFunction/" in point.caller and point.call == "dynamodb:PutItem" else point.occurrence
+        return [
+            aws_faults.Fault(
+                function=f"states:{point.caller}" if point.state else point.caller,
+                call=point.call,
+                action=aws_faults.Action.KILL if self.kill else aws_faults.Action.DROP,
+                moment=aws_faults.Moment.AFTER if self.after else aws_faults.Moment.BEFORE,
+                attempts=aws_faults.Attempts.FIRST if point.state else aws_faults.Attempts.ALL,
+                containing=containing,
+                on=Nth(first + n),
+            )
+            for n in range(self.times)
+        ]
+
+    @property
+    def expected(self) -> int:
+        """Status of the settled answer."""
+        if self.times == 1:
+            return self.path.expected
+        # A commit that stands makes the saga go forward, however often its function died.
+        stands = "/UpdateFunction/" in self.point.caller and self.after and not self.path.refused
+        return 200 if stands else 500
+
+
+def cells_of(path: Path, points: Sequence[Point]) -> Iterator[Cell]:
+    """Every way to break each call of a path."""
+    numbers = iter(range(10_000))
+    for point in points:
+        for after in (False, True):
+            for kill in (False,) if point.state else (False, True):
+                yield Cell(name=f"{path.name}-{next(numbers):03d}", path=path, point=point, kill=kill, after=after)
+            tries = tries_of(path, point)
+            if tries > 1:
+                name = f"{path.name}-{next(numbers):03d}"
+                yield Cell(name=name, path=path, point=point, kill=True, after=after, times=tries)
+
+
+def tries_of(path: Path, point: Point) -> int:
+    """How often a call is broken until it is given up; 1 for a call that is not broken so often."""
+    if path.unanswered:
+        return 1
+    if point.at_gateway and point.call == Operation.CHARGE:
+        return PROVIDER_TRIES
+    steps = ("/ReserveFunction/", "/UpdateFunction/")
+    is_step = any(step in point.caller for step in steps) and point.call == "dynamodb:TransactWriteItems"
+    return IN_DOUBT_TRIES if is_step else 1
+
+
+def aws_point(system: OrderSystem, call: RecordedCall) -> Point:
+    """A recorded call."""
+    paths = {system.aws.resolve_function(path): path for path in system.functions}
+    machine = "states:" + system.aws.resolve_state_machine(system.forward).rpartition(":")[2]
+    assert call.caller in {*paths, machine}, call
+    assert call.attempt == 1, call
+    caller = paths.get(call.caller, system.forward)
+    return Point(caller=caller, call=call.call, occurrence=call.occurrence, state=call.state)
+
+
+def recorded(system: OrderSystem, path: Path) -> list[Point]:
+    """The calls of one order: accepted, driven to its end, asked for again, and looked at; then those of the gateway.
+
+    Where the gateway is asked, only the two functions that ask it do anything else than on the other paths.
+    """
+    # What starts only now would not be the same in every order.
+    offer(system, path, f"{path.name}-warm")
+    system.drive(f"{path.name}-warm", order(f"{path.name}-warm"))
+    name = f"{path.name}-clean"
+    offer(system, path, name)
+    body = order(name, card=f"card-{name}")
+    system.gateway.plan(*path.troubles(system.request_id(name)))
+    with system.aws.calls.record() as calls:
+        saga_id = system.begin(name, body)
+        until(lambda: system.status_of(system.forward, saga_id) not in {None, "RUNNING"}, "the end of the order")
+        assert system.post(name, body).status == path.expected
+        assert system.look(saga_id).status == 200
+    points = [aws_point(system, call) for call in calls.calls]
+    if path.unanswered:
+        points = [
+            p for p in points if not p.state and ("/ChargeFunction/" in p.caller or "/RefundFunction/" in p.caller)
+        ]
+    counted: Counter[str] = Counter()
+    for request in system.gateway.requests():
+        if request.reference == saga_id:
+            counted[request.operation] += 1
+            points.append(Point(caller=GATEWAY, call=request.operation, occurrence=counted[request.operation]))
+    return points
+
+
+def offer(system: OrderSystem, path: Path, name: str) -> None:
+    """Goods of an order's own; where it is refused, the shelf is empty."""
+    system.offer(name, 2, on_shelf=0 if path.refused else 2)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """How a cell ended."""
+
+    saga_id: str
+    answer: HttpResponse
+    look: HttpResponse
+
+
+@dataclass(frozen=True, kw_only=True)
+class Matrix:
+    """The matrix after its run."""
+
+    systems: Mapping[str, OrderSystem]
+    points: Mapping[Path, Sequence[Point]]
+    cells: Sequence[Cell]
+    fired: Mapping[Cell, bool]
+    outcomes: Mapping[Cell, Outcome]
+    recoveries: int
+    seconds: float
+    notices: Counter[tuple[str, str]]
+
+    def system(self, cell: Cell) -> OrderSystem:
+        """Where a cell ran."""
+        return self.systems[cell.path.stack]
+
+
+@pytest.fixture(scope="module")
+def matrix(order_systems: dict[str, OrderSystem]) -> Matrix:
+    """Every cell, run to its end."""
+    systems = order_systems
+    for system in systems.values():
+        assert system.user_scope  # once: many threads will ask for it
+    systems[ORDERS].aws.reset()
+    systems[ORDERS].gateway.reset()
+    points = {path: recorded(systems[path.stack], path) for path in PATHS}
+    cells = [cell for path in PATHS for cell in cells_of(path, points[path])]
+    started = time.monotonic()
+    sweepers = {name: Sweeper(system) for name, system in systems.items()}
+    planned: dict[Cell, str] = {}
+    for cell in cells:
+        system = systems[cell.path.stack]
+        offer(system, cell.path, cell.name)
+        system.gateway.plan(*cell.troubles(system.request_id(cell.name)))
+        if not cell.point.at_gateway and not cell.point.of_powertools:
+            planned[cell] = system.aws.faults.plan(*cell.fault(system.request_id(cell.name)))[0]
+    begun = one_after_the_other(systems, [cell for cell in cells if cell.point.of_powertools], planned)
+    with ThreadPoolExecutor(CLIENTS) as pool:
+        # What takes longest begins first.
+        order_of = sorted((cell for cell in cells if cell not in begun), key=lambda cell: -cell.times)
+        begun |= dict(zip(order_of, pool.map(lambda cell: begin(systems, cell), order_of), strict=True))
+        until_nothing_is_in_progress(systems, sweepers)
+        outcomes = dict(zip(cells, pool.map(lambda cell: ask_again(systems, cell, begun[cell]), cells), strict=True))
+    report = systems[ORDERS].aws.faults.report()
+    fired = {outcome.id: outcome.fired > 0 for outcome in report.outcomes}
+    at_gateway = {repr(report.trouble): report.fired > 0 for report in systems[ORDERS].gateway.report()}
+    return Matrix(
+        systems=systems,
+        points=points,
+        cells=cells,
+        fired={
+            cell: at_gateway[repr(cell.trouble(systems[cell.path.stack].request_id(cell.name)))]
+            if cell.point.at_gateway
+            else fired[planned[cell]]
+            for cell in cells
+        },
+        outcomes=outcomes,
+        recoveries=sum(sweeper.started.total() for sweeper in sweepers.values()),
+        seconds=time.monotonic() - started,
+        notices=Counter((m["order"], m["status"]) for system in systems.values() for m in system.messages()),
+    )
+
+
+def one_after_the_other(
+    systems: Mapping[str, OrderSystem], cells: Sequence[Cell], planned: dict[Cell, str]
+) -> dict[Cell, str]:
+    """Begin orders whose broken call names neither order nor goods: while nobody else makes such a call."""
+    begun: dict[Cell, str] = {}
+    for cell in cells:
+        system = systems[cell.path.stack]
+        planned[cell] = system.aws.faults.plan(*cell.fault(""))[0]
+        begun[cell] = system.begin(cell.name, cell.body)
+        deadline = time.monotonic() + 30
+        while "ValidateInventory" not in system.statuses(begun[cell]):
+            assert time.monotonic() < deadline, str(cell)
+            time.sleep(0.05)
+    return begun
+
+
+def begin(systems: Mapping[str, OrderSystem], cell: Cell) -> str:
+    """Begin an order, and give it some time."""
+    system = systems[cell.path.stack]
+    saga_id = system.begin(cell.name, cell.body)
+    # What is known to take long is not waited for.
+    quick = cell.times == 1 and not cell.point.at_gateway and not cell.path.unanswered
+    deadline = time.monotonic() + (PATIENCE_PER_CELL_SECONDS if quick else 0)
+    while time.monotonic() < deadline and not system.record(saga_id).settled:
+        time.sleep(0.4)
+    return saga_id
+
+
+def until_nothing_is_in_progress(systems: Mapping[str, OrderSystem], sweepers: Mapping[str, Sweeper]) -> None:
+    """Sweep until every saga is settled."""
+    deadline = time.monotonic() + ENDS_WITHIN_SECONDS
+    while time.monotonic() < deadline:
+        for sweeper in sweepers.values():
+            sweeper.sweep()
+        if not any(RecordAttribute.DUE_AT in record for system in systems.values() for record in system.records()):
+            return
+        time.sleep(2)
+    left = [
+        f"{record[RecordAttribute.SAGA_ID]['S']} {record.get(RecordAttribute.PARKED)}"
+        for system in systems.values()
+        for record in system.records()
+        if RecordAttribute.DUE_AT in record
+    ]
+    raise AssertionError(f"sagas are in progress after {ENDS_WITHIN_SECONDS:.0f} s: {left}")
+
+
+def ask_again(systems: Mapping[str, OrderSystem], cell: Cell, saga_id: str) -> Outcome:
+    """What a client is told in the end. What is broken here is broken for clients, too: they repeat."""
+    system = systems[cell.path.stack]
+    answer = system.replayed(cell.name, cell.body)
+    for _ in range(20):
+        look = system.look(saga_id)
+        if look.status == 200:
+            return Outcome(saga_id=saga_id, answer=answer, look=look)
+    raise AssertionError(f"{cell}: no answer")
+
+
+def told(matrix: Matrix, violations: Sequence[str]) -> None:
+    """Fail, and say what is wrong."""
+    assert not violations, f"{len(violations)} of {len(matrix.cells)} cells:\n" + "\n".join(violations)
+
+
+class TestTheMatrix:
+    def test_breaks_every_call_of_every_path_in_every_way(
+        self, matrix: Matrix, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        enumerated = [replace(cell, name="") for path in PATHS for cell in cells_of(path, matrix.points[path])]
+        ran = [replace(cell, name="") for cell in matrix.cells if matrix.fired[cell]]
+
+        with capsys.disabled():
+            at_gateway = [point for points in matrix.points.values() for point in points if point.at_gateway]
+            calls = sum(map(len, matrix.points.values()))
+            print(f"\n{calls} calls, {len(at_gateway)} of them at the gateway; calls x troubles: ", end="")
+            print(f"{len(enumerated)} enumerated, {len(ran)} run, {matrix.recoveries} recoveries, ", end="")
+            print(f"{matrix.seconds:.0f} s ", end="")
+        told(matrix, [str(cell) for cell in matrix.cells if not matrix.fired[cell]])
+        assert Counter(enumerated) == Counter(ran)
+
+    def test_has_every_function_and_every_call_of_the_gateway(self, matrix: Matrix) -> None:
+        callers = {path.name: {point.caller for point in points} for path, points in matrix.points.items()}
+        asked = {path.name: [p.call for p in points if p.at_gateway] for path, points in matrix.points.items()}
+        system = matrix.systems[ORDERS]
+        functions = {name: system.function(name) for name in ("Validate", "Reserve", "Charge", "Update")}
+
+        always = {system.gatekeeper, system.forward, GATEWAY, *functions.values()}
+        notifier = f"{ORDERS}/Order/Notifier/Function"
+        assert callers["happy"] == {*always, notifier, system.function("Shipment")}
+        assert callers["refused"] == {*always, system.function("Release"), system.function("Refund")}
+        assert asked == {
+            "happy": ["charge"],
+            "refused": ["charge", "refund"],
+            "asked": ["charge", "find-charge", "refund", "find-refund"],
+        }
+
+
+class TestWhateverBroke:
+    def test_every_request_is_answered_as_if_nothing_had(self, matrix: Matrix) -> None:
+        wrong = [
+            f"{cell}: {outcome.answer.status}, expected {cell.expected}; {outcome.answer.text}"
+            for cell, outcome in matrix.outcomes.items()
+            if outcome.answer.status != cell.expected
+        ]
+
+        told(matrix, wrong)
+
+    def test_looking_at_an_order_tells_what_its_answer_told(self, matrix: Matrix) -> None:
+        wrong = [
+            f"{cell}: {outcome.look.text}"
+            for cell, outcome in matrix.outcomes.items()
+            if outcome.look.json()["answer"] != outcome.answer.json()
+            or outcome.answer.json()["saga_id"] != outcome.saga_id
+        ]
+
+        told(matrix, wrong)
+
+    def test_everything_that_must_hold_does(self, matrix: Matrix) -> None:
+        for system in matrix.systems.values():
+            audits = system.audit()
+            require_all_hold(audits)
+            own = sum(matrix.system(cell) is system for cell in matrix.cells)
+            assert all(audit.checked >= own / 2 for audit in audits if "undone" not in audit.name), audits
+
+    def test_every_card_was_charged_once_and_given_back_unless_the_order_completed(self, matrix: Matrix) -> None:
+        wrong = []
+        for cell, outcome in matrix.outcomes.items():
+            books = matrix.system(cell).books(outcome.saga_id)
+            taken = PRICE if cell.expected == 200 else 0
+            if len(books.charges) > 1 or len(books.refunds) > 1 or books.taken != taken:
+                wrong.append(f"{cell}: {books}")
+
+        told(matrix, wrong)
+
+    def test_goods_left_the_shelf_exactly_for_the_orders_that_completed(self, matrix: Matrix) -> None:
+        wrong = []
+        for cell in matrix.cells:
+            expected = (1, 0, 1) if cell.expected == 200 else (2, 0, 0 if cell.path.refused else 2)
+            found = matrix.system(cell).goods(cell.name)
+            if found != expected:
+                wrong.append(f"{cell}: {found}, expected {expected}")
+
+        told(matrix, wrong)
+
+    def test_every_customer_was_told_and_of_a_completed_order_once(self, matrix: Matrix) -> None:
+        wrong = []
+        for cell, outcome in matrix.outcomes.items():
+            completed, failed = (matrix.notices[outcome.saga_id, status] for status in ("COMPLETED", "FAILED"))
+            fine = (completed, failed) == (1, 0) if cell.expected == 200 else completed == 0 and failed >= 1
+            if not fine:
+                wrong.append(f"{cell}: {completed} confirmations, {failed} notices of failure")
+
+        told(matrix, wrong)
+
+    def test_a_refusal_names_what_was_refused_and_a_crash_names_nothing_of_what_broke(self, matrix: Matrix) -> None:
+        for cell, outcome in matrix.outcomes.items():
+            if cell.expected != 200:
+                error = problem_of(outcome.answer)["error"]
+                assert error == ("NotOnShelf" if cell.expected == 422 else "StepFailed"), str(cell)
+
+    def test_no_answer_tells_internals(self, matrix: Matrix) -> None:
+        answers = [answer for outcome in matrix.outcomes.values() for answer in (outcome.answer, outcome.look)]
+        internal = ("Traceback", "stackTrace", "errorType", "botocore", "dynamodb", "/var/task", ".py")
+
+        told(matrix, [a.text for a in answers if any(word in a.text for word in internal)])
