@@ -36,7 +36,7 @@ def test_every_snippet_says_what_tests_do_with_it(snippet: Snippet) -> None:
     assert snippet.info.startswith("python title=") or set(snippet.kind) & _KINDS, snippet.info
 
 
-@pytest.mark.parametrize("snippet", [s for s in _python() if "title=" in s.info], ids=str)
+@pytest.mark.parametrize("snippet", [s for s in snippets() if "title=" in s.info], ids=str)
 def test_every_excerpt_stands_in_its_file(snippet: Snippet) -> None:
     file = ROOT / snippet.info.partition('title="')[2].partition('"')[0]
 

@@ -1,0 +1,1 @@
+"""A saga with a step in Node.js."""
