@@ -7,6 +7,7 @@ from typing import Final
 from constructs_lib.saga.asl.ending import ASK_THE_LOG, FENCED, LOOK_AT_DIRECTION, LOOK_AT_RECORD, park_of
 from constructs_lib.saga.asl.failures import broken, found_at, thrown_at
 from constructs_lib.saga.asl.flow import Flow, item_of, row_name
+from constructs_lib.saga.asl.outputs import read_outputs
 from constructs_lib.saga.asl.plan import CompiledGroup, CompiledStep, GroupKind, Node, SagaPlan, State
 from constructs_lib.saga.asl.states import (
     EXECUTION,
@@ -23,6 +24,7 @@ from constructs_lib.saga.asl.states import (
     row_key,
     seconds_from_now,
     step_retries,
+    transaction_retries,
 )
 from saga_runtime.protocol import (
     NOTHING_STANDS,
@@ -81,7 +83,7 @@ def _compensate_name(node: Node) -> str:
 
 def go_again(node: Node) -> State:
     """Assignment with which a node is tried again, after a while."""
-    return {"again": node.name, "tries": expression("($exists($tries) ? $tries : 0) + 1")}
+    return {"again": node.name, "tries": expression(f'$exists($again) and $again = "{node.name}" ? $tries + 1 : 1')}
 
 
 def wait_name(group: CompiledGroup) -> str:
@@ -114,7 +116,14 @@ def giving_up(plan: SagaPlan, flow: Flow, index: int, *, outputs: str | None) ->
     else:
         ahead = direct(plan, Direction.FORWARD, flow.following(index)) | {"Assign": {flow.variable: outputs}}
     fence = fence_states(
-        plan, flow, pivot, name=_way_back_name(node), buried=compensate, stands=forward, stuck=park_of(plan)
+        plan,
+        flow,
+        pivot,
+        name=_way_back_name(node),
+        buried=compensate,
+        stands=forward,
+        stuck=park_of(plan),
+        known=flow.known(index) if isinstance(node, CompiledStep) else None,
     )
     return states | fence | {forward: ahead}
 
@@ -151,6 +160,7 @@ def fence_states(
     buried: str,
     stands: str,
     stuck: str,
+    known: str | None = None,
     instead: str | None = None,
     buried_outputs: State | None = None,
     standing_outputs: State | None = None,
@@ -167,16 +177,18 @@ def fence_states(
         buried: where to go when the step did not happen and now never will.
         stands: where to go when it happened.
         stuck: where to go when that cannot be known.
+        known: expression of the outputs that the function is asked with: a provider's call may have been made of them.
+            None where they are not at hand: then they are read from the log.
         instead: output (JSON) that the tombstone keeps for a step that is passed over: another run of the saga finds
             it there, and passes the step over, too.
         buried_outputs: what the outputs become in the first case, if anything.
         standing_outputs: what they become in the second.
     """
     look, decide, ask = f"{name}: look", f"{name}: stands?", f"{name}: ask"
-    status = f"$row.{LogAttribute.STATUS.value}.S"
+    status = f"${flow.row}.{LogAttribute.STATUS.value}.S"
     nothing = ", ".join(f'"{status.value}"' for status in (*NOTHING_STANDS, StepStatus.UNDOING))
-    variable = "failure" if flow.base is None else "stopped"
-    undecided = {**found_at(step.name, "StepUndecided", "its row says neither yes nor no"), variable: broken(step.name)}
+    unread = flow.tells(found_at(step.name, "StepUndecided", "its row says neither yes nor no"))
+    undecided = {**unread, flow.failure: broken(step.name)}
     states: dict[str, State] = {
         name: _tombstone(plan, flow, step, instead)
         | {"Catch": [refused_write(look)], "Next": buried}
@@ -195,8 +207,12 @@ def fence_states(
     }
     if step.provider is not None:
         in_doubt = expression(f'{status} = "{StepStatus.INTENT.value}"')
-        states[decide]["Choices"].append({"Condition": in_doubt, "Next": ask})
-        sent = payload(plan, step, _KNOWN, item=item_of(flow)) | {CallField.MODE.value: CallMode.ASK.value}
+        reading = f"{name}: outputs"
+        states[decide]["Choices"].append({"Condition": in_doubt, "Next": ask if known is not None else reading})
+        if known is None:
+            states[reading] = read_outputs(plan, ask)
+        sent = payload(plan, step, known or "$outputs", item=item_of(flow))
+        sent |= {CallField.MODE.value: CallMode.ASK.value}
         states[ask] = {
             "Type": "Task",
             "Resource": "arn:aws:states:::lambda:invoke",
@@ -207,7 +223,7 @@ def fence_states(
                 {
                     "ErrorEquals": ["States.ALL"],
                     "Next": stuck,
-                    "Assign": {**thrown_at(step.name), variable: broken(step.name)},
+                    "Assign": {**flow.tells(thrown_at(step.name)), flow.failure: broken(step.name)},
                 }
             ],
             "Next": look,
@@ -223,7 +239,7 @@ def _look(plan: SagaPlan, flow: Flow, step: CompiledStep, following: str) -> Sta
     return {
         **call("dynamodb:getItem"),
         "Arguments": {"TableName": plan.log_table, "Key": row_key(row_name(flow, step)), "ConsistentRead": True},
-        "Assign": {"row": found_item()},
+        "Assign": {flow.row: found_item()},
         "Next": following,
     }
 
@@ -337,7 +353,8 @@ def undo_states(
         "Resource": "arn:aws:states:::lambda:invoke",
         "Arguments": {
             "FunctionName": step.compensate_arn,
-            "Payload": payload(plan, step, "{}", item=item_of(flow)),
+            # A call whose outcome is not known may have to be repeated, and with the same arguments.
+            "Payload": payload(plan, step, _KNOWN if step.provider is not None else "{}", item=item_of(flow)),
         },
         "TimeoutSeconds": step.compensate_task_seconds,
         "Retry": step_retries((), step.retry, no_way_back=True, transient=step.transient_errors),
@@ -375,18 +392,18 @@ def _undo_writes(
             },
         }
     }
-    entries = bind_all(
-        list(step.writes.compensate), _KNOWN, row=f'({text} & "#undo")', also=" $output := $parse($row.output.S);"
-    )
+    output = f" $output := $parse(${flow.row}.output.S);"
+    entries = bind_all(list(step.writes.compensate), _KNOWN, row=f'({text} & "#undo")', also=output)
     canceled = {"ErrorEquals": ["States.ALL"], "Next": f"{again} look"}
-    status = f"$row.{a.STATUS.value}.S"
-    refused = found_at(name, "TransactionCanceled", "the undo was refused")
+    status = f"${flow.row}.{a.STATUS.value}.S"
+    reason = found_at(row_name(flow, step) if flow.inner else name, "TransactionCanceled", "the undo was refused")
+    refused = {flow.failure: reason["stuck"]} if flow.inner else reason
     return {
         **fence_states(plan, flow, step, name=name, buried=following, stands=undoing, stuck=stuck),
         undoing: {
             **call("aws-sdk:dynamodb:transactWriteItems"),
             "Arguments": {"TransactItems": [row, *entries]},
-            "Retry": step_retries((), step.retry, no_way_back=True),
+            "Retry": transaction_retries(step.retry, no_way_back=True),
             "Catch": [canceled | {"Assign": stuck_assign}],
             "Next": following,
         },
@@ -410,10 +427,13 @@ def items_of(group: CompiledGroup, known: str, *, strict: bool) -> str:
     bad = '$error("the items of the map are not an array of distinct keys within its limit")' if strict else "[]"
     outputs = "" if known == "$outputs" else f" $outputs := {known};"
     return (
-        f"($request := $parse({REQUEST});{outputs} $all := [{group.items}];"
+        # In brackets of their own: an array that is written out would become one item of another array.
+        f"($request := $parse({REQUEST});{outputs} $all := [({group.items})];"
         f' $keyed := [$map($all, function($item) {{ {{"key": $string({group.key}), "value": $item}} }})];'
         f" $good := $count($keyed) <= {group.max_items} and $count($distinct($keyed.key)) = $count($keyed)"
-        " and $count($keyed[$count($match(key, /^[A-Za-z0-9._:\\/@+=,-]{1,64}$/)) = 1]) = $count($keyed);"
+        # Not an anchored match: whether "$" also matches before a newline differs between engines.
+        " and $count($keyed[$length(key) > 0 and $length(key) <= 64 and"
+        " $not($contains(key, /[^A-Za-z0-9._:\\/@+=,-]/))]) = $count($keyed);"
         f" $good ? $keyed : {bad})"
     )
 
@@ -428,13 +448,17 @@ def _undo_items(plan: SagaPlan, group: CompiledGroup, following: str) -> dict[st
     for step in group.leaves:
         if step.compensated:
             undo = undo_states(
-                plan, flow, step, following=ahead, fenced=fenced, stuck=stuck, stuck_assign=thrown_in(step)
+                plan, flow, step, following=ahead, fenced=fenced, stuck=stuck, stuck_assign=thrown_in(flow, step)
             )
             states = undo | states
             ahead = _undo_name(step)
     states |= {
         done: {"Type": "Pass", "Output": {"ok": True}, "End": True},
-        stuck: {"Type": "Pass", "Output": {"ok": False, "fenced": False}, "End": True},
+        stuck: {
+            "Type": "Pass",
+            "Output": {"ok": False, "fenced": False, "stuck": expression(f"${flow.failure}")},
+            "End": True,
+        },
         fenced: {"Type": "Pass", "Output": {"ok": False, "fenced": True}, "End": True},
     }
     name = _undo_name(group)
@@ -451,6 +475,7 @@ def _undo_items(plan: SagaPlan, group: CompiledGroup, following: str) -> dict[st
             "Assign": {
                 "all_undone": expression("$not(false in $states.result.ok)"),
                 "undo_fenced": expression("true in $states.result.fenced"),
+                "undo_stuck": expression("($s := [$states.result.stuck]; $count($s) > 0 ? $s[0] : {})"),
             },
             "Catch": [{"ErrorEquals": ["States.ALL"], "Next": park_of(plan), "Assign": thrown_at(name)}],
             "Next": over,
@@ -462,11 +487,12 @@ def _undo_items(plan: SagaPlan, group: CompiledGroup, following: str) -> dict[st
                 {"Condition": expression("$undo_fenced"), "Next": FENCED},
             ],
             "Default": park_of(plan),
-            "Assign": found_at(name, "CompensationStuck", "an item could not be undone"),
+            "Assign": {"stuck": expression("$undo_stuck")},
         },
     }
 
 
-def thrown_in(step: CompiledStep) -> State:
-    """Inside an item nothing is kept: the row tells, and the item's answer says that it is stuck."""
-    return {"own": {"stuck": step.name}}
+def thrown_in(flow: Flow, step: CompiledStep) -> State:
+    """Inside an item: what the item's answer tells, and the saga passes on to operators."""
+    thrown: State = thrown_at(row_name(flow, step))["stuck"]
+    return {flow.failure: thrown}

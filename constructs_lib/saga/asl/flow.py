@@ -29,6 +29,30 @@ class Flow:
     base: str | None = None
     of_map: CompiledGroup | None = None
 
+    @property
+    def inner(self) -> bool:
+        """Whether these are not the saga's own steps: a scope inside may not assign a name that the saga's assigns."""
+        return self.base is not None
+
+    @property
+    def row(self) -> str:
+        """Name of the variable that keeps a row that was looked at."""
+        return "own_row" if self.inner else "row"
+
+    @property
+    def canceled(self) -> str:
+        """Name of the variable that keeps why a transaction was canceled."""
+        return "own_canceled" if self.inner else "canceled"
+
+    @property
+    def failure(self) -> str:
+        """Name of the variable that keeps what gave a step up."""
+        return "stopped" if self.inner else "failure"
+
+    def tells(self, stuck: State) -> State:
+        """Assignment of what operators are told: the saga's own; a branch only answers that it stopped."""
+        return {} if self.inner else stuck
+
     def following(self, index: int) -> str:
         """Name of the state that follows node ``index`` (-1: the start).
 

@@ -12,6 +12,7 @@ from constructs_lib.saga.asl.compensation import give_up_name, go_again, items_o
 from constructs_lib.saga.asl.ending import FENCED, waiting
 from constructs_lib.saga.asl.failures import broken, jsonata_object, refused
 from constructs_lib.saga.asl.flow import Flow
+from constructs_lib.saga.asl.outputs import read_outputs
 from constructs_lib.saga.asl.plan import CompiledGroup, GroupKind, SagaPlan, State
 from constructs_lib.saga.asl.states import EXECUTION, INPUT, expression, machine, reached_from, step_retries
 from constructs_lib.saga.asl.tasks import Exits, phase_through, step_states
@@ -42,13 +43,23 @@ def group_states(plan: SagaPlan, flow: Flow, index: int) -> dict[str, State]:
     failed = (
         f"$exists($phase.{PhaseField.FAILURE}) ? $phase.{PhaseField.FAILURE} : {jsonata_object(broken(group.name))}"
     )
+    lost, reading, choices = give_up, {}, []
+    if back and group.undo_needs_outputs:
+        # It answered nothing: what its steps answered before one failed is in the log only.
+        lost = f"Read outputs of {group.name}"
+        reading = {lost: read_outputs(plan, give_up)}
+    if lost != give_up and group.kind is GroupKind.EXPRESS:
+        unheard = expression(f'$phase.{PhaseField.FAILURE}.step = "{group.name}"')
+        choices = [{"Condition": unheard, "Next": lost, "Assign": {"failure": broken(group.name)}}]
     catch_bad = []
     if group.kind is GroupKind.MAP:
         bad = refused(plan, group.name, error=BAD_ITEMS, detail="the items are not what the step can work on")
         errors = ["States.QueryEvaluationError"]
         catch_bad = [{"ErrorEquals": errors, "Next": give_up, "Assign": {"failure": bad, **again}}]
     loop = {} if back and not group.pivot else waiting(plan, wait_name(group), f"{group.name} waits", group.name)
-    return loop | {
+    return {
+        **loop,
+        **reading,
         group.name: {
             **run,
             "Assign": {
@@ -57,7 +68,7 @@ def group_states(plan: SagaPlan, flow: Flow, index: int) -> dict[str, State]:
             },
             "Catch": [
                 *catch_bad,
-                {"ErrorEquals": ["States.ALL"], "Next": give_up, "Assign": {"failure": broken(group.name), **again}},
+                {"ErrorEquals": ["States.ALL"], "Next": lost, "Assign": {"failure": broken(group.name), **again}},
             ],
             "Next": over,
         },
@@ -66,6 +77,7 @@ def group_states(plan: SagaPlan, flow: Flow, index: int) -> dict[str, State]:
             "Choices": [
                 {"Condition": expression(f"$phase.{PhaseField.OK}"), "Next": flow.following(index)},
                 {"Condition": expression(f"$exists($phase.{PhaseField.FENCED})"), "Next": FENCED},
+                *choices,
             ],
             "Default": give_up,
             "Assign": {"failure": expression(failed), **again},
@@ -155,7 +167,7 @@ def _joined(outputs: str) -> str:
     return (
         f'($r := [$states.result]; $merge([{{"{ok}": $not(false in $r.{ok}), "{PhaseField.OUTPUTS}": {outputs}}}, '
         f'$exists($r.{fenced}) ? {{"{fenced}": true}} : {{}}, '
-        f'$exists($r.{failure}) ? {{"{failure}": $r.{failure}[0]}} : {{}}]))'
+        f'$exists($r.{failure}) ? {{"{failure}": ($r.{failure})[0]}} : {{}}]))'
     )
 
 
@@ -175,9 +187,7 @@ def _branch(plan: SagaPlan, group: CompiledGroup, number: int, known: str) -> tu
         base=known,
         of_map=group if group.kind is GroupKind.MAP else None,
     )
-    exits = Exits(
-        fenced=fenced, give_up=stops, stuck=stops, variable="stopped", outcome=group.kind is not GroupKind.EXPRESS
-    )
+    exits = Exits(fenced=fenced, give_up=stops, stuck=stops, outcome=group.kind is not GroupKind.EXPRESS)
     states = flow.choice(-1)
     for index in range(len(flow.nodes)):
         states |= step_states(plan, flow, index, exits) | flow.choice(index)
@@ -185,7 +195,11 @@ def _branch(plan: SagaPlan, group: CompiledGroup, number: int, known: str) -> tu
         through: {"Type": "Pass", "Output": phase_through(flow, flow.own_outputs()), "End": True},
         stops: {
             "Type": "Pass",
-            "Output": {PhaseField.OK.value: False, PhaseField.FAILURE.value: expression("$stopped")},
+            "Output": {
+                **phase_through(flow, f"$exists({flow.own_outputs()}) ? {flow.own_outputs()} : {{}}"),
+                PhaseField.OK.value: False,
+                PhaseField.FAILURE.value: expression(f"${flow.failure}"),
+            },
             "End": True,
         },
         fenced: {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -73,6 +74,15 @@ class CompiledStep:
         return self.compensate_arn is not None or (self.writes is not None and bool(self.writes.compensate))
 
     @property
+    def undo_needs_outputs(self) -> bool:
+        """Whether its compensation must know what the steps before it answered.
+
+        At a provider the step's own call may have to be repeated; what the state machine undoes itself may name them.
+        """
+        named = self.writes is not None and "$outputs" in json.dumps(list(self.writes.compensate), default=dict)
+        return (self.provider is not None and self.compensated) or named
+
+    @property
     def leaves(self) -> tuple[CompiledStep, ...]:
         """The step itself: a group has several."""
         return (self,)
@@ -116,6 +126,12 @@ class CompiledGroup:
     def compensated(self) -> bool:
         """Whether something undoes one of its steps."""
         return any(step.compensated for step in self.leaves)
+
+    @property
+    def undo_needs_outputs(self) -> bool:
+        """Whether one of its compensations must know what the steps before it answered."""
+        of_items = self.kind is GroupKind.MAP and self.compensated and "$outputs" in self.items + self.key
+        return of_items or any(step.undo_needs_outputs for step in self.leaves)
 
     @property
     def pivot(self) -> bool:
@@ -173,6 +189,5 @@ class SagaPlan:
 
     @property
     def undo_needs_outputs(self) -> bool:
-        """Whether a compensation must know what the steps answered: a map over items that came from a step."""
-        groups = [node for node in self.steps if isinstance(node, CompiledGroup) and node.compensated]
-        return any("$outputs" in group.items for group in groups)
+        """Whether a compensation must know what the steps answered."""
+        return any(node.undo_needs_outputs for node in self.steps)

@@ -13,6 +13,7 @@ from constructs_lib.saga.asl.compensation import chain, chain_from, direct, fenc
 from constructs_lib.saga.asl.ending import FENCED, fenced_or_parked, park_of, settle_failed
 from constructs_lib.saga.asl.failures import found_at
 from constructs_lib.saga.asl.forward import saga_flow
+from constructs_lib.saga.asl.outputs import read_outputs, rows
 from constructs_lib.saga.asl.plan import CompiledGroup, GroupKind, Node, SagaPlan, State
 from constructs_lib.saga.asl.states import EXECUTION, INPUT, SAGA_ID, call, expression, found_item, machine, record_key
 from saga_runtime.protocol import NOTHING_STANDS, Direction, LogAttribute, RecordAttribute, RecordStatus, StepStatus
@@ -56,7 +57,7 @@ def recovery_of(plan: SagaPlan, forward_machine_arn: str) -> State:
         **_compatible(plan),
         **fences,
         COMPENSATE: direct(plan, Direction.COMPENSATE, back),
-        READ_OUTPUTS: _read_outputs(plan, chain_from(plan, len(plan.steps) - 1)),
+        READ_OUTPUTS: read_outputs(plan, chain_from(plan, len(plan.steps) - 1)),
         FORWARD: direct(plan, Direction.FORWARD, GO_FORWARD),
         GO_FORWARD: _go_forward(forward_machine_arn),
         HANDED_OVER: {"Type": "Succeed"},
@@ -93,7 +94,7 @@ def _compatible(plan: SagaPlan) -> dict[str, State]:
     return {
         READ_ROWS: {
             **call("aws-sdk:dynamodb:query"),
-            "Arguments": _rows(plan, a.STEP, a.SIDE, a.STATUS),
+            "Arguments": rows(plan, a.STEP, a.SIDE, a.STATUS),
             "Assign": {"compatible": expression(fits)},
             "Next": COMPATIBLE,
         },
@@ -110,31 +111,6 @@ def _compatible(plan: SagaPlan) -> dict[str, State]:
 
 def _per_item(node: Node) -> bool:
     return isinstance(node, CompiledGroup) and node.kind is GroupKind.MAP
-
-
-def _read_outputs(plan: SagaPlan, following: str) -> State:
-    """What the steps answered: a map's items may come from there."""
-    a = LogAttribute
-    mine = f'[$exists({a.OUTPUT.value}) and $not($contains({a.STEP.value}.S, "["))]'
-    outputs = f"$states.result.Items{mine}.{{{a.STEP.value}.S: $parse({a.OUTPUT.value}.S)}}"
-    return {
-        **call("aws-sdk:dynamodb:query"),
-        "Arguments": _rows(plan, a.STEP, a.OUTPUT),
-        "Assign": {"outputs": expression(f"$merge([{{}}, {outputs}])")},
-        "Next": following,
-    }
-
-
-def _rows(plan: SagaPlan, *attributes: LogAttribute) -> State:
-    names = {f"#{name.value}": name.value for name in attributes}
-    return {
-        "TableName": plan.log_table,
-        "ConsistentRead": True,
-        "KeyConditionExpression": "#saga_id = :saga_id",
-        "ProjectionExpression": ", ".join(names),
-        "ExpressionAttributeNames": {"#saga_id": LogAttribute.SAGA_ID.value, **names},
-        "ExpressionAttributeValues": {":saga_id": {"S": expression(SAGA_ID)}},
-    }
 
 
 def _read_direction(plan: SagaPlan) -> State:

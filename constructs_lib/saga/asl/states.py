@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from constructs_lib.saga.asl.plan import CompiledStep, SagaPlan, State
@@ -185,6 +186,22 @@ def step_retries(
     ]
 
 
+def transaction_retries(retry: Retry, *, no_way_back: bool) -> list[State]:
+    """A canceled transaction may be a conflict, which passes, or a refusal, which does not: a few tries for both.
+
+    Then the row is looked at: it tells whether the transaction was written, and only its answer lost.
+    """
+    canceled = {
+        "ErrorEquals": [CANCELED],
+        "IntervalSeconds": 1,
+        "BackoffRate": 2,
+        "MaxDelaySeconds": 30 if no_way_back else 10,
+        "MaxAttempts": 8 if no_way_back else 3,
+        "JitterStrategy": "FULL",
+    }
+    return [canceled, *step_retries((), retry, no_way_back=no_way_back)[1:]]
+
+
 def reached_from(start: str, states: Mapping[str, State]) -> dict[str, State]:
     """The states that can be reached: Step Functions refuses a definition that holds others."""
     reached: set[str] = set()
@@ -198,14 +215,29 @@ def reached_from(start: str, states: Mapping[str, State]) -> dict[str, State]:
 
 
 def machine(plan: SagaPlan, comment: str, start: str, states: Mapping[str, State], *, seconds: int = 0) -> State:
-    """A definition of the states that can be reached."""
-    return {
+    """A definition of the states that can be reached.
+
+    Raises:
+        ValueError: if two states have one name; those inside of a state of the user's own count, too.
+    """
+    definition: State = {
         "Comment": comment,
         "QueryLanguage": "JSONata",
         "StartAt": start,
         "TimeoutSeconds": seconds or plan.timeout_seconds,
         "States": {name: _in_partition(plan, state) for name, state in reached_from(start, states).items()},
     }
+    twice = sorted(name for name, number in Counter(_names(definition)).items() if number > 1)
+    if twice:
+        raise ValueError(f"states of one state machine must have different names, got {twice} twice; rename yours")
+    return definition
+
+
+def _names(flow: State) -> Iterator[str]:
+    for name, state in flow["States"].items():
+        yield name
+        for inner in (*state.get("Branches", ()), *([state["ItemProcessor"]] if "ItemProcessor" in state else ())):
+            yield from _names(inner)
 
 
 def _in_partition(plan: SagaPlan, state: State) -> State:

@@ -25,6 +25,7 @@ from constructs_lib.saga.asl.states import (
     row_key,
     seconds_from_now,
     step_retries,
+    transaction_retries,
 )
 from saga_runtime.protocol import (
     OUTPUT_FIELD,
@@ -47,7 +48,6 @@ class Exits:
     Attributes:
         fenced: when another execution owns the saga.
         give_up: when the step is given up.
-        variable: what keeps the failure.
         stuck: when nothing can be decided.
         no_way_back: whether the saga only goes forward here.
         outcome: whether the last step ends the flow itself, and answers what a phase answers.
@@ -56,7 +56,6 @@ class Exits:
     fenced: str
     give_up: str
     stuck: str
-    variable: str = "failure"
     no_way_back: bool = False
     outcome: bool = False
 
@@ -74,8 +73,8 @@ def step_states(plan: SagaPlan, flow: Flow, index: int, exits: Exits) -> dict[st
 
 
 def replayed(flow: Flow, index: int) -> str:
-    """Outputs, with this step's taken from its row. ``row`` was assigned when the row was looked at."""
-    return expression(flow.with_output(index, f'{{"{flow.nodes[index].name}": $parse($row.output.S)}}'))
+    """Outputs, with this step's taken from its row, which was assigned when it was looked at."""
+    return expression(flow.with_output(index, f'{{"{flow.nodes[index].name}": $parse(${flow.row}.output.S)}}'))
 
 
 def _step(flow: Flow, index: int) -> CompiledStep:
@@ -95,7 +94,7 @@ def _function(plan: SagaPlan, flow: Flow, index: int, exits: Exits) -> State:
         "TimeoutSeconds": step.task_seconds,
         "Assign": flow.assigned(index, output),
         "Retry": _retries(step, exits),
-        "Catch": _catches(plan, step, exits),
+        "Catch": _catches(plan, flow, step, exits),
         **_leads_on(flow, index, exits, output),
     }
 
@@ -109,7 +108,7 @@ def _direct(plan: SagaPlan, flow: Flow, index: int, exits: Exits) -> State:
     output = f'{{"{step.name}": {bound(step.direct.output, known, row=row)}}}'
     may_fail: State = {}
     if fields["Type"] not in ("Pass", "Wait"):
-        may_fail = {"Retry": fields.get("Retry", _retries(step, exits)), "Catch": _catches(plan, step, exits)}
+        may_fail = {"Retry": fields.get("Retry", _retries(step, exits)), "Catch": _catches(plan, flow, step, exits)}
     assigned = {**fields.get("Assign", {}), **flow.assigned(index, output)}
     return {**fields, "Assign": assigned, **may_fail, **_leads_on(flow, index, exits, output)}
 
@@ -135,8 +134,8 @@ def _retries(step: CompiledStep, exits: Exits) -> list[State]:
     )
 
 
-def _catches(plan: SagaPlan, step: CompiledStep, exits: Exits) -> list[State]:
-    stuck = thrown_at(step.name) if exits.give_up == exits.stuck else {}
+def _catches(plan: SagaPlan, flow: Flow, step: CompiledStep, exits: Exits) -> list[State]:
+    stuck = flow.tells(thrown_at(step.name)) if exits.give_up == exits.stuck else {}
     going_on = [{"ErrorEquals": [error], "Next": _going_on_name(step, error)} for error in sorted(step.going_on)]
     return [
         {"ErrorEquals": [ErrorName.FENCED.value], "Next": exits.fenced},
@@ -144,9 +143,9 @@ def _catches(plan: SagaPlan, step: CompiledStep, exits: Exits) -> list[State]:
         {
             "ErrorEquals": list(step.permanent_errors),
             "Next": exits.give_up,
-            "Assign": {exits.variable: refused(plan, step.name), **stuck},
+            "Assign": {flow.failure: refused(plan, step.name), **stuck},
         },
-        {"ErrorEquals": ["States.ALL"], "Next": exits.give_up, "Assign": {exits.variable: broken(step.name), **stuck}},
+        {"ErrorEquals": ["States.ALL"], "Next": exits.give_up, "Assign": {flow.failure: broken(step.name), **stuck}},
     ]
 
 
@@ -196,25 +195,27 @@ def _transaction(plan: SagaPlan, flow: Flow, index: int, exits: Exits) -> dict[s
             "ExpressionAttributeNames": {"#saga_id": a.SAGA_ID.value},
         }
     }
-    status = f"$row.{a.STATUS.value}.S"
-    stuck = found_at(step.name, "TransactionCanceled", "the writes were canceled") if exits.no_way_back else {}
+    status = f"${flow.row}.{a.STATUS.value}.S"
+    behind = exits.give_up == exits.stuck
+    thrown = flow.tells(thrown_at(step.name)) if behind else {}
+    stuck = flow.tells(found_at(step.name, "TransactionCanceled", "the writes were canceled")) if behind else {}
     not_met = refused(plan, step.name, error=CONDITION_REFUSED, detail="a condition of the step was not met")
     return {
         step.name: {
             **call("aws-sdk:dynamodb:transactWriteItems"),
             "Arguments": {"TransactItems": [put, *bind_all(list(step.writes.writes), known, row=row)]},
             "Assign": flow.assigned(index, f'{{"{step.name}": {output}}}'),
-            "Retry": transaction_retries(step, exits.no_way_back),
+            "Retry": transaction_retries(step.retry, no_way_back=exits.no_way_back),
             "Catch": [
                 {
                     "ErrorEquals": [CANCELED],
                     "Next": look,
-                    "Assign": {"canceled": expression("$string($states.errorOutput.Cause)")},
+                    "Assign": {flow.canceled: expression("$string($states.errorOutput.Cause)")},
                 },
                 {
                     "ErrorEquals": ["States.ALL"],
                     "Next": exits.give_up,
-                    "Assign": {exits.variable: broken(step.name), **stuck},
+                    "Assign": {flow.failure: broken(step.name), **thrown},
                 },
             ],
             "Next": flow.following(index),
@@ -222,7 +223,7 @@ def _transaction(plan: SagaPlan, flow: Flow, index: int, exits: Exits) -> dict[s
         look: {
             **call("dynamodb:getItem"),
             "Arguments": {"TableName": plan.log_table, "Key": row_key(row_name(flow, step)), "ConsistentRead": True},
-            "Assign": {"row": found_item()},
+            "Assign": {flow.row: found_item()},
             "Next": decide,
         },
         decide: {
@@ -235,28 +236,15 @@ def _transaction(plan: SagaPlan, flow: Flow, index: int, exits: Exits) -> dict[s
                 },
                 {"Condition": expression(f"$exists({status})"), "Next": exits.fenced},
                 {
-                    "Condition": expression('$contains($canceled, "ConditionalCheckFailed")'),
+                    "Condition": expression(f'$contains(${flow.canceled}, "ConditionalCheckFailed")'),
                     "Next": exits.give_up,
-                    "Assign": {exits.variable: not_met, **stuck},
+                    "Assign": {flow.failure: not_met, **stuck},
                 },
             ],
             "Default": exits.give_up,
-            "Assign": {exits.variable: broken(step.name), **stuck},
+            "Assign": {flow.failure: broken(step.name), **stuck},
         },
     }
-
-
-def transaction_retries(step: CompiledStep, no_way_back: bool) -> list[State]:
-    """A canceled transaction may be a conflict, which passes, or a refusal, which does not: a few tries for both."""
-    canceled = {
-        "ErrorEquals": [CANCELED],
-        "IntervalSeconds": 1,
-        "BackoffRate": 2,
-        "MaxDelaySeconds": 10,
-        "MaxAttempts": 3,
-        "JitterStrategy": "FULL",
-    }
-    return [canceled, *step_retries((), step.retry, no_way_back=no_way_back)[1:]]
 
 
 def _going_on_name(step: CompiledStep, error: str) -> str:
@@ -278,6 +266,7 @@ def _going_on(plan: SagaPlan, flow: Flow, index: int, exits: Exits) -> dict[str,
             buried=behind,
             stands=behind,
             stuck=exits.stuck,
+            known=flow.known(index),
             instead=instead,
             buried_outputs={flow.variable: expression(flow.with_output(index, f'{{"{step.name}": {instead}}}'))},
             standing_outputs={flow.variable: replayed(flow, index)},

@@ -1,7 +1,7 @@
 """A small interpreter of definitions: it walks from state to state, evaluates every expression, and calls nothing.
 
-Not Step Functions: no retries, no waiting, no parallel branches. It shows which way an execution takes, what it sends
-on the way, and what it ends with.
+Not Step Functions: no retries, no waiting, and branches and items run one after the other. It shows which way an
+execution takes, what it sends on the way, and what it ends with. A branch that fails fails its Parallel or Map.
 """
 
 from __future__ import annotations
@@ -10,7 +10,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from jsonata.jexception import JException
+
 from tests.constructs.support.jsonata import context, evaluate, evaluated
+
+MANY = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,10 +31,11 @@ Answer = Callable[[str, Any], Any]
 
 @dataclass(slots=True)
 class Run:
-    """What an execution did."""
+    """What an execution did; of a branch, what it did there."""
 
     trace: list[str] = field(default_factory=list)
     sent: dict[str, Any] = field(default_factory=dict)
+    calls: list[tuple[str, Any]] = field(default_factory=list)
     variables: dict[str, Any] = field(default_factory=dict)
     status: str = "RUNNING"
     output: Any = None
@@ -38,7 +43,12 @@ class Run:
 
 
 def run(
-    definition: Mapping[str, Any], answer: Answer, *, request: str = "{}", given: Mapping[str, Any] | None = None
+    definition: Mapping[str, Any],
+    answer: Answer,
+    *,
+    request: str = "{}",
+    given: Mapping[str, Any] | None = None,
+    outputs: Mapping[str, Any] | None = None,
 ) -> Run:
     """Walk a definition to its end.
 
@@ -47,21 +57,27 @@ def run(
         answer: what tasks result in.
         request: the request's body, as text.
         given: members of ``$states.context`` other than the usual.
+        outputs: of the saga so far: what a phase is started with.
     """
-    done = Run()
     around = {"context": {**context(request=request), **(given or {})}}
-    name: str | None = definition["StartAt"]
+    if outputs is not None:
+        around["context"]["Execution"]["Input"]["outputs"] = outputs
+    return _walk(definition, answer, around, Run())
+
+
+def _walk(flow: Mapping[str, Any], answer: Answer, around: dict[str, Any], done: Run) -> Run:
+    name: str | None = flow["StartAt"]
     while name is not None:
-        assert len(done.trace) < 200, f"the execution does not end: {done.trace}"
+        assert len(done.trace) < MANY, f"the execution does not end: {done.trace}"
         done.trace.append(name)
-        name = _step(definition["States"][name], name, answer, around, done)
+        name = _step(flow["States"][name], name, answer, around, done)
     return done
 
 
 def _step(state: Mapping[str, Any], name: str, answer: Answer, around: dict[str, Any], done: Run) -> str | None:
     match state["Type"]:
-        case "Task":
-            return _task(state, name, answer, around, done)
+        case "Task" | "Parallel" | "Map":
+            return _work(state, name, answer, around, done)
         case "Choice":
             for rule in state["Choices"]:
                 met = evaluate(rule["Condition"], states=around, **done.variables)
@@ -73,12 +89,9 @@ def _step(state: Mapping[str, Any], name: str, answer: Answer, around: dict[str,
             return str(state["Default"])
         case "Wait":
             evaluated(state["Seconds"], states=around, **done.variables)
-            _assign(state, around, done)
-            return _next(state, done)
+            return _pass(state, around, done)
         case "Pass":
-            _assign(state, around, done)
-            done.output = evaluated(state.get("Output"), states=around, **done.variables)
-            return _next(state, done)
+            return _pass(state, around, done)
         case "Succeed":
             done.status = "SUCCEEDED"
             return None
@@ -88,11 +101,18 @@ def _step(state: Mapping[str, Any], name: str, answer: Answer, around: dict[str,
     raise AssertionError(f"state {name} is a {state['Type']}, which this interpreter does not know; teach it")
 
 
-def _task(state: Mapping[str, Any], name: str, answer: Answer, around: dict[str, Any], done: Run) -> str | None:
+def _pass(state: Mapping[str, Any], around: dict[str, Any], done: Run) -> str | None:
+    # Everything is evaluated with the variables that the state began with.
+    output = evaluated(state.get("Output"), states=around, **done.variables)
+    _assign(state, around, done)
+    done.output = output
+    return _next(state, done)
+
+
+def _work(state: Mapping[str, Any], name: str, answer: Answer, around: dict[str, Any], done: Run) -> str | None:
+    """A state that can fail."""
     try:
-        arguments = done.sent[name] = evaluated(state["Arguments"], states=around, **done.variables)
-        result = {**around, "result": answer(name, arguments)}
-        # Everything is evaluated with the variables that the state began with.
+        result = {**around, "result": _result(state, name, answer, around, done)}
         output = evaluated(state.get("Output"), states=result, **done.variables)
         _assign(state, result, done)
         done.output = output
@@ -104,6 +124,44 @@ def _task(state: Mapping[str, Any], name: str, answer: Answer, around: dict[str,
         done.status, done.error = "FAILED", failure.error
         return None
     return _next(state, done)
+
+
+def _result(state: Mapping[str, Any], name: str, answer: Answer, around: dict[str, Any], done: Run) -> Any:
+    if state["Type"] == "Parallel":
+        return [_branch(branch, answer, around, done) for branch in state["Branches"]]
+    if state["Type"] == "Map":
+        items = _items(state, around, done)
+        return [
+            _branch(state["ItemProcessor"], answer, _at(around, index, item), done) for index, item in enumerate(items)
+        ]
+    arguments = done.sent[name] = evaluated(state["Arguments"], states=around, **done.variables)
+    done.calls.append((name, arguments))
+    return answer(name, arguments)
+
+
+def _items(state: Mapping[str, Any], around: dict[str, Any], done: Run) -> list[Any]:
+    try:
+        items = evaluate(state["Items"], states=around, **done.variables)
+    except JException as error:
+        raise Failure("States.QueryEvaluationError", str(error)) from error
+    assert isinstance(items, list), f"a Map needs an array, got {items!r}"
+    return items
+
+
+def _at(around: dict[str, Any], index: int, item: Any) -> dict[str, Any]:
+    return {**around, "context": {**around["context"], "Map": {"Item": {"Index": index, "Value": item}}}}
+
+
+def _branch(flow: Mapping[str, Any], answer: Answer, around: dict[str, Any], outer: Run) -> Any:
+    """Run a branch: it sees the variables outside; what it assigns stays inside, under names of its own."""
+    inside = _walk(
+        flow, answer, around, Run(trace=outer.trace, sent=outer.sent, calls=outer.calls, variables={**outer.variables})
+    )
+    changed = [name for name, value in outer.variables.items() if inside.variables[name] is not value]
+    assert not changed, f"a scope inside assigned what is assigned outside: {changed}"
+    if inside.status == "FAILED":
+        raise Failure(inside.error or "States.BranchFailed")
+    return inside.output
 
 
 def _next(state: Mapping[str, Any], done: Run) -> str | None:

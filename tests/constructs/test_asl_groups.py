@@ -1,0 +1,592 @@
+"""Groups of steps, interpreted: what each kind answers, and which way the saga takes when something in it fails."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from constructs_lib.saga.asl import SagaPlan, definition_of, phase_definition
+from constructs_lib.saga.asl.plan import CompiledGroup
+from tests.constructs.support.answers import (
+    CONDITION_FAILED,
+    answers,
+    body,
+    by_item,
+    called,
+    keys_called,
+    operators_are_told,
+    record,
+    refusal,
+    row,
+)
+from tests.constructs.support.groups import GROUPED, child, express, external, of_items, plan
+from tests.constructs.support.interpreter import Failure, Run, run
+from tests.constructs.support.jsonata import EXECUTION
+from tests.constructs.support.plans import step
+
+EMPTY: Any = {"Payload": {"output": {}}}
+ITEMS = json.dumps({"items": [{"sku": "a"}, {"sku": "b"}], "who": "w"})
+BROKEN = {"step": "", "error": "StepFailed", "detail": "the step could not be completed", "status": 500}
+KINDS = ["express", "child"]
+
+
+def _forward(name: str, request: Any = ITEMS, **by_state: Any) -> Run:
+    return run(definition_of(GROUPED[name]), answers(by_state), request=request)
+
+
+def _phase(saga: SagaPlan, name: str, *, outputs: Any = None, **by_state: Any) -> Any:
+    """What a phase's own machine answers."""
+    (group,) = (node for node in saga.steps if node.name == name)
+    assert isinstance(group, CompiledGroup)
+    done = run(phase_definition(saga, group), answers(by_state), request=ITEMS, outputs=outputs or {})
+    assert done.status == "SUCCEEDED", "a phase never fails, it tells"
+    return done.output
+
+
+def _told(answer: Any, kind: str = "express") -> Any:
+    """What the parent is answered when a phase's machine answers this."""
+    if kind == "express":
+        return {"Status": "SUCCEEDED", "Output": json.dumps(answer)}
+    return {"Status": "SUCCEEDED", "Output": answer}
+
+
+def _went_well(*names: str) -> Any:
+    return {"ok": True, "outputs": {name: {"of": name} for name in names}}
+
+
+WELL = {
+    "Prepare": _told(_went_well("Reserve", "Hold")),
+    "Fulfil": _told(_went_well("Dispatch", "Tell"), "child"),
+    "Look": {"ContentLength": 3},
+    "Announce": {},
+}
+
+# ---- every kind, well -----------------------------------------------------------------------------------------------
+
+
+def test_a_saga_with_every_kind_of_step_settles_with_every_output() -> None:
+    done = _forward("every kind", **WELL)
+    assert done.trace[-1] == "Settle completed"
+    result = body(done)["result"]
+    plain = ("Quote", "Reserve", "Hold", "Left", "Right", "Further", "Pay", "Dispatch", "Tell", "Receipt")
+    assert {name: result[name] for name in plain} == {name: {"of": name} for name in plain}
+    assert result["Pack"] == {"a": {"of": "Pack"}, "b": {"of": "Pack"}}
+    assert result["Label"] == {"a": {"of": "Label"}, "b": {"of": "Label"}}
+    assert result["Mark"] == {"key": f"{EXECUTION}#Mark"}
+    assert result["Look"] == result["Announce"] == result["Pause"] == {}
+
+
+def test_every_kind_costs_one_transition_a_group_two() -> None:
+    done = _forward("every kind", request="{}", **WELL)
+    path = [name for name in done.trace if name not in {"Left", "Right", "Further", "After Right", "Both 2 is through"}]
+    assert path == [
+        "Quote", "Look", "Prepare", "Prepare over?", "Both", "Both over?", "After Both", "Mark", "Pay",
+        "Fulfil", "Fulfil over?", "Announce", "Pause", "Receipt", "Settle completed",
+    ]  # fmt: skip
+
+
+def test_a_step_is_called_with_what_it_may_know() -> None:
+    done = _forward("every kind", **WELL)
+    pack = called(done, "Pack")[1]["Payload"]
+    assert (pack["item"], pack["item_key"], pack["step"], pack["side"]) == ('{"sku":"b"}', "b", "Pack", "before")
+    assert pack["outputs"]["Left"] == {"of": "Left"}
+    label = called(done, "Label")[1]["Payload"]
+    assert label["outputs"]["Pack"] == {"of": "Pack"}, "of its own item"
+    pay = done.sent["Pay"]["Payload"]
+    assert pay["side"] == "pivot"
+    assert pay["provider"]["verify"] is True
+    assert set(pay["outputs"]) == {
+        "Quote",
+        "Look",
+        "Reserve",
+        "Hold",
+        "Left",
+        "Right",
+        "Further",
+        "Pack",
+        "Label",
+        "Mark",
+    }
+
+
+def test_a_branch_does_not_see_what_another_one_answered() -> None:
+    done = _forward("every kind", **WELL)
+    assert "Left" not in done.sent["Right"]["Payload"]["outputs"]
+    assert done.sent["Further"]["Payload"]["outputs"]["Right"] == {"of": "Right"}
+
+
+def test_an_event_carries_the_step_key() -> None:
+    (entry,) = _forward("every kind", **WELL).sent["Announce"]["Entries"]
+    assert entry["Detail"] == {"who": "w", "event_id": f"{EXECUTION}#Announce"}
+
+
+def test_a_condition_of_a_step_in_a_branch_may_be_open() -> None:
+    done = _forward("every kind", Right={"Payload": {"output": {}}}, **WELL)
+    assert "Further" not in done.trace
+    assert body(done)["result"]["Right"] == {}
+    assert "Further" not in body(done)["result"]
+
+
+def test_a_child_has_a_name_that_fits_and_is_another_one_each_time() -> None:
+    saga = plan(step("Pay", pivot=True), child("Slow", step("Two")))
+    long = f"{'a' * 26}-{'z' * 13}-r99"
+    entered = {"EnteredTime": "2026-11-21T10:00:00.000Z", "RetryCount": 7, "Name": "Slow"}
+    around = {
+        "Execution": {"Name": long, "Input": {"saga_id": EXECUTION, "request": "{}", "request_id": "r"}},
+        "State": entered,
+    }
+    well = _told(_went_well("Two"), "child")
+    sent = run(definition_of(saga), answers(Slow=well), given=around).sent["Slow"]
+    assert sent["Name"] == f"{long}-1-1795255200000-7"
+    assert len(sent["Name"]) <= 80
+    assert sent["Input"]["outputs"] == {"Pay": {"of": "Pay"}}
+
+
+# ---- phases from inside ---------------------------------------------------------------------------------------------
+
+
+def test_a_phase_answers_its_own_outputs() -> None:
+    answer = _phase(GROUPED["every kind"], "Prepare", outputs={"Quote": {"n": 1}})
+    assert answer == {"ok": True, "outputs": {"Reserve": {"of": "Reserve"}, "Hold": {"of": "Hold"}}}
+
+
+def test_a_step_in_a_phase_sees_what_was_known_before_and_what_its_phase_learned() -> None:
+    (phase,) = (n for n in GROUPED["every kind"].steps if n.name == "Prepare" and isinstance(n, CompiledGroup))
+    made = phase_definition(GROUPED["every kind"], phase)
+    done = run(made, answers(), request='{"rate": true}', outputs={"Quote": {"n": 1}})
+    assert "Rate" in done.trace
+    assert done.sent["Hold"]["Payload"]["outputs"] == {
+        "Quote": {"n": 1},
+        "Reserve": {"of": "Reserve"},
+        "Rate": {"of": "Rate"},
+    }
+
+
+def test_a_refusal_in_a_phase_is_told_with_what_was_done_before_it() -> None:
+    answer = _phase(GROUPED["every kind"], "Prepare", Hold=refusal("InsufficientFunds", "poor"))
+    assert answer["ok"] is False
+    assert answer["outputs"] == {"Reserve": {"of": "Reserve"}}
+    failure = answer["failure"]
+    assert (failure["step"], failure["error"], failure["detail"], failure["status"]) == (
+        "Hold", "InsufficientFunds", "poor", 402,
+    )  # fmt: skip
+
+
+def test_what_breaks_in_a_phase_is_told_without_internals() -> None:
+    answer = _phase(GROUPED["every kind"], "Prepare", Reserve=refusal("KeyError", "host-7"))
+    assert "host-7" not in json.dumps(answer)
+    assert answer["failure"]["error"] == "StepFailed"
+    assert answer["outputs"] == {}
+
+
+def test_a_fenced_phase_says_so() -> None:
+    answer = _phase(GROUPED["every kind"], "Prepare", Hold=refusal("SagaFenced"))
+    assert answer == {"ok": False, "fenced": True}
+
+
+# ---- phases from outside --------------------------------------------------------------------------------------------
+
+
+def _one_phase(kind: str, **options: Any) -> SagaPlan:
+    made = {"express": express, "child": child}[kind]
+    return plan(made("Prepare", step("Reserve", undo=True), external("Hold"), **options), step("Pay", pivot=True))
+
+
+_STATE = {"State": {"EnteredTime": "2026-11-21T10:00:00.000Z", "RetryCount": 0, "Name": "x"}}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_phase_that_was_refused_is_undone_step_by_step(kind: str) -> None:
+    failure = {"step": "Hold", "error": "Invalid", "detail": "no", "status": 422, "title": "t", "kind": "saga-refused"}
+    told = _told({"ok": False, "outputs": {"Reserve": {"n": 1}}, "failure": failure}, kind)
+    done = run(definition_of(_one_phase(kind)), answers(Prepare=told), given=_STATE)
+    assert done.trace == [
+        "Prepare", "Prepare over?", "Compensate from Prepare", "Undo Hold", "Undo Reserve",
+        "Ask the log", "Nothing stands?", "Settle failed",
+    ]  # fmt: skip
+    assert (body(done, "Settle failed")["error"], body(done, "Settle failed")["step"]) == ("Invalid", "Hold")
+    assert done.sent["Undo Hold"]["Payload"]["outputs"] == {"Reserve": {"n": 1}}
+
+
+LOG = {
+    "Items": [
+        {"step": {"S": "Reserve"}, "output": {"S": '{"n": 1}'}},
+        {"step": {"S": "Hold"}},
+        {"step": {"S": "Pack[a]"}, "output": {"S": '{"p": 1}'}},
+        {"step": {"S": "Pack[b]"}, "output": {"S": '{"p": 2}'}},
+    ]
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "answer"),
+    [
+        ("express", {"Status": "TIMED_OUT"}),
+        ("express", {"Status": "FAILED", "Error": "x", "Cause": "y"}),
+        ("express", Failure("States.Timeout")),
+        ("child", Failure("States.TaskFailed")),
+    ],
+)
+def test_of_a_phase_that_is_lost_the_log_tells_what_its_steps_answered(kind: str, answer: Any) -> None:
+    """A provider's call in it may have to be repeated, with the same arguments, before it can be undone."""
+    by_state = {"Prepare": answer, "Read outputs of Prepare": LOG}
+    done = run(definition_of(_one_phase(kind)), answers(by_state), given=_STATE)
+    assert "Read outputs of Prepare" in done.trace
+    assert done.trace[-1] == "Settle failed"
+    assert body(done, "Settle failed")["error"] == "StepFailed"
+    assert done.sent["Undo Hold"]["Payload"]["outputs"] == {"Reserve": {"n": 1}, "Pack": {"a": {"p": 1}, "b": {"p": 2}}}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_fenced_phase_ends_the_execution_at_once(kind: str) -> None:
+    done = run(
+        definition_of(_one_phase(kind)), answers(Prepare=_told({"ok": False, "fenced": True}, kind)), given=_STATE
+    )
+    assert done.trace == ["Prepare", "Prepare over?", "End fenced"]
+    assert done.error == "SagaFenced"
+
+
+def test_a_group_that_is_given_up_where_the_saga_may_only_go_forward_is_tried_again_and_then_parked() -> None:
+    by_state = {
+        "Prepare": _told({"ok": False, "failure": {**BROKEN, "step": "Hold"}}),
+        "Compensate from Prepare": CONDITION_FAILED,
+        "Look at the direction": record(direction="forward"),
+    }
+    done = run(definition_of(_one_phase("express")), answers(by_state))
+    assert done.trace.count("Prepare") == 21
+    assert not [name for name in done.trace if name.startswith("Undo")]
+    entry = operators_are_told(done)
+    assert entry["stuck"]["step"] == "Prepare"
+    assert entry["failure"]["step"] == "Hold"
+
+
+# ---- the pivot in a phase -------------------------------------------------------------------------------------------
+
+FAILED_BEHIND = _told({"ok": False, "failure": {**BROKEN, "step": "Book", "title": "t", "kind": "saga-failed"}})
+
+
+def test_a_phase_with_the_pivot_that_went_well_goes_on() -> None:
+    done = _forward("pivot in an express phase", Money=_told(_went_well("Debit", "Credit", "Book")))
+    assert done.trace == ["Reserve", "Money", "Money over?", "Receipt", "Settle completed"]
+
+
+def test_a_phase_whose_pivot_did_not_happen_is_compensated() -> None:
+    done = _forward("pivot in an express phase", Money=FAILED_BEHIND)
+    assert done.trace[3:] == [
+        "Fence Credit", "Compensate from Money", "Undo Credit", "Undo Debit", "Undo Reserve",
+        "Ask the log", "Nothing stands?", "Settle failed",
+    ]  # fmt: skip
+    assert done.sent["Fence Credit"]["Item"]["side"] == {"S": "pivot"}
+
+
+def test_a_phase_whose_pivot_stands_is_tried_again_until_it_is_through() -> None:
+    by_state = {
+        "Money": [FAILED_BEHIND, _told(_went_well("Debit", "Credit", "Book"))],
+        "Fence Credit": CONDITION_FAILED,
+        "Fence Credit: look": row("DONE"),
+    }
+    done = _forward("pivot in an express phase", **by_state)
+    assert done.trace[3:] == [
+        "Fence Credit", "Fence Credit: look", "Fence Credit: stands?", "Forward from Credit", "Try Money again?",
+        "Money waits", "Money", "Money over?", "Receipt", "Settle completed",
+    ]  # fmt: skip
+    assert done.sent["Forward from Credit"]["ExpressionAttributeValues"][":direction"] == {"S": "forward"}
+
+
+def test_a_phase_whose_pivot_stands_and_that_never_gets_through_is_parked() -> None:
+    by_state = {"Money": FAILED_BEHIND, "Fence Credit": CONDITION_FAILED, "Fence Credit: look": row("DONE")}
+    done = _forward("pivot in an express phase", **by_state)
+    assert done.trace.count("Money") == 21
+    assert operators_are_told(done)["stuck"]["step"] == "Money"
+    assert not [name for name in done.trace if name.startswith(("Undo", "Compensate"))]
+
+
+def test_a_pivot_in_doubt_in_a_phase_is_asked_with_what_the_log_knows() -> None:
+    by_state = {
+        "Money": {"Status": "TIMED_OUT"},
+        "Fence Credit": CONDITION_FAILED,
+        "Fence Credit: look": [row("INTENT"), row("DONE")],
+        "Fence Credit: outputs": LOG,
+        "Try Money again?": {},
+    }
+    done = _forward("pivot in an express phase", **by_state)
+    asked = called(done, "Fence Credit: ask")[0]["Payload"]
+    assert asked["mode"] == "ask"
+    assert asked["outputs"]["Reserve"] == {"n": 1}
+    assert "Forward from Credit" in done.trace
+
+
+def test_a_pivot_in_doubt_that_nobody_can_decide_is_parked_with_what_was_said() -> None:
+    by_state = {
+        "Money": {"Status": "TIMED_OUT"},
+        "Fence Credit": CONDITION_FAILED,
+        "Fence Credit: look": row("INTENT"),
+        "Fence Credit: ask": refusal("StepUndecided", "the provider does not know"),
+    }
+    entry = operators_are_told(_forward("pivot in an express phase", **by_state))
+    assert entry["stuck"] == {"step": "Credit", "error": "StepUndecided", "detail": "the provider does not know"}
+
+
+def test_a_plain_pivot_in_doubt_is_asked_with_the_outputs_at_hand() -> None:
+    by_state = {
+        **WELL,
+        "Pay": Failure("States.Timeout"),
+        "Fence Pay": CONDITION_FAILED,
+        "Fence Pay: look": [row("INTENT"), row("DONE", '{"receipt": "r"}')],
+    }
+    done = _forward("every kind", **by_state)
+    assert done.sent["Fence Pay: ask"]["Payload"]["outputs"]["Quote"] == {"of": "Quote"}
+    assert done.trace[-1] == "Settle completed"
+    assert body(done)["result"]["Pay"] == {"receipt": "r"}
+
+
+# ---- branches -------------------------------------------------------------------------------------------------------
+
+
+def test_a_branch_that_is_refused_lets_the_other_run_to_its_end_and_then_all_is_undone() -> None:
+    done = _forward("every kind", Left=refusal(), **WELL)
+    assert {"Right", "Further", "Both 1 stops"} <= set(done.trace)
+    undone = [name for name in done.trace if name.startswith("Undo ")]
+    assert undone == ["Undo Further", "Undo Right", "Undo Left", "Undo Hold", "Undo Reserve"]
+    assert body(done, "Settle failed")["step"] == "Left"
+
+
+def test_of_two_branches_that_fail_the_first_ones_reason_is_told() -> None:
+    done = _forward("branches, no pivot", Left=refusal("Invalid", "one"), Right=refusal("Declined", "two"))
+    answer = body(done, "Settle failed")
+    assert (answer["step"], answer["error"], answer["detail"]) == ("Left", "Invalid", "one")
+
+
+def test_a_fenced_branch_fences_the_saga_whatever_the_other_says() -> None:
+    done = _forward("branches, no pivot", Left=refusal(), Right=refusal("SagaFenced"))
+    assert done.trace[-1] == "End fenced"
+
+
+def test_branches_that_could_not_be_run_are_compensated() -> None:
+    saga = GROUPED["branches, no pivot"]
+    made = definition_of(saga)
+    made["States"]["Both"]["Branches"][0] = {"StartAt": "Bad", "States": {"Bad": {"Type": "Fail", "Error": "Odd"}}}
+    done = run(made, answers())
+    assert [name for name in done.trace if name.startswith("Undo")] == ["Undo Right", "Undo Left"]
+    assert body(done, "Settle failed")["error"] == "StepFailed"
+
+
+# ---- maps -----------------------------------------------------------------------------------------------------------
+
+
+def _ship(items: Any, **by_state: Any) -> Run:
+    saga = plan(of_items("Ship", step("Pack", undo=True), external("Label")), step("Pay", pivot=True))
+    return run(definition_of(saga), answers(by_state), request=json.dumps({"items": items}))
+
+
+def test_items_are_worked_on_by_their_keys() -> None:
+    done = _ship([{"sku": "a"}, {"sku": "b"}])
+    assert keys_called(done, "Pack") == ["a", "b"]
+    assert body(done)["result"]["Pack"] == {"a": {"of": "Pack"}, "b": {"of": "Pack"}}
+
+
+def test_one_item_is_an_array_of_one() -> None:
+    done = _ship([{"sku": "a"}])
+    assert body(done)["result"]["Pack"] == {"a": {"of": "Pack"}}
+
+
+def test_one_item_that_is_no_array_counts_as_one() -> None:
+    assert keys_called(_ship({"sku": "a"}), "Pack") == ["a"]
+
+
+@pytest.mark.parametrize("items", [[], None])
+def test_no_item_is_nothing_to_do(items: Any) -> None:
+    request = "{}" if items is None else json.dumps({"items": items})
+    saga = plan(of_items("Ship", step("Pack", undo=True)), step("Pay", pivot=True))
+    done = run(definition_of(saga), answers(), request=request)
+    assert done.trace == ["Ship", "Ship over?", "Pay", "Settle completed"]
+    assert body(done)["result"]["Pack"] == {}
+
+
+def test_a_key_that_is_a_number_is_its_text() -> None:
+    done = _ship([{"sku": 7}, {"sku": 8}])
+    assert body(done)["result"]["Pack"] == {"7": {"of": "Pack"}, "8": {"of": "Pack"}}
+
+
+@pytest.mark.parametrize(
+    "items",
+    [
+        [{"sku": "a"}, {"sku": "a"}],
+        [{"sku": "a"}, {}],
+        [{"sku": ""}],
+        [{"sku": " "}],
+        [{"sku": "a b"}],
+        [{"sku": "a]"}],
+        [{"sku": "a#undo"}],
+        [{"sku": "a\n"}],
+        [{"sku": "ä"}],
+        [{"sku": "k" * 65}],
+        [{"sku": "a"}, {"sku": "b"}, {"sku": "c"}, {"sku": "d"}],
+        ["no object"],
+    ],
+    ids=[
+        "twice", "none", "empty", "blank", "space", "bracket", "hash", "newline", "umlaut", "long", "too many", "text",
+    ],
+)  # fmt: skip
+def test_bad_items_refuse_the_saga_before_anything_happens(items: Any) -> None:
+    done = _ship(items)
+    assert "Pack" not in done.trace
+    answer = body(done, "Settle failed")
+    assert (answer["error"], answer["step"], answer["status"]) == ("BadItems", "Ship", 422)
+    assert "Undo Pack" not in done.trace, "the way back has no items either"
+
+
+@pytest.mark.parametrize("key", ["k" * 64, "aZ09._:/@+=,-"])
+def test_every_key_that_a_row_may_have_is_taken(key: str) -> None:
+    assert keys_called(_ship([{"sku": key}]), "Pack") == [key]
+
+
+@pytest.mark.parametrize("items", ['[{"sku": "a"}, {"sku": "b"}]', '($request.none; [{"sku": "a"}, {"sku": "b"}])'])
+def test_items_may_be_written_out(items: str) -> None:
+    saga = plan(of_items("Ship", step("Pack", undo=True), items=items), step("Pay", pivot=True))
+    assert keys_called(run(definition_of(saga), answers()), "Pack") == ["a", "b"]
+
+
+def test_an_item_that_is_refused_lets_the_others_run_and_then_all_are_undone() -> None:
+    done = _ship([{"sku": "a"}, {"sku": "b"}, {"sku": "c"}], Pack=by_item(refusal("Declined"), others=EMPTY))
+    assert keys_called(done, "Label") == ["a", "c"]
+    assert keys_called(done, "Undo Label") == keys_called(done, "Undo Pack") == ["a", "b", "c"]
+    assert body(done, "Settle failed")["error"] == "Declined"
+
+
+def test_of_two_items_that_are_refused_the_first_ones_reason_is_told() -> None:
+    done = _ship([{"sku": "a"}, {"sku": "b"}], Pack=refusal("Declined", "sold out"))
+    assert body(done, "Settle failed")["detail"] == "sold out"
+
+
+def test_a_fenced_item_fences_the_saga() -> None:
+    assert (
+        _ship([{"sku": "a"}, {"sku": "b"}], Label=by_item(refusal("SagaFenced"), others=EMPTY)).trace[-1]
+        == "End fenced"
+    )
+
+
+def test_an_item_whose_undo_is_stuck_lets_the_others_be_undone_and_then_the_saga_is_parked() -> None:
+    undo = by_item(refusal("StepUndecided", "who knows"), others=EMPTY)
+    done = _ship([{"sku": "a"}, {"sku": "b"}, {"sku": "c"}], Pay=refusal(), **{"Undo Label": undo})
+    assert keys_called(done, "Undo Pack") == ["a", "c"]
+    entry = operators_are_told(done)
+    assert entry["stuck"] == {"step": "Label[b]", "error": "StepUndecided", "detail": "who knows"}
+    assert entry["failure"]["step"] == "Pay"
+
+
+def test_an_item_whose_undo_is_fenced_fences_the_saga() -> None:
+    done = _ship([{"sku": "a"}], Pay=refusal(), **{"Undo Label": refusal("SagaFenced")})
+    assert done.trace[-1] == "End fenced"
+
+
+def test_items_of_an_output_are_undone_without_a_pivot() -> None:
+    parcels = {"Payload": {"output": {"parcels": [{"id": "x"}, {"id": "y"}]}}}
+    done = _forward("items from an output, no pivot", Plan=parcels, Load=refusal())
+    assert keys_called(done, "Undo Load") == ["x", "y"]
+    assert done.trace[-1] == "Settle failed"
+
+
+# ---- groups behind the pivot ----------------------------------------------------------------------------------------
+
+BEHIND = {"Quick": _told(_went_well("One")), "Slow": _told(_went_well("Two"), "child")}
+
+
+def _behind(**by_state: Any) -> Run:
+    made = definition_of(GROUPED["groups behind the pivot"])
+    return run(made, answers({**BEHIND, **by_state}), request=ITEMS, given=None)
+
+
+@pytest.mark.parametrize(
+    ("failing", "answer", "group"),
+    [
+        ("Quick", {"Status": "FAILED"}, "Quick"),
+        ("Slow", Failure("States.TaskFailed"), "Slow"),
+        ("Left", refusal(), "Both"),
+        ("Pack", refusal("Odd"), "Ship"),
+    ],
+)
+def test_a_group_behind_the_pivot_is_tried_again_and_then_parked(failing: str, answer: Any, group: str) -> None:
+    done = _behind(**{failing: answer})
+    assert done.trace.count(group) == 21
+    assert not [name for name in done.trace if name.startswith(("Undo", "Compensate", "Fence"))]
+    entry = operators_are_told(done)
+    assert (entry["stuck"]["step"], entry["stuck"]["error"]) == (group, "StepFailed")
+
+
+def test_a_group_behind_the_pivot_that_gets_through_goes_on() -> None:
+    done = _behind(Quick=[{"Status": "FAILED"}, BEHIND["Quick"]])
+    assert done.trace[:7] == ["Reserve", "Pay", "Quick", "Quick over?", "Try Quick again?", "Quick waits", "Quick"]
+    assert done.trace[-1] == "Settle completed"
+
+
+def test_each_group_has_tries_of_its_own() -> None:
+    quick = [{"Status": "FAILED"}] * 15 + [BEHIND["Quick"]]
+    slow = [Failure("States.TaskFailed")] * 15 + [BEHIND["Slow"]]
+    assert _behind(Quick=quick, Slow=slow).trace[-1] == "Settle completed"
+
+
+def test_bad_items_behind_the_pivot_wait_for_a_person() -> None:
+    twice = json.dumps({"items": [{"sku": "a"}, {"sku": "a"}]})
+    done = run(definition_of(GROUPED["groups behind the pivot"]), answers(BEHIND), request=twice)
+    assert operators_are_told(done)["failure"]["error"] == "BadItems"
+
+
+# ---- refusals that do not end the saga ------------------------------------------------------------------------------
+
+NO_CODE = refusal("Invalid", "no code")
+
+
+def test_a_step_in_a_phase_is_passed_over_and_counts_as_done() -> None:
+    answer = _phase(GROUPED["going on in groups"], "Quick", Ask=NO_CODE)
+    assert answer == {"ok": True, "outputs": {"Ask": {"percent": "0"}, "Take": {"of": "Take"}}}
+
+
+@pytest.mark.parametrize("status", ["TOMBSTONE", "FAILED", "UNDONE"])
+def test_a_step_in_a_phase_whose_row_says_that_nothing_stands_is_passed_over(status: str) -> None:
+    by_state = {
+        "Ask": NO_CODE,
+        "Pass over Ask (Invalid)": CONDITION_FAILED,
+        "Pass over Ask (Invalid): look": row(status),
+    }
+    answer = _phase(GROUPED["going on in groups"], "Quick", **by_state)
+    assert answer["outputs"]["Ask"] == {"percent": "0"}
+
+
+def test_a_step_in_a_phase_that_stands_after_all_counts_as_what_it_did() -> None:
+    by_state = {
+        "Ask": NO_CODE,
+        "Pass over Ask (Invalid)": CONDITION_FAILED,
+        "Pass over Ask (Invalid): look": row("DONE", '{"percent": "5"}'),
+    }
+    answer = _phase(GROUPED["going on in groups"], "Quick", **by_state)
+    assert answer["outputs"]["Ask"] == {"percent": "5"}
+
+
+def test_a_step_in_a_phase_of_which_nobody_knows_stops_the_phase() -> None:
+    by_state = {
+        "Ask": NO_CODE,
+        "Pass over Ask (Invalid)": CONDITION_FAILED,
+        "Pass over Ask (Invalid): look": row("INTENT"),
+        "Pass over Ask (Invalid): ask": refusal("StepUndecided"),
+    }
+    answer = _phase(GROUPED["going on in groups"], "Quick", **by_state)
+    assert answer["ok"] is False
+    assert answer["failure"]["step"] == "Ask"
+
+
+def test_steps_in_branches_and_items_are_passed_over() -> None:
+    well: Any = {"Payload": {"output": {"label": "l"}}}
+    by_state = {
+        "Quick": _told(_went_well("Ask", "Take")),
+        "Left": NO_CODE,
+        "Right": NO_CODE,
+        "Label": by_item(NO_CODE, others=well),
+    }
+    done = _forward("going on in groups", **by_state)
+    result = body(done)["result"]
+    assert result["Left"] == result["Right"] == {"percent": "0"}
+    assert result["Label"] == {"a": {"label": "l"}, "b": {"percent": "0"}}
+    assert done.sent["Pass over Label (Invalid)"]["Item"]["step"] == {"S": "Label[b]"}

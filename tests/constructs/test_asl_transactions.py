@@ -1,0 +1,171 @@
+"""Transactions straight from the state machine: written, refused, lost, undone; alone, in branches, for items."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from constructs_lib.saga.asl import definition_of
+from tests.constructs.support.answers import (
+    CONDITION_FAILED,
+    answers,
+    body,
+    called,
+    canceled,
+    operators_are_told,
+    refusal,
+    row,
+)
+from tests.constructs.support.groups import GROUPED, plan, writes
+from tests.constructs.support.interpreter import Failure, Run, run
+from tests.constructs.support.jsonata import EXECUTION
+from tests.constructs.support.plans import step
+
+ITEMS = json.dumps({"items": [{"sku": "a"}, {"sku": "b"}]})
+QUICK = {"Status": "SUCCEEDED", "Output": '{"ok": true, "outputs": {"Fast": {}}}'}
+
+
+def _forward(**by_state: Any) -> Run:
+    made = definition_of(GROUPED["transactions in groups"])
+    return run(made, answers({"Quick": QUICK, **by_state}), request=ITEMS)
+
+
+ROW_EXISTS = canceled("ConditionalCheckFailed", "None")
+
+
+def test_a_transaction_writes_its_row_and_its_items_together() -> None:
+    done = _forward()
+    put, mine = done.sent["First"]["TransactItems"]
+    assert put["Put"]["Item"]["step"] == {"S": "First"}
+    assert put["Put"]["Item"]["status"] == {"S": "DONE"}
+    assert put["Put"]["Item"]["side"] == {"S": "before"}
+    assert put["Put"]["Item"]["output"] == {"S": f'{{"key":"{EXECUTION}#First"}}'}
+    assert put["Put"]["ConditionExpression"] == "attribute_not_exists(#saga_id)"
+    assert mine["Put"] == {"TableName": "items", "Item": {"id": {"S": f"{EXECUTION}#First"}}}
+    item = called(done, "Pack")[1]["TransactItems"]
+    assert item[0]["Put"]["Item"]["step"] == {"S": "Pack[b]"}
+    assert item[1]["Put"]["Item"] == {"id": {"S": f"{EXECUTION}#Pack[b]"}}
+    assert done.trace[-1] == "Settle completed"
+
+
+@pytest.mark.parametrize("failing", ["First", "Left", "Pack", "Last"])
+def test_a_transaction_whose_row_is_done_replays_its_output(failing: str) -> None:
+    """Its answer was lost, or another execution wrote it."""
+    by_state = {failing: ROW_EXISTS, f"{failing}: row": row("DONE")}
+    done = _forward(**by_state)
+    assert done.trace[-1] == "Settle completed"
+    found = body(done)["result"][failing]
+    assert found == ({"a": {"entry": "e"}, "b": {"entry": "e"}} if failing == "Pack" else {"entry": "e"})
+
+
+@pytest.mark.parametrize("failing", ["First", "Left", "Pack", "Last"])
+@pytest.mark.parametrize("status", ["TOMBSTONE", "UNDONE"])
+def test_a_transaction_whose_row_is_buried_is_fenced(failing: str, status: str) -> None:
+    by_state = {failing: ROW_EXISTS, f"{failing}: row": row(status)}
+    assert _forward(**by_state).trace[-1] == "End fenced"
+
+
+@pytest.mark.parametrize("failing", ["First", "Left", "Pack", "Last"])
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        (canceled("None", "ConditionalCheckFailed"), "ConditionFailed"),
+        (canceled("None", "TransactionConflict"), "StepFailed"),
+        (Failure("DynamoDb.InternalServerErrorException"), "StepFailed"),
+        (Failure("States.Timeout"), "StepFailed"),
+    ],
+    ids=["refused", "conflict", "broken", "lost"],
+)
+def test_a_transaction_that_does_not_happen_turns_the_saga_round(failing: str, answer: Failure, error: str) -> None:
+    by_state = {failing: answer, f"{failing}: row": {}}
+    done = _forward(**by_state)
+    assert done.trace[-1] == "Settle failed"
+    assert body(done, "Settle failed")["error"] == error
+    assert body(done, "Settle failed")["step"] == failing
+
+
+def test_a_transaction_behind_the_pivot_that_is_refused_waits_for_a_person() -> None:
+    saga = plan(step("Pay", pivot=True), writes("Book", undo=False))
+    by_state = {"Book": canceled("None", "ConditionalCheckFailed"), "Book: row": {}}
+    entry = operators_are_told(run(definition_of(saga), answers(by_state)))
+    assert (entry["stuck"]["step"], entry["failure"]["error"]) == ("Book", "ConditionFailed")
+
+
+def test_a_transaction_behind_the_pivot_that_breaks_says_by_which_error() -> None:
+    saga = plan(step("Pay", pivot=True), writes("Book", undo=False))
+    by_state = {"Book": Failure("DynamoDb.ResourceNotFoundException")}
+    entry = operators_are_told(run(definition_of(saga), answers(by_state)))
+    assert entry["stuck"]["error"] == "DynamoDb.ResourceNotFoundException"
+
+
+DONE = {"Undo First": CONDITION_FAILED, "Undo First: look": row("DONE", '{"key": "k"}')}
+TRANSFER = plan(writes("First"), step("Pay", pivot=True))
+
+
+def _undo(**by_state: Any) -> Run:
+    return run(definition_of(TRANSFER), answers({"Pay": refusal(), **by_state}))
+
+
+def test_a_transaction_that_did_not_happen_is_buried() -> None:
+    done = _undo()
+    assert done.trace[-4:] == ["Undo First", "Ask the log", "Nothing stands?", "Settle failed"]
+    assert done.sent["Undo First"]["Item"]["status"] == {"S": "TOMBSTONE"}
+
+
+def test_a_transaction_that_happened_is_undone_together_with_its_row() -> None:
+    done = _undo(**DONE)
+    update, delete = done.sent["Undo First: writes"]["TransactItems"]
+    assert update["Update"]["ConditionExpression"] == "#status = :done"
+    assert update["Update"]["ExpressionAttributeValues"][":undone"] == {"S": "UNDONE"}
+    assert delete["Delete"]["Key"] == {"id": {"S": f"k{EXECUTION}#First#undo"}}
+    assert done.trace[-1] == "Settle failed"
+
+
+@pytest.mark.parametrize("status", ["TOMBSTONE", "UNDONE"])
+def test_a_transaction_of_which_nothing_stands_is_left_alone(status: str) -> None:
+    done = _undo(**{"Undo First": CONDITION_FAILED, "Undo First: look": row(status)})
+    assert "Undo First: writes" not in done.trace
+    assert done.trace[-1] == "Settle failed"
+
+
+@pytest.mark.parametrize("answer", [ROW_EXISTS, Failure("States.Timeout")], ids=["canceled", "lost"])
+def test_an_undo_whose_answer_was_lost_is_recognized_by_its_row(answer: Failure) -> None:
+    done = _undo(**DONE, **{"Undo First: writes": answer, "Undo First: done? look": row("UNDONE")})
+    assert done.trace[-1] == "Settle failed"
+
+
+def test_an_undo_that_is_refused_waits_for_a_person() -> None:
+    by_state = {**DONE, "Undo First: writes": canceled("None", "ConditionalCheckFailed")}
+    done = _undo(**by_state, **{"Undo First: done? look": row("DONE")})
+    entry = operators_are_told(done)
+    assert entry["stuck"]["step"] == "Undo First"
+
+
+def test_a_row_that_no_transaction_can_have_is_parked() -> None:
+    done = _undo(**{"Undo First": CONDITION_FAILED, "Undo First: look": row("INTENT")})
+    assert operators_are_told(done)["stuck"]["error"] == "StepUndecided"
+
+
+def test_the_writes_of_every_item_are_undone() -> None:
+    done_rows = {f"Undo {name}": CONDITION_FAILED for name in ("Pack", "Label")}
+    looks = {f"Undo {name}: look": row("DONE", '{"key": "k"}') for name in ("Pack", "Label")}
+    by_state = {"Last": Failure("Odd"), **done_rows, **looks}
+    done = _forward(**by_state)
+    keys = [
+        arguments["TransactItems"][1]["Delete"]["Key"]["id"]["S"] for arguments in called(done, "Undo Pack: writes")
+    ]
+    assert keys == [f"k{EXECUTION}#Pack[a]#undo", f"k{EXECUTION}#Pack[b]#undo"]
+    assert done.trace[-1] == "Settle failed"
+
+
+def test_an_items_writes_that_cannot_be_undone_are_told() -> None:
+    by_state = {
+        "Last": Failure("Odd"),
+        "Undo Pack": CONDITION_FAILED,
+        "Undo Pack: look": row("DONE", '{"key": "k"}'),
+        "Undo Pack: writes": canceled("None", "ConditionalCheckFailed"),
+        "Undo Pack: done? look": row("DONE"),
+    }
+    assert operators_are_told(_forward(**by_state))["stuck"]["step"] == "Pack[a]"
