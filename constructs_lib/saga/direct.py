@@ -97,13 +97,6 @@ class DirectTransaction:
             for action, fields in entry.items()
         ]
 
-    @property
-    def actions(self) -> list[str]:
-        """What the state machine may do to the table's items."""
-        names = {name for entry in (*self.writes, *self.compensate) for name in entry}
-        by_name = {"ConditionCheck": "ConditionCheckItem", "Delete": "DeleteItem", "Put": "PutItem"}
-        return sorted(f"dynamodb:{by_name.get(name, 'UpdateItem')}" for name in names)
-
 
 def sdk_call(
     *,

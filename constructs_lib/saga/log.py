@@ -58,7 +58,3 @@ class SagaLog(StatefulTable):
     def grant_list(self, grantee: iam.IGrantable) -> iam.Grant:
         """List a saga's rows."""
         return self._grant(grantee, "dynamodb:Query")
-
-    def grant_fence(self, grantee: iam.IGrantable) -> iam.Grant:
-        """Put tombstones, look at rows, list them: what the state machine does."""
-        return self._grant(grantee, "dynamodb:PutItem", "dynamodb:GetItem", "dynamodb:Query")

@@ -3,15 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Final
 
 from aws_cdk import Acknowledgment, ArnFormat, Stack, Validations
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_sqs as sqs
 from aws_cdk import aws_stepfunctions as sfn
 
+from constructs_lib.idempotency_table import IdempotencyTable
 from constructs_lib.saga.asl import State
 from constructs_lib.saga.log import SagaLog
 from constructs_lib.saga.steps import Step
+
+_ITEM_ACTIONS: Final = {
+    "getItem": "dynamodb:GetItem",
+    "putItem": "dynamodb:PutItem",
+    "query": "dynamodb:Query",
+    "updateItem": "dynamodb:UpdateItem",
+}
+_TRANSACTION_ACTIONS: Final = {
+    "ConditionCheck": "dynamodb:ConditionCheckItem",
+    "Delete": "dynamodb:DeleteItem",
+    "Put": "dynamodb:PutItem",
+    "Update": "dynamodb:UpdateItem",
+}
 
 
 def grant_invoke(role: iam.IRole, definition: State) -> None:
@@ -30,18 +45,43 @@ def grant_send(queue: sqs.IQueue, grantee: iam.IGrantable) -> None:
         queue.encryption_master_key.grant(grantee, "kms:Decrypt", "kms:GenerateDataKey")
 
 
-def grant_direct(role: iam.IRole, steps: Iterable[Step], log: SagaLog) -> None:
-    """What steps without a function do: calls of services, and transactions with their log row."""
+def grant_direct(role: iam.IRole, steps: Iterable[Step]) -> None:
+    """What the state machine needs for calls of services, as their steps declare it."""
     for step in steps:
         if step.direct is not None:
             for policy in step.direct.policies:
                 role.add_to_principal_policy(policy.copy())
-        if step.transaction is not None:
-            table = step.transaction.table
-            iam.Grant.add_to_principal(grantee=role, actions=step.transaction.actions, resource_arns=[table.table_arn])
-            if table.encryption_key is not None:
-                table.encryption_key.grant_encrypt_decrypt(role)
-            log.grant_compensate(role)
+
+
+def grant_tables(
+    role: iam.IRole, definition: State, steps: Iterable[Step], *, requests: IdempotencyTable, log: SagaLog
+) -> None:
+    """Read and write items as the definition does: not every machine settles, fences, or undoes every transaction."""
+    keys = {requests.table: requests.encryption_key, log.table: log.encryption_key}
+    keys |= {step.transaction.table: step.transaction.table.encryption_key for step in steps if step.transaction}
+    tables = {table.table_name: (table, key) for table, key in keys.items()}
+    needed: dict[str, set[str]] = {}
+    for state in states_of(definition):
+        for name, action in _item_actions(state):
+            if name in tables:
+                needed.setdefault(name, set()).add(action)
+    for name, actions in needed.items():
+        table, key = tables[name]
+        iam.Grant.add_to_principal(grantee=role, actions=sorted(actions), resource_arns=[table.table_arn])
+        if key is not None:
+            key.grant_encrypt_decrypt(role)
+
+
+def _item_actions(state: State) -> Iterator[tuple[str, str]]:
+    """Tables that a state names, and what it does to their items."""
+    integration = str(state.get("Resource", "")).rpartition(":")[2]
+    arguments = state.get("Arguments", {})
+    if integration == "transactWriteItems":
+        for entry in arguments["TransactItems"]:
+            for action, fields in entry.items():
+                yield fields["TableName"], _TRANSACTION_ACTIONS[action]
+    elif integration in _ITEM_ACTIONS:
+        yield arguments["TableName"], _ITEM_ACTIONS[integration]
 
 
 def grant_run(role: iam.IRole, child: sfn.StateMachine, *, express: bool) -> None:

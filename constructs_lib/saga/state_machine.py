@@ -47,9 +47,9 @@ from constructs_lib.saga.description import METADATA_TYPE, SagaDescription
 from constructs_lib.saga.groups import StepGroup
 from constructs_lib.saga.log import SagaLog
 from constructs_lib.saga.looks import outputs_looked_into, texts_of
-from constructs_lib.saga.notices import GoOn, Notify
+from constructs_lib.saga.notices import Notify
 from constructs_lib.saga.operators import operators_of
-from constructs_lib.saga.permissions import grant_direct, grant_invoke, grant_run, grant_send
+from constructs_lib.saga.permissions import grant_direct, grant_invoke, grant_run, grant_send, grant_tables
 from constructs_lib.saga.steps import Step, StepKind
 from saga_runtime.protocol import PROTOCOL_VERSION, STATUS_OF_REFUSAL
 
@@ -332,14 +332,12 @@ class SagaStateMachine(Construct):
         grant_invoke(recovery, self.recovery_definition)
         queues = [self.operators, *(notify.queue for notify in error_notices(leaves).values())]
         queues += [self._on_failed.queue] if self._on_failed is not None else []
-        for role in (forward, recovery):
-            self.requests.grant_settle(role)
-            self.log.grant_fence(role)
+        for role, definition in ((forward, self.definition), (recovery, self.recovery_definition)):
+            self._grant_tables(role, definition)
             for queue in {queue.queue_arn: queue for queue in queues}.values():
                 grant_send(queue, role)
         self.grant_start(recovery)
         self._grant_phases(forward)
-        grant_direct(recovery, [step for step in leaves if step.transaction and step.transaction.compensate], self.log)
         for step in leaves:
             if step.function is not None:
                 self._grant_function(step, step.function)
@@ -351,14 +349,15 @@ class SagaStateMachine(Construct):
         for node in self.steps:
             machine = self.phases.get(node.name)
             if machine is None:
-                grant_direct(forward, node.steps, self.log)
+                grant_direct(forward, node.steps)
                 continue
             grant_run(forward, machine, express=node.kind is StepKind.EXPRESS)
             grant_invoke(machine.role, self.phase_definitions[node.name])
-            grant_direct(machine.role, node.steps, self.log)
-            grant_direct(forward, [s for s in node.steps if s.transaction and s.transaction.compensate], self.log)
-            if any(isinstance(route, GoOn) for step in node.steps for route in step.on_error.values()):
-                self.log.grant_fence(machine.role)
+            grant_direct(machine.role, node.steps)
+            self._grant_tables(machine.role, self.phase_definitions[node.name])
+
+    def _grant_tables(self, role: iam.IRole, definition: State) -> None:
+        grant_tables(role, definition, leaves_of(self.steps), requests=self.requests, log=self.log)
 
     def _grant_function(self, step: Step, function: lambda_.IFunction) -> None:
         grant = self.log.grant_external if step.kind is StepKind.EXTERNAL else self.log.grant_commit

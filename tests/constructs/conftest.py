@@ -18,6 +18,7 @@ from aws_cdk import App, Environment, Stack  # after the PATH: importing starts 
 from examples.funds_transfer.stack import FundsTransferStack  # likewise
 from tests.constructs.support.cloud import Cloud  # likewise
 from tests.constructs.support.factories import AppFactory, StackFactory, context  # likewise
+from tests.local.kinds.stack import KindsStack  # likewise
 
 
 @pytest.fixture(scope="session")
@@ -51,3 +52,14 @@ def reference_stack(new_app: AppFactory) -> Stack:
 @pytest.fixture(scope="session")
 def reference(reference_stack: Stack) -> Cloud:
     return Cloud(reference_stack)
+
+
+@pytest.fixture(scope="session")
+def kinds_stack(new_app: AppFactory) -> KindsStack:
+    """Sagas with every kind of step."""
+    return KindsStack(new_app(), "Kinds")
+
+
+@pytest.fixture(scope="session")
+def kinds(kinds_stack: KindsStack) -> Cloud:
+    return Cloud(kinds_stack)

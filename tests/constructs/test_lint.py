@@ -15,6 +15,7 @@ from cfnlint.config import ManualArgs
 from constructs_lib.saga.asl import definition_of, recovery_of
 from tests.constructs.support.cloud import Cloud
 from tests.constructs.support.factories import ROOT
+from tests.constructs.support.groups import GROUPED, machines_of
 from tests.constructs.support.plans import PLANS
 
 FORWARD_MACHINE = "arn:aws:states:eu-west-1:111111111111:stateMachine:forward"
@@ -30,10 +31,13 @@ def _lint(*files: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_the_linter_finds_nothing(reference: Cloud, tmp_path: Path) -> None:
+def test_the_linter_finds_nothing(reference: Cloud, kinds: Cloud, tmp_path: Path) -> None:
     definitions = [reference.definition(path) for path in ("Transfer/StateMachine", "Transfer/Recovery")]
     for plan in PLANS.values():
         definitions += [definition_of(plan), recovery_of(plan, FORWARD_MACHINE)]
+    for plan in GROUPED.values():
+        definitions += machines_of(plan).values()
+    definitions += [kinds.definition(machine.path) for machine in kinds.of_type("AWS::StepFunctions::StateMachine")]
     files = [tmp_path / f"{number}.json" for number in range(len(definitions))]
     for file, definition in zip(files, definitions, strict=True):
         file.write_text(json.dumps(definition), encoding="utf-8")
@@ -53,7 +57,7 @@ def test_the_linter_would_find_a_missing_target(tmp_path: Path) -> None:
 def _template(cloud: Cloud) -> str:
     """The template as CloudFormation gets it, with definitions in one piece: the linter cannot read them otherwise."""
     template = json.loads(json.dumps(cloud.template))
-    for path in ("Transfer/StateMachine", "Transfer/Recovery"):
+    for path in (machine.path for machine in cloud.of_type("AWS::StepFunctions::StateMachine")):
         definition = re.sub(
             r"\$\{[^}]*\}", "arn:aws:some:eu-west-1:111111111111:thing", json.dumps(cloud.definition(path))
         )
@@ -73,3 +77,8 @@ def test_cloudformations_linter_finds_nothing_and_would_find_a_wrong_value(refer
     assert not _findings(template)
     wrong = template.replace('"PAY_PER_REQUEST"', '"PAY_PER_WISH"')
     assert any("PAY_PER_WISH" in finding for finding in _findings(wrong))
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_cloudformations_linter_finds_nothing_in_a_saga_with_every_kind_of_step(kinds: Cloud) -> None:
+    assert not _findings(_template(kinds))

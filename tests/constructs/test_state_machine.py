@@ -72,6 +72,26 @@ def test_the_roles_of_the_smallest_saga_fit_their_definitions(stack: Stack) -> N
         assert not role_problems(cloud.definition(path), _granted(cloud, path))
 
 
+def test_the_roles_of_a_saga_with_every_kind_of_step_fit_their_definitions(kinds: Cloud) -> None:
+    """The phases' roles, too."""
+    machines = [machine.path for machine in kinds.of_type(MACHINE)]
+    assert len(machines) == 9
+    for path in machines:
+        assert not role_problems(kinds.definition(path), _granted(kinds, path)), path
+
+
+def test_a_role_without_a_phase_or_a_transaction_may_do_less(kinds: Cloud) -> None:
+    actions = {action for action, _ in _granted(kinds, "Phase/All")}
+    assert actions == {"lambda:InvokeFunction"}
+    counters = "${Counters.Arn}"
+    (forward, recovery) = (
+        {action for action, resource in _granted(kinds, f"Kinds/{name}") if resource == counters}
+        for name in ("StateMachine", "Recovery")
+    )
+    assert forward == {"dynamodb:UpdateItem", "dynamodb:DescribeTable"}
+    assert recovery == {"dynamodb:UpdateItem"}
+
+
 def test_a_permission_that_is_taken_away_is_missed(reference: Cloud) -> None:
     path = MACHINES[0]
     granted = _granted(reference, path)

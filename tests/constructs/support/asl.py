@@ -103,6 +103,13 @@ _DYNAMODB = {
     "updateItem": "dynamodb:UpdateItem",
     "deleteItem": "dynamodb:DeleteItem",
     "query": "dynamodb:Query",
+    "describeTable": "dynamodb:DescribeTable",
+}
+_IN_TRANSACTION = {
+    "ConditionCheck": "dynamodb:ConditionCheckItem",
+    "Delete": "dynamodb:DeleteItem",
+    "Put": "dynamodb:PutItem",
+    "Update": "dynamodb:UpdateItem",
 }
 
 
@@ -112,13 +119,34 @@ def calls(definition: State) -> set[tuple[str, str]]:
     Raises:
         AssertionError: for an integration that is not known here: teach it, do not skip it.
     """
-    return {_call(name, state) for name, state in tasks(definition)}
+    return {call for name, state in tasks(definition) for call in _calls(name, state)}
 
 
-def _call(name: str, state: State) -> tuple[str, str]:
-    integration = state["Resource"].removeprefix("arn:aws:states:::")
-    integration = re.sub(r"\.(sync|sync:2|waitForTaskToken)$", "", integration)
+def _calls(name: str, state: State) -> Iterator[tuple[str, str]]:
     arguments = state.get("Arguments", {})
+    integration = state["Resource"].removeprefix("arn:aws:states:::")
+    if integration == "aws-sdk:dynamodb:transactWriteItems":
+        for entry in arguments["TransactItems"]:
+            for action, fields in entry.items():
+                yield _IN_TRANSACTION[action], _literal(name, fields["TableName"])
+        return
+    if integration == "events:putEvents":
+        for entry in arguments["Entries"]:
+            yield "events:PutEvents", _literal(name, entry["EventBusName"])
+        return
+    if integration == "states:startExecution.sync:2":
+        # Waiting for an execution and stopping it: by its name, and by the rule that Step Functions keeps for itself.
+        child = _literal(name, arguments["StateMachineArn"]).removesuffix("}").removeprefix("${")
+        here = "arn:${AWS::Partition}:%s:${AWS::Region}:${AWS::AccountId}:"
+        for action in ("DescribeExecution", "StopExecution"):
+            yield f"states:{action}", f"{here % 'states'}execution:${{{child}.Name}}:*"
+        for action in ("PutTargets", "PutRule", "DescribeRule"):
+            yield f"events:{action}", f"{here % 'events'}rule/StepFunctionsGetEventsForStepFunctionsExecutionRule"
+    yield _call(name, integration, arguments)
+
+
+def _call(name: str, integration: str, arguments: Mapping[str, Any]) -> tuple[str, str]:
+    integration = re.sub(r"\.(sync|sync:2|waitForTaskToken)$", "", integration)
     match integration.removeprefix("aws-sdk:").split(":"):
         case ["lambda", "invoke"]:
             return "lambda:InvokeFunction", _literal(name, arguments["FunctionName"])
