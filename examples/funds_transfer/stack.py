@@ -67,7 +67,6 @@ class FundsTransferStack(Stack):
                 Step.notify("Receipt", queue=notices),
             ],
             on_failed=Notify(queue=notices),
-            timeout=Duration.hours(2),
             failure_status={"InsufficientFunds": 402, "AccountUnknown": 404},
         )
         front_door = TransactionApi(

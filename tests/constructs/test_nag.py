@@ -9,16 +9,17 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from aws_cdk import Acknowledgment, App, Stack, Validations
+from aws_cdk import Acknowledgment, App, Duration, Stack, Validations
 from cdk_nag import AwsSolutionsChecks
 from constructs import IConstruct
 
-from constructs_lib import runtime_function, transaction_api
-from constructs_lib.saga import state_machine
+from constructs_lib import IdempotencyTable, SagaStateMachine, Step, runtime_function, transaction_api
+from constructs_lib.saga import operators, permissions, state_machine
 from examples.funds_transfer.stack import FundsTransferStack
-from tests.constructs.support.factories import AppFactory
+from tests.constructs.support.factories import ROOT, AppFactory
+from tests.constructs.support.sagas import step_function
 
-ACKNOWLEDGING: list[ModuleType] = [runtime_function, transaction_api, state_machine]
+ACKNOWLEDGING: list[ModuleType] = [runtime_function, transaction_api, state_machine, permissions, operators]
 KEY = "aws:cdk:acknowledged-rules"
 
 
@@ -75,6 +76,31 @@ GATEWAY_LOGS = (
 )
 
 
+DEAD_LETTERS = "AwsSolutions-SQS3"
+
+
+def _phases(app: App) -> Stack:
+    """A saga with a phase of each kind."""
+    stack = Stack(app, "Phases")
+    pay, ship, tell = (step_function(stack, name) for name in ("PayFunction", "ShipFunction", "TellFunction"))
+    SagaStateMachine(
+        stack,
+        "Saga",
+        requests=IdempotencyTable(stack, "Requests"),
+        steps=[
+            Step.atomic("Pay", fn=pay, pivot=True),
+            Step.child("Fulfil", timeout=Duration.hours(1), steps=[Step.atomic("Ship", fn=ship)]),
+            Step.express("Quick", steps=[Step.atomic("Tell", fn=tell)]),
+        ],
+    )
+    return stack
+
+
+@pytest.fixture(scope="session")
+def phases(new_app: AppFactory) -> Stack:
+    return _phases(new_app())
+
+
 @pytest.fixture
 def forget(monkeypatch: pytest.MonkeyPatch) -> Callable[[ModuleType, str], _Forgetful]:
     def patch(module: ModuleType, rule: str) -> _Forgetful:
@@ -92,8 +118,9 @@ def forget(monkeypatch: pytest.MonkeyPatch) -> Callable[[ModuleType, str], _Forg
         (state_machine, "AwsSolutions-IAM5[Resource::*]"),
         (transaction_api, "AwsSolutions-COG4"),
         (transaction_api, GATEWAY_LOGS),
+        (operators, DEAD_LETTERS),
     ],
-    ids=["functions", "state machines", "methods", "gateway logs"],
+    ids=["functions", "state machines", "methods", "gateway logs", "operators' queue"],
 )
 def test_every_acknowledgement_is_needed(
     new_app: AppFactory, forget: Callable[[ModuleType, str], _Forgetful], module: ModuleType, rule: str
@@ -102,6 +129,24 @@ def test_every_acknowledgement_is_needed(
     result = AwsSolutionsChecks().validate_scope(FundsTransferStack(new_app(), "FundsTransfer"))
     assert forgetful.forgot > 0
     assert not result.success
+    assert {violation.rule_name for violation in result.violations} == {rule}
+
+
+def test_phases_are_clean(phases: Stack) -> None:
+    result = AwsSolutionsChecks().validate_scope(phases)
+    assert not [violation.rule_name for violation in result.violations]
+
+
+def test_what_a_standard_child_needs_is_acknowledged_for_this_child_alone(
+    new_app: AppFactory, phases: Stack, forget: Callable[[ModuleType, str], _Forgetful]
+) -> None:
+    rules = {rule for _, rule, _ in _acknowledged(phases)}
+    (rule,) = rules - {"AwsSolutions-IAM5[Resource::*]", DEAD_LETTERS}
+    assert rule.startswith("AwsSolutions-IAM5[Resource::arn:<AWS::Partition>:states:")
+    assert rule.endswith(".Name>:*]")
+    forgetful = forget(permissions, rule)
+    result = AwsSolutionsChecks().validate_scope(_phases(new_app()))
+    assert forgetful.forgot == 1
     assert {violation.rule_name for violation in result.violations} == {rule}
 
 
@@ -119,7 +164,14 @@ def test_a_missing_acknowledgement_fails_the_synth(
 
 def test_every_acknowledgement_in_the_code_is_tried_here(reference_stack: Stack) -> None:
     rules = {rule for _, rule, _ in _acknowledged(reference_stack)}
-    assert rules == {"AwsSolutions-IAM5[Resource::*]", "AwsSolutions-COG4", GATEWAY_LOGS}
+    assert rules == {"AwsSolutions-IAM5[Resource::*]", "AwsSolutions-COG4", GATEWAY_LOGS, DEAD_LETTERS}
+
+
+def test_whoever_acknowledges_is_tried_here() -> None:
+    sources = (ROOT / "constructs_lib").rglob("*.py")
+    found = {source.stem for source in sources if "acknowledge(" in source.read_text("utf-8")}
+    tried = {module.__name__.rpartition(".")[2] for module in ACKNOWLEDGING}
+    assert found == {*tried, "payload_bucket"}, "the bucket's own are tried in test_payload_bucket.py"
 
 
 def test_every_acknowledgement_has_a_reason(reference_stack: Stack) -> None:
