@@ -39,9 +39,9 @@ def park(*, request_id: str, execution: str, now_ms: int) -> dict[str, Any]:
     return _owned(
         request_id,
         execution,
-        "SET #parked = :owner, #parked_at = :now, #updated_at = :now",
-        (a.PARKED, a.PARKED_AT, a.UPDATED_AT),
-        {":now": {"N": str(now_ms)}},
+        "SET #parked = :owner, #parked_at = :now, #stuck = :stuck, #updated_at = :now",
+        (a.PARKED, a.PARKED_AT, a.STUCK, a.UPDATED_AT),
+        {":now": {"N": str(now_ms)}, ":stuck": {"S": "{}"}},
     )
 
 
