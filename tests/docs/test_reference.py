@@ -17,11 +17,13 @@ import constructs_lib.testing
 import saga_runtime
 from constructs_lib.commands import cost, graph, local, recover, resolve, trial_balance
 from constructs_lib.commands import inspect as inspect_command
+from constructs_lib.saga.definition_file import WRITE_VARIABLE
 from constructs_lib.testing.fault_plan import Action
 from saga_runtime import errors, http, ledger, protocol
 from tests.docs.pages import DOCS, ROOT, Table, prose, tables_marked
 
 REFERENCE = DOCS / "reference"
+_FINDERS = ("budget.py", "definition_file.py")
 
 
 def _object(path: str) -> Any:
@@ -87,8 +89,8 @@ def _attributes(base: type) -> set[str]:
     if "__init__" not in vars(base):
         return set()
     source = inspect.getsource(base)
-    found = re.findall(r"^        self\.([a-z]\w*)(?::[^=\n]+)? = ", source, re.MULTILINE)
-    return set(found)
+    targets = re.findall(r"^        (self\.[^=\n]+?) = ", source, re.MULTILINE)
+    return {name for target in targets for name in re.findall(r"(?:^|, )self\.([a-z]\w*)", target)}
 
 
 @pytest.mark.parametrize("table", _marked("attributes"))
@@ -111,6 +113,10 @@ def _only(first: str) -> Table:
 
 def test_every_environment_variable_is_documented() -> None:
     assert sorted(_only("environment").names) == sorted(variable.value for variable in protocol.Env)
+
+
+def test_every_environment_variable_of_a_synth_is_documented() -> None:
+    assert WRITE_VARIABLE in _only("machine").names
 
 
 def test_every_metric_is_documented() -> None:
@@ -218,6 +224,17 @@ def test_every_construct_and_value_has_its_own_place(name: str) -> None:
     values = {"InProgressAnswer", "KeyPolicy", "OnExpired", "StepKind"}  # closed sets, which stand in their props' rows
 
     assert name in values or re.search(rf"^#+ {name}$", headings, re.MULTILINE)
+
+
+def test_every_finding_of_the_budget_is_documented() -> None:
+    source = "".join((ROOT / "constructs_lib" / "saga" / name).read_text("utf-8") for name in _FINDERS)
+    made = set(re.findall(r'id=f?"(cdk-sagas-[^"]+)"', source))
+    patterns = {re.sub(r"\\{[^}]*\\}", "[A-Za-z]+", re.escape(name).replace("\\ ", " ")) for name in made}
+    documented = [re.sub(r"<(\w+)>", r"\1", name) for name in _only("findings").names]
+
+    assert sorted(n for n in documented if not any(re.fullmatch(p, n) for p in patterns)) == []
+    assert sorted(p for p in patterns if not any(re.fullmatch(p, n) for n in documented)) == []
+    assert len(patterns) >= 8
 
 
 def test_every_action_of_a_fault_is_documented() -> None:
