@@ -19,7 +19,8 @@ def read_outputs(plan: SagaPlan, following: str) -> State:
     in_a_map = f'$contains({name}, "[")'
     of_steps = f"{answered}[$not({in_a_map})].{{{name}: {value}}}"
     item_key = f'$substringBefore($substringAfter({name}, "["), "]")'
-    of_items = f'{answered}[{in_a_map}]{{$substringBefore({name}, "["): $merge([$.{{{item_key}: {value}}}])}}'
+    grouped = f'$m{{$substringBefore({name}, "["): $merge([$.{{{item_key}: {value}}}])}}'
+    of_items = f"($m := {answered}[{in_a_map}]; $exists($m) ? {grouped} : {{}})"
     return {
         **call("aws-sdk:dynamodb:query"),
         "Arguments": rows(plan, a.STEP, a.OUTPUT),

@@ -1,0 +1,174 @@
+"""The committed definition: what is written, and which change of it sagas in flight could not follow."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aws_cdk import Duration, Stack
+
+from constructs_lib import Provider, Step, StepGroup
+from constructs_lib.saga.budget import Finding, Severity
+from constructs_lib.saga.compiling import shape_of
+from constructs_lib.saga.definition_file import WRITE_VARIABLE, compare_with_file
+from tests.constructs.support.sagas import plain_function
+
+Steps = list[Step | StepGroup]
+Change = Callable[["Shop"], Steps]
+
+
+class Shop:
+    """The same saga, and ways to change it."""
+
+    def __init__(self, stack: Stack) -> None:
+        self.fn = plain_function(stack, "Function")
+
+    def atomic(self, name: str, *, undo: bool = True, pivot: bool = False) -> Step:
+        return Step.atomic(name, fn=self.fn, compensate=self.fn if undo else None, pivot=pivot)
+
+    def steps(self) -> Steps:
+        items = Step.map("Ship", items="$request.items", key="$item.sku", steps=[self.atomic("Pack")])
+        return [self.atomic("Debit"), items, self.atomic("Credit", undo=False, pivot=True), self.atomic("Book")]
+
+
+@pytest.fixture(scope="module")
+def shop(new_app: Callable[[], Any]) -> Shop:
+    return Shop(Stack(new_app(), "Test"))
+
+
+@pytest.fixture
+def file(tmp_path: Path, shop: Shop, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A committed file of the saga as it was."""
+    path = tmp_path / "definitions" / "shop.json"
+    monkeypatch.setenv(WRITE_VARIABLE, "1")
+    assert compare_with_file(path, shape_of(shop.steps())) == []
+    monkeypatch.delenv(WRITE_VARIABLE)
+    return path
+
+
+def _findings(file: Path, steps: Steps) -> list[Finding]:
+    return compare_with_file(file, shape_of(steps))
+
+
+def test_what_is_written_is_what_a_recovery_depends_on(file: Path) -> None:
+    assert json.loads(file.read_text("utf-8"))["steps"] == [
+        {"name": name, "kind": "atomic", "side": side, "compensated": compensated, "per_item": per_item}
+        for name, side, compensated, per_item in (
+            ("Debit", "before", True, False),
+            ("Pack", "before", True, True),
+            ("Credit", "pivot", False, False),
+            ("Book", "after", True, False),
+        )
+    ]
+    assert file.read_text("utf-8").endswith("}\n")
+
+
+def test_the_same_definition_is_nothing_to_speak_of(file: Path, shop: Shop) -> None:
+    assert _findings(file, shop.steps()) == []
+
+
+def test_a_missing_file_is_a_warning_that_says_how_to_write_it(tmp_path: Path, shop: Shop) -> None:
+    (finding,) = _findings(tmp_path / "none.json", shop.steps())
+    assert (finding.id, finding.severity) == ("cdk-sagas-definition-file", Severity.WARNING)
+    assert "none.json does not exist" in finding.message
+    assert f"{WRITE_VARIABLE}=1" in finding.message
+    assert not (tmp_path / "none.json").exists()
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", '{"steps": [1]}', '{"steps": [{}]}', "no json", "null"])
+def test_a_file_that_no_synth_wrote_is_an_error(file: Path, shop: Shop, text: str) -> None:
+    file.write_text(text, encoding="utf-8")
+    (finding,) = _findings(file, shop.steps())
+    assert (finding.id, finding.severity) == ("cdk-sagas-definition-file", Severity.ERROR)
+
+
+def _pack(shop: Shop, *others: Step) -> StepGroup:
+    return Step.map("Ship", items="$request.items", key="$item.sku", steps=[shop.atomic("Pack"), *others])
+
+
+FOLLOWED: dict[str, Change] = {
+    "a further step": lambda s: [s.atomic("New"), *s.steps()],
+    "a further step behind the pivot": lambda s: [*s.steps(), s.atomic("New")],
+    "another order": lambda s: [_pack(s), s.atomic("Debit"), *s.steps()[2:]],
+    "a further step of the items": lambda s: [s.atomic("Debit"), _pack(s, s.atomic("Label")), *s.steps()[2:]],
+    "a compensation that was added": lambda s: [*s.steps()[:2], s.atomic("Credit", pivot=True), s.atomic("Book")],
+}
+
+
+@pytest.mark.parametrize("change", FOLLOWED)
+def test_a_change_that_sagas_in_flight_can_follow_is_a_warning(file: Path, shop: Shop, change: str) -> None:
+    (finding,) = _findings(file, FOLLOWED[change](shop))
+    assert (finding.id, finding.severity) == ("cdk-sagas-definition-file", Severity.WARNING)
+    assert "in a way that sagas in flight can follow" in finding.message
+
+
+def test_steps_that_are_grouped_otherwise_are_the_same_definition(file: Path, shop: Shop) -> None:
+    phase = Step.child("Phase", steps=[shop.atomic("Credit", undo=False, pivot=True)], timeout=Duration.minutes(9))
+    debit, ship, _, book = shop.steps()
+    assert _findings(file, [debit, ship, phase, book]) == []
+
+
+def _external(shop: Shop) -> Step:
+    return Step.external(
+        "Debit",
+        fn=shop.fn,
+        compensate=shop.fn,
+        provider=Provider(idempotent_for=Duration.days(1), undo_idempotent_for=Duration.days(1)),
+    )
+
+
+REFUSED: dict[str, tuple[Change, str, str]] = {
+    "removed": (lambda s: s.steps()[1:], "Debit", "was removed or renamed"),
+    "renamed": (lambda s: [s.atomic("Take"), *s.steps()[1:]], "Debit", "was removed or renamed"),
+    "another kind": (lambda s: [_external(s), *s.steps()[1:]], "Debit", "changed its kind from 'atomic' to 'external'"),
+    "out of the map": (
+        lambda s: [s.atomic("Debit"), s.atomic("Pack"), *s.steps()[2:]],
+        "Pack",
+        "moved into or out of a map from True to False",
+    ),
+    "into a map": (
+        lambda s: [_pack(s, s.atomic("Debit")), *s.steps()[2:]],
+        "Debit",
+        "moved into or out of a map from False to True",
+    ),
+    "behind the pivot": (
+        lambda s: [*s.steps()[1:3], s.atomic("Debit"), s.atomic("Book")],
+        "Debit",
+        "changed its side of the pivot from 'before' to 'after'",
+    ),
+    "before the pivot": (
+        lambda s: [s.atomic("Book"), *s.steps()[:3]],
+        "Book",
+        "changed its side of the pivot from 'after' to 'before'",
+    ),
+    "no compensation": (lambda s: [*s.steps()[:3], s.atomic("Book", undo=False)], "Book", "lost its compensation"),
+}
+
+
+@pytest.mark.parametrize("change", REFUSED)
+def test_a_change_that_sagas_in_flight_could_not_follow_is_an_error_that_names_the_step(
+    file: Path, shop: Shop, change: str
+) -> None:
+    steps, name, what = REFUSED[change]
+    (finding,) = _findings(file, steps(shop))
+    assert (finding.id, finding.severity) == (f"cdk-sagas-definition-{name}", Severity.ERROR)
+    assert finding.message.startswith(f"step {name} {what}: ")
+    assert f"put it back, or wait for them: run the synth once with {WRITE_VARIABLE}=1" in finding.message
+
+
+def test_each_step_that_cannot_be_followed_is_named(file: Path, shop: Shop) -> None:
+    another = [shop.atomic("Debit", undo=False, pivot=True), shop.atomic("Credit", undo=False)]
+    found = {finding.id.rpartition("-")[2] for finding in _findings(file, [*another])}
+    assert found == {"Debit", "Pack", "Credit", "Book"}
+
+
+def test_with_the_variable_the_file_is_written_and_nothing_compared(
+    file: Path, shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(WRITE_VARIABLE, "1")
+    changed = shop.steps()[1:]
+    assert _findings(file, changed) == []
+    assert [step["name"] for step in json.loads(file.read_text("utf-8"))["steps"]] == ["Pack", "Credit", "Book"]

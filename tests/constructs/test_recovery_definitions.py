@@ -1,0 +1,182 @@
+"""What a recovery finds in the log: whether its definition fits the saga's rows, and what the steps answered."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Any
+
+import pytest
+
+from constructs_lib.saga.asl import recovery_of
+from tests.constructs.support.answers import (
+    CONDITION_FAILED,
+    answers,
+    keys_called,
+    operators_are_told,
+    record,
+    row,
+)
+from tests.constructs.support.groups import FORWARD_MACHINE, GROUPED, external, of_items, plan, writes
+from tests.constructs.support.interpreter import Run, run
+from tests.constructs.support.jsonata import EXECUTION
+from tests.constructs.support.plans import step
+
+ITEMS = json.dumps({"items": [{"sku": "a"}, {"sku": "b"}]})
+SAGA = plan(
+    step("Quote", record=True),
+    step("Debit", undo=True),
+    of_items("Ship", step("Pack", undo=True)),
+    step("Credit", pivot=True),
+    step("Book"),
+)
+
+
+def _rows(*found: tuple[str, str, str]) -> dict[str, Any]:
+    """Rows by step, side and status."""
+    return {"Items": [{"step": {"S": n}, "side": {"S": side}, "status": {"S": status}} for n, side, status in found]}
+
+
+FITTING = _rows(
+    ("Quote", "before", "READ"),
+    ("Debit", "before", "DONE"),
+    ("Pack[a]", "before", "DONE"),
+    ("Pack[b]", "before", "INTENT"),
+    ("Credit", "pivot", "UNDOING"),
+    ("Book", "after", "DONE"),
+)
+
+
+def _recover(saga: Any = SAGA, *, began_as: Any = "old", direction: Any = "compensate", **by_state: Any) -> Run:
+    found = record(definition=began_as, direction=direction)
+    return run(recovery_of(saga, FORWARD_MACHINE), answers({"Read the direction": found, **by_state}), request=ITEMS)
+
+
+def test_under_the_definition_that_it_began_with_nothing_is_compared() -> None:
+    done = _recover(began_as="d")
+    assert "Read the rows" not in done.trace
+    assert done.trace[-1] == "Settle failed"
+
+
+@pytest.mark.parametrize(
+    "rows", [FITTING, {"Items": []}, _rows(("Debit", "before", "DONE"))], ids=["all", "none", "one"]
+)
+@pytest.mark.parametrize(("direction", "end"), [("compensate", "Settle failed"), ("forward", "Handed over")])
+def test_under_another_definition_that_fits_the_rows_the_saga_goes_on(rows: Any, direction: str, end: str) -> None:
+    done = _recover(direction=direction, **{"Read the rows": rows})
+    assert done.trace[:5] == [
+        "Read the direction", "Which direction?", "Read the rows", "Compatible?", "Which direction?",
+    ]  # fmt: skip
+    assert done.trace[-1] == end
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        _rows(("Gone", "before", "DONE")),
+        _rows(("Gone", "before", "INTENT")),
+        _rows(("Debit", "after", "DONE")),
+        _rows(("Debit", "pivot", "UNDOING")),
+        _rows(("Debit[a]", "before", "DONE")),
+        _rows(("Pack", "before", "DONE")),
+        _rows(("Debit", "before", "DONE"), ("Credit", "before", "DONE")),
+        {"Items": [{"step": {"S": "Debit"}, "status": {"S": "DONE"}}]},
+        {**FITTING, "LastEvaluatedKey": {"step": {"S": "Quote"}}},
+    ],
+    ids=[
+        "a step that is gone", "a doubt that is gone", "another side", "another side, undoing",
+        "an item of a plain step", "a plain row of a step of items", "one of two", "no side", "not all of them read",
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("direction", ["compensate", "forward"])
+def test_under_a_definition_that_does_not_fit_the_rows_a_person_is_asked(rows: Any, direction: str) -> None:
+    done = _recover(direction=direction, **{"Read the rows": rows})
+    assert not [name for name in done.trace if name.startswith(("Undo", "Fence", "Start", "Compensate"))]
+    assert operators_are_told(done)["stuck"]["error"] == "DefinitionChanged"
+
+
+@pytest.mark.parametrize("status", ["TOMBSTONE", "UNDONE", "FAILED", "READ"])
+def test_a_row_of_which_nothing_stands_fits_every_definition(status: str) -> None:
+    assert _recover(**{"Read the rows": _rows(("Gone", "before", status))}).trace[-1] == "Settle failed"
+
+
+def test_a_record_of_another_owner_is_not_even_compared() -> None:
+    found = record(definition="old", owner=f"{EXECUTION}-r9")
+    done = run(recovery_of(SAGA, FORWARD_MACHINE), answers({"Read the direction": found}), request=ITEMS)
+    assert done.trace == ["Read the direction", "Which direction?", "End fenced"]
+
+
+# ---- outputs --------------------------------------------------------------------------------------------------------
+
+PARCELS = {"Items": [{"step": {"S": "Plan"}, "output": {"S": '{"parcels": [{"id": "x"}, {"id": "y"}]}'}}]}
+BY_OUTPUT = GROUPED["items from an output, no pivot"]
+
+
+def test_a_recovery_reads_the_outputs_that_a_maps_items_come_from() -> None:
+    done = _recover(BY_OUTPUT, began_as="d", **{"Read the outputs": PARCELS})
+    assert keys_called(done, "Undo Load") == keys_called(done, "Undo Book") == ["x", "y"]
+    assert done.trace[-1] == "Settle failed"
+
+
+def test_without_the_step_that_items_come_from_the_map_never_began() -> None:
+    done = _recover(BY_OUTPUT, began_as="d", **{"Read the outputs": {"Items": []}})
+    assert "Undo Load" not in done.trace
+    assert done.trace[-1] == "Settle failed"
+
+
+def test_a_recovery_without_a_direction_reads_them_behind_the_fence() -> None:
+    made = dataclasses.replace(BY_OUTPUT, steps=(*BY_OUTPUT.steps, step("Pay", pivot=True)))
+    done = _recover(made, began_as="d", direction="", **{"Read the outputs": PARCELS})
+    assert done.trace[2:6] == ["Fence Pay", "Compensate", "Read the outputs", "Undo Parcels"]
+
+
+def test_outputs_of_items_are_read_by_their_keys() -> None:
+    saga = plan(step("Only", pivot=True), external("Charge"))
+    log = {
+        "Items": [
+            {"step": {"S": "Pack[a/1]"}, "output": {"S": '{"n": 1}'}},
+            {"step": {"S": "Pack[b]"}, "output": {"S": '{"n": 2}'}},
+            {"step": {"S": "Label[b]"}, "output": {"S": "{}"}},
+            {"step": {"S": "Quote"}, "output": {"S": '{"n": 3}'}},
+            {"step": {"S": "Charge"}},
+        ]
+    }
+    done = _recover(saga, began_as="d", **{"Read the outputs": log})
+    assert done.sent["Undo Charge"]["Payload"]["outputs"] == {
+        "Pack": {"a/1": {"n": 1}, "b": {"n": 2}},
+        "Label": {"b": {}},
+        "Quote": {"n": 3},
+    }
+
+
+def test_a_saga_whose_compensations_need_no_outputs_reads_none() -> None:
+    assert "Read the outputs" not in recovery_of(SAGA, FORWARD_MACHINE)["States"]
+
+
+def test_writes_that_are_undone_by_an_output_have_it_read() -> None:
+    undo = {"Delete": {"TableName": "items", "Key": {"id": {"S": "{% $outputs.Quote.id %}"}}}}
+    mark = writes("Mark")
+    assert mark.writes is not None
+    mark = dataclasses.replace(mark, writes=dataclasses.replace(mark.writes, compensate=[undo]))
+    saga = plan(step("Quote", record=True), mark, step("Pay", pivot=True))
+    log = {"Items": [{"step": {"S": "Quote"}, "output": {"S": '{"id": "q"}'}}]}
+    done = _recover(
+        saga,
+        began_as="d",
+        **{"Read the outputs": log, "Undo Mark": CONDITION_FAILED, "Undo Mark: look": row("DONE", "{}")},
+    )
+    assert done.sent["Undo Mark: writes"]["TransactItems"][1]["Delete"]["Key"] == {"id": {"S": "q"}}
+
+
+def test_a_pivot_in_doubt_is_asked_with_the_outputs_in_the_log() -> None:
+    by_state = {
+        "Fence Pay": CONDITION_FAILED,
+        "Fence Pay: look": [row("INTENT"), row("DONE")],
+        "Fence Pay: outputs": {"Items": [{"step": {"S": "Quote"}, "output": {"S": '{"n": 3}'}}]},
+    }
+    done = _recover(
+        plan(step("Quote", record=True), external("Pay", pivot=True)), began_as="d", direction="", **by_state
+    )
+    asked = done.sent["Fence Pay: ask"]["Payload"]
+    assert (asked["mode"], asked["outputs"]) == ("ask", {"Quote": {"n": 3}})
+    assert done.trace[-1] == "Handed over"
