@@ -213,7 +213,7 @@ def asking_bedrock(system: PayoutSystem) -> Iterator[None]:
 
 
 @contextmanager
-def deployed(*, sandboxes: int = 4) -> Iterator[PayoutSystem]:
+def deployed(*, sandboxes: int = 2) -> Iterator[PayoutSystem]:
     """Local AWS with the example in it."""
     with LocalAws(speed=SPEED, sandboxes=sandboxes) as aws:
         system = PayoutSystem(aws, aws.deploy(Path(_synthesized().name))[STACK], SPEED, STACK)
@@ -231,6 +231,7 @@ def _synthesized() -> tempfile.TemporaryDirectory[str]:
 
     folder = tempfile.TemporaryDirectory(prefix="cdk-sagas-test-")
     app = App(outdir=folder.name)
-    AgenticPayoutStack(app, STACK, caps={CAPPED: CAP, **dict.fromkeys((AGENT, *LOOKERS), 10**12)})
+    caps = {CAPPED: CAP, **dict.fromkeys((AGENT, *LOOKERS), 10**12)}
+    AgenticPayoutStack(app, STACK, caps=caps)
     app.synth()
     return folder

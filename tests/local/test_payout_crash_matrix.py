@@ -259,7 +259,7 @@ class Outcome:
 
     saga_id: str
     answer: HttpResponse
-    look: HttpResponse
+    look: HttpResponse | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -298,7 +298,9 @@ def run(system: PayoutSystem) -> Matrix:
         system.ready(cell.payout, opening=TOO_LITTLE if cell.refused else OPENING)
         (planned[cell],) = system.aws.faults.plan(cell.fault(system.request_id(cell.payout.key())))
     with ThreadPoolExecutor(CLIENTS) as pool:
-        begun = dict(zip(cells, pool.map(lambda cell: begin(system, cell), cells), strict=True))
+        # What waits for the sweeper begins first.
+        order = sorted(cells, key=lambda cell: isinstance(cell.point, Point))
+        begun = dict(zip(order, pool.map(lambda cell: begin(system, cell), order), strict=True))
         until_nothing_is_in_progress(system, sweeper)
         outcomes = dict(zip(cells, pool.map(lambda cell: ask_again(system, cell, begun[cell]), cells), strict=True))
     fired = {outcome.id: outcome.fired > 0 for outcome in system.aws.faults.report().outcomes}
@@ -337,7 +339,7 @@ def until_nothing_is_in_progress(system: PayoutSystem, sweeper: Sweeper) -> None
         open_ones = [r for r in system.records() if RecordAttribute.DUE_AT in r and RecordAttribute.PARKED not in r]
         if not open_ones:
             return
-        time.sleep(0.5)
+        time.sleep(1)
     ids = [r[RecordAttribute.SAGA_ID]["S"] for r in system.records() if RecordAttribute.DUE_AT in r]
     told = [f"{system.record(id_)} {system.states_of(FORWARD, id_)}" for id_ in ids]
     raise AssertionError(f"sagas are in progress after {ENDS_WITHIN_SECONDS:.0f} s: {told}")
@@ -362,7 +364,8 @@ def ask_again(system: PayoutSystem, cell: Cell, saga_id: str) -> Outcome:
     return Outcome(
         saga_id=saga_id,
         answer=repeat(partial(system.try_post, cell.payout.key(), cell.payout.body)),
-        look=repeat(look),
+        # Looking is the front door's business alone: asked of the payouts at which the front door is broken.
+        look=repeat(look) if isinstance(cell.point, Point) and cell.point.caller == system.gatekeeper else None,
     )
 
 
@@ -417,14 +420,14 @@ class TestWhateverBroke:
         told(matrix, wrong)
 
     def test_looking_at_a_saga_tells_what_its_answer_told(self, matrix: Matrix) -> None:
-        wrong = [
-            f"{cell}: {outcome.look.text}"
-            for cell, outcome in matrix.outcomes.items()
-            if outcome.look.json()["answer"] != outcome.answer.json()
-            or outcome.answer.json()["saga_id"] != outcome.saga_id
-        ]
+        looked = [(cell, o.answer.json(), o.look) for cell, o in matrix.outcomes.items() if o.look is not None]
+        wrong = [f"{cell}: {look.text}" for cell, answer, look in looked if look.json()["answer"] != answer]
 
+        assert looked
         told(matrix, wrong)
+
+    def test_every_answer_names_its_saga(self, matrix: Matrix) -> None:
+        assert all(outcome.answer.json()["saga_id"] == outcome.saga_id for outcome in matrix.outcomes.values())
 
     def test_every_effect_happened_once_or_was_compensated(self, matrix: Matrix) -> None:
         audits = matrix.system.audit()
@@ -498,7 +501,7 @@ class TestWhateverBroke:
         assert max(matrix.sweeper.started.values()) == 1
 
     def test_no_answer_tells_internals(self, matrix: Matrix) -> None:
-        answers = [answer for outcome in matrix.outcomes.values() for answer in (outcome.answer, outcome.look)]
+        answers = [answer for o in matrix.outcomes.values() for answer in (o.answer, o.look) if answer is not None]
         internal = ("Traceback", "stackTrace", "errorType", "botocore", "dynamodb", "/var/task", ".py")
 
         told(matrix, [a.text for a in answers if any(word in a.text for word in internal)])
