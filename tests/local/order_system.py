@@ -22,8 +22,8 @@ from .two_ledgers import Sweeper, TwoLedgers, edit
 PRICE: Final = 1250
 SPEED: Final = 10.0
 PAYING_SECONDS: Final = 58
-"""Timeout of the functions that pay, in the emulator's time. What is in doubt waits for as long: so it is taken up again
-by the third retry, and a process has time enough to start."""
+"""Timeout of the functions that pay, in the emulator's time. What is in doubt waits for as long: it is taken up again
+by the third retry, and yet a process has time enough to start."""
 FUNCTION_SECONDS: Final = 100
 """In the emulator's time: long enough for a process to start on a busy machine."""
 PATIENCE_SECONDS: Final = 120.0

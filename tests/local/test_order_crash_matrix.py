@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 import pytest
@@ -21,7 +22,7 @@ from constructs_lib.testing import HttpResponse
 from constructs_lib.testing import fault_plan as aws_faults
 from constructs_lib.testing.fault_schedules import Nth
 from constructs_lib.testing.faults import RecordedCall
-from constructs_lib.testing.invariants import require_all_hold
+from constructs_lib.testing.invariants import require_all_hold, together
 from examples.payment_gateway import Action, Moment, Operation, Trouble
 from saga_runtime.protocol import RecordAttribute
 
@@ -29,7 +30,7 @@ from .order_system import ASKING, ORDERS, PRICE, OrderSystem, order, until
 from .transfer_system import problem_of
 from .two_ledgers import Sweeper
 
-CLIENTS: Final = 6
+CLIENTS: Final = 8
 PATIENCE_PER_CELL_SECONDS: Final = 4.0
 """How long a client waits for its order before it begins the next one: not all at once, on a small machine."""
 IN_DOUBT_TRIES: Final = 5
@@ -71,11 +72,10 @@ class Path:
         ]
 
 
-PATHS: Final = (
-    Path(name="happy", stack=ORDERS, refused=False),
-    Path(name="refused", stack=ORDERS, refused=True),
-    Path(name="asked", stack=ASKING, refused=True, unanswered=True),
-)
+HAPPY: Final = Path(name="happy", stack=ORDERS, refused=False)
+REFUSED: Final = Path(name="refused", stack=ORDERS, refused=True)
+ASKED: Final = Path(name="asked", stack=ASKING, refused=True, unanswered=True)
+PATHS: Final = (HAPPY, REFUSED, ASKED)
 """The happy path, the longest compensation, and the longest compensation at a gateway that has to be asked."""
 
 
@@ -141,7 +141,7 @@ class Cell:
             times=self.times,
         )
 
-    def fault(self, request_id: str) -> list[aws_faults.Fault]:
+    def faults(self, request_id: str) -> list[aws_faults.Fault]:
         """What happens at AWS."""
         point = self.point
         looks_at_goods = "/ValidateFunction/" in point.caller and point.call in {
@@ -170,8 +170,7 @@ class Cell:
         if self.times == 1:
             return self.path.expected
         # A commit that stands makes the saga go forward, however often its function died.
-        stands = "/UpdateFunction/" in self.point.caller and self.after and not self.path.refused
-        return 200 if stands else 500
+        return 200 if "/UpdateFunction/" in self.point.caller and self.after else 500
 
 
 def cells_of(path: Path, points: Sequence[Point]) -> Iterator[Cell]:
@@ -188,30 +187,33 @@ def cells_of(path: Path, points: Sequence[Point]) -> Iterator[Cell]:
 
 
 def tries_of(path: Path, point: Point) -> int:
-    """How often a call is broken until it is given up; 1 for a call that is not broken so often."""
-    if path.unanswered:
+    """How often a call is broken until its step is given up; 1 for a call that is not broken so often.
+
+    The charge and the pivot, where the order would have completed: giving up is what leads to the way back.
+    """
+    if path is not HAPPY:
         return 1
-    if point.at_gateway and point.call == Operation.CHARGE:
+    if point.at_gateway:
         return PROVIDER_TRIES
-    steps = ("/ReserveFunction/", "/UpdateFunction/")
-    is_step = any(step in point.caller for step in steps) and point.call == "dynamodb:TransactWriteItems"
-    return IN_DOUBT_TRIES if is_step else 1
+    return IN_DOUBT_TRIES if "/UpdateFunction/" in point.caller else 1
 
 
-def aws_point(system: OrderSystem, call: RecordedCall) -> Point:
-    """A recorded call."""
-    paths = {system.aws.resolve_function(path): path for path in system.functions}
-    machine = "states:" + system.aws.resolve_state_machine(system.forward).rpartition(":")[2]
-    assert call.caller in {*paths, machine}, call
-    assert call.attempt == 1, call
-    caller = paths.get(call.caller, system.forward)
-    return Point(caller=caller, call=call.call, occurrence=call.occurrence, state=call.state)
+def aws_points(system: OrderSystem, calls: Sequence[RecordedCall]) -> list[Point]:
+    """The recorded calls of a system; others may be at work beside it."""
+    callers = {system.aws.resolve_function(path): path for path in system.functions}
+    callers["states:" + system.aws.resolve_state_machine(system.forward).rpartition(":")[2]] = system.forward
+    own = [call for call in calls if call.caller in callers]
+    assert {call.attempt for call in own} == {1}
+    return [
+        Point(caller=callers[call.caller], call=call.call, occurrence=call.occurrence, state=call.state) for call in own
+    ]
 
 
 def recorded(system: OrderSystem, path: Path) -> list[Point]:
     """The calls of one order: accepted, driven to its end, asked for again, and looked at; then those of the gateway.
 
-    Where the gateway is asked, only the two functions that ask it do anything else than on the other paths.
+    Where the gateway is asked, only the two functions that ask it do anything else than on the other paths. How often
+    they look at the row while they have to wait is a matter of time: of those looks, only the first is broken.
     """
     # What starts only now would not be the same in every order.
     offer(system, path, f"{path.name}-warm")
@@ -225,11 +227,10 @@ def recorded(system: OrderSystem, path: Path) -> list[Point]:
         until(lambda: system.status_of(system.forward, saga_id) not in {None, "RUNNING"}, "the end of the order")
         assert system.post(name, body).status == path.expected
         assert system.look(saga_id).status == 200
-    points = [aws_point(system, call) for call in calls.calls]
+    points = aws_points(system, calls.calls)
     if path.unanswered:
-        points = [
-            p for p in points if not p.state and ("/ChargeFunction/" in p.caller or "/RefundFunction/" in p.caller)
-        ]
+        paying = {system.function("Charge"), system.function("Refund")}
+        points = [p for p in points if p.caller in paying and (p.occurrence == 1 or p.call == "dynamodb:UpdateItem")]
     counted: Counter[str] = Counter()
     for request in system.gateway.requests():
         if request.reference == saga_id:
@@ -249,7 +250,7 @@ class Outcome:
 
     saga_id: str
     answer: HttpResponse
-    look: HttpResponse
+    look: HttpResponse | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -278,37 +279,23 @@ def matrix(order_systems: dict[str, OrderSystem]) -> Matrix:
         assert system.user_scope  # once: many threads will ask for it
     systems[ORDERS].aws.reset()
     systems[ORDERS].gateway.reset()
-    points = {path: recorded(systems[path.stack], path) for path in PATHS}
-    cells = [cell for path in PATHS for cell in cells_of(path, points[path])]
     started = time.monotonic()
-    sweepers = {name: Sweeper(system) for name, system in systems.items()}
-    planned: dict[Cell, str] = {}
-    for cell in cells:
-        system = systems[cell.path.stack]
-        offer(system, cell.path, cell.name)
-        system.gateway.plan(*cell.troubles(system.request_id(cell.name)))
-        if not cell.point.at_gateway and not cell.point.of_powertools:
-            planned[cell] = system.aws.faults.plan(*cell.fault(system.request_id(cell.name)))[0]
-    begun = one_after_the_other(systems, [cell for cell in cells if cell.point.of_powertools], planned)
-    with ThreadPoolExecutor(CLIENTS) as pool:
-        # What takes longest begins first.
-        order_of = sorted((cell for cell in cells if cell not in begun), key=lambda cell: -cell.times)
-        begun |= dict(zip(order_of, pool.map(lambda cell: begin(systems, cell), order_of), strict=True))
+    run = Run(systems)
+    with ThreadPoolExecutor(1) as beside, ThreadPoolExecutor(CLIENTS) as pool:
+        # Where the gateway is asked, most of the time is spent waiting.
+        asked = beside.submit(run.begin_asked)
+        run.begin_others(pool)
+        asked.result()
+        sweepers = {name: Sweeper(system) for name, system in systems.items()}
         until_nothing_is_in_progress(systems, sweepers)
-        outcomes = dict(zip(cells, pool.map(lambda cell: ask_again(systems, cell, begun[cell]), cells), strict=True))
-    report = systems[ORDERS].aws.faults.report()
-    fired = {outcome.id: outcome.fired > 0 for outcome in report.outcomes}
-    at_gateway = {repr(report.trouble): report.fired > 0 for report in systems[ORDERS].gateway.report()}
+        cells = list(run.begun)
+        answers = pool.map(lambda cell: ask_again(systems, cell, run.begun[cell]), cells)
+        outcomes = dict(zip(cells, answers, strict=True))
     return Matrix(
         systems=systems,
-        points=points,
+        points=run.points,
         cells=cells,
-        fired={
-            cell: at_gateway[repr(cell.trouble(systems[cell.path.stack].request_id(cell.name)))]
-            if cell.point.at_gateway
-            else fired[planned[cell]]
-            for cell in cells
-        },
+        fired=run.fired(),
         outcomes=outcomes,
         recoveries=sum(sweeper.started.total() for sweeper in sweepers.values()),
         seconds=time.monotonic() - started,
@@ -316,20 +303,69 @@ def matrix(order_systems: dict[str, OrderSystem]) -> Matrix:
     )
 
 
-def one_after_the_other(
-    systems: Mapping[str, OrderSystem], cells: Sequence[Cell], planned: dict[Cell, str]
-) -> dict[Cell, str]:
-    """Begin orders whose broken call names neither order nor goods: while nobody else makes such a call."""
-    begun: dict[Cell, str] = {}
-    for cell in cells:
-        system = systems[cell.path.stack]
-        planned[cell] = system.aws.faults.plan(*cell.fault(""))[0]
-        begun[cell] = system.begin(cell.name, cell.body)
-        deadline = time.monotonic() + 30
-        while "ValidateInventory" not in system.statuses(begun[cell]):
-            assert time.monotonic() < deadline, str(cell)
-            time.sleep(0.05)
-    return begun
+class Run:
+    """Records the paths, plans what is to break, and begins the orders.
+
+    Args:
+        systems: the deployed stacks, by name.
+    """
+
+    def __init__(self, systems: Mapping[str, OrderSystem]) -> None:
+        self._systems = systems
+        self._planned: dict[Cell, str] = {}
+        self.points: dict[Path, list[Point]] = {}
+        self.begun: dict[Cell, str] = {}
+
+    def begin_asked(self) -> None:
+        """Begin the orders whose gateway is asked."""
+        for cell in self._cells_of(ASKED):
+            self.begun[cell] = begin(self._systems, cell)
+
+    def begin_others(self, pool: ThreadPoolExecutor) -> None:
+        """Begin all others; those first that take longest."""
+        cells = [*self._cells_of(HAPPY), *self._cells_of(REFUSED)]
+        begin_cell = partial(begin, self._systems)
+        long = [cell for cell in cells if cell.times > 1]
+        self.begun |= dict(zip(long, pool.map(begin_cell, long), strict=True))
+        for cell in cells:
+            if cell.point.of_powertools:
+                self._begin_alone(cell)
+        short = [cell for cell in cells if cell not in self.begun]
+        self.begun |= dict(zip(short, pool.map(begin_cell, short), strict=True))
+
+    def fired(self) -> dict[Cell, bool]:
+        """Whether what was planned for a cell happened."""
+        system = self._systems[ORDERS]
+        at_aws = {outcome.id: outcome.fired > 0 for outcome in system.aws.faults.report().outcomes}
+        at_gateway = {repr(report.trouble): report.fired > 0 for report in system.gateway.report()}
+        return {
+            cell: at_gateway[repr(cell.trouble(self._system(cell).request_id(cell.name)))]
+            if cell.point.at_gateway
+            else at_aws[self._planned[cell]]
+            for cell in self.begun
+        }
+
+    def _system(self, cell: Cell) -> OrderSystem:
+        return self._systems[cell.path.stack]
+
+    def _cells_of(self, path: Path) -> list[Cell]:
+        self.points[path] = recorded(self._systems[path.stack], path)
+        cells = list(cells_of(path, self.points[path]))
+        for cell in cells:
+            system = self._system(cell)
+            request_id = system.request_id(cell.name)
+            offer(system, path, cell.name)
+            system.gateway.plan(*cell.troubles(request_id))
+            if not cell.point.at_gateway and not cell.point.of_powertools:
+                self._planned[cell] = system.aws.faults.plan(*cell.faults(request_id))[0]
+        return cells
+
+    def _begin_alone(self, cell: Cell) -> None:
+        """Begin an order whose broken call names neither order nor goods: while nobody else makes such a call."""
+        system = self._system(cell)
+        self._planned[cell] = system.aws.faults.plan(*cell.faults(""))[0]
+        saga_id = self.begun[cell] = system.begin(cell.name, cell.body)
+        until(lambda: "ValidateInventory" in system.statuses(saga_id), f"{cell}: the first step")
 
 
 def begin(systems: Mapping[str, OrderSystem], cell: Cell) -> str:
@@ -366,6 +402,8 @@ def ask_again(systems: Mapping[str, OrderSystem], cell: Cell, saga_id: str) -> O
     """What a client is told in the end. What is broken here is broken for clients, too: they repeat."""
     system = systems[cell.path.stack]
     answer = system.replayed(cell.name, cell.body)
+    if cell.point.caller != system.gatekeeper:
+        return Outcome(saga_id=saga_id, answer=answer, look=None)
     for _ in range(20):
         look = system.look(saga_id)
         if look.status == 200:
@@ -423,20 +461,20 @@ class TestWhateverBroke:
 
     def test_looking_at_an_order_tells_what_its_answer_told(self, matrix: Matrix) -> None:
         wrong = [
-            f"{cell}: {outcome.look.text}"
+            f"{cell}: {outcome.answer.text}"
             for cell, outcome in matrix.outcomes.items()
-            if outcome.look.json()["answer"] != outcome.answer.json()
+            if (outcome.look is not None and outcome.look.json()["answer"] != outcome.answer.json())
             or outcome.answer.json()["saga_id"] != outcome.saga_id
         ]
 
         told(matrix, wrong)
 
     def test_everything_that_must_hold_does(self, matrix: Matrix) -> None:
-        for system in matrix.systems.values():
-            audits = system.audit()
-            require_all_hold(audits)
-            own = sum(matrix.system(cell) is system for cell in matrix.cells)
-            assert all(audit.checked >= own / 2 for audit in audits if "undone" not in audit.name), audits
+        audits = together(*(system.audit() for system in matrix.systems.values()))
+
+        require_all_hold(audits)
+        completed = sum(cell.expected == 200 for cell in matrix.cells)
+        assert all(audit.checked >= completed for audit in audits), audits
 
     def test_every_card_was_charged_once_and_given_back_unless_the_order_completed(self, matrix: Matrix) -> None:
         wrong = []
@@ -475,7 +513,7 @@ class TestWhateverBroke:
                 assert error == ("NotOnShelf" if cell.expected == 422 else "StepFailed"), str(cell)
 
     def test_no_answer_tells_internals(self, matrix: Matrix) -> None:
-        answers = [answer for outcome in matrix.outcomes.values() for answer in (outcome.answer, outcome.look)]
+        answers = [answer for o in matrix.outcomes.values() for answer in (o.answer, o.look) if answer is not None]
         internal = ("Traceback", "stackTrace", "errorType", "botocore", "dynamodb", "/var/task", ".py")
 
         told(matrix, [a.text for a in answers if any(word in a.text for word in internal)])
