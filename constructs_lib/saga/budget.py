@@ -1,4 +1,4 @@
-"""What a saga may use at worst, held against what there is: time, history, names. Pure: data in, findings out.
+"""What a saga may use at worst, held against what there is: time, history, names, payloads. Pure: data in, data out.
 
 History events are counted as Step Functions writes them: five for a state that runs a task (entered, scheduled,
 started, succeeded, exited), three more for each further attempt, two for any other state, two for each item of a map.
@@ -13,7 +13,7 @@ from typing import Final
 
 from constructs_lib.saga.asl.states import LONG_ATTEMPTS, LONG_CAP_SECONDS
 from constructs_lib.saga.description import FunctionDescription, RetryDescription, SagaDescription, StepDescription
-from saga_runtime.protocol import MAX_SAGA_ID, Side
+from saga_runtime.protocol import MAX_OUTPUTS_BYTES, MAX_SAGA_ID, MAX_STATE_PAYLOAD, Side
 
 MAX_HISTORY_EVENTS: Final = 25_000
 """Step Functions' quota for one Standard execution."""
@@ -71,6 +71,10 @@ class Need:
         return Need(seconds=self.seconds * rounds, events=self.events * number)
 
 
+_LOOKS: Final = Need(seconds=2 * (_CALL_SECONDS + _TASK_MARGIN), events=2 * (_TASK_EVENTS + _OTHER_EVENTS))
+"""What the state machine needs beside the transaction that undoes a step of its own: a fence, and a look at the row."""
+
+
 def worst_case(saga: SagaDescription) -> Need:
     """What a saga takes at most: everything is tried as often as it may be, and then undone, or gone on with."""
     forward = _sum(_worst(node, _long(node)) for node in saga.steps)
@@ -95,6 +99,8 @@ def findings_of(saga: SagaDescription) -> Iterator[Finding]:
     yield from _names(saga)
     yield from _phases(saga)
     yield from _windows(saga)
+    yield from _payloads(saga)
+    yield from _retention(saga)
 
 
 def _time(saga: SagaDescription) -> Iterator[Finding]:
@@ -185,6 +191,39 @@ def _windows(saga: SagaDescription) -> Iterator[Finding]:
                 )
 
 
+def _payloads(saga: SagaDescription) -> Iterator[Finding]:
+    """Of payloads only that is known which stands in the definition; outputs are held to their limits at run time."""
+    for step in saga.leaves:
+        if step.constant > MAX_STATE_PAYLOAD:
+            yield Finding(
+                id=f"cdk-sagas-payload-{step.name}",
+                severity=Severity.ERROR,
+                message=f"step {step.name} sends {step.constant} bytes that stand in the definition, and a state may "
+                f"have {MAX_STATE_PAYLOAD}; send less, or a reference",
+            )
+    together = sum(step.instead for step in saga.leaves)
+    if together > MAX_OUTPUTS_BYTES:
+        largest = max(saga.leaves, key=lambda step: step.instead)
+        yield Finding(
+            id="cdk-sagas-outputs",
+            severity=Severity.WARNING,
+            message=f"outputs of GoOn may have {together} bytes together, and all outputs of a saga "
+            f"{MAX_OUTPUTS_BYTES}: a later step would be refused; {largest.name} has most of them: shorten its output",
+        )
+
+
+def _retention(saga: SagaDescription) -> Iterator[Finding]:
+    worst = worst_case(saga).seconds
+    if 0 < saga.retention < worst:
+        yield Finding(
+            id="cdk-sagas-retention",
+            severity=Severity.WARNING,
+            message=f"requests are kept for {saga.retention} s after they settled, and the saga may be tried for "
+            f"{worst:g} s: a client that repeats its request for as long would begin another saga; raise the "
+            "retention of the IdempotencyTable",
+        )
+
+
 def _sum(needs: Iterator[Need]) -> Need:
     return sum(needs, start=Need())
 
@@ -228,7 +267,8 @@ def _inside(group: StepDescription, need: Callable[[StepDescription], Need]) -> 
 
 def _undo(node: StepDescription) -> Need:
     if not node.branches:
-        return _attempts(node, node.compensation, long=True) if node.compensated else Need()
+        undo = _attempts(node, node.compensation, long=True) if node.compensated else Need()
+        return undo + _LOOKS if node.compensated and node.kind == "dynamodb" else undo
     needs = [_undo(step) for step in node.leaves]
     together = _sum(iter(needs))
     return together.times(node.max_items, at_once=node.max_concurrency) if node.max_items else together

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
@@ -89,8 +90,8 @@ def _check_pivots(steps: Sequence[Step | StepGroup], pivots: Sequence[Step]) -> 
 def _check_group(group: StepGroup) -> None:
     for step in group.steps:
         if group.kind is StepKind.EXPRESS and step.kind is StepKind.CUSTOM and step.direct is not None:
-            resource = str(step.direct.fields.get("Resource", ""))
-            if ".waitForTaskToken" in resource or ".sync" in resource:
+            text = json.dumps(step.direct.fields)
+            if ".waitForTaskToken" in text or ".sync" in text:
                 raise ValueError(
                     f"step {step.name} of {group.name} waits for something, which an Express phase cannot; "
                     "put it into the saga or into Step.child"

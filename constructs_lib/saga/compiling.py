@@ -201,7 +201,13 @@ def _bare_plan(nodes: Sequence[Node]) -> SagaPlan:
 
 
 def describe(
-    name: str, steps: Sequence[Step | StepGroup], *, timeout: int, fingerprint: str, tells_of_failure: bool
+    name: str,
+    steps: Sequence[Step | StepGroup],
+    *,
+    timeout: int,
+    fingerprint: str,
+    tells_of_failure: bool,
+    retention: int = 0,
 ) -> SagaDescription:
     """The saga as plain data."""
     sides = {entry["name"]: str(entry["side"]) for entry in shape_of(steps)}
@@ -211,6 +217,7 @@ def describe(
         timeout=timeout,
         fingerprint=fingerprint,
         tells_of_failure=tells_of_failure,
+        retention=retention,
     )
 
 
@@ -250,6 +257,8 @@ def _describe(node: Step | StepGroup, side: Callable[[str], str]) -> StepDescrip
         verify=provider is not None and provider.verify,
         writes=len(node.transaction.writes) if node.transaction is not None else None,
         timeout=node.direct.timeout if node.direct is not None else 0,
+        constant=_constant(node),
+        instead=max((_size(r.output) for r in node.on_error.values() if isinstance(r, GoOn)), default=0),
         transient=RetryDescription(
             attempts=retry.transient_attempts,
             interval=retry.transient_interval,
@@ -264,6 +273,20 @@ def _describe(node: Step | StepGroup, side: Callable[[str], str]) -> StepDescrip
         ),
         routes={error: "go on" if isinstance(route, GoOn) else "notify" for error, route in node.on_error.items()},
     )
+
+
+def _constant(step: Step) -> int:
+    """Bytes that a step's state sends, as far as they stand in the definition."""
+    sent: list[object] = [step.message or ""]
+    if step.direct is not None:
+        sent.append(step.direct.fields)
+    if step.transaction is not None:
+        sent.append(max((step.transaction.writes, step.transaction.compensate), key=_size))
+    return sum(_size(value) for value in sent)
+
+
+def _size(value: object) -> int:
+    return len(json.dumps(value, default=dict).encode("utf-8"))
 
 
 def _function(function: lambda_.IFunction | None, timeout: int) -> FunctionDescription | None:

@@ -63,6 +63,8 @@ class StepDescription:
         max_concurrency: items of a map at once.
         window: how long an external step's provider knows a key, in seconds; 0 if it does not.
         verify: whether an external step's provider can be asked.
+        constant: bytes of what its state sends that stand in the definition: parameters, writes, a message.
+        instead: bytes of the largest output that a ``GoOn`` puts in the place of the step's.
     """
 
     name: str
@@ -84,6 +86,8 @@ class StepDescription:
     max_concurrency: int = 1
     window: int = 0
     verify: bool = False
+    constant: int = 0
+    instead: int = 0
 
     @property
     def leaves(self) -> Iterator[StepDescription]:
@@ -105,6 +109,7 @@ class SagaDescription:
         timeout: of the whole saga, in seconds.
         fingerprint: of the definition.
         tells_of_failure: whether somebody is told when it fails.
+        retention: how long its request's record is kept after it settled, in seconds; 0 if that is not known.
         schema: of this description.
     """
 
@@ -113,6 +118,7 @@ class SagaDescription:
     timeout: int
     fingerprint: str
     tells_of_failure: bool = False
+    retention: int = 0
     schema: int = SCHEMA
 
     @property

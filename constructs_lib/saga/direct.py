@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
@@ -22,6 +22,8 @@ _CUSTOM_TYPES: Final = ("Map", "Parallel", "Pass", "Task", "Wait")
 _OURS: Final = ("Catch", "End", "Next")
 _WRITES: Final = frozenset({"ConditionCheck", "Delete", "Put", "Update"})
 _CALL_SECONDS: Final = 30
+_UNKNOWN_SECONDS: Final = 60
+"""What the budget counts for a state that does not say how long it may take."""
 
 
 class Effect(StrEnum):
@@ -167,14 +169,37 @@ def custom_state(
         raise ValueError(f"state of step {step} must not have {taken}: the saga decides where it leads; remove it")
     if state.get("QueryLanguage", "JSONata") != "JSONata":
         raise ValueError(f"state of step {step} must be in JSONata, got {state['QueryLanguage']!r}; rewrite it")
-    seconds = state.get("TimeoutSeconds", 0)
-    if kind == "Task" and (not isinstance(seconds, int) or seconds < 1):
-        raise ValueError(
-            f"state of step {step} is a Task and needs TimeoutSeconds, got {seconds!r}: a task without one can "
-            "hang for a year; add it"
-        )
     try:
         json.dumps(state)
     except TypeError as error:
         raise ValueError(f"state of step {step} must be plain JSON: {error}") from None
-    return DirectCall(fields=dict(state), effect=effect, output=output, policies=policies, timeout=seconds or 60)
+    for name, inner in _with_nested("state", state):
+        _check_waiting(f"{name} of step {step}", inner)
+    seconds = state.get("Seconds" if kind == "Wait" else "TimeoutSeconds")
+    known = seconds if isinstance(seconds, int) else _UNKNOWN_SECONDS
+    return DirectCall(fields=dict(state), effect=effect, output=output, policies=policies, timeout=known)
+
+
+def _with_nested(name: str, state: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    yield name, state
+    inside = [*state.get("Branches", ()), *(state[k] for k in ("ItemProcessor", "Iterator") if k in state)]
+    for flow in inside:
+        for inner_name, inner in flow.get("States", {}).items():
+            yield from _with_nested(f"state {inner_name!r}", inner)
+
+
+def _check_waiting(name: str, state: Mapping[str, Any]) -> None:
+    """A task that waits for ever is the one failure that nothing reports."""
+    if state.get("Type") != "Task":
+        return
+    seconds = state.get("TimeoutSeconds", 0)
+    if not isinstance(seconds, int) or seconds < 1:
+        raise ValueError(
+            f"{name} is a Task and needs TimeoutSeconds, got {seconds!r}: a task without one can "
+            "hang for a year; add it"
+        )
+    if str(state.get("Resource", "")).endswith(".waitForTaskToken") and "HeartbeatSeconds" not in state:
+        raise ValueError(
+            f"{name} waits for a callback and needs HeartbeatSeconds, got none: a callback that is lost would be "
+            "noticed at its timeout only; add it"
+        )

@@ -6,7 +6,9 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from aws_cdk import Acknowledgment, ArnFormat, Stack, Validations
+from aws_cdk import aws_dynamodb as dynamodb
 from aws_cdk import aws_iam as iam
+from aws_cdk import aws_kms as kms
 from aws_cdk import aws_sqs as sqs
 from aws_cdk import aws_stepfunctions as sfn
 
@@ -57,9 +59,13 @@ def grant_tables(
     role: iam.IRole, definition: State, steps: Iterable[Step], *, requests: IdempotencyTable, log: SagaLog
 ) -> None:
     """Read and write items as the definition does: not every machine settles, fences, or undoes every transaction."""
-    keys = {requests.table: requests.encryption_key, log.table: log.encryption_key}
-    keys |= {step.transaction.table: step.transaction.table.encryption_key for step in steps if step.transaction}
-    tables = {table.table_name: (table, key) for table, key in keys.items()}
+    own: list[tuple[dynamodb.ITableV2, kms.IKey | None]] = [
+        (requests.table, requests.encryption_key),
+        (log.table, log.encryption_key),
+    ]
+    theirs = [step.transaction.table for step in steps if step.transaction is not None]
+    known = own + [(table, table.encryption_key) for table in theirs]
+    tables = {table.table_name: (table, key) for table, key in known}
     needed: dict[str, set[str]] = {}
     for state in states_of(definition):
         for name, action in _item_actions(state):

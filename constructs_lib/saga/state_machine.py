@@ -217,6 +217,7 @@ class SagaStateMachine(Construct):
             timeout=timeout,
             fingerprint=self.definition_fingerprint,
             tells_of_failure=self._on_failed is not None,
+            retention=int(self.requests.retention.to_seconds()),
         )
 
     def _default_timeout(self) -> int:
