@@ -392,6 +392,17 @@ def test_without_its_correction_a_time_is_a_real_one(emulators: Emulators, name:
     assert datetime.fromisoformat(output["entered"]) > datetime.fromisoformat(output["now"])
 
 
+def test_assignments_of_one_state_do_not_see_each_other(emulators: Emulators) -> None:
+    states = {
+        "First": {"Type": "Pass", "Assign": {"a": 1, "b": 1}, "Next": "Both"},
+        "Both": {"Type": "Pass", "Assign": {"a": 2, "b": "{% $a %}"}, "Next": "Show"},
+        "Show": {"Type": "Pass", "Output": "{% $b %}", "End": True},
+    }
+
+    assert run_machine(emulators.corrected.aws, states)["output"] == 1
+    assert run_machine(emulators.without("assign-together").aws, states)["output"] == 2
+
+
 def test_a_slow_machine_fails_no_expression(emulators: Emulators) -> None:
     """An expression that takes some seconds here; AWS has a faster interpreter."""
     expression = "{% $sum([1..150000].($ * 2)) > 0 %}"

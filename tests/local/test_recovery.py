@@ -16,11 +16,12 @@ from typing import Final
 
 import pytest
 
-from constructs_lib.testing import Every, Fault, Nth, RecordedCall, StopAt
+from constructs_lib.testing import Every, Fault, First, Nth, RecordedCall, StopAt
 from constructs_lib.testing.fault_plan import Moment
 from constructs_lib.testing.faults import Recording
 from constructs_lib.testing.invariants import require_all_hold
-from saga_runtime.protocol import Direction, RecordStatus
+from saga_runtime.identity import request_id_from
+from saga_runtime.protocol import Direction, RecordAttribute, RecordStatus
 from saga_runtime.record import RequestRecord
 from saga_runtime.recovery import Finding, Recoverer, execution_of, recovery_name
 
@@ -226,7 +227,11 @@ class TestASagaThatIsStopped:
             # A debit that fails, and a credit that is given up and stands: in the crash matrix.
             *("Compensate from Debit", "Forward from Credit"),
             # A write that is refused: tested one by one below.
-            *("Look at the record", "Who settled?", "Already settled", "End fenced", "Park the saga", "End parked"),
+            *("Look at the record", "Who settled?", "Already settled", "End fenced"),
+            *("Tell the operators", "Park the saga", "End parked"),
+            # A forward execution that fails where there is only forward, and another definition: likewise.
+            *("Look at the direction", "Only forward?", "Try again?", "Wait to go on", "Go on where?"),
+            *("Read the rows", "Compatible?"),
         }
 
     def test_ends_as_it_must_and_moves_its_money_once_or_not_at_all(self, stops: Stops) -> None:
@@ -459,14 +464,17 @@ class TestASettleThatComesLate:
 
 
 def forward_that_fails(system: TwoLedgers, key: str) -> tuple[Way, str]:
-    """A saga whose recovery decided to go forward, and whose second forward execution cannot do its first step."""
+    """A saga whose recovery went forward, and whose second forward execution could not do its first step for a while.
+
+    Its first step was given up twice: seven attempts each.
+    """
     way, saga_id = interrupted(system, key, "Credit", Moment.AFTER)
     system.aws.faults.plan(
         Fault(
             function=f"states:{FORWARD}",
             call="lambda:Invoke",
             action="error",
-            on=Every(),
+            on=First(14),
             containing=system.request_id(key),
         )
     )
@@ -476,30 +484,46 @@ def forward_that_fails(system: TwoLedgers, key: str) -> tuple[Way, str]:
 
 
 class TestADirection:
-    def test_is_written_once_so_a_forward_execution_that_fails_cannot_turn_back(self, system: TwoLedgers) -> None:
+    def test_is_written_once_so_a_forward_execution_that_fails_waits_and_goes_on(self, system: TwoLedgers) -> None:
         way, saga_id = forward_that_fails(system, "k")
 
         record = system.record(saga_id)
         assert record.direction is Direction.FORWARD
-        assert record.parked == record.owner == recovery_name(saga_id, 1)
-        assert system.statuses(saga_id) == {"Transfer": "TOMBSTONE", "Debit": "DONE", "Credit": "DONE"}
+        assert (record.status, record.owner) == (RecordStatus.COMPLETED, recovery_name(saga_id, 1))
+        assert system.statuses(saga_id) == {
+            "Transfer": "TOMBSTONE", "Debit": "DONE", "Credit": "DONE", "Receipt": "DONE",
+        }  # fmt: skip
         assert money_of(system, way) == MOVED
         states = system.states_of(FORWARD, record.owner)
-        assert states[-5:] == [
-            *("Compensate from Debit", "Look at the record", "Who settled?", "Park the saga", "End parked")
+        again = [
+            *("Debit", "Compensate from Debit", "Look at the direction", "Only forward?"),
+            *("Try again?", "Wait to go on", "Go on where?"),
         ]
+        assert states[-18:] == [*again, *again, "Debit", "Credit", "Receipt", "Settle completed"]
 
     def test_of_a_parked_saga_is_left_to_a_person(self, system: TwoLedgers) -> None:
-        way, saga_id = forward_that_fails(system, "k")
-        system.aws.faults.clear()
+        way, saga_id = interrupted(system, "k", "Debit", Moment.AFTER)
+        park(system, saga_id)
         before = system.item(saga_id)
 
         assert system.recover(saga_id) == (Finding.PARKED, None)
         told = recover_by_hand(system, saga_id)
 
-        assert told == (1, f"saga {saga_id} is parked: a person decides\n", "")
+        assert told[0] == 1
+        assert f"saga {saga_id} is parked: a person decides" in told[1]
         assert system.item(saga_id) == before
         assert system.post("k", way.body).status == 409
+
+
+def park(system: TwoLedgers, saga_id: str) -> None:
+    """What a state machine writes when it leaves a saga to a person."""
+    key = {RecordAttribute.ID.value: {"S": request_id_from(saga_id)}}
+    system.aws.client("dynamodb").update_item(
+        TableName=system.outputs["RequestTableName"],
+        Key=key,
+        UpdateExpression="SET #parked = #owner",
+        ExpressionAttributeNames={"#parked": RecordAttribute.PARKED.value, "#owner": RecordAttribute.OWNER.value},
+    )
 
 
 # --- By hand

@@ -118,9 +118,13 @@ def test_the_directions_condition_keeps_a_saga_that_goes_forward_from_turning_ba
         system.recover(saga_id)
         record = system.await_quiet(saga_id)
 
-    assert record.status is RecordStatus.IN_PROGRESS
-    assert record.parked == record.owner
-    assert money(system, way) == OPENING + (way.amount if mutant else 0)
+    if mutant:
+        # It turned back over a transfer that stands, and the log kept it from saying that nothing does.
+        assert (record.status, record.parked) == (RecordStatus.IN_PROGRESS, record.owner)
+        assert money(system, way) == OPENING + way.amount
+    else:
+        assert (record.status, record.http_status) == (RecordStatus.COMPLETED, 200)
+        assert money(system, way) == OPENING
 
 
 @pytest.mark.parametrize("mutant", [False, True], ids=["intact", "mutant"])

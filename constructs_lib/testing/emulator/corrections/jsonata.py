@@ -189,6 +189,32 @@ def _now(seconds: Callable[[], float]) -> Callable[..., Any]:
     return now
 
 
+def assign_together(_emulator: Emulator) -> None:
+    """Every expression of an Assign sees the variables that its state began with.
+
+    The emulator assigns one after the other, so that a later expression sees what an earlier one assigned.
+    """
+
+    def make(_original: Callable[..., Any]) -> Callable[..., Any]:
+        def assign(
+            state: dict[str, Any], raw_input: Any, context: Any, result: Any = None, error_output: Any = None
+        ) -> None:
+            expressions = state.get("Assign")
+            if context is None or not isinstance(expressions, dict) or not _is_jsonata(state, context):
+                return
+            values = {
+                name: states._apply_jsonata_template(
+                    template, raw_input, context, result=result, error_output=error_output
+                )
+                for name, template in expressions.items()
+            }
+            context.setdefault("variables", {}).update(values)
+
+        return assign
+
+    replace(states, "_apply_state_assign", make)
+
+
 def expression_patience(_emulator: Emulator) -> None:
     """An expression may take ten seconds, where AWS allows one.
 
@@ -211,5 +237,6 @@ CORRECTIONS: Final[tuple[Correction, ...]] = (
     parallel_branches,
     context_object,
     jsonata_time,
+    assign_together,
     expression_patience,
 )
