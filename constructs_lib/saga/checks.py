@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
@@ -52,7 +53,9 @@ def check_steps(steps: Sequence[Step | StepGroup]) -> None:
     _check_pivots(steps, pivots)
     names = [step.name for step in leaves]
     last = max((names.index(step.name) for step in pivots), default=len(leaves))
-    final = pivots[-1].name if pivots else "the end (there is no pivot, since its steps run beside each other)"
+    final = "the end (there is no pivot: the last steps that mutate run beside others)"
+    if pivots:
+        final = f"the pivot {pivots[-1].name}"
     for index, step in enumerate(leaves):
         if index < last and step not in pivots:
             _check_before_pivot(step, final)
@@ -60,7 +63,7 @@ def check_steps(steps: Sequence[Step | StepGroup]) -> None:
         _check_window(step)
         if index > last and any(isinstance(route, Notify) for route in step.on_error.values()):
             raise ValueError(
-                f"step {step.name} stands behind the pivot {final}, where a saga does not fail by a refusal "
+                f"step {step.name} stands behind {final}, where a saga does not fail by a refusal "
                 "but waits for a person; remove Notify from its on_error"
             )
     for node in steps:
@@ -135,16 +138,16 @@ def _check_window(step: Step) -> None:
         )
 
 
-def _check_before_pivot(step: Step, pivot: str) -> None:
+def _check_before_pivot(step: Step, final: str) -> None:
     if step.only_forward:
         what = "sends a message" if step.kind in (StepKind.NOTIFY, StepKind.EVENT) else "acts"
         raise ValueError(
-            f"step {step.name} {what} before the pivot {pivot}, and "
+            f"step {step.name} {what} before {final}, and "
             f"{'a message' if what != 'acts' else 'that'} cannot be taken back; move it behind the pivot"
         )
     if step.kind.mutates and not step.compensated:
         raise ValueError(
-            f"step {step.name} mutates before the pivot {pivot} and has no compensation; "
+            f"step {step.name} mutates before {final} and has no compensation; "
             "give it compensate=…, or make it the pivot"
         )
 
@@ -179,7 +182,7 @@ def check_recorded(steps: Sequence[Step | StepGroup]) -> None:
             continue
         for step in leaves_of(steps):
             forgotten = step.kind in (StepKind.SERVICE, StepKind.CUSTOM) or not step.record
-            if forgotten and f"$outputs.{step.name}" in node.items:
+            if forgotten and re.search(rf"\$outputs\s*\.\s*{step.name}\b", node.items):
                 raise ValueError(
                     f"items of {node.name} come from {step.name}, whose output is not kept: a recovery would work on "
                     "others; take them from the request or from a recorded step"

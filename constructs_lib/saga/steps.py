@@ -369,7 +369,11 @@ class Step:
             name=name,
             kind=StepKind.DYNAMODB,
             transaction=DirectTransaction(
-                step=name, table=table, writes=tuple(writes), compensate=tuple(compensate), output=_bare(output) or "{}"
+                step=name,
+                table=table,
+                writes=tuple(writes),
+                compensate=tuple(compensate),
+                output=_optional("output", name, output) or "{}",
             ),
             pivot=pivot,
             when=_bare(when),
@@ -425,7 +429,7 @@ class Step:
                 parameters=parameters,
                 effect=effect,
                 policies=tuple(policies),
-                output=_bare(output) or "{}",
+                output=_optional("output", name, output) or "{}",
                 timeout=timeout,
             ),
             when=_bare(when),
@@ -465,7 +469,9 @@ class Step:
         return Step(
             name=name,
             kind=StepKind.EVENT,
-            direct=event_call(step=name, bus=bus, source=source, detail_type=detail_type, detail=_bare(detail)),
+            direct=event_call(
+                step=name, bus=bus, source=source, detail_type=detail_type, detail=_optional("detail", name, detail)
+            ),
             when=_bare(when),
             retry=retry or Retry(),
         )
@@ -502,7 +508,11 @@ class Step:
             name=name,
             kind=StepKind.CUSTOM,
             direct=custom_state(
-                step=name, state=state, effect=effect, policies=tuple(policies), output=_bare(output) or "{}"
+                step=name,
+                state=state,
+                effect=effect,
+                policies=tuple(policies),
+                output=_optional("output", name, output) or "{}",
             ),
             when=_bare(when),
             refusals=tuple(refusals),
@@ -674,4 +684,12 @@ def _bare(expression: str | None) -> str | None:
     text = expression.strip()
     if text.startswith("{%") and text.endswith("%}"):
         text = text[2:-2].strip()
+    return text
+
+
+def _optional(argument: str, step: str, expression: str | None) -> str | None:
+    """An expression that may be left out, but not be blank."""
+    text = _bare(expression)
+    if text is not None and not text:
+        raise ValueError(f"{argument} of step {step} must be a JSONata expression, got {expression!r}; leave it out")
     return text

@@ -455,7 +455,10 @@ APIS: dict[str, tuple[Wrong, str]] = {
     ),
     "bodies larger than a state machine takes": (
         lambda stack: Operation(saga=saga(stack), max_body_bytes=65_537),
-        "max_body_bytes must be 1 to 65536, got 65537; choose a number in that range",
+        (
+            "max_body_bytes must be 1 to 65536, got 65537; "
+            "lower it, or give the saga payloads=PayloadBucket(…), which keeps larger bodies"
+        ),
     ),
 }
 
