@@ -361,8 +361,10 @@ class SagaStateMachine(Construct):
         grant_tables(role, definition, leaves_of(self.steps), requests=self.requests, log=self.log)
 
     def _grant_function(self, step: Step, function: lambda_.IFunction) -> None:
-        grant = self.log.grant_external if step.kind is StepKind.EXTERNAL else self.log.grant_commit
-        grant(function)
+        if step.kind is StepKind.EXTERNAL:
+            self.log.grant_external(function)
+        elif step.record:  # an answer that is not kept touches no row
+            self.log.grant_commit(function)
         self._grant_payloads(function)
 
     def _grant_payloads(self, function: lambda_.IFunction) -> None:
