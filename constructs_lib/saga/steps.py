@@ -304,7 +304,8 @@ class Step:
             name: PascalCase, at most 40 characters.
             fn: a function decorated with ``saga_runtime.read_only_step``.
             record: whether the answer is kept in the saga log (one write). Leave it so wherever a later step acts on
-                the answer: a recovery would otherwise go on with another one.
+                the answer, or the function may refuse: a recovery runs the saga again from its start, behind the pivot,
+                too, and would go on with another answer, or meet a refusal where there is no way back.
             when: JSONata condition over ``$request`` and ``$outputs``.
             retry: ``Retry()`` by default.
             refusals: class names of your own subclasses of ``PermanentError``.
