@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from aws_cdk import aws_lambda as lambda_
 
@@ -20,7 +21,7 @@ from constructs_lib.saga.asl import (
     Notice,
     SagaPlan,
 )
-from constructs_lib.saga.checks import NOTIFIER_SECONDS, pivots_of
+from constructs_lib.saga.checks import NOTIFIER_SECONDS, leaves_of, pivots_of
 from constructs_lib.saga.description import (
     FunctionDescription,
     RetryDescription,
@@ -32,6 +33,8 @@ from constructs_lib.saga.notices import GoOn, Notify
 from constructs_lib.saga.provider import Provider
 from constructs_lib.saga.steps import Step, StepKind
 from saga_runtime.protocol import PROTOCOL_VERSION, ProviderField
+
+_T = TypeVar("_T")
 
 TASK_MARGIN_SECONDS: Final = 10
 """A task waits longer than its function may run: the state machine never gives up on a function that still lives."""
@@ -47,20 +50,32 @@ def compiled(
         notifier: the function that sends notifications.
         inline: names of the steps into whose outputs an expression looks: these never travel by reference.
     """
-    pivots = pivots_of(steps)
-    return [
-        _group(node, notifier, pivots, inline) if isinstance(node, StepGroup) else _step(node, notifier, pivots, inline)
-        for node in steps
-    ]
+    pivots = {step.name for step in pivots_of(steps)}
+    arn = _asked_once(lambda function: function.function_arn)
+
+    def plain(step: Step) -> CompiledStep:
+        return _step(step, notifier, step.name in pivots, step.name in inline, arn)
+
+    return [_group(node, plain) if isinstance(node, StepGroup) else plain(node) for node in steps]
 
 
-def _group(
-    group: StepGroup, notifier: lambda_.IFunction | None, pivots: Sequence[Step], inline: Collection[str]
-) -> CompiledGroup:
+def _asked_once(ask: Callable[[lambda_.IFunction], _T]) -> Callable[[lambda_.IFunction], _T]:
+    """Ask each function once: every question crosses to the process in which the CDK runs."""
+    known: dict[lambda_.IFunction, _T] = {}
+
+    def answer(function: lambda_.IFunction) -> _T:
+        if function not in known:
+            known[function] = ask(function)
+        return known[function]
+
+    return answer
+
+
+def _group(group: StepGroup, plain: Callable[[Step], CompiledStep]) -> CompiledGroup:
     return CompiledGroup(
         name=group.name,
         kind=GroupKind(group.kind.value),
-        branches=tuple(tuple(_step(step, notifier, pivots, inline) for step in branch) for branch in group.branches),
+        branches=tuple(tuple(plain(step) for step in branch) for branch in group.branches),
         when=group.when,
         items=group.items or "",
         key=group.key or "",
@@ -71,23 +86,27 @@ def _group(
 
 
 def _step(
-    step: Step, notifier: lambda_.IFunction | None, pivots: Sequence[Step], inline: Collection[str]
+    step: Step,
+    notifier: lambda_.IFunction | None,
+    pivot: bool,
+    inline: bool,
+    arn: Callable[[lambda_.IFunction], str],
 ) -> CompiledStep:
     function, seconds = step.function, step.function_timeout
     if step.queue is not None:
         function, seconds = notifier, NOTIFIER_SECONDS
     return CompiledStep(
         name=step.name,
-        function_arn=function.function_arn if function is not None else "",
+        function_arn=arn(function) if function is not None else "",
         task_seconds=seconds + TASK_MARGIN_SECONDS,
         permanent_errors=step.permanent_errors,
         transient_errors=step.transient,
         retry=step.retry,
-        pivot=step in pivots,
+        pivot=pivot,
         when=step.when,
-        compensate_arn=step.compensate.function_arn if step.compensate is not None else None,
+        compensate_arn=arn(step.compensate) if step.compensate is not None else None,
         compensate_task_seconds=step.compensate_timeout + TASK_MARGIN_SECONDS,
-        inline=step.name in inline,
+        inline=inline,
         record=step.kind is StepKind.READ_ONLY and step.record,
         provider=_provider(step.provider) if step.provider is not None else None,
         notice=Notice(queue_url=step.queue.queue_url, message=step.message) if step.queue is not None else None,
@@ -164,18 +183,30 @@ def shape_of(steps: Sequence[Step | StepGroup]) -> list[dict[str, Any]]:
 
     Only what a row could contradict is in it: grouping, conditions and retries may change at any time.
     """
-    plan = _bare_plan(compiled(steps, None))
-    kinds = {step.name: (step.kind, node.kind is StepKind.MAP) for node in steps for step in node.steps}
+    sides = _sides(steps)
     return [
         {
-            "name": leaf.name,
-            "kind": kinds[leaf.name][0].value,
-            "side": plan.side_of(leaf).value,
-            "compensated": leaf.compensated,
-            "per_item": kinds[leaf.name][1],
+            "name": step.name,
+            "kind": step.kind.value,
+            "side": sides[step.name],
+            "compensated": step.compensated,
+            "per_item": node.kind is StepKind.MAP,
         }
-        for leaf in plan.leaves
+        for node in steps
+        for step in node.steps
     ]
+
+
+def _sides(steps: Sequence[Step | StepGroup]) -> dict[str, str]:
+    """Where each step stands."""
+    pivots = {step.name for step in pivots_of(steps)}
+    plan = _bare_plan(
+        [
+            CompiledStep(name=step.name, permanent_errors=(), retry=step.retry, pivot=step.name in pivots)
+            for step in leaves_of(steps)
+        ]
+    )
+    return {leaf.name: plan.side_of(leaf).value for leaf in plan.leaves}
 
 
 def fingerprint_of(shape: Sequence[Mapping[str, Any]]) -> str:
@@ -210,10 +241,10 @@ def describe(
     retention: int = 0,
 ) -> SagaDescription:
     """The saga as plain data."""
-    sides = {entry["name"]: str(entry["side"]) for entry in shape_of(steps)}
+    sides, resource = _sides(steps), _asked_once(_function)
     return SagaDescription(
         name=name,
-        steps=tuple(_describe(node, sides.__getitem__) for node in steps),
+        steps=tuple(_describe(node, sides, resource) for node in steps),
         timeout=timeout,
         fingerprint=fingerprint,
         tells_of_failure=tells_of_failure,
@@ -221,31 +252,34 @@ def describe(
     )
 
 
-def _describe(node: Step | StepGroup, side: Callable[[str], str]) -> StepDescription:
+_Known = Callable[[lambda_.IFunction], FunctionDescription]
+
+
+def _describe(node: Step | StepGroup, sides: Mapping[str, str], known: _Known) -> StepDescription:
     if isinstance(node, StepGroup):
         return StepDescription(
             name=node.name,
             kind=node.kind.value,
-            side=side(next(node.steps).name),
+            side=sides[next(node.steps).name],
             when=node.when,
             compensated=any(step.compensated for step in node.steps),
             timeout=node.timeout,
             max_items=node.max_items if node.kind is StepKind.MAP else 0,
             max_concurrency=node.max_concurrency if node.kind is StepKind.MAP else 1,
-            branches=tuple(tuple(_describe(step, side) for step in branch) for branch in node.branches),
+            branches=tuple(tuple(_describe(step, sides, known) for step in branch) for branch in node.branches),
         )
     retry = node.retry
     provider = node.provider
-    function = _function(node.function, node.function_timeout)
+    function = _timed(node.function, node.function_timeout, known)
     if node.queue is not None:
         function = FunctionDescription(timeout=NOTIFIER_SECONDS, memory_mib=512, architecture="arm64")
     return StepDescription(
         name=node.name,
         kind=node.kind.value,
-        side=side(node.name),
+        side=sides[node.name],
         when=node.when,
         function=function,
-        compensation=_function(node.compensate, node.compensate_timeout),
+        compensation=_timed(node.compensate, node.compensate_timeout, known),
         compensated=node.compensated,
         recorded=node.direct is None and node.record,
         grace=int(provider.grace.to_seconds() + provider.clock_margin.to_seconds()) if provider is not None else 0,
@@ -289,12 +323,15 @@ def _size(value: object) -> int:
     return len(json.dumps(value, default=dict).encode("utf-8"))
 
 
-def _function(function: lambda_.IFunction | None, timeout: int) -> FunctionDescription | None:
-    if function is None:
-        return None
+def _timed(function: lambda_.IFunction | None, timeout: int, known: _Known) -> FunctionDescription | None:
+    return dataclasses.replace(known(function), timeout=timeout) if function is not None else None
+
+
+def _function(function: lambda_.IFunction) -> FunctionDescription:
+    """A function, but for its timeout, which its step knows."""
     resource = function.node.default_child
     if not isinstance(resource, lambda_.CfnFunction):
-        return FunctionDescription(timeout=timeout)
+        return FunctionDescription(timeout=0)
     architectures = resource.architectures or ["x86_64"]
     memory = int(resource.memory_size) if resource.memory_size is not None else 128
-    return FunctionDescription(timeout=timeout, memory_mib=memory, architecture=architectures[0])
+    return FunctionDescription(timeout=0, memory_mib=memory, architecture=architectures[0])

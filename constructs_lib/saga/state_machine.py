@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import ceil
 from pathlib import Path
 from typing import Final
@@ -55,6 +55,7 @@ from saga_runtime.protocol import PROTOCOL_VERSION, STATUS_OF_REFUSAL
 
 _HOUR: Final = 3_600
 _DAY: Final = 86_400
+_FunctionGrant = Callable[[iam.IGrantable], object]
 
 
 class SagaStateMachine(Construct):
@@ -147,10 +148,11 @@ class SagaStateMachine(Construct):
         leaves = list(leaves_of(self.steps))
         shape = shape_of(self.steps)
         self.definition_fingerprint = fingerprint_of(shape)
+        described = self._described()
         timeout_seconds = (
             require_seconds("timeout", timeout, at_least=60, at_most=366 * _DAY)
             if timeout is not None
-            else self._default_timeout()
+            else max(2, ceil(worst_case(described).seconds / _HOUR)) * _HOUR
         )
         require_between("log_retention_days", log_retention_days, at_least=30, at_most=3_650)
         if log_retention_days * _DAY < timeout_seconds + requests.retention.to_seconds():
@@ -202,7 +204,7 @@ class SagaStateMachine(Construct):
         self.state_machine = self._machine("StateMachine", self.definition)
         self.recovery_definition: State = recovery_of(plan, self.state_machine.state_machine_arn)
         self.recovery_machine = self._machine("Recovery", self.recovery_definition)
-        self.description = self._described(timeout_seconds)
+        self.description = dataclasses.replace(described, timeout=timeout_seconds)
         self.node.add_metadata(METADATA_TYPE, self.description.to_json())
         findings = list(findings_of(self.description))
         if definition_file is not None:
@@ -210,19 +212,15 @@ class SagaStateMachine(Construct):
         self._report(findings)
         self._grant(leaves)
 
-    def _described(self, timeout: int) -> SagaDescription:
+    def _described(self) -> SagaDescription:
         return describe(
             self.node.path,
             self.steps,
-            timeout=timeout,
+            timeout=0,
             fingerprint=self.definition_fingerprint,
             tells_of_failure=self._on_failed is not None,
             retention=int(self.requests.retention.to_seconds()),
         )
-
-    def _default_timeout(self) -> int:
-        """As long as the saga may take at worst, in full hours; at least two."""
-        return max(2, ceil(worst_case(self._described(0)).seconds / _HOUR)) * _HOUR
 
     def _report(self, findings: Sequence[Finding]) -> None:
         """Through the CDK's own validation: an error ends the synth, a warning can be acknowledged by its id."""
@@ -339,12 +337,8 @@ class SagaStateMachine(Construct):
                 grant_send(queue, role)
         self.grant_start(recovery)
         self._grant_phases(forward)
-        for step in leaves:
-            if step.function is not None:
-                self._grant_function(step, step.function)
-            if step.compensate is not None:
-                self.log.grant_compensate(step.compensate)
-                self._grant_payloads(step.compensate)
+        for grant, function in self._function_grants(leaves):
+            grant(function)
 
     def _grant_phases(self, forward: iam.IRole) -> None:
         for node in self.steps:
@@ -360,14 +354,21 @@ class SagaStateMachine(Construct):
     def _grant_tables(self, role: iam.IRole, definition: State) -> None:
         grant_tables(role, definition, leaves_of(self.steps), requests=self.requests, log=self.log)
 
-    def _grant_function(self, step: Step, function: lambda_.IFunction) -> None:
-        if step.kind is StepKind.EXTERNAL:
-            self.log.grant_external(function)
-        elif step.record:  # an answer that is not kept touches no row
-            self.log.grant_commit(function)
-        self._grant_payloads(function)
-
-    def _grant_payloads(self, function: lambda_.IFunction) -> None:
-        if self.payloads is not None:
-            self.payloads.grant_read(function)
-            self.payloads.grant_write(function)
+    def _function_grants(self, leaves: Sequence[Step]) -> list[tuple[_FunctionGrant, lambda_.IFunction]]:
+        """What each function needs, once: one function may run many steps."""
+        needed: list[tuple[_FunctionGrant, lambda_.IFunction]] = []
+        for step in leaves:
+            if step.function is not None and step.kind is StepKind.EXTERNAL:
+                needed.append((self.log.grant_external, step.function))
+            elif step.function is not None and step.record:  # an answer that is not kept touches no row
+                needed.append((self.log.grant_commit, step.function))
+            if step.compensate is not None:
+                needed.append((self.log.grant_compensate, step.compensate))
+            if self.payloads is not None:
+                functions = [function for function in (step.function, step.compensate) if function is not None]
+                needed += [
+                    (grant, function)
+                    for function in functions
+                    for grant in (self.payloads.grant_read, self.payloads.grant_write)
+                ]
+        return list(dict.fromkeys(needed))
