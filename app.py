@@ -9,7 +9,7 @@ from examples.order_processing.stack import OrderProcessingStack
 
 app = App()
 FundsTransferStack(app, "FundsTransfer")
-OrderProcessingStack(app, "OrderProcessing")
+OrderProcessingStack(app, "OrderProcessing", mailer=True)
 AgenticPayoutStack(app, "AgenticPayout", bedrock=BedrockGrant.from_context(app.node))
 Validations.of(app).add_plugins(AwsSolutionsChecks(app))
 app.synth()

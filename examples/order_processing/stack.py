@@ -19,6 +19,7 @@ from constructs_lib import (
     StepFunction,
     TransactionApi,
 )
+from examples.order_processing.mailer import Mailer
 
 FUNCTIONS = Path(__file__).parent / "functions"
 
@@ -67,6 +68,8 @@ class OrderProcessingStack(Stack):
         gateway_url: where the payment gateway listens.
         provider: what the payment gateway guarantees: that of ``examples/payment_gateway``, unless told otherwise.
         due_after: when an order in progress is looked at again, as ``IdempotencyTable`` has it.
+        mailer: whether a function of ours reads the notices, and puts them into an outbox. Without it, they wait for a
+            reader of yours.
     """
 
     def __init__(
@@ -77,12 +80,15 @@ class OrderProcessingStack(Stack):
         gateway_url: str = "https://payments.example.com",
         provider: Provider | None = None,
         due_after: Duration | None = None,
+        mailer: bool = False,
     ) -> None:
         super().__init__(scope, id, description="Orders that are paid for at most once")
         self._shop = self._shop_table()
         requests = IdempotencyTable(self, "Requests", due_after=due_after)
         notices = self._notices()
         gateway = {"PAYMENT_GATEWAY_URL": gateway_url}
+        if mailer:
+            Mailer(self, "Mailer", notices=notices, shop=self._shop)
 
         validate = self._function("ValidateFunction", "validate.handler", "dynamodb:BatchGetItem")
         validate.function.add_environment("QUOTES_TABLE", requests.table.table_name)
@@ -146,7 +152,7 @@ class OrderProcessingStack(Stack):
         return function
 
     def _shop_table(self) -> dynamodb.TableV2:
-        """Goods, their movements, orders and shipments."""
+        """Goods, their movements, orders and shipments, and the outbox."""
         return dynamodb.TableV2(
             self,
             "Shop",

@@ -1,13 +1,14 @@
-"""The shop's table: goods, every movement of them, orders and shipments. Pure: data in, transaction items out.
+"""The shop's table: goods, every movement of them, orders, shipments, mail. Pure: data in, transaction items out.
 
-===================  ==================  =================================================================
-``id``               ``entry``           what it is
-===================  ==================  =================================================================
-``goods#{sku}``      ``item``            price, currency, ``stock`` (free), ``reserved``, ``on_shelf``, ``digital``
-``goods#{sku}``      a step key          one movement: what that step did to these goods
-``order#{saga id}``  ``order``           what was bought, by whom, and the charge that paid for it
-``order#{saga id}``  ``shipment``        what is to be sent
-===================  ==================  =================================================================
+===================  ====================  =================================================================
+``id``               ``entry``             what it is
+===================  ====================  =================================================================
+``goods#{sku}``      ``item``              price, currency, ``stock`` (free), ``reserved``, ``on_shelf``, ``digital``
+``goods#{sku}``      a step key            one movement: what that step did to these goods
+``order#{saga id}``  ``order``             what was bought, by whom, and the charge that paid for it
+``order#{saga id}``  ``shipment``          what is to be sent
+``mail#{customer}``  ``{order}#{status}``  a notice for the customer: the outbox, which ``mailer.py`` fills
+===================  ====================  =================================================================
 
 ``stock`` and ``reserved`` are what the books say, ``on_shelf`` is what the warehouse counts. Goods are promised by the
 books; they can leave only if they are there.

@@ -1,0 +1,96 @@
+"""Puts every notice of an order into its customer's outbox, once. Not a step of the saga: it reads the saga's queue.
+
+A notice is sent at least once, and a queue delivers at least once. The outbox row has a key that only this notice has,
+and is put on the condition that there is none: a repeated notice is one row, and so one mail. Who sends what stands in
+the outbox is outside of this example; it must mark rows as sent, and leave them: without its row, a notice that comes
+again is a new one.
+
+A notice that cannot be filed is reported, and so are those behind it in its group: they keep their order. The rest of
+the batch is done. After five deliveries the queue moves what was reported to ``UndeliveredNotices``, for a person.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+from aws_lambda_powertools import Logger
+from aws_lambda_powertools.utilities.batch import SqsFifoPartialProcessor, process_partial_response
+from aws_lambda_powertools.utilities.batch.types import PartialItemFailureResponse
+from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
+from aws_lambda_powertools.utilities.typing import LambdaContext
+from aws_lambda_powertools.utilities.validation import SchemaValidationError, validate
+
+from saga_runtime import aws
+
+from .shop import Shop
+
+TEXT: Final = {"type": "string", "minLength": 1}
+
+
+def _notice(status: str, **fields: dict[str, Any]) -> dict[str, Any]:
+    properties = {"status": {"const": status}, "customer": TEXT, "order": TEXT, "detail": {"type": "string"}, **fields}
+    return {"type": "object", "required": ["status", "customer", "order", *fields], "properties": properties}
+
+
+NOTICE: Final = {
+    "oneOf": [
+        _notice("COMPLETED", amount={"type": "string", "pattern": "^[0-9]+$"}, currency=TEXT),
+        _notice("FAILED", step={"type": "string"}, error={"type": "string"}),
+        _notice("DECLINED"),
+    ]
+}
+"""What must hold of a notice before it is filed. Further fields are filed, too: whoever writes mails may want them."""
+
+logger = Logger()
+shop = Shop.from_env()
+processor = SqsFifoPartialProcessor(skip_group_on_error=True)
+
+
+class UnreadableNotice(ValueError):
+    """The message is no notice, and will not become one by being delivered again."""
+
+
+def file_notice(record: SQSRecord) -> None:
+    """Put one notice into its customer's outbox, unless it is there."""
+    told = {"message_id": record.message_id}
+    try:
+        notice = _read(record)
+        told["saga_id"] = notice["order"]
+        filed = _put(notice, record.message_id)
+    except Exception as error:
+        # The name only: texts of errors may quote the notice.
+        logger.warning("notice not filed", extra={**told, "why": type(error).__name__})
+        raise
+    logger.info("notice filed" if filed else "notice was filed before", extra=told)
+
+
+def _read(record: SQSRecord) -> dict[str, Any]:
+    try:
+        notice: dict[str, Any] = json.loads(record.body)
+        validate(event=notice, schema=NOTICE)
+    except (ValueError, SchemaValidationError):
+        # Without its cause, which quotes the message: Powertools tells of it when a whole batch fails.
+        raise UnreadableNotice(f"message {record.message_id} is no notice; correct it, and send it again") from None
+    return notice
+
+
+def _put(notice: dict[str, Any], message_id: str) -> bool:
+    """Whether the row is new."""
+    row = {
+        "id": {"S": f"mail#{notice['customer']}"},
+        "entry": {"S": f"{notice['order']}#{notice['status']}"},
+        "notice": {"S": json.dumps(notice)},
+        "message_id": {"S": message_id},
+    }
+    try:
+        aws.dynamodb().put_item(TableName=shop.table, Item=row, ConditionExpression="attribute_not_exists(id)")
+    except aws.dynamodb().exceptions.ConditionalCheckFailedException:
+        return False
+    return True
+
+
+@logger.inject_lambda_context
+def handler(event: dict[str, Any], context: LambdaContext) -> PartialItemFailureResponse:
+    """File a batch of notices, and tell the queue which ones it must deliver again."""
+    return process_partial_response(event=event, record_handler=file_notice, processor=processor, context=context)
