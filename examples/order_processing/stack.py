@@ -119,7 +119,6 @@ class OrderProcessingStack(Stack):
                 Step.notify("Confirmation", queue=notices, message=CONFIRMATION),
             ],
             on_failed=Notify(queue=notices, message=FAILED),
-            timeout=Duration.hours(4),
             failure_status={"Declined": 402, "UnknownItem": 404},
         )
         front_door = TransactionApi(

@@ -81,6 +81,16 @@ class SpecificationTests:
         print(verdict)
         assert mutant.harm in found(verdict)
 
+    def test_every_condition_has_its_mutant_or_is_known_to_be_spare(self) -> None:
+        mutants = {mutant.off[0] for mutant in (*self.suite.mutants, *self.suite.redundant)}
+
+        assert mutants | set(self.suite.spare) == set(self.suite.conditions)
+        assert not mutants & set(self.suite.spare)
+
+
+class RedundantConditionTests(SpecificationTests):
+    """The same, for a suite with conditions that have companions."""
+
     def test_a_condition_that_is_redundant_alone_matters_when_its_companions_are_gone(self, redundant: Mutant) -> None:
         alone, *companions = redundant.off
         model = self.suite.settings[redundant.setting]
@@ -88,12 +98,6 @@ class SpecificationTests:
         assert check(model.without(alone)).clean
         assert redundant.harm not in found(check(model.without(*companions)))
         assert redundant.harm in found(check(model.without(*redundant.off), until=redundant.harm))
-
-    def test_every_condition_has_its_mutant_or_is_known_to_be_spare(self) -> None:
-        mutants = {mutant.off[0] for mutant in (*self.suite.mutants, *self.suite.redundant)}
-
-        assert mutants | set(self.suite.spare) == set(self.suite.conditions)
-        assert not mutants & set(self.suite.spare)
 
 
 class LargeConfigurationTests(SpecificationTests):

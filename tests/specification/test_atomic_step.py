@@ -6,10 +6,10 @@ from tests.specification.atomic_step import AtomicStepModel
 from tests.specification.atomic_step import StepCondition as C
 from tests.specification.atomic_step import StepPromise as P
 from tests.specification.conditions import Mutant
-from tests.specification.suite import SpecificationTests, Suite
+from tests.specification.suite import RedundantConditionTests, Suite
 
 
-class TestAtomicStep(SpecificationTests):
+class TestAtomicStep(RedundantConditionTests):
     suite = Suite(
         conditions=C,
         settings={

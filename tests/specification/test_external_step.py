@@ -9,7 +9,7 @@ from tests.specification.external_conditions import ExternalCondition as C
 from tests.specification.external_conditions import ExternalPromise as P
 from tests.specification.external_provider import Offers
 from tests.specification.external_step import ExternalStepModel
-from tests.specification.suite import LargeConfigurationTests, SpareConditionTests, Suite
+from tests.specification.suite import LargeConfigurationTests, RedundantConditionTests, SpareConditionTests, Suite
 
 CAN_BE_ASKED = Offers(verify=True, verify_undo=True)
 IDEMPOTENT = Offers(idempotent=True, undo_idempotent=True)
@@ -18,7 +18,7 @@ ASKED = ExternalStepModel(offers=CAN_BE_ASKED)
 REPEATED = ExternalStepModel(offers=IDEMPOTENT)
 
 
-class TestExternalStep(LargeConfigurationTests, SpareConditionTests):
+class TestExternalStep(RedundantConditionTests, LargeConfigurationTests, SpareConditionTests):
     suite = Suite(
         conditions=C,
         settings={

@@ -6,10 +6,10 @@ from tests.specification.conditions import STUCK, Mutant
 from tests.specification.record_conditions import RecordCondition as C
 from tests.specification.record_conditions import RecordPromise as P
 from tests.specification.request_record import RequestRecordModel
-from tests.specification.suite import LargeConfigurationTests, Suite
+from tests.specification.suite import LargeConfigurationTests, RedundantConditionTests, Suite
 
 
-class TestRequestRecord(LargeConfigurationTests):
+class TestRequestRecord(RedundantConditionTests, LargeConfigurationTests):
     suite = Suite(
         conditions=C,
         settings={

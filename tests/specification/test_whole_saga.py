@@ -11,7 +11,7 @@ from tests.specification.conditions import Mutant
 from tests.specification.saga_conditions import SagaCondition as C
 from tests.specification.saga_conditions import SagaPromise as P
 from tests.specification.saga_world import StepSpec
-from tests.specification.suite import LargeConfigurationTests, SpareConditionTests, Suite
+from tests.specification.suite import LargeConfigurationTests, RedundantConditionTests, SpareConditionTests, Suite
 from tests.specification.whole_saga import SagaModel
 
 DEBIT = StepSpec(name="Debit", undo=True)
@@ -77,7 +77,7 @@ def test_in_every_shape_no_promise_is_broken_and_nothing_gets_stuck(shape: str) 
     assert verdict.clean, verdict
 
 
-class TestWholeSaga(LargeConfigurationTests, SpareConditionTests):
+class TestWholeSaga(RedundantConditionTests, LargeConfigurationTests, SpareConditionTests):
     suite = Suite(
         conditions=C,
         settings=SETTINGS,
