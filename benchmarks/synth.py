@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import resource
 import statistics
 import subprocess
 import sys
@@ -116,13 +117,13 @@ class ByHand(Stack):
             f"Recovery{number}", self._texts[1], names | {"<forward>": forward.state_machine_arn}, group
         )
         for machine in (forward, recovery):
-            for actions, resource in (
+            for actions, arn in (
                 (["dynamodb:UpdateItem", "dynamodb:GetItem"], self.requests.table.table_arn),
                 (["dynamodb:PutItem", "dynamodb:GetItem", "dynamodb:Query"], log.table_arn),
                 (["sqs:SendMessage"], operators.queue_arn),
                 (["lambda:InvokeFunction"], undo.function_arn),
             ):
-                machine.add_to_role_policy(iam.PolicyStatement(actions=actions, resources=[resource]))
+                machine.add_to_role_policy(iam.PolicyStatement(actions=actions, resources=[arn]))
         forward.add_to_role_policy(
             iam.PolicyStatement(actions=["lambda:InvokeFunction"], resources=[step.function_arn])
         )
@@ -199,18 +200,46 @@ def measure(side: str, number: int) -> dict[str, Any]:
                 ByHand(app, f"Stack{index}", many, written)
         assembly = app.synth()
         seconds = time.perf_counter() - began
-        types = Counter(
-            resource["Type"] for stack in assembly.stacks for resource in stack.template["Resources"].values()
-        )
+        types = Counter(found["Type"] for stack in assembly.stacks for found in stack.template["Resources"].values())
     return {"seconds": seconds, "resources": dict(sorted(types.items()))}
 
 
 def in_a_process(side: str, number: int) -> dict[str, Any]:
-    """The same in an interpreter, and a node, of its own."""
+    """The same in an interpreter, and a node, of its own; and the processor time of both, imports included."""
     command = [sys.executable, "-m", "benchmarks.synth", "--side", side, "--sagas", str(number)]
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     done = subprocess.run(command, capture_output=True, text=True, check=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
     result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return result
+    return result | {"cpu": after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime}
+
+
+def compare(number: int, rounds: int) -> dict[str, Any]:
+    """So many sagas on both sides, by turns. Processor time is that of an app without a saga taken off."""
+    seconds: dict[str, list[float]] = {OURS: [], THEIRS: []}
+    processor: dict[str, list[float]] = {OURS: [], THEIRS: []}
+    resources: dict[str, Any] = {}
+    for _ in range(rounds):
+        for side in (OURS, THEIRS):
+            nothing, result = in_a_process(side, 0), in_a_process(side, number)
+            seconds[side].append(result["seconds"])
+            processor[side].append(result["cpu"] - nothing["cpu"])
+            resources[side] = result["resources"]
+    if resources[OURS] != resources[THEIRS]:
+        raise ValueError(f"the two sides make different resources: {resources}")
+    return {
+        "seconds": {side: round(statistics.median(found), 2) for side, found in seconds.items()},
+        "processor_seconds": {side: round(statistics.median(found), 2) for side, found in processor.items()},
+        "ratio": ratio(seconds),
+        "processor_ratio": ratio(processor),
+        "resources": sum(resources[OURS].values()),
+    }
+
+
+def ratio(sides: dict[str, list[float]]) -> float:
+    """Ours beside theirs, round by round."""
+    found = [ours / theirs for ours, theirs in zip(sides[OURS], sides[THEIRS], strict=True)]
+    return round(statistics.median(found), 2)
 
 
 def main() -> None:
@@ -225,20 +254,7 @@ def main() -> None:
         return
     report: dict[str, Any] = {}
     for number in NUMBERS:
-        times: dict[str, list[float]] = {OURS: [], THEIRS: []}
-        results: dict[str, dict[str, Any]] = {}
-        for _ in range(chosen.rounds):
-            results = {side: in_a_process(side, number) for side in times}
-            if results[OURS]["resources"] != results[THEIRS]["resources"]:
-                raise ValueError(f"the two sides make different resources: {results}")
-            for side, result in results.items():
-                times[side].append(result["seconds"])
-        medians = {side: round(statistics.median(found), 2) for side, found in times.items()}
-        report[str(number)] = {
-            "seconds": medians,
-            "ratio": round(statistics.median(a / b for a, b in zip(*times.values(), strict=True)), 2),
-            "resources": sum(results[OURS]["resources"].values()),
-        }
+        report[str(number)] = compare(number, chosen.rounds)
         print(number, report[str(number)])
     print(write_report("synth", {"steps": STEPS, "sagas": report}))
 

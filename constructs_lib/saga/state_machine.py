@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Callable, Mapping, Sequence
 from math import ceil
 from pathlib import Path
@@ -55,6 +56,7 @@ from saga_runtime.protocol import PROTOCOL_VERSION, STATUS_OF_REFUSAL
 
 _HOUR: Final = 3_600
 _DAY: Final = 86_400
+_UNRESOLVED: Final = "${Token["
 _FunctionGrant = Callable[[iam.IGrantable], object]
 
 
@@ -143,6 +145,7 @@ class SagaStateMachine(Construct):
         self.steps = tuple(steps)
         self.payloads = payloads
         self._on_failed = on_failed
+        self._result = result or ""
         check_steps(self.steps)
         check_recorded(self.steps)
         leaves = list(leaves_of(self.steps))
@@ -296,7 +299,7 @@ class SagaStateMachine(Construct):
             self,
             id,
             state_machine_type=sfn.StateMachineType.EXPRESS if express else sfn.StateMachineType.STANDARD,
-            definition_body=sfn.DefinitionBody.from_string(Stack.of(self).to_json_string(definition)),
+            definition_body=sfn.DefinitionBody.from_string(self._text(definition)),
             tracing_enabled=True,
             logs=sfn.LogOptions(destination=self.log_group, level=sfn.LogLevel.ALL, include_execution_data=False),
         )
@@ -308,6 +311,18 @@ class SagaStateMachine(Construct):
             )
         )
         return machine
+
+    def _text(self, definition: State) -> str:
+        """The definition as CloudFormation gets it.
+
+        Names and ARNs need no escaping, whatever they are at deployment. What users wrote may hold tokens of any kind:
+        these the CDK has to escape, which takes it longer than all the rest of a saga.
+        """
+        leaves = list(leaves_of(self.steps))
+        own = [*texts_of(self.steps), *texts_of(self._on_failed), self._result]
+        if any(step.direct or step.transaction for step in leaves) or any(_UNRESOLVED in text for text in own):
+            return Stack.of(self).to_json_string(definition)
+        return json.dumps(definition, separators=(",", ":"), ensure_ascii=False)
 
     def _notifier(self, removal_policy: RemovalPolicy) -> RuntimeFunction:
         notifier = RuntimeFunction(

@@ -91,6 +91,37 @@ def test_no_statement_has_a_wildcard_but_for_what_has_no_resource_and_a_childs_e
         assert [r.rpartition("execution:")[2] for r in wild] in ([], ["${Kinds/Fulfil.Name}:*"]), statement
 
 
+def test_a_token_of_the_users_own_is_escaped_like_the_text_around_it(stack: Stack) -> None:
+    text = stack.to_json_string({"a": 1})
+    queue = sqs.Queue(stack, "Queue", fifo=True)
+    SagaStateMachine(
+        stack,
+        "Saga",
+        requests=IdempotencyTable(stack, "Requests"),
+        steps=[
+            Step.atomic("Move", fn=plain_function(stack, "Function")),
+            Step.notify("Tell", queue=queue, message=f"'{text}'"),
+        ],
+    )
+    states = Cloud(stack).definition("Saga/StateMachine")["States"]
+    assert """ '{"a":1}')""" in states["Tell"]["Arguments"]["Payload"]["message"]
+
+
+@pytest.mark.parametrize("text", ["ünï 'quoted' \"twice\" \\ \u2028", "{% $request.a %}"])
+def test_a_definition_is_the_same_whoever_writes_it(stack: Stack, text: str) -> None:
+    made = SagaStateMachine(
+        stack,
+        "Saga",
+        requests=IdempotencyTable(stack, "Requests"),
+        steps=[Step.atomic("Move", fn=plain_function(stack, "Function"))],
+        result=text,
+    )
+    found = Cloud(stack).definition("Saga/StateMachine")
+    assert found.keys() == made.definition.keys()
+    body = found["States"]["Settle completed"]["Arguments"]["ExpressionAttributeValues"][":body"]
+    assert body == made.definition["States"]["Settle completed"]["Arguments"]["ExpressionAttributeValues"][":body"]
+
+
 # ---- parked ---------------------------------------------------------------------------------------------------------
 
 

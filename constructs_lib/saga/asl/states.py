@@ -171,7 +171,7 @@ def step_retries(
         {
             "ErrorEquals": [*(str(name) for name in TRANSIENT_ERRORS), *transient],
             "IntervalSeconds": retry.transient_interval,
-            "BackoffRate": retry.transient_rate,
+            "BackoffRate": _plain(retry.transient_rate),
             "MaxDelaySeconds": max(retry.transient_cap, long_cap),
             "MaxAttempts": max(retry.transient_attempts, long_attempts),
             "JitterStrategy": "FULL",
@@ -179,11 +179,16 @@ def step_retries(
         {
             "ErrorEquals": ["States.ALL"],
             "IntervalSeconds": retry.in_doubt_interval,
-            "BackoffRate": retry.in_doubt_rate,
+            "BackoffRate": _plain(retry.in_doubt_rate),
             "MaxDelaySeconds": max(retry.in_doubt_cap, long_cap),
             "MaxAttempts": max(retry.in_doubt_attempts, long_attempts),
         },
     ]
+
+
+def _plain(number: float) -> float:
+    """2 and not 2.0, whoever writes it."""
+    return int(number) if number == int(number) else number
 
 
 def transaction_retries(retry: Retry, *, no_way_back: bool) -> list[State]:
