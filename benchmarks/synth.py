@@ -56,8 +56,8 @@ class Declared(Stack):
         self.sagas = [self._saga(n) for n in range(number)]
 
     def _saga(self, number: int) -> SagaStateMachine:
-        step, undo = functions(self, number)
-        steps = [Step.atomic(f"Step{n}", fn=step, compensate=undo) for n in range(STEPS)]
+        *runs, undo = functions(self, number)
+        steps = [Step.atomic(f"Step{n}", fn=run, compensate=undo) for n, run in enumerate(runs)]
         return SagaStateMachine(self, f"Saga{number}", requests=self.requests, steps=steps)
 
 
@@ -72,7 +72,7 @@ class ByHand(Stack):
             self._saga(n)
 
     def _saga(self, number: int) -> None:
-        step, undo = functions(self, number)
+        *runs, undo = functions(self, number)
         log = dynamodb.TableV2(
             self,
             f"Log{number}",
@@ -109,8 +109,8 @@ class ByHand(Stack):
             "<requests>": self.requests.table.table_name,
             "<log>": log.table_name,
             "<operators>": operators.queue_url,
-            "<step>": step.function_arn,
             "<undo>": undo.function_arn,
+            **{f"<step {n}>": run.function_arn for n, run in enumerate(runs)},
         }
         forward = self._machine(f"Forward{number}", self._texts[0], names, group)
         recovery = self._machine(
@@ -125,12 +125,15 @@ class ByHand(Stack):
             ):
                 machine.add_to_role_policy(iam.PolicyStatement(actions=actions, resources=[arn]))
         forward.add_to_role_policy(
-            iam.PolicyStatement(actions=["lambda:InvokeFunction"], resources=[step.function_arn])
+            iam.PolicyStatement(
+                actions=["lambda:InvokeFunction"], resources=[function.function_arn for function in runs]
+            )
         )
         recovery.add_to_role_policy(
             iam.PolicyStatement(actions=["states:StartExecution"], resources=[forward.state_machine_arn])
         )
-        for function, writes in ((step, ["dynamodb:PutItem", "dynamodb:GetItem"]), (undo, ["dynamodb:UpdateItem"])):
+        for function in (*runs, undo):
+            writes = ["dynamodb:PutItem", "dynamodb:GetItem", *(["dynamodb:UpdateItem"] if function is undo else [])]
             function.add_to_role_policy(iam.PolicyStatement(actions=writes, resources=[log.table_arn]))
 
     def _machine(self, id: str, text: str, names: dict[str, str], group: logs.LogGroup) -> sfn.StateMachine:
@@ -145,35 +148,32 @@ class ByHand(Stack):
         )
 
 
-def functions(stack: Stack, number: int) -> tuple[lambda_.Function, lambda_.Function]:
-    """The functions of one saga: one for its steps, one for their compensations."""
-    step, undo = (
+def functions(stack: Stack, number: int) -> list[lambda_.Function]:
+    """The functions of one saga: one for each step, and one for all compensations."""
+    return [
         lambda_.Function(
             stack,
-            f"{name}{number}",
+            f"{name}Of{number}",
             runtime=lambda_.Runtime.PYTHON_3_13,
             handler="index.handler",
             code=lambda_.Code.from_inline("def handler(event, context): ..."),
             timeout=Duration.seconds(15),
         )
-        for name in ("Step", "Undo")
-    )
-    return step, undo
+        for name in (*(f"Step{n}" for n in range(STEPS)), "Undo")
+    ]
 
 
 def texts() -> tuple[str, str]:
     """A saga's two definitions, as somebody would write them by hand."""
     stack = Declared(App(analytics_reporting=False), "Template", 1)
     (saga,) = stack.sagas
-    step, undo = (stack.node.find_child(f"{name}0") for name in ("Step", "Undo"))
-    if not isinstance(step, lambda_.Function) or not isinstance(undo, lambda_.Function):
-        raise TypeError("the sagas' functions have other ids")
+    declared = [step for step in saga.steps if isinstance(step, Step) and step.function and step.compensate]
     names = {
         saga.requests.table.table_name: "<requests>",
         saga.log.table.table_name: "<log>",
         saga.operators.queue_url: "<operators>",
-        step.function_arn: "<step>",
-        undo.function_arn: "<undo>",
+        **{step.function.function_arn: f"<step {n}>" for n, step in enumerate(declared) if step.function},
+        **{step.compensate.function_arn: "<undo>" for step in declared if step.compensate},
         saga.state_machine.state_machine_arn: "<forward>",
         stack.partition: "aws",
     }
