@@ -31,7 +31,7 @@ def main() -> int:
                 f"== {LOCAL}; everything else runs beside it and is told behind it ({LOG.relative_to(ROOT)})",
                 flush=True,
             )
-            local = subprocess.run([sys.executable, "-m", "pytest", LOCAL], cwd=ROOT, check=False)
+            local = subprocess.run([sys.executable, "-m", "pytest", "--durations=30", LOCAL], cwd=ROOT, check=False)
             print("== everything else", flush=True)
             rest.wait()
         except BaseException:

@@ -322,14 +322,15 @@ class Run:
             self.begun[cell] = begin(self._systems, cell)
 
     def begin_others(self, pool: ThreadPoolExecutor) -> None:
-        """Begin all others; those first that take longest."""
+        """Begin all others: first those that must be alone, then those that take longest."""
         cells = [*self._cells_of(HAPPY), *self._cells_of(REFUSED)]
         begin_cell = partial(begin, self._systems)
-        long = [cell for cell in cells if cell.times > 1]
-        self.begun |= dict(zip(long, pool.map(begin_cell, long), strict=True))
+        # A call that meets two faults is broken by one of them: the other would have been counted, and never fire.
         for cell in cells:
             if cell.point.of_powertools:
                 self._begin_alone(cell)
+        long = [cell for cell in cells if cell.times > 1 and cell not in self.begun]
+        self.begun |= dict(zip(long, pool.map(begin_cell, long), strict=True))
         short = [cell for cell in cells if cell not in self.begun]
         self.begun |= dict(zip(short, pool.map(begin_cell, short), strict=True))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from constructs_lib.saga.asl import CompiledStep, Notice, SagaPlan
+from constructs_lib.saga.asl import CompiledStep, Node, Notice, SagaPlan
 from constructs_lib.saga.retry import Retry
 from saga_runtime.protocol import PERMANENT_ERRORS
 
@@ -30,7 +30,7 @@ def step(name: str, *, undo: bool = False, **options: Any) -> CompiledStep:
     )
 
 
-def plan(*steps: CompiledStep, **options: Any) -> SagaPlan:
+def plan(*steps: Node, **options: Any) -> SagaPlan:
     """A plan of these steps."""
     return SagaPlan(
         **{
