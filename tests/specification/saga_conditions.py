@@ -14,7 +14,8 @@ RECOVERY: Final = "lambda_src/saga_runtime/recovery.py"
 ENDING: Final = "constructs_lib/saga/asl/ending.py"
 TASKS: Final = "constructs_lib/saga/asl/tasks.py"
 STATES: Final = "constructs_lib/saga/asl/states.py"
-WAY_BACK: Final = "constructs_lib/saga/asl/compensation.py"
+DIRECTION: Final = "constructs_lib/saga/asl/direction.py"
+FENCE: Final = "constructs_lib/saga/asl/fence.py"
 RECOVERY_MACHINE: Final = "constructs_lib/saga/asl/recovery.py"
 
 
@@ -34,27 +35,27 @@ class SagaCondition(Condition):
     )
     FENCE_BEFORE_GIVING_UP = Because(
         "a pivot in doubt is decided by the write of a tombstone",
-        WAY_BACK,
+        DIRECTION,
         'return f"Fence {pivot.name}" if pivot is not None else _compensate_name(node)',
     )
     FENCE_NO_ROW = Because(
         "a tombstone never covers a pivot that happened",
-        WAY_BACK,
+        FENCE,
         '"ConditionExpression": "attribute_not_exists(#saga_id)"',
     )
     NO_WAY_BACK = Because(
         "behind a pivot that happened nothing is compensated, even if another pivot is still to come",
-        WAY_BACK,
+        DIRECTION,
         "A pivot that this execution has passed stands",
     )
     DIRECTION_OWNED = Because(
         "only the owner decides the direction",
-        WAY_BACK,
+        DIRECTION,
         'condition=f"{OWNED} AND (attribute_not_exists(#direction)',
     )
     DIRECTION_ONCE = Because(
         "a direction that was decided stays",
-        WAY_BACK,
+        DIRECTION,
         "(attribute_not_exists(#direction) OR #direction = :direction)",
     )
     ASK_THE_LOG = Because(

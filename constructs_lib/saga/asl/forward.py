@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from constructs_lib.saga.asl.compensation import give_up_name, giving_up
+from constructs_lib.saga.asl.direction import give_up_name, giving_up
 from constructs_lib.saga.asl.ending import (
     FENCED,
     GO_ON,

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from constructs_lib.saga.asl.compensation import give_up_name, go_again, items_of, wait_name
+from constructs_lib.saga.asl.direction import give_up_name, go_again, wait_name
 from constructs_lib.saga.asl.ending import FENCED, waiting
 from constructs_lib.saga.asl.failures import broken, jsonata_object, refused
 from constructs_lib.saga.asl.flow import Flow
+from constructs_lib.saga.asl.items import items_of
 from constructs_lib.saga.asl.outputs import read_outputs
 from constructs_lib.saga.asl.plan import CompiledGroup, GroupKind, SagaPlan, State
 from constructs_lib.saga.asl.states import EXECUTION, INPUT, expression, machine, reached_from, step_retries

@@ -9,9 +9,11 @@ from __future__ import annotations
 import json
 from typing import Final
 
-from constructs_lib.saga.asl.compensation import chain, chain_from, direct, fence_states
+from constructs_lib.saga.asl.compensation import chain, chain_from
+from constructs_lib.saga.asl.direction import direct
 from constructs_lib.saga.asl.ending import FENCED, fenced_or_parked, park_of, settle_failed
 from constructs_lib.saga.asl.failures import found_at
+from constructs_lib.saga.asl.fence import fence_states
 from constructs_lib.saga.asl.forward import saga_flow
 from constructs_lib.saga.asl.outputs import read_outputs, rows
 from constructs_lib.saga.asl.plan import CompiledGroup, GroupKind, Node, SagaPlan, State

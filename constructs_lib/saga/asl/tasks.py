@@ -6,8 +6,8 @@ import json
 from dataclasses import dataclass
 from typing import Final
 
-from constructs_lib.saga.asl.compensation import fence_states
 from constructs_lib.saga.asl.failures import broken, found_at, refused, thrown_at
+from constructs_lib.saga.asl.fence import fence_states
 from constructs_lib.saga.asl.flow import Flow, item_of, row_name
 from constructs_lib.saga.asl.plan import CompiledStep, SagaPlan, State
 from constructs_lib.saga.asl.states import (

@@ -1,0 +1,148 @@
+"""Giving up: which way a saga goes when a step fails for good. Decided by writes, never by a read."""
+
+from __future__ import annotations
+
+from constructs_lib.saga.asl.compensation import chain_from
+from constructs_lib.saga.asl.ending import LOOK_AT_DIRECTION, LOOK_AT_RECORD, park_of
+from constructs_lib.saga.asl.failures import found_at
+from constructs_lib.saga.asl.fence import fence_states
+from constructs_lib.saga.asl.flow import Flow
+from constructs_lib.saga.asl.plan import CompiledGroup, CompiledStep, Node, SagaPlan, State
+from constructs_lib.saga.asl.states import call, expression, now, record_update, refused_write
+from saga_runtime.protocol import Direction, RecordAttribute
+from saga_runtime.record import OWNED
+
+
+def give_up_name(plan: SagaPlan, index: int) -> str:
+    """State at which a node, not later than the last pivot, is given up."""
+    node = plan.steps[index]
+    return f"Give up {node.name}?" if _pivots_passed(plan, index) else _way_back_name(node)
+
+
+def _way_back_name(node: Node) -> str:
+    """State at which the way back begins: the pivot is fenced first."""
+    pivot = _pivot_of(node)
+    return f"Fence {pivot.name}" if pivot is not None else _compensate_name(node)
+
+
+def _pivot_of(node: Node) -> CompiledStep | None:
+    return next((step for step in node.leaves if step.pivot), None)
+
+
+def _pivots_passed(plan: SagaPlan, index: int) -> list[CompiledStep]:
+    """Pivots that may lie behind a saga that is at node ``index``; not those whose condition is its negation."""
+    when = plan.steps[index].when
+    return [
+        step
+        for node in plan.steps[:index]
+        for step in node.leaves
+        if step.pivot and not _exclude(node.when or step.when, when)
+    ]
+
+
+def _exclude(one: str | None, other: str | None) -> bool:
+    """Whether one condition is, to the letter, the other's negation, over the request alone: it cannot change."""
+    if one is None or other is None or "$outputs" in one + other:
+        return False
+    return one == f"$not({other})" or other == f"$not({one})"
+
+
+def _compensate_name(node: Node) -> str:
+    return f"Compensate from {node.name}"
+
+
+def go_again(node: Node) -> State:
+    """Assignment with which a node is tried again, after a while."""
+    return {"again": node.name, "tries": expression(f'$exists($again) and $again = "{node.name}" ? $tries + 1 : 1')}
+
+
+def wait_name(group: CompiledGroup) -> str:
+    """State from which a group is tried again where there is only forward."""
+    return f"Try {group.name} again?"
+
+
+def giving_up(plan: SagaPlan, flow: Flow, index: int, *, outputs: str | None) -> dict[str, State]:
+    """States that decide the direction when node ``index``, not later than the pivot, is given up.
+
+    Args:
+        plan: the plan.
+        flow: the saga's own flow.
+        index: which node.
+        outputs: what ``$outputs`` becomes when the node is the pivot and stands; None for a group, which is run again
+            for the rest of its answers.
+    """
+    node = plan.steps[index]
+    compensate = _compensate_name(node)
+    turn = direct(plan, Direction.COMPENSATE, chain_from(plan, index))
+    if plan.pivots:
+        turn["Catch"] = [refused_write(LOOK_AT_DIRECTION) | {"Assign": go_again(node)}]
+    states = {compensate: turn} | _no_way_back(plan, index)
+    pivot = _pivot_of(node)
+    if pivot is None:
+        return states
+    forward = f"Forward from {pivot.name}"
+    if outputs is None and isinstance(node, CompiledGroup):
+        ahead = direct(plan, Direction.FORWARD, wait_name(node)) | {"Assign": go_again(node)}
+    else:
+        ahead = direct(plan, Direction.FORWARD, flow.following(index)) | {"Assign": {flow.variable: outputs}}
+    fence = fence_states(
+        plan,
+        flow,
+        pivot,
+        name=_way_back_name(node),
+        buried=compensate,
+        stands=forward,
+        stuck=park_of(plan),
+        known=flow.known(index) if isinstance(node, CompiledStep) else None,
+    )
+    return states | fence | {forward: ahead}
+
+
+def _no_way_back(plan: SagaPlan, index: int) -> dict[str, State]:
+    """Of several pivots one may have happened already: then nothing is compensated, and a person is asked.
+
+    A pivot that this execution has passed stands, and its output is known. One that is not on this request's way was
+    never invoked by anybody, and needs no fence.
+    """
+    pivots = _pivots_passed(plan, index)
+    if not pivots:
+        return {}
+    node = plan.steps[index]
+    stuck = f"No way back from {node.name}"
+    passed = " or ".join(f"$exists($outputs.{pivot.name})" for pivot in pivots)
+    reason = found_at(node.name, "NoWayBack", "the step was given up behind a pivot that stands")
+    return {
+        give_up_name(plan, index): {
+            "Type": "Choice",
+            "Choices": [{"Condition": expression(passed), "Next": stuck}],
+            "Default": _way_back_name(node),
+        },
+        stuck: direct(plan, Direction.FORWARD, park_of(plan)) | {"Assign": reason},
+    }
+
+
+def direct(plan: SagaPlan, direction: Direction, following: str) -> State:
+    """Write the direction: once, and only while this execution owns the record.
+
+    With ``compensate`` goes the reason, so that whoever ends the saga answers with it.
+    """
+    a = RecordAttribute
+    names = {"#direction": a.DIRECTION.value, "#updated_at": a.UPDATED_AT.value}
+    values: dict[str, State] = {":direction": {"S": direction.value}, ":now": now()}
+    update = "SET #direction = :direction, #updated_at = :now"
+    if direction is Direction.COMPENSATE:
+        update += ", #failure = if_not_exists(#failure, :failure)"
+        names["#failure"] = a.FAILURE.value
+        values[":failure"] = {"S": expression("$string($failure)")}
+    return {
+        **call("dynamodb:updateItem"),
+        "Arguments": record_update(
+            plan,
+            update,
+            condition=f"{OWNED} AND (attribute_not_exists(#direction) OR #direction = :direction)",
+            names=names,
+            values=values,
+        ),
+        "Catch": [refused_write(LOOK_AT_RECORD)],
+        "Next": following,
+    }

@@ -1,0 +1,144 @@
+"""The fence: a tombstone on a step's row. The write, not a read, decides whether the step happened."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from constructs_lib.saga.asl.failures import broken, found_at, thrown_at
+from constructs_lib.saga.asl.flow import Flow, item_of, row_name
+from constructs_lib.saga.asl.outputs import read_outputs
+from constructs_lib.saga.asl.plan import CompiledStep, SagaPlan, State
+from constructs_lib.saga.asl.states import (
+    EXECUTION,
+    call,
+    expression,
+    found_item,
+    now,
+    payload,
+    refused_write,
+    row_key,
+    seconds_from_now,
+    step_retries,
+)
+from saga_runtime.protocol import NOTHING_STANDS, CallField, CallMode, LogAttribute, StepStatus
+
+_DAY_SECONDS: Final = 86_400
+KNOWN_ON_THE_WAY_BACK: Final = "($exists($outputs) ? $outputs : {})"
+"""Expression of the outputs there: nothing, if the saga turned round before its first step answered."""
+
+
+def fence_states(
+    plan: SagaPlan,
+    flow: Flow,
+    step: CompiledStep,
+    *,
+    name: str,
+    buried: str,
+    stands: str,
+    stuck: str,
+    known: str | None = None,
+    instead: str | None = None,
+    buried_outputs: State | None = None,
+    standing_outputs: State | None = None,
+) -> dict[str, State]:
+    """Put a tombstone on a step's row: the write, not a read, decides whether the step happened.
+
+    A row in doubt is decided first, by the step's own function, which asks the provider.
+
+    Args:
+        plan: the plan.
+        flow: the flow in which the step stands.
+        step: whose row.
+        name: name of the first state.
+        buried: where to go when the step did not happen and now never will.
+        stands: where to go when it happened.
+        stuck: where to go when that cannot be known.
+        known: expression of the outputs that the function is asked with: a provider's call may have been made of them.
+            None where they are not at hand: then they are read from the log.
+        instead: output (JSON) that the tombstone keeps for a step that is passed over: another run of the saga finds
+            it there, and passes the step over, too.
+        buried_outputs: what the outputs become in the first case, if anything.
+        standing_outputs: what they become in the second.
+    """
+    look, decide, ask = f"{name}: look", f"{name}: stands?", f"{name}: ask"
+    status = f"${flow.row}.{LogAttribute.STATUS.value}.S"
+    nothing = ", ".join(f'"{status.value}"' for status in (*NOTHING_STANDS, StepStatus.UNDOING))
+    unread = flow.tells(found_at(step.name, "StepUndecided", "its row says neither yes nor no"))
+    undecided = {**unread, flow.failure: broken(step.name)}
+    states: dict[str, State] = {
+        name: _tombstone(plan, flow, step, instead)
+        | {"Catch": [refused_write(look)], "Next": buried}
+        | _assign(buried_outputs),
+        look: look_at_row(plan, flow, step, decide),
+        decide: {
+            "Type": "Choice",
+            "Choices": [
+                {"Condition": expression(f'{status} = "{StepStatus.DONE.value}"'), "Next": stands}
+                | _assign(standing_outputs),
+                {"Condition": expression(f"{status} in [{nothing}]"), "Next": buried} | _assign(buried_outputs),
+            ],
+            "Default": stuck,
+            "Assign": undecided,
+        },
+    }
+    if step.provider is not None:
+        in_doubt = expression(f'{status} = "{StepStatus.INTENT.value}"')
+        reading = f"{name}: outputs"
+        states[decide]["Choices"].append({"Condition": in_doubt, "Next": ask if known is not None else reading})
+        if known is None:
+            states[reading] = read_outputs(plan, ask)
+        sent = payload(plan, step, known or "$outputs", item=item_of(flow))
+        sent |= {CallField.MODE.value: CallMode.ASK.value}
+        states[ask] = {
+            "Type": "Task",
+            "Resource": "arn:aws:states:::lambda:invoke",
+            "Arguments": {"FunctionName": step.function_arn, "Payload": sent},
+            "TimeoutSeconds": step.task_seconds,
+            "Retry": step_retries((), step.retry, no_way_back=True, transient=step.transient_errors),
+            "Catch": [
+                {
+                    "ErrorEquals": ["States.ALL"],
+                    "Next": stuck,
+                    "Assign": {**flow.tells(thrown_at(step.name)), flow.failure: broken(step.name)},
+                }
+            ],
+            "Next": look,
+        }
+    return states
+
+
+def _assign(outputs: State | None) -> State:
+    return {"Assign": outputs} if outputs is not None else {}
+
+
+def look_at_row(plan: SagaPlan, flow: Flow, step: CompiledStep, following: str) -> State:
+    """Read a step's row into ``$row``."""
+    return {
+        **call("dynamodb:getItem"),
+        "Arguments": {"TableName": plan.log_table, "Key": row_key(row_name(flow, step)), "ConsistentRead": True},
+        "Assign": {flow.row: found_item()},
+        "Next": following,
+    }
+
+
+def _tombstone(plan: SagaPlan, flow: Flow, step: CompiledStep, instead: str | None) -> State:
+    a = LogAttribute
+    kept: State = {a.OUTPUT.value: {"S": instead}} if instead is not None else {}
+    return {
+        **call("dynamodb:putItem"),
+        "Arguments": {
+            "TableName": plan.log_table,
+            "Item": {
+                **row_key(row_name(flow, step)),
+                a.STATUS.value: {"S": StepStatus.TOMBSTONE.value},
+                **kept,
+                a.SIDE.value: {"S": plan.side_of(step).value},
+                a.ATTEMPT.value: {"S": expression(EXECUTION)},
+                a.CREATED_AT.value: now(),
+                a.UPDATED_AT.value: now(),
+                a.EXPIRATION.value: seconds_from_now(plan.log_days * _DAY_SECONDS),
+            },
+            "ConditionExpression": "attribute_not_exists(#saga_id)",
+            "ExpressionAttributeNames": {"#saga_id": a.SAGA_ID.value},
+        },
+    }
