@@ -30,6 +30,10 @@ class RuntimeFunction(Construct):
         function: the Lambda function.
         role: its role. It may write its own log group and trace segments, and nothing else until granted.
         log_group: its log group.
+        timeout_seconds: its timeout. This and what follows is kept here, so that a saga of many steps need not ask
+            the CDK's process for each of them.
+        memory_mib: its memory.
+        architecture_name: ``arm64`` or ``x86_64``.
     """
 
     def __init__(
@@ -50,8 +54,10 @@ class RuntimeFunction(Construct):
     ) -> None:
         super().__init__(scope, id)
         require_match("handler", handler, _HANDLER, 'name a module and a function, e.g. "transfer.handler"')
-        require_seconds("timeout", timeout, at_least=1, at_most=900)
+        self.timeout_seconds = require_seconds("timeout", timeout, at_least=1, at_most=900)
         require_between("memory_mib", memory_mib, at_least=128, at_most=10_240)
+        self.memory_mib = memory_mib
+        self.architecture_name = architecture.name if architecture is not None else "arm64"
         variables = dict(environment or {})
         taken = sorted(set(variables) & {Env.PROTOCOL.value, Env.SERVICE.value})
         if taken:

@@ -270,7 +270,7 @@ def _describe(node: Step | StepGroup, sides: Mapping[str, str], known: _Known) -
         )
     retry = node.retry
     provider = node.provider
-    function = _timed(node.function, node.function_timeout, known)
+    function = _timed(node.function, node.function_timeout, node.function_facts, known)
     if node.queue is not None:
         function = FunctionDescription(timeout=NOTIFIER_SECONDS, memory_mib=512, architecture="arm64")
     return StepDescription(
@@ -279,7 +279,7 @@ def _describe(node: Step | StepGroup, sides: Mapping[str, str], known: _Known) -
         side=sides[node.name],
         when=node.when,
         function=function,
-        compensation=_timed(node.compensate, node.compensate_timeout, known),
+        compensation=_timed(node.compensate, node.compensate_timeout, node.compensate_facts, known),
         compensated=node.compensated,
         recorded=node.direct is None and node.record,
         grace=int(provider.grace.to_seconds() + provider.clock_margin.to_seconds()) if provider is not None else 0,
@@ -323,8 +323,10 @@ def _size(value: object) -> int:
     return len(json.dumps(value, default=dict).encode("utf-8"))
 
 
-def _timed(function: lambda_.IFunction | None, timeout: int, known: _Known) -> FunctionDescription | None:
-    return dataclasses.replace(known(function), timeout=timeout) if function is not None else None
+def _timed(
+    function: lambda_.IFunction | None, timeout: int, facts: FunctionDescription | None, known: _Known
+) -> FunctionDescription | None:
+    return dataclasses.replace(facts or known(function), timeout=timeout) if function is not None else None
 
 
 def _function(function: lambda_.IFunction) -> FunctionDescription:

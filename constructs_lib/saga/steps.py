@@ -16,6 +16,7 @@ from aws_cdk import aws_sqs as sqs
 
 from constructs_lib._arguments import require_match, require_seconds, require_unique
 from constructs_lib.runtime_function import RuntimeFunction
+from constructs_lib.saga.description import FunctionDescription
 from constructs_lib.saga.direct import DirectCall, DirectTransaction, Effect, custom_state, event_call, sdk_call
 from constructs_lib.saga.groups import EXPRESS_SECONDS, StepGroup
 from constructs_lib.saga.notices import GoOn, Route, check_fifo
@@ -81,6 +82,8 @@ class Step:
         transient: names of transient errors of the user's own.
         function_timeout: timeout of ``function``, in seconds.
         compensate_timeout: timeout of ``compensate``, in seconds.
+        function_facts: memory and architecture of ``function``, if they are known here.
+        compensate_facts: likewise, of ``compensate``.
         on_error: routes of named errors.
         provider: what the provider of an external step guarantees.
         record: whether the answer of a read-only step is kept in the saga log.
@@ -96,6 +99,8 @@ class Step:
     function_timeout: int = 0
     compensate: lambda_.IFunction | None = None
     compensate_timeout: int = 0
+    function_facts: FunctionDescription | None = None
+    compensate_facts: FunctionDescription | None = None
     pivot: bool = False
     when: str | None = None
     retry: Retry = field(default_factory=Retry)
@@ -206,8 +211,10 @@ class Step:
             name=name,
             kind=StepKind.ATOMIC,
             function=_function(fn),
+            function_facts=_facts(fn),
             function_timeout=_timeout(name, "fn", fn, fn_timeout),
             compensate=_function(compensate) if compensate is not None else None,
+            compensate_facts=_facts(compensate) if compensate is not None else None,
             compensate_timeout=(
                 _timeout(name, "compensate", compensate, compensate_timeout) if compensate is not None else 0
             ),
@@ -268,8 +275,10 @@ class Step:
             name=name,
             kind=StepKind.EXTERNAL,
             function=_function(fn),
+            function_facts=_facts(fn),
             function_timeout=_timeout(name, "fn", fn, fn_timeout),
             compensate=_function(compensate) if compensate is not None else None,
+            compensate_facts=_facts(compensate) if compensate is not None else None,
             compensate_timeout=(
                 _timeout(name, "compensate", compensate, compensate_timeout) if compensate is not None else 0
             ),
@@ -324,6 +333,7 @@ class Step:
             name=name,
             kind=StepKind.READ_ONLY,
             function=_function(fn),
+            function_facts=_facts(fn),
             function_timeout=_timeout(name, "fn", fn, fn_timeout),
             record=record,
             when=_bare(when),
@@ -661,7 +671,18 @@ def _function(code: StepCode) -> lambda_.IFunction:
     return code.function if isinstance(code, RuntimeFunction) else code
 
 
+def _facts(code: StepCode) -> FunctionDescription | None:
+    """What is known of a function without asking the CDK's process."""
+    if not isinstance(code, RuntimeFunction):
+        return None
+    return FunctionDescription(
+        timeout=code.timeout_seconds, memory_mib=code.memory_mib, architecture=code.architecture_name
+    )
+
+
 def _timeout(step: str, argument: str, code: StepCode, declared: Duration | None) -> int:
+    if isinstance(code, RuntimeFunction) and declared is None:
+        return code.timeout_seconds
     function = _function(code)
     own = function.timeout if isinstance(function, lambda_.Function) else None
     if own is not None and declared is not None and own.to_seconds() != declared.to_seconds():
