@@ -61,6 +61,12 @@ class StepUndecided(SagaError):
     code = "UNDECIDED"
 
 
+class CallbackOverdue(SagaError):
+    """A job's answer has not come within the time that its step declares; the provider is asked what became of it."""
+
+    code = "OVERDUE"
+
+
 class ProtocolMismatch(SagaError):
     """A function was called by a state machine of another release, or not by one of ours. Counts as in doubt."""
 
@@ -82,6 +88,12 @@ class Invalid(PermanentError):
     """The request itself is wrong."""
 
     code = "INVALID"
+
+
+class CallbackTimedOut(PermanentError):
+    """What a step waits for has not happened within the time that it declares; nothing was done that could stand."""
+
+    code = "TIMED_OUT"
 
 
 class Declined(PermanentError):

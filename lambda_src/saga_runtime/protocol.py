@@ -76,6 +76,10 @@ class LogAttribute(StrEnum):
     FIRST_ATTEMPT_AT = "first_attempt_at"
     ERROR = "error"
     DETAIL = "detail"
+    ACCEPTED_AT = "accepted_at"
+    """Of a job: when the provider took it on. Absent: it may have, and the answer was lost."""
+    INSTEAD = "instead"
+    """Of a step that was passed over and took effect late: what it was passed over with."""
     CREATED_AT = "created_at"
     UPDATED_AT = "updated_at"
     EXPIRATION = "expiration"
@@ -94,6 +98,8 @@ class StepStatus(StrEnum):
     """A provider is, or may have been, asked to undo."""
     UNDONE = "UNDONE"
     FAILED = "FAILED"
+    APPLIED_LATE = "APPLIED_LATE"
+    """A job that counted as not done was done after all: it is undone by itself."""
 
 
 class Side(StrEnum):
@@ -128,7 +134,119 @@ class LedgerAttribute(StrEnum):
 
 
 DUE_INDEX: Final = "due"
-"""Sparse index of the request records that somebody must look at again (KEYS_ONLY)."""
+"""Sparse index of the request records, or of the token rows, that somebody must look at again (KEYS_ONLY)."""
+
+
+class TokenAttribute(StrEnum):
+    """Attributes of the rows of a ``CallbackIntegration``'s token table.
+
+    Three kinds of rows share it: jobs (``id`` is the step key), aliases of jobs (``alias#`` and the provider's own id),
+    and markers of events that were received (``event#`` and a hash).
+    """
+
+    ID = "id"
+    STATUS = "status"
+    TOKEN = "token"
+    ORDER = "order"
+    """Sorts the attempts at one job: text that compares as their age does."""
+    OUTCOME = "outcome"
+    """JSON text of ``OutcomeField``."""
+    LOG_TABLE = "log_table"
+    REQUEST_TABLE = "request_table"
+    EXECUTION = "execution"
+    JOB_ID = "job_id"
+    """Of an alias: the job that it stands for."""
+    EVENT_ID = "event_id"
+    """The event whose outcome the row holds; of a marker, the event's id as it was sent."""
+    WAITING_SINCE = "waiting_since"
+    EXPECTED_AT = "expected_at"
+    """When whoever waits will have waited longer than expected."""
+    HEARTBEAT_AT = "heartbeat_at"
+    DISPATCHES = "dispatches"
+    DISPATCH_ERROR = "dispatch_error"
+    CONFLICT = "conflict"
+    """JSON text of an outcome that contradicts the one that counts."""
+    CREATED_AT = "created_at"
+    UPDATED_AT = "updated_at"
+    DUE_AT = "due_at"
+    DUE_SHARD = "due_shard"
+    EXPIRATION = "expiration"
+
+
+class TokenStatus(StrEnum):
+    """States of a token row."""
+
+    WAITING = "WAITING"
+    """A state machine waits."""
+    EARLY = "EARLY"
+    """The provider has answered, and nobody waits yet."""
+    SETTLING = "SETTLING"
+    """The answer is known, and is being told to whoever waits."""
+    SETTLED = "SETTLED"
+    """Whoever waited was told."""
+    LATE = "LATE"
+    """Nobody waited any more."""
+    ALIAS = "ALIAS"
+    EVENT = "EVENT"
+
+
+class OutcomeField(StrEnum):
+    """Fields of what a provider said of a job."""
+
+    OK = "ok"
+    OUTPUT = "output"
+    """JSON text, as a saga log row keeps it."""
+    ERROR = "error"
+    DETAIL = "detail"
+
+
+class TaskField(StrEnum):
+    """Fields of which attempt of which execution waits; together they order the attempts at one job."""
+
+    STARTED = "started"
+    REDRIVEN = "redriven"
+    ENTERED = "entered"
+    RETRIED = "retried"
+
+
+class WaitField(StrEnum):
+    """Fields of how long a callback step waits, in seconds."""
+
+    HEARTBEAT = "heartbeat"
+    TIMEOUT = "timeout"
+
+
+class ServedField(StrEnum):
+    """Fields of a saga whose callbacks an integration receives; a list of them is ``Env.CALLBACKS``."""
+
+    LOG = "log"
+    REQUESTS = "requests"
+    DAYS = "days"
+    OPERATORS = "operators"
+    STEPS = "steps"
+    """Step name to ``ServedStepField``."""
+
+
+class ServedStepField(StrEnum):
+    """Fields of one callback step."""
+
+    SIDE = "side"
+    JOB = "job"
+    """True: the provider works for the saga. False: the saga only waits for something to happen."""
+    UNDO = "undo"
+    """Whether something undoes it."""
+
+
+EVENT_PREFIX: Final = "event#"
+ALIAS_PREFIX: Final = "alias#"
+TOKEN_DUE_SHARDS: Final = 8
+"""Shards of the token table's sparse index."""
+SETTLING_SECONDS: Final = 60
+"""An answer that has not been told after this long is told again."""
+EVENT_ID_PATTERN: Final = r"^[\x21-\x7e]{1,255}$"
+JOB_ID_PATTERN: Final = r"^[\x21-\x7e]{1,255}$"
+MAX_WEBHOOK_BYTES: Final = 262_144
+"""A webhook's body; larger ones are refused."""
 
 STATUS_OF_REFUSAL: Final = 422
 """HTTP status that a refused saga settles with, unless the saga's ``failure_status`` names another."""
@@ -142,11 +260,13 @@ class ErrorName(StrEnum):
     CONFLICT = "Conflict"
     IN_DOUBT = "StepInDoubt"
     UNDECIDED = "StepUndecided"
+    OVERDUE = "CallbackOverdue"
     PERMANENT = "PermanentError"
     INVALID = "Invalid"
     DECLINED = "Declined"
     INSUFFICIENT_FUNDS = "InsufficientFunds"
     CAP_EXCEEDED = "CapExceeded"
+    CALLBACK_TIMED_OUT = "CallbackTimedOut"
     ACCOUNT_UNKNOWN = "AccountUnknown"
     ACCOUNT_CLOSED = "AccountClosed"
     CURRENCY_MISMATCH = "CurrencyMismatch"
@@ -204,6 +324,12 @@ class Env(StrEnum):
     STEP_HOST_VERIFY = "CDK_SAGAS_HOST_VERIFY"
     STEP_HOST_UNDO = "CDK_SAGAS_HOST_UNDO"
     STEP_HOST_VERIFY_UNDO = "CDK_SAGAS_HOST_VERIFY_UNDO"
+    TOKEN_TABLE = "CDK_SAGAS_TOKEN_TABLE"
+    CALLBACKS = "CDK_SAGAS_CALLBACKS"
+    WEBHOOK_SCHEME = "CDK_SAGAS_WEBHOOK_SCHEME"
+    APPROVAL_URL = "CDK_SAGAS_APPROVAL_URL"
+    APPROVAL_SECRET = "CDK_SAGAS_APPROVAL_SECRET"
+    MAX_RECEIVES = "CDK_SAGAS_MAX_RECEIVES"
 
 
 class KeyPolicy(StrEnum):
@@ -237,6 +363,8 @@ class StartField(StrEnum):
     DEFINITION = "definition"
     OUTPUTS = "outputs"
     """Outputs so far; in the input of a phase that runs in a state machine of its own."""
+    LATE = "late"
+    """True: only what took effect late is undone; the record stays as it is."""
 
 
 class CallField(StrEnum):
@@ -259,6 +387,10 @@ class CallField(StrEnum):
     ITEM = "item"
     ITEM_KEY = "item_key"
     PAYLOADS = "payloads"
+    TOKEN = "token"
+    TASK = "task"
+    WAIT = "wait"
+    REQUEST_TABLE = "request_table"
     INLINE = "inline"
     """True: an expression looks into this step's output, so it never travels by reference."""
 
@@ -268,6 +400,8 @@ class CallMode(StrEnum):
 
     ASK = "ask"
     """Write into the row whether the step happened, without making it happen anew if that can be avoided."""
+    LATE = "late"
+    """Of a compensation: undo the step only if it took effect late."""
 
 
 class ProviderField(StrEnum):
@@ -353,3 +487,14 @@ class Metric(StrEnum):
     CONFLICT = "StepConflict"
     STEP_REPLAYED = "StepReplayed"
     STEP_FENCED = "StepFenced"
+    CALLBACK_RECEIVED = "CallbackReceived"
+    CALLBACK_DUPLICATE = "CallbackDuplicate"
+    CALLBACK_EARLY = "CallbackEarly"
+    CALLBACK_LATE = "CallbackLate"
+    CALLBACK_APPLIED_LATE = "CallbackAppliedLate"
+    CALLBACK_CONFLICT = "CallbackConflict"
+    CALLBACK_UNKNOWN = "CallbackUnknownJob"
+    CALLBACK_SENT_AGAIN = "CallbackSentAgain"
+    OLDEST_WAITING = "OldestWaitingToken"
+    SIGNATURE_REFUSED = "WebhookSignatureRefused"
+    DISPATCH_FAILED = "CallbackDispatchFailed"
