@@ -17,11 +17,20 @@ def require_seconds(name: str, value: Duration, *, at_least: int, at_most: int) 
     seconds = value.to_seconds(integral=False)
     if seconds != int(seconds):
         raise ValueError(f"{name} must be a whole number of seconds, got {value.to_human_string()}; round it")
+    return require_whole_seconds(name, int(seconds), at_least=at_least, at_most=at_most)
+
+
+def require_whole_seconds(name: str, seconds: int, *, at_least: int, at_most: int) -> int:
+    """The seconds, if they are in range.
+
+    Raises:
+        ValueError: if they are not.
+    """
     if not at_least <= seconds <= at_most:
         raise ValueError(
-            f"{name} must be {at_least} s to {at_most} s, got {int(seconds)} s; choose a duration in that range"
+            f"{name} must be {at_least} s to {at_most} s, got {seconds} s; choose a duration in that range"
         )
-    return int(seconds)
+    return seconds
 
 
 def require_between(name: str, value: float, *, at_least: float, at_most: float) -> None:
@@ -30,7 +39,7 @@ def require_between(name: str, value: float, *, at_least: float, at_most: float)
     Raises:
         ValueError: if it is.
     """
-    if not Token.is_unresolved(value) and not at_least <= value <= at_most:
+    if not at_least <= value <= at_most and not Token.is_unresolved(value):
         raise ValueError(f"{name} must be {at_least} to {at_most}, got {value}; choose a number in that range")
 
 

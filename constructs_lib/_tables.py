@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache, cached_property
 
 from aws_cdk import RemovalPolicy, Stack, Token
 from aws_cdk import aws_dynamodb as dynamodb
@@ -42,14 +43,14 @@ class StatefulTable(Construct):
         encryption = (
             dynamodb.TableEncryptionV2.customer_managed_key(encryption_key)
             if encryption_key is not None
-            else dynamodb.TableEncryptionV2.aws_managed_key()
+            else _aws_managed_key()
         )
         self.table = dynamodb.TableV2(
             self,
             "Table",
             partition_key=_text_key(partition_key),
             sort_key=_text_key(sort_key) if sort_key else None,
-            billing=dynamodb.Billing.on_demand(),
+            billing=_on_demand(),
             encryption=encryption,
             time_to_live_attribute=time_to_live,
             global_secondary_indexes=global_secondary_indexes,
@@ -60,11 +61,31 @@ class StatefulTable(Construct):
             removal_policy=removal_policy,
         )
 
+    @cached_property
+    def table_arn(self) -> str:
+        """Asked for once, as the name is: every question crosses to the process in which the CDK runs."""
+        return self.table.table_arn
+
+    @cached_property
+    def table_name(self) -> str:
+        """The table's name."""
+        return self.table.table_name
+
     def _grant(self, grantee: iam.IGrantable, *actions: str) -> iam.Grant:
         """Exactly these actions on exactly this table, and the key when it is the customer's."""
         if self.encryption_key is not None:
             self.encryption_key.grant_encrypt_decrypt(grantee)
-        return iam.Grant.add_to_principal(grantee=grantee, actions=list(actions), resource_arns=[self.table.table_arn])
+        return iam.Grant.add_to_principal(grantee=grantee, actions=list(actions), resource_arns=[self.table_arn])
+
+
+@cache
+def _aws_managed_key() -> dynamodb.TableEncryptionV2:
+    return dynamodb.TableEncryptionV2.aws_managed_key()
+
+
+@cache
+def _on_demand() -> dynamodb.Billing:
+    return dynamodb.Billing.on_demand()
 
 
 def _text_key(name: str) -> dynamodb.Attribute:

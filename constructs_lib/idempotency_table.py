@@ -65,7 +65,7 @@ class IdempotencyTable(StatefulTable):
         self.on_expired = on_expired
         self.due_after = due_after or Duration.minutes(1)
         self.due_shards = due_shards
-        require_seconds("retention", self.retention, at_least=60, at_most=_YEAR)
+        self.retention_seconds = require_seconds("retention", self.retention, at_least=60, at_most=_YEAR)
         require_seconds("due_after", self.due_after, at_least=5, at_most=86_400)
         require_between("due_shards", due_shards, at_least=1, at_most=100)
         super().__init__(
@@ -117,6 +117,6 @@ class IdempotencyTable(StatefulTable):
         return iam.Grant.add_to_principal(
             grantee=grantee,
             actions=["dynamodb:GetItem", "dynamodb:PutItem", "dynamodb:UpdateItem", "dynamodb:DeleteItem"],
-            resource_arns=[self.table.table_arn],
+            resource_arns=[self.table_arn],
             conditions={"ForAllValues:StringLike": {"dynamodb:LeadingKeys": [f"{key_prefix}#*"]}},
         )

@@ -21,6 +21,12 @@ RUNTIME: Final = lambda_.Runtime.PYTHON_3_14
 _HANDLER: Final = r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)+$"
 _DEFAULT_TIMEOUT: Final = Duration.seconds(15)
 
+_TRACING: Final = Acknowledgment(
+    id="AwsSolutions-IAM5[Resource::*]",
+    reason="X-Ray's PutTraceSegments and PutTelemetryRecords take no resource; "
+    "the role names a resource for every other action.",
+)
+
 
 @jsii.implements(iam.IGrantable)
 class RuntimeFunction(Construct):
@@ -91,13 +97,7 @@ class RuntimeFunction(Construct):
                 Env.SERVICE.value: self.node.path.replace("/", "-"),
             },
         )
-        Validations.of(self.role).acknowledge(
-            Acknowledgment(
-                id="AwsSolutions-IAM5[Resource::*]",
-                reason="X-Ray's PutTraceSegments and PutTelemetryRecords take no resource; "
-                "the role names a resource for every other action.",
-            )
-        )
+        Validations.of(self.role).acknowledge(_TRACING)
 
     @property
     def grant_principal(self) -> iam.IPrincipal:

@@ -94,16 +94,17 @@ def happy_path(saga: SagaDescription) -> Need:
 
 def findings_of(saga: SagaDescription) -> Iterator[Finding]:
     """Every line of the budget that does not hold."""
-    yield from _time(saga)
-    yield from _history(saga)
+    worst = worst_case(saga)
+    yield from _time(saga, worst.seconds)
+    yield from _history(saga, worst)
     yield from _names(saga)
     yield from _phases(saga)
     yield from _windows(saga)
     yield from _payloads(saga)
-    yield from _retention(saga)
+    yield from _retention(saga, worst.seconds)
 
 
-def _time(saga: SagaDescription) -> Iterator[Finding]:
+def _time(saga: SagaDescription, worst: float) -> Iterator[Finding]:
     for step in saga.steps:
         longest = _once(step).seconds
         if longest > saga.timeout:
@@ -113,7 +114,6 @@ def _time(saga: SagaDescription) -> Iterator[Finding]:
                 message=f"step {step.name} may take {longest:g} s, the whole saga {saga.timeout} s; "
                 "raise the saga's timeout, or lower the step's",
             )
-    worst = worst_case(saga).seconds
     if worst > saga.timeout:
         yield Finding(
             id="cdk-sagas-timeout",
@@ -123,10 +123,10 @@ def _time(saga: SagaDescription) -> Iterator[Finding]:
         )
 
 
-def _history(saga: SagaDescription) -> Iterator[Finding]:
+def _history(saga: SagaDescription, worst: Need) -> Iterator[Finding]:
     for need, severity, when in (
         (happy_path(saga), Severity.ERROR, "when nothing fails"),
-        (worst_case(saga), Severity.WARNING, "at worst"),
+        (worst, Severity.WARNING, "at worst"),
     ):
         if need.events > MAX_HISTORY_EVENTS:
             widest = max(saga.steps, key=lambda step: _once(step).events)
@@ -212,8 +212,7 @@ def _payloads(saga: SagaDescription) -> Iterator[Finding]:
         )
 
 
-def _retention(saga: SagaDescription) -> Iterator[Finding]:
-    worst = worst_case(saga).seconds
+def _retention(saga: SagaDescription, worst: float) -> Iterator[Finding]:
     if 0 < saga.retention < worst:
         yield Finding(
             id="cdk-sagas-retention",

@@ -6,7 +6,7 @@ import dataclasses
 import hashlib
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from aws_cdk import aws_lambda as lambda_
 
@@ -28,13 +28,12 @@ from constructs_lib.saga.description import (
     SagaDescription,
     StepDescription,
 )
+from constructs_lib.saga.functions import UNKNOWN
 from constructs_lib.saga.groups import StepGroup
 from constructs_lib.saga.notices import GoOn, Notify
 from constructs_lib.saga.provider import Provider
 from constructs_lib.saga.steps import Step, StepKind
 from saga_runtime.protocol import PROTOCOL_VERSION, ProviderField
-
-_T = TypeVar("_T")
 
 TASK_MARGIN_SECONDS: Final = 10
 """A task waits longer than its function may run: the state machine never gives up on a function that still lives."""
@@ -51,7 +50,7 @@ def compiled(
         inline: names of the steps into whose outputs an expression looks: these never travel by reference.
     """
     pivots = {step.name for step in pivots_of(steps)}
-    arn = _asked_once(lambda function: function.function_arn)
+    arn = _arns()
 
     def plain(step: Step) -> CompiledStep:
         return _step(step, notifier, step.name in pivots, step.name in inline, arn)
@@ -59,16 +58,16 @@ def compiled(
     return [_group(node, plain) if isinstance(node, StepGroup) else plain(node) for node in steps]
 
 
-def _asked_once(ask: Callable[[lambda_.IFunction], _T]) -> Callable[[lambda_.IFunction], _T]:
-    """Ask each function once: every question crosses to the process in which the CDK runs."""
-    known: dict[lambda_.IFunction, _T] = {}
+def _arns() -> Callable[[lambda_.IFunction], str]:
+    """Ask each function for its ARN once: every question crosses to the process in which the CDK runs."""
+    known: dict[lambda_.IFunction, str] = {}
 
-    def answer(function: lambda_.IFunction) -> _T:
+    def arn(function: lambda_.IFunction) -> str:
         if function not in known:
-            known[function] = ask(function)
+            known[function] = function.function_arn
         return known[function]
 
-    return answer
+    return arn
 
 
 def _group(group: StepGroup, plain: Callable[[Step], CompiledStep]) -> CompiledGroup:
@@ -241,10 +240,10 @@ def describe(
     retention: int = 0,
 ) -> SagaDescription:
     """The saga as plain data."""
-    sides, resource = _sides(steps), _asked_once(_function)
+    sides = _sides(steps)
     return SagaDescription(
         name=name,
-        steps=tuple(_describe(node, sides, resource) for node in steps),
+        steps=tuple(_describe(node, sides) for node in steps),
         timeout=timeout,
         fingerprint=fingerprint,
         tells_of_failure=tells_of_failure,
@@ -252,10 +251,7 @@ def describe(
     )
 
 
-_Known = Callable[[lambda_.IFunction], FunctionDescription]
-
-
-def _describe(node: Step | StepGroup, sides: Mapping[str, str], known: _Known) -> StepDescription:
+def _describe(node: Step | StepGroup, sides: Mapping[str, str]) -> StepDescription:
     if isinstance(node, StepGroup):
         return StepDescription(
             name=node.name,
@@ -266,11 +262,11 @@ def _describe(node: Step | StepGroup, sides: Mapping[str, str], known: _Known) -
             timeout=node.timeout,
             max_items=node.max_items if node.kind is StepKind.MAP else 0,
             max_concurrency=node.max_concurrency if node.kind is StepKind.MAP else 1,
-            branches=tuple(tuple(_describe(step, sides, known) for step in branch) for branch in node.branches),
+            branches=tuple(tuple(_describe(step, sides) for step in branch) for branch in node.branches),
         )
     retry = node.retry
     provider = node.provider
-    function = _timed(node.function, node.function_timeout, node.function_facts, known)
+    function = _timed(node.function, node.function_timeout, node.function_facts)
     if node.queue is not None:
         function = FunctionDescription(timeout=NOTIFIER_SECONDS, memory_mib=512, architecture="arm64")
     return StepDescription(
@@ -279,7 +275,7 @@ def _describe(node: Step | StepGroup, sides: Mapping[str, str], known: _Known) -
         side=sides[node.name],
         when=node.when,
         function=function,
-        compensation=_timed(node.compensate, node.compensate_timeout, node.compensate_facts, known),
+        compensation=_timed(node.compensate, node.compensate_timeout, node.compensate_facts),
         compensated=node.compensated,
         recorded=node.direct is None and node.record,
         grace=int(provider.grace.to_seconds() + provider.clock_margin.to_seconds()) if provider is not None else 0,
@@ -324,16 +320,7 @@ def _size(value: object) -> int:
 
 
 def _timed(
-    function: lambda_.IFunction | None, timeout: int, facts: FunctionDescription | None, known: _Known
+    function: lambda_.IFunction | None, timeout: int, facts: FunctionDescription | None
 ) -> FunctionDescription | None:
-    return dataclasses.replace(facts or known(function), timeout=timeout) if function is not None else None
-
-
-def _function(function: lambda_.IFunction) -> FunctionDescription:
-    """A function, but for its timeout, which its step knows."""
-    resource = function.node.default_child
-    if not isinstance(resource, lambda_.CfnFunction):
-        return FunctionDescription(timeout=0)
-    architectures = resource.architectures or ["x86_64"]
-    memory = int(resource.memory_size) if resource.memory_size is not None else 128
-    return FunctionDescription(timeout=0, memory_mib=memory, architecture=architectures[0])
+    """A function with the timeout that its step knows, which may be declared for it."""
+    return dataclasses.replace(facts or UNKNOWN, timeout=timeout) if function is not None else None

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+from functools import cache
+from typing import Final
+
 from aws_cdk import Acknowledgment, Duration, Validations
 from aws_cdk import aws_cloudwatch as cloudwatch
 from aws_cdk import aws_sqs as sqs
 from constructs import Construct
+
+_READ_BY_PEOPLE: Final = Acknowledgment(
+    id="AwsSolutions-SQS3",
+    reason="This queue is itself where things end that no machine could decide: people read it, nothing "
+    "consumes it automatically, and the saga's record says the same.",
+)
 
 
 def operators_of(scope: Construct, given: sqs.IQueue | None) -> tuple[sqs.IQueue, cloudwatch.Alarm]:
@@ -24,7 +33,7 @@ def operators_of(scope: Construct, given: sqs.IQueue | None) -> tuple[sqs.IQueue
         scope,
         "ParkedAlarm",
         alarm_description="A saga waits for a person: see cdk-sagas inspect",
-        metric=queue.metric_approximate_number_of_messages_visible(period=Duration.minutes(1), statistic="Maximum"),
+        metric=queue.metric_approximate_number_of_messages_visible(period=_minute(), statistic="Maximum"),
         threshold=0,
         comparison_operator=cloudwatch.ComparisonOperator.GREATER_THAN_THRESHOLD,
         evaluation_periods=1,
@@ -39,13 +48,17 @@ def _own_queue(scope: Construct) -> sqs.Queue:
         "Operators",
         encryption=sqs.QueueEncryption.SQS_MANAGED,
         enforce_ssl=True,
-        retention_period=Duration.days(14),
+        retention_period=_fortnight(),
     )
-    Validations.of(queue).acknowledge(
-        Acknowledgment(
-            id="AwsSolutions-SQS3",
-            reason="This queue is itself where things end that no machine could decide: people read it, nothing "
-            "consumes it automatically, and the saga's record says the same.",
-        )
-    )
+    Validations.of(queue).acknowledge(_READ_BY_PEOPLE)
     return queue
+
+
+@cache
+def _minute() -> Duration:
+    return Duration.minutes(1)
+
+
+@cache
+def _fortnight() -> Duration:
+    return Duration.days(14)

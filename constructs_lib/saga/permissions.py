@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from aws_cdk import Acknowledgment, ArnFormat, Stack, Validations
-from aws_cdk import aws_dynamodb as dynamodb
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
 from aws_cdk import aws_sqs as sqs
@@ -40,11 +39,21 @@ def grant_invoke(role: iam.IRole, definition: State) -> None:
         iam.Grant.add_to_principal(grantee=role, actions=["lambda:InvokeFunction"], resource_arns=arns)
 
 
-def grant_send(queue: sqs.IQueue, grantee: iam.IGrantable) -> None:
+Queues = Mapping[str, kms.IKey | None]
+"""Queues' keys, by the queues' ARNs."""
+
+
+def queues_of(queues: Iterable[sqs.IQueue]) -> Queues:
+    """Each queue, asked once for what its grants need."""
+    return {queue.queue_arn: queue.encryption_master_key for queue in dict.fromkeys(queues)}
+
+
+def grant_send(queues: Queues, grantee: iam.IGrantable) -> None:
     """Send, and nothing else: ``grant_send_messages`` allows reading the queue's attributes, too."""
-    iam.Grant.add_to_principal(grantee=grantee, actions=["sqs:SendMessage"], resource_arns=[queue.queue_arn])
-    if queue.encryption_master_key is not None:
-        queue.encryption_master_key.grant(grantee, "kms:Decrypt", "kms:GenerateDataKey")
+    for arn, key in queues.items():
+        iam.Grant.add_to_principal(grantee=grantee, actions=["sqs:SendMessage"], resource_arns=[arn])
+        if key is not None:
+            key.grant(grantee, "kms:Decrypt", "kms:GenerateDataKey")
 
 
 def grant_direct(role: iam.IRole, steps: Iterable[Step]) -> None:
@@ -59,21 +68,19 @@ def grant_tables(
     role: iam.IRole, definition: State, steps: Iterable[Step], *, requests: IdempotencyTable, log: SagaLog
 ) -> None:
     """Read and write items as the definition does: not every machine settles, fences, or undoes every transaction."""
-    own: list[tuple[dynamodb.ITableV2, kms.IKey | None]] = [
-        (requests.table, requests.encryption_key),
-        (log.table, log.encryption_key),
-    ]
-    theirs = [step.transaction.table for step in steps if step.transaction is not None]
-    known = own + [(table, table.encryption_key) for table in theirs]
-    tables = {table.table_name: (table, key) for table, key in known}
+    own: dict[str, tuple[str, kms.IKey | None]] = {
+        table.table_name: (table.table_arn, table.encryption_key) for table in (requests, log)
+    }
+    theirs = dict.fromkeys(step.transaction.table for step in steps if step.transaction is not None)
+    tables = own | {table.table_name: (table.table_arn, table.encryption_key) for table in theirs}
     needed: dict[str, set[str]] = {}
     for state in states_of(definition):
         for name, action in _item_actions(state):
             if name in tables:
                 needed.setdefault(name, set()).add(action)
     for name, actions in needed.items():
-        table, key = tables[name]
-        iam.Grant.add_to_principal(grantee=role, actions=sorted(actions), resource_arns=[table.table_arn])
+        arn, key = tables[name]
+        iam.Grant.add_to_principal(grantee=role, actions=sorted(actions), resource_arns=[arn])
         if key is not None:
             key.grant_encrypt_decrypt(role)
 

@@ -50,7 +50,14 @@ from constructs_lib.saga.log import SagaLog
 from constructs_lib.saga.looks import outputs_looked_into, texts_of
 from constructs_lib.saga.notices import Notify
 from constructs_lib.saga.operators import operators_of
-from constructs_lib.saga.permissions import grant_direct, grant_invoke, grant_run, grant_send, grant_tables
+from constructs_lib.saga.permissions import (
+    grant_direct,
+    grant_invoke,
+    grant_run,
+    grant_send,
+    grant_tables,
+    queues_of,
+)
 from constructs_lib.saga.steps import Step, StepKind
 from saga_runtime.protocol import PROTOCOL_VERSION, STATUS_OF_REFUSAL
 
@@ -58,6 +65,12 @@ _HOUR: Final = 3_600
 _DAY: Final = 86_400
 _UNRESOLVED: Final = "${Token["
 _FunctionGrant = Callable[[iam.IGrantable], object]
+
+_ACCOUNT_WIDE: Final = Acknowledgment(
+    id="AwsSolutions-IAM5[Resource::*]",
+    reason="Delivering a state machine's logs and its trace segments are account-wide actions that take "
+    "no resource; every other action of this role names its resource.",
+)
 
 
 class SagaStateMachine(Construct):
@@ -141,27 +154,28 @@ class SagaStateMachine(Construct):
         removal_policy: RemovalPolicy = RemovalPolicy.RETAIN,
     ) -> None:
         super().__init__(scope, id)
+        node = self.node
         self.requests = requests
         self.steps = tuple(steps)
         self.payloads = payloads
         self._on_failed = on_failed
-        self._result = result or ""
+        self._texts = [*texts_of(self.steps), *texts_of(on_failed), result or ""]
         check_steps(self.steps)
         check_recorded(self.steps)
         leaves = list(leaves_of(self.steps))
         shape = shape_of(self.steps)
         self.definition_fingerprint = fingerprint_of(shape)
-        described = self._described()
+        described = self._described(node.path)
         timeout_seconds = (
             require_seconds("timeout", timeout, at_least=60, at_most=366 * _DAY)
             if timeout is not None
             else max(2, ceil(worst_case(described).seconds / _HOUR)) * _HOUR
         )
         require_between("log_retention_days", log_retention_days, at_least=30, at_most=3_650)
-        if log_retention_days * _DAY < timeout_seconds + requests.retention.to_seconds():
+        if log_retention_days * _DAY < timeout_seconds + requests.retention_seconds:
             raise ValueError(
                 f"log_retention_days must outlast timeout and the requests' retention, got {log_retention_days} days "
-                f"for {timeout_seconds} s + {requests.retention.to_seconds()} s; raise it"
+                f"for {timeout_seconds} s + {requests.retention_seconds} s; raise it"
             )
         if payloads is not None and payloads.keep_days < log_retention_days:
             raise ValueError(
@@ -177,14 +191,12 @@ class SagaStateMachine(Construct):
                 self.steps,
                 self.notifier.function if self.notifier is not None else None,
                 # What an expression looks into must not travel by reference: it would find nothing.
-                outputs_looked_into(
-                    [*texts_of(self.steps), *texts_of(on_failed), result or ""], [step.name for step in leaves]
-                ),
+                outputs_looked_into(self._texts, [step.name for step in leaves]),
             ),
-            request_table=requests.table.table_name,
-            log_table=self.log.table.table_name,
+            request_table=requests.table_name,
+            log_table=self.log.table_name,
             log_days=log_retention_days,
-            retention_seconds=int(requests.retention.to_seconds()),
+            retention_seconds=requests.retention_seconds,
             timeout_seconds=timeout_seconds,
             result=bare("result", result) if result is not None else "$outputs",
             refused_status=refused_status,
@@ -202,27 +214,29 @@ class SagaStateMachine(Construct):
         )
         self.phase_definitions: dict[str, State] = {}
         self.phases: dict[str, sfn.StateMachine] = {}
+        self._roles: dict[str, iam.IRole] = {}
         plan = self._with_phases(plan)
         self.definition: State = definition_of(plan)
         self.state_machine = self._machine("StateMachine", self.definition)
-        self.recovery_definition: State = recovery_of(plan, self.state_machine.state_machine_arn)
+        self._arn = self.state_machine.state_machine_arn
+        self.recovery_definition: State = recovery_of(plan, self._arn)
         self.recovery_machine = self._machine("Recovery", self.recovery_definition)
         self.description = dataclasses.replace(described, timeout=timeout_seconds)
-        self.node.add_metadata(METADATA_TYPE, self.description.to_json())
+        node.add_metadata(METADATA_TYPE, self.description.to_json())
         findings = list(findings_of(self.description))
         if definition_file is not None:
             findings += compare_with_file(Path(definition_file), shape)
         self._report(findings)
         self._grant(leaves)
 
-    def _described(self) -> SagaDescription:
+    def _described(self, path: str) -> SagaDescription:
         return describe(
-            self.node.path,
+            path,
             self.steps,
             timeout=0,
             fingerprint=self.definition_fingerprint,
             tells_of_failure=self._on_failed is not None,
-            retention=int(self.requests.retention.to_seconds()),
+            retention=self.requests.retention_seconds,
         )
 
     def _report(self, findings: Sequence[Finding]) -> None:
@@ -238,7 +252,7 @@ class SagaStateMachine(Construct):
         return iam.Grant.add_to_principal(
             grantee=grantee,
             actions=["states:StartExecution"],
-            resource_arns=[self.state_machine.state_machine_arn],
+            resource_arns=[self._arn],
         )
 
     def grant_recover(self, grantee: iam.IGrantable) -> iam.Grant:
@@ -303,13 +317,8 @@ class SagaStateMachine(Construct):
             tracing_enabled=True,
             logs=sfn.LogOptions(destination=self.log_group, level=sfn.LogLevel.ALL, include_execution_data=False),
         )
-        Validations.of(machine.role).acknowledge(
-            Acknowledgment(
-                id="AwsSolutions-IAM5[Resource::*]",
-                reason="Delivering a state machine's logs and its trace segments are account-wide actions that take "
-                "no resource; every other action of this role names its resource.",
-            )
-        )
+        self._roles[id] = machine.role
+        Validations.of(self._roles[id]).acknowledge(_ACCOUNT_WIDE)
         return machine
 
     def _text(self, definition: State) -> str:
@@ -318,9 +327,8 @@ class SagaStateMachine(Construct):
         Names and ARNs need no escaping, whatever they are at deployment. What users wrote may hold tokens of any kind:
         these the CDK has to escape, which takes it longer than all the rest of a saga.
         """
-        leaves = list(leaves_of(self.steps))
-        own = [*texts_of(self.steps), *texts_of(self._on_failed), self._result]
-        if any(step.direct or step.transaction for step in leaves) or any(_UNRESOLVED in text for text in own):
+        leaves = leaves_of(self.steps)
+        if any(step.direct or step.transaction for step in leaves) or any(_UNRESOLVED in text for text in self._texts):
             return Stack.of(self).to_json_string(definition)
         return json.dumps(definition, separators=(",", ":"), ensure_ascii=False)
 
@@ -335,21 +343,19 @@ class SagaStateMachine(Construct):
             removal_policy=removal_policy,
         )
         self.log.grant_commit(notifier)
-        queues = {step.queue.queue_arn: step.queue for step in leaves_of(self.steps) if step.queue is not None}
-        for queue in queues.values():
-            grant_send(queue, notifier)
+        grant_send(queues_of(step.queue for step in leaves_of(self.steps) if step.queue is not None), notifier)
         return notifier
 
     def _grant(self, leaves: Sequence[Step]) -> None:
-        forward, recovery = self.state_machine.role, self.recovery_machine.role
+        forward, recovery = self._roles["StateMachine"], self._roles["Recovery"]
         grant_invoke(forward, self.definition)
         grant_invoke(recovery, self.recovery_definition)
         queues = [self.operators, *(notify.queue for notify in error_notices(leaves).values())]
         queues += [self._on_failed.queue] if self._on_failed is not None else []
+        asked = queues_of(queues)
         for role, definition in ((forward, self.definition), (recovery, self.recovery_definition)):
             self._grant_tables(role, definition)
-            for queue in {queue.queue_arn: queue for queue in queues}.values():
-                grant_send(queue, role)
+            grant_send(asked, role)
         self.grant_start(recovery)
         self._grant_phases(forward)
         for grant, function in self._function_grants(leaves):
@@ -362,9 +368,10 @@ class SagaStateMachine(Construct):
                 grant_direct(forward, node.steps)
                 continue
             grant_run(forward, machine, express=node.kind is StepKind.EXPRESS)
-            grant_invoke(machine.role, self.phase_definitions[node.name])
-            grant_direct(machine.role, node.steps)
-            self._grant_tables(machine.role, self.phase_definitions[node.name])
+            role = self._roles[node.name]
+            grant_invoke(role, self.phase_definitions[node.name])
+            grant_direct(role, node.steps)
+            self._grant_tables(role, self.phase_definitions[node.name])
 
     def _grant_tables(self, role: iam.IRole, definition: State) -> None:
         grant_tables(role, definition, leaves_of(self.steps), requests=self.requests, log=self.log)

@@ -14,10 +14,11 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_sqs as sqs
 
-from constructs_lib._arguments import require_match, require_seconds, require_unique
+from constructs_lib._arguments import require_match, require_seconds, require_unique, require_whole_seconds
 from constructs_lib.runtime_function import RuntimeFunction
 from constructs_lib.saga.description import FunctionDescription
 from constructs_lib.saga.direct import DirectCall, DirectTransaction, Effect, custom_state, event_call, sdk_call
+from constructs_lib.saga.functions import facts_of
 from constructs_lib.saga.groups import EXPRESS_SECONDS, StepGroup
 from constructs_lib.saga.notices import GoOn, Route, check_fifo
 from constructs_lib.saga.provider import Provider
@@ -211,10 +212,10 @@ class Step:
             name=name,
             kind=StepKind.ATOMIC,
             function=_function(fn),
-            function_facts=_facts(fn),
+            function_facts=facts_of(fn),
             function_timeout=_timeout(name, "fn", fn, fn_timeout),
             compensate=_function(compensate) if compensate is not None else None,
-            compensate_facts=_facts(compensate) if compensate is not None else None,
+            compensate_facts=facts_of(compensate) if compensate is not None else None,
             compensate_timeout=(
                 _timeout(name, "compensate", compensate, compensate_timeout) if compensate is not None else 0
             ),
@@ -275,10 +276,10 @@ class Step:
             name=name,
             kind=StepKind.EXTERNAL,
             function=_function(fn),
-            function_facts=_facts(fn),
+            function_facts=facts_of(fn),
             function_timeout=_timeout(name, "fn", fn, fn_timeout),
             compensate=_function(compensate) if compensate is not None else None,
-            compensate_facts=_facts(compensate) if compensate is not None else None,
+            compensate_facts=facts_of(compensate) if compensate is not None else None,
             compensate_timeout=(
                 _timeout(name, "compensate", compensate, compensate_timeout) if compensate is not None else 0
             ),
@@ -333,7 +334,7 @@ class Step:
             name=name,
             kind=StepKind.READ_ONLY,
             function=_function(fn),
-            function_facts=_facts(fn),
+            function_facts=facts_of(fn),
             function_timeout=_timeout(name, "fn", fn, fn_timeout),
             record=record,
             when=_bare(when),
@@ -671,32 +672,21 @@ def _function(code: StepCode) -> lambda_.IFunction:
     return code.function if isinstance(code, RuntimeFunction) else code
 
 
-def _facts(code: StepCode) -> FunctionDescription | None:
-    """What is known of a function without asking the CDK's process."""
-    if not isinstance(code, RuntimeFunction):
-        return None
-    return FunctionDescription(
-        timeout=code.timeout_seconds, memory_mib=code.memory_mib, architecture=code.architecture_name
-    )
-
-
 def _timeout(step: str, argument: str, code: StepCode, declared: Duration | None) -> int:
-    if isinstance(code, RuntimeFunction) and declared is None:
-        return code.timeout_seconds
-    function = _function(code)
-    own = function.timeout if isinstance(function, lambda_.Function) else None
-    if own is not None and declared is not None and own.to_seconds() != declared.to_seconds():
+    own = facts_of(code).timeout
+    if own and declared is not None and own != declared.to_seconds():
         raise ValueError(
             f"{argument}_timeout of step {step} is {declared.to_seconds()} s, but the function's timeout is "
-            f"{own.to_seconds()} s; leave {argument}_timeout out"
+            f"{own} s; leave {argument}_timeout out"
         )
-    known = own or declared
-    if known is None:
+    if own:
+        return require_whole_seconds(f"{argument}_timeout of step {step}", own, at_least=1, at_most=900)
+    if declared is None:
         raise ValueError(
             f"the timeout of {argument} of step {step} cannot be known; "
             f"give the function a timeout, or declare {argument}_timeout for an imported one"
         )
-    return require_seconds(f"{argument}_timeout of step {step}", known, at_least=1, at_most=900)
+    return require_seconds(f"{argument}_timeout of step {step}", declared, at_least=1, at_most=900)
 
 
 def _bare(expression: str | None) -> str | None:
