@@ -140,8 +140,8 @@ DUE_INDEX: Final = "due"
 class TokenAttribute(StrEnum):
     """Attributes of the rows of a ``CallbackIntegration``'s token table.
 
-    Three kinds of rows share it: jobs (``id`` is the step key), aliases of jobs (``alias#`` and the provider's own id),
-    and markers of events that were received (``event#`` and a hash).
+    Four kinds of rows share it: jobs (``id`` is the step key), aliases of jobs (``alias#`` and the provider's own id),
+    markers of events that were received (``event#`` and a hash), and decisions of people (``approval#`` and the job).
     """
 
     ID = "id"
@@ -164,6 +164,8 @@ class TokenAttribute(StrEnum):
     HEARTBEAT_AT = "heartbeat_at"
     DISPATCHES = "dispatches"
     DISPATCH_ERROR = "dispatch_error"
+    DECISION = "decision"
+    """Of an approval: JSON text of what was decided, by whom, when, and with which note."""
     CONFLICT = "conflict"
     """JSON text of an outcome that contradicts the one that counts."""
     CREATED_AT = "created_at"
@@ -188,6 +190,8 @@ class TokenStatus(StrEnum):
     """Nobody waited any more."""
     ALIAS = "ALIAS"
     EVENT = "EVENT"
+    DECIDED = "DECIDED"
+    """Of an approval: a person has decided."""
 
 
 class OutcomeField(StrEnum):
@@ -237,8 +241,43 @@ class ServedStepField(StrEnum):
     """Whether something undoes it."""
 
 
+class SchemeKind(StrEnum):
+    """How a provider signs its webhooks."""
+
+    STRIPE = "stripe"
+    """One header with a time and hex HMAC-SHA256 signatures: ``t=…,v1=…``."""
+    HMAC = "hmac"
+    """An HMAC of the body, or of a text around it, in a header."""
+    STANDARD = "standard-webhooks"
+    """Standard Webhooks: ``webhook-id``, ``webhook-timestamp``, ``webhook-signature``."""
+
+
+class SchemeField(StrEnum):
+    """Fields of ``Env.WEBHOOK_SCHEME``. All but the first three belong to single kinds; absent, they have a default."""
+
+    KIND = "kind"
+    """A ``SchemeKind``."""
+    SECRETS = "secrets"
+    """ARNs of the secrets in Secrets Manager; a signature by any of them counts."""
+    TOLERANCE = "tolerance"
+    """Seconds after which a signed time is too old."""
+    HEADER = "header"
+    """Of Stripe's kind and of HMAC: the header with the signature."""
+    HASH = "hash"
+    """Of HMAC: ``sha256`` or ``sha512``."""
+    ENCODING = "encoding"
+    """Of HMAC: ``hex`` or ``base64``."""
+    PREFIX = "prefix"
+    """Of HMAC: what stands before the signature in its header."""
+    TIMESTAMP_HEADER = "timestamp_header"
+    """Of HMAC: the header with the signed time, in seconds since the epoch."""
+    TEMPLATE = "template"
+    """Of HMAC: the text that is signed, with ``{timestamp}`` and ``{body}``."""
+
+
 EVENT_PREFIX: Final = "event#"
 ALIAS_PREFIX: Final = "alias#"
+APPROVAL_PREFIX: Final = "approval#"
 TOKEN_DUE_SHARDS: Final = 8
 """Shards of the token table's sparse index."""
 SETTLING_SECONDS: Final = 60
