@@ -5,6 +5,7 @@
     (no row) --step--> DONE --compensation--> UNDONE
     (no row) --compensation--> TOMBSTONE        a step that comes later finds it, and stops
     (no row) --passed over--> TOMBSTONE with an output        a step that comes later answers with that output
+    TOMBSTONE, FAILED --a provider did it after all--> APPLIED_LATE --compensation--> UNDONE
 
 The row and the step's effect are written in ONE transaction: neither exists without the other. Rows of external steps
 have a life of their own: ``external_log``.
@@ -21,8 +22,14 @@ from saga_runtime.protocol import LogAttribute, Side, StepStatus
 
 NO_ROW: Final = "attribute_not_exists(#saga_id)"
 STILL_DONE: Final = "#status = :done"
+"""Still in force as it was found: ``DONE``, or ``APPLIED_LATE``."""
 UNDER_WAY: Final = (StepStatus.INTENT, StepStatus.UNDOING)
 """A provider is being asked, or was; the row's deadline tells which."""
+
+TOOK_EFFECT_AND_FELL: Final = (StepStatus.APPLIED_LATE, StepStatus.UNDOING, StepStatus.UNDONE)
+"""The step took effect, and that is undone, or will be."""
+STANDS: Final = (StepStatus.DONE, StepStatus.APPLIED_LATE)
+"""The step's effect stands, and nobody has begun to undo it."""
 
 _SECOND_MS: Final = 1000
 _DAY_SECONDS: Final = 86_400
@@ -38,6 +45,8 @@ class LogRow:
         deadline: of an external step: epoch milliseconds at which that attempt is certainly dead. It only grows.
         first_attempt_at: of an external step: when the provider may have been asked first; of its undo, while undoing.
         error, detail: of a step that was refused: the error's name and its message.
+        accepted_at: of a job: epoch milliseconds at which its provider took it on; 0: it may have, and nobody knows.
+        instead: of a step that was passed over, and took effect after that: the output that it was passed over with.
     """
 
     saga_id: str
@@ -50,6 +59,20 @@ class LogRow:
     first_attempt_at: int = 0
     error: str = ""
     detail: str = ""
+    accepted_at: int = 0
+    instead: str | None = None
+
+    @property
+    def answer(self) -> str | None:
+        """What a step answers that finds this row; None: it does not answer by itself.
+
+        A saga that went on without a step goes on without it, whatever becomes of the step afterwards.
+        """
+        if self.status is StepStatus.DONE:
+            return self.output or "{}"
+        if self.status is StepStatus.TOMBSTONE:
+            return self.output
+        return self.instead if self.status in TOOK_EFFECT_AND_FELL else None
 
     @classmethod
     def from_item(cls, item: Mapping[str, Mapping[str, Any]]) -> LogRow:
@@ -71,6 +94,8 @@ class LogRow:
                 first_attempt_at=int(item[a.FIRST_ATTEMPT_AT]["N"]) if a.FIRST_ATTEMPT_AT in item else 0,
                 error=item[a.ERROR]["S"] if a.ERROR in item else "",
                 detail=item[a.DETAIL]["S"] if a.DETAIL in item else "",
+                accepted_at=int(item[a.ACCEPTED_AT]["N"]) if a.ACCEPTED_AT in item else 0,
+                instead=item[a.INSTEAD]["S"] if a.INSTEAD in item else None,
             )
         except KeyError as error:
             raise ValueError(f"not a saga log row: attribute {error} is missing") from error
@@ -100,8 +125,13 @@ def tombstone_put(*, table: str, saga_id: str, step: str, side: Side, attempt: s
     return row_put(table, saga_id, step, StepStatus.TOMBSTONE, side, now_ms, keep_days, attempt, {})
 
 
-def undone_update(*, table: str, saga_id: str, step: str, attempt: str, now_ms: int) -> Any:
-    """The row of a step that is undone, as one entry of the transaction that undoes it."""
+def undone_update(
+    *, table: str, saga_id: str, step: str, attempt: str, now_ms: int, found: StepStatus = StepStatus.DONE
+) -> Any:
+    """The row of a step that is undone, as one entry of the transaction that undoes it.
+
+    On condition that the row is still as it was found: ``DONE``, or ``APPLIED_LATE``.
+    """
     a = LogAttribute
     return {
         "Update": {
@@ -116,7 +146,7 @@ def undone_update(*, table: str, saga_id: str, step: str, attempt: str, now_ms: 
             },
             "ExpressionAttributeValues": {
                 ":undone": {"S": StepStatus.UNDONE.value},
-                ":done": {"S": StepStatus.DONE.value},
+                ":done": {"S": found.value},
                 ":attempt": {"S": attempt},
                 ":now": {"N": str(now_ms)},
             },
@@ -171,8 +201,7 @@ def entry_of(row: LogRow | None) -> StepEntry:
     """Decide a step's way from its row."""
     if row is None:
         return StepEntry.RUN
-    passed_over = row.status is StepStatus.TOMBSTONE and row.output is not None
-    return StepEntry.REPLAY if row.status is StepStatus.DONE or passed_over else StepEntry.FENCED
+    return StepEntry.REPLAY if row.answer is not None else StepEntry.FENCED
 
 
 class UndoEntry(StrEnum):
@@ -192,4 +221,4 @@ def undo_entry_of(row: LogRow | None) -> UndoEntry:
         return UndoEntry.BURY
     if row.status in UNDER_WAY:
         return UndoEntry.FOREIGN
-    return UndoEntry.UNDO if row.status is StepStatus.DONE else UndoEntry.NOTHING
+    return UndoEntry.UNDO if row.status in STANDS else UndoEntry.NOTHING
