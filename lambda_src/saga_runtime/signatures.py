@@ -1,0 +1,364 @@
+"""Whether a webhook was signed by who has the secret, and not long ago. Pure: no clock, no environment, no service.
+
+Three schemes: Stripe's (https://docs.stripe.com/webhooks#verify-manually), an HMAC in a header as most providers have
+it, and Standard Webhooks (https://github.com/standard-webhooks/standard-webhooks). Whatever a header holds, the answer
+is a ``Signature`` and never an exception: an attacker writes the headers.
+
+Signatures are computed over the body's bytes as they arrived, and compared in constant time, each with each secret.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+from saga_runtime.protocol import SchemeField, SchemeKind
+
+DEFAULT_TOLERANCE: Final = 300
+"""Seconds; what Stripe and Standard Webhooks recommend."""
+MAX_SKEW: Final = 60
+"""A signed time may lie so many seconds in the future, or the tolerance if that is shorter: clocks differ a little."""
+STRIPE_HEADER: Final = "Stripe-Signature"
+STANDARD_SECRET_PREFIX: Final = "whsec_"  # noqa: S105  # what secrets begin with; not one
+
+_TIME: Final = re.compile(r"[0-9]{1,12}")
+_HEADER_NAME: Final = re.compile(r"[A-Za-z0-9-]{1,100}")
+_BODY: Final = "{body}"
+_TIMESTAMP: Final = "{timestamp}"
+_DIGESTS: Final[Mapping[str, Callable[..., Any]]] = {"sha256": hashlib.sha256, "sha512": hashlib.sha512}
+
+Headers = Mapping[str, Sequence[str]]
+"""Names in lower case; each with its values, in the order in which they came."""
+
+
+class Signature(StrEnum):
+    """What became of checking a signature."""
+
+    GENUINE = "GENUINE"
+    UNSIGNED = "UNSIGNED"
+    """The header that would hold the signature is not there."""
+    MALFORMED = "MALFORMED"
+    """The headers hold nothing that could be a signature of this scheme."""
+    WRONG = "WRONG"
+    """Made with another secret, or of another body."""
+    STALE = "STALE"
+    """Genuine, and signed too long ago or in the future: perhaps a copy that somebody sends again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Signed:
+    """What the headers claim.
+
+    Attributes:
+        content: the bytes that were signed.
+        time: when, in seconds since the epoch; None if the scheme has no time.
+        candidates: digests, one of which must be right.
+    """
+
+    content: bytes
+    time: int | None
+    candidates: Sequence[bytes]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StripeScheme:
+    """Stripe's: ``t=<seconds>,v1=<hex>[,v1=<hex>…]`` over ``<seconds>.<body>``.
+
+    Attributes:
+        secrets: ARNs of the secrets in Secrets Manager.
+        tolerance: seconds after which a signed time is too old.
+        header: the header with the signature.
+    """
+
+    secrets: tuple[str, ...]
+    tolerance: int = DEFAULT_TOLERANCE
+    header: str = STRIPE_HEADER
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot work."""
+        _check_common(self.secrets, self.tolerance)
+        _check_header("header", self.header)
+
+    @property
+    def digest(self) -> str:
+        """The hash function."""
+        return "sha256"
+
+    def fields(self) -> dict[SchemeField, Any]:
+        """What travels in the environment."""
+        return {**_common(SchemeKind.STRIPE, self.secrets, self.tolerance), SchemeField.HEADER: self.header}
+
+    def key_of(self, secret: str) -> bytes:
+        """The key that a secret is: its characters, ``whsec_`` included."""
+        return secret.encode("utf-8")
+
+    def read(self, headers: Headers, body: bytes) -> Signed | Signature:
+        """What the headers claim."""
+        values = headers.get(self.header.lower(), ())
+        if not values:
+            return Signature.UNSIGNED
+        items = [item.strip().partition("=") for item in ",".join(values).split(",")]
+        times = [value for name, _, value in items if name == "t"]
+        candidates = _decoded((value for name, _, value in items if name == "v1"), _from_hex, "sha256")
+        if len(times) != 1 or not _TIME.fullmatch(times[0]) or not candidates:
+            return Signature.MALFORMED
+        content = times[0].encode("ascii") + b"." + body
+        return Signed(content=content, time=int(times[0]), candidates=candidates)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HmacScheme:
+    """An HMAC in a header, perhaps with a prefix, perhaps over a text with a time in it.
+
+    Several signatures in the header are separated by commas. Without ``timestamp_header``, nothing in a signature says
+    when it was made: a copy is as good as the first one, and only the event's id keeps it from counting again.
+
+    Attributes:
+        secrets: ARNs of the secrets in Secrets Manager.
+        header: the header with the signature, e.g. ``X-Hub-Signature-256``.
+        hash: ``sha256`` or ``sha512``.
+        encoding: ``hex`` or ``base64``.
+        prefix: what stands before the signature, e.g. ``sha256=``.
+        timestamp_header: the header with the signed time, in seconds since the epoch.
+        template: the text that is signed: ``{body}`` once, and ``{timestamp}`` once if there is a header with it.
+        tolerance: seconds after which a signed time is too old.
+    """
+
+    secrets: tuple[str, ...]
+    header: str
+    hash: str = "sha256"
+    encoding: str = "hex"
+    prefix: str = ""
+    timestamp_header: str | None = None
+    template: str = _BODY
+    tolerance: int = DEFAULT_TOLERANCE
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot work."""
+        _check_common(self.secrets, self.tolerance)
+        _check_header("header", self.header)
+        if self.hash not in _DIGESTS:
+            raise ValueError(f"hash must be one of {', '.join(_DIGESTS)}, got {self.hash!r}")
+        if self.encoding not in _DECODERS:
+            raise ValueError(f"encoding must be one of {', '.join(_DECODERS)}, got {self.encoding!r}")
+        if self.template.count(_BODY) != 1:
+            raise ValueError(f"template must have {_BODY} once, got {self.template!r}")
+        if self.timestamp_header is not None:
+            _check_header("timestamp_header", self.timestamp_header)
+        wanted = 0 if self.timestamp_header is None else 1
+        if self.template.count(_TIMESTAMP) != wanted:
+            # A time that is not signed is the attacker's to choose.
+            raise ValueError(
+                f"template must have {_TIMESTAMP} once with a timestamp_header and never without, got "
+                f"template={self.template!r} timestamp_header={self.timestamp_header!r}"
+            )
+
+    @property
+    def digest(self) -> str:
+        """The hash function."""
+        return self.hash
+
+    def fields(self) -> dict[SchemeField, Any]:
+        """What travels in the environment."""
+        f = SchemeField
+        fields = {
+            **_common(SchemeKind.HMAC, self.secrets, self.tolerance),
+            f.HEADER: self.header,
+            f.HASH: self.hash,
+            f.ENCODING: self.encoding,
+            f.PREFIX: self.prefix,
+            f.TEMPLATE: self.template,
+        }
+        return fields if self.timestamp_header is None else {**fields, f.TIMESTAMP_HEADER: self.timestamp_header}
+
+    def key_of(self, secret: str) -> bytes:
+        """The key that a secret is: its characters."""
+        return secret.encode("utf-8")
+
+    def read(self, headers: Headers, body: bytes) -> Signed | Signature:
+        """What the headers claim."""
+        values = headers.get(self.header.lower(), ())
+        if not values:
+            return Signature.UNSIGNED
+        listed = [item.strip() for item in ",".join(values).split(",")]
+        texts = (item[len(self.prefix) :] for item in listed if item.startswith(self.prefix))
+        candidates = _decoded(texts, _DECODERS[self.encoding], self.hash)
+        time = ""
+        if self.timestamp_header is not None:
+            time = _only(headers.get(self.timestamp_header.lower(), ())).strip()
+            if not _TIME.fullmatch(time):
+                return Signature.MALFORMED
+        if not candidates:
+            return Signature.MALFORMED
+        before, _, after = self.template.partition(_BODY)  # before the body is in it, which may hold anything
+        ends = [part.replace(_TIMESTAMP, time).encode("utf-8") for part in (before, after)]
+        return Signed(content=body.join(ends), time=int(time) if time else None, candidates=candidates)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StandardScheme:
+    """Standard Webhooks: ``webhook-signature: v1,<base64>[ v1,<base64>…]`` over ``<id>.<seconds>.<body>``.
+
+    Attributes:
+        secrets: ARNs of the secrets in Secrets Manager.
+        tolerance: seconds after which a signed time is too old.
+    """
+
+    secrets: tuple[str, ...]
+    tolerance: int = DEFAULT_TOLERANCE
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot work."""
+        _check_common(self.secrets, self.tolerance)
+
+    @property
+    def digest(self) -> str:
+        """The hash function."""
+        return "sha256"
+
+    def fields(self) -> dict[SchemeField, Any]:
+        """What travels in the environment."""
+        return _common(SchemeKind.STANDARD, self.secrets, self.tolerance)
+
+    def key_of(self, secret: str) -> bytes:
+        """The key that a secret is: what follows ``whsec_``, decoded; nothing if it cannot be."""
+        try:
+            return base64.b64decode(secret.removeprefix(STANDARD_SECRET_PREFIX), validate=True)
+        except (binascii.Error, ValueError):
+            return b""
+
+    def read(self, headers: Headers, body: bytes) -> Signed | Signature:
+        """What the headers claim."""
+        values = headers.get("webhook-signature", ())
+        if not values:
+            return Signature.UNSIGNED
+        listed = [item.partition(",") for item in " ".join(values).split()]
+        candidates = _decoded((text for version, _, text in listed if version == "v1"), _from_base64, "sha256")
+        name, time = (_only(headers.get(header, ())) for header in ("webhook-id", "webhook-timestamp"))
+        if not name or not name.isascii() or not _TIME.fullmatch(time) or not candidates:
+            return Signature.MALFORMED
+        content = f"{name}.{time}.".encode("ascii") + body
+        return Signed(content=content, time=int(time), candidates=candidates)
+
+
+Scheme = StripeScheme | HmacScheme | StandardScheme
+
+
+def check_signature(scheme: Scheme, *, headers: Headers, body: bytes, secrets: Iterable[str], now_ms: int) -> Signature:
+    """Check a request's signature.
+
+    Args:
+        scheme: how the provider signs.
+        headers: the request's headers.
+        body: its body, byte for byte.
+        secrets: the active secrets themselves; one that is blank, or none of the scheme's kind, fits nothing.
+        now_ms: the time, epoch milliseconds.
+
+    Returns:
+        ``GENUINE``, or why not. ``STALE`` is said of genuine signatures only.
+    """
+    claimed = scheme.read(headers, body)
+    if isinstance(claimed, Signature):
+        return claimed
+    keys = keys_of(scheme, secrets)
+    digests = [hmac.digest(key, claimed.content, scheme.digest) for key in keys]
+    # All of them, whichever fits: how long it takes says nothing about which.
+    fitting = [hmac.compare_digest(digest, found) for digest in digests for found in claimed.candidates]
+    if not any(fitting):
+        return Signature.WRONG
+    if claimed.time is not None and not _is_fresh(claimed.time, scheme.tolerance, now_ms):
+        return Signature.STALE
+    return Signature.GENUINE
+
+
+def keys_of(scheme: Scheme, secrets: Iterable[str]) -> list[bytes]:
+    """The keys that secrets are; blank ones are left out, for everybody knows them."""
+    keys = (scheme.key_of(secret) for secret in secrets if secret.strip())
+    return [key for key in keys if key]
+
+
+def scheme_of(text: str) -> Scheme:
+    """Read ``Env.WEBHOOK_SCHEME``.
+
+    Raises:
+        ValueError: if it is no scheme.
+    """
+    fields: Any = json.loads(text)
+    if not isinstance(fields, dict):
+        raise ValueError(f"a webhook's scheme is a JSON object, got {type(fields).__name__}")
+    given = {SchemeField(name): value for name, value in fields.items()}
+    kind = SchemeKind(given.pop(SchemeField.KIND, ""))
+    listed = given.pop(SchemeField.SECRETS, None)
+    if not isinstance(listed, list) or not all(isinstance(secret, str) for secret in listed):
+        raise ValueError(f"the secrets of a webhook's scheme are a list of ARNs, got {type(listed).__name__}")
+    members = {name.value: value for name, value in given.items()}
+    try:
+        return _KINDS[kind](secrets=tuple(listed), **members)
+    except TypeError as error:
+        raise ValueError(f"not a scheme of kind {kind}: {error}") from None
+
+
+def _is_fresh(time: int, tolerance: int, now_ms: int) -> bool:
+    age_ms = now_ms - time * 1_000
+    return -min(tolerance, MAX_SKEW) * 1_000 <= age_ms <= tolerance * 1_000
+
+
+def _only(values: Sequence[str]) -> str:
+    return values[0] if len(values) == 1 else ""
+
+
+def _from_hex(text: str) -> bytes:
+    return bytes.fromhex(text) if text.isascii() and text.isalnum() else b""  # fromhex passes over blanks
+
+
+def _from_base64(text: str) -> bytes:
+    return base64.b64decode(text, validate=True)
+
+
+_DECODERS: Final[Mapping[str, Callable[[str], bytes]]] = {"hex": _from_hex, "base64": _from_base64}
+
+
+def _decoded(texts: Iterable[str], decode: Callable[[str], bytes], digest: str) -> list[bytes]:
+    """What can be digests at all: decodable, and as long as one."""
+    size = _DIGESTS[digest]().digest_size
+    found: list[bytes] = []
+    for text in texts:
+        try:
+            candidate = decode(text)
+        except ValueError:  # binascii.Error and UnicodeEncodeError are ones
+            continue
+        if len(candidate) == size:
+            found.append(candidate)
+    return found
+
+
+def _common(kind: SchemeKind, secrets: tuple[str, ...], tolerance: int) -> dict[SchemeField, Any]:
+    f = SchemeField
+    return {f.KIND: kind.value, f.SECRETS: list(secrets), f.TOLERANCE: tolerance}
+
+
+def _check_common(secrets: tuple[str, ...], tolerance: int) -> None:
+    if not secrets or not all(secret.strip() for secret in secrets):
+        raise ValueError(f"a scheme needs one secret or more, got {len(secrets)} with blank ones; give secrets=[…]")
+    if type(tolerance) is not int or not 1 <= tolerance <= 86_400:
+        raise ValueError(f"tolerance must be 1 to 86400 seconds, got {tolerance!r}")
+
+
+def _check_header(what: str, name: str) -> None:
+    if not _HEADER_NAME.fullmatch(name):
+        raise ValueError(f"{what} must be the name of an HTTP header, got {name!r}")
+
+
+_KINDS: Final[Mapping[SchemeKind, Callable[..., Scheme]]] = {
+    SchemeKind.STRIPE: StripeScheme,
+    SchemeKind.HMAC: HmacScheme,
+    SchemeKind.STANDARD: StandardScheme,
+}
