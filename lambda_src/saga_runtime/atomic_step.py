@@ -95,7 +95,7 @@ def replay_or_fence(call: StepCall, row: LogRow | None) -> Any:
     if row is not None and entry_of(row) is StepEntry.REPLAY:
         telemetry.count(Metric.STEP_REPLAYED)
         telemetry.event("step_replayed", saga_id=call.saga_id, step=call.row_name)
-        return decode_output(row.output)
+        return decode_output(row.answer)
     telemetry.count(Metric.STEP_FENCED)
     telemetry.event("step_fenced", saga_id=call.saga_id, step=call.row_name)
     raise SagaFenced(f"step {call.step} of saga {call.saga_id} was compensated")
@@ -126,5 +126,7 @@ _READ = tuple(
         LogAttribute.FIRST_ATTEMPT_AT,
         LogAttribute.ERROR,
         LogAttribute.DETAIL,
+        LogAttribute.ACCEPTED_AT,
+        LogAttribute.INSTEAD,
     )
 )

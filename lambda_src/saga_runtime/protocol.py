@@ -168,6 +168,8 @@ class TokenAttribute(StrEnum):
     """Of an approval: JSON text of what was decided, by whom, when, and with which note."""
     CONFLICT = "conflict"
     """JSON text of an outcome that contradicts the one that counts."""
+    APPLIED_LATE_AT = "applied_late_at"
+    """When a job took effect that counted as not done; present until that is undone."""
     CREATED_AT = "created_at"
     UPDATED_AT = "updated_at"
     DUE_AT = "due_at"

@@ -222,3 +222,12 @@ def undo_entry_of(row: LogRow | None) -> UndoEntry:
     if row.status in UNDER_WAY:
         return UndoEntry.FOREIGN
     return UndoEntry.UNDO if row.status in STANDS else UndoEntry.NOTHING
+
+
+def is_late(row: LogRow | None) -> bool:
+    """Whether a compensation that is called for what took effect late (``CallMode.LATE``) has to look at the row.
+
+    An undo that was begun is carried on: it may be that of a step that took effect late. Everything else belongs to
+    the saga's own way back, if it has one; nothing is buried.
+    """
+    return row is not None and row.status in (StepStatus.APPLIED_LATE, StepStatus.UNDOING)
