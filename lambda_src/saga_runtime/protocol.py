@@ -515,6 +515,10 @@ IDEMPOTENCY_KEY_HEADER: Final = "Idempotency-Key"
 REPLAYED_HEADER: Final = "Idempotent-Replayed"
 
 
+METRIC_NAMESPACE: Final = "CdkSagas"
+"""Namespace of our functions' metrics; their dimension ``service`` is ``Env.SERVICE``."""
+
+
 class Metric(StrEnum):
     """Metrics that our functions emit (embedded metric format)."""
 

@@ -7,11 +7,10 @@ from typing import Any, Final
 from aws_lambda_powertools import Logger, Metrics
 from aws_lambda_powertools.metrics import MetricUnit
 
-from saga_runtime.protocol import Metric
+from saga_runtime.protocol import METRIC_NAMESPACE, Metric
 
-_NAMESPACE: Final = "CdkSagas"
 _logger: Final = Logger()
-_metrics: Final = Metrics(namespace=_NAMESPACE)
+_metrics: Final = Metrics(namespace=METRIC_NAMESPACE)
 
 
 def event(name: str, **fields: Any) -> None:
