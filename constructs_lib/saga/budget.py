@@ -273,10 +273,20 @@ def _undo(node: StepDescription) -> Need:
     return together.times(node.max_items, at_once=node.max_concurrency) if node.max_items else together
 
 
+def _waits(step: StepDescription) -> Need:
+    """A step that waits: its answer is lost again and again, and a last attempt has a sign of life until its end."""
+    lost = -(-step.timeout // step.heartbeat)
+    return Need(seconds=2 * step.timeout, events=_TASK_EVENTS + 1 + (_ATTEMPT_EVENTS + 1) * lost)
+
+
 def _attempts(step: StepDescription, function: FunctionDescription | None, *, long: bool) -> Need:
     """Both classes of failures have retries of their own; at worst, one comes after the other."""
     delays = [delay for retry in (step.transient, step.in_doubt) for delay in _delays(retry, long=long)]
     attempts = len(delays) + 1
+    if step.heartbeat and function is step.function:
+        # What is tried again beside the waiting is only putting the job into the queue.
+        asked = Need(seconds=attempts * _CALL_SECONDS + sum(delays), events=_ATTEMPT_EVENTS * len(delays))
+        return _waits(step) + asked
     return Need(
         seconds=attempts * (_longest(step, function) + _TASK_MARGIN) + sum(delays),
         events=_TASK_EVENTS + _ATTEMPT_EVENTS * (attempts - 1),
@@ -293,4 +303,6 @@ def _delays(retry: RetryDescription | None, *, long: bool) -> list[float]:
 
 
 def _longest(step: StepDescription, function: FunctionDescription | None) -> float:
+    if step.heartbeat and function is step.function:
+        return step.timeout
     return function.timeout if function is not None else (step.timeout or _CALL_SECONDS)

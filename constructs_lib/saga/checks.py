@@ -99,6 +99,16 @@ def _check_group(group: StepGroup) -> None:
                     f"step {step.name} of {group.name} waits for something, which an Express phase cannot; "
                     "put it into the saga or into Step.child"
                 )
+        if group.kind is StepKind.EXPRESS and step.wait is not None:
+            raise ValueError(
+                f"step {step.name} of {group.name} waits for an answer, which an Express phase cannot; "
+                "put it into the saga or into Step.child"
+            )
+        if group.kind is StepKind.CHILD and step.wait is not None and step.wait.timeout >= group.timeout:
+            raise ValueError(
+                f"step {step.name} may wait for {step.wait.timeout} s, and its phase {group.name} takes "
+                f"{group.timeout} s; raise the phase's timeout, or lower the step's"
+            )
         longest = step.function_timeout or (step.direct.timeout if step.direct is not None else 0)
         if group.kind is StepKind.EXPRESS and longest > group.timeout:
             raise ValueError(

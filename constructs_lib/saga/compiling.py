@@ -20,6 +20,7 @@ from constructs_lib.saga.asl import (
     Node,
     Notice,
     SagaPlan,
+    Waiting,
 )
 from constructs_lib.saga.checks import NOTIFIER_SECONDS, leaves_of, pivots_of
 from constructs_lib.saga.description import (
@@ -33,7 +34,8 @@ from constructs_lib.saga.groups import StepGroup
 from constructs_lib.saga.notices import GoOn, Notify
 from constructs_lib.saga.provider import Provider
 from constructs_lib.saga.steps import Step, StepKind
-from saga_runtime.protocol import PROTOCOL_VERSION, ProviderField
+from constructs_lib.saga.waiting import CallbackVia
+from saga_runtime.protocol import PROTOCOL_VERSION, ProviderField, ServedStepField
 
 TASK_MARGIN_SECONDS: Final = 10
 """A task waits longer than its function may run: the state machine never gives up on a function that still lives."""
@@ -108,6 +110,16 @@ def _step(
         inline=inline,
         record=step.kind is StepKind.READ_ONLY and step.record,
         provider=_provider(step.provider) if step.provider is not None else None,
+        wait=(
+            Waiting(
+                queue_url=step.wait.via.queue.queue_url,
+                heartbeat=step.wait.heartbeat,
+                timeout=step.wait.timeout,
+                attempts=step.wait.attempts,
+            )
+            if step.wait is not None
+            else None
+        ),
         notice=Notice(queue_url=step.queue.queue_url, message=step.message) if step.queue is not None else None,
         direct=(DirectState(fields=step.direct.fields, output=step.direct.output) if step.direct is not None else None),
         writes=(
@@ -208,6 +220,20 @@ def _sides(steps: Sequence[Step | StepGroup]) -> dict[str, str]:
     return {leaf.name: plan.side_of(leaf).value for leaf in plan.leaves}
 
 
+def served_steps(steps: Sequence[Step | StepGroup]) -> dict[CallbackVia, dict[str, dict[str, Any]]]:
+    """What each integration must know of the steps whose answers it receives, by their names."""
+    sides = _sides(steps)
+    served: dict[CallbackVia, dict[str, dict[str, Any]]] = {}
+    for step in leaves_of(steps):
+        if step.wait is not None:
+            served.setdefault(step.wait.via, {})[step.name] = {
+                ServedStepField.SIDE.value: sides[step.name],
+                ServedStepField.JOB.value: step.kind is StepKind.CALLBACK,
+                ServedStepField.UNDO.value: step.compensated,
+            }
+    return served
+
+
 def fingerprint_of(shape: Sequence[Mapping[str, Any]]) -> str:
     """Identifies a definition, as far as recoveries depend on it."""
     document = {"protocol": PROTOCOL_VERSION, "steps": list(shape)}
@@ -267,6 +293,8 @@ def _describe(node: Step | StepGroup, sides: Mapping[str, str]) -> StepDescripti
     retry = node.retry
     provider = node.provider
     function = _timed(node.function, node.function_timeout, node.function_facts)
+    if node.wait is not None:
+        function = _timed(node.wait.via.dispatcher, node.wait.via.dispatcher_timeout, node.wait.via.dispatcher_facts)
     if node.queue is not None:
         function = FunctionDescription(timeout=NOTIFIER_SECONDS, memory_mib=512, architecture="arm64")
     return StepDescription(
@@ -286,7 +314,8 @@ def _describe(node: Step | StepGroup, sides: Mapping[str, str]) -> StepDescripti
         ),
         verify=provider is not None and provider.verify,
         writes=len(node.transaction.writes) if node.transaction is not None else None,
-        timeout=node.direct.timeout if node.direct is not None else 0,
+        timeout=_own_timeout(node),
+        heartbeat=node.wait.heartbeat if node.wait is not None else 0,
         constant=_constant(node),
         instead=max((_size(r.output) for r in node.on_error.values() if isinstance(r, GoOn)), default=0),
         transient=RetryDescription(
@@ -303,6 +332,13 @@ def _describe(node: Step | StepGroup, sides: Mapping[str, str]) -> StepDescripti
         ),
         routes={error: "go on" if isinstance(route, GoOn) else "notify" for error, route in node.on_error.items()},
     )
+
+
+def _own_timeout(step: Step) -> int:
+    """Of a state that is no function's."""
+    if step.wait is not None:
+        return step.wait.timeout
+    return step.direct.timeout if step.direct is not None else 0
 
 
 def _constant(step: Step) -> int:

@@ -54,7 +54,8 @@ class StepDescription:
         recorded: whether it leaves a row in the saga log.
         grace: of an external step's provider and its clock margin together, in seconds.
         writes: items that a step writes straight from the state machine; None if a function decides.
-        timeout: of a phase, or of one call straight from the state machine, in seconds.
+        timeout: of a phase, of one call straight from the state machine, or of waiting for an answer, in seconds.
+        heartbeat: seconds after which an answer from outside counts as lost; 0 if none is waited for.
         transient: retries of what passes.
         in_doubt: retries of what is in doubt.
         routes: what named errors lead to: ``notify`` or ``go on``.
@@ -78,6 +79,7 @@ class StepDescription:
     grace: int = 0
     writes: int | None = None
     timeout: int = 0
+    heartbeat: int = 0
     transient: RetryDescription | None = None
     in_doubt: RetryDescription | None = None
     routes: Mapping[str, str] = dataclasses.field(default_factory=dict)
@@ -129,7 +131,7 @@ class SagaDescription:
 
     def to_json(self) -> str:
         """One text per description."""
-        return json.dumps(dataclasses.asdict(self), sort_keys=True, separators=(",", ":"))
+        return json.dumps(self, default=_fields, sort_keys=True, separators=(",", ":"))
 
     @classmethod
     def from_json(cls, text: str) -> SagaDescription:
@@ -145,6 +147,11 @@ class SagaDescription:
                 "with this release"
             )
         return cls(**document | {"steps": tuple(_step(step) for step in document["steps"])})
+
+
+def _fields(described: Any) -> dict[str, Any]:
+    """A description's fields as they are: ``dataclasses.asdict`` would copy all that is in them first."""
+    return {field.name: getattr(described, field.name) for field in dataclasses.fields(described)}
 
 
 def _step(document: Mapping[str, Any]) -> StepDescription:

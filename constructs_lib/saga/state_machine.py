@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import ceil
 from pathlib import Path
 from typing import Final
@@ -41,6 +41,7 @@ from constructs_lib.saga.compiling import (
     error_notices,
     fingerprint_of,
     notice_of,
+    served_steps,
     shape_of,
 )
 from constructs_lib.saga.definition_file import compare_with_file
@@ -228,6 +229,7 @@ class SagaStateMachine(Construct):
             findings += compare_with_file(Path(definition_file), shape)
         self._report(findings)
         self._grant(leaves)
+        self._serve(log_retention_days)
 
     def _described(self, path: str) -> SagaDescription:
         return describe(
@@ -238,6 +240,20 @@ class SagaStateMachine(Construct):
             tells_of_failure=self._on_failed is not None,
             retention=self.requests.retention_seconds,
         )
+
+    def _serve(self, log_days: int) -> None:
+        """Tell each integration whose answers it receives, and who waits for them."""
+        machines = [self.state_machine, *self.phases.values()]
+        for via, steps in served_steps(self.steps).items():
+            via.serve(
+                saga=self.node.path,
+                log=self.log.table,
+                requests=self.requests.table,
+                log_days=log_days,
+                operators=self.operators,
+                machines=[machine.state_machine_arn for machine in machines],
+                steps=steps,
+            )
 
     def _report(self, findings: Sequence[Finding]) -> None:
         """Through the CDK's own validation: an error ends the synth, a warning can be acknowledged by its id."""
@@ -352,6 +368,7 @@ class SagaStateMachine(Construct):
         grant_invoke(recovery, self.recovery_definition)
         queues = [self.operators, *(notify.queue for notify in error_notices(leaves).values())]
         queues += [self._on_failed.queue] if self._on_failed is not None else []
+        grant_send(queues_of(_waited_at(node for node in self.steps if node.name not in self.phases)), forward)
         asked = queues_of(queues)
         for role, definition in ((forward, self.definition), (recovery, self.recovery_definition)):
             self._grant_tables(role, definition)
@@ -372,6 +389,7 @@ class SagaStateMachine(Construct):
             grant_invoke(role, self.phase_definitions[node.name])
             grant_direct(role, node.steps)
             self._grant_tables(role, self.phase_definitions[node.name])
+            grant_send(queues_of(_waited_at([node])), role)
 
     def _grant_tables(self, role: iam.IRole, definition: State) -> None:
         grant_tables(role, definition, leaves_of(self.steps), requests=self.requests, log=self.log)
@@ -380,17 +398,27 @@ class SagaStateMachine(Construct):
         """What each function needs, once: one function may run many steps."""
         needed: list[tuple[_FunctionGrant, lambda_.IFunction]] = []
         for step in leaves:
-            if step.function is not None and step.kind is StepKind.EXTERNAL:
+            if step.wait is not None:
+                pass  # the integration grants what its functions need: they serve several sagas
+            elif step.function is not None and step.kind is StepKind.EXTERNAL:
                 needed.append((self.log.grant_external, step.function))
             elif step.function is not None and step.record:  # an answer that is not kept touches no row
                 needed.append((self.log.grant_commit, step.function))
             if step.compensate is not None:
                 needed.append((self.log.grant_compensate, step.compensate))
             if self.payloads is not None:
-                functions = [function for function in (step.function, step.compensate) if function is not None]
+                asked = step.wait.via.dispatcher if step.wait is not None else step.function
+                functions = [function for function in (asked, step.compensate) if function is not None]
                 needed += [
                     (grant, function)
                     for function in functions
                     for grant in (self.payloads.grant_read, self.payloads.grant_write)
                 ]
         return list(dict.fromkeys(needed))
+
+
+def _waited_at(nodes: Iterable[Step | StepGroup]) -> Iterator[sqs.IQueue]:
+    """Queues into which these steps put what they wait for."""
+    for step in leaves_of(list(nodes)):
+        if step.wait is not None:
+            yield step.wait.via.queue

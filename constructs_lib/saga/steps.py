@@ -23,7 +23,8 @@ from constructs_lib.saga.groups import EXPRESS_SECONDS, StepGroup
 from constructs_lib.saga.notices import GoOn, Route, check_fifo
 from constructs_lib.saga.provider import Provider
 from constructs_lib.saga.retry import Retry
-from saga_runtime.protocol import PERMANENT_ERRORS, STEP_NAME_PATTERN, TRANSIENT_ERRORS
+from constructs_lib.saga.waiting import CallbackVia, Wait, wait_of
+from saga_runtime.protocol import PERMANENT_ERRORS, STEP_NAME_PATTERN, TRANSIENT_ERRORS, ErrorName
 
 StepCode = RuntimeFunction | lambda_.IFunction
 """What a step runs: a ``StepFunction``, or any function that runs ``saga_runtime``."""
@@ -40,6 +41,10 @@ class StepKind(StrEnum):
     """The effect is in DynamoDB, and is committed together with the saga log row."""
     EXTERNAL = "external"
     """The effect is at a provider outside."""
+    CALLBACK = "callback"
+    """A provider outside works for the saga, and answers later."""
+    WAIT = "wait"
+    """Something is waited for that nobody does for the saga: a person's word, a parcel's scan."""
     READ_ONLY = "read-only"
     """Nothing happens; an answer is read."""
     DYNAMODB = "dynamodb"
@@ -64,7 +69,7 @@ class StepKind(StrEnum):
     @property
     def mutates(self) -> bool:
         """Whether the step has an effect that a compensation could undo."""
-        return self in (StepKind.ATOMIC, StepKind.EXTERNAL, StepKind.DYNAMODB)
+        return self in (StepKind.ATOMIC, StepKind.EXTERNAL, StepKind.CALLBACK, StepKind.DYNAMODB)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +91,8 @@ class Step:
         function_facts: memory and architecture of ``function``, if they are known here.
         compensate_facts: likewise, of ``compensate``.
         on_error: routes of named errors.
-        provider: what the provider of an external step guarantees.
+        provider: what the provider of an external step, or of a job, guarantees.
+        wait: how it waits for an answer from outside.
         record: whether the answer of a read-only step is kept in the saga log.
         queue: where a notification goes.
         message: JSONata expression of its body.
@@ -109,6 +115,7 @@ class Step:
     transient: tuple[str, ...] = ()
     on_error: Mapping[str, Route] = field(default_factory=dict)
     provider: Provider | None = None
+    wait: Wait | None = None
     record: bool = True
     queue: sqs.IQueue | None = None
     message: str | None = None
@@ -289,6 +296,129 @@ class Step:
             retry=retry or Retry.external(),
             refusals=tuple(refusals),
             transient=tuple(transient),
+            on_error=dict(on_error or {}),
+        )
+
+    @staticmethod
+    def callback(
+        name: str,
+        *,
+        via: CallbackVia,
+        provider: Provider,
+        timeout: Duration,
+        expected_duration: Duration | None = None,
+        heartbeat: Duration | None = None,
+        compensate: StepCode | None = None,
+        pivot: bool = False,
+        when: str | None = None,
+        retry: Retry | None = None,
+        refusals: Sequence[str] = (),
+        on_error: Mapping[str, Route] | None = None,
+        compensate_timeout: Duration | None = None,
+    ) -> Step:
+        """A job: a provider outside works for the saga and answers later, by a webhook, an event or a call.
+
+        The saga waits without cost. When neither an answer nor a sign of life has come for ``heartbeat``, the provider
+        is asked what became of the job; when none has come for ``timeout``, the step is given up, and its compensation
+        asks.
+
+        Guaranteed, as far as the provider keeps what ``provider`` declares: it is handed the job at most once; the saga
+        goes on once, however often, early or late the answer comes; a success that comes after the step was given up
+        is undone by itself.
+        Not guaranteed: an answer. What the provider cannot tell either is parked in front of a person.
+
+        Args:
+            name: PascalCase, at most 40 characters.
+            via: the ``CallbackIntegration`` that hands jobs out and takes answers in.
+            provider: what the provider guarantees. It must be able to tell what became of a job (``verify=True``).
+            timeout: after this time the step is given up; 2 s to 366 days.
+            expected_duration: how long the provider usually takes; ``heartbeat`` is twice that.
+            heartbeat: declare this, or ``expected_duration``; shorter than ``timeout``.
+            compensate: a function decorated with ``saga_runtime.external_compensation``.
+            pivot: after this step the saga only goes forward.
+            when: JSONata condition over ``$request`` and ``$outputs``.
+            retry: of handing the job to the queue, and of the compensation; ``Retry.external()`` by default.
+            refusals: error names with which the provider refuses the job, beside the permanent errors.
+            on_error: routes of named refusals.
+            compensate_timeout: the timeout of ``compensate``; needed only for an imported function.
+
+        Raises:
+            ValueError: for a wrong argument, naming it, its value and the remedy.
+        """
+        if not provider.verify:
+            raise ValueError(
+                f"the provider of step {name} must be able to tell what became of a job, got verify=False: a lost "
+                "answer could never be decided; write callback_step(verify=…) and declare Provider(verify=True)"
+            )
+        if compensate is not None and provider.undo_idempotent_for is None and not provider.verify_undo:
+            raise ValueError(
+                f"the compensation of step {name} could never be decided when it is cut off: its provider has neither "
+                "undo_idempotent_for nor verify_undo; declare what the provider offers"
+            )
+        return Step(
+            name=name,
+            kind=StepKind.CALLBACK,
+            function=via.dispatcher,
+            function_facts=via.dispatcher_facts,
+            function_timeout=via.dispatcher_timeout,
+            compensate=_function(compensate) if compensate is not None else None,
+            compensate_facts=facts_of(compensate) if compensate is not None else None,
+            compensate_timeout=(
+                _timeout(name, "compensate", compensate, compensate_timeout) if compensate is not None else 0
+            ),
+            provider=provider,
+            wait=wait_of(name, via, expected_duration=expected_duration, heartbeat=heartbeat, timeout=timeout),
+            pivot=pivot,
+            when=_bare(when),
+            retry=retry or Retry.external(),
+            refusals=tuple(refusals),
+            on_error=dict(on_error or {}),
+        )
+
+    @staticmethod
+    def wait_for(
+        name: str,
+        *,
+        via: CallbackVia,
+        timeout: Duration,
+        expected_duration: Duration | None = None,
+        heartbeat: Duration | None = None,
+        when: str | None = None,
+        retry: Retry | None = None,
+        refusals: Sequence[str] = (),
+        on_error: Mapping[str, Route] | None = None,
+    ) -> Step:
+        """Waits for something that nobody does for the saga: a person approves, a parcel is scanned.
+
+        It has no compensation, since nothing is done that could be undone. What happened is kept in the saga log, and
+        every further run of the saga sees the same.
+
+        Guaranteed: the saga goes on once, however often, early or late the answer comes. Nothing happening within
+        ``timeout`` is a refusal by the name ``CallbackTimedOut``, which ``on_error`` may route.
+        Not guaranteed: that the integration's function, which may tell somebody that he is waited for, runs once.
+
+        Args:
+            name: PascalCase, at most 40 characters.
+            via: the ``CallbackIntegration`` that takes the answer in.
+            timeout: after this time nothing is waited for any more; 2 s to 366 days.
+            expected_duration: how long it usually takes; ``heartbeat`` is twice that.
+            heartbeat: declare this, or ``expected_duration``: after this time without an answer the integration's
+                function runs again. Shorter than ``timeout``.
+            when: JSONata condition over ``$request`` and ``$outputs``.
+            retry: of telling the queue; ``Retry()`` by default.
+            refusals: error names that refuse, e.g. ``Rejected``, beside the permanent errors.
+            on_error: routes of named refusals.
+
+        Raises:
+            ValueError: for a wrong argument, naming it, its value and the remedy.
+        """
+        return Step(
+            name=name,
+            kind=StepKind.WAIT,
+            wait=wait_of(name, via, expected_duration=expected_duration, heartbeat=heartbeat, timeout=timeout),
+            when=_bare(when),
+            retry=retry or Retry(),
+            refusals=tuple(dict.fromkeys((*refusals, ErrorName.CALLBACK_TIMED_OUT.value))),
             on_error=dict(on_error or {}),
         )
 

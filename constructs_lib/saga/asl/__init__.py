@@ -12,7 +12,7 @@ happens::
                                      Ask the log --> Settle failed
 """
 
-from constructs_lib.saga.asl.compensation import chain
+from constructs_lib.saga.asl.compensation import chain, chain_from
 from constructs_lib.saga.asl.ending import fenced_or_parked, settle_completed, settle_failed
 from constructs_lib.saga.asl.forward import forward_states, saga_flow
 from constructs_lib.saga.asl.groups import phase_definition
@@ -27,6 +27,7 @@ from constructs_lib.saga.asl.plan import (
     Notice,
     SagaPlan,
     State,
+    Waiting,
 )
 from constructs_lib.saga.asl.recovery import recovery_of
 from constructs_lib.saga.asl.states import machine
@@ -42,6 +43,7 @@ __all__ = [
     "Notice",
     "SagaPlan",
     "State",
+    "Waiting",
     "definition_of",
     "phase_definition",
     "recovery_of",
@@ -54,7 +56,7 @@ def definition_of(plan: SagaPlan) -> State:
         **forward_states(plan),
         **chain(plan),
         **settle_completed(plan),
-        **settle_failed(plan),
+        **settle_failed(plan, again=chain_from(plan, min(plan.last_pivot, len(plan.steps) - 1))),
         **fenced_or_parked(plan),
     }
     return machine(plan, plan.comment, saga_flow(plan).following(-1), states)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+from dataclasses import dataclass
 from typing import Final
 
 from constructs_lib.saga.asl.ending import ASK_THE_LOG, FENCED, park_of
@@ -22,7 +24,7 @@ from constructs_lib.saga.asl.states import (
     step_retries,
     transaction_retries,
 )
-from saga_runtime.protocol import ErrorName, LogAttribute, StepStatus
+from saga_runtime.protocol import CallField, CallMode, ErrorName, LogAttribute, StepStatus
 
 
 def chain_from(plan: SagaPlan, index: int) -> str:
@@ -41,13 +43,39 @@ def chain(plan: SagaPlan) -> dict[str, State]:
         following = chain_from(plan, index - 1) if index else ASK_THE_LOG
         chained: dict[str, State] = {}
         for unit in _units(node):
-            undo = (
-                _undo_items(plan, unit, following) if isinstance(unit, CompiledGroup) else _undo(plan, unit, following)
-            )
-            chained = undo | chained
+            chained = _undo(plan, unit, _Way(following=following, fenced=FENCED, stuck=park_of(plan))) | chained
             following = _undo_name(unit)
         states |= chained
     return states
+
+
+def late_chain(plan: SagaPlan, *, over: str, fenced: str, stuck: str) -> tuple[str, dict[str, State]]:
+    """Compensations of jobs that took effect when nobody counted on them any more, last step first.
+
+    Their rows decide: of a step that did not turn late, nothing is undone.
+
+    Returns:
+        Name of the first state, and the states; ``over`` and none, if the saga has no such jobs.
+    """
+    states: dict[str, State] = {}
+    following = over
+    way = _Way(following=following, fenced=fenced, stuck=stuck, late=True)
+    for node in plan.steps:
+        for unit in _units(node):
+            if any(step.job for step in unit.leaves):
+                states |= _undo(plan, unit, dataclasses.replace(way, following=following))
+                following = _undo_name(unit, late=True)
+    return following, states
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Way:
+    """Where a compensation leads, and whether it undoes only what took effect late."""
+
+    following: str
+    fenced: str
+    stuck: str
+    late: bool = False
 
 
 def _units(node: Node) -> list[Node]:
@@ -59,44 +87,42 @@ def _units(node: Node) -> list[Node]:
     return [step for step in node.leaves if step.compensated]
 
 
-def _undo_name(node: Node) -> str:
-    return f"Undo {node.name}"
+def _undo_name(node: Node, *, late: bool = False) -> str:
+    return f"Undo late {node.name}" if late else f"Undo {node.name}"
 
 
 _SAGA: Final = Flow(nodes=(), end="")
 
 
-def _undo(plan: SagaPlan, step: CompiledStep, following: str) -> dict[str, State]:
-    park = park_of(plan)
-    return undo_states(
-        plan, _SAGA, step, following=following, fenced=FENCED, stuck=park, stuck_assign=thrown_at(_undo_name(step))
-    )
+def _undo(plan: SagaPlan, unit: Node, way: _Way) -> dict[str, State]:
+    if isinstance(unit, CompiledGroup):
+        return _undo_items(plan, unit, way)
+    return _undo_step(plan, _SAGA, unit, way, stuck_assign=thrown_at(_undo_name(unit)))
 
 
-def undo_states(
-    plan: SagaPlan, flow: Flow, step: CompiledStep, *, following: str, fenced: str, stuck: str, stuck_assign: State
-) -> dict[str, State]:
+def _undo_step(plan: SagaPlan, flow: Flow, step: CompiledStep, way: _Way, *, stuck_assign: State) -> dict[str, State]:
     """States that undo one step: its row decides, so running them is always safe."""
     if step.compensate_arn is None:
-        return _undo_writes(plan, flow, step, following=following, stuck=stuck, stuck_assign=stuck_assign)
+        return _undo_writes(plan, flow, step, following=way.following, stuck=way.stuck, stuck_assign=stuck_assign)
     # A call whose outcome is not known may have to be repeated, and with the same arguments.
     known = KNOWN_ON_THE_WAY_BACK if step.provider is not None else "{}"
+    only_late: State = {CallField.MODE.value: CallMode.LATE.value} if way.late else {}
     undo = {
         "Type": "Task",
         "Resource": "arn:aws:states:::lambda:invoke",
         "Arguments": {
             "FunctionName": step.compensate_arn,
-            "Payload": payload(plan, step, known, item=item_of(flow)),
+            "Payload": payload(plan, step, known, item=item_of(flow)) | only_late,
         },
         "TimeoutSeconds": step.compensate_task_seconds,
         "Retry": step_retries((), step.retry, no_way_back=True, transient=step.transient_errors),
         "Catch": [
-            {"ErrorEquals": [ErrorName.FENCED.value], "Next": fenced},
-            {"ErrorEquals": ["States.ALL"], "Next": stuck, "Assign": stuck_assign},
+            {"ErrorEquals": [ErrorName.FENCED.value], "Next": way.fenced},
+            {"ErrorEquals": ["States.ALL"], "Next": way.stuck, "Assign": stuck_assign},
         ],
-        "Next": following,
+        "Next": way.following,
     }
-    return {_undo_name(step): undo}
+    return {_undo_name(step, late=way.late): undo}
 
 
 def _undo_writes(
@@ -150,20 +176,19 @@ def _undo_writes(
     }
 
 
-def _undo_items(plan: SagaPlan, group: CompiledGroup, following: str) -> dict[str, State]:
+def _undo_items(plan: SagaPlan, group: CompiledGroup, way: _Way) -> dict[str, State]:
     """Every item's compensations, last step first; one that is stuck does not keep the others from being undone."""
     flow = Flow(nodes=(), end="", variable="own", base=KNOWN_ON_THE_WAY_BACK, of_map=group)
-    done, stuck, fenced = (f"Undo {group.name}: {what}" for what in ("item undone", "item stuck", "item fenced"))
-    over = f"Undo {group.name}: over?"
+    name = _undo_name(group, late=way.late)
+    done, stuck, fenced = (f"{name}: {what}" for what in ("item undone", "item stuck", "item fenced"))
+    over = f"{name}: over?"
     states: dict[str, State] = {}
     ahead = done
     for step in group.leaves:
-        if step.compensated:
-            undo = undo_states(
-                plan, flow, step, following=ahead, fenced=fenced, stuck=stuck, stuck_assign=thrown_in(flow, step)
-            )
-            states = undo | states
-            ahead = _undo_name(step)
+        if step.compensated and (step.job or not way.late):
+            item = _Way(following=ahead, fenced=fenced, stuck=stuck, late=way.late)
+            states = _undo_step(plan, flow, step, item, stuck_assign=thrown_in(flow, step)) | states
+            ahead = _undo_name(step, late=way.late)
     states |= {
         done: {"Type": "Pass", "Output": {"ok": True}, "End": True},
         stuck: {
@@ -173,7 +198,6 @@ def _undo_items(plan: SagaPlan, group: CompiledGroup, following: str) -> dict[st
         },
         fenced: {"Type": "Pass", "Output": {"ok": False, "fenced": True}, "End": True},
     }
-    name = _undo_name(group)
     return {
         name: {
             "Type": "Map",
@@ -189,16 +213,16 @@ def _undo_items(plan: SagaPlan, group: CompiledGroup, following: str) -> dict[st
                 "undo_fenced": expression("true in $states.result.fenced"),
                 "undo_stuck": expression("($s := [$states.result.stuck]; $count($s) > 0 ? $s[0] : {})"),
             },
-            "Catch": [{"ErrorEquals": ["States.ALL"], "Next": park_of(plan), "Assign": thrown_at(name)}],
+            "Catch": [{"ErrorEquals": ["States.ALL"], "Next": way.stuck, "Assign": thrown_at(name)}],
             "Next": over,
         },
         over: {
             "Type": "Choice",
             "Choices": [
-                {"Condition": expression("$all_undone"), "Next": following},
-                {"Condition": expression("$undo_fenced"), "Next": FENCED},
+                {"Condition": expression("$all_undone"), "Next": way.following},
+                {"Condition": expression("$undo_fenced"), "Next": way.fenced},
             ],
-            "Default": park_of(plan),
+            "Default": way.stuck,
             "Assign": {"stuck": expression("$undo_stuck")},
         },
     }

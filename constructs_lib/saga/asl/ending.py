@@ -29,6 +29,7 @@ from saga_runtime.protocol import (
     LogAttribute,
     RecordAttribute,
     RecordStatus,
+    StepStatus,
 )
 
 SETTLE_COMPLETED: Final = "Settle completed"
@@ -87,8 +88,13 @@ def settle_completed(plan: SagaPlan) -> dict[str, State]:
     return {SETTLE_COMPLETED: _settle(plan, RecordStatus.COMPLETED, http_status="200", body=body)}
 
 
-def settle_failed(plan: SagaPlan) -> dict[str, State]:
-    """From the last compensation to a settled failure. ``$failure`` was assigned by whoever came here."""
+def settle_failed(plan: SagaPlan, *, again: str) -> dict[str, State]:
+    """From the last compensation to a settled failure. ``$failure`` was assigned by whoever came here.
+
+    Args:
+        plan: the plan.
+        again: first compensation: where to go when a job took effect while the saga was undone.
+    """
     # A problem document (RFC 9457), made of the failure that the Catch kept.
     body = (
         '$string({"type": "urn:cdk-sagas:problem:" & $failure.kind, "title": $failure.title, '
@@ -97,11 +103,16 @@ def settle_failed(plan: SagaPlan) -> dict[str, State]:
     )
     status = expression("$string($failure.status)")
     told, tell = _tell(plan)
+    late = any(step.job and step.compensated for step in plan.leaves)
     return {
-        ASK_THE_LOG: _ask_the_log(plan),
+        ASK_THE_LOG: _ask_the_log(plan, late=late),
         NOTHING_LEFT: {
             "Type": "Choice",
-            "Choices": [{"Condition": expression("$nothing_stands"), "Next": told}],
+            "Choices": [
+                {"Condition": expression("$nothing_stands"), "Next": told},
+                # Each row turns late once at most, so this ends.
+                *([{"Condition": expression("$only_late"), "Next": again}] if late else []),
+            ],
             "Default": park_of(plan),
             "Assign": found_at(ASK_THE_LOG, "StepsStand", "a step stands, or is in doubt, behind the compensations"),
         },
@@ -148,23 +159,26 @@ def _settle(plan: SagaPlan, status: RecordStatus, *, http_status: str, body: str
     }
 
 
-def _ask_the_log(plan: SagaPlan) -> State:
+def _ask_the_log(plan: SagaPlan, *, late: bool) -> State:
     """Before a saga settles FAILED, its log must say that nothing stands."""
     a = LogAttribute
     values = {f":s{n}": {"S": status.value} for n, status in enumerate(NOTHING_STANDS)}
     all_seen = "$not($exists($states.result.LastEvaluatedKey))"
+    others = f'$states.result.Items[{a.STATUS.value}.S != "{StepStatus.APPLIED_LATE.value}"]'
+    only_late = f"$not($exists({others}))"
     return {
         **call("aws-sdk:dynamodb:query"),
         "Arguments": {
             "TableName": plan.log_table,
             "ConsistentRead": True,
-            "Select": "COUNT",
+            **({"ProjectionExpression": "#status"} if late else {"Select": "COUNT"}),
             "KeyConditionExpression": "#saga_id = :saga_id",
             "FilterExpression": f"NOT #status IN ({', '.join(values)})",
             "ExpressionAttributeNames": {"#saga_id": a.SAGA_ID.value, "#status": a.STATUS.value},
             "ExpressionAttributeValues": {":saga_id": {"S": expression(SAGA_ID)}, **values},
         },
-        "Assign": {"nothing_stands": expression(f"$states.result.Count = 0 and {all_seen}")},
+        "Assign": {"nothing_stands": expression(f"$states.result.Count = 0 and {all_seen}")}
+        | ({"only_late": expression(f"{all_seen} and {only_late}")} if late else {}),
         "Next": NOTHING_LEFT,
     }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from constructs_lib.saga.asl.failures import broken, found_at, thrown_at
@@ -62,7 +63,11 @@ def fence_states(
     """
     look, decide, ask = f"{name}: look", f"{name}: stands?", f"{name}: ask"
     status = f"${flow.row}.{LogAttribute.STATUS.value}.S"
-    nothing = ", ".join(f'"{status.value}"' for status in (*NOTHING_STANDS, StepStatus.UNDOING))
+    awaited = step.wait is not None and not step.job
+    stand = [StepStatus.DONE, StepStatus.READ] if awaited else [StepStatus.DONE]
+    # What took effect late is not what anybody counted on: it is undone.
+    fall = (*NOTHING_STANDS, StepStatus.UNDOING, *([StepStatus.APPLIED_LATE] if step.job else []))
+    standing, nothing = _listed(stand), _listed([status for status in fall if status not in stand])
     unread = flow.tells(found_at(step.name, "StepUndecided", "its row says neither yes nor no"))
     undecided = {**unread, flow.failure: broken(step.name)}
     states: dict[str, State] = {
@@ -73,9 +78,8 @@ def fence_states(
         decide: {
             "Type": "Choice",
             "Choices": [
-                {"Condition": expression(f'{status} = "{StepStatus.DONE.value}"'), "Next": stands}
-                | _assign(standing_outputs),
-                {"Condition": expression(f"{status} in [{nothing}]"), "Next": buried} | _assign(buried_outputs),
+                {"Condition": expression(f"{status} {standing}"), "Next": stands} | _assign(standing_outputs),
+                {"Condition": expression(f"{status} {nothing}"), "Next": buried} | _assign(buried_outputs),
             ],
             "Default": stuck,
             "Assign": undecided,
@@ -105,6 +109,12 @@ def fence_states(
             "Next": look,
         }
     return states
+
+
+def _listed(statuses: Sequence[StepStatus]) -> str:
+    """JSONata condition of being one of these."""
+    texts = [f'"{status.value}"' for status in statuses]
+    return f"= {texts[0]}" if len(texts) == 1 else f"in [{', '.join(texts)}]"
 
 
 def _assign(outputs: State | None) -> State:

@@ -47,8 +47,25 @@ class DirectWrites:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Waiting:
+    """How a step waits for an answer from outside. Times are seconds.
+
+    Attributes:
+        queue_url: where the job is put, with the token by which its answer finds back.
+        heartbeat: how long neither an answer nor a sign of life may come.
+        timeout: when the step is given up.
+        attempts: how often the answer may count as lost.
+    """
+
+    queue_url: str
+    heartbeat: int
+    timeout: int
+    attempts: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CompiledStep:
-    """A step as the generator sees it: names and numbers. Without ``direct`` and ``writes`` it runs a function."""
+    """A step as the generator sees it: names and numbers. Without ``direct``, ``writes``, ``wait`` a function."""
 
     name: str
     permanent_errors: tuple[str, ...]
@@ -64,6 +81,7 @@ class CompiledStep:
     inline: bool = False
     provider: Mapping[str, Any] | None = None
     notice: Notice | None = None
+    wait: Waiting | None = None
     direct: DirectState | None = None
     writes: DirectWrites | None = None
     going_on: Mapping[str, GoingOn] = field(default_factory=dict)
@@ -72,6 +90,11 @@ class CompiledStep:
     def compensated(self) -> bool:
         """Whether something undoes it."""
         return self.compensate_arn is not None or (self.writes is not None and bool(self.writes.compensate))
+
+    @property
+    def job(self) -> bool:
+        """Whether a provider works on it and answers later: it may turn out late that it took effect."""
+        return self.wait is not None and self.provider is not None
 
     @property
     def undo_needs_outputs(self) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import Final
 
-from constructs_lib.saga.asl.compensation import chain, chain_from
+from constructs_lib.saga.asl.compensation import chain, chain_from, late_chain
 from constructs_lib.saga.asl.direction import direct
 from constructs_lib.saga.asl.ending import FENCED, fenced_or_parked, park_of, settle_failed
 from constructs_lib.saga.asl.failures import found_at
@@ -17,8 +17,26 @@ from constructs_lib.saga.asl.fence import fence_states
 from constructs_lib.saga.asl.forward import saga_flow
 from constructs_lib.saga.asl.outputs import read_outputs, rows
 from constructs_lib.saga.asl.plan import CompiledGroup, GroupKind, Node, SagaPlan, State
-from constructs_lib.saga.asl.states import EXECUTION, INPUT, SAGA_ID, call, expression, found_item, machine, record_key
-from saga_runtime.protocol import NOTHING_STANDS, Direction, LogAttribute, RecordAttribute, RecordStatus, StepStatus
+from constructs_lib.saga.asl.states import (
+    EXECUTION,
+    INPUT,
+    REQUEST_ID,
+    SAGA_ID,
+    call,
+    expression,
+    found_item,
+    machine,
+    record_key,
+)
+from saga_runtime.protocol import (
+    NOTHING_STANDS,
+    Direction,
+    LogAttribute,
+    RecordAttribute,
+    RecordStatus,
+    StartField,
+    StepStatus,
+)
 
 READ_DIRECTION: Final = "Read the direction"
 WHICH_DIRECTION: Final = "Which direction?"
@@ -29,6 +47,10 @@ HANDED_OVER: Final = "Handed over"
 READ_ROWS: Final = "Read the rows"
 COMPATIBLE: Final = "Compatible?"
 READ_OUTPUTS: Final = "Read the outputs"
+READ_FOR_LATE: Final = "Read the outputs of late"
+LATE_UNDONE: Final = "Late undone"
+TELL_OF_LATE: Final = "Tell the operators of late"
+LATE_STUCK: Final = "End late stuck"
 
 _INTERRUPTED: Final = (
     '{"step": "", "error": "SagaInterrupted", "detail": "the request was interrupted", "status": 500, '
@@ -63,11 +85,47 @@ def recovery_of(plan: SagaPlan, forward_machine_arn: str) -> State:
         FORWARD: direct(plan, Direction.FORWARD, GO_FORWARD),
         GO_FORWARD: _go_forward(forward_machine_arn),
         HANDED_OVER: {"Type": "Succeed"},
+        **_late(plan),
         **chain(plan),
-        **settle_failed(plan),
+        **settle_failed(plan, again=chain_from(plan, len(plan.steps) - 1)),
         **fenced_or_parked(plan),
     }
     return machine(plan, f"{plan.comment}, recovery", READ_DIRECTION, states)
+
+
+def _has_jobs(plan: SagaPlan) -> bool:
+    return any(step.job and step.compensated for step in plan.leaves)
+
+
+def _late(plan: SagaPlan) -> dict[str, State]:
+    """Undo what took effect when nobody counted on it any more: the record is left as it is, settled or not."""
+    if not _has_jobs(plan):
+        return {}
+    stuck = LATE_STUCK if plan.operators is None else TELL_OF_LATE
+    first, states = late_chain(plan, over=LATE_UNDONE, fenced=stuck, stuck=stuck)
+    body = (
+        f'$string({{"saga_id": {SAGA_ID}, "request_id": {REQUEST_ID}, "execution": {EXECUTION}, '
+        '"stuck": $exists($stuck) ? $stuck : {}, "late": true})'
+    )
+    told: dict[str, State] = {}
+    if plan.operators is not None:
+        told[TELL_OF_LATE] = {
+            **call("sqs:sendMessage"),
+            "Arguments": {"QueueUrl": plan.operators, "MessageBody": expression(body)},
+            "Catch": [{"ErrorEquals": ["States.ALL"], "Next": LATE_STUCK}],
+            "Next": LATE_STUCK,
+        }
+    return {
+        READ_FOR_LATE: read_outputs(plan, first),
+        **states,
+        LATE_UNDONE: {"Type": "Succeed"},
+        **told,
+        LATE_STUCK: {
+            "Type": "Fail",
+            "Error": "LateEffectStands",
+            "Cause": "what took effect late could not be undone; a person has to look",
+        },
+    }
 
 
 def _compatible(plan: SagaPlan) -> dict[str, State]:
@@ -137,9 +195,11 @@ def _which_direction(plan: SagaPlan, *, undecided: str, compensating: str) -> St
         f'and $record.{a.STATUS.value}.S = "{RecordStatus.IN_PROGRESS.value}"'
     )
     other = f'$record.{a.DEFINITION.value}.S != "{plan.fingerprint}" and $not($exists($compatible))'
+    late = {"Condition": expression(f"$exists({INPUT}.{StartField.LATE.value})"), "Next": READ_FOR_LATE}
     return {
         "Type": "Choice",
         "Choices": [
+            *([late] if _has_jobs(plan) else []),
             {"Condition": expression(f"$not({mine})"), "Next": FENCED},
             {"Condition": expression(other), "Next": READ_ROWS},
             {"Condition": expression(f'{direction} = "{Direction.FORWARD.value}"'), "Next": GO_FORWARD},

@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import Final
 
+from constructs_lib.saga.asl.callbacks import ANSWERED, NOT_IN_TIME, waiting_fields, waiting_retries
 from constructs_lib.saga.asl.failures import broken, found_at, refused, thrown_at
 from constructs_lib.saga.asl.fence import fence_states
 from constructs_lib.saga.asl.flow import Flow, item_of, row_name
@@ -67,6 +68,8 @@ def step_states(plan: SagaPlan, flow: Flow, index: int, exits: Exits) -> dict[st
         states = _transaction(plan, flow, index, exits)
     elif step.direct is not None:
         states = {step.name: _direct(plan, flow, index, exits)}
+    elif step.wait is not None:
+        states = {step.name: _waiting(plan, flow, index, exits)}
     else:
         states = {step.name: _function(plan, flow, index, exits)}
     return states | _going_on(plan, flow, index, exits)
@@ -94,6 +97,18 @@ def _function(plan: SagaPlan, flow: Flow, index: int, exits: Exits) -> State:
         "TimeoutSeconds": step.task_seconds,
         "Assign": flow.assigned(index, output),
         "Retry": _retries(step, exits),
+        "Catch": _catches(plan, flow, step, exits),
+        **_leads_on(flow, index, exits, output),
+    }
+
+
+def _waiting(plan: SagaPlan, flow: Flow, index: int, exits: Exits) -> State:
+    step = _step(flow, index)
+    output = f'{{"{step.name}": {ANSWERED}}}'
+    return {
+        **waiting_fields(plan, step, _call_payload(plan, flow, index)),
+        "Assign": flow.assigned(index, output),
+        "Retry": waiting_retries(step, no_way_back=exits.no_way_back),
         "Catch": _catches(plan, flow, step, exits),
         **_leads_on(flow, index, exits, output),
     }
@@ -136,10 +151,20 @@ def _retries(step: CompiledStep, exits: Exits) -> list[State]:
 
 def _catches(plan: SagaPlan, flow: Flow, step: CompiledStep, exits: Exits) -> list[State]:
     stuck = flow.tells(thrown_at(step.name)) if exits.give_up == exits.stuck else {}
-    going_on = [{"ErrorEquals": [error], "Next": _going_on_name(step, error)} for error in sorted(step.going_on)]
+    going_on = [
+        {"ErrorEquals": _meant_by(step, error), "Next": _going_on_name(step, error)} for error in sorted(step.going_on)
+    ]
+    timed_out = ErrorName.CALLBACK_TIMED_OUT.value
+    not_in_time: list[State] = []
+    if step.wait is not None and not step.job and timed_out not in step.going_on:
+        nobody = refused(plan, step.name, error=timed_out, detail="what the step waits for did not happen in time")
+        not_in_time = [
+            {"ErrorEquals": list(NOT_IN_TIME), "Next": exits.give_up, "Assign": {flow.failure: nobody, **stuck}}
+        ]
     return [
         {"ErrorEquals": [ErrorName.FENCED.value], "Next": exits.fenced},
         *going_on,
+        *not_in_time,
         {
             "ErrorEquals": list(step.permanent_errors),
             "Next": exits.give_up,
@@ -147,6 +172,13 @@ def _catches(plan: SagaPlan, flow: Flow, step: CompiledStep, exits: Exits) -> li
         },
         {"ErrorEquals": ["States.ALL"], "Next": exits.give_up, "Assign": {flow.failure: broken(step.name), **stuck}},
     ]
+
+
+def _meant_by(step: CompiledStep, error: str) -> list[str]:
+    """Error names that mean a refusal: a state's own timeouts are one, where nothing can be in doubt."""
+    if error == ErrorName.CALLBACK_TIMED_OUT and step.wait is not None and not step.job:
+        return [error, *NOT_IN_TIME]
+    return [error]
 
 
 def _call_payload(plan: SagaPlan, flow: Flow, index: int) -> State:

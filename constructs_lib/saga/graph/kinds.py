@@ -33,6 +33,8 @@ _BOLT: Final = "M9 1.5L3 9h4.5L7 14.5L13 7H8.5z"
 _NESTED: Final = "M2 2h12v12H2zM5.5 5.5h5v5h-5z"
 _FORK: Final = "M8 1.5v3M3 14.5v-6a4 4 0 0 1 4-4h2a4 4 0 0 1 4 4v6M8 4.5v10"
 _STACK: Final = "M5 5h9v9H5zM2 11V2h9"
+_RETURN: Final = "M14 3v4a3 3 0 0 1-3 3H3M6.5 6.5L3 10l3.5 3.5"
+_HOURGLASS: Final = "M4 1.5h8M4 14.5h8M5 1.5c0 4 6 4.5 6 6.5s-6 2.5-6 6.5M11 1.5c0 4-6 4.5-6 6.5s6 2.5 6 6.5"
 _DOT: Final = "M8 4a4 4 0 1 0 0 8a4 4 0 0 0 0-8z"
 UNDO_ICON: Final = "M5.5 3.5L2.5 6.5l3 3M2.5 6.5H10a3.5 3.5 0 0 1 0 7H6.5"
 """What stands on a compensation."""
@@ -82,6 +84,10 @@ def _at_most(what: str) -> Callable[[StepDescription], str]:
     return lambda step: f"{what}, at most {duration(step.timeout * 1_000)}" if step.timeout else what
 
 
+def _within(what: str) -> Callable[[StepDescription], str]:
+    return lambda step: f"{what}, within {duration(step.timeout * 1_000)}"
+
+
 def _branches(step: StepDescription) -> str:
     return f"parallel, {len(step.branches)} branches at once"
 
@@ -93,6 +99,8 @@ def _map(step: StepDescription) -> str:
 LOOKS: Final = {
     "atomic": KindLook(icon=_CYLINDER, tone=Tone.LOCAL, caption=_always("atomic, in DynamoDB")),
     "external": KindLook(icon=_GLOBE, tone=Tone.OUTSIDE, caption=_always("external, at a provider")),
+    "callback": KindLook(icon=_RETURN, tone=Tone.OUTSIDE, caption=_within("callback, answered later")),
+    "wait": KindLook(icon=_HOURGLASS, tone=Tone.QUIET, caption=_within("waits for an answer")),
     "read-only": KindLook(icon=_EYE, tone=Tone.QUIET, caption=_read_only),
     "dynamodb": KindLook(icon=_TABLE, tone=Tone.LOCAL, caption=_always("DynamoDB, no function")),
     "service": KindLook(icon=_CLOUD, tone=Tone.OWN, caption=_always("AWS service, no function")),

@@ -1,0 +1,68 @@
+"""A state that waits: a job, and the token by which its answer finds back, go to a queue; nothing runs meanwhile."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from constructs_lib.saga.asl.plan import CompiledStep, SagaPlan, State
+from constructs_lib.saga.asl.states import expression, step_retries
+from saga_runtime.protocol import OUTPUT_FIELD, CallField, ErrorName, TaskField, WaitField
+
+HEARTBEAT_LOST: Final = "States.HeartbeatTimeout"
+TIME_IS_UP: Final = "States.Timeout"
+NOT_IN_TIME: Final = (HEARTBEAT_LOST, TIME_IS_UP)
+ANSWERED: Final = f"$states.result.{OUTPUT_FIELD}"
+"""JSONata expression of what the answer brought."""
+
+
+def waiting_fields(plan: SagaPlan, step: CompiledStep, call: State) -> State:
+    """Fields of the state that puts a job into the queue and waits.
+
+    Args:
+        plan: the plan.
+        step: which one.
+        call: what a function would be called with.
+    """
+    if step.wait is None:
+        raise TypeError(f"{step.name} waits for nothing")
+    context = "$states.context"
+    # Together these order the attempts: the time at which a state was entered does not change between its retries.
+    task = {
+        TaskField.STARTED: f"{context}.Execution.StartTime",
+        TaskField.REDRIVEN: f"$exists({context}.Execution.RedriveCount) ? {context}.Execution.RedriveCount : 0",
+        TaskField.ENTERED: f"{context}.State.EnteredTime",
+        TaskField.RETRIED: f"{context}.State.RetryCount",
+    }
+    return {
+        "Type": "Task",
+        "Resource": "arn:aws:states:::sqs:sendMessage.waitForTaskToken",
+        "Arguments": {
+            "QueueUrl": step.wait.queue_url,
+            "MessageBody": {
+                **call,
+                CallField.REQUEST_TABLE.value: plan.request_table,
+                CallField.TOKEN.value: expression(f"{context}.Task.Token"),
+                CallField.TASK.value: {field.value: expression(text) for field, text in task.items()},
+                CallField.WAIT.value: {
+                    WaitField.HEARTBEAT.value: step.wait.heartbeat,
+                    WaitField.TIMEOUT.value: step.wait.timeout,
+                },
+            },
+        },
+        "HeartbeatSeconds": step.wait.heartbeat,
+        "TimeoutSeconds": step.wait.timeout,
+    }
+
+
+def waiting_retries(step: CompiledStep, *, no_way_back: bool) -> list[State]:
+    """A lost answer is asked for, as often as fits into the time that the step has; when that is up, it is given up."""
+    if step.wait is None:
+        raise TypeError(f"{step.name} waits for nothing")
+    lost = {
+        "ErrorEquals": [HEARTBEAT_LOST],
+        "IntervalSeconds": 1,
+        "BackoffRate": 1,
+        "MaxAttempts": step.wait.attempts,
+    }
+    final = (ErrorName.OVERDUE.value, TIME_IS_UP, *step.permanent_errors)
+    return [lost, *step_retries(final, step.retry, no_way_back=no_way_back, transient=step.transient_errors)]
