@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from constructs_lib.callback_integration import CallbackIntegration
     from constructs_lib.idempotency_table import IdempotencyTable
     from constructs_lib.ledger_table import LedgerTable
     from constructs_lib.payload_bucket import PayloadBucket
@@ -26,10 +27,12 @@ if TYPE_CHECKING:
         StepKind,
     )
     from constructs_lib.step_host import StepHost
+    from constructs_lib.token_table import TokenTable
     from constructs_lib.transaction_api import Operation, TransactionApi
     from saga_runtime.protocol import InProgressAnswer, KeyPolicy, OnExpired
 
 __all__ = [
+    "CallbackIntegration",
     "Effect",
     "GoOn",
     "IdempotencyTable",
@@ -49,10 +52,12 @@ __all__ = [
     "StepGroup",
     "StepHost",
     "StepKind",
+    "TokenTable",
     "TransactionApi",
 ]
 
 _MODULES: Final = {
+    "CallbackIntegration": "constructs_lib.callback_integration",
     "Effect": "constructs_lib.saga",
     "GoOn": "constructs_lib.saga",
     "IdempotencyTable": "constructs_lib.idempotency_table",
@@ -72,6 +77,7 @@ _MODULES: Final = {
     "StepGroup": "constructs_lib.saga",
     "StepHost": "constructs_lib.step_host",
     "StepKind": "constructs_lib.saga",
+    "TokenTable": "constructs_lib.token_table",
     "TransactionApi": "constructs_lib.transaction_api",
 }
 
