@@ -10,8 +10,8 @@ from typing import Any
 from saga_runtime import aws, clock, telemetry
 from saga_runtime.atomic_step import Answer, LambdaHandler, read_row
 from saga_runtime.errors import PermanentError, ProtocolMismatch, TransientError
-from saga_runtime.protocol import OUTPUT_FIELD
-from saga_runtime.saga_log import UndoEntry, tombstone_put, undo_entry_of, undone_update
+from saga_runtime.protocol import OUTPUT_FIELD, CallField, CallMode
+from saga_runtime.saga_log import LogRow, UndoEntry, is_late, tombstone_put, undo_entry_of, undone_update
 from saga_runtime.step import Commit, StepCall, Write
 from saga_runtime.transaction import Committed, commit
 
@@ -46,8 +46,11 @@ def compensation(function: Callable[[StepCall, Any], Commit]) -> LambdaHandler:
     def handler(event: Any, context: Any) -> Answer:
         aws.check_protocol()
         call = StepCall.from_event(event, attempt=uuid.uuid4().hex, now_ms=clock.now_ms(), undo=True)
+        mode = event.get(CallField.MODE)
+        if mode not in (None, CallMode.LATE):
+            raise ProtocolMismatch(f"a compensation is called to undo or to undo {CallMode.LATE}, got mode={mode!r}")
         try:
-            done = _run(function, call, context.get_remaining_time_in_millis)
+            done = _run(function, call, context.get_remaining_time_in_millis, only_late=mode is not None)
             telemetry.event("compensation", saga_id=call.saga_id, step=call.row_name, found=done.value)
             return {OUTPUT_FIELD: {}}
         finally:
@@ -56,9 +59,13 @@ def compensation(function: Callable[[StepCall, Any], Commit]) -> LambdaHandler:
     return handler
 
 
-def _run(function: Callable[[StepCall, Any], Commit], call: StepCall, remaining_ms: Callable[[], int]) -> UndoEntry:
+def _run(
+    function: Callable[[StepCall, Any], Commit], call: StepCall, remaining_ms: Callable[[], int], *, only_late: bool
+) -> UndoEntry:
     for _ in range(_READS_AGAIN):
         row = read_row(call)
+        if only_late and not is_late(row):
+            return UndoEntry.NOTHING
         entry = undo_entry_of(row)
         if entry is UndoEntry.NOTHING:
             return entry
@@ -67,10 +74,7 @@ def _run(function: Callable[[StepCall, Any], Commit], call: StepCall, remaining_
                 f"step {call.step} was begun as an external step and is compensated as an atomic one; "
                 "deploy the compensation that belongs to the step as it ran, and recover the saga"
             )
-        if entry is UndoEntry.BURY:
-            plan = _bury(call)
-        else:
-            plan = _undo(function, call, call.decode(row.output if row else None))
+        plan = _bury(call) if row is None else _undo(function, call, row)
         try:
             if isinstance(commit(plan, remaining_ms=remaining_ms), Committed):
                 return entry
@@ -96,9 +100,15 @@ def _bury(call: StepCall) -> Callable[[], tuple[Any, Sequence[Write]]]:
 
 
 def _undo(
-    function: Callable[[StepCall, Any], Commit], call: StepCall, output: Any
+    function: Callable[[StepCall, Any], Commit], call: StepCall, found: LogRow
 ) -> Callable[[], tuple[Any, Sequence[Write]]]:
+    output = call.decode(found.output)
     row = undone_update(
-        table=call.log_table, saga_id=call.saga_id, step=call.row_name, attempt=call.attempt, now_ms=call.now_ms
+        table=call.log_table,
+        saga_id=call.saga_id,
+        step=call.row_name,
+        found=found.status,
+        attempt=call.attempt,
+        now_ms=call.now_ms,
     )
     return lambda: (row, function(call, output).writes)

@@ -32,6 +32,9 @@ class ExternalCall(StepCall):
     timeout_seconds: float
 
 
+Given = TypeVar("Given", bound=ExternalCall)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Invocation:
     """One invocation of an external step or of its compensation.
@@ -72,21 +75,29 @@ class Invocation:
             keep_days=call.log_days,
         )
 
+    @property
+    def step_key(self) -> str:
+        """The step's key, also in a compensation."""
+        return step_key_of(self.call.saga_id, self.call.step, item_key=self.call.item_key)
+
     def of_step(self) -> ExternalCall:
         """What the functions that act and verify are given: the step's key, also in a compensation."""
-        call = self.call
-        return self._external(step_key_of(call.saga_id, call.step, item_key=call.item_key))
+        return external_call_of(ExternalCall, self.call, self.step_key, self.remaining_ms)
 
     def of_undo(self) -> ExternalCall:
         """What the functions that undo and verify an undo are given."""
-        return self._external(self.call.key)
+        return external_call_of(ExternalCall, self.call, self.call.key, self.remaining_ms)
 
-    def _external(self, key: str) -> ExternalCall:
-        # As they are: what stands in the payload bucket is read when the function looks at it.
-        given = {field.name: object.__getattribute__(self.call, field.name) for field in fields(StepCall)}
-        given["key"] = key
-        seconds = clock.real_seconds(self.remaining_ms() * CLIENT_SHARE / 1_000)
-        return ExternalCall(**given, timeout_seconds=seconds)
+
+def external_call_of(
+    kind: type[Given], call: StepCall, key: str, remaining_ms: Callable[[], int], **more: str
+) -> Given:
+    """A call as a function that talks to a provider is given it, under a key."""
+    # As they are: what stands in the payload bucket is read when the function looks at it.
+    given = {field.name: object.__getattribute__(call, field.name) for field in fields(StepCall)}
+    seconds = clock.real_seconds(remaining_ms() * CLIENT_SHARE / 1_000)
+    given |= {"key": key, "timeout_seconds": seconds, **more}
+    return kind(**given)
 
 
 def _certainly_dead_at(now_ms: int, remaining_ms: int, margin_ms: int) -> int:

@@ -14,9 +14,9 @@ from saga_runtime.errors import PermanentError, ProtocolMismatch, TransientError
 from saga_runtime.external_call import ExternalCall, Invocation, ask, still_in_doubt, to_the_end, undecided
 from saga_runtime.external_log import UndoEntry, is_over, undo_entry_of
 from saga_runtime.external_step import LOOKS, ExternalStep
-from saga_runtime.protocol import OUTPUT_FIELD, StepStatus
+from saga_runtime.protocol import OUTPUT_FIELD, CallField, CallMode, StepStatus
 from saga_runtime.row_write import write_row
-from saga_runtime.saga_log import LogRow
+from saga_runtime.saga_log import LogRow, is_late
 from saga_runtime.step import StepCall
 from saga_runtime.transaction import Committed
 from saga_runtime.verdict import Applied, Verdict
@@ -53,17 +53,22 @@ class ExternalCompensation:
                 f"the saga declares that the undo of step {call.step} can be verified, and its function cannot: write "
                 "external_compensation(of=..., verify_undo=...), or declare the provider without verify_undo"
             )
+        mode = event.get(CallField.MODE)
+        if mode not in (None, CallMode.LATE):
+            raise ProtocolMismatch(f"a compensation is called to undo or to undo {CallMode.LATE}, got mode={mode!r}")
         try:
-            done = self._run(invocation)
+            done = self._run(invocation, only_late=mode is not None)
             telemetry.event("compensation", saga_id=call.saga_id, step=call.row_name, found=done.value)
             return {OUTPUT_FIELD: {}}
         finally:
             telemetry.flush()
 
-    def _run(self, invocation: Invocation) -> UndoEntry:
+    def _run(self, invocation: Invocation, *, only_late: bool) -> UndoEntry:
         call, mine = invocation.call, invocation.holder
         for _ in range(LOOKS):
             row = read_row(call)
+            if only_late and not is_late(row):
+                return UndoEntry.NOTHING
             entry = undo_entry_of(row, mine=mine, now_ms=call.now_ms, provider=invocation.provider)
             if row is None:
                 buried = write_row(mine.bury(clock.now_ms()), remaining_ms=invocation.remaining_ms)
@@ -86,16 +91,16 @@ class ExternalCompensation:
             raise undecided(call)
         output = call.decode(row.output)
         if entry is UndoEntry.VERIFY_UNDO:
-            if isinstance(ask(self.verify_undo, invocation.of_undo(), output), Applied):
+            if isinstance(ask(self.verify_undo, self.of.given(invocation, undo=True), output), Applied):
                 return self._write_undone(invocation)
             if not is_over(row, call.now_ms, invocation.provider):
                 raise still_in_doubt(call, row)
         now_ms = clock.now_ms()
-        held = mine.undoing(now_ms) if entry is UndoEntry.UNDO else mine.take_over(row, now_ms)
+        held = mine.undoing(now_ms, found=row.status) if entry is UndoEntry.UNDO else mine.take_over(row, now_ms)
         if not isinstance(write_row(held, remaining_ms=invocation.remaining_ms), Committed):
             return False
         try:
-            to_the_end(self.function, invocation.of_undo(), output)
+            to_the_end(self.function, self.of.given(invocation, undo=True), output)
         except PermanentError as refusal:
             raise CompensationRefused(f"the compensation of {call.step} was refused: {refusal.message}") from refusal
         return self._write_undone(invocation)

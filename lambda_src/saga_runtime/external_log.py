@@ -6,6 +6,11 @@
                 INTENT -> FAILED           the provider clearly refused, and nobody's request can still arrive
                 INTENT -> TOMBSTONE        the provider knows of nothing, and nobody's request can still arrive
     INTENT, UNDOING -> the same, under a later attempt and a later deadline: taken over
+    TOMBSTONE, FAILED -> APPLIED_LATE -> UNDOING      a job's provider did it after all: it is undone like what stands
+
+A *job* is a step whose provider answers later. When its hand-over returned, the row says so (``accepted_at``): from
+then on nobody's request decides what becomes of it, so a deadline that is over says nothing, and only the provider's
+word does.
 
 A provider's effect and its row cannot be one transaction. So the row says *before* the call that there may be one, by
 whom, and until when. Nobody calls without holding the row; whoever takes it over waits until the former holder is
@@ -14,6 +19,7 @@ certainly dead; and "it did not happen" counts only when no request of the dead 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
@@ -77,9 +83,14 @@ class Holder:
         )
 
     def take_over(self, found: LogRow, now_ms: int) -> Any:
-        """Hold the row, INTENT or UNDOING, from now on; on condition that the attempt that was read still does."""
-        sets = {LogAttribute.DEADLINE: {"N": str(self.deadline)}}
-        return self._update(found.status, found.status, TAKE_OVER, now_ms, sets, held=found.attempt)
+        """Hold the row, INTENT or UNDOING, from now on; on condition that the attempt that was read still does.
+
+        A job that is handed over anew was not accepted yet.
+        """
+        a = LogAttribute
+        sets = {a.DEADLINE: {"N": str(self.deadline)}}
+        removes = (a.ACCEPTED_AT,) if found.accepted_at else ()
+        return self._update(found.status, found.status, TAKE_OVER, now_ms, sets, removes, held=found.attempt)
 
     def done(self, output: str, now_ms: int, *, held: str | None = None) -> Any:
         """Say that the step took effect; on condition that it is in doubt, and who held it then still holds it.
@@ -98,11 +109,19 @@ class Holder:
         """Say that the step did not and will never take effect; on condition that nobody took it over meanwhile."""
         return self._update(StepStatus.INTENT, StepStatus.TOMBSTONE, HELD_BY, now_ms, {}, held=found.attempt)
 
-    def undoing(self, now_ms: int) -> Any:
-        """Say that the provider may be asked to undo; on condition that the step stands."""
+    def accepted(self, now_ms: int, *, held: str | None = None) -> Any:
+        """Say that the provider took the job on; on condition that it is in doubt, and who held it then still does.
+
+        ``held`` is the attempt that the provider was asked about; without it, one's own.
+        """
+        sets = {LogAttribute.ACCEPTED_AT: {"N": str(now_ms)}}
+        return self._update(StepStatus.INTENT, StepStatus.INTENT, HELD_BY, now_ms, sets, held=held or self.attempt)
+
+    def undoing(self, now_ms: int, *, found: StepStatus = StepStatus.DONE) -> Any:
+        """Say that the provider may be asked to undo; on condition that the step stands as found, or applied late."""
         a = LogAttribute
         sets = {a.DEADLINE: {"N": str(self.deadline)}, a.FIRST_ATTEMPT_AT: {"N": str(now_ms)}}
-        return self._update(StepStatus.DONE, StepStatus.UNDOING, STILL, now_ms, sets)
+        return self._update(found, StepStatus.UNDOING, STILL, now_ms, sets)
 
     def undone(self, now_ms: int) -> Any:
         """Say that the step is undone; on condition that it is being undone, by whomever."""
@@ -115,6 +134,7 @@ class Holder:
         condition: str,
         now_ms: int,
         sets: dict[LogAttribute, dict[str, str]],
+        removes: Sequence[LogAttribute] = (),
         *,
         held: str | None = None,
     ) -> Any:
@@ -123,13 +143,16 @@ class Holder:
         values = {f":{name}": value for name, value in new.items()} | {":found": {"S": found.value}}
         if held is not None:
             values[":held"] = {"S": held}
+        update = "SET " + ", ".join(f"#{name} = :{name}" for name in new)
+        if removes:
+            update += " REMOVE " + ", ".join(f"#{name}" for name in removes)
         return {
             "Update": {
                 "TableName": self.table,
                 "Key": log_key(self.saga_id, self.row_name),
-                "UpdateExpression": "SET " + ", ".join(f"#{name} = :{name}" for name in new),
+                "UpdateExpression": update,
                 "ConditionExpression": condition,
-                "ExpressionAttributeNames": {f"#{name}": name.value for name in new},
+                "ExpressionAttributeNames": {f"#{name}": name.value for name in (*new, *removes)},
                 "ExpressionAttributeValues": values,
                 "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
             }
@@ -161,14 +184,12 @@ def entry_of(row: LogRow | None, *, mine: Holder, now_ms: int, provider: Provide
     """Decide a step's way from its row."""
     if row is None:
         return Entry.CLAIM
+    if row.answer is not None:
+        return Entry.REPLAY
     match row.status:
-        case StepStatus.DONE:
-            return Entry.REPLAY
         case StepStatus.FAILED:
             return Entry.REFUSED
-        case StepStatus.TOMBSTONE if row.output is not None:
-            return Entry.REPLAY
-        case StepStatus.TOMBSTONE | StepStatus.UNDOING | StepStatus.UNDONE:
+        case StepStatus.DONE | StepStatus.TOMBSTONE | StepStatus.UNDOING | StepStatus.UNDONE | StepStatus.APPLIED_LATE:
             return Entry.FENCED
         case StepStatus.READ:
             return Entry.FOREIGN
@@ -208,7 +229,7 @@ def undo_entry_of(row: LogRow | None, *, mine: Holder, now_ms: int, provider: Pr
     if row is None:
         return UndoEntry.BURY
     match row.status:
-        case StepStatus.DONE:
+        case StepStatus.DONE | StepStatus.APPLIED_LATE:
             return UndoEntry.UNDO
         case StepStatus.INTENT:
             return _learn(row, mine, now_ms, provider)
@@ -221,13 +242,13 @@ def undo_entry_of(row: LogRow | None, *, mine: Holder, now_ms: int, provider: Pr
 def _learn(row: LogRow, mine: Holder, now_ms: int, provider: ProviderSettings) -> UndoEntry:
     """Asking comes before repeating, which may make the step happen only to undo it.
 
-    Both wait for the grace, so that whatever is answered counts.
+    Both wait for the grace, so that whatever is answered counts. To repeat a job that was accepted would tell nothing.
     """
     if not is_over(row, now_ms, provider):
         return UndoEntry.WAIT
     if provider.verify:
         return UndoEntry.VERIFY
-    known = _known_until_answered(row, mine, provider.window_ms, provider)
+    known = not row.accepted_at and _known_until_answered(row, mine, provider.window_ms, provider)
     return UndoEntry.REPEAT if known else UndoEntry.UNDECIDED
 
 

@@ -76,6 +76,10 @@ class ExternalStep:
                 "external_step(verify=...), or declare Provider(idempotent_for=...) without verify"
             )
 
+    def given(self, invocation: Invocation, *, undo: bool = False) -> ExternalCall:
+        """What the functions that act and verify are given, or with ``undo`` those that undo and verify that."""
+        return invocation.of_undo() if undo else invocation.of_step()
+
     def _act(self, invocation: Invocation) -> Any:
         call, mine = invocation.call, invocation.holder
         row: LogRow | None = None
@@ -144,7 +148,7 @@ class ExternalStep:
 
     def ask_provider(self, invocation: Invocation) -> Applied | NotApplied:
         """Ask the provider under the step's own key: ``Applied`` or ``NotApplied``."""
-        return ask(self.verify, invocation.of_step())
+        return ask(self.verify, self.given(invocation))
 
     def write_verified(self, invocation: Invocation, row: LogRow, verdict: Applied) -> Committed | RowRefused:
         """Write down what the provider said of the attempt that was read."""
@@ -166,7 +170,7 @@ class ExternalStep:
         """
         call = invocation.call
         try:
-            output = _kept(call, to_the_end(self.function, invocation.of_step()))
+            output = _kept(call, to_the_end(self.function, self.given(invocation)))
         except PermanentError as refusal:
             if not nobody_else:
                 raise StepInDoubt(

@@ -59,26 +59,28 @@ def _recorded(
     function: Callable[[StepCall], Mapping[str, Any]], call: StepCall, remaining_ms: Callable[[], int]
 ) -> Any:
     row = read_row(call)
-    if _answers(row):
-        return _replay(call, row)
+    if (answer := _answer_of(row)) is not None:
+        return _replay(call, answer)
     output = _answer(function, call)
     if row is None:
         result = write_row(_read_put(call, output), remaining_ms=remaining_ms)
         # The first writer wins: whoever goes on from here must have seen what everybody else sees.
-        if isinstance(result, RowRefused) and _answers(found := result.row or read_row(call)):
-            return _replay(call, found)
+        if isinstance(result, RowRefused) and (first := _answer_of(result.row or read_row(call))) is not None:
+            return _replay(call, first)
     return decode_output(output)
 
 
-def _answers(row: LogRow | None) -> bool:
-    """A step that was buried may still answer: there is nothing of it to fence."""
-    return row is not None and (row.status is StepStatus.READ or row.output is not None)
+def _answer_of(row: LogRow | None) -> str | None:
+    """What the row answers. A step that was buried may still answer anew: there is nothing of it to fence."""
+    if row is None or row.status is not StepStatus.READ:
+        return row.answer if row is not None else None
+    return row.output or "{}"
 
 
-def _replay(call: StepCall, row: LogRow | None) -> Any:
+def _replay(call: StepCall, answer: str) -> Any:
     telemetry.count(Metric.STEP_REPLAYED)
     telemetry.event("step_replayed", saga_id=call.saga_id, step=call.row_name)
-    return decode_output(row.output if row else None)
+    return decode_output(answer)
 
 
 def _answer(function: Callable[[StepCall], Mapping[str, Any]], call: StepCall) -> str:

@@ -156,7 +156,7 @@ MUTANTS = [
         saga_log,
         "entry_of",
         s.a_fenced_step_claims_nothing,
-        old="row.status is StepStatus.DONE",
+        old="row.answer is not None",
         new="True",
     ),
     _code(
