@@ -10,9 +10,11 @@ from aws_cdk import aws_logs as logs
 
 from constructs_lib import LedgerTable, StepFunction
 from constructs_lib.runtime_function import RUNTIME
+from constructs_lib.saga.description import FunctionDescription
+from constructs_lib.saga.functions import UNKNOWN, facts_of
 from saga_runtime.protocol import PROTOCOL_VERSION, Env
 from tests.constructs.support.cloud import Cloud
-from tests.constructs.support.sagas import FUNCTIONS, step_function
+from tests.constructs.support.sagas import FUNCTIONS, plain_function, step_function
 
 FUNCTION = "AWS::Lambda::Function"
 OURS = [
@@ -111,3 +113,39 @@ def test_equal_code_has_an_equal_asset(stack: Stack) -> None:
     step_function(stack, "Other")
     cloud = Cloud(stack)
     assert cloud.one("One/Function").properties["Code"] == cloud.one("Other/Function").properties["Code"]
+
+
+def test_a_saga_knows_a_function_of_ours_by_what_it_was_told(stack: Stack) -> None:
+    assert facts_of(step_function(stack)) == FunctionDescription(timeout=15, memory_mib=512, architecture="arm64")
+
+
+def test_a_saga_asks_a_function_of_yours_what_it_was_made_with(stack: Stack) -> None:
+    plain = plain_function(stack, "Plain", timeout=Duration.seconds(20))
+    made = lambda_.Function(
+        stack,
+        "Made",
+        runtime=lambda_.Runtime.PYTHON_3_13,
+        handler="index.handler",
+        code=lambda_.Code.from_inline("def handler(event, context): ..."),
+        memory_size=256,
+        architecture=lambda_.Architecture.ARM_64,
+    )
+    assert facts_of(plain) == FunctionDescription(timeout=20, memory_mib=128, architecture="x86_64")
+    assert facts_of(made) == FunctionDescription(timeout=0, memory_mib=256, architecture="arm64")
+
+
+def test_it_is_asked_once(stack: Stack) -> None:
+    plain = plain_function(stack, "Plain")
+    assert facts_of(plain) is facts_of(plain)
+
+
+def test_of_an_imported_function_or_an_alias_nothing_is_known(stack: Stack) -> None:
+    theirs = lambda_.Function.from_function_name(stack, "Theirs", "theirs")
+    assert facts_of(theirs) is UNKNOWN
+    assert facts_of(plain_function(stack, "Plain").add_alias("live")) is UNKNOWN
+
+
+def test_a_function_that_is_not_cloudformations_own_is_not_known(stack: Stack) -> None:
+    odd = plain_function(stack, "Odd")
+    odd.node.default_child = odd.role
+    assert facts_of(odd) is UNKNOWN

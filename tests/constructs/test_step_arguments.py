@@ -34,6 +34,7 @@ class Shop:
         self.stack = stack
         self.fn = plain_function(stack, "Function")
         self.slow = plain_function(stack, "Slow", timeout=Duration.seconds(60))
+        self.endless = plain_function(stack, "Endless", timeout=Duration.seconds(901))
         self.table = dynamodb.TableV2(
             stack, "Table", partition_key=dynamodb.Attribute(name="id", type=dynamodb.AttributeType.STRING)
         )
@@ -221,6 +222,14 @@ STEPS: dict[str, tuple[Wrong, str]] = {
             "fn_timeout for an "
             "imported one"
         ),
+    ),
+    "a function that may run for longer than Lambda lets it": (
+        lambda s: Step.read_only("Quote", fn=s.endless),
+        "fn_timeout of step Quote must be 1 s to 900 s, got 901 s; choose a duration in that range",
+    ),
+    "another timeout than the function's": (
+        lambda s: Step.read_only("Quote", fn=s.slow, fn_timeout=Duration.seconds(59)),
+        "fn_timeout of step Quote is 59 s, but the function's timeout is 60 s; leave fn_timeout out",
     ),
     "a read that the saga goes on without": (
         lambda s: Step.read_only("Quote", fn=s.fn, on_error={"Invalid": GoOn()}),
