@@ -184,13 +184,13 @@ def entry_of(row: LogRow | None, *, mine: Holder, now_ms: int, provider: Provide
     """Decide a step's way from its row."""
     if row is None:
         return Entry.CLAIM
-    if row.answer is not None:
-        return Entry.REPLAY
     match row.status:
+        case StepStatus.DONE:
+            return Entry.REPLAY
         case StepStatus.FAILED:
             return Entry.REFUSED
-        case StepStatus.DONE | StepStatus.TOMBSTONE | StepStatus.UNDOING | StepStatus.UNDONE | StepStatus.APPLIED_LATE:
-            return Entry.FENCED
+        case StepStatus.TOMBSTONE | StepStatus.UNDOING | StepStatus.UNDONE | StepStatus.APPLIED_LATE:
+            return Entry.FENCED if row.answer is None else Entry.REPLAY
         case StepStatus.READ:
             return Entry.FOREIGN
         case StepStatus.INTENT:

@@ -47,7 +47,7 @@ class StepCondition(Condition):
     FENCED = Because(
         "a step that meets a tombstone or its own undo stops, and claims nothing",
         SAGA_LOG,
-        "return StepEntry.REPLAY if row.status is StepStatus.DONE or passed_over else StepEntry.FENCED",
+        "return StepEntry.REPLAY if row.answer is not None else StepEntry.FENCED",
     )
     ROW_REFUSAL_FIRST = Because(
         "when both the row and a business condition refuse, the row decides",

@@ -67,7 +67,8 @@ class ExternalCondition(Condition):
     FENCED = Because(
         "a step that meets a tombstone or its own undo stops",
         LOG,
-        "case StepStatus.TOMBSTONE | StepStatus.UNDOING | StepStatus.UNDONE: return Entry.FENCED",
+        "case StepStatus.TOMBSTONE | StepStatus.UNDOING | StepStatus.UNDONE | StepStatus.APPLIED_LATE: "
+        "return Entry.FENCED if row.answer is None",
     )
     CALL_AFTER_DEADLINE = Because(
         "a call is repeated only when who made it is certainly dead",
@@ -148,17 +149,17 @@ class ExternalCondition(Condition):
     UNDOING_FIRST = Because(
         "that a provider may be asked to undo is written down before it is asked",
         COMPENSATION,
-        "held = mine.undoing(now_ms) if entry is UndoEntry.UNDO",
+        "held = mine.undoing(now_ms, found=row.status) if entry is UndoEntry.UNDO",
     )
     UNDOING_DONE = Because(
         "what stands is undone once",
         LOG,
-        "return self._update(StepStatus.DONE, StepStatus.UNDOING, STILL, now_ms, sets)",
+        "return self._update(found, StepStatus.UNDOING, STILL, now_ms, sets)",
     )
     UNDO_OWN_KEY = Because(
         "under the step's key an idempotent provider would answer what became of the step",
         COMPENSATION,
-        "to_the_end(self.function, invocation.of_undo(), output)",
+        "to_the_end(self.function, self.of.given(invocation, undo=True), output)",
     )
     UNDO_AFTER_DEADLINE = Because(
         "an undo is repeated only when who made it is certainly dead",

@@ -31,7 +31,7 @@ class SagaCondition(Condition):
     PASSED_OVER_REPLAYS = Because(
         "a step that was passed over is passed over again when the saga goes forward once more",
         SAGA_LOG,
-        "row.status is StepStatus.TOMBSTONE and row.output is not None",
+        "if self.status is StepStatus.TOMBSTONE: return self.output",
     )
     FENCE_BEFORE_GIVING_UP = Because(
         "a pivot in doubt is decided by the write of a tombstone",

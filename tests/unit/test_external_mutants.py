@@ -342,7 +342,7 @@ def mutant(name: str, owner: Any, target: str, old: str, new: str, kills: Any) -
 _FREE = "(attribute_not_exists(#saga_id) OR attribute_exists(#saga_id))"
 _FOUND_OR_NOT = "(#status = :found OR attribute_exists(#status))"
 _HELD_OR_NOT = "(#attempt = :held OR attribute_exists(#attempt))"
-_FENCES = "return Entry.FENCED"
+_FENCES = "Entry.FENCED if row.answer is None"
 
 MUTANTS = [
     mutant("begin over any row", LOG, "NO_ROW", "attribute_not_exists(#saga_id)", _FREE, a_buried_step_does_not_begin),
