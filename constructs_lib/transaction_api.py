@@ -10,12 +10,12 @@ from typing import Any, Final
 from aws_cdk import Acknowledgment, Duration, RemovalPolicy, Validations
 from aws_cdk import aws_apigateway as apigateway
 from aws_cdk import aws_iam as iam
-from aws_cdk import aws_logs as logs
 from constructs import Construct
 
-from constructs_lib._arguments import require_between, require_match
+from constructs_lib._arguments import require_match
 from constructs_lib._body_limits import payload_environment, require_body_limit
-from constructs_lib._gateway_problems import add_problem_responses, gateway_schema
+from constructs_lib._gateway_problems import gateway_schema
+from constructs_lib._rest_api import access_log_of, check_stage, rest_api
 from constructs_lib._web_acl import WebAcl
 from constructs_lib.runtime_function import RuntimeFunction, own_code
 from constructs_lib.saga.state_machine import SagaStateMachine
@@ -29,7 +29,6 @@ from saga_runtime.protocol import (
 from saga_runtime.schema import compile_validator
 
 _IDENTITY: Final = r"^(iam|jwt|context:[A-Za-z0-9_.-]{1,64})$"
-_STAGE: Final = r"^[A-Za-z0-9_]{1,32}$"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,20 +125,25 @@ class TransactionApi(Construct):
             name: operation if isinstance(operation, Operation) else Operation(saga=operation)
             for name, operation in operations.items()
         }
-        _check(self.operations, authorizer, identity, stage_name)
-        require_between("rate_limit", rate_limit, at_least=1, at_most=10_000)
-        require_between("burst_limit", burst_limit, at_least=1, at_most=5_000)
+        _check(self.operations, authorizer, identity)
+        check_stage(stage_name, rate_limit, burst_limit)
         self._removal_policy = removal_policy
         self._identity = identity
         self._methods = apigateway.MethodOptions(
             authorization_type=apigateway.AuthorizationType.IAM if authorizer is None else None,
             authorizer=authorizer,
         )
-        self.access_log = logs.LogGroup(
-            self, "AccessLog", retention=logs.RetentionDays.ONE_YEAR, removal_policy=removal_policy
+        self.access_log = access_log_of(self, removal_policy)
+        self.api = rest_api(
+            self,
+            description="Each request at most once per Idempotency-Key",
+            access_log=self.access_log,
+            stage_name=stage_name,
+            rate_limit=rate_limit,
+            burst_limit=burst_limit,
+            cloud_watch_role=cloud_watch_role,
+            removal_policy=removal_policy,
         )
-        self.api = self._rest_api(rate_limit, burst_limit, stage_name, cloud_watch_role=cloud_watch_role)
-        add_problem_responses(self.api)
         self._gatekeeper_scope = Construct(self, "Gatekeeper")
         self.gatekeepers = {name: self._operation(name, operation) for name, operation in self.operations.items()}
         self.web_acl = WebAcl(self, "WebAcl", stage=self.api.deployment_stage) if waf else None
@@ -152,50 +156,6 @@ class TransactionApi(Construct):
             for method, suffix in (("POST", ""), ("GET", "/*"))
         ]
         return iam.Grant.add_to_principal(grantee=grantee, actions=["execute-api:Invoke"], resource_arns=arns)
-
-    def _rest_api(
-        self, rate_limit: float, burst_limit: int, stage_name: str, *, cloud_watch_role: bool
-    ) -> apigateway.RestApi:
-        fields = {
-            "request_id": "$context.requestId",
-            "time": "$context.requestTimeEpoch",
-            "method": "$context.httpMethod",
-            "resource": "$context.resourcePath",
-            "status": "$context.status",
-            "caller": "$context.identity.caller",
-            "latency_ms": "$context.responseLatency",
-            "response_bytes": "$context.responseLength",
-            "error": "$context.error.responseType",
-        }
-        api = apigateway.RestApi(
-            self,
-            "RestApi",
-            description="Each request at most once per Idempotency-Key",
-            endpoint_types=[apigateway.EndpointType.REGIONAL],
-            cloud_watch_role=cloud_watch_role,
-            cloud_watch_role_removal_policy=self._removal_policy if cloud_watch_role else None,
-            deploy_options=apigateway.StageOptions(
-                stage_name=stage_name,
-                access_log_destination=apigateway.LogGroupLogDestination(self.access_log),
-                access_log_format=apigateway.AccessLogFormat.custom(json.dumps(fields)),
-                logging_level=apigateway.MethodLoggingLevel.ERROR,
-                data_trace_enabled=False,
-                metrics_enabled=True,
-                tracing_enabled=True,
-                throttling_rate_limit=rate_limit,
-                throttling_burst_limit=burst_limit,
-            ),
-        )
-        if cloud_watch_role:
-            Validations.of(api).acknowledge(
-                Acknowledgment(
-                    id="AwsSolutions-IAM4[Policy::arn:<AWS::Partition>:iam::aws:policy/service-role/"
-                    "AmazonAPIGatewayPushToCloudWatchLogs]",
-                    reason="API Gateway writes its logs under one role per account and region; AWS provides this "
-                    "policy for it, and it allows nothing but writing logs.",
-                )
-            )
-        return api
 
     def _operation(self, name: str, operation: Operation) -> RuntimeFunction:
         saga = operation.saga
@@ -285,15 +245,12 @@ def _schema_bytes(schema: Mapping[str, Any]) -> bytes:
     return json.dumps(schema, sort_keys=True, separators=(",", ":")).encode("utf-8")
 
 
-def _check(
-    operations: Mapping[str, Operation], authorizer: apigateway.IAuthorizer | None, identity: str, stage_name: str
-) -> None:
+def _check(operations: Mapping[str, Operation], authorizer: apigateway.IAuthorizer | None, identity: str) -> None:
     if not operations:
         raise ValueError("operations must name at least one operation, got none; add one")
     for name in operations:
         require_match("an operation's name", name, OPERATION_PATTERN, "use lower case, digits and dashes")
     require_match("identity", identity, _IDENTITY, "use iam, jwt or context:<key>")
-    require_match("stage_name", stage_name, _STAGE, "use letters, digits and underscores")
     if (authorizer is None) != (identity == "iam"):
         kind = "no authorizer" if authorizer is None else "an authorizer"
         raise ValueError(

@@ -13,13 +13,13 @@ from aws_cdk import Acknowledgment, App, Duration, Stack, Validations
 from cdk_nag import AwsSolutionsChecks
 from constructs import IConstruct
 
-from constructs_lib import IdempotencyTable, SagaStateMachine, Step, runtime_function, transaction_api
+from constructs_lib import IdempotencyTable, SagaStateMachine, Step, _rest_api, runtime_function, transaction_api
 from constructs_lib.saga import operators, permissions, state_machine
 from examples.funds_transfer.stack import FundsTransferStack
 from tests.constructs.support.factories import ROOT, AppFactory
 from tests.constructs.support.sagas import step_function
 
-ACKNOWLEDGING: list[ModuleType] = [runtime_function, transaction_api, state_machine, permissions, operators]
+ACKNOWLEDGING: list[ModuleType] = [runtime_function, transaction_api, _rest_api, state_machine, permissions, operators]
 KEY = "aws:cdk:acknowledged-rules"
 
 
@@ -117,7 +117,7 @@ def forget(monkeypatch: pytest.MonkeyPatch) -> Callable[[ModuleType, str], _Forg
         (runtime_function, "AwsSolutions-IAM5[Resource::*]"),
         (state_machine, "AwsSolutions-IAM5[Resource::*]"),
         (transaction_api, "AwsSolutions-COG4"),
-        (transaction_api, GATEWAY_LOGS),
+        (_rest_api, GATEWAY_LOGS),
         (operators, DEAD_LETTERS),
     ],
     ids=["functions", "state machines", "methods", "gateway logs", "operators' queue"],
