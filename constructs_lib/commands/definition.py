@@ -44,11 +44,13 @@ class DeployedSaga:
         log_table: the saga log.
         log_days: how long its rows are kept; None if no function is told.
         steps: by name, in order.
+        has_jobs: whether a step may take effect late: a provider works on it and answers later.
     """
 
     log_table: str
     log_days: int | None
     steps: Mapping[str, DeployedStep]
+    has_jobs: bool = False
 
 
 def read_definitions(step_functions: SFNClient, record: RequestRecord) -> list[dict[str, Any]]:
@@ -99,8 +101,10 @@ def deployed_saga(definitions: list[dict[str, Any]], log_table: str | None = Non
             there = steps.get(step.name)
             if there is None or (there.declared is None and step.declared is not None):
                 steps[step.name] = step
+    states = [state for definition in definitions for state in _states(definition)]
+    jobs = any(CallField.TOKEN.value in _payload(s) and CallField.PROVIDER.value in _payload(s) for s in states)
     days = [step.declared.log_days for step in steps.values() if step.declared is not None]
-    return DeployedSaga(log_table=table, log_days=min(days, default=None), steps=steps)
+    return DeployedSaga(log_table=table, log_days=min(days, default=None), steps=steps, has_jobs=jobs)
 
 
 def _log_table(definitions: list[dict[str, Any]]) -> str | None:
@@ -129,8 +133,11 @@ def _states(flow: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 
 def _payload(state: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What a function is called with, or what is put into a queue with a token."""
     arguments = state.get("Arguments")
-    payload = arguments.get("Payload") if isinstance(arguments, Mapping) else None
+    if not isinstance(arguments, Mapping):
+        return {}
+    payload = arguments.get("Payload", arguments.get("MessageBody"))
     return payload if isinstance(payload, Mapping) else {}
 
 

@@ -7,7 +7,7 @@ import sys
 from typing import Any
 
 from .aws import one_line_errors
-from .saga import add_saga_options, find_saga
+from .saga import FoundSaga, add_log_option, add_saga_options, deployed, find_saga
 
 _SAID = {
     "SETTLED": "is settled: nothing to do",
@@ -18,6 +18,11 @@ _SAID = {
     "DEAD": "was interrupted: taken over",
 }
 
+_LATE = {
+    "RUNNING": "being undone",
+    "STARTED": "undoing it",
+    "EXHAUSTED": "tried again and again to undo it, and it stands: a person decides",
+}
 _FOR_A_PERSON = frozenset({"PARKED", "NAME_EXPIRED"})
 
 
@@ -27,9 +32,11 @@ def add_parser(commands: Any) -> None:
         "recover",
         help="take an interrupted saga up again",
         description="Looks at the saga's record and at its owner's execution. An interrupted saga is taken over by one "
-        "conditional update, and a recovery is started, which goes forward or compensates: no effect is repeated.",
+        "conditional update, and a recovery is started, which goes forward or compensates: no effect is repeated. What "
+        "took effect when nobody counted on it any more is undone, also of a settled saga.",
     )
     add_saga_options(parser)
+    add_log_option(parser)
     parser.set_defaults(run=_run)
 
 
@@ -37,5 +44,20 @@ def _run(options: argparse.Namespace) -> int:
     with one_line_errors(f"saga {options.saga} was not looked at"):
         found = find_saga(options)
         finding, started = found.recoverer.recover(found.record, found.now_ms)
-    sys.stdout.write(f"saga {options.saga} {_SAID[finding.value]}{f' by {started}' if started else ''}\n")
-    return 1 if finding.value in _FOR_A_PERSON else 0
+        sys.stdout.write(f"saga {options.saga} {_SAID[finding.value]}{f' by {started}' if started else ''}\n")
+        exhausted = _undo_late(options, found)
+    return 1 if exhausted or finding.value in _FOR_A_PERSON else 0
+
+
+def _undo_late(options: argparse.Namespace, found: FoundSaga) -> bool:
+    """Start what undoes late effects; whether a person has to look."""
+    from saga_runtime.late import LateFinding, undo_late
+
+    saga = deployed(found, options.log_table)
+    if not saga.has_jobs:
+        return False
+    late = undo_late(found.recoverer, found.record, saga.log_table)
+    if late.finding is not LateFinding.NOTHING:
+        by = f" by {late.execution}" if late.execution else ""
+        sys.stdout.write(f"{', '.join(late.rows)} took effect late: {_LATE[late.finding.value]}{by}\n")
+    return late.finding is LateFinding.EXHAUSTED

@@ -272,13 +272,20 @@ class SagaStateMachine(Construct):
         )
 
     def grant_recover(self, grantee: iam.IGrantable) -> iam.Grant:
-        """Take a saga over, and start its recovery: what ``cdk-sagas recover`` needs."""
+        """Take a saga over, start its recovery, and undo what took effect late: what ``cdk-sagas recover`` needs."""
         self.requests.grant_settle(grantee)
         self.grant_start(grantee)
         iam.Grant.add_to_principal(
             grantee=grantee,
             actions=["states:StartExecution"],
             resource_arns=[self.recovery_machine.state_machine_arn],
+        )
+        self.log.grant_list(grantee)
+        described = (self.state_machine, self.recovery_machine, *self.phases.values())
+        iam.Grant.add_to_principal(
+            grantee=grantee,
+            actions=["states:DescribeStateMachine"],
+            resource_arns=[machine.state_machine_arn for machine in described],
         )
         stack = Stack.of(self)
         machines = (self.state_machine, self.recovery_machine)
@@ -302,12 +309,6 @@ class SagaStateMachine(Construct):
         A person's word changes rows of the saga log: grant it to operators only.
         """
         self.grant_recover(grantee)
-        machines = (self.state_machine, self.recovery_machine, *self.phases.values())
-        iam.Grant.add_to_principal(
-            grantee=grantee,
-            actions=["states:DescribeStateMachine"],
-            resource_arns=[machine.state_machine_arn for machine in machines],
-        )
         return self.log.grant_resolve(grantee)
 
     def _with_phases(self, plan: SagaPlan) -> SagaPlan:

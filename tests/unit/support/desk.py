@@ -6,6 +6,7 @@ import contextlib
 import functools
 import io
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -189,7 +190,7 @@ class Desk:
         machine, _, name = body["executionArn"].rpartition(":")
         forward = machine.endswith(":Transfers")
         there = self.world.executions.by_name.get(name)
-        if there is None or forward != ("-r" not in name):
+        if there is None or forward != (re.search(r"-[rl]\d+$", name) is None):
             return error_response(request, "ExecutionDoesNotExist")
         ended = there.status is not ExecutionStatus.RUNNING
         stopped = {"stopDate": NOW_MS / 1_000 + 2} if ended else {}

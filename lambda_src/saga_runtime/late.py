@@ -1,0 +1,116 @@
+"""Undoing what took effect when nobody counted on it any more, whether or not its saga is settled.
+
+An execution of the recovery machine of its own undoes just those rows, by names that are counted up: ``{saga id}-l1``,
+``-l2`` when the first one died, and so on. Two who start it at once start one; the rows keep every undo single.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+from saga_runtime.protocol import LogAttribute, StartField, StepStatus
+from saga_runtime.record import RequestRecord
+from saga_runtime.recovery import Recoverer, execution_of
+
+MOST_TRIES: Final = 20
+"""More executions than this that all died are a person's business."""
+_RUNNING: Final = frozenset({"RUNNING", "PENDING_REDRIVE"})
+
+
+class LateFinding(StrEnum):
+    """What a look for late effects finds."""
+
+    NOTHING = "NOTHING"
+    """Nothing took effect late, or it is undone."""
+    RUNNING = "RUNNING"
+    """It is being undone."""
+    STARTED = "STARTED"
+    EXHAUSTED = "EXHAUSTED"
+    """It was tried again and again: a person has to look."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LateUndo:
+    """What was found, and done.
+
+    Attributes:
+        finding: what was found.
+        rows: rows whose effects stand that nobody counts on.
+        execution: name of the execution that undoes them.
+    """
+
+    finding: LateFinding
+    rows: tuple[str, ...] = ()
+    execution: str | None = None
+
+
+def undo_late(recoverer: Recoverer, record: RequestRecord, log_table: str) -> LateUndo:
+    """Look for rows that took effect late, and start the execution that undoes them.
+
+    Safe at any time, any number of times, by anybody at once, beside any other execution of the saga.
+
+    Args:
+        recoverer: starts executions.
+        record: the saga's record; it stays as it is.
+        log_table: the saga log.
+    """
+    rows = late_rows(recoverer, record, log_table)
+    if not rows:
+        return LateUndo(finding=LateFinding.NOTHING)
+    for number in range(1, MOST_TRIES + 1):
+        name = late_name(record.saga_id, number)
+        status = _status(recoverer, execution_of(record.recovery_machine_arn, name))
+        if status in _RUNNING:
+            return LateUndo(finding=LateFinding.RUNNING, rows=rows, execution=name)
+        if status is None:
+            recoverer.start(record.recovery_machine_arn, name, late_input(record.input))
+            return LateUndo(finding=LateFinding.STARTED, rows=rows, execution=name)
+    return LateUndo(finding=LateFinding.EXHAUSTED, rows=rows)
+
+
+def late_name(saga_id: str, number: int) -> str:
+    """Name of the n-th execution that undoes what took effect late."""
+    if number < 1:
+        raise ValueError(f"executions are numbered from 1, got {number}")
+    return f"{saga_id}-l{number}"
+
+
+def late_input(start_input: str) -> str:
+    """What such an execution is started with: what the saga was, and that only late effects are meant."""
+    return json.dumps(json.loads(start_input) | {StartField.LATE.value: True}, separators=(",", ":"))
+
+
+def late_rows(recoverer: Recoverer, record: RequestRecord, log_table: str) -> tuple[str, ...]:
+    """Sort keys of a saga's rows that took effect late, read strongly.
+
+    Of a settled saga nothing else is undone any more: an undo that was begun and cut off is one of these, too.
+    """
+    a = LogAttribute
+    begun = {":begun": {"S": StepStatus.UNDOING.value}} if record.settled else {}
+    found: list[str] = []
+    asked: dict[str, Any] = {
+        "TableName": log_table,
+        "ConsistentRead": True,
+        "KeyConditionExpression": "#saga_id = :saga_id",
+        "FilterExpression": "#status = :late OR #status = :begun" if begun else "#status = :late",
+        "ProjectionExpression": "#step",
+        "ExpressionAttributeNames": {f"#{name.value}": name.value for name in (a.SAGA_ID, a.STATUS, a.STEP)},
+        "ExpressionAttributeValues": {
+            ":saga_id": {"S": record.saga_id},
+            ":late": {"S": StepStatus.APPLIED_LATE.value},
+            **begun,
+        },
+    }
+    for page in recoverer.dynamodb.get_paginator("query").paginate(**asked):
+        found += [item[a.STEP.value]["S"] for item in page["Items"]]
+    return tuple(found)
+
+
+def _status(recoverer: Recoverer, execution_arn: str) -> str | None:
+    try:
+        return str(recoverer.step_functions.describe_execution(executionArn=execution_arn)["status"])
+    except recoverer.step_functions.exceptions.ExecutionDoesNotExist:
+        return None

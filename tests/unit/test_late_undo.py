@@ -1,0 +1,144 @@
+"""Undoing what took effect when nobody counted on it any more: found in the log, started by a derived name."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import boto3
+import pytest
+
+from saga_runtime import aws
+from saga_runtime.late import MOST_TRIES, LateFinding, LateUndo, late_name, undo_late
+from saga_runtime.protocol import CallField, LogAttribute, RecordAttribute, RecordStatus, Side, StartField, StepStatus
+from saga_runtime.saga_log import log_key
+from tests.unit.support.desk import Desk, desk_in
+from tests.unit.support.executions import ExecutionStatus
+from tests.unit.support.samples import MACHINE_ARN, REQUEST_ID, SAGA_ID
+from tests.unit.support.world import World
+
+L1, L2 = late_name(SAGA_ID, 1), late_name(SAGA_ID, 2)
+
+
+@pytest.fixture
+def desk(world: World, monkeypatch: pytest.MonkeyPatch, boto3_session: boto3.Session) -> Iterator[Desk]:
+    with desk_in(world, monkeypatch, boto3_session, window=86_400) as at:
+        yield at
+
+
+def has_row(status: StepStatus, row: str = "Pick") -> None:
+    """Write a row as it may stand; an attempt at it is long over."""
+    numbers = {name.value: {"N": "1"} for name in (LogAttribute.UPDATED_AT, LogAttribute.FIRST_ATTEMPT_AT)}
+    text = {LogAttribute.STATUS.value: status.value, LogAttribute.SIDE.value: Side.BEFORE.value}
+    item: Any = {
+        **log_key(SAGA_ID, row),
+        **{name: {"S": value} for name, value in text.items()},
+        **numbers,
+        LogAttribute.ATTEMPT.value: {"S": "a"},
+        LogAttribute.DEADLINE.value: {"N": "1"},
+    }
+    aws.dynamodb().put_item(TableName="log", Item=item)
+
+
+def settle() -> None:
+    a = RecordAttribute
+    aws.dynamodb().update_item(
+        TableName="requests",
+        Key={a.ID.value: {"S": REQUEST_ID}},
+        UpdateExpression="SET #status = :failed",
+        ExpressionAttributeNames={"#status": a.STATUS.value},
+        ExpressionAttributeValues={":failed": {"S": RecordStatus.FAILED.value}},
+    )
+
+
+def look(desk: Desk) -> LateUndo:
+    return undo_late(desk.recoverer, desk.record, "log")
+
+
+@pytest.mark.parametrize("status", [s for s in StepStatus if s is not StepStatus.APPLIED_LATE])
+def test_a_running_saga_without_late_effects_is_left_alone(desk: Desk, status: StepStatus) -> None:
+    has_row(status)
+
+    assert look(desk) == LateUndo(finding=LateFinding.NOTHING)
+    assert set(desk.world.executions.by_name) == {SAGA_ID}
+
+
+@pytest.mark.parametrize("settled", [False, True])
+def test_a_late_effect_is_undone_by_an_execution_that_knows_it_is_only_about_that(desk: Desk, settled: bool) -> None:
+    has_row(StepStatus.APPLIED_LATE)
+    if settled:
+        settle()
+    before = desk.record
+
+    assert look(desk) == LateUndo(finding=LateFinding.STARTED, rows=("Pick",), execution=L1)
+
+    sent = json.loads(desk.world.executions.by_name[L1].input)
+    assert sent == json.loads(before.input) | {StartField.LATE.value: True}
+    assert desk.record == before
+
+
+def test_looking_twice_starts_one_execution(desk: Desk) -> None:
+    has_row(StepStatus.APPLIED_LATE)
+    look(desk)
+
+    assert look(desk) == LateUndo(finding=LateFinding.RUNNING, rows=("Pick",), execution=L1)
+    assert set(desk.world.executions.by_name) == {SAGA_ID, L1}
+
+
+def test_one_that_died_is_followed_by_the_next(desk: Desk) -> None:
+    has_row(StepStatus.APPLIED_LATE)
+    look(desk)
+    desk.world.executions.end(L1, ExecutionStatus.FAILED)
+
+    assert look(desk) == LateUndo(finding=LateFinding.STARTED, rows=("Pick",), execution=L2)
+
+
+def test_an_undo_of_a_settled_saga_that_was_cut_off_is_taken_up_again(desk: Desk) -> None:
+    has_row(StepStatus.UNDOING)
+    settle()
+
+    assert look(desk).finding is LateFinding.STARTED
+
+
+def test_what_is_undone_is_not_looked_at_again(desk: Desk) -> None:
+    has_row(StepStatus.UNDONE)
+    settle()
+
+    assert look(desk) == LateUndo(finding=LateFinding.NOTHING)
+
+
+def test_many_that_died_are_a_persons_business(desk: Desk) -> None:
+    has_row(StepStatus.APPLIED_LATE)
+    for number in range(1, MOST_TRIES + 1):
+        assert look(desk).execution == late_name(SAGA_ID, number)
+        desk.world.executions.end(late_name(SAGA_ID, number), ExecutionStatus.FAILED)
+
+    assert look(desk) == LateUndo(finding=LateFinding.EXHAUSTED, rows=("Pick",))
+
+
+def test_the_command_undoes_late_effects_of_a_settled_saga(desk: Desk) -> None:
+    has_row(StepStatus.APPLIED_LATE)
+    settle()
+    told = {CallField.TOKEN.value: "{% $states.context.Task.Token %}", CallField.PROVIDER.value: {}}
+    pick = {"Type": "Task", "Arguments": {"QueueUrl": "queue", "MessageBody": told}}
+    desk.definitions[MACHINE_ARN]["States"]["Pick"] = pick
+
+    status, said = desk.says("recover")
+
+    assert (status, said.splitlines()) == (
+        0,
+        [f"saga {SAGA_ID} is settled: nothing to do", f"Pick took effect late: undoing it by {L1}"],
+    )
+
+
+def test_the_command_does_not_ask_the_log_of_a_saga_without_jobs(desk: Desk) -> None:
+    has_row(StepStatus.APPLIED_LATE)
+    settle()
+
+    assert desk.says("recover") == (0, f"saga {SAGA_ID} is settled: nothing to do\n")
+
+
+def test_executions_are_numbered_from_one() -> None:
+    with pytest.raises(ValueError, match="numbered from 1, got 0"):
+        late_name(SAGA_ID, 0)
