@@ -100,3 +100,9 @@ class Declined(PermanentError):
     """A provider outside clearly refused: nothing happened there, and nothing will."""
 
     code = "DECLINED"
+
+
+class Rejected(PermanentError):
+    """A person was asked to approve, and rejected. Name it in the ``refusals`` of the step that asks."""
+
+    code = "REJECTED"
