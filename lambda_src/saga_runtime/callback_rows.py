@@ -81,7 +81,7 @@ class Failed:
     detail: str = ""
 
     def __post_init__(self) -> None:
-        if not isinstance(self.error, str) or not _ERROR_NAME.fullmatch(self.error):
+        if not _is_text(self.error, _ERROR_NAME):
             raise Invalid(f"an error is named like a class, OutOfStock for example, got {self.error!r}")
         if self.error in _NO_REFUSALS:
             raise Invalid(
@@ -120,7 +120,7 @@ class Callback:
 
     def __post_init__(self) -> None:
         check_job_id(self.job_id)
-        if not isinstance(self.event_id, str) or not _EVENT_ID.fullmatch(self.event_id):
+        if not _is_text(self.event_id, _EVENT_ID):
             raise Invalid(f"an event's id must match {EVENT_ID_PATTERN}, got {_shown(self.event_id)}")
         if not isinstance(self.outcome, Succeeded | Failed | StillWorking):
             raise Invalid(
@@ -135,8 +135,12 @@ def check_job_id(job_id: object) -> None:
     Raises:
         Invalid: if it is not 1 to 255 visible ASCII characters.
     """
-    if not isinstance(job_id, str) or not _JOB_ID.fullmatch(job_id):
+    if not _is_text(job_id, _JOB_ID):
         raise Invalid(f"a job's id must match {JOB_ID_PATTERN}, got {_shown(job_id)}")
+
+
+def _is_text(value: object, pattern: re.Pattern[str]) -> bool:
+    return isinstance(value, str) and pattern.fullmatch(value) is not None
 
 
 def _shown(value: object) -> str:
