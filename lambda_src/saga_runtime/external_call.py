@@ -121,7 +121,7 @@ def to_the_end(function: Callable[..., Result], *arguments: Any) -> Result:
 
 
 def ask(function: Callable[..., Verdict] | None, *arguments: Any) -> Applied | NotApplied:
-    """Ask the provider what became of a call.
+    """Ask the provider what became of a call, for whoever can do nothing but wait while it is not done with it.
 
     Args:
         function: what asks; None cannot be, since both sides were compared before.
@@ -132,6 +132,30 @@ def ask(function: Callable[..., Verdict] | None, *arguments: Any) -> Applied | N
         StepUndecided: the provider cannot say.
     """
     call: StepCall = arguments[0]
+    verdict = verdict_of(function, *arguments)
+    match verdict:
+        case Applied() | NotApplied():
+            return verdict
+        case Pending():
+            raise StepInDoubt(f"the provider is not done with step {call.step} yet")
+        case Unknown():
+            raise nobody_knows(call, verdict)
+
+
+def nobody_knows(call: StepCall, verdict: Unknown) -> StepUndecided:
+    """The error of whoever asked a provider that cannot say."""
+    why = f": {verdict.reason}" if verdict.reason.strip() else ""
+    return StepUndecided(f"the provider cannot say what became of step {call.step}{why}")
+
+
+def verdict_of(function: Callable[..., Verdict] | None, *arguments: Any) -> Verdict:
+    """Ask the provider what became of a call.
+
+    Raises:
+        StepInDoubt: the provider could not be asked.
+        StepUndecided: there is nothing that asks.
+    """
+    call: StepCall = arguments[0]
     if function is None:
         raise undecided(call)
     try:
@@ -140,14 +164,8 @@ def ask(function: Callable[..., Verdict] | None, *arguments: Any) -> Applied | N
         # A refusal to answer is no answer: it must not count as a refusal of the step.
         raise StepInDoubt(f"the provider of step {call.step} did not say what became of it: {error.message}") from error
     telemetry.event("step_verified", saga_id=call.saga_id, step=call.row_name, verdict=type(verdict).__name__)
-    match verdict:
-        case Applied() | NotApplied():
-            return verdict
-        case Pending():
-            raise StepInDoubt(f"the provider is not done with step {call.step} yet")
-        case Unknown(reason=reason):
-            why = f": {reason}" if reason.strip() else ""
-            raise StepUndecided(f"the provider cannot say what became of step {call.step}{why}")
+    if isinstance(verdict, Verdict):
+        return verdict
     raise StepInDoubt(
         f"verify of step {call.step} returned {type(verdict).__name__}; return Applied, NotApplied, Pending or Unknown"
     )

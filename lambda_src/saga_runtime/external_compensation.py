@@ -5,15 +5,15 @@ from __future__ import annotations
 import functools
 import uuid
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Generic
 
 from saga_runtime import aws, clock, telemetry
 from saga_runtime.atomic_step import Answer, read_row
 from saga_runtime.compensation import CompensationRefused
 from saga_runtime.errors import PermanentError, ProtocolMismatch, TransientError
-from saga_runtime.external_call import ExternalCall, Invocation, ask, still_in_doubt, to_the_end, undecided
+from saga_runtime.external_call import Given, Invocation, ask, still_in_doubt, to_the_end, undecided
 from saga_runtime.external_log import UndoEntry, is_over, undo_entry_of
-from saga_runtime.external_step import LOOKS, ExternalStep
+from saga_runtime.external_step import LOOKS, ProviderStep
 from saga_runtime.protocol import OUTPUT_FIELD, CallField, CallMode, StepStatus
 from saga_runtime.row_write import write_row
 from saga_runtime.saga_log import LogRow, is_late
@@ -21,12 +21,9 @@ from saga_runtime.step import StepCall
 from saga_runtime.transaction import Committed
 from saga_runtime.verdict import Applied, Verdict
 
-Undo = Callable[[ExternalCall, Any], object]
-VerifyUndo = Callable[[ExternalCall, Any], Verdict]
 
-
-class ExternalCompensation:
-    """A Lambda handler of an external step's compensation; made by ``external_compensation``.
+class ExternalCompensation(Generic[Given]):
+    """A Lambda handler of the compensation of a step at a provider; made by ``external_compensation``.
 
     Attributes:
         function: what asks the provider to undo.
@@ -36,7 +33,12 @@ class ExternalCompensation:
 
     __name__: str
 
-    def __init__(self, function: Undo, of: ExternalStep, verify_undo: VerifyUndo | None) -> None:
+    def __init__(
+        self,
+        function: Callable[[Given, Any], object],
+        of: ProviderStep[Given],
+        verify_undo: Callable[[Given, Any], Verdict] | None,
+    ) -> None:
         functools.update_wrapper(self, function)
         self.function = function
         self.of = of
@@ -111,8 +113,8 @@ class ExternalCompensation:
 
 
 def external_compensation(
-    *, of: ExternalStep, verify_undo: VerifyUndo | None = None
-) -> Callable[[Undo], ExternalCompensation]:
+    *, of: ProviderStep[Given], verify_undo: Callable[[Given, Any], Verdict] | None = None
+) -> Callable[[Callable[[Given, Any], object]], ExternalCompensation[Given]]:
     """Make a Lambda handler of a function that asks a provider outside to undo a step.
 
     The function is given a call (``call.key`` ends with ``#undo``, and ``call.provider_key`` is that key's) and the
@@ -124,15 +126,18 @@ def external_compensation(
     ``verify_undo`` asks the provider what became of an undo that was cut off. Needed where the provider is not
     idempotent on the undo's key; without either, such an undo waits for a person.
 
+    A step that took effect after its saga had given it up is undone likewise, by an execution that does nothing else.
+
     Guaranteed: as for ``external_step``, of the undo. A compensation must not fail on business grounds: one that
     raises a ``PermanentError`` is tried again (``CompensationRefused``), and parked in the end.
 
     Args:
-        of: the step that it undoes.
+        of: the step that it undoes: of ``external_step`` or of ``callback_step``. Of the latter, the function is given
+            a ``CallbackCall``.
         verify_undo: what asks the provider what became of the undo: ``Applied()`` means undone.
 
     Raises:
-        TypeError: if ``of`` is not an external step.
+        TypeError: if ``of`` is neither an external step nor a callback step.
 
     Example:
         >>> from saga_runtime import ExternalCall, external_compensation, external_step
@@ -144,8 +149,9 @@ def external_compensation(
         ... def refund(call: ExternalCall, output: dict[str, str]) -> None:
         ...     payments[call.provider_key] = f"refund of {output['payment']}"
     """
-    if not isinstance(of, ExternalStep):
+    if not isinstance(of, ProviderStep):
         raise TypeError(
-            f"of must be an external step, got {of!r}; decorate it with external_step, and nothing after that"
+            f"of must be an external step or a callback step, got {of!r}; decorate it with external_step or "
+            "callback_step, and nothing after that"
         )
     return lambda function: ExternalCompensation(function, of, verify_undo)

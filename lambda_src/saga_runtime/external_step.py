@@ -5,14 +5,16 @@ from __future__ import annotations
 import contextlib
 import functools
 import uuid
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Any, Final, overload
+from typing import Any, ClassVar, Final, Generic, overload
 
 from saga_runtime import aws, clock, telemetry
 from saga_runtime.atomic_step import Answer, read_row, replay_or_fence
 from saga_runtime.errors import Invalid, PermanentError, ProtocolMismatch, SagaFenced, StepInDoubt, TransientError
 from saga_runtime.external_call import (
     ExternalCall,
+    Given,
     Invocation,
     ask,
     recorded_refusal,
@@ -35,7 +37,94 @@ LOOKS: Final = 8
 """A row changes less often than that under anybody who looks at it; more means that something is wrong."""
 
 
-class ExternalStep:
+class ProviderStep(ABC, Generic[Given]):
+    """A step whose effect is at a provider: what its compensation, and whoever asks, need of it.
+
+    Attributes:
+        decorator: name of what makes such a step.
+        verify: what asks the provider what became of the step, if it can be asked.
+    """
+
+    decorator: ClassVar[str]
+
+    def __init__(self, verify: Callable[[Given], Verdict] | None) -> None:
+        self.verify = verify
+
+    @abstractmethod
+    def given(self, invocation: Invocation, *, undo: bool = False) -> Given:
+        """What the functions that act and verify are given, or with ``undo`` those that undo and verify that."""
+
+    @abstractmethod
+    def repeat(self, invocation: Invocation, row: LogRow) -> None:
+        """Act again, only to learn what became of the step; look at the row again afterwards."""
+
+    def check(self, invocation: Invocation) -> None:
+        """Refuse a saga that counts on what this function does not have.
+
+        Raises:
+            ProtocolMismatch: if the saga declares ``verify`` and there is none.
+        """
+        if invocation.provider.verify and self.verify is None:
+            raise ProtocolMismatch(
+                f"the saga declares that step {invocation.call.step} can be verified, and its function cannot: write "
+                f"{self.decorator}(verify=...), or declare Provider(idempotent_for=...) without verify"
+            )
+
+    def ask(self, invocation: Invocation) -> Any:
+        """Decide what became of the step, without making it happen if that can be avoided; its output if it did."""
+        call, mine = invocation.call, invocation.holder
+        for _ in range(LOOKS):
+            row = read_row(call)
+            if row is None:
+                write_row(mine.bury(clock.now_ms()), remaining_ms=invocation.remaining_ms)
+            elif row.status is StepStatus.INTENT:
+                self.learn(invocation, row)
+            else:
+                telemetry.event("step_asked", saga_id=call.saga_id, step=call.row_name, found=row.status.value)
+                return decode_output(row.output) if row.status is StepStatus.DONE else {}
+        raise TransientError(f"the row of step {call.step} keeps changing")
+
+    def learn(self, invocation: Invocation, row: LogRow) -> None:
+        """Find out what became of a step in doubt, and write it into the row; look at the row again afterwards.
+
+        Raises:
+            StepInDoubt: it is too early, or the provider is not done yet.
+            StepUndecided: nobody can find out.
+        """
+        call, mine = invocation.call, invocation.holder
+        entry = undo_entry_of(row, mine=mine, now_ms=call.now_ms, provider=invocation.provider)
+        if entry is UndoEntry.WAIT:
+            raise still_in_doubt(call, row)
+        if entry is UndoEntry.VERIFY:
+            verdict = self.ask_provider(invocation)
+            if isinstance(verdict, Applied):
+                self.write_verified(invocation, row, verdict)
+            else:
+                write_row(mine.not_applied(row, clock.now_ms()), remaining_ms=invocation.remaining_ms)
+        elif entry is UndoEntry.REPEAT:
+            self.repeat(invocation, row)
+        else:
+            raise undecided(call)
+
+    def ask_provider(self, invocation: Invocation) -> Applied | NotApplied:
+        """Ask the provider under the step's own key: ``Applied`` or ``NotApplied``."""
+        return ask(self.verify, self.given(invocation))
+
+    def write_verified(self, invocation: Invocation, row: LogRow, verdict: Applied) -> Committed | RowRefused:
+        """Write down what the provider said of the attempt that was read."""
+        output = _kept(invocation.call, verdict.output)
+        entry = invocation.holder.done(output, clock.now_ms(), held=row.attempt)
+        return write_row(entry, remaining_ms=invocation.remaining_ms)
+
+    def _take_over(self, invocation: Invocation, row: LogRow) -> Committed | RowRefused:
+        """Hold the row from now on, unless somebody else took it over since it was read."""
+        result = write_row(invocation.holder.take_over(row, clock.now_ms()), remaining_ms=invocation.remaining_ms)
+        if isinstance(result, Committed):
+            telemetry.event("step_taken_over", saga_id=invocation.call.saga_id, step=invocation.call.row_name)
+        return result
+
+
+class ExternalStep(ProviderStep[ExternalCall]):
     """A Lambda handler of an external step; made by ``external_step``.
 
     Attributes:
@@ -44,11 +133,12 @@ class ExternalStep:
     """
 
     __name__: str
+    decorator = "external_step"
 
     def __init__(self, function: Act, verify: Verify | None) -> None:
+        super().__init__(verify)
         functools.update_wrapper(self, function)
         self.function = function
-        self.verify = verify
 
     def __call__(self, event: Any, context: Any) -> Answer:
         """Handle one call by the state machine."""
@@ -60,24 +150,12 @@ class ExternalStep:
         if mode not in (None, CallMode.ASK):
             raise ProtocolMismatch(f"an external step is called to act or to {CallMode.ASK}, got mode={mode!r}")
         try:
-            return {OUTPUT_FIELD: self._ask(invocation) if mode else self._act(invocation)}
+            return {OUTPUT_FIELD: self.ask(invocation) if mode else self._act(invocation)}
         finally:
             telemetry.flush()
 
-    def check(self, invocation: Invocation) -> None:
-        """Refuse a saga that counts on what this function does not have.
-
-        Raises:
-            ProtocolMismatch: if the saga declares ``verify`` and there is none.
-        """
-        if invocation.provider.verify and self.verify is None:
-            raise ProtocolMismatch(
-                f"the saga declares that step {invocation.call.step} can be verified, and its function cannot: write "
-                "external_step(verify=...), or declare Provider(idempotent_for=...) without verify"
-            )
-
     def given(self, invocation: Invocation, *, undo: bool = False) -> ExternalCall:
-        """What the functions that act and verify are given, or with ``undo`` those that undo and verify that."""
+        """What the functions are given."""
         return invocation.of_undo() if undo else invocation.of_step()
 
     def _act(self, invocation: Invocation) -> Any:
@@ -109,52 +187,12 @@ class ExternalStep:
             row = result.row
         raise TransientError(f"the row of step {call.step} keeps changing")
 
-    def _ask(self, invocation: Invocation) -> Any:
-        call, mine = invocation.call, invocation.holder
-        for _ in range(LOOKS):
-            row = read_row(call)
-            if row is None:
-                write_row(mine.bury(clock.now_ms()), remaining_ms=invocation.remaining_ms)
-            elif row.status is StepStatus.INTENT:
-                self.learn(invocation, row)
-            else:
-                telemetry.event("step_asked", saga_id=call.saga_id, step=call.row_name, found=row.status.value)
-                return decode_output(row.output) if row.status is StepStatus.DONE else {}
-        raise TransientError(f"the row of step {call.step} keeps changing")
-
-    def learn(self, invocation: Invocation, row: LogRow) -> None:
-        """Find out what became of a step in doubt, and write it into the row; look at the row again afterwards.
-
-        Raises:
-            StepInDoubt: it is too early, or the provider is not done yet.
-            StepUndecided: nobody can find out.
-        """
-        call, mine = invocation.call, invocation.holder
-        entry = undo_entry_of(row, mine=mine, now_ms=call.now_ms, provider=invocation.provider)
-        if entry is UndoEntry.WAIT:
-            raise still_in_doubt(call, row)
-        if entry is UndoEntry.VERIFY:
-            verdict = self.ask_provider(invocation)
-            if isinstance(verdict, Applied):
-                self.write_verified(invocation, row, verdict)
-            else:
-                write_row(mine.not_applied(row, clock.now_ms()), remaining_ms=invocation.remaining_ms)
-        elif entry is not UndoEntry.REPEAT:
-            raise undecided(call)
-        elif isinstance(self._take_over(invocation, row), Committed):
+    def repeat(self, invocation: Invocation, row: LogRow) -> None:
+        """Call again: at an idempotent provider that tells what became of the first call."""
+        if isinstance(self._take_over(invocation, row), Committed):
             # Refused, or decided by somebody else meanwhile: either way, the row says what there is to do.
             with contextlib.suppress(PermanentError, SagaFenced):
-                self.call_provider(invocation, nobody_else=is_over(row, call.now_ms, invocation.provider))
-
-    def ask_provider(self, invocation: Invocation) -> Applied | NotApplied:
-        """Ask the provider under the step's own key: ``Applied`` or ``NotApplied``."""
-        return ask(self.verify, self.given(invocation))
-
-    def write_verified(self, invocation: Invocation, row: LogRow, verdict: Applied) -> Committed | RowRefused:
-        """Write down what the provider said of the attempt that was read."""
-        output = _kept(invocation.call, verdict.output)
-        entry = invocation.holder.done(output, clock.now_ms(), held=row.attempt)
-        return write_row(entry, remaining_ms=invocation.remaining_ms)
+                self.call_provider(invocation, nobody_else=is_over(row, invocation.call.now_ms, invocation.provider))
 
     def call_provider(self, invocation: Invocation, *, nobody_else: bool) -> Any:
         """Call the provider, once, and write down what it says. The row must be held.
@@ -187,12 +225,6 @@ class ExternalStep:
             return self._overtaken(invocation, result)
         telemetry.event("step_done", saga_id=call.saga_id, step=call.row_name)
         return decode_output(output)
-
-    def _take_over(self, invocation: Invocation, row: LogRow) -> Committed | RowRefused:
-        result = write_row(invocation.holder.take_over(row, clock.now_ms()), remaining_ms=invocation.remaining_ms)
-        if isinstance(result, Committed):
-            telemetry.event("step_taken_over", saga_id=invocation.call.saga_id, step=invocation.call.row_name)
-        return result
 
     def _overtaken(self, invocation: Invocation, refused: RowRefused) -> Any:
         """Somebody else wrote the row while this attempt called: the row decides, and nothing more is sent."""

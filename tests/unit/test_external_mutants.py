@@ -486,7 +486,7 @@ MUTANTS = [
     mutant(
         "let a refusal to answer out",
         CALL,
-        "ask",
+        "verdict_of",
         "except PermanentError as error:",
         "except ZeroDivisionError as error:",
         a_refusal_to_answer_refuses_nothing,

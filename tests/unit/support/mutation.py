@@ -13,11 +13,11 @@ import pytest
 
 from saga_runtime.external_compensation import ExternalCompensation
 from saga_runtime.external_log import Holder
-from saga_runtime.external_step import ExternalStep
+from saga_runtime.external_step import ExternalStep, ProviderStep
 from saga_runtime.ledger import LedgerBuilder
 
 Scenario = Callable[..., None]
-_CLASSES = (LedgerBuilder, Holder, ExternalStep, ExternalCompensation)
+_CLASSES = (LedgerBuilder, Holder, ExternalStep, ProviderStep, ExternalCompensation)
 """Classes whose methods are mutated; a method's module is the mutant's owner."""
 
 
