@@ -10,7 +10,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from constructs_lib.approval_page import ApprovalPage
     from constructs_lib.callback_integration import CallbackIntegration
+    from constructs_lib.callback_receivers import DirectReceiver, Webhook
     from constructs_lib.idempotency_table import IdempotencyTable
     from constructs_lib.ledger_table import LedgerTable
     from constructs_lib.payload_bucket import PayloadBucket
@@ -29,12 +31,16 @@ if TYPE_CHECKING:
     from constructs_lib.step_host import StepHost
     from constructs_lib.token_table import TokenTable
     from constructs_lib.transaction_api import Operation, TransactionApi
+    from constructs_lib.webhook_schemes import HmacSignature, StandardWebhooks, StripeSignature
     from saga_runtime.protocol import InProgressAnswer, KeyPolicy, OnExpired
 
 __all__ = [
+    "ApprovalPage",
     "CallbackIntegration",
+    "DirectReceiver",
     "Effect",
     "GoOn",
+    "HmacSignature",
     "IdempotencyTable",
     "InProgressAnswer",
     "KeyPolicy",
@@ -47,19 +53,25 @@ __all__ = [
     "Retry",
     "RuntimeFunction",
     "SagaStateMachine",
+    "StandardWebhooks",
     "Step",
     "StepFunction",
     "StepGroup",
     "StepHost",
     "StepKind",
+    "StripeSignature",
     "TokenTable",
     "TransactionApi",
+    "Webhook",
 ]
 
 _MODULES: Final = {
+    "ApprovalPage": "constructs_lib.approval_page",
     "CallbackIntegration": "constructs_lib.callback_integration",
+    "DirectReceiver": "constructs_lib.callback_receivers",
     "Effect": "constructs_lib.saga",
     "GoOn": "constructs_lib.saga",
+    "HmacSignature": "constructs_lib.webhook_schemes",
     "IdempotencyTable": "constructs_lib.idempotency_table",
     "InProgressAnswer": "saga_runtime.protocol",
     "KeyPolicy": "saga_runtime.protocol",
@@ -72,13 +84,16 @@ _MODULES: Final = {
     "Retry": "constructs_lib.saga",
     "RuntimeFunction": "constructs_lib.runtime_function",
     "SagaStateMachine": "constructs_lib.saga",
+    "StandardWebhooks": "constructs_lib.webhook_schemes",
     "Step": "constructs_lib.saga",
     "StepFunction": "constructs_lib.runtime_function",
     "StepGroup": "constructs_lib.saga",
     "StepHost": "constructs_lib.step_host",
     "StepKind": "constructs_lib.saga",
+    "StripeSignature": "constructs_lib.webhook_schemes",
     "TokenTable": "constructs_lib.token_table",
     "TransactionApi": "constructs_lib.transaction_api",
+    "Webhook": "constructs_lib.callback_receivers",
 }
 
 

@@ -4,37 +4,40 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
-from weakref import WeakKeyDictionary
 
-from aws_cdk import Duration, RemovalPolicy, Stack
+from aws_cdk import Acknowledgment, Duration, RemovalPolicy, Validations
 from aws_cdk import aws_cloudwatch as cloudwatch
 from aws_cdk import aws_dynamodb as dynamodb
-from aws_cdk import aws_iam as iam
+from aws_cdk import aws_events as events
+from aws_cdk import aws_events_targets as targets
 from aws_cdk import aws_kms as kms
 from aws_cdk import aws_lambda as lambda_
+from aws_cdk import aws_lambda_destinations as destinations
 from aws_cdk import aws_lambda_event_sources as event_sources
 from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
 from constructs_lib._arguments import require_between, require_seconds
 from constructs_lib._callback_alarms import counted_alarm, depth_alarm, oldest_waiting_alarm
-from constructs_lib._served_sagas import MAX_SERVED_BYTES, ServedSaga, served_bytes, served_text
+from constructs_lib._callback_workers import CallbackCode, CallbackWorkers, service_of
+from constructs_lib._rest_api import GATEWAY_SECONDS
+from constructs_lib._served_sagas import ServedSaga
+from constructs_lib.approval_page import ApprovalPage
+from constructs_lib.callback_receivers import DirectReceiver, Webhook
 from constructs_lib.runtime_function import RuntimeFunction, own_code
 from constructs_lib.saga.functions import facts_of
 from constructs_lib.token_table import TokenTable
+from constructs_lib.webhook_schemes import WebhookScheme
 from saga_runtime.protocol import Env, Metric
 
-CallbackCode = RuntimeFunction | lambda_.IFunction
-"""What dispatches or receives: a ``StepFunction``, or a function of the app that runs ``saga_runtime``."""
-
+_DELIVERIES: Final = 185
+"""EventBridge's most: over a day, ever more slowly."""
 _VISIBLE_AFTER: Final = 6
 """Times the dispatcher's timeout: what AWS recommends, so that a message does not come back while it is worked on."""
 _SETTLED_DOUBT_SECONDS: Final = 40
 """A message comes again when its row's deadline, clock margin and a provider's usual grace have passed: earlier, it
 could decide nothing."""
 _LONGEST_VISIBILITY: Final = 43_200
-_taken: Final[WeakKeyDictionary[lambda_.Function, str]] = WeakKeyDictionary()
-"""Paths of the integrations that functions work for: an environment has room for one."""
 
 
 class CallbackIntegration(Construct):
@@ -95,6 +98,9 @@ class CallbackIntegration(Construct):
         conflict_alarm: a provider said two things of one job.
         unknown_alarm: an outcome came for a job that nobody knows.
         signature_alarm: a webhook was not signed as it should be.
+        approval: the approval page, if one was added.
+        event_dead_letters: where events end that could not be delivered or handled, if events are received.
+        event_dead_letters_alarm: there is one.
         alarms: all of them. They have no actions: add yours.
 
     Raises:
@@ -126,16 +132,19 @@ class CallbackIntegration(Construct):
         )
         self._encryption_key = encryption_key
         self._removal_policy = removal_policy
-        self._stack = Stack.of(self)
-        self._served: dict[str, ServedSaga] = {}
-        self._policies: list[iam.Policy] = []
-        self._functions: list[lambda_.Function] = []
-        self.service = self.node.path.replace("/", "-")
+        self._announces = fn is not None
+        self._schemes: dict[lambda_.Function, str] = {}
+        self._asynchronous: list[lambda_.Function] = []
+        self.service = service_of(self.node.path)
         self.tokens = tokens or TokenTable(self, "Tokens", encryption_key=encryption_key, removal_policy=removal_policy)
+        self.event_dead_letters: sqs.Queue | None = None
+        self.event_dead_letters_alarm: cloudwatch.Alarm | None = None
+        self.approval: ApprovalPage | None = None
+        self._workers = CallbackWorkers(self, "Serves", integration=self.node.path, tokens=self.tokens)
         code = fn if fn is not None else self._own_dispatcher()
-        self.dispatcher = self._adopt("fn", code)
         self.dispatcher_facts = facts_of(code)
         self.dispatcher_timeout = self.dispatcher_facts.timeout
+        self.dispatcher = self._workers.adopt("fn", code)
         if not self.dispatcher_timeout:
             raise ValueError(
                 f"the timeout of {self.dispatcher.node.path} cannot be known; give the function one: the queue must "
@@ -193,69 +202,197 @@ class CallbackIntegration(Construct):
         Raises:
             ValueError: for a saga of another stack, or one that the functions' environment has no room for.
         """
-        if Stack.of(log) is not self._stack:
-            raise ValueError(
-                f"saga {saga} must be in the stack of {self.node.path}, got {Stack.of(log).node.path} and "
-                f"{self._stack.node.path}: each needs names of the other; put both into one stack"
-            )
         served = ServedSaga(log=log, requests=requests, days=log_days, operators=operators, steps=steps)
-        length = served_bytes(self._stack, [*self._served.values(), served])
-        if length > MAX_SERVED_BYTES:
-            raise ValueError(
-                f"{self.node.path} must serve sagas that its functions' environment has room for, got {length} bytes "
-                f"with {saga}, the {len(self._served) + 1}., of {MAX_SERVED_BYTES}; make another CallbackIntegration "
-                "for some of them; both may share one TokenTable"
-            )
-        self._served[saga] = served
-        for function in self._functions:
-            self._tell(function)
-        self._policies.append(self._policy(saga, served, machines))
+        self._workers.serve(saga, served, machines)
 
-    def _policy(self, saga: str, served: ServedSaga, machines: Sequence[str]) -> iam.Policy:
-        """A policy of its own: functions wait for their roles' own ones, and a state machine waits for functions."""
-        policy = iam.Policy(self._policy_scope(), saga.replace("/", "-"))
-        for statement in _statements(served, machines):
-            policy.add_statements(statement)
-        policy.attach_to_role(self.tokens.sweeper.role)
-        for function in self._functions:
-            _attach(policy, function)
-        return policy
+    def add_webhook(
+        self,
+        id: str,
+        *,
+        fn: CallbackCode,
+        scheme: WebhookScheme,
+        path: str | None = None,
+        rate_limit: float = 100,
+        burst_limit: int = 200,
+        stage_name: str = "v1",
+        cloud_watch_role: bool = True,
+        web_acl_arn: str | None = None,
+    ) -> Webhook:
+        """Receive what the provider posts to an address of ours.
 
-    def _policy_scope(self) -> Construct:
-        found = self.node.try_find_child("Serves")
-        return found if isinstance(found, Construct) else Construct(self, "Serves")
+        Guaranteed: nothing is read of a request, and nothing written, before its signature was found to be genuine and
+        young enough. What could not be kept is answered with a 5xx, so that the provider sends it again.
 
-    def _adopt(self, name: str, code: CallbackCode) -> lambda_.Function:
-        """Let a function work for this integration.
+        Args:
+            id: construct id.
+            fn: decorated with ``saga_runtime.webhook``; says what an event means. Its timeout must be shorter than the
+                gateway's 29 s.
+            scheme: how the provider signs.
+            path: after the stage, without a slash first; none by default.
+            rate_limit: requests per second, for the whole stage; 100 by default. More are refused with 429.
+            burst_limit: requests at once, for the whole stage; 200 by default.
+            stage_name: ``v1`` by default.
+            cloud_watch_role: whether to create the role by which API Gateway writes logs, as for ``TransactionApi``.
+            web_acl_arn: a web ACL of your own before the stage; none by default.
 
         Raises:
-            ValueError: if it is not of this app, or works for another integration.
+            ValueError: for a wrong argument, naming it, its value and the remedy.
         """
-        function = code.function if isinstance(code, RuntimeFunction) else code
-        if not isinstance(function, lambda_.Function):
+        seconds = facts_of(fn).timeout
+        if seconds >= GATEWAY_SECONDS:
             raise ValueError(
-                f"{name} must be a function of this app, got {function.node.path}, which is imported, or a version or "
-                "an alias: its environment cannot be set from here; give a StepFunction or a lambda Function"
+                f"the timeout of fn of webhook {id} must be shorter than the gateway's {GATEWAY_SECONDS} s, got "
+                f"{seconds} s: the provider would be told that it failed while it goes on; lower it"
             )
-        owner = _taken.setdefault(function, self.node.path)
-        if owner != self.node.path:
+        function = self._receiver(f"fn of webhook {id}", fn)
+        text = scheme.to_json()
+        if self._schemes.setdefault(function, text) != text:
             raise ValueError(
-                f"{name} must work for one integration, got {function.node.path} for {owner} and {self.node.path}; "
+                f"fn of webhook {id} must check one scheme, got {function.node.path}, which already checks another; "
                 "make a function for each: they may share their code"
             )
-        if function not in self._functions:
-            self._functions.append(function)
-            function.add_environment(Env.TOKEN_TABLE.value, self.tokens.table_name)
-            function.add_environment(Env.SERVICE.value, self.service)
-            self._tell(function)
-            self.tokens.grant_receive(function)
-            for policy in self._policies:
-                _attach(policy, function)
+        webhook = Webhook(
+            self,
+            id,
+            function=function,
+            path=path,
+            rate_limit=rate_limit,
+            burst_limit=burst_limit,
+            stage_name=stage_name,
+            cloud_watch_role=cloud_watch_role,
+            web_acl_arn=web_acl_arn,
+            removal_policy=self._removal_policy,
+        )
+        function.add_environment(Env.WEBHOOK_SCHEME.value, text)
+        for secret in scheme.secrets:
+            secret.grant_read(function)
+        return webhook
+
+    def add_event_rule(
+        self, id: str, *, bus: events.IEventBus, pattern: events.EventPattern, fn: CallbackCode
+    ) -> events.Rule:
+        """Receive events of a bus.
+
+        Guaranteed: an event that EventBridge could not deliver for a day, or that the function could not keep in three
+        attempts, is in ``event_dead_letters``, whole.
+
+        Args:
+            id: construct id of the rule.
+            bus: where the events come from.
+            pattern: which ones; several rules may name one function.
+            fn: decorated with ``saga_runtime.event_receiver``; says what an event means.
+
+        Raises:
+            ValueError: for a wrong argument, naming it, its value and the remedy.
+        """
+        function = self._receiver(f"fn of event rule {id}", fn)
+        return events.Rule(
+            self,
+            id,
+            description="Events that may say what became of a job",
+            event_bus=bus,
+            event_pattern=pattern,
+            targets=[
+                targets.LambdaFunction(
+                    function,
+                    dead_letter_queue=self._keep_lost_events_of(function),
+                    retry_attempts=_DELIVERIES,
+                    max_event_age=Duration.days(1),
+                )
+            ],
+        )
+
+    def add_direct(self, id: str) -> DirectReceiver:
+        """A function that is told outcomes: ``{"job_id", "event_id", "outcome"}``. See its ``grant_invoke``.
+
+        Invoked as an event (asynchronously), it keeps what it could not handle in ``event_dead_letters``.
+        """
+        receiver = DirectReceiver(self, id, removal_policy=self._removal_policy)
+        self._keep_lost_events_of(self._workers.adopt(id, receiver))
+        return receiver
+
+    def add_approval(
+        self,
+        id: str,
+        *,
+        rate_limit: float = 10,
+        burst_limit: int = 20,
+        waf: bool = False,
+        stage_name: str = "v1",
+        cloud_watch_role: bool = True,
+    ) -> ApprovalPage:
+        """A page on which people decide; ``fn`` sends them links that ``saga_runtime.approval_link`` makes.
+
+        Args:
+            id: construct id.
+            rate_limit: requests per second, for the whole stage; 10 by default.
+            burst_limit: requests at once, for the whole stage; 20 by default.
+            waf: whether to put a web ACL before the stage, as for ``TransactionApi``.
+            stage_name: ``v1`` by default.
+            cloud_watch_role: whether to create the role by which API Gateway writes logs, as for ``TransactionApi``.
+
+        Raises:
+            ValueError: for a wrong argument, naming it, its value and the remedy.
+        """
+        if not self._announces:
+            raise ValueError(
+                f"{self.node.path} needs fn for its approval page {id}, got none: nobody would be sent a link; give a "
+                "function decorated with callback_step that sends approval_link(…) to the reviewer"
+            )
+        if self.approval is not None:
+            raise ValueError(
+                f"{self.node.path} must have one approval page, got {id} beside {self.approval.node.id}; use the one "
+                "there is: every link names its reviewer"
+            )
+        self.approval = ApprovalPage(
+            self,
+            id,
+            rate_limit=rate_limit,
+            burst_limit=burst_limit,
+            waf=waf,
+            stage_name=stage_name,
+            cloud_watch_role=cloud_watch_role,
+            encryption_key=self._encryption_key,
+            removal_policy=self._removal_policy,
+        )
+        self._workers.adopt(id, self.approval.page)
+        for name, value in self.approval.link_environment().items():
+            self.dispatcher.add_environment(name, value)
+        self.approval.secret.grant_read(self.dispatcher)
+        return self.approval
+
+    def _receiver(self, name: str, code: CallbackCode) -> lambda_.Function:
+        function = self._workers.adopt(name, code)
+        if function is self.dispatcher:
+            raise ValueError(
+                f"{name} must not be the dispatcher, got {function.node.path}: a handler hands jobs over or receives "
+                "what became of them; make a function for each"
+            )
         return function
 
-    def _tell(self, function: lambda_.Function) -> None:
-        """Setting a variable again replaces its value."""
-        function.add_environment(Env.CALLBACKS.value, served_text(list(self._served.values())))
+    def _keep_lost_events_of(self, function: lambda_.Function) -> sqs.Queue:
+        """The queue for events that nobody could handle; what fails in the function itself goes there, too."""
+        queue = self.event_dead_letters or self._add_event_dead_letters()
+        if function not in self._asynchronous:
+            self._asynchronous.append(function)
+            function.configure_async_invoke(on_failure=destinations.SqsDestination(queue), retry_attempts=2)
+        return queue
+
+    def _add_event_dead_letters(self) -> sqs.Queue:
+        queue = self._queue("EventDeadLetters", retention=Duration.days(14))
+        Validations.of(queue).acknowledge(
+            Acknowledgment(
+                id="AwsSolutions-SQS3",
+                reason="This queue is itself where events end that could not be delivered or handled: an alarm tells "
+                "when it is not empty, and people look at what is in it.",
+            )
+        )
+        self.event_dead_letters = queue
+        self.event_dead_letters_alarm = depth_alarm(
+            self._alarm_scope, "EventDeadLetters", "An event could not be delivered, or not be handled", queue
+        )
+        self.alarms.append(self.event_dead_letters_alarm)
+        return queue
 
     def _own_dispatcher(self) -> RuntimeFunction:
         return RuntimeFunction(
@@ -288,8 +425,8 @@ class CallbackIntegration(Construct):
         )
 
     def _add_alarms(self, longest_wait: int) -> None:
-        scope = Construct(self, "Alarms")
-        sweeper = self.sweeper.node.path.replace("/", "-")
+        self._alarm_scope = scope = Construct(self, "Alarms")
+        sweeper = service_of(self.sweeper.node.path)
         self.oldest_waiting_alarm = oldest_waiting_alarm(scope, sweeper, longest_wait)
         self.dead_letters_alarm = depth_alarm(
             scope, "DeadLetters", "A job could not be handed over: see cdk-sagas callbacks", self.dead_letters
@@ -337,30 +474,3 @@ def _visibility(dispatcher_timeout: int, given: Duration | None) -> int:
     if given is None:
         return max(least, dispatcher_timeout + _SETTLED_DOUBT_SECONDS)
     return require_seconds("visibility_timeout", given, at_least=least, at_most=_LONGEST_VISIBILITY)
-
-
-def _attach(policy: iam.Policy, function: lambda_.Function) -> None:
-    if function.role is not None:
-        policy.attach_to_role(function.role)
-
-
-def _statements(served: ServedSaga, machines: Sequence[str]) -> list[iam.PolicyStatement]:
-    """What it takes to receive a saga's callbacks, and nothing else."""
-    statements = [
-        iam.PolicyStatement(
-            actions=["dynamodb:GetItem", "dynamodb:PutItem", "dynamodb:UpdateItem"], resources=[served.log.table_arn]
-        ),
-        iam.PolicyStatement(actions=["dynamodb:GetItem", "dynamodb:UpdateItem"], resources=[served.requests.table_arn]),
-        iam.PolicyStatement(actions=["sqs:SendMessage"], resources=[served.operators.queue_arn]),
-        iam.PolicyStatement(
-            actions=["states:SendTaskSuccess", "states:SendTaskFailure", "states:SendTaskHeartbeat"],
-            resources=list(machines),
-        ),
-    ]
-    keys = (served.log.encryption_key, served.requests.encryption_key, served.operators.encryption_master_key)
-    arns = list(dict.fromkeys(key.key_arn for key in keys if key is not None))
-    if arns:
-        statements.append(
-            iam.PolicyStatement(actions=["kms:Decrypt", "kms:Encrypt", "kms:GenerateDataKey"], resources=arns)
-        )
-    return statements

@@ -1,0 +1,108 @@
+"""ApprovalPage: where a person approves or rejects what a saga waits for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from aws_cdk import Acknowledgment, Duration, RemovalPolicy, Validations
+from aws_cdk import aws_kms as kms
+from aws_cdk import aws_secretsmanager as secretsmanager
+from constructs import Construct
+
+from constructs_lib._rest_api import access_log_of, check_stage, rest_api
+from constructs_lib._web_acl import WebAcl
+from constructs_lib.callback_receivers import add_open_method
+from constructs_lib.runtime_function import RuntimeFunction, own_code
+from saga_runtime.protocol import Env
+
+_SECRET_LENGTH: Final = 64
+_LINKED: Final = (
+    "A person opens the page by a link of ours that names the job and the reviewer: it is signed with a generated "
+    "secret, expires, and counts once; the function checks all of that before it shows or decides anything."
+)
+
+
+class ApprovalPage(Construct):
+    """A page on which a person approves or rejects. Made by ``CallbackIntegration.add_approval``.
+
+    Creates a regional REST API with access logs (no query strings, no bodies), tracing, throttling and problem
+    documents, with the methods ``GET`` (looks) and ``POST`` (decides); its function; and a generated secret that signs
+    the links.
+
+    Whoever has a link can decide with it, as with a letter of attorney: send it to the reviewer only. Opening it
+    decides nothing, so that a mail scanner that follows links does no harm.
+
+    Attributes:
+        url: where links lead to.
+        api: the REST API.
+        access_log: its access log's group.
+        page: the function behind it.
+        secret: what signs the links. Every open link becomes void with it; while it is rotated, its previous version
+            counts, too.
+        web_acl: the web ACL, if there is one.
+    """
+
+    def __init__(
+        self,
+        scope: Construct,
+        id: str,
+        *,
+        rate_limit: float,
+        burst_limit: int,
+        waf: bool,
+        stage_name: str,
+        cloud_watch_role: bool,
+        encryption_key: kms.IKey | None,
+        removal_policy: RemovalPolicy,
+    ) -> None:
+        check_stage(stage_name, rate_limit, burst_limit)
+        super().__init__(scope, id)
+        self.secret = secretsmanager.Secret(
+            self,
+            "Secret",
+            description="Signs the links of an approval page",
+            generate_secret_string=secretsmanager.SecretStringGenerator(
+                password_length=_SECRET_LENGTH, exclude_punctuation=True
+            ),
+            encryption_key=encryption_key,
+            removal_policy=removal_policy,
+        )
+        Validations.of(self.secret).acknowledge(
+            Acknowledgment(
+                id="AwsSolutions-SMG4",
+                reason="The secret is generated, no person and no other system has it, and it signs links that expire; "
+                "changing it on a schedule would void links that people still hold. Secrets Manager can rotate it at "
+                "any time: the previous version counts until the next rotation.",
+            )
+        )
+        self.page = RuntimeFunction(
+            self,
+            "Page",
+            code=own_code(),
+            handler="handlers.approval_page.handler",
+            description="Shows what waits for a person, and takes the decision",
+            timeout=Duration.seconds(20),
+            environment={Env.APPROVAL_SECRET.value: self.secret.secret_arn},
+            removal_policy=removal_policy,
+        )
+        self.secret.grant_read(self.page)
+        self.access_log = access_log_of(self, removal_policy)
+        self.api = rest_api(
+            self,
+            description="Decisions of people, by signed links",
+            access_log=self.access_log,
+            stage_name=stage_name,
+            rate_limit=rate_limit,
+            burst_limit=burst_limit,
+            cloud_watch_role=cloud_watch_role,
+            removal_policy=removal_policy,
+        )
+        for verb in ("GET", "POST"):
+            add_open_method(self.api, self.api.root, verb, self.page.function, reason=_LINKED)
+        self.web_acl = WebAcl(self, "WebAcl", stage=self.api.deployment_stage) if waf else None
+        self.url = self.api.url
+
+    def link_environment(self) -> Mapping[str, str]:
+        """What a function needs in its environment to make links."""
+        return {Env.APPROVAL_URL.value: self.url, Env.APPROVAL_SECRET.value: self.secret.secret_arn}
