@@ -6,18 +6,17 @@ import json
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 from saga_runtime import aws, clock, telemetry
 from saga_runtime.callback_decisions import Decision, LogChange, Receipt, TokenChange, receipt_of
 from saga_runtime.callback_rows import Callback, JobId, Outcome, StillWorking, TokenRow, alias_of, marker_of
+from saga_runtime.callback_saga_writes import LogPlace, SagaRecord
 from saga_runtime.callback_sending import heartbeat_row, settle_row
 from saga_runtime.callback_served import ServedStepOf, served
 from saga_runtime.callback_store import LOOKS, read_log, read_record, read_token, token_table, transact
 from saga_runtime.callback_writes import (
     UNKNOWN_DAYS,
-    LogPlace,
-    SagaRecord,
     adopted_update,
     conflict_change,
     early_put,
@@ -31,6 +30,10 @@ from saga_runtime.errors import TransientError
 from saga_runtime.identity import request_id_from
 from saga_runtime.protocol import Metric, RecordStatus, TokenAttribute, TokenStatus
 from saga_runtime.saga_log import LogRow
+
+CONTRADICTED: Final = "CallbackContradicted"
+APPLIED_LATE: Final = "CallbackAppliedLate"
+"""What an entry in the operators' queue calls its reason."""
 
 
 def receive(callback: Callback) -> Receipt:
@@ -278,21 +281,19 @@ class Subject:
         conflict = self.token.conflict if self.token is not None else None
         if not self.saga.operators or (conflict == outcome and decision.log is LogChange.NONE):
             return
-        found = self.log.status.value if self.log is not None else "nothing"
-        said = "the job was done" if outcome.ok else f"the job failed ({outcome.error})"
-        if decision.log is LogChange.APPLIED_LATE:
-            error = "AppliedLate"
-            undo = "and nothing undoes it" if record is not None else "and its saga's record is gone"
-            detail = f"the provider said {said} when its row was {found}, {undo}"
-            if record is not None and self.saga.step.undo:
-                detail = f"the provider said {said} after it had said that it failed; it is undone"
+        said = "that the job was done" if outcome.ok else f"that the job failed ({outcome.error})"
+        found = f"the provider said {said} when its row was {self.log.status if self.log else 'not there'}"
+        if decision.log is not LogChange.APPLIED_LATE:
+            error, then = CONTRADICTED, "the row stays"
+        elif record is None:
+            error, then = APPLIED_LATE, "the saga's record is gone, so nothing undoes it by itself"
         else:
-            error, detail = "CallbackConflict", f"the provider said {said} when its row was {found}; the row stays"
+            error, then = APPLIED_LATE, "it is undone" if self.saga.step.undo else "nothing undoes this step"
         body = {
             "saga_id": self.job.saga_id,
             "request_id": request_id_from(self.job.saga_id),
             "execution": self.token.execution if self.token is not None else "",
-            "stuck": {"step": self.job.row_name, "error": error, "detail": detail},
+            "stuck": {"step": self.job.row_name, "error": error, "detail": f"{found}; {then}"},
             "failure": {},
         }
         aws.sqs().send_message(QueueUrl=self.saga.operators, MessageBody=json.dumps(body, ensure_ascii=False))

@@ -6,9 +6,10 @@ from saga_runtime import clock, telemetry
 from saga_runtime.callback_decisions import Entry, Registration, answer_of, entry_of
 from saga_runtime.callback_receipt import adopt
 from saga_runtime.callback_rows import JobId, TokenRow, alias_of, check_job_id
+from saga_runtime.callback_saga_writes import log_check
 from saga_runtime.callback_sending import settle_row
 from saga_runtime.callback_store import LOOKS, read_log, read_token, token_table, transact, write
-from saga_runtime.callback_writes import UNKNOWN_DAYS, Waiting, dispatch_error_update, log_check, token_put
+from saga_runtime.callback_writes import UNKNOWN_DAYS, Waiting, dispatch_error_update, token_put
 from saga_runtime.errors import StepInDoubt, TransientError
 from saga_runtime.protocol import TokenAttribute, TokenStatus
 

@@ -129,6 +129,33 @@ class Callback:
             )
 
 
+def callback_of(event: object) -> Callback:
+    """Read a callback that came as JSON: ``job_id``, ``event_id``, and an ``outcome`` in one of three shapes.
+
+    ``{"ok": true, "output": {...}}``, ``{"ok": false, "error": "...", "detail": "..."}``, or ``{"heartbeat": true}``,
+    which needs no ``event_id``.
+
+    Raises:
+        Invalid: if it has another shape, or a part of it is not what it must be.
+    """
+    given: Mapping[str, Any] = event if isinstance(event, Mapping) else {}
+    said: Any = given.get("outcome")
+    fields = frozenset(said) if isinstance(said, Mapping) else frozenset()
+    outcome: Succeeded | Failed | StillWorking
+    if fields == {"heartbeat"} and said["heartbeat"] is True:
+        return Callback(job_id=given.get("job_id", ""), event_id="heartbeat", outcome=StillWorking())
+    if {"ok"} <= fields <= {"ok", "output"} and said["ok"] is True:
+        outcome = Succeeded(said.get("output", {}))
+    elif {"ok", "error"} <= fields <= {"ok", "error", "detail"} and said["ok"] is False:
+        outcome = Failed(said["error"], said.get("detail", ""))
+    else:
+        raise Invalid(
+            'an outcome is {"ok": true, "output": {...}}, {"ok": false, "error": "...", "detail": "..."} '
+            'or {"heartbeat": true}'
+        )
+    return Callback(job_id=given.get("job_id", ""), event_id=given.get("event_id", ""), outcome=outcome)
+
+
 def check_job_id(job_id: object) -> None:
     """Refuse what cannot be the id of a job.
 

@@ -13,8 +13,9 @@ from botocore.exceptions import BotoCoreError, ClientError
 from saga_runtime import aws, clock, telemetry
 from saga_runtime.callback_decisions import Receipt
 from saga_runtime.callback_rows import JobId, Outcome, TokenRow
+from saga_runtime.callback_saga_writes import SagaRecord
 from saga_runtime.callback_store import LOOKS, read_record, read_token, token_table, transact, write
-from saga_runtime.callback_writes import SagaRecord, heartbeat_update, told_update
+from saga_runtime.callback_writes import heartbeat_update, told_update
 from saga_runtime.errors import TransientError
 from saga_runtime.protocol import OUTPUT_FIELD, Metric, RecordStatus, TokenStatus
 

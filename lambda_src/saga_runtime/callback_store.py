@@ -17,7 +17,8 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from saga_runtime import aws
 from saga_runtime.callback_rows import JobId, TokenRow
-from saga_runtime.callback_writes import SagaRecord, token_key
+from saga_runtime.callback_saga_writes import SagaRecord
+from saga_runtime.callback_writes import token_key
 from saga_runtime.errors import TransientError
 from saga_runtime.identity import request_id_from
 from saga_runtime.protocol import Env, RecordAttribute

@@ -25,6 +25,11 @@ def count(metric: Metric, **fields: str) -> None:
         _metrics.add_metadata(name, value)
 
 
+def seconds(metric: Metric, value: float) -> None:
+    """Measure how long something takes, or has taken; written by ``flush``."""
+    _metrics.add_metric(name=metric.value, unit=MetricUnit.Seconds, value=value)
+
+
 def flush() -> None:
     """Write what was counted in this invocation."""
     if _metrics.metric_set:

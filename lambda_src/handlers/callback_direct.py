@@ -1,0 +1,23 @@
+"""Receives a callback by direct invocation; who may invoke it may speak for the provider.
+
+The event is ``{"job_id": ..., "event_id": ..., "outcome": {...}}`` with one of three outcomes, as
+``callback_rows.callback_of`` reads them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from saga_runtime import aws, telemetry
+from saga_runtime.callback_rows import callback_of
+from saga_runtime.callbacks import receive
+
+
+def handler(event: Mapping[str, Any], _context: object) -> dict[str, str]:
+    """Receive one callback: ``{"receipt": ...}``. An error means that nothing counts as received: invoke again."""
+    aws.check_protocol()
+    try:
+        return {"receipt": receive(callback_of(event)).value}
+    finally:
+        telemetry.flush()
