@@ -102,7 +102,7 @@ def _late(plan: SagaPlan) -> dict[str, State]:
     if not _has_jobs(plan):
         return {}
     stuck = LATE_STUCK if plan.operators is None else TELL_OF_LATE
-    first, states = late_chain(plan, over=LATE_UNDONE, fenced=stuck, stuck=stuck)
+    first, states = late_chain(plan, over=LATE_UNDONE, fenced=FENCED, stuck=stuck)
     body = (
         f'$string({{"saga_id": {SAGA_ID}, "request_id": {REQUEST_ID}, "execution": {EXECUTION}, '
         '"stuck": $exists($stuck) ? $stuck : {}, "late": true})'

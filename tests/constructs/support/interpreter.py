@@ -49,6 +49,7 @@ def run(
     request: str = "{}",
     given: Mapping[str, Any] | None = None,
     outputs: Mapping[str, Any] | None = None,
+    late: bool = False,
 ) -> Run:
     """Walk a definition to its end.
 
@@ -58,8 +59,11 @@ def run(
         request: the request's body, as text.
         given: members of ``$states.context`` other than the usual.
         outputs: of the saga so far: what a phase is started with.
+        late: whether the execution is about late effects alone.
     """
     around = {"context": {**context(request=request), **(given or {})}}
+    if late:
+        around["context"]["Execution"]["Input"]["late"] = True
     if outputs is not None:
         around["context"]["Execution"]["Input"]["outputs"] = outputs
     return _walk(definition, answer, around, Run())

@@ -43,7 +43,11 @@ def evaluate(expression: str, *, states: Mapping[str, Any] | None = None, **vari
 def context(*, saga_id: str = EXECUTION, request: str = "{}", execution: str = EXECUTION) -> dict[str, Any]:
     """What ``$states.context`` holds."""
     given = {"saga_id": saga_id, "request_id": REQUEST_ID, "request": request, "definition": "d", "protocol": 1}
-    return {"Execution": {"Name": execution, "Input": given}}
+    return {
+        "Execution": {"Name": execution, "Input": given, "StartTime": "2026-01-01T00:00:00.000Z", "RedriveCount": 0},
+        "State": {"EnteredTime": "2026-01-01T00:00:01.000Z", "RetryCount": 0},
+        "Task": {"Token": "token"},
+    }
 
 
 def evaluated(value: Any, *, states: Mapping[str, Any] | None = None, **variables: Any) -> Any:

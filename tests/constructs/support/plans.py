@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from constructs_lib.saga.asl import CompiledStep, Node, Notice, SagaPlan
+from constructs_lib.saga.asl import CompiledStep, GoingOn, Node, Notice, SagaPlan, Waiting
 from constructs_lib.saga.retry import Retry
-from saga_runtime.protocol import PERMANENT_ERRORS
+from saga_runtime.protocol import PERMANENT_ERRORS, ErrorName
 
 PERMANENT = tuple(error.value for error in PERMANENT_ERRORS)
 QUEUE = "https://sqs.example/queue.fifo"
@@ -28,6 +28,21 @@ def step(name: str, *, undo: bool = False, **options: Any) -> CompiledStep:
             **options,
         }
     )
+
+
+PROVIDER = {"grace": 30, "margin": 5, "verify": True, "window": 0, "verify_undo": True, "undo_window": 0}
+WAITING = Waiting(queue_url="https://sqs.example/jobs", heartbeat=120, timeout=600, attempts=5)
+TIMED_OUT = ErrorName.CALLBACK_TIMED_OUT.value
+
+
+def job(name: str, *, undo: bool = False, **options: Any) -> CompiledStep:
+    """A step at which a provider works and answers later."""
+    return step(name, undo=undo, **{"wait": WAITING, "provider": PROVIDER, **options})
+
+
+def wait(name: str, **options: Any) -> CompiledStep:
+    """A step that waits for what nobody does for the saga."""
+    return step(name, **{"wait": WAITING, "permanent_errors": (*PERMANENT, TIMED_OUT), "function_arn": "", **options})
 
 
 def plan(*steps: Node, **options: Any) -> SagaPlan:
@@ -70,6 +85,13 @@ def _plans() -> dict[str, SagaPlan]:
             step("Debit", undo=True, when=TO_PARTNER),
             step("Credit", pivot=True, when=TO_PARTNER),
             receipt,
+        ),
+        "jobs": plan(
+            step("Reserve", undo=True), job("Pay", undo=True), wait("Review"), step("Commit", pivot=True), job("Ship")
+        ),
+        "a job is the pivot": plan(step("Reserve", undo=True), job("Pay", undo=True, pivot=True), wait("Scan")),
+        "a wait that may be passed over": plan(
+            wait("Review", going_on={TIMED_OUT: GoingOn(output={"review": "none"})}), step("Commit", pivot=True)
         ),
         "notices of failures": plan(
             step("Debit", undo=True),

@@ -1,0 +1,274 @@
+"""Steps that wait: what is put into the queue, what a lost answer leads to, and how late effects are undone."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from constructs_lib.saga.asl import (
+    CompiledGroup,
+    GroupKind,
+    SagaPlan,
+    State,
+    definition_of,
+    phase_definition,
+    recovery_of,
+)
+from saga_runtime.protocol import ErrorName
+from tests.constructs.support.answers import answers, body, called, operators_are_told, record, refusal, row
+from tests.constructs.support.interpreter import Failure, Run, run
+from tests.constructs.support.plans import PLANS, TIMED_OUT, WAITING, job, plan, step, wait
+
+FORWARD_MACHINE = "arn:aws:states:eu-west-1:111111111111:stateMachine:forward"
+HEARTBEAT_LOST, TIME_IS_UP = Failure("States.HeartbeatTimeout"), Failure("States.Timeout")
+JOBS, PIVOT = PLANS["jobs"], PLANS["a job is the pivot"]
+SHIPS = {"output": {"parcel": "p"}}
+LATE = {"Items": [{"status": {"S": "APPLIED_LATE"}}], "Count": 1}
+
+
+def forward(saga: SagaPlan, **known: Any) -> Run:
+    usual = {name: {"output": {"of": name}} for name in ("Pay", "Review", "Ship", "Scan", "Pick")}
+    return run(definition_of(saga), answers(usual | {k.replace("_", " "): v for k, v in known.items()}))
+
+
+def waiting(saga: SagaPlan, name: str) -> State:
+    state: State = definition_of(saga)["States"][name]
+    return state
+
+
+# --- Going forward
+
+
+def test_the_answer_is_the_steps_output() -> None:
+    done = forward(JOBS, Ship=SHIPS)
+
+    assert done.trace == ["Reserve", "Pay", "Review", "Commit", "Ship", "Settle completed"]
+    assert body(done)["result"]["Ship"] == {"parcel": "p"}
+
+
+def test_a_job_goes_into_the_queue_with_all_that_its_dispatcher_needs() -> None:
+    sent = forward(JOBS).sent["Pay"]
+
+    assert sent["QueueUrl"] == WAITING.queue_url
+    message = sent["MessageBody"]
+    assert (message["step"], message["side"], message["request_table"]) == ("Pay", "before", "requests")
+    assert message["outputs"] == {"Reserve": {"of": "Reserve"}}
+    assert message["wait"] == {"heartbeat": 120, "timeout": 600}
+    assert set(message["task"]) == {"started", "redriven", "entered", "retried"}
+    assert message["token"]
+    assert message["provider"]["verify"] is True
+
+
+def test_nobody_works_for_a_saga_that_only_waits() -> None:
+    assert "provider" not in forward(JOBS).sent["Review"]["MessageBody"]
+
+
+@pytest.mark.parametrize("name", ["Pay", "Review"])
+def test_a_lost_answer_is_asked_for_as_often_as_fits_and_a_time_that_is_up_is_final(name: str) -> None:
+    state = waiting(JOBS, name)
+
+    assert (state["HeartbeatSeconds"], state["TimeoutSeconds"]) == (120, 600)
+    lost, never, *_ = state["Retry"]
+    assert (lost["ErrorEquals"], lost["MaxAttempts"]) == (["States.HeartbeatTimeout"], 5)
+    assert never["MaxAttempts"] == 0
+    assert {"States.Timeout", "CallbackOverdue", "StepUndecided", "SagaFenced"} <= set(never["ErrorEquals"])
+
+
+def test_a_time_that_is_up_is_final_where_there_is_no_way_back_too() -> None:
+    state = waiting(JOBS, "Ship")
+
+    assert [rule["MaxAttempts"] for rule in state["Retry"] if "States.Timeout" in rule["ErrorEquals"]] == [0]
+
+
+# --- Given up
+
+
+@pytest.mark.parametrize("why", [HEARTBEAT_LOST, TIME_IS_UP, Failure("CallbackOverdue"), Failure("StepUndecided")])
+def test_a_job_without_an_answer_is_given_up_and_its_compensation_asks(why: Failure) -> None:
+    done = forward(JOBS, Pay=why)
+
+    assert done.trace[1:5] == ["Pay", "Compensate from Pay", "Undo Pay", "Undo Reserve"]
+    assert "mode" not in done.sent["Undo Pay"]["Payload"]
+    assert body(done, "Settle failed")["error"] == "StepFailed"
+
+
+def test_a_refused_job_says_why() -> None:
+    done = forward(JOBS, Pay=refusal("Declined", "insufficient credit"))
+
+    answer = body(done, "Settle failed")
+    assert (answer["error"], answer["detail"]) == ("Declined", "insufficient credit")
+
+
+@pytest.mark.parametrize("why", [HEARTBEAT_LOST, TIME_IS_UP, refusal(TIMED_OUT, "nobody answered")])
+def test_what_does_not_happen_in_time_is_a_refusal(why: Failure) -> None:
+    done = forward(JOBS, Review=why)
+
+    answer = body(done, "Settle failed")
+    assert (answer["error"], answer["step"], answer["status"]) == (ErrorName.CALLBACK_TIMED_OUT.value, "Review", 422)
+    assert done.trace[3:6] == ["Compensate from Review", "Undo Pay", "Undo Reserve"]
+
+
+@pytest.mark.parametrize("why", [HEARTBEAT_LOST, TIME_IS_UP, refusal(TIMED_OUT)])
+def test_a_saga_may_go_on_without_what_does_not_happen_in_time(why: Failure) -> None:
+    done = forward(PLANS["a wait that may be passed over"], Review=why)
+
+    assert body(done)["result"]["Review"] == {"review": "none"}
+
+
+def test_what_happened_after_all_counts_when_the_saga_would_go_on_without_it() -> None:
+    passing = f"Pass over Review ({TIMED_OUT})"
+    known = {passing: Failure("DynamoDB.ConditionalCheckFailedException"), f"{passing}: look": row("READ", '{"ok":1}')}
+    done = run(definition_of(PLANS["a wait that may be passed over"]), answers({"Review": TIME_IS_UP, **known}))
+
+    assert body(done)["result"]["Review"] == {"ok": 1}
+
+
+def test_a_saga_that_is_fenced_while_it_waits_touches_nothing() -> None:
+    done = forward(JOBS, Pay=Failure("SagaFenced"))
+
+    assert done.trace[-2:] == ["Pay", "End fenced"]
+
+
+def test_a_job_behind_the_pivot_that_is_not_answered_is_parked() -> None:
+    operated = plan(*JOBS.steps, operators="https://sqs.example/operators")
+
+    entry = operators_are_told(forward(operated, Ship=TIME_IS_UP))
+
+    assert entry["stuck"]["step"] == "Ship"
+
+
+def test_a_pivot_in_doubt_is_asked_about_through_its_dispatcher() -> None:
+    known = {
+        "Pay": TIME_IS_UP,
+        "Fence Pay": Failure("DynamoDB.ConditionalCheckFailedException"),
+        "Fence Pay: look": [row("INTENT"), row("DONE", '{"of": "Pay"}')],
+        "Scan": {"output": {}},
+    }
+    done = run(definition_of(PIVOT), answers(known))
+
+    assert called(done, "Fence Pay: ask")[0]["Payload"]["mode"] == "ask"
+    assert done.status == "SUCCEEDED"
+    assert done.trace[-2:] == ["Scan", "Settle completed"]
+
+
+def test_a_pivot_that_took_effect_late_is_undone() -> None:
+    known = {
+        "Pay": TIME_IS_UP,
+        "Fence Pay": Failure("DynamoDB.ConditionalCheckFailedException"),
+        "Fence Pay: look": row("APPLIED_LATE"),
+    }
+    done = run(definition_of(PIVOT), answers(known))
+
+    assert done.trace[-5:] == ["Undo Pay", "Undo Reserve", "Ask the log", "Nothing stands?", "Settle failed"]
+
+
+# --- Late
+
+
+@pytest.mark.parametrize("saga", [JOBS, PIVOT])
+def test_a_job_that_took_effect_while_the_saga_was_undone_is_undone_before_it_settles(saga: SagaPlan) -> None:
+    known = {"Reserve": refusal(), "Ask the log": [LATE, {"Items": [], "Count": 0}]}
+    done = run(definition_of(saga), answers(known))
+
+    asked = done.trace.index("Ask the log")
+    assert done.trace[asked:] == [
+        "Ask the log", "Nothing stands?", "Undo Pay", "Undo Reserve", "Ask the log", "Nothing stands?", "Settle failed",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "log",
+    [
+        {"Items": [{"status": {"S": "APPLIED_LATE"}}, {"status": {"S": "DONE"}}], "Count": 2},
+        {"Items": [{"status": {"S": "DONE"}}], "Count": 1},
+        {"Items": [{"status": {"S": "APPLIED_LATE"}}], "Count": 1, "LastEvaluatedKey": {}},
+    ],
+)
+def test_what_else_stands_is_a_persons_business(log: dict[str, Any]) -> None:
+    done = run(definition_of(JOBS), answers({"Reserve": refusal(), "Ask the log": log}))
+
+    assert done.trace[-1] == "End parked"
+
+
+def test_late_effects_are_undone_and_nothing_else_and_the_record_is_not_touched() -> None:
+    rows = {"Items": [{"step": {"S": "Reserve"}, "output": {"S": '{"of": "it"}'}}]}
+    done = late(JOBS, {"Read the direction": record(status="FAILED"), "Read the outputs of late": rows})
+
+    assert done.trace[2:] == ["Read the outputs of late", "Undo late Pay", "Late undone"]
+    payload = done.sent["Undo late Pay"]["Payload"]
+    assert (payload["mode"], payload["outputs"]) == ("late", {"Reserve": {"of": "it"}})
+    assert not [arguments for _, arguments in done.calls if "UpdateExpression" in arguments]
+
+
+def late(saga: SagaPlan, known: dict[str, Any]) -> Run:
+    return run(recovery_of(saga, FORWARD_MACHINE), answers(known), late=True)
+
+
+def test_a_late_effect_that_cannot_be_undone_is_told_to_operators() -> None:
+    operated = plan(*JOBS.steps, operators="https://sqs.example/operators")
+    done = late(
+        operated, {"Read the direction": {}, "Undo late Pay": Failure("StepUndecided", '{"errorMessage": "?"}')}
+    )
+
+    assert done.trace[-3:] == ["Undo late Pay", "Tell the operators of late", "End late stuck"]
+    entry = json.loads(done.sent["Tell the operators of late"]["MessageBody"])
+    assert (entry["late"], entry["stuck"]["error"]) == (True, "StepUndecided")
+
+
+def test_late_jobs_of_a_map_are_undone_item_by_item() -> None:
+    group = CompiledGroup(
+        name="Picks",
+        kind=GroupKind.MAP,
+        branches=((step("Label", undo=True), job("Pick", undo=True)),),
+        items="$request.items",
+        key="$item.sku",
+    )
+    saga = plan(group, step("Commit", pivot=True))
+    definition = recovery_of(saga, FORWARD_MACHINE)
+    request = json.dumps({"items": [{"sku": "a"}, {"sku": "b"}]})
+    known = {"Read the direction": record(status="FAILED")}
+    done = run(definition, answers(known), request=request, late=True)
+
+    sent = [arguments["Payload"] for name, arguments in done.calls if name == "Undo late Pick"]
+    assert [(payload["item_key"], payload["mode"]) for payload in sent] == [("a", "late"), ("b", "late")]
+    assert not called(done, "Undo late Label")
+    assert done.trace[-1] == "Late undone"
+
+
+def test_a_saga_without_jobs_has_no_way_for_late_effects() -> None:
+    names = recovery_of(plan(step("Debit", undo=True), wait("Review"), step("Credit", pivot=True)), FORWARD_MACHINE)
+
+    assert not [name for name in names["States"] if "late" in name.lower()]
+
+
+def test_a_job_that_nothing_undoes_is_left_to_a_person() -> None:
+    saga = plan(step("Reserve", undo=True), job("Pay", pivot=True))
+
+    assert not [name for name in recovery_of(saga, FORWARD_MACHINE)["States"] if "late" in name.lower()]
+
+
+# --- In phases and branches
+
+
+def test_jobs_of_a_child_are_waited_for_in_its_own_history() -> None:
+    group = CompiledGroup(
+        name="Fulfil", kind=GroupKind.CHILD, branches=((job("Pick"), wait("Scan")),), seconds=3_600, machine_arn="arn:f"
+    )
+    saga = plan(step("Commit", pivot=True), group)
+    phase = phase_definition(saga, group)
+    done = run(phase, answers({"Pick": {"output": {"p": 1}}, "Scan": {"output": {"s": 1}}}), outputs={"Commit": {}})
+
+    assert done.output == {"ok": True, "outputs": {"Pick": {"p": 1}, "Scan": {"s": 1}}}
+
+
+def test_a_branch_whose_job_is_not_answered_tells() -> None:
+    group = CompiledGroup(
+        name="Both", kind=GroupKind.PARALLEL, branches=((job("Pick", undo=True),), (step("Label", undo=True),))
+    )
+    saga = plan(group, step("Commit", pivot=True))
+    done = run(definition_of(saga), answers({"Pick": TIME_IS_UP}))
+
+    assert body(done, "Settle failed")["step"] == "Pick"
+    assert called(done, "Undo Pick")
