@@ -5,13 +5,16 @@ and ``external_log``) are pure; ``atomic_step``, ``compensation``, ``external_st
 ``read_only_step`` and ``ledger_store`` are the edge that talks to AWS and to providers.
 """
 
+from saga_runtime.approvals import approval_link
 from saga_runtime.atomic_step import atomic_step
+from saga_runtime.callback_rows import Callback, Failed, StillWorking, Succeeded
 from saga_runtime.compensation import compensation
 from saga_runtime.errors import (
     Conflict,
     Declined,
     Invalid,
     PermanentError,
+    Rejected,
     SagaError,
     SagaFenced,
     StepInDoubt,
@@ -24,29 +27,39 @@ from saga_runtime.external_step import external_step
 from saga_runtime.read_only_step import read_only_step
 from saga_runtime.step import Commit, StepCall, Write
 from saga_runtime.verdict import Applied, NotApplied, Pending, Unknown, Verdict
+from saga_runtime.webhook import WebhookEvent, event_receiver, webhook
 
 __all__ = [
     "Applied",
+    "Callback",
     "Commit",
     "Conflict",
     "Declined",
     "ExternalCall",
+    "Failed",
     "Invalid",
     "NotApplied",
     "Pending",
     "PermanentError",
+    "Rejected",
     "SagaError",
     "SagaFenced",
     "StepCall",
     "StepInDoubt",
     "StepUndecided",
+    "StillWorking",
+    "Succeeded",
     "TransientError",
     "Unknown",
     "Verdict",
+    "WebhookEvent",
     "Write",
+    "approval_link",
     "atomic_step",
     "compensation",
+    "event_receiver",
     "external_compensation",
     "external_step",
     "read_only_step",
+    "webhook",
 ]

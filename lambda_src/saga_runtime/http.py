@@ -1,4 +1,4 @@
-"""HTTP answers of the front door. Errors are ``application/problem+json`` (RFC 9457)."""
+"""HTTP answers of the front door and of webhooks. Errors are ``application/problem+json`` (RFC 9457)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ JSON: Final = "application/json"
 
 
 class Problem(StrEnum):
-    """Stable codes of the front door's own problems; ``type`` is ``urn:cdk-sagas:problem:<code>``."""
+    """Stable codes of the front door's and the webhooks' own problems; ``type`` is ``urn:cdk-sagas:problem:<code>``."""
 
     BAD_KEY = "bad-idempotency-key"
     MISSING_KEY = "missing-idempotency-key"
@@ -25,6 +25,10 @@ class Problem(StrEnum):
     NOT_FOUND = "not-found"
     UNAVAILABLE = "unavailable"
     UNSENDABLE = "answer-unsendable"
+    NO_SIGNATURE = "no-signature"
+    BAD_SIGNATURE = "bad-signature"
+    WRONG_SIGNATURE = "wrong-signature"
+    STALE_SIGNATURE = "stale-signature"
 
 
 _TITLES: Final[dict[Problem, tuple[int, str]]] = {
@@ -39,6 +43,10 @@ _TITLES: Final[dict[Problem, tuple[int, str]]] = {
     Problem.UNAVAILABLE: (503, "The request was not accepted"),
     # Neither a 4xx nor a 500: those say of a settled saga that nothing of it stands.
     Problem.UNSENDABLE: (507, "The saga is settled, but its answer cannot be sent"),
+    Problem.NO_SIGNATURE: (401, "The signature is missing"),
+    Problem.BAD_SIGNATURE: (400, "The signature is malformed"),
+    Problem.WRONG_SIGNATURE: (401, "The signature is wrong"),
+    Problem.STALE_SIGNATURE: (400, "The signature is too old"),
 }
 
 
