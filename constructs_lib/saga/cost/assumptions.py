@@ -18,6 +18,7 @@ ANSWER_BYTES: Final = 200
 ROW_BYTES: Final = 400
 """A saga log row without its output."""
 
+OUTSIDE: Final = ("external", "callback")
 _WRITE_UNIT: Final = 1_024
 _READ_UNIT: Final = 4_096
 _MEMORY_MIB: Final = 512
@@ -84,7 +85,7 @@ class Assumptions:
 
     def duration_of(self, step: StepDescription) -> int:
         """Milliseconds of one call of a step's function."""
-        return self.durations.get(step.name, self.external_ms if step.kind == "external" else self.duration_ms)
+        return self.durations.get(step.name, self.external_ms if step.kind in OUTSIDE else self.duration_ms)
 
     def memory_of(self, function: FunctionDescription | None) -> int:
         """MiB of a function."""

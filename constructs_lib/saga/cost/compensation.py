@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from constructs_lib.saga.cost.assumptions import Assumptions, read_units
+from constructs_lib.saga.cost.assumptions import OUTSIDE, Assumptions, read_units
 from constructs_lib.saga.cost.prices import Meter
 from constructs_lib.saga.cost.tally import Purpose, Tally, Usage, front_door, look, settle
 from constructs_lib.saga.cost.usage import check_names, forward, items_of_map, rows_of, transaction
@@ -87,7 +87,7 @@ def _give_up(tally: Tally, saga: SagaDescription, refuser: StepDescription) -> N
     if leaf.side == _PIVOT:
         _enter(tally, "fence")
         tally.write(Purpose.LOG, "fence", tally.inputs.row_units)
-        if leaf.kind == "external":
+        if leaf.kind in OUTSIDE:
             # Its row says FAILED already: the tombstone is refused, and the row is looked at.
             _enter(tally, "fence: look")
             _enter(tally, "fence: stands?")
@@ -132,14 +132,14 @@ def _undo_by_function(tally: Tally, step: StepDescription, *, ran: int, idle: in
     tally.call(name, step.compensation, milliseconds, ran + idle)
     tally.milliseconds += milliseconds
     tally.read(Purpose.LOG, name, ran + idle)
-    if step.kind == "external":
+    if step.kind in OUTSIDE:
         # UNDOING before the provider is called, UNDONE after it.
         tally.write(Purpose.LOG, name, 2 * row * ran)
     elif ran:
         transaction(tally, step, ran, name)
-    says_so_already = refused and (step.kind == "external" or step.side == _PIVOT)
+    says_so_already = refused and (step.kind in OUTSIDE or step.side == _PIVOT)
     if not says_so_already:
-        tally.write(Purpose.LOG, name, (row if step.kind == "external" else 2 * row) * idle)
+        tally.write(Purpose.LOG, name, (row if step.kind in OUTSIDE else 2 * row) * idle)
 
 
 def _undo_writes(tally: Tally, step: StepDescription, *, ran: int, idle: int, refused: bool) -> None:

@@ -44,6 +44,7 @@ class Meter(StrEnum):
     READ_UNITS = "DynamoDB read units"
     REST_REQUESTS = "REST API requests"
     FIFO_REQUESTS = "SQS FIFO requests"
+    QUEUE_REQUESTS = "SQS requests"
     EVENTS = "EventBridge events"
     DURABLE_OPERATIONS = "durable operations"
     DURABLE_GB_WRITTEN = "durable data, GB written"
@@ -94,6 +95,7 @@ PRICES: Final = {
         _line(Meter.READ_UNITS, Service.DYNAMODB, "0.125", _MILLION, _DYNAMODB),
         _line(Meter.REST_REQUESTS, Service.API_GATEWAY, "3.50", _MILLION, _API_GATEWAY),
         _line(Meter.FIFO_REQUESTS, Service.SQS, "0.50", _MILLION, _SQS),
+        _line(Meter.QUEUE_REQUESTS, Service.SQS, "0.40", _MILLION, _SQS),
         _line(Meter.EVENTS, Service.EVENTBRIDGE, "1.00", _MILLION, _EVENTBRIDGE),
         _line(Meter.DURABLE_OPERATIONS, Service.LAMBDA, "8.00", _MILLION, _LAMBDA, "2026-09"),
         _line(Meter.DURABLE_GB_WRITTEN, Service.LAMBDA, "0.25", 1, _LAMBDA, "2026-09"),

@@ -17,8 +17,15 @@ from constructs_lib.saga.cost.tally import MIB_PER_GB, MS, Purpose, Tally, Usage
 from constructs_lib.saga.cost.ways import Passed, entered, ways_of
 from constructs_lib.saga.description import SagaDescription, StepDescription
 
-FUNCTION_KINDS: Final = frozenset({"atomic", "external", "read-only", "notify"})
+FUNCTION_KINDS: Final = frozenset({"atomic", "external", "read-only", "notify", "callback", "wait"})
 """Kinds of steps that run a function."""
+_QUEUE_CALLS: Final = 3
+_TOKEN_UNITS: Final = 3
+"""A token has up to 2,048 characters, and its row the rest."""
+_INDEX_UNITS: Final = 1
+_MOVED_INDEX_UNITS: Final = 2
+"""An entry of an index whose key changes is deleted and put."""
+_RECEIPT_READS: Final = 2
 _EXPRESS_MIB: Final = 64
 _EXPRESS_ROUNDS_TO_MS: Final = 100
 
@@ -130,6 +137,32 @@ def _notify(tally: Tally, step: StepDescription, times: int) -> None:
     tally.write(Purpose.LOG, step.name, 2 * tally.inputs.row_units * times)
 
 
+def _callback(tally: Tally, step: StepDescription, times: int) -> None:
+    """A job goes through the queue, is handed over, and its answer comes in by a webhook."""
+    # The row is looked at, INTENT before the provider is called, and that it took the job on.
+    tally.read(Purpose.LOG, step.name, times)
+    tally.write(Purpose.LOG, step.name, 2 * tally.inputs.row_units * times)
+    _waiting(tally, step, times)
+
+
+def _waiting(tally: Tally, step: StepDescription, times: int) -> None:
+    """Sent, received and deleted; registered; one transaction of event, token and row; told."""
+    name, row = step.name, tally.inputs.row_units
+    tally.add(Meter.QUEUE_REQUESTS, Purpose.ORCHESTRATION, name, _QUEUE_CALLS * times)
+    tally.add(Meter.REST_REQUESTS, Purpose.ORCHESTRATION, f"{name}, answer", times)
+    tally.call(f"{name}, answer", None, tally.inputs.gatekeeper_ms, times)
+    tally.write(Purpose.LOG, f"{name}, token", (_TOKEN_UNITS + _INDEX_UNITS) * times)
+    tally.read(Purpose.LOG, f"{name}, answer", _RECEIPT_READS * times)
+    tally.write(Purpose.LOG, f"{name}, answer", 2 * (1 + _TOKEN_UNITS + row) * times)
+    tally.write(Purpose.LOG, f"{name}, told", (_TOKEN_UNITS + _INDEX_UNITS) * times)
+    tally.write(Purpose.LOG, f"{name}, answer, index", _MOVED_INDEX_UNITS * times)
+
+
+def _awaited(tally: Tally, step: StepDescription, times: int) -> None:
+    tally.read(Purpose.LOG, step.name, times)
+    _waiting(tally, step, times)
+
+
 def _event(tally: Tally, step: StepDescription, times: int) -> None:
     tally.add(Meter.EVENTS, Purpose.EFFECTS, step.name, times)
 
@@ -208,6 +241,8 @@ _WORK: Final[dict[str, Callable[[Tally, StepDescription, int], None]]] = {
     "read-only": _read_only,
     "notify": _notify,
     "event": _event,
+    "callback": _callback,
+    "wait": _awaited,
 }
 _GROUPS: Final[dict[str, Callable[[Tally, StepDescription, Passed], None]]] = {
     "express": _express,
