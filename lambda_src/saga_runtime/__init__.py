@@ -2,12 +2,14 @@
 
 Everything here imports without aws-cdk-lib. Decisions (``identity``, ``record``, ``saga_log``, ``money``, ``ledger``
 and ``external_log``) are pure; ``atomic_step``, ``compensation``, ``external_step``, ``external_compensation``,
-``read_only_step`` and ``ledger_store`` are the edge that talks to AWS and to providers.
+``callback_step``, ``read_only_step`` and ``ledger_store`` are the edge that talks to AWS and to providers.
 """
 
 from saga_runtime.approvals import approval_link
 from saga_runtime.atomic_step import atomic_step
+from saga_runtime.callback_call import Accepted, CallbackCall
 from saga_runtime.callback_rows import Callback, Failed, StillWorking, Succeeded
+from saga_runtime.callback_step import callback_step
 from saga_runtime.compensation import compensation
 from saga_runtime.errors import (
     Conflict,
@@ -30,8 +32,10 @@ from saga_runtime.verdict import Applied, NotApplied, Pending, Unknown, Verdict
 from saga_runtime.webhook import WebhookEvent, event_receiver, webhook
 
 __all__ = [
+    "Accepted",
     "Applied",
     "Callback",
+    "CallbackCall",
     "Commit",
     "Conflict",
     "Declined",
@@ -56,6 +60,7 @@ __all__ = [
     "Write",
     "approval_link",
     "atomic_step",
+    "callback_step",
     "compensation",
     "event_receiver",
     "external_compensation",
