@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Collection, Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Literal, Self, overload
+from urllib.parse import urlsplit, urlunsplit
 
 import boto3
 from botocore.config import Config
@@ -14,7 +16,8 @@ from botocore.config import Config
 from . import server
 from .assembly import read_assembly
 from .deployment import Outputs, deploy_stacks
-from .emulator.admin_paths import RESET_PATH
+from .emulator.admin_paths import PROCESS_PATH, RESET_PATH
+from .emulator.clock import EmulatorClock
 from .emulator.settings import ACCOUNT, LOG_FILE, REGION, ROOT_ACCESS_KEY_ID, ROOT_SECRET_ACCESS_KEY
 from .faults import CallRecorder, FaultControl
 from .http import HttpClient
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
     from mypy_boto3_lambda import LambdaClient
     from mypy_boto3_logs import CloudWatchLogsClient
     from mypy_boto3_s3 import S3Client
+    from mypy_boto3_secretsmanager import SecretsManagerClient
     from mypy_boto3_sqs import SQSClient
     from mypy_boto3_stepfunctions import SFNClient
 
@@ -79,6 +83,7 @@ class LocalAws:
         self._paths: dict[str, Mapping[str, str]] = {}
         self._resources: list[DeployedResource] | None = None
         self._clients: dict[str, Any] = {}
+        self._clock: EmulatorClock | None = None
         self._http = HttpClient()
 
     @classmethod
@@ -124,6 +129,7 @@ class LocalAws:
             self._process = None
             self._endpoint_url = None
         self._clients.clear()
+        self._clock = None
 
     @property
     def endpoint_url(self) -> str:
@@ -195,6 +201,8 @@ class LocalAws:
     @overload
     def client(self, service: Literal["s3"]) -> S3Client: ...
     @overload
+    def client(self, service: Literal["secretsmanager"]) -> SecretsManagerClient: ...
+    @overload
     def client(self, service: Literal["sqs"]) -> SQSClient: ...
     @overload
     def client(self, service: Literal["stepfunctions"]) -> SFNClient: ...
@@ -229,6 +237,36 @@ class LocalAws:
             stage: Name of the stage.
         """
         return f"{self.endpoint_url}/restapis/{rest_api_id}/{stage}/_user_request_"
+
+    def local_url(self, url: str) -> str:
+        """Return where a URL that a stack made for one of its REST APIs is found on this machine.
+
+        What CloudFormation gives for an API is its URL on AWS. Whoever gets it from a stack's output, a function's
+        environment or a mail asks for this before opening it.
+
+        Args:
+            url: ``https://{api}.execute-api.{region}.amazonaws.com/{stage}/…``; path and query stay as they are.
+
+        Raises:
+            ValueError: If it is not the URL of a REST API's stage.
+        """
+        parts = urlsplit(url)
+        api_id, _, domain = parts.netloc.partition(".")
+        stage, _, path = parts.path.removeprefix("/").partition("/")
+        if not (domain.startswith("execute-api.") and domain.endswith(".amazonaws.com") and stage):
+            raise ValueError(
+                f"url must be that of a REST API's stage, got {url}; "
+                "such as https://abc.execute-api.us-east-1.amazonaws.com/prod/"
+            )
+        return self.api_url(api_id, stage) + urlunsplit(("", "", f"/{path}", parts.query, parts.fragment))
+
+    def now(self) -> datetime:
+        """Return the time that functions, state machines and timestamps here have: real time at speed 1."""
+        if self._clock is None:
+            answer = self._http.send("GET", f"{self.endpoint_url}{PROCESS_PATH}")
+            process = answer.json()
+            self._clock = EmulatorClock(base=process["base"], speed=process["speed"])
+        return datetime.fromtimestamp(self._clock.now(), UTC)
 
     def functions(self) -> list[DeployedResource]:
         """Return every deployed function."""

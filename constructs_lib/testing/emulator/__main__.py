@@ -102,6 +102,8 @@ async def _serve(settings: EmulatorSettings, listener: socket.socket, port: int)
     config.bind = [f"fd://{listener.detach()}"]
     config.keep_alive_timeout = 75
     config.graceful_timeout = 0.2
+    # Header names as the client wrote them, for what is proxied to functions; see `admin.with_admin`.
+    config.h11_pass_raw_headers = True
     config.loglevel = "WARNING"
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -122,7 +124,7 @@ async def _serve(settings: EmulatorSettings, listener: socket.socket, port: int)
     temporary = settings.run_folder / f"{PORT_FILE}.new"
     temporary.write_text(f"{port}\n", encoding="ascii")
     temporary.replace(settings.run_folder / PORT_FILE)
-    application: Any = admin.with_admin(app.app, reset=empty, stop=stop, run_folder=settings.run_folder)
+    application: Any = admin.with_admin(app.app, reset=empty, stop=stop, run_folder=settings.run_folder, clock=clock)
     try:
         await serve(application, config, shutdown_trigger=_stopped)
     finally:

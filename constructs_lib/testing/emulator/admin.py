@@ -7,16 +7,25 @@ import json
 import os
 from collections.abc import Awaitable, Callable, MutableMapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from .admin_paths import PROCESS_PATH, RESET_PATH, STOP_PATH
+from .clock import EmulatorClock
 
 Scope = MutableMapping[str, Any]
+#: In the scope of a request: its header names as the client wrote them, by their lower case.
+HEADER_NAMES: Final = "cdk-sagas.header-names"
+
 Application = Callable[[Scope, Any, Any], Awaitable[None]]
 
 
 def with_admin(
-    application: Application, *, reset: Callable[[], None], stop: asyncio.Event, run_folder: Path
+    application: Application,
+    *,
+    reset: Callable[[], None],
+    stop: asyncio.Event,
+    run_folder: Path,
+    clock: EmulatorClock,
 ) -> Application:
     """Return an application that answers our own paths and leaves all others to the emulator.
 
@@ -25,6 +34,7 @@ def with_admin(
         reset: Empties the emulator.
         stop: Ends the emulator when it is set.
         run_folder: The emulator's folder, by which a client recognizes it.
+        clock: The emulator's clock, so that a client can show the same time.
     """
 
     async def serve(scope: Scope, receive: Any, send: Any) -> None:
@@ -34,14 +44,22 @@ def with_admin(
             await asyncio.to_thread(reset)
             await _answer(send, 204)
         elif request == ("GET", PROCESS_PATH):
-            await _answer(send, 200, json.dumps({"pid": os.getpid(), "run_folder": str(run_folder)}).encode())
+            process = {"pid": os.getpid(), "run_folder": str(run_folder), "base": clock.base, "speed": clock.speed}
+            await _answer(send, 200, json.dumps(process).encode())
         elif request == ("POST", STOP_PATH):
             await _answer(send, 204)
             stop.set()
         else:
-            await application(scope, receive, send)
+            await application(_with_lower_case_headers(scope), receive, send)
 
     return serve
+
+
+def _with_lower_case_headers(scope: Scope) -> Scope:
+    """Return a scope as applications expect it, with the names as they were written beside it."""
+    headers: list[tuple[bytes, bytes]] = list(scope.get("headers", []))
+    names = {name.lower().decode("latin-1"): name.decode("latin-1") for name, _value in headers}
+    return {**scope, "headers": [(name.lower(), value) for name, value in headers], HEADER_NAMES: names}
 
 
 async def _answer(send: Any, status: int, body: bytes = b"") -> None:

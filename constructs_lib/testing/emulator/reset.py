@@ -16,6 +16,12 @@ _PATIENCE_SECONDS: Final = 2.0
 _ASSET_BUCKET_PREFIX: Final = "cdk-"
 
 _running: set[int] = set()
+_resets = 0
+
+
+def count() -> int:
+    """Return how often the emulator was emptied: what began before the last time is to go on no more."""
+    return _resets
 
 
 def follow_executions() -> None:
@@ -38,6 +44,8 @@ def reset() -> None:
     What still runs is stopped first, so that nothing of the former test writes into the next one: executions are
     aborted, and a sandbox in the middle of a call is killed. Idle sandboxes stay warm.
     """
+    global _resets  # noqa: PLW0603 - one emulator per process
+    _resets += 1
     deadline = time.monotonic() + _PATIENCE_SECONDS
     # Again and again: an execution may be about to call a function, and a sandbox that is being unpacked has no
     # process yet that could be killed.

@@ -98,20 +98,25 @@ def all_corrections() -> Iterable[Correction]:
     # Imported here: these modules import the emulator, which reads its environment as it is imported.
     from . import (
         apigateway,
+        branches,
+        callbacks,
         cloudformation,
         dynamodb,
+        event_sources,
         jsonata,
         lambda_,
         nodejs,
         role,
         sandbox,
+        secrets_manager,
         services_time,
         stepfunctions,
         tasks,
         transport,
     )
 
-    lambda_modules = (lambda_, nodejs, sandbox)
-    states_modules = (stepfunctions, tasks, role, jsonata)
-    modules = (*lambda_modules, *states_modules, apigateway, cloudformation, dynamodb, services_time, transport)
+    lambda_modules = (lambda_, nodejs, sandbox, event_sources)
+    states_modules = (stepfunctions, callbacks, tasks, role, jsonata, branches)
+    other_modules = (apigateway, cloudformation, dynamodb, secrets_manager, services_time, transport)
+    modules = (*lambda_modules, *states_modules, *other_modules)
     return [correction for module in modules for correction in module.CORRECTIONS]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import json
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
@@ -11,6 +12,7 @@ from ministack import app as gateway
 from ministack.core.responses import new_uuid, request_scope
 from ministack.services import apigateway_v1 as rest
 
+from ..admin import HEADER_NAMES
 from . import Correction, Emulator, replace
 
 #: API Gateway's own limit, and that of a synchronous invocation, which the event must fit into.
@@ -20,6 +22,8 @@ _LONGEST_INTEGRATION_MILLISECONDS: Final = 29_000
 _ANSWER_KEYS: Final = frozenset({"statusCode", "headers", "multiValueHeaders", "body", "isBase64Encoded", "cookies"})
 
 Invoke = Callable[..., Awaitable[Any]]
+
+_header_names: contextvars.ContextVar[dict[str, str]] = contextvars.ContextVar("header_names")
 
 
 def denied_by_policy(_emulator: Emulator) -> None:
@@ -208,6 +212,33 @@ def source_address(_emulator: Emulator) -> None:
     replace(rest, "_build_lambda_event_v1", make)
 
 
+def header_names(_emulator: Emulator) -> None:
+    """A function sees header names as the client wrote them.
+
+    The emulator writes them all in lower case: a function that looks for that only works here and fails on AWS.
+    """
+
+    def make_app(original: Callable[..., Awaitable[None]]) -> Callable[..., Awaitable[None]]:
+        async def app(scope: Any, receive: Any, send: Any) -> None:
+            _header_names.set(scope.get(HEADER_NAMES, {}))
+            await original(scope, receive, send)
+
+        return app
+
+    def make_build(original: Callable[..., Any]) -> Callable[..., Any]:
+        def build(*args: Any, **options: Any) -> Any:
+            event = original(*args, **options)
+            names = _header_names.get({})
+            for field in ("headers", "multiValueHeaders"):
+                event[field] = {names.get(name, name): value for name, value in (event[field] or {}).items()}
+            return event
+
+        return build
+
+    replace(gateway, "app", make_app)
+    replace(rest, "_build_lambda_event_v1", make_build)
+
+
 def method_throttling(_emulator: Emulator) -> None:
     """A method's own rate applies. The emulator does not recognize the method, whose path templates write as ``/~1a``.
 
@@ -234,5 +265,6 @@ CORRECTIONS: Final[tuple[Correction, ...]] = (
     integration_failure,
     integration_timeout,
     source_address,
+    header_names,
     method_throttling,
 )

@@ -1,9 +1,7 @@
-"""Step Functions: JSONata fields that the emulator ignores, the context object, and branches."""
+"""Step Functions: JSONata fields that the emulator ignores, and the context object."""
 
 from __future__ import annotations
 
-import contextvars
-import threading
 from collections.abc import Callable
 from datetime import UTC, datetime
 from types import SimpleNamespace
@@ -12,12 +10,12 @@ from typing import Any, Final
 from ministack.services import stepfunctions as states
 
 from . import Correction, Emulator, replace
-from .stepfunctions import HaltedError, halts
 
 _EXPRESSION_MILLISECONDS: Final = 10_000
 
 
-def _is_jsonata(state: dict[str, Any], context: Any) -> bool:
+def is_jsonata(state: dict[str, Any], context: Any) -> bool:
+    """Return whether a state is written in JSONata."""
     return bool(states._state_query_language(state, context) == "JSONata")
 
 
@@ -26,7 +24,7 @@ def succeed_output(_emulator: Emulator) -> None:
 
     def make(original: Callable[..., Any]) -> Callable[..., Any]:
         def apply(state: dict[str, Any], data: Any, context: Any = None) -> Any:
-            if state.get("Type") == "Succeed" and _is_jsonata(state, context):
+            if state.get("Type") == "Succeed" and is_jsonata(state, context):
                 return states._apply_jsonata_output(state, data, context, default=data)
             return original(state, data, context)
 
@@ -40,7 +38,7 @@ def choice_default_output(_emulator: Emulator) -> None:
 
     def make(original: Callable[..., Any]) -> Callable[..., Any]:
         def choose(state: dict[str, Any], raw_input: Any, context: Any = None) -> Any:
-            if "Output" not in state or "Default" not in state or not _is_jsonata(state, context):
+            if "Output" not in state or "Default" not in state or not is_jsonata(state, context):
                 return original(state, raw_input, context)
             try:
                 return original({**state, "Default": None}, raw_input, context)
@@ -54,83 +52,6 @@ def choice_default_output(_emulator: Emulator) -> None:
         return choose
 
     replace(states, "_execute_choice", make)
-
-
-def parallel_branches(_emulator: Emulator) -> None:
-    """Parallel takes Arguments, Output and Assign; branches have their own variables; a failure stops the siblings.
-
-    The emulator ignores the three fields, lets branches overwrite each other's context, and waits for the siblings
-    of a failed branch, which then complete: kinder than AWS, which stops them at once. Their functions live on.
-    """
-
-    def make_run(original: Callable[..., Any]) -> Callable[..., Any]:
-        def run(machine: Any, start: Any, data: Any, execution: Any, context: dict[str, Any]) -> Any:
-            inner = {**context, "variables": dict(context.get("variables", {}))}
-            return original(machine, start, data, execution, inner)
-
-        return run
-
-    replace(states, "_run_sub_machine", make_run)
-    replace(states, "_run_parallel_branches", lambda _original: _run_branches)
-
-
-def _run_branches(state: dict[str, Any], raw_input: Any, execution: Any, context: dict[str, Any]) -> Any:
-    jsonata = _is_jsonata(state, context)
-    if jsonata:
-        effective = states._apply_jsonata_arguments(state, raw_input, context)
-    else:
-        effective = states._apply_parameters(state, states._apply_input_path(state, raw_input, context), context)
-    outcome = _Branches(state["Branches"])
-    outcome.run(effective, execution, context)
-    results = outcome.results
-    if jsonata:
-        output = states._apply_jsonata_output(state, raw_input, context, result=results, default=results)
-        states._apply_state_assign(state, raw_input, context, result=results)
-    else:
-        selected = states._apply_result_selector(state, results)
-        output = states._apply_output_path(state, states._apply_result_path(state, raw_input, selected), context)
-    return output, states._next_or_end(state)
-
-
-class _Branches:
-    """The branches of one Parallel attempt."""
-
-    def __init__(self, branches: list[dict[str, Any]]) -> None:
-        self.results: list[Any] = [None] * len(branches)
-        self._branches = branches
-        self._failed = threading.Event()
-        self._settled = threading.Condition()
-        self._running = len(branches)
-        self._failure: Exception | None = None
-
-    def run(self, effective: Any, execution: Any, context: dict[str, Any]) -> None:
-        """Run every branch in a thread of its own, until all are done or one has failed."""
-        for index, branch in enumerate(self._branches):
-            within = contextvars.copy_context()
-            arguments = (self._run_one, index, branch, effective, execution, context)
-            threading.Thread(target=within.run, args=arguments, daemon=True).start()
-        with self._settled:
-            self._settled.wait_for(lambda: self._running == 0 or self._failure is not None)
-        if isinstance(self._failure, states._ExecutionError | HaltedError):
-            raise self._failure
-        if self._failure is not None:
-            raise states._ExecutionError("States.BranchFailed", str(self._failure))
-
-    def _run_one(self, index: int, branch: Any, effective: Any, execution: Any, context: Any) -> None:
-        halts.set((*halts.get(), self._failed))
-        failure: Exception | None = None
-        try:
-            self.results[index] = states._run_sub_machine(
-                branch["States"], branch["StartAt"], effective, execution, context
-            )
-        except Exception as error:  # noqa: BLE001 - raised again by the thread that waits
-            failure = error
-        with self._settled:
-            self._running -= 1
-            if failure is not None and self._failure is None:
-                self._failure = failure
-                self._failed.set()
-            self._settled.notify_all()
 
 
 def context_object(_emulator: Emulator) -> None:
@@ -200,7 +121,7 @@ def assign_together(_emulator: Emulator) -> None:
             state: dict[str, Any], raw_input: Any, context: Any, result: Any = None, error_output: Any = None
         ) -> None:
             expressions = state.get("Assign")
-            if context is None or not isinstance(expressions, dict) or not _is_jsonata(state, context):
+            if context is None or not isinstance(expressions, dict) or not is_jsonata(state, context):
                 return
             values = {
                 name: states._apply_jsonata_template(
@@ -234,7 +155,6 @@ def expression_patience(_emulator: Emulator) -> None:
 CORRECTIONS: Final[tuple[Correction, ...]] = (
     succeed_output,
     choice_default_output,
-    parallel_branches,
     context_object,
     jsonata_time,
     assign_together,

@@ -39,8 +39,12 @@ def state_machine_role(_emulator: Emulator) -> None:
         def run(execution_arn: str) -> None:
             execution = states._executions.get(execution_arn)
             machine = states._state_machines.get(execution["stateMachineArn"]) if execution else None
-            _role.set(machine["roleArn"] if machine else None)
-            original(execution_arn)
+            # Taken back at the end: a nested execution may run in the thread of the task that waits for it.
+            outer = _role.set(machine["roleArn"] if machine else None)
+            try:
+                original(execution_arn)
+            finally:
+                _role.reset(outer)
 
         return run
 
@@ -98,21 +102,35 @@ def _arn(service: str, name: str) -> str:
     return f"arn:aws:{service}:{get_region()}:{get_account_id()}:{name}"
 
 
-def _require(role: str, action: str, target: str, resource: str) -> None:
+def is_allowed(role: str, action: str, target: str) -> bool:
+    """Return whether a role's own policies let it do something.
+
+    Args:
+        role: ARN of the role.
+        action: The action, as policies name it.
+        target: ARN of what it is done to.
+    """
     account, name = get_account_id(), role.rsplit("/", 1)[-1]
-    principal = f"arn:aws:sts::{account}:assumed-role/{name}/states"
     context = iam_evaluator.EvalContext(
-        principal_arn=principal,
+        principal_arn=_session_of(role),
         principal_type="AssumedRole",
         principal_account=account,
         action=action,
         resource_arn=target,
         region=get_region(),
     )
-    if iam_evaluator.evaluate(context, iam_evaluator._gather_role_policies(name, account)).decision != "Allow":
-        raise states._ExecutionError(
-            _error_name(resource), f"User: {principal} is not authorized to perform: {action} on resource: {target}"
-        )
+    evaluated = iam_evaluator.evaluate(context, iam_evaluator._gather_role_policies(name, account))
+    return bool(evaluated.decision == "Allow")
+
+
+def _session_of(role: str) -> str:
+    return f"arn:aws:sts::{get_account_id()}:assumed-role/{role.rsplit('/', 1)[-1]}/states"
+
+
+def _require(role: str, action: str, target: str, resource: str) -> None:
+    if not is_allowed(role, action, target):
+        message = f"User: {_session_of(role)} is not authorized to perform: {action} on resource: {target}"
+        raise states._ExecutionError(_error_name(resource), message)
 
 
 def _error_name(resource: str) -> str:

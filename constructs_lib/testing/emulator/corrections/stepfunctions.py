@@ -22,8 +22,33 @@ from . import Correction, Emulator, replace
 _MAX_PAYLOAD_BYTES: Final = 262_144
 _NAME: Final = re.compile(r'^[^\s<>{}\[\]?*"#%\\^|~`$&,;:/\x00-\x1f\x7f-\x9f]{1,80}$')
 
+
+class Halt(threading.Event):
+    """An event that also wakes those who wait for something else."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._listeners: list[Callable[[], None]] = []
+
+    def set(self) -> None:
+        """Set the event, and tell every listener."""
+        super().set()
+        for listener in list(self._listeners):
+            listener()
+
+    def listen(self, listener: Callable[[], None]) -> None:
+        """Have a listener called when the event is set; at once if it is already."""
+        self._listeners.append(listener)
+        if self.is_set():
+            listener()
+
+    def forget(self, listener: Callable[[], None]) -> None:
+        """Call the listener no more."""
+        self._listeners.remove(listener)
+
+
 #: Everything whose setting stops the present thread of an execution: the execution's end, a sibling branch's failure.
-halts: contextvars.ContextVar[tuple[threading.Event, ...]] = contextvars.ContextVar("halts", default=())
+halts: contextvars.ContextVar[tuple[Halt, ...]] = contextvars.ContextVar("halts", default=())
 
 
 class HaltedError(Exception):
@@ -36,7 +61,7 @@ class ExecutionRecord(dict[str, Any]):
     def __init__(self, values: dict[str, Any]) -> None:
         """Take over the emulator's own record."""
         super().__init__(values)
-        self.ended = threading.Event()
+        self.ended = Halt()
         self._status = threading.Lock()
 
     def __setitem__(self, key: str, value: Any) -> None:
@@ -75,8 +100,12 @@ def final_status(_emulator: Emulator) -> None:
             execution = states._executions.get(execution_arn)
             if execution is None:
                 return
-            halts.set((execution.ended,))
-            original(execution_arn)
+            # Taken back at the end: a nested execution may run in the thread of the task that waits for it.
+            outer = halts.set((execution.ended,))
+            try:
+                original(execution_arn)
+            finally:
+                halts.reset(outer)
 
         return run
 

@@ -1,29 +1,21 @@
-"""Step Functions: how a task waits, times out, is retried, and is called back."""
+"""Step Functions: how a task waits, times out, and is retried."""
 
 from __future__ import annotations
 
 import contextvars
-import json
 import random
-import threading
-import time
 from collections.abc import Callable
 from typing import Any, Final
 
-from ministack.core.responses import error_response_json, json_response, new_uuid
 from ministack.services import stepfunctions as states
 
 from . import Correction, Emulator, replace
-from .stepfunctions import check_halts
 
 _LONGEST_DELAY_SECONDS: Final = 31_622_400
-_LONGEST_TASK_SECONDS: Final = 99_999_999
 _MAX_PAYLOAD_BYTES: Final = 262_144
-_POLL_SECONDS: Final = 0.1
 #: Names that neither States.ALL nor States.TaskFailed matches.
 _NEVER_CAUGHT_BY_WILDCARD: Final = frozenset({"States.DataLimitExceeded", "States.Runtime"})
 
-_task_context: contextvars.ContextVar[dict[str, Any]] = contextvars.ContextVar("task_context")
 _retry_delay: contextvars.ContextVar[float | None] = contextvars.ContextVar("retry_delay", default=None)
 
 
@@ -45,100 +37,6 @@ def task_time(emulator: Emulator) -> None:
         return execute
 
     replace(states, "_execute_task", make)
-
-
-class _Waiting(dict[str, Any]):
-    """A task that waits for its callback; remembers when it last heard of its worker."""
-
-    def __init__(self) -> None:
-        super().__init__(event=threading.Event(), result=None, error=None, heartbeat=None)
-        self.last_sign = time.monotonic()
-
-    def __setitem__(self, key: str, value: Any) -> None:
-        if key == "heartbeat":
-            self.last_sign = time.monotonic()
-        super().__setitem__(key, value)
-
-
-def callback_tasks(_emulator: Emulator) -> None:
-    """A callback task enforces its heartbeat, gets a fresh token per attempt, and fails if its call fails.
-
-    The emulator ignores HeartbeatSeconds, reuses the token in a retry, and waits for ever after a failed function.
-    """
-
-    def make_task(original: Callable[..., Any]) -> Callable[..., Any]:
-        def execute(state: Any, raw_input: Any, execution: Any, context: dict[str, Any]) -> Any:
-            _task_context.set(context)
-            return original(state, raw_input, execution, context)
-
-        return execute
-
-    def invoke(resource: str, arguments: Any, token: str, state: dict[str, Any]) -> Any:
-        waiting = _Waiting()
-        states._task_tokens[token] = waiting
-        try:
-            states._invoke_resource(resource.replace(".waitForTaskToken", ""), arguments)
-            _await(waiting, state)
-        finally:
-            states._task_tokens.pop(token, None)
-            _retired.add(token)
-            _task_context.get()["Task"] = {"Token": new_uuid()}
-        if waiting["error"]:
-            raise states._ExecutionError(waiting["error"].get("Error") or "", waiting["error"].get("Cause", ""))
-        return json.loads(waiting["result"])
-
-    replace(states, "_execute_task", make_task)
-    replace(states, "_invoke_with_callback", lambda _original: invoke)
-
-
-def _await(waiting: _Waiting, state: dict[str, Any]) -> None:
-    started = time.monotonic()
-    # The state's own time starts with the attempt, the heartbeat's with the first sign of life, which is the call.
-    limit, heartbeat = state.get("TimeoutSeconds", _LONGEST_TASK_SECONDS), state.get("HeartbeatSeconds")
-    while True:
-        ends = started + limit
-        lost = waiting.last_sign + heartbeat if heartbeat else float("inf")
-        patience = min(ends, lost) - time.monotonic()
-        if waiting["event"].wait(max(0.0, min(patience, _POLL_SECONDS))):
-            return
-        check_halts()
-        # Which of the two came first is decided by when they were due, not by when this thread got its turn.
-        if waiting.last_sign + (heartbeat or 0) == lost and lost <= min(ends, time.monotonic()):
-            raise states._ExecutionError("States.HeartbeatTimeout", "")
-        if ends <= min(lost, time.monotonic()):
-            raise states._ExecutionError("States.Timeout", "")
-
-
-#: Tokens whose task is gone.
-_retired: set[str] = set()
-
-
-def late_callbacks(_emulator: Emulator) -> None:
-    """A callback that comes late is refused as ``TaskTimedOut``, one with an unknown token as ``InvalidToken``.
-
-    The emulator calls both ``TaskDoesNotExist``, and lets a second callback overwrite the first.
-    """
-
-    def make(original: Callable[..., Any]) -> Callable[..., Any]:
-        def send(data: dict[str, Any]) -> Any:
-            token = data.get("taskToken")
-            waiting = states._task_tokens.get(token)
-            if waiting is None and token not in _retired:
-                return error_response_json("InvalidToken", "Invalid Token: 'Invalid token'", 400)
-            if waiting is None or waiting["event"].is_set():
-                message = "Task Timed Out: 'Provided task does not exist anymore'"
-                return error_response_json("TaskTimedOut", message, 400)
-            try:
-                json.loads(data.get("output", "{}"))
-            except ValueError:
-                return error_response_json("InvalidOutput", "Invalid Output: 'Invalid JSON'", 400)
-            response = original(data)
-            return response if response is not None else json_response({})
-
-        return send
-
-    for name in ("_send_task_success", "_send_task_failure", "_send_task_heartbeat"):
-        replace(states, name, make)
 
 
 def retry_delays(emulator: Emulator) -> None:
@@ -211,9 +109,7 @@ def payload_limit(_emulator: Emulator) -> None:
 
 
 CORRECTIONS: Final[tuple[Correction, ...]] = (
-    callback_tasks,
     task_time,
-    late_callbacks,
     retry_delays,
     error_names,
     payload_limit,
