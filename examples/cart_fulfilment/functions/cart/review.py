@@ -1,0 +1,24 @@
+"""A person decides about carts that cost much: the link to decide by goes to the reviewers."""
+
+from __future__ import annotations
+
+import json
+import os
+from datetime import timedelta
+
+from saga_runtime import CallbackCall, approval_link, aws, callback_step
+
+
+@callback_step
+def ask(call: CallbackCall) -> None:
+    """Tell the reviewers that somebody waits. At least once: a second link to one decision does no harm."""
+    price = call.outputs["PriceCart"]
+    link = approval_link(call, reviewer="fraud desk", expires=timedelta(seconds=int(os.environ["REVIEW_SECONDS"])))
+    told = {
+        "order": call.saga_id,
+        "customer": call.request["customer"],
+        "amount": price["amount"],
+        "currency": price["currency"],
+        "link": link,
+    }
+    aws.sqs().send_message(QueueUrl=os.environ["REVIEWERS_QUEUE_URL"], MessageBody=json.dumps(told))

@@ -1,0 +1,224 @@
+"""The shop's table: goods, who holds them, what became of them, orders. Reads, and transaction items.
+
+====================  =====================  ===================================================================
+``id``                ``entry``              what it is
+====================  =====================  ===================================================================
+``goods#{sku}``       ``item``               ``price``, ``currency``, ``stock``: what is not sold; ``version``
+``goods#{sku}``       ``hold#{step key}``    ``quantity`` that a cart holds, ``until`` when (epoch milliseconds)
+``goods#{sku}``       a step key             one movement: what that step took from the stock, or put back
+``order#{saga id}``   ``order``              what was bought, by whom; ``status``: PAID, SHIPPED or CANCELED
+====================  =====================  ===================================================================
+
+A hold is a lock that expires by itself: free is what is in stock, less the holds that are not over. Nobody has to give
+back what a cart held whose saga is gone; DynamoDB deletes the row some day, and until then it only lies there. Whoever
+takes goods decides by what he read, and writes on the condition that nobody else has taken any since: the version.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from saga_runtime import PermanentError, StepCall, Write, aws
+from saga_runtime.identity import step_key_of
+
+ITEM: Final = "item"
+ORDER: Final = "order"
+HOLD_PREFIX: Final = "hold#"
+HOLDING_STEP: Final = "ReserveInventory"
+_DAY_MS: Final = 86_400_000
+
+Line = Mapping[str, Any]
+
+
+class UnknownItem(PermanentError):
+    """The shop does not sell this."""
+
+
+class OutOfStock(PermanentError):
+    """Fewer are free than were ordered."""
+
+
+class ReservationLost(PermanentError):
+    """The hold was over, and somebody else has taken the goods since."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Goods:
+    """Goods as they were read.
+
+    Attributes:
+        sku: which.
+        item: the item, as DynamoDB has it.
+        holds: who holds how many until when, by the entry of the row.
+    """
+
+    sku: str
+    item: Mapping[str, Any]
+    holds: Mapping[str, tuple[int, int]]
+
+    @property
+    def stock(self) -> int:
+        """What is not sold."""
+        return int(self.item["stock"]["N"])
+
+    def free(self, now_ms: int, *, but: str = "") -> int:
+        """What nobody holds, or nobody but one."""
+        held = sum(n for entry, (n, until) in self.holds.items() if until > now_ms and entry != but)
+        return self.stock - held
+
+
+@dataclass(frozen=True, slots=True)
+class Shop:
+    """The shop's table.
+
+    Attributes:
+        table: its name.
+    """
+
+    table: str
+
+    @classmethod
+    def from_env(cls) -> Shop:
+        """The shop that the function's environment names."""
+        return cls(os.environ["SHOP_TABLE"])
+
+    def read(self, sku: str) -> Goods:
+        """Goods and who holds them, as they stand.
+
+        Raises:
+            UnknownItem: if they are not sold here.
+        """
+        pages = (
+            aws.dynamodb()
+            .get_paginator("query")
+            .paginate(
+                TableName=self.table,
+                KeyConditionExpression="id = :id AND begins_with(entry, :hold)",
+                ExpressionAttributeValues={":id": {"S": f"goods#{sku}"}, ":hold": {"S": HOLD_PREFIX}},
+                ConsistentRead=True,
+            )
+        )
+        # The version first: a hold that is put after it was read changes it.
+        item = aws.dynamodb().get_item(TableName=self.table, Key=_goods(sku, ITEM), ConsistentRead=True).get("Item")
+        if item is None:
+            raise UnknownItem(f"{sku} is not sold here")
+        rows = [row for page in pages for row in page["Items"]]
+        holds = {row["entry"]["S"]: (int(row["quantity"]["N"]), int(row["until"]["N"])) for row in rows}
+        return Goods(sku=sku, item=item, holds=holds)
+
+    def hold(self, call: StepCall, lines: Sequence[Line], *, until_ms: int) -> list[Write]:
+        """Hold every line for a while, or none.
+
+        Raises:
+            OutOfStock: if fewer are free than are asked for.
+            UnknownItem: if something is not sold here.
+        """
+        writes: list[Write] = []
+        for line in lines:
+            goods = self.read(line["sku"])
+            if goods.free(call.now_ms) < line["quantity"]:
+                raise OutOfStock(f"{line['sku']} is out of stock")
+            row = {
+                **_goods(line["sku"], _hold_of(call)),
+                "quantity": {"N": str(line["quantity"])},
+                "until": {"N": str(until_ms)},
+                # Long after it is over: whoever looks for what happened still finds it.
+                "expiration": {"N": str((until_ms + _DAY_MS) // 1000)},
+            }
+            writes += [self._taken(goods, 0), Write(action={"Put": {"TableName": self.table, "Item": row}})]
+        return writes
+
+    def let_go(self, call: StepCall, lines: Sequence[Line]) -> list[Write]:
+        """Hold nothing any more. Never refused: a hold that is gone is let go, too."""
+        return [self._delete(_goods(line["sku"], _hold_of(call))) for line in lines]
+
+    def sell(self, call: StepCall, lines: Sequence[Line]) -> list[Write]:
+        """What is held leaves the stock. A hold that is over suffices, if nobody else has taken the goods since.
+
+        Raises:
+            ReservationLost: if somebody has.
+        """
+        writes: list[Write] = []
+        for line in lines:
+            goods, hold = self.read(line["sku"]), _hold_of(call)
+            if goods.free(call.now_ms, but=hold) < line["quantity"]:
+                raise ReservationLost(f"{line['sku']} was held for too long, and is out of stock")
+            writes += [
+                self._taken(goods, line["quantity"]),
+                self._delete(_goods(line["sku"], hold)),
+                self._movement(call, line, "sold"),
+            ]
+        return writes
+
+    def put_back(self, call: StepCall, lines: Sequence[Line]) -> list[Write]:
+        """What was sold is in stock again."""
+        writes: list[Write] = []
+        for line in lines:
+            update = {
+                "TableName": self.table,
+                "Key": _goods(line["sku"], ITEM),
+                "UpdateExpression": "ADD stock :n, version :one",
+                "ExpressionAttributeValues": {":n": {"N": str(line["quantity"])}, ":one": {"N": "1"}},
+            }
+            writes += [Write(action={"Update": update}), self._movement(call, line, "put back")]
+        return writes
+
+    def order(self, call: StepCall, lines: Sequence[Line], **texts: str) -> Write:
+        """The order, under the saga's id: one request is one order."""
+        values = {"status": "PAID", "lines": json.dumps(lines), "step_key": call.key, **texts}
+        item = {**_order(call), **{name: {"S": text} for name, text in values.items()}}
+        return Write(action={"Put": {"TableName": self.table, "Item": item}})
+
+    def mark(self, call: StepCall, status: str, **texts: str) -> Write:
+        """What became of the order."""
+        changes = {"status": status, **texts}
+        update = {
+            "TableName": self.table,
+            "Key": _order(call),
+            "UpdateExpression": "SET " + ", ".join(f"#{name} = :{name}" for name in changes),
+            "ConditionExpression": "attribute_exists(id)",
+            "ExpressionAttributeNames": {f"#{name}": name for name in changes},
+            "ExpressionAttributeValues": {f":{name}": {"S": text} for name, text in changes.items()},
+        }
+        return Write(action={"Update": update})
+
+    def _taken(self, goods: Goods, quantity: int) -> Write:
+        """Nobody has taken any since they were read; if somebody has, the runtime has them read again."""
+        update = {
+            "TableName": self.table,
+            "Key": _goods(goods.sku, ITEM),
+            "UpdateExpression": "SET stock = stock - :n, version = version + :one",
+            "ConditionExpression": "version = :seen AND stock >= :n",
+            "ExpressionAttributeValues": {
+                ":n": {"N": str(quantity)}, ":one": {"N": "1"}, ":seen": goods.item["version"],
+            },
+        }  # fmt: skip
+        return Write(action={"Update": update})
+
+    def _movement(self, call: StepCall, line: Line, kind: str) -> Write:
+        item = {**_goods(line["sku"], call.key), "kind": {"S": kind}, "quantity": {"N": str(line["quantity"])}}
+        return Write(action={"Put": {"TableName": self.table, "Item": item}})
+
+    def _delete(self, key: dict[str, Any]) -> Write:
+        return Write(action={"Delete": {"TableName": self.table, "Key": key}})
+
+
+def lines_of(call: StepCall) -> list[dict[str, Any]]:
+    """What was ordered."""
+    return [{"sku": line["sku"], "quantity": line["quantity"]} for line in call.request["items"]]
+
+
+def _hold_of(call: StepCall) -> str:
+    return HOLD_PREFIX + step_key_of(call.saga_id, HOLDING_STEP)
+
+
+def _goods(sku: str, entry: str) -> dict[str, Any]:
+    return {"id": {"S": f"goods#{sku}"}, "entry": {"S": entry}}
+
+
+def _order(call: StepCall) -> dict[str, Any]:
+    return {"id": {"S": f"order#{call.saga_id}"}, "entry": {"S": ORDER}}

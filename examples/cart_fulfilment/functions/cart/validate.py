@@ -1,0 +1,38 @@
+"""What does the cart cost, is there enough, and does a person have to look at it? Reads, and changes nothing."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from saga_runtime import Invalid, StepCall, clock, read_only_step
+
+from .shop import OutOfStock, Shop, lines_of
+
+shop = Shop.from_env()
+REVIEW_FROM = int(os.environ["REVIEW_FROM"])
+"""Amount in minor units from which on a person decides."""
+
+
+@read_only_step
+def price(call: StepCall) -> dict[str, Any]:
+    """Price the cart, or say why it cannot be had. Recorded: whatever happens, it is paid for at this price."""
+    lines = lines_of(call)
+    if len({line["sku"] for line in lines}) != len(lines):
+        raise Invalid("each item stands in a cart once; give its quantity")
+    amount, currencies = 0, set()
+    for line in lines:
+        goods = shop.read(line["sku"])
+        if goods.free(clock.now_ms()) < line["quantity"]:
+            raise OutOfStock(f"{line['sku']} is out of stock")
+        amount += int(goods.item["price"]["N"]) * line["quantity"]
+        currencies.add(goods.item["currency"]["S"])
+    if len(currencies) != 1:
+        raise Invalid("the items of a cart are sold in one currency")
+    return {"amount": str(amount), "currency": currencies.pop()}
+
+
+@read_only_step
+def assess(call: StepCall) -> dict[str, Any]:
+    """Whether a person has to look at it. Recorded: a recovery must not decide otherwise."""
+    return {"review": int(call.outputs["PriceCart"]["amount"]) >= REVIEW_FROM}

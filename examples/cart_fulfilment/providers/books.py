@@ -1,0 +1,364 @@
+"""A provider's books in one SQLite file: jobs, what was done, idempotency keys, events to send, requests.
+
+Naive on purpose: what is asked for under two keys happens twice, so that a caller who gets it wrong shows here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sqlite3
+import threading
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+_SCHEMA: Final = """
+CREATE TABLE IF NOT EXISTS jobs (
+    id TEXT PRIMARY KEY, kind TEXT, key TEXT, reference TEXT, status TEXT, body TEXT, at_ms INTEGER);
+CREATE TABLE IF NOT EXISTS effects (
+    number INTEGER PRIMARY KEY, kind TEXT, key TEXT, reference TEXT, job TEXT, amount INTEGER, at_ms INTEGER);
+CREATE TABLE IF NOT EXISTS keys (
+    key TEXT PRIMARY KEY, parameters TEXT, status INTEGER, body TEXT, at_ms INTEGER);
+CREATE TABLE IF NOT EXISTS timers (
+    number INTEGER PRIMARY KEY, job TEXT, key TEXT, name TEXT, ends INTEGER, due_ms INTEGER);
+CREATE TABLE IF NOT EXISTS deliveries (
+    number INTEGER PRIMARY KEY, event TEXT, type TEXT, job TEXT, reference TEXT, body TEXT, forged INTEGER,
+    due_ms INTEGER, attempts INTEGER DEFAULT 0, answers TEXT DEFAULT '', open INTEGER DEFAULT 1);
+CREATE TABLE IF NOT EXISTS requests (
+    number INTEGER PRIMARY KEY, operation TEXT, key TEXT, reference TEXT, outcome TEXT, at_ms INTEGER);
+CREATE INDEX IF NOT EXISTS jobs_by_key ON jobs (key);
+CREATE INDEX IF NOT EXISTS jobs_by_reference ON jobs (reference);
+CREATE INDEX IF NOT EXISTS effects_by_key ON effects (key);
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """Something that a provider was asked for, and that it works at.
+
+    Attributes:
+        id: the provider's name for it.
+        kind: what it is.
+        key: the idempotency key that it was asked for under.
+        reference: what the caller calls it.
+        status: how far it is.
+        body: the request, and what came of it.
+        at_ms: when it was asked for.
+    """
+
+    id: str
+    kind: str
+    key: str
+    reference: str
+    status: str
+    body: Mapping[str, Any]
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effect:
+    """Something that happened: money was held, goods were taken off a shelf.
+
+    Attributes:
+        kind: what happened.
+        key: the idempotency key that it was asked for under.
+        reference: what the caller calls it.
+        job: id of the job.
+        amount: minor units; 0 where nothing is counted.
+    """
+
+    kind: str
+    key: str
+    reference: str
+    job: str
+    amount: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Received:
+    """A request that reached the provider.
+
+    Attributes:
+        operation: what was asked for.
+        key: the idempotency key, or that of what was looked for.
+        reference: what the caller calls it.
+        outcome: HTTP status, with what went wrong behind it; "…" while there is none.
+    """
+
+    operation: str
+    key: str
+    reference: str
+    outcome: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delivery:
+    """An event on its way to whoever asked to be told.
+
+    Attributes:
+        number: orders them.
+        event: the event's id; the same in a delivery that is doubled.
+        type: the event's type.
+        reference: what the caller calls the job.
+        body: as it is sent.
+        forged: whether its first attempt carries a wrong signature.
+        attempts: how often it was sent.
+        answers: HTTP status of each attempt; 0 where no answer came.
+        open: whether it will be sent, or sent again.
+    """
+
+    number: int
+    event: str
+    type: str
+    reference: str
+    body: str
+    forged: bool
+    attempts: int
+    answers: tuple[int, ...]
+    open: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """An HTTP status and a JSON document."""
+
+    status: int
+    document: Mapping[str, Any]
+
+
+def problem(status: int, code: str, message: str) -> Answer:
+    """An error's answer."""
+    return Answer(status=status, document={"error": {"code": code, "message": message}})
+
+
+class Page:
+    """The books, open for one transaction: everything that is written on it stands, or nothing."""
+
+    def __init__(self, cursor: sqlite3.Cursor, now_ms: int) -> None:
+        self._cursor = cursor
+        self.now_ms = now_ms
+        self.errands: list[Callable[[], object]] = []
+        """What is to be done outside, once this page stands."""
+
+    def add_job(self, prefix: str, *, kind: str, key: str, status: str, body: Mapping[str, Any]) -> Job:
+        """Write down a job."""
+        job = Job(
+            id=f"{prefix}_{uuid.uuid4().hex}", kind=kind, key=key, reference=str(body.get("reference", "")),
+            status=status, body=dict(body), at_ms=self.now_ms,
+        )  # fmt: skip
+        values = (job.id, job.kind, job.key, job.reference, job.status, json.dumps(job.body), job.at_ms)
+        self._cursor.execute("INSERT INTO jobs VALUES (?, ?, ?, ?, ?, ?, ?)", values)
+        return job
+
+    def job(self, id: str) -> Job | None:
+        """A job by its id."""
+        row = self._cursor.execute("SELECT * FROM jobs WHERE id = ?", (id,)).fetchone()
+        return None if row is None else _job(row)
+
+    def jobs_under(self, key: str) -> list[Job]:
+        """Every job that was asked for under a key."""
+        return [_job(row) for row in self._cursor.execute("SELECT * FROM jobs WHERE key = ? ORDER BY rowid", (key,))]
+
+    def jobs_with(self, name: str, value: str) -> list[Job]:
+        """Every job whose body has this value."""
+        rows = self._cursor.execute(
+            "SELECT * FROM jobs WHERE json_extract(body, '$.' || ?) = ? ORDER BY rowid", (name, value)
+        )
+        return [_job(row) for row in rows]
+
+    def change(self, job: Job, status: str, **more: Any) -> Job:
+        """Change a job's status, and what is known of it."""
+        self._cursor.execute(
+            "UPDATE jobs SET status = ?, body = ? WHERE id = ?", (status, json.dumps({**job.body, **more}), job.id)
+        )
+        changed = self.job(job.id)
+        assert changed is not None  # noqa: S101 - it was changed one line above
+        return changed
+
+    def happened(self, kind: str, *, key: str, job: Job, amount: int = 0) -> None:
+        """Write down that something happened."""
+        values = (kind, key, job.reference, job.id, amount, self.now_ms)
+        self._cursor.execute(
+            "INSERT INTO effects (kind, key, reference, job, amount, at_ms) VALUES (?, ?, ?, ?, ?, ?)", values
+        )
+
+    def effects_under(self, key: str) -> list[dict[str, Any]]:
+        """What happened under a key."""
+        rows = self._cursor.execute("SELECT kind, job, amount FROM effects WHERE key = ? ORDER BY number", (key,))
+        return [dict(row) for row in rows]
+
+    def wake(self, job: Job, name: str, seconds: float, *, key: str, ends: bool = False) -> None:
+        """Look at a job again, later, because of what was asked for under a key: to work at it, or to end it."""
+        self._cursor.execute(
+            "INSERT INTO timers (job, key, name, ends, due_ms) VALUES (?, ?, ?, ?, ?)",
+            (job.id, key, name, ends, self.now_ms + int(seconds * 1000)),
+        )
+
+    def hurry(self, key: str) -> bool:
+        """Let the work that was asked for under a key be due at once; whether there is any."""
+        return self._cursor.execute("UPDATE timers SET due_ms = 0 WHERE key = ? AND NOT ends", (key,)).rowcount > 0
+
+    def stall(self, key: str) -> None:
+        """Let nobody work at what was asked for under a key; what ends it by itself stays."""
+        self._cursor.execute("DELETE FROM timers WHERE key = ? AND NOT ends", (key,))
+
+    def due(self) -> list[tuple[Job, str]]:
+        """Take what is due off the list."""
+        rows = self._cursor.execute(
+            "SELECT number, job, name FROM timers WHERE due_ms <= ? ORDER BY due_ms, number", (self.now_ms,)
+        ).fetchall()
+        self._cursor.executemany("DELETE FROM timers WHERE number = ?", [(row[0],) for row in rows])
+        found = [(self.job(row[1]), str(row[2])) for row in rows]
+        return [(job, name) for job, name in found if job is not None]
+
+    def send(
+        self, type: str, job: Job, body: str, *, event: str, after: float = 0.0, forged: bool = False, open: bool = True
+    ) -> None:
+        """Have an event delivered; one that is not open only stands in the books."""
+        values = (event, type, job.id, job.reference, body, forged, self.now_ms + int(after * 1000), open)
+        self._cursor.execute(
+            "INSERT INTO deliveries (event, type, job, reference, body, forged, due_ms, open)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            values,
+        )
+
+    def remember(self, key: str, answer: Answer) -> None:
+        """Keep a key's answer."""
+        self._cursor.execute(
+            "UPDATE keys SET status = ?, body = ? WHERE key = ?", (answer.status, json.dumps(answer.document), key)
+        )
+
+    def in_work(self, key: str) -> bool:
+        """Whether a request under a key is in work."""
+        return (
+            self._cursor.execute("SELECT 1 FROM keys WHERE key = ? AND status IS NULL", (key,)).fetchone() is not None
+        )
+
+    def execute(self, statement: str, *values: Any) -> sqlite3.Cursor:
+        """What the keeper of the books does beside: keys, journal, deliveries."""
+        return self._cursor.execute(statement, values)
+
+
+class BookKeeper:
+    """Keeps the books.
+
+    Args:
+        file: the SQLite file.
+        window_ms: how long a key is remembered; afterwards the same key acts anew.
+        now_ms: the clock.
+    """
+
+    def __init__(self, file: Path, *, window_ms: int, now_ms: Callable[[], int]) -> None:
+        self._window_ms = window_ms
+        self.now_ms = now_ms
+        self._lock = threading.Lock()
+        self._database = sqlite3.connect(file, check_same_thread=False, isolation_level=None)
+        self._database.row_factory = sqlite3.Row
+        self._database.execute("PRAGMA journal_mode = WAL")
+        self._database.execute("PRAGMA synchronous = NORMAL")
+        self._database.executescript(_SCHEMA)
+        # What was in work when the provider went down has had no effect.
+        self._database.execute("DELETE FROM keys WHERE status IS NULL")
+
+    @contextmanager
+    def page(self) -> Iterator[Page]:
+        """One transaction."""
+        with self._lock:
+            cursor = self._database.execute("BEGIN IMMEDIATE")
+            try:
+                yield Page(cursor, self.now_ms())
+            except BaseException:
+                cursor.execute("ROLLBACK")
+                raise
+            cursor.execute("COMMIT")
+
+    def close(self) -> None:
+        """Close the file."""
+        with self._lock:
+            self._database.close()
+
+    def clear(self) -> None:
+        """Empty the books."""
+        with self.page() as page:
+            for table in ("jobs", "effects", "keys", "timers", "deliveries", "requests"):
+                page.execute(f"DELETE FROM {table}")  # noqa: S608 - the names stand one line above
+
+    def note(self, operation: str, key: str, reference: str) -> int:
+        """Write a request into the journal, and return its number."""
+        with self.page() as page:
+            written = page.execute(
+                "INSERT INTO requests (operation, key, reference, outcome, at_ms) VALUES (?, ?, ?, '…', ?)",
+                operation, key, reference, page.now_ms,
+            )  # fmt: skip
+            return int(written.lastrowid or 0)
+
+    def note_outcome(self, number: int, outcome: str) -> None:
+        """Write what became of a request into the journal."""
+        with self.page() as page:
+            page.execute("UPDATE requests SET outcome = ? WHERE number = ?", outcome, number)
+
+    def claim(self, operation: str, key: str, body: Mapping[str, Any]) -> Answer | None:
+        """Take a key into work; an answer, if there is nothing to do: it was used before, or is in use."""
+        parameters = hashlib.sha256(json.dumps([operation, body], sort_keys=True).encode()).hexdigest()
+        with self.page() as page:
+            page.execute("DELETE FROM keys WHERE key = ? AND at_ms <= ?", key, page.now_ms - self._window_ms)
+            found = page.execute("SELECT parameters, status, body FROM keys WHERE key = ?", key).fetchone()
+            if found is None:
+                page.execute("INSERT INTO keys (key, parameters, at_ms) VALUES (?, ?, ?)", key, parameters, page.now_ms)
+                return None
+        known, status, document = found
+        if known != parameters:
+            return problem(422, "idempotency_key_reused", "the key was used with other parameters")
+        if status is None:
+            return problem(409, "idempotency_key_in_use", "a request under this key is in work")
+        return Answer(status=int(status), document=json.loads(document))
+
+
+def read_jobs(file: Path) -> list[Job]:
+    """Every job, from the file of the books, also when the provider is down."""
+    with _reading(file) as database:
+        return [_job(row) for row in database.execute("SELECT * FROM jobs ORDER BY rowid")]
+
+
+def read_effects(file: Path) -> list[Effect]:
+    """Everything that happened, in order."""
+    with _reading(file) as database:
+        rows = database.execute("SELECT kind, key, reference, job, amount FROM effects ORDER BY number")
+        return [Effect(**row) for row in rows]
+
+
+def read_requests(file: Path) -> list[Received]:
+    """The journal of requests."""
+    with _reading(file) as database:
+        rows = database.execute("SELECT operation, key, reference, outcome FROM requests ORDER BY number")
+        return [Received(**row) for row in rows]
+
+
+def read_deliveries(file: Path) -> list[Delivery]:
+    """Every event, and what became of it."""
+    with _reading(file) as database:
+        return [delivery_of(row) for row in database.execute("SELECT * FROM deliveries ORDER BY number")]
+
+
+def delivery_of(row: sqlite3.Row) -> Delivery:
+    """A row of the deliveries."""
+    return Delivery(
+        number=row["number"], event=row["event"], type=row["type"], reference=row["reference"], body=row["body"],
+        forged=bool(row["forged"]), attempts=row["attempts"], open=bool(row["open"]),
+        answers=tuple(int(text) for text in row["answers"].split()),
+    )  # fmt: skip
+
+
+@contextmanager
+def _reading(file: Path) -> Iterator[sqlite3.Connection]:
+    with closing(sqlite3.connect(f"{file.resolve().as_uri()}?mode=ro", uri=True)) as database:
+        database.row_factory = sqlite3.Row
+        yield database
+
+
+def _job(row: sqlite3.Row) -> Job:
+    return Job(**{**dict(row), "body": json.loads(row["body"])})

@@ -1,0 +1,146 @@
+"""What a provider does for its living, apart from HTTP, idempotency keys and trouble, which all of them share."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
+
+from examples.cart_fulfilment.providers.books import Answer, Job, Page
+from examples.cart_fulfilment.providers.courier import Sign
+from examples.cart_fulfilment.providers.troubles import Action, Plan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """One request.
+
+    Attributes:
+        key: the idempotency key, or the one that is looked for.
+        id: what stands in the path.
+        body: the request's body.
+        refused: whether the job is to be refused when it is decided.
+    """
+
+    key: str
+    id: str = ""
+    body: Mapping[str, Any] = field(default_factory=dict)
+    refused: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operation:
+    """Something that a provider can be asked.
+
+    Attributes:
+        name: what troubles and the journal call it.
+        method: of HTTP.
+        path: its parts; ``{id}`` stands for any one.
+        run: what it does.
+        fields: what the body has, exactly.
+        acts: whether it has an effect, and so needs an idempotency key.
+        job: whether it begins something that is done later.
+    """
+
+    name: str
+    method: str
+    path: str
+    run: Callable[[Page, Asked], Answer]
+    fields: Mapping[str, type] = field(default_factory=dict)
+    acts: bool = True
+    job: bool = False
+
+    def id_of(self, method: str, path: str) -> str | None:
+        """What stands for ``{id}``; None if a request is not for this operation."""
+        own, asked = self.path.split("/"), path.split("/")
+        if method != self.method or len(own) != len(asked):
+            return None
+        found = ""
+        for part, given in zip(own, asked, strict=True):
+            if part == "{id}" and given:
+                found = given
+            elif part != given:
+                return None
+        return found
+
+    def wrong(self, body: Any) -> str | None:
+        """What is wrong with a body; None if nothing is."""
+        if not isinstance(body, dict) or set(body) != set(self.fields):
+            return f"the body has {', '.join(self.fields) or 'nothing'}, and nothing else"
+        for name, kind in self.fields.items():
+            if type(body[name]) is not kind or body[name] in ("", []) or (kind is int and body[name] < 1):
+                return f"{name} is a {kind.__name__}, and not empty"
+        return None
+
+
+class Business(ABC):
+    """One provider.
+
+    Attributes:
+        operations: what it can be asked.
+        events: types of what it tells.
+        sign: how it signs what it tells.
+
+    Args:
+        plan: what goes wrong.
+        sign: as above.
+    """
+
+    operations: tuple[Operation, ...]
+    events: ClassVar[Mapping[str, str]]
+    """Type of an event, to the type that says the opposite ('' where there is none)."""
+
+    def __init__(self, plan: Plan, *, sign: Sign) -> None:
+        self._plan = plan
+        self.sign = sign
+
+    @abstractmethod
+    def on_timer(self, page: Page, job: Job, name: str) -> None:
+        """Something that was to happen later happens now."""
+
+    @abstractmethod
+    def document(self, type: str, job: Job, event: str, now_ms: int) -> Mapping[str, Any]:
+        """What an event says."""
+
+    def find(self, page: Page, asked: Asked) -> Answer:
+        """What became of a key: every job that was asked for under it, and whether a request is in work."""
+        found = [shown(job) for job in page.jobs_under(asked.key)]
+        return Answer(status=200, document={"found": found, "in_work": page.in_work(asked.key)})
+
+    def find_effects(self, page: Page, asked: Asked) -> Answer:
+        """What happened under a key, and whether a request is in work."""
+        found = page.effects_under(asked.key)
+        return Answer(status=200, document={"found": found, "in_work": page.in_work(asked.key)})
+
+    def tell(self, page: Page, type: str, job: Job) -> None:
+        """Have an event delivered, as far as no trouble is planned for it."""
+        event = f"evt_{uuid.uuid4().hex}"
+        body = self._text(type, job, event, page.now_ms)
+        met = self._plan.meet(type, body)
+        action = met.action if met else None
+        if action is Action.UNKNOWN:
+            nobody = f"nobody-{uuid.uuid4().hex}"
+            self._send(page, type, replace(job, id=f"{job.id[:3]}{nobody}", reference=nobody))
+        page.send(
+            type, job, body, event=event, after=(met.seconds or 0) if met else 0,
+            forged=action is Action.FORGED, open=action is not Action.SILENT,
+        )  # fmt: skip
+        if action is Action.DOUBLE:
+            page.send(type, job, body, event=event)
+        if action is Action.WRONG:
+            self._send(page, self.events[type], job, after=1)
+
+    def _send(self, page: Page, type: str, job: Job, *, after: float = 0.0) -> None:
+        event = f"evt_{uuid.uuid4().hex}"
+        page.send(type, job, self._text(type, job, event, page.now_ms), event=event, after=after)
+
+    def _text(self, type: str, job: Job, event: str, now_ms: int) -> str:
+        return json.dumps(self.document(type, job, event, now_ms))
+
+
+def shown(job: Job) -> dict[str, Any]:
+    """A job, as whoever asks is shown it."""
+    return {**job.body, "id": job.id, "status": job.status, "reference": job.reference}
