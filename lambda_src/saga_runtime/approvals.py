@@ -77,12 +77,6 @@ class Claims:
         if not self.reviewer.strip() or len(self.reviewer) > MAX_REVIEWER:
             raise Invalid(f"a reviewer has 1 to {MAX_REVIEWER} characters, not all blank, got {len(self.reviewer)}")
 
-    @property
-    def event_id(self) -> str:
-        """The event that this reviewer's decision is: whichever link to the job he was sent."""
-        raw = hashlib.sha256(canonical_json([self.job_id, self.reviewer]).encode("utf-8")).hexdigest()
-        return f"approval-{raw[:32]}"
-
     def encode(self) -> bytes:
         """As it is signed.
 
@@ -171,14 +165,23 @@ class Decision:
         return Callback(job_id=job_id, event_id=self.event_id, outcome=outcome)
 
 
-def decide(claims: Claims, *, approved: bool, note: str, now_ms: int) -> Decision:
-    """The decision of a link's reviewer, now."""
+def decide(claims: Claims, *, approved: bool, note: str, attempt: str, now_ms: int) -> Decision:
+    """The decision of a link's reviewer, now.
+
+    Args:
+        claims: what the link says.
+        approved: or rejected.
+        note: why, in the reviewer's words.
+        attempt: which attempt at the job waits: if an operator takes a decision back, the next one is another event.
+        now_ms: the time, epoch milliseconds.
+    """
+    identity = canonical_json([claims.job_id, claims.reviewer, attempt])
     return Decision(
         approved=approved,
         reviewer=claims.reviewer,
         note=_tidy(note),
         at=datetime.fromtimestamp(now_ms // 1_000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-        event_id=claims.event_id,
+        event_id=f"approval-{hashlib.sha256(identity.encode()).hexdigest()[:32]}",
     )
 
 
