@@ -18,15 +18,19 @@ _PERIOD: Final = Duration.minutes(5)
 
 
 def oldest_waiting_alarm(scope: Construct, sweeper: str, seconds: int) -> cloudwatch.Alarm:
-    """Somebody waits for too long. Silence is alarming, too: the sweeper measures every minute, a zero included."""
+    """Somebody waits for too long. Silence is alarming, too: the sweeper measures every minute, a zero included.
+
+    A wait that is overdue for a moment, until its state machine looks, is none: it takes several periods.
+    """
     metric = _metric(Metric.OLDEST_WAITING, sweeper, "Maximum")
     return _alarm(
         scope,
         "OldestWaiting",
-        f"A job has been waited for more than {seconds} s, or nobody measures: see cdk-sagas callbacks",
+        f"A job is overdue and has been waited for more than {seconds} s, or nobody measures: see cdk-sagas callbacks",
         metric,
         threshold=seconds,
         missing=cloudwatch.TreatMissingData.BREACHING,
+        periods=3,
     )
 
 
@@ -71,6 +75,7 @@ def _alarm(
     *,
     threshold: int = 0,
     missing: cloudwatch.TreatMissingData = cloudwatch.TreatMissingData.NOT_BREACHING,
+    periods: int = 1,
 ) -> cloudwatch.Alarm:
     return cloudwatch.Alarm(
         scope,
@@ -79,6 +84,6 @@ def _alarm(
         metric=metric,
         threshold=threshold,
         comparison_operator=cloudwatch.ComparisonOperator.GREATER_THAN_THRESHOLD,
-        evaluation_periods=1,
+        evaluation_periods=periods,
         treat_missing_data=missing,
     )

@@ -13,7 +13,7 @@ from constructs import Construct
 
 from constructs_lib._served_sagas import MAX_SERVED_BYTES, ServedSaga, served_bytes, served_text
 from constructs_lib.runtime_function import RuntimeFunction
-from constructs_lib.token_table import TokenTable
+from constructs_lib.token_table import ITEM_ACTIONS, TokenTable
 from saga_runtime.protocol import Env
 
 CallbackCode = RuntimeFunction | lambda_.IFunction
@@ -116,9 +116,7 @@ def _attach(policy: iam.Policy, function: lambda_.Function) -> None:
 def _statements(saga: ServedSaga, machines: Sequence[str]) -> list[iam.PolicyStatement]:
     """What it takes to receive a saga's callbacks, and nothing else."""
     statements = [
-        iam.PolicyStatement(
-            actions=["dynamodb:GetItem", "dynamodb:PutItem", "dynamodb:UpdateItem"], resources=[saga.log.table_arn]
-        ),
+        iam.PolicyStatement(actions=list(ITEM_ACTIONS), resources=[saga.log.table_arn]),
         iam.PolicyStatement(actions=["dynamodb:GetItem", "dynamodb:UpdateItem"], resources=[saga.requests.table_arn]),
         iam.PolicyStatement(actions=["sqs:SendMessage"], resources=[saga.operators.queue_arn]),
         iam.PolicyStatement(

@@ -78,8 +78,8 @@ class CallbackIntegration(Construct):
         visibility_timeout: after which a job that could not be handed over is tried again; at least 6 times the
             function's timeout, at most 12 hours. By default that, and at least the function's timeout and 40 s: the
             next try can tell what became of the one before it. Raise it for a provider with a long ``grace``.
-        oldest_waiting: an alarm tells when a job has been waited for longer than this; 1 minute to 366 days, 1 day by
-            default.
+        oldest_waiting: an alarm tells when a job is overdue, and has been waited for longer than this; 1 minute to 366
+            days, 1 hour by default. What is not overdue by its step's heartbeat is no reason for an alarm.
         encryption_key: a KMS key of your own for queues, and for the table if it is the integration's.
         removal_policy: of the table and the log groups of its own; retained by default.
 
@@ -92,7 +92,7 @@ class CallbackIntegration(Construct):
         dispatcher_facts: its memory and architecture, if they are known.
         visibility_seconds: as ``visibility_timeout``.
         service: the dimension ``service`` of the metrics.
-        oldest_waiting_alarm: somebody waits for too long, or nobody measures.
+        oldest_waiting_alarm: somebody waits for too long, for a quarter of an hour now, or nobody measures.
         dead_letters_alarm: a job could not be handed over.
         late_alarm: an outcome came when nobody waited any more.
         conflict_alarm: a provider said two things of one job.
@@ -128,7 +128,7 @@ class CallbackIntegration(Construct):
         if max_concurrency is not None:
             require_between("max_concurrency", max_concurrency, at_least=2, at_most=1_000)
         longest_wait = require_seconds(
-            "oldest_waiting", oldest_waiting or Duration.days(1), at_least=60, at_most=366 * 86_400
+            "oldest_waiting", oldest_waiting or Duration.hours(1), at_least=60, at_most=366 * 86_400
         )
         self._encryption_key = encryption_key
         self._removal_policy = removal_policy

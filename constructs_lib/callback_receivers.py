@@ -103,7 +103,7 @@ class DirectReceiver(RuntimeFunction):
             scope,
             id,
             code=own_code(),
-            handler="handlers.callback_receiver.handler",
+            handler="handlers.callback_direct.handler",
             description="Receives outcomes of jobs from callers in this account",
             timeout=Duration.seconds(20),
             removal_policy=removal_policy,

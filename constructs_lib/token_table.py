@@ -16,7 +16,13 @@ from constructs_lib._tables import StatefulTable
 from constructs_lib.runtime_function import RuntimeFunction, own_code
 from saga_runtime.protocol import DUE_INDEX, Env, TokenAttribute
 
-_ITEM_ACTIONS: Final = ("dynamodb:GetItem", "dynamodb:PutItem", "dynamodb:UpdateItem")
+ITEM_ACTIONS: Final = (
+    "dynamodb:ConditionCheckItem",
+    "dynamodb:GetItem",
+    "dynamodb:PutItem",
+    "dynamodb:UpdateItem",
+)
+"""A receipt is one transaction: it writes some rows, and makes sure of others."""
 _SWEEPER_SECONDS: Final = 50
 """Shorter than the minute after which the next one starts: two would do no harm, and twice the work."""
 
@@ -103,7 +109,7 @@ class TokenTable(StatefulTable):
 
     def grant_receive(self, grantee: iam.IGrantable) -> iam.Grant:
         """Read and write single rows: register who waits, and keep what came of it."""
-        return self._grant(grantee, *_ITEM_ACTIONS)
+        return self._grant(grantee, *ITEM_ACTIONS)
 
     def grant_list(self, grantee: iam.IGrantable) -> iam.Grant:
         """Find the rows that are due, and read single rows, tokens included: for operators only."""

@@ -1,0 +1,190 @@
+"""Ways back in: webhooks and how they are signed, events, the approval page."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from aws_cdk import Duration, Stack
+from aws_cdk import aws_events as events
+
+from constructs_lib import CallbackIntegration, HmacSignature, StandardWebhooks, StripeSignature
+from saga_runtime.protocol import Env
+from saga_runtime.signatures import StripeScheme, scheme_of
+from tests.constructs.support.cloud import Cloud
+from tests.constructs.support.factories import AppFactory
+from tests.constructs.support.integrations import SIGNING, WarehouseStack, environment, own, secret
+
+EVENT_DEAD_LETTERS = "${Warehouse/EventDeadLetters.Arn}"
+
+
+@pytest.fixture(scope="module")
+def warehouse(new_app: AppFactory) -> WarehouseStack:
+    return WarehouseStack(new_app(), "Shop")
+
+
+@pytest.fixture(scope="module")
+def cloud(warehouse: WarehouseStack) -> Cloud:
+    return Cloud(warehouse)
+
+
+class TestWebhooks:
+    STAGE = "Warehouse/Webhook/RestApi/DeploymentStage.v1"
+
+    def test_take_posts_of_everybody_for_the_function_looks_at_the_signature(self, cloud: Cloud) -> None:
+        methods = [m for m in cloud.of_type("AWS::ApiGateway::Method") if m.path.startswith("Warehouse/Webhook/")]
+        assert [method.path.rsplit("/Default/")[-1] for method in methods] == ["events/POST"]
+        (method,) = methods
+        assert method.properties["AuthorizationType"] == "NONE"
+        assert "${FromWarehouse/Function.Arn}" in method.properties["Integration"]["Uri"]
+
+    def test_are_throttled_traced_and_logged_without_what_was_sent(self, cloud: Cloud) -> None:
+        stage = cloud.one(self.STAGE).properties
+        (setting,) = stage["MethodSettings"]
+        assert (setting["ThrottlingRateLimit"], setting["ThrottlingBurstLimit"]) == (100, 200)
+        assert (setting["DataTraceEnabled"], setting["LoggingLevel"]) == (False, "ERROR")
+        assert stage["TracingEnabled"] is True
+        assert stage["AccessLogSetting"]["DestinationArn"] == "${Warehouse/Webhook/AccessLog.Arn}"
+
+    def test_know_how_the_provider_signs(self, cloud: Cloud) -> None:
+        scheme = scheme_of(environment(cloud, "FromWarehouse")[Env.WEBHOOK_SCHEME])
+        assert scheme == StripeScheme(secrets=(SIGNING,), tolerance=300, header="Stripe-Signature")
+
+    def test_have_an_address_with_their_path(self, warehouse: WarehouseStack, cloud: Cloud) -> None:
+        url = cloud.flat(warehouse.resolve(warehouse.webhook.url))
+        assert url.endswith("/${" + self.STAGE + "}/events")
+
+    def test_take_a_web_acl_of_the_users_own(self, stack: Stack) -> None:
+        arn = "arn:aws:wafv2:eu-west-1:111111111111:regional/webacl/mine/1"
+        CallbackIntegration(stack, "Warehouse").add_webhook(
+            "Webhook", fn=own(stack, "From"), scheme=StripeSignature(secrets=[secret(stack)]), web_acl_arn=arn
+        )
+
+        (association,) = Cloud(stack).of_type("AWS::WAFv2::WebACLAssociation")
+        assert association.properties["WebACLArn"] == arn
+
+    def test_of_two_providers_have_a_function_each(self, stack: Stack) -> None:
+        via, received = CallbackIntegration(stack, "Warehouse"), own(stack, "From")
+        via.add_webhook("One", fn=received, scheme=StripeSignature(secrets=[secret(stack, "One")]))
+
+        with pytest.raises(ValueError, match=r"^fn of webhook Two must check one scheme, got Test/From/Function"):
+            via.add_webhook("Two", fn=received, scheme=StripeSignature(secrets=[secret(stack, "Two")]))
+
+    def test_of_a_function_that_the_gateway_would_not_wait_for_are_refused(self, stack: Stack) -> None:
+        slow = own(stack, "From", timeout=Duration.seconds(29))
+        with pytest.raises(ValueError, match=r"^the timeout of fn of webhook Webhook must be .* 29 s, got 29 s"):
+            CallbackIntegration(stack, "Warehouse").add_webhook(
+                "Webhook", fn=slow, scheme=StripeSignature(secrets=[secret(stack)])
+            )
+
+    @pytest.mark.parametrize("path", ["/events", "events/", "a//b", "{proxy+}", "", "a\n"])
+    def test_refuse_a_path_that_is_none(self, stack: Stack, path: str) -> None:
+        with pytest.raises(ValueError, match=r"^path must match "):
+            CallbackIntegration(stack, "Warehouse").add_webhook(
+                "Webhook", fn=own(stack, "From"), scheme=StripeSignature(secrets=[secret(stack)]), path=path
+            )
+
+
+class TestSchemes:
+    def test_are_read_by_the_runtime_as_they_were_declared(self, stack: Stack) -> None:
+        secrets = [secret(stack, "Old"), secret(stack, "New")]
+        arns = tuple(each.secret_arn for each in secrets)
+        declared = HmacSignature(
+            secrets=secrets,
+            header="X-Signature",
+            hash="sha512",
+            encoding="base64",
+            prefix="v0=",
+            timestamp_header="X-Time",
+            template="v0:{timestamp}:{body}",
+            tolerance=Duration.minutes(1),
+        )
+
+        read: Any = scheme_of(declared.to_json())
+        assert (read.secrets, read.header, read.hash, read.encoding) == (arns, "X-Signature", "sha512", "base64")
+        assert (read.prefix, read.timestamp_header, read.tolerance) == ("v0=", "X-Time", 60)
+        assert read.template == "v0:{timestamp}:{body}"
+
+    def test_of_standard_webhooks_need_secrets_only(self, stack: Stack) -> None:
+        read = scheme_of(StandardWebhooks(secrets=[secret(stack)]).to_json())
+        assert (type(read).__name__, read.tolerance) == ("StandardScheme", 300)
+
+    def test_without_a_secret_are_refused(self) -> None:
+        for kind in (StripeSignature, StandardWebhooks):
+            with pytest.raises(ValueError, match=r"^secrets must be 1 to 8, got 0; name those that may sign"):
+                kind(secrets=[])
+        with pytest.raises(ValueError, match=r"^secrets must be 1 to 8, got 0"):
+            HmacSignature(secrets=[], header="X-Signature")
+
+    def test_with_a_time_that_nobody_signs_are_refused(self, stack: Stack) -> None:
+        with pytest.raises(ValueError, match=r"^template must have {timestamp} once with a timestamp_header"):
+            HmacSignature(secrets=[secret(stack)], header="X-Signature", timestamp_header="X-Time")
+
+    @pytest.mark.parametrize("seconds", [0, 86_401])
+    def test_take_a_tolerance_in_range(self, stack: Stack, seconds: int) -> None:
+        with pytest.raises(ValueError, match=rf"^tolerance must be 1 s to 86400 s, got {seconds} s"):
+            StripeSignature(secrets=[secret(stack)], tolerance=Duration.seconds(seconds))
+
+
+class TestEvents:
+    def test_that_cannot_be_delivered_or_handled_are_kept_and_told(self, cloud: Cloud) -> None:
+        (target,) = cloud.one("Warehouse/Scans").properties["Targets"]
+        assert target["Arn"] == "${FromCarrier/Function.Arn}"
+        assert target["DeadLetterConfig"] == {"Arn": EVENT_DEAD_LETTERS}
+        assert target["RetryPolicy"] == {"MaximumEventAgeInSeconds": 86_400, "MaximumRetryAttempts": 185}
+        for function in ("FromCarrier", "Warehouse/Direct"):
+            invoked = cloud.one(f"{function}/Function/EventInvokeConfig").properties
+            assert invoked["DestinationConfig"] == {"OnFailure": {"Destination": EVENT_DEAD_LETTERS}}
+            assert invoked["MaximumRetryAttempts"] == 2
+        alarm = cloud.one("Warehouse/Alarms/EventDeadLetters").properties
+        assert alarm["Dimensions"][0]["Value"] == "${Warehouse/EventDeadLetters.QueueName}"
+
+    def test_of_several_patterns_may_go_to_one_function(self, stack: Stack) -> None:
+        via, received, bus = CallbackIntegration(stack, "Carrier"), own(stack, "From"), events.EventBus(stack, "Bus")
+        for name in ("One", "Two"):
+            via.add_event_rule(name, bus=bus, pattern=events.EventPattern(source=[name]), fn=received)
+
+        cloud = Cloud(stack)
+        assert len(cloud.of_type("AWS::Lambda::EventInvokeConfig")) == 1
+        for name in ("One", "Two"):
+            assert cloud.one(f"Carrier/{name}").properties["EventBusName"] == "${Bus}"
+
+    def test_need_no_queue_where_none_are_received(self, stack: Stack) -> None:
+        made = CallbackIntegration(stack, "Warehouse")
+
+        assert (made.event_dead_letters, made.event_dead_letters_alarm, len(made.alarms)) == (None, None, 6)
+        assert "Warehouse/EventDeadLetters" not in Cloud(stack).resources
+
+
+class TestTheApprovalPage:
+    def test_is_looked_at_and_decided_on_by_everybody_who_has_a_link(self, cloud: Cloud) -> None:
+        methods = [m for m in cloud.of_type("AWS::ApiGateway::Method") if m.path.startswith("Warehouse/Review/")]
+        assert sorted(m.properties["HttpMethod"] for m in methods) == ["GET", "POST"]
+        for method in methods:
+            assert method.properties["AuthorizationType"] == "NONE"
+            assert "${Warehouse/Review/Page/Function.Arn}" in method.properties["Integration"]["Uri"]
+
+    def test_and_the_dispatcher_share_a_generated_secret(self, cloud: Cloud) -> None:
+        generated = cloud.one("Warehouse/Review/Secret", "AWS::SecretsManager::Secret").properties
+        assert generated["GenerateSecretString"]["PasswordLength"] >= 32
+        for function in ("HandOver", "Warehouse/Review/Page"):
+            assert environment(cloud, function)[Env.APPROVAL_SECRET] == "${Warehouse/Review/Secret}"
+
+    def test_has_its_address_where_links_are_made(self, cloud: Cloud) -> None:
+        url = environment(cloud, "HandOver")[Env.APPROVAL_URL]
+        assert url.endswith("/${Warehouse/Review/RestApi/DeploymentStage.v1}/")
+
+    def test_writes_no_link_into_a_log(self, cloud: Cloud) -> None:
+        stage = cloud.one("Warehouse/Review/RestApi/DeploymentStage.v1").properties
+        assert "querystring" not in stage["AccessLogSetting"]["Format"].lower()
+        assert stage["MethodSettings"][0]["DataTraceEnabled"] is False
+
+    def test_needs_a_function_that_sends_links(self, stack: Stack) -> None:
+        with pytest.raises(ValueError, match=r"^Test/Carrier needs fn for its approval page Review, got none"):
+            CallbackIntegration(stack, "Carrier").add_approval("Review")
+
+    def test_is_there_once(self, stack: Stack) -> None:
+        made = CallbackIntegration(stack, "Reviews", fn=own(stack, "Send"))
+        made.add_approval("Review")
+        with pytest.raises(ValueError, match=r"^Test/Reviews must have one approval page, got Other beside Review"):
+            made.add_approval("Other")
