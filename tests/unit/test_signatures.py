@@ -1,0 +1,498 @@
+"""Checking signatures: against Stripe's own package both ways, against vectors, and against whatever a header holds."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import stripe
+from hypothesis import given
+from hypothesis import strategies as st
+
+from saga_runtime import signatures
+from saga_runtime.protocol import SchemeField, SchemeKind
+from saga_runtime.signatures import (
+    HmacScheme,
+    Scheme,
+    Signature,
+    StandardScheme,
+    StripeScheme,
+    scheme_of,
+)
+from tests.unit.support.mutation import Mutant, mutate
+
+NOW = 1_700_000_000
+SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+OTHER = "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD"
+BODY = b'{"id":"evt_1","amount":1000,"name":"J\xc3\xb6rg"}'
+ACCENT, THREE = "\u00e9", "\u0663"
+ARN = ("arn:aws:secretsmanager:eu-central-1:111122223333:secret:hook",)
+
+STRIPE = StripeScheme(secrets=ARN)
+GITHUB = HmacScheme(secrets=ARN, header="X-Hub-Signature-256", prefix="sha256=")
+SHOP = HmacScheme(secrets=ARN, header="X-Shop-Hmac", hash="sha512", encoding="base64")
+SLACK = HmacScheme(
+    secrets=ARN,
+    header="X-Slack-Signature",
+    prefix="v0=",
+    timestamp_header="X-Slack-Request-Timestamp",
+    template="v0:{timestamp}:{body}",
+)
+STANDARD = StandardScheme(secrets=ARN)
+
+
+def found(
+    scheme: Scheme,
+    headers: dict[str, str | Sequence[str]],
+    *,
+    body: bytes = BODY,
+    secrets: Sequence[str] = (SECRET,),
+    now: float = NOW,
+) -> Signature:
+    """What the check says."""
+    several = {n.lower(): (v,) if isinstance(v, str) else tuple(v) for n, v in headers.items()}
+    return signatures.check_signature(scheme, headers=several, body=body, secrets=secrets, now_ms=int(now * 1_000))
+
+
+def by_stripe(body: bytes = BODY, *, secret: str = SECRET, at: int = NOW) -> str:
+    """A header that Stripe's package makes."""
+    return str(stripe.WebhookSignature.generate_signature_header(body.decode(), secret, timestamp=at))
+
+
+def hub(body: bytes = BODY, *, secret: str = SECRET) -> str:
+    """A header as GitHub makes it."""
+    return "sha256=" + hmac.new(secret.encode(), body, hashlib.sha256).hexdigest()
+
+
+def standard(body: bytes = BODY, *, secret: str = SECRET, at: str = str(NOW), name: str = "msg_1") -> dict[str, Any]:
+    """Headers as the specification of Standard Webhooks has them."""
+    key = base64.b64decode(secret.removeprefix("whsec_"))
+    digest = hmac.new(key, f"{name}.{at}.".encode() + body, hashlib.sha256).digest()
+    signature = "v1," + base64.b64encode(digest).decode()
+    return {"webhook-id": name, "webhook-timestamp": at, "webhook-signature": signature}
+
+
+def slack(body: bytes = BODY, *, at: str = str(NOW)) -> dict[str, Any]:
+    """Headers as Slack makes them."""
+    digest = hmac.new(SECRET.encode(), f"v0:{at}:".encode() + body, hashlib.sha256).hexdigest()
+    return {"X-Slack-Signature": f"v0={digest}", "X-Slack-Request-Timestamp": at}
+
+
+def test_a_header_that_stripe_makes_is_genuine() -> None:
+    assert found(STRIPE, {"Stripe-Signature": by_stripe()}) is Signature.GENUINE
+
+
+@given(st.text(), st.integers(1, 2_000_000_000), st.text(min_size=1).filter(str.strip))
+def test_whatever_stripe_signs_is_genuine_at_that_time(text: str, at: int, secret: str) -> None:
+    body, secret = _encodable(text), _encodable(secret).decode() or "s"
+    headers: dict[str, Any] = {"Stripe-Signature": by_stripe(body, secret=secret, at=at)}
+
+    assert found(STRIPE, headers, body=body, secrets=[secret], now=at) is Signature.GENUINE
+
+
+def _encodable(text: str) -> bytes:
+    return text.encode("utf-8", errors="ignore")
+
+
+@given(st.text(max_size=40), st.sampled_from([SECRET, OTHER]), st.integers(-400, 0), st.booleans())
+def test_stripes_verifier_says_the_same_of_headers_old_and_new(text: str, secret: str, age: int, cut: bool) -> None:
+    import time
+
+    at = int(time.time()) + age
+    header = by_stripe(_encodable(text), secret=secret, at=at)
+    body = _encodable(text + "x") if cut else _encodable(text)
+    if abs(age + 300) < 20:
+        return  # its clock moves while the two look
+
+    ours = found(STRIPE, {"Stripe-Signature": header}, body=body, now=time.time())
+    assert (ours is Signature.GENUINE) == _stripe_accepts(body, header)
+
+
+def _stripe_accepts(body: bytes, header: str) -> bool:
+    try:
+        return bool(stripe.WebhookSignature.verify_header(body, header, SECRET, tolerance=300))
+    except stripe.SignatureVerificationError:
+        return False
+
+
+def test_what_our_test_kit_signs_is_genuine_for_stripe() -> None:
+    import time
+
+    from tests.unit.support.receiving import stripe_header
+
+    body = b'{"id":"evt_1","object":"event","type":"payment_intent.succeeded"}'
+    header = stripe_header(body, at=int(time.time()), secret=SECRET)
+
+    assert stripe.Webhook.construct_event(body, header, SECRET).id == "evt_1"
+
+
+@pytest.mark.parametrize(
+    ("header", "signature"),
+    [
+        (None, Signature.UNSIGNED),
+        ("", Signature.MALFORMED),
+        ("nonsense", Signature.MALFORMED),
+        (f"t={NOW}", Signature.MALFORMED),
+        (f"t={NOW},v1=", Signature.MALFORMED),
+        (f"t={NOW},v1=zz", Signature.MALFORMED),
+        (f"t={NOW},v1={ACCENT * 64}", Signature.MALFORMED),
+        (f"t={NOW},v1={THREE * 64}", Signature.MALFORMED),
+        (f"t={NOW},v1={'0 ' * 64}", Signature.MALFORMED),
+        (f"t={NOW},v1={'00' * 31}", Signature.MALFORMED),
+        (f"t={NOW},v0={'00' * 32}", Signature.MALFORMED),
+        (f"v1={'00' * 32}", Signature.MALFORMED),
+        (f"t=,v1={'00' * 32}", Signature.MALFORMED),
+        (f"t=\u0661\u0667,v1={'00' * 32}", Signature.MALFORMED),
+        (f"t=-1,v1={'00' * 32}", Signature.MALFORMED),
+        (f"t=1e9,v1={'00' * 32}", Signature.MALFORMED),
+        (f"t={'9' * 4000},v1={'00' * 32}", Signature.MALFORMED),
+        (f"t={NOW},v1={'00' * 32}", Signature.WRONG),
+        (f"t={NOW},v1={'00' * 32}," * 200, Signature.MALFORMED),
+    ],
+)
+def test_what_is_no_signature_of_stripes_is_refused(header: str | None, signature: Signature) -> None:
+    assert found(STRIPE, {} if header is None else {"Stripe-Signature": header}) is signature
+
+
+def test_one_right_signature_among_several_is_enough() -> None:
+    header = f"{by_stripe()},v1={'00' * 32},v0=ab"
+
+    assert found(STRIPE, {"Stripe-Signature": header}) is Signature.GENUINE
+    assert found(STRIPE, {"Stripe-Signature": f"v1={'00' * 32},{by_stripe()}"}) is Signature.GENUINE
+
+
+def test_two_times_are_ambiguous() -> None:
+    header = by_stripe()
+
+    assert found(STRIPE, {"Stripe-Signature": f"t={NOW - 5},{header}"}) is Signature.MALFORMED
+    assert found(STRIPE, {"Stripe-Signature": [header, header]}) is Signature.MALFORMED
+
+
+SIGNED: list[tuple[Scheme, dict[str, Any]]] = [
+    (STRIPE, {"Stripe-Signature": by_stripe()}),
+    (GITHUB, {"X-Hub-Signature-256": hub()}),
+    (
+        SHOP,
+        {"X-Shop-Hmac": base64.b64encode(hmac.new(SECRET.encode(), BODY, hashlib.sha512).digest()).decode()},
+    ),
+    (SLACK, slack()),
+    (STANDARD, standard()),
+]
+NAMES = ["stripe", "github", "shop", "slack", "standard"]
+
+
+@pytest.mark.parametrize(("scheme", "headers"), SIGNED, ids=NAMES)
+def test_each_scheme_knows_its_own_signature(scheme: Scheme, headers: dict[str, Any]) -> None:
+    assert found(scheme, headers) is Signature.GENUINE
+
+
+@pytest.mark.parametrize(("scheme", "headers"), SIGNED, ids=NAMES)
+def test_one_changed_byte_is_another_body(scheme: Scheme, headers: dict[str, Any]) -> None:
+    for at in range(len(BODY)):
+        changed = BODY[:at] + bytes([BODY[at] ^ 1]) + BODY[at + 1 :]
+        assert found(scheme, headers, body=changed) is Signature.WRONG
+    assert found(scheme, headers, body=BODY + b"\n") is Signature.WRONG
+
+
+@pytest.mark.parametrize(("scheme", "headers"), SIGNED, ids=NAMES)
+def test_any_active_secret_counts_and_no_other(scheme: Scheme, headers: dict[str, Any]) -> None:
+    assert found(scheme, headers, secrets=[OTHER, SECRET]) is Signature.GENUINE
+    assert found(scheme, headers, secrets=[OTHER]) is Signature.WRONG
+    assert found(scheme, headers, secrets=[]) is Signature.WRONG
+
+
+@pytest.mark.parametrize(("scheme", "headers"), SIGNED, ids=NAMES)
+def test_without_its_header_a_request_is_unsigned(scheme: Scheme, headers: dict[str, Any]) -> None:
+    assert found(scheme, {}) is Signature.UNSIGNED
+
+
+@pytest.mark.parametrize(("scheme", "headers"), SIGNED, ids=NAMES)
+@pytest.mark.parametrize("secret", ["", " ", "\n", "whsec_"])
+def test_a_secret_that_everybody_knows_signs_nothing(scheme: Scheme, headers: dict[str, Any], secret: str) -> None:
+    digest = hmac.new(secret.encode(), BODY, hashlib.sha256).hexdigest()
+    blank: dict[Scheme, dict[str, Any]] = {
+        STRIPE: {"Stripe-Signature": by_stripe(secret=secret)},
+        GITHUB: {"X-Hub-Signature-256": f"sha256={digest}"},
+        STANDARD: {**standard(secret="")},
+    }
+
+    known = scheme in (STRIPE, GITHUB) and bool(secret.strip())  # for these, "whsec_" is a secret like another
+    assert (found(scheme, blank.get(scheme, headers), secrets=[secret]) is Signature.GENUINE) == known
+
+
+@pytest.mark.parametrize(
+    ("age", "signature"),
+    [
+        (0, Signature.GENUINE),
+        (300, Signature.GENUINE),
+        (300.001, Signature.STALE),
+        (-60, Signature.GENUINE),
+        (-60.001, Signature.STALE),
+        (10**6, Signature.STALE),
+    ],
+)
+@pytest.mark.parametrize(("scheme", "headers"), [s for s in SIGNED if s[0] in (STRIPE, SLACK, STANDARD)])
+def test_a_signature_ages(scheme: Scheme, headers: dict[str, Any], age: float, signature: Signature) -> None:
+    assert found(scheme, headers, now=NOW + age) is signature
+
+
+def test_a_short_tolerance_is_short_both_ways() -> None:
+    scheme = StripeScheme(secrets=ARN, tolerance=10)
+
+    told = {age: found(scheme, {"Stripe-Signature": by_stripe()}, now=NOW + age) for age in (-11, -10, 10, 11)}
+    assert list(told.values()) == [Signature.STALE, Signature.GENUINE, Signature.GENUINE, Signature.STALE]
+
+
+def test_only_genuine_signatures_are_called_stale() -> None:
+    """Else a stranger learns how far our clock is, and a bad secret looks like a slow network."""
+    assert found(STRIPE, {"Stripe-Signature": by_stripe(secret=OTHER, at=1)}) is Signature.WRONG
+
+
+def test_a_signed_time_cannot_be_changed() -> None:
+    for scheme, headers in ((SLACK, slack(at=str(NOW - 900))), (STANDARD, standard(at=str(NOW - 900)))):
+        name = "X-Slack-Request-Timestamp" if scheme is SLACK else "webhook-timestamp"
+        assert found(scheme, headers) is Signature.STALE
+        assert found(scheme, {**headers, name: str(NOW)}) is Signature.WRONG
+
+
+def test_a_message_id_is_signed() -> None:
+    assert found(STANDARD, {**standard(), "webhook-id": "msg_2"}) is Signature.WRONG
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"webhook-id": ""},
+        {"webhook-id": "é"},
+        {"webhook-id": ["a", "b"]},
+        {"webhook-timestamp": ""},
+        {"webhook-timestamp": "now"},
+        {"webhook-timestamp": [str(NOW), str(NOW)]},
+        {"webhook-signature": "v1,"},
+        {"webhook-signature": "v1"},
+        {"webhook-signature": "v1a,AAAA"},
+        {"webhook-signature": "v1,!!!!"},
+        {"webhook-signature": "v1,é"},
+    ],
+)
+def test_malformed_headers_of_standard_webhooks_are_refused(changed: dict[str, Any]) -> None:
+    assert found(STANDARD, {**standard(), **changed}) is Signature.MALFORMED
+
+
+def test_a_published_vector_of_standard_webhooks_is_genuine() -> None:
+    """From the reference implementations' tests."""
+    secret, name, at = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "msg_p5jXN8AQM9LWM0D4loKWxJek", 1_614_265_330
+    headers: dict[str, Any] = {
+        "webhook-id": name,
+        "webhook-timestamp": str(at),
+        "webhook-signature": "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=",
+    }
+
+    assert found(STANDARD, headers, body=b'{"test": 2432232314}', secrets=[secret], now=at) is Signature.GENUINE
+
+
+def test_a_published_vector_of_an_hmac_in_a_header_is_genuine() -> None:
+    """From GitHub's documentation of its webhooks."""
+    header = "sha256=757107ea0eb2509fc211221cce984b8a37570b6d7586c22c46f4379c8b043e17"
+
+    told = found(GITHUB, {"X-Hub-Signature-256": header}, body=b"Hello, World!", secrets=["It's a Secret to Everybody"])
+    assert told is Signature.GENUINE
+
+
+def test_a_published_vector_with_a_signed_time_is_genuine() -> None:
+    """From Slack's documentation of signed requests."""
+    body = (
+        b"token=xyzz0WbapA4vBCDEFasx0q6G&team_id=T1DC2JH3J&team_domain=testteamnow&channel_id=G8PSS9T3V&"
+        b"channel_name=foobar&user_id=U2CERLKJA&user_name=roadrunner&command=%2Fwebhook-collect&text=&"
+        b"response_url=https%3A%2F%2Fhooks.slack.com%2Fcommands%2FT1DC2JH3J%2F397700885554%2F96rGlfmibIGlgcZRskXaIFfN&"
+        b"trigger_id=398738663015.47445629121.803a0bc887a14d10d2c447fce8b6703c"
+    )
+    headers: dict[str, Any] = {
+        "X-Slack-Signature": "v0=a2114d57b48eac39b9ad189dd8316235a7b4a8d21a10bd27519666489c69b503",
+        "X-Slack-Request-Timestamp": "1531420618",
+    }
+
+    secrets = ["8f742231b10e8888abcd99yyyzzz85a5"]
+    assert found(SLACK, headers, body=body, secrets=secrets, now=1_531_420_618) is Signature.GENUINE
+
+
+@pytest.mark.parametrize("header", ["", "sha256=", "sha1=" + "0" * 64, "0" * 64, "sha256=xyz", "sha256=" + "0" * 63])
+def test_what_is_no_hmac_is_refused(header: str) -> None:
+    assert found(GITHUB, {"X-Hub-Signature-256": header}) is Signature.MALFORMED
+
+
+def test_hex_may_be_in_capitals_and_signatures_may_be_listed() -> None:
+    digest = hub().removeprefix("sha256=")
+
+    assert found(GITHUB, {"X-Hub-Signature-256": f"sha256={digest.upper()}"}) is Signature.GENUINE
+    assert found(GITHUB, {"X-Hub-Signature-256": f"sha256={'0' * 64}, sha256={digest}"}) is Signature.GENUINE
+
+
+def test_a_body_with_the_templates_words_in_it_is_signed_as_it_is() -> None:
+    body = b"{timestamp} {body}"
+
+    assert found(SLACK, slack(body), body=body) is Signature.GENUINE
+
+
+def test_a_body_need_not_be_text() -> None:
+    body = b"\xff\xfe\x00{"
+
+    assert found(GITHUB, {"X-Hub-Signature-256": hub(body)}, body=body) is Signature.GENUINE
+
+
+@pytest.mark.parametrize("scheme", [scheme for scheme, _ in SIGNED], ids=NAMES)
+@given(data=st.data())
+def test_no_header_is_an_exception_and_none_is_genuine(scheme: Scheme, data: st.DataObject) -> None:
+    names = ["stripe-signature", "x-hub-signature-256", "x-shop-hmac", "x-slack-signature", "x-slack-request-timestamp"]
+    names += ["webhook-id", "webhook-timestamp", "webhook-signature"]
+    pieces = st.sampled_from(["t=", str(NOW), ",", "v1=", "v1,", "sha256=", "v0=", "00" * 32, "=", " ", "A" * 43 + "="])
+    text = st.text(max_size=60) | st.lists(pieces, max_size=9).map("".join)
+    headers = data.draw(st.dictionaries(st.sampled_from(names), st.lists(text, max_size=3)))
+
+    assert found(scheme, dict(headers)) is not Signature.GENUINE
+
+
+@pytest.mark.parametrize("scheme", [scheme for scheme, _ in SIGNED], ids=NAMES)
+def test_a_scheme_travels_as_json(scheme: Scheme) -> None:
+    import json
+
+    assert scheme_of(json.dumps(scheme.fields())) == scheme
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        "{}",
+        '{"kind":"rot13","secrets":["a"]}',
+        '{"kind":"stripe"}',
+        '{"kind":"stripe","secrets":[]}',
+        '{"kind":"stripe","secrets":"arn"}',
+        '{"kind":"stripe","secrets":[7]}',
+        '{"kind":"stripe","secrets":[" "]}',
+        '{"kind":"stripe","secrets":["a"],"tolerance":0}',
+        '{"kind":"stripe","secrets":["a"],"tolerance":true}',
+        '{"kind":"stripe","secrets":["a"],"hash":"sha256"}',
+        '{"kind":"stripe","secrets":["a"],"colour":"red"}',
+        '{"kind":"hmac","secrets":["a"]}',
+        '{"kind":"hmac","secrets":["a"],"header":"a b"}',
+        '{"kind":"hmac","secrets":["a"],"header":"A","hash":"md5"}',
+        '{"kind":"hmac","secrets":["a"],"header":"A","encoding":"rot13"}',
+        '{"kind":"hmac","secrets":["a"],"header":"A","template":"x"}',
+        '{"kind":"hmac","secrets":["a"],"header":"A","template":"{body}{body}"}',
+        '{"kind":"hmac","secrets":["a"],"header":"A","template":"{timestamp}{body}"}',
+        '{"kind":"hmac","secrets":["a"],"header":"A","timestamp_header":"T"}',
+        '{"kind":"hmac","secrets":["a"],"header":"A","timestamp_header":"","template":"{timestamp}{body}"}',
+    ],
+)
+def test_what_is_no_scheme_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        scheme_of(text)
+
+
+def test_the_fields_are_those_of_the_protocol() -> None:
+    fields = HmacScheme(secrets=ARN, header="A", timestamp_header="T", template="{timestamp}{body}").fields()
+
+    assert set(fields) == set(SchemeField)
+    assert {scheme.fields()[SchemeField.KIND] for scheme, _ in SIGNED} == {kind.value for kind in SchemeKind}
+
+
+def _stale_stays_stale() -> None:
+    assert found(STRIPE, {"Stripe-Signature": by_stripe(at=NOW - 301)}) is Signature.STALE
+
+
+def _the_future_stays_stale() -> None:
+    assert found(STRIPE, {"Stripe-Signature": by_stripe(at=NOW + 61)}) is Signature.STALE
+
+
+def _wrong_stays_wrong() -> None:
+    assert found(STRIPE, {"Stripe-Signature": by_stripe(secret=OTHER)}) is Signature.WRONG
+
+
+def _any_secret_counts() -> None:
+    assert found(STRIPE, {"Stripe-Signature": by_stripe(secret=OTHER)}, secrets=[SECRET, OTHER]) is Signature.GENUINE
+
+
+def _blank_secrets_sign_nothing() -> None:
+    assert found(STRIPE, {"Stripe-Signature": by_stripe(secret=" ")}, secrets=[" "]) is Signature.WRONG
+
+
+def _nothing_decodable_signs_nothing() -> None:
+    assert found(STANDARD, standard(secret=""), secrets=["whsec_"]) is Signature.WRONG
+
+
+def _digests_are_whole() -> None:
+    assert found(STRIPE, {"Stripe-Signature": f"t={NOW},v1="}) is Signature.MALFORMED
+
+
+MUTANTS = [
+    Mutant(
+        name="age is not looked at",
+        owner=signatures,
+        target="_is_fresh",
+        old="age_ms <= tolerance * 1_000",
+        new="True",
+        kills=_stale_stays_stale,
+    ),
+    Mutant(
+        name="the future is not looked at",
+        owner=signatures,
+        target="_is_fresh",
+        old="-min(tolerance, MAX_SKEW) * 1_000 <= age_ms",
+        new="True",
+        kills=_the_future_stays_stale,
+    ),
+    Mutant(
+        name="nothing is compared",
+        owner=signatures,
+        target="check_signature",
+        old="if not any(fitting)",
+        new="if not fitting",
+        kills=_wrong_stays_wrong,
+    ),
+    Mutant(
+        name="all secrets must fit",
+        owner=signatures,
+        target="check_signature",
+        old="any(fitting)",
+        new="all(fitting)",
+        kills=_any_secret_counts,
+    ),
+    Mutant(
+        name="blank secrets sign",
+        owner=signatures,
+        target="keys_of",
+        old=" if secret.strip()",
+        new="",
+        kills=_blank_secrets_sign_nothing,
+    ),
+    Mutant(
+        name="empty keys sign",
+        owner=signatures,
+        target="keys_of",
+        old=" if key]",
+        new="]",
+        kills=_nothing_decodable_signs_nothing,
+    ),
+    Mutant(
+        name="a digest may be short",
+        owner=signatures,
+        target="_decoded",
+        old="len(candidate) == size",
+        new="True",
+        kills=_digests_are_whole,
+    ),
+]
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_each_condition_is_needed(monkeypatch: pytest.MonkeyPatch, mutant: Mutant) -> None:
+    mutant.kills()
+    mutate(monkeypatch, mutant)
+    with pytest.raises(AssertionError):
+        mutant.kills()
