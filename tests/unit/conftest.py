@@ -54,6 +54,8 @@ def world(monkeypatch: pytest.MonkeyPatch, naps: list[float], boto3_session: bot
         def to_fake() -> AWSResponse | None:
             if event_name.endswith(".StartExecution"):
                 return made.executions.answer(request)
+            if ".SendTask" in event_name:
+                return made.tasks.answer(event_name.rpartition(".")[2], request)
             return deliver(stubber, event_name, request, **rest)
 
         return made.wire.send(event_name, request, to_fake)

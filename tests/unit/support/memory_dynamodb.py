@@ -14,6 +14,7 @@ KEYS: dict[str, tuple[str, ...]] = {
     "requests": ("id",),
     "log": ("saga_id", "step"),
     "ledger": ("pk", "sk"),
+    "tokens": ("id",),
 }
 """Primary key attributes by table."""
 
@@ -65,11 +66,13 @@ class MemoryDynamoDB:
     def _apply(self, entries: Sequence[Mapping[str, Any]]) -> list[dict[str, Any] | None]:
         after: list[tuple[str, tuple[str, ...], Item]] = []
         refused: list[dict[str, Any] | None] = []
+        named: set[tuple[str, tuple[str, ...]]] = set()
         for entry in entries:
             ((kind, arguments),) = entry.items()
             table = arguments["TableName"]
             key = _key_of(table, arguments["Item"] if kind == "Put" else arguments["Key"])
-            assert (table, key) not in [(t, k) for t, k, _ in after], "a transaction names an item twice"
+            assert (table, key) not in named, "a transaction names an item twice"
+            named.add((table, key))
             before = self.tables[table].get(key)
             names = arguments.get("ExpressionAttributeNames", {})
             values = arguments.get("ExpressionAttributeValues", {})
@@ -83,6 +86,8 @@ class MemoryDynamoDB:
                     {"Code": "ConditionalCheckFailed"} | ({"Item": copy.deepcopy(before)} if wants_item else {})
                 )
             base = before or dict(arguments.get("Key", {}))
+            if kind == "ConditionCheck":
+                continue
             after.append((table, key, arguments["Item"] if kind == "Put" else updated(update, base, names, values)))
         if not any(refused):
             for table, key, item in after:

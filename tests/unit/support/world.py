@@ -14,15 +14,21 @@ from handlers import gatekeeper
 from saga_runtime import aws, clock, telemetry
 from saga_runtime.ledger import LedgerBuilder
 from saga_runtime.money import Money
-from saga_runtime.protocol import DUE_INDEX, LedgerAttribute, LogAttribute, Metric, RecordAttribute
+from saga_runtime.protocol import DUE_INDEX, LedgerAttribute, LogAttribute, Metric, RecordAttribute, TokenAttribute
 from tests.unit.support.executions import Executions
 from tests.unit.support.samples import NOW_MS
+from tests.unit.support.tasks import Tasks
 from tests.unit.support.wire import Wire
 
 _KEYS: dict[str, list[str]] = {
     "requests": [RecordAttribute.ID.value],
     "log": [LogAttribute.SAGA_ID.value, LogAttribute.STEP.value],
     "ledger": [LedgerAttribute.PK.value, LedgerAttribute.SK.value],
+    "tokens": [TokenAttribute.ID.value],
+}
+_DUE: dict[str, tuple[str, str]] = {
+    "requests": (RecordAttribute.DUE_SHARD.value, RecordAttribute.DUE_AT.value),
+    "tokens": (TokenAttribute.DUE_SHARD.value, TokenAttribute.DUE_AT.value),
 }
 
 
@@ -45,6 +51,7 @@ class Told:
 
     events: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     counts: Counter[Metric] = field(default_factory=Counter)
+    measured: dict[Metric, float] = field(default_factory=dict)
 
     def event(self, name: str, **fields: Any) -> None:
         """Stands in for ``telemetry.event``."""
@@ -54,6 +61,10 @@ class Told:
         """Stands in for ``telemetry.count``."""
         self.counts[metric] += 1
         self.events.append((metric.value, dict(fields)))
+
+    def seconds(self, metric: Metric, value: float) -> None:
+        """Stands in for ``telemetry.seconds``."""
+        self.measured[metric] = value
 
 
 @dataclass(slots=True, kw_only=True)
@@ -76,6 +87,7 @@ class World:
     clock: Clock
     told: Told
     naps: list[float]
+    tasks: Tasks = field(default_factory=Tasks)
 
     def call(self, event: dict[str, Any]) -> tuple[int, Any, dict[str, str]]:
         """Send an event through the gatekeeper: status, document, headers."""
@@ -121,13 +133,13 @@ class World:
 
 
 def create_tables() -> None:
-    """The three tables, keyed as the constructs key them."""
+    """The tables, keyed as the constructs key them."""
     client: Any = aws.dynamodb()
     for name, keys in _KEYS.items():
         attributes = [{"AttributeName": key, "AttributeType": "S"} for key in keys]
         index: dict[str, Any] = {}
-        if name == "requests":
-            due = [(RecordAttribute.DUE_SHARD.value, "S", "HASH"), (RecordAttribute.DUE_AT.value, "N", "RANGE")]
+        if name in _DUE:
+            due = [(_DUE[name][0], "S", "HASH"), (_DUE[name][1], "N", "RANGE")]
             attributes += [{"AttributeName": key, "AttributeType": kind} for key, kind, _ in due]
             schema = [{"AttributeName": key, "KeyType": role} for key, _, role in due]
             projection = {"ProjectionType": "KEYS_ONLY"}
@@ -159,5 +171,6 @@ def stand_in(monkeypatch: pytest.MonkeyPatch, moving: Clock, told: Told) -> None
     monkeypatch.setattr(clock, "now_ms", moving.now_ms)
     monkeypatch.setattr(telemetry, "event", told.event)
     monkeypatch.setattr(telemetry, "count", told.count)
+    monkeypatch.setattr(telemetry, "seconds", told.seconds)
     monkeypatch.setattr("saga_runtime.transaction.count", told.count)
     monkeypatch.setattr(telemetry, "flush", lambda: None)

@@ -1,0 +1,271 @@
+"""A warehouse that answers later, and the saga that waits for it: what stands around the token table in tests."""
+
+from __future__ import annotations
+
+import copy
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from moto.backends import get_backend
+from moto.core import DEFAULT_ACCOUNT_ID
+
+from saga_runtime import aws
+from saga_runtime.callback_decisions import answer_of
+from saga_runtime.callback_rows import JobId
+from saga_runtime.callback_store import read_log
+from saga_runtime.callbacks import (
+    Callback,
+    Failed,
+    Receipt,
+    Registration,
+    StillWorking,
+    Succeeded,
+    Waiting,
+    order_of,
+    receive,
+    register,
+    send_directly,
+)
+from saga_runtime.external_log import Holder
+from saga_runtime.identity import step_key_of
+from saga_runtime.protocol import (
+    Env,
+    OnExpired,
+    RecordAttribute,
+    ServedField,
+    ServedStepField,
+    Side,
+    StepStatus,
+    TaskField,
+    TokenAttribute,
+)
+from saga_runtime.record import reserve_put
+from saga_runtime.row_write import write_row
+from saga_runtime.saga_log import LogRow
+from tests.unit.support.memory_dynamodb import MemoryDynamoDB
+from tests.unit.support.samples import SAGA_ID, reservation_of
+from tests.unit.support.world import World
+
+STEP = "Pick"
+JOB_ID = step_key_of(SAGA_ID, STEP)
+JOB = JobId(saga_id=SAGA_ID, step=STEP, row_name=STEP)
+HEARTBEAT_SECONDS = 600
+PARCEL = {"parcel": "p-1"}
+DONE = Succeeded(PARCEL)
+REFUSED = Failed("OutOfStock", "none left")
+OPERATORS = "operators"
+
+
+def served(*, job: bool = True, undo: bool = True, operators: str = "", requests: str = "requests") -> dict[str, Any]:
+    """A saga whose callbacks are received, as the environment names it."""
+    step = {ServedStepField.SIDE: Side.BEFORE, ServedStepField.JOB: job, ServedStepField.UNDO: undo}
+    return {
+        ServedField.LOG: "log",
+        ServedField.REQUESTS: requests,
+        ServedField.DAYS: 400,
+        ServedField.OPERATORS: operators,
+        ServedField.STEPS: {STEP: step},
+    }
+
+
+def reserve() -> None:
+    """Let the saga's request be under way."""
+    aws.dynamodb().put_item(TableName="requests", **reserve_put(reservation_of(), OnExpired.ABSENT))
+
+
+def operators_queue() -> str:
+    """A queue for operators; its URL."""
+    return str(aws.sqs().create_queue(QueueName=OPERATORS)["QueueUrl"])
+
+
+def entries_of(url: str) -> list[dict[str, Any]]:
+    """What operators were told."""
+    found = aws.sqs().receive_message(QueueUrl=url, MaxNumberOfMessages=10).get("Messages", [])
+    return [json.loads(message["Body"]) for message in found]
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One attempt of the state that waits."""
+
+    number: int
+    token: str
+    order: str
+
+
+@dataclass
+class Depot:
+    """The saga's side of one job, without a provider: attempts, dispatches, callbacks, and the compensation.
+
+    Attributes:
+        job: whether a provider works for the saga; otherwise the saga only waits.
+        attempts: all attempts so far; the last one is the one that waits, if one does.
+    """
+
+    world: World
+    job: bool = True
+    attempts: list[Attempt] = field(default_factory=list)
+
+    @classmethod
+    def open(
+        cls, world: World, monkeypatch: pytest.MonkeyPatch, *, job: bool = True, record: bool = True, **more: Any
+    ) -> Depot:
+        """A depot, and the environment of the functions that receive what it says."""
+        monkeypatch.setenv(Env.TOKEN_TABLE, "tokens")
+        monkeypatch.setenv(Env.CALLBACKS, json.dumps([served(job=job, **more)]))
+        if record:
+            reserve()
+        world.wire.forget()
+        return cls(world, job)
+
+    def enter(self) -> Attempt:
+        """A new attempt waits, in a new entry of the state."""
+        number = len(self.attempts) + 1
+        task = {
+            TaskField.STARTED: "2026-11-21T08:00:00.000Z",
+            TaskField.REDRIVEN: 0,
+            TaskField.ENTERED: f"2026-11-21T08:00:{number:02d}.000Z",
+            TaskField.RETRIED: number - 1,
+        }
+        attempt = Attempt(number, self.world.tasks.wait(f"token-{number}"), order_of(task))
+        self.attempts.append(attempt)
+        return attempt
+
+    def waiting(self, attempt: Attempt) -> Waiting:
+        """An attempt, as it is registered."""
+        return Waiting(
+            job_id=JOB_ID,
+            saga_id=SAGA_ID,
+            row_name=STEP,
+            token=attempt.token,
+            order=attempt.order,
+            log_table="log",
+            request_table="requests",
+            execution=SAGA_ID,
+            heartbeat_seconds=HEARTBEAT_SECONDS,
+            timeout_seconds=3_600,
+            keep_days=400,
+        )
+
+    def holder(self, attempt: str) -> Holder:
+        """Somebody who writes the log row."""
+        return Holder(
+            table="log",
+            saga_id=SAGA_ID,
+            row_name=STEP,
+            side=Side.BEFORE,
+            attempt=attempt,
+            deadline=self.world.clock.ms + 20_000,
+            keep_days=400,
+        )
+
+    def dispatch(self, attempt: Attempt) -> Registration | None:
+        """Deliver an attempt's message, as a dispatcher does; None: it was answered from the log."""
+        row = self.log
+        known = answer_of(row) if row is not None else None
+        if known is not None:
+            send_directly(attempt.token, known)
+            return None
+        if row is None and self.job:
+            write_row(self.holder(f"dispatch-{attempt.number}").intent(self.world.clock.ms), remaining_ms=lambda: 9_000)
+        return register(self.waiting(attempt))
+
+    def register(self) -> Registration | None:
+        """An attempt waits, and its message is delivered at once."""
+        return self.dispatch(self.enter())
+
+    def says(self, event_id: str, outcome: Succeeded | Failed | StillWorking = DONE, job_id: str = JOB_ID) -> Receipt:
+        """A provider says something."""
+        return receive(Callback(job_id=job_id, event_id=event_id, outcome=outcome))
+
+    def time_out(self) -> None:
+        """Whoever waits gives up waiting."""
+        for token in list(self.world.tasks.waiting):
+            self.world.tasks.time_out(token)
+
+    def compensate(self) -> None:
+        """Undo what stands, and bury what does not, by the row."""
+        mine, now_ms, row = self.holder("undo"), self.world.clock.ms, self.log
+        if row is None:
+            self.write(mine.bury(now_ms))
+        elif row.status is StepStatus.INTENT:
+            self.write(mine.not_applied(row, now_ms))
+        elif row.status is StepStatus.DONE:
+            self.write(mine.undoing(now_ms))
+            self.write(mine.undone(now_ms))
+
+    def write(self, entry: Any) -> None:
+        """Write a log row."""
+        write_row(entry, remaining_ms=lambda: 9_000)
+
+    @property
+    def log(self) -> LogRow | None:
+        """The job's row in the saga log."""
+        return read_log("log", JOB)
+
+    @property
+    def token(self) -> dict[str, str]:
+        """The job's token row, without types; empty: there is none."""
+        return self.token_row(JOB_ID)
+
+    def token_row(self, row_id: str) -> dict[str, str]:
+        """A row of the token table, without types; empty: there is none."""
+        key = {TokenAttribute.ID.value: {"S": row_id}}
+        item = aws.dynamodb().get_item(TableName="tokens", Key=key, ConsistentRead=True).get("Item", {})
+        return {name: str(next(iter(value.values()))) for name, value in item.items()}
+
+    def record(self) -> dict[str, str]:
+        """The saga's request record, without types."""
+        key = {RecordAttribute.ID.value: {"S": reservation_of().request_id}}
+        item = aws.dynamodb().get_item(TableName="requests", Key=key, ConsistentRead=True)["Item"]
+        return {name: str(next(iter(value.values()))) for name, value in item.items()}
+
+    def change_record(self, **values: str | int) -> None:
+        """Let the saga's record say something else."""
+        for name, value in values.items():
+            kind: Any = {"N": str(value)} if isinstance(value, int) else {"S": value}
+            aws.dynamodb().update_item(
+                TableName="requests",
+                Key={RecordAttribute.ID.value: {"S": reservation_of().request_id}},
+                UpdateExpression="SET #n = :v",
+                ExpressionAttributeNames={"#n": name},
+                ExpressionAttributeValues={":v": kind},
+            )
+
+    def told(self, number: int = 1) -> dict[str, Any] | None:
+        """What an attempt was told."""
+        return self.world.tasks.woken.get(self.attempts[number - 1].token)
+
+
+class Snapshots:
+    """Everything that a history changed, taken and put back: histories with the same beginning share it."""
+
+    def __init__(self, depot: Depot, memory: MemoryDynamoDB | None = None) -> None:
+        self.depot = depot
+        self._memory = memory
+        self._moto: Any = None if memory else get_backend("dynamodb")[DEFAULT_ACCOUNT_ID]["eu-central-1"].tables
+
+    def take(self) -> Any:
+        """Take one."""
+        if self._memory is not None:  # items are replaced, never changed
+            items: Any = {name: dict(table) for name, table in self._memory.tables.items()}
+        else:
+            items = {name: copy.deepcopy(table.items) for name, table in self._moto.items()}
+        tasks = self.depot.world.tasks
+        return items, set(tasks.waiting), dict(tasks.ended), list(self.depot.attempts), self.depot.world.clock.ms
+
+    def put_back(self, taken: Any) -> None:
+        """Put one back."""
+        items, waiting, ended, attempts, now_ms = taken
+        if self._memory is not None:
+            self._memory.tables = {name: dict(table) for name, table in items.items()}
+        else:
+            for name, table in self._moto.items():
+                table.items.clear()
+                table.items.update(copy.deepcopy(items[name]))
+        tasks = self.depot.world.tasks
+        tasks.waiting, tasks.ended = set(waiting), dict(ended)
+        self.depot.attempts[:] = attempts
+        self.depot.world.clock.ms = now_ms
