@@ -1,0 +1,407 @@
+"""From a cart to its delivery: paid for, reviewed, picked, fetched by a carrier; or everything is undone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from aws_cdk import Acknowledgment, CfnOutput, Duration, RemovalPolicy, Stack, Validations
+from aws_cdk import aws_dynamodb as dynamodb
+from aws_cdk import aws_events as events
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_secretsmanager as secretsmanager
+from aws_cdk import aws_sqs as sqs
+from constructs import Construct
+
+from constructs_lib import (
+    CallbackIntegration,
+    HmacSignature,
+    IdempotencyTable,
+    Notify,
+    Operation,
+    Provider,
+    SagaStateMachine,
+    StandardWebhooks,
+    Step,
+    StepFunction,
+    StepGroup,
+    StripeSignature,
+    TokenTable,
+    TransactionApi,
+)
+from examples.cart_fulfilment.waits import Waits
+
+FUNCTIONS: Final = Path(__file__).parent / "functions"
+
+CART_SCHEMA: Final = {
+    "type": "object",
+    "required": ["customer", "card", "address", "items"],
+    "additionalProperties": False,
+    "properties": {
+        "customer": {"type": "string", "minLength": 1, "maxLength": 64},
+        "card": {"type": "string", "pattern": "^[A-Za-z0-9_-]{1,64}$", "description": "the provider's token of a card"},
+        "address": {"type": "string", "minLength": 1, "maxLength": 200},
+        "items": {
+            "type": "array",
+            "minItems": 1,
+            "maxItems": 10,
+            "items": {
+                "type": "object",
+                "required": ["sku", "quantity"],
+                "additionalProperties": False,
+                "properties": {
+                    "sku": {"type": "string", "pattern": "^[A-Za-z0-9_-]{1,64}$"},
+                    "quantity": {"type": "integer", "minimum": 1, "maximum": 1000},
+                },
+            },
+        },
+    },
+}
+
+START: Final = "$states.context.Execution.Input"
+TO_WHOM: Final = f'"customer": $parse({START}.request).customer, "order": {START}.saga_id'
+FAILED: Final = f"""{{"status": "FAILED", {TO_WHOM},
+    "step": $failure.step, "error": $failure.error, "detail": $failure.detail}}"""
+OUT_OF_STOCK: Final = f"""{{"status": "OUT_OF_STOCK", {TO_WHOM},
+    "detail": $failure.detail & ": nothing is charged, and nothing is kept for you"}}"""
+DECLINED: Final = f"""{{"status": "DECLINED", {TO_WHOM},
+    "detail": $failure.detail & ": nothing is charged, and nothing is kept for you"}}"""
+SHIPPED: Final = """{"status": "SHIPPED", "customer": $request.customer, "order": $outputs.CommitOrder.order,
+    "tracking": $outputs.ShipOrder.tracking, "amount": $outputs.CapturePayment.amount,
+    "currency": $outputs.CapturePayment.currency}"""
+
+
+class CartFulfilmentStack(Stack):
+    """``POST /carts`` is one order per Idempotency-Key: paid for and sent, or nothing of it stands.
+
+    Args:
+        scope: parent construct.
+        id: construct id.
+        payments_url: where the payment provider listens.
+        warehouse_url: where the warehouse listens.
+        carrier_url: where the carrier listens.
+        review_from: amount in minor units from which on a person decides.
+        waits: how long the cart waits for others.
+        due_after: when an order in progress is looked at again, as ``IdempotencyTable`` has it.
+    """
+
+    def __init__(
+        self,
+        scope: Construct,
+        id: str,
+        *,
+        payments_url: str = "https://payments.example.com",
+        warehouse_url: str = "https://warehouse.example.com",
+        carrier_url: str = "https://carrier.example.com",
+        review_from: int = 100_000,
+        waits: Waits | None = None,
+        due_after: Duration | None = None,
+    ) -> None:
+        super().__init__(scope, id, description="Carts that are paid for and delivered, or nothing of it stands")
+        self._waits = waits or Waits()
+        self._shop = self._shop_table()
+        self._payments_url = {"PAYMENTS_URL": payments_url}
+        self._warehouse_url = {"WAREHOUSE_URL": warehouse_url}
+        self._carrier_url = {"CARRIER_URL": carrier_url}
+        self._tokens = TokenTable(self, "Tokens")
+        self._notices = self._notices_queue()
+        self._out_of_stock = Notify(queue=self._notices, message=OUT_OF_STOCK)
+        requests = IdempotencyTable(self, "Requests", due_after=due_after)
+
+        saga = SagaStateMachine(
+            self,
+            "Cart",
+            requests=requests,
+            steps=[self._check(review_from), *self._pay(), self._fulfil()],
+            on_failed=Notify(queue=self._notices, message=FAILED),
+            failure_status={"Declined": 402, "Rejected": 403, "UnknownItem": 404},
+        )
+        front_door = TransactionApi(
+            self, "Api", operations={"carts": Operation(saga=saga, schema=CART_SCHEMA)}, waf=True
+        )
+        self._outputs(
+            ApiId=front_door.api.rest_api_id,
+            ApiStage=front_door.api.deployment_stage.stage_name,
+            ShopTableName=self._shop.table_name,
+            RequestTableName=requests.table.table_name,
+            LogTableName=saga.log.table.table_name,
+            TokenTableName=self._tokens.table_name,
+            NoticeQueueUrl=self._notices.queue_url,
+            OperatorsQueueUrl=saga.operators.queue_url,
+            StateMachineArn=saga.state_machine.state_machine_arn,
+            RecoveryMachineArn=saga.recovery_machine.state_machine_arn,
+        )
+
+    def _check(self, review_from: int) -> StepGroup:
+        """The first phase: what it costs, who has to look at it, and goods that are held; a moment, in one call."""
+        reads = {"REVIEW_FROM": str(review_from)}
+        holds = {
+            "HOLD_SECONDS": str(self._waits.hold(reviewed=False).to_seconds()),
+            "HOLD_SECONDS_REVIEWED": str(self._waits.hold(reviewed=True).to_seconds()),
+        }
+        price = self._function("PriceFunction", "validate.price", "GetItem", "Query", environment=reads)
+        assess = self._function("AssessFunction", "validate.assess", environment=reads)
+        reserve = self._function(
+            "ReserveFunction", "inventory.reserve", "GetItem", "Query", "PutItem", "UpdateItem", environment=holds
+        )
+        release = self._function("ReleaseFunction", "inventory.release", "DeleteItem")
+        stock = {"OutOfStock": self._out_of_stock}
+        return Step.express(
+            "CheckCart",
+            steps=[
+                Step.read_only("PriceCart", fn=price, refusals=["OutOfStock", "UnknownItem"], on_error=stock),
+                Step.read_only("AssessRisk", fn=assess),
+                Step.atomic(
+                    "ReserveInventory",
+                    fn=reserve,
+                    compensate=release,
+                    refusals=["OutOfStock", "UnknownItem"],
+                    on_error=stock,
+                ),
+            ],
+        )
+
+    def _pay(self) -> Sequence[Step]:
+        """The second phase: the amount is held, a person may have to agree, the goods are sold, the money is taken."""
+        waits = self._waits
+        payments, reviewers = self._payments(), self._reviewers()
+        commit = self._function(
+            "CommitFunction", "inventory.commit", "GetItem", "Query", "PutItem", "UpdateItem", "DeleteItem"
+        )
+        cancel = self._function("CancelFunction", "inventory.cancel", "PutItem", "UpdateItem")
+        return [
+            Step.callback(
+                "AuthorizePayment",
+                via=payments,
+                compensate=self._function("VoidFunction", "payment.void", environment=self._payments_url),
+                provider=_provider(),
+                expected_duration=waits.authorize.expected,
+                timeout=waits.authorize.timeout,
+                on_error={"Declined": Notify(queue=self._notices, message=DECLINED)},
+            ),
+            Step.wait_for(
+                "FraudReview",
+                via=reviewers,
+                when="$outputs.AssessRisk.review",
+                heartbeat=waits.remind,
+                timeout=waits.review,
+                refusals=["Rejected"],
+            ),
+            Step.atomic("CommitOrder", fn=commit, compensate=cancel, refusals=["ReservationLost"]),
+            Step.external(
+                "CapturePayment",
+                fn=self._function("CaptureFunction", "payment.capture", environment=self._payments_url),
+                compensate=self._function("RefundFunction", "payment.refund", environment=self._payments_url),
+                provider=_provider(),
+            ),
+        ]
+
+    def _fulfil(self) -> StepGroup:
+        """The third phase, of days: in a state machine with a history of its own."""
+        waits = self._waits
+        warehouse, carrier = self._warehouse(), self._carrier()
+        return Step.child(
+            "Fulfil",
+            timeout=waits.fulfilment,
+            steps=[
+                Step.external(
+                    "ShippingLabel",
+                    fn=self._function("LabelFunction", "shipping.label", environment=self._carrier_url),
+                    compensate=self._function("VoidLabelFunction", "shipping.void", environment=self._carrier_url),
+                    provider=_provider(),
+                    refusals=["AddressUnknown"],
+                ),
+                Step.callback(
+                    "Pick",
+                    via=warehouse,
+                    compensate=self._function("PutBackFunction", "picking.cancel", environment=self._warehouse_url),
+                    provider=_provider(),
+                    expected_duration=waits.pick.expected,
+                    timeout=waits.pick.timeout,
+                    refusals=["OutOfStock", "PickRefused"],
+                    on_error={"OutOfStock": self._out_of_stock},
+                ),
+                Step.wait_for(
+                    "PickupScan",
+                    via=carrier,
+                    expected_duration=waits.pickup_expected,
+                    timeout=waits.pickup,
+                    refusals=["ParcelLost"],
+                ),
+                Step.atomic("ShipOrder", fn=self._function("ShipFunction", "inventory.ship", "UpdateItem"), pivot=True),
+                Step.notify("Tracking", queue=self._notices, message=SHIPPED),
+            ],
+        )
+
+    # --- Those who answer later
+
+    def _payments(self) -> CallbackIntegration:
+        """Events as Stripe signs them; the provider names payments by ids of its own."""
+        within = {"AUTHORIZE_SECONDS": str(self._waits.authorize.within.to_seconds())}
+        authorize = self._function(
+            "AuthorizeFunction", "payment.authorize", environment={**self._payments_url, **within}
+        )
+        payments = CallbackIntegration(self, "Payments", fn=authorize, tokens=self._tokens)
+        secret = self._secret("PaymentsSecret")
+        webhook = payments.add_webhook(
+            "Webhook",
+            fn=self._function("PaymentEventsFunction", "payment.from_provider", environment=self._payments_url),
+            scheme=StripeSignature(secrets=[secret]),
+            cloud_watch_role=False,
+        )
+        self._outputs(PaymentsWebhookUrl=webhook.url, PaymentsSecretArn=secret.secret_arn)
+        return payments
+
+    def _reviewers(self) -> CallbackIntegration:
+        """A person, and a page of ours."""
+        mail = sqs.Queue(
+            self,
+            "ReviewMail",
+            enforce_ssl=True,
+            retention_period=Duration.days(4),
+            dead_letter_queue=sqs.DeadLetterQueue(
+                queue=sqs.Queue(self, "UndeliveredReviewMail", enforce_ssl=True, retention_period=Duration.days(14)),
+                max_receive_count=5,
+            ),
+        )
+        ask = self._function(
+            "ReviewFunction",
+            "review.ask",
+            environment={
+                "REVIEWERS_QUEUE_URL": mail.queue_url,
+                "REVIEW_SECONDS": str(self._waits.review.to_seconds()),
+            },
+        )
+        mail.grant_send_messages(ask)
+        reviewers = CallbackIntegration(self, "Reviewers", fn=ask, tokens=self._tokens)
+        page = reviewers.add_approval("Page", waf=True, cloud_watch_role=False)
+        self._outputs(ReviewMailQueueUrl=mail.queue_url, ReviewPageUrl=page.url)
+        return reviewers
+
+    def _warehouse(self) -> CallbackIntegration:
+        """Events as Standard Webhooks has them; the warehouse names jobs by our ids."""
+        within = {"PICK_SECONDS": str(self._waits.pick.within.to_seconds())}
+        pick = self._function("PickFunction", "picking.pick", environment={**self._warehouse_url, **within})
+        warehouse = CallbackIntegration(self, "Warehouse", fn=pick, tokens=self._tokens)
+        secret = self._secret("WarehouseSecret")
+        webhook = warehouse.add_webhook(
+            "Webhook",
+            fn=self._function("PickEventsFunction", "picking.from_warehouse", environment=self._warehouse_url),
+            scheme=StandardWebhooks(secrets=[secret]),
+            cloud_watch_role=False,
+        )
+        self._outputs(WarehouseWebhookUrl=webhook.url, WarehouseSecretArn=secret.secret_arn)
+        return warehouse
+
+    def _carrier(self) -> CallbackIntegration:
+        """Scans are published, and the saga is one of those who listen. Nobody is told that it waits: parcels are."""
+        bus = events.EventBus(self, "Parcels")
+        carrier = CallbackIntegration(self, "Carrier", tokens=self._tokens)
+        secret = self._secret("CarrierSecret")
+        publish = self._function(
+            "PublishScanFunction",
+            "shipping.publish_scan",
+            environment={**self._carrier_url, "EVENT_BUS_NAME": bus.event_bus_name},
+        )
+        bus.grant_put_events_to(publish)
+        webhook = carrier.add_webhook(
+            "Webhook",
+            fn=publish,
+            scheme=HmacSignature(
+                secrets=[secret],
+                header="X-Carrier-Signature",
+                prefix="sha256=",
+                timestamp_header="X-Carrier-Timestamp",
+                template="{timestamp}.{body}",
+            ),
+            cloud_watch_role=False,
+        )
+        carrier.add_event_rule(
+            "Scans",
+            bus=bus,
+            pattern=events.EventPattern(source=["carrier.webhook"], detail_type=["Parcel scanned"]),
+            fn=self._function("ScanFunction", "shipping.from_carrier", environment=self._carrier_url),
+        )
+        self._outputs(
+            CarrierWebhookUrl=webhook.url, CarrierSecretArn=secret.secret_arn, ParcelBusName=bus.event_bus_name
+        )
+        return carrier
+
+    # --- What they are made of
+
+    def _function(
+        self, id: str, handler: str, *actions: str, environment: Mapping[str, str] | None = None
+    ) -> StepFunction:
+        """A function, and what it may do to the shop's table: nothing, unless it is named."""
+        shop = {"SHOP_TABLE": self._shop.table_name} if handler.startswith(("validate.", "inventory.")) else {}
+        function = StepFunction(
+            self, id, code=FUNCTIONS, handler=f"cart.{handler}", environment={**(environment or {}), **shop}
+        )
+        if actions:
+            iam.Grant.add_to_principal(
+                grantee=function,
+                actions=[f"dynamodb:{action}" for action in actions],
+                resource_arns=[self._shop.table_arn],
+            )
+        return function
+
+    def _secret(self, id: str) -> secretsmanager.Secret:
+        """What a provider signs with: of 64 letters and digits, which is base64, too."""
+        secret = secretsmanager.Secret(
+            self,
+            id,
+            description="Signs a provider's webhooks; known to it and to us",
+            generate_secret_string=secretsmanager.SecretStringGenerator(password_length=64, exclude_punctuation=True),
+        )
+        Validations.of(secret).acknowledge(
+            Acknowledgment(
+                id="AwsSolutions-SMG4",
+                reason="The provider has to be told the new one: whoever changes it there changes it here, and the "
+                "previous version counts until the next change.",
+            )
+        )
+        return secret
+
+    def _shop_table(self) -> dynamodb.TableV2:
+        """Goods, who holds them, their movements, and orders. Holds that are over are deleted some day."""
+        return dynamodb.TableV2(
+            self,
+            "Shop",
+            partition_key=dynamodb.Attribute(name="id", type=dynamodb.AttributeType.STRING),
+            sort_key=dynamodb.Attribute(name="entry", type=dynamodb.AttributeType.STRING),
+            time_to_live_attribute="expiration",
+            billing=dynamodb.Billing.on_demand(),
+            encryption=dynamodb.TableEncryptionV2.aws_managed_key(),
+            point_in_time_recovery_specification=dynamodb.PointInTimeRecoverySpecification(
+                point_in_time_recovery_enabled=True
+            ),
+            deletion_protection=True,
+            removal_policy=RemovalPolicy.RETAIN,
+        )
+
+    def _notices_queue(self) -> sqs.Queue:
+        """What customers are told: tracking numbers, refusals, failures."""
+        undelivered = sqs.Queue(
+            self, "UndeliveredNotices", fifo=True, enforce_ssl=True, retention_period=Duration.days(14)
+        )
+        return sqs.Queue(
+            self,
+            "Notices",
+            fifo=True,
+            enforce_ssl=True,
+            retention_period=Duration.days(14),
+            dead_letter_queue=sqs.DeadLetterQueue(queue=undelivered, max_receive_count=5),
+        )
+
+    def _outputs(self, **values: str) -> None:
+        for name, value in values.items():
+            CfnOutput(self, name, value=value)
+
+
+def _provider() -> Provider:
+    """What each of the three guarantees, by its own documentation."""
+    day = Duration.hours(24)
+    return Provider(
+        idempotent_for=day, verify=True, undo_idempotent_for=day, verify_undo=True, grace=Duration.seconds(10)
+    )

@@ -1,0 +1,60 @@
+"""How long the cart waits for others, and how long a cart may hold goods meanwhile."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from aws_cdk import Duration
+
+_SPARE_SECONDS: Final = 600
+"""For everything between two waits."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """A job at a provider.
+
+    Attributes:
+        expected: how long it usually takes; after twice that without a word, the provider is asked.
+        within: what the provider is told: after this time nobody waits any more, so it has to end the job by itself.
+    """
+
+    expected: Duration
+    within: Duration
+
+    @property
+    def timeout(self) -> Duration:
+        """When the saga gives up: so late that the provider, when it is asked for the last time, has ended the job."""
+        return Duration.seconds(self.within.to_seconds() + 4 * self.expected.to_seconds())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waits:
+    """Every wait of the cart.
+
+    Attributes:
+        authorize: the payment; its card's owner may have to confirm it.
+        review: how long a person may take to decide.
+        remind: how often the reviewers are told anew.
+        pick: the warehouse.
+        pickup: how long the carrier's driver may take, once the parcel is ready.
+        pickup_expected: how long he usually takes.
+    """
+
+    authorize: Job = field(default_factory=lambda: Job(expected=Duration.minutes(5), within=Duration.minutes(30)))
+    review: Duration = field(default_factory=lambda: Duration.hours(48))
+    remind: Duration = field(default_factory=lambda: Duration.hours(12))
+    pick: Job = field(default_factory=lambda: Job(expected=Duration.hours(4), within=Duration.hours(24)))
+    pickup: Duration = field(default_factory=lambda: Duration.hours(72))
+    pickup_expected: Duration = field(default_factory=lambda: Duration.hours(12))
+
+    def hold(self, *, reviewed: bool) -> Duration:
+        """How long a cart holds goods: until it must have been paid for, and approved if it has to be."""
+        seconds = self.authorize.timeout.to_seconds() + (self.review.to_seconds() if reviewed else 0)
+        return Duration.seconds(seconds + _SPARE_SECONDS)
+
+    @property
+    def fulfilment(self) -> Duration:
+        """How long everything behind the payment may take: at worst each try of each call is one that fails."""
+        return Duration.seconds(self.pick.timeout.to_seconds() + self.pickup.to_seconds() + 12 * 3600)
