@@ -1,0 +1,814 @@
+"""The callback step: what a dispatcher does about each row that it finds, and with each message of a batch."""
+
+from __future__ import annotations
+
+import json
+import threading
+from typing import Any
+
+import pytest
+
+from saga_runtime import (
+    Accepted,
+    CallbackCall,
+    Declined,
+    NotApplied,
+    Pending,
+    StepInDoubt,
+    StepUndecided,
+    Unknown,
+    callback_step,
+)
+from saga_runtime.errors import PermanentError, ProtocolMismatch
+from saga_runtime.identity import provider_key_of
+from saga_runtime.protocol import CallField, LogAttribute, Metric, StepStatus, TokenStatus, WaitField
+from saga_runtime.saga_log import row_put
+from tests.unit.support.depot import JOB_ID, PARCEL, REFUSED, STEP
+from tests.unit.support.gateway import GRACE_MS, IDEMPOTENT, LIFE_MS, REMAINING_MS, WINDOW_MS
+from tests.unit.support.samples import SAGA_ID
+from tests.unit.support.warehouse import MAX_RECEIVES, TIMEOUT_SECONDS, Picking
+from tests.unit.support.wire import SDK_ATTEMPTS, Action, Fault, Moment
+from tests.unit.support.world import Context, World
+
+KEY = provider_key_of(JOB_ID)
+LOST = Fault(operation="warehouse:pick", action=Action.DROP, moment=Moment.AFTER, times=1)
+NEVER_SENT = Fault(operation="warehouse:pick", action=Action.DROP, moment=Moment.BEFORE, times=1)
+
+
+@pytest.fixture
+def picking(world: World, monkeypatch: pytest.MonkeyPatch) -> Picking:
+    """A warehouse that can be asked, and is not idempotent."""
+    return Picking(world, monkeypatch)
+
+
+def cut_off(picking: Picking, fault: Fault = LOST) -> None:
+    """Let one delivery end without an answer of the warehouse; the message comes again."""
+    picking.world.wire.plan(fault)
+    assert not picking.dispatch()
+
+
+def write(picking: Picking, status: StepStatus, **more: str) -> None:
+    """Let the job's row be in a state."""
+    extra = {name: {"N" if value.isdigit() else "S": value} for name, value in more.items()}
+    entry = row_put("log", SAGA_ID, STEP, status, picking.depot.holder("x").side, 1, 400, "somebody", extra)
+    picking.depot.write(entry)
+
+
+def test_a_job_is_written_down_then_waited_for_then_handed_over_then_written_down_as_accepted(
+    picking: Picking, world: World
+) -> None:
+    calls = world.calls_of(lambda: picking.dispatch() or pytest.fail("it comes again"))
+
+    assert calls == ["PutItem", "PutItem", "GetItem", "warehouse:pick", "UpdateItem"]
+    assert (picking.warehouse.begun, picking.status) == ([KEY], "INTENT")
+    assert picking.row is not None
+    assert picking.row.accepted_at == world.clock.ms
+    assert picking.depot.token["status"] == TokenStatus.WAITING
+    picking.check()
+
+
+def test_the_function_is_given_the_jobs_id_the_providers_key_and_a_timeout(picking: Picking) -> None:
+    picking.dispatch()
+
+    (call,) = picking.warehouse.seen
+    assert isinstance(call, CallbackCall)
+    assert (call.job_id, call.key, call.provider_key) == (JOB_ID, JOB_ID, KEY)
+    assert 0 < call.timeout_seconds < REMAINING_MS / 1_000
+
+
+def test_the_row_says_by_when_the_dispatcher_is_certainly_dead(picking: Picking, world: World) -> None:
+    cut_off(picking)
+
+    assert picking.row is not None
+    assert (picking.row.deadline, picking.row.first_attempt_at) == (world.clock.ms + LIFE_MS, world.clock.ms)
+    assert picking.row.accepted_at == 0
+
+
+def test_what_the_warehouse_says_wakes_the_saga_with_the_output(picking: Picking) -> None:
+    picking.dispatch()
+    picking.calls_back()
+
+    assert (picking.told(), picking.status) == (PARCEL, "DONE")
+    picking.check()
+
+
+def test_an_answer_that_is_quicker_than_the_hand_over_is_kept(picking: Picking) -> None:
+    picking.warehouse.afterwards["pick"] = picking.calls_back
+
+    assert picking.dispatch()
+
+    assert (picking.told(), picking.status) == (PARCEL, "DONE")
+    picking.check()
+
+
+@pytest.mark.parametrize(
+    ("status", "more", "told"),
+    [
+        (StepStatus.DONE, {"output": '{"parcel":"p-1"}'}, PARCEL),
+        (StepStatus.READ, {"output": '{"parcel":"p-1"}'}, PARCEL),
+        (StepStatus.TOMBSTONE, {"output": '{"instead":"x"}'}, {"instead": "x"}),
+        (StepStatus.FAILED, {"error": "OutOfStock", "detail": "none left"}, "OutOfStock"),
+        (StepStatus.TOMBSTONE, {}, "SagaFenced"),
+        (StepStatus.UNDOING, {"deadline": "5", "first_attempt_at": "1"}, "SagaFenced"),
+        (StepStatus.UNDONE, {"output": '{"parcel":"p-1"}'}, "SagaFenced"),
+        (StepStatus.APPLIED_LATE, {"output": '{"parcel":"p-1"}'}, "SagaFenced"),
+        (StepStatus.APPLIED_LATE, {"output": '{"parcel":"p-1"}', "instead": '{"instead":"x"}'}, {"instead": "x"}),
+        (StepStatus.UNDONE, {"output": '{"parcel":"p-1"}', "instead": '{"instead":"x"}'}, {"instead": "x"}),
+    ],
+)
+def test_what_the_row_decides_is_told_at_once_and_nobody_is_asked(
+    picking: Picking, world: World, status: StepStatus, more: dict[str, str], told: object
+) -> None:
+    write(picking, status, **more)
+
+    message = picking.send()
+    calls = world.calls_of(lambda: picking.dispatch(message) or pytest.fail("it comes again"))
+
+    assert picking.told() == told
+    assert calls[0] == "PutItem"
+    assert calls[1].startswith("SendTask")
+    assert len(calls) == 2
+    assert picking.depot.token == {}
+
+
+def test_a_refusal_is_told_with_its_detail_as_a_function_would_tell_it(picking: Picking, world: World) -> None:
+    write(picking, StepStatus.FAILED, error="OutOfStock", detail="none left")
+
+    message = picking.send()
+    picking.dispatch(message)
+
+    assert json.loads(world.tasks.woken[message.token]["cause"]) == {"errorMessage": "none left"}
+
+
+def test_a_message_whose_attempt_waits_no_more_is_done_with(picking: Picking) -> None:
+    picking.dispatch()
+    picking.calls_back()
+    first = picking.sent[0]
+
+    assert picking.dispatch(first)
+    assert picking.warehouse.begun == [KEY]
+
+
+def test_a_message_of_an_older_attempt_hands_nothing_over(picking: Picking) -> None:
+    old = picking.send()
+    new = picking.send_again()
+    picking.dispatch(new)
+
+    assert picking.dispatch(old)
+
+    assert picking.warehouse.begun == [KEY]
+    picking.calls_back()
+    assert (picking.told(1), picking.told(2)) == (None, PARCEL)
+
+
+def test_an_early_answer_is_told_and_the_job_is_not_handed_over(picking: Picking) -> None:
+    picking.calls_back()
+
+    assert picking.dispatch()
+
+    assert (picking.told(), picking.warehouse.begun) == (PARCEL, [])
+
+
+# A delivery that was cut off
+
+
+@pytest.mark.parametrize("fault", [LOST, NEVER_SENT])
+def test_nobody_calls_or_asks_beside_a_dispatcher_that_may_be_alive(picking: Picking, fault: Fault) -> None:
+    cut_off(picking, fault)
+    begun = list(picking.warehouse.begun)
+    picking.passes(LIFE_MS - 1)
+
+    assert not picking.dispatch(picking.sent[0])
+
+    assert picking.warehouse.begun == begun
+    assert len(picking.warehouse.seen) == 1
+
+
+def test_a_warehouse_is_asked_only_when_no_request_can_be_on_its_way(picking: Picking) -> None:
+    cut_off(picking, NEVER_SENT)
+    picking.passes(LIFE_MS + GRACE_MS - 1)
+
+    assert not picking.dispatch(picking.sent[0])
+    assert len(picking.warehouse.seen) == 1
+
+    picking.passes(1)
+    assert picking.dispatch(picking.sent[0])
+    assert picking.warehouse.begun == [KEY]
+    picking.check()
+
+
+def test_a_job_that_is_being_worked_on_is_waited_for_and_counts_as_accepted(picking: Picking, world: World) -> None:
+    cut_off(picking, LOST)
+    picking.everybody_dies()
+
+    calls = world.calls_of(lambda: picking.dispatch(picking.sent[0]) or pytest.fail("it comes again"))
+
+    assert calls == ["PutItem", "PutItem", "GetItem", "warehouse:find", "UpdateItem"]
+    assert picking.row is not None
+    assert picking.row.accepted_at == world.clock.ms
+    assert picking.told() is None
+    picking.check()
+
+
+def test_a_job_that_was_done_meanwhile_wakes_the_saga(picking: Picking) -> None:
+    cut_off(picking, LOST)
+    picking.warehouse.finish()
+    picking.everybody_dies()
+
+    assert picking.dispatch(picking.sent[0])
+
+    assert (picking.told(), picking.status) == (PARCEL, "DONE")
+    picking.check()
+
+
+def test_a_job_of_which_the_warehouse_cannot_say_is_left_to_a_person(picking: Picking) -> None:
+    cut_off(picking, LOST)
+    picking.everybody_dies()
+    picking.warehouse.says = Unknown(reason="archived")
+
+    assert picking.dispatch(picking.sent[0])
+
+    assert (picking.told(), picking.status) == ("StepUndecided", "INTENT")
+
+
+def test_an_idempotent_warehouse_is_handed_the_job_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    picking = Picking(world, monkeypatch, **IDEMPOTENT)
+    cut_off(picking, LOST)
+    picking.passes(LIFE_MS)
+
+    assert picking.dispatch(picking.sent[0])
+
+    assert picking.row is not None
+    assert picking.row.accepted_at == world.clock.ms
+    picking.check()
+
+
+def test_a_warehouse_that_forgot_the_key_and_cannot_be_asked_is_left_to_a_person(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    picking = Picking(world, monkeypatch, **IDEMPOTENT)
+    cut_off(picking, LOST)
+    picking.passes(WINDOW_MS)
+
+    assert picking.dispatch(picking.sent[0])
+
+    assert (picking.told(), len(picking.warehouse.seen)) == ("StepUndecided", 1)
+
+
+def test_two_that_go_on_from_one_dead_attempt_do_not_both_call(picking: Picking) -> None:
+    cut_off(picking, NEVER_SENT)
+    picking.everybody_dies()
+
+    def another() -> None:
+        assert picking.dispatch(picking.sent[0])
+
+    picking.warehouse.afterwards["find"] = another
+    assert picking.dispatch(picking.sent[0])
+
+    assert picking.warehouse.begun == [KEY]
+    picking.check()
+
+
+def test_what_was_decided_while_the_warehouse_was_asked_is_told(picking: Picking) -> None:
+    cut_off(picking, NEVER_SENT)
+    picking.everybody_dies()
+    picking.warehouse.says = NotApplied()
+    picking.warehouse.meanwhile["find"] = picking.undo
+
+    assert picking.dispatch(picking.sent[0])
+
+    assert (picking.told(), picking.warehouse.begun) == ("SagaFenced", [])
+
+
+def test_a_job_that_is_taken_over_was_not_accepted_yet(picking: Picking) -> None:
+    picking.dispatch()
+    message = picking.send_again()
+    picking.everybody_dies()
+    picking.warehouse.says = NotApplied()
+    picking.warehouse.begun.clear()
+    picking.world.wire.plan(LOST)
+
+    assert not picking.dispatch(message)
+
+    assert picking.row is not None
+    assert picking.row.accepted_at == 0
+
+
+# An answer that was lost
+
+
+def test_a_message_that_comes_twice_does_nothing(picking: Picking, world: World) -> None:
+    picking.dispatch()
+    picking.everybody_dies()
+
+    calls = world.calls_of(lambda: picking.dispatch(picking.sent[0]) or pytest.fail("it comes again"))
+
+    assert "warehouse:find" not in calls
+    assert "warehouse:pick" not in calls
+    picking.check()
+
+
+def test_a_job_whose_answer_was_lost_is_asked_for_when_the_saga_waits_anew(picking: Picking) -> None:
+    picking.dispatch()
+    picking.warehouse.finish()
+    picking.everybody_dies()
+
+    assert picking.dispatch(picking.send_again())
+
+    assert (picking.told(2), picking.status) == (PARCEL, "DONE")
+    picking.check()
+
+
+def test_a_job_that_is_still_worked_on_is_waited_for_anew(picking: Picking) -> None:
+    picking.dispatch()
+    picking.everybody_dies()
+
+    assert picking.dispatch(picking.send_again())
+    picking.calls_back()
+
+    assert picking.told(2) == PARCEL
+    picking.check()
+
+
+def test_a_question_that_died_is_asked_when_its_message_comes_again(picking: Picking) -> None:
+    picking.dispatch()
+    picking.warehouse.finish()
+    picking.everybody_dies()
+    message = picking.send_again()
+    picking.world.wire.plan(Fault(operation="warehouse:find", action=Action.DROP, times=1))
+    assert not picking.dispatch(message)
+
+    assert picking.dispatch(message)
+
+    assert picking.told(2) == PARCEL
+
+
+def test_a_job_whose_time_is_up_is_given_up_by_whoever_waits(picking: Picking) -> None:
+    picking.dispatch()
+    picking.passes(TIMEOUT_SECONDS * 1_000 - 1)
+    assert picking.dispatch(picking.send_again())
+    assert picking.told(2) is None
+
+    picking.passes(1)
+    assert picking.dispatch(picking.send_again())
+
+    assert (picking.told(3), picking.status) == ("CallbackOverdue", "INTENT")
+
+
+def test_a_job_whose_time_is_up_is_asked_for_before_it_is_given_up(picking: Picking) -> None:
+    picking.dispatch()
+    picking.warehouse.finish()
+    picking.passes(TIMEOUT_SECONDS * 1_000)
+
+    assert picking.dispatch(picking.send_again())
+
+    assert picking.told(2) == PARCEL
+
+
+def test_a_job_at_a_warehouse_that_cannot_be_asked_is_waited_for_until_its_time_is_up(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    picking = Picking(world, monkeypatch, **IDEMPOTENT)
+    picking.dispatch()
+    picking.everybody_dies()
+    assert picking.dispatch(picking.send_again())
+    assert picking.told(2) is None
+
+    picking.passes(TIMEOUT_SECONDS * 1_000)
+    assert picking.dispatch(picking.send_again())
+
+    assert picking.told(3) == "CallbackOverdue"
+    assert picking.warehouse.begun == [KEY]
+
+
+# Refusals
+
+
+def test_a_refused_job_is_recorded_and_told_under_its_name(picking: Picking) -> None:
+    picking.warehouse.refuses = "no such article"
+
+    assert picking.dispatch()
+
+    assert (picking.told(), picking.status) == ("Declined", "FAILED")
+    assert picking.row is not None
+    assert (picking.row.error, picking.row.detail) == ("Declined", "no such article")
+    picking.check()
+
+
+def test_a_refusal_says_nothing_while_an_earlier_request_may_be_on_its_way(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    picking = Picking(world, monkeypatch, **IDEMPOTENT)
+    cut_off(picking, LOST)
+    picking.passes(LIFE_MS)
+    picking.warehouse.refuses = "in use"
+
+    assert not picking.dispatch(picking.sent[0])
+
+    assert (picking.status, picking.told()) == ("INTENT", None)
+
+
+def test_a_refusal_counts_once_nothing_can_be_on_its_way(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    picking = Picking(world, monkeypatch, **IDEMPOTENT)
+    cut_off(picking, NEVER_SENT)
+    picking.everybody_dies()
+    picking.warehouse.refuses = "no such article"
+
+    assert picking.dispatch(picking.sent[0])
+
+    assert (picking.status, picking.told()) == ("FAILED", "Declined")
+
+
+def test_a_refusal_of_a_name_of_ones_own_keeps_it(picking: Picking) -> None:
+    class OutOfStock(PermanentError):
+        pass
+
+    picking.warehouse.meanwhile["pick"] = lambda: (_ for _ in ()).throw(OutOfStock("none left"))
+
+    assert picking.dispatch()
+
+    assert picking.told() == "OutOfStock"
+
+
+def test_a_refusal_to_say_what_became_of_a_job_refuses_nothing(picking: Picking) -> None:
+    cut_off(picking, LOST)
+    picking.everybody_dies()
+    picking.warehouse.broken["find"] = Declined("ask somebody else")
+
+    assert not picking.dispatch(picking.sent[0])
+
+    assert picking.status == "INTENT"
+
+
+@pytest.mark.parametrize("error", [ConnectionError("reset"), ValueError("secret"), StepInDoubt("who knows")])
+def test_any_other_exception_lets_the_message_come_again_and_is_written_down(
+    picking: Picking, world: World, error: Exception
+) -> None:
+    picking.warehouse.broken["pick"] = error
+
+    assert not picking.dispatch()
+
+    token = picking.depot.token
+    said = "StepInDoubt: who knows" if isinstance(error, StepInDoubt) else type(error).__name__
+    assert (token["dispatches"], token["dispatch_error"]) == ("1", said)
+    assert world.told.counts[Metric.DISPATCH_FAILED] == (0 if isinstance(error, StepInDoubt) else 1)
+    picking.check()
+
+
+def test_what_comes_for_the_last_time_is_counted_whatever_it_failed_of(picking: Picking, world: World) -> None:
+    cut_off(picking, LOST)
+    counted = world.told.counts[Metric.DISPATCH_FAILED]
+
+    assert not picking.dispatch(picking.sent[0], receives=MAX_RECEIVES - 1)
+    assert world.told.counts[Metric.DISPATCH_FAILED] == counted
+
+    assert not picking.dispatch(picking.sent[0], receives=MAX_RECEIVES)
+    assert world.told.counts[Metric.DISPATCH_FAILED] == counted + 1
+    assert world.told.events[-1][1]["job_id"] == JOB_ID
+
+
+def test_that_a_failure_could_not_be_written_down_changes_nothing(picking: Picking, world: World) -> None:
+    picking.warehouse.broken["pick"] = ConnectionError("reset")
+    world.wire.plan(Fault(operation="UpdateItem", action=Action.THROTTLE, times=100))
+
+    assert not picking.dispatch()
+
+
+# Ids of the provider's own
+
+
+def test_a_warehouse_may_speak_of_a_job_under_an_id_of_its_own(picking: Picking) -> None:
+    picking.warehouse.own_id = "pick-77"
+    picking.dispatch()
+
+    picking.calls_back(job_id="pick-77")
+
+    assert (picking.told(), picking.status) == (PARCEL, "DONE")
+
+
+def test_an_answer_under_an_id_that_nobody_knew_yet_is_taken_up(picking: Picking) -> None:
+    picking.warehouse.own_id = "pick-77"
+    picking.warehouse.afterwards["pick"] = lambda: picking.calls_back(job_id="pick-77")
+
+    assert picking.dispatch()
+
+    assert (picking.told(), picking.status) == (PARCEL, "DONE")
+    picking.check()
+
+
+@pytest.mark.parametrize("own_id", ["pick 77", "p" * 256])
+def test_an_id_that_cannot_be_kept_is_no_refusal(picking: Picking, own_id: str) -> None:
+    picking.warehouse.own_id = own_id
+
+    assert not picking.dispatch()
+
+    assert picking.status == "INTENT"
+    assert "cannot be kept" in picking.depot.token["dispatch_error"]
+
+
+def test_an_id_that_is_blank_is_told_the_remedy() -> None:
+    with pytest.raises(ValueError, match="leave it out"):
+        Accepted(job_id=" ")
+
+
+def test_what_is_neither_accepted_nor_nothing_is_in_doubt(picking: Picking, world: World) -> None:
+    @callback_step(verify=lambda _: Pending())
+    def pick(_: CallbackCall) -> Any:
+        return {"job": "pick-77"}
+
+    picking.pick = pick
+    assert not picking.dispatch()
+
+    assert "return Accepted" in picking.depot.token["dispatch_error"]
+    assert picking.status == "INTENT"
+
+
+def test_an_output_that_cannot_be_kept_is_no_refusal(picking: Picking, monkeypatch: pytest.MonkeyPatch) -> None:
+    cut_off(picking, LOST)
+    picking.everybody_dies()
+    picking.warehouse.finish()
+    monkeypatch.setitem(PARCEL, "weight", 1.5)
+
+    assert not picking.dispatch(picking.sent[0])
+
+    assert picking.status == "INTENT"
+    assert "cannot be kept" in picking.depot.token["dispatch_error"]
+
+
+# Batches
+
+
+def test_only_the_messages_that_failed_come_again(picking: Picking) -> None:
+    good = picking.send()
+    other = json.dumps({**json.loads(picking.send().body), CallField.PROTOCOL: 99})
+
+    assert picking.deliver("not JSON", good, other, "[1]", "null") == [0, 2, 3, 4]
+
+    assert picking.warehouse.begun == [KEY]
+
+
+def test_what_is_no_message_of_a_saga_is_never_dropped_and_never_shown(picking: Picking, world: World) -> None:
+    assert picking.deliver('{"token": "secret-token-9"', '{"token": "secret-token-9"}') == [0, 1]
+
+    assert "secret-token" not in repr(world.told.events)
+    assert world.told.counts[Metric.DISPATCH_FAILED] == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        (CallField.TOKEN, " "),
+        (CallField.TOKEN, 5),
+        (CallField.REQUEST_TABLE, ""),
+        (CallField.EXECUTION, None),
+        (CallField.TASK, None),
+        (CallField.WAIT, []),
+        (CallField.WAIT, {WaitField.HEARTBEAT: 0, WaitField.TIMEOUT: 5}),
+        (CallField.WAIT, {WaitField.HEARTBEAT: 5}),
+        (CallField.TASK, {"started": "yesterday"}),
+        (CallField.PROVIDER, {}),
+        (CallField.ITEM_KEY, "a"),
+        (CallField.SIDE, "beside"),
+    ],
+)
+def test_a_message_that_lacks_something_is_not_begun(picking: Picking, name: CallField, value: object) -> None:
+    assert not picking.dispatch(picking.send(**{name: value}))
+
+    assert (picking.status, picking.warehouse.begun) == (None, [])
+
+
+class Hourglass(Context):
+    """A Lambda context whose time runs."""
+
+    def __init__(self, remaining_ms: int, world: World) -> None:
+        super().__init__(remaining_ms=remaining_ms)
+        object.__setattr__(self, "started", world.clock)
+        self.until = world.clock.ms + remaining_ms
+        self.clock = world.clock
+
+    def get_remaining_time_in_millis(self) -> int:
+        """Time left for this invocation."""
+        return max(self.until - self.clock.ms, 0)
+
+
+def items(picking: Picking, count: int) -> list[Any]:
+    """Messages of so many items of a map."""
+    return [picking.send(**{CallField.ITEM: "{}", CallField.ITEM_KEY: f"i-{index}"}) for index in range(count)]
+
+
+def test_each_message_of_a_batch_has_its_share_of_the_time(picking: Picking, world: World) -> None:
+    assert picking.deliver(*items(picking, 4), context=Hourglass(20_000, world)) == []
+
+    first, *_, last = picking.warehouse.seen
+    assert first.timeout_seconds < 5_000 / 1_000
+    assert last.timeout_seconds <= 20_000 / 1_000
+
+
+def test_a_message_is_not_begun_when_others_have_used_up_its_time(picking: Picking, world: World) -> None:
+    picking.warehouse.afterwards["pick"] = lambda: picking.passes(19_000)
+
+    assert picking.deliver(*items(picking, 3), context=Hourglass(20_000, world)) == [1, 2]
+
+    assert len(picking.warehouse.begun) == 1
+    assert set(world.rows()) == {f"{SAGA_ID}#{STEP}[i-0]"}, "the others are untouched"
+
+
+def test_a_deadline_is_when_the_invocation_is_dead_not_when_a_share_is_over(picking: Picking, world: World) -> None:
+    picking.deliver(*items(picking, 2), context=Hourglass(20_000, world))
+
+    deadlines = {int(item[LogAttribute.DEADLINE]["N"]) for item in world.items("log")}
+    assert deadlines == {world.clock.ms + 20_000 + LIFE_MS - REMAINING_MS}
+
+
+def test_records_of_something_else_fail_as_a_whole(picking: Picking) -> None:
+    with pytest.raises(ProtocolMismatch, match="SQS"):
+        picking.pick({"Records": [{"Sns": {}}]}, Context())
+
+
+def test_an_empty_batch_is_no_failure(picking: Picking) -> None:
+    assert picking.deliver() == []
+
+
+def test_items_of_a_map_are_jobs_of_their_own(picking: Picking, world: World) -> None:
+    picking.deliver(*items(picking, 2))
+
+    assert [call.job_id for call in picking.warehouse.seen] == [f"{JOB_ID}[i-0]", f"{JOB_ID}[i-1]"]
+    assert world.rows() == {f"{SAGA_ID}#{STEP}[i-{index}]": "INTENT" for index in range(2)}
+
+
+def test_a_hand_over_does_not_end_before_the_threads_that_it_started(picking: Picking) -> None:
+    ended = threading.Event()
+
+    @callback_step(verify=lambda _: Pending())
+    def pick(_: CallbackCall) -> None:
+        threading.Timer(0.05, ended.set).start()
+
+    picking.pick = pick
+    picking.dispatch()
+
+    assert ended.is_set()
+
+
+# Waits
+
+
+@pytest.fixture
+def waiting(world: World, monkeypatch: pytest.MonkeyPatch) -> Picking:
+    """A step that waits for what nobody does for the saga."""
+    return Picking(world, monkeypatch, job=False)
+
+
+def test_a_wait_is_registered_and_announced_and_leaves_no_row(waiting: Picking, world: World) -> None:
+    calls = world.calls_of(lambda: waiting.dispatch() or pytest.fail("it comes again"))
+
+    assert calls == ["GetItem", "PutItem", "GetItem", "warehouse:pick"]
+    assert waiting.row is None
+    assert waiting.warehouse.seen[0].job_id == JOB_ID
+
+
+def test_a_wait_ends_with_what_happened(waiting: Picking) -> None:
+    waiting.dispatch()
+    waiting.calls_back()
+
+    assert (waiting.told(), waiting.status) == (PARCEL, "READ")
+    assert waiting.dispatch(waiting.send())
+    assert waiting.told(2) == PARCEL
+
+
+def test_a_wait_that_was_refused_stays_refused(waiting: Picking) -> None:
+    waiting.dispatch()
+    waiting.calls_back(outcome=REFUSED)
+    waiting.dispatch(waiting.send())
+
+    assert (waiting.told(1), waiting.told(2)) == ("OutOfStock", "OutOfStock")
+
+
+def test_a_wait_is_announced_to_each_attempt_at_least_once(waiting: Picking) -> None:
+    waiting.dispatch()
+    waiting.dispatch(waiting.send_again())
+    waiting.dispatch(waiting.sent[0])
+
+    assert len(waiting.warehouse.seen) == 2, "the older attempt waits no more"
+
+
+def test_an_announcement_that_failed_is_made_again(waiting: Picking) -> None:
+    waiting.warehouse.broken["pick"] = ConnectionError("no mail today")
+    assert not waiting.dispatch()
+
+    assert waiting.dispatch(waiting.sent[0])
+
+    assert len(waiting.warehouse.seen) == 2
+
+
+def test_a_wait_whose_time_is_up_is_over(waiting: Picking) -> None:
+    waiting.dispatch()
+    waiting.passes(TIMEOUT_SECONDS * 1_000)
+
+    assert waiting.dispatch(waiting.send_again())
+
+    assert waiting.told(2) == "CallbackTimedOut"
+    assert len(waiting.warehouse.seen) == 1
+
+
+def test_an_announcement_may_name_the_id_under_which_the_answer_comes(waiting: Picking) -> None:
+    waiting.warehouse.own_id = "approval-5"
+    waiting.dispatch()
+    waiting.calls_back(job_id="approval-5")
+
+    assert waiting.told() == PARCEL
+
+
+def test_a_step_that_was_run_as_a_job_is_not_waited_for(waiting: Picking) -> None:
+    write(waiting, StepStatus.INTENT, deadline="5", first_attempt_at="1")
+
+    assert not waiting.dispatch()
+
+    assert "recover the saga" not in str(waiting.depot.token)
+    assert waiting.warehouse.seen == []
+
+
+def test_a_wait_needs_no_function_and_a_job_does(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    from handlers.callback_dispatcher import handler
+
+    waiting = Picking(world, monkeypatch, job=False)
+    waiting.pick = handler
+    assert waiting.dispatch()
+    waiting.calls_back()
+    assert waiting.told() == PARCEL
+
+    waiting.job = True
+    assert not waiting.dispatch(waiting.send())
+
+
+# Questions of the state machine
+
+
+def test_a_job_that_never_began_is_buried_by_a_question(picking: Picking) -> None:
+    assert picking.ask() == {}
+    assert picking.status == "TOMBSTONE"
+
+
+def test_a_question_learns_what_became_of_a_job(picking: Picking) -> None:
+    picking.dispatch()
+    picking.everybody_dies()
+    with pytest.raises(StepInDoubt, match="not done"):
+        picking.ask()
+
+    picking.warehouse.finish()
+
+    assert picking.ask() == PARCEL
+    assert picking.status == "DONE"
+
+
+def test_a_job_that_cannot_be_asked_about_is_not_handed_over_again_to_learn_about_it(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    picking = Picking(world, monkeypatch, **IDEMPOTENT)
+    cut_off(picking, NEVER_SENT)
+    picking.everybody_dies()
+
+    with pytest.raises(StepUndecided):
+        picking.ask()
+    with pytest.raises(StepUndecided):
+        picking.undo()
+
+    assert picking.warehouse.begun == []
+
+
+def test_a_callback_step_is_not_called_to_act(picking: Picking) -> None:
+    with pytest.raises(ProtocolMismatch, match="queue"):
+        picking.pick(picking.event(), Context())
+
+
+def test_a_saga_that_counts_on_a_verify_that_is_not_there_is_told_the_remedy(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    picking = Picking(world, monkeypatch, verified=False)
+
+    assert not picking.dispatch()
+    with pytest.raises(ProtocolMismatch, match=r"callback_step\(verify=...\)"):
+        picking.ask()
+
+    assert picking.status is None
+
+
+@pytest.mark.parametrize("operation", ["PutItem", "UpdateItem"])
+@pytest.mark.parametrize("times", [1, SDK_ATTEMPTS, 20])
+def test_a_write_whose_answer_is_lost_is_sent_again_and_recognized(
+    picking: Picking, world: World, operation: str, times: int
+) -> None:
+    world.wire.plan(Fault(operation=operation, action=Action.DROP, moment=Moment.AFTER, times=times))
+
+    picking.to_the_end(picking.send())
+    picking.calls_back()
+
+    assert picking.told() == PARCEL
+    picking.check()
+
+
+def test_a_handler_keeps_the_functions_name_and_documentation() -> None:
+    @callback_step
+    def pick(_: CallbackCall) -> None:
+        """Pick it."""
+
+    assert (pick.__name__, pick.__doc__) == ("pick", "Pick it.")
