@@ -27,7 +27,8 @@ class MemoryDynamoDB:
 
     def item(self, table: str, *key: str) -> Item | None:
         """An item by its key's values."""
-        return copy.deepcopy(self.tables[table].get(key))
+        found = self.tables[table].get(key)
+        return None if found is None else _copied(found)
 
     def items(self, table: str) -> list[Item]:
         """All items."""
@@ -81,9 +82,10 @@ class MemoryDynamoDB:
             if holds(condition, before, names, values):
                 refused.append(None)
             else:
-                wants_item = arguments.get("ReturnValuesOnConditionCheckFailure") == "ALL_OLD" and before is not None
+                wants_item = arguments.get("ReturnValuesOnConditionCheckFailure") == "ALL_OLD"
                 refused.append(
-                    {"Code": "ConditionalCheckFailed"} | ({"Item": copy.deepcopy(before)} if wants_item else {})
+                    {"Code": "ConditionalCheckFailed"}
+                    | ({"Item": _copied(before)} if wants_item and before is not None else {})
                 )
             base = before or dict(arguments.get("Key", {}))
             if kind == "ConditionCheck":
@@ -91,8 +93,13 @@ class MemoryDynamoDB:
             after.append((table, key, arguments["Item"] if kind == "Put" else updated(update, base, names, values)))
         if not any(refused):
             for table, key, item in after:
-                self.tables[table][key] = copy.deepcopy(dict(item))
+                self.tables[table][key] = _copied(item)
         return refused
+
+
+def _copied(item: Mapping[str, Any]) -> Item:
+    """Numbers and texts are all that is stored."""
+    return {name: dict(value) for name, value in item.items()}
 
 
 def _key_of(table: str, item: Mapping[str, Any]) -> tuple[str, ...]:

@@ -1,0 +1,287 @@
+"""Every order in which a job's registration, callbacks, timeouts and redeliveries can come, against the runtime.
+
+Six things can happen. All orders of any of them up to length six are run on moto, each thing at most once in an order;
+on the in-memory tables, whose agreement with moto has tests of its own, all orders up to length five with everything
+as often as it likes, and all orders without repetition in every variant: a provider that refuses, or contradicts
+itself; a saga that only waits; one that tries again after a timeout instead of going back; messages that are slow.
+
+Histories with the same beginning share it. After every step the invariants hold:
+
+* whoever waits does not wait for what is known; he was told what the log says, and by a token that is used once;
+* a success is never forgotten: ``DONE``, or ``APPLIED_LATE`` if the job was buried or refused before;
+* neither row goes back; what came again changes nothing; no settled row keeps a token.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from functools import lru_cache
+from itertools import product
+from typing import Any
+
+import pytest
+
+from saga_runtime import aws
+from saga_runtime.callback_rows import JobId, TokenRow
+from saga_runtime.protocol import RecordAttribute, StepStatus, TokenStatus
+from tests.unit.support.depot import DONE, JOB_ID, REFUSED, STEP, Depot, Snapshots
+from tests.unit.support.memory_dynamodb import MemoryDynamoDB
+from tests.unit.support.samples import SAGA_ID
+from tests.unit.support.tasks import TasksClient
+from tests.unit.support.world import World
+
+LENGTH = 6
+REPEATED_LENGTH = 5
+
+
+class Happens(StrEnum):
+    """What can happen."""
+
+    REGISTER = "register"
+    """An attempt waits. One that waited before has lost its heartbeat."""
+    CALLBACK = "callback"
+    DUPLICATE = "duplicate"
+    """The same event as the callback's, which may be the first one to arrive."""
+    TIMEOUT = "timeout"
+    LATE = "late callback"
+    """Another event."""
+    REDELIVERY = "redelivery"
+    """All messages come again, the newest first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Variant:
+    """A provider, and a saga.
+
+    Attributes:
+        job: whether the provider works for the saga.
+        succeeds: what the first event says.
+        contradicts: whether the other event says the opposite.
+        goes_back: whether the saga compensates after a timeout; otherwise it tries again.
+        slow: whether messages come only by redelivery.
+    """
+
+    job: bool = True
+    succeeds: bool = True
+    contradicts: bool = False
+    goes_back: bool = True
+    slow: bool = False
+
+    def outcome(self, event: str) -> Any:
+        """What an event says."""
+        ok = self.succeeds if event == "e1" else self.succeeds is not self.contradicts
+        return DONE if ok else REFUSED
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What can be seen after a step."""
+
+    log: StepStatus | None
+    token: TokenRow | None
+    said: tuple[str, ...] = ()
+    delivered: int = 0
+
+
+_LOG_GOES = {
+    StepStatus.INTENT: {StepStatus.DONE, StepStatus.FAILED, StepStatus.TOMBSTONE},
+    StepStatus.DONE: {StepStatus.UNDONE},
+    StepStatus.TOMBSTONE: {StepStatus.APPLIED_LATE},
+    StepStatus.FAILED: {StepStatus.APPLIED_LATE},
+}
+_TOKEN_GOES = {
+    TokenStatus.WAITING: {TokenStatus.SETTLED, TokenStatus.LATE},
+    TokenStatus.EARLY: {TokenStatus.SETTLED, TokenStatus.LATE},
+    TokenStatus.SETTLED: {TokenStatus.LATE},
+    TokenStatus.LATE: {TokenStatus.SETTLED},
+}
+
+
+class Histories:
+    """Runs orders, depth first."""
+
+    def __init__(self, depot: Depot, variant: Variant, memory: MemoryDynamoDB | None = None) -> None:
+        self.depot, self.variant, self.memory = depot, variant, memory
+        self.snapshots = Snapshots(depot, memory)
+        self.run = 0
+        self.reached: set[tuple[StepStatus | None, TokenStatus | None]] = set()
+
+    def explore(self, length: int, *, repeated: bool) -> int:
+        """Run every order up to a length; how many."""
+        self._extend((), State(None, None), length, repeated=repeated)
+        return self.run
+
+    def _extend(self, order: tuple[Happens, ...], before: State, length: int, *, repeated: bool) -> None:
+        if len(order) == length:
+            return
+        taken = self.snapshots.take()
+        for happens in Happens:
+            if happens in order and not repeated:
+                continue
+            history = (*order, happens)
+            after = self._step(happens, before)
+            try:
+                self._check(happens, before, after)
+            except AssertionError as error:
+                raise AssertionError(f"{self.variant}: {' | '.join(history)}: {error}") from error
+            self.run += 1
+            self._extend(history, after, length, repeated=repeated)
+            self.snapshots.put_back(taken)
+
+    def _step(self, happens: Happens, before: State) -> State:
+        depot, said, delivered = self.depot, before.said, before.delivered
+        depot.world.clock.ms += 1_000
+        match happens:
+            case Happens.REGISTER:
+                depot.time_out()
+                attempt = depot.enter()
+                if not self.variant.slow:
+                    depot.dispatch(attempt)
+                    delivered = attempt.number
+            case Happens.CALLBACK | Happens.DUPLICATE:
+                depot.says("e1", self.variant.outcome("e1"))
+                said = (*said, "e1")
+            case Happens.LATE:
+                depot.says("e2", self.variant.outcome("e2"))
+                said = (*said, "e2")
+            case Happens.TIMEOUT:
+                depot.time_out()
+                if self.variant.goes_back:
+                    depot.compensate()
+            case Happens.REDELIVERY:
+                for attempt in reversed(depot.attempts):
+                    depot.dispatch(attempt)
+                delivered = len(depot.attempts)
+        row, log = self._token(), depot.log
+        return State(log.status if log else None, row, said, delivered)
+
+    def _token(self) -> TokenRow | None:
+        key: Any = {"id": {"S": JOB_ID}}
+        item = aws.dynamodb().get_item(TableName="tokens", Key=key, ConsistentRead=True).get("Item")
+        return TokenRow.from_item(item) if item else None
+
+    def _check(self, happens: Happens, before: State, after: State) -> None:
+        self.reached.add((after.log, after.token.status if after.token else None))
+        self._check_progress(before, after)
+        self._check_success(after)
+        self._check_who_waits(after)
+        again = {Happens.CALLBACK: "e1", Happens.DUPLICATE: "e1", Happens.LATE: "e2"}.get(happens)
+        if again in before.said:
+            assert (after.log, after.token) == (before.log, before.token), "the same event changed something"
+
+    def _check_progress(self, before: State, after: State) -> None:
+        if before.log is not None and before.log is not after.log:
+            assert after.log in _LOG_GOES.get(before.log, set()), f"the log went from {before.log} to {after.log}"
+        if before.token is None:
+            return
+        assert after.token is not None, "a token row is gone"
+        assert after.token.order >= before.token.order, "an older attempt's token stands"
+        if before.token.status is not after.token.status:
+            goes = _TOKEN_GOES[before.token.status]
+            assert after.token.status in goes, f"the row went from {before.token.status} to {after.token.status}"
+
+    def _check_success(self, after: State) -> None:
+        said = [self.variant.outcome(event) for event in after.said]
+        if not said:
+            return
+        if self.variant.job and DONE in said:
+            assert after.log in (StepStatus.DONE, StepStatus.UNDONE, StepStatus.APPLIED_LATE), "a success is forgotten"
+        assert after.log not in (None, StepStatus.INTENT), "an answer is forgotten"
+        if after.log is StepStatus.APPLIED_LATE:
+            assert after.token is not None
+            assert after.token.applied_late_at, "the row does not say that the job took effect late"
+            assert 0 < after.token.due_at <= self.depot.world.clock.ms, "nobody looks at what took effect late"
+            due_at = int(self.depot.record()[RecordAttribute.DUE_AT])
+            assert due_at <= self.depot.world.clock.ms, "nobody looks at the saga"
+
+    def _check_who_waits(self, after: State) -> None:
+        tasks = self.depot.world.tasks
+        if after.token is not None and after.token.status is not TokenStatus.WAITING:
+            assert not after.token.token, f"a row that is {after.token.status} keeps its token"
+        delivered = [attempt.token for attempt in self.depot.attempts[: after.delivered]]
+        if after.log not in (None, StepStatus.INTENT):
+            assert not tasks.waiting.intersection(delivered), f"somebody waits while the log says {after.log}"
+        newest = delivered[-1:] if len(delivered) == len(self.depot.attempts) else []
+        if tasks.waiting.intersection(newest):
+            assert after.token is not None
+            assert after.token.token == newest[0], "whoever waits cannot be told"
+        for told in tasks.woken.values():
+            self._check_told(told, after)
+
+    def _check_told(self, told: dict[str, Any], after: State) -> None:
+        s = StepStatus
+        if "output" in told:
+            assert after.log in (s.DONE, s.READ, s.UNDONE), f"told of a success, and the log says {after.log}"
+        elif told["error"] == REFUSED.error:
+            assert after.log in (s.FAILED, s.APPLIED_LATE), f"told of a refusal, and the log says {after.log}"
+            assert json.loads(told["cause"]) == {"errorMessage": REFUSED.detail}
+        else:
+            assert told["error"] == "SagaFenced"
+            assert after.log in (s.TOMBSTONE, s.UNDONE, s.APPLIED_LATE), f"fenced, and the log says {after.log}"
+
+
+def orders(length: int, *, repeated: bool) -> Iterator[int]:
+    """How many orders there are of each length."""
+    kinds = len(Happens)
+    for size in range(1, length + 1):
+        yield kinds**size if repeated else math.perm(kinds, size)
+
+
+def in_memory(world: World, monkeypatch: pytest.MonkeyPatch, variant: Variant) -> Histories:
+    """Histories on the in-memory tables."""
+    memory, client = MemoryDynamoDB(), TasksClient(world.tasks)
+    monkeypatch.setattr(aws, "dynamodb", lru_cache(lambda: memory))
+    monkeypatch.setattr(aws, "step_functions", lru_cache(lambda: client))
+    return Histories(Depot.open(world, monkeypatch, job=variant.job), variant, memory)
+
+
+VARIANTS = [
+    Variant(job=job, succeeds=succeeds, contradicts=contradicts, goes_back=goes_back, slow=slow)
+    for job, succeeds, contradicts, goes_back, slow in product((True, False), repeat=5)
+]
+
+
+def test_every_order_is_run_on_moto(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    enumerated = sum(orders(LENGTH, repeated=False))
+
+    run = Histories(Depot.open(world, monkeypatch), Variant()).explore(LENGTH, repeated=False)
+
+    print(f"orders of callbacks, on moto: {enumerated} enumerated, {run} run")
+    assert run == enumerated == 1_956
+
+
+def test_every_order_with_repetitions_is_run(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    enumerated = sum(orders(REPEATED_LENGTH, repeated=True))
+    histories = in_memory(world, monkeypatch, Variant(contradicts=True))
+
+    run = histories.explore(REPEATED_LENGTH, repeated=True)
+
+    print(f"orders of callbacks, with repetitions: {enumerated} enumerated, {run} run")
+    assert run == enumerated == 9_330
+
+
+def test_every_order_is_run_in_every_variant(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    enumerated, run, reached = sum(orders(LENGTH, repeated=False)) * len(VARIANTS), 0, set()
+
+    for variant in VARIANTS:
+        world.tasks.waiting, world.tasks.ended = set(), {}
+        histories = in_memory(world, monkeypatch, variant)
+        run += histories.explore(LENGTH, repeated=False)
+        reached |= histories.reached
+
+    print(f"orders of callbacks, in {len(VARIANTS)} variants: {enumerated} enumerated, {run} run")
+    assert run == enumerated
+    decided = set(StepStatus) - {StepStatus.INTENT, StepStatus.UNDOING}
+    kept = {TokenStatus.WAITING, TokenStatus.EARLY, TokenStatus.SETTLED, TokenStatus.LATE}
+    assert {log for log, _ in reached if log} >= decided, "a state of the log was never reached"
+    assert {token for _, token in reached if token} == kept
+    assert (StepStatus.APPLIED_LATE, TokenStatus.LATE) in reached
+
+
+def test_a_job_is_one_of_its_saga() -> None:
+    assert JobId.parse(JOB_ID) == JobId(saga_id=SAGA_ID, step=STEP, row_name=STEP)
+    assert replace(Variant(), succeeds=False).outcome("e1") is REFUSED
