@@ -1,0 +1,311 @@
+"""Queues, rules and secrets behave as on AWS where the bare emulator does not."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError
+
+from constructs_lib.testing import LocalAws
+
+from .resources import arn_of_queue, calls_of, create_function, create_queue, messages_left
+from .support import eventually
+
+#: Fails the messages that say so, dies, or answers what the message says.
+RECEIVER = """
+import json, os
+def handler(event, context):
+    for record in event["Records"]:
+        body = json.loads(record["body"])
+        if body == "die":
+            os._exit(1)
+        if isinstance(body, dict):
+            return body["answer"]
+    failed = [record["messageId"] for record in event["Records"] if json.loads(record["body"]) == "fail"]
+    return {"batchItemFailures": [{"itemIdentifier": one} for one in failed]}
+"""
+#: Prints the event of a rule, and fails as often as it says.
+TARGET = """
+import json
+calls = []
+def handler(event, context):
+    print(json.dumps(event))
+    calls.append(event["id"])
+    if calls.count(event["id"]) <= event["detail"].get("fails", 0):
+        raise RuntimeError("not yet")
+"""
+READ_QUEUE = {
+    "Effect": "Allow",
+    "Action": ["sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:GetQueueAttributes"],
+    "Resource": "*",
+}
+
+
+@pytest.fixture(scope="module")
+def fast() -> Iterator[LocalAws]:
+    """Corrected local AWS, thirty times faster than real time."""
+    with LocalAws(speed=30) as aws:
+        yield aws
+
+
+def subscribe(aws: LocalAws, name: str, *, receives: int = 2) -> tuple[str, str]:
+    """Subscribe a receiver to a queue with dead letters, and return the URLs of both queues."""
+    dead = create_queue(aws, f"{name}-dead")
+    redrive = json.dumps({"deadLetterTargetArn": arn_of_queue(aws, dead), "maxReceiveCount": receives})
+    queue = create_queue(aws, name, VisibilityTimeout="30", RedrivePolicy=redrive)
+    aws.client("lambda").create_event_source_mapping(
+        FunctionName=create_function(aws, name, RECEIVER, statement=READ_QUEUE),
+        EventSourceArn=arn_of_queue(aws, queue),
+        FunctionResponseTypes=["ReportBatchItemFailures"],
+    )
+    return queue, dead
+
+
+def send(aws: LocalAws, queue: str, *bodies: Any) -> None:
+    """Send messages together, so that they make one batch."""
+    entries = [{"Id": str(number), "MessageBody": json.dumps(body)} for number, body in enumerate(bodies)]
+    aws.client("sqs").send_message_batch(QueueUrl=queue, Entries=entries)  # type: ignore[arg-type]
+
+
+def await_empty(aws: LocalAws, queue: str) -> None:
+    """Wait until a queue holds nothing."""
+    eventually(lambda: True if messages_left(aws, queue) == 0 else None)
+
+
+def dead_letters(aws: LocalAws, dead: str) -> list[Any]:
+    """The bodies of what could not be handled."""
+    messages = aws.client("sqs").receive_message(QueueUrl=dead, MaxNumberOfMessages=10).get("Messages", [])
+    return [json.loads(message["Body"]) for message in messages]
+
+
+def test_a_failed_message_comes_again_and_becomes_a_dead_letter_alone(fast: LocalAws) -> None:
+    queue, dead = subscribe(fast, "partial")
+
+    send(fast, queue, "fail", "well")
+    await_empty(fast, queue)
+
+    assert dead_letters(fast, dead) == ["fail"]
+    assert len(calls_of(fast, "partial")) in {2, 3}
+
+
+def test_a_function_that_dies_gets_its_batch_again(fast: LocalAws) -> None:
+    queue, dead = subscribe(fast, "dying")
+
+    send(fast, queue, "die")
+    await_empty(fast, queue)
+
+    assert dead_letters(fast, dead) == ["die"]
+    assert len(calls_of(fast, "dying")) == 2
+
+
+WRONG_ANSWERS = (
+    "text",
+    {"batchItemFailures": [{"itemIdentifier": "unknown"}]},
+    {"batchItemFailures": [{"itemIdentifier": ""}]},
+    {"batchItemFailures": [{"messageId": "wrong key"}]},
+)
+
+
+def test_an_answer_that_names_no_message_of_the_batch_fails_all_of_it(fast: LocalAws) -> None:
+    def lost(aws: LocalAws) -> int:
+        queue, dead = subscribe(aws, "wrong", receives=1)
+        for answer in WRONG_ANSWERS:
+            send(aws, queue, {"answer": answer})
+            await_empty(aws, queue)
+        return len(dead_letters(aws, dead))
+
+    assert lost(fast) == len(WRONG_ANSWERS)
+    with LocalAws(speed=30, without=["batch-answers"]) as bare:
+        assert lost(bare) == 0
+
+
+@pytest.mark.parametrize("answer", [None, {}, {"batchItemFailures": []}, {"batchItemFailures": None}])
+def test_an_answer_without_failures_is_a_success(fast: LocalAws, answer: Any) -> None:
+    name = f"none-{len(json.dumps(answer))}"
+    queue, dead = subscribe(fast, name, receives=1)
+
+    send(fast, queue, {"answer": answer})
+    await_empty(fast, queue)
+
+    assert dead_letters(fast, dead) == []
+
+
+def test_a_message_comes_again_when_its_time_has_come_at_any_speed() -> None:
+    """The bare emulator looks once a real second: at this speed, after a thousand."""
+
+    def seconds(aws: LocalAws) -> float:
+        queue, _dead = subscribe(aws, "again")
+        send(aws, queue, "die")
+        eventually(lambda: True if len(calls_of(aws, "again")) == 1 else None)
+        began = time.monotonic()
+        eventually(lambda: True if len(calls_of(aws, "again")) == 2 else None)
+        return time.monotonic() - began
+
+    with LocalAws(speed=1000) as corrected, LocalAws(speed=1000, without=["event-source-time"]) as bare:
+        assert seconds(corrected) < 0.5 < seconds(bare)
+
+
+def test_a_function_is_subscribed_only_to_what_it_may_read_and_can_finish(fast: LocalAws) -> None:
+    def code(aws: LocalAws, name: str, **options: Any) -> str:
+        function = create_function(aws, name, RECEIVER, **options)
+        try:
+            aws.client("lambda").create_event_source_mapping(
+                FunctionName=function, EventSourceArn=arn_of_queue(aws, create_queue(aws, name))
+            )
+        except ClientError as error:
+            return error.response["Error"]["Message"]
+        return "ok"
+
+    denied = {"Effect": "Allow", "Action": "sqs:ReceiveMessage", "Resource": "*"}
+    with LocalAws(without=["queue-subscription"]) as bare:
+        for aws, expected in (
+            (fast, ("permissions to call DeleteMessage", "30 seconds is less")),
+            (bare, ("ok", "ok")),
+        ):
+            assert expected[0] in code(aws, "denied", statement=denied)
+            assert expected[1] in code(aws, "slow", timeout=31)
+            assert code(aws, "just", timeout=30) == "ok"
+
+
+def put_rule(aws: LocalAws, name: str, **options: Any) -> None:
+    """Create a rule whose target is the function of the same name."""
+    events = aws.client("events")
+    events.put_rule(Name=name, **options)
+    bus = {"EventBusName": options["EventBusName"]} if "EventBusName" in options else {}
+    events.put_targets(Rule=name, Targets=[{"Id": "1", "Arn": create_function(aws, name, TARGET)}], **bus)
+
+
+def test_the_target_of_a_rule_that_fails_is_called_again_after_minutes(fast: LocalAws) -> None:
+    def scans(aws: LocalAws, *, expected: int) -> list[Any]:
+        events = aws.client("events")
+        events.create_event_bus(Name="carrier")
+        put_rule(aws, "scans", EventBusName="carrier", EventPattern='{"detail-type": ["Scan"]}')
+        for detail in ({"parcel": "a", "fails": 2}, {"parcel": "b", "fails": 0}):
+            entry = {"EventBusName": "carrier", "Source": "carrier", "DetailType": "Scan", "Detail": json.dumps(detail)}
+            events.put_events(Entries=[entry])
+        eventually(lambda: True if len(calls_of(aws, "scans")) == expected else None)
+        time.sleep(0.5)
+        return [json.loads(call.lines[0]) for call in calls_of(aws, "scans")]
+
+    all_scans = scans(fast, expected=4)
+    assert sorted(scan["detail"]["parcel"] for scan in all_scans) == ["a", "a", "a", "b"]
+    assert {scan["detail-type"] for scan in all_scans} == {"Scan"}
+    assert len({scan["id"] for scan in all_scans}) == 2
+    with LocalAws(speed=30, without=["asynchronous-retries"]) as bare:
+        assert len(scans(bare, expected=2)) == 2
+
+
+def test_a_reset_forgets_what_was_to_be_called_again() -> None:
+    with LocalAws(speed=60) as aws:
+        put_rule(aws, "failing", EventPattern='{"source": ["test"]}')
+        entry = {"Source": "test", "DetailType": "T", "Detail": '{"fails": 9}'}
+        aws.client("events").put_events(Entries=[entry])
+        eventually(lambda: True if calls_of(aws, "failing") else None)
+
+        aws.reset()
+        time.sleep(1.5)
+
+        assert calls_of(aws, "failing") == []
+
+
+def test_a_schedule_fires_every_minute_of_the_emulator_if_it_is_enabled(fast: LocalAws) -> None:
+    for name, state in (("ticking", "ENABLED"), ("silent", "DISABLED")):
+        put_rule(fast, name, ScheduleExpression="rate(1 minute)", State=state)
+
+    eventually(lambda: True if len(calls_of(fast, "ticking")) == 2 else None)
+
+    first, second = (json.loads(call.lines[0]) for call in calls_of(fast, "ticking"))
+    assert (first["detail-type"], first["source"]) == ("Scheduled Event", "aws.events")
+    assert first["time"] != second["time"]
+    assert calls_of(fast, "silent") == []
+
+
+TEMPLATE = {
+    "Resources": {
+        "Key": {
+            "Type": "AWS::SecretsManager::Secret",
+            "Properties": {
+                "GenerateSecretString": {
+                    "PasswordLength": 64,
+                    "ExcludePunctuation": True,
+                    "SecretStringTemplate": '{"user": "a"}',
+                    "GenerateStringKey": "password",
+                }
+            },
+        },
+        "Plain": {"Type": "AWS::SecretsManager::Secret", "Properties": {"GenerateSecretString": {}}},
+    },
+    "Outputs": {"Key": {"Value": {"Ref": "Key"}}, "Plain": {"Value": {"Ref": "Plain"}}},
+}
+
+
+def create_secrets(aws: LocalAws, name: str, template: Any = TEMPLATE) -> dict[str, str]:
+    """Create the stack of secrets, and return what refers to them."""
+    cloudformation = aws.client("cloudformation")
+    cloudformation.create_stack(StackName=name, TemplateBody=json.dumps(template))
+    cloudformation.get_waiter("stack_create_complete").wait(StackName=name, WaiterConfig={"Delay": 1})
+    stack = cloudformation.describe_stacks(StackName=name)["Stacks"][0]
+    return {output["OutputKey"]: output["OutputValue"] for output in stack["Outputs"]}
+
+
+def test_a_secret_of_a_stack_is_named_by_its_arn_and_generated_by_its_rules(fast: LocalAws) -> None:
+    made = create_secrets(fast, "made")
+    client = fast.client("secretsmanager")
+    key, plain = (client.get_secret_value(SecretId=made[one])["SecretString"] for one in ("Key", "Plain"))
+
+    assert made["Key"].startswith("arn:aws:secretsmanager:us-east-1:000000000000:secret:")
+    assert json.loads(key)["user"] == "a"
+    assert json.loads(key)["password"].isalnum()
+    assert len(json.loads(key)["password"]) == 64
+    assert len(plain) == 32
+
+    with LocalAws(without=["secret-reference", "generated-secret"]) as bare:
+        made = create_secrets(bare, "made")
+        assert not made["Key"].startswith("arn:")
+        assert bare.client("secretsmanager").get_secret_value(SecretId=made["Plain"]).get("SecretString", "") == ""
+
+
+def test_a_stack_with_secrets_is_updated_and_deleted(fast: LocalAws) -> None:
+    made = create_secrets(fast, "changing")
+    cloudformation = fast.client("cloudformation")
+    changed = json.loads(json.dumps(TEMPLATE))
+    changed["Resources"]["Key"]["Properties"]["Description"] = "other"
+
+    cloudformation.update_stack(StackName="changing", TemplateBody=json.dumps(changed))
+    cloudformation.get_waiter("stack_update_complete").wait(StackName="changing", WaiterConfig={"Delay": 1})
+    client = fast.client("secretsmanager")
+    described = client.describe_secret(SecretId=made["Key"])
+    cloudformation.delete_stack(StackName="changing")
+    cloudformation.get_waiter("stack_delete_complete").wait(StackName="changing", WaiterConfig={"Delay": 1})
+
+    assert (described["ARN"], described["Description"]) == (made["Key"], "other")
+    with pytest.raises(client.exceptions.ResourceNotFoundException):
+        client.get_secret_value(SecretId=made["Key"])
+
+
+def test_a_new_value_makes_the_old_one_the_previous_and_the_same_again_changes_nothing(fast: LocalAws) -> None:
+    def put_twice(aws: LocalAws) -> list[str]:
+        client = aws.client("secretsmanager")
+        client.create_secret(Name="webhook", SecretString="old")
+        put = {"SecretId": "webhook", "SecretString": "new", "ClientRequestToken": "t" * 32}
+        found = [client.put_secret_value(**put)["VersionId"], client.put_secret_value(**put)["VersionId"]]
+        assert found == ["t" * 32] * 2
+        values = []
+        for stage in ("AWSCURRENT", "AWSPREVIOUS"):
+            try:
+                values.append(client.get_secret_value(SecretId="webhook", VersionStage=stage)["SecretString"])
+            except client.exceptions.ResourceNotFoundException:
+                values.append("none")
+        try:
+            client.put_secret_value(**{**put, "SecretString": "other"})
+            return [*values, "ok"]
+        except client.exceptions.ResourceExistsException:
+            return [*values, "refused"]
+
+    assert put_twice(fast) == ["new", "old", "refused"]
+    with LocalAws(without=["secret-versions"]) as bare:
+        assert put_twice(bare) == ["new", "none", "ok"]
