@@ -10,6 +10,7 @@ from aws_cdk import aws_cloudwatch as cloudwatch
 from aws_cdk import aws_dynamodb as dynamodb
 from aws_cdk import aws_events as events
 from aws_cdk import aws_events_targets as targets
+from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
 from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_lambda_destinations as destinations
@@ -28,7 +29,7 @@ from constructs_lib.runtime_function import RuntimeFunction, own_code
 from constructs_lib.saga.functions import facts_of
 from constructs_lib.token_table import TokenTable
 from constructs_lib.webhook_schemes import WebhookScheme
-from saga_runtime.protocol import Env, Metric
+from saga_runtime.protocol import Env, Metric, ServedStepField
 
 _DELIVERIES: Final = 185
 """EventBridge's most: over a day, ever more slowly."""
@@ -132,7 +133,7 @@ class CallbackIntegration(Construct):
         )
         self._encryption_key = encryption_key
         self._removal_policy = removal_policy
-        self._announces = fn is not None
+        self._hands_over = fn is not None
         self._schemes: dict[lambda_.Function, str] = {}
         self._asynchronous: list[lambda_.Function] = []
         self.service = service_of(self.node.path)
@@ -200,8 +201,15 @@ class CallbackIntegration(Construct):
             steps: its callback steps by name, with the fields of ``ServedStepField``.
 
         Raises:
-            ValueError: for a saga of another stack, or one that the functions' environment has no room for.
+            ValueError: for a job that nobody would be handed, a saga of another stack, or one that the functions'
+                environment has no room for.
         """
+        jobs = [name for name, step in steps.items() if step[ServedStepField.JOB]]
+        if jobs and not self._hands_over:
+            raise ValueError(
+                f"{self.node.path} needs fn for {jobs} of saga {saga}, got none: nobody would be handed the job; "
+                "give a function decorated with callback_step, or declare Step.wait_for if nobody does anything for it"
+            )
         served = ServedSaga(log=log, requests=requests, days=log_days, operators=operators, steps=steps)
         self._workers.serve(saga, served, machines)
 
@@ -334,7 +342,7 @@ class CallbackIntegration(Construct):
         Raises:
             ValueError: for a wrong argument, naming it, its value and the remedy.
         """
-        if not self._announces:
+        if not self._hands_over:
             raise ValueError(
                 f"{self.node.path} needs fn for its approval page {id}, got none: nobody would be sent a link; give a "
                 "function decorated with callback_step that sends approval_link(…) to the reviewer"
@@ -360,6 +368,31 @@ class CallbackIntegration(Construct):
             self.dispatcher.add_environment(name, value)
         self.approval.secret.grant_read(self.dispatcher)
         return self.approval
+
+    def grant_operate(self, grantee: iam.IGrantable) -> iam.Grant:
+        """List who waits and what is dead, and have dead jobs tried again: what ``cdk-sagas callbacks`` needs.
+
+        Rows and messages hold task tokens: grant it to operators only.
+        """
+        if self._encryption_key is not None:
+            self._encryption_key.grant(grantee, "kms:Decrypt", "kms:GenerateDataKey")
+        iam.Grant.add_to_principal(
+            grantee=grantee,
+            actions=[
+                "sqs:DeleteMessage",
+                "sqs:GetQueueAttributes",
+                "sqs:ListMessageMoveTasks",
+                "sqs:ReceiveMessage",
+                "sqs:StartMessageMoveTask",
+            ],
+            resource_arns=[self.dead_letters.queue_arn],
+        )
+        iam.Grant.add_to_principal(
+            grantee=grantee,
+            actions=["sqs:GetQueueAttributes", "sqs:SendMessage"],
+            resource_arns=[self.queue.queue_arn],
+        )
+        return self.tokens.grant_list(grantee)
 
     def _receiver(self, name: str, code: CallbackCode) -> lambda_.Function:
         function = self._workers.adopt(name, code)

@@ -23,7 +23,16 @@ from constructs_lib import (
 from saga_runtime.protocol import DUE_INDEX, METRIC_NAMESPACE, Env, Metric, TokenAttribute
 from tests.constructs.support.cloud import Cloud
 from tests.constructs.support.factories import AppFactory
-from tests.constructs.support.integrations import SIGNING, WarehouseStack, environment, job, own, saga_of, secret
+from tests.constructs.support.integrations import (
+    SIGNING,
+    WarehouseStack,
+    environment,
+    integration,
+    job,
+    own,
+    saga_of,
+    secret,
+)
 from tests.constructs.support.sagas import plain_function
 
 ALARM = "AWS::CloudWatch::Alarm"
@@ -223,7 +232,7 @@ class TestPermissions:
 
     def test_include_keys_of_the_saga(self, regional_stack: Stack) -> None:
         key = kms.Key(regional_stack, "Key")
-        via = CallbackIntegration(regional_stack, "Warehouse")
+        via = integration(regional_stack)
         requests = IdempotencyTable(regional_stack, "Requests", encryption_key=key)
         saga_of(regional_stack, job(via), requests=requests, encryption_key=key)
 
@@ -244,6 +253,20 @@ class TestPermissions:
         assert [pair for pair in allowed if pair[0].startswith("lambda:")] == [
             ("lambda:InvokeFunction", "${Warehouse/Direct/Function.Arn}")
         ]
+
+    def test_of_operators_are_to_look_and_to_have_dead_jobs_tried_again(self, stack: Stack) -> None:
+        CallbackIntegration(stack, "Warehouse").grant_operate(own(stack, "Operator"))
+
+        allowed = {p for p in Cloud(stack).permissions("Operator/Role") if p[0].startswith(("sqs:", "dynamodb:"))}
+        dead = "${Warehouse/DeadLetters.Arn}"
+        looks = ("GetQueueAttributes", "ListMessageMoveTasks", "ReceiveMessage")
+        assert allowed == {
+            ("dynamodb:GetItem", TOKENS),
+            ("dynamodb:Query", f"{TOKENS}/index/due"),
+            *((f"sqs:{action}", dead) for action in (*looks, "DeleteMessage", "StartMessageMoveTask")),
+            ("sqs:GetQueueAttributes", QUEUE),
+            ("sqs:SendMessage", QUEUE),
+        }
 
 
 class TestWhatFunctionsAreTold:
@@ -276,7 +299,7 @@ class TestWhatFunctionsAreTold:
         assert environment(Cloud(stack), "Warehouse/Dispatcher")[Env.CALLBACKS] == "[]"
 
     def test_has_room_for_several_sagas_and_says_when_it_has_not(self, stack: Stack) -> None:
-        via = CallbackIntegration(stack, "Warehouse")
+        via = integration(stack)
         requests = IdempotencyTable(stack, "Requests")
 
         def serve_for_ever() -> None:
@@ -287,7 +310,7 @@ class TestWhatFunctionsAreTold:
             serve_for_ever()
 
         assert "of 3072 with saga number " in str(raised.value)
-        told = json.loads(environment(Cloud(stack), "Warehouse/Dispatcher")[Env.CALLBACKS])
+        told = json.loads(environment(Cloud(stack), "WarehouseHandOver")[Env.CALLBACKS])
         assert len(told) >= 5
         assert f"saga number {len(told) + 1}, Test/Saga{len(told)};" in str(raised.value)
 
@@ -295,31 +318,31 @@ class TestWhatFunctionsAreTold:
 class TestSharing:
     def test_two_integrations_share_a_table_and_its_sweeper(self, stack: Stack) -> None:
         tokens = TokenTable(stack, "Tokens")
-        vias = [CallbackIntegration(stack, name, tokens=tokens) for name in ("Warehouse", "Carrier")]
+        vias = [integration(stack, name, tokens=tokens) for name in ("Warehouse", "Carrier")]
         saga_of(stack, job(vias[0], compensate=own(stack, "Cancel")), job(vias[1], "Deliver"))
 
         cloud = Cloud(stack)
         assert {via.sweeper for via in vias} == {tokens.sweeper}
         for via in vias:
-            assert environment(cloud, f"{via.node.id}/Dispatcher")[Env.TOKEN_TABLE] == "${Tokens/Table}"
+            assert environment(cloud, f"{via.node.id}HandOver")[Env.TOKEN_TABLE] == "${Tokens/Table}"
             assert "${Tokens/Sweeper/Role}" in cloud.one(f"{via.node.id}/Serves/Test-Saga").properties["Roles"]
 
     def test_each_integration_hears_of_its_own_steps_only(self, stack: Stack) -> None:
-        vias = [CallbackIntegration(stack, name) for name in ("Warehouse", "Carrier")]
+        vias = [integration(stack, name) for name in ("Warehouse", "Carrier")]
         saga_of(stack, job(vias[0], compensate=own(stack, "Cancel")), job(vias[1], "Deliver"))
 
         cloud = Cloud(stack)
         for name, step in (("Warehouse", "Pick"), ("Carrier", "Deliver")):
-            (told,) = json.loads(environment(cloud, f"{name}/Dispatcher")[Env.CALLBACKS])
+            (told,) = json.loads(environment(cloud, f"{name}HandOver")[Env.CALLBACKS])
             assert list(told["steps"]) == [step]
 
     def test_two_sagas_of_one_integration_each_have_their_policy(self, stack: Stack) -> None:
-        via = CallbackIntegration(stack, "Warehouse")
+        via = integration(stack)
         for name in ("One", "Two"):
             saga_of(stack, job(via), id=name)
 
         cloud = Cloud(stack)
-        assert len(json.loads(environment(cloud, "Warehouse/Dispatcher")[Env.CALLBACKS])) == 2
+        assert len(json.loads(environment(cloud, "WarehouseHandOver")[Env.CALLBACKS])) == 2
         for name in ("One", "Two"):
             text = json.dumps(cloud.one(f"Warehouse/Serves/Test-{name}").properties)
             assert f"${{{name}/StateMachine}}" in text
@@ -327,7 +350,7 @@ class TestSharing:
     def test_a_table_of_another_stack_serves_integrations_of_this_one(self, new_app: AppFactory) -> None:
         app = new_app()
         tables, shop = Stack(app, "Tables"), Stack(app, "Shop")
-        via = CallbackIntegration(shop, "Warehouse", tokens=TokenTable(tables, "Tokens"))
+        via = integration(shop, tokens=TokenTable(tables, "Tokens"))
         saga_of(shop, job(via))
 
         assert Cloud(tables).of_type("AWS::DynamoDB::GlobalTable")
@@ -447,7 +470,7 @@ class TestArguments:
 
     def test_a_saga_of_another_stack_is_refused(self, new_app: AppFactory) -> None:
         app = new_app()
-        via = CallbackIntegration(Stack(app, "Integrations"), "Warehouse")
+        via = integration(Stack(app, "Integrations"))
         with pytest.raises(
             ValueError, match=r"^saga Sagas/Saga must be in the stack of Integrations/Warehouse, got Sa"
         ):
@@ -456,7 +479,7 @@ class TestArguments:
     def test_a_request_table_of_another_stack_is_served(self, new_app: AppFactory) -> None:
         app = new_app()
         tables, shop = Stack(app, "Tables"), Stack(app, "Shop")
-        saga_of(shop, job(CallbackIntegration(shop, "Warehouse")), requests=IdempotencyTable(tables, "Requests"))
+        saga_of(shop, job(integration(shop)), requests=IdempotencyTable(tables, "Requests"))
 
         assert "Warehouse/Serves/Shop-Saga" in Cloud(shop).resources
 
@@ -467,3 +490,8 @@ class TestArguments:
 
         (told,) = json.loads(environment(Cloud(stack), "Carrier/Dispatcher")[Env.CALLBACKS])
         assert told["steps"]["Scan"]["job"] is False
+
+    def test_a_job_that_nobody_would_be_handed_is_refused(self, stack: Stack) -> None:
+        via = CallbackIntegration(stack, "Carrier")
+        with pytest.raises(ValueError, match=r"^Test/Carrier needs fn for \['Pick'\] of saga Test/Saga, got none"):
+            saga_of(stack, job(via))

@@ -21,6 +21,7 @@ PHYSICAL = {
     "AWS::Lambda::Function": ("FunctionName",),
     "AWS::Logs::LogGroup": ("LogGroupName",),
     "AWS::S3::Bucket": ("BucketName",),
+    "AWS::SecretsManager::Secret": ("Name",),
     "AWS::SNS::Topic": ("TopicName",),
     "AWS::SQS::Queue": ("QueueName",),
     "AWS::StepFunctions::StateMachine": ("StateMachineName",),

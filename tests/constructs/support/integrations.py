@@ -30,6 +30,11 @@ def own(scope: Construct, id: str, **options: Any) -> StepFunction:
     return StepFunction(scope, id, code=FUNCTIONS, handler="transfer.handler", **options)
 
 
+def integration(scope: Construct, id: str = "Warehouse", **options: Any) -> CallbackIntegration:
+    """An integration that hands jobs over."""
+    return CallbackIntegration(scope, id, fn=own(scope, f"{id}HandOver"), **options)
+
+
 def job(via: CallbackIntegration, name: str = "Pick", **options: Any) -> Step:
     """A job at an integration."""
     return Step.callback(
