@@ -1,10 +1,10 @@
-"""Dispatches messages of an integration that hands nothing over: it writes down who waits, and announces it to nobody.
-
-A job among them is refused: nobody would do it.
-"""
+"""Dispatches waits that need no announcement: whoever waits is registered, and nobody is told."""
 
 from __future__ import annotations
 
+from typing import Final
+
 from saga_runtime.callback_step import CallbackStep
 
-handler = CallbackStep(None, None)
+handler: Final = CallbackStep(None, None)
+"""The entry: batches of the queue of a ``CallbackIntegration`` without a function of its own."""
