@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import dataclasses
 import json
 import time
@@ -147,6 +148,56 @@ def test_a_client_cannot_choose_its_source_address(emulators: Emulators) -> None
     assert address(emulators.without("source-address")) == "203.0.113.9"
 
 
+def test_a_function_sees_header_names_as_the_client_wrote_them(emulators: Emulators) -> None:
+    """A function that looks for a signature by the wrong case is to fail here, too."""
+
+    def names(target: Deployed) -> set[str]:
+        headers = {"Stripe-Signature": "t=1", "webhook-ID": "1"}
+        event = HttpClient().send("POST", f"{target.api}/open", headers=headers, body=b"{}").json()
+        assert event["headers"].keys() == event["multiValueHeaders"].keys()
+        return {name for name in event["headers"] if name.lower() in {"stripe-signature", "webhook-id"}}
+
+    assert names(emulators.corrected) == {"Stripe-Signature", "webhook-ID"}
+    assert names(emulators.without("header-names")) == {"stripe-signature", "webhook-id"}
+
+
+@pytest.mark.parametrize("content_type", ["application/json", "application/x-www-form-urlencoded", "text/plain"])
+@pytest.mark.parametrize(
+    "body", [b'{"a": "\xc3\xa9\\u00e9 ", "n": 1.0}  \r\n\t ', b"decision=approve&note=%20x&c=+\xc3\xa9"]
+)
+def test_an_open_method_hands_on_every_byte_of_a_text(target: Deployed, content_type: str, body: bytes) -> None:
+    answer = HttpClient().send("POST", f"{target.api}/open", headers={"Content-Type": content_type}, body=body)
+
+    assert answer.json()["isBase64Encoded"] is False
+    assert answer.json()["body"].encode() == body
+    assert answer.headers["content-type"] == "text/html; charset=utf-8"
+    assert answer.headers["x-frame-options"] == "DENY"
+
+
+def test_what_an_api_calls_binary_is_handed_on_in_base64(target: Deployed) -> None:
+    body = bytes(range(256))
+
+    answer = HttpClient().send("POST", f"{target.api}/open", headers={"Content-Type": "image/png"}, body=body)
+
+    assert answer.json()["isBase64Encoded"] is True
+    assert base64.b64decode(answer.json()["body"]) == body
+
+
+def test_the_url_that_a_stack_made_for_its_api_is_found_here(target: Deployed) -> None:
+    made = next(value for name, value in target.outputs.items() if name.startswith("ApiEndpoint"))
+
+    answer = HttpClient().send("POST", target.aws.local_url(f"{made}open?x=%20a&y=1"), body=b"{}")
+
+    assert answer.json()["queryStringParameters"] == {"x": " a", "y": "1"}
+    assert target.aws.local_url(made) == f"{target.api}/"
+
+
+@pytest.mark.parametrize("url", ["https://example.com/prod/", "https://a.execute-api.us-east-1.amazonaws.com/", "x"])
+def test_another_url_has_no_place_here(target: Deployed, url: str) -> None:
+    with pytest.raises(ValueError, match="url must be that of a REST API's stage"):
+        target.aws.local_url(url)
+
+
 def test_a_methods_own_rate_applies(emulators: Emulators) -> None:
     def statuses(target: Deployed) -> list[int]:
         alice = alice_of(target)
@@ -218,6 +269,28 @@ def test_the_bare_emulator_refuses_a_stack_that_aws_would_deploy(emulators: Emul
         bare.create_stack(StackName="refused", TemplateBody=template)
 
     emulators.corrected.aws.client("cloudformation").create_stack(StackName=f"accepted-{name}", TemplateBody=template)
+
+
+def test_an_alarm_over_a_computation_of_metrics_is_deployed(emulators: Emulators) -> None:
+    alarm = {
+        "AlarmName": "computed",
+        "ComparisonOperator": "GreaterThanThreshold",
+        "EvaluationPeriods": 1,
+        "Threshold": 0,
+        "Metrics": [{"Id": "e1", "Expression": "1 + 1"}],
+    }
+    template = json.dumps({"Resources": {"One": {"Type": "AWS::CloudWatch::Alarm", "Properties": alarm}}})
+
+    def status(target: Deployed) -> str:
+        client = target.aws.client("cloudformation")
+        client.create_stack(StackName="computed-alarm", TemplateBody=template, OnFailure="DO_NOTHING")
+        while True:
+            found = client.describe_stacks(StackName="computed-alarm")["Stacks"][0]["StackStatus"]
+            if not found.endswith("IN_PROGRESS"):
+                return found
+
+    assert status(emulators.corrected) == "CREATE_COMPLETE"
+    assert status(emulators.without("computed-alarms")) == "CREATE_FAILED"
 
 
 def test_a_web_acl_is_associated_with_its_stage(target: Deployed) -> None:

@@ -78,6 +78,7 @@ class TargetStack(cdk.Stack):
             self,
             "Api",
             cloud_watch_role=True,
+            binary_media_types=["image/png"],
             deploy_options=apigateway.StageOptions(
                 stage_name="prod",
                 throttling_rate_limit=500,
@@ -133,6 +134,9 @@ class TargetStack(cdk.Stack):
         api.root.add_resource("echo").add_method("POST", integration)
         api.root.add_resource("slow").add_method("POST", integration)
         api.root.add_resource("limited").add_method("POST", integration)
+        api.root.add_resource("open").add_method(
+            "POST", integration, authorization_type=apigateway.AuthorizationType.NONE
+        )
         acl = wafv2.CfnWebACL(
             self,
             "Acl",
