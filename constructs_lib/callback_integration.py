@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from aws_cdk import Acknowledgment, Duration, RemovalPolicy, Validations
+from aws_cdk import Acknowledgment, Duration, RemovalPolicy, Stack, Validations
 from aws_cdk import aws_cloudwatch as cloudwatch
 from aws_cdk import aws_dynamodb as dynamodb
 from aws_cdk import aws_events as events
@@ -413,6 +413,11 @@ class CallbackIntegration(Construct):
 
     def _add_event_dead_letters(self) -> sqs.Queue:
         queue = self._queue("EventDeadLetters", retention=Duration.days(14))
+        if self._encryption_key is not None:
+            # EventBridge writes to the queue as itself, and only the key's own policy can let it.
+            account = {"StringEquals": {"aws:SourceAccount": Stack.of(self).account}}
+            bus = iam.ServicePrincipal("events.amazonaws.com", conditions=account)
+            self._encryption_key.grant(bus, "kms:Decrypt", "kms:GenerateDataKey")
         Validations.of(queue).acknowledge(
             Acknowledgment(
                 id="AwsSolutions-SQS3",

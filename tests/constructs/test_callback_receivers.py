@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from aws_cdk import Duration, Stack
 from aws_cdk import aws_events as events
+from aws_cdk import aws_kms as kms
 
 from constructs_lib import CallbackIntegration, HmacSignature, StandardWebhooks, StripeSignature
 from saga_runtime.protocol import Env
@@ -154,6 +155,25 @@ class TestEvents:
 
         assert (made.event_dead_letters, made.event_dead_letters_alarm, len(made.alarms)) == (None, None, 6)
         assert "Warehouse/EventDeadLetters" not in Cloud(stack).resources
+
+    def test_that_are_lost_can_be_kept_under_a_customers_key(self, regional_stack: Stack) -> None:
+        key = kms.Key(regional_stack, "Key")
+        CallbackIntegration(regional_stack, "Carrier", encryption_key=key).add_event_rule(
+            "Scans",
+            bus=events.EventBus(regional_stack, "Bus"),
+            pattern=events.EventPattern(source=["carrier"]),
+            fn=own(regional_stack, "From"),
+        )
+
+        cloud = Cloud(regional_stack)
+        assert cloud.one("Carrier/EventDeadLetters").properties["KmsMasterKeyId"] == "${Key.Arn}"
+        (bus,) = [
+            statement
+            for statement in cloud.one("Key").properties["KeyPolicy"]["Statement"]
+            if statement["Principal"] == {"Service": "events.amazonaws.com"}
+        ]
+        assert bus["Action"] == ["kms:Decrypt", "kms:GenerateDataKey"]
+        assert bus["Condition"] == {"StringEquals": {"aws:SourceAccount": "111111111111"}}
 
 
 class TestTheApprovalPage:
