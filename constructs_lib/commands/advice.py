@@ -38,6 +38,25 @@ def advice(saga: Inspection, options: Sequence[str]) -> list[Advice]:
     def command(*words: str) -> str:
         return shlex.join(["cdk-sagas", words[0], saga.saga_id, *words[1:], *options])
 
+    return [*_about_late_effects(saga, command), *_about_the_saga(saga, command)]
+
+
+def _about_late_effects(saga: Inspection, command: Callable[..., str]) -> Iterator[Advice]:
+    for step in saga.steps:
+        if step.status != StepStatus.APPLIED_LATE:
+            continue
+        seen = ["--attempt", step.attempt] if step.attempt else []
+        yield Advice(
+            text=f"{step.step} took effect when nobody counted on it any more. If its compensation can run, let it; if "
+            "nothing can undo it but you, undo it by hand and say so.",
+            commands=(
+                ("undo it", command("recover")),
+                ("undone by hand", command("resolve", step.step, "--undo", "--applied", *seen)),
+            ),
+        )
+
+
+def _about_the_saga(saga: Inspection, command: Callable[..., str]) -> list[Advice]:
     if saga.finding is Finding.SETTLED:
         return []
     if saga.finding is Finding.RUNNING:

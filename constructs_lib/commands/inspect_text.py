@@ -130,9 +130,13 @@ def _details(saga: Inspection, step: StepView) -> Iterator[str]:
         yield f"attempt {step.attempt}"
     if step.error:
         yield f"{step.error}: {step.detail}" if step.detail else step.error
+    if step.status == StepStatus.INTENT and step.accepted_at is not None:
+        yield f"its provider took it on at {time_of_day(step.accepted_at)}"
+    if step.status == StepStatus.APPLIED_LATE:
+        yield "it took effect when nobody counted on it any more, and is undone"
     if step.passed_over:
-        yield f"passed over, with {short_output(step.output)}"
-    elif step.output not in (None, "{}") and step.status != StepStatus.TOMBSTONE:
+        yield f"passed over, with {short_output(step.went_on_with)}"
+    if step.output not in (None, "{}") and step.status != StepStatus.TOMBSTONE:
         yield short_output(step.output)
     if step.provider_key is not None and step.status != StepStatus.TOMBSTONE:
         yield f"the provider's key {step.provider_key}"

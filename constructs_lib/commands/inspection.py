@@ -60,6 +60,8 @@ class StepView:
         first_attempt_at: epoch milliseconds.
         error: name of the refusal.
         detail: its message.
+        accepted_at: of a job: when its provider took it on, epoch milliseconds.
+        instead: of a step that was passed over, and took effect after that: what the saga went on with.
         created_at: epoch milliseconds.
         updated_at: epoch milliseconds.
         provider_key: what the provider was given as idempotency key; for the undo while that is in doubt.
@@ -75,6 +77,8 @@ class StepView:
     first_attempt_at: int | None = None
     error: str | None = None
     detail: str | None = None
+    accepted_at: int | None = None
+    instead: str | None = None
     created_at: int | None = None
     updated_at: int | None = None
     provider_key: str | None = None
@@ -87,7 +91,12 @@ class StepView:
     @property
     def passed_over(self) -> bool:
         """Whether the saga goes on without the step."""
-        return self.status == StepStatus.TOMBSTONE and self.output is not None
+        return self.went_on_with is not None
+
+    @property
+    def went_on_with(self) -> str | None:
+        """What the saga went on with instead of the step."""
+        return self.output if self.status == StepStatus.TOMBSTONE else self.instead
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -241,6 +250,8 @@ def _row_view(record: RequestRecord, saga: DeployedSaga, item: Mapping[str, Any]
         first_attempt_at=_number(item, a.FIRST_ATTEMPT_AT),
         error=_text(item, a.ERROR),
         detail=_text(item, a.DETAIL),
+        accepted_at=_number(item, a.ACCEPTED_AT),
+        instead=_text(item, a.INSTEAD),
         created_at=_number(item, a.CREATED_AT),
         updated_at=_number(item, a.UPDATED_AT),
         provider_key=provider_key_of(f"{record.saga_id}#{name}{undo}") if external else None,

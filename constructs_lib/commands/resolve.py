@@ -60,6 +60,8 @@ def _run(options: argparse.Namespace) -> int:
         try:
             if statement is not None:
                 sys.stdout.write(_say(options.step, _resolve(found, saga, options.step, statement), statement) + "\n")
+            if found.record.settled and statement is not None:
+                return 0  # what was left to undo is undone; the saga itself has ended
             resumed = _resume(found, saga)
         except (CannotResolve, ValueError) as refusal:
             raise CommandError(str(refusal)) from None

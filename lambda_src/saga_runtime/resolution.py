@@ -5,10 +5,11 @@
     INTENT  --it happened-->        DONE
             --it did not-->         TOMBSTONE; where the saga only goes forward: (no row), and it is called anew
     UNDOING --its undo happened-->  UNDONE
-            --it did not-->         DONE, and it is undone anew
+            --it did not-->         DONE, or APPLIED_LATE as it was, and it is undone anew
     DONE    --undone by hand-->     UNDONE        in a saga that goes back
     FAILED  --done by hand-->       DONE          where the saga only goes forward
             --mended-->             (no row)      likewise
+    APPLIED_LATE --undone by hand-->  UNDONE      in any saga, a settled one included
     (no row) --never shall-->       TOMBSTONE
              --it happened-->       DONE          at a provider
 
@@ -82,6 +83,7 @@ class Subject:
         side: where the row says that its step stands; None if it does not say.
         declared: the step in the saga's definition; None if it is not there.
         direction: the saga's.
+        settled: whether the saga has ended: what is still to be undone took effect late.
     """
 
     name: str
@@ -89,6 +91,7 @@ class Subject:
     side: Side | None
     declared: DeclaredStep | None
     direction: Direction | None
+    settled: bool = False
 
     @property
     def must_happen(self) -> bool:
@@ -160,7 +163,7 @@ def _decide_step(subject: Subject, statement: Statement, now_ms: int) -> Change:
             raise CannotResolve(f"{subject.name} is DONE with another output: {row.output}; it stays")
         case StepStatus.TOMBSTONE | StepStatus.FAILED if not statement.applied:
             return Change(to=row.status, written=False)
-        case StepStatus.UNDOING | StepStatus.UNDONE:
+        case StepStatus.UNDOING | StepStatus.UNDONE | StepStatus.APPLIED_LATE:
             raise CannotResolve(
                 f"{subject.name} happened, and is {row.status}; what is left to say is whether its undo happened: "
                 "--undo --applied or --undo --not-applied"
@@ -176,6 +179,8 @@ _MEANING: Final = {
     StepStatus.READ: "it only read; to go on, --resume",
     StepStatus.INTENT: "the step itself is in doubt; say --applied or --not-applied without --undo",
     StepStatus.UNDONE: "it was undone; to go on, --resume",
+    StepStatus.UNDOING: "its undo is in doubt; say --applied or --not-applied with --undo",
+    StepStatus.APPLIED_LATE: "it took effect when nobody counted on it any more, and is undone",
 }
 
 
@@ -210,11 +215,14 @@ def _decide_undo(subject: Subject, statement: Statement, now_ms: int) -> Change:
     match row.status:
         case StepStatus.UNDOING:
             _require_over(subject, row, now_ms, grace_ms=0 if statement.applied else subject.grace_ms)
-            return Change(to=StepStatus.UNDONE if statement.applied else StepStatus.DONE, written=True)
+            return Change(to=StepStatus.UNDONE if statement.applied else _before_undo(subject, row), written=True)
         case StepStatus.UNDONE if statement.applied:
             return Change(to=StepStatus.UNDONE, written=False)
-        case StepStatus.DONE if not statement.applied:
-            return Change(to=StepStatus.DONE, written=False)
+        case StepStatus.APPLIED_LATE if statement.applied:
+            # Whatever its saga does, nobody counts on it.
+            return Change(to=StepStatus.UNDONE, written=True)
+        case StepStatus.DONE | StepStatus.APPLIED_LATE if not statement.applied:
+            return Change(to=row.status, written=False)
         case StepStatus.DONE if subject.direction is Direction.COMPENSATE:
             # Undone by hand, because nothing else can undo it.
             return Change(to=StepStatus.UNDONE, written=True)
@@ -222,6 +230,12 @@ def _decide_undo(subject: Subject, statement: Statement, now_ms: int) -> Change:
             raise CannotResolve(f"{subject.name} stands, and its saga does not go back; nothing of it may be undone")
         case _:
             raise CannotResolve(f"{subject.name} is {row.status}, not being undone: {_MEANING[row.status]}")
+
+
+def _before_undo(subject: Subject, row: LogRow) -> StepStatus:
+    """What a row was whose undo did not happen: it must be undone anew by whoever undid it."""
+    late = subject.settled or row.instead is not None
+    return StepStatus.APPLIED_LATE if late else StepStatus.DONE
 
 
 def _require_over(subject: Subject, row: LogRow, now_ms: int, *, grace_ms: int) -> None:

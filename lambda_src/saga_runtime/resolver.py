@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from saga_runtime.protocol import LogAttribute, Side
+from saga_runtime.protocol import LogAttribute, Side, StepStatus
 from saga_runtime.record import RequestRecord
 from saga_runtime.recovery import Finding, Recoverer, recovery_name, take_over_update
 from saga_runtime.resolution import (
@@ -24,7 +24,7 @@ from saga_runtime.resolution import (
     row_write,
     unpark_update,
 )
-from saga_runtime.saga_log import LogRow, log_key
+from saga_runtime.saga_log import TOOK_EFFECT_AND_FELL, LogRow, log_key
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -76,14 +76,23 @@ class Resolver:
         Raises:
             CannotResolve: if nothing can be written; nothing was.
         """
-        self._require_open(record, now_ms)
+        self._require_young(record, now_ms)
         for _ in range(_LOOKS):
             row, side = self._read(record.saga_id, name)
-            subject = Subject(name=name, row=row, side=side, declared=declared, direction=record.direction)
+            if not _of_settled_saga(row, statement):
+                self._require_unsettled(record)
+            subject = Subject(
+                name=name,
+                row=row,
+                side=side,
+                declared=declared,
+                direction=record.direction,
+                settled=record.settled,
+            )
             change = decide(subject, statement, now_ms)
             if not change.written:
                 return change
-            if record.parked is None:
+            if record.parked is None and not record.settled and not _is_late(row):
                 raise CannotResolve(
                     f"saga {record.saga_id} is not parked, and decides for itself; take it up again with "
                     "cdk-sagas recover"
@@ -102,7 +111,8 @@ class Resolver:
         Raises:
             CannotResolve: if the saga is settled, or was parked anew since it was read.
         """
-        self._require_open(record, now_ms)
+        self._require_unsettled(record)
+        self._require_young(record, now_ms)
         if record.parked is None:
             return self._recovered(record, now_ms)
         if self._update(unpark_update(record, now_ms, self.recoverer.due_after_ms)):
@@ -147,15 +157,27 @@ class Resolver:
         side = item.get(LogAttribute.SIDE.value)
         return LogRow.from_item(item), Side(side["S"]) if side else None
 
-    def _require_open(self, record: RequestRecord, now_ms: int) -> None:
+    def _require_unsettled(self, record: RequestRecord) -> None:
         if record.settled:
             raise CannotResolve(f"saga {record.saga_id} is settled as {record.status}; nothing is left to decide")
+
+    def _require_young(self, record: RequestRecord, now_ms: int) -> None:
         if self.log_days is not None and now_ms - record.created_at >= self.log_days * _DAY_MS:
             raise CannotResolve(
                 f"saga {record.saga_id} is older than the {self.log_days} days for which its rows are kept: without "
                 "them its steps could happen twice; restore the saga log to a time when they were there, or end the "
                 "saga by hand"
             )
+
+
+def _of_settled_saga(row: LogRow | None, statement: Statement) -> bool:
+    """Whether the statement is about something that may be left to undo when a saga has ended."""
+    return statement.undo and row is not None and row.status in TOOK_EFFECT_AND_FELL
+
+
+def _is_late(row: LogRow | None) -> bool:
+    """Nobody of the saga itself decides about such a row: an execution of its own undoes it, if something can."""
+    return row is not None and row.status is StepStatus.APPLIED_LATE
 
 
 def _written(dynamodb: DynamoDBClient, write: Any) -> bool:

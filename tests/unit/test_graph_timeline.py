@@ -138,7 +138,7 @@ def test_a_saga_of_which_nothing_began_has_no_axis() -> None:
 def test_every_status_has_a_mark_of_its_own_or_shares_that_of_doubt(status: StepStatus) -> None:
     mark = timeline([row("Step", 0, 0, status.value)])[3][0]
 
-    assert mark in "✔◦✘∅↩" or (mark == "?" and status in {StepStatus.INTENT, StepStatus.UNDOING})
+    assert mark in "✔◦✘∅↩!" or (mark == "?" and status in {StepStatus.INTENT, StepStatus.UNDOING})
 
 
 @pytest.mark.parametrize(("encoding", "able"), [("utf-8", True), ("ascii", False), ("cp1252", False), ("no", False)])

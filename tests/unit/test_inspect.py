@@ -212,6 +212,22 @@ def test_a_step_passed_over_and_an_output_stored_elsewhere() -> None:
     ]
 
 
+def test_a_job_that_was_accepted_and_one_that_took_effect_late() -> None:
+    picked = replace(CHARGE, step="Pick", status="INTENT", output=None, deadline=1, certain_at=2, accepted_at=NOW_MS)
+    late = replace(CHARGE, step="Ship", status="APPLIED_LATE", instead='{"ship":null}', attempt="a-1")
+
+    told = shown(replace(COMPLETED, steps=(picked, late)), width=140)
+    found = advice(replace(COMPLETED, steps=(picked, late)), [])
+
+    assert "its provider took it on at" in told
+    assert "it took effect when nobody counted on it any more" in told
+    assert 'passed over, with {"ship":null}' in told
+    assert [command for one in found for _, command in one.commands] == [
+        f"cdk-sagas recover {SAGA}",
+        f"cdk-sagas resolve {SAGA} Ship --undo --applied --attempt a-1",
+    ]
+
+
 def test_a_refusal_behind_the_pivot_is_a_persons_to_mend() -> None:
     refused = replace(
         CHARGE, status="FAILED", output=None, error="Declined", detail="the account is closed", side="after"
@@ -344,6 +360,8 @@ def test_the_document_has_everything(desk: Desk) -> None:
         "first_attempt_at": NOW_MS,
         "error": None,
         "detail": None,
+        "accepted_at": None,
+        "instead": None,
         "created_at": NOW_MS,
         "updated_at": NOW_MS,
         "provider_key": provider_key_of(f"{SAGA_ID}#{STEP}"),
