@@ -295,16 +295,15 @@ class CartFulfilmentStack(Stack):
         return warehouse
 
     def _carrier(self) -> CallbackIntegration:
-        """Scans are published, and the saga is one of those who listen. Nobody is told that it waits: parcels are."""
+        """Scans are published, and the saga is one of those who listen. Whoever waits for one looks himself, too."""
         bus = events.EventBus(self, "Parcels")
-        carrier = CallbackIntegration(self, "Carrier", tokens=self._tokens)
         secret = self._secret("CarrierSecret")
-        publish = self._function(
-            "PublishScanFunction",
-            "shipping.publish_scan",
-            environment={**self._carrier_url, "EVENT_BUS_NAME": bus.event_bus_name},
-        )
-        bus.grant_put_events_to(publish)
+        publishes = {**self._carrier_url, "EVENT_BUS_NAME": bus.event_bus_name}
+        publish = self._function("PublishScanFunction", "shipping.publish_scan", environment=publishes)
+        look = self._function("LookFunction", "shipping.look", environment=publishes)
+        for function in (publish, look):
+            bus.grant_put_events_to(function)
+        carrier = CallbackIntegration(self, "Carrier", fn=look, tokens=self._tokens)
         webhook = carrier.add_webhook(
             "Webhook",
             fn=publish,
@@ -320,7 +319,7 @@ class CartFulfilmentStack(Stack):
         carrier.add_event_rule(
             "Scans",
             bus=bus,
-            pattern=events.EventPattern(source=["carrier.webhook"], detail_type=["Parcel scanned"]),
+            pattern=events.EventPattern(source=["shop.parcels"], detail_type=["Parcel scanned"]),
             fn=self._function("ScanFunction", "shipping.from_carrier", environment=self._carrier_url),
         )
         self._outputs(

@@ -383,12 +383,29 @@ class TestTroubleWithEvents:
         listener.await_types(AUTHORIZED)
 
     def test_wrong_says_the_opposite_behind_it(self, payments: Provider, listener: Listener) -> None:
-        self.plan(payments, Action.WRONG)
+        self.plan(payments, Action.WRONG, seconds=1)
         authorize(payments)
 
         right, wrong = listener.await_types(AUTHORIZED, FAILED)
         assert right["data"]["object"]["id"] == wrong["data"]["object"]["id"]
         assert right["id"] != wrong["id"]
+
+    def test_wrong_of_a_refusal_is_done_after_all(self, payments: Provider, listener: Listener) -> None:
+        self.plan(payments, Action.WRONG, on=FAILED, seconds=10)
+        authorize(payments, card="card-declined")
+
+        listener.await_types(FAILED, AUTHORIZED)
+        assert effects(payments) == [("authorized", "k-1")]
+
+    def test_wrong_of_a_pick_says_so_or_does_it(self, warehouse: Provider, listener: Listener) -> None:
+        warehouse.plan(Trouble(on="pick.completed", action=Action.WRONG, seconds=5))
+        warehouse.plan(Trouble(on="pick.rejected", action=Action.WRONG, seconds=5, nth=2))
+        ask(warehouse, "POST", "/picks", key="k-1", body=PICK)
+        listener.await_types("pick.progress", "pick.completed", "pick.rejected")
+        ask(warehouse, "POST", "/picks", key="k-2", body={**PICK, "lines": [{"sku": "empty-shelf", "quantity": 1}]})
+
+        until(lambda: listener.types()[3:] == ["pick.rejected", "pick.completed"], "the second change of mind")
+        assert effects(warehouse) == [("picked", "k-1"), ("picked", "k-2")]
 
     def test_forged_is_signed_rightly_when_it_comes_again(self, payments: Provider, listener: Listener) -> None:
         stripe = pytest.importorskip("stripe")

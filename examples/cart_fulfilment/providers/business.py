@@ -99,7 +99,7 @@ class Business(ABC):
 
     @abstractmethod
     def on_timer(self, page: Page, job: Job, name: str) -> None:
-        """Something that was to happen later happens now."""
+        """What was to happen later happens now: work at a job, its end, or, by an event's type, the opposite of one."""
 
     @abstractmethod
     def document(self, type: str, job: Job, event: str, now_ms: int) -> Mapping[str, Any]:
@@ -125,17 +125,17 @@ class Business(ABC):
             nobody = f"nobody-{uuid.uuid4().hex}"
             self._send(page, type, replace(job, id=f"{job.id[:3]}{nobody}", reference=nobody))
         page.send(
-            type, job, body, event=event, after=(met.seconds or 0) if met else 0,
+            type, job, body, event=event, after=(met.seconds or 0) if met and action is Action.LATE else 0,
             forged=action is Action.FORGED, open=action is not Action.SILENT,
         )  # fmt: skip
         if action is Action.DOUBLE:
             page.send(type, job, body, event=event)
-        if action is Action.WRONG:
-            self._send(page, self.events[type], job, after=1)
+        if met is not None and action is Action.WRONG:
+            page.wake(job, self.events[type], met.seconds or 0, key=job.key, ends=True)
 
-    def _send(self, page: Page, type: str, job: Job, *, after: float = 0.0) -> None:
+    def _send(self, page: Page, type: str, job: Job) -> None:
         event = f"evt_{uuid.uuid4().hex}"
-        page.send(type, job, self._text(type, job, event, page.now_ms), event=event, after=after)
+        page.send(type, job, self._text(type, job, event, page.now_ms), event=event)
 
     def _text(self, type: str, job: Job, event: str, now_ms: int) -> str:
         return json.dumps(self.document(type, job, event, now_ms))

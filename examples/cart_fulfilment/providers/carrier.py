@@ -49,8 +49,10 @@ class Carrier(Business):
             Operation(name="find-effects", method="GET", path="/effects", run=self.find_effects, acts=False),
         )  # fmt: skip
 
-    def on_timer(self, page: Page, job: Job, name: str) -> None:  # noqa: ARG002 - it has one timer
-        """The driver stands at the dock."""
+    def on_timer(self, page: Page, job: Job, name: str) -> None:
+        """The driver stands at the dock, or what was told was wrong."""
+        if name in self.events:
+            self.tell(page, name, job)
         if job.status == "labelled":
             lost = bool(job.body.get("refused"))
             self.tell(page, LOST if lost else SCANNED, page.change(job, "lost" if lost else "in_transit"))

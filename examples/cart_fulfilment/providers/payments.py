@@ -59,7 +59,12 @@ class Payments(Business):
         )
 
     def on_timer(self, page: Page, job: Job, name: str) -> None:
-        """A payment is decided, or its time is over."""
+        """A payment is decided, its time is over, or what was told of it was wrong."""
+        if name == AUTHORIZED:
+            page.happened("authorized", key=job.key, job=job, amount=job.body["amount"])
+            self.tell(page, AUTHORIZED, page.change(job, "requires_capture"))
+        if name == FAILED:
+            self.tell(page, FAILED, job)
         if job.status not in {"processing", "requires_action"}:
             return
         if name == "expire":

@@ -31,7 +31,7 @@ class Action(StrEnum):
         SILENT: the event is never sent. What happened stands in the books, for whoever asks.
         DOUBLE: the event is sent twice, at the same moment.
         LATE: the event is sent `seconds` later.
-        WRONG: behind the event comes another one that says the opposite.
+        WRONG: `seconds` after the event comes another one that says the opposite; what was refused is done after all.
         FORGED: the event's first delivery carries a signature of somebody else's secret.
         UNKNOWN: beside the event comes another one, about a job that nobody asked for.
     """
@@ -54,7 +54,7 @@ class Action(StrEnum):
 
 OF_EVENTS: Final = frozenset({Action.SILENT, Action.DOUBLE, Action.LATE, Action.WRONG, Action.FORGED, Action.UNKNOWN})
 OF_JOBS: Final = frozenset({Action.REFUSE, Action.STALL, Action.EARLY})
-_LASTING: Final = frozenset({Action.SLOW, Action.LATE})
+_LASTING: Final = frozenset({Action.SLOW, Action.LATE, Action.WRONG})
 _AFTER: Final = frozenset({Action.ERROR, Action.DROP, Action.HANG, Action.KILL})
 
 
@@ -73,7 +73,7 @@ class Trouble:
         containing: only what contains this text (an order, a card); everything without it.
         nth: the first of those that is hit, counted from 1.
         times: how many in a row are hit; None for all that follow.
-        seconds: for `slow` and `late`, in the provider's time.
+        seconds: for `slow`, `late` and `wrong`, in the provider's time.
 
     Raises:
         ValueError: for a trouble that cannot happen.
@@ -91,7 +91,7 @@ class Trouble:
         if self.moment is Moment.AFTER and self.action not in _AFTER:
             raise ValueError(f"{self.action} has no moment, got moment=after; leave it out")
         if (self.action in _LASTING) != (self.seconds is not None):
-            raise ValueError(f"seconds belong to slow and late, got action={self.action} seconds={self.seconds}")
+            raise ValueError(f"seconds belong to slow, late and wrong, got action={self.action} seconds={self.seconds}")
         if self.seconds is not None and not 0 < self.seconds <= 86_400:
             raise ValueError(f"seconds must be above 0 and at most 86400, got {self.seconds}")
         if self.nth < 1 or (self.times is not None and self.times < 1):

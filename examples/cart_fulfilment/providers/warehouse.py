@@ -61,7 +61,12 @@ class Warehouse(Business):
         )
 
     def on_timer(self, page: Page, job: Job, name: str) -> None:
-        """Somebody stands before the shelf, has the goods in hand, or it is too late."""
+        """Somebody stands before the shelf, has the goods in hand, it is too late, or what was told was wrong."""
+        if name == REJECTED:
+            self.tell(page, REJECTED, job)
+        if name == PICKED:
+            page.happened("picked", key=job.key, job=job)
+            self.tell(page, PICKED, page.change(job, "picked", parcel=f"parcel-{job.id[-8:]}"))
         if job.status != "queued":
             return
         if name == "expire":

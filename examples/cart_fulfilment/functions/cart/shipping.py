@@ -13,6 +13,7 @@ import boto3
 from saga_runtime import (
     Applied,
     Callback,
+    CallbackCall,
     ExternalCall,
     Failed,
     NotApplied,
@@ -23,20 +24,23 @@ from saga_runtime import (
     Unknown,
     WebhookEvent,
     aws,
+    callback_step,
     event_receiver,
     external_compensation,
     external_step,
     webhook,
 )
-from saga_runtime.identity import step_key_of
+from saga_runtime.identity import provider_key_of, step_key_of
 from saga_runtime.verdict import Verdict
 
 from .client import Client
 
 carrier = Client.from_env("the carrier", "CARRIER_URL")
 LABELS = "/labels"
+LABEL_STEP = "ShippingLabel"
 SCAN_STEP = "PickupScan"
-EVENT_SOURCE = "carrier.webhook"
+SCANS = {"in_transit": "parcel.picked_up", "lost": "parcel.lost"}
+EVENT_SOURCE = "shop.parcels"
 EVENT_TYPE = "Parcel scanned"
 
 
@@ -95,15 +99,18 @@ def publish_scan(event: WebhookEvent) -> None:
     A scan that could not be published is an error, so that the carrier tells it again. One that is published twice is
     one event to whoever goes by the carrier's id.
     """
-    entry = {
-        "EventBusName": os.environ["EVENT_BUS_NAME"],
-        "Source": EVENT_SOURCE,
-        "DetailType": EVENT_TYPE,
-        "Detail": json.dumps(event.json),
-    }
-    answer = _events().put_events(Entries=[entry])
-    if answer["FailedEntryCount"]:
-        raise TransientError("the scan was not published")
+    _publish(event.json)
+
+
+@callback_step
+def look(call: CallbackCall) -> None:
+    """Look where the parcel is: now, and again whenever nothing was heard for long. A lost scan is published, too."""
+    labelled = call.outputs["ShippingLabel"]
+    key = provider_key_of(step_key_of(call.saga_id, LABEL_STEP))
+    found, _ = carrier.found(LABELS, key=key, reference=call.job_id, timeout=call.timeout_seconds)
+    if found and found[0]["status"] in SCANS:
+        scan = {"event": f"seen-{labelled['label']}", "tracking": labelled["tracking"], "reference": call.job_id}
+        _publish({**scan, "type": SCANS[found[0]["status"]], "place": "unknown"})
 
 
 @event_receiver
@@ -118,6 +125,17 @@ def from_carrier(event: Mapping[str, Any]) -> Callback | None:
         case _:
             return None
     return Callback(job_id=scan["reference"], event_id=scan["event"], outcome=outcome)
+
+
+def _publish(scan: Mapping[str, Any]) -> None:
+    entry = {
+        "EventBusName": os.environ["EVENT_BUS_NAME"],
+        "Source": EVENT_SOURCE,
+        "DetailType": EVENT_TYPE,
+        "Detail": json.dumps(scan),
+    }
+    if _events().put_events(Entries=[entry])["FailedEntryCount"]:
+        raise TransientError("the scan was not published")
 
 
 @lru_cache(maxsize=1)

@@ -1,0 +1,230 @@
+"""Carts, deployed in local AWS beside a payment provider, a warehouse and a carrier that answer later."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from constructs_lib.testing import HttpResponse, LocalAws, ProviderEffect, audit_provider
+from constructs_lib.testing.invariants import Invariant, Item, audit_sagas, read_table
+from examples.cart_fulfilment.audit import audit_shop
+from examples.cart_fulfilment.providers import Provider
+from saga_runtime.protocol import LogAttribute
+
+from .transfer_system import is_settled
+from .two_ledgers import Sweeper, TwoLedgers, drain, edit
+
+STACK: Final = "CartFulfilment"
+PRICE: Final = 1250
+DEAR: Final = 200_000
+"""A price from which on a person decides."""
+SPEED: Final = 10.0
+FUNCTION_SECONDS: Final = 100
+"""In the emulator's time: long enough for a process to start on a busy machine."""
+PATIENCE_SECONDS: Final = 150.0
+PROVIDERS: Final = ("payments", "carrier", "warehouse")
+UNDONE_BY: Final = {
+    "payments": {"AuthorizePayment": ("authorized", "canceled"), "CapturePayment": ("captured", "refunded")},
+    "warehouse": {"Pick": ("picked", "put_back")},
+    "carrier": {"ShippingLabel": ("labelled", "voided")},
+}
+"""At each provider, by the name of the step: what stands in its books when it was done, and when it was undone."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CartSystem(TwoLedgers):
+    """One deployed stack of the example, and those who answer it later."""
+
+    providers: Mapping[str, Provider]
+    _opening: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def url(self) -> str:
+        """Where carts are sent to."""
+        return f"{self.aws.api_url(self.outputs['ApiId'], self.outputs['ApiStage'])}/carts"
+
+    @property
+    def forward(self) -> str:
+        """The state machine."""
+        return f"{self.stack}/Cart/StateMachine"
+
+    def drive(self, key: str, body: object, *, sweeps: Sweeper | None = None) -> HttpResponse:
+        """Send a cart until it is accepted, look at its record until it is settled, and ask for the answer."""
+        saga_id = self.begin(key, body)
+        self.await_settled(saga_id)
+        return self.replayed(key, body)
+
+    def await_settled(self, saga_id: str) -> None:
+        """Wait until a saga is settled."""
+        until(lambda: self.record(saga_id).settled, lambda: f"settling {saga_id}: {self.statuses(saga_id)}")
+
+    def replayed(self, key: str, body: object) -> HttpResponse:
+        """The stored answer of a settled request."""
+        for _ in range(20):
+            answer = self.try_post(key, body)
+            if answer is not None and is_settled(answer):
+                return answer
+        raise AssertionError(f"{key} was not answered")
+
+    # --- The shop
+
+    def offer(self, sku: str, stock: int = 1, *, price: int = PRICE) -> str:
+        """Put goods on offer, and return their name."""
+        numbers = {"price": price, "stock": stock, "version": 0}
+        item = {
+            "id": {"S": f"goods#{sku}"},
+            "entry": {"S": "item"},
+            "currency": {"S": "EUR"},
+            **{name: {"N": str(number)} for name, number in numbers.items()},
+        }
+        self.aws.client("dynamodb").put_item(TableName=self.outputs["ShopTableName"], Item=item)
+        self._opening[sku] = stock
+        return sku
+
+    def shop(self) -> list[Item]:
+        """Every item of the shop's table."""
+        return read_table(self.aws.client("dynamodb"), self.outputs["ShopTableName"])
+
+    def stock(self, sku: str) -> int:
+        """What is not sold."""
+        (item,) = [i for i in self.shop() if i["id"]["S"] == f"goods#{sku}" and i["entry"]["S"] == "item"]
+        return int(item["stock"]["N"])
+
+    def holds(self, sku: str) -> list[Item]:
+        """Who holds these goods."""
+        return [i for i in self.shop() if i["id"]["S"] == f"goods#{sku}" and i["entry"]["S"].startswith("hold#")]
+
+    def order(self, saga_id: str) -> str | None:
+        """Status of the order; None if there is none."""
+        found = [item for item in self.shop() if item["id"]["S"] == f"order#{saga_id}"]
+        return str(found[0]["status"]["S"]) if found else None
+
+    # --- Those who answer later
+
+    def tell_providers(self) -> None:
+        """Tell each provider where we listen, what it signs with, and what time it is here."""
+        for kind, provider in self.providers.items():
+            name = kind.title()
+            secret = self.aws.client("secretsmanager").get_secret_value(SecretId=self.outputs[f"{name}SecretArn"])
+            url = self.here(self.outputs[f"{name}WebhookUrl"])
+            provider.tell(url, secret=secret["SecretString"], now_ms=self.now_ms())
+
+    def here(self, url: str) -> str:
+        """An address at AWS, as it is reached in local AWS."""
+        found = re.fullmatch(r"https://([a-z0-9]+)\.execute-api[^/]*/([^/?]+)/?(.*)", url)
+        assert found is not None, url
+        api, stage, rest = found.groups()
+        return f"{self.aws.api_url(api, stage)}/{rest}"
+
+    def effects(self, saga_id: str) -> dict[str, list[str]]:
+        """What the providers' books say that happened for a saga."""
+        return {kind: [e.kind for e in p.effects(saga_id)] for kind, p in self.providers.items()}
+
+    def review_mail(self) -> list[dict[str, Any]]:
+        """What the reviewers were told."""
+        return drain(self.aws, self.outputs["ReviewMailQueueUrl"])
+
+    def operators(self) -> list[dict[str, Any]]:
+        """What the operators were told."""
+        return drain(self.aws, self.outputs["OperatorsQueueUrl"])
+
+    def tokens(self) -> list[Item]:
+        """Every row of the token table."""
+        return read_table(self.aws.client("dynamodb"), self.outputs["TokenTableName"])
+
+    def audit(self) -> list[Invariant]:
+        """Everything that must hold once all carts are settled, and what took effect late is undone."""
+        records, rows = self.records(), self.rows()
+        return [
+            *audit_sagas(records, rows),
+            *(invariant for kind in PROVIDERS for invariant in self._audit_provider(kind, rows)),
+            *audit_shop(self.shop(), rows, self._opening),
+        ]
+
+    def _audit_provider(self, kind: str, rows: list[Item]) -> list[Invariant]:
+        effects = [ProviderEffect(key=e.key, amount=e.amount) for e in self.providers[kind].effects()]
+        sagas = {row[LogAttribute.SAGA_ID]["S"] for row in rows}
+        assert all(any(saga in e.reference for saga in sagas) for e in self.providers[kind].effects())
+        return audit_provider(rows, effects, steps=UNDONE_BY[kind])
+
+
+def until(condition: Callable[[], object], what: str | Callable[[], str]) -> None:
+    """Wait until something is there."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not condition():
+        told = what if isinstance(what, str) else "" if time.monotonic() < deadline else what()
+        assert time.monotonic() < deadline, f"{told} did not happen within {PATIENCE_SECONDS:.0f} s"
+        time.sleep(0.3)
+
+
+def cart(*skus: str, card: str = "card-1", quantity: int = 1, address: str = "10 Mill Lane") -> dict[str, object]:
+    """A request's body."""
+    items = [{"sku": sku, "quantity": quantity} for sku in skus]
+    return {"customer": "ada", "card": card, "address": address, "items": items}
+
+
+@contextmanager
+def deployed(*, speed: float = SPEED, sandboxes: int = 4) -> Iterator[CartSystem]:
+    """Local AWS with the stack, beside the three providers, who know where to tell what became of their jobs."""
+    with ExitStack() as running:
+        payments, carrier = (running.enter_context(Provider(kind, speed=speed)) for kind in ("payments", "carrier"))
+        warehouse = running.enter_context(Provider("warehouse", speed=speed, carrier=carrier.url))
+        aws = running.enter_context(LocalAws(speed=speed, sandboxes=sandboxes))
+        folder = Path(running.enter_context(tempfile.TemporaryDirectory(prefix="cdk-sagas-test-")))
+        providers = {"payments": payments, "carrier": carrier, "warehouse": warehouse}
+        outputs = aws.deploy(_synthesized({kind: p.url for kind, p in providers.items()}, folder))[STACK]
+        system = CartSystem(aws, outputs, speed, STACK, providers=providers)
+        system.user()  # once: many threads will ask for it
+        _give_time(system)
+        system.tell_providers()
+        yield system
+
+
+def _give_time(system: CartSystem) -> None:
+    """Let functions, and the tasks that wait for them, take long: emulated time is fast, a starting process is not."""
+    functions = system.aws.client("lambda")
+    for function in system.aws.functions():
+        functions.update_function_configuration(FunctionName=function.physical_id, Timeout=FUNCTION_SECONDS)
+
+    def patient(states: dict[str, Any]) -> None:
+        for state in states.values():
+            if state.get("Resource", "").endswith("lambda:invoke"):
+                state["TimeoutSeconds"] = FUNCTION_SECONDS + 10
+
+    for machine in ("StateMachine", "Recovery"):
+        edit(system.aws, f"{system.stack}/Cart/{machine}", patient)
+
+
+def _synthesized(urls: Mapping[str, str], folder: Path) -> Path:
+    # Imported here: the CDK takes seconds, and only some tests need it.
+    from aws_cdk import App, Duration
+
+    from examples.cart_fulfilment.stack import CartFulfilmentStack
+    from examples.cart_fulfilment.waits import Job, Waits
+
+    job = Job(expected=Duration.seconds(50), within=Duration.seconds(200))
+    waits = Waits(
+        authorize=job,
+        review=Duration.seconds(400),
+        remind=Duration.seconds(150),
+        pick=job,
+        pickup=Duration.seconds(300),
+        pickup_expected=Duration.seconds(60),
+    )
+    app = App(outdir=str(folder))
+    CartFulfilmentStack(
+        app,
+        STACK,
+        payments_url=urls["payments"],
+        warehouse_url=urls["warehouse"],
+        carrier_url=urls["carrier"],
+        waits=waits,
+    )
+    app.synth()
+    return folder
