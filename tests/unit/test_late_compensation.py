@@ -1,0 +1,429 @@
+"""What took effect when nobody counted on it any more is undone once, by whoever comes first, and by nobody else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from importlib import import_module
+from typing import Any
+
+import pytest
+
+from saga_runtime import Commit, SagaFenced, StepCall, StepInDoubt, atomic_step, aws, compensation, read_only_step
+from saga_runtime.atomic_step import read_row
+from saga_runtime.errors import ProtocolMismatch
+from saga_runtime.external_log import Entry, UndoEntry, entry_of, undo_entry_of
+from saga_runtime.identity import provider_key_of
+from saga_runtime.protocol import OUTPUT_FIELD, CallField, CallMode, Direction, RecordStatus, Side, StepStatus
+from saga_runtime.provider import ProviderSettings
+from saga_runtime.recovery import Recoverer
+from saga_runtime.resolution import CannotResolve, Change, DeclaredStep, Statement
+from saga_runtime.resolver import Resolver
+from saga_runtime.saga_log import LogRow, StepEntry, is_late
+from saga_runtime.saga_log import UndoEntry as AtomicUndoEntry
+from saga_runtime.saga_log import entry_of as atomic_entry_of
+from saga_runtime.saga_log import undo_entry_of as atomic_undo_entry_of
+from tests.unit.support.depot import JOB_ID, PARCEL, REFUSED, STEP
+from tests.unit.support.gateway import GRACE_MS, LIFE_MS
+from tests.unit.support.samples import NOW_MS, REQUEST_ID, SAGA_ID
+from tests.unit.support.transfers import give_back
+from tests.unit.support.warehouse import Picking
+from tests.unit.support.wire import Action, Fault, Moment
+from tests.unit.support.world import Context, World
+
+INSTEAD = '{"parcel":"none"}'
+
+
+@pytest.fixture
+def picking(world: World, monkeypatch: pytest.MonkeyPatch) -> Picking:
+    """A warehouse that can be asked, and whose undo is idempotent."""
+    return Picking(world, monkeypatch)
+
+
+def late(picking: Picking) -> None:
+    """The saga gave the job up, and buried it; the warehouse did it after all."""
+    picking.dispatch()
+    picking.everybody_dies()
+    picking.depot.compensate()
+    picking.calls_back("late")
+    assert picking.status == "APPLIED_LATE"
+
+
+def row(status: StepStatus, **more: Any) -> LogRow:
+    """A row in a state."""
+    under_way = {"attempt": "a", "deadline": 5, "first_attempt_at": 1}
+    return LogRow(saga_id=SAGA_ID, step=STEP, status=status, output="{}", updated_at=1, **{**under_way, **more})
+
+
+# Decisions
+
+
+@pytest.mark.parametrize("status", [StepStatus.APPLIED_LATE, StepStatus.UNDOING, StepStatus.UNDONE])
+@pytest.mark.parametrize("instead", [None, INSTEAD])
+def test_a_step_whose_effect_fell_is_fenced_unless_it_was_passed_over(
+    picking: Picking, status: StepStatus, instead: str | None
+) -> None:
+    found = row(status, instead=instead)
+    provider = ProviderSettings.from_event(picking.event())
+
+    wanted = (Entry.FENCED, StepEntry.FENCED) if instead is None else (Entry.REPLAY, StepEntry.REPLAY)
+    mine = picking.depot.holder("mine")
+    assert (entry_of(found, mine=mine, now_ms=9, provider=provider), atomic_entry_of(found)) == wanted
+    assert found.answer == instead
+
+
+@pytest.mark.parametrize("status", StepStatus)
+def test_only_an_effect_that_came_late_and_an_undo_that_was_begun_are_undone_late(status: StepStatus) -> None:
+    assert is_late(row(status)) == (status in {StepStatus.APPLIED_LATE, StepStatus.UNDOING})
+
+
+def test_nothing_is_buried_late() -> None:
+    assert not is_late(None)
+
+
+def test_what_took_effect_late_is_undone_like_what_stands(picking: Picking) -> None:
+    found, provider = row(StepStatus.APPLIED_LATE), ProviderSettings.from_event(picking.event())
+
+    undo = undo_entry_of(found, mine=picking.depot.holder("mine"), now_ms=9, provider=provider)
+
+    assert (undo, atomic_undo_entry_of(found)) == (UndoEntry.UNDO, AtomicUndoEntry.UNDO)
+
+
+def test_a_job_that_was_accepted_is_not_repeated_to_learn_what_became_of_it(picking: Picking) -> None:
+    mine = picking.depot.holder("mine")
+    asked = ProviderSettings.from_event(picking.event())
+    known = replace(asked, verify=False, window_ms=10**15)
+    found = row(StepStatus.INTENT, accepted_at=0)
+
+    def entry(found: LogRow, provider: ProviderSettings) -> UndoEntry:
+        return undo_entry_of(found, mine=mine, now_ms=10**9, provider=provider)
+
+    assert entry(found, known) is UndoEntry.REPEAT
+    accepted = replace(found, accepted_at=3)
+    assert (entry(accepted, known), entry(accepted, asked)) == (UndoEntry.UNDECIDED, UndoEntry.VERIFY)
+
+
+# Compensations
+
+
+def test_a_late_effect_is_undone_by_the_ordinary_compensation(picking: Picking) -> None:
+    late(picking)
+
+    picking.undo()
+
+    assert (picking.status, picking.warehouse.cancelled) == ("UNDONE", [provider_key_of(f"{JOB_ID}#undo")])
+    picking.check()
+
+
+def test_a_late_effect_is_undone_by_an_execution_that_does_nothing_else(picking: Picking) -> None:
+    late(picking)
+
+    picking.undo(late=True)
+    picking.undo(late=True)
+
+    assert picking.status == "UNDONE"
+    picking.check()
+
+
+def test_the_undo_of_a_job_is_given_the_jobs_id_and_a_key_of_its_own(picking: Picking) -> None:
+    late(picking)
+    picking.undo(late=True)
+
+    call = picking.warehouse.seen[-1]
+    assert (call.job_id, call.key) == (JOB_ID, f"{JOB_ID}#undo")
+
+
+@pytest.mark.parametrize("status", ["none", "INTENT", "DONE", "TOMBSTONE", "UNDONE"])
+def test_a_late_compensation_leaves_everything_else_alone(picking: Picking, world: World, status: str) -> None:
+    if status in {"INTENT", "DONE", "UNDONE"}:
+        picking.dispatch()
+    if status in {"DONE", "UNDONE"}:
+        picking.calls_back()
+    if status in {"TOMBSTONE", "UNDONE"}:
+        picking.undo()
+    picking.everybody_dies()
+    before = world.items("log")
+
+    calls = world.calls_of(lambda: picking.undo(late=True))
+
+    assert calls == ["GetItem"]
+    assert world.items("log") == before
+    picking.check()
+
+
+def test_an_undo_that_was_cut_off_is_carried_on_late(picking: Picking, world: World) -> None:
+    late(picking)
+    world.wire.plan(Fault(operation="warehouse:cancel", action=Action.DROP, moment=Moment.AFTER, times=1))
+    with pytest.raises(ConnectionError):
+        picking.undo(late=True)
+    with pytest.raises(StepInDoubt):
+        picking.undo(late=True)
+    picking.passes(LIFE_MS)
+
+    picking.undo(late=True)
+
+    assert picking.status == "UNDONE"
+    picking.check()
+
+
+def test_two_that_undo_a_late_effect_at_a_time_undo_it_once(picking: Picking) -> None:
+    late(picking)
+
+    def another() -> None:
+        with pytest.raises(StepInDoubt):
+            picking.undo()
+
+    picking.warehouse.meanwhile["cancel"] = another
+    picking.undo(late=True)
+
+    assert picking.status == "UNDONE"
+    picking.check()
+
+
+def test_what_became_late_between_the_look_and_the_write_is_looked_at_again(
+    picking: Picking, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    picking.dispatch()
+    picking.calls_back()
+    stands = picking.row
+    assert stands is not None
+    picking.undo()
+    looks: list[Callable[[], LogRow | None]] = [lambda: replace(stands, status=StepStatus.APPLIED_LATE)]
+
+    def read(call: StepCall) -> LogRow | None:
+        return looks.pop()() if looks else read_row(call)
+
+    monkeypatch.setattr(import_module("saga_runtime.external_compensation"), "read_row", read)
+
+    picking.undo(late=True)
+
+    assert picking.status == "UNDONE"
+    picking.check()
+
+
+def test_a_job_that_was_accepted_is_asked_about_before_it_is_compensated(picking: Picking) -> None:
+    picking.dispatch()
+    picking.everybody_dies()
+
+    with pytest.raises(StepInDoubt, match="not done"):
+        picking.undo()
+    picking.warehouse.finish()
+    picking.undo()
+
+    assert picking.status == "UNDONE"
+    picking.check()
+
+
+@pytest.mark.parametrize("handler", ["external", "atomic"])
+def test_a_compensation_is_called_for_nothing_else(picking: Picking, handler: str) -> None:
+    event = picking.event(**{CallField.MODE: CallMode.ASK})
+
+    with pytest.raises(ProtocolMismatch, match="late"):
+        (picking.cancel if handler == "external" else give_back)(event, Context())
+
+
+def test_an_atomic_compensation_undoes_a_late_effect_once_and_in_one_transaction(
+    picking: Picking, world: World
+) -> None:
+    late(picking)
+    seen: list[Any] = []
+
+    @compensation
+    def pay_back(_: StepCall, output: Any) -> Commit:
+        seen.append(output)
+        return Commit()
+
+    event = picking.event(**{CallField.MODE: CallMode.LATE})
+    calls = world.calls_of(lambda: pay_back(event, Context()))
+    pay_back(event, Context())
+
+    assert (seen, picking.status) == ([PARCEL], "UNDONE")
+    assert calls == ["GetItem", "TransactWriteItems"]
+
+
+def test_an_atomic_compensation_that_is_called_late_buries_nothing(picking: Picking, world: World) -> None:
+    give_back(picking.event(**{CallField.MODE: CallMode.LATE}), Context())
+
+    assert world.items("log") == []
+
+
+# A saga that went on without the step
+
+
+def passed_over(picking: Picking) -> None:
+    """The saga went on without the job; the warehouse did it after all."""
+    picking.warehouse.pick(provider_key_of(JOB_ID))
+    picking.depot.write(picking.depot.holder("owner").bury(1))
+    aws.dynamodb().update_item(
+        TableName="log",
+        Key={"saga_id": {"S": SAGA_ID}, "step": {"S": STEP}},
+        UpdateExpression="SET #output = :output",
+        ExpressionAttributeNames={"#output": "output"},
+        ExpressionAttributeValues={":output": {"S": INSTEAD}},
+    )
+    picking.calls_back("late")
+
+
+@pytest.mark.parametrize("undo", ["nothing", "begun", "over"])
+def test_a_saga_that_went_on_without_a_step_goes_on_without_it(picking: Picking, world: World, undo: str) -> None:
+    passed_over(picking)
+    assert picking.status == "APPLIED_LATE"
+    if undo == "begun":
+        world.wire.plan(Fault(operation="warehouse:cancel", action=Action.DROP, times=1))
+        with pytest.raises(ConnectionError):
+            picking.undo(late=True)
+    if undo == "over":
+        picking.undo(late=True)
+
+    assert picking.dispatch()
+    assert picking.told() == {"parcel": "none"}
+
+    @atomic_step
+    def atomic(_: StepCall) -> Commit:
+        raise AssertionError
+
+    @read_only_step
+    def read_only(_: StepCall) -> dict[str, str]:
+        raise AssertionError
+
+    recorded = picking.event(**{CallField.RECORD: True})
+    assert read_only(recorded, Context())[OUTPUT_FIELD] == {"parcel": "none"}
+    with pytest.raises(AssertionError):
+        atomic(picking.event(), Context())
+    assert atomic_step(lambda _: Commit())(picking.event(), Context())[OUTPUT_FIELD] == {"parcel": "none"}
+
+
+def test_a_late_effect_that_nobody_passed_over_fences_the_step(picking: Picking) -> None:
+    late(picking)
+
+    assert picking.dispatch(picking.send_again())
+    assert picking.told(2) == "SagaFenced"
+    with pytest.raises(SagaFenced):
+        atomic_step(lambda _: Commit())(picking.event(), Context())
+
+
+def test_an_effect_that_came_after_a_refusal_is_undone(picking: Picking) -> None:
+    picking.dispatch()
+    picking.calls_back("refused", REFUSED)
+    picking.calls_back("done")
+    assert picking.status == "APPLIED_LATE"
+
+    picking.undo(late=True)
+
+    assert picking.status == "UNDONE"
+    picking.check()
+
+
+# A person
+
+
+DECLARED = DeclaredStep(side=Side.BEFORE, external=True, grace_ms=GRACE_MS, log_days=400)
+APPLIED = Statement(applied=True)
+UNDONE = Statement(applied=True, undo=True)
+NOT_UNDONE = Statement(applied=False, undo=True)
+
+
+@pytest.fixture
+def says(picking: Picking) -> Callable[[Statement], Change]:
+    """What a person says of the job."""
+
+    def say(statement: Statement) -> Change:
+        recoverer = Recoverer(table="requests", dynamodb=aws.dynamodb(), step_functions=aws.step_functions())
+        record = recoverer.read(REQUEST_ID)
+        assert record is not None
+        resolver = Resolver(recoverer=recoverer, log_table="log", log_days=400)
+        return resolver.resolve(record, STEP, DECLARED, statement, picking.world.clock.ms)
+
+    return say
+
+
+Says = Callable[[Statement], Change]
+
+
+def settle(picking: Picking, status: RecordStatus = RecordStatus.FAILED) -> None:
+    """Let the saga end."""
+    picking.depot.change_record(status=status.value, http_status=422, body="{}")
+
+
+def park(picking: Picking) -> None:
+    """Let the saga wait for a person."""
+    picking.depot.change_record(parked=SAGA_ID, parked_at=NOW_MS, direction=Direction.COMPENSATE.value)
+
+
+@pytest.mark.parametrize("state", ["settled", "parked", "running"])
+def test_a_late_effect_that_was_undone_by_hand_is_said_to_be(picking: Picking, says: Says, state: str) -> None:
+    late(picking)
+    if state != "running":
+        settle(picking) if state == "settled" else park(picking)
+
+    assert says(UNDONE) == Change(to=StepStatus.UNDONE, written=True)
+    assert picking.status == "UNDONE"
+    assert says(UNDONE).written is False
+
+
+def test_of_a_saga_that_has_ended_nothing_else_can_be_said(picking: Picking, says: Says) -> None:
+    late(picking)
+    settle(picking)
+
+    for statement in (APPLIED, Statement(applied=False)):
+        with pytest.raises(CannotResolve, match="settled"):
+            says(statement)
+    assert says(NOT_UNDONE) == Change(to=StepStatus.APPLIED_LATE, written=False)
+    assert picking.status == "APPLIED_LATE"
+
+
+def test_what_stands_in_a_saga_that_has_ended_stays(picking: Picking, says: Says) -> None:
+    picking.dispatch()
+    picking.calls_back()
+    settle(picking, RecordStatus.COMPLETED)
+
+    with pytest.raises(CannotResolve, match="settled"):
+        says(UNDONE)
+
+
+def test_that_a_late_effect_is_one_is_no_question(picking: Picking, says: Says) -> None:
+    late(picking)
+    park(picking)
+
+    with pytest.raises(CannotResolve, match="--undo"):
+        says(APPLIED)
+
+
+@pytest.mark.parametrize("ended", [True, False])
+def test_a_late_undo_that_did_not_happen_is_done_anew(picking: Picking, world: World, says: Says, ended: bool) -> None:
+    late(picking) if ended else passed_over(picking)
+    world.wire.plan(Fault(operation="warehouse:cancel", action=Action.DROP, times=1))
+    with pytest.raises(ConnectionError):
+        picking.undo(late=True)
+    settle(picking) if ended else park(picking)
+    with pytest.raises(CannotResolve, match="still"):
+        says(NOT_UNDONE)
+    picking.everybody_dies()
+
+    assert says(NOT_UNDONE).to is StepStatus.APPLIED_LATE
+
+    picking.undo(late=True)
+    picking.check()
+    assert picking.status == "UNDONE"
+
+
+@pytest.mark.parametrize(("applied", "status"), [(True, "DONE"), (False, "TOMBSTONE")])
+def test_a_job_in_doubt_is_decided_as_any_step_is(picking: Picking, says: Says, applied: bool, status: str) -> None:
+    picking.dispatch()
+    park(picking)
+    picking.everybody_dies()
+
+    says(Statement(applied=applied, output='{"parcel":"p-1"}' if applied else None))
+
+    assert picking.status == status
+
+
+def test_a_job_that_a_person_declared_dead_is_undone_when_it_was_done_after_all(picking: Picking, says: Says) -> None:
+    picking.dispatch()
+    park(picking)
+    picking.everybody_dies()
+    says(Statement(applied=False))
+
+    picking.calls_back("late")
+
+    assert picking.status == "APPLIED_LATE"
