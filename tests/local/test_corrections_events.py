@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+import boto3
 import pytest
 from botocore.exceptions import ClientError
 
@@ -100,6 +101,46 @@ def test_a_function_that_dies_gets_its_batch_again(fast: LocalAws) -> None:
 
     assert dead_letters(fast, dead) == ["die"]
     assert len(calls_of(fast, "dying")) == 2
+
+
+def client_with(aws: LocalAws, name: str, *statements: dict[str, Any]) -> Any:
+    """A client of SQS with these permissions."""
+    iam = aws.client("iam")
+    iam.create_user(UserName=name)
+    document = json.dumps({"Version": "2012-10-17", "Statement": statements})
+    iam.put_user_policy(UserName=name, PolicyName="allowed", PolicyDocument=document)
+    key = iam.create_access_key(UserName=name)["AccessKey"]
+    session = boto3.Session(key["AccessKeyId"], key["SecretAccessKey"], region_name=aws.region)
+    return session.client("sqs", endpoint_url=aws.endpoint_url)
+
+
+def test_dead_letters_are_moved_back_as_new_messages_by_those_who_may(fast: LocalAws) -> None:
+    sqs, dead = fast.client("sqs"), create_queue(fast, "moved-dead")
+    policy = json.dumps({"deadLetterTargetArn": arn_of_queue(fast, dead), "maxReceiveCount": 1})
+    queue = create_queue(fast, "moved", VisibilityTimeout="0", RedrivePolicy=policy)
+    send(fast, queue, "a")
+    sqs.receive_message(QueueUrl=queue)
+    assert "Messages" not in sqs.receive_message(QueueUrl=queue)
+    source = arn_of_queue(fast, dead)
+    take = {"Effect": "Allow", "Action": ["sqs:StartMessageMoveTask", *READ_QUEUE["Action"]], "Resource": source}
+    give = {"Effect": "Allow", "Action": "sqs:SendMessage", "Resource": arn_of_queue(fast, queue)}
+
+    with pytest.raises(ClientError, match="AccessDenied"):
+        client_with(fast, "takes", take).start_message_move_task(SourceArn=source)
+    client_with(fast, "moves", take, give).start_message_move_task(SourceArn=source)
+
+    received = sqs.receive_message(QueueUrl=queue, AttributeNames=["All"])["Messages"][0]
+    assert json.loads(received["Body"]) == "a"
+    assert received["Attributes"]["ApproximateReceiveCount"] == "1"
+    assert messages_left(fast, dead) == 0
+    assert sqs.list_message_move_tasks(SourceArn=source)["Results"][0]["ApproximateNumberOfMessagesMoved"] == 1
+    with pytest.raises(ClientError, match="Dead Letter Queue"):
+        sqs.start_message_move_task(SourceArn=arn_of_queue(fast, queue))
+
+
+def test_the_bare_emulator_moves_no_dead_letters() -> None:
+    with LocalAws(without=["message-moves"]) as bare, pytest.raises(ClientError, match="InvalidAction"):
+        bare.client("sqs").start_message_move_task(SourceArn=arn_of_queue(bare, create_queue(bare)))
 
 
 WRONG_ANSWERS = (

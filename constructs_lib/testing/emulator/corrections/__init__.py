@@ -106,6 +106,7 @@ def all_corrections() -> Iterable[Correction]:
         jsonata,
         lambda_,
         nodejs,
+        queues,
         role,
         sandbox,
         secrets_manager,
@@ -117,6 +118,6 @@ def all_corrections() -> Iterable[Correction]:
 
     lambda_modules = (lambda_, nodejs, sandbox, event_sources)
     states_modules = (stepfunctions, callbacks, tasks, role, jsonata, branches)
-    other_modules = (apigateway, cloudformation, dynamodb, secrets_manager, services_time, transport)
+    other_modules = (apigateway, cloudformation, dynamodb, queues, secrets_manager, services_time, transport)
     modules = (*lambda_modules, *states_modules, *other_modules)
     return [correction for module in modules for correction in module.CORRECTIONS]

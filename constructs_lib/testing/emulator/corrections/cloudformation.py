@@ -10,7 +10,7 @@ from ministack.services import apigateway_v1 as apigateway
 from ministack.services import dynamodb, waf
 from ministack.services.cloudformation import provisioners
 
-from . import Correction, Emulator, EmulatorChangedError
+from . import Correction, Emulator, EmulatorChangedError, replace
 
 Properties = dict[str, Any]
 
@@ -153,9 +153,34 @@ def inert_types(_emulator: Emulator) -> None:
         provisioners._RESOURCE_HANDLERS.setdefault(type_, {"create": create, "update": update, "delete": delete})
 
 
+def computed_alarms(_emulator: Emulator) -> None:
+    """An alarm over a computation of metrics can be deployed; the emulator refuses the whole stack.
+
+    It is never evaluated: no metric has its name.
+    """
+
+    def make(record: Callable[[str, Properties], Any]) -> Callable[[str, Properties], Any]:
+        def of(name: str, properties: Properties) -> Any:
+            computed = properties.get("Metrics")
+            if not computed:
+                return record(name, properties)
+            if properties.get("MetricName"):
+                raise ValueError("an alarm has MetricName or Metrics, not both")
+            results = [metric for metric in computed if str(metric.get("ReturnData", True)).lower() == "true"]
+            if len(results) != 1:
+                raise ValueError(f"exactly one of an alarm's Metrics returns data, got {len(results)}")
+            inert = {"MetricName": "(computed)", "Namespace": "(computed)"}
+            return record(name, {key: value for key, value in properties.items() if key != "Metrics"} | inert)
+
+        return of
+
+    replace(provisioners, "_cw_metric_alarm_record", make)
+
+
 CORRECTIONS: Final[tuple[Correction, ...]] = (
     table_settings,
     request_validators,
     firewall_association,
     inert_types,
+    computed_alarms,
 )
