@@ -85,6 +85,26 @@ class TestWebhooks:
                 "Webhook", fn=own(stack, "From"), scheme=StripeSignature(secrets=[secret(stack)]), path=path
             )
 
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            ({"rate_limit": 0}, "rate_limit must be 1 to 10000, got 0"),
+            ({"burst_limit": 5_001}, "burst_limit must be 1 to 5000, got 5001"),
+            ({"stage_name": "v-1"}, "stage_name must match .*, got 'v-1'"),
+        ],
+        ids=str,
+    )
+    def test_and_approval_pages_refuse_what_no_stage_could_have(
+        self, stack: Stack, options: dict[str, Any], message: str
+    ) -> None:
+        made = CallbackIntegration(stack, "Warehouse", fn=own(stack, "HandOver"))
+        with pytest.raises(ValueError, match=f"^{message}"):
+            made.add_webhook(
+                "Webhook", fn=own(stack, "From"), scheme=StripeSignature(secrets=[secret(stack)]), **options
+            )
+        with pytest.raises(ValueError, match=f"^{message}"):
+            made.add_approval("Review", **options)
+
 
 class TestSchemes:
     def test_are_read_by_the_runtime_as_they_were_declared(self, stack: Stack) -> None:
