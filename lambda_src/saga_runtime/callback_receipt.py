@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from botocore.exceptions import BotoCoreError, ClientError
+
 from saga_runtime import aws, clock, telemetry
 from saga_runtime.callback_decisions import Decision, LogChange, Receipt, TokenChange, receipt_of
 from saga_runtime.callback_rows import Callback, JobId, Outcome, StillWorking, TokenRow, alias_of, marker_of
@@ -296,7 +298,12 @@ class Subject:
             "stuck": {"step": self.job.row_name, "error": error, "detail": f"{found}; {then}"},
             "failure": {},
         }
-        aws.sqs().send_message(QueueUrl=self.saga.operators, MessageBody=json.dumps(body, ensure_ascii=False))
+        try:
+            aws.sqs().send_message(QueueUrl=self.saga.operators, MessageBody=json.dumps(body, ensure_ascii=False))
+        except (ClientError, BotoCoreError) as broken:
+            if aws.is_transient(broken):
+                raise TransientError("the operators' queue did not answer") from broken
+            raise
 
 
 def _told(row: TokenRow) -> Receipt:

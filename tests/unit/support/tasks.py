@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,11 +23,13 @@ class Tasks:
         waiting: tokens whose task waits.
         ended: tokens whose task has ended, with what it was told; None: it timed out.
         heartbeats: tokens, once for each heartbeat.
+        afterwards: what happens between a token's use and its answer; once.
     """
 
     waiting: set[str] = field(default_factory=set)
     ended: dict[str, dict[str, Any] | None] = field(default_factory=dict)
     heartbeats: list[str] = field(default_factory=list)
+    afterwards: Callable[[], object] | None = None
 
     def wait(self, token: str) -> str:
         """Let a task wait."""
@@ -47,6 +50,13 @@ class Tasks:
 
     def send(self, operation: str, token: str, **told: Any) -> str | None:
         """Use a token; the error's code, if nobody waits with it."""
+        code = self._use(operation, token, told)
+        afterwards, self.afterwards = self.afterwards, None
+        if afterwards is not None:
+            afterwards()
+        return code
+
+    def _use(self, operation: str, token: str, told: dict[str, Any]) -> str | None:
         if token not in self.waiting:
             return "TaskTimedOut" if token in self.ended else "InvalidToken"
         if operation == "SendTaskHeartbeat":
