@@ -37,6 +37,7 @@ MAX_REVIEWER: Final = 100
 MAX_NOTE: Final = 500
 MAX_LIFE: Final = timedelta(days=365)
 
+_NEVER: Final = 2**33
 _PURPOSE: Final = b"cdk-sagas approval 1\n"
 """Signed with the rest: the same secret's signature of anything else is none of a link."""
 
@@ -76,6 +77,8 @@ class Claims:
         check_job_id(self.job_id)
         if not self.reviewer.strip() or len(self.reviewer) > MAX_REVIEWER:
             raise Invalid(f"a reviewer has 1 to {MAX_REVIEWER} characters, not all blank, got {len(self.reviewer)}")
+        if not 0 <= self.expires < _NEVER:
+            raise Invalid(f"a link expires at a time before {_NEVER} (seconds since the epoch), got {self.expires}")
 
     def encode(self) -> bytes:
         """As it is signed.
