@@ -14,8 +14,9 @@ from cfnlint.config import ManualArgs
 
 from constructs_lib.saga.asl import definition_of, recovery_of
 from tests.constructs.support.cloud import Cloud
-from tests.constructs.support.factories import ROOT
+from tests.constructs.support.factories import ROOT, AppFactory
 from tests.constructs.support.groups import GROUPED, machines_of
+from tests.constructs.support.integrations import WarehouseStack
 from tests.constructs.support.plans import PLANS
 
 FORWARD_MACHINE = "arn:aws:states:eu-west-1:111111111111:stateMachine:forward"
@@ -82,3 +83,8 @@ def test_cloudformations_linter_finds_nothing_and_would_find_a_wrong_value(refer
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_cloudformations_linter_finds_nothing_in_a_saga_with_every_kind_of_step(kinds: Cloud) -> None:
     assert not _findings(_template(kinds))
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_cloudformations_linter_finds_nothing_in_an_integration_with_everything(new_app: AppFactory) -> None:
+    assert not _findings(_template(Cloud(WarehouseStack(new_app(), "Shop"))))
