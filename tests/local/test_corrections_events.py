@@ -240,6 +240,18 @@ def test_the_target_of_a_rule_that_fails_is_called_again_after_minutes(fast: Loc
         assert len(scans(bare, expected=2)) == 2
 
 
+def test_an_event_without_an_object_is_refused_and_the_others_are_not(fast: LocalAws) -> None:
+    def codes(aws: LocalAws) -> list[str]:
+        entries = [{"Source": "a", "DetailType": "b", "Detail": detail} for detail in ("{}", "[1]", "no json", "{}")]
+        answer = aws.client("events").put_events(Entries=entries)
+        assert answer["FailedEntryCount"] == sum("ErrorCode" in entry for entry in answer["Entries"])
+        return [entry.get("ErrorCode", "ok") for entry in answer["Entries"]]
+
+    assert codes(fast) == ["ok", "MalformedDetail", "MalformedDetail", "ok"]
+    with LocalAws(without=["event-entries"]) as bare:
+        assert codes(bare) == ["ok"] * 4
+
+
 def test_a_reset_forgets_what_was_to_be_called_again() -> None:
     with LocalAws(speed=60) as aws:
         put_rule(aws, "failing", EventPattern='{"source": ["test"]}')

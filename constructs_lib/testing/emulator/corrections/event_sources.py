@@ -188,9 +188,39 @@ def asynchronous_retries(emulator: Emulator) -> None:
     replace(eventbridge, "_dispatch_to_lambda", make_dispatch)
 
 
+def event_entries(_emulator: Emulator) -> None:
+    """An event whose detail is no JSON object is refused. The emulator takes it, and no rule ever matches."""
+
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        def put(data: dict[str, Any], *args: Any, **options: Any) -> Any:
+            entries: list[dict[str, Any]] = data.get("Entries", [])
+            good = [entry for entry in entries if _is_object(entry.get("Detail", ""))]
+            if len(good) == len(entries):
+                return original(data, *args, **options)
+            status, headers, body = original({**data, "Entries": good}, *args, **options)
+            answers = json.loads(body)
+            results = iter(answers.get("Entries", []))
+            refused = {"ErrorCode": "MalformedDetail", "ErrorMessage": "Detail is malformed."}
+            answers["Entries"] = [next(results) if entry in good else refused for entry in entries]
+            answers["FailedEntryCount"] += len(entries) - len(good)
+            return status, headers, json.dumps(answers).encode()
+
+        return put
+
+    replace(eventbridge, "_put_events", make)
+
+
+def _is_object(text: str) -> bool:
+    try:
+        return isinstance(json.loads(text), dict)
+    except ValueError:
+        return False
+
+
 CORRECTIONS: Final[tuple[Correction, ...]] = (
     batch_answers,
     queue_subscription,
     event_source_time,
     asynchronous_retries,
+    event_entries,
 )
