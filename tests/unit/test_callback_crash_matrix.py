@@ -1,0 +1,391 @@
+"""A crash or a lost answer before and after every call of registrations, receipts, sweeps and heartbeats; then retries.
+
+What is enumerated is what an undisturbed run sends. Each call is disturbed in each way; afterwards the message or the
+event comes again, as queues and providers send it, and a sweep follows. Then the log says what it would have said,
+whoever waits was told once, and nothing is left half done. The numbers are printed, and have to agree.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+import pytest
+
+from saga_runtime.callback_sweep import sweep
+from saga_runtime.callbacks import StillWorking, adopt_alias, record_dispatch_error, register, settle
+from saga_runtime.protocol import Env, StepStatus, TokenAttribute, TokenStatus
+from tests.unit.support.depot import (
+    JOB_ID,
+    REFUSED,
+    Depot,
+    entries_of,
+    operators_queue,
+    served,
+)
+from tests.unit.support.wire import Action, Fault, Killed, Moment
+from tests.unit.support.world import World
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Party:
+    """Somebody who makes calls.
+
+    Attributes:
+        before: what has happened before.
+        act: what is disturbed, and comes again.
+        calls: in order; ``test_every_call_is_enumerated`` holds it against the party.
+        log: what the log says in the end; None: there is no row.
+        token: what the job's token row says in the end; more than one where a lost answer cannot be told from nobody.
+        woken: what the newest attempt was told, as far as it matters; None: nothing.
+        operators: whether operators are told.
+    """
+
+    before: Callable[[Depot], object] = lambda _: None
+    act: Callable[[Depot], object]
+    calls: tuple[str, ...]
+    log: StepStatus | None
+    token: tuple[TokenStatus | None, ...]
+    woken: str | None = None
+    operators: bool = False
+
+
+def _retried(depot: Depot) -> None:
+    depot.register()
+    depot.time_out()
+    depot.enter()
+
+
+def _early(depot: Depot) -> None:
+    depot.says("e1")
+    depot.enter()
+
+
+def _unknown(depot: Depot) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(Env.CALLBACKS, "[]")
+        depot.says("e1")
+    depot.enter()
+
+
+def _nobody_waits(depot: Depot) -> None:
+    depot.register()
+    depot.time_out()
+
+
+def _parked(depot: Depot) -> None:
+    _nobody_waits(depot)
+    depot.change_record(parked="owner", stuck='{"step":"Pick"}')
+
+
+def _buried(depot: Depot) -> None:
+    _nobody_waits(depot)
+    depot.compensate()
+
+
+def _refused(depot: Depot) -> None:
+    depot.register()
+    depot.says("e1", REFUSED)
+
+
+def _done(depot: Depot) -> None:
+    depot.register()
+    depot.says("e1")
+
+
+def _untold(depot: Depot) -> None:
+    depot.register()
+    depot.world.wire.plan(Fault(operation="SendTaskSuccess", action=Action.KILL, times=1))
+    with pytest.raises(Killed):
+        depot.says("e1")
+    depot.world.clock.ms += 60_000
+
+
+def _spoken_of(depot: Depot) -> None:
+    depot.register()
+    adopt_alias("their-1", JOB_ID)
+
+
+def _spoken_of_early(depot: Depot) -> None:
+    depot.register()
+    depot.says("e1", job_id="their-1")
+
+
+def _register(depot: Depot) -> object:
+    return register(depot.waiting(depot.attempts[-1]))
+
+
+def _sweep(_: Depot) -> object:
+    return sweep(remaining_ms=lambda: 60_000)
+
+
+_TOLD = (TokenStatus.SETTLED, TokenStatus.LATE)
+_TELL = ("SendTaskSuccess", "UpdateItem")
+PARTIES: dict[str, Party] = {
+    "registration": Party(
+        before=Depot.enter,
+        act=_register,
+        calls=("PutItem", "GetItem"),
+        log=None,
+        token=(TokenStatus.WAITING,),
+    ),
+    "registration of a newer attempt": Party(
+        before=_retried,
+        act=_register,
+        calls=("PutItem", "UpdateItem"),
+        log=StepStatus.INTENT,
+        token=(TokenStatus.WAITING,),
+    ),
+    "registration after an early answer": Party(
+        before=_early,
+        act=_register,
+        calls=("PutItem", "GetItem", "TransactWriteItems", "GetItem", *_TELL),
+        log=StepStatus.DONE,
+        token=_TOLD,
+        woken="output",
+    ),
+    "registration after an answer of a job that nobody knew": Party(
+        before=_unknown,
+        act=_register,
+        calls=("PutItem", "GetItem", "PutItem", "GetItem", "GetItem", "TransactWriteItems", *_TELL, "PutItem"),
+        log=StepStatus.DONE,
+        token=_TOLD,
+        woken="output",
+    ),
+    "receipt": Party(
+        before=Depot.register,
+        act=lambda depot: depot.says("e1"),
+        calls=("GetItem", "GetItem", "TransactWriteItems", *_TELL),
+        log=StepStatus.DONE,
+        token=_TOLD,
+        woken="output",
+    ),
+    "receipt of a refusal": Party(
+        before=Depot.register,
+        act=lambda depot: depot.says("e1", REFUSED),
+        calls=("GetItem", "GetItem", "TransactWriteItems", "SendTaskFailure", "UpdateItem"),
+        log=StepStatus.FAILED,
+        token=_TOLD,
+        woken="OutOfStock",
+    ),
+    "receipt when nobody waits": Party(
+        before=_nobody_waits,
+        act=lambda depot: depot.says("e1"),
+        calls=("GetItem", "GetItem", "TransactWriteItems", "SendTaskSuccess", "GetItem", "TransactWriteItems"),
+        log=StepStatus.DONE,
+        token=(TokenStatus.LATE,),
+    ),
+    "receipt for a parked saga": Party(
+        before=_parked,
+        act=lambda depot: depot.says("e1"),
+        calls=("GetItem", "GetItem", "TransactWriteItems", "SendTaskSuccess", "GetItem", "TransactWriteItems"),
+        log=StepStatus.DONE,
+        token=(TokenStatus.LATE,),
+    ),
+    "early receipt": Party(
+        act=lambda depot: depot.says("e1"),
+        calls=("GetItem", "GetItem", "GetItem", "TransactWriteItems"),
+        log=StepStatus.DONE,
+        token=(TokenStatus.EARLY,),
+    ),
+    "receipt after a burial": Party(
+        before=_buried,
+        act=lambda depot: depot.says("e1"),
+        calls=(
+            *("GetItem", "GetItem", "GetItem", "TransactWriteItems"),
+            *("SendTaskFailure", "GetItem", "TransactWriteItems"),
+        ),
+        log=StepStatus.APPLIED_LATE,
+        token=(TokenStatus.LATE,),
+    ),
+    "receipt after a refusal": Party(
+        before=_refused,
+        act=lambda depot: depot.says("e2"),
+        calls=("GetItem", "GetItem", "GetItem", "SendMessage", "TransactWriteItems"),
+        log=StepStatus.APPLIED_LATE,
+        token=(TokenStatus.SETTLED,),
+        woken="OutOfStock",
+        operators=True,
+    ),
+    "receipt that contradicts": Party(
+        before=_done,
+        act=lambda depot: depot.says("e2", REFUSED),
+        calls=("GetItem", "GetItem", "SendMessage", "TransactWriteItems"),
+        log=StepStatus.DONE,
+        token=(TokenStatus.SETTLED,),
+        woken="output",
+        operators=True,
+    ),
+    "receipt of what is known": Party(
+        before=_done,
+        act=lambda depot: depot.says("e1"),
+        calls=("GetItem", "GetItem", "TransactWriteItems", "GetItem"),
+        log=StepStatus.DONE,
+        token=(TokenStatus.SETTLED,),
+        woken="output",
+    ),
+    "receipt of what is known and was not told": Party(
+        before=_untold,
+        act=lambda depot: depot.says("e1"),
+        calls=("GetItem", "GetItem", "TransactWriteItems", "GetItem", *_TELL),
+        log=StepStatus.DONE,
+        token=_TOLD,
+        woken="output",
+    ),
+    "receipt under the provider's id": Party(
+        before=_spoken_of,
+        act=lambda depot: depot.says("e1", job_id="their-1"),
+        calls=("GetItem", "GetItem", "GetItem", "TransactWriteItems", *_TELL),
+        log=StepStatus.DONE,
+        token=_TOLD,
+        woken="output",
+    ),
+    "receipt of a job that nobody knows": Party(
+        act=lambda depot: depot.says("e1", job_id="their-1"),
+        calls=("GetItem", "TransactWriteItems"),
+        log=None,
+        token=(None,),
+    ),
+    "alias": Party(
+        before=Depot.register,
+        act=lambda _: adopt_alias("their-1", JOB_ID),
+        calls=("PutItem",),
+        log=StepStatus.INTENT,
+        token=(TokenStatus.WAITING,),
+    ),
+    "alias after an answer": Party(
+        before=_spoken_of_early,
+        act=lambda _: adopt_alias("their-1", JOB_ID),
+        calls=("PutItem", "GetItem", "GetItem", "TransactWriteItems", *_TELL, "PutItem"),
+        log=StepStatus.DONE,
+        token=_TOLD,
+        woken="output",
+    ),
+    "settling": Party(
+        before=_untold,
+        act=lambda _: settle(JOB_ID),
+        calls=("GetItem", *_TELL),
+        log=StepStatus.DONE,
+        token=_TOLD,
+        woken="output",
+    ),
+    "sweep": Party(
+        before=_untold,
+        act=_sweep,
+        calls=(*("Query",) * 7, "GetItem", *_TELL, "Query"),
+        log=StepStatus.DONE,
+        token=_TOLD,
+        woken="output",
+    ),
+    "heartbeat": Party(
+        before=Depot.register,
+        act=lambda depot: depot.says("beat", StillWorking()),
+        calls=("GetItem", "SendTaskHeartbeat", "UpdateItem"),
+        log=StepStatus.INTENT,
+        token=(TokenStatus.WAITING,),
+    ),
+    "dispatch that failed": Party(
+        before=Depot.register,
+        act=lambda _: record_dispatch_error(JOB_ID, "ConnectionError"),
+        calls=("UpdateItem",),
+        log=StepStatus.INTENT,
+        token=(TokenStatus.WAITING,),
+    ),
+}
+MOMENTS = list(product((Action.KILL, Action.DROP), Moment))
+
+
+def _calls(party: Party) -> list[tuple[str, int]]:
+    return [(call, party.calls[: index + 1].count(call)) for index, call in enumerate(party.calls)]
+
+
+def _repeats(action: Action) -> int:
+    """As often as SDK and runtime try together: healing within an invocation has tests of its own."""
+    return 1 if action is Action.KILL else 24
+
+
+MATRIX = [
+    pytest.param(name, Fault(operation=call, action=action, moment=moment, on=nth, times=_repeats(action)))
+    for name, party in PARTIES.items()
+    for (call, nth), (action, moment) in product(_calls(party), MOMENTS)
+]
+RAN: set[tuple[str, str]] = set()
+
+
+@pytest.fixture
+def depot(world: World, monkeypatch: pytest.MonkeyPatch) -> Depot:
+    """A depot with operators and a saga under way."""
+    opened = Depot.open(world, monkeypatch)
+    monkeypatch.setenv(Env.CALLBACKS, json.dumps([served(operators=operators_queue())]))
+    return opened
+
+
+def to_the_end(act: Callable[[], Any]) -> None:
+    """Do it until it ends without an error, as queues and providers do."""
+    for _ in range(20):
+        try:
+            act()
+        except (Exception, Killed):  # noqa: BLE001  # whatever it is, it comes again
+            continue
+        return
+    raise AssertionError("it never came to an end")
+
+
+def check(depot: Depot, party: Party) -> None:
+    """Hold everything against what the party says."""
+    log, row = depot.log, depot.token
+    assert (log.status if log else None) is party.log
+    assert (TokenStatus(row["status"]) if row else None) in party.token
+    if row and row["status"] != TokenStatus.WAITING:
+        assert TokenAttribute.TOKEN not in row
+    if row and row["status"] in _TOLD and log is not None and log.status is not StepStatus.APPLIED_LATE:
+        assert TokenAttribute.DUE_AT not in row, "nobody has to look again"
+    told = depot.told(len(depot.attempts)) if depot.attempts else None
+    assert (told and ("output" if "output" in told else told["error"])) == party.woken
+    assert "parked" not in depot.record()
+    if log is not None and log.status is StepStatus.APPLIED_LATE:
+        assert int(row[TokenAttribute.DUE_AT]) <= depot.world.clock.ms
+        assert int(depot.record()["due_at"]) <= depot.world.clock.ms
+
+
+@pytest.mark.parametrize("name", PARTIES)
+def test_every_call_is_enumerated(depot: Depot, name: str) -> None:
+    party = PARTIES[name]
+    party.before(depot)
+    depot.world.wire.forget()
+
+    party.act(depot)
+
+    assert tuple(depot.world.wire.sent) == party.calls
+    check(depot, party)
+    assert bool(entries_of(operators_queue())) is party.operators
+
+
+@pytest.mark.parametrize(("name", "fault"), MATRIX, ids=str)
+def test_nothing_is_left_half_done_after_a_disturbance(depot: Depot, name: str, fault: Fault) -> None:
+    party = PARTIES[name]
+    party.before(depot)
+    depot.world.wire.forget()
+    depot.world.wire.plan(fault)
+
+    to_the_end(lambda: party.act(depot))
+    assert depot.world.wire.fired, "the fault never struck"
+    depot.world.wire.forget()
+    depot.world.clock.ms += 60_000
+    _sweep(depot)
+
+    check(depot, party)
+    RAN.add((name, str(fault)))
+
+
+def test_as_many_were_run_as_were_enumerated(request: pytest.FixtureRequest) -> None:
+    collected = [item for item in request.session.items if "half_done" in item.name]
+    if len(collected) != len(MATRIX):
+        pytest.skip("only a part of the matrix was selected")
+
+    print(f"crash matrix of callbacks: {len(MATRIX)} enumerated, {len(RAN)} run")
+
+    assert len(RAN) == len(MATRIX)
