@@ -126,7 +126,7 @@ class Job:
         match entry:
             case None:
                 if not asked:
-                    self._wait_on()
+                    self._waits_on()
             case Entry.CALL_AGAIN:
                 return self._call_again(row, nobody_else=is_over(row, call.now_ms, provider))
             case Entry.VERIFY:
@@ -169,24 +169,25 @@ class Job:
             case Applied(output=output):
                 self._say(_success(call.step, output))
             case Pending():
-                # Refused: the provider has answered meanwhile, or somebody else goes on.
-                accepted = self.invocation.holder.accepted(clock.now_ms(), held=row.attempt)
-                write_row(accepted, remaining_ms=self.invocation.remaining_ms)
-                self._wait_on()
+                if self._waits_on():
+                    # Refused: the provider has answered meanwhile, or somebody else goes on.
+                    accepted = self.invocation.holder.accepted(clock.now_ms(), held=row.attempt)
+                    write_row(accepted, remaining_ms=self.invocation.remaining_ms)
             case Unknown():
                 self._give_up(nobody_knows(call, verdict))
 
-    def _wait_on(self) -> None:
-        """The provider has the job: whoever waits waits on, unless his time is up."""
+    def _waits_on(self) -> bool:
+        """The provider has the job: whether whoever waits waits on. If his time is up, he is told so.
+
+        Nothing is written before that, or he would count as told when he was not.
+        """
         waiting = self.message.waiting
-        if self.message.is_overdue(clock.now_ms()):
-            self._give_up(
-                CallbackOverdue(
-                    f"step {self.invocation.call.step} has waited {waiting.timeout_seconds} s for an answer"
-                )
-            )
-            return
-        telemetry.event("job_waits_on", job_id=waiting.job_id)
+        if not self.message.is_overdue(clock.now_ms()):
+            telemetry.event("job_waits_on", job_id=waiting.job_id)
+            return True
+        detail = f"step {self.invocation.call.step} has waited {waiting.timeout_seconds} s for an answer"
+        self._give_up(CallbackOverdue(detail))
+        return False
 
     def _give_up(self, error: SagaError) -> None:
         """Tell whoever waits that he will not learn what became of the job by waiting."""

@@ -1,0 +1,290 @@
+"""A crash or a lost answer before and after every call of a dispatcher, to AWS and to its provider; then redelivery.
+
+What is enumerated is what an undisturbed delivery sends. Each call is disturbed in each way; the queue delivers the
+message again, later and later, the warehouse answers, and what was not told is told by whoever sweeps. Then the
+warehouse has done the job once at most, and the saga was woken once. The numbers are printed, and have to agree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+import pytest
+
+from saga_runtime.callbacks import settle
+from tests.unit.support.depot import JOB_ID, PARCEL
+from tests.unit.support.gateway import ASKED, IDEMPOTENT
+from tests.unit.support.warehouse import TIMEOUT_SECONDS, Picking, Sent
+from tests.unit.support.wire import Action, Fault, Moment
+from tests.unit.support.world import World
+
+PROVIDERS: dict[str, dict[str, Any]] = {"asked": ASKED, "idempotent": IDEMPOTENT}
+ID = "pick-77"
+DONE = (PARCEL, "DONE")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Party:
+    """A delivery, and how it came to it.
+
+    Attributes:
+        before: what happened before; the message that is delivered.
+        calls: what the delivery sends, by provider; ``test_every_call_is_enumerated`` holds it against the dispatcher.
+        ends: what the saga is told in the end, and the job's row.
+        job: whether it is a job; otherwise a wait.
+        last: the number of the attempt that is told.
+    """
+
+    before: Callable[[Picking], Sent]
+    calls: dict[str, tuple[str, ...]]
+    ends: tuple[Any, str | None] = DONE
+    job: bool = True
+    last: int = 1
+
+
+def _first(picking: Picking) -> Sent:
+    return picking.send()
+
+
+def _refused(picking: Picking) -> Sent:
+    picking.warehouse.refuses = "no such article"
+    return picking.send()
+
+
+def _of_its_own(picking: Picking) -> Sent:
+    picking.warehouse.own_id = ID
+    return picking.send()
+
+
+def _of_its_own_and_quick(picking: Picking) -> Sent:
+    picking.warehouse.own_id = ID
+    picking.calls_back("early", job_id=ID)
+    return picking.send()
+
+
+def _early(picking: Picking) -> Sent:
+    picking.calls_back("early")
+    return picking.send()
+
+
+def _cut_off(moment: Moment) -> Callable[[Picking], Sent]:
+    def before(picking: Picking) -> Sent:
+        picking.world.wire.plan(Fault(operation="warehouse:pick", action=Action.DROP, moment=moment, times=1))
+        message = picking.send()
+        assert not picking.dispatch(message)
+        picking.everybody_dies()
+        return message
+
+    return before
+
+
+def _refused_after_it_was_cut_off(picking: Picking) -> Sent:
+    message = _cut_off(Moment.BEFORE)(picking)
+    picking.warehouse.refuses = "no such article"
+    return message
+
+
+def _lost(picking: Picking) -> Sent:
+    """The warehouse did the job, and nobody heard of it."""
+    picking.dispatch()
+    picking.warehouse.finish()
+    picking.everybody_dies()
+    return picking.send_again()
+
+
+def _slow(picking: Picking) -> Sent:
+    picking.dispatch()
+    picking.everybody_dies()
+    return picking.send_again()
+
+
+def _overdue(picking: Picking) -> Sent:
+    picking.dispatch()
+    picking.passes(TIMEOUT_SECONDS * 1_000)
+    return picking.send_again()
+
+
+def _known(picking: Picking) -> Sent:
+    picking.dispatch()
+    picking.depot.time_out()
+    picking.calls_back()
+    return picking.send()
+
+
+def _asked(*calls: str) -> dict[str, tuple[str, ...]]:
+    """Of a delivery that goes the same way whatever the provider is."""
+    return {"asked": calls}
+
+
+_BEGUN = ("PutItem", "PutItem", "GetItem")
+"""The row, who waits, and whether somebody has answered under the job's id before anybody knew of it."""
+_HANDED_OVER = ("warehouse:pick", "UpdateItem")
+_RECEIVED = ("GetItem", "GetItem", "TransactWriteItems")
+_TOLD = ("SendTaskSuccess", "UpdateItem")
+_TOLD_NO = ("SendTaskFailure", "UpdateItem")
+_TAKEN_OVER = (*_BEGUN, "UpdateItem", *_HANDED_OVER)
+PARTIES: dict[str, Party] = {
+    "hand over": Party(before=_first, calls=_asked(*_BEGUN, *_HANDED_OVER)),
+    "refusal": Party(
+        before=_refused,
+        calls=_asked(*_BEGUN, "warehouse:pick", *_RECEIVED, *_TOLD_NO),
+        ends=("Declined", "FAILED"),
+    ),
+    "id of its own": Party(before=_of_its_own, calls=_asked(*_BEGUN, "warehouse:pick", "PutItem", "UpdateItem")),
+    "id of its own, answered before": Party(
+        before=_of_its_own_and_quick,
+        calls=_asked(*_BEGUN, "warehouse:pick", "PutItem", *_RECEIVED, *_TOLD, "PutItem", "UpdateItem"),
+    ),
+    "answered before": Party(before=_early, calls=_asked("PutItem", "SendTaskSuccess")),
+    "after one that was handed over": Party(
+        before=_cut_off(Moment.AFTER),
+        calls={"asked": (*_BEGUN, "warehouse:find", "UpdateItem"), "idempotent": _TAKEN_OVER},
+    ),
+    "after one that was not": Party(
+        before=_cut_off(Moment.BEFORE),
+        calls={
+            "asked": (*_BEGUN, "warehouse:find", "UpdateItem", *_HANDED_OVER),
+            "idempotent": _TAKEN_OVER,
+        },
+    ),
+    "refusal after one that was cut off": Party(
+        before=_refused_after_it_was_cut_off,
+        calls={
+            "asked": (*_BEGUN, "warehouse:find", "UpdateItem", "warehouse:pick", *_RECEIVED, *_TOLD_NO),
+            "idempotent": (*_BEGUN, "UpdateItem", "warehouse:pick", *_RECEIVED, *_TOLD_NO),
+        },
+        ends=("Declined", "FAILED"),
+    ),
+    "answer that was lost": Party(
+        before=_lost,
+        calls=_asked("PutItem", "PutItem", "UpdateItem", "warehouse:find", *_RECEIVED, *_TOLD),
+        last=2,
+    ),
+    "answer that takes long": Party(
+        before=_slow,
+        calls={
+            "asked": ("PutItem", "PutItem", "UpdateItem", "warehouse:find", "UpdateItem"),
+            "idempotent": ("PutItem", "PutItem", "UpdateItem"),
+        },
+        last=2,
+    ),
+    "answer that does not come": Party(
+        before=_overdue,
+        calls={
+            "asked": ("PutItem", "PutItem", "UpdateItem", "warehouse:find", "SendTaskFailure"),
+            "idempotent": ("PutItem", "PutItem", "UpdateItem", "SendTaskFailure"),
+        },
+        ends=("CallbackOverdue", "INTENT"),
+        last=2,
+    ),
+    "answer that is known": Party(before=_known, calls=_asked("PutItem", "SendTaskSuccess"), last=2),
+    "wait": Party(
+        before=_first, calls=_asked("GetItem", "PutItem", "GetItem", "warehouse:pick"), ends=(PARCEL, "READ"), job=False
+    ),
+    "wait that is known": Party(
+        before=_known, calls=_asked("GetItem", "SendTaskSuccess"), ends=(PARCEL, "READ"), job=False, last=2
+    ),
+    "wait that is over": Party(
+        before=_overdue,
+        calls=_asked("GetItem", "PutItem", "UpdateItem", "SendTaskFailure"),
+        ends=("CallbackTimedOut", None),
+        job=False,
+        last=2,
+    ),
+}
+MOMENTS = list(product((Action.KILL, Action.DROP), Moment))
+
+
+def _repeats(call: str, action: Action) -> int:
+    """As often as SDK and runtime try together: healing within a delivery has tests of its own."""
+    return 1 if action is Action.KILL or call.startswith("warehouse:") else 24
+
+
+def _calls(calls: tuple[str, ...]) -> list[tuple[str, int]]:
+    return [(call, calls[: index + 1].count(call)) for index, call in enumerate(calls)]
+
+
+MATRIX = [
+    pytest.param(name, provider, call, nth, action, moment, times, id=f"{provider}, {name}: {fault} x{times}")
+    for name, party in PARTIES.items()
+    for provider, calls in party.calls.items()
+    for (call, nth), (action, moment) in product(_calls(calls), MOMENTS)
+    for times in [_repeats(call, action)]
+    for fault in [Fault(operation=call, action=action, moment=moment, on=nth)]
+]
+RAN: set[str] = set()
+
+
+def _answered(picking: Picking, party: Party) -> None:
+    """The warehouse answers what it was asked to do, and what was not told is told."""
+    told = picking.told(party.last)
+    if told is None and not picking.warehouse.refuses:
+        picking.calls_back("answer")
+    settle(JOB_ID)
+
+
+def _check(picking: Picking, party: Party) -> None:
+    told, status = party.ends
+    assert (picking.told(party.last), picking.status) == (told, status)
+    assert len(picking.world.tasks.woken) == 1, "a saga is woken once"
+    assert len(picking.warehouse.begun) <= 1 or not party.job, "a job is done once"
+    assert picking.depot.token.get("status") != "SETTLING", "what is known is told"
+
+
+@pytest.mark.parametrize(
+    ("name", "provider"), [(name, provider) for name, party in PARTIES.items() for provider in party.calls]
+)
+def test_every_call_is_enumerated(world: World, monkeypatch: pytest.MonkeyPatch, name: str, provider: str) -> None:
+    party = PARTIES[name]
+    picking = Picking(world, monkeypatch, job=party.job, **PROVIDERS[provider])
+    message = party.before(picking)
+    world.wire.forget()
+
+    assert picking.dispatch(message)
+
+    assert tuple(world.wire.sent) == party.calls[provider]
+    _answered(picking, party)
+    _check(picking, party)
+
+
+@pytest.mark.parametrize(("name", "provider", "call", "nth", "action", "moment", "times"), MATRIX)
+def test_the_job_is_done_once_and_the_saga_woken_once(
+    world: World,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    provider: str,
+    call: str,
+    nth: int,
+    action: Action,
+    moment: Moment,
+    times: int,
+    request: pytest.FixtureRequest,
+) -> None:
+    party = PARTIES[name]
+    picking = Picking(world, monkeypatch, job=party.job, **PROVIDERS[provider])
+    message = party.before(picking)
+    world.wire.forget()
+    world.wire.plan(Fault(operation=call, action=action, moment=moment, on=nth, times=times))
+
+    picking.to_the_end(message)
+
+    assert world.wire.fired, "the fault never struck"
+    world.wire.forget()
+    _answered(picking, party)
+    _check(picking, party)
+    if party.job and party.ends == DONE and picking.warehouse.begun:
+        picking.check()
+    RAN.add(request.node.name)
+
+
+def test_as_many_were_run_as_were_enumerated(request: pytest.FixtureRequest) -> None:
+    collected = [item for item in request.session.items if "the_job_is_done_once" in item.name]
+    if len(collected) != len(MATRIX):
+        pytest.skip("only a part of the matrix was selected")
+
+    print(f"crash matrix of dispatchers: {len(MATRIX)} enumerated, {len(RAN)} run")
+
+    assert len(RAN) == len(MATRIX)
