@@ -14,7 +14,7 @@ from botocore.exceptions import ClientError
 from constructs_lib.testing import LocalAws
 
 from .resources import arn_of_queue, calls_of, create_function, create_queue, messages_left
-from .support import eventually
+from .support import eventually, run_machine
 
 #: Fails the messages that say so, dies, or answers what the message says.
 RECEIVER = """
@@ -250,6 +250,17 @@ def test_an_event_without_an_object_is_refused_and_the_others_are_not(fast: Loca
     assert codes(fast) == ["ok", "MalformedDetail", "MalformedDetail", "ok"]
     with LocalAws(without=["event-entries"]) as bare:
         assert codes(bare) == ["ok"] * 4
+
+
+def test_a_state_machine_gives_the_detail_of_its_event_as_an_object(fast: LocalAws) -> None:
+    put_rule(fast, "announced", EventPattern='{"detail-type": ["Announced"]}')
+    entry = {"Source": "saga", "DetailType": "Announced", "Detail": {"id": "{% 'x' & 1 %}"}}
+    put = {"Type": "Task", "Resource": "arn:aws:states:::events:putEvents", "Arguments": {"Entries": [entry]}}
+
+    assert run_machine(fast, {"Announce": {**put, "End": True}})["output"]["FailedEntryCount"] == 0
+
+    eventually(lambda: True if calls_of(fast, "announced") else None)
+    assert json.loads(calls_of(fast, "announced")[0].lines[0])["detail"] == {"id": "x1"}
 
 
 def test_a_reset_forgets_what_was_to_be_called_again() -> None:

@@ -210,9 +210,11 @@ def event_entries(_emulator: Emulator) -> None:
     replace(eventbridge, "_put_events", make)
 
 
-def _is_object(text: str) -> bool:
+def _is_object(detail: Any) -> bool:
+    if isinstance(detail, dict):  # from a state machine, which writes it as JSON
+        return True
     try:
-        return isinstance(json.loads(text), dict)
+        return isinstance(json.loads(detail), dict)
     except ValueError:
         return False
 
