@@ -17,7 +17,7 @@ from saga_runtime.callback_saga_writes import SagaRecord
 from saga_runtime.callback_store import LOOKS, read_record, read_token, token_table, transact, write
 from saga_runtime.callback_writes import heartbeat_update, told_update
 from saga_runtime.errors import TransientError
-from saga_runtime.protocol import OUTPUT_FIELD, Metric, RecordStatus, TokenStatus
+from saga_runtime.protocol import OUTPUT_FIELD, UNDO_STATE, Metric, RecordStatus, TokenStatus
 
 NOBODY_WAITS: Final = frozenset({"TaskTimedOut", "InvalidToken", "TaskDoesNotExist"})
 """What Step Functions says of a token whose task has ended, however it ended."""
@@ -105,13 +105,14 @@ def _look_at_saga(row: TokenRow, now_ms: int) -> list[Any]:
 
 
 def _parked_over(record: SagaRecord, job: JobId) -> bool:
+    """Whether the saga waits for a person because of this job's step, or of its undo, which could not ask."""
     if not (record.parked and record.stuck):
         return False
     try:
         stuck = json.loads(record.stuck)
     except ValueError:
         return False
-    return isinstance(stuck, dict) and stuck.get("step") == job.row_name
+    return isinstance(stuck, dict) and str(stuck.get("step", "")).removeprefix(UNDO_STATE).partition("[")[0] == job.step
 
 
 def heartbeat_row(row: TokenRow) -> Receipt:

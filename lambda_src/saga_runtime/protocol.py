@@ -465,6 +465,9 @@ class PhaseField(StrEnum):
     FAILURE = "failure"
 
 
+UNDO_STATE: Final = "Undo "
+"""Beginning of the name of a compensation's state, the step's name behind it; a saga may be stuck there."""
+
 REFERENCE_FIELD: Final = "cdk_sagas_ref"
 """The only member of an object that stands for a large value: its key in the payload bucket."""
 

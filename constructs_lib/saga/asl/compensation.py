@@ -24,7 +24,7 @@ from constructs_lib.saga.asl.states import (
     step_retries,
     transaction_retries,
 )
-from saga_runtime.protocol import CallField, CallMode, ErrorName, LogAttribute, StepStatus
+from saga_runtime.protocol import UNDO_STATE, CallField, CallMode, ErrorName, LogAttribute, StepStatus
 
 
 def chain_from(plan: SagaPlan, index: int) -> str:
@@ -88,7 +88,7 @@ def _units(node: Node) -> list[Node]:
 
 
 def _undo_name(node: Node, *, late: bool = False) -> str:
-    return f"Undo late {node.name}" if late else f"Undo {node.name}"
+    return f"{UNDO_STATE}late {node.name}" if late else f"{UNDO_STATE}{node.name}"
 
 
 _SAGA: Final = Flow(nodes=(), end="")

@@ -72,7 +72,12 @@ def waiting(plan: SagaPlan, asked: str, wait: str, back: str) -> dict[str, State
             "Type": "Choice",
             "Choices": [{"Condition": expression(f"$tries <= {LONG_ATTEMPTS}"), "Next": wait}],
             "Default": park_of(plan),
-            "Assign": found_at(expression("$again"), "StepFailed", "tried again and again, and there is no way back"),
+            "Assign": found_at(
+                # Of a group, the step in it that failed: who looks for it, or answers for it late, knows no groups.
+                expression("$exists($failure.step) ? $failure.step : $again"),
+                "StepFailed",
+                "tried again and again, and there is no way back",
+            ),
         },
         wait: {
             "Type": "Wait",
