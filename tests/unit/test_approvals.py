@@ -510,6 +510,29 @@ def test_the_same_call_makes_the_same_link(reception: Reception) -> None:
     assert link("alice") != link("bob")
 
 
+def test_links_and_decisions_keep_their_format() -> None:
+    """Links are opened, and decisions read, by later releases."""
+    claims = Claims(
+        job_id="a" * 26 + "-loyw3v28#Review[i-1]",
+        reviewer="alice",
+        expires=1_700_000_600,
+        title="Gr\u00f6\u00dfe?",
+        details=(("Order", "A-17"),),
+    )
+    decision = approvals.decide(claims, approved=False, note="n", attempt="000.1", now_ms=1_700_000_000_999)
+
+    assert token_of(claims, "key") == (
+        "eyJkZXRhaWxzIjpbWyJPcmRlciIsIkEtMTciXV0sImV4cGlyZXMiOjE3MDAwMDA2MDAsImpvYiI6ImFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFh"
+        "LWxveXczdjI4I1Jldmlld1tpLTFdIiwicmV2aWV3ZXIiOiJhbGljZSIsInRpdGxlIjoiR3LDtsOfZT8ifQ"
+        ".FCEYi-Hx-JvpURCGQwE3K7ffd0uCz_X6dn2F5SKSmpg"
+    )
+    assert decision.encode() == (
+        '{"at":"2023-11-14T22:13:20Z","decision":"rejected","event_id":"approval-f92f895141c11c2af539d28e8b36e27d",'
+        '"note":"n","reviewer":"alice"}'
+    )
+    assert approvals.Decision.decode(decision.encode()) == decision
+
+
 texts = st.text(max_size=80)
 
 
