@@ -26,7 +26,7 @@ from saga_runtime.saga_log import row_put
 from tests.unit.support.depot import JOB_ID, PARCEL, REFUSED, STEP
 from tests.unit.support.gateway import GRACE_MS, IDEMPOTENT, LIFE_MS, REMAINING_MS, WINDOW_MS
 from tests.unit.support.samples import SAGA_ID
-from tests.unit.support.warehouse import MAX_RECEIVES, TIMEOUT_SECONDS, Picking
+from tests.unit.support.warehouse import MAX_RECEIVES, TIMEOUT_SECONDS, Hourglass, Picking
 from tests.unit.support.wire import SDK_ATTEMPTS, Action, Fault, Moment
 from tests.unit.support.world import Context, World
 
@@ -575,20 +575,6 @@ def test_a_message_that_lacks_something_is_not_begun(picking: Picking, name: Cal
     assert not picking.dispatch(picking.send(**{name: value}))
 
     assert (picking.status, picking.warehouse.begun) == (None, [])
-
-
-class Hourglass(Context):
-    """A Lambda context whose time runs."""
-
-    def __init__(self, remaining_ms: int, world: World) -> None:
-        super().__init__(remaining_ms=remaining_ms)
-        object.__setattr__(self, "started", world.clock)
-        self.until = world.clock.ms + remaining_ms
-        self.clock = world.clock
-
-    def get_remaining_time_in_millis(self) -> int:
-        """Time left for this invocation."""
-        return max(self.until - self.clock.ms, 0)
 
 
 def items(picking: Picking, count: int) -> list[Any]:

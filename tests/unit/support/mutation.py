@@ -36,7 +36,11 @@ _CLASSES = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mutant:
-    """One change of a constant's text or of a function's source, and the history that must notice it."""
+    """One change of a constant's text or of a function's source, and the history that must notice it.
+
+    Attributes:
+        owner: the module, or the class, that has the target.
+    """
 
     name: str
     owner: Any
@@ -57,9 +61,18 @@ def mutate(monkeypatch: pytest.MonkeyPatch, mutant: Mutant) -> None:
     source = textwrap.dedent(inspect.getsource(original))
     assert source.count(mutant.old) == 1, f"{mutant.target} has changed; mend the mutant {mutant.name!r}"
     namespace: dict[str, Any] = {}
-    exec(compile(source.replace(mutant.old, mutant.new), f"<{mutant.name}>", "exec"), vars(mutant.owner), namespace)
+    exec(
+        compile(source.replace(mutant.old, mutant.new), f"<{mutant.name}>", "exec"),
+        _globals_of(mutant.owner),
+        namespace,
+    )
     for module in [holder, *_users_of(original, mutant.target)]:
         monkeypatch.setattr(module, mutant.target, namespace[mutant.target])
+
+
+def _globals_of(owner: Any) -> dict[str, Any]:
+    """What the code of a module, or of a class, sees."""
+    return vars(sys.modules[owner.__module__] if inspect.isclass(owner) else owner)
 
 
 def _users_of(original: object, name: str) -> list[Any]:

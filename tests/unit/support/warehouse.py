@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -105,6 +106,18 @@ class Warehouse:
         return answer
 
 
+class Hourglass(Context):
+    """A Lambda context whose time runs."""
+
+    def __init__(self, remaining_ms: int, world: World) -> None:
+        super().__init__(remaining_ms=remaining_ms)
+        self._clock, self._until = world.clock, world.clock.ms + remaining_ms
+
+    def get_remaining_time_in_millis(self) -> int:
+        """Time left for this invocation."""
+        return max(self._until - self._clock.ms, 0)
+
+
 @dataclass(frozen=True, slots=True)
 class Sent:
     """A message in the queue."""
@@ -125,7 +138,7 @@ class Picking:
     def __init__(
         self, world: World, monkeypatch: pytest.MonkeyPatch, *, job: bool = True, verified: bool = True, **provider: Any
     ) -> None:
-        self.world, self.job = world, job
+        self.world, self.job, self._environment = world, job, monkeypatch
         monkeypatch.setenv(Env.MAX_RECEIVES, str(MAX_RECEIVES))
         self.depot = Depot.open(world, monkeypatch, job=job)
         settings: dict[str, Any] = {ProviderField.GRACE: GRACE_MS // 1_000, ProviderField.MARGIN: MARGIN_MS // 1_000}
@@ -219,6 +232,13 @@ class Picking:
         if isinstance(outcome, Succeeded):
             self.warehouse.finish()
         return self.depot.says(event_id, outcome, job_id)
+
+    def serves_nobody(self, meanwhile: Callable[[], object]) -> None:
+        """Let something happen before the functions know of the saga."""
+        known = os.environ[Env.CALLBACKS]
+        self._environment.setenv(Env.CALLBACKS, "[]")
+        meanwhile()
+        self._environment.setenv(Env.CALLBACKS, known)
 
     def ask(self) -> Any:
         """Invoke the dispatcher, only to decide what became of the job."""

@@ -1,0 +1,682 @@
+"""For each condition of the dispatcher, and of undoing late, a history that goes wrong without it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from importlib import import_module
+from typing import Any
+
+import pytest
+
+from saga_runtime import NotApplied, aws
+from saga_runtime.callback_call import Message
+from saga_runtime.callback_dispatch import Job
+from saga_runtime.callback_step import CallbackStep
+from saga_runtime.callbacks import settle
+from saga_runtime.external_compensation import ExternalCompensation
+from saga_runtime.external_log import Holder, UndoEntry, undo_entry_of
+from saga_runtime.protocol import CallField, RecordStatus, StepStatus
+from saga_runtime.provider import ProviderSettings
+from saga_runtime.recovery import Recoverer
+from saga_runtime.resolution import CannotResolve, Statement
+from saga_runtime.resolver import Resolver
+from saga_runtime.saga_log import LogRow
+from tests.unit.support.depot import JOB_ID, PARCEL, STEP
+from tests.unit.support.gateway import IDEMPOTENT, LIFE_MS
+from tests.unit.support.mutation import Mutant, mutate
+from tests.unit.support.samples import REQUEST_ID, SAGA_ID
+from tests.unit.support.warehouse import TIMEOUT_SECONDS, Hourglass, Picking
+from tests.unit.support.wire import Action, Fault, Killed, Moment
+from tests.unit.support.world import World
+
+Open = Callable[..., Picking]
+"""Makes a warehouse; ``job=False``: something to wait for."""
+
+CALL = import_module("saga_runtime.callback_call")
+DISPATCH = import_module("saga_runtime.callback_dispatch")
+STEP_MODULE = import_module("saga_runtime.callback_step")
+EXTERNAL_LOG = import_module("saga_runtime.external_log")
+SAGA_LOG = import_module("saga_runtime.saga_log")
+RESOLUTION = import_module("saga_runtime.resolution")
+RESOLVER = import_module("saga_runtime.resolver")
+
+
+def lose(picking: Picking, moment: Moment = Moment.AFTER, call: str = "pick") -> None:
+    """Let the next call of a kind be cut off."""
+    picking.world.wire.plan(Fault(operation=f"warehouse:{call}", action=Action.DROP, moment=moment, times=1))
+
+
+def asked(picking: Picking) -> int:
+    """How often the warehouse was asked."""
+    return picking.world.wire.sent.count("warehouse:find")
+
+
+# Histories
+
+
+def a_message_that_comes_twice_asks_nobody(make: Open) -> None:
+    picking = make()
+    picking.dispatch()
+    picking.everybody_dies()
+
+    assert picking.dispatch(picking.sent[0])
+    assert (asked(picking), len(picking.warehouse.begun)) == (0, 1)
+
+
+def a_question_that_died_is_asked_again(make: Open) -> None:
+    picking = make()
+    picking.dispatch()
+    picking.warehouse.finish()
+    picking.everybody_dies()
+    message = picking.send_again()
+    lose(picking, call="find")
+    assert not picking.dispatch(message)
+
+    assert picking.dispatch(message)
+    assert picking.told(2) == PARCEL
+
+
+def a_no_counts_only_when_no_request_travels(make: Open) -> None:
+    picking = make()
+    picking.dispatch()
+    picking.passes(1_000)
+    picking.warehouse.says = NotApplied()
+
+    assert not picking.dispatch(picking.send_again())
+    picking.check()
+
+
+def what_the_row_decides_is_told_at_once(make: Open) -> None:
+    picking = make()
+    somebody = picking.depot.holder("somebody")
+    picking.depot.write(somebody.intent(1))
+    picking.depot.write(somebody.done('{"parcel":"p-1"}', 1))
+
+    assert picking.dispatch()
+    assert picking.told() == PARCEL
+
+
+def what_is_decided_while_it_is_asked_is_told(make: Open) -> None:
+    picking = make()
+    lose(picking, Moment.BEFORE)
+    picking.dispatch()
+    picking.everybody_dies()
+    picking.warehouse.meanwhile["find"] = picking.undo
+
+    assert picking.dispatch(picking.sent[0])
+    assert picking.told() == "SagaFenced"
+
+
+def an_older_message_does_nothing(make: Open) -> None:
+    picking = make()
+    old = picking.send()
+    assert picking.dispatch(picking.send_again())
+    picking.everybody_dies()
+
+    assert picking.dispatch(old)
+    assert asked(picking) == 0
+
+
+def a_job_that_was_answered_before_anybody_knew_of_it_is_not_handed_over(make: Open) -> None:
+    picking = make()
+    picking.serves_nobody(picking.calls_back)
+
+    assert picking.dispatch()
+    assert (picking.warehouse.begun, picking.told()) == ([], PARCEL)
+
+
+def a_job_is_waited_for_before_it_is_handed_over(make: Open) -> None:
+    picking = make()
+    picking.warehouse.meanwhile["pick"] = lambda: picking.depot.token["status"] == "WAITING" or pytest.fail("not yet")
+
+    assert picking.dispatch()
+
+
+def two_that_go_on_from_one_dead_attempt_do_not_both_call(make: Open) -> None:
+    picking = make()
+    lose(picking, Moment.BEFORE)
+    picking.dispatch()
+    picking.everybody_dies()
+    picking.warehouse.afterwards["find"] = lambda: picking.dispatch(picking.sent[0])
+
+    assert picking.dispatch(picking.sent[0])
+    picking.check()
+
+
+def a_refusal_counts_only_when_no_other_request_travels(make: Open) -> None:
+    picking = make(**IDEMPOTENT)
+    lose(picking)
+    picking.dispatch()
+    picking.passes(LIFE_MS)
+    picking.warehouse.refuses = "in use"
+
+    assert not picking.dispatch(picking.sent[0])
+    picking.check()
+
+
+def a_job_that_is_handed_over_anew_was_not_accepted(make: Open) -> None:
+    picking = make()
+    picking.dispatch()
+    message = picking.send_again()
+    picking.everybody_dies()
+    picking.warehouse.says = NotApplied()
+    lose(picking)
+    assert not picking.dispatch(message)
+
+    assert picking.row is not None
+    assert picking.row.accepted_at == 0
+
+
+def a_job_that_was_accepted_says_so(make: Open) -> None:
+    picking = make(**IDEMPOTENT)
+    picking.dispatch()
+    picking.everybody_dies()
+    picking.warehouse.refuses = "it was picked, and will not be picked again"
+
+    assert picking.dispatch(picking.sent[0])
+    assert picking.status == "INTENT"
+
+
+def a_job_whose_time_is_up_is_given_up(make: Open) -> None:
+    picking = make()
+    picking.dispatch()
+    picking.passes(TIMEOUT_SECONDS * 1_000)
+
+    assert picking.dispatch(picking.send_again())
+    assert picking.told(2) == "CallbackOverdue"
+
+
+def who_was_not_told_that_his_time_is_up_is_told_later(make: Open) -> None:
+    picking = make()
+    picking.dispatch()
+    picking.passes(TIMEOUT_SECONDS * 1_000)
+    picking.world.wire.plan(Fault(operation="SendTaskFailure", action=Action.KILL, times=1))
+    message = picking.send_again()
+    with pytest.raises(Killed):
+        picking.dispatch(message)
+
+    assert picking.dispatch(message)
+    assert picking.told(2) == "CallbackOverdue"
+
+
+def an_id_of_the_warehouses_own_leads_to_the_job(make: Open) -> None:
+    picking = make()
+    picking.warehouse.own_id = "pick-77"
+    picking.dispatch()
+
+    picking.calls_back(job_id="pick-77")
+    assert picking.told() == PARCEL
+
+
+def a_job_that_was_done_is_told_when_it_was_asked_for(make: Open) -> None:
+    picking = make()
+    lose(picking)
+    picking.dispatch()
+    picking.warehouse.finish()
+    picking.everybody_dies()
+
+    assert picking.dispatch(picking.sent[0])
+    settle(JOB_ID)
+    assert (picking.told(), picking.status) == (PARCEL, "DONE")
+
+
+def a_message_is_not_begun_when_its_time_was_used_up(make: Open) -> None:
+    picking = make()
+    picking.warehouse.afterwards["pick"] = lambda: picking.passes(19_000)
+    items = [picking.send(**{CallField.ITEM: "{}", CallField.ITEM_KEY: key}) for key in ("a", "b")]
+
+    assert picking.deliver(*items, context=Hourglass(20_000, picking.world)) == [1]
+
+
+def a_deadline_is_the_invocations(make: Open) -> None:
+    picking = make()
+    picking.dispatch(picking.send(**{CallField.ITEM: "{}", CallField.ITEM_KEY: "a"}))
+    items = [picking.send(**{CallField.ITEM: "{}", CallField.ITEM_KEY: key}) for key in ("b", "c")]
+    picking.deliver(*items)
+
+    assert {int(item["deadline"]["N"]) for item in picking.world.items("log")} == {picking.world.clock.ms + LIFE_MS}
+
+
+def what_is_no_message_comes_again(make: Open) -> None:
+    assert make().deliver("hello") == [0]
+
+
+def what_an_error_says_that_is_not_ours_is_not_kept(make: Open) -> None:
+    picking = make()
+    picking.warehouse.broken["pick"] = ValueError("secret-token-1")
+    picking.dispatch()
+
+    picking.check()
+
+
+def an_older_wait_is_not_announced(make: Open) -> None:
+    waiting = make(job=False)
+    old = waiting.send()
+    waiting.dispatch(waiting.send_again())
+    waiting.dispatch(old)
+
+    assert len(waiting.warehouse.seen) == 1
+
+
+def a_wait_whose_time_is_up_is_over(make: Open) -> None:
+    waiting = make(job=False)
+    waiting.dispatch()
+    waiting.passes(TIMEOUT_SECONDS * 1_000)
+    waiting.dispatch(waiting.send_again())
+
+    assert waiting.told(2) == "CallbackTimedOut"
+
+
+def a_job_is_not_repeated_to_learn_about_it(make: Open) -> None:
+    picking = make(**IDEMPOTENT)
+    lose(picking, Moment.BEFORE)
+    picking.dispatch()
+    picking.everybody_dies()
+
+    assert type(picking.decided(picking.undo)).__name__ == "StepUndecided"
+    assert picking.warehouse.begun == []
+
+
+def an_accepted_job_is_not_repeated_to_learn_about_it(make: Open) -> None:
+    picking = make()
+    provider = replace(ProviderSettings.from_event(picking.event()), verify=False, window_ms=10**15)
+    row = LogRow(
+        saga_id=SAGA_ID,
+        step=STEP,
+        status=StepStatus.INTENT,
+        output=None,
+        updated_at=1,
+        attempt="a",
+        deadline=2,
+        first_attempt_at=1,
+        accepted_at=1,
+    )
+
+    entry = undo_entry_of(row, mine=picking.depot.holder("b"), now_ms=10**9, provider=provider)
+    assert entry is UndoEntry.UNDECIDED
+
+
+# Late effects
+
+
+def late(picking: Picking) -> None:
+    """The saga gave the job up, and the warehouse did it after all."""
+    picking.dispatch()
+    picking.everybody_dies()
+    picking.depot.compensate()
+    picking.calls_back()
+
+
+def a_late_effect_is_undone(make: Open) -> None:
+    picking = make()
+    late(picking)
+    picking.undo(late=True)
+
+    assert picking.status == "UNDONE"
+    picking.check()
+
+
+def what_stands_is_not_undone_late(make: Open) -> None:
+    picking = make()
+    picking.dispatch()
+    picking.calls_back()
+    picking.undo(late=True)
+
+    assert picking.status == "DONE"
+
+
+def nothing_is_buried_late(make: Open) -> None:
+    picking = make()
+    picking.undo(late=True)
+
+    assert picking.status is None
+
+
+def say(picking: Picking, statement: Statement) -> StepStatus | None:
+    """A person says something of the job."""
+    recoverer = Recoverer(table="requests", dynamodb=aws.dynamodb(), step_functions=aws.step_functions())
+    record = recoverer.read(REQUEST_ID)
+    assert record is not None
+    resolver = Resolver(recoverer=recoverer, log_table="log", log_days=400)
+    return resolver.resolve(record, STEP, None, statement, picking.world.clock.ms).to
+
+
+def settle_saga(picking: Picking) -> None:
+    """Let the saga end."""
+    picking.depot.change_record(status=RecordStatus.FAILED.value, http_status=422, body="{}")
+
+
+def of_an_ended_saga_only_what_is_left_to_undo_is_said(make: Open) -> None:
+    picking = make()
+    picking.dispatch()
+    picking.calls_back()
+    settle_saga(picking)
+
+    with pytest.raises(CannotResolve, match="settled"):
+        say(picking, Statement(applied=True, undo=True))
+
+
+def a_late_undo_that_did_not_happen_is_done_anew(make: Open) -> None:
+    picking = make()
+    late(picking)
+    lose(picking, Moment.BEFORE, "cancel")
+    with pytest.raises(ConnectionError):
+        picking.undo(late=True)
+    settle_saga(picking)
+    picking.passes(24 * 3_600_000)
+    say(picking, Statement(applied=False, undo=True))
+    picking.undo(late=True)
+
+    assert picking.status == "UNDONE"
+
+
+def a_late_effect_of_a_running_saga_may_be_undone_by_hand(make: Open) -> None:
+    picking = make()
+    late(picking)
+
+    assert say(picking, Statement(applied=True, undo=True)) is StepStatus.UNDONE
+
+
+def mutant(name: str, owner: Any, target: str, old: str, new: str, kills: Any) -> Mutant:
+    """A mutant."""
+    return Mutant(name=name, owner=owner, target=target, old=old, new=new, kills=kills)
+
+
+MUTANTS = [
+    mutant(
+        "forget that a job was accepted",
+        CALL,
+        "job_entry_of",
+        "if not row.accepted_at:",
+        "if True:",
+        a_job_that_was_accepted_says_so,
+    ),
+    mutant(
+        "ask for a job that was accepted just now",
+        CALL,
+        "job_entry_of",
+        "if asked or not provider.verify:",
+        "if not provider.verify:",
+        a_message_that_comes_twice_asks_nobody,
+    ),
+    mutant(
+        "believe a no at once",
+        CALL,
+        "job_entry_of",
+        "if is_over(row, now_ms, provider)",
+        "if True",
+        a_no_counts_only_when_no_request_travels,
+    ),
+    mutant(
+        "take a question that died for one that was asked",
+        Job,
+        "_asked_since_registered",
+        "0 < token.waiting_since <= row.accepted_at",
+        "True",
+        a_question_that_died_is_asked_again,
+    ),
+    mutant(
+        "do not tell what the row decides",
+        Job,
+        "dispatch",
+        "if row is not None and self._told(row):",
+        "if False:",
+        what_the_row_decides_is_told_at_once,
+    ),
+    mutant(
+        "do not tell what was decided meanwhile",
+        Job,
+        "_go_on",
+        "if there is None or self._told(there):",
+        "if there is None:",
+        what_is_decided_while_it_is_asked_is_told,
+    ),
+    mutant(
+        "go on with an older message",
+        Job,
+        "dispatch",
+        "(Registration.OLD, Registration.ANSWERED)",
+        "(Registration.ANSWERED,)",
+        an_older_message_does_nothing,
+    ),
+    mutant(
+        "hand over what was answered",
+        Job,
+        "dispatch",
+        "(Registration.OLD, Registration.ANSWERED)",
+        "(Registration.OLD,)",
+        a_job_that_was_answered_before_anybody_knew_of_it_is_not_handed_over,
+    ),
+    mutant(
+        "hand over before anybody waits",
+        Job,
+        "dispatch",
+        "registration = register(waiting)",
+        "row is None and self._hand_over(nobody_else=True); registration = register(waiting)",
+        a_job_is_waited_for_before_it_is_handed_over,
+    ),
+    mutant(
+        "call without holding the row",
+        Job,
+        "_call_again",
+        "if not isinstance(result, Committed):",
+        "if False:",
+        two_that_go_on_from_one_dead_attempt_do_not_both_call,
+    ),
+    mutant(
+        "believe any refusal",
+        Job,
+        "_hand_over",
+        "if not nobody_else:",
+        "if False:",
+        a_refusal_counts_only_when_no_other_request_travels,
+    ),
+    mutant(
+        "forget those whose requests may travel",
+        Job,
+        "_go_on_from",
+        "nobody_else=is_over(row, call.now_ms, provider)",
+        "nobody_else=True",
+        a_refusal_counts_only_when_no_other_request_travels,
+    ),
+    mutant(
+        "keep an acceptance of an earlier hand-over",
+        Holder,
+        "take_over",
+        "(a.ACCEPTED_AT,) if found.accepted_at else ()",
+        "()",
+        a_job_that_is_handed_over_anew_was_not_accepted,
+    ),
+    mutant(
+        "do not say that a job was accepted",
+        Job,
+        "_hand_over",
+        "write_row(taken_on, remaining_ms=self.invocation.remaining_ms)",
+        "pass",
+        a_job_that_was_accepted_says_so,
+    ),
+    mutant(
+        "wait for ever",
+        Message,
+        "is_overdue",
+        "now_ms >= self.entered_at",
+        "False and self.entered_at",
+        a_job_whose_time_is_up_is_given_up,
+    ),
+    mutant(
+        "say that the provider was asked before whoever waits is told",
+        Job,
+        "_verified",
+        "if self._waits_on():",
+        "write_row(self.invocation.holder.accepted(clock.now_ms(), held=row.attempt), "
+        "remaining_ms=self.invocation.remaining_ms)\n            if self._waits_on():",
+        who_was_not_told_that_his_time_is_up_is_told_later,
+    ),
+    mutant(
+        "forget the provider's own id",
+        Job,
+        "_hand_over",
+        "if accepted is not None and accepted.job_id not in",
+        "if False and accepted.job_id not in",
+        an_id_of_the_warehouses_own_leads_to_the_job,
+    ),
+    mutant(
+        "keep what was verified to oneself",
+        Job,
+        "_verified",
+        "self._say(_success(call.step, output))",
+        "pass",
+        a_job_that_was_done_is_told_when_it_was_asked_for,
+    ),
+    mutant(
+        "begin without time",
+        CallbackStep,
+        "_batch",
+        "if share < least:",
+        "if False:",
+        a_message_is_not_begun_when_its_time_was_used_up,
+    ),
+    mutant(
+        "take the end of a share for one's death",
+        CallbackStep,
+        "_dispatch",
+        "Invocation.begin(message.call, message.event, remaining_ms)",
+        "Invocation.begin(message.call, message.event, in_its_share)",
+        a_deadline_is_the_invocations,
+    ),
+    mutant(
+        "drop what cannot be read",
+        CallbackStep,
+        "_dispatched",
+        "return False",
+        "return True",
+        what_is_no_message_comes_again,
+    ),
+    mutant(
+        "write down what an error says",
+        STEP_MODULE,
+        "_report",
+        "isinstance(error, SagaError) else name",
+        "isinstance(error, SagaError) else str(error)",
+        what_an_error_says_that_is_not_ours_is_not_kept,
+    ),
+    mutant(
+        "announce to who waits no more",
+        DISPATCH,
+        "announce",
+        "if registration in (Registration.OLD, Registration.ANSWERED):",
+        "if False:",
+        an_older_wait_is_not_announced,
+    ),
+    mutant(
+        "announce what is over",
+        DISPATCH,
+        "announce",
+        "if message.is_overdue(clock.now_ms()):",
+        "if False:",
+        a_wait_whose_time_is_up_is_over,
+    ),
+    mutant(
+        "hand a job over to learn about it",
+        CallbackStep,
+        "repeat",
+        "raise undecided(invocation.call)",
+        "self.function(self.given(invocation)); raise undecided(invocation.call)",
+        a_job_is_not_repeated_to_learn_about_it,
+    ),
+    mutant(
+        "repeat an accepted job to learn about it",
+        EXTERNAL_LOG,
+        "_learn",
+        "not row.accepted_at and ",
+        "",
+        an_accepted_job_is_not_repeated_to_learn_about_it,
+    ),
+    mutant(
+        "leave a late effect",
+        EXTERNAL_LOG,
+        "undo_entry_of",
+        "case StepStatus.DONE | StepStatus.APPLIED_LATE:\n            return UndoEntry.UNDO",
+        "case StepStatus.APPLIED_LATE:\n            return UndoEntry.NOTHING\n"
+        "        case StepStatus.DONE:\n            return UndoEntry.UNDO",
+        a_late_effect_is_undone,
+    ),
+    mutant(
+        "take a late effect for one that stands",
+        ExternalCompensation,
+        "_undo",
+        "mine.undoing(now_ms, found=row.status)",
+        "mine.undoing(now_ms)",
+        a_late_effect_is_undone,
+    ),
+    mutant(
+        "undo late what stands",
+        SAGA_LOG,
+        "is_late",
+        "(StepStatus.APPLIED_LATE, StepStatus.UNDOING)",
+        "(StepStatus.APPLIED_LATE, StepStatus.UNDOING, StepStatus.DONE)",
+        what_stands_is_not_undone_late,
+    ),
+    mutant(
+        "bury late",
+        SAGA_LOG,
+        "is_late",
+        "row is not None and row.status",
+        "row is None or row.status",
+        nothing_is_buried_late,
+    ),
+    mutant(
+        "forget what the compensation is called for",
+        ExternalCompensation,
+        "_run",
+        "if only_late and not is_late(row):",
+        "if False:",
+        what_stands_is_not_undone_late,
+    ),
+    mutant(
+        "speak of an ended saga",
+        RESOLVER,
+        "_of_settled_saga",
+        "row.status in TOOK_EFFECT_AND_FELL",
+        "True",
+        of_an_ended_saga_only_what_is_left_to_undo_is_said,
+    ),
+    mutant(
+        "let a late effect stand again",
+        RESOLUTION,
+        "_before_undo",
+        "late = subject.settled or row.instead is not None",
+        "late = False",
+        a_late_undo_that_did_not_happen_is_done_anew,
+    ),
+    mutant(
+        "let the saga decide about a late effect",
+        RESOLVER,
+        "_is_late",
+        "row is not None and row.status is StepStatus.APPLIED_LATE",
+        "False",
+        a_late_effect_of_a_running_saga_may_be_undone_by_hand,
+    ),
+]
+
+
+@pytest.fixture
+def make(world: World, monkeypatch: pytest.MonkeyPatch) -> Open:
+    """Makes the warehouse that a history needs."""
+    return lambda **more: Picking(world, monkeypatch, **more)
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_the_history_ends_well(make: Open, mutant: Mutant) -> None:
+    mutant.kills(make)
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_a_mutant_is_noticed(make: Open, mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
+    mutate(monkeypatch, mutant)
+
+    with pytest.raises(BaseException, match=r".") as noticed:
+        mutant.kills(make)
+
+    assert not isinstance(noticed.value, NameError | SyntaxError | TypeError), "the mutant is not alive"
