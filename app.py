@@ -4,6 +4,7 @@ from aws_cdk import App, Validations
 from cdk_nag import AwsSolutionsChecks
 
 from examples.agentic_payout.stack import AgenticPayoutStack, BedrockGrant
+from examples.cart_fulfilment.stack import CartFulfilmentStack
 from examples.funds_transfer.stack import FundsTransferStack
 from examples.order_processing.stack import OrderProcessingStack
 
@@ -11,5 +12,6 @@ app = App()
 FundsTransferStack(app, "FundsTransfer")
 OrderProcessingStack(app, "OrderProcessing", mailer=True)
 AgenticPayoutStack(app, "AgenticPayout", bedrock=BedrockGrant.from_context(app.node))
+CartFulfilmentStack(app, "CartFulfilment")
 Validations.of(app).add_plugins(AwsSolutionsChecks(app))
 app.synth()

@@ -105,7 +105,7 @@ class Delivery:
         type: the event's type.
         reference: what the caller calls the job.
         body: as it is sent.
-        forged: whether its first attempt carries a wrong signature.
+        forged: whether its signature is wrong until it is refused.
         attempts: how often it was sent.
         answers: HTTP status of each attempt; 0 where no answer came.
         open: whether it will be sent, or sent again.

@@ -136,7 +136,8 @@ class Courier:
     def _post(self, address: Address, delivery: Delivery) -> int:
         body = delivery.body.encode()
         # Of somebody else: as long as the right one, in the same alphabet, and wrong.
-        secret = address.secret[::-1] if delivery.forged and not delivery.attempts else address.secret
+        refused = any(400 <= status < 500 for status in delivery.answers)
+        secret = address.secret[::-1] if delivery.forged and not refused else address.secret
         proof = self._sign(secret, delivery.event, body, self._keeper.now_ms() // 1000)
         headers = {"Content-Type": "application/json", **proof}
         # The address was given by whoever started this process for a test.

@@ -32,7 +32,7 @@ class Action(StrEnum):
         DOUBLE: the event is sent twice, at the same moment.
         LATE: the event is sent `seconds` later.
         WRONG: `seconds` after the event comes another one that says the opposite; what was refused is done after all.
-        FORGED: the event's first delivery carries a signature of somebody else's secret.
+        FORGED: the event carries a signature of somebody else's secret until it is refused.
         UNKNOWN: beside the event comes another one, about a job that nobody asked for.
     """
 

@@ -1,0 +1,458 @@
+"""Carts, in local AWS beside those who answer later: everything at once, as on any day in a shop."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final
+
+import pytest
+
+from constructs_lib.testing import HttpResponse
+from constructs_lib.testing.faults import Fault
+from constructs_lib.testing.invariants import require_all_hold
+from examples.cart_fulfilment.providers import Action, Trouble
+from saga_runtime.late import LateFinding, undo_late
+from saga_runtime.protocol import TokenAttribute, TokenStatus
+
+from .cart_system import DEAR, PRICE, CartSystem, cart, deployed, until
+from .transfer_system import at_once, problem_of
+
+CLIENTS: Final = 48
+"""They only wait."""
+AUTHORIZED, DECLINED = "payment_intent.amount_capturable_updated", "payment_intent.payment_failed"
+EXPIRED = "payment_intent.canceled"
+PICKED, REJECTED, WALKING = "pick.completed", "pick.rejected", "pick.progress"
+SCANNED, LOST = "parcel.picked_up", "parcel.lost"
+
+Books = Mapping[str, Sequence[str]]
+SENT: Final[Books] = {"payments": ["authorized", "captured"], "warehouse": ["picked"], "carrier": ["labelled"]}
+NOTHING: Final[Books] = {"payments": [], "warehouse": [], "carrier": []}
+RELEASED: Final[Books] = {**NOTHING, "payments": ["authorized", "canceled"]}
+PAID_BACK: Final[Books] = {
+    "payments": ["authorized", "captured", "refunded", "canceled"], "warehouse": [], "carrier": ["labelled", "voided"],
+}  # fmt: skip
+CALLED_OFF: Final[Books] = {**PAID_BACK, "warehouse": ["picked", "put_back"]}
+
+DONE: Final = ("AuthorizePayment", "CommitOrder", "CapturePayment", "ShippingLabel", "Pick", "ShipOrder", "Tracking")
+
+
+def on(provider: str, on: str, action: Action, **more: Any) -> tuple[str, Callable[[str], Trouble]]:
+    """Trouble with one cart at one provider."""
+    return provider, lambda request_id: Trouble(on=on, action=action, containing=request_id, **more)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scene:
+    """One cart, what goes wrong with it, and how it must end.
+
+    Attributes:
+        troubles: what goes wrong.
+        status: of the answer.
+        error: what it names.
+        books: what the providers' books say in the end.
+        notice: what the customer is told.
+        sku: goods; the scene's name by default.
+        card, address, price, stock: of the cart and of the goods.
+        decision: what a reviewer decides.
+    """
+
+    troubles: Sequence[tuple[str, Callable[[str], Trouble]]] = ()
+    status: int = 200
+    error: str | None = None
+    books: Books = field(default_factory=lambda: SENT)
+    notice: str = "SHIPPED"
+    sku: str | None = None
+    card: str = "card-1"
+    address: str = "10 Mill Lane"
+    price: int = PRICE
+    stock: int = 1
+    decision: str | None = None
+
+
+def failed(error: str, books: Books, *, status: int = 422, notice: str = "FAILED", **more: Any) -> Scene:
+    return Scene(status=status, error=error, books=books, notice=notice, **more)
+
+
+SCENES: Final[Mapping[str, Scene]] = {
+    "calm": Scene(),
+    "3ds": Scene(card="card-3ds"),
+    "silent-payments": Scene(troubles=[on("payments", AUTHORIZED, Action.SILENT)]),
+    "silent-warehouse": Scene(
+        troubles=[on("warehouse", WALKING, Action.SILENT), on("warehouse", PICKED, Action.SILENT)]
+    ),
+    "silent-carrier": Scene(troubles=[on("carrier", SCANNED, Action.SILENT)]),
+    "idle-payments": failed(
+        "Declined",
+        NOTHING,
+        status=402,
+        notice="DECLINED",
+        troubles=[on("payments", "authorize", Action.STALL), on("payments", EXPIRED, Action.SILENT)],
+    ),
+    "idle-warehouse": failed(
+        "PickRefused",
+        PAID_BACK,
+        troubles=[on("warehouse", "pick", Action.STALL), on("warehouse", REJECTED, Action.SILENT)],
+    ),
+    "idle-carrier": failed(
+        "CallbackTimedOut", CALLED_OFF, troubles=[on("carrier", "handover", Action.STALL)]
+    ),
+    "early": Scene(
+        troubles=[
+            on("payments", "authorize", Action.EARLY),
+            on("warehouse", "pick", Action.EARLY),
+            on("carrier", "handover", Action.EARLY),
+        ]
+    ),
+    "double": Scene(
+        troubles=[
+            on("payments", AUTHORIZED, Action.DOUBLE),
+            on("warehouse", PICKED, Action.DOUBLE),
+            on("carrier", SCANNED, Action.DOUBLE),
+        ]
+    ),
+    "told-late": Scene(
+        troubles=[on("payments", AUTHORIZED, Action.LATE, seconds=180), on("carrier", SCANNED, Action.LATE, seconds=60)]
+    ),
+    "forged": Scene(
+        troubles=[
+            on("payments", AUTHORIZED, Action.FORGED),
+            on("warehouse", PICKED, Action.FORGED),
+            on("carrier", SCANNED, Action.FORGED),
+        ]
+    ),
+    "unknown": Scene(
+        troubles=[
+            on("payments", AUTHORIZED, Action.UNKNOWN),
+            on("warehouse", PICKED, Action.UNKNOWN),
+            on("carrier", SCANNED, Action.UNKNOWN),
+        ]
+    ),
+    "says-the-opposite": Scene(
+        troubles=[
+            on("payments", AUTHORIZED, Action.WRONG, seconds=5),
+            on("warehouse", PICKED, Action.WRONG, seconds=5),
+            on("carrier", SCANNED, Action.WRONG, seconds=5),
+        ]
+    ),
+    "authorized-after-all": failed(
+        "Declined",
+        RELEASED,
+        status=402,
+        notice="DECLINED",
+        card="card-declined",
+        troubles=[on("payments", DECLINED, Action.WRONG, seconds=100)],
+    ),
+    "picked-after-all": failed(
+        "OutOfStock",
+        CALLED_OFF,
+        notice="OUT_OF_STOCK",
+        sku="empty-shelf-2",
+        troubles=[on("warehouse", REJECTED, Action.WRONG, seconds=100)],
+    ),
+    "declined": failed("Declined", NOTHING, status=402, notice="DECLINED", card="card-declined"),
+    "declined-at-once": failed("Declined", NOTHING, status=402, notice="DECLINED", card="card-blocked"),
+    "sold-out": failed("OutOfStock", NOTHING, notice="OUT_OF_STOCK", stock=0),
+    "shelf-is-empty": failed("OutOfStock", PAID_BACK, notice="OUT_OF_STOCK", sku="empty-shelf-1"),
+    "not-in-the-warehouse": failed("PickRefused", PAID_BACK, sku="unlisted-1"),
+    "parcel-lost": failed("ParcelLost", CALLED_OFF, troubles=[on("carrier", "handover", Action.REFUSE)]),
+    "no-such-address": failed(
+        "AddressUnknown", {**PAID_BACK, "carrier": []}, address="nowhere 7"
+    ),
+    "approved": Scene(price=DEAR, decision="approve"),
+    "rejected": failed("Rejected", RELEASED, status=403, price=DEAR, decision="reject"),
+    "nobody-decides": failed("CallbackTimedOut", RELEASED, price=DEAR),
+    "request-lost": Scene(
+        troubles=[
+            on("payments", "authorize", Action.DROP, moment="after"),
+            on("payments", "capture", Action.DROP, moment="after"),
+        ]
+    ),
+    "we-are-down": Scene(),
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """How one cart ended."""
+
+    saga_id: str
+    answer: HttpResponse
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Day:
+    """Everything that happened, by the name of what went on."""
+
+    system: CartSystem
+    outcomes: Mapping[str, Outcome]
+    notices: Mapping[str, list[dict[str, Any]]]
+    operators: Mapping[str, list[dict[str, Any]]]
+
+    def __getitem__(self, name: str) -> Outcome:
+        return self.outcomes[name]
+
+    def token(self, name: str, step: str) -> dict[str, Any]:
+        """The row of a job's token, without types."""
+        job = f"{self[name].saga_id}#{step}"
+        (found,) = [item for item in self.system.tokens() if item[TokenAttribute.ID]["S"] == job]
+        return {name: next(iter(value.values())) for name, value in found.items()}
+
+
+def play(system: CartSystem, name: str) -> Outcome:
+    scene, request_id = SCENES[name], system.request_id(name)
+    sku = system.offer(scene.sku or name, scene.stock, price=scene.price)
+    for provider, trouble in scene.troubles:
+        system.providers[provider].plan(trouble(request_id))
+    if name == "we-are-down":
+        for function in ("PaymentEvents", "PickEvents", "Scan"):
+            system.aws.faults.plan(
+                Fault(
+                    function=system.function(function),
+                    call="dynamodb:TransactWriteItems",
+                    action="kill",
+                    containing=request_id,
+                )
+            )
+    body = cart(sku, card=scene.card, address=scene.address)
+    saga_id = system.begin(name, body)
+    if scene.decision is not None:
+        until(lambda: system.review_links(saga_id), f"the link of {name}")
+        assert system.decide(system.review_links(saga_id)[0], scene.decision) in {200, 409}
+    system.await_settled(saga_id)
+    undo_what_came_late(system, saga_id, scene)
+    return Outcome(saga_id=saga_id, answer=system.replayed(name, body))
+
+
+def undo_what_came_late(system: CartSystem, saga_id: str, scene: Scene) -> None:
+    """What ``cdk-sagas recover`` does, until the books are as they must be."""
+    wrong = [trouble(saga_id) for _, trouble in scene.troubles]
+    if not any(trouble.action is Action.WRONG and trouble.on in {DECLINED, REJECTED} for trouble in wrong):
+        return
+
+    def undone() -> bool:
+        found = undo_late(system.recoverer, system.record(saga_id), system.outputs["LogTableName"])
+        return found.finding is LateFinding.NOTHING and system.effects(saga_id) == scene.books
+
+    until(undone, lambda: f"undoing what came late: {system.statuses(saga_id)}")
+
+
+@pytest.fixture(scope="module")
+def system() -> Iterator[CartSystem]:
+    with deployed() as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def day(system: CartSystem) -> Day:
+    """All of it, at once."""
+    assert system.user_scope  # once: many threads will ask for it
+    with ThreadPoolExecutor(CLIENTS) as pool:
+        outcomes = dict(zip(SCENES, pool.map(partial(play, system), SCENES), strict=True))
+    notices: dict[str, list[dict[str, Any]]] = {}
+    operators: dict[str, list[dict[str, Any]]] = {}
+    for message in system.messages():
+        notices.setdefault(message["order"], []).append(message)
+    for entry in system.operators():
+        operators.setdefault(entry["saga_id"], []).append(entry)
+    return Day(system=system, outcomes=outcomes, notices=notices, operators=operators)
+
+
+def test_everything_that_must_hold_does(day: Day) -> None:
+    audits = day.system.audit()
+    require_all_hold(audits)
+    assert all(audit.checked for audit in audits), audits
+
+
+def test_troubles_that_were_planned_happened(day: Day) -> None:
+    reports = [report for provider in day.system.providers.values() for report in provider.report()]
+
+    assert [report.trouble for report in reports if not report.fired] == []
+    day.system.aws.faults.report().require_all_fired()
+
+
+class TestACart:
+    @pytest.mark.parametrize("name", SCENES)
+    def test_ends_as_it_must_whoever_answers_it_and_however(self, day: Day, name: str) -> None:
+        scene, outcome = SCENES[name], day[name]
+
+        assert outcome.answer.status == scene.status, outcome.answer.text
+        if scene.error is not None:
+            assert problem_of(outcome.answer)["error"] == scene.error
+        assert day.system.effects(outcome.saga_id) == scene.books
+
+    @pytest.mark.parametrize("name", SCENES)
+    def test_tells_its_customer_once(self, day: Day, name: str) -> None:
+        (notice,) = day.notices[day[name].saga_id]
+
+        assert (notice["status"], notice["customer"]) == (SCENES[name].notice, "ada")
+
+    @pytest.mark.parametrize("name", SCENES)
+    def test_leaves_goods_sold_or_on_offer_and_holds_none(self, day: Day, name: str) -> None:
+        scene, sku = SCENES[name], SCENES[name].sku or name
+
+        assert day.system.stock(sku) == (0 if scene.status == 200 else scene.stock)
+        assert day.system.holds(sku) == []
+
+    def test_that_is_sent_has_a_tracking_number(self, day: Day) -> None:
+        (label,) = day.system.providers["carrier"].jobs(day["calm"].saga_id)
+        (notice,) = day.notices[day["calm"].saga_id]
+
+        assert notice["tracking"] == label.body["tracking"]
+        assert (notice["amount"], notice["currency"]) == (str(PRICE), "EUR")
+        assert day.system.order(day["calm"].saga_id) == "SHIPPED"
+
+    def test_has_its_log_as_its_history(self, day: Day) -> None:
+        statuses = day.system.statuses(day["calm"].saga_id)
+
+        read = {"PriceCart": "READ", "AssessRisk": "READ", "PickupScan": "READ", "ReserveInventory": "DONE"}
+        assert statuses == {**read, **dict.fromkeys(DONE, "DONE")}
+
+    def test_is_few_transitions_of_the_parent(self, day: Day) -> None:
+        states = day.system.states_of(day.system.forward, day["calm"].saga_id)
+
+        assert [state for state in states if not state.startswith("FraudReview")] == [
+            "CheckCart", "CheckCart over?", "AuthorizePayment", "CommitOrder", "CapturePayment", "Fulfil",
+            "Fulfil over?", "Settle completed",
+        ]  # fmt: skip
+
+    def test_that_is_undone_is_undone_from_its_end_to_its_beginning(self, day: Day) -> None:
+        statuses = day.system.statuses(day["idle-carrier"].saga_id)
+
+        undone = ("Pick", "ShippingLabel", "CapturePayment", "CommitOrder", "AuthorizePayment", "ReserveInventory")
+        assert {step: statuses[step] for step in undone} == dict.fromkeys(undone, "UNDONE")
+        assert "ShipOrder" not in statuses or statuses["ShipOrder"] == "TOMBSTONE"
+        assert day.system.order(day["idle-carrier"].saga_id) == "CANCELED"
+
+
+class TestAProviderThatIsSilent:
+    @pytest.mark.parametrize(("name", "provider", "find"), [
+        ("silent-payments", "payments", "find-payment"),
+        ("silent-warehouse", "warehouse", "find-pick"),
+        ("silent-carrier", "carrier", "find-label"),
+    ])  # fmt: skip
+    def test_is_asked_and_the_cart_goes_on(self, day: Day, name: str, provider: str, find: str) -> None:
+        requests = [r.operation for r in day.system.providers[provider].requests(day[name].saga_id)]
+
+        assert find in requests
+        assert [delivery.answers for delivery in self._main(day, name, provider)] == [()]
+
+    def _main(self, day: Day, name: str, provider: str) -> list[Any]:
+        types = {AUTHORIZED, PICKED, SCANNED}
+        return [d for d in day.system.providers[provider].deliveries(day[name].saga_id) if d.type in types]
+
+
+class TestAnAnswer:
+    @pytest.mark.parametrize("name", ["early", "double", "told-late", "forged", "unknown", "request-lost"])
+    def test_however_it_comes_asks_nobody_for_anything_twice(self, day: Day, name: str) -> None:
+        for provider in day.system.providers.values():
+            keys = [effect.key for effect in provider.effects(day[name].saga_id)]
+            assert len(keys) == len(set(keys))
+
+    def test_that_came_early_was_kept(self, day: Day) -> None:
+        for step in ("AuthorizePayment", "Pick", "PickupScan"):
+            assert day.token("early", step)[TokenAttribute.STATUS] == TokenStatus.SETTLED
+        (delivery,) = day.system.providers["carrier"].deliveries(day["early"].saga_id)
+        assert delivery.answers == (200,)
+
+    @pytest.mark.parametrize(("provider", "type"), [
+        ("payments", AUTHORIZED), ("warehouse", PICKED), ("carrier", SCANNED),
+    ])  # fmt: skip
+    def test_with_a_wrong_signature_is_refused_and_counts_when_it_is_signed(
+        self, day: Day, provider: str, type: str
+    ) -> None:
+        found = [d for d in day.system.providers[provider].deliveries(day["forged"].saga_id) if d.type == type]
+
+        assert [delivery.answers for delivery in found] == [(401, 200)]
+
+    @pytest.mark.parametrize(("provider", "type"), [("payments", AUTHORIZED), ("warehouse", PICKED)])
+    def test_about_a_job_that_nobody_knows_is_accepted_and_kept(self, day: Day, provider: str, type: str) -> None:
+        found = [d for d in day.system.providers[provider].deliveries("nobody-") if d.type == type]
+
+        assert [delivery.answers for delivery in found] == [(202,)]
+        (unknown,) = [json.loads(delivery.body) for delivery in found]
+        named = unknown["data"]["object"]["id"] if provider == "payments" else unknown["data"]["reference"]
+        kept = {item[TokenAttribute.ID]["S"]: item[TokenAttribute.STATUS]["S"] for item in day.system.tokens()}
+        assert kept[f"alias#{named}"] == TokenStatus.EARLY
+
+    @pytest.mark.parametrize(("provider", "type"), [("payments", AUTHORIZED), ("warehouse", PICKED)])
+    def test_that_we_could_not_take_comes_again(self, day: Day, provider: str, type: str) -> None:
+        found = [d for d in day.system.providers[provider].deliveries(day["we-are-down"].saga_id) if d.type == type]
+
+        (delivery,) = found
+        assert delivery.answers[0] >= 500
+        assert delivery.answers[-1] == 200
+
+    @pytest.mark.parametrize("step", ["AuthorizePayment", "Pick"])
+    def test_that_says_the_opposite_is_kept_and_told_to_the_operators(self, day: Day, step: str) -> None:
+        until(lambda: TokenAttribute.CONFLICT in day.token("says-the-opposite", step), f"the conflict of {step}")
+
+        assert json.loads(day.token("says-the-opposite", step)[TokenAttribute.OUTCOME])["ok"] is True
+        assert day.operators[day["says-the-opposite"].saga_id]
+
+    @pytest.mark.parametrize(("name", "step"), [
+        ("authorized-after-all", "AuthorizePayment"), ("picked-after-all", "Pick"),
+    ])  # fmt: skip
+    def test_that_it_was_done_after_all_is_undone_once(self, day: Day, name: str, step: str) -> None:
+        saga_id = day[name].saga_id
+
+        assert day.system.statuses(saga_id)[step] == "UNDONE"
+        assert day.system.status_of(f"{day.system.stack}/Cart/Recovery", f"{saga_id}-l1") == "SUCCEEDED"
+        assert day[name].answer.json()["status"] == "FAILED"
+
+
+class TestAReview:
+    def test_is_for_dear_carts_only(self, day: Day) -> None:
+        assert "FraudReview" not in day.system.statuses(day["calm"].saga_id)
+        assert day.system.statuses(day["approved"].saga_id)["FraudReview"] == "READ"
+
+    def test_that_nobody_does_is_asked_for_again(self, day: Day) -> None:
+        assert len(day.system.review_links(day["nobody-decides"].saga_id)) > 1
+
+    def test_counts_once(self, day: Day) -> None:
+        (link, *_) = day.system.review_links(day["rejected"].saga_id)
+
+        assert day.system.decide(link, "approve") in {200, 409}
+        assert day.system.effects(day["rejected"].saga_id) == RELEASED
+
+
+class TestTwoCarts:
+    def test_under_one_key_are_one_order(self, day: Day) -> None:
+        system = day.system
+        body = cart(system.offer("clicked", 5))
+        sagas = at_once([partial(system.begin, "clicked", body)] * 2)
+        system.await_settled(sagas[0])
+
+        assert len(set(sagas)) == 1
+        assert system.effects(sagas[0]) == SENT
+        assert system.stock("clicked") == 4
+
+    def test_for_the_last_one_are_one_order_and_one_refusal(self, day: Day) -> None:
+        system = day.system
+        system.offer("last-one")
+        answers = at_once([partial(system.drive, key, cart("last-one")) for key in ("last-1", "last-2")])
+
+        winner, loser = sorted(answers, key=lambda answer: answer.status)
+        assert (winner.status, loser.status) == (200, 422)
+        assert problem_of(loser)["error"] == "OutOfStock"
+        assert system.effects(loser.json()["saga_id"]) == NOTHING
+
+
+class TestAHold:
+    @pytest.mark.parametrize(("age_seconds", "status"), [(1, 200), (-3600, 422)], ids=["over", "not over"])
+    def test_of_a_cart_that_is_gone_binds_nobody_when_it_is_over(self, day: Day, age_seconds: int, status: int) -> None:
+        system, sku = day.system, day.system.offer(f"held-{status}")
+        hold = {
+            "id": {"S": f"goods#{sku}"},
+            "entry": {"S": "hold#of-nobody"},
+            "quantity": {"N": "1"},
+            "until": {"N": str(system.now_ms() - age_seconds * 1000)},
+        }
+        dynamodb, table = system.aws.client("dynamodb"), system.outputs["ShopTableName"]
+        dynamodb.put_item(TableName=table, Item=hold)
+
+        assert system.drive(f"held-{status}", cart(sku)).status == status
+        dynamodb.delete_item(TableName=table, Key={name: hold[name] for name in ("id", "entry")})
