@@ -1,7 +1,7 @@
 """Every order in which a job's registration, callbacks, timeouts and redeliveries can come, against the runtime.
 
 Six things can happen. All orders of any of them up to length six are run on moto, each thing at most once in an order;
-on the in-memory tables, whose agreement with moto has tests of its own, all orders up to length five with everything
+on the in-memory tables, which must come to the same rows after every step of those orders, all orders up to length five with everything
 as often as it likes, and all orders without repetition in every variant: a provider that refuses, or contradicts
 itself; a saga that only waits; one that tries again after a timeout instead of going back; messages that are slow.
 
@@ -30,7 +30,7 @@ from saga_runtime.callback_rows import JobId, TokenRow
 from saga_runtime.protocol import RecordAttribute, StepStatus, TokenStatus
 from tests.unit.support.depot import DONE, JOB_ID, REFUSED, STEP, Depot, Snapshots
 from tests.unit.support.memory_dynamodb import MemoryDynamoDB
-from tests.unit.support.samples import SAGA_ID
+from tests.unit.support.samples import NOW_MS, SAGA_ID
 from tests.unit.support.tasks import TasksClient
 from tests.unit.support.world import World
 
@@ -108,6 +108,7 @@ class Histories:
         self.depot, self.variant, self.memory = depot, variant, memory
         self.snapshots = Snapshots(depot, memory)
         self.run = 0
+        self.seen: list[State] = []
         self.reached: set[tuple[StepStatus | None, TokenStatus | None]] = set()
 
     def explore(self, length: int, *, repeated: bool) -> int:
@@ -129,6 +130,7 @@ class Histories:
             except AssertionError as error:
                 raise AssertionError(f"{self.variant}: {' | '.join(history)}: {error}") from error
             self.run += 1
+            self.seen.append(after)
             self._extend(history, after, length, repeated=repeated)
             self.snapshots.put_back(taken)
 
@@ -247,11 +249,16 @@ VARIANTS = [
 
 def test_every_order_is_run_on_moto(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     enumerated = sum(orders(LENGTH, repeated=False))
+    on_moto = Histories(Depot.open(world, monkeypatch), Variant())
 
-    run = Histories(Depot.open(world, monkeypatch), Variant()).explore(LENGTH, repeated=False)
+    run = on_moto.explore(LENGTH, repeated=False)
 
     print(f"orders of callbacks, on moto: {enumerated} enumerated, {run} run")
     assert run == enumerated == 1_956
+    world.clock.ms, world.tasks.waiting, world.tasks.ended = NOW_MS, set(), {}
+    memory = in_memory(world, monkeypatch, Variant())
+    memory.explore(LENGTH, repeated=False)
+    assert memory.seen == on_moto.seen, "the in-memory tables do something else"
 
 
 def test_every_order_with_repetitions_is_run(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,6 +32,7 @@ from saga_runtime.record import RequestRecord, due_shard_of, reserve_put
 from saga_runtime.recovery import take_over_update
 from saga_runtime.saga_log import LogRow, done_put, tombstone_put, undone_update
 from saga_runtime.step import encode_output
+from tests.unit.support.callback_formats import callback_formats
 from tests.unit.support.memory_dynamodb import MemoryDynamoDB
 from tests.unit.support.samples import ALICE, NOW_MS, OPERATION, REQUEST_ID, SAGA_ID, SCOPE, reservation_of
 from tests.unit.support.settling import direct, park, settle
@@ -44,7 +45,13 @@ _ROW: dict[str, Any] = {"table": "log", "saga_id": SAGA_ID, "step": "Transfer", 
 
 def produced() -> dict[str, Any]:
     """All formats, as the code makes them now."""
-    return {"names": _names(), "request record": _record(), "saga log": _log(), "ledger": _ledger()}
+    return {
+        "names": _names(),
+        "request record": _record(),
+        "saga log": _log(),
+        "ledger": _ledger(),
+        "token table": callback_formats(),
+    }
 
 
 def _names() -> dict[str, Any]:

@@ -1,0 +1,141 @@
+"""What callbacks store, of fixed inputs; a part of ``formats``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from saga_runtime.callback_decisions import LogChange
+from saga_runtime.callback_rows import JobId, Outcome, TokenRow, alias_of, marker_of, order_of
+from saga_runtime.callback_saga_writes import LogPlace, SagaRecord, log_check
+from saga_runtime.callback_writes import (
+    Waiting,
+    adopted_update,
+    conflict_change,
+    dispatch_error_update,
+    early_put,
+    heartbeat_update,
+    late_change,
+    marker_put,
+    not_due_update,
+    settling_changes,
+    token_check,
+    token_put,
+    token_update,
+    told_update,
+)
+from saga_runtime.identity import step_key_of
+from saga_runtime.protocol import RecordStatus, Side, StepStatus, TaskField, TokenAttribute, TokenStatus
+from saga_runtime.saga_log import LogRow
+from tests.unit.support.samples import NOW_MS, REQUEST_ID, SAGA_ID
+
+JOB_ID = step_key_of(SAGA_ID, "Pick", item_key="sku-1")
+JOB = JobId(saga_id=SAGA_ID, step="Pick", row_name="Pick[sku-1]")
+TASK: dict[str, Any] = {
+    TaskField.STARTED: "2023-11-14T22:13:20.123Z",
+    TaskField.REDRIVEN: 1,
+    TaskField.ENTERED: "2023-11-14T23:13:21.045+01:00",
+    TaskField.RETRIED: 12,
+}
+DONE = Outcome.success('{"parcel":"p-1"}')
+REFUSED = Outcome.failure("OutOfStock", "none left")
+WAITING = Waiting(
+    job_id=JOB_ID,
+    saga_id=SAGA_ID,
+    row_name=JOB.row_name,
+    token="token-1",
+    order=order_of(TASK),
+    log_table="log",
+    request_table="requests",
+    execution=SAGA_ID,
+    heartbeat_seconds=600,
+    timeout_seconds=3_600,
+    keep_days=400,
+)
+FOUND = TokenRow(
+    id=JOB_ID,
+    status=TokenStatus.WAITING,
+    updated_at=NOW_MS,
+    token="token-0",
+    order=f"{0:015d}.{0:06d}.{0:015d}.{0:06d}",
+    waiting_since=NOW_MS - 5,
+    expected_at=NOW_MS + 600_000 - 5,
+)
+EARLY = TokenRow(id=alias_of("their-1"), status=TokenStatus.EARLY, updated_at=NOW_MS, outcome=DONE)
+LATE = TokenRow(
+    id=JOB_ID, status=TokenStatus.SETTLING, updated_at=NOW_MS, token="t", order="o", applied_late_at=NOW_MS - 1
+)
+
+
+def callback_formats() -> dict[str, Any]:
+    """All formats of callbacks, as the code makes them now."""
+    return {**_tokens(), **_saga()}
+
+
+def _tokens() -> dict[str, Any]:
+    table, at = "tokens", NOW_MS + 5
+    settling = settling_changes(FOUND, DONE, "evt_1", at)
+    return {
+        "order": order_of(TASK),
+        "outcome, done": DONE.encode(),
+        "outcome, refused": REFUSED.encode(),
+        "waiting": WAITING.put(table, at),
+        "waiting, newer": WAITING.replace(table, FOUND, at),
+        "waiting, anew": WAITING.wait_anew(table, FOUND, at),
+        "answered": WAITING.answer(table, FOUND, DONE, at),
+        "marker": marker_put(table=table, marker=marker_of("evt_1"), event_id="evt_1", job_id=JOB_ID, now_ms=at),
+        "early": early_put(table=table, row_id=JOB_ID, outcome=DONE, event_id="evt_1", now_ms=at, keep_days=400),
+        "early, and late": early_put(
+            table=table, row_id=JOB_ID, outcome=REFUSED, event_id="evt_1", now_ms=at, keep_days=400, late=True
+        ),
+        "settling": token_update(table, FOUND, TokenStatus.SETTLING, at, settling),
+        "settling, and late": token_update(
+            table, FOUND, TokenStatus.SETTLING, at, {**settling, **late_change(JOB_ID, at)}
+        ),
+        "contradicted": token_update(table, LATE, LATE.status, at, conflict_change(REFUSED)),
+        "settled": told_update(table, FOUND, TokenStatus.SETTLED, at),
+        "late, and due": told_update(table, LATE, TokenStatus.LATE, at),
+        "heartbeat": heartbeat_update(table, FOUND, at),
+        "not due": not_due_update(table, LATE, at),
+        "alias": token_put(
+            table, alias_of("their-1"), TokenStatus.ALIAS, at, 400, {TokenAttribute.JOB_ID: {"S": JOB_ID}}
+        ),
+        "adopted": adopted_update(table, EARLY, JOB_ID, at),
+        "checked, absent": token_check(table, JOB_ID, None),
+        "checked, as read": token_check(table, JOB_ID, LATE),
+        "dispatch error": dispatch_error_update(table, JOB_ID, "ConnectionError", at),
+    }
+
+
+def _saga() -> dict[str, Any]:
+    at = NOW_MS + 5
+    place = LogPlace(table="log", job=JOB, side=Side.AFTER, attempt="attempt-1", keep_days=400)
+    buried = LogRow(
+        saga_id=SAGA_ID, step=JOB.row_name, status=StepStatus.TOMBSTONE, output='{"instead":true}', updated_at=NOW_MS
+    )
+    intent = LogRow(
+        saga_id=SAGA_ID,
+        step=JOB.row_name,
+        status=StepStatus.INTENT,
+        output=None,
+        updated_at=NOW_MS,
+        attempt="a",
+        deadline=1,
+        first_attempt_at=1,
+    )
+    record = SagaRecord(
+        request_id=REQUEST_ID, saga_id=SAGA_ID, status=RecordStatus.IN_PROGRESS, parked="owner", stuck="{}"
+    )
+    settled = SagaRecord(request_id=REQUEST_ID, saga_id=SAGA_ID, status=RecordStatus.FAILED, expiration=NOW_MS // 1_000)
+    return {
+        "log: put done": place.entry(LogChange.PUT_DONE, None, DONE, at),
+        "log: put read": place.entry(LogChange.PUT_READ, None, DONE, at),
+        "log: put failed": place.entry(LogChange.PUT_FAILED, None, REFUSED, at),
+        "log: done": place.entry(LogChange.DONE, intent, DONE, at),
+        "log: failed": place.entry(LogChange.FAILED, intent, REFUSED, at),
+        "log: applied late": place.entry(LogChange.APPLIED_LATE, buried, DONE, at),
+        "log: unchanged": log_check("log", JOB, intent),
+        "log: absent": log_check("log", JOB, None),
+        "record: due": record.due("requests", at),
+        "record: due, and not parked any more": record.due("requests", at, unpark=True),
+        "record: kept": settled.kept("requests", at),
+    }

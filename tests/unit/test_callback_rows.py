@@ -1,0 +1,295 @@
+"""What providers may say, what rows say, and what is decided about both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from saga_runtime.callback_decisions import (
+    Entry,
+    LogChange,
+    TokenChange,
+    answer_of,
+    entry_of,
+    receipt_of,
+)
+from saga_runtime.callback_rows import (
+    Callback,
+    Failed,
+    JobId,
+    Outcome,
+    StillWorking,
+    Succeeded,
+    TokenRow,
+    alias_of,
+    callback_of,
+    marker_of,
+    order_of,
+)
+from saga_runtime.errors import Invalid, ProtocolMismatch
+from saga_runtime.protocol import MAX_OUTPUT_BYTES, MAX_SAGA_ID, StepStatus, TokenAttribute, TokenStatus
+from saga_runtime.saga_log import LogRow
+from tests.unit.support.callback_formats import DONE, FOUND, JOB_ID, REFUSED, TASK, WAITING, callback_formats
+from tests.unit.support.samples import NOW_MS, SAGA_ID
+
+S, C = StepStatus, LogChange
+
+
+def row(status: StepStatus, output: str | None = None, **more: Any) -> LogRow:
+    """A log row."""
+    under_way = {"attempt": "a", "deadline": 1, "first_attempt_at": 1}
+    return LogRow(saga_id=SAGA_ID, step="Pick", status=status, output=output, updated_at=1, **{**under_way, **more})
+
+
+def token(status: TokenStatus, order: str = "2") -> TokenRow:
+    """A token row."""
+    return TokenRow(id=JOB_ID, status=status, updated_at=1, token="t", order=order, outcome=DONE)
+
+
+BAD: dict[str, Callable[[], object]] = {
+    "a blank job": lambda: Callback(job_id=" ", event_id="e", outcome=StillWorking()),
+    "no job": lambda: Callback(job_id="", event_id="e", outcome=StillWorking()),
+    "a long job": lambda: Callback(job_id="j" * 256, event_id="e", outcome=StillWorking()),
+    "a job with a line break": lambda: Callback(job_id="job\n", event_id="e", outcome=StillWorking()),
+    "a job that is no text": lambda: callback_of({"job_id": 7, "event_id": "e", "outcome": {"ok": True}}),
+    "a blank event": lambda: Callback(job_id="j", event_id="", outcome=StillWorking()),
+    "a long event": lambda: Callback(job_id="j", event_id="e" * 256, outcome=StillWorking()),
+    "an event of other characters": lambda: Callback(job_id="j", event_id="\u00e9", outcome=StillWorking()),
+    "no outcome": lambda: callback_of({"job_id": "j", "event_id": "e"}),
+    "an unknown outcome": lambda: callback_of({"job_id": "j", "event_id": "e", "outcome": {"ok": "yes"}}),
+    "an outcome of two shapes": lambda: callback_of(
+        {"job_id": "j", "event_id": "e", "outcome": {"ok": True, "error": "E"}}
+    ),
+    "a heartbeat that is none": lambda: callback_of({"job_id": "j", "outcome": {"heartbeat": False}}),
+    "nothing at all": lambda: callback_of([]),
+    "a failure without a name": lambda: Failed(""),
+    "a failure whose name is a sentence": lambda: Failed("out of stock"),
+    "a failure with a long name": lambda: Failed("E" * 129),
+    "a failure that says something else": lambda: Failed("SagaFenced"),
+    "a failure that is a doubt": lambda: Failed("StepInDoubt"),
+    "a detail that is half a character": lambda: Failed("Declined", "\ud800"),
+    "a detail that is no text": lambda: callback_of(
+        {"job_id": "j", "event_id": "e", "outcome": {"ok": False, "error": "E", "detail": 1}}
+    ),
+    "an output that is no object": lambda: callback_of(
+        {"job_id": "j", "event_id": "e", "outcome": {"ok": True, "output": [1]}}
+    ),
+    "an output with a float": lambda: Succeeded({"amount": 1.5}),
+    "a large output": lambda: Succeeded({"text": "x" * MAX_OUTPUT_BYTES}),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_what_cannot_be_said_is_refused(name: str) -> None:
+    with pytest.raises(Invalid):
+        BAD[name]()
+
+
+def test_a_callback_comes_as_json_in_three_shapes() -> None:
+    sent = {"job_id": "j", "event_id": "e"}
+
+    assert callback_of({**sent, "outcome": {"ok": True, "output": {"a": 1}}}).outcome == Succeeded({"a": 1})
+    assert callback_of({**sent, "outcome": {"ok": False, "error": "OutOfStock"}}).outcome == Failed("OutOfStock")
+    assert callback_of({"job_id": "j", "outcome": {"heartbeat": True}}).outcome == StillWorking()
+
+
+def test_an_outcome_reads_back() -> None:
+    for outcome in (DONE, REFUSED):
+        assert Outcome.decode(outcome.encode()) == outcome
+    for text in ("", "[]", "{}", '{"ok":true}', '{"ok":false,"error":"E"}'):
+        with pytest.raises(ValueError, match="not a stored outcome"):
+            Outcome.decode(text)
+
+
+def test_a_long_detail_is_cut_off() -> None:
+    assert len(Outcome.of(Failed("OutOfStock", "x" * 2_000)).detail) == 1_000
+
+
+def test_a_stored_token_row_reads_back_and_shows_its_token_to_nobody() -> None:
+    item = callback_formats()["waiting"]["Put"]["Item"]
+    found = TokenRow.from_item(item)
+
+    assert (found.status, found.token, found.order) == (TokenStatus.WAITING, "token-1", WAITING.order)
+    assert found.expected_at == found.waiting_since + 600_000 == found.due_at
+    assert "token-1" not in f"{found!r} {found} {WAITING!r} {WAITING}"
+
+
+@pytest.mark.parametrize(
+    ("status", "without", "match"),
+    [
+        (TokenStatus.WAITING, TokenAttribute.TOKEN, "token and its order"),
+        (TokenStatus.SETTLING, TokenAttribute.ORDER, "token and its order"),
+        (TokenStatus.EARLY, TokenAttribute.OUTCOME, "needs an outcome"),
+        (TokenStatus.ALIAS, TokenAttribute.JOB_ID, "the job that it stands for"),
+        (TokenStatus.WAITING, TokenAttribute.STATUS, "not a row of a token table"),
+    ],
+)
+def test_a_row_that_could_not_be_told_to_anybody_is_none(status: str, without: str, match: str) -> None:
+    item = {**callback_formats()["waiting"]["Put"]["Item"], "outcome": {"S": DONE.encode()}, "status": {"S": status}}
+    item.pop(without, None)
+
+    with pytest.raises(ValueError, match=match):
+        TokenRow.from_item(item)
+
+
+def test_attempts_compare_as_their_age_does() -> None:
+    later: list[dict[str, Any]] = [
+        {"retried": 13},
+        {"entered": "2023-11-14T22:13:21.046Z", "retried": 0},
+        {"entered": "2023-11-14T22:13:21.046Z", "retried": 2},
+        {"entered": "2023-11-14T22:13:21.046Z", "retried": 10},
+        {"redriven": 2, "entered": "2023-11-14T22:13:21.045Z", "retried": 0},
+        {"started": "2023-11-14T22:13:20.124Z", "redriven": 0, "retried": 0},
+    ]
+    tasks = [TASK, *({**TASK, **more} for more in later)]
+
+    for older, newer in pairwise(order_of(task) for task in tasks):
+        assert older < newer
+
+
+def test_an_order_counts_milliseconds_whatever_the_zone() -> None:
+    assert order_of(TASK) == "001700000000123.000001.001700000001045.000012"
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"started": "yesterday"},
+        {"entered": "2023-11-14T22:13:21"},
+        {"entered": None},
+        {"retried": "1"},
+        {"retried": -1},
+        {"redriven": True},
+        {"redriven": 1_000_000},
+    ],
+)
+def test_an_order_of_something_else_is_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ProtocolMismatch):
+        order_of({**TASK, **wrong})
+
+
+def test_a_jobs_id_is_taken_apart() -> None:
+    assert JobId.parse(JOB_ID) == JobId(saga_id=SAGA_ID, step="Pick", row_name="Pick[sku-1]")
+    for text in ("", "their-1", SAGA_ID, f"{SAGA_ID}#", f"{SAGA_ID}#pick", f"{SAGA_ID}#Pick[]", f"{SAGA_ID}#Pick#undo"):
+        assert JobId.parse(text) is None, text
+
+
+def test_rows_of_one_table_do_not_meet() -> None:
+    assert len({JOB_ID, alias_of(JOB_ID), marker_of(JOB_ID), alias_of("event#1"), marker_of("1")}) == 5
+    assert len(alias_of("x" * 255)) < 2_048
+    assert len(SAGA_ID) <= MAX_SAGA_ID
+
+
+@pytest.mark.parametrize(
+    ("status", "success", "failure", "contradicted_by"),
+    [
+        (None, C.PUT_DONE, C.PUT_FAILED, None),
+        (S.INTENT, C.DONE, C.FAILED, None),
+        (S.DONE, C.NONE, C.NONE, REFUSED),
+        (S.FAILED, C.APPLIED_LATE, C.NONE, DONE),
+        (S.TOMBSTONE, C.APPLIED_LATE, C.NONE, None),
+        (S.UNDOING, C.NONE, C.NONE, REFUSED),
+        (S.UNDONE, C.NONE, C.NONE, None),
+        (S.APPLIED_LATE, C.NONE, C.NONE, REFUSED),
+    ],
+)
+def test_what_a_word_makes_of_a_job(
+    status: StepStatus | None, success: LogChange, failure: LogChange, contradicted_by: Outcome | None
+) -> None:
+    log = None if status is None else row(status, "{}" if status in (S.DONE, S.APPLIED_LATE) else None)
+
+    for outcome, change in ((DONE, success), (REFUSED, failure)):
+        decided = receipt_of(token(TokenStatus.WAITING), log, outcome, job=True)
+        assert decided.log is change
+        assert decided.contradicts is (contradicted_by is outcome)
+        assert decided.token is TokenChange.SETTLE
+
+
+@pytest.mark.parametrize(
+    ("status", "success", "failure", "contradicted_by"),
+    [
+        (None, C.PUT_READ, C.PUT_FAILED, None),
+        (S.READ, C.NONE, C.NONE, REFUSED),
+        (S.FAILED, C.NONE, C.NONE, DONE),
+        (S.TOMBSTONE, C.NONE, C.NONE, None),
+        (S.INTENT, C.DONE, C.FAILED, None),
+    ],
+)
+def test_what_a_word_makes_of_what_is_only_waited_for(
+    status: StepStatus | None, success: LogChange, failure: LogChange, contradicted_by: Outcome | None
+) -> None:
+    log = None if status is None else row(status)
+
+    for outcome, change in ((DONE, success), (REFUSED, failure)):
+        decided = receipt_of(token(TokenStatus.WAITING), log, outcome, job=False)
+        assert decided.log is change
+        assert decided.contradicts is (contradicted_by is outcome)
+
+
+@pytest.mark.parametrize("status", [None, *TokenStatus])
+def test_what_a_word_makes_of_a_token_row(status: TokenStatus | None) -> None:
+    found = None if status is None else token(status)
+
+    decided = receipt_of(found, row(S.INTENT), DONE, job=True)
+
+    expected = {None: TokenChange.PUT_EARLY, TokenStatus.WAITING: TokenChange.SETTLE}
+    assert decided.token is expected.get(status, TokenChange.NONE)
+
+
+FENCED = "SagaFenced"
+
+
+@pytest.mark.parametrize(
+    ("log", "told"),
+    [
+        (row(S.INTENT), None),
+        (row(S.DONE, '{"a":1}'), '{"a":1}'),
+        (row(S.READ, '{"a":1}'), '{"a":1}'),
+        (row(S.TOMBSTONE, '{"passed":1}'), '{"passed":1}'),
+        (row(S.APPLIED_LATE, '{"a":1}', instead='{"passed":1}'), '{"passed":1}'),
+        (row(S.UNDONE, '{"a":1}', instead='{"passed":1}'), '{"passed":1}'),
+        (row(S.FAILED, error="OutOfStock", detail="none left"), "OutOfStock"),
+        (row(S.TOMBSTONE), FENCED),
+        (row(S.UNDOING, '{"a":1}'), FENCED),
+        (row(S.UNDONE, '{"a":1}'), FENCED),
+        (row(S.APPLIED_LATE, '{"a":1}'), FENCED),
+    ],
+)
+def test_whoever_waits_is_told_what_the_log_says(log: LogRow, told: str | None) -> None:
+    answer = answer_of(log)
+
+    assert (answer.output or answer.error if answer else None) == told
+
+
+def test_a_success_that_comes_too_late_tells_of_no_success() -> None:
+    decided = receipt_of(token(TokenStatus.WAITING), row(S.TOMBSTONE), DONE, job=True)
+
+    assert not decided.told.ok
+    assert decided.told.error == FENCED
+
+
+@pytest.mark.parametrize(
+    ("status", "older", "equal", "newer"),
+    [
+        (TokenStatus.WAITING, Entry.OLD, Entry.SAME, Entry.REPLACE),
+        (TokenStatus.SETTLING, Entry.OLD, Entry.SEND_AGAIN, Entry.ANSWER),
+        (TokenStatus.SETTLED, Entry.OLD, Entry.TOLD, Entry.ANSWER),
+        (TokenStatus.LATE, Entry.OLD, Entry.TOLD, Entry.ANSWER),
+    ],
+)
+def test_what_a_registration_does_about_a_row(status: TokenStatus, older: Entry, equal: Entry, newer: Entry) -> None:
+    assert [entry_of(token(status), order) for order in ("1", "2", "3")] == [older, equal, newer]
+
+
+def test_an_early_answer_is_for_any_attempt() -> None:
+    assert entry_of(token(TokenStatus.EARLY, order=""), "1") is Entry.ANSWER
+
+
+def test_a_row_with_a_token_keeps_no_sign_of_life_of_another_attempt() -> None:
+    replaced = callback_formats()["waiting, newer"]["Update"]
+
+    assert "#heartbeat_at" in replaced["UpdateExpression"].partition("REMOVE")[2]
+    assert FOUND.expected_at > NOW_MS
