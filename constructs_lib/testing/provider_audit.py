@@ -23,7 +23,8 @@ from saga_runtime.protocol import LogAttribute, StepStatus
 from .invariants import Invariant, Item
 
 _IN_DOUBT: Final = (StepStatus.INTENT, StepStatus.UNDOING)
-_HAPPENED: Final = (StepStatus.DONE, StepStatus.UNDOING, StepStatus.UNDONE)
+"""What becomes of the step is not known yet."""
+_HAPPENED: Final = (StepStatus.DONE, StepStatus.APPLIED_LATE, StepStatus.UNDOING, StepStatus.UNDONE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +47,7 @@ def audit_provider(
 
     What must hold: no step is in doubt; under each key the provider acted at most once; it acted for a step exactly
     when the row says that it took effect (``DONE``, or ``UNDONE`` since), and for its compensation exactly when the row
-    says ``UNDONE``; what was undone is as much as what was done; no two sagas of one request had an effect (the second
+    says ``UNDONE``; what was undone is as much as what was done; nothing stands that took effect late; no two sagas of one request had an effect (the second
     would be right only if it began when the first one's retention was over).
 
     Not for a saga that is parked: its row says what is in doubt, and a person decides.
@@ -65,6 +66,7 @@ def audit_provider(
         _once_per_key(amounts),
         _log_and_books_agree(named, amounts),
         _undone_as_much_as_done(named, amounts),
+        _nothing_stands_that_came_late(named),
         _one_saga_per_request(named, amounts),
     ]
 
@@ -86,6 +88,12 @@ def _told(row: Item) -> str:
 def _nothing_is_in_doubt(rows: Sequence[Item]) -> Invariant:
     violations = tuple(f"{_told(row)} is {_status(row)}" for row in rows if _status(row) in _IN_DOUBT)
     return Invariant(name="no step at the provider is in doubt", checked=len(rows), violations=violations)
+
+
+def _nothing_stands_that_came_late(rows: Sequence[Item]) -> Invariant:
+    late = [row for row in rows if _status(row) is StepStatus.APPLIED_LATE]
+    violations = tuple(f"{_told(row)} took effect when its saga had given it up, and still stands" for row in late)
+    return Invariant(name="what took effect late is undone", checked=len(rows), violations=violations)
 
 
 def _once_per_key(amounts: Mapping[str, Sequence[int]]) -> Invariant:

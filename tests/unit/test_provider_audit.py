@@ -69,6 +69,12 @@ def test_rows_of_other_steps_say_nothing_about_this_provider() -> None:
         ([_row(StepStatus.DONE)], [_effect(), _effect()], {"the provider acted once per key"}),
         ([_row(StepStatus.INTENT)], [], {"no step at the provider is in doubt"}),
         ([_row(StepStatus.UNDOING)], [_effect()], {"no step at the provider is in doubt"}),
+        ([_row(StepStatus.APPLIED_LATE)], [_effect()], {"what took effect late is undone"}),
+        (
+            [_row(StepStatus.APPLIED_LATE)],
+            [_effect(), _effect(undo=True)],
+            {"what took effect late is undone", "log and provider agree"},
+        ),
         (
             [_row(StepStatus.UNDONE)],
             [_effect(), _effect(undo=True, amount=499)],
