@@ -1,9 +1,10 @@
 """Every order in which a job's registration, callbacks, timeouts and redeliveries can come, against the runtime.
 
-Six things can happen. All orders of any of them up to length six are run on moto, each thing at most once in an order;
-on the in-memory tables, which must come to the same rows after every step of those orders, all orders up to length five with everything
-as often as it likes, and all orders without repetition in every variant: a provider that refuses, or contradicts
-itself; a saga that only waits; one that tries again after a timeout instead of going back; messages that are slow.
+Six things can happen. All orders of any of them up to length six are run on moto, each thing at most once in an order.
+On the in-memory tables, which must come to the same rows after every step of those orders, all orders up to length five
+are run with everything as often as it likes, and all orders without repetition in every variant: a provider that
+refuses, or contradicts itself; a saga that only waits; one that tries again after a timeout instead of going back;
+messages that are slow.
 
 Histories with the same beginning share it. After every step the invariants hold:
 

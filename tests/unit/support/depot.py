@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import copy
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 from moto.backends import get_backend
-from moto.core import DEFAULT_ACCOUNT_ID
+from moto.core.models import DEFAULT_ACCOUNT_ID
 
 from saga_runtime import aws
 from saga_runtime.callback_decisions import answer_of
@@ -43,7 +44,7 @@ from saga_runtime.protocol import (
 )
 from saga_runtime.record import reserve_put
 from saga_runtime.row_write import write_row
-from saga_runtime.saga_log import LogRow
+from saga_runtime.saga_log import LogRow, log_key
 from tests.unit.support.memory_dynamodb import MemoryDynamoDB
 from tests.unit.support.samples import SAGA_ID, reservation_of
 from tests.unit.support.world import World
@@ -123,7 +124,7 @@ class Depot:
     def enter(self) -> Attempt:
         """A new attempt waits, in a new entry of the state."""
         number = len(self.attempts) + 1
-        task = {
+        task: dict[str, Any] = {
             TaskField.STARTED: "2026-11-21T08:00:00.000Z",
             TaskField.REDRIVEN: 0,
             TaskField.ENTERED: f"2026-11-21T08:00:{number:02d}.000Z",
@@ -224,19 +225,27 @@ class Depot:
 
     def change_record(self, **values: str | int) -> None:
         """Let the saga's record say something else."""
-        for name, value in values.items():
-            kind: Any = {"N": str(value)} if isinstance(value, int) else {"S": value}
-            aws.dynamodb().update_item(
-                TableName="requests",
-                Key={RecordAttribute.ID.value: {"S": reservation_of().request_id}},
-                UpdateExpression="SET #n = :v",
-                ExpressionAttributeNames={"#n": name},
-                ExpressionAttributeValues={":v": kind},
-            )
+        _change("requests", {RecordAttribute.ID.value: {"S": reservation_of().request_id}}, values)
+
+    def change_log(self, **values: str | int) -> None:
+        """Let the saga log say something else of the job."""
+        _change("log", log_key(SAGA_ID, STEP), values)
 
     def told(self, number: int = 1) -> dict[str, Any] | None:
         """What an attempt was told."""
         return self.world.tasks.woken.get(self.attempts[number - 1].token)
+
+
+def _change(table: str, key: Mapping[str, Mapping[str, str]], values: Mapping[str, str | int]) -> None:
+    for name, value in values.items():
+        kind: Any = {"N": str(value)} if isinstance(value, int) else {"S": value}
+        aws.dynamodb().update_item(
+            TableName=table,
+            Key=key,
+            UpdateExpression="SET #n = :v",
+            ExpressionAttributeNames={"#n": name},
+            ExpressionAttributeValues={":v": kind},
+        )
 
 
 class Snapshots:

@@ -1,0 +1,325 @@
+"""Callbacks at their edges: waits, aliases, unknown jobs, operators, heartbeats, sweeps, direct invocation."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from handlers import callback_direct, callback_sweeper
+from saga_runtime import callback_store
+from saga_runtime.callback_rows import Outcome, alias_of
+from saga_runtime.callbacks import (
+    Failed,
+    Receipt,
+    Registration,
+    StillWorking,
+    adopt_alias,
+    heartbeat,
+    record_dispatch_error,
+    send_directly,
+    settle,
+)
+from saga_runtime.errors import Invalid, TransientError
+from saga_runtime.protocol import (
+    Env,
+    LogAttribute,
+    Metric,
+    RecordStatus,
+    Side,
+    StepStatus,
+    TokenAttribute,
+)
+from saga_runtime.retry import Backoff
+from tests.unit.support.depot import (
+    DONE,
+    HEARTBEAT_SECONDS,
+    JOB_ID,
+    PARCEL,
+    REFUSED,
+    Depot,
+    entries_of,
+    operators_queue,
+    served,
+)
+from tests.unit.support.samples import NOW_MS, SAGA_ID
+from tests.unit.support.wire import Action, Fault, Moment
+from tests.unit.support.world import Context, World
+
+MINUTE_MS = 60_000
+
+
+@pytest.fixture
+def depot(world: World, monkeypatch: pytest.MonkeyPatch) -> Depot:
+    """A depot with a saga under way."""
+    return Depot.open(world, monkeypatch)
+
+
+def test_whoever_waits_is_told_as_a_function_would_tell(depot: Depot) -> None:
+    depot.register()
+    depot.says("e1")
+    told = depot.told()
+
+    assert told is not None
+    assert json.loads(told["output"]) == {"output": PARCEL}
+    assert depot.world.told.counts[Metric.CALLBACK_RECEIVED] == 1
+
+
+def test_a_refusal_is_told_with_its_name_and_its_message(depot: Depot) -> None:
+    depot.register()
+    depot.says("e1", REFUSED)
+
+    assert depot.told() == {"error": "OutOfStock", "cause": '{"errorMessage": "none left"}'}
+
+
+def test_a_wait_is_kept_as_something_that_was_read(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    depot = Depot.open(world, monkeypatch, job=False)
+
+    assert depot.register() is Registration.NEW
+    assert depot.says("e1") is Receipt.SETTLED
+
+    (item,) = world.items("log")
+    assert item[LogAttribute.STATUS]["S"] == StepStatus.READ
+    assert item[LogAttribute.SIDE]["S"] == Side.BEFORE
+    assert item[LogAttribute.OUTPUT]["S"] == '{"parcel":"p-1"}'
+    assert item[LogAttribute.EXPIRATION]["N"] == str(NOW_MS // 1_000 + 400 * 86_400)
+
+
+def test_an_early_answer_is_written_down_whole(depot: Depot) -> None:
+    assert depot.says("e1") is Receipt.EARLY
+    assert depot.log is not None
+    assert depot.log.status is StepStatus.DONE
+    assert depot.world.told.counts[Metric.CALLBACK_EARLY] == 1
+
+
+def test_an_answer_of_a_saga_that_never_was_is_kept_apart(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    depot = Depot.open(world, monkeypatch, record=False)
+
+    assert depot.says("e1") is Receipt.UNKNOWN
+
+    assert depot.log is None
+    assert depot.token == {}
+    assert depot.token_row(alias_of(JOB_ID))["status"] == "EARLY"
+    assert world.told.counts[Metric.CALLBACK_UNKNOWN] == 1
+    assert depot.says("e1") is Receipt.DUPLICATE
+
+
+def test_what_contradicts_an_unknown_answer_is_kept_beside_it_and_taken_over(depot: Depot) -> None:
+    depot.register()
+    assert depot.says("e1", REFUSED, job_id="their-1") is Receipt.UNKNOWN
+    assert depot.says("e2", DONE, job_id="their-1") is Receipt.UNKNOWN
+
+    adopt_alias("their-1", JOB_ID)
+
+    assert depot.log is not None
+    assert depot.log.status is StepStatus.APPLIED_LATE
+    assert TokenAttribute.CONFLICT not in depot.token_row(alias_of("their-1"))
+    told = depot.told()
+    assert told is not None
+    assert told["error"] == "OutOfStock"
+
+
+def test_the_saga_is_the_one_that_has_the_request(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    depot = Depot.open(world, monkeypatch)
+    other = served(requests="ledger", job=False) | {"log": "ledger"}
+    monkeypatch.setattr("saga_runtime.callback_receipt.read_record", _record_in("requests"))
+    monkeypatch.setenv(Env.CALLBACKS, json.dumps([other, served()]))
+
+    assert depot.says("e1") is Receipt.EARLY
+
+    assert depot.log is not None
+    assert depot.log.status is StepStatus.DONE
+
+
+def _record_in(table: str) -> Any:
+    return lambda name, saga_id: callback_store.read_record(name, saga_id) if name == table else None
+
+
+def test_a_saga_that_waits_and_is_not_served_yet_loses_no_answer(depot: Depot, monkeypatch: pytest.MonkeyPatch) -> None:
+    depot.register()
+    monkeypatch.setenv(Env.CALLBACKS, "[]")
+
+    with pytest.raises(TransientError, match="does not serve"):
+        depot.says("e1")
+
+    monkeypatch.setenv(Env.CALLBACKS, json.dumps([served()]))
+    assert depot.says("e1") is Receipt.SETTLED
+
+
+def test_a_provider_may_speak_under_its_own_id(depot: Depot) -> None:
+    depot.register()
+    adopt_alias("their-1", JOB_ID)
+    adopt_alias("their-1", JOB_ID)
+
+    assert depot.says("e0", StillWorking(), job_id="their-1") is Receipt.HEARTBEAT
+    assert depot.says("e1", job_id="their-1") is Receipt.SETTLED
+    assert depot.says("e1", job_id=JOB_ID) is Receipt.DUPLICATE
+
+
+def test_operators_are_told_of_a_contradiction_once(depot: Depot, monkeypatch: pytest.MonkeyPatch) -> None:
+    queue = operators_queue()
+    monkeypatch.setenv(Env.CALLBACKS, json.dumps([served(operators=queue)]))
+    depot.register()
+    depot.says("e1")
+
+    assert depot.says("e2", Failed("OutOfStock", "secret of a provider")) is Receipt.CONFLICT
+    assert depot.says("e2", Failed("OutOfStock", "secret of a provider")) is Receipt.DUPLICATE
+
+    (entry,) = entries_of(queue)
+    assert entry["saga_id"] == SAGA_ID
+    assert entry["stuck"]["step"] == "Pick"
+    assert entry["stuck"]["error"] == "CallbackContradicted"
+    assert "token-1" not in json.dumps(entry)
+    assert depot.world.told.counts[Metric.CALLBACK_CONFLICT] == 1
+
+
+@pytest.mark.parametrize(("undo", "told"), [(True, 0), (False, 1)])
+def test_operators_are_told_of_what_nothing_undoes(
+    depot: Depot, monkeypatch: pytest.MonkeyPatch, undo: bool, told: int
+) -> None:
+    queue = operators_queue()
+    monkeypatch.setenv(Env.CALLBACKS, json.dumps([served(operators=queue, undo=undo)]))
+    depot.compensate()
+
+    assert depot.says("e1") is Receipt.APPLIED_LATE
+
+    entries = entries_of(queue)
+    assert [entry["stuck"]["error"] for entry in entries] == ["CallbackAppliedLate"] * told
+    assert depot.world.told.counts[Metric.CALLBACK_APPLIED_LATE] == 1
+
+
+def test_what_was_passed_over_is_kept_when_it_took_effect_late(depot: Depot) -> None:
+    depot.register()
+    depot.time_out()
+    depot.compensate()
+    depot.change_log(output='{"instead":true}')
+
+    assert depot.says("e1") is Receipt.APPLIED_LATE
+
+    assert depot.log is not None
+    assert (depot.log.output, depot.log.instead) == ('{"parcel":"p-1"}', '{"instead":true}')
+    assert depot.register() is None
+    told = depot.told(2)
+    assert told is not None
+    assert json.loads(told["output"]) == {"output": {"instead": True}}
+
+
+def test_a_heartbeat_moves_on_when_an_answer_is_expected(depot: Depot) -> None:
+    depot.register()
+    depot.world.clock.ms += MINUTE_MS
+
+    assert heartbeat(JOB_ID) is Receipt.HEARTBEAT
+    depot.world.clock.ms += MINUTE_MS
+    assert heartbeat(JOB_ID) is Receipt.HEARTBEAT
+
+    assert depot.world.tasks.heartbeats == ["token-1"] * 2
+    assert int(depot.token["expected_at"]) == NOW_MS + 2 * MINUTE_MS + HEARTBEAT_SECONDS * 1_000
+    assert depot.token["due_at"] == depot.token["expected_at"]
+
+
+def test_a_heartbeat_finds_nobody_or_nothing(depot: Depot) -> None:
+    assert heartbeat("their-1") is Receipt.UNKNOWN
+    assert heartbeat(JOB_ID) is Receipt.UNKNOWN
+    depot.register()
+    depot.time_out()
+    assert heartbeat(JOB_ID) is Receipt.LATE
+    depot.says("e1")
+    assert heartbeat(JOB_ID) is Receipt.DUPLICATE
+
+
+def test_a_sweep_tells_again_and_measures_who_waits_too_long(depot: Depot) -> None:
+    depot.register()
+    depot.world.clock.ms += HEARTBEAT_SECONDS * 1_000 - 1
+    assert callback_sweeper.handler({}, Context(remaining_ms=60_000))["oldest_seconds"] == 0
+
+    depot.world.clock.ms += MINUTE_MS
+    found = callback_sweeper.handler({}, Context(remaining_ms=60_000))
+
+    assert (found["waiting"], found["complete"], found["failed"]) == (1, True, 0)
+    assert depot.world.told.measured[Metric.OLDEST_WAITING] == HEARTBEAT_SECONDS + 59
+    depot.change_record(status=RecordStatus.FAILED.value)
+    assert callback_sweeper.handler({}, Context(remaining_ms=60_000))["waiting"] == 0
+    assert TokenAttribute.DUE_AT not in depot.token
+
+
+def test_a_sweep_clears_what_took_effect_late_once_it_is_undone(depot: Depot) -> None:
+    depot.compensate()
+    depot.says("e1")
+    assert callback_sweeper.handler({}, Context(remaining_ms=60_000))["late"] == 1
+    depot.change_log(status=StepStatus.UNDONE.value)
+
+    assert callback_sweeper.handler({}, Context(remaining_ms=60_000))["late"] == 0
+
+    assert {TokenAttribute.DUE_AT, TokenAttribute.APPLIED_LATE_AT}.isdisjoint(depot.token)
+
+
+def test_a_sweep_ends_before_its_function_does_and_one_bad_row_does_not_end_it(depot: Depot) -> None:
+    depot.register()
+    depot.world.wire.plan(Fault(operation="SendTaskSuccess", action=Action.DROP, moment=Moment.BEFORE, times=6))
+    assert depot.says("e1") is Receipt.RECEIVED
+    depot.world.clock.ms += MINUTE_MS
+
+    assert callback_sweeper.handler({}, Context(remaining_ms=4_000))["complete"] is False
+    assert callback_sweeper.handler({}, Context(remaining_ms=60_000))["failed"] == 1
+    assert callback_sweeper.handler({}, Context(remaining_ms=60_000))["told"] == 1
+    assert depot.told()
+    assert settle(JOB_ID) is None
+
+
+def test_a_callback_comes_by_direct_invocation(depot: Depot) -> None:
+    depot.register()
+    event = {"job_id": JOB_ID, "event_id": "e1", "outcome": {"ok": True, "output": PARCEL}}
+
+    assert callback_direct.handler(event, None) == {"receipt": "SETTLED"}
+    assert callback_direct.handler(event, None) == {"receipt": "DUPLICATE"}
+    with pytest.raises(Invalid):
+        callback_direct.handler({"job_id": JOB_ID}, None)
+
+
+def test_a_direct_answer_finds_somebody_once(depot: Depot) -> None:
+    depot.enter()
+
+    assert send_directly("token-1", Outcome.success("{}"))
+    assert not send_directly("token-1", Outcome.success("{}"))
+    assert not send_directly("never a token", Outcome.failure("SagaFenced", "no"))
+
+
+def test_a_dispatch_that_failed_is_counted_beside_whoever_waits(depot: Depot) -> None:
+    record_dispatch_error(JOB_ID, "nobody is registered")
+    assert depot.token == {}
+    depot.register()
+    record_dispatch_error(JOB_ID, "ConnectionError")
+    record_dispatch_error(JOB_ID, "x" * 2_000)
+
+    assert (depot.token["dispatches"], len(depot.token["dispatch_error"])) == ("2", 1_000)
+    assert depot.token["status"] == "WAITING"
+
+
+@pytest.mark.parametrize("action", [Action.THROTTLE, Action.CONFLICT, Action.DROP])
+def test_what_passes_by_itself_is_tried_again(depot: Depot, action: Action) -> None:
+    depot.register()
+    depot.world.wire.plan(Fault(operation="TransactWriteItems", action=action, times=4))
+
+    assert depot.says("e1") is Receipt.SETTLED
+    assert depot.world.naps
+
+
+def test_what_does_not_pass_is_said_to_be_unclear(depot: Depot, monkeypatch: pytest.MonkeyPatch) -> None:
+    depot.register()
+    monkeypatch.setattr(callback_store, "BACKOFF", Backoff(attempts=2))
+    depot.world.wire.plan(Fault(operation="TransactWriteItems", action=Action.CONFLICT, times=99))
+
+    with pytest.raises(TransientError):
+        depot.says("e1")
+
+    depot.world.wire.forget()
+    assert depot.says("e1") is Receipt.SETTLED
+
+
+def test_no_token_is_logged(depot: Depot) -> None:
+    depot.register()
+    depot.says("e1")
+    depot.says("e2", REFUSED)
+
+    assert "token-1" not in str(depot.world.told.events)
