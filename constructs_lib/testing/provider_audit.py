@@ -47,8 +47,8 @@ def audit_provider(
 
     What must hold: no step is in doubt; under each key the provider acted at most once; it acted for a step exactly
     when the row says that it took effect (``DONE``, or ``UNDONE`` since), and for its compensation exactly when the row
-    says ``UNDONE``; what was undone is as much as what was done; nothing stands that took effect late; no two sagas of one request had an effect (the second
-    would be right only if it began when the first one's retention was over).
+    says ``UNDONE``; what was undone is as much as what was done; nothing stands that took effect late; no two sagas of
+    one request had an effect (the second would be right only if it began when the first one's retention was over).
 
     Not for a saga that is parked: its row says what is in doubt, and a person decides.
 
