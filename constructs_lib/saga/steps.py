@@ -24,6 +24,7 @@ from constructs_lib.saga.notices import GoOn, Route, check_fifo
 from constructs_lib.saga.provider import Provider
 from constructs_lib.saga.retry import Retry
 from constructs_lib.saga.waiting import CallbackVia, Wait, wait_of
+from saga_runtime.errors import Rejected
 from saga_runtime.protocol import PERMANENT_ERRORS, STEP_NAME_PATTERN, TRANSIENT_ERRORS, ErrorName
 
 StepCode = RuntimeFunction | lambda_.IFunction
@@ -406,7 +407,7 @@ class Step:
                 function runs again. Shorter than ``timeout``.
             when: JSONata condition over ``$request`` and ``$outputs``.
             retry: of telling the queue; ``Retry()`` by default.
-            refusals: error names that refuse, e.g. ``Rejected``, beside the permanent errors.
+            refusals: error names that refuse, beside the permanent errors and ``Rejected``, a person's no.
             on_error: routes of named refusals.
 
         Raises:
@@ -418,7 +419,7 @@ class Step:
             wait=wait_of(name, via, expected_duration=expected_duration, heartbeat=heartbeat, timeout=timeout),
             when=_bare(when),
             retry=retry or Retry(),
-            refusals=tuple(dict.fromkeys((*refusals, ErrorName.CALLBACK_TIMED_OUT.value))),
+            refusals=tuple(dict.fromkeys((*refusals, Rejected.__name__, ErrorName.CALLBACK_TIMED_OUT.value))),
             on_error=dict(on_error or {}),
         )
 

@@ -103,6 +103,6 @@ class Declined(PermanentError):
 
 
 class Rejected(PermanentError):
-    """A person was asked to approve, and rejected. Name it in the ``refusals`` of the step that asks."""
+    """A person was asked to approve, and rejected. Every ``Step.wait_for`` knows it."""
 
     code = "REJECTED"
