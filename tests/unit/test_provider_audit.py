@@ -89,7 +89,8 @@ def test_rows_of_other_steps_say_nothing_about_this_provider() -> None:
     ids=[
         "an effect is missing", "an undo is missing", "an effect of a buried step", "an effect of a refused step",
         "an undo of a step that stands", "an effect without a row", "the same key twice", "a step in doubt",
-        "an undo in doubt", "an effect that came late", "an undo of one that stands late", "less given back than taken", "two sagas of one request",
+        "an undo in doubt", "an effect that came late", "an undo of one that stands late",
+        "less given back than taken", "two sagas of one request",
     ],
 )  # fmt: skip
 def test_books_that_say_something_else_are_told(rows: Rows, effects: Effects, broken: set[str]) -> None:
