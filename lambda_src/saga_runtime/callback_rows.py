@@ -321,6 +321,7 @@ class TokenRow:
     job_id: str = ""
     waiting_since: int = 0
     expected_at: int = 0
+    waits_until: int = 0
     heartbeat_at: int = 0
     dispatches: int = 0
     dispatch_error: str = ""
@@ -362,6 +363,7 @@ class TokenRow:
                 job_id=text(a.JOB_ID),
                 waiting_since=number(a.WAITING_SINCE),
                 expected_at=number(a.EXPECTED_AT),
+                waits_until=number(a.WAITS_UNTIL),
                 heartbeat_at=number(a.HEARTBEAT_AT),
                 dispatches=number(a.DISPATCHES),
                 dispatch_error=text(a.DISPATCH_ERROR),

@@ -98,7 +98,7 @@ def _look_after(row_id: str, now_ms: int, swept: Swept) -> None:
         telemetry.count(Metric.CALLBACK_SENT_AGAIN, job_id=row.id)
         settle_row(row)
         swept.told += 1
-    elif row.status is TokenStatus.WAITING and _is_expected(row):
+    elif row.status is TokenStatus.WAITING and _is_expected(row, now_ms):
         swept.waiting += 1
         swept.oldest_seconds = max(swept.oldest_seconds, (now_ms - row.waiting_since) // 1000)
     elif row.applied_late_at and _stands_late(row):
@@ -107,12 +107,17 @@ def _look_after(row_id: str, now_ms: int, swept: Swept) -> None:
         write(not_due_update(token_table(), row, now_ms))
 
 
-def _is_expected(row: TokenRow) -> bool:
-    """Whether a saga still counts on the job's answer: it is under way, and the job is not decided."""
+def _is_expected(row: TokenRow, now_ms: int) -> bool:
+    """Whether a saga still counts on the job's answer: it is under way, and the job is not decided.
+
+    What nobody does for the saga has no row in its log. It is expected for as long as somebody waits for it.
+    """
     job = JobId.parse(row.id)
     if job is None:
         return False
     log = read_log(row.log_table, job)
+    if log is None and now_ms >= row.waits_until:
+        return False
     if log is not None and log.status is not StepStatus.INTENT:
         return False
     record = read_record(row.request_table, job.saga_id)

@@ -135,6 +135,7 @@ class Waiting:
             a.EXECUTION: {"S": self.execution},
             a.WAITING_SINCE: {"N": str(now_ms)},
             a.EXPECTED_AT: {"N": str(expected_at)},
+            a.WAITS_UNTIL: {"N": str(now_ms + self.timeout_seconds * 1000)},
             a.HEARTBEAT_AT: None,
             **_due(self.job_id, expected_at),
         }

@@ -161,6 +161,8 @@ class TokenAttribute(StrEnum):
     WAITING_SINCE = "waiting_since"
     EXPECTED_AT = "expected_at"
     """When whoever waits will have waited longer than expected."""
+    WAITS_UNTIL = "waits_until"
+    """When whoever waits has certainly given up waiting."""
     HEARTBEAT_AT = "heartbeat_at"
     DISPATCHES = "dispatches"
     DISPATCH_ERROR = "dispatch_error"

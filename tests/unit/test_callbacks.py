@@ -38,6 +38,7 @@ from tests.unit.support.depot import (
     JOB_ID,
     PARCEL,
     REFUSED,
+    TIMEOUT_SECONDS,
     Depot,
     entries_of,
     operators_queue,
@@ -241,6 +242,20 @@ def test_a_sweep_tells_again_and_measures_who_waits_too_long(depot: Depot) -> No
     depot.change_record(status=RecordStatus.FAILED.value)
     assert callback_sweeper.handler({}, Context(remaining_ms=60_000))["waiting"] == 0
     assert TokenAttribute.DUE_AT not in depot.token
+
+
+def test_a_wait_is_overdue_only_for_as_long_as_somebody_waits(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    depot = Depot.open(world, monkeypatch, job=False)
+    depot.register()
+    world.clock.ms += TIMEOUT_SECONDS * 1_000 - 1
+    assert callback_sweeper.handler({}, Context(remaining_ms=60_000))["waiting"] == 1
+
+    world.clock.ms += 1
+
+    assert callback_sweeper.handler({}, Context(remaining_ms=60_000))["waiting"] == 0
+    assert TokenAttribute.DUE_AT not in depot.token
+    depot.time_out()
+    assert depot.says("e1") is Receipt.LATE, "what happens nevertheless is written down"
 
 
 def test_a_sweep_clears_what_took_effect_late_once_it_is_undone(depot: Depot) -> None:

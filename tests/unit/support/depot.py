@@ -53,6 +53,7 @@ STEP = "Pick"
 JOB_ID = step_key_of(SAGA_ID, STEP)
 JOB = JobId(saga_id=SAGA_ID, step=STEP, row_name=STEP)
 HEARTBEAT_SECONDS = 600
+TIMEOUT_SECONDS = 3_600
 PARCEL = {"parcel": "p-1"}
 DONE = Succeeded(PARCEL)
 REFUSED = Failed("OutOfStock", "none left")
@@ -146,7 +147,7 @@ class Depot:
             request_table="requests",
             execution=SAGA_ID,
             heartbeat_seconds=HEARTBEAT_SECONDS,
-            timeout_seconds=3_600,
+            timeout_seconds=TIMEOUT_SECONDS,
             keep_days=400,
         )
 
