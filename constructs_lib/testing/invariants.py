@@ -265,11 +265,14 @@ def _log_agrees(records: Sequence[Item], log: Mapping[str, Sequence[Item]]) -> I
             continue
         settled += 1
         saga_id = record[RecordAttribute.SAGA_ID]["S"]
-        rows = [StepStatus(row[LogAttribute.STATUS]["S"]) for row in log.get(saga_id, ())]
-        # A completed saga may have passed over a step, which leaves a tombstone.
-        stands = StepStatus.DONE in rows and not {StepStatus.UNDONE, StepStatus.FAILED} & set(rows)
+        found = log.get(saga_id, ())
+        rows = [StepStatus(row[LogAttribute.STATUS]["S"]) for row in found]
+        # A completed saga may have passed over a step, which leaves a tombstone. If the step took effect after that,
+        # it was undone, and the saga stands without it.
+        counted = {StepStatus(row[LogAttribute.STATUS]["S"]) for row in found if LogAttribute.INSTEAD.value not in row}
+        stands = StepStatus.DONE in counted and not {StepStatus.UNDONE, StepStatus.FAILED} & counted
         agrees = stands if status is RecordStatus.COMPLETED else StepStatus.DONE not in rows
-        if not agrees:
+        if not agrees or StepStatus.APPLIED_LATE in rows:
             violations.append(f"saga {saga_id} is {status.value}, its rows are {[row.value for row in rows]}")
     return Invariant(name="records and log agree", checked=settled, violations=tuple(violations))
 

@@ -163,6 +163,21 @@ class TestSagas:
     def test_may_not_be_left_in_progress(self) -> None:
         assert _broken(audit_sagas([_record(RecordStatus.IN_PROGRESS)], [])) == {"no request is left in progress"}
 
+    def test_stand_beside_a_step_that_was_passed_over_and_is_undone_since(self) -> None:
+        def passed_over(status: StepStatus) -> dict[str, Any]:
+            return {**_row(status, "Gift"), LogAttribute.INSTEAD.value: {"S": "{}"}}
+
+        done, completed = _row(StepStatus.DONE), [_record(RecordStatus.COMPLETED)]
+
+        assert _broken(audit_sagas(completed, [done, passed_over(StepStatus.UNDONE)])) == set()
+        late = audit_sagas(completed, [done, passed_over(StepStatus.APPLIED_LATE)])
+        assert _broken(late) == {"records and log agree"}
+
+    def test_may_not_leave_what_took_effect_late(self) -> None:
+        late = audit_sagas([_record(RecordStatus.FAILED)], [_row(StepStatus.APPLIED_LATE)])
+
+        assert _broken(late) == {"records and log agree"}
+
     def test_may_not_lose_their_record(self) -> None:
         assert _broken(audit_sagas([], [_row(StepStatus.DONE)])) == {"every logged saga has a record"}
 

@@ -109,5 +109,5 @@ def test_an_audit_says_how_much_it_looked_at() -> None:
     def checked(rows: Rows, effects: Effects) -> list[int]:
         return [audit.checked for audit in audit_provider(rows, effects, steps=["Charge"])]
 
-    assert checked([], []) == [0, 0, 0, 0, 0]
-    assert checked([_row(StepStatus.UNDONE)], [_effect(), _effect(undo=True)]) == [1, 2, 2, 1, 1]
+    assert checked([], []) == [0, 0, 0, 0, 0, 0]
+    assert checked([_row(StepStatus.UNDONE)], [_effect(), _effect(undo=True)]) == [1, 2, 2, 1, 1, 1]
