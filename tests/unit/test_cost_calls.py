@@ -10,7 +10,7 @@ from constructs_lib.saga.cost.assumptions import ANSWER_BYTES, RECORD_BYTES, ROW
 from constructs_lib.saga.cost.compensation import longest_compensation
 from constructs_lib.saga.cost.prices import Meter
 from constructs_lib.saga.cost.tally import Purpose, Tally, Usage, front_door, look
-from constructs_lib.saga.cost.usage import happy_path
+from constructs_lib.saga.cost.usage import INDEX_UNITS, MOVED_INDEX_UNITS, TOKEN_UNITS, happy_path
 from constructs_lib.saga.description import SagaDescription, StepDescription
 from handlers import notifier
 from saga_runtime import Commit, StepCall, Write, atomic_step, aws, compensation, read_only_step
@@ -20,6 +20,7 @@ from saga_runtime.saga_log import done_put
 from tests.unit.support.client import accepted
 from tests.unit.support.gateway import Shop
 from tests.unit.support.samples import SAGA_ID, get, reservation_of, step_event
+from tests.unit.support.warehouse import Picking
 from tests.unit.support.world import Context, World
 
 _ITEMS = 2
@@ -100,6 +101,31 @@ def test_a_notification_writes_what_is_counted(world: World) -> None:
     usage = happy_path(_saga("notify"), _INPUTS)
     assert _units(calls, transaction=1) == _counted(usage) == (2, 1)
     assert calls.count("SendMessage") == usage.total(Meter.FIFO_REQUESTS) == 1
+
+
+def _waited(calls: list[str]) -> tuple[int, int]:
+    """Units of the calls around a job or a wait: its token's row is larger than others, and stands in an index."""
+    log_puts = sum(calls.count(name) for name in ("PutItem", "UpdateItem")) - len(("registered", "told"))
+    token_writes = 2 * (TOKEN_UNITS + INDEX_UNITS) + MOVED_INDEX_UNITS
+    received = 2 * (1 + TOKEN_UNITS + 1) * calls.count("TransactWriteItems")
+    return log_puts + token_writes + received, calls.count("GetItem")
+
+
+def test_a_job_and_its_answer_write_what_is_counted(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    picking = Picking(world, monkeypatch)
+
+    calls = world.calls_of(lambda: (picking.dispatch(), picking.depot.says("answer")))
+
+    assert _waited(calls) == _counted(happy_path(_saga("callback", heartbeat=60), _INPUTS)) == (22, 3)
+    assert calls.count("SendTaskSuccess") == 1
+
+
+def test_a_wait_and_its_answer_write_what_is_counted(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    picking = Picking(world, monkeypatch, job=False)
+
+    calls = world.calls_of(lambda: (picking.dispatch(), picking.depot.says("answer")))
+
+    assert _waited(calls) == _counted(happy_path(_saga("wait", heartbeat=60), _INPUTS)) == (20, 4)
 
 
 def _undone(kind: str) -> tuple[int, int]:

@@ -20,10 +20,10 @@ from constructs_lib.saga.description import SagaDescription, StepDescription
 FUNCTION_KINDS: Final = frozenset({"atomic", "external", "read-only", "notify", "callback", "wait"})
 """Kinds of steps that run a function."""
 _QUEUE_CALLS: Final = 3
-_TOKEN_UNITS: Final = 3
+TOKEN_UNITS: Final = 3
 """A token has up to 2,048 characters, and its row the rest."""
-_INDEX_UNITS: Final = 1
-_MOVED_INDEX_UNITS: Final = 2
+INDEX_UNITS: Final = 1
+MOVED_INDEX_UNITS: Final = 2
 """An entry of an index whose key changes is deleted and put."""
 _RECEIPT_READS: Final = 2
 _EXPRESS_MIB: Final = 64
@@ -139,7 +139,7 @@ def _notify(tally: Tally, step: StepDescription, times: int) -> None:
 
 def _callback(tally: Tally, step: StepDescription, times: int) -> None:
     """A job goes through the queue, is handed over, and its answer comes in by a webhook."""
-    # The row is looked at, INTENT before the provider is called, and that it took the job on.
+    # INTENT before the provider is called, and that it took the job on; has an answer come before?
     tally.read(Purpose.LOG, step.name, times)
     tally.write(Purpose.LOG, step.name, 2 * tally.inputs.row_units * times)
     _waiting(tally, step, times)
@@ -151,15 +151,16 @@ def _waiting(tally: Tally, step: StepDescription, times: int) -> None:
     tally.add(Meter.QUEUE_REQUESTS, Purpose.ORCHESTRATION, name, _QUEUE_CALLS * times)
     tally.add(Meter.REST_REQUESTS, Purpose.ORCHESTRATION, f"{name}, answer", times)
     tally.call(f"{name}, answer", None, tally.inputs.gatekeeper_ms, times)
-    tally.write(Purpose.LOG, f"{name}, token", (_TOKEN_UNITS + _INDEX_UNITS) * times)
+    tally.write(Purpose.LOG, f"{name}, token", (TOKEN_UNITS + INDEX_UNITS) * times)
     tally.read(Purpose.LOG, f"{name}, answer", _RECEIPT_READS * times)
-    tally.write(Purpose.LOG, f"{name}, answer", 2 * (1 + _TOKEN_UNITS + row) * times)
-    tally.write(Purpose.LOG, f"{name}, told", (_TOKEN_UNITS + _INDEX_UNITS) * times)
-    tally.write(Purpose.LOG, f"{name}, answer, index", _MOVED_INDEX_UNITS * times)
+    tally.write(Purpose.LOG, f"{name}, answer", 2 * (1 + TOKEN_UNITS + row) * times)
+    tally.write(Purpose.LOG, f"{name}, told", (TOKEN_UNITS + INDEX_UNITS) * times)
+    tally.write(Purpose.LOG, f"{name}, answer, index", MOVED_INDEX_UNITS * times)
 
 
 def _awaited(tally: Tally, step: StepDescription, times: int) -> None:
-    tally.read(Purpose.LOG, step.name, times)
+    """Nothing is written before; the row is looked at, and whether an answer has come before."""
+    tally.read(Purpose.LOG, step.name, 2 * times)
     _waiting(tally, step, times)
 
 
