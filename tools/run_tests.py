@@ -1,6 +1,6 @@
-"""Runs all tests in two streams at once: those on local AWS, which mostly wait, and the rest, which mostly compute.
+"""Runs all tests in three streams at once: two on local AWS, which mostly wait, and the rest, which mostly compute.
 
-The first is shown as it runs; what the second said comes behind it. Either may fail, and both run to their end.
+The first is shown as it runs; what the others said comes behind it. Each may fail, and all run to their end.
 """
 
 from __future__ import annotations
@@ -8,39 +8,90 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
-ROOT = Path(__file__).resolve().parent.parent
-LOCAL = "tests/local"
-LOG = ROOT / "build" / "tests.log"
+ROOT: Final = Path(__file__).resolve().parent.parent
+LOCAL: Final = "tests/local"
+LOGS: Final = ROOT / "build"
+SECOND: Final = (
+    "test_callbacks.py",
+    "test_cart_fulfilment.py",
+    "test_corrections_callbacks.py",
+    "test_corrections_events.py",
+    "test_large_data.py",
+    "test_parked.py",
+    "test_recovery.py",
+    "test_saga_crash_matrix.py",
+    "test_step_host.py",
+    "test_step_kinds.py",
+)
+"""Files on local AWS that run beside the others: as many as make both streams about equally long."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stream:
+    """Tests that run one after the other.
+
+    Attributes:
+        name: where its log is, and what it is called.
+        arguments: of pytest.
+    """
+
+    name: str
+    arguments: Sequence[str]
+
+    @property
+    def command(self) -> list[str]:
+        """What runs it."""
+        return [sys.executable, "-m", "pytest", *self.arguments]
+
+    @property
+    def log(self) -> Path:
+        """What it said."""
+        return LOGS / f"tests-{self.name}.log"
+
+
+def streams() -> tuple[Stream, Stream, Stream]:
+    """The streams: the one that is shown, and those beside it."""
+    second = [f"{LOCAL}/{name}" for name in SECOND]
+    # Each file belongs to exactly one stream: what is not named runs in the first.
+    apart = [f"--ignore={path}" for path in second]
+    beside = ("-p", "no:cacheprovider")
+    return (
+        Stream(name="local", arguments=["--durations=30", *apart, LOCAL]),
+        Stream(name="local-second", arguments=["--durations=20", *beside, *second]),
+        Stream(name="rest", arguments=[*beside, f"--ignore={LOCAL}", "tests"]),
+    )
 
 
 def main() -> int:
-    """Runs both streams and returns the exit status: that of the first stream that failed, or 0."""
+    """Runs all streams and returns the exit status: that of the first stream that failed, or 0."""
     began = time.monotonic()
-    LOG.parent.mkdir(exist_ok=True)
-    with LOG.open("w", encoding="utf-8") as log:
-        rest = subprocess.Popen(
-            [sys.executable, "-m", "pytest", f"--ignore={LOCAL}", "-p", "no:cacheprovider", "tests"],
-            cwd=ROOT,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-        )
-        try:
-            print(
-                f"== {LOCAL}; everything else runs beside it and is told behind it ({LOG.relative_to(ROOT)})",
-                flush=True,
-            )
-            local = subprocess.run([sys.executable, "-m", "pytest", "--durations=30", LOCAL], cwd=ROOT, check=False)
-            print("== everything else", flush=True)
-            rest.wait()
-        except BaseException:
-            rest.terminate()
-            rest.wait()
-            raise
-    print(LOG.read_text("utf-8"), end="")
-    print(f"== all tests took {time.monotonic() - began:.0f} s", flush=True)
-    return local.returncode or rest.returncode
+    LOGS.mkdir(exist_ok=True)
+    shown, *others = streams()
+    running: list[tuple[Stream, subprocess.Popen[bytes]]] = []
+    try:
+        for stream in others:
+            with stream.log.open("wb") as log:
+                process = subprocess.Popen(stream.command, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT)
+            running.append((stream, process))
+        beside = ", ".join(str(stream.log.relative_to(ROOT)) for stream in others)
+        print(f"== {shown.name}; the others run beside it and are told behind it ({beside})", flush=True)
+        statuses = [subprocess.run(shown.command, cwd=ROOT, check=False).returncode]
+        print(f"== {shown.name} took {time.monotonic() - began:.0f} s", flush=True)
+        for stream, process in running:
+            statuses.append(process.wait())
+            print(f"== {stream.name}\n{stream.log.read_text('utf-8')}", end="", flush=True)
+            print(f"== {stream.name} was over after {time.monotonic() - began:.0f} s", flush=True)
+    except BaseException:
+        for _, process in running:
+            process.terminate()
+            process.wait()
+        raise
+    return next((status for status in statuses if status), 0)
 
 
 if __name__ == "__main__":
