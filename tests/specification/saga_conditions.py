@@ -61,7 +61,7 @@ class SagaCondition(Condition):
     ASK_THE_LOG = Because(
         "FAILED is settled over a log in which nothing stands, or not at all",
         ENDING,
-        '"Choices": [{"Condition": expression("$nothing_stands"), "Next": told}], "Default": park_of(plan),',
+        '{"Condition": expression("$nothing_stands"), "Next": told},',
     )
     SETTLE_OWNED = Because("only the owner settles, and once", STATES, "condition: str = OWNED")
     PARK_OWNED = Because("only the owner parks, and never what is settled", ENDING, "SET #parked = :owner")

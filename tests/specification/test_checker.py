@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import pytest
 
 from tests.specification.atomic_step import StepCondition
+from tests.specification.callback_conditions import CallbackCondition
 from tests.specification.checker import Move, TooManyStates, check
 from tests.specification.conditions import Condition
 from tests.specification.external_conditions import ExternalCondition
@@ -74,7 +75,13 @@ def test_a_search_without_an_end_is_given_up() -> None:
         check(Counter(top=1_000), limit=10)
 
 
-CONDITIONS: tuple[Condition, ...] = (*RecordCondition, *StepCondition, *ExternalCondition, *SagaCondition)
+CONDITIONS: tuple[Condition, ...] = (
+    *RecordCondition,
+    *StepCondition,
+    *ExternalCondition,
+    *CallbackCondition,
+    *SagaCondition,
+)
 
 
 @pytest.mark.parametrize("condition", CONDITIONS, ids=str)

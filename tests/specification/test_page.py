@@ -6,12 +6,14 @@ import pytest
 
 from tests.specification import (
     test_atomic_step,
+    test_callback_step,
     test_external_step,
     test_request_record,
     test_resolved_step,
     test_whole_saga,
 )
 from tests.specification.atomic_step import StepPromise
+from tests.specification.callback_conditions import CallbackPromise
 from tests.specification.conditions import ROOT, Condition, Mutant
 from tests.specification.external_conditions import ExternalPromise
 from tests.specification.record_conditions import RecordPromise
@@ -24,12 +26,18 @@ SUITES = (
     test_atomic_step.TestAtomicStep.suite,
     test_external_step.TestExternalStep.suite,
     test_resolved_step.TestResolvedStep.suite,
+    test_callback_step.TestCallbackStep.suite,
     test_whole_saga.TestWholeSaga.suite,
 )
 
 
 @pytest.mark.parametrize(
-    "mutant", [mutant for suite in SUITES for mutant in (*suite.mutants, *suite.redundant)], ids=str
+    "mutant",
+    [
+        *(mutant for suite in SUITES for mutant in (*suite.mutants, *suite.redundant)),
+        *test_callback_step.GAPS,
+    ],
+    ids=str,
 )
 def test_every_mutant_has_its_row(mutant: Mutant) -> None:
     condition, *companions = mutant.off
@@ -40,7 +48,7 @@ def test_every_mutant_has_its_row(mutant: Mutant) -> None:
     assert f"| {' | '.join(cells)} |" in PAGE
 
 
-@pytest.mark.parametrize("promise", [*RecordPromise, *StepPromise, *ExternalPromise, *SagaPromise])
+@pytest.mark.parametrize("promise", [*RecordPromise, *StepPromise, *ExternalPromise, *SagaPromise, *CallbackPromise])
 def test_every_promise_is_explained(promise: str) -> None:
     assert f"`{promise}`" in PAGE
 

@@ -1,0 +1,217 @@
+"""Conditions and promises of the callback step: its dispatcher, its receivers, and what undoes it late."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Final
+
+from tests.specification.conditions import Because, Condition
+
+DISPATCH: Final = "lambda_src/saga_runtime/callback_dispatch.py"
+CALL: Final = "lambda_src/saga_runtime/callback_call.py"
+DECISIONS: Final = "lambda_src/saga_runtime/callback_decisions.py"
+REGISTRATION: Final = "lambda_src/saga_runtime/callback_registration.py"
+RECEIPT: Final = "lambda_src/saga_runtime/callback_receipt.py"
+WRITES: Final = "lambda_src/saga_runtime/callback_writes.py"
+SENDING: Final = "lambda_src/saga_runtime/callback_sending.py"
+SWEEP: Final = "lambda_src/saga_runtime/callback_sweep.py"
+LATE: Final = "lambda_src/saga_runtime/late.py"
+LOG: Final = "lambda_src/saga_runtime/external_log.py"
+COMPENSATION: Final = "lambda_src/saga_runtime/external_compensation.py"
+ENDING: Final = "constructs_lib/saga/asl/ending.py"
+
+
+class CallbackCondition(Condition):
+    """Conditions of the token row, of the log row, and of who writes them."""
+
+    # The dispatcher.
+    ANSWERS_FROM_THE_ROW = Because(
+        "a job that is decided is answered from its row, and nobody is asked",
+        DISPATCH,
+        "if row is not None and self._told(row): return",
+    )
+    INTENT_FIRST = Because(
+        "that a provider may be asked is written down before it is asked",
+        DISPATCH,
+        "result = write_row(invocation.holder.intent(clock.now_ms())",
+    )
+    REGISTER_FIRST = Because(
+        "the token is there before anything can be answered", DISPATCH, "# Before the provider is asked:"
+    )
+    NEWER_REPLACES = Because(
+        "the answer goes to who waits now: a newer token replaces an older one",
+        DECISIONS,
+        "return Entry.REPLACE if row.status is TokenStatus.WAITING",
+    )
+    OLDER_CHANGES_NOTHING = Because(
+        "a message that comes late does not take the answer from who waits now",
+        DECISIONS,
+        "if row.order > order: return Entry.OLD",
+    )
+    EARLY_ANSWERS = Because(
+        "an answer that came before the token is told when the token comes",
+        REGISTRATION,
+        "if _answered_before(waiting, row, now_ms):",
+    )
+    OUTCOME_ANSWERS = Because(
+        "an answer that was told, or came too late, is told to a newer token, too", DECISIONS, "else Entry.ANSWER"
+    )
+    ALIVE_WAITS = Because(
+        "a job is not handed over again while who does it may be alive", LOG, "if now_ms < row.deadline:"
+    )
+    GRACE_WAITS = Because(
+        "a provider that knows of nothing is believed only when nothing can still arrive",
+        LOG,
+        "return Entry.VERIFY if is_over(row, now_ms, provider) else Entry.WAIT",
+    )
+    TAKE_OVER_HELD = Because(
+        "of several who take over from one attempt, one does",
+        LOG,
+        'TAKE_OVER: Final = "#status = :found AND #attempt = :held',
+    )
+    ACCEPTED_IS_NOT_CALLED = Because(
+        "a job that the provider took on is asked about, not handed over again",
+        CALL,
+        "if not row.accepted_at: return entry_of(",
+    )
+    PENDING_WAITS = Because(
+        "a provider that is at work is waited for, not asked to work again",
+        DISPATCH,
+        "accepted = self.invocation.holder.accepted(clock.now_ms(), held=row.attempt)",
+    )
+    REFUSAL_DECISIVE = Because(
+        "a refusal counts only if no former request can still arrive",
+        DISPATCH,
+        "if not nobody_else: raise StepInDoubt(",
+    )
+    ALIAS_ABSENT = Because(
+        "what came under the provider's own id is not covered by the alias",
+        REGISTRATION,
+        "refused = write(token_put(table, row_id, TokenStatus.ALIAS,",
+    )
+    ALIAS_HANDS_OVER = Because(
+        "what came under the provider's own id is handed over when its job is known",
+        REGISTRATION,
+        "adopt(row, job_id)",
+    )
+    ALIAS_KEEPS_BOTH = Because(
+        "of two contradicting outcomes under an unknown id, both are kept",
+        RECEIPT,
+        "entry = token_update(table, found, found.status, now_ms, conflict_change(outcome))",
+    )
+    # The receipt.
+    ONE_RECEIPT = Because(
+        "the event's marker and what follows from it are one transaction",
+        RECEIPT,
+        "refused = transact([guard, token, log, *self._record_entry(record, now_ms)])",
+    )
+    AS_READ = Because(
+        "a receipt is written only if both rows are as they were read", WRITES, "condition, values = _as_read(found)"
+    )
+    EARLY_IS_KEPT = Because(
+        "an answer that nobody waits for yet is kept for who will", DECISIONS, "then = TokenChange.PUT_EARLY"
+    )
+    TOLD_BY_THE_ROW = Because(
+        "who waits is told what the log row says, not what was reported last",
+        DECISIONS,
+        "told = answer_of(log) or _fenced(log)",
+    )
+    DONE_STAYS = Because(
+        "a failure behind a success takes nothing back",
+        DECISIONS,
+        "if log.status is StepStatus.INTENT: return LogChange.DONE if outcome.ok else LogChange.FAILED",
+    )
+    UNDONE_STAYS = Because(
+        "a success that was undone is not undone again",
+        DECISIONS,
+        "return LogChange.APPLIED_LATE return LogChange.NONE",
+    )
+    LATE_ON_TOMBSTONE = Because(
+        "a job that is done although it was given up is kept as applied late",
+        DECISIONS,
+        "log.status in (StepStatus.TOMBSTONE,",
+    )
+    LATE_ON_FAILED = Because(
+        "a job that is done although it had failed is kept as applied late",
+        DECISIONS,
+        "StepStatus.FAILED): return LogChange.APPLIED_LATE",
+    )
+    DUE_WITH_IT = Because(
+        "that something is to be undone is written with it", RECEIPT, "changes |= late_change(self.job_id, now_ms)"
+    )
+    # Telling.
+    DUPLICATE_SENDS = Because(
+        "a report that comes again finds out whether the first one was told",
+        RECEIPT,
+        "if row is not None and row.status is TokenStatus.SETTLING:",
+    )
+    SWEEPER_SENDS = Because(
+        "an answer that was not told is told by the sweeper",
+        SWEEP,
+        "if row.status is TokenStatus.SETTLING: telemetry.count(",
+    )
+    SETTLED_HELD = Because(
+        "told is only whose token was used",
+        SENDING,
+        "return write(told_update(token_table(), row, TokenStatus.SETTLED, now_ms)) is True",
+    )
+    LATE_HELD = Because(
+        "too late is only whose token was used",
+        SENDING,
+        "late = told_update(token_table(), row, TokenStatus.LATE, now_ms)",
+    )
+    NEWER_IS_TOLD = Because("who finds a newer token there tells that one", SENDING, "found = read_token(row.id)")
+    ANSWER_UNPARKS = Because(
+        "the answer that a parked saga waited for makes it due", SENDING, "unpark=_parked_over(record, job)"
+    )
+    # On the way back.
+    BURY = Because("a job that was not handed over never is", LOG, "if row is None: return UndoEntry.BURY")
+    ASK_THE_LOG = Because(
+        "FAILED is settled over a log in which nothing stands, or not at all",
+        ENDING,
+        '{"Condition": expression("$nothing_stands"), "Next": told}',
+    )
+    CHAIN_AGAIN = Because(
+        "what took effect while the saga was undone is undone by it, too",
+        ENDING,
+        '{"Condition": expression("$only_late"), "Next": again}',
+    )
+    UNDO_LATE = Because(
+        "what took effect behind the end of its saga is undone by an execution of its own",
+        LATE,
+        "recoverer.start(record.recovery_machine_arn, name, late_input(record.input))",
+    )
+    ONLY_LATE = Because(
+        "that execution undoes nothing that the saga counts on",
+        COMPENSATION,
+        "if only_late and not is_late(row): return UndoEntry.NOTHING",
+    )
+    DUE_UNTIL_UNDONE = Because(
+        "it stays due until its row says UNDONE",
+        SWEEP,
+        "return log is not None and log.status in (StepStatus.APPLIED_LATE, StepStatus.UNDOING)",
+    )
+
+
+class CallbackGap(Condition):
+    """Conditions that the model asks for, and the code does not keep. The file is where each of them belongs."""
+
+    REFUSAL_STAYS = Because(
+        "a refusal that was told is told again, even if the job was done after all and was, or will be, undone",
+        DECISIONS,
+        "",
+    )
+    ALIAS_HANDS_OVER_ALL = Because("contradicting outcomes under one id are handed over together", REGISTRATION, "")
+    PARK_LOOKS_AGAIN = Because("who parks looks at the row once more: the answer may have come just before", ENDING, "")
+
+
+class CallbackPromise(StrEnum):
+    """What must never be broken."""
+
+    EFFECT_TWICE = "EFFECT_TWICE"
+    UNDONE_TWICE = "UNDONE_TWICE"
+    UNDONE_WITHOUT_EFFECT = "UNDONE_WITHOUT_EFFECT"
+    WENT_ON_WITHOUT_EFFECT = "WENT_ON_WITHOUT_EFFECT"
+    """The saga went on from the step, and its effect is not there, or was taken back."""
+    OWNER_GAVE_UP = "OWNER_GAVE_UP"
+    """The owner's execution ended by itself, and the saga is neither settled nor parked."""

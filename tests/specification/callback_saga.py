@@ -1,0 +1,194 @@
+"""Model of the callback step: the saga that waits for it, the way back, and what undoes it late."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from tests.specification.callback_conditions import CallbackCondition as C
+from tests.specification.callback_conditions import CallbackGap as Gap
+from tests.specification.callback_world import (
+    CHAIN,
+    LATE_UNDO,
+    LONG_DEAD,
+    NOTHING_STANDS,
+    At,
+    Log,
+    Row,
+    SagaAt,
+    World,
+)
+from tests.specification.checker import Move
+from tests.specification.conditions import Conditional
+
+Moves = Iterator[Move[World]]
+
+_HOLDING = frozenset({SagaAt.VOID, SagaAt.VOIDED})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sagas(Conditional):
+    """The saga, its compensation, and the execution that undoes what took effect late.
+
+    Attributes:
+        attempts: how often the step is waited for at most.
+        passes: whether a refusal is passed over.
+        only_forward: whether the step stands behind the pivot.
+        blunt: whether the provider, when asked, denies what it has not decided yet.
+        goes_back: whether a later step may turn the saga round.
+    """
+
+    attempts: int = 2
+    passes: bool = False
+    only_forward: bool = False
+    blunt: bool = False
+    goes_back: bool = False
+
+    def moves(self, world: World) -> Moves:
+        """What the saga does next, and what undoes late."""
+        yield from self._saga(world)
+        yield from self._late(world)
+        if world.due and world.row.status is Log.UNDONE:
+            yield Move("the sweeper finds it undone", replace(world, due=False))
+
+    def _to(self, world: World, label: str, at: SagaAt, *, fault: bool = False, row: Row | None = None) -> Move[World]:
+        after = replace(world, saga=replace(world.saga, at=at), row=row or world.row)
+        return Move(f"the saga {label}", after, fault=fault)
+
+    def _saga(self, world: World) -> Moves:
+        match world.saga.at:
+            case SagaAt.WAIT:
+                if world.saga.attempt < self.attempts:
+                    yield self._waits_again(world, "loses the heartbeat, and waits once more", fault=True)
+                yield replace(self._gives_up(world, "waits in vain, and gives up"), fault=True)
+            case SagaAt.REFUSED if self.passes:
+                passed = replace(world, saga=replace(world.saga, passed=True))
+                yield self._to(passed, "passes the step over", SagaAt.ONWARD)
+            case SagaAt.REFUSED:
+                yield self._gives_up(world, "gives up")
+            case SagaAt.ONWARD:
+                yield from self._onward(world)
+            case SagaAt.UNDO | SagaAt.VOID | SagaAt.VOIDED:
+                yield from self._undoes(world)
+            case SagaAt.ASK:
+                yield self._asks_the_log(world)
+            case SagaAt.SETTLE:
+                yield self._to(world, "settles FAILED", SagaAt.FAILED)
+            case _:
+                yield from self._parked(world)
+
+    def _parked(self, world: World) -> Moves:
+        saga, row = world.saga, world.row
+        if saga.at is SagaAt.PARKING:
+            looks = SagaAt.LOOK_AGAIN if self.holds(Gap.PARK_LOOKS_AGAIN) else SagaAt.PARKED
+            yield self._to(world, "is parked", looks)
+        elif saga.at is SagaAt.LOOK_AGAIN:
+            decided = row.status is not Log.INTENT and not (self.only_forward and row.refused)
+            yield self._to(world, "is looked at once more", SagaAt.DUE if decided else SagaAt.PARKED)
+        elif saga.at is SagaAt.DUE and saga.back:
+            yield self._to(world, "is recovered", SagaAt.UNDO)
+        elif saga.at is SagaAt.DUE and saga.attempt < self.attempts:
+            yield self._waits_again(world, "is recovered")
+
+    def _waits_again(self, world: World, label: str, *, fault: bool = False) -> Move[World]:
+        attempt = world.saga.attempt + 1
+        saga = replace(world.saga, at=SagaAt.WAIT, attempt=attempt, passed=False)
+        return Move(f"the saga {label}", replace(world, saga=saga, queue=world.queue | {attempt}), fault=fault)
+
+    def _gives_up(self, world: World, label: str) -> Move[World]:
+        if self.only_forward or self.passes:
+            return self._to(world, f"{label}: nobody can go on", SagaAt.PARKING)
+        return self._turns_round(world, label)
+
+    def _turns_round(self, world: World, label: str) -> Move[World]:
+        return Move(f"the saga {label}", replace(world, saga=replace(world.saga, at=SagaAt.UNDO, back=True)))
+
+    def _onward(self, world: World) -> Moves:
+        yield self._to(world, "settles COMPLETED", SagaAt.COMPLETED)
+        if self.goes_back:
+            yield self._turns_round(world, "fails behind the step")
+        if (self.passes or self.only_forward) and world.saga.attempt < self.attempts:
+            yield self._waits_again(world, "is interrupted, and goes forward once more", fault=True)
+
+    def _asks_the_log(self, world: World) -> Move[World]:
+        status = world.row.status
+        if status is Log.NONE or status in NOTHING_STANDS or not self.holds(C.ASK_THE_LOG):
+            return self._to(world, "asks the log: nothing stands", SagaAt.SETTLE)
+        if status is Log.APPLIED_LATE and self.holds(C.CHAIN_AGAIN):
+            return self._to(world, "asks the log, and undoes once more", SagaAt.UNDO)
+        return self._to(world, "asks the log: something stands", SagaAt.PARKING)
+
+    # -- undoing ----------------------------------------------------------------------------------------------------
+
+    def _undoes(self, world: World) -> Moves:
+        row, at = world.row, world.saga.at
+        if at in _HOLDING:
+            yield self._to(world, "dies while it undoes", SagaAt.UNDO, fault=True)
+            yield self._void(world, "the saga")
+        elif row.status is Log.NONE:
+            buried = row.become(Log.TOMBSTONE) if self.holds(C.BURY) else row
+            yield self._to(world, "buries the step", SagaAt.ASK, row=buried)
+        elif row.status in NOTHING_STANDS:
+            yield self._to(world, f"finds {row.status}", SagaAt.ASK)
+        elif row.status is Log.INTENT:
+            yield from self._learns(world)
+        elif row.status is not Log.UNDOING:
+            undoing = replace(row, status=Log.UNDOING, attempt=CHAIN)
+            yield self._to(world, "writes UNDOING", SagaAt.VOID, row=undoing)
+        elif row.attempt == CHAIN or world.late not in _HOLDING:
+            yield self._undoes_again(world, "the saga", CHAIN)
+
+    def _undoes_again(self, world: World, who: str, holder: int) -> Move[World]:
+        """UNDOING of who is dead: the provider is asked, and undoes what still stands."""
+        at = SagaAt.VOID if world.provider.stands else SagaAt.VOIDED
+        return self._holds(
+            replace(world, row=replace(world.row, attempt=holder)), f"{who} takes the undo over", holder, at
+        )
+
+    @staticmethod
+    def _holds(world: World, label: str, holder: int, at: SagaAt) -> Move[World]:
+        if holder == CHAIN:
+            return Move(label, replace(world, saga=replace(world.saga, at=at)))
+        return Move(label, replace(world, late=at))
+
+    def _void(self, world: World, who: str) -> Move[World]:
+        holder = CHAIN if who == "the saga" else LATE_UNDO
+        at = world.saga.at if holder == CHAIN else world.late
+        if at is SagaAt.VOID:
+            provider = replace(world.provider, voided=min(world.provider.voided + 1, 2))
+            after = replace(world, provider=provider)
+            return self._holds(after, f"{who} has it undone", holder, SagaAt.VOIDED)
+        row = world.row.become(Log.UNDONE) if world.row.status is Log.UNDOING else world.row
+        after = replace(world, row=row)
+        if holder == CHAIN:
+            return self._to(after, "writes UNDONE", SagaAt.ASK)
+        return Move(f"{who} writes UNDONE", replace(after, late=None))
+
+    def _learns(self, world: World) -> Moves:
+        """A job in doubt, on the way back: the provider is asked when nothing can arrive any more."""
+        row, provider = world.row, world.provider
+        holder = world.dispatchers[row.attempt] if row.attempt != LONG_DEAD else None
+        if holder is not None and self.holds(C.GRACE_WAITS) and (holder.at is not At.OVER or holder.sent):
+            return
+        if provider.applied:
+            yield self._to(world, "hears that it happened", SagaAt.UNDO, row=row.become(Log.DONE))
+        elif provider.pending and not self.blunt:
+            yield self._to(world, "hears that it is at work", SagaAt.PARKING)
+        else:
+            yield self._to(world, "hears that it did not happen", SagaAt.UNDO, row=row.become(Log.TOMBSTONE))
+
+    def _late(self, world: World) -> Moves:
+        row, late = world.row, world.late
+        if late is not None:
+            yield Move("the late undo dies", replace(world, late=None), fault=True)
+            yield self._void(world, "the late undo")
+            return
+        if not (world.due and self.holds(C.UNDO_LATE)):
+            return
+        acts = row.status is Log.APPLIED_LATE or (row.status is Log.DONE and not self.holds(C.ONLY_LATE))
+        if acts:
+            undoing = replace(row, status=Log.UNDOING, attempt=LATE_UNDO)
+            due = self.holds(C.DUE_UNTIL_UNDONE)
+            yield Move("the late undo writes UNDOING", replace(world, row=undoing, late=SagaAt.VOID, due=due))
+        elif row.status is Log.UNDOING and world.saga.at not in _HOLDING:
+            yield self._undoes_again(world, "the late undo", LATE_UNDO)

@@ -1,0 +1,333 @@
+"""Model of the callback step: what there is, and what a receipt makes of it.
+
+A message is named by the attempt whose token it carries; attempts are numbered by their age. A dispatcher's invocation
+is a place that the next one takes when nothing of the last is left: no request of it travels, and its deadline and the
+grace behind that are over.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Final
+
+NOBODY: Final = -1
+LONG_DEAD: Final = -2
+"""An attempt of which nothing can arrive any more."""
+CHAIN: Final = -3
+"""The compensation that runs in the saga's own chain, as the holder of a row."""
+LATE_UNDO: Final = -4
+"""The execution that undoes what took effect late, likewise."""
+
+
+class Log(StrEnum):
+    """States of the log row."""
+
+    NONE = "no row"
+    INTENT = "INTENT"
+    DONE = "DONE"
+    FAILED = "FAILED"
+    TOMBSTONE = "TOMBSTONE"
+    UNDOING = "UNDOING"
+    UNDONE = "UNDONE"
+    APPLIED_LATE = "APPLIED_LATE"
+
+
+NOTHING_STANDS: Final = frozenset({Log.FAILED, Log.TOMBSTONE, Log.UNDONE})
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """The log row.
+
+    Attributes:
+        status: its state.
+        attempt: who holds it while it is in doubt.
+        accepted: for whom the provider was last known to have the job: the attempt whose token stood; 0 for nobody.
+        refused: whether it keeps a refusal, whatever became of it since.
+    """
+
+    status: Log = Log.NONE
+    attempt: int = NOBODY
+    accepted: int = 0
+    refused: bool = False
+
+    def become(self, status: Log) -> Row:
+        """The row in a state that nobody holds; what it keeps of a refusal stays."""
+        return Row(status, refused=self.refused or status is Log.FAILED)
+
+
+class TokenStatus(StrEnum):
+    """States of the token row."""
+
+    NONE = "no row"
+    WAITING = "WAITING"
+    EARLY = "EARLY"
+    SETTLING = "SETTLING"
+    SETTLED = "SETTLED"
+    LATE = "LATE"
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """The token row.
+
+    Attributes:
+        status: its state.
+        order: number of the attempt whose token it holds, or held.
+        ok: the outcome, where there is one.
+    """
+
+    status: TokenStatus = TokenStatus.NONE
+    order: int = 0
+    ok: bool = False
+
+
+class Alias(StrEnum):
+    """States of the row under the provider's own id."""
+
+    NONE = "no row"
+    EARLY_OK = "EARLY, a success"
+    EARLY_FAIL = "EARLY, a failure"
+    OK_THEN_FAIL = "EARLY, a success, contradicted"
+    FAIL_THEN_OK = "EARLY, a failure, contradicted"
+    KNOWN = "ALIAS"
+    OK_LEFT = "ALIAS, a success is left"
+    FAIL_LEFT = "ALIAS, a failure is left"
+
+    @property
+    def known(self) -> bool:
+        """Whether the row tells the job."""
+        return self in {Alias.KNOWN, Alias.OK_LEFT, Alias.FAIL_LEFT}
+
+    @property
+    def outcomes(self) -> tuple[bool, ...]:
+        """What it holds: whether each was a success, in their order."""
+        return _OUTCOMES[self]
+
+
+_OUTCOMES: Final = {
+    Alias.NONE: (),
+    Alias.EARLY_OK: (True,),
+    Alias.EARLY_FAIL: (False,),
+    Alias.OK_THEN_FAIL: (True, False),
+    Alias.FAIL_THEN_OK: (False, True),
+    Alias.KNOWN: (),
+    Alias.OK_LEFT: (True,),
+    Alias.FAIL_LEFT: (False,),
+}
+
+
+class Event(StrEnum):
+    """What a provider reports, each under an event id of its own."""
+
+    OK = "success"
+    OK_AGAIN = "success, once more"
+    FAIL = "failure"
+
+    @property
+    def ok(self) -> bool:
+        """Whether it reports a success."""
+        return self is not Event.FAIL
+
+
+@dataclass(frozen=True, slots=True)
+class Provider:
+    """The provider and its books.
+
+    Attributes:
+        pending: jobs that it has taken on and not decided.
+        failed: whether it ever decided against one.
+        applied: how many took effect; counted to two.
+        voided: how many effects were taken back; counted to two.
+        said: reports that it ever sent.
+        travelling: reports that are to be delivered, again and again until they are acknowledged.
+    """
+
+    pending: int = 0
+    failed: bool = False
+    applied: int = 0
+    voided: int = 0
+    said: frozenset[Event] = frozenset()
+    travelling: frozenset[Event] = frozenset()
+
+    @property
+    def stands(self) -> bool:
+        """Whether an effect stands."""
+        return self.applied > self.voided
+
+    @property
+    def knows(self) -> bool:
+        """Whether the job's key was ever used."""
+        return bool(self.pending or self.applied or self.failed)
+
+
+class At(StrEnum):
+    """Where an invocation of the dispatcher is, or of what receives and sends."""
+
+    IDLE = "idle"
+    REGISTER = "about to register its token"
+    APPLY = "about to write down that it happened"
+    TAKE_OVER = "about to take over"
+    CALL = "about to hand the job over"
+    REFUSE = "about to write down the refusal"
+    ALIAS = "about to write the provider's id"
+    HAND_OVER = "about to hand over what came under the provider's id"
+    ACCEPT = "about to write that it is accepted"
+    OVER = "over"
+    """It has answered, or died; something that it sent may be on its way."""
+    WRITE = "about to write what follows from what it read"
+    ROWS_LEFT = "marker written, rows not yet"
+    DUE_LEFT = "rows written, not yet due"
+    SEND = "about to send"
+    SENT = "about to write SETTLED"
+    REFUSED = "about to write LATE"
+
+
+@dataclass(frozen=True, slots=True)
+class Dispatcher:
+    """One invocation of the dispatcher.
+
+    Attributes:
+        at: where it is.
+        message: the attempt whose message it handles.
+        read: the attempt that it found in the row.
+        decisive: whether a refusal of its request counts.
+        called: whether it has handed the job over.
+        sent: whether a request of it is on its way, and it does not wait for the answer any more.
+        tells: the attempt that it tells.
+    """
+
+    at: At = At.IDLE
+    message: int = 0
+    read: int = NOBODY
+    decisive: bool = False
+    called: bool = False
+    sent: bool = False
+    tells: int = 0
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Receiver:
+    """One invocation of a receiver, or of the sweeper.
+
+    Attributes:
+        at: where it is.
+        event: the report that it handles; empty for the sweeper.
+        order: number of the attempt that it tells.
+        read: what it read before, where it forgot to make its write conditional on that.
+    """
+
+    at: At = At.IDLE
+    event: Event | str = ""
+    order: int = 0
+    read: tuple[str, ...] = ()
+
+
+class SagaAt(StrEnum):
+    """Where the saga is."""
+
+    WAIT = "waiting"
+    REFUSED = "told of the failure"
+    ONWARD = "behind the step"
+    UNDO = "about to undo the step"
+    VOID = "holding the row, about to ask for the undo"
+    VOIDED = "undone at the provider, row not yet"
+    ASK = "about to ask the log"
+    SETTLE = "about to settle FAILED"
+    PARKING = "about to park"
+    LOOK_AGAIN = "parked, about to look at the row once more"
+    PARKED = "parked"
+    DUE = "not parked any more, to be recovered"
+    COMPLETED = "COMPLETED"
+    FAILED = "FAILED"
+    GAVE_UP = "ended by itself, neither settled nor parked"
+
+
+@dataclass(frozen=True, slots=True)
+class Saga:
+    """The saga's execution: one at a time, whoever owns it.
+
+    Attributes:
+        at: where it is.
+        attempt: number of its last wait.
+        back: whether it was decided that it compensates.
+        passed: whether the step was passed over.
+    """
+
+    at: SagaAt = SagaAt.WAIT
+    attempt: int = 1
+    back: bool = False
+    passed: bool = False
+
+    def waits_for(self, attempt: int) -> bool:
+        """Whether a task of this number waits."""
+        return self.at is SagaAt.WAIT and self.attempt == attempt
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """Everything at one moment.
+
+    Attributes:
+        saga: the saga.
+        row: the step's log row.
+        token: the token row.
+        provider: the provider.
+        queue: attempts whose messages are in the queue.
+        due: whether the token row says that something took effect late.
+        alias: the row under the provider's own id.
+        markers: reports that were received.
+        dispatchers: invocations of the dispatcher.
+        receivers: invocations of receivers and of the sweeper.
+        late: where the execution is that undoes what took effect late; idle if there is none.
+    """
+
+    saga: Saga
+    row: Row
+    token: Token
+    provider: Provider
+    queue: frozenset[int]
+    dispatchers: tuple[Dispatcher, ...]
+    receivers: tuple[Receiver, ...]
+    due: bool = False
+    alias: Alias = Alias.NONE
+    markers: frozenset[Event] = frozenset()
+    late: SagaAt | None = None
+
+    def with_dispatcher(self, index: int, then: Dispatcher) -> World:
+        """The world with one invocation of the dispatcher changed."""
+        return replace(self, dispatchers=(*self.dispatchers[:index], then, *self.dispatchers[index + 1 :]))
+
+    def with_receiver(self, index: int, then: Receiver) -> World:
+        """The world with one receiver changed. They are alike, so they are kept in order."""
+        others = (*self.receivers[:index], *self.receivers[index + 1 :])
+        return replace(self, receivers=tuple(sorted((*others, then), key=_place)))
+
+
+def _place(receiver: Receiver) -> tuple[str, str, int, tuple[str, ...]]:
+    return receiver.at, receiver.event, receiver.order, receiver.read
+
+
+_USES_WHAT_IT_READ: Final = frozenset({At.REGISTER, At.TAKE_OVER})
+
+
+def tidy(world: World) -> World:
+    """Free the places of invocations of which nothing is left; a row that names one names a dead attempt."""
+    free = [n for n, each in enumerate(world.dispatchers) if each.at is At.OVER and not each.sent]
+    stale = [n for n, each in enumerate(world.dispatchers) if each.read != NOBODY and each.at not in _USES_WHAT_IT_READ]
+    if not free and not stale:
+        return world
+    places = [
+        Dispatcher() if n in free else replace(each, read=NOBODY) if n in stale else each
+        for n, each in enumerate(world.dispatchers)
+    ]
+    row = world.row
+    if row.attempt in free:
+        # Whoever read an attempt that was dead before must not take this one for it.
+        places = [replace(p, read=NOBODY) if p.read == LONG_DEAD else p for p in places]
+        row = replace(row, attempt=LONG_DEAD)
+    places = [
+        replace(p, read=LONG_DEAD if world.row.attempt == p.read else NOBODY) if p.read in free else p for p in places
+    ]
+    return replace(world, dispatchers=tuple(places), row=row)
