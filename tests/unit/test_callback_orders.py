@@ -29,6 +29,7 @@ import pytest
 from saga_runtime import aws
 from saga_runtime.callback_rows import JobId, TokenRow
 from saga_runtime.protocol import RecordAttribute, StepStatus, TokenStatus
+from saga_runtime.saga_log import LogRow
 from tests.unit.support.depot import DONE, JOB_ID, REFUSED, STEP, Depot, Snapshots
 from tests.unit.support.memory_dynamodb import MemoryDynamoDB
 from tests.unit.support.samples import NOW_MS, SAGA_ID
@@ -159,13 +160,10 @@ class Histories:
                 for attempt in reversed(depot.attempts):
                     depot.dispatch(attempt)
                 delivered = len(depot.attempts)
-        row, log = self._token(), depot.log
-        return State(log.status if log else None, row, said, delivered)
-
-    def _token(self) -> TokenRow | None:
-        key: Any = {"id": {"S": JOB_ID}}
-        item = aws.dynamodb().get_item(TableName="tokens", Key=key, ConsistentRead=True).get("Item")
-        return TokenRow.from_item(item) if item else None
+        logged = [LogRow.from_item(item).status for item in self.snapshots.items("log")]
+        tokens = [TokenRow.from_item(item) for item in self.snapshots.items("tokens") if item["id"]["S"] == JOB_ID]
+        assert max(len(logged), len(tokens)) <= 1, "a job has one row in each table"
+        return State(logged[0] if logged else None, tokens[0] if tokens else None, said, delivered)
 
     def _check(self, happens: Happens, before: State, after: State) -> None:
         self.reached.add((after.log, after.token.status if after.token else None))
@@ -198,7 +196,8 @@ class Histories:
             assert after.token is not None
             assert after.token.applied_late_at, "the row does not say that the job took effect late"
             assert 0 < after.token.due_at <= self.depot.world.clock.ms, "nobody looks at what took effect late"
-            due_at = int(self.depot.record()[RecordAttribute.DUE_AT])
+            (record,) = self.snapshots.items("requests")
+            due_at = int(record[RecordAttribute.DUE_AT]["N"])
             assert due_at <= self.depot.world.clock.ms, "nobody looks at the saga"
 
     def _check_who_waits(self, after: State) -> None:

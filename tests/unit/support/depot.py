@@ -279,3 +279,11 @@ class Snapshots:
         tasks.waiting, tasks.ended = set(waiting), dict(ended)
         self.depot.attempts[:] = attempts
         self.depot.world.clock.ms = now_ms
+
+    def items(self, table: str) -> list[dict[str, dict[str, str]]]:
+        """A table's items, seen without a call."""
+        if self._memory is not None:
+            return list(self._memory.tables[table].values())
+        found = self._moto[table].items.values()
+        each = [item for ranges in found for item in (ranges.values() if isinstance(ranges, dict) else [ranges])]
+        return [{name: value.to_json() for name, value in item.attrs.items()} for item in each]
