@@ -21,6 +21,7 @@ from constructs_lib import (
     Notify,
     Operation,
     Provider,
+    Retry,
     SagaStateMachine,
     StandardWebhooks,
     Step,
@@ -33,6 +34,10 @@ from constructs_lib import (
 from examples.cart_fulfilment.waits import Waits
 
 FUNCTIONS: Final = Path(__file__).parent / "functions"
+
+MOMENT: Final = Duration.seconds(5)
+QUICK: Final = Retry(transient_attempts=2, in_doubt_attempts=2)
+"""Of the first phase: whatever happens in it, it is over in the five minutes that an Express phase has."""
 
 CART_SCHEMA: Final = {
     "type": "object",
@@ -107,7 +112,8 @@ class CartFulfilmentStack(Stack):
         self._tokens = TokenTable(self, "Tokens")
         self._notices = self._notices_queue()
         self._out_of_stock = Notify(queue=self._notices, message=OUT_OF_STOCK)
-        requests = IdempotencyTable(self, "Requests", due_after=due_after)
+        # Longer than a cart can take: whoever asks again for so long must not begin another one.
+        requests = IdempotencyTable(self, "Requests", due_after=due_after, retention=Duration.days(30))
 
         saga = SagaStateMachine(
             self,
@@ -140,22 +146,26 @@ class CartFulfilmentStack(Stack):
             "HOLD_SECONDS": str(self._waits.hold(reviewed=False).to_seconds()),
             "HOLD_SECONDS_REVIEWED": str(self._waits.hold(reviewed=True).to_seconds()),
         }
-        price = self._function("PriceFunction", "validate.price", "GetItem", "Query", environment=reads)
-        assess = self._function("AssessFunction", "validate.assess", environment=reads)
+        price = self._function("PriceFunction", "validate.price", "GetItem", "Query", environment=reads, timeout=MOMENT)
+        assess = self._function("AssessFunction", "validate.assess", environment=reads, timeout=MOMENT)
         reserve = self._function(
-            "ReserveFunction", "inventory.reserve", "GetItem", "Query", "PutItem", "UpdateItem", environment=holds
-        )
-        release = self._function("ReleaseFunction", "inventory.release", "DeleteItem")
+            "ReserveFunction", "inventory.reserve", "GetItem", "Query", "PutItem", "UpdateItem", environment=holds,
+            timeout=MOMENT,
+        )  # fmt: skip
+        release = self._function("ReleaseFunction", "inventory.release", "DeleteItem", timeout=MOMENT)
         stock = {"OutOfStock": self._out_of_stock}
         return Step.express(
             "CheckCart",
             steps=[
-                Step.read_only("PriceCart", fn=price, refusals=["OutOfStock", "UnknownItem"], on_error=stock),
-                Step.read_only("AssessRisk", fn=assess),
+                Step.read_only(
+                    "PriceCart", fn=price, retry=QUICK, refusals=["OutOfStock", "UnknownItem"], on_error=stock
+                ),
+                Step.read_only("AssessRisk", fn=assess, retry=QUICK),
                 Step.atomic(
                     "ReserveInventory",
                     fn=reserve,
                     compensate=release,
+                    retry=QUICK,
                     refusals=["OutOfStock", "UnknownItem"],
                     on_error=stock,
                 ),
@@ -330,12 +340,22 @@ class CartFulfilmentStack(Stack):
     # --- What they are made of
 
     def _function(
-        self, id: str, handler: str, *actions: str, environment: Mapping[str, str] | None = None
+        self,
+        id: str,
+        handler: str,
+        *actions: str,
+        environment: Mapping[str, str] | None = None,
+        timeout: Duration | None = None,
     ) -> StepFunction:
         """A function, and what it may do to the shop's table: nothing, unless it is named."""
         shop = {"SHOP_TABLE": self._shop.table_name} if handler.startswith(("validate.", "inventory.")) else {}
         function = StepFunction(
-            self, id, code=FUNCTIONS, handler=f"cart.{handler}", environment={**(environment or {}), **shop}
+            self,
+            id,
+            code=FUNCTIONS,
+            handler=f"cart.{handler}",
+            environment={**(environment or {}), **shop},
+            timeout=timeout or Duration.seconds(15),
         )
         if actions:
             iam.Grant.add_to_principal(

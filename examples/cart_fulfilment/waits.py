@@ -56,5 +56,10 @@ class Waits:
 
     @property
     def fulfilment(self) -> Duration:
-        """How long everything behind the payment may take: at worst each try of each call is one that fails."""
-        return Duration.seconds(self.pick.timeout.to_seconds() + self.pickup.to_seconds() + 12 * 3600)
+        """How long everything behind the payment may take.
+
+        At worst a wait has no sign of life until its end and one then: it lasts twice as long. And every call is tried
+        as often as it may be.
+        """
+        waits = 2 * (self.pick.timeout.to_seconds() + self.pickup.to_seconds())
+        return Duration.seconds(waits + 12 * 3600)

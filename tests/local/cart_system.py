@@ -234,7 +234,7 @@ def _give_time(system: CartSystem) -> None:
             if state.get("Resource", "").endswith("lambda:invoke"):
                 state["TimeoutSeconds"] = FUNCTION_SECONDS + 10
 
-    for machine in ("StateMachine", "Recovery"):
+    for machine in ("StateMachine", "Recovery", "CheckCart", "Fulfil"):
         edit(system.aws, f"{system.stack}/Cart/{machine}", patient)
 
 
