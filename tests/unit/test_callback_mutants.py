@@ -32,6 +32,7 @@ from tests.unit.support.mutation import Mutant, mutate
 from tests.unit.support.samples import NOW_MS, SAGA_ID
 from tests.unit.support.wire import Action, Fault, Killed
 from tests.unit.support.world import World
+from tests.unit.test_callback_orders import Variant, in_memory
 
 ROWS = import_module("saga_runtime.callback_rows")
 DECISIONS = import_module("saga_runtime.callback_decisions")
@@ -746,3 +747,21 @@ def test_a_mutant_is_noticed(depot: Depot, mutant: Mutant, monkeypatch: pytest.M
         mutant.kills(depot)
 
     assert not isinstance(noticed.value, NameError | SyntaxError | TypeError), "the mutant is not alive"
+
+
+NOTICED_BY_ORDERS = [
+    ("no attempt is newer", Variant(goes_back=False)),
+    ("every other attempt is newer", Variant(goes_back=False, slow=True)),
+    ("ignore tombstones", Variant()),
+    ("ignore refusals", Variant(succeeds=False, contradicts=True)),
+    ("forget what took effect late once it was told", Variant()),
+]
+
+
+@pytest.mark.parametrize(("name", "variant"), NOTICED_BY_ORDERS, ids=str)
+def test_the_orders_notice_it_too(world: World, monkeypatch: pytest.MonkeyPatch, name: str, variant: Variant) -> None:
+    (found,) = [mutant for mutant in MUTANTS if mutant.name == name]
+    mutate(monkeypatch, found)
+
+    with pytest.raises(AssertionError):
+        in_memory(world, monkeypatch, variant).explore(5, repeated=False)

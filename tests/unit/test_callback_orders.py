@@ -18,7 +18,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 from itertools import product
@@ -63,7 +63,7 @@ class Variant:
         job: whether the provider works for the saga.
         succeeds: what the first event says.
         contradicts: whether the other event says the opposite.
-        goes_back: whether the saga compensates after a timeout; otherwise it tries again.
+        goes_back: whether the saga compensates after a timeout; otherwise it tries again, and another attempt waits.
         slow: whether messages come only by redelivery.
     """
 
@@ -142,10 +142,7 @@ class Histories:
         match happens:
             case Happens.REGISTER:
                 depot.time_out()
-                attempt = depot.enter()
-                if not self.variant.slow:
-                    depot.dispatch(attempt)
-                    delivered = attempt.number
+                delivered = self._enter(delivered)
             case Happens.CALLBACK | Happens.DUPLICATE:
                 depot.says("e1", self.variant.outcome("e1"))
                 said = (*said, "e1")
@@ -153,9 +150,12 @@ class Histories:
                 depot.says("e2", self.variant.outcome("e2"))
                 said = (*said, "e2")
             case Happens.TIMEOUT:
+                waited = bool(depot.world.tasks.waiting)
                 depot.time_out()
                 if self.variant.goes_back:
                     depot.compensate()
+                elif waited:
+                    delivered = self._enter(delivered)
             case Happens.REDELIVERY:
                 for attempt in reversed(depot.attempts):
                     depot.dispatch(attempt)
@@ -164,6 +164,14 @@ class Histories:
         tokens = [TokenRow.from_item(item) for item in self.snapshots.items("tokens") if item["id"]["S"] == JOB_ID]
         assert max(len(logged), len(tokens)) <= 1, "a job has one row in each table"
         return State(logged[0] if logged else None, tokens[0] if tokens else None, said, delivered)
+
+    def _enter(self, delivered: int) -> int:
+        """The next attempt waits; up to which one messages have been delivered."""
+        attempt = self.depot.enter()
+        if self.variant.slow:
+            return delivered
+        self.depot.dispatch(attempt)
+        return attempt.number
 
     def _check(self, happens: Happens, before: State, after: State) -> None:
         self.reached.add((after.log, after.token.status if after.token else None))
@@ -261,11 +269,15 @@ def test_every_order_is_run_on_moto(world: World, monkeypatch: pytest.MonkeyPatc
     assert memory.seen == on_moto.seen, "the in-memory tables do something else"
 
 
-def test_every_order_with_repetitions_is_run(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "variant",
+    [Variant(contradicts=True), Variant(goes_back=False, slow=True)],
+    ids=["goes back", "tries again, slowly"],
+)
+def test_every_order_with_repetitions_is_run(world: World, monkeypatch: pytest.MonkeyPatch, variant: Variant) -> None:
     enumerated = sum(orders(REPEATED_LENGTH, repeated=True))
-    histories = in_memory(world, monkeypatch, Variant(contradicts=True))
 
-    run = histories.explore(REPEATED_LENGTH, repeated=True)
+    run = in_memory(world, monkeypatch, variant).explore(REPEATED_LENGTH, repeated=True)
 
     print(f"orders of callbacks, with repetitions: {enumerated} enumerated, {run} run")
     assert run == enumerated == 9_330
@@ -291,4 +303,3 @@ def test_every_order_is_run_in_every_variant(world: World, monkeypatch: pytest.M
 
 def test_a_job_is_one_of_its_saga() -> None:
     assert JobId.parse(JOB_ID) == JobId(saga_id=SAGA_ID, step=STEP, row_name=STEP)
-    assert replace(Variant(), succeeds=False).outcome("e1") is REFUSED
