@@ -1,0 +1,28 @@
+"""A warehouse whose books say how often it was handed each job."""
+
+from __future__ import annotations
+
+import os
+
+from saga_runtime import Accepted, CallbackCall, NotApplied, Pending, Verdict, aws, callback_step
+
+_BOOKS = os.environ["BOOKS"]
+
+
+def find(call: CallbackCall) -> Verdict:
+    """Ask the warehouse: it works on what it was handed."""
+    found = aws.dynamodb().get_item(TableName=_BOOKS, Key={"id": {"S": call.job_id}}, ConsistentRead=True)
+    return Pending() if "Item" in found else NotApplied()
+
+
+@callback_step(verify=find)
+def hand_over(call: CallbackCall) -> Accepted | None:
+    """Hand the warehouse a job; it speaks of it by an id of its own if the order says so."""
+    aws.dynamodb().update_item(
+        TableName=_BOOKS,
+        Key={"id": {"S": call.job_id}},
+        UpdateExpression="ADD handed_over :one",
+        ExpressionAttributeValues={":one": {"N": "1"}},
+    )
+    own = call.request.get("own_id")
+    return Accepted(job_id=own) if own else None
