@@ -86,7 +86,8 @@ class CallbackIntegration(Construct):
 
     Attributes:
         queue: where sagas put jobs.
-        dead_letters: where jobs end that could not be handed over.
+        dead_letters: where jobs end that could not be handed over, and where an entry tells of each job that its saga
+            gave up and that the provider never answered.
         tokens: the token table.
         dispatcher: the function that hands jobs over.
         dispatcher_timeout: its timeout, in seconds.
@@ -94,7 +95,7 @@ class CallbackIntegration(Construct):
         visibility_seconds: as ``visibility_timeout``.
         service: the dimension ``service`` of the metrics.
         oldest_waiting_alarm: somebody waits for too long, for a quarter of an hour now, or nobody measures.
-        dead_letters_alarm: a job could not be handed over.
+        dead_letters_alarm: a job could not be handed over, or was never answered.
         late_alarm: an outcome came when nobody waited any more.
         conflict_alarm: a provider said two things of one job.
         unknown_alarm: an outcome came for a job that nobody knows.
@@ -168,6 +169,8 @@ class CallbackIntegration(Construct):
                 report_batch_item_failures=True,
             )
         )
+        if self._hands_over:
+            self._let_sweeper_tell_of_jobs()
         self._add_alarms(longest_wait)
 
     @property
@@ -432,6 +435,18 @@ class CallbackIntegration(Construct):
         self.alarms.append(self.event_dead_letters_alarm)
         return queue
 
+    def _let_sweeper_tell_of_jobs(self) -> None:
+        """Let the sweeper say in the dead-letter queue which jobs nobody answered; the dispatcher tells it which queue.
+
+        In a policy of its own: the sweeper may stand in another stack, which must not need this one.
+        """
+        self.dispatcher.add_environment(Env.DEAD_LETTERS.value, self.dead_letters.queue_url)
+        statements = [iam.PolicyStatement(actions=["sqs:SendMessage"], resources=[self.dead_letters.queue_arn])]
+        if self._encryption_key is not None:
+            actions = ["kms:Decrypt", "kms:GenerateDataKey"]
+            statements.append(iam.PolicyStatement(actions=actions, resources=[self._encryption_key.key_arn]))
+        iam.Policy(self, "TellsOfJobs", statements=statements).attach_to_role(self.sweeper.role)
+
     def _own_dispatcher(self) -> RuntimeFunction:
         return RuntimeFunction(
             self,
@@ -467,7 +482,10 @@ class CallbackIntegration(Construct):
         sweeper = service_of(self.sweeper.node.path)
         self.oldest_waiting_alarm = oldest_waiting_alarm(scope, sweeper, longest_wait)
         self.dead_letters_alarm = depth_alarm(
-            scope, "DeadLetters", "A job could not be handed over: see cdk-sagas callbacks", self.dead_letters
+            scope,
+            "DeadLetters",
+            "A job could not be handed over, or was never answered: see cdk-sagas callbacks",
+            self.dead_letters,
         )
         self.late_alarm = counted_alarm(
             scope,

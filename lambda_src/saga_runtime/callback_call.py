@@ -71,8 +71,14 @@ class Message:
     job: bool
 
     @classmethod
-    def parse(cls, body: object, *, attempt: str, now_ms: int) -> Message:
+    def parse(cls, body: object, *, attempt: str, now_ms: int, dead_letters: str = "") -> Message:
         """Read a message's body.
+
+        Args:
+            body: what was delivered.
+            attempt: who dispatches it.
+            now_ms: the time.
+            dead_letters: URL of the queue that is told if a job is never answered; empty: nobody is.
 
         Raises:
             ProtocolMismatch: if it was not sent by a saga, or by one that speaks another protocol.
@@ -84,7 +90,7 @@ class Message:
         task, wait = event.get(f.TASK), event.get(f.WAIT)
         if not isinstance(task, Mapping) or not isinstance(wait, Mapping):
             raise ProtocolMismatch(f"a message of step {call.step} tells neither who waits nor for how long; {_REMEDY}")
-        order = order_of(task)
+        order, job = order_of(task), event.get(f.PROVIDER) is not None
         waiting = Waiting(
             job_id=call.key,
             saga_id=call.saga_id,
@@ -97,11 +103,10 @@ class Message:
             heartbeat_seconds=_seconds(wait, WaitField.HEARTBEAT),
             timeout_seconds=_seconds(wait, WaitField.TIMEOUT),
             keep_days=call.log_days,
+            dead_letters=dead_letters if job else "",
         )
         entered_at = int(order.split(".")[_ENTERED])
-        return cls(
-            event=event, call=call, waiting=waiting, entered_at=entered_at, job=event.get(f.PROVIDER) is not None
-        )
+        return cls(event=event, call=call, waiting=waiting, entered_at=entered_at, job=job)
 
     def is_overdue(self, now_ms: int) -> bool:
         """Whether the time is up for which the step waits, all its attempts together."""

@@ -23,6 +23,7 @@ from saga_runtime.callback_writes import (
     conflict_change,
     early_put,
     late_change,
+    listed_change,
     marker_put,
     settling_changes,
     token_check,
@@ -136,6 +137,7 @@ def _receive_unknown(callback: Callback, outcome: Outcome, found: TokenRow | Non
             event_id=callback.event_id,
             now_ms=now_ms,
             keep_days=UNKNOWN_DAYS,
+            more=listed_change(row_id, now_ms, UNKNOWN_DAYS),
         )
     elif found.outcome is not None and found.outcome.ok != outcome.ok:
         entry = token_update(table, found, found.status, now_ms, conflict_change(outcome))

@@ -306,6 +306,8 @@ class TokenRow:
         job_id: of an alias: the job that it stands for.
         conflict: an outcome that contradicts the one that counts.
         applied_late_at: when the job took effect that counted as not done.
+        dead_letters: of a job, the queue that is told if it is never answered.
+        unanswered_at: when that queue was told.
     """
 
     id: str
@@ -327,6 +329,8 @@ class TokenRow:
     dispatch_error: str = ""
     conflict: Outcome | None = None
     applied_late_at: int = 0
+    dead_letters: str = ""
+    unanswered_at: int = 0
     created_at: int = 0
     due_at: int = 0
 
@@ -369,6 +373,8 @@ class TokenRow:
                 dispatch_error=text(a.DISPATCH_ERROR),
                 conflict=said(a.CONFLICT),
                 applied_late_at=number(a.APPLIED_LATE_AT),
+                dead_letters=text(a.DEAD_LETTERS),
+                unanswered_at=number(a.UNANSWERED_AT),
                 created_at=number(a.CREATED_AT),
                 due_at=number(a.DUE_AT),
             )

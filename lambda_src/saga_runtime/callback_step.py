@@ -16,6 +16,7 @@ from saga_runtime import aws, clock, telemetry
 from saga_runtime.atomic_step import Answer
 from saga_runtime.callback_call import CallbackCall, Message
 from saga_runtime.callback_dispatch import HandOver, Job, VerifyJob, announce, job_call
+from saga_runtime.callback_unanswered import is_unanswered_entry
 from saga_runtime.callbacks import record_dispatch_error
 from saga_runtime.errors import ProtocolMismatch, SagaError, StepInDoubt
 from saga_runtime.external_call import Invocation, undecided
@@ -95,8 +96,17 @@ class CallbackStep(ProviderStep[CallbackCall]):
 
     def _dispatched(self, delivery: Delivery, remaining_ms: Callable[[], int], share: int) -> bool:
         message: Message | None = None
+        if is_unanswered_entry(delivery.body):
+            # Somebody moved all dead letters back to the queue; this one tells of a job, and is none.
+            telemetry.event("unanswered_entry_dropped", message_id=delivery.message_id)
+            return True
         try:
-            message = Message.parse(delivery.body, attempt=uuid.uuid4().hex, now_ms=clock.now_ms())
+            message = Message.parse(
+                delivery.body,
+                attempt=uuid.uuid4().hex,
+                now_ms=clock.now_ms(),
+                dead_letters=os.environ.get(Env.DEAD_LETTERS, ""),
+            )
             self._dispatch(message, remaining_ms, share)
         except Exception as error:  # noqa: BLE001  # whatever it is, this message comes again, and the others go on
             _report(delivery, message, error)

@@ -1,4 +1,4 @@
-"""Looking after token rows that are due: answers that were not told, and jobs that took effect late."""
+"""Looking after token rows that are due: answers not told, jobs never answered, and jobs that took effect late."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from saga_runtime import aws, clock, telemetry
 from saga_runtime.callback_rows import JobId, TokenRow
+from saga_runtime.callback_saga_writes import SagaRecord
 from saga_runtime.callback_sending import settle_row
 from saga_runtime.callback_store import read_log, read_record, read_token, token_table, write
-from saga_runtime.callback_writes import not_due_update
+from saga_runtime.callback_unanswered import tell_unanswered, unanswered_entry
+from saga_runtime.callback_writes import not_due_update, unanswered_update
 from saga_runtime.errors import TransientError
 from saga_runtime.protocol import (
     DUE_INDEX,
@@ -23,6 +25,7 @@ from saga_runtime.protocol import (
     TokenAttribute,
     TokenStatus,
 )
+from saga_runtime.saga_log import LogRow
 
 _SPARE_MS = 5_000
 """A sweep ends by itself before its function does."""
@@ -36,6 +39,7 @@ class Swept:
         oldest_seconds: for how long the longest of those has waited that have waited longer than expected; 0: none has.
         told: answers that were told now.
         waiting: who waits longer than expected.
+        unanswered: jobs that were given up without an answer, and that somebody was told of now.
         late: jobs that took effect late and are not undone yet.
         failed: rows that could not be looked after; the next sweep tries again.
         complete: whether every due row was looked at.
@@ -44,6 +48,7 @@ class Swept:
     oldest_seconds: int = 0
     told: int = 0
     waiting: int = 0
+    unanswered: int = 0
     late: int = 0
     failed: int = 0
     complete: bool = True
@@ -98,29 +103,41 @@ def _look_after(row_id: str, now_ms: int, swept: Swept) -> None:
         telemetry.count(Metric.CALLBACK_SENT_AGAIN, job_id=row.id)
         settle_row(row)
         swept.told += 1
-    elif row.status is TokenStatus.WAITING and _is_expected(row, now_ms):
-        swept.waiting += 1
-        swept.oldest_seconds = max(swept.oldest_seconds, (now_ms - row.waiting_since) // 1000)
+    elif row.status is TokenStatus.WAITING:
+        _look_after_waiting(row, now_ms, swept)
     elif row.applied_late_at and _stands_late(row):
         swept.late += 1
     else:
         write(not_due_update(token_table(), row, now_ms))
 
 
-def _is_expected(row: TokenRow, now_ms: int) -> bool:
+def _look_after_waiting(row: TokenRow, now_ms: int, swept: Swept) -> None:
+    """Somebody waited for longer than expected: he still does, or the saga has gone on, or back, without an answer."""
+    job = JobId.parse(row.id)
+    log = read_log(row.log_table, job) if job is not None else None
+    record = read_record(row.request_table, job.saga_id) if job is not None else None
+    if _is_expected(row, log, record, now_ms):
+        swept.waiting += 1
+        swept.oldest_seconds = max(swept.oldest_seconds, (now_ms - row.waiting_since) // 1000)
+    elif job is None or not row.dead_letters or row.unanswered_at:
+        write(not_due_update(token_table(), row, now_ms))
+    else:
+        # Told before it is said that it was: rather twice than never.
+        tell_unanswered(row.dead_letters, unanswered_entry(row, job, log, record, now_ms), row.id)
+        write(unanswered_update(token_table(), row, now_ms))  # refused: it was answered, or a newer attempt waits
+        telemetry.count(Metric.CALLBACK_UNANSWERED, job_id=row.id)
+        swept.unanswered += 1
+
+
+def _is_expected(row: TokenRow, log: LogRow | None, record: SagaRecord | None, now_ms: int) -> bool:
     """Whether a saga still counts on the job's answer: it is under way, and the job is not decided.
 
     What nobody does for the saga has no row in its log. It is expected for as long as somebody waits for it.
     """
-    job = JobId.parse(row.id)
-    if job is None:
-        return False
-    log = read_log(row.log_table, job)
     if log is None and now_ms >= row.waits_until:
         return False
     if log is not None and log.status is not StepStatus.INTENT:
         return False
-    record = read_record(row.request_table, job.saga_id)
     return record is not None and record.status is RecordStatus.IN_PROGRESS
 
 

@@ -86,6 +86,7 @@ class Waiting:
         heartbeat_seconds: how long he waits without a sign of life.
         timeout_seconds: how long he waits.
         keep_days: how long the row is kept: as long as the saga log's.
+        dead_letters: of a job, URL of the queue that is told if it is never answered; empty: nobody is.
     """
 
     job_id: str
@@ -99,6 +100,7 @@ class Waiting:
     heartbeat_seconds: int
     timeout_seconds: int
     keep_days: int
+    dead_letters: str = ""
 
     def __repr__(self) -> str:
         return f"Waiting(job_id={self.job_id!r}, order={self.order!r})"
@@ -137,6 +139,8 @@ class Waiting:
             a.EXPECTED_AT: {"N": str(expected_at)},
             a.WAITS_UNTIL: {"N": str(now_ms + self.timeout_seconds * 1000)},
             a.HEARTBEAT_AT: None,
+            a.DEAD_LETTERS: {"S": self.dead_letters} if self.dead_letters else None,
+            a.UNANSWERED_AT: None,
             **_due(self.job_id, expected_at),
         }
 
@@ -209,6 +213,20 @@ def not_due_update(table: str, found: TokenRow, now_ms: int) -> Any:
     return token_update(table, found, found.status, now_ms, changes)
 
 
+def unanswered_update(table: str, found: TokenRow, now_ms: int) -> Any:
+    """Say that somebody was told that nobody answers; on condition that the same one waits, and nobody answered.
+
+    Nobody has to look at the row again; an answer that comes after all finds it as it is.
+    """
+    a = TokenAttribute
+    changes: dict[TokenAttribute, Value] = {
+        a.UNANSWERED_AT: {"N": str(now_ms)},
+        a.DUE_AT: None,
+        a.DUE_SHARD: None,
+    }
+    return token_update(table, found, found.status, now_ms, changes)
+
+
 def adopted_update(table: str, found: TokenRow, job_id: str, now_ms: int) -> Any:
     """Say which job a provider's own id stands for, and that the job has what was said under it.
 
@@ -216,7 +234,7 @@ def adopted_update(table: str, found: TokenRow, job_id: str, now_ms: int) -> Any
     """
     a = TokenAttribute
     said = a.CONFLICT if found.status is TokenStatus.ALIAS else a.OUTCOME
-    changes: dict[TokenAttribute, Value] = {a.JOB_ID: {"S": job_id}, said: None}
+    changes: dict[TokenAttribute, Value] = {a.JOB_ID: {"S": job_id}, said: None, a.DUE_AT: None, a.DUE_SHARD: None}
     return token_update(table, found, TokenStatus.ALIAS, now_ms, changes)
 
 
@@ -279,6 +297,11 @@ def conflict_change(outcome: Outcome) -> dict[TokenAttribute, Value]:
 def late_change(row_id: str, now_ms: int) -> dict[TokenAttribute, Value]:
     """What a row says of a job that took effect late: somebody must look at it, from now on, until it is undone."""
     return {TokenAttribute.APPLIED_LATE_AT: {"N": str(now_ms)}, **_due(row_id, now_ms)}
+
+
+def listed_change(row_id: str, now_ms: int, keep_days: int) -> dict[TokenAttribute, Value]:
+    """What a row says that only a person can do something about: it is found in the index, and due when it expires."""
+    return _due(row_id, now_ms + keep_days * _DAY_SECONDS * 1000)
 
 
 def _due(row_id: str, due_at: int) -> dict[TokenAttribute, Value]:

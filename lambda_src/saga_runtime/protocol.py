@@ -172,6 +172,10 @@ class TokenAttribute(StrEnum):
     """JSON text of an outcome that contradicts the one that counts."""
     APPLIED_LATE_AT = "applied_late_at"
     """When a job took effect that counted as not done; present until that is undone."""
+    DEAD_LETTERS = "dead_letters"
+    """Of a job: URL of the queue that is told if it is never answered."""
+    UNANSWERED_AT = "unanswered_at"
+    """When that queue was told."""
     CREATED_AT = "created_at"
     UPDATED_AT = "updated_at"
     DUE_AT = "due_at"
@@ -206,6 +210,39 @@ class OutcomeField(StrEnum):
     """JSON text, as a saga log row keeps it."""
     ERROR = "error"
     DETAIL = "detail"
+
+
+UNANSWERED_FIELD: Final = "unanswered"
+"""The only member of an entry in a dead-letter queue that tells of a job which nobody answered: ``UnansweredField``."""
+
+
+class UnansweredField(StrEnum):
+    """Fields of what is told of a job that its saga gave up, and that its provider never answered.
+
+    Times are epoch milliseconds; 0 or an empty text: not known, or it has not happened. The task token is none of them.
+    """
+
+    JOB_ID = "job_id"
+    SAGA_ID = "saga_id"
+    STEP = "step"
+    """Name of the saga log's row."""
+    EXECUTION = "execution"
+    """The execution that waited last."""
+    FOUND_AT = "found_at"
+    WAITING_SINCE = "waiting_since"
+    EXPECTED_AT = "expected_at"
+    HEARTBEAT_AT = "heartbeat_at"
+    DISPATCHES = "dispatches"
+    """How many deliveries of the job failed."""
+    DISPATCH_ERROR = "dispatch_error"
+    LOG_STATUS = "log_status"
+    """State of the saga log's row; empty: there is none."""
+    FIRST_ATTEMPT_AT = "first_attempt_at"
+    ACCEPTED_AT = "accepted_at"
+    RECORD_STATUS = "record_status"
+    """State of the saga's request record; empty: it is gone."""
+    LOG_TABLE = "log_table"
+    REQUEST_TABLE = "request_table"
 
 
 class TaskField(StrEnum):
@@ -373,6 +410,7 @@ class Env(StrEnum):
     APPROVAL_URL = "CDK_SAGAS_APPROVAL_URL"
     APPROVAL_SECRET = "CDK_SAGAS_APPROVAL_SECRET"
     MAX_RECEIVES = "CDK_SAGAS_MAX_RECEIVES"
+    DEAD_LETTERS = "CDK_SAGAS_DEAD_LETTERS"
 
 
 class KeyPolicy(StrEnum):
@@ -545,6 +583,7 @@ class Metric(StrEnum):
     CALLBACK_CONFLICT = "CallbackConflict"
     CALLBACK_UNKNOWN = "CallbackUnknownJob"
     CALLBACK_SENT_AGAIN = "CallbackSentAgain"
+    CALLBACK_UNANSWERED = "CallbackUnanswered"
     OLDEST_WAITING = "OldestWaitingToken"
     SIGNATURE_REFUSED = "WebhookSignatureRefused"
     DISPATCH_FAILED = "CallbackDispatchFailed"

@@ -207,7 +207,8 @@ FUNCTIONS = {
     "FromCarrier": RECEIVE | LOST,
     "Warehouse/Direct": RECEIVE | LOST,
     "Warehouse/Review/Page": RECEIVE | LINKS,
-    "Warehouse/Tokens/Sweeper": RECEIVE | {("dynamodb:Query", f"{TOKENS}/index/due")},
+    "Warehouse/Tokens/Sweeper": RECEIVE
+    | {("dynamodb:Query", f"{TOKENS}/index/due"), ("sqs:SendMessage", "${Warehouse/DeadLetters.Arn}")},
 }
 
 
@@ -268,8 +269,36 @@ class TestPermissions:
             ("sqs:SendMessage", QUEUE),
         }
 
+    def test_of_a_shared_sweeper_are_to_tell_each_dead_letter_queue_of_jobs(self, regional_stack: Stack) -> None:
+        key = kms.Key(regional_stack, "Key")
+        tokens = TokenTable(regional_stack, "Tokens")
+        integration(regional_stack, tokens=tokens, encryption_key=key)
+        integration(regional_stack, "Carrier", tokens=tokens)
+        CallbackIntegration(regional_stack, "Waits", tokens=tokens)
+
+        cloud = Cloud(regional_stack)
+        allowed = cloud.permissions("Tokens/Sweeper/Role")
+        assert {pair for pair in allowed if pair[0].startswith(("sqs:", "kms:"))} == {
+            ("sqs:SendMessage", "${Warehouse/DeadLetters.Arn}"),
+            ("sqs:SendMessage", "${Carrier/DeadLetters.Arn}"),
+            ("kms:Decrypt", "${Key.Arn}"),
+            ("kms:GenerateDataKey", "${Key.Arn}"),
+        }
+
+    def test_to_tell_of_jobs_stand_in_no_policy_that_a_function_waits_for(self, cloud: Cloud) -> None:
+        policy = cloud.one("Warehouse/TellsOfJobs", "AWS::IAM::Policy")
+        for function in cloud.of_type("AWS::Lambda::Function"):
+            assert policy.logical_id not in function.raw.get("DependsOn", [])
+
 
 class TestWhatFunctionsAreTold:
+    def test_is_to_the_dispatcher_of_jobs_where_to_tell_of_those_that_nobody_answers(
+        self, cloud: Cloud, stack: Stack
+    ) -> None:
+        assert environment(cloud, "HandOver")[Env.DEAD_LETTERS] == "${Warehouse/DeadLetters}"
+        CallbackIntegration(stack, "Waits")
+        assert Env.DEAD_LETTERS not in environment(Cloud(stack), "Waits/Dispatcher")
+
     RECEIVERS = ("HandOver", "FromWarehouse", "FromCarrier", "Warehouse/Direct", "Warehouse/Review/Page")
 
     @pytest.mark.parametrize("function", RECEIVERS)
@@ -355,6 +384,7 @@ class TestSharing:
 
         assert Cloud(tables).of_type("AWS::DynamoDB::GlobalTable")
         assert "Warehouse/Serves/Shop-Saga" in Cloud(shop).resources
+        assert "Warehouse/TellsOfJobs" in Cloud(shop).resources
 
 
 class TestAlarms:

@@ -7,6 +7,7 @@ from typing import Any
 from saga_runtime.callback_decisions import LogChange
 from saga_runtime.callback_rows import JobId, Outcome, TokenRow, alias_of, marker_of, order_of
 from saga_runtime.callback_saga_writes import LogPlace, SagaRecord, log_check
+from saga_runtime.callback_unanswered import unanswered_entry
 from saga_runtime.callback_writes import (
     Waiting,
     adopted_update,
@@ -15,6 +16,7 @@ from saga_runtime.callback_writes import (
     early_put,
     heartbeat_update,
     late_change,
+    listed_change,
     marker_put,
     not_due_update,
     settling_changes,
@@ -22,6 +24,7 @@ from saga_runtime.callback_writes import (
     token_put,
     token_update,
     told_update,
+    unanswered_update,
 )
 from saga_runtime.identity import step_key_of
 from saga_runtime.protocol import RecordStatus, Side, StepStatus, TaskField, TokenAttribute, TokenStatus
@@ -50,6 +53,7 @@ WAITING = Waiting(
     heartbeat_seconds=600,
     timeout_seconds=3_600,
     keep_days=400,
+    dead_letters="https://sqs.example/dead",
 )
 FOUND = TokenRow(
     id=JOB_ID,
@@ -84,6 +88,16 @@ def _tokens() -> dict[str, Any]:
         "answered": WAITING.answer(table, FOUND, DONE, at),
         "marker": marker_put(table=table, marker=marker_of("evt_1"), event_id="evt_1", job_id=JOB_ID, now_ms=at),
         "early": early_put(table=table, row_id=JOB_ID, outcome=DONE, event_id="evt_1", now_ms=at, keep_days=400),
+        "unknown": early_put(
+            table=table,
+            row_id=alias_of("their-1"),
+            outcome=DONE,
+            event_id="evt_1",
+            now_ms=at,
+            keep_days=400,
+            more=listed_change(alias_of("their-1"), at, 400),
+        ),
+        "unanswered, told": unanswered_entry(FOUND, JOB, None, None, at),
         "early, and late": early_put(
             table=table, row_id=JOB_ID, outcome=REFUSED, event_id="evt_1", now_ms=at, keep_days=400, late=True
         ),
@@ -96,6 +110,7 @@ def _tokens() -> dict[str, Any]:
         "late, and due": told_update(table, LATE, TokenStatus.LATE, at),
         "heartbeat": heartbeat_update(table, FOUND, at),
         "not due": not_due_update(table, LATE, at),
+        "unanswered": unanswered_update(table, FOUND, at),
         "alias": token_put(
             table, alias_of("their-1"), TokenStatus.ALIAS, at, 400, {TokenAttribute.JOB_ID: {"S": JOB_ID}}
         ),

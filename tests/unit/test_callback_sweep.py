@@ -1,0 +1,383 @@
+"""Jobs that nobody answers: their dead-letter queue is told once, with what an investigator needs, and no token.
+
+The conditions, as the mutants at the end have them:
+
+* it is told before the row says so: a sweeper that dies in between tells it again;
+* it is told of a job that its saga has given up, and of no other, and of nothing that nobody does for the saga;
+* the row says that it was told, under the condition that it still waits: a newer attempt, or an answer, stays.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from importlib import import_module
+from typing import Any
+
+import pytest
+
+from saga_runtime import aws
+from saga_runtime.callback_call import Message
+from saga_runtime.callback_step import callback_step
+from saga_runtime.callback_store import read_token
+from saga_runtime.callback_sweep import Swept, sweep
+from saga_runtime.callback_unanswered import is_unanswered_entry
+from saga_runtime.callbacks import Receipt, record_dispatch_error, register
+from saga_runtime.protocol import (
+    UNANSWERED_FIELD,
+    Env,
+    Metric,
+    RecordStatus,
+    StepStatus,
+    TokenAttribute,
+    UnansweredField,
+)
+from tests.unit.support.depot import HEARTBEAT_SECONDS, JOB_ID, STEP, Depot, entries_of
+from tests.unit.support.mutation import Mutant, mutate
+from tests.unit.support.samples import NOW_MS, SAGA_ID
+from tests.unit.support.warehouse import Picking
+from tests.unit.support.wire import Action, Fault, Killed, Moment
+from tests.unit.support.world import Context, World
+
+SWEEP = import_module("saga_runtime.callback_sweep")
+WRITES = import_module("saga_runtime.callback_writes")
+DUE_MS = HEARTBEAT_SECONDS * 1_000
+
+
+@dataclass
+class Silence:
+    """A job that its provider never answers."""
+
+    depot: Depot
+    url: str
+
+    def hand_over(self) -> None:
+        """An attempt waits for the job, and its dispatcher said where to tell if nobody answers."""
+        attempt = self.depot.enter()
+        self.depot.write(self.depot.holder("dispatch").intent(self.depot.world.clock.ms))
+        register(replace(self.depot.waiting(attempt), dead_letters=self.url))
+
+    def give_up(self) -> None:
+        """The saga goes back: nobody waits, and the job is buried."""
+        self.depot.time_out()
+        self.depot.compensate()
+        self.depot.world.clock.ms += DUE_MS
+
+    def sweep(self) -> Swept:
+        """One sweep."""
+        return sweep(remaining_ms=lambda: 60_000)
+
+    @property
+    def told(self) -> list[dict[str, Any]]:
+        """What the queue was told since the last look."""
+        return [entry[UNANSWERED_FIELD] for entry in entries_of(self.url)]
+
+    @property
+    def row(self) -> dict[str, str]:
+        """The token row."""
+        return self.depot.token
+
+
+@pytest.fixture
+def silence(world: World, monkeypatch: pytest.MonkeyPatch) -> Silence:
+    """A provider that says nothing."""
+    url = str(aws.sqs().create_queue(QueueName="dead")["QueueUrl"])
+    silence = Silence(Depot.open(world, monkeypatch), url)
+    silence.hand_over()
+    return silence
+
+
+def test_a_job_that_was_given_up_is_told_once_with_all_that_is_known(silence: Silence) -> None:
+    record_dispatch_error(JOB_ID, "ConnectionError")
+    silence.give_up()
+
+    assert (silence.sweep().unanswered, silence.sweep().unanswered) == (1, 0)
+
+    (entry,) = silence.told
+    assert entry == {
+        "job_id": JOB_ID,
+        "saga_id": SAGA_ID,
+        "step": STEP,
+        "execution": SAGA_ID,
+        "found_at": NOW_MS + DUE_MS,
+        "waiting_since": NOW_MS,
+        "expected_at": NOW_MS + DUE_MS,
+        "heartbeat_at": 0,
+        "dispatches": 1,
+        "dispatch_error": "ConnectionError",
+        "log_status": "TOMBSTONE",
+        "first_attempt_at": NOW_MS,
+        "accepted_at": 0,
+        "record_status": "IN_PROGRESS",
+        "log_table": "log",
+        "request_table": "requests",
+    }
+    assert entry.keys() == set(UnansweredField)
+    assert (silence.row["status"], silence.row["unanswered_at"]) == ("WAITING", str(NOW_MS + DUE_MS))
+    assert {TokenAttribute.DUE_AT, TokenAttribute.DUE_SHARD}.isdisjoint(silence.row)
+    assert silence.depot.world.told.counts[Metric.CALLBACK_UNANSWERED] == 1
+
+
+def test_an_entry_and_what_is_logged_of_it_show_no_token(silence: Silence) -> None:
+    silence.give_up()
+    silence.sweep()
+
+    assert "token-1" in json.dumps(silence.row)
+    assert "token-1" not in json.dumps(silence.told) + repr(silence.depot.world.told.events)
+
+
+def test_a_job_of_a_saga_that_settled_or_is_gone_is_told(silence: Silence) -> None:
+    silence.depot.change_record(status=RecordStatus.FAILED.value)
+    silence.depot.world.clock.ms += DUE_MS
+
+    assert silence.sweep().unanswered == 1
+    (entry,) = silence.told
+    assert (entry["log_status"], entry["record_status"]) == ("INTENT", "FAILED")
+
+
+def test_a_job_whose_saga_waits_on_is_told_to_nobody(silence: Silence) -> None:
+    silence.depot.world.clock.ms += DUE_MS
+
+    assert (silence.sweep().waiting, silence.told) == (1, [])
+
+
+def test_what_nobody_does_for_the_saga_is_told_to_nobody(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    depot = Depot.open(world, monkeypatch, job=False)
+    depot.register()
+    depot.change_record(status=RecordStatus.FAILED.value)
+    depot.world.clock.ms += DUE_MS
+
+    assert sweep(remaining_ms=lambda: 60_000).unanswered == 0
+    assert {TokenAttribute.DUE_AT, TokenAttribute.UNANSWERED_AT}.isdisjoint(depot.token)
+
+
+@pytest.mark.parametrize("operation", ["SendMessage", "UpdateItem"])
+@pytest.mark.parametrize("moment", [Moment.BEFORE, Moment.AFTER])
+@pytest.mark.parametrize("action", [Action.KILL, Action.DROP])
+def test_a_sweeper_that_dies_or_hears_nothing_leaves_it_told_at_least_once(
+    silence: Silence, operation: str, moment: Moment, action: Action
+) -> None:
+    silence.give_up()
+    silence.depot.world.wire.plan(Fault(operation=operation, action=action, moment=moment, times=1))
+    try:
+        silence.sweep()
+    except Killed:
+        assert action is Action.KILL
+    silence.sweep()
+
+    assert 1 <= len(silence.told) <= 2
+    assert TokenAttribute.UNANSWERED_AT in silence.row
+    assert silence.sweep().unanswered == 0
+    assert silence.told == []
+
+
+def test_a_queue_that_does_not_answer_is_told_by_the_next_sweep(silence: Silence) -> None:
+    silence.give_up()
+    silence.depot.world.wire.plan(Fault(operation="SendMessage", action=Action.DROP, moment=Moment.BEFORE, times=3))
+
+    assert silence.sweep().failed == 1
+    assert TokenAttribute.UNANSWERED_AT not in silence.row
+    assert silence.sweep().unanswered == 1
+
+
+def test_a_queue_that_is_gone_keeps_no_sweep_busy(silence: Silence) -> None:
+    silence.give_up()
+    aws.sqs().delete_queue(QueueUrl=silence.url)
+
+    assert (silence.sweep().failed, TokenAttribute.DUE_AT in silence.row) == (0, False)
+    assert "unanswered_queue_gone" in repr(silence.depot.world.told.events)
+
+
+def test_two_sweepers_tell_it_twice_at_most(silence: Silence, monkeypatch: pytest.MonkeyPatch) -> None:
+    silence.give_up()
+    _between(monkeypatch, silence.sweep)
+    silence.sweep()
+
+    assert len(silence.told) == 2
+    assert silence.sweep().unanswered == 0
+
+
+def test_an_answer_after_the_entry_goes_its_usual_way(silence: Silence) -> None:
+    silence.give_up()
+    silence.sweep()
+
+    assert silence.depot.says("e1") is Receipt.APPLIED_LATE
+    assert (silence.row["status"], silence.depot.log and silence.depot.log.status) == ("LATE", StepStatus.APPLIED_LATE)
+    assert silence.sweep().late == 1
+
+
+def test_an_answer_while_it_is_told_stays(silence: Silence, monkeypatch: pytest.MonkeyPatch) -> None:
+    silence.give_up()
+    _between(monkeypatch, lambda: silence.depot.says("e1"))
+    silence.sweep()
+
+    assert silence.row["status"] == "LATE"
+    assert TokenAttribute.UNANSWERED_AT not in silence.row
+    assert TokenAttribute.DUE_AT in silence.row
+
+
+def test_a_heartbeat_after_the_entry_is_no_second_entry(silence: Silence) -> None:
+    silence.give_up()
+    silence.sweep()
+    row = read_token(JOB_ID)
+    assert row is not None
+    aws.dynamodb().update_item(**WRITES.heartbeat_update("tokens", row, silence.depot.world.clock.ms)["Update"])
+    silence.depot.world.clock.ms += DUE_MS
+
+    assert (silence.sweep().unanswered, TokenAttribute.DUE_AT in silence.row) == (0, False)
+
+
+def test_a_newer_attempt_that_nobody_answers_is_told_anew(silence: Silence) -> None:
+    silence.give_up()
+    silence.sweep()
+    assert len(silence.told) == 1
+    register(replace(silence.depot.waiting(silence.depot.enter()), dead_letters=silence.url))
+    assert TokenAttribute.UNANSWERED_AT not in silence.row
+    silence.depot.world.clock.ms += DUE_MS
+
+    assert silence.sweep().unanswered == 1
+
+
+def test_the_dispatcher_says_of_jobs_alone_where_to_tell(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(Env.DEAD_LETTERS, "https://sqs.example/dead")
+    picking = Picking(world, monkeypatch)
+    assert picking.dispatch()
+
+    assert picking.depot.token["dead_letters"] == "https://sqs.example/dead"
+
+
+def test_the_dispatcher_says_nothing_of_waits(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(Env.DEAD_LETTERS, "https://sqs.example/dead")
+    picking = Picking(world, monkeypatch, job=False)
+    assert picking.dispatch()
+
+    assert TokenAttribute.DEAD_LETTERS not in picking.depot.token
+
+
+def test_an_entry_that_is_moved_to_the_queue_of_jobs_is_dropped(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    picking = Picking(world, monkeypatch)
+    entry = json.dumps({UNANSWERED_FIELD: {"job_id": JOB_ID}})
+
+    assert picking.deliver(entry, picking.send()) == []
+    assert "unanswered_entry_dropped" in repr(world.told.events)
+    assert (len(picking.warehouse.begun), picking.deliver('{"unanswered": 1, "token": "t"}')) == (1, [0])
+
+
+def test_a_step_that_only_waits_drops_entries_too(world: World) -> None:
+    handler = callback_step(lambda _: None)
+    record = {
+        "messageId": "m-1",
+        "body": json.dumps({UNANSWERED_FIELD: {}}),
+        "attributes": {"ApproximateReceiveCount": "1"},
+    }
+
+    assert handler({"Records": [record]}, Context(remaining_ms=9_000)) == {"batchItemFailures": []}
+
+
+@pytest.mark.parametrize("body", [None, "", "[]", "{}", "unanswered", '{"unanswered":{},"saga_id":"s"}', "[" * 100_000])
+def test_nothing_else_is_an_entry(body: object) -> None:
+    assert not is_unanswered_entry(body)
+
+
+def _between(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
+    """Let something happen between the sweeper's reading and its telling, once."""
+    tell, pending = SWEEP.tell_unanswered, [act]
+
+    def told(*arguments: Any) -> None:
+        if pending:
+            pending.pop()()
+        tell(*arguments)
+
+    monkeypatch.setattr(SWEEP, "tell_unanswered", told)
+
+
+def _told_twice_rather_than_never(silence: Silence, _: pytest.MonkeyPatch) -> None:
+    silence.give_up()
+    silence.depot.world.wire.plan(Fault(operation="SendMessage", action=Action.KILL, moment=Moment.BEFORE, times=1))
+    with pytest.raises(Killed):
+        silence.sweep()
+    assert silence.sweep().unanswered == 1
+
+
+def _a_job_that_is_waited_for_is_no_failure(silence: Silence, _: pytest.MonkeyPatch) -> None:
+    test_a_job_whose_saga_waits_on_is_told_to_nobody(silence)
+
+
+def _told_once(silence: Silence, _: pytest.MonkeyPatch) -> None:
+    test_a_heartbeat_after_the_entry_is_no_second_entry(silence)
+
+
+def _an_answer_stays(silence: Silence, monkeypatch: pytest.MonkeyPatch) -> None:
+    test_an_answer_while_it_is_told_stays(silence, monkeypatch)
+
+
+def _a_newer_attempt_is_a_new_one(silence: Silence, _: pytest.MonkeyPatch) -> None:
+    test_a_newer_attempt_that_nobody_answers_is_told_anew(silence)
+
+
+MUTANTS = [
+    Mutant(
+        name="say it before it is told",
+        owner=SWEEP,
+        target="_look_after_waiting",
+        old="tell_unanswered(row.dead_letters",
+        new="write(unanswered_update(token_table(), row, now_ms))\n        tell_unanswered(row.dead_letters",
+        kills=_told_twice_rather_than_never,
+    ),
+    Mutant(
+        name="tell of what is waited for",
+        owner=SWEEP,
+        target="_look_after_waiting",
+        old="_is_expected(row, log, record, now_ms)",
+        new="False",
+        kills=_a_job_that_is_waited_for_is_no_failure,
+    ),
+    Mutant(
+        name="tell it again and again",
+        owner=SWEEP,
+        target="_look_after_waiting",
+        old=" or row.unanswered_at",
+        new="",
+        kills=_told_once,
+    ),
+    Mutant(
+        name="say it of what was answered",
+        owner=WRITES,
+        target="_as_read",
+        old='return f"{same} AND {late}", values',
+        new='return "(#status = :found OR #status <> :found)", {":found": values[":found"]}',
+        kills=_an_answer_stays,
+    ),
+    Mutant(
+        name="take a newer attempt for told",
+        owner=WRITES,
+        target="_waits",
+        old="a.UNANSWERED_AT: None,",
+        new="",
+        kills=_a_newer_attempt_is_a_new_one,
+    ),
+]
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_a_mutant_is_noticed(silence: Silence, mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
+    mutate(monkeypatch, mutant)
+
+    with pytest.raises(AssertionError):
+        mutant.kills(silence, monkeypatch)
+
+
+def test_a_dispatcher_that_names_the_queue_for_waits_is_noticed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    mutant = Mutant(
+        name="tell of waits",
+        owner=Message,
+        target="parse",
+        old='dead_letters if job else ""',
+        new="dead_letters",
+        kills=test_the_dispatcher_says_nothing_of_waits,
+    )
+    mutate(monkeypatch, mutant)
+
+    with pytest.raises(AssertionError):
+        mutant.kills(world, monkeypatch)
