@@ -8,21 +8,24 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
-from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from constructs_lib.testing import ApiUser, LocalAws
 from saga_runtime.protocol import IDEMPOTENCY_KEY_HEADER, RecordAttribute, RecordStatus, TokenAttribute, TokenStatus
+
+if TYPE_CHECKING:
+    from aws_cdk import App
 
 CLIENTS: Final = 64
 """Threads that answer. The emulator runs four processes per function, so the rest of them always wait in front."""
 BEGINNERS: Final = 16
 PATIENCE_SECONDS: Final = 300.0
+STACK: Final = "ManyCallbacks"
 GO, PICK = "Go", "Pick"
 
 
@@ -115,14 +118,24 @@ class Wave:
 
 @dataclass(frozen=True)
 class Crowd:
-    """The deployed system, everybody who waits in it, and everything that was said."""
+    """The deployed system, everybody who waits in it, and everything that was said.
+
+    Attributes:
+        stacks: outputs of every stack.
+        progress: is told how far it is.
+    """
 
     aws: LocalAws
-    outputs: Mapping[str, str]
+    stacks: Mapping[str, Mapping[str, str]]
     user: ApiUser
     progress: Callable[[str], None]
     waiters: list[Waiter] = field(default_factory=list)
     said: list[Said] = field(default_factory=list)
+
+    @property
+    def outputs(self) -> Mapping[str, str]:
+        """Of the system."""
+        return self.stacks[STACK]
 
     def begin(self, prefix: str, number: int, *, kind: Kind | None = None) -> list[Waiter]:
         """Begin sagas, and wait until all of them wait; those that are answered at once are settled then.
@@ -147,7 +160,7 @@ class Crowd:
         self._until(lambda: self._waiting("PeopleTokens") == held, f"{held} sagas to wait for a go")
         asked = number - held - len(at_once)
         self._until(lambda: self._waiting("WarehouseTokens") == asked, f"{asked} sagas to wait for a pick")
-        self._until(lambda: self._settled_of(at_once), f"{len(at_once)} sagas that were answered at once")
+        self.await_settled(at_once)
         self.progress(f"{number} sagas began; {held + asked} of them wait")
         return begun
 
@@ -160,7 +173,7 @@ class Crowd:
             said = [answered for future in [pool.submit(task) for task in tasks] for answered in future.result()]
         self.progress(f"{len(said)} callbacks answered after {time.time() - begun:.1f} s")
         asked = [waiter for waiter in waiters if waiter.kind is not Kind.AT_ONCE]
-        self._until(lambda: self._settled_of(asked), f"{len(asked)} sagas to be settled")
+        self.await_settled(asked)
         ended = self.settled_ms()
         waited = [s for s in said if s.waiter.kind is Kind.PLAIN or s.waiter.kind.doubled]
         first: dict[str, float] = {}
@@ -184,7 +197,7 @@ class Crowd:
         while True:
             answer = self.aws.client("lambda").invoke(FunctionName=name, Payload=payload)
             told = json.loads(answer["Payload"].read())
-            if "FunctionError" not in answer:
+            if not answer.get("FunctionError"):
                 break
             failures += 1
             if failures == 10:
@@ -200,6 +213,15 @@ class Crowd:
         )
         self.said.append(said)
         return said
+
+    def warm_up(self, number: int = 40) -> None:
+        """Start every process that will be needed: as many answer at once as the emulator has processes for."""
+        self.answer(self.begin("warm-up", number), clients=16)
+
+    def await_settled(self, waiters: Sequence[Waiter]) -> None:
+        """Wait until sagas are settled."""
+        wanted = {waiter.saga_id for waiter in waiters}
+        self._until(lambda: wanted <= self.settled_ms().keys(), f"{len(wanted)} sagas to be settled")
 
     def settled_ms(self) -> dict[str, float]:
         """When each saga that is settled was, by the emulator's clock."""
@@ -246,9 +268,6 @@ class Crowd:
         a = TokenAttribute
         found = self._scan(table, f"{a.ID}, {a.STATUS}")
         return sum(item.get(a.STATUS, {}).get("S") == TokenStatus.WAITING for item in found)
-
-    def _settled_of(self, waiters: Iterable[Waiter]) -> bool:
-        return {waiter.saga_id for waiter in waiters} <= self.settled_ms().keys()
 
     def _scan(self, table: str, attributes: str) -> list[dict[str, Any]]:
         names = {f"#{n}": name for n, name in enumerate(attributes.split(", "))}
@@ -297,22 +316,27 @@ def _together(one: Callable[[], Said], other: Callable[[], Said]) -> list[Callab
 
 
 @contextmanager
-def deployed(progress: Callable[[str], None] = lambda _: None) -> Iterator[Crowd]:
-    """The system, deployed, whose processes have started: no answer waits for an interpreter."""
+def deployed(
+    progress: Callable[[str], None] = lambda _: None, *, beside: Callable[[App], object] = lambda _: None
+) -> Iterator[Crowd]:
+    """The system, deployed, whose processes have started: no answer waits for an interpreter.
+
+    Args:
+        progress: is told how far it is.
+        beside: adds stacks.
+    """
+    # Imported here: the CDK takes seconds, and only some tests need it.
     from aws_cdk import App
 
     from .stack import ManyCallbacksStack
 
     with tempfile.TemporaryDirectory() as folder, LocalAws() as aws:
         app = App(outdir=folder)
-        ManyCallbacksStack(app, "ManyCallbacks")
+        ManyCallbacksStack(app, STACK)
+        beside(app)
         app.synth()
-        outputs = aws.deploy(Path(folder))["ManyCallbacks"]
-        crowd = Crowd(aws, outputs, aws.create_api_user("alice", api_id=outputs["ApiId"]), progress)
-        warm_up(crowd)
+        stacks = aws.deploy(folder)
+        user = aws.create_api_user("alice", api_id=stacks[STACK]["ApiId"])
+        crowd = Crowd(aws, stacks, user, progress)
+        crowd.warm_up()
         yield crowd
-
-
-def warm_up(crowd: Crowd, number: int = 40) -> None:
-    """Start every process that will be needed: as many answer at once as the emulator has processes for."""
-    crowd.answer(crowd.begin("warm-up", number), clients=16)

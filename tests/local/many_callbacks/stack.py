@@ -20,13 +20,12 @@ from constructs_lib import (
 )
 
 _FUNCTIONS: Final = Path(__file__).parent / "functions"
-PATH: Final = "ManyCallbacks"
 
 
 class ManyCallbacksStack(Stack):
     """A saga with a job, in front of it a wait by which a test holds the job back, and direct ways back in."""
 
-    def __init__(self, scope: Construct, id: str = PATH) -> None:
+    def __init__(self, scope: Construct, id: str) -> None:
         super().__init__(scope, id)
         requests = IdempotencyTable(self, "Requests", removal_policy=RemovalPolicy.DESTROY)
         books = dynamodb.TableV2(
