@@ -11,7 +11,7 @@ from enum import StrEnum
 
 from saga_runtime.callback_rows import Outcome, TokenRow
 from saga_runtime.protocol import ErrorName, StepStatus, TokenStatus
-from saga_runtime.saga_log import LogRow
+from saga_runtime.saga_log import TOOK_EFFECT_AND_FELL, LogRow
 
 
 class Receipt(StrEnum):
@@ -138,7 +138,8 @@ def answer_of(log: LogRow) -> Outcome | None:
     passed_over = log.status is StepStatus.TOMBSTONE and log.output is not None
     if log.status in (StepStatus.DONE, StepStatus.READ) or passed_over:
         return Outcome.success(log.output or "{}")
-    if log.status is StepStatus.FAILED:
+    # A refusal that was told stays one, even if the job was done after all, and was or will be undone.
+    if log.status is StepStatus.FAILED or (log.error and log.status in TOOK_EFFECT_AND_FELL):
         return Outcome.failure(log.error or ErrorName.PERMANENT.value, log.detail or "refused")
     return _fenced(log)
 

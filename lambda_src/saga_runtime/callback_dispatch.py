@@ -168,7 +168,9 @@ class Job:
         match verdict:
             case Applied(output=output):
                 self._say(_success(call.step, output))
-            case Pending():
+            case Pending(job_id=own):
+                if own not in (None, self.message.waiting.job_id):
+                    _adopt(call.step, str(own), self.message.waiting.job_id)
                 if self._waits_on():
                     # Refused: the provider has answered meanwhile, or somebody else goes on.
                     accepted = self.invocation.holder.accepted(clock.now_ms(), held=row.attempt)

@@ -327,9 +327,22 @@ def adopt(found: TokenRow, job_id: str) -> None:
     saga = _saga_of(job, token)
     if saga is None:
         raise TransientError(f"this function does not serve step {job.step} of the saga that waits; deploy it")
-    said = found.conflict if found.status is TokenStatus.ALIAS else found.outcome
+    said, rest = _success_first(found)
     if said is None:
         return
     subject = Subject(job_id=job_id, job=job, token=token, saga=saga, log=read_log(saga.log, job))
-    guard = adopted_update(token_table(), found, job_id, clock.now_ms())
+    guard = adopted_update(token_table(), found, job_id, rest, clock.now_ms())
     subject.write(said, found.event_id, guard)
+
+
+def _success_first(found: TokenRow) -> tuple[Outcome | None, Outcome | None]:
+    """What a job is told first of what came under its provider's own id, and what comes behind it.
+
+    Whoever adopts may die in between. What then counts must be that the job was done: a success that nobody knows of
+    would stand for ever, and a failure behind it is only a contradiction to be told.
+    """
+    if found.status is TokenStatus.ALIAS:
+        return found.conflict, None
+    if found.conflict is not None and found.conflict.ok:
+        return found.conflict, found.outcome
+    return found.outcome, found.conflict

@@ -147,19 +147,23 @@ class SagaRecord:
             stuck=item[a.STUCK]["S"] if a.STUCK in item else "",
         )
 
-    def due(self, table: str, now_ms: int, *, unpark: bool = False) -> Any:
+    def due(self, table: str, now_ms: int, *, unpark: bool = False, answered: bool = False) -> Any:
         """Have somebody look at the saga now; on condition that the record is as it was read.
 
         Args:
             table: the request table.
             now_ms: the time.
             unpark: let it go on, too: what it is parked over has been decided.
+            answered: keep it from being parked before it has gone on: its execution may be about to, unaware of what
+                was just decided.
         """
         a = RecordAttribute
         sets: dict[RecordAttribute, Mapping[str, str]] = {
             a.DUE_AT: {"N": str(now_ms)},
             a.UPDATED_AT: {"N": str(now_ms)},
         }
+        if answered:
+            sets[a.ANSWERED_AT] = {"N": str(now_ms)}
         if not unpark:
             return self._update(table, SAME_RECORD, sets, (), {})
         values = {":parked": {"S": self.parked}, ":stuck": {"S": self.stuck}}

@@ -101,7 +101,7 @@ def _look_at_saga(row: TokenRow, now_ms: int) -> list[Any]:
     record = read_record(row.request_table, job.saga_id) if job is not None else None
     if job is None or record is None or record.status is not RecordStatus.IN_PROGRESS:
         return []
-    return [record.due(row.request_table, now_ms, unpark=_parked_over(record, job))]
+    return [record.due(row.request_table, now_ms, unpark=_parked_over(record, job), answered=True)]
 
 
 def _parked_over(record: SagaRecord, job: JobId) -> bool:

@@ -227,14 +227,17 @@ def unanswered_update(table: str, found: TokenRow, now_ms: int) -> Any:
     return token_update(table, found, found.status, now_ms, changes)
 
 
-def adopted_update(table: str, found: TokenRow, job_id: str, now_ms: int) -> Any:
-    """Say which job a provider's own id stands for, and that the job has what was said under it.
+def adopted_update(table: str, found: TokenRow, job_id: str, rest: Outcome | None, now_ms: int) -> Any:
+    """Say which job a provider's own id stands for, and that the job has what was said under it, but for the rest.
 
     On condition that it stood for none, or, of what contradicted, for this one.
     """
     a = TokenAttribute
-    said = a.CONFLICT if found.status is TokenStatus.ALIAS else a.OUTCOME
-    changes: dict[TokenAttribute, Value] = {a.JOB_ID: {"S": job_id}, said: None, a.DUE_AT: None, a.DUE_SHARD: None}
+    changes: dict[TokenAttribute, Value] = {a.JOB_ID: {"S": job_id}, a.OUTCOME: None}
+    if rest is None:
+        changes |= {a.CONFLICT: None, a.DUE_AT: None, a.DUE_SHARD: None}
+    else:
+        changes |= conflict_change(rest)
     return token_update(table, found, TokenStatus.ALIAS, now_ms, changes)
 
 

@@ -40,6 +40,8 @@ class RecordAttribute(StrEnum):
     DUE_SHARD = "due_shard"
     HTTP_STATUS = "http_status"
     BODY = "body"
+    ANSWERED_AT = "answered_at"
+    """When a callback came for which nobody waited: who would park the saga since does not know of it."""
     PARKED = "parked"
     PARKED_AT = "parked_at"
     STUCK = "stuck"

@@ -80,13 +80,16 @@ def take_over_update(record: RequestRecord, now_ms: int, due_after_ms: int) -> d
     number = record.recoveries + 1
     return {
         "Key": {a.ID.value: {"S": record.request_id}},
-        "UpdateExpression": ("SET #owner = :new_owner, #recoveries = :number, #updated_at = :now, #due_at = :due"),
+        "UpdateExpression": (
+            "SET #owner = :new_owner, #recoveries = :number, #updated_at = :now, #due_at = :due REMOVE #answered_at"
+        ),
         "ConditionExpression": f"{OWNED} AND attribute_not_exists(#parked)",
         "ExpressionAttributeNames": {
             **OWNED_NAMES,
             "#recoveries": a.RECOVERIES.value,
             "#updated_at": a.UPDATED_AT.value,
             "#due_at": a.DUE_AT.value,
+            "#answered_at": a.ANSWERED_AT.value,
             "#parked": a.PARKED.value,
         },
         "ExpressionAttributeValues": {

@@ -292,7 +292,7 @@ def row_write(subject: Subject, change: Change, *, table: str, saga_id: str, att
 def unpark_update(record: RequestRecord, now_ms: int, due_after_ms: int) -> dict[str, Any]:
     """Arguments of the ONE conditional update that hands a parked saga to its next recovery."""
     a = RecordAttribute
-    number, parked = record.recoveries + 1, (a.PARKED, a.PARKED_AT, a.STUCK)
+    number, parked = record.recoveries + 1, (a.PARKED, a.PARKED_AT, a.STUCK, a.ANSWERED_AT)
     names = {f"#{name.value}": name.value for name in (a.RECOVERIES, a.UPDATED_AT, a.DUE_AT, *parked)}
     return {
         "Key": {a.ID.value: {"S": record.request_id}},

@@ -28,7 +28,14 @@ class NotApplied:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pending:
-    """The provider has the call and is not done with it: asked again later."""
+    """The provider has the call and is not done with it: asked again later.
+
+    Attributes:
+        job_id: of a job, the id of its own under which the provider will speak of it, if it has one: whoever asks may
+            be the first to learn it.
+    """
+
+    job_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

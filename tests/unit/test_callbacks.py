@@ -6,9 +6,10 @@ import json
 from typing import Any
 
 import pytest
+from botocore.exceptions import ClientError
 
 from handlers import callback_direct, callback_sweeper
-from saga_runtime import callback_store
+from saga_runtime import aws, callback_store
 from saga_runtime.callback_rows import Outcome, alias_of
 from saga_runtime.callbacks import (
     Failed,
@@ -26,6 +27,7 @@ from saga_runtime.protocol import (
     Env,
     LogAttribute,
     Metric,
+    RecordAttribute,
     RecordStatus,
     Side,
     StepStatus,
@@ -44,8 +46,9 @@ from tests.unit.support.depot import (
     operators_queue,
     served,
 )
-from tests.unit.support.samples import NOW_MS, SAGA_ID
-from tests.unit.support.wire import Action, Fault, Moment
+from tests.unit.support.samples import NOW_MS, REQUEST_ID, SAGA_ID
+from tests.unit.support.settling import park
+from tests.unit.support.wire import Action, Fault, Killed, Moment
 from tests.unit.support.world import Context, World
 
 MINUTE_MS = 60_000
@@ -106,7 +109,7 @@ def test_an_answer_of_a_saga_that_never_was_is_kept_apart(world: World, monkeypa
     assert depot.says("e1") is Receipt.DUPLICATE
 
 
-def test_what_contradicts_an_unknown_answer_is_kept_beside_it_and_taken_over(depot: Depot) -> None:
+def test_of_what_contradicts_itself_under_an_unknown_id_the_success_counts(depot: Depot) -> None:
     depot.register()
     assert depot.says("e1", REFUSED, job_id="their-1") is Receipt.UNKNOWN
     assert depot.says("e2", DONE, job_id="their-1") is Receipt.UNKNOWN
@@ -114,11 +117,46 @@ def test_what_contradicts_an_unknown_answer_is_kept_beside_it_and_taken_over(dep
     adopt_alias("their-1", JOB_ID)
 
     assert depot.log is not None
-    assert depot.log.status is StepStatus.APPLIED_LATE
+    assert depot.log.status is StepStatus.DONE
+    assert TokenAttribute.CONFLICT in depot.token
     assert TokenAttribute.CONFLICT not in depot.token_row(alias_of("their-1"))
-    told = depot.told()
+
+
+def test_who_dies_between_the_two_has_not_forgotten_the_success(depot: Depot, world: World) -> None:
+    depot.register()
+    depot.says("e1", REFUSED, job_id="their-1")
+    depot.says("e2", DONE, job_id="their-1")
+    world.wire.plan(Fault(operation="TransactWriteItems", action=Action.KILL, moment=Moment.AFTER, times=1))
+
+    with pytest.raises(Killed):
+        adopt_alias("their-1", JOB_ID)
+
+    assert depot.log is not None
+    assert depot.log.status is StepStatus.DONE
+    assert depot.token_row(alias_of("their-1"))[TokenAttribute.CONFLICT]
+
+
+def test_a_refusal_that_was_told_is_told_again_whatever_became_of_the_job(depot: Depot) -> None:
+    depot.register()
+    depot.says("e1", REFUSED)
+    assert depot.says("e2", DONE) is Receipt.APPLIED_LATE
+
+    depot.register()
+
+    told = depot.told(2)
     assert told is not None
     assert told["error"] == "OutOfStock"
+
+
+def test_who_is_about_to_park_is_kept_from_it_by_an_answer_that_found_nobody_waiting(depot: Depot) -> None:
+    depot.register()
+    depot.time_out()
+    depot.says("e1")
+
+    assert RecordAttribute.ANSWERED_AT in depot.record()
+    parked = park(request_id=REQUEST_ID, execution=SAGA_ID, now_ms=depot.world.clock.ms, waits=True)
+    with pytest.raises(ClientError, match="ConditionalCheckFailed"):
+        aws.dynamodb().update_item(**parked)
 
 
 def test_the_saga_is_the_one_that_has_the_request(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ import pytest
 from constructs_lib.saga.asl import CompiledStep, SagaPlan, definition_of, recovery_of
 from constructs_lib.saga.retry import Retry
 from saga_runtime.protocol import Direction, RecordStatus
+from tests.constructs.support.plans import PLANS
 from tests.unit.support.samples import NOW_MS, REQUEST_ID, SAGA_ID
 from tests.unit.support.settling import RETENTION_SECONDS, direct, park, settle
 
@@ -79,3 +80,11 @@ def test_the_update_is_the_machines_own(updates: dict[str, dict[str, Any]], stat
     assert set(theirs["ExpressionAttributeValues"]) == set(mine["ExpressionAttributeValues"])
     assert theirs["ExpressionAttributeValues"][":in_progress"] == {"S": "IN_PROGRESS"}
     assert theirs["ExpressionAttributeValues"][":owner"] == {"S": "{% $states.context.Execution.Name %}"}
+
+
+def test_a_saga_that_waits_is_not_parked_over_what_was_just_answered() -> None:
+    theirs = definition_of(PLANS["jobs"])["States"]["Park the saga"]["Arguments"]
+    mine = park(**WHO, waits=True)
+
+    for part in ("UpdateExpression", "ConditionExpression", "ExpressionAttributeNames"):
+        assert theirs[part] == mine[part]

@@ -31,6 +31,7 @@ from saga_runtime.protocol import (
     RecordStatus,
     StepStatus,
 )
+from saga_runtime.record import OWNED
 
 SETTLE_COMPLETED: Final = "Settle completed"
 SETTLE_FAILED: Final = "Settle failed"
@@ -284,12 +285,19 @@ def _tell_operators(plan: SagaPlan) -> dict[str, State]:
 def _park(plan: SagaPlan) -> State:
     """Leave the saga to a person: the record stays in progress, and says so."""
     a = RecordAttribute
-    names = (a.PARKED, a.PARKED_AT, a.STUCK, a.UPDATED_AT)
+    names = [a.PARKED, a.PARKED_AT, a.STUCK, a.UPDATED_AT]
+    condition = OWNED
+    if any(step.wait is not None for step in plan.leaves):
+        # What it would be parked over may just have been decided, by a callback that found nobody waiting: refused, it
+        # ends, and whoever looks after interrupted sagas takes it up again.
+        names.append(a.ANSWERED_AT)
+        condition = f"{OWNED} AND attribute_not_exists(#{a.ANSWERED_AT.value})"
     return {
         **call("dynamodb:updateItem"),
         "Arguments": record_update(
             plan,
             "SET #parked = :owner, #parked_at = :now, #stuck = :stuck, #updated_at = :now",
+            condition=condition,
             names={f"#{name.value}": name.value for name in names},
             values={":now": now(), ":stuck": {"S": expression("$string($exists($stuck) ? $stuck : {})")}},
         ),

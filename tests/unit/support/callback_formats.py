@@ -114,7 +114,8 @@ def _tokens() -> dict[str, Any]:
         "alias": token_put(
             table, alias_of("their-1"), TokenStatus.ALIAS, at, 400, {TokenAttribute.JOB_ID: {"S": JOB_ID}}
         ),
-        "adopted": adopted_update(table, EARLY, JOB_ID, at),
+        "adopted": adopted_update(table, EARLY, JOB_ID, None, at),
+        "adopted, but for the rest": adopted_update(table, EARLY, JOB_ID, REFUSED, at),
         "checked, absent": token_check(table, JOB_ID, None),
         "checked, as read": token_check(table, JOB_ID, LATE),
         "dispatch error": dispatch_error_update(table, JOB_ID, "ConnectionError", at),

@@ -33,15 +33,16 @@ def settle(*, request_id: str, execution: str, status: RecordStatus, now_ms: int
     )
 
 
-def park(*, request_id: str, execution: str, now_ms: int) -> dict[str, Any]:
-    """Leave the saga to a person."""
+def park(*, request_id: str, execution: str, now_ms: int, waits: bool = False) -> dict[str, Any]:
+    """Leave the saga to a person; of a saga that waits for callbacks, unless one has come meanwhile."""
     a = RecordAttribute
     return _owned(
         request_id,
         execution,
         "SET #parked = :owner, #parked_at = :now, #stuck = :stuck, #updated_at = :now",
-        (a.PARKED, a.PARKED_AT, a.STUCK, a.UPDATED_AT),
+        (a.PARKED, a.PARKED_AT, a.STUCK, a.UPDATED_AT, *([a.ANSWERED_AT] if waits else [])),
         {":now": {"N": str(now_ms)}, ":stuck": {"S": "{}"}},
+        also="attribute_not_exists(#answered_at)" if waits else "",
     )
 
 
