@@ -103,7 +103,21 @@ def test_every_stored_attribute_is_documented(table: Table) -> None:
 def test_every_stored_kind_has_its_table() -> None:
     marked = {table.mark.split()[1] for table in tables_marked("attributes")}
 
-    assert marked == {"RecordAttribute", "LogAttribute", "LedgerAttribute", "StartField", "CallField"}
+    assert marked == {
+        "RecordAttribute",
+        "LogAttribute",
+        "LedgerAttribute",
+        "TokenAttribute",
+        "StartField",
+        "CallField",
+    }
+
+
+@pytest.mark.parametrize("table", _marked("closed"))
+def test_every_member_of_a_closed_set_is_documented(table: Table) -> None:
+    kind: type[StrEnum] = getattr(protocol, table.mark.split()[1])
+
+    assert sorted(table.names) == sorted(member.value for member in kind)
 
 
 def _only(first: str) -> Table:
@@ -145,7 +159,7 @@ def test_every_error_name_is_documented_with_its_code_and_class() -> None:
 def _class(name: protocol.ErrorName) -> str:
     if name is protocol.ErrorName.FENCED:
         return "fenced"
-    if name in protocol.PERMANENT_ERRORS:
+    if name in protocol.PERMANENT_ERRORS or name is protocol.ErrorName.CALLBACK_TIMED_OUT:  # which every wait names
         return "permanent"
     return "transient" if name in protocol.TRANSIENT_ERRORS else "in doubt"
 
