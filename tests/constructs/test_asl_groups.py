@@ -258,7 +258,7 @@ def test_a_group_that_is_given_up_where_the_saga_may_only_go_forward_is_tried_ag
     assert done.trace.count("Prepare") == 21
     assert not [name for name in done.trace if name.startswith("Undo")]
     entry = operators_are_told(done)
-    assert entry["stuck"]["step"] == "Prepare"
+    assert entry["stuck"]["step"] == "Hold"
     assert entry["failure"]["step"] == "Hold"
 
 
@@ -299,7 +299,7 @@ def test_a_phase_whose_pivot_stands_and_that_never_gets_through_is_parked() -> N
     by_state = {"Money": FAILED_BEHIND, "Fence Credit": CONDITION_FAILED, "Fence Credit: look": row("DONE")}
     done = _forward("pivot in an express phase", **by_state)
     assert done.trace.count("Money") == 21
-    assert operators_are_told(done)["stuck"]["step"] == "Money"
+    assert operators_are_told(done)["stuck"]["step"] == "Book"
     assert not [name for name in done.trace if name.startswith(("Undo", "Compensate"))]
 
 
@@ -513,7 +513,8 @@ def test_a_group_behind_the_pivot_is_tried_again_and_then_parked(failing: str, a
     assert done.trace.count(group) == 21
     assert not [name for name in done.trace if name.startswith(("Undo", "Compensate", "Fence"))]
     entry = operators_are_told(done)
-    assert (entry["stuck"]["step"], entry["stuck"]["error"]) == (group, "StepFailed")
+    # A phase that did not answer names itself; a branch, the step that failed in it.
+    assert (entry["stuck"]["step"], entry["stuck"]["error"]) == (failing, "StepFailed")
 
 
 def test_a_group_behind_the_pivot_that_gets_through_goes_on() -> None:
