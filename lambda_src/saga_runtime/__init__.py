@@ -3,13 +3,14 @@
 Everything here imports without aws-cdk-lib. Decisions (``identity``, ``record``, ``saga_log``, ``money``, ``ledger``
 and ``external_log``) are pure; ``atomic_step``, ``compensation``, ``external_step``, ``external_compensation``,
 ``callback_step``, ``read_only_step`` and ``ledger_store`` are the edge that talks to AWS and to providers.
+
+What only some functions need is imported when it is first asked for: each import is part of every cold start.
 """
 
-from saga_runtime.approvals import approval_link
+from importlib import import_module
+from typing import TYPE_CHECKING
+
 from saga_runtime.atomic_step import atomic_step
-from saga_runtime.callback_call import Accepted, CallbackCall
-from saga_runtime.callback_rows import Callback, Failed, StillWorking, Succeeded
-from saga_runtime.callback_step import callback_step
 from saga_runtime.compensation import compensation
 from saga_runtime.errors import (
     Conflict,
@@ -29,7 +30,13 @@ from saga_runtime.external_step import external_step
 from saga_runtime.read_only_step import read_only_step
 from saga_runtime.step import Commit, StepCall, Write
 from saga_runtime.verdict import Applied, NotApplied, Pending, Unknown, Verdict
-from saga_runtime.webhook import WebhookEvent, event_receiver, webhook
+
+if TYPE_CHECKING:
+    from saga_runtime.approvals import approval_link
+    from saga_runtime.callback_call import Accepted, CallbackCall
+    from saga_runtime.callback_handler import callback_step
+    from saga_runtime.callback_rows import Callback, Failed, StillWorking, Succeeded
+    from saga_runtime.webhooks import WebhookEvent, event_receiver, webhook
 
 __all__ = [
     "Accepted",
@@ -68,3 +75,33 @@ __all__ = [
     "read_only_step",
     "webhook",
 ]
+
+# A name must not be that of its module: importing the module would put it into the name's place.
+_LATER = {
+    "Accepted": "callback_call",
+    "Callback": "callback_rows",
+    "CallbackCall": "callback_call",
+    "Failed": "callback_rows",
+    "StillWorking": "callback_rows",
+    "Succeeded": "callback_rows",
+    "WebhookEvent": "webhooks",
+    "approval_link": "approvals",
+    "callback_step": "callback_handler",
+    "event_receiver": "webhooks",
+    "webhook": "webhooks",
+}
+
+
+def __getattr__(name: str) -> object:
+    """Import what is asked for the first time."""
+    module = _LATER.get(name)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value: object = getattr(import_module(f"{__name__}.{module}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    """Every name, imported or not."""
+    return sorted({*globals(), *__all__})

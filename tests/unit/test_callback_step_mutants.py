@@ -12,7 +12,7 @@ import pytest
 from saga_runtime import NotApplied, aws
 from saga_runtime.callback_call import Message
 from saga_runtime.callback_dispatch import Job
-from saga_runtime.callback_step import CallbackStep
+from saga_runtime.callback_handler import CallbackStep
 from saga_runtime.callbacks import settle
 from saga_runtime.external_compensation import ExternalCompensation
 from saga_runtime.external_log import Holder, UndoEntry, undo_entry_of
@@ -35,7 +35,7 @@ Open = Callable[..., Picking]
 
 CALL = import_module("saga_runtime.callback_call")
 DISPATCH = import_module("saga_runtime.callback_dispatch")
-STEP_MODULE = import_module("saga_runtime.callback_step")
+STEP_MODULE = import_module("saga_runtime.callback_handler")
 EXTERNAL_LOG = import_module("saga_runtime.external_log")
 SAGA_LOG = import_module("saga_runtime.saga_log")
 RESOLUTION = import_module("saga_runtime.resolution")

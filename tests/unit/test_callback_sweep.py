@@ -19,7 +19,7 @@ import pytest
 
 from saga_runtime import aws
 from saga_runtime.callback_call import Message
-from saga_runtime.callback_step import callback_step
+from saga_runtime.callback_handler import callback_step
 from saga_runtime.callback_store import read_token
 from saga_runtime.callback_sweep import Swept, sweep
 from saga_runtime.callback_unanswered import is_unanswered_entry

@@ -27,7 +27,7 @@ from tests.unit.support.samples import NOW_MS
 from tests.unit.support.wire import Action, Fault, Killed, Moment
 from tests.unit.support.world import World
 
-module = import_module("saga_runtime.webhook")
+module = import_module("saga_runtime.webhooks")
 
 NOW = NOW_MS // 1_000
 PICKED = {"id": "evt-1", "reference": JOB_ID, "type": "picked", "parcel": "p-1"}

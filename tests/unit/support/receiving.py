@@ -31,7 +31,7 @@ from saga_runtime.secrets import secrets
 from tests.unit.support.samples import SAGA_ID
 from tests.unit.support.world import World
 
-webhook = import_module("saga_runtime.webhook")
+webhook = import_module("saga_runtime.webhooks")
 
 SECRET = "whsec_c2VjcmV0IHRoYXQgc2lnbnMgd2ViaG9va3M="
 """One that Stripe's scheme and Standard Webhooks both take."""
