@@ -284,6 +284,21 @@ class ServedStepField(StrEnum):
     """Whether something undoes it."""
 
 
+class ReconciledField(StrEnum):
+    """Fields of a saga that a reconciler looks after; a list of them is ``Env.RECONCILED``."""
+
+    MACHINE = "machine"
+    """Name of its forward state machine."""
+    REQUESTS = "requests"
+    SHARDS = "shards"
+    """Shards of the request table's sparse index."""
+    LOG = "log"
+    DAYS = "days"
+    OPERATORS = "operators"
+    TOKENS = "tokens"
+    """Token tables of the integrations that work for it; empty: nothing of it can take effect late."""
+
+
 class SchemeKind(StrEnum):
     """How a provider signs its webhooks."""
 
@@ -413,6 +428,8 @@ class Env(StrEnum):
     APPROVAL_SECRET = "CDK_SAGAS_APPROVAL_SECRET"
     MAX_RECEIVES = "CDK_SAGAS_MAX_RECEIVES"
     DEAD_LETTERS = "CDK_SAGAS_DEAD_LETTERS"
+    RECONCILED = "CDK_SAGAS_RECONCILED"
+    RECOVERIES_LIMIT = "CDK_SAGAS_RECOVERIES_LIMIT"
 
 
 class KeyPolicy(StrEnum):
@@ -589,3 +606,10 @@ class Metric(StrEnum):
     OLDEST_WAITING = "OldestWaitingToken"
     SIGNATURE_REFUSED = "WebhookSignatureRefused"
     DISPATCH_FAILED = "CallbackDispatchFailed"
+    ORPHANS = "OrphansFound"
+    RECOVERIES = "RecoveriesStarted"
+    UNSETTLED = "SagaEndedUnsettled"
+    OLDEST_IN_FLIGHT = "OldestInFlight"
+    PARKED = "ParkedSagas"
+    OLDEST_PARKED = "OldestParked"
+    LATE_STANDS = "LateEffectStands"
