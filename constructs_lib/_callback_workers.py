@@ -11,6 +11,7 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as lambda_
 from constructs import Construct
 
+from constructs_lib._operator_actions import MACHINE_ACTIONS, REQUEST_TABLE_ACTIONS
 from constructs_lib._served_sagas import MAX_SERVED_BYTES, ServedSaga, served_bytes, served_text
 from constructs_lib.runtime_function import RuntimeFunction
 from constructs_lib.token_table import ITEM_ACTIONS, TokenTable
@@ -39,6 +40,8 @@ class CallbackWorkers(Construct):
         self._served: dict[str, ServedSaga] = {}
         self._policies: list[iam.Policy] = []
         self._functions: list[lambda_.Function] = []
+        self._machines: dict[str, Sequence[str]] = {}
+        self._operators: list[iam.IGrantable] = []
 
     def adopt(self, name: str, code: CallbackCode) -> lambda_.Function:
         """Let a function work for the integration.
@@ -87,9 +90,18 @@ class CallbackWorkers(Construct):
                 "CallbackIntegration for some of them: both may share one TokenTable"
             )
         self._served[name] = saga
+        self._machines[name] = machines
+        for grantee in self._operators:
+            _let_operate(grantee, saga, machines)
         for function in self._functions:
             self._tell(function)
         self._policies.append(self._policy(name, saga, machines))
+
+    def let_operate(self, grantee: iam.IGrantable) -> None:
+        """Let somebody tell what was not told, of each saga, those that come later included."""
+        self._operators.append(grantee)
+        for name, saga in self._served.items():
+            _let_operate(grantee, saga, self._machines[name])
 
     def _policy(self, name: str, saga: ServedSaga, machines: Sequence[str]) -> iam.Policy:
         policy = iam.Policy(self, name.replace("/", "-"), statements=_statements(saga, machines))
@@ -111,6 +123,14 @@ def service_of(path: str) -> str:
 def _attach(policy: iam.Policy, function: lambda_.Function) -> None:
     if function.role is not None:
         policy.attach_to_role(function.role)
+
+
+def _let_operate(grantee: iam.IGrantable, saga: ServedSaga, machines: Sequence[str]) -> None:
+    grant = iam.Grant.add_to_principal
+    grant(grantee=grantee, actions=list(REQUEST_TABLE_ACTIONS), resource_arns=[saga.requests.table_arn])
+    grant(grantee=grantee, actions=list(MACHINE_ACTIONS), resource_arns=list(machines))
+    if (key := saga.requests.encryption_key) is not None:
+        key.grant(grantee, "kms:Decrypt", "kms:Encrypt", "kms:GenerateDataKey")
 
 
 def _statements(saga: ServedSaga, machines: Sequence[str]) -> list[iam.PolicyStatement]:

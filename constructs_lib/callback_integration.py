@@ -21,6 +21,7 @@ from constructs import Construct
 from constructs_lib._arguments import require_between, require_seconds
 from constructs_lib._callback_alarms import counted_alarm, depth_alarm, oldest_waiting_alarm
 from constructs_lib._callback_workers import CallbackCode, CallbackWorkers, service_of
+from constructs_lib._operator_actions import DEAD_LETTER_ACTIONS, QUEUE_ACTIONS
 from constructs_lib._rest_api import GATEWAY_SECONDS
 from constructs_lib._served_sagas import ServedSaga
 from constructs_lib.approval_page import ApprovalPage
@@ -373,26 +374,22 @@ class CallbackIntegration(Construct):
         return self.approval
 
     def grant_operate(self, grantee: iam.IGrantable) -> iam.Grant:
-        """List who waits and what is dead, and have dead jobs tried again: what ``cdk-sagas callbacks`` needs.
+        """List who waits and what is dead, have dead jobs tried again, and tell what was not told.
 
-        Rows and messages hold task tokens: grant it to operators only.
+        Exactly what ``cdk-sagas callbacks`` does, for each saga that the integration serves, now or later. Rows and
+        messages hold task tokens, and with them any wait can be ended: grant it to operators only.
         """
+        self._workers.let_operate(grantee)
         if self._encryption_key is not None:
             self._encryption_key.grant(grantee, "kms:Decrypt", "kms:GenerateDataKey")
         iam.Grant.add_to_principal(
             grantee=grantee,
-            actions=[
-                "sqs:DeleteMessage",
-                "sqs:GetQueueAttributes",
-                "sqs:ListMessageMoveTasks",
-                "sqs:ReceiveMessage",
-                "sqs:StartMessageMoveTask",
-            ],
+            actions=list(DEAD_LETTER_ACTIONS),
             resource_arns=[self.dead_letters.queue_arn],
         )
         iam.Grant.add_to_principal(
             grantee=grantee,
-            actions=["sqs:GetQueueAttributes", "sqs:SendMessage"],
+            actions=list(QUEUE_ACTIONS),
             resource_arns=[self.queue.queue_arn],
         )
         return self.tokens.grant_list(grantee)

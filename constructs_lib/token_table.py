@@ -12,6 +12,7 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
 from constructs import Construct
 
+from constructs_lib._operator_actions import TOKEN_INDEX_ACTIONS, TOKEN_TABLE_ACTIONS
 from constructs_lib._tables import StatefulTable
 from constructs_lib.runtime_function import RuntimeFunction, own_code
 from saga_runtime.protocol import DUE_INDEX, Env, TokenAttribute
@@ -112,11 +113,11 @@ class TokenTable(StatefulTable):
         return self._grant(grantee, *ITEM_ACTIONS)
 
     def grant_list(self, grantee: iam.IGrantable) -> iam.Grant:
-        """Find the rows that are due, and read single rows, tokens included: for operators only."""
+        """Find rows, read them, tokens included, and say that whoever waits was told: for operators only."""
         self._grant_due(grantee)
-        return self._grant(grantee, "dynamodb:GetItem")
+        return self._grant(grantee, *TOKEN_TABLE_ACTIONS)
 
     def _grant_due(self, grantee: iam.IGrantable) -> None:
         """Query the index, and nothing else of the table."""
         index = f"{self.table_arn}/index/{DUE_INDEX}"
-        iam.Grant.add_to_principal(grantee=grantee, actions=["dynamodb:Query"], resource_arns=[index])
+        iam.Grant.add_to_principal(grantee=grantee, actions=list(TOKEN_INDEX_ACTIONS), resource_arns=[index])

@@ -20,6 +20,7 @@ from constructs_lib import (
     StripeSignature,
     TokenTable,
 )
+from constructs_lib import _operator_actions as granted
 from saga_runtime.protocol import DUE_INDEX, METRIC_NAMESPACE, Env, Metric, TokenAttribute
 from tests.constructs.support.cloud import Cloud
 from tests.constructs.support.factories import AppFactory
@@ -169,12 +170,12 @@ class TestTheTokenTable:
         assert sweeper["Timeout"] < 60
         assert sweeper["Environment"]["Variables"][Env.TOKEN_TABLE] == "${Warehouse/Tokens/Table}"
 
-    def test_lets_operators_find_what_is_due_and_write_nothing(self, stack: Stack) -> None:
+    def test_lets_operators_find_rows_and_say_that_they_were_told(self, stack: Stack) -> None:
         TokenTable(stack, "Tokens").grant_list(own(stack, "Operator"))
 
         allowed = {pair for pair in Cloud(stack).permissions("Operator/Role") if pair[0].startswith("dynamodb:")}
         assert allowed == {
-            ("dynamodb:GetItem", "${Tokens/Table.Arn}"),
+            *((action, "${Tokens/Table.Arn}") for action in granted.TOKEN_TABLE_ACTIONS),
             ("dynamodb:Query", "${Tokens/Table.Arn}/index/due"),
         }
 
@@ -201,6 +202,13 @@ CONSUME = {
 }
 LINKS = {(f"secretsmanager:{action}", "${Warehouse/Review/Secret}") for action in ("GetSecretValue", "DescribeSecret")}
 LOST = {(f"sqs:{action}", EVENT_DEAD_LETTERS) for action in ("SendMessage", "GetQueueAttributes", "GetQueueUrl")}
+OPERATE = {
+    *((action, TOKENS) for action in granted.TOKEN_TABLE_ACTIONS),
+    *((action, f"{TOKENS}/index/due") for action in granted.TOKEN_INDEX_ACTIONS),
+    *((action, "${Warehouse/DeadLetters.Arn}") for action in granted.DEAD_LETTER_ACTIONS),
+    *((action, QUEUE) for action in granted.QUEUE_ACTIONS),
+}
+"""Which actions these are is held against what the command calls: tests/unit/test_callbacks_command.py."""
 FUNCTIONS = {
     "HandOver": RECEIVE | CONSUME | LINKS,
     "FromWarehouse": RECEIVE | {(action, SIGNING) for action, _ in LINKS},
@@ -259,14 +267,26 @@ class TestPermissions:
         CallbackIntegration(stack, "Warehouse").grant_operate(own(stack, "Operator"))
 
         allowed = {p for p in Cloud(stack).permissions("Operator/Role") if p[0].startswith(("sqs:", "dynamodb:"))}
-        dead = "${Warehouse/DeadLetters.Arn}"
-        looks = ("GetQueueAttributes", "ListMessageMoveTasks", "ReceiveMessage")
-        assert allowed == {
-            ("dynamodb:GetItem", TOKENS),
-            ("dynamodb:Query", f"{TOKENS}/index/due"),
-            *((f"sqs:{action}", dead) for action in (*looks, "DeleteMessage", "StartMessageMoveTask")),
-            ("sqs:GetQueueAttributes", QUEUE),
-            ("sqs:SendMessage", QUEUE),
+        assert allowed == OPERATE
+
+    @pytest.mark.parametrize("first", [True, False])
+    def test_of_operators_are_to_tell_what_was_not_told_of_each_saga_whichever_came_first(
+        self, regional_stack: Stack, first: bool
+    ) -> None:
+        key = kms.Key(regional_stack, "Key")
+        via, operator = integration(regional_stack), own(regional_stack, "Operator")
+        if first:
+            via.grant_operate(operator)
+        saga_of(regional_stack, job(via), requests=IdempotencyTable(regional_stack, "Requests", encryption_key=key))
+        if not first:
+            via.grant_operate(operator)
+
+        allowed = Cloud(regional_stack).permissions("Operator/Role")
+        assert {p for p in allowed if p[0].startswith(("sqs:", "dynamodb:", "states:", "kms:"))} == {
+            *OPERATE,
+            *((action, "${Requests/Table.Arn}") for action in granted.REQUEST_TABLE_ACTIONS),
+            *((action, "${Saga/StateMachine}") for action in granted.MACHINE_ACTIONS),
+            *((f"kms:{action}", "${Key.Arn}") for action in ("Decrypt", "Encrypt", "GenerateDataKey")),
         }
 
     def test_of_a_shared_sweeper_are_to_tell_each_dead_letter_queue_of_jobs(self, regional_stack: Stack) -> None:

@@ -1,0 +1,540 @@
+"""``cdk-sagas callbacks`` shows who waits and what is dead, takes nothing away by looking, and never shows a token."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from importlib import import_module
+from typing import Any
+
+import boto3
+import pytest
+from botocore.exceptions import ClientError
+
+from constructs_lib import _operator_actions as granted
+from constructs_lib.cli import main
+from constructs_lib.commands.callback_rows import JobView, Kind, job_view
+from constructs_lib.commands.callbacks_text import Listing, text_of
+from constructs_lib.commands.dead_letters import DeadKind, DeadMessage, dead_message
+from saga_runtime import aws
+from saga_runtime.callback_sweep import sweep
+from saga_runtime.callbacks import record_dispatch_error, register
+from saga_runtime.identity import step_key_of
+from saga_runtime.protocol import (
+    UNANSWERED_FIELD,
+    CallField,
+    RecordStatus,
+    TokenAttribute,
+    UnansweredField,
+)
+from tests.unit.support.depot import DONE, HEARTBEAT_SECONDS, JOB_ID, REFUSED, STEP, Depot
+from tests.unit.support.samples import NOW_MS, SAGA_ID, reservation_of
+from tests.unit.support.wire import Action, Fault, Killed, Moment
+from tests.unit.support.world import World
+
+COMMAND = import_module("constructs_lib.commands.callbacks")
+DEAD = import_module("constructs_lib.commands.dead_letters")
+OTHER_SAGA = f"{reservation_of().request_id}-zzzzzzzz"
+DUE_MS = HEARTBEAT_SECONDS * 1_000
+
+
+@dataclass
+class Operator:
+    """Somebody with the command, before an integration's table and queues.
+
+    Attributes:
+        called: actions that the command needed, by kind of resource.
+    """
+
+    depot: Depot
+    queue: str
+    dead: str
+    called: set[tuple[str, str]] = field(default_factory=set)
+
+    def says(self, *words: str, tokens: str = "tokens") -> tuple[int, str, str]:
+        """Run the command: its exit status, what it said, and which errors."""
+        out, err = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            status = main(["callbacks", "--tokens", tokens, *words])
+        shown = out.getvalue() + err.getvalue()
+        assert "token-" not in shown.replace("token-table", ""), f"a token was shown: {shown}"
+        return status, out.getvalue(), err.getvalue()
+
+    def lists(self, *words: str) -> str:
+        """Run it; it must work."""
+        status, out, err = self.says(*words)
+        assert (status, err) == (0, "")
+        return out
+
+    def finds(self, *words: str) -> dict[str, Any]:
+        """Run it for its JSON document."""
+        found: dict[str, Any] = json.loads(self.lists("--json", *words))
+        return found
+
+    def is_refused(self, *words: str, tokens: str = "tokens") -> str:
+        """Run it; it must not work, and say why in one line."""
+        status, out, err = self.says(*words, tokens=tokens)
+        assert (status, out, err.count("\n")) == (1, "", 1), err
+        return err
+
+    def kills(self, saga_id: str = SAGA_ID, step: str = STEP, **more: str) -> str:
+        """A message of a job ends in the dead-letter queue; its body."""
+        fields = {CallField.SAGA_ID: saga_id, CallField.STEP: step, CallField.TOKEN: f"token-of-{step}", **more}
+        return self.puts(json.dumps(fields))
+
+    def puts(self, body: str) -> str:
+        """Something ends in the dead-letter queue."""
+        attribute: Any = {"trace": {"DataType": "String", "StringValue": "t-1"}}
+        aws.sqs().send_message(QueueUrl=self.dead, MessageBody=body, MessageAttributes=attribute)
+        return body
+
+    def tells_of(self, saga_id: str = SAGA_ID) -> str:
+        """An entry of a job that nobody answered is in the dead-letter queue."""
+        f = UnansweredField
+        fields: dict[str, Any] = {f.JOB_ID: step_key_of(saga_id, STEP), f.WAITING_SINCE: NOW_MS - 7_200_000}
+        fields |= {f.LOG_STATUS: "TOMBSTONE", f.DISPATCHES: 2, f.DISPATCH_ERROR: "ConnectionError", f.ACCEPTED_AT: 0}
+        return self.puts(json.dumps({UNANSWERED_FIELD: fields}))
+
+    def taken(self, url: str) -> list[dict[str, Any]]:
+        """Take everything from a queue."""
+        taken: list[Any] = []
+        while (
+            found := aws.sqs()
+            .receive_message(QueueUrl=url, MaxNumberOfMessages=10, MessageAttributeNames=["All"], VisibilityTimeout=600)
+            .get("Messages")
+        ):
+            taken += found
+        return taken
+
+    def bodies(self, url: str) -> list[str]:
+        """Take everything from a queue: the bodies."""
+        return sorted(message["Body"] for message in self.taken(url))
+
+
+@pytest.fixture
+def operator(world: World, monkeypatch: pytest.MonkeyPatch, boto3_session: boto3.Session) -> Iterator[Operator]:
+    """Somebody with the command, whose calls are noted down."""
+    depot = Depot.open(world, monkeypatch)
+    dead = str(aws.sqs().create_queue(QueueName="dead")["QueueUrl"])
+    arn = aws.sqs().get_queue_attributes(QueueUrl=dead, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
+    policy = json.dumps({"deadLetterTargetArn": arn, "maxReceiveCount": 5})
+    queue = str(aws.sqs().create_queue(QueueName="jobs", Attributes={"RedrivePolicy": policy})["QueueUrl"])
+    operator = Operator(depot, queue, dead)
+
+    def session_of(options: Any) -> boto3.Session:
+        return boto3_session
+
+    monkeypatch.setattr(COMMAND, "session_of", session_of)
+    monkeypatch.setattr(boto3, "setup_default_session", lambda **_: None)
+    monkeypatch.setattr(DEAD, "POLL_SECONDS", 0)
+    monkeypatch.setenv("COLUMNS", "120")
+    yield operator
+    aws.dynamodb.cache_clear()
+    aws.step_functions.cache_clear()
+
+
+def test_who_waits_is_listed_with_age_expectation_and_failed_dispatches(operator: Operator) -> None:
+    operator.depot.register()
+    record_dispatch_error(JOB_ID, "ConnectionError")
+    operator.depot.world.clock.ms += 120_000
+
+    told = operator.lists()
+
+    assert "waiting (1)" in told
+    assert re.search(rf"{re.escape(JOB_ID)} +2023-11-14 22:13:20 UTC +2 m +in time for 8 m", told)
+    assert "one delivery failed, the last one by ConnectionError" in told
+
+
+def test_who_waits_too_long_is_marked(operator: Operator) -> None:
+    operator.depot.register()
+    operator.depot.world.clock.ms += DUE_MS + 60_000
+
+    assert "waiting (1, 1 overdue)" in operator.lists()
+    (row,) = operator.finds()["rows"]
+    assert (row["kind"], row["overdue"], row["age_ms"]) == ("waiting", True, DUE_MS + 60_000)
+
+
+def test_what_was_not_told_is_listed_and_told_at_once(operator: Operator) -> None:
+    operator.depot.register()
+    operator.depot.world.wire.plan(Fault(operation="SendTaskSuccess", action=Action.KILL, moment=Moment.BEFORE, times=1))
+    with pytest.raises(Killed):
+        operator.depot.says("e1")
+
+    assert "settling" in operator.lists()
+    assert operator.lists("--send-again", JOB_ID) == f"job {JOB_ID}: whoever waited was told\n"
+
+    assert operator.depot.told()
+    assert operator.depot.token["status"] == "SETTLED"
+    assert "nothing waits" in operator.lists()
+    assert "is SETTLED: only what is SETTLING is yet to be told" in operator.is_refused("--send-again", JOB_ID)
+
+
+def test_telling_again_says_when_nobody_waits_any_more(operator: Operator) -> None:
+    operator.depot.register()
+    operator.depot.world.wire.plan(Fault(operation="SendTaskSuccess", action=Action.KILL, moment=Moment.BEFORE, times=1))
+    with pytest.raises(Killed):
+        operator.depot.says("e1")
+    operator.depot.time_out()
+
+    assert "nobody waited any more" in operator.lists("--send-again", JOB_ID)
+
+
+def test_only_a_job_that_is_there_is_told_again(operator: Operator) -> None:
+    assert "has no job nobody" in operator.is_refused("--send-again", "nobody")
+
+
+def test_what_took_effect_late_comes_with_the_command_that_undoes_it(operator: Operator) -> None:
+    operator.depot.register()
+    operator.depot.time_out()
+    operator.depot.compensate()
+    operator.depot.says("e1")
+
+    told = operator.lists()
+
+    assert "late: took effect when nobody counted on it any more" in told
+    assert f"      cdk-sagas recover {SAGA_ID} --table requests\n" in told
+    (row,) = operator.finds("--region", "eu-west-1")["rows"]
+    assert row["command"] == f"cdk-sagas recover {SAGA_ID} --table requests --region eu-west-1"
+
+
+def test_an_answer_about_a_job_that_nobody_knows_is_listed(operator: Operator) -> None:
+    operator.depot.says("e1", DONE, "their-77")
+
+    told = operator.lists()
+    assert "unknown: an answer about a job that nobody knows" in told
+    assert re.search(r"their-77 .*\n    done \(event e1\)", told)
+    operator.depot.world.clock.ms += 86_400_000
+    assert sweep(remaining_ms=lambda: 60_000).failed == 0
+    assert "their-77" in operator.lists(), "no sweep forgets it"
+
+
+def test_an_unknown_answer_is_not_listed_once_its_job_is_known(operator: Operator) -> None:
+    adopt_alias = import_module("saga_runtime.callbacks").adopt_alias
+    operator.depot.says("e1", DONE, "their-77")
+    operator.depot.register()
+    adopt_alias("their-77", JOB_ID)
+
+    assert "their-77" not in operator.lists()
+    assert TokenAttribute.DUE_AT not in operator.depot.token_row("alias#their-77")
+
+
+def test_a_contradiction_is_listed_with_all_that_is_settled(operator: Operator) -> None:
+    operator.depot.register()
+    operator.depot.says("e1")
+    operator.depot.says("e2", REFUSED)
+
+    assert "contradicted" not in operator.lists()
+    told = operator.lists("--all")
+    assert "contradicted: the provider said two things" in told
+    assert "and then: failed: OutOfStock, none left" in told
+
+
+def test_all_lists_what_is_settled_and_what_was_never_answered(operator: Operator) -> None:
+    url = operator.dead
+    attempt = operator.depot.enter()
+    operator.depot.write(operator.depot.holder("a").intent(NOW_MS))
+    register(replace(operator.depot.waiting(attempt), dead_letters=url))
+    operator.depot.change_record(status=RecordStatus.FAILED.value)
+    operator.depot.world.clock.ms += DUE_MS
+    sweep(remaining_ms=lambda: 60_000)
+
+    assert "never answered" not in operator.lists()
+    told = operator.lists("--all", "--dead-letters", url)
+    assert "unanswered: the saga gave it up, and nobody ever answered (1)" in told
+    assert "never answered: the saga gave the job up" in told
+    assert "its row INTENT, its saga FAILED, never known to be taken on" in told
+
+
+def test_early_answers_and_told_ones_are_listed_with_all(operator: Operator) -> None:
+    operator.depot.says("e1")
+    assert [row["kind"] for row in operator.finds("--all")["rows"]] == ["early"]
+    register(operator.depot.waiting(operator.depot.enter()))
+    (row,) = operator.finds("--all")["rows"]
+    assert (row["kind"], row["told"], row["outcome"]) == ("settled", True, "done")
+
+
+def test_dead_messages_are_listed_once_with_their_reason_and_stay(operator: Operator) -> None:
+    operator.depot.register()
+    record_dispatch_error(JOB_ID, "ConnectionError")
+    bodies = sorted([operator.kills(), operator.tells_of(), operator.puts("token-garbage")])
+
+    for _ in range(2):
+        told = operator.lists("--dead-letters", operator.dead)
+        assert "dead: could not be handed over; --redrive has it tried again (1)" in told
+        assert "never answered: the saga gave the job up; ask the provider, then --forget (1)" in told
+        assert "unreadable: no message of a saga (1)" in told
+        assert "    2 deliveries failed, the last one by ConnectionError" in told
+        assert told.count("    ConnectionError") == 1
+    assert operator.bodies(operator.dead) == bodies
+
+
+def test_the_document_has_all_of_it_and_no_body(operator: Operator) -> None:
+    operator.kills(item_key="sku-1", item="{}")
+    operator.tells_of()
+
+    found = operator.finds("--dead-letters", operator.dead)
+
+    by_kind = {message["kind"]: message for message in found["dead"]}
+    assert by_kind["job"]["job_id"] == step_key_of(SAGA_ID, STEP, item_key="sku-1")
+    assert (by_kind["job"]["step"], by_kind["job"]["receives"]) == ("Pick[sku-1]", 1)
+    assert by_kind["unanswered"]["about"]["log_status"] == "TOMBSTONE"
+    assert (found["read_by_others"], found["complete"]) == (0, True)
+    assert "Body" not in json.dumps(found)
+
+
+def test_more_messages_than_one_batch_are_all_listed(operator: Operator) -> None:
+    for number in range(23):
+        operator.kills(step=f"Step{number}")
+
+    assert len(operator.finds("--dead-letters", operator.dead)["dead"]) == 23
+    assert len(operator.taken(operator.dead)) == 23
+
+
+def test_what_others_are_reading_is_said(operator: Operator) -> None:
+    operator.kills()
+    operator.taken(operator.dead)
+
+    told = operator.lists("--dead-letters", operator.dead)
+    assert "1 dead messages were being read by somebody else" in told
+
+
+def test_dead_jobs_are_put_back_and_entries_are_left(operator: Operator) -> None:
+    body, entry = operator.kills(), operator.tells_of()
+
+    told = operator.lists("--dead-letters", operator.dead, "--queue", operator.queue, "--redrive")
+
+    assert told == "1 put back, 0 deleted, 1 left\n"
+    (moved,) = operator.taken(operator.queue)
+    assert (moved["Body"], moved["MessageAttributes"]["trace"]["StringValue"]) == (body, "t-1")
+    assert operator.bodies(operator.dead) == [entry]
+
+
+def test_only_the_jobs_of_one_saga_are_put_back_if_that_is_asked_for(operator: Operator) -> None:
+    body, other = operator.kills(), operator.kills(saga_id=OTHER_SAGA)
+
+    words = ("--dead-letters", operator.dead, "--queue", operator.queue, "--redrive", "--saga", SAGA_ID)
+    assert operator.lists(*words) == "1 put back, 0 deleted, 1 left\n"
+    assert (operator.bodies(operator.queue), operator.bodies(operator.dead)) == ([body], [other])
+
+
+def test_entries_are_deleted_only_if_that_is_asked_for(operator: Operator) -> None:
+    body, _, garbage = operator.kills(), operator.tells_of(), operator.puts("garbage")
+
+    assert operator.lists("--dead-letters", operator.dead, "--forget") == "0 put back, 1 deleted, 2 left\n"
+    assert operator.bodies(operator.dead) == sorted([body, garbage])
+
+
+@pytest.mark.parametrize("operation", ["SendMessage", "DeleteMessage"])
+@pytest.mark.parametrize("moment", [Moment.BEFORE, Moment.AFTER])
+def test_a_redrive_that_dies_loses_no_job(operator: Operator, operation: str, moment: Moment) -> None:
+    body = operator.kills()
+    words = ("--dead-letters", operator.dead, "--queue", operator.queue, "--redrive")
+    operator.depot.world.wire.plan(Fault(operation=operation, action=Action.KILL, moment=moment, times=1))
+    with pytest.raises(Killed):
+        operator.says(*words)
+    operator.lists(*words)
+
+    assert set(operator.bodies(operator.queue)) == {body}
+    assert operator.bodies(operator.dead) == []
+
+
+def test_jobs_are_put_into_the_queue_that_they_came_from_and_no_other(operator: Operator) -> None:
+    operator.kills()
+    other = str(aws.sqs().create_queue(QueueName="other")["QueueUrl"])
+
+    told = operator.is_refused("--dead-letters", operator.dead, "--queue", other, "--redrive")
+    assert "name the queue of the same integration" in told
+    assert operator.taken(other) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--redrive",), "name it with --dead-letters"),
+        (("--forget",), "name it with --dead-letters"),
+        (("--dead-letters", "URL", "--redrive"), "name it with --queue"),
+        (("--saga", "x"), "not a saga id: 'x'"),
+        (("--send-again", "j", "--dead-letters", "URL", "--forget"), "leave --redrive and --forget out"),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused(operator: Operator, words: tuple[str, ...], message: str) -> None:
+    assert message in operator.is_refused(*words)
+
+
+def test_a_wrong_table_is_refused_with_the_remedy(operator: Operator) -> None:
+    assert "there is no token table nowhere" in operator.is_refused(tokens="nowhere")
+    assert "name the table of the integration's TokenTable" in operator.is_refused(tokens="log")
+    operator.depot.change_record(due_shard="00")
+    for words in ((), ("--all",)):
+        assert "name the table of the integration's TokenTable" in operator.is_refused(*words, tokens="requests")
+
+
+def test_a_queue_that_is_not_there_is_refused_with_the_remedy(operator: Operator) -> None:
+    assert "look at the queues' URLs" in operator.is_refused("--dead-letters", f"{operator.dead}-gone")
+
+
+def test_a_lack_of_rights_names_the_call_and_the_grant(operator: Operator, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any) -> list[JobView]:
+        raise ClientError({"Error": {"Code": "AccessDeniedException", "Message": "no"}}, "Query")
+
+    monkeypatch.setattr("constructs_lib.commands.callback_rows.TokenRows.open", refuse)
+
+    assert "not allowed: Query; CallbackIntegration.grant_operate" in operator.is_refused()
+
+
+_RESOURCES = {
+    "GetQueueAttributes": ("dead", "queue"),
+    "ReceiveMessage": ("dead",),
+    "DeleteMessage": ("dead",),
+    "ChangeMessageVisibility": ("dead",),
+    "SendMessage": ("queue",),
+}
+
+
+def test_operators_are_granted_what_the_command_calls_and_nothing_else(
+    operator: Operator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every way through the command, on the wire; ``grant_operate`` is held against the same names."""
+    calls: set[tuple[str, str]] = set()
+    send = operator.depot.world.wire.send
+
+    def noted(event_name: str, request: Any, deliver: Any) -> Any:
+        calls.update(_actions(event_name.rpartition(".")[2], json.loads(request.body or b"{}"), operator))
+        return send(event_name, request, deliver)
+
+    for told, outcome in (("SendTaskSuccess", DONE), ("SendTaskFailure", REFUSED)):
+        operator.depot.register()
+        operator.depot.world.wire.plan(Fault(operation=told, action=Action.KILL, moment=Moment.BEFORE, times=1))
+        with pytest.raises(Killed):
+            operator.depot.says(told, outcome)
+        operator.kills()
+        operator.tells_of()
+        with monkeypatch.context() as patch:
+            patch.setattr(operator.depot.world.wire, "send", noted)
+            operator.lists("--all", "--dead-letters", operator.dead)
+            operator.lists("--dead-letters", operator.dead)
+            operator.lists("--send-again", JOB_ID)
+            operator.lists("--dead-letters", operator.dead, "--queue", operator.queue, "--redrive", "--forget")
+        for table, key in (("tokens", {"id": JOB_ID}), ("log", {"saga_id": SAGA_ID, "step": STEP})):
+            aws.dynamodb().delete_item(TableName=table, Key={name: {"S": value} for name, value in key.items()})
+    # One whom nobody waits for any more lets his saga be looked at.
+    operator.depot.register()
+    operator.depot.world.wire.plan(Fault(operation="SendTaskSuccess", action=Action.KILL, moment=Moment.BEFORE, times=1))
+    with pytest.raises(Killed):
+        operator.depot.says("e9")
+    operator.depot.time_out()
+    with monkeypatch.context() as patch:
+        patch.setattr(operator.depot.world.wire, "send", noted)
+        operator.lists("--send-again", JOB_ID)
+
+    assert calls == {
+        *(("tokens", action) for action in granted.TOKEN_TABLE_ACTIONS),
+        *(("index", action) for action in granted.TOKEN_INDEX_ACTIONS),
+        *(("dead", action) for action in granted.DEAD_LETTER_ACTIONS),
+        *(("queue", action) for action in granted.QUEUE_ACTIONS),
+        *(("requests", action) for action in granted.REQUEST_TABLE_ACTIONS),
+        *(("machine", action) for action in granted.MACHINE_ACTIONS),
+    }
+
+
+def _actions(operation: str, body: dict[str, Any], operator: Operator) -> Iterator[tuple[str, str]]:
+    """The actions that a call needs, and on what."""
+    if operation.startswith("SendTask"):
+        yield "machine", f"states:{operation}"
+    elif "QueueUrl" in body:
+        which = "dead" if body["QueueUrl"] == operator.dead else "queue"
+        yield which, f"sqs:{operation.removesuffix('Batch')}"
+    elif operation == "TransactWriteItems":
+        for entry in body["TransactItems"]:
+            ((kind, given),) = entry.items()
+            yield given["TableName"], f"dynamodb:{kind}Item"
+    elif operation == "BatchGetItem":
+        for table in body["RequestItems"]:
+            yield table, "dynamodb:BatchGetItem"
+    else:
+        yield "index" if "IndexName" in body else body["TableName"], f"dynamodb:{operation}"
+
+
+VIEW = JobView(
+    kind=Kind.WAITING,
+    job_id=JOB_ID,
+    saga_id=SAGA_ID,
+    step=STEP,
+    status="WAITING",
+    since=NOW_MS - 60_000,
+    expected_at=NOW_MS - 1_000,
+    heartbeat_at=NOW_MS - 30_000,
+    dispatches=3,
+    dispatch_error="ConnectionError: h\u00e4ngt \u001b[31m",
+    outcome="",
+    conflict="",
+    told=None,
+    execution=SAGA_ID,
+    event_id="",
+    log_table="log",
+    request_table="requests",
+    unanswered_at=None,
+)
+SETTLING = replace(VIEW, kind=Kind.SETTLING, outcome="done", event_id="evt_1", dispatches=0)
+DEAD_JOB = DeadMessage(
+    kind=DeadKind.JOB,
+    message_id="m-1",
+    job_id=JOB_ID,
+    saga_id=SAGA_ID,
+    step=STEP,
+    sent_at=NOW_MS - 3_600_000,
+    receives=6,
+    about={},
+)
+LISTING = Listing(
+    table="tokens",
+    now_ms=NOW_MS,
+    rows=[replace(VIEW, kind=Kind.LATE), VIEW, SETTLING],
+    dead=[DEAD_JOB],
+    reasons={JOB_ID: "ConnectionError"},
+    busy=0,
+    complete=False,
+    commands={JOB_ID: f"cdk-sagas recover {SAGA_ID} --table requests"},
+)
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 100, 200])
+@pytest.mark.parametrize("unicode", [True, False])
+def test_no_line_is_wider_than_the_terminal_but_for_commands(width: int, unicode: bool) -> None:
+    lines = text_of(LISTING, width=width, unicode=unicode).splitlines()
+
+    assert [line for line in lines if len(line) > width and "cdk-sagas recover" not in line] == []
+    assert all(line.isprintable() for line in lines)
+    assert unicode or all(line.isascii() for line in lines)
+    assert "there are more dead messages" in " ".join(lines)
+
+
+def test_a_job_that_does_not_fit_is_cut_in_its_middle() -> None:
+    assert re.search(rf"  {SAGA_ID[:6]}.*….*{STEP}  ", text_of(LISTING, width=80))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "",
+        "[]",
+        "token-1",
+        json.dumps({"saga_id": "x", "step": "Pick", "token": "t"}),
+        json.dumps({"saga_id": SAGA_ID, "step": "", "token": "t"}),
+        json.dumps({UNANSWERED_FIELD: "token-1"}),
+        json.dumps({"saga_id": SAGA_ID, "step": STEP}),
+    ],
+)
+def test_what_no_saga_sent_is_unreadable_and_shows_nothing(body: str) -> None:
+    shown = dead_message({"MessageId": "m-1", "Body": body})
+
+    assert (shown.kind, shown.job_id, dict(shown.about)) == (DeadKind.UNREADABLE, "", {})
+
+
+@pytest.mark.parametrize("status", ["EVENT", "DECIDED", "ALIAS"])
+def test_rows_that_say_nothing_of_a_job_are_not_shown(status: str) -> None:
+    assert job_view({"id": {"S": "x"}, "status": {"S": status}, "updated_at": {"N": "1"}}) is None
