@@ -27,7 +27,8 @@ from aws_cdk import aws_stepfunctions as sfn
 from constructs import Construct
 
 from benchmarks.report import write_report
-from constructs_lib.testing import LocalAws, RecordedCall, require_all_hold
+from constructs_lib.testing import LocalAws, RecordedCall
+from constructs_lib.testing.invariants import require_all_hold
 from tests.local.many_callbacks.audit import audit
 from tests.local.many_callbacks.crowd import CLIENTS, GO, Crowd, Kind, Said, Waiter, deployed
 

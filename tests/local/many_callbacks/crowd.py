@@ -155,13 +155,13 @@ class Crowd:
         with ThreadPoolExecutor(BEGINNERS) as pool:
             begun = list(pool.map(one, range(number)))
         self.waiters.extend(begun)
-        held = sum(waiter.kind.held_back for waiter in begun)
+        held = {waiter.job(GO) for waiter in begun if waiter.kind.held_back}
+        self._until(lambda: held <= self._waiting("PeopleTokens"), f"{len(held)} sagas to wait for a go")
         at_once = [waiter for waiter in begun if waiter.kind is Kind.AT_ONCE]
-        self._until(lambda: self._waiting("PeopleTokens") == held, f"{held} sagas to wait for a go")
-        asked = number - held - len(at_once)
-        self._until(lambda: self._waiting("WarehouseTokens") == asked, f"{asked} sagas to wait for a pick")
+        asked = {waiter.job() for waiter in begun if not waiter.kind.held_back} - {waiter.job() for waiter in at_once}
+        self._until(lambda: asked <= self._waiting("WarehouseTokens"), f"{len(asked)} sagas to wait for a pick")
         self.await_settled(at_once)
-        self.progress(f"{number} sagas began; {held + asked} of them wait")
+        self.progress(f"{number} sagas began; {len(held) + len(asked)} of them wait")
         return begun
 
     def answer(self, waiters: Sequence[Waiter], *, clients: int = CLIENTS) -> Wave:
@@ -264,10 +264,10 @@ class Crowd:
             case _:
                 return [lambda: [self.say(waiter)]]
 
-    def _waiting(self, table: str) -> int:
+    def _waiting(self, table: str) -> set[str]:
         a = TokenAttribute
         found = self._scan(table, f"{a.ID}, {a.STATUS}")
-        return sum(item.get(a.STATUS, {}).get("S") == TokenStatus.WAITING for item in found)
+        return {item[a.ID]["S"] for item in found if item.get(a.STATUS, {}).get("S") == TokenStatus.WAITING}
 
     def _scan(self, table: str, attributes: str) -> list[dict[str, Any]]:
         names = {f"#{n}": name for n, name in enumerate(attributes.split(", "))}
