@@ -170,8 +170,7 @@ class CallbackIntegration(Construct):
                 report_batch_item_failures=True,
             )
         )
-        if self._hands_over:
-            self._let_sweeper_tell_of_jobs()
+        self._tells_of_jobs = False
         self._add_alarms(longest_wait)
 
     @property
@@ -216,6 +215,8 @@ class CallbackIntegration(Construct):
             )
         served = ServedSaga(log=log, requests=requests, days=log_days, operators=operators, steps=steps)
         self._workers.serve(saga, served, machines)
+        if jobs:
+            self._let_sweeper_tell_of_jobs()
 
     def add_webhook(
         self,
@@ -437,6 +438,9 @@ class CallbackIntegration(Construct):
 
         In a policy of its own: the sweeper may stand in another stack, which must not need this one.
         """
+        if self._tells_of_jobs:
+            return
+        self._tells_of_jobs = True
         self.dispatcher.add_environment(Env.DEAD_LETTERS.value, self.dead_letters.queue_url)
         statements = [iam.PolicyStatement(actions=["sqs:SendMessage"], resources=[self.dead_letters.queue_arn])]
         if self._encryption_key is not None:
