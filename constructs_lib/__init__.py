@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         StepKind,
     )
     from constructs_lib.step_host import StepHost
+    from constructs_lib.timeout_reconciler import TimeoutReconciler
     from constructs_lib.token_table import TokenTable
     from constructs_lib.transaction_api import Operation, TransactionApi
     from constructs_lib.webhook_schemes import HmacSignature, StandardWebhooks, StripeSignature
@@ -60,6 +61,7 @@ __all__ = [
     "StepHost",
     "StepKind",
     "StripeSignature",
+    "TimeoutReconciler",
     "TokenTable",
     "TransactionApi",
     "Webhook",
@@ -91,6 +93,7 @@ _MODULES: Final = {
     "StepHost": "constructs_lib.step_host",
     "StepKind": "constructs_lib.saga",
     "StripeSignature": "constructs_lib.webhook_schemes",
+    "TimeoutReconciler": "constructs_lib.timeout_reconciler",
     "TokenTable": "constructs_lib.token_table",
     "TransactionApi": "constructs_lib.transaction_api",
     "Webhook": "constructs_lib.callback_receivers",

@@ -119,6 +119,7 @@ class SagaStateMachine(Construct):
         recovery_machine: the state machine that takes an interrupted saga up again.
         notifier: the function that sends notifications, if a step needs it.
         log: the saga log.
+        log_days: how long its rows are kept.
         log_group: the state machine's log group.
         requests: as given.
         payloads: as given.
@@ -184,6 +185,7 @@ class SagaStateMachine(Construct):
                 f"{log_retention_days}; raise keep_days or lower log_retention_days"
             )
         check_statuses(refused_status, failure_status or {}, self.steps)
+        self.log_days = log_retention_days
         self.log = SagaLog(self, "Log", encryption_key=encryption_key, removal_policy=removal_policy)
         self.notifier = self._notifier(removal_policy) if any(step.queue is not None for step in leaves) else None
         self.operators, self.parked_alarm = operators_of(self, operators)
