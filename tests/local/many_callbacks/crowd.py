@@ -21,7 +21,7 @@ from saga_runtime.protocol import IDEMPOTENCY_KEY_HEADER, RecordAttribute, Recor
 if TYPE_CHECKING:
     from aws_cdk import App
 
-CLIENTS: Final = 64
+CLIENTS: Final = 32
 """Threads that answer. The emulator runs four processes per function, so the rest of them always wait in front."""
 BEGINNERS: Final = 16
 PATIENCE_SECONDS: Final = 300.0
