@@ -154,9 +154,9 @@ class CartSystem(TwoLedgers):
                 self._mail.setdefault(told["order"], []).append(told["link"])
             return list(self._mail.get(saga_id, ()))
 
-    def decide(self, link: str, decision: str) -> int:
+    def decide(self, link: str, decision: str, note: str = "") -> int:
         """Press a button on the page that a link leads to, until it is answered; the answer's status."""
-        body = urlencode({"decision": decision, "note": ""}).encode()
+        body = urlencode({"decision": decision, "note": note}).encode()
         for _ in range(20):
             request = Request(self.here(link), data=body, method="POST")
             try:
@@ -207,11 +207,18 @@ def cart(*skus: str, card: str = "card-1", quantity: int = 1, address: str = "10
 
 
 @contextmanager
-def deployed(*, speed: float = SPEED, sandboxes: int = 1) -> Iterator[CartSystem]:
+def deployed(
+    *, speed: float = SPEED, sandboxes: int = 1, paces: Mapping[str, float] | None = None
+) -> Iterator[CartSystem]:
     """Local AWS with the stack, beside the three providers, who know where to tell what became of their jobs."""
+    pace = {"payments": 1.0, "carrier": 1.0, "warehouse": 1.0, **(paces or {})}
     with ExitStack() as running:
-        payments, carrier = (running.enter_context(Provider(kind, speed=speed)) for kind in ("payments", "carrier"))
-        warehouse = running.enter_context(Provider("warehouse", speed=speed, carrier=carrier.url))
+        payments, carrier = (
+            running.enter_context(Provider(kind, speed=speed, pace=pace[kind])) for kind in ("payments", "carrier")
+        )
+        warehouse = running.enter_context(
+            Provider("warehouse", speed=speed, pace=pace["warehouse"], carrier=carrier.url)
+        )
         aws = running.enter_context(LocalAws(speed=speed, sandboxes=sandboxes))
         folder = Path(running.enter_context(tempfile.TemporaryDirectory(prefix="cdk-sagas-test-")))
         providers = {"payments": payments, "carrier": carrier, "warehouse": warehouse}

@@ -27,6 +27,7 @@ def main() -> int:
     parser.add_argument("--port", type=int, default=0, help="loopback port; a free one by default")
     parser.add_argument("--idempotent-for", type=float, default=86_400.0, help="seconds that a key is remembered")
     parser.add_argument("--speed", type=float, default=1.0, help="how many times faster than real time it passes")
+    parser.add_argument("--pace", type=float, default=1.0, help="how many times longer than usual its work takes")
     parser.add_argument("--carrier", help="of a warehouse: address of the carrier who fetches parcels")
     parser.add_argument("--child", action="store_true", help="end when standard input does")
     options = parser.parse_args()
@@ -42,6 +43,7 @@ def main() -> int:
         books=options.books or Path(f"{options.provider}.sqlite"),
         window_ms=int(options.idempotent_for * 1000),
         speed=options.speed,
+        pace=options.pace,
         spare={os.getppid()},
     )
     print(server.url, flush=True)

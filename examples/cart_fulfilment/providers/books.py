@@ -138,8 +138,9 @@ def problem(status: int, code: str, message: str) -> Answer:
 class Page:
     """The books, open for one transaction: everything that is written on it stands, or nothing."""
 
-    def __init__(self, cursor: sqlite3.Cursor, now_ms: int) -> None:
+    def __init__(self, cursor: sqlite3.Cursor, now_ms: int, pace: float) -> None:
         self._cursor = cursor
+        self._pace = pace
         self.now_ms = now_ms
         self.errands: list[Callable[[], object]] = []
         """What is to be done outside, once this page stands."""
@@ -195,7 +196,7 @@ class Page:
         """Look at a job again, later, because of what was asked for under a key: to work at it, or to end it."""
         self._cursor.execute(
             "INSERT INTO timers (job, key, name, ends, due_ms) VALUES (?, ?, ?, ?, ?)",
-            (job.id, key, name, ends, self.now_ms + int(seconds * 1000)),
+            (job.id, key, name, ends, self.now_ms + int(seconds * (1 if ends else self._pace) * 1000)),
         )
 
     def hurry(self, key: str) -> bool:
@@ -250,10 +251,12 @@ class BookKeeper:
         file: the SQLite file.
         window_ms: how long a key is remembered; afterwards the same key acts anew.
         now_ms: the clock.
+        pace: how many times longer than usual work takes here.
     """
 
-    def __init__(self, file: Path, *, window_ms: int, now_ms: Callable[[], int]) -> None:
+    def __init__(self, file: Path, *, window_ms: int, now_ms: Callable[[], int], pace: float) -> None:
         self._window_ms = window_ms
+        self._pace = pace
         self.now_ms = now_ms
         self._lock = threading.Lock()
         self._database = sqlite3.connect(file, check_same_thread=False, isolation_level=None)
@@ -270,7 +273,7 @@ class BookKeeper:
         with self._lock:
             cursor = self._database.execute("BEGIN IMMEDIATE")
             try:
-                yield Page(cursor, self.now_ms())
+                yield Page(cursor, self.now_ms(), self._pace)
             except BaseException:
                 cursor.execute("ROLLBACK")
                 raise

@@ -69,7 +69,9 @@ class Carrier(Business):
             return problem(422, "address_unknown", "nobody drives there")
         job = page.add_job("lb", kind="label", key=asked.key, status="labelled", body=asked.body)
         page.happened("labelled", key=asked.key, job=job)
-        return Answer(status=201, document=shown(page.change(job, "labelled", tracking=f"TRK{job.id[-10:].upper()}")))
+        return Answer(
+            status=201, document=shown(page.change(job, "labelled", tracking=f"TRK-{job.reference[:12]}-{job.id[-6:]}"))
+        )
 
     def _void(self, page: Page, asked: Asked) -> Answer:
         job = page.job(asked.id)

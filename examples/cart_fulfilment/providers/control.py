@@ -40,14 +40,15 @@ class Provider:
     Args:
         kind: ``payments``, ``warehouse`` or ``carrier``.
         speed: how many times faster than real time its time passes: that of ``LocalAws``.
+        pace: how many times longer than usual its work takes.
         carrier: of a warehouse: address of the carrier who fetches parcels.
     """
 
-    def __init__(self, kind: str, *, speed: float = 1.0, carrier: str | None = None) -> None:
+    def __init__(self, kind: str, *, speed: float = 1.0, pace: float = 1.0, carrier: str | None = None) -> None:
         self.kind = kind
         self._folder = tempfile.TemporaryDirectory(prefix=f"{kind}-")
         self._file = Path(self._folder.name) / "books.sqlite"
-        self._settings = ("--speed", str(speed), *(("--carrier", carrier) if carrier else ()))
+        self._settings = ("--speed", str(speed), "--pace", str(pace), *(("--carrier", carrier) if carrier else ()))
         self._process: subprocess.Popen[str] | None = None
         self._url = ""
 

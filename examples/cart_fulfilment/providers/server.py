@@ -56,6 +56,7 @@ class ProviderServer(ThreadingHTTPServer):
         books: file of its books.
         window_ms: how long a key is remembered.
         speed: how many times faster than real time its time passes.
+        pace: how many times longer than usual its work takes.
         spare: processes that are never killed, whatever is planned.
     """
 
@@ -70,13 +71,14 @@ class ProviderServer(ThreadingHTTPServer):
         books: Path,
         window_ms: int,
         speed: float,
+        pace: float,
         spare: Collection[int] = (),
     ) -> None:
         super().__init__((HOST, port), _Handler)
         self.clock = Clock(speed)
         self.plan = Plan()
         self.business = business(self.plan)
-        self.keeper = BookKeeper(books, window_ms=window_ms, now_ms=self.clock.now_ms)
+        self.keeper = BookKeeper(books, window_ms=window_ms, now_ms=self.clock.now_ms, pace=pace)
         self.courier = Courier(self.keeper, sign=self.business.sign, speed=speed)
         self.spare = spare
         self.ended = threading.Event()

@@ -66,7 +66,7 @@ class Warehouse(Business):
             self.tell(page, REJECTED, job)
         if name == PICKED:
             page.happened("picked", key=job.key, job=job)
-            self.tell(page, PICKED, page.change(job, "picked", parcel=f"parcel-{job.id[-8:]}"))
+            self.tell(page, PICKED, page.change(job, "picked", parcel=f"{job.reference}/1"))
         if job.status != "queued":
             return
         if name == "expire":
@@ -78,7 +78,7 @@ class Warehouse(Business):
             page.wake(job, "take", PICK_SECONDS - WALK_SECONDS, key=job.key)
         else:
             page.happened("picked", key=job.key, job=job)
-            picked = page.change(job, "picked", parcel=f"parcel-{job.id[-8:]}")
+            picked = page.change(job, "picked", parcel=f"{job.reference}/1")
             self.tell(page, PICKED, picked)
             if self._carrier is not None:
                 page.errands.append(partial(_hand_over, self._carrier, picked))
