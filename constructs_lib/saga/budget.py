@@ -100,6 +100,7 @@ def findings_of(saga: SagaDescription) -> Iterator[Finding]:
     yield from _names(saga)
     yield from _phases(saga)
     yield from _windows(saga)
+    yield from _redeliveries(saga)
     yield from _payloads(saga)
     yield from _retention(saga, worst.seconds)
 
@@ -189,6 +190,21 @@ def _windows(saga: SagaDescription) -> Iterator[Finding]:
                     f"{step.window} s: what is in doubt after that waits for a person; offer verify, or try for a "
                     "shorter time",
                 )
+
+
+def _redeliveries(saga: SagaDescription) -> Iterator[Finding]:
+    for step in saga.leaves:
+        if not step.redelivery or step.function is None:
+            continue
+        doubt = step.function.timeout + step.grace
+        if doubt > step.redelivery:
+            yield Finding(
+                id=f"cdk-sagas-redelivery-{step.name}",
+                severity=Severity.WARNING,
+                message=f"a request of step {step.name} may be on its way for {doubt} s, and its queue delivers the "
+                f"job again after {step.redelivery} s: what comes in between can decide nothing, and brings the job nearer "
+                "to the dead letters; raise visibility_timeout of the CallbackIntegration, or lower the grace",
+            )
 
 
 def _payloads(saga: SagaDescription) -> Iterator[Finding]:

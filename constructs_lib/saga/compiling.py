@@ -316,6 +316,7 @@ def _describe(node: Step | StepGroup, sides: Mapping[str, str]) -> StepDescripti
         writes=len(node.transaction.writes) if node.transaction is not None else None,
         timeout=_own_timeout(node),
         heartbeat=node.wait.heartbeat if node.wait is not None else 0,
+        redelivery=node.wait.via.visibility_seconds if node.wait is not None and provider is not None else 0,
         constant=_constant(node),
         instead=max((_size(r.output) for r in node.on_error.values() if isinstance(r, GoOn)), default=0),
         transient=RetryDescription(

@@ -55,6 +55,7 @@ class StepDescription:
         grace: of an external step's provider and its clock margin together, in seconds.
         writes: items that a step writes straight from the state machine; None if a function decides.
         timeout: of a phase, of one call straight from the state machine, or of waiting for an answer, in seconds.
+        redelivery: of a job, seconds after which its queue delivers it again; 0 for anything else.
         heartbeat: seconds after which an answer from outside counts as lost; 0 if none is waited for.
         transient: retries of what passes.
         in_doubt: retries of what is in doubt.
@@ -80,6 +81,7 @@ class StepDescription:
     writes: int | None = None
     timeout: int = 0
     heartbeat: int = 0
+    redelivery: int = 0
     transient: RetryDescription | None = None
     in_doubt: RetryDescription | None = None
     routes: Mapping[str, str] = dataclasses.field(default_factory=dict)

@@ -42,6 +42,10 @@ class CallbackVia(Protocol):
     def dispatcher_facts(self) -> FunctionDescription | None:
         """What is known of it without asking the CDK's process."""
 
+    @property
+    def visibility_seconds(self) -> int:
+        """After how long a job that could not be handed over is delivered again."""
+
     def serve(
         self,
         *,

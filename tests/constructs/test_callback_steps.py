@@ -137,3 +137,17 @@ def test_a_saga_shorter_than_its_wait_does_not_synthesize(shop: Shop) -> None:
     described = shop.saga(shop.job(), timeout=Duration.minutes(30)).description
 
     assert "cdk-sagas-step-outlasts-saga" in [finding.id for finding in findings_of(described)]
+
+
+def test_a_provider_whose_requests_travel_longer_than_its_queue_waits_is_told(shop: Shop) -> None:
+    slow = Provider(verify=True, undo_idempotent_for=Duration.hours(24), grace=Duration.minutes(2))
+    found = {finding.id: finding.message for finding in findings_of(shop.saga(shop.job(provider=slow)).description)}
+
+    assert "may be on its way for 140 s" in found["cdk-sagas-redelivery-Pick"]
+    assert "delivers the job again after 90 s" in found["cdk-sagas-redelivery-Pick"]
+
+
+def test_the_usual_grace_fits_the_usual_queue(shop: Shop) -> None:
+    found = [finding.id for finding in findings_of(shop.saga(shop.job(), shop.wait()).description)]
+
+    assert not [name for name in found if name.startswith("cdk-sagas-redelivery")]
