@@ -202,8 +202,8 @@ def _redeliveries(saga: SagaDescription) -> Iterator[Finding]:
                 id=f"cdk-sagas-redelivery-{step.name}",
                 severity=Severity.WARNING,
                 message=f"a request of step {step.name} may be on its way for {doubt} s, and its queue delivers the "
-                f"job again after {step.redelivery} s: what comes in between can decide nothing, and brings the job nearer "
-                "to the dead letters; raise visibility_timeout of the CallbackIntegration, or lower the grace",
+                f"job again after {step.redelivery} s: what comes in between decides nothing, and brings the job "
+                "nearer to the dead letters; raise visibility_timeout of the CallbackIntegration, or lower the grace",
             )
 
 
