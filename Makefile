@@ -87,6 +87,7 @@ spec-full: setup ## check the specification in its large configurations (some mi
 bench: setup ## measure; results in build/benchmarks (docs/benchmarks.md says what they mean)
 	@python -m benchmarks.gatekeeper
 	@python -m benchmarks.transfers
+	@python -m benchmarks.callbacks
 	@python -m benchmarks.synth
 
 lock: setup ## resolve the locks anew (requirements/*.txt, package-lock.json)

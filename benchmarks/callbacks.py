@@ -29,7 +29,7 @@ from constructs import Construct
 from benchmarks.report import write_report
 from constructs_lib.testing import LocalAws, RecordedCall
 from constructs_lib.testing.invariants import require_all_hold
-from tests.local.many_callbacks.audit import audit
+from tests.local.many_callbacks.audit import audit, late
 from tests.local.many_callbacks.crowd import CLIENTS, GO, Crowd, Kind, Said, Waiter, deployed
 
 NUMBER: Final = 2_000
@@ -206,6 +206,7 @@ def main() -> None:
         tell("audit")
         invariants = audit(crowd)
         require_all_hold(invariants)
+        found_late = len(late(crowd))
     rates = {
         OURS: len(wave.said) / wave.seconds,
         **{name: statistics.mean((before[name].per_second, after[name].per_second)) for name in (FUNCTION, BARE)},
@@ -231,6 +232,7 @@ def main() -> None:
         "one_by_one_ms": {name: percentiles(found) for name, found in quiet.items()},
         "aws_calls": counted,
         "aws_calls_of_the_wave": by_role(crowd, calls),
+        "rows_that_say_late": found_late,
         "answers_that_found_nobody": sum(c.call == "states:SendTaskSuccess" and c.status == 400 for c in calls),
     }
     write_report("callbacks", report)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 import pytest
 
@@ -11,7 +12,8 @@ from constructs_lib.testing.invariants import require_all_hold
 from .many_callbacks.audit import audit
 from .many_callbacks.crowd import Crowd, Kind, deployed
 
-SAGAS = 160
+SAGAS: Final = 160
+PAIRS: Final = 20
 
 
 @pytest.fixture(scope="module")
@@ -23,10 +25,25 @@ def crowd() -> Iterator[Crowd]:
 
 def test_each_of_many_sagas_wakes_once_however_often_and_early_it_is_answered(crowd: Crowd) -> None:
     waiters = crowd.begin("many", SAGAS)
+
     wave = crowd.answer(waiters)
 
     assert {waiter.kind for waiter in waiters} == set(Kind)
     assert len(wave.said) > SAGAS
-    invariants = audit(crowd)
-    assert all(invariant.checked for invariant in invariants), invariants
-    require_all_hold(invariants)
+    require_all_hold(audit(crowd))
+
+
+@pytest.mark.parametrize("kind", [Kind.SAME_EVENT, Kind.OTHER_EVENT])
+def test_two_receivers_that_run_at_the_same_time_wake_a_saga_once(crowd: Crowd, kind: Kind) -> None:
+    waiters = crowd.begin(kind.name.lower(), PAIRS, kind=kind)
+
+    # Nobody else is in their way: each of the two has a process.
+    with crowd.aws.calls.record() as calls:
+        crowd.answer(waiters, clients=2)
+
+    received = [call for call in calls if call.caller == crowd.outputs["FromWarehouse"]]
+    refused = [call for call in received if call.call == "dynamodb:TransactWriteItems" and call.status == 400]
+    assert refused, "no two met"
+    sent = [call for call in received if call.call == "states:SendTaskSuccess" and call.status == 200]
+    assert len(sent) == PAIRS
+    require_all_hold(audit(crowd))

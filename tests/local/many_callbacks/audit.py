@@ -87,6 +87,12 @@ def audit(crowd: Crowd) -> list[Invariant]:
     ]
 
 
+def late(crowd: Crowd) -> list[str]:
+    """Jobs of which a row says that nobody waited when the answer came, though the audit holds and somebody did."""
+    rows = read_table(crowd.aws.client("dynamodb"), crowd.outputs["WarehouseTokens"])
+    return [row[TokenAttribute.ID]["S"] for row in rows if row[TokenAttribute.STATUS]["S"] == TokenStatus.LATE]
+
+
 def find(crowd: Crowd) -> Found:
     """Read all of it."""
     dynamodb, outputs = crowd.aws.client("dynamodb"), crowd.outputs
@@ -166,15 +172,24 @@ def _one_answer(waiter: Waiter, found: Found, said: list[Said]) -> Iterator[str]
 
 
 def _rows_told(waiter: Waiter, found: Found, said: list[Said]) -> Iterator[str]:
-    """Who registers for a job whose answer was early is told by the saga log alone, if that was there before him."""
+    """What a row says in the end of whoever waited.
+
+    ``EARLY``: the saga log was there before he registered, and alone told him. ``LATE``, of a job that was answered
+    twice at the same moment: the second one found it untold, and nobody waiting, since the first had just told him and
+    not yet written so.
+    """
     a = TokenAttribute
     early = any(one.step == PICK and one.receipt == Receipt.EARLY for one in said)
+    allowed = {TokenStatus.SETTLED}
+    if early:
+        allowed.add(TokenStatus.EARLY)
+    if waiter.kind.doubled:
+        allowed.add(TokenStatus.LATE)
     for step in _steps_of(waiter):
         row = found.tokens.get(waiter.job(step), {})
         status = row.get(a.STATUS, {}).get("S")
         left = [name.value for name in (a.TOKEN, a.DUE_AT, a.CONFLICT, a.APPLIED_LATE_AT) if name in row]
-        told = (TokenStatus.SETTLED, TokenStatus.EARLY) if early and step == PICK else (TokenStatus.SETTLED,)
-        if status not in told or left:
+        if status not in (allowed if step == PICK else {TokenStatus.SETTLED}) or left:
             yield f"{waiter.order} ({waiter.kind}): the row of step {step} is {status} and has {left}"
     if RecordAttribute.DUE_AT in found.records[waiter.saga_id]:
         yield f"{waiter.order} ({waiter.kind}): its record says that somebody must look at it"
