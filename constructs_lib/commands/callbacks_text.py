@@ -103,7 +103,7 @@ def _notes(listing: Listing) -> Iterator[str]:
 
 
 def _row(listing: Listing, row: JobView) -> _Line:
-    facts = (moment(row.since), duration(max(listing.now_ms - row.since, 0)), _expected(listing.now_ms, row))
+    facts = (moment(row.since), _whole(listing.now_ms - row.since), _expected(listing.now_ms, row))
     return _Line(job=row.job_id, facts=facts, below=tuple(_below(row)), command=listing.commands.get(row.job_id, ""))
 
 
@@ -111,8 +111,8 @@ def _expected(now_ms: int, row: JobView) -> str:
     if row.kind is not Kind.WAITING or row.expected_at is None:
         return ""
     if row.is_overdue(now_ms):
-        return f"OVERDUE by {duration(now_ms - row.expected_at)}"
-    return f"in time for {duration(row.expected_at - now_ms)}"
+        return f"OVERDUE by {_whole(now_ms - row.expected_at)}"
+    return f"in time for {_whole(row.expected_at - now_ms)}"
 
 
 def _below(row: JobView) -> Iterator[str]:
@@ -148,8 +148,17 @@ def _dead(listing: Listing, message: DeadMessage) -> _Line:
             below.append(_dispatches(failed, str(about.get(f.DISPATCH_ERROR, ""))))
     elif reason := listing.reasons.get(message.job_id):
         below.append(reason)
-    facts = (moment(since), duration(max(listing.now_ms - since, 0)), f"received {message.receives} times")
+    facts = (moment(since), _whole(listing.now_ms - since), _received(message.receives))
     return _Line(job=message.job_id or f"message {message.message_id}", facts=facts, below=tuple(below))
+
+
+def _received(count: int) -> str:
+    return "received once" if count == 1 else f"received {count} times"
+
+
+def _whole(milliseconds: int) -> str:
+    """A duration in whole seconds: nobody waits more exactly than that."""
+    return duration(max(milliseconds, 0) // 1_000 * 1_000).removeprefix("0 ms") or "0 s"
 
 
 def _section(heading: str, lines: Sequence[_Line], width: int, unicode: bool) -> list[str]:

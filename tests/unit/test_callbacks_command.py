@@ -7,7 +7,7 @@ import io
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Any
 
@@ -32,6 +32,7 @@ from saga_runtime.protocol import (
     UnansweredField,
 )
 from tests.unit.support.depot import DONE, HEARTBEAT_SECONDS, JOB_ID, REFUSED, STEP, Depot
+from tests.unit.support.mutation import Mutant, mutate
 from tests.unit.support.samples import NOW_MS, SAGA_ID, reservation_of
 from tests.unit.support.wire import Action, Fault, Killed, Moment
 from tests.unit.support.world import World
@@ -44,16 +45,11 @@ DUE_MS = HEARTBEAT_SECONDS * 1_000
 
 @dataclass
 class Operator:
-    """Somebody with the command, before an integration's table and queues.
-
-    Attributes:
-        called: actions that the command needed, by kind of resource.
-    """
+    """Somebody with the command, before an integration's table and queues."""
 
     depot: Depot
     queue: str
     dead: str
-    called: set[tuple[str, str]] = field(default_factory=set)
 
     def says(self, *words: str, tokens: str = "tokens") -> tuple[int, str, str]:
         """Run the command: its exit status, what it said, and which errors."""
@@ -80,6 +76,13 @@ class Operator:
         status, out, err = self.says(*words, tokens=tokens)
         assert (status, out, err.count("\n")) == (1, "", 1), err
         return err
+
+    def is_not_told(self, event_id: str) -> None:
+        """The job is done, and whoever writes it down dies before he tells anybody."""
+        fault = Fault(operation="SendTaskSuccess", action=Action.KILL, moment=Moment.BEFORE, times=1)
+        self.depot.world.wire.plan(fault)
+        with pytest.raises(Killed):
+            self.depot.says(event_id)
 
     def kills(self, saga_id: str = SAGA_ID, step: str = STEP, **more: str) -> str:
         """A message of a job ends in the dead-letter queue; its body."""
@@ -117,7 +120,7 @@ class Operator:
 
 @pytest.fixture
 def operator(world: World, monkeypatch: pytest.MonkeyPatch, boto3_session: boto3.Session) -> Iterator[Operator]:
-    """Somebody with the command, whose calls are noted down."""
+    """Somebody with the command, and nothing yet to look at."""
     depot = Depot.open(world, monkeypatch)
     dead = str(aws.sqs().create_queue(QueueName="dead")["QueueUrl"])
     arn = aws.sqs().get_queue_attributes(QueueUrl=dead, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
@@ -160,7 +163,9 @@ def test_who_waits_too_long_is_marked(operator: Operator) -> None:
 
 def test_what_was_not_told_is_listed_and_told_at_once(operator: Operator) -> None:
     operator.depot.register()
-    operator.depot.world.wire.plan(Fault(operation="SendTaskSuccess", action=Action.KILL, moment=Moment.BEFORE, times=1))
+    operator.depot.world.wire.plan(
+        Fault(operation="SendTaskSuccess", action=Action.KILL, moment=Moment.BEFORE, times=1)
+    )
     with pytest.raises(Killed):
         operator.depot.says("e1")
 
@@ -175,7 +180,9 @@ def test_what_was_not_told_is_listed_and_told_at_once(operator: Operator) -> Non
 
 def test_telling_again_says_when_nobody_waits_any_more(operator: Operator) -> None:
     operator.depot.register()
-    operator.depot.world.wire.plan(Fault(operation="SendTaskSuccess", action=Action.KILL, moment=Moment.BEFORE, times=1))
+    operator.depot.world.wire.plan(
+        Fault(operation="SendTaskSuccess", action=Action.KILL, moment=Moment.BEFORE, times=1)
+    )
     with pytest.raises(Killed):
         operator.depot.says("e1")
     operator.depot.time_out()
@@ -423,7 +430,9 @@ def test_operators_are_granted_what_the_command_calls_and_nothing_else(
             aws.dynamodb().delete_item(TableName=table, Key={name: {"S": value} for name, value in key.items()})
     # One whom nobody waits for any more lets his saga be looked at.
     operator.depot.register()
-    operator.depot.world.wire.plan(Fault(operation="SendTaskSuccess", action=Action.KILL, moment=Moment.BEFORE, times=1))
+    operator.depot.world.wire.plan(
+        Fault(operation="SendTaskSuccess", action=Action.KILL, moment=Moment.BEFORE, times=1)
+    )
     with pytest.raises(Killed):
         operator.depot.says("e9")
     operator.depot.time_out()
@@ -538,3 +547,104 @@ def test_what_no_saga_sent_is_unreadable_and_shows_nothing(body: str) -> None:
 @pytest.mark.parametrize("status", ["EVENT", "DECIDED", "ALIAS"])
 def test_rows_that_say_nothing_of_a_job_are_not_shown(status: str) -> None:
     assert job_view({"id": {"S": "x"}, "status": {"S": status}, "updated_at": {"N": "1"}}) is None
+
+
+def test_a_token_is_not_even_read_to_list_jobs(operator: Operator, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[dict[str, Any]] = []
+    send = operator.depot.world.wire.send
+    operator.depot.register()
+
+    def noted(event_name: str, request: Any, deliver: Any) -> Any:
+        body = json.loads(request.body or b"{}")
+        asked.append(body.get("RequestItems", {}).get("tokens", body))
+        return send(event_name, request, deliver)
+
+    monkeypatch.setattr(operator.depot.world.wire, "send", noted)
+    operator.lists()
+    operator.lists("--all")
+
+    reads = [call for call in asked if "ProjectionExpression" in call]
+    assert len(reads) == len(asked) - 8, "all but the eight queries of the index, which holds keys only"
+    for call in reads:
+        names = set(call["ExpressionAttributeNames"].values())
+        assert TokenAttribute.STATUS in names
+        assert {TokenAttribute.TOKEN, TokenAttribute.DECISION}.isdisjoint(names)
+
+
+def _redriven(operator: Operator) -> None:
+    body = operator.kills()
+    words = ("--dead-letters", operator.dead, "--queue", operator.queue, "--redrive")
+    for operation in ("SendMessage", "DeleteMessage"):
+        operator.depot.world.wire.plan(Fault(operation=operation, action=Action.KILL, moment=Moment.BEFORE, times=1))
+        with contextlib.suppress(Killed):
+            operator.says(*words)
+    operator.says(*words)
+    assert set(operator.bodies(operator.queue)) == {body}
+
+
+def _looked_at(operator: Operator) -> None:
+    body = operator.kills()
+    operator.says("--dead-letters", operator.dead)
+    assert operator.bodies(operator.dead) == [body]
+
+
+def _sent_where_it_belongs(operator: Operator) -> None:
+    operator.kills()
+    other = str(aws.sqs().create_queue(QueueName="other")["QueueUrl"])
+    operator.says("--dead-letters", operator.dead, "--queue", other, "--redrive")
+    assert operator.taken(other) == []
+
+
+def _entries_stay(operator: Operator) -> None:
+    entry = operator.tells_of()
+    operator.says("--dead-letters", operator.dead, "--queue", operator.queue, "--redrive")
+    assert operator.bodies(operator.dead) == [entry]
+
+
+MUTANTS = [
+    Mutant(
+        name="delete before it is sent",
+        owner=DEAD.DeadLetters,
+        target="move",
+        old="self.sqs.send_message(",
+        new="self.delete(held)\n    self.sqs.send_message(",
+        kills=_redriven,
+    ),
+    Mutant(
+        name="keep what was looked at",
+        owner=DEAD.DeadLetters,
+        target="let_go",
+        old="list(self._held.values())",
+        new="[]",
+        kills=_looked_at,
+    ),
+    Mutant(
+        name="send it anywhere",
+        owner=DEAD.DeadLetters,
+        target="check_source",
+        old='target != mine["Attributes"]["QueueArn"]',
+        new="False",
+        kills=_sent_where_it_belongs,
+    ),
+    Mutant(
+        name="move entries, too",
+        owner=COMMAND,
+        target="_go_on_with",
+        old="held.shown.kind is DeadKind.JOB and options.redrive",
+        new="options.redrive",
+        kills=_entries_stay,
+    ),
+]
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_the_history_ends_well(operator: Operator, mutant: Mutant) -> None:
+    mutant.kills(operator)
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_a_mutant_is_noticed(operator: Operator, mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
+    mutate(monkeypatch, mutant)
+
+    with pytest.raises(AssertionError):
+        mutant.kills(operator)
