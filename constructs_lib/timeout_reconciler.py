@@ -25,7 +25,7 @@ from constructs_lib.saga.permissions import grant_send, queues_of
 from constructs_lib.saga.state_machine import SagaStateMachine
 from constructs_lib.saga.steps import StepKind
 from constructs_lib.token_table import TokenTable
-from saga_runtime.protocol import DUE_INDEX, METRIC_NAMESPACE, Env, Metric, ReconciledField
+from saga_runtime.protocol import DUE_INDEX, METRIC_NAMESPACE, Env, Metric, ReconciledField, TokenAttribute
 
 _SECONDS: Final = 50
 """Shorter than the minute after which the next look begins: two would do no harm, and twice the work."""
@@ -178,7 +178,7 @@ class TimeoutReconciler(Construct):
         if length > _MAX_ENVIRONMENT_BYTES:
             raise ValueError(
                 f"{self.node.path} must look after sagas that its function's environment has room for, got "
-                f"{len(sagas)} of {length} bytes of {_MAX_ENVIRONMENT_BYTES}; make another TimeoutReconciler for some of them"
+                f"{len(sagas)} of {length} bytes of {_MAX_ENVIRONMENT_BYTES}; make another TimeoutReconciler for some"
             )
         return _text(fields)
 
@@ -202,7 +202,7 @@ class TimeoutReconciler(Construct):
         _allow(function, ["dynamodb:UpdateItem"], [saga.log.table_arn])
         _allow(function, ["dynamodb:Query"], [f"{saga.requests.table_arn}/index/{DUE_INDEX}"])
         for tokens in _late_tokens(saga):
-            tokens.grant_list(function)
+            _allow_late_jobs(function, tokens)
         grant_send(queues_of([saga.operators]), function)
         machines = (saga.state_machine, saga.recovery_machine)
         _allow(function, ["states:StartExecution"], [machine.state_machine_arn for machine in machines])
@@ -227,21 +227,13 @@ class TimeoutReconciler(Construct):
         )
 
     def _dead_letters(self) -> sqs.Queue:
-        queue = sqs.Queue(
+        return sqs.Queue(
             self,
             "DeadLetters",
             encryption=sqs.QueueEncryption.SQS_MANAGED,
             enforce_ssl=True,
             retention_period=Duration.days(14),
         )
-        Validations.of(queue).acknowledge(
-            Acknowledgment(
-                id="AwsSolutions-SQS3",
-                reason="This queue is itself where status events end that could not be delivered or handled: an alarm "
-                "tells when it is not empty, and the schedule looks after their sagas nevertheless.",
-            )
-        )
-        return queue
 
     def _queue(self) -> sqs.Queue:
         queue = sqs.Queue(
@@ -377,6 +369,23 @@ def _late_tokens(saga: SagaStateMachine) -> list[TokenTable]:
 
 def _text(fields: Sequence[dict[str, Any]]) -> str:
     return json.dumps(fields, separators=(",", ":"))
+
+
+def _allow_late_jobs(grantee: iam.IGrantable, tokens: TokenTable) -> None:
+    """Find jobs that took effect late: never a token, with which any wait could be ended."""
+    if tokens.encryption_key is not None:
+        tokens.encryption_key.grant_decrypt(grantee)
+    _allow(grantee, ["dynamodb:Query"], [f"{tokens.table_arn}/index/{DUE_INDEX}"])
+    read = [TokenAttribute.ID.value, TokenAttribute.LOG_TABLE.value, TokenAttribute.APPLIED_LATE_AT.value]
+    iam.Grant.add_to_principal(
+        grantee=grantee,
+        actions=["dynamodb:GetItem"],
+        resource_arns=[tokens.table_arn],
+        conditions={
+            "ForAllValues:StringEquals": {"dynamodb:Attributes": read},
+            "StringEqualsIfExists": {"dynamodb:Select": "SPECIFIC_ATTRIBUTES"},
+        },
+    )
 
 
 def _allow(grantee: iam.IGrantable, actions: list[str], resources: list[str]) -> None:

@@ -173,6 +173,7 @@ def test_whoever_acknowledges_is_tried_here() -> None:
     tried = {module.__name__.rpartition(".")[2] for module in ACKNOWLEDGING}
     elsewhere = {
         "payload_bucket": "test_payload_bucket.py",
+        "timeout_reconciler": "test_timeout_reconciler.py",
         **dict.fromkeys(("approval_page", "callback_integration", "callback_receivers"), "test_callback_stack.py"),
     }
     assert found == {*tried, *elsewhere}, f"others are tried in {sorted(set(elsewhere.values()))}"

@@ -1,0 +1,313 @@
+"""TimeoutReconciler: what it is made of, what it is told of its sagas, and what it may do."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from aws_cdk import Acknowledgment, Duration, RemovalPolicy, Stack, Validations
+from aws_cdk import aws_kms as kms
+from cdk_nag import AwsSolutionsChecks
+from constructs import Construct, IConstruct
+
+from constructs_lib import IdempotencyTable, SagaStateMachine, Step, StepFunction, TimeoutReconciler, timeout_reconciler
+from saga_runtime.protocol import METRIC_NAMESPACE, Env, Metric
+from saga_runtime.reconciler import Served, served_of
+from tests.constructs.support.cloud import Cloud
+from tests.constructs.support.factories import AppFactory
+from tests.constructs.support.integrations import integration, job, own, saga_of
+
+ROLE = "Reconciler/Function/Role"
+
+
+class WatchedStack(Stack):
+    """Two sagas with tables of their own, one of them with a job, and a reconciler."""
+
+    def __init__(self, scope: Construct, id: str) -> None:
+        super().__init__(scope, id)
+        plain = saga_of(self, Step.atomic("Move", fn=own(self, "Move")), id="Plain")
+        warehouse = integration(self)
+        shop = saga_of(
+            self, job(warehouse, compensate=own(self, "Cancel")), Step.atomic("Pay", fn=own(self, "Pay"), pivot=True)
+        )
+        self.reconciler = TimeoutReconciler(self, "Reconciler", sagas=[plain, shop])
+
+
+@pytest.fixture(scope="module")
+def watched(new_app: AppFactory) -> WatchedStack:
+    return WatchedStack(new_app(), "Shop")
+
+
+@pytest.fixture(scope="module")
+def cloud(watched: WatchedStack) -> Cloud:
+    return Cloud(watched)
+
+
+def small(stack: Stack, **options: Any) -> TimeoutReconciler:
+    """A reconciler of one saga."""
+    return TimeoutReconciler(stack, "Reconciler", sagas=[plain(stack)], **options)
+
+
+def plain(stack: Stack, id: str = "Saga", **options: Any) -> SagaStateMachine:
+    fn = stack.node.try_find_child("Move") or own(stack, "Move")
+    assert isinstance(fn, StepFunction)
+    return saga_of(stack, Step.atomic("Move", fn=fn), id=id, **options)
+
+
+def test_is_told_what_the_runtime_reads(cloud: Cloud) -> None:
+    variables = cloud.one("Reconciler/Function/Function").properties["Environment"]["Variables"]
+
+    assert variables[Env.RECOVERIES_LIMIT] == "20"
+    first, second = served_of(variables[Env.RECONCILED])
+    assert first == Served(
+        machine="${Plain/StateMachine.Name}",
+        requests="${PlainRequests/Table}",
+        shards=16,
+        log="${Plain/Log/Table}",
+        days=400,
+        operators="${Plain/Operators}",
+    )
+    assert (second.machine, second.tokens) == ("${Saga/StateMachine.Name}", ("${Warehouse/Tokens/Table}",))
+
+
+def test_may_do_what_it_does_for_each_saga_and_nothing_else(cloud: Cloud) -> None:
+    permissions = cloud.permissions(ROLE)
+
+    def expected(saga: str) -> set[tuple[str, str]]:
+        requests, log = f"${{{saga}Requests/Table.Arn}}", f"${{{saga}/Log/Table.Arn}}"
+        execution = "arn:${AWS::Partition}:states:${AWS::Region}:${AWS::AccountId}:execution:"
+        machines = (f"{saga}/StateMachine", f"{saga}/Recovery")
+        return {
+            ("dynamodb:GetItem", requests),
+            ("dynamodb:UpdateItem", requests),
+            ("dynamodb:Query", f"{requests}/index/due"),
+            ("dynamodb:Query", log),
+            ("dynamodb:UpdateItem", log),
+            ("sqs:SendMessage", f"${{{saga}/Operators.Arn}}"),
+            *(("states:StartExecution", f"${{{machine}}}") for machine in machines),
+            *(("states:DescribeExecution", f"{execution}${{{machine}.Name}}:*") for machine in machines),
+        }
+
+    tokens = "${Warehouse/Tokens/Table.Arn}"
+    queue = "${Reconciler/Queue.Arn}"
+    own_of_function = {
+        (action, resource) for action, resource in permissions if action.startswith(("logs:", "xray:"))
+    } | {
+        (action, queue)
+        for action in (
+            "sqs:ReceiveMessage",
+            "sqs:ChangeMessageVisibility",
+            "sqs:GetQueueUrl",
+            "sqs:DeleteMessage",
+            "sqs:GetQueueAttributes",
+        )
+    }
+    late = {("dynamodb:GetItem", tokens), ("dynamodb:Query", f"{tokens}/index/due")}
+    assert permissions == expected("Plain") | expected("Saga") | late | own_of_function
+
+
+def test_never_reads_a_task_token(cloud: Cloud) -> None:
+    tokens = "${Warehouse/Tokens/Table.Arn}"
+    (statement,) = [s for s in cloud.statements(ROLE) if ("dynamodb:GetItem", tokens) in s.permissions]
+
+    assert statement.condition == {
+        "ForAllValues:StringEquals": {"dynamodb:Attributes": ["id", "log_table", "applied_late_at"]},
+        "StringEqualsIfExists": {"dynamodb:Select": "SPECIFIC_ATTRIBUTES"},
+    }
+
+
+def test_hears_of_executions_that_end_badly_and_of_their_names_only(cloud: Cloud) -> None:
+    rule = cloud.one("Reconciler/Ended").properties
+
+    assert rule["EventPattern"] == {
+        "source": ["aws.states"],
+        "detail-type": ["Step Functions Execution Status Change"],
+        "detail": {
+            "status": ["TIMED_OUT", "ABORTED", "FAILED"],
+            "stateMachineArn": [
+                f"${{{name}}}"
+                for name in ("Plain/StateMachine", "Plain/Recovery", "Saga/StateMachine", "Saga/Recovery")
+            ],
+        },
+    }
+    (target,) = rule["Targets"]
+    assert target["Arn"] == "${Reconciler/Queue.Arn}"
+    assert target["DeadLetterConfig"] == {"Arn": "${Reconciler/DeadLetters.Arn}"}
+    paths = target["InputTransformer"]["InputPathsMap"]
+    assert sorted(paths.values()) == ["$.detail.name", "$.detail.stateMachineArn", "$.detail.status"]
+    template = target["InputTransformer"]["InputTemplate"]
+    for name in paths:
+        template = template.replace(f"<{name}>", json.dumps("x"))
+    assert json.loads(template) == {"detail": {"name": "x", "status": "x", "stateMachineArn": "x"}}
+
+
+def test_looks_every_minute(cloud: Cloud) -> None:
+    schedule = cloud.one("Reconciler/Schedule").properties
+
+    assert schedule["ScheduleExpression"] == "rate(1 minute)"
+    assert [target["Arn"] for target in schedule["Targets"]] == ["${Reconciler/Function/Function.Arn}"]
+    assert cloud.one("Reconciler/Function/Function").properties["Timeout"] < 60
+
+
+def test_a_message_comes_back_when_its_function_is_dead_and_ends_in_an_encrypted_queue(cloud: Cloud) -> None:
+    queue = cloud.one("Reconciler/Queue").properties
+    (mapping,) = cloud.of_type("AWS::Lambda::EventSourceMapping")[-1:]
+
+    assert queue["VisibilityTimeout"] >= 6 * cloud.one("Reconciler/Function/Function").properties["Timeout"]
+    assert queue["RedrivePolicy"] == {"deadLetterTargetArn": "${Reconciler/DeadLetters.Arn}", "maxReceiveCount": 5}
+    assert mapping.properties["FunctionResponseTypes"] == ["ReportBatchItemFailures"]
+    for name in ("Queue", "DeadLetters"):
+        assert cloud.one(f"Reconciler/{name}").properties["SqsManagedSseEnabled"] is True
+        statements = cloud.one(f"Reconciler/{name}/Policy").properties["PolicyDocument"]["Statement"]
+        assert any(s["Condition"] == {"Bool": {"aws:SecureTransport": "false"}} for s in statements)
+
+
+def test_alarms_count_what_its_function_counts(cloud: Cloud, watched: WatchedStack) -> None:
+    alarms = {
+        resource.path.rpartition("/")[2]: resource.properties
+        for resource in cloud.of_type("AWS::CloudWatch::Alarm")
+        if resource.path.startswith("Reconciler/")
+    }
+    assert len(watched.reconciler.alarms) == len(alarms) == 6
+    told = cloud.one("Reconciler/Function/Function").properties["Environment"]["Variables"][Env.SERVICE]
+    metrics = {name: alarm["MetricName"] for name, alarm in alarms.items() if alarm["Namespace"] == METRIC_NAMESPACE}
+    assert metrics == {
+        "Orphans": Metric.ORPHANS,
+        "Unsettled": Metric.UNSETTLED,
+        "OldestInFlight": Metric.OLDEST_IN_FLIGHT,
+        "OldestParked": Metric.OLDEST_PARKED,
+        "Late": Metric.LATE_STANDS,
+    }
+    for name in metrics:
+        assert alarms[name]["Dimensions"] == [{"Name": "service", "Value": told}]
+        silence = "breaching" if name.startswith("Oldest") else "notBreaching"
+        assert (alarms[name]["TreatMissingData"], alarms[name]["Period"]) == (silence, 900)
+    longest = max(saga.description.timeout for saga in _sagas(watched))
+    assert (alarms["OldestInFlight"]["Threshold"], alarms["OldestParked"]["Threshold"]) == (longest + 3_600, 86_400)
+
+
+def _sagas(stack: Stack) -> list[SagaStateMachine]:
+    return [construct for construct in stack.node.find_all() if isinstance(construct, SagaStateMachine)]
+
+
+def test_limits_are_what_was_asked_for(stack: Stack) -> None:
+    small(
+        stack,
+        schedule=Duration.minutes(5),
+        recoveries_limit=3,
+        oldest_in_flight=Duration.minutes(10),
+        oldest_parked=Duration.hours(1),
+        removal_policy=RemovalPolicy.DESTROY,
+    )
+    cloud = Cloud(stack)
+
+    assert cloud.one("Reconciler/Schedule").properties["ScheduleExpression"] == "rate(5 minutes)"
+    variables = cloud.one("Reconciler/Function/Function").properties["Environment"]["Variables"]
+    assert variables[Env.RECOVERIES_LIMIT] == "3"
+    assert cloud.one("Reconciler/Alarms/OldestInFlight").properties["Threshold"] == 600
+    assert cloud.one("Reconciler/Alarms/OldestParked").properties["Threshold"] == 3_600
+    assert cloud.one("Reconciler/Function/Logs").raw["DeletionPolicy"] == "Delete"
+
+
+def test_is_told_how_long_rows_are_kept_and_how_many_shards_there_are(stack: Stack) -> None:
+    requests = IdempotencyTable(stack, "Requests", due_shards=4)
+    saga = plain(stack, requests=requests, log_retention_days=60)
+    TimeoutReconciler(stack, "Reconciler", sagas=[saga])
+    variables = Cloud(stack).one("Reconciler/Function/Function").properties["Environment"]["Variables"]
+
+    (served,) = served_of(variables[Env.RECONCILED])
+    assert (served.days, served.shards) == (60, 4)
+
+
+def test_keys_of_customers_are_used_for_what_they_encrypt(regional_stack: Stack) -> None:
+    key = kms.Key(regional_stack, "Key")
+    requests = IdempotencyTable(regional_stack, "Requests", encryption_key=key)
+    saga = plain(regional_stack, requests=requests, encryption_key=key)
+    TimeoutReconciler(regional_stack, "Reconciler", sagas=[saga])
+
+    assert ("kms:Decrypt", "${Key.Arn}") in Cloud(regional_stack).permissions(ROLE)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"recoveries_limit": 0}, r"recoveries_limit must be 1 to 100, got 0"),
+        ({"recoveries_limit": 101}, r"recoveries_limit must be 1 to 100, got 101"),
+        ({"schedule": Duration.seconds(30)}, r"schedule must be 60 s to 3600 s, got 30 s"),
+        ({"schedule": Duration.seconds(90)}, r"schedule must be whole minutes, got 90 s; round it"),
+        ({"oldest_in_flight": Duration.seconds(59)}, r"oldest_in_flight must be 60 s to 31622400 s, got 59 s"),
+        ({"oldest_parked": Duration.days(367)}, r"oldest_parked must be 60 s to 31622400 s"),
+    ],
+)
+def test_a_wrong_argument_is_named_with_the_remedy(stack: Stack, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        small(stack, **options)
+
+
+def test_needs_a_saga_and_each_once(stack: Stack) -> None:
+    saga = plain(stack)
+
+    with pytest.raises(ValueError, match=r"sagas of Test/None must be at least one, got none"):
+        TimeoutReconciler(stack, "None", sagas=[])
+    with pytest.raises(ValueError, match=r"sagas of Test/Twice must be different ones, got \['Test/Saga'\] twice"):
+        TimeoutReconciler(stack, "Twice", sagas=[saga, saga])
+
+
+def test_a_saga_of_another_stack_is_refused(new_app: AppFactory) -> None:
+    app = new_app()
+    saga = plain(Stack(app, "There"))
+
+    with pytest.raises(ValueError, match=r"saga There/Saga must be in the stack of Here/Reconciler, got There"):
+        TimeoutReconciler(Stack(app, "Here"), "Reconciler", sagas=[saga])
+
+
+def test_more_sagas_than_the_environment_has_room_for_are_refused(stack: Stack) -> None:
+    sagas = [plain(stack, f"Saga{number}") for number in range(9)]
+
+    with pytest.raises(ValueError, match=r"room for, got 9 of \d+ bytes of 3072; make another TimeoutReconciler"):
+        TimeoutReconciler(stack, "Reconciler", sagas=sagas)
+
+
+def test_is_clean(watched: WatchedStack) -> None:
+    result = AwsSolutionsChecks().validate_scope(watched)
+
+    assert not [violation.rule_name for violation in result.violations]
+
+
+class _Forgetful:
+    """``Validations`` that forgets everything."""
+
+    def of(self, _: IConstruct) -> _Forgetful:
+        return self
+
+    def acknowledge(self, *acknowledgments: Acknowledgment) -> None:
+        """Forget them."""
+
+
+def test_every_reason_is_needed_and_for_its_own_resource(
+    new_app: AppFactory, watched: WatchedStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[str] = []
+
+    class _Noted:
+        def __init__(self, scope: IConstruct) -> None:
+            self._scope = scope
+
+        def acknowledge(self, *acknowledgments: Acknowledgment) -> None:
+            given.extend(acknowledgment.id for acknowledgment in acknowledgments)
+            Validations.of(self._scope).acknowledge(*acknowledgments)
+
+    class _Noting:
+        of = _Noted
+
+    monkeypatch.setattr(timeout_reconciler, "Validations", _Noting)
+    small(Stack(new_app(), "Noted"))
+    monkeypatch.setattr(timeout_reconciler, "Validations", _Forgetful())
+    stack = Stack(new_app(), "Noted")
+    small(stack)
+    result = AwsSolutionsChecks().validate_scope(stack)
+
+    assert {violation.rule_name for violation in result.violations} == set(given)
+    assert len(given) == 2
+    assert all(rule.startswith("AwsSolutions-IAM5[Resource::arn:") and rule.endswith(".Name>:*]") for rule in given)
