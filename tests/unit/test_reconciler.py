@@ -1,0 +1,1028 @@
+"""Sagas that nobody looks after: found, started, taken over, left alone or parked; by anybody, any number of times.
+
+The conditions, as the mutants at the end have them:
+
+* a record is looked at later only if nobody made it due anew since it was read;
+* a settled record is cleared only if nobody made it due anew;
+* a saga is parked only if it is not, and if no callback decided something of which whoever parks does not know;
+* the operators are told before the record says so;
+* a recovery that died is followed by the next one when its record is due, and not before.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from importlib import import_module
+from itertools import pairwise, product
+from typing import Any
+
+import boto3
+import pytest
+from botocore.exceptions import ClientError
+
+from handlers import reconciler as entry
+from saga_runtime import aws
+from saga_runtime.late import late_name
+from saga_runtime.protocol import (
+    Env,
+    LogAttribute,
+    Metric,
+    ReconciledField,
+    RecordAttribute,
+    RecordStatus,
+    Side,
+    StepStatus,
+    TokenAttribute,
+)
+from saga_runtime.reconciler import BACKOFF, SPARE_MS, Served, served_of
+from saga_runtime.reconciliation import (
+    LONGEST_LOOK_MS,
+    LONGEST_PAUSE_MS,
+    LOOK_MS,
+    Decision,
+    Found,
+    Need,
+    ParkedFor,
+    decide,
+    look_again_after,
+    pause_after,
+    saga_of_execution,
+)
+from saga_runtime.record import RequestRecord
+from saga_runtime.recovery import Finding, recovery_name
+from saga_runtime.saga_log import log_key
+from tests.unit.support import settling
+from tests.unit.support.desk import Desk, desk_in
+from tests.unit.support.executions import ExecutionStatus
+from tests.unit.support.mutation import Mutant, mutate
+from tests.unit.support.samples import DAY_MS, DUE_AFTER_MS, NOW_MS, REQUEST_ID, SAGA_ID
+from tests.unit.support.wire import Action, Fault, Killed, Moment, Wire
+from tests.unit.support.world import Context, World
+
+RECONCILIATION = import_module("saga_runtime.reconciliation")
+RECONCILER = import_module("saga_runtime.reconciler")
+LIMIT = 3
+SHARDS, SHARD = 2, "01"
+"""Of either index: every query takes its time here."""
+R1, R2 = recovery_name(SAGA_ID, 1), recovery_name(SAGA_ID, 2)
+A = RecordAttribute
+
+
+@dataclass
+class Watch:
+    """One saga, and a reconciler that looks after it."""
+
+    desk: Desk
+    queue: str
+
+    @property
+    def world(self) -> World:
+        """The runtime's surroundings."""
+        return self.desk.world
+
+    @property
+    def record(self) -> RequestRecord:
+        """The saga's record."""
+        return self.desk.record
+
+    @property
+    def item(self) -> dict[str, Any]:
+        """The saga's record, as it is stored."""
+        (item,) = self.world.items("requests")
+        return {name: next(iter(value.values())) for name, value in item.items()}
+
+    @property
+    def executions(self) -> dict[str, str]:
+        """Executions, and what they were started with."""
+        return {name: execution.input for name, execution in self.world.executions.by_name.items()}
+
+    @property
+    def told(self) -> list[dict[str, Any]]:
+        """What the operators were told since the last look."""
+        messages = aws.sqs().receive_message(QueueUrl=self.queue, MaxNumberOfMessages=10).get("Messages", [])
+        for message in messages:
+            aws.sqs().delete_message(QueueUrl=self.queue, ReceiptHandle=message["ReceiptHandle"])
+        return [json.loads(message["Body"]) for message in messages]
+
+    def counted(self, metric: Metric) -> int:
+        """How often something was counted."""
+        return self.world.told.counts[metric]
+
+    def pass_time(self, ms: int = DUE_AFTER_MS) -> None:
+        """Let time pass."""
+        self.world.clock.ms += ms
+
+    def sweep(self, remaining_ms: int = 60_000) -> dict[str, Any]:
+        """One look at everything that is due."""
+        return entry.handler({}, Context(remaining_ms=remaining_ms))
+
+    def ended(self, *names: str) -> list[str]:
+        """Deliver status events; ids of those that have to come again."""
+        bodies = [json.dumps({"detail": {"name": name, "status": "TIMED_OUT"}}) for name in names]
+        return deliver(*bodies)
+
+    def dies(self, name: str = SAGA_ID, status: ExecutionStatus = ExecutionStatus.FAILED) -> None:
+        """Let an execution end."""
+        self.world.executions.end(name, status)
+
+    def update(self, **values: dict[str, str]) -> None:
+        """Change attributes of the record."""
+        aws.dynamodb().update_item(
+            TableName="requests",
+            Key={A.ID.value: {"S": REQUEST_ID}},
+            UpdateExpression="SET " + ", ".join(f"#{name} = :{name}" for name in values),
+            ExpressionAttributeNames={f"#{name}": name for name in values},
+            ExpressionAttributeValues={f":{name}": value for name, value in values.items()},
+        )
+
+    def settle(self, *, due: bool = False) -> None:
+        """Let the owner settle; or somebody make it due in spite of that."""
+        owner = self.record.owner
+        update: Any = settling.settle(
+            request_id=REQUEST_ID, execution=owner, status=RecordStatus.FAILED, now_ms=self.world.clock.ms
+        )
+        aws.dynamodb().update_item(**update)
+        if due:
+            self.update(due_at={"N": str(self.world.clock.ms)}, due_shard={"S": SHARD})
+
+
+def deliver(*bodies: str) -> list[str]:
+    """Hand a batch to the handler; ids of the messages that have to come again."""
+    records = [{"messageId": f"m{number}", "body": body} for number, body in enumerate(bodies)]
+    answer = entry.handler({"Records": records}, Context())
+    return [failure["itemIdentifier"] for failure in answer["batchItemFailures"]]
+
+
+@pytest.fixture
+def watch(world: World, monkeypatch: pytest.MonkeyPatch, boto3_session: boto3.Session) -> Iterator[Watch]:
+    """A saga whose execution runs, and whose record is due in a minute."""
+    queue = str(aws.sqs().create_queue(QueueName="operators")["QueueUrl"])
+    f = ReconciledField
+    told: dict[ReconciledField, Any] = {
+        f.MACHINE: "Transfers",
+        f.REQUESTS: "requests",
+        f.SHARDS: SHARDS,
+        f.LOG: "log",
+        f.DAYS: 400,
+        f.OPERATORS: queue,
+        f.TOKENS: ["tokens"],
+    }
+    monkeypatch.setenv(Env.RECONCILED, json.dumps([{name.value: value for name, value in told.items()}]))
+    monkeypatch.setenv(Env.RECOVERIES_LIMIT, str(LIMIT))
+    monkeypatch.setattr(RECONCILER, "TOKEN_DUE_SHARDS", SHARDS)
+    with desk_in(world, monkeypatch, boto3_session, window=86_400) as desk:
+        watch = Watch(desk, queue)
+        watch.update(due_shard={"S": SHARD})
+        world.wire.forget()
+        yield watch
+
+
+# What is decided.
+
+
+def record_of(watch: Watch, **fields: Any) -> Found:
+    return Found(record=replace(watch.record, **fields))
+
+
+NOTHING, LATER = Decision(need=Need.NOTHING), Need.LOOK_LATER
+DECISIONS: list[tuple[Finding, dict[str, Any], bool, Decision]] = [
+    (Finding.SETTLED, {}, True, Decision(need=Need.CLEAR)),
+    (Finding.SETTLED, {}, False, NOTHING),
+    (Finding.PARKED, {}, True, Decision(need=LATER, after_ms=LONGEST_LOOK_MS)),
+    (Finding.PARKED, {}, False, NOTHING),
+    (Finding.RUNNING, {}, True, Decision(need=LATER, after_ms=LOOK_MS)),
+    (Finding.RUNNING, {}, False, NOTHING),
+    (Finding.RUNNING, {"created_at": NOW_MS - DAY_MS}, True, Decision(need=LATER, after_ms=LONGEST_LOOK_MS)),
+    (Finding.NOT_STARTED, {}, True, Decision(need=Need.START)),
+    (Finding.NOT_STARTED, {}, False, Decision(need=Need.START)),
+    (Finding.NOT_STARTED, {"recoveries": LIMIT}, True, Decision(need=Need.START)),
+    (Finding.NAME_EXPIRED, {}, True, Decision(need=Need.PARK, reason=ParkedFor.NAME_EXPIRED)),
+    (Finding.DEAD, {}, True, Decision(need=Need.TAKE_OVER, after_ms=LOOK_MS)),
+    (Finding.DEAD, {}, False, Decision(need=Need.TAKE_OVER, after_ms=LOOK_MS)),
+    (Finding.DEAD, {"recoveries": 2}, True, Decision(need=Need.TAKE_OVER, after_ms=4 * LOOK_MS)),
+    (Finding.DEAD, {"recoveries": 2}, False, NOTHING),
+    (Finding.DEAD, {"recoveries": LIMIT}, True, Decision(need=Need.PARK, reason=ParkedFor.RECOVERIES_EXHAUSTED)),
+    (Finding.DEAD, {"recoveries": LIMIT}, False, NOTHING),
+]
+
+
+@pytest.mark.parametrize(("finding", "fields", "due", "decision"), DECISIONS)
+def test_what_is_done_follows_from_what_is_found(
+    watch: Watch, finding: Finding, fields: dict[str, Any], due: bool, decision: Decision
+) -> None:
+    found = record_of(watch, due_at=NOW_MS if due else NOW_MS + 1, **fields)
+
+    assert decide(found, finding, now_ms=NOW_MS, limit=LIMIT) == decision
+
+
+def test_every_finding_is_decided() -> None:
+    assert {finding for finding, *_ in DECISIONS} == set(Finding)
+
+
+def test_a_saga_that_a_callback_woke_is_taken_over_once_more_than_the_limit(watch: Watch) -> None:
+    found = replace(record_of(watch, due_at=NOW_MS, recoveries=LIMIT), answered=True)
+
+    assert decide(found, Finding.DEAD, now_ms=NOW_MS, limit=LIMIT).need is Need.TAKE_OVER
+
+
+def test_pauses_double_up_to_an_hour_and_looks_grow_with_age() -> None:
+    assert [pause_after(number) for number in (1, 2, 3, 7, 100)] == [60_000, 120_000, 240_000, 3_600_000, 3_600_000]
+    assert LONGEST_PAUSE_MS == 3_600_000
+    assert [look_again_after(age) for age in (0, 1_200_000, DAY_MS)] == [LOOK_MS, 120_000, LONGEST_LOOK_MS]
+    with pytest.raises(ValueError, match="numbered from 1, got 0"):
+        pause_after(0)
+
+
+@pytest.mark.parametrize(
+    ("name", "saga_id"),
+    [
+        (SAGA_ID, SAGA_ID),
+        (R1, SAGA_ID),
+        (late_name(SAGA_ID, 2), SAGA_ID),
+        (f"{SAGA_ID}-1-0123456789abcdef", SAGA_ID),
+        ("by-hand", None),
+        ("8f14e45f-ceea-467f-a8d4-1f2b3c4d5e6f", None),
+        ("nodash", None),
+        ("", None),
+    ],
+)
+def test_an_execution_tells_its_saga_by_its_name(name: str, saga_id: str | None) -> None:
+    assert saga_of_execution(name) == saga_id
+
+
+# What is found by looking.
+
+
+def test_what_is_not_due_is_not_looked_at(watch: Watch) -> None:
+    watch.dies()
+
+    assert watch.sweep()["looked_at"] == 0
+    assert set(watch.executions) == {SAGA_ID}
+
+
+def test_a_running_saga_is_looked_at_later_and_left_alone(watch: Watch) -> None:
+    watch.pass_time()
+    before = watch.item
+
+    assert watch.sweep()["looked_at"] == 1
+
+    due_at = watch.world.clock.ms + LOOK_MS
+    assert watch.item == before | {A.DUE_AT: str(due_at)}
+    assert (watch.sweep()["looked_at"], set(watch.executions)) == (0, {SAGA_ID})
+    assert watch.world.told.measured[Metric.OLDEST_IN_FLIGHT] == 0  # of this look; the one before it measured an age
+
+
+def test_the_age_of_the_oldest_saga_in_flight_is_measured(watch: Watch) -> None:
+    watch.pass_time(DAY_MS)
+    watch.sweep()
+
+    assert watch.world.told.measured[Metric.OLDEST_IN_FLIGHT] == DAY_MS // 1_000
+
+
+def test_a_saga_that_was_never_started_is_started_with_its_stored_bytes(watch: Watch) -> None:
+    sent = watch.executions[SAGA_ID]
+    watch.world.executions.forget(SAGA_ID)
+    watch.pass_time()
+    before = watch.item
+
+    assert watch.sweep()["started"] == 1
+
+    assert (watch.executions, watch.item) == ({SAGA_ID: sent}, before)
+    assert watch.counted(Metric.ORPHANS) == 1
+
+
+def test_an_interrupted_saga_is_taken_over_by_one_recovery(watch: Watch) -> None:
+    watch.dies()
+    watch.pass_time()
+
+    assert watch.sweep()["taken_over"] == 1
+
+    assert watch.executions[R1] == watch.record.input
+    assert (watch.record.owner, watch.record.recoveries) == (R1, 1)
+    assert watch.record.due_at == watch.world.clock.ms + LOOK_MS
+    assert (watch.counted(Metric.ORPHANS), watch.counted(Metric.RECOVERIES)) == (1, 1)
+    assert watch.counted(Metric.UNSETTLED) == 0
+
+
+def test_a_recovery_that_was_not_started_is_started(watch: Watch) -> None:
+    watch.dies()
+    watch.world.wire.plan(Fault(operation="StartExecution", action=Action.KILL, times=1))
+    watch.pass_time()
+    with pytest.raises(Killed):
+        watch.sweep()
+    assert (watch.record.owner, set(watch.executions)) == (R1, {SAGA_ID})
+    watch.pass_time()
+
+    watch.sweep()
+
+    assert watch.executions[R1] == watch.record.input
+
+
+def test_recoveries_that_die_follow_each_other_ever_later_until_a_person_decides(watch: Watch) -> None:
+    watch.dies()
+    began = []
+    watch.pass_time()
+    for number in range(1, LIMIT + 1):
+        while recovery_name(SAGA_ID, number) not in watch.executions:
+            watch.sweep()
+            watch.pass_time(10_000)
+        began.append(watch.world.clock.ms)
+        watch.dies(recovery_name(SAGA_ID, number))
+    while watch.record.parked is None:
+        watch.sweep()
+        watch.pass_time(10_000)
+
+    assert [after - before for before, after in pairwise(began)] == [LOOK_MS, 2 * LOOK_MS]
+    (told,) = watch.told
+    stuck = {"step": "", "error": "RecoveriesExhausted", "detail": told["stuck"]["detail"]}
+    owner = recovery_name(SAGA_ID, LIMIT)
+    assert told == {
+        "saga_id": SAGA_ID,
+        "request_id": REQUEST_ID,
+        "execution": owner,
+        "stuck": stuck,
+        "failure": {},
+    }
+    assert (watch.record.parked, json.loads(watch.item[A.STUCK])) == (owner, stuck)
+    assert int(watch.item[A.PARKED_AT]) > NOW_MS
+
+
+def test_a_parked_saga_is_left_alone_and_its_age_measured(watch: Watch) -> None:
+    watch.desk.park()
+    watch.pass_time(7_200_000)
+    before = watch.item
+
+    assert watch.sweep()["waiting"] == 1
+
+    assert watch.item == before | {A.DUE_AT: str(watch.world.clock.ms + LONGEST_LOOK_MS)}
+    assert (set(watch.executions), watch.told) == ({SAGA_ID}, [])
+    assert watch.counted(Metric.PARKED) == 1
+    assert watch.world.told.measured[Metric.OLDEST_PARKED] == 7_200
+    assert watch.world.told.measured[Metric.OLDEST_IN_FLIGHT] == 0
+
+
+def test_a_saga_whose_history_is_gone_is_parked_and_never_started_by_its_absence(watch: Watch) -> None:
+    watch.world.executions.forget(SAGA_ID)
+    watch.pass_time(89 * DAY_MS)
+
+    assert watch.sweep()["parked"] == 1
+
+    assert (watch.executions, [told["stuck"]["error"] for told in watch.told]) == ({}, ["ExecutionNameExpired"])
+    assert watch.record.parked == SAGA_ID
+
+
+def test_a_settled_saga_is_not_looked_at_any_more(watch: Watch) -> None:
+    watch.settle(due=True)
+    before = watch.item
+
+    watch.sweep()
+
+    assert watch.item == {name: value for name, value in before.items() if name not in (A.DUE_AT, A.DUE_SHARD)}
+    assert watch.sweep()["looked_at"] == 0
+
+
+def test_an_execution_that_succeeded_without_settling_is_followed_by_a_recovery_and_alarms(watch: Watch) -> None:
+    watch.dies(status=ExecutionStatus.SUCCEEDED)
+    watch.pass_time()
+
+    watch.sweep()
+
+    assert (watch.record.owner, R1 in watch.executions) == (R1, True)
+    assert watch.counted(Metric.UNSETTLED) == 1
+
+
+def test_a_saga_that_settles_while_it_is_looked_at_raises_no_alarm(watch: Watch) -> None:
+    watch.pass_time()
+
+    def settles() -> None:
+        watch.settle()
+        watch.dies(status=ExecutionStatus.SUCCEEDED)
+
+    before(watch.world.wire, "DescribeExecution", settles)
+    watch.sweep()
+
+    assert (set(watch.executions), watch.counted(Metric.UNSETTLED)) == ({SAGA_ID}, 0)
+
+
+# What took effect late.
+
+
+def late_job(watch: Watch, status: StepStatus = StepStatus.APPLIED_LATE) -> None:
+    """A job of the saga took effect when nobody counted on it."""
+    t, now = TokenAttribute, str(watch.world.clock.ms)
+    row: dict[str, Any] = {
+        t.ID.value: {"S": f"{SAGA_ID}#Pick"},
+        t.LOG_TABLE.value: {"S": "log"},
+        t.APPLIED_LATE_AT.value: {"N": now},
+        t.DUE_AT.value: {"N": now},
+        t.DUE_SHARD.value: {"S": SHARD},
+    }
+    aws.dynamodb().put_item(TableName="tokens", Item=row)
+    put_row("Pick", status)
+
+
+def put_row(name: str, status: StepStatus, *, expiration: int = 1) -> None:
+    a = LogAttribute
+    item: Any = {
+        **log_key(SAGA_ID, name),
+        a.STATUS.value: {"S": status.value},
+        a.SIDE.value: {"S": Side.BEFORE.value},
+        a.UPDATED_AT.value: {"N": "1"},
+        a.EXPIRATION.value: {"N": str(expiration)},
+    }
+    aws.dynamodb().put_item(TableName="log", Item=item)
+
+
+@pytest.mark.parametrize("settled", [False, True])
+def test_what_took_effect_late_is_undone_of_settled_sagas_too(watch: Watch, settled: bool) -> None:
+    if settled:
+        watch.settle()
+    late_job(watch)
+    before = watch.item
+
+    assert (watch.sweep()["late"], watch.sweep()["late"]) == (1, 1)
+
+    assert set(watch.executions) == {SAGA_ID, late_name(SAGA_ID, 1)}
+    assert watch.item == before
+    assert watch.counted(Metric.LATE_STANDS) == 0
+
+
+def test_what_is_undone_by_now_starts_nothing(watch: Watch) -> None:
+    late_job(watch, StepStatus.UNDONE)
+
+    assert watch.sweep()["late"] == 0
+    assert set(watch.executions) == {SAGA_ID}
+
+
+def test_a_late_effect_that_cannot_be_undone_alarms(watch: Watch) -> None:
+    late_job(watch)
+    for number in range(1, 21):
+        watch.sweep()
+        watch.dies(late_name(SAGA_ID, number))
+
+    watch.sweep()
+
+    assert watch.counted(Metric.LATE_STANDS) == 1
+    assert late_name(SAGA_ID, 21) not in watch.executions
+
+
+def test_a_late_effect_of_a_saga_whose_record_is_gone_alarms(watch: Watch) -> None:
+    late_job(watch)
+    aws.dynamodb().delete_item(TableName="requests", Key={A.ID.value: {"S": REQUEST_ID}})
+
+    assert watch.sweep()["late"] == 1
+    assert watch.counted(Metric.LATE_STANDS) == 1
+
+
+# What must not be forgotten.
+
+
+def test_rows_of_a_saga_that_is_open_near_their_end_are_kept_for_longer(watch: Watch) -> None:
+    day = 86_400
+    now = NOW_MS // 1_000 + 380 * day
+    put_row("Old", StepStatus.DONE, expiration=now + 20 * day)
+    put_row("Young", StepStatus.DONE, expiration=now + 40 * day)
+    watch.pass_time(380 * DAY_MS)
+
+    watch.sweep()
+
+    ends = {
+        item[LogAttribute.STEP.value]["S"]: int(item[LogAttribute.EXPIRATION.value]["N"])
+        for item in watch.world.items("log")
+    }
+    assert ends == {"Old": now + 60 * day, "Young": now + 40 * day}
+
+
+def test_rows_of_a_young_saga_and_of_a_settled_one_are_left(watch: Watch) -> None:
+    put_row("Old", StepStatus.DONE)
+    watch.pass_time()
+    calls = watch.world.calls_of(watch.sweep)
+    watch.settle(due=True)
+    watch.pass_time(380 * DAY_MS)
+    watch.sweep()
+
+    assert calls.count("Query") == LOOKING
+    assert [item[LogAttribute.EXPIRATION.value]["N"] for item in watch.world.items("log")] == ["1"]
+
+
+# What status events tell.
+
+
+def test_a_dead_owner_is_followed_at_once(watch: Watch) -> None:
+    watch.dies()
+
+    assert watch.ended(SAGA_ID) == []
+    assert (watch.record.owner, set(watch.executions)) == (R1, {SAGA_ID, R1})
+
+
+def test_an_event_that_comes_five_times_starts_one_recovery(watch: Watch) -> None:
+    watch.dies()
+
+    assert watch.ended(*[SAGA_ID] * 5) == []
+    assert set(watch.executions) == {SAGA_ID, R1}
+
+
+def test_a_recovery_that_dies_waits_until_it_is_due(watch: Watch) -> None:
+    watch.dies()
+    watch.ended(SAGA_ID)
+    watch.dies(R1)
+
+    watch.ended(R1)
+    assert set(watch.executions) == {SAGA_ID, R1}
+    watch.pass_time()
+    watch.ended(R1)
+    assert set(watch.executions) == {SAGA_ID, R1, R2}
+
+
+@pytest.mark.parametrize("name", [f"{SAGA_ID}-1-0123", late_name(SAGA_ID, 1), R1, f"{SAGA_ID}-r9"])
+def test_executions_that_own_nothing_change_nothing_while_the_owner_runs(watch: Watch, name: str) -> None:
+    before = watch.item
+
+    assert watch.ended(name) == []
+    assert (watch.item, set(watch.executions)) == (before, {SAGA_ID})
+
+
+def test_executions_of_nobody_and_of_former_sagas_are_done_with(watch: Watch) -> None:
+    before = watch.item
+    former = f"{REQUEST_ID}-1"
+
+    assert watch.ended("started-by-hand", former, f"{'a' * 26}-1") == []
+    assert (watch.item, set(watch.executions)) == (before, {SAGA_ID})
+
+
+def test_a_message_that_cannot_be_read_comes_again_and_keeps_no_other_from_it(watch: Watch) -> None:
+    watch.dies()
+    good = json.dumps({"detail": {"name": SAGA_ID}})
+
+    assert deliver("no json", "[]", '{"detail": {}}', '"text"', good) == ["m0", "m1", "m2", "m3"]
+    assert R1 in watch.executions
+
+
+def test_an_event_whose_calls_fail_comes_again(watch: Watch) -> None:
+    watch.dies()
+    watch.world.wire.plan(Fault(operation="DescribeExecution", action=Action.THROTTLE))
+
+    assert watch.ended(SAGA_ID) == ["m0"]
+    assert watch.ended(SAGA_ID) == []
+    assert R1 in watch.executions
+
+
+# Sagas of others, time, and trouble.
+
+
+def test_a_saga_that_somebody_else_looks_after_is_left_alone(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
+    (fields,) = json.loads(os.environ[Env.RECONCILED])
+    monkeypatch.setenv(Env.RECONCILED, json.dumps([fields | {"machine": "Others"}]))
+    watch.dies()
+    watch.pass_time()
+    before = watch.item
+
+    assert watch.sweep()["foreign"] == 1
+    watch.ended(SAGA_ID)
+    assert (watch.item, set(watch.executions)) == (before, {SAGA_ID})
+
+
+def test_what_it_is_told_is_read_back() -> None:
+    text = '[{"machine":"M","requests":"r","shards":4,"log":"l","days":30,"operators":"q","tokens":["t","u"]}]'
+
+    assert served_of(text) == (
+        Served(machine="M", requests="r", shards=4, log="l", days=30, operators="q", tokens=("t", "u")),
+    )
+
+
+def test_a_sweep_ends_before_its_function_does(watch: Watch) -> None:
+    watch.dies()
+    watch.pass_time()
+
+    assert watch.sweep(remaining_ms=SPARE_MS - 1)["complete"] is False
+    assert set(watch.executions) == {SAGA_ID}
+
+
+def test_the_first_shard_is_another_one_each_minute(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, int]] = []
+    page = RECONCILER._page
+
+    def noted(table: str, shard: int, *rest: Any) -> Any:
+        asked.append((table, shard))
+        return page(table, shard, *rest)
+
+    monkeypatch.setattr(RECONCILER, "_page", noted)
+    watch.sweep()
+    first = asked[0]
+    asked.clear()
+    watch.pass_time(60_000)
+    watch.sweep()
+
+    assert asked[0] != first
+    assert sorted(asked) == sorted([*product(["requests", "tokens"], range(SHARDS))])
+
+
+def test_a_record_that_cannot_be_read_keeps_no_other_from_it(watch: Watch) -> None:
+    broken: Any = {
+        A.ID.value: {"S": "broken"},
+        A.SAGA_ID.value: {"S": "broken"},
+        A.DUE_AT.value: {"N": "1"},
+        A.DUE_SHARD.value: {"S": SHARD},
+    }
+    aws.dynamodb().put_item(TableName="requests", Item=broken)
+    watch.dies()
+    watch.pass_time()
+
+    done = watch.sweep()
+
+    assert (done["failed"], done["taken_over"]) == (1, 1)
+
+
+def test_throttling_backs_off_and_the_saga_is_looked_after(watch: Watch) -> None:
+    watch.dies()
+    watch.pass_time()
+    watch.world.wire.plan(Fault(operation="DescribeExecution", action=Action.THROTTLE, times=6))
+
+    assert watch.sweep()["taken_over"] == 1
+    assert len(watch.world.naps) >= 2
+
+
+def test_a_saga_that_is_throttled_for_long_is_left_to_the_next_sweep(watch: Watch) -> None:
+    watch.dies()
+    watch.pass_time()
+    watch.world.wire.plan(Fault(operation="DescribeExecution", action=Action.THROTTLE, times=3 * BACKOFF.attempts))
+
+    assert (watch.sweep()["failed"], watch.sweep()["taken_over"]) == (1, 1)
+
+
+def test_what_is_refused_for_good_is_not_tried_again(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
+    denied = ClientError({"Error": {"Code": "AccessDeniedException", "Message": "no"}}, "DescribeExecution")
+    looks: list[int] = []
+
+    def refuse(*_: Any) -> str:
+        looks.append(1)
+        raise denied
+
+    monkeypatch.setattr("saga_runtime.recovery.Recoverer.owner_status", refuse)
+    watch.pass_time()
+
+    assert (watch.sweep()["failed"], len(looks)) == (1, 1)
+    assert ("reconcile_failed", {"row_id": REQUEST_ID, "error": "ClientError", "code": "AccessDeniedException"}) in (
+        watch.world.told.events
+    )
+
+
+# Two at once, and deaths at every call.
+
+
+def before(wire: Wire, operation: str, happens: Callable[[], object], *, on: int = 1) -> None:
+    """Let something happen before the n-th call of an operation; once."""
+    send, seen = wire.send, [0]
+
+    def disturbed(event_name: str, request: Any, deliver: Any) -> Any:
+        if event_name.endswith(f".{operation}"):
+            seen[0] += 1
+            if seen[0] == on:
+                setattr(wire, "send", send)  # noqa: B010  # mypy knows it as a method
+                happens()
+        return send(event_name, request, deliver)
+
+    setattr(wire, "send", disturbed)  # noqa: B010
+
+
+def never_started(watch: Watch) -> None:
+    watch.world.executions.forget(SAGA_ID)
+    watch.pass_time()
+
+
+def interrupted(watch: Watch) -> None:
+    watch.dies()
+    watch.pass_time()
+
+
+def running(watch: Watch) -> None:
+    watch.pass_time()
+
+
+def exhausted(watch: Watch) -> None:
+    watch.update(recoveries={"N": str(LIMIT)})
+    interrupted(watch)
+
+
+def history_gone(watch: Watch) -> None:
+    watch.world.executions.forget(SAGA_ID)
+    watch.pass_time(89 * DAY_MS)
+
+
+def parked(watch: Watch) -> None:
+    watch.desk.park()
+    watch.pass_time()
+
+
+def settled(watch: Watch) -> None:
+    watch.settle(due=True)
+
+
+def late(watch: Watch) -> None:
+    watch.settle()
+    late_job(watch)
+
+
+def unsettled(watch: Watch) -> None:
+    watch.dies(status=ExecutionStatus.SUCCEEDED)
+    watch.pass_time()
+
+
+SCENES: dict[str, tuple[Callable[[Watch], None], tuple[str, ...]]] = {
+    "never started": (never_started, ("GetItem", "DescribeExecution", "StartExecution")),
+    "interrupted": (interrupted, ("GetItem", "DescribeExecution", "UpdateItem", "StartExecution")),
+    "running": (running, ("GetItem", "DescribeExecution", "UpdateItem")),
+    "exhausted": (exhausted, ("GetItem", "DescribeExecution", "SendMessage", "UpdateItem")),
+    "history gone": (history_gone, ("GetItem", "DescribeExecution", "SendMessage", "UpdateItem")),
+    "parked": (parked, ("GetItem", "UpdateItem")),
+    "settled": (settled, ("GetItem", "UpdateItem")),
+    "late": (late, ("GetItem", "GetItem", "Query", "DescribeExecution", "StartExecution")),
+    "unsettled": (
+        unsettled,
+        ("GetItem", "DescribeExecution", "GetItem", "DescribeExecution", "UpdateItem", "StartExecution"),
+    ),
+}
+"""What each is, and the calls of a sweep that finds it, without those that look for what is due."""
+
+DISTURBANCES = [
+    (Action.KILL, Moment.BEFORE, 1),
+    (Action.KILL, Moment.AFTER, 1),
+    (Action.DROP, Moment.BEFORE, 3),
+    (Action.DROP, Moment.AFTER, 1),
+    (Action.DROP, Moment.AFTER, 3),
+    (Action.THROTTLE, Moment.BEFORE, 3),
+    (Action.THROTTLE, Moment.BEFORE, 3 * BACKOFF.attempts),
+]
+LOOKING = 2 * SHARDS
+
+
+def _nth(calls: tuple[str, ...], index: int, scene: str) -> int:
+    """Which call of its kind it is; what is late is found by the first look into the tokens."""
+    looks = SHARDS + 1 if scene == "late" and calls[index] == "Query" else 0
+    return calls[: index + 1].count(calls[index]) + looks
+
+
+MATRIX = [
+    pytest.param(scene, call, _nth(calls, index, scene), disturbance, id=f"{scene}: {index} {call}: {disturbance}")
+    for scene, (_, calls) in SCENES.items()
+    for index, call in enumerate(calls)
+    for disturbance in DISTURBANCES
+] + [
+    pytest.param(scene, "Query", 1, disturbance, id=f"{scene}: look: {disturbance}")
+    for scene in SCENES
+    for disturbance in DISTURBANCES
+]
+RAN: set[str] = set()
+
+
+def end_of(watch: Watch) -> tuple[dict[str, Any], dict[str, str], bool]:
+    """How it ends, but for when: two sweeps do what is left to do."""
+    for _ in range(2):
+        watch.pass_time()
+        watch.sweep()
+    times = {A.DUE_AT, A.UPDATED_AT, A.PARKED_AT, A.EXPIRATION}
+    item = {name: value for name, value in watch.item.items() if name not in times}
+    return item, watch.executions, bool(watch.told)
+
+
+EXPECTED: dict[str, tuple[str, int, bool, set[str]]] = {
+    "never started": (SAGA_ID, 0, False, {SAGA_ID}),
+    "interrupted": (R1, 1, False, {SAGA_ID, R1}),
+    "running": (SAGA_ID, 0, False, {SAGA_ID}),
+    "exhausted": (SAGA_ID, LIMIT, True, {SAGA_ID}),
+    "history gone": (SAGA_ID, 0, True, set()),
+    "parked": (SAGA_ID, 0, False, {SAGA_ID}),
+    "settled": (SAGA_ID, 0, False, {SAGA_ID}),
+    "late": (SAGA_ID, 0, False, {SAGA_ID, late_name(SAGA_ID, 1)}),
+    "unsettled": (R1, 1, False, {SAGA_ID, R1}),
+}
+
+
+def check_end(watch: Watch, scene: str) -> None:
+    owner, recoveries, told, executions = EXPECTED[scene]
+    item, started, was_told = end_of(watch)
+    assert (item[A.OWNER], int(item.get(A.RECOVERIES, 0)), was_told, set(started)) == (
+        owner,
+        recoveries,
+        told,
+        executions,
+    )
+    assert (A.PARKED in item) == (told or scene == "parked")
+    assert (A.DUE_SHARD in item) == (scene not in ("settled", "late"))
+
+
+@pytest.mark.parametrize("scene", SCENES)
+def test_every_call_is_enumerated(watch: Watch, scene: str) -> None:
+    prepare, calls = SCENES[scene]
+    prepare(watch)
+
+    made = watch.world.calls_of(watch.sweep)
+
+    assert made.count("Query") == LOOKING + calls.count("Query")
+    assert [call for call in made if call != "Query"] == [call for call in calls if call != "Query"]
+    check_end(watch, scene)
+
+
+@pytest.mark.parametrize(("scene", "call", "on", "disturbance"), MATRIX)
+def test_whoever_dies_where_ever_the_end_is_the_same(
+    watch: Watch,
+    scene: str,
+    call: str,
+    on: int,
+    disturbance: tuple[Action, Moment, int],
+    request: pytest.FixtureRequest,
+) -> None:
+    action, moment, times = disturbance
+    SCENES[scene][0](watch)
+    watch.world.wire.plan(Fault(operation=call, action=action, moment=moment, on=on, times=times))
+    try:
+        watch.sweep()
+    except Killed:
+        assert action is Action.KILL
+
+    assert watch.world.wire.fired, "the fault never struck"
+    watch.world.wire.forget()
+    check_end(watch, scene)
+    RAN.add(request.node.name)
+
+
+def test_as_many_were_run_as_were_enumerated(request: pytest.FixtureRequest) -> None:
+    collected = [i for i in request.session.items if i.path == request.path and "whoever_dies" in i.name]
+    if len(collected) != len(MATRIX):
+        pytest.skip("only a part of the matrix was selected")
+
+    print(f"reconciler's crash matrix: {len(MATRIX)} enumerated, {len(RAN)} run")
+
+    assert len(RAN) == len(MATRIX)
+
+
+@pytest.mark.parametrize(
+    ("scene", "call", "on"),
+    [
+        pytest.param(scene, call, _nth(calls, index, scene), id=f"{scene}: {index} {call}")
+        for scene, (_, calls) in SCENES.items()
+        for index, call in enumerate(calls)
+    ],
+)
+def test_two_at_once_do_what_one_does(watch: Watch, scene: str, call: str, on: int) -> None:
+    SCENES[scene][0](watch)
+    others: list[object] = []
+    before(watch.world.wire, call, lambda: others.append((watch.sweep(), watch.ended(SAGA_ID))), on=on)
+
+    watch.sweep()
+
+    assert others, "the other one was never called"
+    check_end(watch, scene)
+
+
+@pytest.mark.parametrize("scene", SCENES)
+def test_an_event_and_a_sweep_meet_anywhere(watch: Watch, scene: str) -> None:
+    SCENES[scene][0](watch)
+    watch.ended(SAGA_ID)
+    watch.sweep()
+    watch.ended(SAGA_ID, SAGA_ID)
+
+    check_end(watch, scene)
+
+
+# Each condition is needed.
+
+
+def somebody_makes_it_due(watch: Watch) -> None:
+    """A callback decided something while the record was looked at: it must stay due."""
+    running(watch)
+    now = watch.world.clock.ms
+
+    before(watch.world.wire, "UpdateItem", lambda: watch.update(due_at={"N": str(now - 1)}))
+    watch.sweep()
+
+    assert watch.record.due_at == now - 1
+
+
+def somebody_makes_a_settled_one_due(watch: Watch) -> None:
+    settled(watch)
+    now = watch.world.clock.ms
+    before(watch.world.wire, "UpdateItem", lambda: watch.update(due_at={"N": str(now - 1)}))
+    watch.sweep()
+
+    assert watch.record.due_at == now - 1
+
+
+def a_callback_comes_before_it_is_parked(watch: Watch) -> None:
+    exhausted(watch)
+    before(watch.world.wire, "SendMessage", lambda: watch.update(answered_at={"N": "1"}))
+    watch.sweep()
+    assert watch.record.parked is None
+
+    watch.sweep()
+
+    assert recovery_name(SAGA_ID, LIMIT + 1) in watch.executions
+    assert A.ANSWERED_AT not in watch.item
+
+
+def somebody_parks_it_first(watch: Watch) -> None:
+    exhausted(watch)
+    before(watch.world.wire, "SendMessage", watch.desk.park)
+    watch.sweep()
+
+    assert watch.item[A.STUCK] == "{}"
+
+
+def dies_after_telling(watch: Watch) -> None:
+    exhausted(watch)
+    watch.world.wire.plan(Fault(operation="UpdateItem", action=Action.KILL, moment=Moment.AFTER, times=1))
+    with pytest.raises(Killed):
+        watch.sweep()
+
+    assert (watch.record.parked, len(watch.told)) == (SAGA_ID, 1)
+
+
+def recoveries_die_at_once(watch: Watch) -> None:
+    interrupted(watch)
+    watch.sweep()
+    watch.dies(R1)
+    watch.ended(R1)
+
+    assert R2 not in watch.executions
+
+
+def a_row_is_kept_by_somebody_else(watch: Watch) -> None:
+    watch.pass_time(380 * DAY_MS)
+    put_row("Old", StepStatus.DONE, expiration=watch.world.clock.ms // 1_000)
+    key: Any = log_key(SAGA_ID, "Old")
+    before(watch.world.wire, "UpdateItem", lambda: aws.dynamodb().delete_item(TableName="log", Key=key), on=2)
+    watch.sweep()
+
+    assert watch.world.items("log") == []
+
+
+MUTANTS = [
+    Mutant(
+        name="a look later forgets that somebody made the record due",
+        owner=RECONCILIATION,
+        target="look_later_update",
+        old='"ConditionExpression": STILL_IN_PROGRESS',
+        new='"ConditionExpression": STILL_IN_PROGRESS.replace("= :was", "<= :was")',
+        kills=somebody_makes_it_due,
+    ),
+    Mutant(
+        name="clearing forgets that somebody made the record due",
+        owner=RECONCILIATION,
+        target="clear_update",
+        old='"ConditionExpression": STILL_SETTLED',
+        new='"ConditionExpression": "#saga_id = :saga_id AND #status = :found AND :was = :was"',
+        kills=somebody_makes_a_settled_one_due,
+    ),
+    Mutant(
+        name="parking forgets what a callback decided",
+        owner=RECONCILIATION,
+        target="park_update",
+        old='"ConditionExpression": MAY_PARK',
+        new='"ConditionExpression": MAY_PARK + " OR attribute_exists(#answered_at)"',
+        kills=a_callback_comes_before_it_is_parked,
+    ),
+    Mutant(
+        name="parking forgets who parked before",
+        owner=RECONCILIATION,
+        target="park_update",
+        old='"ConditionExpression": MAY_PARK',
+        new='"ConditionExpression": MAY_PARK.replace("attribute_not_exists(#parked)", "NOT #parked = #stuck")',
+        kills=somebody_parks_it_first,
+    ),
+    Mutant(
+        name="recoveries follow each other at once",
+        owner=RECONCILIATION,
+        target="decide",
+        old="record.recoveries and not due",
+        new="record.recoveries and False",
+        kills=recoveries_die_at_once,
+    ),
+    Mutant(
+        name="a row is made by keeping it",
+        owner=RECONCILIATION,
+        target="keep_row_update",
+        old='"ConditionExpression": STILL_THERE',
+        new='"ConditionExpression": "attribute_not_exists(#saga_id) OR #expiration = :was"',
+        kills=a_row_is_kept_by_somebody_else,
+    ),
+]
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_the_history_passes_without_the_mutant(watch: Watch, mutant: Mutant) -> None:
+    mutant.kills(watch)
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_each_condition_is_needed(watch: Watch, monkeypatch: pytest.MonkeyPatch, mutant: Mutant) -> None:
+    mutate(monkeypatch, mutant)
+
+    with pytest.raises(AssertionError):
+        mutant.kills(watch)
+
+
+def test_the_operators_are_told_before_the_record_says_so(watch: Watch) -> None:
+    dies_after_telling(watch)
