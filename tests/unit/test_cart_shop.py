@@ -1,0 +1,316 @@
+"""Goods that a cart holds: no piece is sold twice, and a hold that is over binds nobody."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pytest
+
+from examples.cart_fulfilment.functions.cart import shop as shop_module
+from examples.cart_fulfilment.functions.cart.shop import OutOfStock, ReservationLost, Shop, UnknownItem
+from saga_runtime import aws
+from saga_runtime.protocol import OUTPUT_FIELD
+from tests.unit.support.payouts import OTHER_SAGA, without
+from tests.unit.support.samples import SAGA_ID, step_event
+from tests.unit.support.world import Context, World
+
+HOLD_MS: Final = 1_000_000
+ENVIRONMENT: Final = {
+    "SHOP_TABLE": "shop",
+    "HOLD_SECONDS": "1000",
+    "HOLD_SECONDS_REVIEWED": "9000",
+    "REVIEW_FROM": "500",
+}
+THIRD_SAGA: Final = f"{OTHER_SAGA}0"
+
+
+@dataclass
+class Carts:
+    """The deployed functions, invoked one by one."""
+
+    world: World
+
+    def offer(self, stock: int, *, sku: str = "lamp", price: int = 100) -> None:
+        item = {"price": {"N": str(price)}, "stock": {"N": str(stock)}, "version": {"N": "0"}, "currency": {"S": "EUR"}}
+        key = {"id": {"S": f"goods#{sku}"}, "entry": {"S": "item"}}
+        aws.dynamodb().put_item(TableName="shop", Item={**key, **item})
+
+    def price(self, *lines: tuple[str, int]) -> dict[str, Any]:
+        from examples.cart_fulfilment.functions.cart.validate import price
+
+        found: dict[str, Any] = price(self._event("PriceCart", SAGA_ID, lines), Context())[OUTPUT_FIELD]
+        return found
+
+    def assess(self, amount: int) -> bool:
+        from examples.cart_fulfilment.functions.cart.validate import assess
+
+        event = self._event("AssessRisk", SAGA_ID, (), PriceCart={"amount": str(amount)})
+        return bool(assess(event, Context())[OUTPUT_FIELD]["review"])
+
+    def reserve(self, saga_id: str = SAGA_ID, *lines: tuple[str, int], review: bool = False) -> None:
+        from examples.cart_fulfilment.functions.cart.inventory import reserve
+
+        reserve(self._event("ReserveInventory", saga_id, lines, AssessRisk={"review": review}), Context())
+
+    def release(self, saga_id: str = SAGA_ID) -> None:
+        from examples.cart_fulfilment.functions.cart.inventory import release
+
+        release(self._event("ReserveInventory", saga_id, ()), Context())
+
+    def commit(self, saga_id: str = SAGA_ID) -> None:
+        from examples.cart_fulfilment.functions.cart.inventory import commit
+
+        commit(self._event("CommitOrder", saga_id, (), AuthorizePayment={"payment": "pi_1"}), Context())
+
+    def cancel(self, saga_id: str = SAGA_ID) -> None:
+        from examples.cart_fulfilment.functions.cart.inventory import cancel
+
+        cancel(self._event("CommitOrder", saga_id, ()), Context())
+
+    def ship(self, saga_id: str = SAGA_ID) -> None:
+        from examples.cart_fulfilment.functions.cart.inventory import ship
+
+        ship(self._event("ShipOrder", saga_id, (), ShippingLabel={"tracking": "T1"}), Context())
+
+    def later(self, ms: int = HOLD_MS + 1) -> None:
+        self.world.clock.ms += ms
+
+    def stock(self) -> int:
+        return next(int(i["stock"]["N"]) for i in self.world.items("shop") if i["entry"]["S"] == "item")
+
+    def holds(self) -> int:
+        return sum(item["entry"]["S"].startswith("hold#") for item in self.world.items("shop"))
+
+    def order(self, saga_id: str = SAGA_ID) -> str:
+        found = [i for i in self.world.items("shop") if i["id"]["S"] == f"order#{saga_id}"]
+        return str(found[0]["status"]["S"]) if found else ""
+
+    def _event(self, step: str, saga_id: str, lines: tuple[tuple[str, int], ...], **outputs: Any) -> dict[str, Any]:
+        items = [{"sku": sku, "quantity": quantity} for sku, quantity in lines or (("lamp", 1),)]
+        body = {"customer": "ada", "card": "card-1", "address": "10 Mill Lane", "items": items}
+        return {**step_event(step=step, body=body, saga_id=saga_id, outputs=outputs), "record": True}
+
+
+@pytest.fixture
+def carts(world: World, monkeypatch: pytest.MonkeyPatch) -> Carts:
+    for name, value in ENVIRONMENT.items():
+        monkeypatch.setenv(name, value)
+    aws.dynamodb().create_table(
+        TableName="shop",
+        BillingMode="PAY_PER_REQUEST",
+        AttributeDefinitions=[{"AttributeName": name, "AttributeType": "S"} for name in ("id", "entry")],
+        KeySchema=[{"AttributeName": "id", "KeyType": "HASH"}, {"AttributeName": "entry", "KeyType": "RANGE"}],
+    )
+    return Carts(world)
+
+
+def meanwhile(monkeypatch: pytest.MonkeyPatch, happens: Callable[[], object]) -> None:
+    """Let something happen once, when goods have been read and nothing is written yet."""
+    read, waiting = Shop.read, [happens]
+
+    def interrupted(shop: Shop, sku: str) -> Any:
+        found = read(shop, sku)
+        if waiting:
+            waiting.pop()()
+        return found
+
+    monkeypatch.setattr(Shop, "read", interrupted)
+
+
+# --- Histories, which the mutants are held against
+
+
+def what_is_held_is_not_free(carts: Carts) -> None:
+    carts.offer(1)
+    carts.reserve()
+
+    with pytest.raises(OutOfStock):
+        carts.reserve(OTHER_SAGA)
+    with pytest.raises(OutOfStock):
+        carts.price(("lamp", 1))
+
+
+def what_is_held_can_be_sold(carts: Carts) -> None:
+    carts.offer(1)
+    carts.reserve()
+    carts.commit()
+
+    assert (carts.stock(), carts.order()) == (0, "PAID")
+
+
+def a_hold_that_is_over_binds_nobody(carts: Carts) -> None:
+    carts.offer(1)
+    carts.reserve()
+    carts.later()
+    carts.price(("lamp", 1))
+    carts.reserve(OTHER_SAGA)
+    carts.commit(OTHER_SAGA)
+
+    assert carts.order(OTHER_SAGA) == "PAID"
+
+
+def a_cart_that_comes_back_too_late_gets_nothing(carts: Carts) -> None:
+    carts.offer(1)
+    carts.reserve()
+    carts.later()
+    carts.reserve(OTHER_SAGA)
+
+    with pytest.raises(ReservationLost):
+        carts.commit()
+    assert carts.stock() == 1
+
+
+def a_cart_that_comes_back_late_gets_what_is_still_there(carts: Carts) -> None:
+    carts.offer(1)
+    carts.reserve()
+    carts.later()
+    carts.commit()
+
+    assert (carts.stock(), carts.holds(), carts.order()) == (0, 0, "PAID")
+
+
+def two_who_read_at_once_do_not_both_take(carts: Carts, monkeypatch: pytest.MonkeyPatch) -> None:
+    carts.offer(1)
+    meanwhile(monkeypatch, lambda: carts.reserve(OTHER_SAGA))
+
+    with pytest.raises(OutOfStock):
+        carts.reserve()
+    assert carts.holds() == 1
+
+
+def who_sells_meanwhile_is_noticed(carts: Carts, monkeypatch: pytest.MonkeyPatch) -> None:
+    carts.offer(2)
+    carts.reserve()
+    carts.reserve(OTHER_SAGA)
+    carts.later()
+    carts.reserve(THIRD_SAGA)
+    meanwhile(monkeypatch, lambda: carts.commit(OTHER_SAGA))
+
+    with pytest.raises(ReservationLost):
+        carts.commit()
+    carts.commit(THIRD_SAGA)
+    assert carts.stock() == 0
+
+
+def what_a_cart_gives_back_is_noticed(carts: Carts, monkeypatch: pytest.MonkeyPatch) -> None:
+    carts.offer(2)
+    carts.reserve()
+    carts.commit()
+    meanwhile(monkeypatch, carts.cancel)
+    carts.reserve(OTHER_SAGA)
+    carts.commit(OTHER_SAGA)
+
+    assert carts.stock() == 1
+
+
+class TestHolds:
+    def test_keep_goods_from_others(self, carts: Carts) -> None:
+        what_is_held_is_not_free(carts)
+
+    def test_can_be_sold(self, carts: Carts) -> None:
+        what_is_held_can_be_sold(carts)
+
+    def test_that_are_over_bind_nobody(self, carts: Carts) -> None:
+        a_hold_that_is_over_binds_nobody(carts)
+
+    def test_that_are_over_are_lost_to_whoever_took_the_goods(self, carts: Carts) -> None:
+        a_cart_that_comes_back_too_late_gets_nothing(carts)
+
+    def test_that_are_over_suffice_while_nobody_took_the_goods(self, carts: Carts) -> None:
+        a_cart_that_comes_back_late_gets_what_is_still_there(carts)
+
+    def test_for_the_last_one_are_one(self, carts: Carts, monkeypatch: pytest.MonkeyPatch) -> None:
+        two_who_read_at_once_do_not_both_take(carts, monkeypatch)
+
+    def test_meet_sales_on_the_same_condition(self, carts: Carts, monkeypatch: pytest.MonkeyPatch) -> None:
+        who_sells_meanwhile_is_noticed(carts, monkeypatch)
+
+    def test_meet_what_is_put_back_on_it_too(self, carts: Carts, monkeypatch: pytest.MonkeyPatch) -> None:
+        what_a_cart_gives_back_is_noticed(carts, monkeypatch)
+
+    def test_are_let_go(self, carts: Carts) -> None:
+        carts.offer(1)
+        carts.reserve()
+        carts.release()
+        carts.reserve(OTHER_SAGA)
+
+        assert carts.holds() == 1
+
+    def test_that_are_gone_are_let_go_too(self, carts: Carts) -> None:
+        carts.offer(1)
+        carts.reserve()
+        carts.commit()
+        carts.cancel()
+        carts.release()
+
+        assert (carts.stock(), carts.holds(), carts.order()) == (1, 0, "CANCELED")
+
+    def test_of_carts_that_are_reviewed_last_longer(self, carts: Carts) -> None:
+        carts.offer(1)
+        carts.reserve(review=True)
+        carts.later()
+
+        with pytest.raises(OutOfStock):
+            carts.reserve(OTHER_SAGA)
+
+    def test_are_all_or_none(self, carts: Carts) -> None:
+        carts.offer(1)
+        carts.offer(0, sku="vase")
+
+        with pytest.raises(OutOfStock):
+            carts.reserve(SAGA_ID, ("lamp", 1), ("vase", 1))
+        assert carts.holds() == 0
+
+
+class TestACart:
+    def test_is_priced(self, carts: Carts) -> None:
+        carts.offer(5)
+        carts.offer(5, sku="vase", price=30)
+
+        assert carts.price(("lamp", 2), ("vase", 1)) == {"amount": "230", "currency": "EUR"}
+
+    def test_of_what_is_not_sold_has_no_price(self, carts: Carts) -> None:
+        with pytest.raises(UnknownItem):
+            carts.price(("lamp", 1))
+
+    @pytest.mark.parametrize(("amount", "review"), [(499, False), (500, True)])
+    def test_that_is_dear_is_reviewed(self, carts: Carts, amount: int, review: bool) -> None:
+        assert carts.assess(amount) is review
+
+    def test_is_an_order_that_is_shipped(self, carts: Carts) -> None:
+        carts.offer(1)
+        carts.reserve()
+        carts.commit()
+        carts.ship()
+
+        assert carts.order() == "SHIPPED"
+
+
+SELLS: Final = 'self._delete(_goods(line["sku"], hold)),'
+LOOKS: Final = 'goods.free(call.now_ms, but=hold) < line["quantity"]'
+MUTANTS: Final[dict[str, tuple[str, str, str, Callable[..., None]]]] = {
+    "what is held is free": ("Goods.free", "- held", "- 0 * held", what_is_held_is_not_free),
+    "a hold never ends": ("Goods.free", "until > now_ms", "True", a_hold_that_is_over_binds_nobody),
+    "one's own hold is in one's way": ("Shop.sell", "but=hold", "but=''", what_is_held_can_be_sold),
+    "who sells does not look": ("Shop.sell", LOOKS, "False", a_cart_that_comes_back_too_late_gets_nothing),
+    "what was read may be old": (
+        "Shop._taken", "version = :seen", "(version = :seen OR stock >= :n)", two_who_read_at_once_do_not_both_take,
+    ),
+    "a hold changes no version": (
+        "Shop._taken", "version + :one", "version + :one - :one", two_who_read_at_once_do_not_both_take,
+    ),
+    "a sale leaves its hold": ("Shop.sell", SELLS, "", a_cart_that_comes_back_late_gets_what_is_still_there),
+}  # fmt: skip
+"""What is missing, and the history that notices it."""
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_condition_that_is_missing_is_noticed(name: str, carts: Carts, monkeypatch: pytest.MonkeyPatch) -> None:
+    target, old, new, history = MUTANTS[name]
+    without(monkeypatch, shop_module, target, old, new)
+    arguments = (carts, monkeypatch)[: history.__code__.co_argcount]
+
+    with pytest.raises((AssertionError, pytest.fail.Exception, OutOfStock, ReservationLost)):
+        history(*arguments)
