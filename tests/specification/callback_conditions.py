@@ -18,6 +18,8 @@ SWEEP: Final = "lambda_src/saga_runtime/callback_sweep.py"
 LATE: Final = "lambda_src/saga_runtime/late.py"
 LOG: Final = "lambda_src/saga_runtime/external_log.py"
 COMPENSATION: Final = "lambda_src/saga_runtime/external_compensation.py"
+SAGA_WRITES: Final = "lambda_src/saga_runtime/callback_saga_writes.py"
+RECOVERY: Final = "lambda_src/saga_runtime/recovery.py"
 ENDING: Final = "constructs_lib/saga/asl/ending.py"
 
 
@@ -47,6 +49,11 @@ class CallbackCondition(Condition):
         "a message that comes late does not take the answer from who waits now",
         DECISIONS,
         "if row.order > order: return Entry.OLD",
+    )
+    REFUSAL_STAYS = Because(
+        "a refusal that was told is told again, even if the job was done after all and was, or will be, undone",
+        DECISIONS,
+        "if log.status is StepStatus.FAILED or (log.error and log.status in TOOK_EFFECT_AND_FELL):",
     )
     EARLY_ANSWERS = Because(
         "an answer that came before the token is told when the token comes",
@@ -98,6 +105,16 @@ class CallbackCondition(Condition):
         "of two contradicting outcomes under an unknown id, both are kept",
         RECEIPT,
         "entry = token_update(table, found, found.status, now_ms, conflict_change(outcome))",
+    )
+    SUCCESS_FIRST = Because(
+        "of contradicting outcomes under one id the success is handed over first: who dies in between has not lost it",
+        RECEIPT,
+        "if found.conflict is not None and found.conflict.ok: return found.conflict, found.outcome",
+    )
+    PENDING_TELLS_ID = Because(
+        "who asks learns under which id of its own the provider will answer",
+        DISPATCH,
+        "case Pending(job_id=own): if own not in (None, self.message.waiting.job_id):",
     )
     # The receipt.
     ONE_RECEIPT = Because(
@@ -164,6 +181,16 @@ class CallbackCondition(Condition):
     ANSWER_UNPARKS = Because(
         "the answer that a parked saga waited for makes it due", SENDING, "unpark=_parked_over(record, job)"
     )
+    PARK_UNLESS_ANSWERED = Because(
+        "nobody parks a saga over what an answer has just decided that found nobody waiting",
+        ENDING,
+        'condition = f"{OWNED} AND attribute_not_exists(#{a.ANSWERED_AT.value})"',
+    )
+    TAKE_OVER_FORGETS = Because(
+        "who takes a saga over knows the answer: from then on it can be parked again",
+        RECOVERY,
+        "#due_at = :due REMOVE #answered_at",
+    )
     # On the way back.
     BURY = Because("a job that was not handed over never is", LOG, "if row is None: return UndoEntry.BURY")
     ASK_THE_LOG = Because(
@@ -196,13 +223,17 @@ class CallbackCondition(Condition):
 class CallbackGap(Condition):
     """Conditions that the model asks for, and the code does not keep. The file is where each of them belongs."""
 
-    REFUSAL_STAYS = Because(
-        "a refusal that was told is told again, even if the job was done after all and was, or will be, undone",
-        DECISIONS,
+    LATE_AS_READ = Because(
+        "who finds nobody waiting changes the record only if the saga is parked, or not, as it was read",
+        SAGA_WRITES,
         "",
     )
-    ALIAS_HANDS_OVER_ALL = Because("contradicting outcomes under one id are handed over together", REGISTRATION, "")
-    PARK_LOOKS_AGAIN = Because("who parks looks at the row once more: the answer may have come just before", ENDING, "")
+    DIRECT_ANSWER_UNPARKS = Because(
+        "an answer from the row that finds nobody waiting makes the saga due, like any other", DISPATCH, ""
+    )
+    CHAIN_AWAITS_LATE_UNDO = Because(
+        "what is being undone when the saga asks its log is waited for by its chain, not by a person", ENDING, ""
+    )
 
 
 class CallbackPromise(StrEnum):

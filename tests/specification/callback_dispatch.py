@@ -104,7 +104,7 @@ class Dispatchers(Conditional):
                 yield from self._hands_over(world, index, each)
             case At.ACCEPT:
                 yield from self._accepted(world, index, each)
-            case At.SEND | At.SENT | At.REFUSED:
+            case At.SEND | At.SENT | At.REFUSED | At.LATE_LEFT:
                 yield from self._tells(world, index, each)
 
     # -- the rows ---------------------------------------------------------------------------------------------------
@@ -126,7 +126,9 @@ class Dispatchers(Conditional):
         row, order = world.row, each.message
         refused = self._refused(row)
         if row.status is Log.DONE or refused:
-            after, _ = self.receipts.tell(world, order, ok=row.status is Log.DONE)
+            after, told = self.receipts.tell(world, order, ok=row.status is Log.DONE)
+            if not told and self.holds(Gap.DIRECT_ANSWER_UNPARKS):
+                after = self.receipts.nobody_waited(after)
             yield from self._deletes(after, index, f"{label}, and answers from {row.status}", each)
             return
         waits = world.saga.waits_for(order)
@@ -166,7 +168,7 @@ class Dispatchers(Conditional):
         return replace(move, breaks=CallbackPromise.OWNER_GAVE_UP) if fenced and world.saga.waits_for(mine) else move
 
     def _refused(self, row: Row) -> bool:
-        return row.status is Log.FAILED or (row.refused and self.holds(Gap.REFUSAL_STAYS))
+        return row.status is Log.FAILED or (row.refused and self.holds(C.REFUSAL_STAYS))
 
     def _registered(self, world: World, index: int, label: str, each: Dispatcher) -> Moves:
         if each.called:
@@ -184,10 +186,14 @@ class Dispatchers(Conditional):
             yield self._become(after, index, label, then)
         elif each.at is At.SENT:
             yield from self._deletes(self.receipts.write_told(world, each.tells), index, "writes SETTLED", each)
+        elif each.at is At.REFUSED and not self.holds(Gap.LATE_AS_READ):
+            read = replace(each, at=At.LATE_LEFT, parked=world.saga.at is SagaAt.PARKED)
+            yield self._become(world, index, "reads the record", read)
         else:
-            after, newer = self.receipts.write_late(world, each.tells)
+            parked = each.parked if each.at is At.LATE_LEFT else None
+            after, newer = self.receipts.write_late(world, each.tells, parked=parked)
             if newer:
-                again = replace(each, at=At.SEND, tells=newer)
+                again = replace(each, at=At.SEND, tells=newer, parked=False)
                 yield self._become(after, index, f"finds the token of attempt {newer}", again)
             else:
                 yield from self._deletes(after, index, "writes LATE", each)
@@ -225,6 +231,10 @@ class Dispatchers(Conditional):
             applies = replace(found, at=At.APPLY)
             yield self._become(world, index, f"{label}, and hears that it happened", applies)
         elif provider.pending and not self.blunt and self.holds(C.PENDING_WAITS):
+            if self.receipts.own_ids and self.holds(C.PENDING_TELLS_ID):
+                hears = replace(found, at=At.ALIAS, decisive=False)
+                yield self._become(world, index, f"{label}, and hears that it is at work, under which id", hears)
+                return
             accepted = replace(world, row=replace(world.row, accepted=world.token.order))
             yield from self._deletes(accepted, index, f"{label}, and hears that it is at work", found)
         else:
@@ -252,7 +262,7 @@ class Dispatchers(Conditional):
         yield replace(self._become(world, index, "is dead, and its request is lost", over), fault=True)
 
     def _calls(self, world: World, index: int, each: Dispatcher) -> Moves:
-        called = replace(each, called=True)
+        called = replace(each, called=True, read=index)
         at = At.ALIAS if self.receipts.own_ids else At.ACCEPT
         yield self._become(self._arrived(world), index, "hands the job over", replace(called, at=at))
         no_answer = Dispatcher(At.OVER, sent=True)
@@ -263,7 +273,7 @@ class Dispatchers(Conditional):
             yield replace(self._become(world, index, "hands the job over, and is refused", refused), fault=True)
 
     def _accepted(self, world: World, index: int, each: Dispatcher) -> Moves:
-        own = world.row.status is Log.INTENT and world.row.attempt == index
+        own = world.row.status is Log.INTENT and world.row.attempt == each.read
         after = replace(world, row=replace(world.row, accepted=world.token.order or each.message)) if own else world
         if self.holds(C.REGISTER_FIRST):
             yield from self._deletes(after, index, "writes that it is accepted", each)
@@ -279,14 +289,11 @@ class Dispatchers(Conditional):
         return self._become(replace(world, alias=Alias.KNOWN), index, "writes the alias", replace(each, at=At.ACCEPT))
 
     def _hands_over(self, world: World, index: int, each: Dispatcher) -> Moves:
-        """What came first, and, in a transaction of its own, what contradicted it."""
-        first, *second = world.alias.outcomes
+        """The success, and, in a transaction of its own, what contradicts it."""
+        outcomes = world.alias.outcomes
+        first, *second = sorted(outcomes, reverse=True) if self.holds(C.SUCCESS_FIRST) else outcomes
         left = (Alias.OK_LEFT if second[0] else Alias.FAIL_LEFT) if second else Alias.KNOWN
-        if second and self.holds(Gap.ALIAS_HANDS_OVER_ALL):
-            first_done = self.receipts.received(world, ok=first)
-            after, left = self.receipts.received(first_done, ok=second[0]), Alias.KNOWN
-        else:
-            after = self.receipts.received(world, ok=first)
+        after = self.receipts.received(world, ok=first)
         if left is Alias.KNOWN:
             turned = replace(after, alias=left)
             yield from self._settles(turned, index, "hands it over, and writes the alias", each)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from tests.specification.callback_conditions import CallbackCondition as C
+from tests.specification.callback_conditions import CallbackGap as Gap
 from tests.specification.callback_world import (
     Alias,
     At,
@@ -22,6 +23,8 @@ from tests.specification.checker import Move
 from tests.specification.conditions import Conditional
 
 Moves = Iterator[Move[World]]
+
+_ENDED = frozenset({SagaAt.COMPLETED, SagaAt.FAILED, SagaAt.GAVE_UP})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,17 +96,26 @@ class Receipts(Conditional):
             return replace(world, token=replace(token, status=TokenStatus.SETTLED))
         return world
 
-    def write_late(self, world: World, order: int) -> tuple[World, int]:
-        """SETTLING becomes LATE; or else the number of the newer token that is to be told, and 0 for none."""
+    def write_late(self, world: World, order: int, *, parked: bool | None = None) -> tuple[World, int]:
+        """SETTLING becomes LATE; or else the number of the newer token that is to be told, and 0 for none.
+
+        Of a record that was read as parked, or not, where that is not checked.
+        """
         token = world.token
         if token.status is not TokenStatus.SETTLING:
             return world, 0
         if token.order == order or not self.holds(C.LATE_HELD):
             late = replace(world, token=replace(token, status=TokenStatus.LATE))
-            if world.saga.at in {SagaAt.PARKED, SagaAt.LOOK_AGAIN} and self.holds(C.ANSWER_UNPARKS):
-                late = replace(late, saga=replace(world.saga, at=SagaAt.DUE))
-            return late, 0
+            return self.nobody_waited(late, parked=parked), 0
         return world, token.order if self.holds(C.NEWER_IS_TOLD) else 0
+
+    def nobody_waited(self, world: World, *, parked: bool | None = None) -> World:
+        """The record, after an answer that found nobody: the saga is due, and is not to be parked before it went on."""
+        saga = world.saga
+        if saga.at in _ENDED:
+            return world
+        unparks = saga.at is SagaAt.PARKED and parked is not False and self.holds(C.ANSWER_UNPARKS)
+        return replace(world, saga=replace(saga, answered=True, at=SagaAt.DUE if unparks else saga.at))
 
     # -- receivers --------------------------------------------------------------------------------------------------
 
@@ -185,15 +197,23 @@ class Receipts(Conditional):
             after = _acknowledged(self.write_told(world, receiver.order), event)
             yield Move("a receiver writes SETTLED", after.with_receiver(index, Receiver()))
         elif receiver.at is At.REFUSED:
-            after, newer = self.write_late(world, receiver.order)
-            if newer:
-                again = replace(receiver, at=At.SEND, order=newer)
-                yield Move(f"a receiver finds the token of attempt {newer}", after.with_receiver(index, again))
-            else:
-                after = _acknowledged(after, event)
-                yield Move("a receiver writes LATE", after.with_receiver(index, Receiver()))
+            if not self.holds(Gap.LATE_AS_READ):
+                read = replace(receiver, at=At.LATE_LEFT, parked=world.saga.at is SagaAt.PARKED)
+                yield Move("a receiver reads the record", world.with_receiver(index, read))
+                return
+            yield self._writes_late(world, index, receiver)
+        elif receiver.at is At.LATE_LEFT:
+            yield self._writes_late(world, index, receiver, parked=receiver.parked)
         elif isinstance(event, Event):
             yield self._writes(world, index, receiver, event)
+
+    def _writes_late(self, world: World, index: int, receiver: Receiver, *, parked: bool | None = None) -> Move[World]:
+        after, newer = self.write_late(world, receiver.order, parked=parked)
+        if newer:
+            again = Receiver(At.SEND, receiver.event, newer)
+            return Move(f"a receiver finds the token of attempt {newer}", after.with_receiver(index, again))
+        acknowledged = _acknowledged(after, receiver.event)
+        return Move("a receiver writes LATE", acknowledged.with_receiver(index, Receiver()))
 
     def _writes(self, world: World, index: int, receiver: Receiver, event: Event) -> Move[World]:
         """The second half of a receipt that is not one."""

@@ -24,6 +24,7 @@ from tests.specification.conditions import Conditional
 Moves = Iterator[Move[World]]
 
 _HOLDING = frozenset({SagaAt.VOID, SagaAt.VOIDED})
+_TO_PARK = {SagaAt.PARKING: SagaAt.PARKED, SagaAt.STANDS: SagaAt.PARKED_OVER_LOG}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,17 +79,26 @@ class Sagas(Conditional):
                 yield from self._parked(world)
 
     def _parked(self, world: World) -> Moves:
+        saga = world.saga
+        if saga.at in _TO_PARK and saga.answered and self.holds(C.PARK_UNLESS_ANSWERED):
+            yield self._to(world, "is not parked: it was answered meanwhile", SagaAt.DUE)
+        elif saga.at in _TO_PARK:
+            yield self._to(world, "is parked", _TO_PARK[saga.at])
+        elif saga.at is SagaAt.DUE:
+            forgets = self.holds(C.TAKE_OVER_FORGETS)
+            recovered = replace(world, saga=replace(saga, answered=saga.answered and not forgets))
+            yield from self._is_recovered(recovered)
+
+    def _is_recovered(self, world: World) -> Moves:
         saga, row = world.saga, world.row
-        if saga.at is SagaAt.PARKING:
-            looks = SagaAt.LOOK_AGAIN if self.holds(Gap.PARK_LOOKS_AGAIN) else SagaAt.PARKED
-            yield self._to(world, "is parked", looks)
-        elif saga.at is SagaAt.LOOK_AGAIN:
-            decided = row.status is not Log.INTENT and not (self.only_forward and row.refused)
-            yield self._to(world, "is looked at once more", SagaAt.DUE if decided else SagaAt.PARKED)
-        elif saga.at is SagaAt.DUE and saga.back:
+        if saga.back:
             yield self._to(world, "is recovered", SagaAt.UNDO)
-        elif saga.at is SagaAt.DUE and saga.attempt < self.attempts:
+        elif saga.attempt < self.attempts:
             yield self._waits_again(world, "is recovered")
+        elif row.status is Log.DONE:
+            yield self._to(world, "is recovered, and answered from the row", SagaAt.ONWARD)
+        elif row.refused:
+            yield self._to(world, "is recovered, and refused from the row", SagaAt.REFUSED)
 
     def _waits_again(self, world: World, label: str, *, fault: bool = False) -> Move[World]:
         attempt = world.saga.attempt + 1
@@ -114,9 +124,10 @@ class Sagas(Conditional):
         status = world.row.status
         if status is Log.NONE or status in NOTHING_STANDS or not self.holds(C.ASK_THE_LOG):
             return self._to(world, "asks the log: nothing stands", SagaAt.SETTLE)
-        if status is Log.APPLIED_LATE and self.holds(C.CHAIN_AGAIN):
+        late = status is Log.APPLIED_LATE or (status is Log.UNDOING and self.holds(Gap.CHAIN_AWAITS_LATE_UNDO))
+        if late and self.holds(C.CHAIN_AGAIN):
             return self._to(world, "asks the log, and undoes once more", SagaAt.UNDO)
-        return self._to(world, "asks the log: something stands", SagaAt.PARKING)
+        return self._to(world, "asks the log: something stands", SagaAt.STANDS)
 
     # -- undoing ----------------------------------------------------------------------------------------------------
 

@@ -101,8 +101,6 @@ class CallbackStepModel(Conditional):
                 return not provider.stands
             case SagaAt.PARKED:
                 return row.status is Log.INTENT or row.refused
-            case SagaAt.DUE:
-                return not world.saga.back and world.saga.attempt == self.attempts
             case _:
                 return False
 

@@ -182,6 +182,7 @@ class At(StrEnum):
     SEND = "about to send"
     SENT = "about to write SETTLED"
     REFUSED = "about to write LATE"
+    LATE_LEFT = "record read, LATE not yet"
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +197,7 @@ class Dispatcher:
         called: whether it has handed the job over.
         sent: whether a request of it is on its way, and it does not wait for the answer any more.
         tells: the attempt that it tells.
+        parked: whether it read that the saga is parked, where it forgot to make its write conditional on that.
     """
 
     at: At = At.IDLE
@@ -205,6 +207,7 @@ class Dispatcher:
     called: bool = False
     sent: bool = False
     tells: int = 0
+    parked: bool = False
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -216,12 +219,14 @@ class Receiver:
         event: the report that it handles; empty for the sweeper.
         order: number of the attempt that it tells.
         read: what it read before, where it forgot to make its write conditional on that.
+        parked: whether it read that the saga is parked, likewise.
     """
 
     at: At = At.IDLE
     event: Event | str = ""
     order: int = 0
     read: tuple[str, ...] = ()
+    parked: bool = False
 
 
 class SagaAt(StrEnum):
@@ -236,9 +241,10 @@ class SagaAt(StrEnum):
     ASK = "about to ask the log"
     SETTLE = "about to settle FAILED"
     PARKING = "about to park"
-    LOOK_AGAIN = "parked, about to look at the row once more"
     PARKED = "parked"
-    DUE = "not parked any more, to be recovered"
+    STANDS = "about to park over what the log says"
+    PARKED_OVER_LOG = "parked over what the log said"
+    DUE = "not parked, to be recovered"
     COMPLETED = "COMPLETED"
     FAILED = "FAILED"
     GAVE_UP = "ended by itself, neither settled nor parked"
@@ -253,12 +259,14 @@ class Saga:
         attempt: number of its last wait.
         back: whether it was decided that it compensates.
         passed: whether the step was passed over.
+        answered: whether the record says that an answer found nobody waiting.
     """
 
     at: SagaAt = SagaAt.WAIT
     attempt: int = 1
     back: bool = False
     passed: bool = False
+    answered: bool = False
 
     def waits_for(self, attempt: int) -> bool:
         """Whether a task of this number waits."""
@@ -305,11 +313,11 @@ class World:
         return replace(self, receivers=tuple(sorted((*others, then), key=_place)))
 
 
-def _place(receiver: Receiver) -> tuple[str, str, int, tuple[str, ...]]:
-    return receiver.at, receiver.event, receiver.order, receiver.read
+def _place(receiver: Receiver) -> tuple[str, str, int, tuple[str, ...], bool]:
+    return receiver.at, receiver.event, receiver.order, receiver.read, receiver.parked
 
 
-_USES_WHAT_IT_READ: Final = frozenset({At.REGISTER, At.TAKE_OVER})
+_USES_WHAT_IT_READ: Final = frozenset({At.REGISTER, At.TAKE_OVER, At.ALIAS, At.HAND_OVER, At.ACCEPT})
 
 
 def tidy(world: World) -> World:

@@ -20,6 +20,7 @@ SETTINGS = {
     "small": SMALL,
     "retried": replace(SMALL, attempts=2, declines=False),
     "behind the pivot": replace(SMALL, attempts=2, declines=False, only_forward=True),
+    "refused behind the pivot": replace(SMALL, only_forward=True, relents=True),
     "a later step fails": replace(SMALL, declines=False, goes_back=True, twice=True),
     "verify": replace(SMALL, repeats=False, declines=False),
     "verify, two dispatchers": replace(SMALL, repeats=False, declines=False, dispatchers=2, doubled=True),
@@ -27,6 +28,7 @@ SETTINGS = {
     "relents": replace(SMALL, relents=True),
     "contradicts itself": replace(SMALL, stale=True, declines=False),
     "ids of its own": replace(SMALL, own_ids=True, stale=True, declines=False),
+    "verify, ids of its own": replace(SMALL, repeats=False, own_ids=True, declines=False),
 }
 LARGE = {
     "retried, and may be refused": replace(SMALL, attempts=2),
@@ -34,6 +36,8 @@ LARGE = {
     "retried, two dispatchers": replace(SMALL, attempts=2, declines=False, dispatchers=2),
     "verify, retried": replace(SMALL, attempts=2, repeats=False),
     "relents, retried": replace(SMALL, attempts=2, relents=True),
+    "relents, behind the pivot, retried": replace(SMALL, attempts=2, relents=True, only_forward=True),
+    "verify, ids of its own, retried": replace(SMALL, attempts=2, repeats=False, own_ids=True, stale=True),
     "relents, passed over": replace(SMALL, attempts=2, relents=True, passes=True),
 }
 
@@ -48,7 +52,7 @@ class TestCallbackStep(RedundantConditionTests, LargeConfigurationTests, SpareCo
             Mutant((C.REGISTER_FIRST,), STUCK),
             Mutant((C.NEWER_REPLACES,), STUCK, "behind the pivot"),
             Mutant((C.OLDER_CHANGES_NOTHING,), STUCK, "behind the pivot"),
-            Mutant((C.OUTCOME_ANSWERS,), STUCK, "behind the pivot"),
+            Mutant((C.REFUSAL_STAYS,), P.OWNER_GAVE_UP, "relents"),
             Mutant((C.ALIVE_WAITS,), P.EFFECT_TWICE, "verify, two dispatchers"),
             Mutant((C.GRACE_WAITS,), P.EFFECT_TWICE, "verify, two dispatchers"),
             Mutant((C.TAKE_OVER_HELD,), P.EFFECT_TWICE, "verify, two dispatchers"),
@@ -56,6 +60,8 @@ class TestCallbackStep(RedundantConditionTests, LargeConfigurationTests, SpareCo
             Mutant((C.ALIAS_ABSENT,), STUCK, "ids of its own"),
             Mutant((C.ALIAS_HANDS_OVER,), STUCK, "ids of its own"),
             Mutant((C.ALIAS_KEEPS_BOTH,), STUCK, "ids of its own"),
+            Mutant((C.SUCCESS_FIRST,), STUCK, "ids of its own"),
+            Mutant((C.PENDING_TELLS_ID,), STUCK, "verify, ids of its own"),
             Mutant((C.ONE_RECEIPT,), STUCK),
             Mutant((C.AS_READ,), P.UNDONE_TWICE),
             Mutant((C.DONE_STAYS,), STUCK, "contradicts itself"),
@@ -65,12 +71,16 @@ class TestCallbackStep(RedundantConditionTests, LargeConfigurationTests, SpareCo
             Mutant((C.DUE_WITH_IT,), STUCK, "denies what is pending"),
             Mutant((C.SWEEPER_SENDS,), STUCK),
             Mutant((C.ANSWER_UNPARKS,), STUCK),
+            Mutant((C.PARK_UNLESS_ANSWERED,), STUCK),
+            Mutant((C.TAKE_OVER_FORGETS,), STUCK, "refused behind the pivot"),
             Mutant((C.BURY,), STUCK),
+            Mutant((C.CHAIN_AGAIN,), STUCK, "denies what is pending"),
             Mutant((C.UNDO_LATE,), STUCK, "denies what is pending"),
             Mutant((C.DUE_UNTIL_UNDONE,), STUCK, "denies what is pending"),
         ),
         redundant=(
             Mutant((C.ANSWERS_FROM_THE_ROW, C.LATE_HELD), STUCK, "behind the pivot"),
+            Mutant((C.OUTCOME_ANSWERS, C.ANSWERS_FROM_THE_ROW), STUCK, "behind the pivot"),
             Mutant((C.LATE_HELD, C.ANSWERS_FROM_THE_ROW), STUCK, "behind the pivot"),
             Mutant((C.SETTLED_HELD, C.ANSWERS_FROM_THE_ROW), STUCK, "behind the pivot"),
             Mutant((C.DUPLICATE_SENDS, C.SWEEPER_SENDS), STUCK, "verify"),
@@ -84,7 +94,6 @@ class TestCallbackStep(RedundantConditionTests, LargeConfigurationTests, SpareCo
             C.TOLD_BY_THE_ROW: "both rows are written at once, and the first outcome stays in both",
             C.NEWER_IS_TOLD: "whoever put the newer token there tells it, or the sweeper does",
             C.ASK_THE_LOG: "what turned late is undone behind the end, by an execution of its own",
-            C.CHAIN_AGAIN: "the same; or the saga is parked, and recovered",
             C.ONLY_LATE: "of a job that was ever late no row becomes DONE again",
         },
         spare_in=("behind the pivot", "denies what is pending", "contradicts itself"),
@@ -92,9 +101,9 @@ class TestCallbackStep(RedundantConditionTests, LargeConfigurationTests, SpareCo
 
 
 GAPS = (
-    Mutant((Gap.REFUSAL_STAYS,), P.OWNER_GAVE_UP, "relents"),
-    Mutant((Gap.ALIAS_HANDS_OVER_ALL,), STUCK, "ids of its own"),
-    Mutant((Gap.PARK_LOOKS_AGAIN,), STUCK, "behind the pivot"),
+    Mutant((Gap.LATE_AS_READ,), STUCK),
+    Mutant((Gap.DIRECT_ANSWER_UNPARKS,), STUCK, "behind the pivot"),
+    Mutant((Gap.CHAIN_AWAITS_LATE_UNDO,), STUCK, "denies what is pending"),
 )
 
 
