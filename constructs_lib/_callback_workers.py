@@ -64,6 +64,7 @@ class CallbackWorkers(Construct):
         if function not in self._functions:
             self._functions.append(function)
             function.add_environment(Env.TOKEN_TABLE.value, self._tokens.table_name)
+            function.add_environment(Env.INTEGRATION.value, self._integration)
             function.add_environment(Env.SERVICE.value, service_of(self._integration))
             self._tell(function)
             self._tokens.grant_receive(function)

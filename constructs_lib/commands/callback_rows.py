@@ -114,7 +114,9 @@ def job_view(item: Item) -> JobView | None:
         Kind.UNANSWERED: a.WAITING_SINCE,
         Kind.EARLY: a.CREATED_AT,
     }.get(kind, a.UPDATED_AT)
-    job_id = text(a.JOB_ID) or row_id.removeprefix(ALIAS_PREFIX)
+    # Behind the prefix stands the integration, then the provider's own id, which may hold the separator itself.
+    unknown = row_id.startswith(ALIAS_PREFIX)
+    job_id = text(a.JOB_ID) or (row_id.removeprefix(ALIAS_PREFIX).partition("#")[2] if unknown else row_id)
     saga_id, step = job_parts(job_id)
     return JobView(
         kind=kind,

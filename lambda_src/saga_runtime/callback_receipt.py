@@ -12,11 +12,20 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from saga_runtime import aws, clock, telemetry
 from saga_runtime.callback_decisions import Decision, LogChange, Receipt, TokenChange, receipt_of
-from saga_runtime.callback_rows import Callback, JobId, Outcome, StillWorking, TokenRow, alias_of, marker_of
+from saga_runtime.callback_rows import Callback, JobId, Outcome, StillWorking, TokenRow
 from saga_runtime.callback_saga_writes import LogPlace, SagaRecord
 from saga_runtime.callback_sending import heartbeat_row, settle_row
 from saga_runtime.callback_served import ServedStepOf, served
-from saga_runtime.callback_store import LOOKS, read_log, read_record, read_token, token_table, transact
+from saga_runtime.callback_store import (
+    LOOKS,
+    alias_id,
+    marker_id,
+    read_log,
+    read_record,
+    read_token,
+    token_table,
+    transact,
+)
 from saga_runtime.callback_writes import (
     UNKNOWN_DAYS,
     adopted_update,
@@ -72,7 +81,7 @@ def heartbeat(job_id: str) -> Receipt:
     Raises:
         TransientError: Step Functions or the database did not answer; call again.
     """
-    row = read_token(job_id if JobId.parse(job_id) else alias_of(job_id))
+    row = read_token(job_id if JobId.parse(job_id) else alias_id(job_id))
     if row is not None and row.status is TokenStatus.ALIAS:
         row = read_token(row.job_id)
     return Receipt.UNKNOWN if row is None else heartbeat_row(row)
@@ -82,7 +91,7 @@ def _receive(callback: Callback, outcome: Outcome) -> Receipt | None:
     """One look at the rows, and one try to write; None: something changed in between."""
     job_id, job = callback.job_id, JobId.parse(callback.job_id)
     if job is None:
-        alias = read_token(alias_of(job_id))
+        alias = read_token(alias_id(job_id))
         if alias is None or alias.status is not TokenStatus.ALIAS:
             return _receive_unknown(callback, outcome, alias)
         job_id = alias.job_id
@@ -92,10 +101,10 @@ def _receive(callback: Callback, outcome: Outcome) -> Receipt | None:
     if saga is None:
         if token is not None:
             raise TransientError(f"this function does not serve step {job.step} of the saga that waits; deploy it")
-        return _receive_unknown(callback, outcome, read_token(alias_of(job_id)))
+        return _receive_unknown(callback, outcome, read_token(alias_id(job_id)))
     marker = marker_put(
         table=token_table(),
-        marker=marker_of(callback.event_id),
+        marker=marker_id(callback.event_id),
         event_id=callback.event_id,
         job_id=job_id,
         now_ms=clock.now_ms(),
@@ -121,10 +130,10 @@ def _saga_of(job: JobId, token: TokenRow | None) -> ServedStepOf | None:
 
 def _receive_unknown(callback: Callback, outcome: Outcome, found: TokenRow | None) -> Receipt | None:
     """Keep an answer about a job that nobody knows, under its id."""
-    table, now_ms, row_id = token_table(), clock.now_ms(), alias_of(callback.job_id)
+    table, now_ms, row_id = token_table(), clock.now_ms(), alias_id(callback.job_id)
     marker = marker_put(
         table=table,
-        marker=marker_of(callback.event_id),
+        marker=marker_id(callback.event_id),
         event_id=callback.event_id,
         job_id=callback.job_id,
         now_ms=now_ms,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from saga_runtime import clock, telemetry
 from saga_runtime.callback_decisions import Entry, Registration, answer_of, entry_of
 from saga_runtime.callback_receipt import adopt
-from saga_runtime.callback_rows import JobId, TokenRow, alias_of, check_job_id
+from saga_runtime.callback_rows import JobId, TokenRow, check_job_id
 from saga_runtime.callback_saga_writes import log_check
 from saga_runtime.callback_sending import settle_row
-from saga_runtime.callback_store import LOOKS, read_log, read_token, token_table, transact, write
+from saga_runtime.callback_store import LOOKS, alias_id, read_log, read_token, token_table, transact, write
 from saga_runtime.callback_writes import UNKNOWN_DAYS, Waiting, dispatch_error_update, token_put
 from saga_runtime.errors import StepInDoubt, TransientError
 from saga_runtime.protocol import TokenAttribute, TokenStatus
@@ -78,7 +78,7 @@ def _is_mine(row: TokenRow, waiting: Waiting, now_ms: int) -> bool:
 
 def _early(waiting: Waiting, done: Registration) -> Registration:
     """Take up an answer that came before anybody knew of the job."""
-    found = read_token(alias_of(waiting.job_id))
+    found = read_token(alias_id(waiting.job_id))
     if found is None or (found.status is TokenStatus.ALIAS and found.conflict is None):
         return done
     adopt_alias(waiting.job_id, waiting.job_id)
@@ -94,7 +94,7 @@ def adopt_alias(provider_id: str, job_id: str) -> None:
         TransientError: nothing is written, or it is unknown; call again.
     """
     check_job_id(provider_id)
-    table, row_id = token_table(), alias_of(provider_id)
+    table, row_id = token_table(), alias_id(provider_id)
     for _ in range(LOOKS):
         now_ms = clock.now_ms()
         more = {TokenAttribute.JOB_ID: {"S": job_id}}

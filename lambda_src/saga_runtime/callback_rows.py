@@ -259,14 +259,14 @@ class JobId:
         return cls(saga_id=saga_id, step=step, row_name=row_name)
 
 
-def alias_of(provider_id: str) -> str:
-    """Id of the row of a provider's own id."""
-    return f"{ALIAS_PREFIX}{provider_id}"
+def alias_of(integration: str, provider_id: str) -> str:
+    """Id of the row of a provider's own id. Providers know nothing of each other's ids: two may use the same one."""
+    return f"{ALIAS_PREFIX}{integration}#{provider_id}"
 
 
-def marker_of(event_id: str) -> str:
-    """Id of the row that says that an event was received."""
-    return f"{EVENT_PREFIX}{hashlib.sha256(event_id.encode('ascii')).hexdigest()}"
+def marker_of(integration: str, event_id: str) -> str:
+    """Id of the row that says that an event was received, by the integration that received it."""
+    return f"{EVENT_PREFIX}{hashlib.sha256(f'{integration}#{event_id}'.encode()).hexdigest()}"
 
 
 def order_of(task: Mapping[str, Any]) -> str:

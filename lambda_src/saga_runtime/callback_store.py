@@ -16,7 +16,7 @@ from typing import Any, Final, TypeVar
 from botocore.exceptions import BotoCoreError, ClientError
 
 from saga_runtime import aws
-from saga_runtime.callback_rows import JobId, TokenRow
+from saga_runtime.callback_rows import JobId, TokenRow, alias_of, marker_of
 from saga_runtime.callback_saga_writes import SagaRecord
 from saga_runtime.callback_writes import token_key
 from saga_runtime.errors import TransientError
@@ -37,6 +37,20 @@ _REFUSED: Final = "ConditionalCheckFailed"
 def token_table() -> str:
     """Name of the token table."""
     return os.environ[Env.TOKEN_TABLE]
+
+
+def alias_id(provider_id: str) -> str:
+    """Id of the row of an id that the provider of this function's integration uses."""
+    return alias_of(_integration(), provider_id)
+
+
+def marker_id(event_id: str) -> str:
+    """Id of the row that says that this function's integration received an event."""
+    return marker_of(_integration(), event_id)
+
+
+def _integration() -> str:
+    return os.environ.get(Env.INTEGRATION, "")
 
 
 def read_token(row_id: str) -> TokenRow | None:

@@ -14,7 +14,7 @@ import pytest
 from constructs_lib.testing import HttpResponse
 from constructs_lib.testing.faults import Fault
 from constructs_lib.testing.invariants import require_all_hold
-from examples.cart_fulfilment.providers import Action, Trouble
+from examples.cart_fulfilment.providers import Action, Delivery, Trouble
 from saga_runtime.late import LateFinding, undo_late
 from saga_runtime.protocol import RecordStatus, TokenAttribute, TokenStatus
 
@@ -202,6 +202,11 @@ class Day:
         return {name: next(iter(value.values())) for name, value in found.items()}
 
 
+def answers_of(delivery: Delivery) -> list[int]:
+    """What we answered. On a busy machine, the gateway does not always wait for us, and the provider tells it again."""
+    return [status for status in delivery.answers if 0 < status < 500]
+
+
 def play(system: CartSystem, name: str) -> Outcome:
     scene, request_id = SCENES[name], system.request_id(name)
     sku = system.offer(scene.sku or name, scene.stock, price=scene.price)
@@ -354,9 +359,10 @@ class TestAnAnswer:
 
     def test_that_came_early_was_kept(self, day: Day) -> None:
         for step in ("AuthorizePayment", "Pick", "PickupScan"):
-            assert day.token("early", step)[TokenAttribute.STATUS] == TokenStatus.SETTLED
+            # Whoever finds in the log what he was about to wait for does not wait.
+            assert day.token("early", step)[TokenAttribute.STATUS] in {TokenStatus.SETTLED, TokenStatus.EARLY}
         (delivery,) = day.system.providers["carrier"].deliveries(day["early"].saga_id)
-        assert delivery.answers == (200,)
+        assert answers_of(delivery) == [200]
 
     @pytest.mark.parametrize(("provider", "type"), [
         ("payments", AUTHORIZED), ("warehouse", PICKED), ("carrier", SCANNED),
@@ -366,17 +372,19 @@ class TestAnAnswer:
     ) -> None:
         found = [d for d in day.system.providers[provider].deliveries(day["forged"].saga_id) if d.type == type]
 
-        assert [delivery.answers for delivery in found] == [(401, 200)]
+        assert [answers_of(delivery) for delivery in found] == [[401, 200]]
 
     @pytest.mark.parametrize(("provider", "type"), [("payments", AUTHORIZED), ("warehouse", PICKED)])
     def test_about_a_job_that_nobody_knows_is_accepted_and_kept(self, day: Day, provider: str, type: str) -> None:
         found = [d for d in day.system.providers[provider].deliveries("nobody-") if d.type == type]
 
-        assert [delivery.answers for delivery in found] == [(202,)]
+        assert [answers_of(delivery) for delivery in found] == [[202]]
         (unknown,) = [json.loads(delivery.body) for delivery in found]
         named = unknown["data"]["object"]["id"] if provider == "payments" else unknown["data"]["reference"]
         kept = {item[TokenAttribute.ID]["S"]: item[TokenAttribute.STATUS]["S"] for item in day.system.tokens()}
-        assert kept[f"alias#{named}"] == TokenStatus.EARLY
+        integration = {"payments": "Payments", "warehouse": "Warehouse"}[provider]
+        (status,) = [status for row, status in kept.items() if row.endswith(f"/{integration}#{named}")]
+        assert status == TokenStatus.EARLY
 
     @pytest.mark.parametrize(("provider", "type"), [("payments", AUTHORIZED), ("warehouse", PICKED)])
     def test_that_we_could_not_take_comes_again(self, day: Day, provider: str, type: str) -> None:

@@ -388,7 +388,7 @@ def a_provider_speaks_of_a_job_under_its_own_id(depot: Depot) -> None:
     assert depot.says("e1", job_id="their-1") is Receipt.UNKNOWN
     REGISTRATION.adopt_alias("their-1", JOB_ID)
     assert depot.told()
-    assert depot.token_row("alias#their-1")["status"] == "ALIAS"
+    assert depot.token_row("alias##their-1")["status"] == "ALIAS"
 
 
 def an_id_stands_for_one_job(depot: Depot) -> None:

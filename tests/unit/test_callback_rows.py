@@ -178,8 +178,8 @@ def test_a_jobs_id_is_taken_apart() -> None:
 
 
 def test_rows_of_one_table_do_not_meet() -> None:
-    assert len({JOB_ID, alias_of(JOB_ID), marker_of(JOB_ID), alias_of("event#1"), marker_of("1")}) == 5
-    assert len(alias_of("x" * 255)) < 2_048
+    assert len({JOB_ID, alias_of("", JOB_ID), marker_of("", JOB_ID), alias_of("", "event#1"), marker_of("", "1")}) == 5
+    assert len(alias_of("", "x" * 255)) < 2_048
     assert len(SAGA_ID) <= MAX_SAGA_ID
 
 

@@ -104,7 +104,7 @@ def test_an_answer_of_a_saga_that_never_was_is_kept_apart(world: World, monkeypa
 
     assert depot.log is None
     assert depot.token == {}
-    assert depot.token_row(alias_of(JOB_ID))["status"] == "EARLY"
+    assert depot.token_row(alias_of("", JOB_ID))["status"] == "EARLY"
     assert world.told.counts[Metric.CALLBACK_UNKNOWN] == 1
     assert depot.says("e1") is Receipt.DUPLICATE
 
@@ -119,7 +119,7 @@ def test_of_what_contradicts_itself_under_an_unknown_id_the_success_counts(depot
     assert depot.log is not None
     assert depot.log.status is StepStatus.DONE
     assert TokenAttribute.CONFLICT in depot.token
-    assert TokenAttribute.CONFLICT not in depot.token_row(alias_of("their-1"))
+    assert TokenAttribute.CONFLICT not in depot.token_row(alias_of("", "their-1"))
 
 
 def test_who_dies_between_the_two_has_not_forgotten_the_success(depot: Depot, world: World) -> None:
@@ -133,7 +133,7 @@ def test_who_dies_between_the_two_has_not_forgotten_the_success(depot: Depot, wo
 
     assert depot.log is not None
     assert depot.log.status is StepStatus.DONE
-    assert depot.token_row(alias_of("their-1"))[TokenAttribute.CONFLICT]
+    assert depot.token_row(alias_of("", "their-1"))[TokenAttribute.CONFLICT]
 
 
 def test_a_refusal_that_was_told_is_told_again_whatever_became_of_the_job(depot: Depot) -> None:
@@ -157,6 +157,19 @@ def test_who_is_about_to_park_is_kept_from_it_by_an_answer_that_found_nobody_wai
     parked = park(request_id=REQUEST_ID, execution=SAGA_ID, now_ms=depot.world.clock.ms, waits=True)
     with pytest.raises(ClientError, match="ConditionalCheckFailed"):
         aws.dynamodb().update_item(**parked)
+
+
+def test_two_providers_may_use_the_same_ids(depot: Depot, monkeypatch: pytest.MonkeyPatch) -> None:
+    depot.register()
+    monkeypatch.setenv(Env.INTEGRATION, "Shop/Carrier")
+    assert depot.says("1", DONE, job_id="7") is Receipt.UNKNOWN
+    monkeypatch.setenv(Env.INTEGRATION, "Shop/Warehouse")
+
+    adopt_alias("7", JOB_ID)
+
+    assert depot.log is not None
+    assert depot.log.status is StepStatus.INTENT
+    assert depot.says("1", DONE, job_id="7") is Receipt.SETTLED
 
 
 def test_the_saga_is_the_one_that_has_the_request(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

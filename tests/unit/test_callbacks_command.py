@@ -226,7 +226,7 @@ def test_an_unknown_answer_is_not_listed_once_its_job_is_known(operator: Operato
     adopt_alias("their-77", JOB_ID)
 
     assert "their-77" not in operator.lists()
-    assert TokenAttribute.DUE_AT not in operator.depot.token_row("alias#their-77")
+    assert TokenAttribute.DUE_AT not in operator.depot.token_row("alias##their-77")
 
 
 def test_a_contradiction_is_listed_with_all_that_is_settled(operator: Operator) -> None:

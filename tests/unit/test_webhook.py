@@ -248,7 +248,7 @@ def test_unsigned_requests_make_no_look_at_the_secrets_anew(reception: Reception
 def test_an_event_of_an_unknown_job_is_kept_and_answered_202(reception: Reception) -> None:
     assert answered(signed(reference="nobody-s")) == (202, {"received": True})
 
-    row = reception.row("alias#nobody-s")
+    row = reception.row("alias##nobody-s")
     assert row is not None
     assert row.status is TokenStatus.EARLY
     assert reception.world.told.counts[Metric.CALLBACK_UNKNOWN] == 1

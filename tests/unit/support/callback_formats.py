@@ -64,7 +64,7 @@ FOUND = TokenRow(
     waiting_since=NOW_MS - 5,
     expected_at=NOW_MS + 600_000 - 5,
 )
-EARLY = TokenRow(id=alias_of("their-1"), status=TokenStatus.EARLY, updated_at=NOW_MS, outcome=DONE)
+EARLY = TokenRow(id=alias_of("Shop-Warehouse", "their-1"), status=TokenStatus.EARLY, updated_at=NOW_MS, outcome=DONE)
 LATE = TokenRow(
     id=JOB_ID, status=TokenStatus.SETTLING, updated_at=NOW_MS, token="t", order="o", applied_late_at=NOW_MS - 1
 )
@@ -86,16 +86,18 @@ def _tokens() -> dict[str, Any]:
         "waiting, newer": WAITING.replace(table, FOUND, at),
         "waiting, anew": WAITING.wait_anew(table, FOUND, at),
         "answered": WAITING.answer(table, FOUND, DONE, at),
-        "marker": marker_put(table=table, marker=marker_of("evt_1"), event_id="evt_1", job_id=JOB_ID, now_ms=at),
+        "marker": marker_put(
+            table=table, marker=marker_of("Shop-Warehouse", "evt_1"), event_id="evt_1", job_id=JOB_ID, now_ms=at
+        ),
         "early": early_put(table=table, row_id=JOB_ID, outcome=DONE, event_id="evt_1", now_ms=at, keep_days=400),
         "unknown": early_put(
             table=table,
-            row_id=alias_of("their-1"),
+            row_id=alias_of("Shop-Warehouse", "their-1"),
             outcome=DONE,
             event_id="evt_1",
             now_ms=at,
             keep_days=400,
-            more=listed_change(alias_of("their-1"), at, 400),
+            more=listed_change(alias_of("Shop-Warehouse", "their-1"), at, 400),
         ),
         "unanswered, told": unanswered_entry(FOUND, JOB, None, None, at),
         "early, and late": early_put(
@@ -112,7 +114,12 @@ def _tokens() -> dict[str, Any]:
         "not due": not_due_update(table, LATE, at),
         "unanswered": unanswered_update(table, FOUND, at),
         "alias": token_put(
-            table, alias_of("their-1"), TokenStatus.ALIAS, at, 400, {TokenAttribute.JOB_ID: {"S": JOB_ID}}
+            table,
+            alias_of("Shop-Warehouse", "their-1"),
+            TokenStatus.ALIAS,
+            at,
+            400,
+            {TokenAttribute.JOB_ID: {"S": JOB_ID}},
         ),
         "adopted": adopted_update(table, EARLY, JOB_ID, None, at),
         "adopted, but for the rest": adopted_update(table, EARLY, JOB_ID, REFUSED, at),
