@@ -33,6 +33,8 @@ SPEED: Final = 8.0
 FUNCTION_SECONDS: Final = 80
 """In the emulator's time: long enough for a process to start on a busy machine."""
 PATIENCE_SECONDS: Final = 150.0
+LONGEST_WAIT_SECONDS: Final = 400
+"""What one step waits at most, in the emulator's time."""
 PROVIDERS: Final = ("payments", "carrier", "warehouse")
 UNDONE_BY: Final = {
     "payments": {"AuthorizePayment": ("authorized", "canceled"), "CapturePayment": ("captured", "refunded")},
@@ -253,9 +255,10 @@ def _synthesized(urls: Mapping[str, str], folder: Path) -> Path:
     from examples.cart_fulfilment.waits import Job, Waits
 
     job = Job(expected=Duration.seconds(50), within=Duration.seconds(200))
+    assert job.timeout.to_seconds() == LONGEST_WAIT_SECONDS
     waits = Waits(
         authorize=job,
-        review=Duration.seconds(400),
+        review=Duration.seconds(LONGEST_WAIT_SECONDS),
         remind=Duration.seconds(150),
         pick=job,
         pickup=Duration.seconds(300),

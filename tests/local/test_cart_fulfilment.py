@@ -16,13 +16,15 @@ from constructs_lib.testing.faults import Fault
 from constructs_lib.testing.invariants import require_all_hold
 from examples.cart_fulfilment.providers import Action, Delivery, Trouble
 from saga_runtime.late import LateFinding, undo_late
-from saga_runtime.protocol import RecordStatus, TokenAttribute, TokenStatus
+from saga_runtime.protocol import RecordAttribute, RecordStatus, TokenAttribute, TokenStatus
 
-from .cart_system import DEAR, PRICE, CartSystem, cart, deployed, until
+from .cart_system import DEAR, LONGEST_WAIT_SECONDS, PRICE, CartSystem, cart, deployed, until
 from .transfer_system import at_once, problem_of
 
 CLIENTS: Final = 48
 """They only wait."""
+REAL_SECONDS_OF_WORK: Final = 60
+"""For everything beside waiting: functions that start, on a busy machine."""
 AUTHORIZED, DECLINED = "payment_intent.amount_capturable_updated", "payment_intent.payment_failed"
 EXPIRED = "payment_intent.canceled"
 PICKED, REJECTED, WALKING = "pick.completed", "pick.rejected", "pick.progress"
@@ -344,6 +346,16 @@ class TestAProviderThatIsSilent:
 
         assert find in requests
         assert [delivery.answers for delivery in self._main(day, name, provider)] == [()]
+
+    @pytest.mark.parametrize(
+        "name",
+        ["silent-payments", "silent-warehouse", "silent-carrier", "idle-payments", "idle-warehouse", "idle-carrier"],
+    )
+    def test_is_waited_for_no_longer_than_declared(self, day: Day, name: str) -> None:
+        item = day.system.item(day[name].saga_id)
+        created, settled = (int(item[a]["N"]) for a in (RecordAttribute.CREATED_AT, RecordAttribute.UPDATED_AT))
+
+        assert (settled - created) / 1000 < LONGEST_WAIT_SECONDS + REAL_SECONDS_OF_WORK * day.system.speed
 
     def _main(self, day: Day, name: str, provider: str) -> list[Any]:
         types = {AUTHORIZED, PICKED, SCANNED}
