@@ -82,8 +82,16 @@ def settle_row(row: TokenRow) -> Receipt | None:
         found = read_token(row.id)
         if found is None:
             return None
+        if told and _is_said_late(found, row):
+            # Who came second found nobody, since the first had told him and not yet said so. He was told.
+            write(told_update(token_table(), found, TokenStatus.SETTLED, clock.now_ms()))
+            return Receipt.SETTLED
         row = found
     raise TransientError(f"the row of job {row.id} keeps changing")
+
+
+def _is_said_late(found: TokenRow, sent: TokenRow) -> bool:
+    return found.status is TokenStatus.LATE and found.order == sent.order
 
 
 def _write_told(row: TokenRow, *, told: bool) -> bool:

@@ -9,7 +9,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from handlers import callback_direct, callback_sweeper
-from saga_runtime import aws, callback_store
+from saga_runtime import aws, callback_sending, callback_store
 from saga_runtime.callback_rows import Outcome, alias_of
 from saga_runtime.callbacks import (
     Failed,
@@ -32,6 +32,7 @@ from saga_runtime.protocol import (
     Side,
     StepStatus,
     TokenAttribute,
+    TokenStatus,
 )
 from saga_runtime.retry import Backoff
 from tests.unit.support.depot import (
@@ -157,6 +158,22 @@ def test_who_is_about_to_park_is_kept_from_it_by_an_answer_that_found_nobody_wai
     parked = park(request_id=REQUEST_ID, execution=SAGA_ID, now_ms=depot.world.clock.ms, waits=True)
     with pytest.raises(ClientError, match="ConditionalCheckFailed"):
         aws.dynamodb().update_item(**parked)
+
+
+def test_who_told_has_the_last_word_over_who_found_nobody(depot: Depot, monkeypatch: pytest.MonkeyPatch) -> None:
+    depot.register()
+    others: list[Receipt | None] = []
+
+    def told_twice(token: str, outcome: Outcome) -> bool:
+        told = send_directly(token, outcome)
+        if told:
+            others.append(settle(JOB_ID))
+        return told
+
+    monkeypatch.setattr(callback_sending, "send_directly", told_twice)
+
+    assert (depot.says("e1"), others) == (Receipt.SETTLED, [Receipt.LATE])
+    assert depot.token["status"] == TokenStatus.SETTLED
 
 
 def test_two_providers_may_use_the_same_ids(depot: Depot, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -174,17 +174,14 @@ def _one_answer(waiter: Waiter, found: Found, said: list[Said]) -> Iterator[str]
 def _rows_told(waiter: Waiter, found: Found, said: list[Said]) -> Iterator[str]:
     """What a row says in the end of whoever waited.
 
-    ``EARLY``: the saga log was there before he registered, and alone told him. ``LATE``, of a job that was answered
-    twice at the same moment: the second one found it untold, and nobody waiting, since the first had just told him and
-    not yet written so.
+    ``EARLY``: the saga log was there before he registered, and alone told him. Never ``LATE``, although of two who tell
+    at the same moment the second one finds nobody waiting.
     """
     a = TokenAttribute
     early = any(one.step == PICK and one.receipt == Receipt.EARLY for one in said)
     allowed = {TokenStatus.SETTLED}
     if early:
         allowed.add(TokenStatus.EARLY)
-    if waiter.kind.doubled:
-        allowed.add(TokenStatus.LATE)
     for step in _steps_of(waiter):
         row = found.tokens.get(waiter.job(step), {})
         status = row.get(a.STATUS, {}).get("S")
