@@ -184,8 +184,8 @@ class TimeoutReconciler(Construct):
 
     def _widest(self, name: str, value: Any) -> Any:
         """The value with names that CloudFormation makes as long as they can be."""
-        if isinstance(value, list):
-            return [self._widest(name, item) for item in value]
+        if isinstance(value, dict):
+            return {self._widest(name, table): steps for table, steps in value.items()}
         if not isinstance(value, str) or not Token.is_unresolved(value):
             return value
         longest = _LONGEST.get(ReconciledField(name), _LONGEST_TABLE)
@@ -353,18 +353,19 @@ def _fields(saga: SagaStateMachine) -> dict[str, Any]:
         f.LOG.value: saga.log.table_name,
         f.DAYS.value: saga.log_days,
         f.OPERATORS.value: saga.operators.queue_url,
-        f.TOKENS.value: [tokens.table_name for tokens in _late_tokens(saga)],
+        f.TOKENS.value: {tokens.table_name: steps for tokens, steps in _late_tokens(saga).items()},
     }
 
 
-def _late_tokens(saga: SagaStateMachine) -> list[TokenTable]:
-    """Token tables with jobs of the saga that can be undone when they took effect late."""
-    vias = [
-        step.wait.via
-        for step in leaves_of(saga.steps)
-        if step.wait is not None and step.kind is StepKind.CALLBACK and step.compensated
-    ]
-    return list(dict.fromkeys(via.tokens for via in vias if isinstance(via, CallbackIntegration)))
+def _late_tokens(saga: SagaStateMachine) -> dict[TokenTable, list[str]]:
+    """Steps whose jobs can be undone when they took effect late, by the token table that knows of it."""
+    found: dict[TokenTable, list[str]] = {}
+    for step in leaves_of(saga.steps):
+        if step.wait is None or step.kind is not StepKind.CALLBACK or not step.compensated:
+            continue
+        if isinstance(step.wait.via, CallbackIntegration):
+            found.setdefault(step.wait.via.tokens, []).append(step.name)
+    return found
 
 
 def _text(fields: Sequence[dict[str, Any]]) -> str:

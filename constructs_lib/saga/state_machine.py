@@ -84,8 +84,8 @@ class SagaStateMachine(Construct):
 
     Guaranteed: for one request each step's effect happens at most once; the request's record is settled once, by the
     execution that owns it, and as FAILED only when the log says that nothing stands.
-    Not guaranteed here: that an execution which times out or is stopped is taken up again by itself; until then
-    ``cdk-sagas recover`` does it, as often as you like: no step's effect is repeated.
+    Not guaranteed here: that an execution which times out or is stopped is taken up again by itself; a
+    ``TimeoutReconciler`` does it, or ``cdk-sagas recover``, as often as you like: no step's effect is repeated.
 
     The happy path takes one transition per step and one to settle.
 

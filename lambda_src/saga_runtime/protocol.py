@@ -296,7 +296,7 @@ class ReconciledField(StrEnum):
     DAYS = "days"
     OPERATORS = "operators"
     TOKENS = "tokens"
-    """Token tables of the integrations that work for it; empty: nothing of it can take effect late."""
+    """Steps whose jobs can be undone when they took effect late, by the token table that knows of it."""
 
 
 class SchemeKind(StrEnum):

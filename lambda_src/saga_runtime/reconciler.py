@@ -20,7 +20,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from saga_runtime import aws, clock, telemetry
 from saga_runtime.callback_rows import JobId
 from saga_runtime.identity import request_id_from
-from saga_runtime.late import LateFinding, undo_late
+from saga_runtime.late import LateFinding, late_rows, undo_late
 from saga_runtime.protocol import (
     DUE_INDEX,
     TOKEN_DUE_SHARDS,
@@ -52,7 +52,7 @@ from saga_runtime.retry import Backoff
 from saga_runtime.saga_log import log_key
 
 SPARE_MS: Final = 10_000
-"""A sweep ends by itself before its function does: the last saga's calls, with their retries, fit in."""
+"""A sweep ends by itself before its function does: what the last saga needs fits in, unless AWS is very slow."""
 BACKOFF: Final = Backoff(attempts=4, base_ms=200, cap_ms=3_000)
 """For a saga whose calls were throttled; the next sweep tries again, too."""
 
@@ -70,7 +70,7 @@ class Served:
         log: its saga log.
         days: how long that log's rows are kept.
         operators: URL of its operators' queue.
-        tokens: token tables in which a job may be noted that took effect late; none: nothing of it can.
+        tokens: steps whose jobs can be undone when they took effect late, by the token table that knows of it.
     """
 
     machine: str
@@ -79,7 +79,7 @@ class Served:
     log: str
     days: int
     operators: str
-    tokens: tuple[str, ...] = ()
+    tokens: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 def served_of(text: str) -> tuple[Served, ...]:
@@ -93,7 +93,7 @@ def served_of(text: str) -> tuple[Served, ...]:
             log=entry[f.LOG],
             days=entry[f.DAYS],
             operators=entry[f.OPERATORS],
-            tokens=tuple(entry[f.TOKENS]),
+            tokens={table: tuple(steps) for table, steps in entry[f.TOKENS].items()},
         )
         for entry in json.loads(text)
     )
@@ -333,17 +333,17 @@ class Reconciler:
             return
         log_table = _late_log_table(table, row_id)
         saga = next((saga for saga in self.served if saga.log == log_table), None)
-        if saga is None:
-            return
+        if saga is None or job.step not in saga.tokens.get(table, ()):
+            return  # the operators were told of a step that nothing undoes when it took effect
         found = self._read(saga.requests, request_id_from(job.saga_id))
         if found is None or found.record.saga_id != job.saga_id:
             # Its record is gone, and with it what an undo would need.
             telemetry.count(Metric.LATE_STANDS, saga_id=job.saga_id)
         else:
-            late = undo_late(_recoverer(saga), found.record, saga.log)
-            if late.finding is LateFinding.NOTHING:
-                return
-            if late.finding is LateFinding.EXHAUSTED:
+            recoverer = _recoverer(saga)
+            if job.row_name not in late_rows(recoverer, found.record, saga.log):
+                return  # it is undone; what stands beside it may be what nothing undoes
+            if undo_late(recoverer, found.record, saga.log).finding is LateFinding.EXHAUSTED:
                 telemetry.count(Metric.LATE_STANDS, saga_id=job.saga_id)
         self._late.add(job.saga_id)
         self._done.late += 1

@@ -68,7 +68,7 @@ def test_is_told_what_the_runtime_reads(cloud: Cloud) -> None:
         days=400,
         operators="${Plain/Operators}",
     )
-    assert (second.machine, second.tokens) == ("${Saga/StateMachine.Name}", ("${Warehouse/Tokens/Table}",))
+    assert (second.machine, second.tokens) == ("${Saga/StateMachine.Name}", {"${Warehouse/Tokens/Table}": ("Pick",)})
 
 
 def test_may_do_what_it_does_for_each_saga_and_nothing_else(cloud: Cloud) -> None:

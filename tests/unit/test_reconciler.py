@@ -168,7 +168,7 @@ def watch(world: World, monkeypatch: pytest.MonkeyPatch, boto3_session: boto3.Se
         f.LOG: "log",
         f.DAYS: 400,
         f.OPERATORS: queue,
-        f.TOKENS: ["tokens"],
+        f.TOKENS: {"tokens": ["Pick"]},
     }
     monkeypatch.setenv(Env.RECONCILED, json.dumps([{name.value: value for name, value in told.items()}]))
     monkeypatch.setenv(Env.RECOVERIES_LIMIT, str(LIMIT))
@@ -410,18 +410,18 @@ def test_a_saga_that_settles_while_it_is_looked_at_raises_no_alarm(watch: Watch)
 # What took effect late.
 
 
-def late_job(watch: Watch, status: StepStatus = StepStatus.APPLIED_LATE) -> None:
+def late_job(watch: Watch, status: StepStatus = StepStatus.APPLIED_LATE, *, step: str = "Pick") -> None:
     """A job of the saga took effect when nobody counted on it."""
     t, now = TokenAttribute, str(watch.world.clock.ms)
     row: dict[str, Any] = {
-        t.ID.value: {"S": f"{SAGA_ID}#Pick"},
+        t.ID.value: {"S": f"{SAGA_ID}#{step}"},
         t.LOG_TABLE.value: {"S": "log"},
         t.APPLIED_LATE_AT.value: {"N": now},
         t.DUE_AT.value: {"N": now},
         t.DUE_SHARD.value: {"S": SHARD},
     }
     aws.dynamodb().put_item(TableName="tokens", Item=row)
-    put_row("Pick", status)
+    put_row(step, status)
 
 
 def put_row(name: str, status: StepStatus, *, expiration: int = 1) -> None:
@@ -451,6 +451,14 @@ def test_what_took_effect_late_is_undone_of_settled_sagas_too(watch: Watch, sett
 
 
 def test_what_is_undone_by_now_starts_nothing(watch: Watch) -> None:
+    late_job(watch, StepStatus.UNDONE)
+
+    assert watch.sweep()["late"] == 0
+    assert set(watch.executions) == {SAGA_ID}
+
+
+def test_no_execution_is_wasted_on_a_step_that_nothing_undoes(watch: Watch) -> None:
+    late_job(watch, step="Announce")
     late_job(watch, StepStatus.UNDONE)
 
     assert watch.sweep()["late"] == 0
@@ -586,10 +594,10 @@ def test_a_saga_that_somebody_else_looks_after_is_left_alone(watch: Watch, monke
 
 
 def test_what_it_is_told_is_read_back() -> None:
-    text = '[{"machine":"M","requests":"r","shards":4,"log":"l","days":30,"operators":"q","tokens":["t","u"]}]'
+    text = '[{"machine":"M","requests":"r","shards":4,"log":"l","days":30,"operators":"q","tokens":{"t":["A"]}}]'
 
     assert served_of(text) == (
-        Served(machine="M", requests="r", shards=4, log="l", days=30, operators="q", tokens=("t", "u")),
+        Served(machine="M", requests="r", shards=4, log="l", days=30, operators="q", tokens={"t": ("A",)}),
     )
 
 
@@ -739,7 +747,7 @@ SCENES: dict[str, tuple[Callable[[Watch], None], tuple[str, ...]]] = {
     "history gone": (history_gone, ("GetItem", "DescribeExecution", "SendMessage", "UpdateItem")),
     "parked": (parked, ("GetItem", "UpdateItem")),
     "settled": (settled, ("GetItem", "UpdateItem")),
-    "late": (late, ("GetItem", "GetItem", "Query", "DescribeExecution", "StartExecution")),
+    "late": (late, ("GetItem", "GetItem", "Query", "Query", "DescribeExecution", "StartExecution")),
     "unsettled": (
         unsettled,
         ("GetItem", "DescribeExecution", "GetItem", "DescribeExecution", "UpdateItem", "StartExecution"),
