@@ -14,6 +14,7 @@ from typing import Any
 from saga_runtime import clock, telemetry
 from saga_runtime.atomic_step import read_row
 from saga_runtime.callback_call import Accepted, CallbackCall, Message, job_entry_of
+from saga_runtime.callback_sending import nobody_waits
 from saga_runtime.callback_store import read_token
 from saga_runtime.callbacks import (
     Callback,
@@ -106,6 +107,8 @@ class Job:
         if answer is None:
             return False
         told = send_directly(self.message.waiting.token, answer)
+        if not told:
+            nobody_waits(self.message.waiting.job_id, self.message.waiting.request_table)
         telemetry.event("job_known", job_id=self.message.waiting.job_id, found=row.status.value, told=told)
         return True
 
@@ -268,7 +271,10 @@ def announce(message: Message, function: HandOver | None, remaining_ms: Callable
                 f"step {call.step} was run as a job and waits for no provider now; "
                 "recover the saga under the definition that it began with"
             )
-        telemetry.event("wait_known", job_id=waiting.job_id, told=send_directly(waiting.token, answer))
+        told = send_directly(waiting.token, answer)
+        if not told:
+            nobody_waits(waiting.job_id, waiting.request_table)
+        telemetry.event("wait_known", job_id=waiting.job_id, told=told)
         return
     registration = register(waiting)
     if registration in (Registration.OLD, Registration.ANSWERED):

@@ -21,6 +21,7 @@ SAME_LOG_ROW: Final = "#status = :found"
 SAME_RECORD: Final = "#saga_id = :saga_id AND #status = :found"
 SAME_EXPIRATION: Final = "#expiration = :was"
 SAME_PARKING: Final = "#parked = :parked AND #stuck = :stuck"
+NOT_PARKED: Final = "attribute_not_exists(#parked)"
 
 _DAY_SECONDS: Final = 86_400
 
@@ -164,10 +165,12 @@ class SagaRecord:
         }
         if answered:
             sets[a.ANSWERED_AT] = {"N": str(now_ms)}
-        if not unpark:
-            return self._update(table, SAME_RECORD, sets, (), {})
+        # Whether it is parked counts as read, too: who reads before it is parked, and writes after, would leave it so.
+        if not self.parked:
+            return self._update(table, f"{SAME_RECORD} AND {NOT_PARKED}", sets, (), {}, also=(a.PARKED,))
         values = {":parked": {"S": self.parked}, ":stuck": {"S": self.stuck}}
-        return self._update(table, f"{SAME_RECORD} AND {SAME_PARKING}", sets, (a.PARKED, a.PARKED_AT, a.STUCK), values)
+        removes = (a.PARKED, a.PARKED_AT, a.STUCK) if unpark else ()
+        return self._update(table, f"{SAME_RECORD} AND {SAME_PARKING}", sets, removes, values, also=(a.PARKED, a.STUCK))
 
     def kept(self, table: str, now_ms: int) -> Any | None:
         """Keep a settled record until what took effect late is undone; None: it is kept for long enough."""
@@ -185,12 +188,14 @@ class SagaRecord:
         sets: Mapping[RecordAttribute, Mapping[str, str]],
         removes: Sequence[RecordAttribute],
         values: Mapping[str, Mapping[str, str]],
+        *,
+        also: Sequence[RecordAttribute] = (),
     ) -> Any:
         a = RecordAttribute
         expression = "SET " + ", ".join(f"#{name} = :{name}" for name in sets)
         if removes:
             expression += " REMOVE " + ", ".join(f"#{name}" for name in removes)
-        names = dict.fromkeys([*sets, *removes, a.SAGA_ID, a.STATUS])
+        names = dict.fromkeys([*sets, *removes, *also, a.SAGA_ID, a.STATUS])
         return {
             "Update": {
                 "TableName": table,

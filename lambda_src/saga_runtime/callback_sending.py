@@ -99,17 +99,30 @@ def _write_told(row: TokenRow, *, told: bool) -> bool:
     if told:
         return write(told_update(token_table(), row, TokenStatus.SETTLED, now_ms)) is True
     late = told_update(token_table(), row, TokenStatus.LATE, now_ms)
-    look = _look_at_saga(row, now_ms)
+    look = _look_at_saga(row.id, row.request_table, now_ms)
     return not transact([late, *look])
 
 
-def _look_at_saga(row: TokenRow, now_ms: int) -> list[Any]:
+def nobody_waits(job_id: str, request_table: str) -> None:
+    """A job is decided, and nobody waits for it any more: its saga need not wait for a person to answer, either.
+
+    Raises:
+        TransientError: nothing is written, or it is unknown; call again.
+    """
+    for _ in range(LOOKS):
+        look = _look_at_saga(job_id, request_table, clock.now_ms())
+        if not look or not transact(look):
+            return
+    raise TransientError(f"the record of job {job_id} keeps changing")
+
+
+def _look_at_saga(job_id: str, request_table: str, now_ms: int) -> list[Any]:
     """Nobody waits: whoever looks after sagas must look at this one, and need not wait for a person to answer."""
-    job = JobId.parse(row.id)
-    record = read_record(row.request_table, job.saga_id) if job is not None else None
+    job = JobId.parse(job_id)
+    record = read_record(request_table, job.saga_id) if job is not None else None
     if job is None or record is None or record.status is not RecordStatus.IN_PROGRESS:
         return []
-    return [record.due(row.request_table, now_ms, unpark=_parked_over(record, job), answered=True)]
+    return [record.due(request_table, now_ms, unpark=_parked_over(record, job), answered=True)]
 
 
 def _parked_over(record: SagaRecord, job: JobId) -> bool:

@@ -25,6 +25,7 @@ FORWARD_MACHINE = "arn:aws:states:eu-west-1:111111111111:stateMachine:forward"
 HEARTBEAT_LOST, TIME_IS_UP = Failure("States.HeartbeatTimeout"), Failure("States.Timeout")
 JOBS, PIVOT = PLANS["jobs"], PLANS["a job is the pivot"]
 SHIPS = {"output": {"parcel": "p"}}
+UNDONE_BY_OTHERS = {"Items": [{"status": {"S": "UNDOING"}}], "Count": 1}
 LATE = {"Items": [{"status": {"S": "APPLIED_LATE"}}], "Count": 1}
 
 
@@ -167,9 +168,12 @@ def test_a_pivot_that_took_effect_late_is_undone() -> None:
 # --- Late
 
 
+@pytest.mark.parametrize("log", [LATE, UNDONE_BY_OTHERS])
 @pytest.mark.parametrize("saga", [JOBS, PIVOT])
-def test_a_job_that_took_effect_while_the_saga_was_undone_is_undone_before_it_settles(saga: SagaPlan) -> None:
-    known = {"Reserve": refusal(), "Ask the log": [LATE, {"Items": [], "Count": 0}]}
+def test_a_job_that_took_effect_while_the_saga_was_undone_is_undone_before_it_settles(
+    saga: SagaPlan, log: dict[str, Any]
+) -> None:
+    known = {"Reserve": refusal(), "Ask the log": [log, {"Items": [], "Count": 0}]}
     done = run(definition_of(saga), answers(known))
 
     asked = done.trace.index("Ask the log")

@@ -11,6 +11,7 @@ from botocore.exceptions import ClientError
 from handlers import callback_direct, callback_sweeper
 from saga_runtime import aws, callback_sending, callback_store
 from saga_runtime.callback_rows import Outcome, alias_of
+from saga_runtime.callback_sending import nobody_waits
 from saga_runtime.callbacks import (
     Failed,
     Receipt,
@@ -174,6 +175,39 @@ def test_who_told_has_the_last_word_over_who_found_nobody(depot: Depot, monkeypa
 
     assert (depot.says("e1"), others) == (Receipt.SETTLED, [Receipt.LATE])
     assert depot.token["status"] == TokenStatus.SETTLED
+
+
+def test_who_parks_while_nobody_is_found_waiting_is_seen(depot: Depot, monkeypatch: pytest.MonkeyPatch) -> None:
+    depot.register()
+    depot.time_out()
+    read, parked = callback_store.read_record, False
+
+    def parks_after(table: str, saga_id: str) -> Any:
+        nonlocal parked
+        found = read(table, saga_id)
+        if not parked:
+            parked = True
+            depot.change_record(parked=SAGA_ID, stuck='{"step": "Pick"}')
+        return found
+
+    monkeypatch.setattr(callback_sending, "read_record", parks_after)
+
+    assert depot.says("e1") is Receipt.LATE
+    assert RecordAttribute.PARKED not in depot.record()
+
+
+def test_a_saga_parked_over_what_was_decided_before_goes_on_when_its_message_comes(depot: Depot) -> None:
+    depot.register()
+    depot.says("e1")
+    attempt = depot.enter()
+    depot.time_out()
+    depot.change_record(parked=SAGA_ID, stuck='{"step": "Pick"}')
+
+    nobody_waits(JOB_ID, "requests")
+
+    assert attempt.token
+    assert RecordAttribute.PARKED not in depot.record()
+    assert RecordAttribute.ANSWERED_AT in depot.record()
 
 
 def test_two_providers_may_use_the_same_ids(depot: Depot, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -170,8 +170,9 @@ def _ask_the_log(plan: SagaPlan, *, late: bool) -> State:
     a = LogAttribute
     values = {f":s{n}": {"S": status.value} for n, status in enumerate(NOTHING_STANDS)}
     all_seen = "$not($exists($states.result.LastEvaluatedKey))"
-    others = f'$states.result.Items[{a.STATUS.value}.S != "{StepStatus.APPLIED_LATE.value}"]'
-    only_late = f"$not($exists({others}))"
+    # Somebody else may be undoing what turned late: the compensations wait for him, or take it over.
+    turned = ", ".join(f'"{status.value}"' for status in (StepStatus.APPLIED_LATE, StepStatus.UNDOING))
+    only_late = f"$not($exists($states.result.Items[$not({a.STATUS.value}.S in [{turned}])]))"
     return {
         **call("aws-sdk:dynamodb:query"),
         "Arguments": {
