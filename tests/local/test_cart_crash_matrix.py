@@ -37,7 +37,7 @@ WAITS: Final[Mapping[str, Sequence[str]]] = {
 WAYS: Final = tuple((action, moment) for action in (Action.KILL, Action.DROP) for moment in Moment)
 CLIENTS: Final = 48
 ROUNDS: Final = 3
-PACES: Final = {"payments": 8.0, "warehouse": 8.0, "carrier": 25.0}
+PACES: Final = {"payments": 8.0, "warehouse": 8.0, "carrier": 20.0}
 """Providers take their time, so that whoever asked is done with asking: the same calls in every cart."""
 
 
