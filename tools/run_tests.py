@@ -18,11 +18,14 @@ LOCAL: Final = "tests/local"
 LOGS: Final = ROOT / "build"
 SECOND: Final = (
     "test_callbacks.py",
+    "test_cart_crash_matrix.py",
     "test_cart_fulfilment.py",
     "test_corrections_callbacks.py",
     "test_corrections_events.py",
     "test_large_data.py",
+    "test_many_callbacks.py",
     "test_parked.py",
+    "test_reconciler.py",
     "test_recovery.py",
     "test_saga_crash_matrix.py",
     "test_step_host.py",

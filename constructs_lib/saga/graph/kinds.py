@@ -99,8 +99,8 @@ def _map(step: StepDescription) -> str:
 LOOKS: Final = {
     "atomic": KindLook(icon=_CYLINDER, tone=Tone.LOCAL, caption=_always("atomic, in DynamoDB")),
     "external": KindLook(icon=_GLOBE, tone=Tone.OUTSIDE, caption=_always("external, at a provider")),
-    "callback": KindLook(icon=_RETURN, tone=Tone.OUTSIDE, caption=_within("callback, answered later")),
-    "wait": KindLook(icon=_HOURGLASS, tone=Tone.QUIET, caption=_within("waits for an answer")),
+    "callback": KindLook(icon=_RETURN, tone=Tone.OUTSIDE, caption=_within("callback")),
+    "wait": KindLook(icon=_HOURGLASS, tone=Tone.QUIET, caption=_within("waits")),
     "read-only": KindLook(icon=_EYE, tone=Tone.QUIET, caption=_read_only),
     "dynamodb": KindLook(icon=_TABLE, tone=Tone.LOCAL, caption=_always("DynamoDB, no function")),
     "service": KindLook(icon=_CLOUD, tone=Tone.OWN, caption=_always("AWS service, no function")),
