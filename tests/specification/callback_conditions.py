@@ -181,6 +181,16 @@ class CallbackCondition(Condition):
     ANSWER_UNPARKS = Because(
         "the answer that a parked saga waited for makes it due", SENDING, "unpark=_parked_over(record, job)"
     )
+    DIRECT_ANSWER_UNPARKS = Because(
+        "an answer from the row that finds nobody waiting makes the saga due, like any other",
+        DISPATCH,
+        "if not told: nobody_waits(self.message.waiting.job_id, self.message.waiting.request_table)",
+    )
+    LATE_AS_READ = Because(
+        "who finds nobody waiting changes the record only if the saga is parked, or not, as it was read",
+        SAGA_WRITES,
+        'if not self.parked: return self._update(table, f"{SAME_RECORD} AND {NOT_PARKED}"',
+    )
     PARK_UNLESS_ANSWERED = Because(
         "nobody parks a saga over what an answer has just decided that found nobody waiting",
         ENDING,
@@ -203,6 +213,11 @@ class CallbackCondition(Condition):
         ENDING,
         '{"Condition": expression("$only_late"), "Next": again}',
     )
+    CHAIN_AWAITS_LATE_UNDO = Because(
+        "what is being undone when the saga asks its log is waited for by its chain, not by a person",
+        ENDING,
+        "for status in (StepStatus.APPLIED_LATE, StepStatus.UNDOING))",
+    )
     UNDO_LATE = Because(
         "what took effect behind the end of its saga is undone by an execution of its own",
         LATE,
@@ -217,22 +232,6 @@ class CallbackCondition(Condition):
         "it stays due until its row says UNDONE",
         SWEEP,
         "return log is not None and log.status in (StepStatus.APPLIED_LATE, StepStatus.UNDOING)",
-    )
-
-
-class CallbackGap(Condition):
-    """Conditions that the model asks for, and the code does not keep. The file is where each of them belongs."""
-
-    LATE_AS_READ = Because(
-        "who finds nobody waiting changes the record only if the saga is parked, or not, as it was read",
-        SAGA_WRITES,
-        "",
-    )
-    DIRECT_ANSWER_UNPARKS = Because(
-        "an answer from the row that finds nobody waiting makes the saga due, like any other", DISPATCH, ""
-    )
-    CHAIN_AWAITS_LATE_UNDO = Because(
-        "what is being undone when the saga asks its log is waited for by its chain, not by a person", ENDING, ""
     )
 
 

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from tests.specification.callback_conditions import CallbackCondition as C
-from tests.specification.callback_conditions import CallbackGap as Gap
 from tests.specification.callback_conditions import CallbackPromise
 from tests.specification.callback_receipt import Receipts
 from tests.specification.callback_world import (
@@ -123,18 +122,22 @@ class Dispatchers(Conditional):
             yield from self._answers(world, index, which, each)
 
     def _answers(self, world: World, index: int, label: str, each: Dispatcher) -> Moves:
+        """The log row has decided: who waits is told at once. Nobody does: that is written down."""
         row, order = world.row, each.message
-        refused = self._refused(row)
-        if row.status is Log.DONE or refused:
-            after, told = self.receipts.tell(world, order, ok=row.status is Log.DONE)
-            if not told and self.holds(Gap.DIRECT_ANSWER_UNPARKS):
-                after = self.receipts.nobody_waited(after)
-            yield from self._deletes(after, index, f"{label}, and answers from {row.status}", each)
-            return
-        waits = world.saga.waits_for(order)
-        after = replace(world, saga=replace(world.saga, at=SagaAt.GAVE_UP)) if waits else world
-        for move in self._deletes(after, index, f"{label}, and answers from {row.status}: fenced", each):
-            yield replace(move, breaks=CallbackPromise.OWNER_GAVE_UP) if waits else move
+        label = f"{label}, and answers from {row.status}"
+        if not world.saga.waits_for(order):
+            if self.holds(C.DIRECT_ANSWER_UNPARKS):
+                gone = replace(each, at=At.REFUSED)
+                yield self._become(world, index, f"{label}: attempt {order} is gone", gone)
+            else:
+                yield from self._deletes(world, index, f"{label}: attempt {order} is gone", each)
+        elif row.status is Log.DONE or self._refused(row):
+            after, _ = self.receipts.tell(world, order, ok=row.status is Log.DONE)
+            yield from self._deletes(after, index, label, each)
+        else:
+            after = replace(world, saga=replace(world.saga, at=SagaAt.GAVE_UP))
+            for move in self._deletes(after, index, f"{label}: fenced", each):
+                yield replace(move, breaks=CallbackPromise.OWNER_GAVE_UP)
 
     def _registers(self, world: World, index: int, each: Dispatcher) -> Moves:
         """The token row: who waits now is told, whatever the row says."""
@@ -186,11 +189,15 @@ class Dispatchers(Conditional):
             yield self._become(after, index, label, then)
         elif each.at is At.SENT:
             yield from self._deletes(self.receipts.write_told(world, each.tells), index, "writes SETTLED", each)
-        elif each.at is At.REFUSED and not self.holds(Gap.LATE_AS_READ):
+        elif each.at is At.REFUSED and not self.holds(C.LATE_AS_READ):
             read = replace(each, at=At.LATE_LEFT, parked=world.saga.at is SagaAt.PARKED)
             yield self._become(world, index, "reads the record", read)
         else:
             parked = each.parked if each.at is At.LATE_LEFT else None
+            if not each.tells:
+                after = self.receipts.nobody_waited(world, parked=parked)
+                yield from self._deletes(after, index, "writes that nobody waited", each)
+                return
             after, newer = self.receipts.write_late(world, each.tells, parked=parked)
             if newer:
                 again = replace(each, at=At.SEND, tells=newer, parked=False)

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from tests.specification.callback_conditions import CallbackCondition as C
-from tests.specification.callback_conditions import CallbackGap as Gap
 from tests.specification.callback_world import (
     Alias,
     At,
@@ -197,7 +196,7 @@ class Receipts(Conditional):
             after = _acknowledged(self.write_told(world, receiver.order), event)
             yield Move("a receiver writes SETTLED", after.with_receiver(index, Receiver()))
         elif receiver.at is At.REFUSED:
-            if not self.holds(Gap.LATE_AS_READ):
+            if not self.holds(C.LATE_AS_READ):
                 read = replace(receiver, at=At.LATE_LEFT, parked=world.saga.at is SagaAt.PARKED)
                 yield Move("a receiver reads the record", world.with_receiver(index, read))
                 return

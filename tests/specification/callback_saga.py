@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from tests.specification.callback_conditions import CallbackCondition as C
-from tests.specification.callback_conditions import CallbackGap as Gap
 from tests.specification.callback_world import (
     CHAIN,
     LATE_UNDO,
@@ -124,7 +123,7 @@ class Sagas(Conditional):
         status = world.row.status
         if status is Log.NONE or status in NOTHING_STANDS or not self.holds(C.ASK_THE_LOG):
             return self._to(world, "asks the log: nothing stands", SagaAt.SETTLE)
-        late = status is Log.APPLIED_LATE or (status is Log.UNDOING and self.holds(Gap.CHAIN_AWAITS_LATE_UNDO))
+        late = status is Log.APPLIED_LATE or (status is Log.UNDOING and self.holds(C.CHAIN_AWAITS_LATE_UNDO))
         if late and self.holds(C.CHAIN_AGAIN):
             return self._to(world, "asks the log, and undoes once more", SagaAt.UNDO)
         return self._to(world, "asks the log: something stands", SagaAt.STANDS)

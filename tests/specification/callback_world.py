@@ -181,8 +181,8 @@ class At(StrEnum):
     DUE_LEFT = "rows written, not yet due"
     SEND = "about to send"
     SENT = "about to write SETTLED"
-    REFUSED = "about to write LATE"
-    LATE_LEFT = "record read, LATE not yet"
+    REFUSED = "about to write that nobody waited"
+    LATE_LEFT = "record read, that nobody waited not yet"
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +196,7 @@ class Dispatcher:
         decisive: whether a refusal of its request counts.
         called: whether it has handed the job over.
         sent: whether a request of it is on its way, and it does not wait for the answer any more.
-        tells: the attempt that it tells.
+        tells: the attempt that it tells by the token row; 0: it tells its own message's, by the log row.
         parked: whether it read that the saga is parked, where it forgot to make its write conditional on that.
     """
 
