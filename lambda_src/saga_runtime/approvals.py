@@ -206,7 +206,7 @@ def approval_link(
 
     For a ``callback_step`` function of an integration with an approval page: it sends the link to the reviewer. An
     approval is the step's success, with the output ``{"decision": "approved", "reviewer", "note", "at"}``; a rejection
-    is its refusal ``Rejected``, which the step names in its ``refusals``.
+    is its refusal ``Rejected``, which every ``Step.wait_for`` knows.
 
     Guaranteed: the first decision on a job counts, by whichever link, and no other. Opening the page decides nothing,
     so that a mail program may look at it beforehand.

@@ -7,13 +7,23 @@ import os
 from datetime import timedelta
 
 from saga_runtime import CallbackCall, approval_link, aws, callback_step
+from saga_runtime.money import Money
 
 
 @callback_step
 def ask(call: CallbackCall) -> None:
     """Tell the reviewers that somebody waits. At least once: a second link to one decision does no harm."""
     price = call.outputs["PriceCart"]
-    link = approval_link(call, reviewer="fraud desk", expires=timedelta(seconds=int(os.environ["REVIEW_SECONDS"])))
+    amount = str(Money(int(price["amount"]), price["currency"]))
+    goods = ", ".join(f"{item['quantity']} of {item['sku']}" for item in call.request["items"])
+    link = approval_link(
+        call,
+        reviewer="fraud desk",
+        expires=timedelta(seconds=int(os.environ["REVIEW_SECONDS"])),
+        title="Sell this cart?",
+        # A cart may be long, and a link must fit into a mail.
+        details={"Amount": amount, "Customer": call.request["customer"][:80], "Goods": goods[:300]},
+    )
     told = {
         "order": call.saga_id,
         "customer": call.request["customer"],
