@@ -10,7 +10,7 @@ import shlex
 import shutil
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
@@ -57,7 +57,11 @@ def _run(options: argparse.Namespace) -> int:
     session = session_of(options)
     with _errors(options):
         if options.send_again is not None:
-            return _send_again(options, session)
+            from saga_runtime.protocol import Env
+
+            # The runtime's own log is for CloudWatch; what it says is said here.
+            with _environment({"POWERTOOLS_LOG_LEVEL": "CRITICAL", Env.TOKEN_TABLE: options.tokens}):
+                return _send_again(options, session)
         if options.redrive or options.forget:
             return _go_through(options, session)
         return _list(options, session)
@@ -222,11 +226,6 @@ def _send_again(options: argparse.Namespace, session: boto3.Session) -> int:
     """Tell whoever waits for a job, as the sweeper does."""
     import boto3
 
-    from saga_runtime.protocol import Env
-
-    # The runtime's own log is for CloudWatch; what it says here is said below.
-    os.environ.setdefault("POWERTOOLS_LOG_LEVEL", "CRITICAL")
-    os.environ[Env.TOKEN_TABLE] = options.tokens
     from saga_runtime import aws
     from saga_runtime.callback_sending import settle_row
     from saga_runtime.callback_store import read_token
@@ -258,6 +257,21 @@ def _dead_letters(options: argparse.Namespace, session: boto3.Session) -> DeadLe
     from .dead_letters import DeadLetters
 
     return DeadLetters(sqs=session.client("sqs"), url=options.dead_letters)
+
+
+@contextmanager
+def _environment(values: Mapping[str, str]) -> Iterator[None]:
+    """Variables by which the runtime finds what it works on; as they were, afterwards."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 @contextmanager

@@ -20,6 +20,7 @@ LATE_DAYS: Final = 7
 SAME_LOG_ROW: Final = "#status = :found"
 SAME_RECORD: Final = "#saga_id = :saga_id AND #status = :found"
 SAME_EXPIRATION: Final = "#expiration = :was"
+PARKED_ALIKE: Final = "#parked = :parked"
 SAME_PARKING: Final = "#parked = :parked AND #stuck = :stuck"
 NOT_PARKED: Final = "attribute_not_exists(#parked)"
 
@@ -168,6 +169,9 @@ class SagaRecord:
         # Whether it is parked counts as read, too: who reads before it is parked, and writes after, would leave it so.
         if not self.parked:
             return self._update(table, f"{SAME_RECORD} AND {NOT_PARKED}", sets, (), {}, also=(a.PARKED,))
+        if not self.stuck:  # nobody said why
+            values = {":parked": {"S": self.parked}}
+            return self._update(table, f"{SAME_RECORD} AND {PARKED_ALIKE}", sets, (), values, also=(a.PARKED,))
         values = {":parked": {"S": self.parked}, ":stuck": {"S": self.stuck}}
         removes = (a.PARKED, a.PARKED_AT, a.STUCK) if unpark else ()
         return self._update(table, f"{SAME_RECORD} AND {SAME_PARKING}", sets, removes, values, also=(a.PARKED, a.STUCK))

@@ -83,7 +83,7 @@ def test_every_name_that_a_state_machine_matches_is_a_class_of_that_name(name: E
 def test_a_refusal_is_permanent_and_nothing_else_is(name: str) -> None:
     permanent = issubclass(CLASSES[name], PermanentError)
     # Declared by the steps that wait, and by no other.
-    everywhere = permanent and name != ErrorName.CALLBACK_TIMED_OUT
+    everywhere = permanent and name not in {ErrorName.CALLBACK_TIMED_OUT, "Rejected"}
 
     assert (name in PERMANENT_ERRORS) == everywhere
     assert not (name in TRANSIENT_ERRORS and not CLASSES[name].retryable)
