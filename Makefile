@@ -51,7 +51,7 @@ test: setup ## lint, types and all tests
 	@$(call ALL_THEN_FAIL,python tools/run_tests.py)
 
 check: setup ## the fast tier: lint, types, tests without local AWS (under 2 minutes)
-	@$(call ALL_THEN_FAIL,$(PYTEST) $(wildcard tests/unit tests/constructs))
+	@$(call ALL_THEN_FAIL,python tools/run_tests.py --fast)
 
 lint: setup ## ruff: rules and format
 	@ruff check $(PATHS)

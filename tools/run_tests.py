@@ -1,10 +1,12 @@
 """Runs all tests in three streams at once: two on local AWS, which mostly wait, and the rest, which mostly compute.
 
-The first is shown as it runs; what the others said comes behind it. Each may fail, and all run to their end.
+With ``--fast``, the fast tier in two. The first is shown as it runs; what the others said comes behind it. Each may
+fail, and all run to their end.
 """
 
 from __future__ import annotations
 
+import argparse
 import subprocess
 import sys
 import time
@@ -57,24 +59,35 @@ class Stream:
         return LOGS / f"tests-{self.name}.log"
 
 
-def streams() -> tuple[Stream, Stream, Stream]:
-    """The streams: the one that is shown, and those beside it."""
+def fast_streams() -> list[Stream]:
+    """The fast tier: neither local AWS nor what enumerates everything."""
+    return [
+        Stream(name="unit", arguments=["-m", "not exhaustive", "tests/unit"]),
+        Stream(name="constructs", arguments=["-p", "no:cacheprovider", "tests/constructs"]),
+    ]
+
+
+def streams() -> list[Stream]:
+    """All streams: the one that is shown, and those beside it."""
     second = [f"{LOCAL}/{name}" for name in SECOND]
     # Each file belongs to exactly one stream: what is not named runs in the first.
     apart = [f"--ignore={path}" for path in second]
     beside = ("-p", "no:cacheprovider")
-    return (
+    return [
         Stream(name="local", arguments=["--durations=30", *apart, LOCAL]),
         Stream(name="local-second", arguments=["--durations=20", *beside, *second]),
         Stream(name="rest", arguments=[*beside, f"--ignore={LOCAL}", "tests"]),
-    )
+    ]
 
 
 def main() -> int:
     """Runs all streams and returns the exit status: that of the first stream that failed, or 0."""
+    parser = argparse.ArgumentParser(description="Runs the tests in streams.")
+    parser.add_argument("--fast", action="store_true", help="the fast tier")
+    options = parser.parse_args()
     began = time.monotonic()
     LOGS.mkdir(exist_ok=True)
-    shown, *others = streams()
+    shown, *others = fast_streams() if options.fast else streams()
     running: list[tuple[Stream, subprocess.Popen[bytes]]] = []
     try:
         for stream in others:
