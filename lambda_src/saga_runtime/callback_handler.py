@@ -187,7 +187,8 @@ def _report(delivery: Delivery, message: Message | None, error: Exception) -> No
     if message is not None:
         # It is only said; that it could not be said changes nothing for the message.
         with contextlib.suppress(SagaError, ClientError, BotoCoreError):
-            record_dispatch_error(message.waiting.job_id, text)
+            in_doubt = isinstance(error, StepInDoubt)
+            record_dispatch_error(message.waiting.job_id, text, in_doubt=in_doubt)
 
 
 @overload

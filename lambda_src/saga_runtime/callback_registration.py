@@ -112,9 +112,9 @@ def adopt_alias(provider_id: str, job_id: str) -> None:
     raise TransientError(f"the row of id {provider_id} keeps changing")
 
 
-def record_dispatch_error(job_id: str, text: str) -> None:
+def record_dispatch_error(job_id: str, text: str, *, in_doubt: bool = False) -> None:
     """Say in a job's row that handing it to its provider failed, and why; for whoever investigates.
 
     Counted at least once. Nothing is written if the job was never registered.
     """
-    write(dispatch_error_update(token_table(), job_id, text, clock.now_ms()))
+    write(dispatch_error_update(token_table(), job_id, text, clock.now_ms(), in_doubt=in_doubt))

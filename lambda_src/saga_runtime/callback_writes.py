@@ -312,15 +312,19 @@ def _due(row_id: str, due_at: int) -> dict[TokenAttribute, Value]:
     return {a.DUE_AT: {"N": str(due_at)}, a.DUE_SHARD: {"S": due_shard_of(row_id, TOKEN_DUE_SHARDS)}}
 
 
-def dispatch_error_update(table: str, job_id: str, text: str, now_ms: int) -> Any:
-    """Count a dispatch that failed, and say why the last one did; on condition that the job is registered."""
+def dispatch_error_update(table: str, job_id: str, text: str, now_ms: int, *, in_doubt: bool = False) -> Any:
+    """Count a dispatch that failed, and say why the last one did; on condition that the job is registered.
+
+    One that only had to wait for an earlier one says nothing, if that one has said why it failed.
+    """
     a = TokenAttribute
     names = (a.ID, a.DISPATCHES, a.DISPATCH_ERROR, a.UPDATED_AT)
+    why = "if_not_exists(#dispatch_error, :error)" if in_doubt else ":error"
     return {
         "Update": {
             "TableName": table,
             "Key": token_key(job_id),
-            "UpdateExpression": "SET #dispatch_error = :error, #updated_at = :now ADD #dispatches :one",
+            "UpdateExpression": f"SET #dispatch_error = {why}, #updated_at = :now ADD #dispatches :one",
             "ConditionExpression": "attribute_exists(#id)",
             "ExpressionAttributeNames": {f"#{name}": name.value for name in names},
             "ExpressionAttributeValues": {

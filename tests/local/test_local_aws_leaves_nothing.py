@@ -22,8 +22,10 @@ from .support import eventually
 
 ROOT = Path(__file__).parents[2]
 PARENT = """
-import json, sys, threading, time
+import json, signal, sys, threading, time
 from constructs_lib.testing import LocalAws
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever started us may ignore it, and we would, too
 
 def event(seconds):
     return json.dumps({"path": "/", "body": json.dumps({"sleep": seconds}), "requestContext": {"identity": {}}})

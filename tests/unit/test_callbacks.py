@@ -407,9 +407,11 @@ def test_a_dispatch_that_failed_is_counted_beside_whoever_waits(depot: Depot) ->
     assert depot.token == {}
     depot.register()
     record_dispatch_error(JOB_ID, "ConnectionError")
+    record_dispatch_error(JOB_ID, "StepInDoubt: an earlier one may be alive", in_doubt=True)
+    assert depot.token["dispatch_error"] == "ConnectionError"
     record_dispatch_error(JOB_ID, "x" * 2_000)
 
-    assert (depot.token["dispatches"], len(depot.token["dispatch_error"])) == ("2", 1_000)
+    assert (depot.token["dispatches"], len(depot.token["dispatch_error"])) == ("3", 1_000)
     assert depot.token["status"] == "WAITING"
 
 

@@ -126,6 +126,7 @@ def _tokens() -> dict[str, Any]:
         "checked, absent": token_check(table, JOB_ID, None),
         "checked, as read": token_check(table, JOB_ID, LATE),
         "dispatch error": dispatch_error_update(table, JOB_ID, "ConnectionError", at),
+        "dispatch in doubt": dispatch_error_update(table, JOB_ID, "StepInDoubt: not yet", at, in_doubt=True),
     }
 
 
