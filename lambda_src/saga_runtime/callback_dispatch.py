@@ -58,6 +58,10 @@ HandOver = Callable[[CallbackCall], Accepted | None]
 VerifyJob = Callable[[CallbackCall], Verdict]
 
 
+class EarlierAttempt(StepInDoubt):
+    """An earlier attempt may be alive, or its request on its way: this delivery only has to come again."""
+
+
 def job_call(invocation: Invocation, *, undo: bool = False) -> CallbackCall:
     """What the functions of a job are given."""
     key = invocation.call.key if undo else invocation.step_key
@@ -140,7 +144,7 @@ class Job:
             case Entry.UNDECIDED:
                 self._give_up(undecided(call))
             case _:
-                raise still_in_doubt(call, row)
+                raise EarlierAttempt(still_in_doubt(call, row).message)
         return None
 
     def _asked_since_registered(self, row: LogRow) -> bool:

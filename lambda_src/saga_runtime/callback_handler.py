@@ -15,7 +15,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from saga_runtime import aws, clock, telemetry
 from saga_runtime.atomic_step import Answer
 from saga_runtime.callback_call import CallbackCall, Message
-from saga_runtime.callback_dispatch import HandOver, Job, VerifyJob, announce, job_call
+from saga_runtime.callback_dispatch import EarlierAttempt, HandOver, Job, VerifyJob, announce, job_call
 from saga_runtime.callback_unanswered import is_unanswered_entry
 from saga_runtime.callbacks import record_dispatch_error
 from saga_runtime.errors import ProtocolMismatch, SagaError, StepInDoubt
@@ -178,7 +178,7 @@ def _deliveries(event: Mapping[str, Any]) -> list[Delivery]:
 
 def _report(delivery: Delivery, message: Message | None, error: Exception) -> None:
     """Say why a message comes again. Of an error that is not ours nothing but its name is safe to show."""
-    name = type(error).__name__
+    name = StepInDoubt.__name__ if isinstance(error, EarlierAttempt) else type(error).__name__
     text = f"{name}: {error.message}" if isinstance(error, SagaError) else name
     job_id = message.waiting.job_id if message is not None else ""
     telemetry.event("dispatch_failed", message_id=delivery.message_id, job_id=job_id, error=name, last=delivery.is_last)
@@ -187,7 +187,7 @@ def _report(delivery: Delivery, message: Message | None, error: Exception) -> No
     if message is not None:
         # It is only said; that it could not be said changes nothing for the message.
         with contextlib.suppress(SagaError, ClientError, BotoCoreError):
-            in_doubt = isinstance(error, StepInDoubt)
+            in_doubt = isinstance(error, EarlierAttempt)
             record_dispatch_error(message.waiting.job_id, text, in_doubt=in_doubt)
 
 
