@@ -325,7 +325,7 @@ class Step:
 
         Guaranteed, as far as the provider keeps what ``provider`` declares: it is handed the job at most once; the saga
         goes on once, however often, early or late the answer comes; a success that comes after the step was given up
-        is undone by itself.
+        is undone by itself: by the saga as long as it runs, then by a ``TimeoutReconciler`` or ``cdk-sagas recover``.
         Not guaranteed: an answer. What the provider cannot tell either is parked in front of a person.
 
         Args:
