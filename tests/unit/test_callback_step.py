@@ -21,7 +21,7 @@ from saga_runtime import (
 )
 from saga_runtime.errors import PermanentError, ProtocolMismatch
 from saga_runtime.identity import provider_key_of
-from saga_runtime.protocol import CallField, LogAttribute, Metric, StepStatus, TokenStatus, WaitField
+from saga_runtime.protocol import CallField, LogAttribute, Metric, RecordAttribute, StepStatus, TokenStatus, WaitField
 from saga_runtime.saga_log import row_put
 from tests.unit.support.depot import JOB_ID, PARCEL, REFUSED, STEP
 from tests.unit.support.gateway import GRACE_MS, IDEMPOTENT, LIFE_MS, REMAINING_MS, WINDOW_MS
@@ -533,6 +533,23 @@ def test_an_output_that_cannot_be_kept_is_no_refusal(picking: Picking, monkeypat
 
     assert picking.status == "INTENT"
     assert "cannot be kept" in picking.depot.token["dispatch_error"]
+
+
+@pytest.mark.parametrize("job", [True, False])
+def test_a_message_that_finds_nobody_waiting_for_what_is_known_takes_the_saga_out_of_its_parking(
+    world: World, monkeypatch: pytest.MonkeyPatch, job: bool
+) -> None:
+    picking = Picking(world, monkeypatch, job=job)
+    picking.dispatch()
+    picking.calls_back()
+    late = picking.send_again()
+    world.tasks.time_out(late.token)
+    picking.depot.change_record(parked=SAGA_ID, stuck='{"step": "Pick"}')
+
+    assert picking.dispatch(late)
+
+    assert RecordAttribute.PARKED not in picking.depot.record()
+    assert RecordAttribute.ANSWERED_AT in picking.depot.record()
 
 
 # Batches
