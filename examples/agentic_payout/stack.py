@@ -23,6 +23,7 @@ from constructs_lib import (
     SagaStateMachine,
     Step,
     StepFunction,
+    TimeoutReconciler,
     TransactionApi,
 )
 from examples.agentic_payout.functions.payout import controls, model
@@ -175,6 +176,7 @@ class AgenticPayoutStack(Stack):
                 "SpendingCapExceeded": 403,
             },
         )
+        reconciler = TimeoutReconciler(self, "Reconciler", sagas=[saga])
         front_door = TransactionApi(
             self, "Api", operations={"payouts": Operation(saga=saga, schema=PAYOUT_SCHEMA)}, waf=True
         )
@@ -188,6 +190,10 @@ class AgenticPayoutStack(Stack):
             NoticeQueueUrl=notices.queue_url,
             StateMachineArn=saga.state_machine.state_machine_arn,
             RecoveryMachineArn=saga.recovery_machine.state_machine_arn,
+            ReconcilerName=reconciler.function.function.function_name,
+            ReconcilerEndedRule=reconciler.ended.rule_name,
+            ReconcilerScheduleRule=reconciler.schedule.rule_name,
+            ReconcilerQueueUrl=reconciler.queue.queue_url,
         )
 
     def _recommender(self, bedrock: BedrockGrant | None) -> StepFunction:

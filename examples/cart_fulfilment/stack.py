@@ -28,6 +28,7 @@ from constructs_lib import (
     StepFunction,
     StepGroup,
     StripeSignature,
+    TimeoutReconciler,
     TokenTable,
     TransactionApi,
 )
@@ -123,6 +124,7 @@ class CartFulfilmentStack(Stack):
             on_failed=Notify(queue=self._notices, message=FAILED),
             failure_status={"Declined": 402, "Rejected": 403, "UnknownItem": 404},
         )
+        reconciler = TimeoutReconciler(self, "Reconciler", sagas=[saga])
         front_door = TransactionApi(
             self, "Api", operations={"carts": Operation(saga=saga, schema=CART_SCHEMA)}, waf=True
         )
@@ -137,6 +139,10 @@ class CartFulfilmentStack(Stack):
             OperatorsQueueUrl=saga.operators.queue_url,
             StateMachineArn=saga.state_machine.state_machine_arn,
             RecoveryMachineArn=saga.recovery_machine.state_machine_arn,
+            ReconcilerName=reconciler.function.function.function_name,
+            ReconcilerEndedRule=reconciler.ended.rule_name,
+            ReconcilerScheduleRule=reconciler.schedule.rule_name,
+            ReconcilerQueueUrl=reconciler.queue.queue_url,
         )
 
     def _check(self, review_from: int) -> StepGroup:

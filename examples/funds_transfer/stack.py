@@ -14,6 +14,7 @@ from constructs_lib import (
     SagaStateMachine,
     Step,
     StepFunction,
+    TimeoutReconciler,
     TransactionApi,
 )
 
@@ -69,6 +70,7 @@ class FundsTransferStack(Stack):
             on_failed=Notify(queue=notices),
             failure_status={"InsufficientFunds": 402, "AccountUnknown": 404},
         )
+        reconciler = TimeoutReconciler(self, "Reconciler", sagas=[saga])
         front_door = TransactionApi(
             self, "Api", operations={"transfers": Operation(saga=saga, schema=TRANSFER_SCHEMA)}, waf=True
         )
@@ -82,6 +84,10 @@ class FundsTransferStack(Stack):
             NoticeQueueUrl=notices.queue_url,
             StateMachineArn=saga.state_machine.state_machine_arn,
             RecoveryMachineArn=saga.recovery_machine.state_machine_arn,
+            ReconcilerName=reconciler.function.function.function_name,
+            ReconcilerEndedRule=reconciler.ended.rule_name,
+            ReconcilerScheduleRule=reconciler.schedule.rule_name,
+            ReconcilerQueueUrl=reconciler.queue.queue_url,
         )
 
     def _function(self, id: str, handler: str, ledger: LedgerTable) -> StepFunction:

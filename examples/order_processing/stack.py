@@ -17,6 +17,7 @@ from constructs_lib import (
     SagaStateMachine,
     Step,
     StepFunction,
+    TimeoutReconciler,
     TransactionApi,
 )
 from examples.order_processing.mailer import Mailer
@@ -121,6 +122,7 @@ class OrderProcessingStack(Stack):
             on_failed=Notify(queue=notices, message=FAILED),
             failure_status={"Declined": 402, "UnknownItem": 404},
         )
+        reconciler = TimeoutReconciler(self, "Reconciler", sagas=[saga])
         front_door = TransactionApi(
             self, "Api", operations={"orders": Operation(saga=saga, schema=ORDER_SCHEMA)}, waf=True
         )
@@ -133,6 +135,10 @@ class OrderProcessingStack(Stack):
             NoticeQueueUrl=notices.queue_url,
             StateMachineArn=saga.state_machine.state_machine_arn,
             RecoveryMachineArn=saga.recovery_machine.state_machine_arn,
+            ReconcilerName=reconciler.function.function.function_name,
+            ReconcilerEndedRule=reconciler.ended.rule_name,
+            ReconcilerScheduleRule=reconciler.schedule.rule_name,
+            ReconcilerQueueUrl=reconciler.queue.queue_url,
         )
 
     def _function(

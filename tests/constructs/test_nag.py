@@ -163,7 +163,8 @@ def test_a_missing_acknowledgement_fails_the_synth(
 
 
 def test_every_acknowledgement_in_the_code_is_tried_here(reference_stack: Stack) -> None:
-    rules = {rule for _, rule, _ in _acknowledged(reference_stack)}
+    # The reconciler's own are tried beside it: each names the executions of one state machine.
+    rules = {rule for path, rule, _ in _acknowledged(reference_stack) if "/Reconciler/" not in path}
     assert rules == {"AwsSolutions-IAM5[Resource::*]", "AwsSolutions-COG4", GATEWAY_LOGS, DEAD_LETTERS}
 
 
