@@ -17,19 +17,19 @@ from typing import Final, TypeVar
 
 from constructs_lib.testing import LocalAws
 from constructs_lib.testing.invariants import read_table
-from saga_runtime.identity import request_id_of, scope_of
+from saga_runtime.identity import scope_of
 
-from .accounts import LEDGERS, open_accounts
+from .accounts import LEDGERS, MAIN, open_accounts
 from .checks import check
 from .client import Clients, GaveUpError
+from .closing import Closing
 from .evidence import Evidence
 from .notices import drain
 from .patience import give_time
 from .plan import USERS, Plan, make_plan
 from .report import Report, render
 from .screen import Progress, Style, say
-from .sweeper import Sweeper
-from .trouble import STEP_FUNCTIONS
+from .trouble import FUNCTIONS
 
 SPEED: Final = 6.0
 """Local AWS runs faster than real time: what is looked at again after a minute is looked at after ten seconds."""
@@ -63,7 +63,7 @@ def main(arguments: Sequence[str] | None = None, *, meddle: Callable[[LocalAws, 
         with LocalAws(speed=options.speed, sandboxes=_SANDBOXES) as aws:
             outputs = _step(style, "deploying to local AWS", lambda: aws.deploy(folder)["FundsTransfer"])
             _step(style, f"opening {len(plan.accounts)} accounts", lambda: open_accounts(aws, outputs, plan.accounts))
-            give_time(aws, outputs, STEP_FUNCTIONS)
+            give_time(aws, outputs, FUNCTIONS)
             report = run(aws, outputs, plan, speed=options.speed, style=style, meddle=meddle)
     say(render(report, style))
     options.report.parent.mkdir(parents=True, exist_ok=True)
@@ -100,9 +100,9 @@ def run(
     aws.faults.plan(*(fault for _, fault in faults))
     copies = sum(transfer.copies for transfer in plan.transfers)
     say(f"  sending {len(plan.transfers)} transfers, {copies} copies in all, {len(faults)} faults planned")
-    closing = {request_id_of(scopes[t.user], t.key): t.source for t in plan.transfers if t.closed_meanwhile}
+    closing = [transfer.source for transfer in plan.transfers if transfer.closed_meanwhile]
     started = time.monotonic()
-    with Sweeper(aws, outputs, speed=speed, closing=closing):
+    with Closing(aws, table=outputs[LEDGERS[MAIN]], accounts=closing):
         _drive(clients, plan, progress)
     seconds = time.monotonic() - started
     if meddle is not None:

@@ -164,7 +164,7 @@ _THERE_IN_TROUBLE: Final = (
     _with(_HERE, Trouble.STOPPED_AFTER_TRANSFER),
     _with(replace(_INTERRUPTED, refunded=False), Trouble.STOPPED_BEFORE_DEBIT),
     _with(_INTERRUPTED, Trouble.STOPPED_AFTER_DEBIT),
-    _with(replace(_INTERRUPTED, closed_meanwhile=True), Trouble.STOPPED_AFTER_DEBIT),
+    _with(replace(_INTERRUPTED, closed_meanwhile=True), Trouble.STOPPED_AFTER_DEBIT, Trouble.REFUND_HELD_BACK),
     _with(_THERE, Trouble.STOPPED_AFTER_CREDIT),
     _with(_THERE, Trouble.STOPPED_BEFORE_RECEIPT),
     _with(_THERE, Trouble.STOPPED_BEFORE_SETTLING),

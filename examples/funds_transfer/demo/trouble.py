@@ -16,7 +16,13 @@ if TYPE_CHECKING:
 _GATEKEEPER: Final = "FundsTransfer/Api/Gatekeeper/transfers/Function"
 _STEPS: Final = "FundsTransfer/{}Function/Function"
 _NOTIFIER: Final = "FundsTransfer/Transfer/Notifier/Function"
-STEP_FUNCTIONS: Final = (*(_STEPS.format(name) for name in ("Transfer", "Debit", "Refund", "Credit")), _NOTIFIER)
+_RECONCILER: Final = "FundsTransfer/Reconciler/Function/Function"
+FUNCTIONS: Final = (
+    *(_STEPS.format(name) for name in ("Transfer", "Debit", "Refund", "Credit")),
+    _NOTIFIER,
+    _RECONCILER,
+)
+"""Functions that work behind the door."""
 _FORWARD: Final = "FundsTransfer/Transfer/StateMachine"
 _RECOVERY: Final = "FundsTransfer/Transfer/Recovery"
 _READ: Final = "dynamodb:BatchGetItem"
@@ -32,6 +38,7 @@ class Kind(StrEnum):
     DEBIT = "debit: killed before and after each of its calls"
     CREDIT = "credit: killed before and after each of its calls"
     REFUND = "refund: killed before and after each of its calls"
+    HELD = "refund: held back while an account is closed"
     NOTIFIER = "notifier: killed before and after each of its calls"
     DOOR = "gatekeeper: killed, its answer lost, throttled"
     STOP = "execution stopped at a state"
@@ -58,6 +65,7 @@ class Trouble(StrEnum):
     REFUND_KILLED_AT_LOOK = "refund killed as it looks at what there is to undo"
     REFUND_KILLED_AT_READ = "refund killed at its read of the account"
     REFUND_KILLED_AT_WRITE = "refund killed at its write"
+    REFUND_HELD_BACK = "refund held back at its read of the account until its time is over"
     NOTIFIER_KILLED_AT_LOOK = "notifier killed as it looks whether it sent"
     NOTIFIER_KILLED_AT_SEND = "notifier killed at its send"
     NOTIFIER_KILLED_AT_WRITE = "notifier killed at its write"
@@ -179,6 +187,9 @@ _AIMS: Final[Mapping[Trouble, tuple[_Aim | _Stop, ...]]] = {
     Trouble.REFUND_KILLED_AT_LOOK: _step(Kind.REFUND, _LOOK),
     Trouble.REFUND_KILLED_AT_READ: _step(Kind.REFUND, _READ),
     Trouble.REFUND_KILLED_AT_WRITE: _step(Kind.REFUND, _WRITE),
+    Trouble.REFUND_HELD_BACK: (
+        _Aim(kind=Kind.HELD, function=_STEPS.format("Refund"), call=_READ, moment=Moment.BEFORE, action=Action.DELAY),
+    ),
     Trouble.NOTIFIER_KILLED_AT_LOOK: _killed(Kind.NOTIFIER, _NOTIFIER, _LOOK),
     Trouble.NOTIFIER_KILLED_AT_SEND: _killed(Kind.NOTIFIER, _NOTIFIER, _SEND),
     Trouble.NOTIFIER_KILLED_AT_WRITE: _killed(Kind.NOTIFIER, _NOTIFIER, _WRITE),
