@@ -22,6 +22,7 @@ from examples.cart_fulfilment.audit import audit_shop
 from examples.cart_fulfilment.providers import Provider
 from saga_runtime.protocol import LogAttribute
 
+from .reconcilers import prepare_reconciler
 from .transfer_system import is_settled
 from .two_ledgers import Sweeper, TwoLedgers, drain, edit
 
@@ -210,9 +211,12 @@ def cart(*skus: str, card: str = "card-1", quantity: int = 1, address: str = "10
 
 @contextmanager
 def deployed(
-    *, speed: float = SPEED, sandboxes: int = 1, paces: Mapping[str, float] | None = None
+    *, speed: float = SPEED, sandboxes: int = 1, paces: Mapping[str, float] | None = None, reconciled: bool = False
 ) -> Iterator[CartSystem]:
-    """Local AWS with the stack, beside the three providers, who know where to tell what became of their jobs."""
+    """Local AWS with the stack, beside the three providers, who know where to tell what became of their jobs.
+
+    The stack's reconciler works by itself if that is wanted.
+    """
     pace = {"payments": 1.0, "carrier": 1.0, "warehouse": 1.0, **(paces or {})}
     with ExitStack() as running:
         payments, carrier = (
@@ -228,6 +232,7 @@ def deployed(
         system = CartSystem(aws, outputs, speed, STACK, providers=providers)
         system.user()  # once: many threads will ask for it
         _give_time(system)
+        prepare_reconciler(aws, system.outputs, seconds=FUNCTION_SECONDS, reconciled=reconciled)
         system.tell_providers()
         yield system
 

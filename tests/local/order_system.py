@@ -16,6 +16,7 @@ from examples.order_processing.audit import audit_shop
 from examples.payment_gateway import Books, PaymentGateway
 from saga_runtime.protocol import LogAttribute, RecordAttribute
 
+from .reconcilers import prepare_reconciler
 from .transfer_system import is_settled
 from .two_ledgers import Sweeper, TwoLedgers, edit
 
@@ -175,8 +176,8 @@ def order(*skus: str, card: str = "card-1", quantity: int = 1, customer: str = "
 
 
 @contextmanager
-def deployed(*, speed: float = SPEED, sandboxes: int = 2) -> Iterator[dict[str, OrderSystem]]:
-    """Local AWS and a payment gateway, with both stacks, by name."""
+def deployed(*, speed: float = SPEED, sandboxes: int = 2, reconciled: bool = False) -> Iterator[dict[str, OrderSystem]]:
+    """Local AWS and a payment gateway, with both stacks, by name; their reconcilers work by themselves if wanted."""
     with (
         PaymentGateway(speed=speed) as gateway,
         LocalAws(speed=speed, sandboxes=sandboxes) as aws,
@@ -187,6 +188,7 @@ def deployed(*, speed: float = SPEED, sandboxes: int = 2) -> Iterator[dict[str, 
         for system in systems.values():
             system.user()  # once: many threads will ask for it
             _give_time(system)
+            prepare_reconciler(aws, system.outputs, seconds=FUNCTION_SECONDS, reconciled=reconciled)
         yield systems
 
 

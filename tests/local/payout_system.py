@@ -19,6 +19,7 @@ from examples.agentic_payout.functions.payout.intent import Intent, intent_key, 
 from saga_runtime.money import Money
 from saga_runtime.protocol import LogAttribute
 
+from .reconcilers import prepare_reconciler
 from .transfer_system import CURRENCY
 from .two_ledgers import MAIN, TwoLedgers, edit
 
@@ -213,12 +214,13 @@ def asking_bedrock(system: PayoutSystem) -> Iterator[None]:
 
 
 @contextmanager
-def deployed(*, sandboxes: int = 2) -> Iterator[PayoutSystem]:
-    """Local AWS with the example in it."""
+def deployed(*, sandboxes: int = 2, reconciled: bool = False) -> Iterator[PayoutSystem]:
+    """Local AWS with the example in it; its reconciler works by itself if that is wanted."""
     with LocalAws(speed=SPEED, sandboxes=sandboxes) as aws:
         system = PayoutSystem(aws, aws.deploy(Path(_synthesized().name))[STACK], SPEED, STACK)
         system.user()  # once: many threads will ask for it
         _give_time(system, FUNCTION_SECONDS)
+        prepare_reconciler(aws, system.outputs, seconds=FUNCTION_SECONDS, reconciled=reconciled)
         yield system
 
 

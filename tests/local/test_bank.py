@@ -26,7 +26,7 @@ from saga_runtime.ledger import account_key
 from saga_runtime.protocol import LedgerAttribute, RecordAttribute
 
 from .transfer_system import is_settled, transfer
-from .two_ledgers import FORWARD, MAIN, PARTNER, Sweeper, TwoLedgers, deployed, give_time
+from .two_ledgers import FORWARD, MAIN, PARTNER, Sweeper, TwoLedgers, deployed
 
 SPEED = 4.0
 FUNCTION_SECONDS = 60
@@ -141,8 +141,7 @@ def snapshot(system: TwoLedgers) -> Snapshot:
 @pytest.fixture(scope="module")
 def bank() -> Iterator[Bank]:
     """The bank after its minute."""
-    with deployed(speed=SPEED) as (system, _):
-        give_time(system, FUNCTION_SECONDS)
+    with deployed(speed=SPEED, seconds=FUNCTION_SECONDS) as (system, _):
         for ledger, names in ACCOUNTS.items():
             for name in names:
                 system.add_account(ledger, name, OPENING, cap=CAPS.get(name))

@@ -36,7 +36,6 @@ from .two_ledgers import (
     TwoLedgers,
     Way,
     deployed,
-    give_time,
 )
 
 SPEED = 10.0
@@ -47,8 +46,7 @@ OPENING, AMOUNT = 1000, 100
 
 @pytest.fixture(scope="module")
 def running() -> Iterator[TwoLedgers]:
-    with deployed(speed=SPEED) as (system, _):
-        give_time(system, FUNCTION_SECONDS)
+    with deployed(speed=SPEED, seconds=FUNCTION_SECONDS) as (system, _):
         yield system
 
 

@@ -26,7 +26,6 @@ from .two_ledgers import (
     deployed,
     drain,
     entered_states,
-    give_time,
     recover_to_the_end,
 )
 
@@ -38,8 +37,7 @@ Both = tuple[TwoLedgers, Mapping[str, str]]
 
 @pytest.fixture(scope="module")
 def both() -> Iterator[Both]:
-    with deployed(speed=SPEED) as systems:
-        give_time(systems[0], FUNCTION_SECONDS)
+    with deployed(speed=SPEED, seconds=FUNCTION_SECONDS) as systems:
         yield systems
 
 

@@ -37,7 +37,6 @@ from .two_ledgers import (
     TwoLedgers,
     Way,
     deployed,
-    give_time,
 )
 
 SPEED = 6.0
@@ -220,13 +219,12 @@ class Matrix:
 @pytest.fixture(scope="module")
 def matrix() -> Iterator[Matrix]:
     """Every cell, run to its end."""
-    with deployed(speed=SPEED) as (system, _):
+    with deployed(speed=SPEED, seconds=FUNCTION_SECONDS) as (system, _):
         yield run(system)
 
 
 def run(system: TwoLedgers) -> Matrix:
     """Break everything, and drive everything to its end."""
-    give_time(system, FUNCTION_SECONDS)
     system.await_end(FORWARD, system.saga_of_scope)
     points = {closed: recorded(system, f"clean-{closed}", closed=closed) for closed in (False, True)}
     cells = [

@@ -19,7 +19,7 @@ from saga_runtime.record import OWNED, RequestRecord
 from saga_runtime.recovery import Finding, Recoverer, recovery_name
 
 from .transfer_system import is_settled, until
-from .two_ledgers import FORWARD, MAIN, PARTNER, RECOVERY, TRANSACT, TwoLedgers, Way, deployed, edited, give_time
+from .two_ledgers import FORWARD, MAIN, PARTNER, RECOVERY, TRANSACT, TwoLedgers, Way, deployed, edited
 
 SPEED = 10.0
 FUNCTION_SECONDS = 200
@@ -31,8 +31,7 @@ States = dict[str, Any]
 
 @pytest.fixture(scope="module")
 def running() -> Iterator[Both]:
-    with deployed(speed=SPEED) as (system, counting):
-        give_time(system, FUNCTION_SECONDS)
+    with deployed(speed=SPEED, seconds=FUNCTION_SECONDS) as (system, counting):
         yield system, counting
 
 

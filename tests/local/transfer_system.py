@@ -27,6 +27,8 @@ from saga_runtime.ledger import LedgerBuilder
 from saga_runtime.money import Money
 from saga_runtime.protocol import IDEMPOTENCY_KEY_HEADER, REPLAYED_HEADER, LedgerAttribute, RecordAttribute
 
+from .reconcilers import prepare_reconciler
+
 POSTING_STEPS: Final = ("Transfer", "Debit", "Credit")
 CURRENCY: Final = "EUR"
 PATIENCE_SECONDS: Final = 45.0
@@ -181,10 +183,11 @@ def until(condition: Callable[[], T | None], what: str) -> T:
 
 
 @contextmanager
-def deployed(*, speed: float, sandboxes: int = 4) -> Iterator[dict[str, TransferSystem]]:
-    """Local AWS with both stacks in it, by name."""
+def deployed(*, speed: float, sandboxes: int = 4, reconciled: bool = False) -> Iterator[dict[str, TransferSystem]]:
+    """Local AWS with both stacks in it, by name; the first one's reconciler works by itself if that is wanted."""
     with LocalAws(speed=speed, sandboxes=sandboxes) as aws:
         outputs = aws.deploy(assembly())
+        prepare_reconciler(aws, outputs["FundsTransfer"], seconds=None, reconciled=reconciled)
         yield {name: TransferSystem(aws, outputs[name], speed, name) for name in outputs}
 
 

@@ -25,6 +25,7 @@ from saga_runtime.record import RequestRecord
 from saga_runtime.recovery import Finding, Recoverer, execution_of
 from saga_runtime.step import Write
 
+from .reconcilers import prepare_reconciler
 from .transfer_system import CURRENCY, PATIENCE_SECONDS, TransferSystem, is_settled, transfer
 
 MAIN, PARTNER = "main", "partner"
@@ -375,12 +376,24 @@ def edit(aws: LocalAws, machine: str, change: Callable[[dict[str, Any]], None]) 
 
 
 @contextmanager
-def deployed(*, speed: float, sandboxes: int = 4) -> Iterator[tuple[TwoLedgers, Mapping[str, str]]]:
-    """Local AWS with the reference app in it, and the counting sagas' outputs."""
+def deployed(
+    *, speed: float, sandboxes: int = 4, seconds: int | None = None, reconciled: bool = False
+) -> Iterator[tuple[TwoLedgers, Mapping[str, str]]]:
+    """Local AWS with the reference app in it, and the counting sagas' outputs.
+
+    Args:
+        speed: how fast time passes.
+        sandboxes: processes for each function, at most.
+        seconds: what functions may take; None: as they are deployed.
+        reconciled: whether the reconciler works by itself.
+    """
     with LocalAws(speed=speed, sandboxes=sandboxes) as aws:
         outputs = aws.deploy(Path(_synthesized().name))
+        prepare_reconciler(aws, outputs["FundsTransfer"], seconds=seconds, reconciled=reconciled)
         system = TwoLedgers(aws, outputs["FundsTransfer"], speed)
         system.user()  # once: many threads will ask for it
+        if seconds is not None:
+            give_time(system, seconds)
         yield system, outputs["Counting"]
 
 

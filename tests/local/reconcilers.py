@@ -1,0 +1,28 @@
+"""Who looks after interrupted sagas in a test: the deployed reconciler by itself, or whoever the test says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from constructs_lib.testing import LocalAws
+
+
+def prepare_reconciler(aws: LocalAws, outputs: Mapping[str, str], *, seconds: int | None, reconciled: bool) -> None:
+    """Let an example's reconciler look after its sagas, or have it stand still.
+
+    Args:
+        aws: where the example is deployed.
+        outputs: of the example's stack.
+        seconds: what its function may take, in the emulator's time: a process that starts on a busy machine is slow.
+            None: as it is deployed.
+        reconciled: whether it works by itself; otherwise neither its schedule nor status events call it, so that a
+            test may look at what is interrupted.
+    """
+    if seconds is not None:
+        name, queue = outputs["ReconcilerName"], outputs["ReconcilerQueueUrl"]
+        aws.client("lambda").update_function_configuration(FunctionName=name, Timeout=seconds)
+        attributes = {"VisibilityTimeout": str(6 * seconds)}
+        aws.client("sqs").set_queue_attributes(QueueUrl=queue, Attributes=attributes)  # type: ignore[arg-type]
+    if not reconciled:
+        for rule in ("ReconcilerEndedRule", "ReconcilerScheduleRule"):
+            aws.client("events").disable_rule(Name=outputs[rule])
