@@ -17,7 +17,7 @@ from aws_cdk import aws_stepfunctions as sfn
 from constructs import Construct
 
 from constructs_lib._arguments import require_between, require_seconds
-from constructs_lib._callback_alarms import depth_alarm
+from constructs_lib._reconciler_alarms import ReconcilerAlarms
 from constructs_lib.callback_integration import CallbackIntegration
 from constructs_lib.runtime_function import RuntimeFunction, own_code
 from constructs_lib.saga.checks import leaves_of
@@ -25,7 +25,7 @@ from constructs_lib.saga.permissions import grant_send, queues_of
 from constructs_lib.saga.state_machine import SagaStateMachine
 from constructs_lib.saga.steps import StepKind
 from constructs_lib.token_table import TokenTable
-from saga_runtime.protocol import DUE_INDEX, METRIC_NAMESPACE, Env, Metric, ReconciledField, TokenAttribute
+from saga_runtime.protocol import DUE_INDEX, Env, ReconciledField, TokenAttribute
 
 _SECONDS: Final = 50
 """Shorter than the minute after which the next look begins: two would do no harm, and twice the work."""
@@ -36,8 +36,6 @@ _DELIVERIES: Final = 185
 _AT_ONCE: Final = 10
 """Invocations for status events: Step Functions answers some ten questions a second for long."""
 _BAD_ENDS: Final = ["TIMED_OUT", "ABORTED", "FAILED"]
-_PERIOD: Final = Duration.minutes(15)
-"""What is old, or parked, is looked at once in that time."""
 _MAX_ENVIRONMENT_BYTES: Final = 3_072
 """A function's environment holds 4 KB, and not only this."""
 _GENERATED: Final = 14
@@ -155,7 +153,21 @@ class TimeoutReconciler(Construct):
                 targets.LambdaFunction(self.function.function, retry_attempts=0, max_event_age=Duration.minutes(1))
             ],
         )
-        self._add_alarms(in_flight, parked)
+        alarms = ReconcilerAlarms(
+            self,
+            "Alarms",
+            service=self.function.node.path.replace("/", "-"),
+            dead_letters=self.dead_letters,
+            in_flight=in_flight,
+            parked=parked,
+        )
+        self.orphans_alarm = alarms.orphans
+        self.unsettled_alarm = alarms.unsettled
+        self.oldest_in_flight_alarm = alarms.oldest_in_flight
+        self.oldest_parked_alarm = alarms.oldest_parked
+        self.late_alarm = alarms.late
+        self.dead_letters_alarm = alarms.dead_letters
+        self.alarms: list[cloudwatch.Alarm] = alarms.all
 
     def _check(self, sagas: Sequence[SagaStateMachine]) -> None:
         if not sagas:
@@ -279,67 +291,6 @@ class TimeoutReconciler(Construct):
                     max_event_age=Duration.days(1),
                 )
             ],
-        )
-
-    def _add_alarms(self, in_flight: int, parked: int) -> None:
-        scope = Construct(self, "Alarms")
-        self.orphans_alarm = self._alarm(
-            scope, "Orphans", "A saga was found that nobody looked after; it is taken up again", Metric.ORPHANS
-        )
-        self.unsettled_alarm = self._alarm(
-            scope, "Unsettled", "An execution succeeded, and left its saga in progress", Metric.UNSETTLED
-        )
-        self.oldest_in_flight_alarm = self._alarm(
-            scope,
-            "OldestInFlight",
-            f"A saga has been in progress for more than {in_flight} s, or nobody looks: see cdk-sagas inspect",
-            Metric.OLDEST_IN_FLIGHT,
-            above=in_flight,
-        )
-        self.oldest_parked_alarm = self._alarm(
-            scope,
-            "OldestParked",
-            f"A saga has waited for a person for more than {parked} s: see cdk-sagas inspect",
-            Metric.OLDEST_PARKED,
-            above=parked,
-        )
-        self.late_alarm = self._alarm(
-            scope, "Late", "What took effect late could not be undone: see cdk-sagas recover", Metric.LATE_STANDS
-        )
-        self.dead_letters_alarm = depth_alarm(
-            scope, "DeadLetters", "A status event could not be handled", self.dead_letters
-        )
-        self.alarms: list[cloudwatch.Alarm] = [
-            self.orphans_alarm,
-            self.unsettled_alarm,
-            self.oldest_in_flight_alarm,
-            self.oldest_parked_alarm,
-            self.late_alarm,
-            self.dead_letters_alarm,
-        ]
-
-    def _alarm(
-        self, scope: Construct, id: str, description: str, metric: Metric, *, above: int | None = None
-    ) -> cloudwatch.Alarm:
-        """Counted at all, or an age above a limit. Ages are measured by every look: silence is alarming, too."""
-        counted = above is None
-        return cloudwatch.Alarm(
-            scope,
-            id,
-            alarm_description=description,
-            metric=cloudwatch.Metric(
-                namespace=METRIC_NAMESPACE,
-                metric_name=metric.value,
-                dimensions_map={"service": self.function.node.path.replace("/", "-")},
-                statistic="Sum" if counted else "Maximum",
-                period=_PERIOD,
-            ),
-            threshold=above or 0,
-            comparison_operator=cloudwatch.ComparisonOperator.GREATER_THAN_THRESHOLD,
-            evaluation_periods=1,
-            treat_missing_data=cloudwatch.TreatMissingData.NOT_BREACHING
-            if counted
-            else cloudwatch.TreatMissingData.BREACHING,
         )
 
 
