@@ -84,7 +84,7 @@ def find_saga(options: argparse.Namespace) -> FoundSaga:
     record = RequestRecord.from_item(item) if item and RecordAttribute.SAGA_ID.value in item else None
     if item is None or record is None or record.saga_id != options.saga:
         raise CommandError(f"table {options.table} has no saga {options.saga}; look at the table's name and the id")
-    return FoundSaga(record=record, item=item, recoverer=recoverer, now_ms=_time_of(answer))
+    return FoundSaga(record=record, item=item, recoverer=recoverer, now_ms=time_of(answer))
 
 
 def deployed(found: FoundSaga, log_table: str | None) -> DeployedSaga:
@@ -113,7 +113,7 @@ def deployed(found: FoundSaga, log_table: str | None) -> DeployedSaga:
     return DeployedSaga(log_table=log_table, log_days=None, steps={})
 
 
-def _time_of(answer: Any) -> int:
+def time_of(answer: Any) -> int:
     """The time by AWS's clock: a person's computer may be wrong, and a deadline must have passed for everybody."""
     from saga_runtime import clock
     from saga_runtime.protocol import Env

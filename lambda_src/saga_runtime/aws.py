@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
@@ -52,35 +54,68 @@ TRANSACTION_CANCELED: Final = "TransactionCanceledException"
 TRANSACTION_CONFLICT: Final = "TransactionConflictException"
 
 
+_sessions: Final[list[boto3.Session]] = []
+"""The session whose clients these are, last; none: the SDK's default one."""
+
+
 @lru_cache(maxsize=1)
 def dynamodb() -> DynamoDBClient:
     """The one DynamoDB client of this process."""
-    return boto3.client("dynamodb", config=CONFIG)
+    made: DynamoDBClient = _maker().client("dynamodb", config=CONFIG)
+    return made
 
 
 @lru_cache(maxsize=1)
 def step_functions() -> SFNClient:
     """The one Step Functions client of this process."""
-    return boto3.client("stepfunctions", config=CONFIG)
+    made: SFNClient = _maker().client("stepfunctions", config=CONFIG)
+    return made
 
 
 @lru_cache(maxsize=1)
 def sqs() -> SQSClient:
     """The one SQS client of this process."""
-    return boto3.client("sqs", config=CONFIG)
+    made: SQSClient = _maker().client("sqs", config=CONFIG)
+    return made
 
 
 @lru_cache(maxsize=1)
 def s3() -> S3Client:
     """The one S3 client of this process; made when the first large payload comes."""
-    return boto3.client("s3", config=CONFIG)
+    made: S3Client = _maker().client("s3", config=CONFIG)
+    return made
 
 
 @lru_cache(maxsize=16)
 def functions(read_timeout_ms: int) -> LambdaClient:
     """A Lambda client that waits so long for a function's answer, and never invokes a function twice by itself."""
     patience = Config(read_timeout=read_timeout_ms / 1_000, retries={"mode": "standard", "total_max_attempts": 1})
-    return boto3.client("lambda", config=CONFIG.merge(patience))
+    made: LambdaClient = _maker().client("lambda", config=CONFIG.merge(patience))
+    return made
+
+
+@contextmanager
+def clients_of(session: boto3.Session) -> Iterator[None]:
+    """Make these clients with a session of the caller's choice: for commands, which are told a profile and a region.
+
+    It holds for the whole process, so one thread does it, before it starts others.
+    """
+    _sessions.append(session)
+    _forget_clients()
+    try:
+        yield
+    finally:
+        _sessions.pop()
+        _forget_clients()
+
+
+def _maker() -> Any:
+    return _sessions[-1] if _sessions else boto3
+
+
+def _forget_clients() -> None:
+    for made in (dynamodb, step_functions, sqs, s3, functions):
+        made.cache_clear()
 
 
 def error_code(error: BaseException) -> str | None:

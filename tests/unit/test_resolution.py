@@ -10,7 +10,7 @@ from typing import Any
 import boto3
 import pytest
 
-from constructs_lib.commands.saga import _time_of
+from constructs_lib.commands.saga import time_of
 from saga_runtime import aws
 from saga_runtime.protocol import Direction, Env, LogAttribute, RecordStatus, Side
 from saga_runtime.saga_log import done_put
@@ -487,4 +487,4 @@ def test_the_time_is_that_of_aws(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(Env.CLOCK, raising=False)
     answer = json.loads('{"ResponseMetadata": {"HTTPHeaders": {"date": "Tue, 14 Nov 2023 22:13:20 GMT"}}}')
 
-    assert _time_of(answer) == 1_700_000_000_000
+    assert time_of(answer) == 1_700_000_000_000
