@@ -25,6 +25,7 @@ from saga_runtime import aws, clock, telemetry
 from saga_runtime.errors import Invalid, TransientError
 from saga_runtime.front_door import (
     BadKey,
+    Body,
     NoIdentity,
     TooLarge,
     body_of,
@@ -58,6 +59,7 @@ from saga_runtime.protocol import (
 )
 from saga_runtime.record import Met, RequestRecord, Reservation, reserve_put, what_was_met
 from saga_runtime.schema import Validator, load_validator
+from saga_runtime.stated_money import MoneyPath
 
 RETRY_AFTER_SECONDS: Final = "2"
 
@@ -81,6 +83,7 @@ class Settings:
     max_body_bytes: int
     payloads: str | None
     inline_body_bytes: int
+    money: MoneyPath | None
 
     @classmethod
     def from_env(cls, env: Mapping[str, str]) -> Settings:
@@ -101,6 +104,7 @@ class Settings:
             max_body_bytes=int(env[Env.MAX_BODY_BYTES]),
             payloads=env.get(Env.PAYLOADS),
             inline_body_bytes=int(env.get(Env.INLINE_BODY_BYTES, INLINE_BODY_BYTES)),
+            money=MoneyPath.from_json(env[Env.MONEY]) if Env.MONEY in env else None,
         )
 
 
@@ -157,7 +161,7 @@ def _accept(config: Settings, scope: str, event: Mapping[str, Any]) -> HttpAnswe
     except Invalid as error:
         return problem(Problem.BAD_BODY, error.message)
     try:
-        reservation = _reservation(config, scope, key, body.canonical)
+        reservation = _reservation(config, scope, key, body)
         met = _reserve(config, reservation)
     except (ClientError, BotoCoreError, TransientError) as error:
         telemetry.event("reserve_failed", error=type(error).__name__, code=aws.error_code(error))
@@ -173,7 +177,7 @@ def _accept(config: Settings, scope: str, event: Mapping[str, Any]) -> HttpAnswe
     return _answer_met(config, event, reservation, met)
 
 
-def _reservation(config: Settings, scope: str, key: str, canonical_body: str) -> Reservation:
+def _reservation(config: Settings, scope: str, key: str, body: Body) -> Reservation:
     now_ms = clock.now_ms()
     request_id = request_id_of(scope, key)
     saga_id = saga_id_of(request_id, now_ms)
@@ -182,14 +186,15 @@ def _reservation(config: Settings, scope: str, key: str, canonical_body: str) ->
         saga_id=saga_id,
         scope=scope,
         operation=config.operation,
-        fingerprint=fingerprint_of(config.operation, canonical_body),
-        request=_travelling(config, request_id, canonical_body),
+        fingerprint=fingerprint_of(config.operation, body.canonical),
+        request=_travelling(config, request_id, body.canonical),
         definition=config.definition,
         recovery_machine_arn=config.recovery_machine_arn,
         execution_arn=f"{config.state_machine_arn.replace(':stateMachine:', ':execution:', 1)}:{saga_id}",
         now_ms=now_ms,
         due_after_ms=config.due_after_ms,
         due_shards=config.due_shards,
+        money=config.money.read(body.value) if config.money is not None else None,
     )
 
 

@@ -45,6 +45,21 @@ class RecordAttribute(StrEnum):
     PARKED = "parked"
     PARKED_AT = "parked_at"
     STUCK = "stuck"
+    AMOUNT = "amount"
+    """What the request moves, in minor units of its currency, if the operation says where the body tells it."""
+    CURRENCY = "currency"
+
+
+IN_FLIGHT_ATTRIBUTES: Final = (
+    RecordAttribute.STATUS,
+    RecordAttribute.EXECUTION_ARN,
+    RecordAttribute.CREATED_AT,
+    RecordAttribute.PARKED,
+    RecordAttribute.PARKED_AT,
+    RecordAttribute.AMOUNT,
+    RecordAttribute.CURRENCY,
+)
+"""What the request records' sparse index holds beside its keys: enough to add up what is in flight."""
 
 
 class RecordStatus(StrEnum):
@@ -136,7 +151,7 @@ class LedgerAttribute(StrEnum):
 
 
 DUE_INDEX: Final = "due"
-"""Sparse index of the request records, or of the token rows, that somebody must look at again (KEYS_ONLY)."""
+"""Sparse index of the request records, or of the token rows, that somebody must look at again."""
 
 
 class TokenAttribute(StrEnum):
@@ -299,6 +314,140 @@ class ReconciledField(StrEnum):
     """Steps whose jobs can be undone when they took effect late, by the token table that knows of it."""
 
 
+class LookField(StrEnum):
+    """Fields of the event that a schedule sends to a reconciler."""
+
+    LOOK = "look"
+    """A ``Look``; absent, everything that is due is looked after."""
+
+
+class Look(StrEnum):
+    """What a reconciler is told to look at."""
+
+    IN_FLIGHT = "in-flight"
+    """Everything that is not settled: it is counted, and its money added up."""
+
+
+class MoneyPathField(StrEnum):
+    """Fields of ``Env.MONEY``. Of the last two there is one."""
+
+    AMOUNT = "amount"
+    """JSON pointer to the amount in minor units."""
+    CURRENCY = "currency"
+    """JSON pointer to the currency."""
+    CODE = "code"
+    """The currency itself, of an operation that knows only one."""
+
+
+class BadEnd(StrEnum):
+    """How an execution ends otherwise than well, as Step Functions names it."""
+
+    TIMED_OUT = "TIMED_OUT"
+    """Its machine's ``TimeoutSeconds`` were over: none of its states could catch that."""
+    ABORTED = "ABORTED"
+    """Somebody stopped it: none of its states could catch that, either."""
+    FAILED = "FAILED"
+    """It came to a ``Fail`` state, or met an error that no state caught, or that none can catch."""
+
+
+class EndField(StrEnum):
+    """Fields of the event that an ``on_timeout`` function is called with. Times are epoch milliseconds."""
+
+    ID = "id"
+    """The same in every call for one end of one execution."""
+    EXECUTION_ARN = "execution_arn"
+    NAME = "name"
+    STATE_MACHINE_ARN = "state_machine_arn"
+    STATUS = "status"
+    """A ``BadEnd``."""
+    ERROR = "error"
+    CAUSE = "cause"
+    INPUT = "input"
+    """The text that the execution was started with."""
+    STARTED_AT = "started_at"
+    STOPPED_AT = "stopped_at"
+    REDRIVE_COUNT = "redrive_count"
+    ATTEMPT = "attempt"
+    """The how manieth call it is, from 1."""
+
+
+class WatchedField(StrEnum):
+    """Fields of a hand-written state machine that a reconciler watches; a list of them is ``Env.WATCHED``."""
+
+    MACHINE = "machine"
+    """ARN of the state machine."""
+    FUNCTION = "function"
+    """ARN of the function that is called when one of its executions ended badly."""
+    ENDS = "ends"
+    """Which ends are told: ``BadEnd``."""
+    GRACE = "grace"
+    """Seconds between the end and the call."""
+    LEASE = "lease"
+    """Seconds after which a call of the function is certainly over, whatever became of its caller."""
+    ATTEMPTS = "attempts"
+    LONGEST = "longest"
+    """Seconds that an execution takes at most; 0: as long as may be."""
+
+
+class WatchAttribute(StrEnum):
+    """Attributes of the rows that a reconciler keeps of hand-written state machines.
+
+    Two kinds of rows share the table: ends of executions (``id`` is the execution's ARN, ``#``, and how often it had been
+    redriven), and how far executions were listed (``list#``, the machine's ARN, ``#`` and the ``BadEnd``).
+    """
+
+    ID = "id"
+    STATUS = "status"
+    END = "end"
+    """The ``BadEnd``."""
+    STOPPED_AT = "stopped_at"
+    FOUND_AT = "found_at"
+    UPDATED_AT = "updated_at"
+    ATTEMPT = "attempt"
+    """How often its function was called."""
+    NOT_BEFORE = "not_before"
+    """No call before this: the grace, a pause, or the lease of a call that may be under way. Only while pending."""
+    ERROR = "error"
+    """Name of what became of the last call."""
+    REDRIVEN_AT = "redriven_at"
+    """When it was found that somebody had redriven the execution, which has not ended again."""
+    DUE_AT = "due_at"
+    """Of an end: when somebody must look at it. Of a list: when it is read again."""
+    DUE_SHARD = "due_shard"
+    EXPIRATION = "expiration"
+    KNOWN_UNTIL = "known_until"
+    """Of a list: every end before this has a row."""
+    PASS_AT = "pass_at"
+    """Of a list: when the pass began that is under way."""
+    PAGE_TOKEN = "page_token"
+    """Of a list: where that pass goes on."""
+    VERSION = "version"
+    """Of a list: raised by every write."""
+
+
+class WatchStatus(StrEnum):
+    """States of an end."""
+
+    PENDING = "PENDING"
+    """Its function has not been told."""
+    TOLD = "TOLD"
+    STUCK = "STUCK"
+    """Its function failed as often as is allowed: a person decides."""
+    OVER = "OVER"
+    """The execution was redriven before anybody was told: that end is none any more."""
+
+
+class WatchMessageField(StrEnum):
+    """The only member of a message in the queue of a reconciler's watch, by what it is."""
+
+    ENDED = "detail"
+    """A status event, cut down to the execution's name."""
+    DUE = "due"
+    """The id of an end that is due."""
+    STUCK = "stuck"
+    """An end that a person was told of; it comes back when he puts the dead letters back: it is tried anew."""
+
+
 class SchemeKind(StrEnum):
     """How a provider signs its webhooks."""
 
@@ -338,6 +487,9 @@ ALIAS_PREFIX: Final = "alias#"
 APPROVAL_PREFIX: Final = "approval#"
 TOKEN_DUE_SHARDS: Final = 8
 """Shards of the token table's sparse index."""
+WATCH_DUE_SHARDS: Final = 4
+"""Shards of the sparse index of ends of hand-written state machines' executions."""
+WATCH_LIST_PREFIX: Final = "list#"
 SETTLING_SECONDS: Final = 60
 """An answer that has not been told after this long is told again."""
 EVENT_ID_PATTERN: Final = r"^[\x21-\x7e]{1,255}$"
@@ -431,6 +583,10 @@ class Env(StrEnum):
     DEAD_LETTERS = "CDK_SAGAS_DEAD_LETTERS"
     RECONCILED = "CDK_SAGAS_RECONCILED"
     RECOVERIES_LIMIT = "CDK_SAGAS_RECOVERIES_LIMIT"
+    WATCHED = "CDK_SAGAS_WATCHED"
+    WATCH_TABLE = "CDK_SAGAS_WATCH_TABLE"
+    WATCH_QUEUE = "CDK_SAGAS_WATCH_QUEUE"
+    MONEY = "CDK_SAGAS_MONEY"
 
 
 class KeyPolicy(StrEnum):
@@ -574,12 +730,15 @@ ITEM_KEY_PATTERN: Final = r"^[A-Za-z0-9._:/@+=,-]{1,64}$"
 STEP_NAME_PATTERN: Final = r"^[A-Z][A-Za-z0-9]{0,39}$"
 OPERATION_PATTERN: Final = r"^[a-z][a-z0-9-]{0,39}$"
 SAGA_ID_PATTERN: Final = r"^[a-z2-7]{26}-[0-9a-z]{1,13}$"
+CURRENCY_PATTERN: Final = r"^[A-Z]{3}$"
 IDEMPOTENCY_KEY_HEADER: Final = "Idempotency-Key"
 REPLAYED_HEADER: Final = "Idempotent-Replayed"
 
 
 METRIC_NAMESPACE: Final = "CdkSagas"
 """Namespace of our functions' metrics; their dimension ``service`` is ``Env.SERVICE``."""
+CURRENCY_DIMENSION: Final = "currency"
+"""The other dimension of metrics of money."""
 
 
 class Metric(StrEnum):
@@ -614,3 +773,12 @@ class Metric(StrEnum):
     PARKED = "ParkedSagas"
     OLDEST_PARKED = "OldestParked"
     LATE_STANDS = "LateEffectStands"
+    BAD_ENDS = "BadEndsFound"
+    BAD_ENDS_TOLD = "BadEndsTold"
+    BAD_ENDS_STUCK = "BadEndsStuck"
+    OLDEST_BAD_END = "OldestBadEnd"
+    IN_FLIGHT = "SagasInFlight"
+    MONEY_IN_FLIGHT = "MoneyInFlight"
+    """In minor units; its dimensions are ``service`` and ``currency``."""
+    RECONCILE_FAILED = "ReconcileFailed"
+    RECORD_MISSING = "SagaWithoutRecord"

@@ -27,6 +27,7 @@ from saga_runtime.protocol import (
     RecordStatus,
     StartField,
 )
+from saga_runtime.stated_money import StatedMoney
 
 AttributeMap = Mapping[str, Mapping[str, Any]]
 """A DynamoDB item in its typed form: ``{"id": {"S": "…"}}``."""
@@ -64,6 +65,7 @@ class Reservation:
     now_ms: int
     due_after_ms: int
     due_shards: int
+    money: StatedMoney | None = None
 
     @property
     def start_input(self) -> str:
@@ -121,6 +123,11 @@ def reserve_put(reservation: Reservation, on_expired: OnExpired) -> dict[str, An
         "ExpressionAttributeNames": {"#id": a.ID.value},
         "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
     }
+    if reservation.money is not None:
+        put["Item"] |= {
+            a.AMOUNT.value: {"N": str(reservation.money.amount)},
+            a.CURRENCY.value: {"S": reservation.money.currency},
+        }
     if on_expired is OnExpired.ABSENT:
         put["ConditionExpression"] = RESERVE_OR_EXPIRED
         put["ExpressionAttributeNames"] |= {"#status": a.STATUS.value, "#expiration": a.EXPIRATION.value}

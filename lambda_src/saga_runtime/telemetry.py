@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from aws_lambda_powertools import Logger, Metrics
+from aws_lambda_powertools import Logger, Metrics, single_metric
 from aws_lambda_powertools.metrics import MetricUnit
 
-from saga_runtime.protocol import METRIC_NAMESPACE, Metric
+from saga_runtime.protocol import CURRENCY_DIMENSION, METRIC_NAMESPACE, Metric
 
 _logger: Final = Logger()
 _metrics: Final = Metrics(namespace=METRIC_NAMESPACE)
@@ -28,6 +28,20 @@ def count(metric: Metric, **fields: str) -> None:
 def seconds(metric: Metric, value: float) -> None:
     """Measure how long something takes, or has taken; written by ``flush``."""
     _metrics.add_metric(name=metric.value, unit=MetricUnit.Seconds, value=value)
+
+
+def gauge(metric: Metric, value: int) -> None:
+    """Say how many there are; written by ``flush``."""
+    _metrics.add_metric(name=metric.value, unit=MetricUnit.Count, value=value)
+
+
+def money(metric: Metric, amount: int, currency: str) -> None:
+    """Say how much money there is, in minor units of its currency; written at once, a line for each currency.
+
+    Metrics are doubles: beyond 2^53 minor units the last digits are lost.
+    """
+    with single_metric(metric.value, MetricUnit.Count, amount, namespace=METRIC_NAMESPACE) as told:
+        told.add_dimension(CURRENCY_DIMENSION, currency)
 
 
 def flush() -> None:

@@ -14,7 +14,15 @@ from handlers import gatekeeper
 from saga_runtime import aws, clock, telemetry
 from saga_runtime.ledger import LedgerBuilder
 from saga_runtime.money import Money
-from saga_runtime.protocol import DUE_INDEX, LedgerAttribute, LogAttribute, Metric, RecordAttribute, TokenAttribute
+from saga_runtime.protocol import (
+    DUE_INDEX,
+    IN_FLIGHT_ATTRIBUTES,
+    LedgerAttribute,
+    LogAttribute,
+    Metric,
+    RecordAttribute,
+    TokenAttribute,
+)
 from tests.unit.support.executions import Executions
 from tests.unit.support.samples import NOW_MS
 from tests.unit.support.tasks import Tasks
@@ -52,6 +60,7 @@ class Told:
     events: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     counts: Counter[Metric] = field(default_factory=Counter)
     measured: dict[Metric, float] = field(default_factory=dict)
+    sums: dict[tuple[Metric, str], int] = field(default_factory=dict)
 
     def event(self, name: str, **fields: Any) -> None:
         """Stands in for ``telemetry.event``."""
@@ -61,6 +70,14 @@ class Told:
         """Stands in for ``telemetry.count``."""
         self.counts[metric] += 1
         self.events.append((metric.value, dict(fields)))
+
+    def gauge(self, metric: Metric, value: int) -> None:
+        """Stands in for ``telemetry.gauge``."""
+        self.measured[metric] = value
+
+    def money(self, metric: Metric, amount: int, currency: str) -> None:
+        """Stands in for ``telemetry.money``."""
+        self.sums[metric, currency] = amount
 
     def seconds(self, metric: Metric, value: float) -> None:
         """Stands in for ``telemetry.seconds``."""
@@ -142,7 +159,9 @@ def create_tables() -> None:
             due = [(_DUE[name][0], "S", "HASH"), (_DUE[name][1], "N", "RANGE")]
             attributes += [{"AttributeName": key, "AttributeType": kind} for key, kind, _ in due]
             schema = [{"AttributeName": key, "KeyType": role} for key, _, role in due]
-            projection = {"ProjectionType": "KEYS_ONLY"}
+            projection: dict[str, Any] = {"ProjectionType": "KEYS_ONLY"}
+            if name == "requests":
+                projection = {"ProjectionType": "INCLUDE", "NonKeyAttributes": list(IN_FLIGHT_ATTRIBUTES)}
             index = {
                 "GlobalSecondaryIndexes": [{"IndexName": DUE_INDEX, "KeySchema": schema, "Projection": projection}]
             }
@@ -172,5 +191,7 @@ def stand_in(monkeypatch: pytest.MonkeyPatch, moving: Clock, told: Told) -> None
     monkeypatch.setattr(telemetry, "event", told.event)
     monkeypatch.setattr(telemetry, "count", told.count)
     monkeypatch.setattr(telemetry, "seconds", told.seconds)
+    monkeypatch.setattr(telemetry, "gauge", told.gauge)
+    monkeypatch.setattr(telemetry, "money", told.money)
     monkeypatch.setattr("saga_runtime.transaction.count", told.count)
     monkeypatch.setattr(telemetry, "flush", lambda: None)
