@@ -65,9 +65,22 @@ class Attempts(StrEnum):
     ALL = "all"
 
 
+class StopStatus(StrEnum):
+    """How an execution ends that is stopped at a state.
+
+    Attributes:
+        ABORTED: as if somebody had stopped it.
+        TIMED_OUT: as if the state machine's own `TimeoutSeconds` were over.
+    """
+
+    ABORTED = "ABORTED"
+    TIMED_OUT = "TIMED_OUT"
+
+
 ActionName: TypeAlias = Literal["kill", "drop", "delay", "throttle", "conflict", "error"]
 MomentName: TypeAlias = Literal["before", "after"]
 AttemptsName: TypeAlias = Literal["first", "all"]
+StopStatusName: TypeAlias = Literal["ABORTED", "TIMED_OUT"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,7 +198,10 @@ class Fault:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopAt:
-    """The execution is stopped (ABORTED) right before or right after a state.
+    """The execution ends right before or right after a state, as no state of it can prevent: no `Catch` runs.
+
+    Its status-change event is sent. A state machine that waits for it learns of it: `States.Timeout` from one that
+    timed out, `States.TaskFailed` from one that was stopped.
 
     Attributes:
         machine: physical name, logical id or construct path of the state machine; `*` for all.
@@ -193,6 +209,8 @@ class StopAt:
         moment: before the state does anything, or after it is done and before the next one is entered.
         on: which of the times that the state is reached, over all executions.
         containing: only executions whose input contains this text.
+        status: how it ends: stopped by somebody, or because the state machine's own `TimeoutSeconds` is over, which it
+            need not have.
     """
 
     machine: str
@@ -200,6 +218,7 @@ class StopAt:
     moment: Moment | MomentName = Moment.BEFORE
     on: Schedule = field(default_factory=First)
     containing: str | None = None
+    status: StopStatus | StopStatusName = StopStatus.ABORTED
 
     def __post_init__(self) -> None:
         _require_name("machine", self.machine, 'a state machine like "Stack/Checkout/Machine"')
@@ -209,6 +228,7 @@ class StopAt:
             )
         _require_state(self.state)
         object.__setattr__(self, "moment", _member(Moment, "moment", self.moment))
+        object.__setattr__(self, "status", _member(StopStatus, "status", self.status))
         require_schedule(self.on)
         _require_containing(self.containing)
 

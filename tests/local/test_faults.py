@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from constructs_lib.testing.fault_plan import StopStatus
 from constructs_lib.testing.faults import (
     Action,
     Attempts,
@@ -31,6 +32,8 @@ from constructs_lib.testing.local_aws import LocalAws
 from constructs_lib.testing.names import UnknownNameError
 
 from .faults_stack import template
+from .resources import arn_of_queue, create_queue, next_message, start
+from .support import await_end, create_machine, run_machine
 
 PUT, UPDATE, TRANSACT = "dynamodb:PutItem", "dynamodb:UpdateItem", "dynamodb:TransactWriteItems"
 SPEED = 10
@@ -501,19 +504,78 @@ def test_a_delayed_call_of_the_state_machine_runs_into_the_timeout_of_its_state(
         ("Done", (True, True)),
     ],
 )
-def test_an_execution_is_aborted_at_the_named_state(
-    stack: Stack, state: str, effects: tuple[bool, bool], moment: Any
+@pytest.mark.parametrize("status", list(StopStatus))
+def test_an_execution_ends_at_the_named_state(
+    stack: Stack, state: str, effects: tuple[bool, bool], moment: Any, status: StopStatus
 ) -> None:
-    stack.faults.plan(StopAt(machine="Machine", state=state, moment=moment))
+    stack.faults.plan(StopAt(machine="Machine", state=state, moment=moment, status=status))
 
     execution = stack.execute("e")
 
-    assert execution["status"] == "ABORTED"
+    assert execution["status"] == status
     assert stack.exists("step-e") is effects[moment == "after"]
     settled = (state, moment) in {("Settle", "after"), ("Done", "before"), ("Done", "after")}
     assert stack.exists("e") is settled
     stack.report().require_all_fired()
     assert stack.execute("another")["status"] == "SUCCEEDED"
+
+
+ENDS = {StopStatus.ABORTED: "ExecutionAborted", StopStatus.TIMED_OUT: "ExecutionTimedOut"}
+
+
+@pytest.mark.parametrize("status", list(StopStatus))
+def test_whatever_ends_an_execution_is_caught_by_no_state_and_told_by_its_status_event(
+    stack: Stack, status: StopStatus
+) -> None:
+    catch = [{"ErrorEquals": ["States.ALL"], "Next": "Caught"}]
+    states = {
+        "Step": {"Type": "Parallel", "Branches": [branch("Inner")], "Catch": catch, "End": True},
+        "Caught": {"Type": "Succeed"},
+    }
+    machine = create_machine(stack.aws, states)
+    queue = create_queue(stack.aws, "ends")
+    events = stack.aws.client("events")
+    pattern = {"source": ["aws.states"], "detail": {"status": [status], "stateMachineArn": [machine]}}
+    events.put_rule(Name="ends", EventPattern=json.dumps(pattern))
+    events.put_targets(Rule="ends", Targets=[{"Id": "queue", "Arn": arn_of_queue(stack.aws, queue)}])
+    stack.faults.plan(StopAt(machine="*", state="Inner", status=status))
+
+    arn = start(stack.aws, machine)
+
+    ended = await_end(stack.aws, arn)
+    history = stack.aws.client("stepfunctions").get_execution_history(executionArn=arn)["events"]
+    assert (ended["status"], ended.get("error"), ended.get("output")) == (status, None, None)
+    entered = [event["stateEnteredEventDetails"]["name"] for event in history if "stateEnteredEventDetails" in event]
+    assert (entered, history[-1]["type"]) == (["Step"], ENDS[status])
+    told = next_message(stack.aws, queue)["detail"]
+    assert (told["executionArn"], told["status"], told["error"]) == (arn, status, None)
+
+
+@pytest.mark.parametrize(
+    ("status", "error"), [(StopStatus.ABORTED, "States.TaskFailed"), (StopStatus.TIMED_OUT, "States.Timeout")]
+)
+def test_who_waits_for_an_execution_learns_how_it_ended(stack: Stack, status: StopStatus, error: str) -> None:
+    child = create_machine(stack.aws, {"Inner": {"Type": "Pass", "End": True}})
+    states = {
+        "Child": {
+            "Type": "Task",
+            "Resource": "arn:aws:states:::states:startExecution.sync:2",
+            "Arguments": {"StateMachineArn": child, "Input": {}},
+            "Catch": [{"ErrorEquals": [error], "Next": "Caught"}],
+            "End": True,
+        },
+        "Caught": {"Type": "Succeed"},
+    }
+    stack.faults.plan(StopAt(machine="*", state="Inner", status=status))
+
+    parent = run_machine(stack.aws, states)
+
+    assert (parent["status"], stack.errors(parent)) == ("SUCCEEDED", [error])
+
+
+def branch(state: str) -> dict[str, Any]:
+    """A branch of one state."""
+    return {"StartAt": state, "States": {state: {"Type": "Pass", "End": True}}}
 
 
 def test_attempts_and_moments_may_be_given_by_name_or_as_members() -> None:

@@ -15,7 +15,7 @@ from constructs_lib.testing.emulator.fault_answers import failure_of
 from constructs_lib.testing.emulator.fault_control import control
 from constructs_lib.testing.emulator.fault_engine import Call, FaultEngine, Verdict
 from constructs_lib.testing.emulator.fault_operations import call_of, signer_of
-from constructs_lib.testing.fault_plan import from_wire, to_wire
+from constructs_lib.testing.fault_plan import StopStatus, from_wire, to_wire
 from constructs_lib.testing.faults import Action, Attempts, Every, Fault, First, Moment, Nth, Planned, Share, StopAt
 
 PUT = "dynamodb:PutItem"
@@ -176,13 +176,29 @@ def test_an_execution_is_stopped_at_the_named_moment_of_the_named_state_only() -
     engine = engine_with(StopAt(machine="checkout", state="Settle", moment="after"))
 
     def reach(machine: str, state: str, moment: Moment) -> bool:
-        return engine.reach(machine, state, moment, execution="e", execution_input="{}")
+        return engine.reach(machine, state, moment, execution="e", execution_input="{}") is not None
 
     assert not reach("checkout", "Settle", Moment.BEFORE)
     assert not reach("checkout", "Charge", Moment.AFTER)
     assert not reach("other", "Settle", Moment.AFTER)
     assert reach("checkout", "Settle", Moment.AFTER)
     assert not reach("checkout", "Settle", Moment.AFTER)
+
+
+def test_where_two_stop_an_execution_the_first_one_says_how_it_ends() -> None:
+    engine = engine_with(
+        StopAt(machine="checkout", state="Settle", status="TIMED_OUT"), StopAt(machine="checkout", state="Settle")
+    )
+
+    stop = engine.reach("checkout", "Settle", Moment.BEFORE, execution="e", execution_input="{}")
+
+    assert stop is not None
+    assert stop.status is StopStatus.TIMED_OUT
+    assert [outcome["shadowed"] for outcome in engine.report()] == [0, 1]
+
+
+def test_an_execution_that_is_stopped_is_aborted_unless_it_is_told_otherwise() -> None:
+    assert StopAt(machine="m", state="Settle").status is StopStatus.ABORTED
 
 
 def test_the_example_of_the_documentation_runs() -> None:
@@ -219,6 +235,7 @@ def test_a_cleared_fault_hits_nothing_and_leaves_the_report() -> None:
         Fault(function="f", call="dynamodb:TransactWriteItems", action="conflict", items=(0, 2), on=Nth(3)),
         Fault(function="states:m", call="*", action="error", moment="after", on=Every(), containing="x"),
         StopAt(machine="m", state="Settle", moment="after", on=Nth(2), containing="k"),
+        StopAt(machine="m", state="Settle", status="TIMED_OUT"),
     ],
 )
 def test_a_plan_survives_the_way_to_the_emulator(planned: Planned) -> None:
@@ -260,6 +277,10 @@ def test_a_plan_survives_the_way_to_the_emulator(planned: Planned) -> None:
         (lambda: Share(1.5, seed=1), "use Every() for all"),
         (lambda: Share(0.5, seed="x"), "seed must be an integer, got 'x'"),  # type: ignore[arg-type]
         (lambda: StopAt(machine="", state="S"), 'machine must name a state machine like "Stack/Checkout/Machine"'),
+        (
+            lambda: StopAt(machine="m", state="S", status="FAILED"),  # type: ignore[arg-type]
+            "status must be one of ABORTED, TIMED_OUT, got 'FAILED'",
+        ),
         (lambda: StopAt(machine="states:m", state="S"), 'got "states:m"; drop "states:"'),
         (lambda: StopAt(machine="m", state=" "), "state must be the name of a state, 1 to 80 characters, got ' '"),
     ],

@@ -207,23 +207,23 @@ class FaultEngine:
             note = self._record(call, at, None if hit is None else hit[0])
             return Verdict(fault=None if hit is None else hit[1], fault_id=None if hit is None else hit[0], note=note)
 
-    def reach(self, machine: str, state: str, moment: Moment, *, execution: str, execution_input: str) -> bool:
-        """Count that an execution reaches a state, and say whether it is to be stopped there."""
+    def reach(self, machine: str, state: str, moment: Moment, *, execution: str, execution_input: str) -> StopAt | None:
+        """Count that an execution reaches a state, and return what stops it there; None: it goes on."""
         with self._lock:
-            stopped = False
+            stopped: StopAt | None = None
             for entry in self._entries.values():
                 stop = entry.planned
                 if not isinstance(stop, StopAt) or not stop.matches(machine, state, moment, execution_input):
                     continue
                 if not entry.counts(machine, state):
                     continue
-                if stopped:
+                if stopped is not None:
                     entry.shadowed += 1
                     continue
                 entry.hit(
                     Firing(at=self._now(), caller=f"states:{machine}", call=state, request_id=None, execution=execution)
                 )
-                stopped = True
+                stopped = stop
             return stopped
 
     def _arm(self) -> None:

@@ -9,10 +9,10 @@ from typing import Any, Final
 
 from ministack.services import stepfunctions
 
-from ..fault_plan import STATES_PREFIX, Action, Fault, Moment
+from ..fault_plan import STATES_PREFIX, Action, Fault, Moment, StopStatus
 from .clock import EmulatorClock
 from .corrections import replace
-from .corrections.stepfunctions import HaltedError
+from .corrections.stepfunctions import HaltedError, time_out
 from .fault_answers import failure_of
 from .fault_callers import Execution, current_execution
 from .fault_engine import Call, FaultEngine, Verdict
@@ -110,12 +110,16 @@ class StateMachines:
         record = stepfunctions._executions.get(arn)
         if record is None or record["status"] != "RUNNING":
             return
-        stopped = self._engine.reach(
+        stop = self._engine.reach(
             execution.machine, state, moment, execution=execution.name, execution_input=record["input"]
         )
-        if stopped:
+        if stop is None:
+            return
+        if stop.status == StopStatus.TIMED_OUT:
+            time_out(record)
+        else:
             stepfunctions._stop_execution({"executionArn": arn})
-            raise HaltedError
+        raise HaltedError
 
     def _make_call(self, original: Callable[..., Any], call_of: Callable[[Any], str]) -> Callable[..., Any]:
         def call(resource: Any, data: Any) -> Any:

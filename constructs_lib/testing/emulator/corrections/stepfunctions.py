@@ -182,7 +182,7 @@ def machine_timeout(emulator: Emulator) -> None:
                 original(execution_arn)
                 return
             context = contextvars.copy_context()
-            timer = threading.Timer(emulator.clock.real(limit), context.run, (_time_out, execution))
+            timer = threading.Timer(emulator.clock.real(limit), context.run, (time_out, execution))
             timer.daemon = True
             timer.start()
             try:
@@ -201,7 +201,8 @@ def _machine_limit(execution: dict[str, Any]) -> float | None:
     return float(limit) if isinstance(limit, int | float) else None
 
 
-def _time_out(execution: dict[str, Any]) -> None:
+def time_out(execution: dict[str, Any]) -> None:
+    """End an execution as TIMED_OUT, unless it has ended already."""
     try:
         execution["status"] = "TIMED_OUT"
     except HaltedError:
@@ -209,6 +210,23 @@ def _time_out(execution: dict[str, Any]) -> None:
     execution["stopDate"] = states.now_iso()
     states._add_event(execution, "ExecutionTimedOut", {"executionTimedOutEventDetails": {}})
     states._emit_execution_status_event(execution)
+
+
+def child_timeout(_emulator: Emulator) -> None:
+    """A child that timed out is States.Timeout to the state machine that waits for it, which no other name matches.
+
+    To the emulator it is States.TaskFailed, as any child that failed.
+    """
+
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        def failure(payload: dict[str, Any]) -> Any:
+            if payload.get("status") == "TIMED_OUT":
+                return "States.Timeout", f"Nested execution {payload.get('executionArn', '')} timed out"
+            return original(payload)
+
+        return failure
+
+    replace(states, "_nested_execution_failure", make)
 
 
 def start_execution(_emulator: Emulator) -> None:
@@ -306,6 +324,7 @@ CORRECTIONS: Final[tuple[Correction, ...]] = (
     execution_time,
     final_status,
     machine_timeout,
+    child_timeout,
     start_execution,
     definition_check,
 )
