@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import os
 import time
+import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -132,6 +134,39 @@ def test_the_sandboxes_of_a_function_share_its_code(emulators: Emulators) -> Non
 
     assert shared(emulators.corrected)
     assert not shared(emulators.without("shared-code"))
+
+
+def test_a_sandbox_does_not_import_the_sdk_anew(emulators: Emulators) -> None:
+    def processor_seconds(target: Deployed) -> float:
+        """What new sandboxes take until they have a client; the least of some."""
+        taken = []
+        for _ in range(3):
+            assert target.invoke(do="die")["errorType"] == "Runtime.ExitError"
+            taken.append(float(target.invoke(do="ask")["processor"]))
+        return min(taken)
+
+    assert processor_seconds(emulators.corrected) < processor_seconds(emulators.without("forked-sandboxes")) / 2
+
+
+@pytest.mark.parametrize("module", ["six", "jmespath", "urllib3"])
+def test_a_package_that_a_function_brings_is_its_own(emulators: Emulators, module: str) -> None:
+    aws = emulators.corrected.aws
+    brought = io.BytesIO()
+    with zipfile.ZipFile(brought, "w") as archive:
+        archive.writestr("index.py", f"import {module}\ndef handler(event, context):\n    return {module}.BROUGHT\n")
+        archive.writestr(f"{module}.py", "BROUGHT = True\n")
+    functions = aws.client("lambda")
+    functions.create_function(
+        FunctionName=f"brings-{module}",
+        Runtime="python3.13",
+        Handler="index.handler",
+        Role=create_role(aws, ALLOW_ALL, name=f"brings-{module}"),
+        Code={"ZipFile": brought.getvalue()},
+    )
+    try:
+        assert functions.invoke(FunctionName=f"brings-{module}")["Payload"].read() == b"true"
+    finally:
+        functions.delete_function(FunctionName=f"brings-{module}")
 
 
 def test_a_function_timeout_is_reported_as_such(emulators: Emulators) -> None:

@@ -106,6 +106,7 @@ def all_corrections() -> Iterable[Correction]:
         jsonata,
         lambda_,
         nodejs,
+        nursery,
         queues,
         role,
         sandbox,
@@ -116,7 +117,8 @@ def all_corrections() -> Iterable[Correction]:
         transport,
     )
 
-    lambda_modules = (lambda_, nodejs, sandbox, event_sources)
+    # The nursery first: it stands behind what says how a sandbox is started.
+    lambda_modules = (lambda_, nodejs, nursery, sandbox, event_sources)
     states_modules = (stepfunctions, callbacks, tasks, role, jsonata, branches)
     other_modules = (apigateway, cloudformation, dynamodb, queues, secrets_manager, services_time, transport)
     modules = (*lambda_modules, *states_modules, *other_modules)

@@ -27,6 +27,11 @@ def handler(event: dict[str, Any], context: Any) -> Any:
         time.sleep(event["seconds"])
     if do == "import":
         __import__(event["module"])
+    if do == "ask":
+        import boto3
+
+        boto3.client("dynamodb")
+        return {"pid": os.getpid(), "processor": time.process_time()}
     if do == "unserializable":
         return {1, 2}
     if do == "stderr":
