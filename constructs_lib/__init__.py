@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from constructs_lib.callback_receivers import DirectReceiver, Webhook
     from constructs_lib.idempotency_table import IdempotencyTable
     from constructs_lib.ledger_table import LedgerTable
+    from constructs_lib.money_field import MoneyField
     from constructs_lib.payload_bucket import PayloadBucket
     from constructs_lib.runtime_function import RuntimeFunction, StepFunction
     from constructs_lib.saga import (
@@ -46,6 +47,7 @@ __all__ = [
     "InProgressAnswer",
     "KeyPolicy",
     "LedgerTable",
+    "MoneyField",
     "Notify",
     "OnExpired",
     "Operation",
@@ -78,6 +80,7 @@ _MODULES: Final = {
     "InProgressAnswer": "saga_runtime.protocol",
     "KeyPolicy": "saga_runtime.protocol",
     "LedgerTable": "constructs_lib.ledger_table",
+    "MoneyField": "constructs_lib.money_field",
     "Notify": "constructs_lib.saga",
     "OnExpired": "saga_runtime.protocol",
     "Operation": "constructs_lib.transaction_api",

@@ -17,6 +17,7 @@ from constructs_lib._body_limits import payload_environment, require_body_limit
 from constructs_lib._gateway_problems import gateway_schema
 from constructs_lib._rest_api import access_log_of, check_stage, rest_api
 from constructs_lib._web_acl import WebAcl
+from constructs_lib.money_field import MoneyField
 from constructs_lib.runtime_function import RuntimeFunction, own_code
 from constructs_lib.saga.state_machine import SagaStateMachine
 from saga_runtime.protocol import (
@@ -46,6 +47,8 @@ class Operation:
         max_body_bytes: largest body; 1 to 65,536 bytes, 32,768 by default. Larger ones are refused with 413. Up to
             3,000,000 bytes if the saga has ``payloads`` and no expression of its steps looks into ``$request``: a
             larger body travels by reference, and an expression would find nothing in it.
+        money: where the body says how much money it moves; a ``TimeoutReconciler`` adds up what is in flight. Nothing
+            by default. No request is refused for it.
     """
 
     saga: SagaStateMachine
@@ -53,11 +56,14 @@ class Operation:
     key_policy: KeyPolicy = KeyPolicy.REQUIRED
     in_progress_answer: InProgressAnswer = InProgressAnswer.CONFLICT
     max_body_bytes: int = 32_768
+    money: MoneyField | None = None
 
     def __post_init__(self) -> None:
         require_body_limit(self.saga, self.max_body_bytes)
         if self.schema is not None:
             compile_validator(dict(self.schema))
+            if self.money is not None:
+                self.money.require_in(self.schema)
 
 
 class TransactionApi(Construct):
@@ -214,6 +220,7 @@ class TransactionApi(Construct):
         saga = operation.saga
         requests = saga.requests
         schema = {SCHEMA_FILE: _schema_bytes(operation.schema)} if operation.schema is not None else None
+        money = {Env.MONEY.value: operation.money.environment_value} if operation.money is not None else {}
         return RuntimeFunction(
             self._gatekeeper_scope,
             name,
@@ -237,6 +244,7 @@ class TransactionApi(Construct):
                 Env.DUE_SHARDS.value: str(requests.due_shards),
                 Env.MAX_BODY_BYTES.value: str(operation.max_body_bytes),
                 **payload_environment(saga),
+                **money,
             },
         )
 

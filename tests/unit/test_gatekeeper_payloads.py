@@ -57,6 +57,17 @@ class TestALargeBody:
         assert request_of(door) == reference_to(REQUEST_ID, canonical_json(LARGE))
         assert list(objects().values()) == [canonical_json(LARGE)]
 
+    def test_says_how_much_it_moves_before_it_is_stored_elsewhere(
+        self, door: World, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv(Env.MONEY, '{"amount":"/amount","currency":"/currency"}')
+        gatekeeper.settings.cache_clear()
+        accepted(door, body=LARGE)
+
+        (record,) = door.items("requests")
+        assert (record[RecordAttribute.AMOUNT], record[RecordAttribute.CURRENCY]) == ({"N": "200"}, {"S": "EUR"})
+        assert is_reference(request_of(door))
+
     def test_is_the_same_request_when_it_comes_again_and_another_when_it_differs(self, door: World) -> None:
         accepted(door, body=LARGE)
         door.clock.ms += 1

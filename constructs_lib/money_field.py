@@ -1,0 +1,84 @@
+"""MoneyField: where the body of a request says how much money it moves."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from constructs_lib._arguments import require_match
+from constructs_lib._schema_paths import may_lead_to
+from saga_runtime.protocol import CURRENCY_PATTERN, MoneyPathField
+from saga_runtime.stated_money import tokens_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MoneyField:
+    """Where the body of a request says how much money it moves, so that what is in flight can be added up.
+
+    Guaranteed: no request is refused for it. A body that says no amount, or one in another form, is reserved without;
+    what bodies must look like is the ``schema``'s business.
+    Not guaranteed: that the saga moves just that. It is what the request asks for.
+
+    Attributes:
+        amount: JSON pointer (RFC 6901) to the amount in minor units: ``/amount``, ``/payment/total``. An integer of 0
+            or more, as a number or as a string of digits; at most 38 of them.
+        currency: JSON pointer to the currency: three upper-case letters.
+        currency_code: the currency itself, where there is only one: ``EUR``. Give either this or ``currency``.
+
+    Raises:
+        ValueError: for a pointer that is none, and unless the currency is told in one of the two ways.
+    """
+
+    amount: str
+    currency: str | None = None
+    currency_code: str | None = None
+
+    def __post_init__(self) -> None:
+        _require_pointer("amount", self.amount)
+        if (self.currency is None) == (self.currency_code is None):
+            raise ValueError(
+                "money needs either currency or currency_code, got "
+                + ("neither" if self.currency is None else "both")
+                + '; say currency="/currency" where the body tells it, and currency_code="EUR" where there is only one'
+            )
+        if self.currency is not None:
+            _require_pointer("currency", self.currency)
+        if self.currency_code is not None:
+            require_match("currency_code", self.currency_code, CURRENCY_PATTERN, 'say it as ISO 4217 does: "EUR"')
+
+    @property
+    def environment_value(self) -> str:
+        """What the gatekeeper is told."""
+        f = MoneyPathField
+        fields = {f.AMOUNT: self.amount, f.CURRENCY: self.currency, f.CODE: self.currency_code}
+        told = {name.value: value for name, value in fields.items() if value is not None}
+        return json.dumps(told, separators=(",", ":"))
+
+    def require_in(self, schema: Mapping[str, Any]) -> None:
+        """Refuse pointers to what no body can hold.
+
+        Args:
+            schema: JSON schema (draft 7) of the body.
+
+        Raises:
+            ValueError: naming the pointer that leads nowhere.
+        """
+        asked = (("amount", self.amount, ["integer", "number", "string"]), ("currency", self.currency, ["string"]))
+        for name, pointer, kinds in asked:
+            if pointer is not None and not may_lead_to(schema, tokens_of(pointer), kinds):
+                raise ValueError(
+                    f"money's {name} must point to {' or '.join(kinds)} in a body that the schema allows, got "
+                    f"{pointer!r}; correct the pointer, or the schema"
+                )
+
+
+def _require_pointer(name: str, pointer: str) -> None:
+    try:
+        tokens_of(pointer)
+    except ValueError:
+        raise ValueError(
+            f"money's {name} must be a JSON pointer into the body (RFC 6901), got {pointer!r}; "
+            f'begin with a slash: "/{name}"'
+        ) from None

@@ -1,0 +1,143 @@
+"""MoneyField: pointers that cannot work are found at synth; all others reach the gatekeeper."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from aws_cdk import Stack
+
+from constructs_lib import MoneyField, Operation, Step, TransactionApi
+from constructs_lib._schema_paths import may_lead_to
+from saga_runtime.protocol import Env
+from saga_runtime.stated_money import MoneyPath, StatedMoney, tokens_of
+from tests.constructs.support.cloud import Cloud
+from tests.constructs.support.integrations import own, saga_of
+
+CLOSED: dict[str, Any] = {
+    "type": "object",
+    "additionalProperties": False,
+    "properties": {
+        "amount": {"type": "integer"},
+        "text": {"type": ["string", "null"]},
+        "flag": {"type": "boolean"},
+        "lines": {"type": "array", "maxItems": 2, "items": {"$ref": "#/definitions/line"}},
+        "pair": {"type": "array", "items": [{"type": "string"}], "additionalItems": False},
+        "anything": {},
+        "nothing": False,
+        "open": {"type": "object"},
+        "patterned": {"patternProperties": {"^x-": {"type": "integer"}}, "additionalProperties": False},
+        "either": {"anyOf": [{"type": "boolean"}, {"properties": {"sum": {"type": "integer"}}, "type": "object"}]},
+        "both": {"allOf": [{"type": "object"}, {"additionalProperties": False}]},
+        "elsewhere": {"$ref": "https://example.com/schema.json"},
+        "itself": {"$ref": "#/definitions/itself"},
+    },
+    "definitions": {
+        "line": {"type": "object", "properties": {"a/b": {"type": "number"}}, "additionalProperties": False},
+        "itself": {"allOf": [{"$ref": "#/definitions/itself"}, {"$ref": "#/definitions/itself"}]},
+    },
+}
+
+
+@pytest.mark.parametrize(
+    "pointer",
+    [
+        "/amount",
+        "/text",
+        "/lines/0/a~1b",
+        "/lines/1/a~1b",
+        "/pair/0",
+        "/anything",
+        "/anything/0/x",
+        "/open/x",
+        "/patterned/x-sum",
+        "/either/sum",
+        "/elsewhere/x",
+        "/itself/x",
+    ],
+)
+def test_a_pointer_to_what_the_schema_leaves_room_for_is_taken(pointer: str) -> None:
+    assert may_lead_to(CLOSED, tokens_of(pointer), ["integer", "number", "string"])
+
+
+@pytest.mark.parametrize(
+    "pointer",
+    [
+        "/amout",
+        "/flag",
+        "/amount/x",
+        "/lines/2/a~1b",
+        "/lines/-/a~1b",
+        "/lines/00/a~1b",
+        "/lines/0/b",
+        "/lines/x",
+        "/pair/1",
+        "/nothing",
+        "/open",
+        "/patterned/sum",
+        "/both/x",
+    ],
+)
+def test_a_pointer_to_where_the_schema_allows_no_such_value_is_not(pointer: str) -> None:
+    assert may_lead_to(CLOSED, tokens_of(pointer), ["integer", "number", "string"]) is False
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"amount": ""}, r"money's amount must be a JSON pointer into the body \(RFC 6901\), got ''; begin"),
+        (
+            {"amount": "amount"},
+            r"money's amount must be .* got 'amount'; begin with a slash: \"/amount\"",
+        ),
+        ({"amount": "/a~2"}, r"money's amount must be a JSON pointer .* got '/a~2'"),
+        ({"currency": "EUR"}, r"money's currency must be a JSON pointer .* got 'EUR'"),
+        ({"currency": None}, r"money needs either currency or currency_code, got neither; say currency="),
+        ({"currency_code": "EUR"}, r"money needs either currency or currency_code, got both"),
+        ({"currency": None, "currency_code": "eur"}, r"currency_code must match .* got 'eur'"),
+        ({"currency": None, "currency_code": "EUR\n"}, r"currency_code must match"),
+    ],
+)
+def test_a_wrong_field_is_named_with_the_remedy(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        MoneyField(**{"amount": "/amount", "currency": "/currency", **options})
+
+
+def test_a_pointer_that_leads_nowhere_in_the_schema_is_named(stack: Stack) -> None:
+    saga = saga_of(stack, Step.atomic("Move", fn=own(stack, "Move")))
+    schema = {"type": "object", "properties": {"flag": {"type": "boolean"}, "amount": {"type": "integer"}}}
+
+    with pytest.raises(ValueError, match=r"money's amount must point to integer or number or string .* got '/flag'"):
+        Operation(saga=saga, schema=schema, money=MoneyField(amount="/flag", currency_code="EUR"))
+    with pytest.raises(ValueError, match=r"money's currency must point to string .* got '/amount'; correct"):
+        Operation(saga=saga, schema=schema, money=MoneyField(amount="/amount", currency="/amount"))
+    Operation(saga=saga, money=MoneyField(amount="/flag", currency="/amount"))
+
+
+def test_the_gatekeeper_is_told_where_the_money_stands(stack: Stack) -> None:
+    saga = saga_of(stack, Step.atomic("Move", fn=own(stack, "Move")))
+    TransactionApi(
+        stack,
+        "Api",
+        operations={
+            "told": Operation(saga=saga, money=MoneyField(amount="/a~1b/0", currency="/currency")),
+            "fixed": Operation(saga=saga, money=MoneyField(amount="/amount", currency_code="JPY")),
+            "silent": Operation(saga=saga),
+        },
+    )
+    cloud = Cloud(stack)
+
+    def told(name: str) -> str | None:
+        variables = cloud.one(f"Api/Gatekeeper/{name}/Function").properties["Environment"]["Variables"]
+        found: str | None = variables.get(Env.MONEY)
+        return found
+
+    told_text, fixed_text = told("told"), told("fixed")
+    assert told_text is not None
+    assert fixed_text is not None
+    assert json.loads(fixed_text) == {"amount": "/amount", "code": "JPY"}
+    body = {"a/b": [5], "amount": 7, "currency": "EUR"}
+    assert MoneyPath.from_json(told_text).read(body) == StatedMoney(amount=5, currency="EUR")
+    assert MoneyPath.from_json(fixed_text).read(body) == StatedMoney(amount=7, currency="JPY")
+    assert told("silent") is None
