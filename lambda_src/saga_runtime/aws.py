@@ -22,8 +22,11 @@ if TYPE_CHECKING:
     from mypy_boto3_sqs import SQSClient
     from mypy_boto3_stepfunctions import SFNClient
 
+CONNECTIONS: Final = 12
+"""Kept open by a client: as many threads of a process may call at once without one waiting to be connected anew."""
 CONFIG: Final = Config(
     user_agent="cdk-sagas",
+    max_pool_connections=CONNECTIONS,
     parameter_validation=False,
     request_checksum_calculation="when_required",
     response_checksum_validation="when_required",

@@ -44,6 +44,7 @@ STILL_THERE: Final = "attribute_exists(#saga_id) AND #expiration = :was"
 _DAY_MS: Final = 86_400_000
 _DAY_SECONDS: Final = 86_400
 _NAME: Final = re.compile(r"(?P<saga>[^-]+-[^-]+)(?:-.+)?")
+_OWNER: Final = re.compile(r"[^-]+-[^-]+(?:-r[0-9]+)?")
 
 
 class Need(StrEnum):
@@ -178,6 +179,15 @@ def saga_of_execution(name: str) -> str | None:
     if match is None or not is_saga_id(match["saga"]):
         return None
     return match["saga"]
+
+
+def was_owner(name: str) -> bool:
+    """Whether an execution of this name owns its saga, or did: the first one, or a recovery.
+
+    Such a saga has a record for as long as it is in progress: without one, somebody has deleted it. Those that undo
+    what took effect late run when it may long have expired; children own nothing.
+    """
+    return _OWNER.fullmatch(name) is not None
 
 
 def look_later_update(record: RequestRecord, now_ms: int, after_ms: int) -> dict[str, Any]:

@@ -24,7 +24,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from handlers import reconciler as entry
-from saga_runtime import aws
+from saga_runtime import aws, sweeping
 from saga_runtime.late import late_name
 from saga_runtime.protocol import (
     Env,
@@ -37,7 +37,7 @@ from saga_runtime.protocol import (
     StepStatus,
     TokenAttribute,
 )
-from saga_runtime.reconciler import BACKOFF, SPARE_MS, Served, served_of
+from saga_runtime.reconciler import Served, served_of
 from saga_runtime.reconciliation import (
     LONGEST_LOOK_MS,
     LONGEST_PAUSE_MS,
@@ -54,6 +54,7 @@ from saga_runtime.reconciliation import (
 from saga_runtime.record import RequestRecord
 from saga_runtime.recovery import Finding, recovery_name
 from saga_runtime.saga_log import log_key
+from saga_runtime.sweeping import ATTEMPTS, SPARE_MS
 from tests.unit.support import settling
 from tests.unit.support.desk import Desk, desk_in
 from tests.unit.support.executions import ExecutionStatus
@@ -173,6 +174,7 @@ def watch(world: World, monkeypatch: pytest.MonkeyPatch, boto3_session: boto3.Se
     monkeypatch.setenv(Env.RECONCILED, json.dumps([{name.value: value for name, value in told.items()}]))
     monkeypatch.setenv(Env.RECOVERIES_LIMIT, str(LIMIT))
     monkeypatch.setattr(RECONCILER, "TOKEN_DUE_SHARDS", SHARDS)
+    monkeypatch.setattr(sweeping, "WORKERS", 1)
     with desk_in(world, monkeypatch, boto3_session, window=86_400) as desk:
         watch = Watch(desk, queue)
         watch.update(due_shard={"S": SHARD})
@@ -656,7 +658,7 @@ def test_throttling_backs_off_and_the_saga_is_looked_after(watch: Watch) -> None
 def test_a_saga_that_is_throttled_for_long_is_left_to_the_next_sweep(watch: Watch) -> None:
     watch.dies()
     watch.pass_time()
-    watch.world.wire.plan(Fault(operation="DescribeExecution", action=Action.THROTTLE, times=3 * BACKOFF.attempts))
+    watch.world.wire.plan(Fault(operation="DescribeExecution", action=Action.THROTTLE, times=3 * ATTEMPTS))
 
     assert (watch.sweep()["failed"], watch.sweep()["taken_over"]) == (1, 1)
 
@@ -673,9 +675,10 @@ def test_what_is_refused_for_good_is_not_tried_again(watch: Watch, monkeypatch: 
     watch.pass_time()
 
     assert (watch.sweep()["failed"], len(looks)) == (1, 1)
-    assert ("reconcile_failed", {"row_id": REQUEST_ID, "error": "ClientError", "code": "AccessDeniedException"}) in (
-        watch.world.told.events
-    )
+    assert (
+        "reconcile_failed",
+        {"row_id": REQUEST_ID, "error": "ClientError", "code": "AccessDeniedException", "for_good": True},
+    ) in (watch.world.told.events)
 
 
 # Two at once, and deaths at every call.
@@ -762,7 +765,7 @@ DISTURBANCES = [
     (Action.DROP, Moment.AFTER, 1),
     (Action.DROP, Moment.AFTER, 3),
     (Action.THROTTLE, Moment.BEFORE, 3),
-    (Action.THROTTLE, Moment.BEFORE, 3 * BACKOFF.attempts),
+    (Action.THROTTLE, Moment.BEFORE, 3 * ATTEMPTS),
 ]
 LOOKING = 2 * SHARDS
 
