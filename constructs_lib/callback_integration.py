@@ -40,6 +40,8 @@ _SETTLED_DOUBT_SECONDS: Final = 40
 """A message comes again when its row's deadline, clock margin and a provider's usual grace have passed: earlier, it
 could decide nothing."""
 _LONGEST_VISIBILITY: Final = 43_200
+_KEPT: Final = Duration.days(4)
+_DEAD_KEPT: Final = Duration.days(14)
 
 
 class CallbackIntegration(Construct):
@@ -94,6 +96,8 @@ class CallbackIntegration(Construct):
         dispatcher_timeout: its timeout, in seconds.
         dispatcher_facts: its memory and architecture, if they are known.
         visibility_seconds: as ``visibility_timeout``.
+        message_seconds: for how long one of its messages can be delivered: when it is about to end in the dead-letter
+            queue, somebody has it tried again, and the queue keeps it for as long as a new one.
         service: the dimension ``service`` of the metrics.
         oldest_waiting_alarm: somebody waits for too long, for a quarter of an hour now, or nobody measures.
         dead_letters_alarm: a job could not be handed over, or was never answered.
@@ -155,10 +159,11 @@ class CallbackIntegration(Construct):
             )
         self.visibility_seconds = _visibility(self.dispatcher_timeout, visibility_timeout)
         self.dispatcher.add_environment(Env.MAX_RECEIVES.value, str(max_receives))
-        self.dead_letters = self._queue("DeadLetters", retention=Duration.days(14))
+        self.message_seconds = int(_DEAD_KEPT.to_seconds() + _KEPT.to_seconds())
+        self.dead_letters = self._queue("DeadLetters", retention=_DEAD_KEPT)
         self.queue = self._queue(
             "Queue",
-            retention=Duration.days(4),
+            retention=_KEPT,
             visibility_timeout=Duration.seconds(self.visibility_seconds),
             dead_letters=sqs.DeadLetterQueue(queue=self.dead_letters, max_receive_count=max_receives),
         )

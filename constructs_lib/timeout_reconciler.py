@@ -141,6 +141,7 @@ class TimeoutReconciler(Construct):
         )
         for saga in sagas:
             self._grant(saga)
+            saga.look_after(every=minutes)
         self.dead_letters = self._dead_letters()
         self.queue = self._queue()
         self.ended = self._when_executions_end_badly(sagas)

@@ -102,7 +102,6 @@ def findings_of(saga: SagaDescription) -> Iterator[Finding]:
     yield from _windows(saga)
     yield from _redeliveries(saga)
     yield from _payloads(saga)
-    yield from _retention(saga, worst.seconds)
 
 
 def _time(saga: SagaDescription, worst: float) -> Iterator[Finding]:
@@ -181,7 +180,7 @@ def _phases(saga: SagaDescription) -> Iterator[Finding]:
 def _windows(saga: SagaDescription) -> Iterator[Finding]:
     for step in saga.leaves:
         if step.window and not step.verify:
-            trying = _worst(step, _long(step)).seconds
+            trying = tried(step)
             if trying > step.window:
                 yield Finding(
                     id=f"cdk-sagas-window-{step.name}",
@@ -228,15 +227,14 @@ def _payloads(saga: SagaDescription) -> Iterator[Finding]:
         )
 
 
-def _retention(saga: SagaDescription, worst: float) -> Iterator[Finding]:
-    if 0 < saga.retention < worst:
-        yield Finding(
-            id="cdk-sagas-retention",
-            severity=Severity.WARNING,
-            message=f"requests are kept for {saga.retention} s after they settled, and the saga may be tried for "
-            f"{worst:g} s: a client that repeats its request for as long would begin another saga; raise the "
-            "retention of the IdempotencyTable",
-        )
+def tried(node: StepDescription) -> float:
+    """Seconds for which a step or a group may be tried."""
+    return _worst(node, _long(node)).seconds
+
+
+def undo_tried(step: StepDescription) -> float:
+    """Seconds for which a step's compensation may be tried; 0 if nothing undoes it."""
+    return _undo(step).seconds
 
 
 def _sum(needs: Iterator[Need]) -> Need:

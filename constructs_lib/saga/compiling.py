@@ -8,6 +8,7 @@ import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final
 
+from aws_cdk import Duration
 from aws_cdk import aws_lambda as lambda_
 
 from constructs_lib.saga.asl import (
@@ -147,7 +148,7 @@ def _provider(provider: Provider) -> Mapping[str, Any]:
         ProviderField.MARGIN.value: int(provider.clock_margin.to_seconds()),
         ProviderField.VERIFY.value: provider.verify,
         ProviderField.VERIFY_UNDO.value: provider.verify_undo,
-        **{name.value: int(window.to_seconds()) if window is not None else 0 for name, window in windows.items()},
+        **{name.value: _seconds(window) for name, window in windows.items()},
     }
 
 
@@ -264,6 +265,8 @@ def describe(
     fingerprint: str,
     tells_of_failure: bool,
     retention: int = 0,
+    due_after: int = 0,
+    log_days: int = 0,
 ) -> SagaDescription:
     """The saga as plain data."""
     sides = _sides(steps)
@@ -274,6 +277,8 @@ def describe(
         fingerprint=fingerprint,
         tells_of_failure=tells_of_failure,
         retention=retention,
+        due_after=due_after,
+        log_days=log_days,
     )
 
 
@@ -307,12 +312,12 @@ def _describe(node: Step | StepGroup, sides: Mapping[str, str]) -> StepDescripti
         compensated=node.compensated,
         recorded=node.direct is None and node.record,
         grace=int(provider.grace.to_seconds() + provider.clock_margin.to_seconds()) if provider is not None else 0,
-        window=(
-            int(provider.idempotent_for.to_seconds())
-            if provider is not None and provider.idempotent_for is not None
-            else 0
-        ),
+        margin=int(provider.clock_margin.to_seconds()) if provider is not None else 0,
+        window=_seconds(provider.idempotent_for if provider is not None else None),
         verify=provider is not None and provider.verify,
+        undo_window=_seconds(provider.undo_idempotent_for if provider is not None else None),
+        verify_undo=provider is not None and provider.verify_undo,
+        messages=node.wait.via.message_seconds if node.wait is not None and provider is not None else 0,
         writes=len(node.transaction.writes) if node.transaction is not None else None,
         timeout=_own_timeout(node),
         heartbeat=node.wait.heartbeat if node.wait is not None else 0,
@@ -333,6 +338,10 @@ def _describe(node: Step | StepGroup, sides: Mapping[str, str]) -> StepDescripti
         ),
         routes={error: "go on" if isinstance(route, GoOn) else "notify" for error, route in node.on_error.items()},
     )
+
+
+def _seconds(window: Duration | None) -> int:
+    return int(window.to_seconds()) if window is not None else 0
 
 
 def _own_timeout(step: Step) -> int:

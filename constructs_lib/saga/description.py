@@ -53,6 +53,7 @@ class StepDescription:
         compensated: whether something undoes it.
         recorded: whether it leaves a row in the saga log.
         grace: of an external step's provider and its clock margin together, in seconds.
+        margin: its clock margin alone.
         writes: items that a step writes straight from the state machine; None if a function decides.
         timeout: of a phase, of one call straight from the state machine, or of waiting for an answer, in seconds.
         redelivery: of a job, seconds after which its queue delivers it again; 0 for anything else.
@@ -65,6 +66,10 @@ class StepDescription:
         max_concurrency: items of a map at once.
         window: how long an external step's provider knows a key, in seconds; 0 if it does not.
         verify: whether an external step's provider can be asked.
+        undo_window: how long it knows the key of an undo, in seconds; 0 if it does not.
+        verify_undo: whether it can be asked what became of an undo.
+        messages: of a job, seconds for which one of its messages can be delivered, by its queue and after its
+            dead-letter queue; 0 for anything else.
         constant: bytes of what its state sends that stand in the definition: parameters, writes, a message.
         instead: bytes of the largest output that a ``GoOn`` puts in the place of the step's.
     """
@@ -78,6 +83,7 @@ class StepDescription:
     compensated: bool = False
     recorded: bool = True
     grace: int = 0
+    margin: int = 0
     writes: int | None = None
     timeout: int = 0
     heartbeat: int = 0
@@ -90,6 +96,9 @@ class StepDescription:
     max_concurrency: int = 1
     window: int = 0
     verify: bool = False
+    undo_window: int = 0
+    verify_undo: bool = False
+    messages: int = 0
     constant: int = 0
     instead: int = 0
 
@@ -114,6 +123,8 @@ class SagaDescription:
         fingerprint: of the definition.
         tells_of_failure: whether somebody is told when it fails.
         retention: how long its request's record is kept after it settled, in seconds; 0 if that is not known.
+        due_after: seconds after which its request's record is looked at first; 0 if that is not known.
+        log_days: how long rows of its log are kept; 0 if that is not known.
         schema: of this description.
     """
 
@@ -123,6 +134,8 @@ class SagaDescription:
     fingerprint: str
     tells_of_failure: bool = False
     retention: int = 0
+    due_after: int = 0
+    log_days: int = 0
     schema: int = SCHEMA
 
     @property

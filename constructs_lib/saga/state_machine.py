@@ -9,6 +9,7 @@ from math import ceil
 from pathlib import Path
 from typing import Final
 
+import jsii
 from aws_cdk import Acknowledgment, ArnFormat, Duration, RemovalPolicy, Stack, Validations
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
@@ -16,7 +17,7 @@ from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_logs as logs
 from aws_cdk import aws_sqs as sqs
 from aws_cdk import aws_stepfunctions as sfn
-from constructs import Construct
+from constructs import Construct, IValidation
 
 from constructs_lib._arguments import require_between, require_seconds
 from constructs_lib.idempotency_table import IdempotencyTable
@@ -59,6 +60,7 @@ from constructs_lib.saga.permissions import (
     grant_tables,
     queues_of,
 )
+from constructs_lib.saga.retention import recovery_findings, retention_findings
 from constructs_lib.saga.steps import Step, StepKind
 from saga_runtime.protocol import PROTOCOL_VERSION, STATUS_OF_REFUSAL
 
@@ -167,7 +169,7 @@ class SagaStateMachine(Construct):
         leaves = list(leaves_of(self.steps))
         shape = shape_of(self.steps)
         self.definition_fingerprint = fingerprint_of(shape)
-        described = self._described(node.path)
+        described = self._described(node.path, log_retention_days)
         timeout_seconds = (
             require_seconds("timeout", timeout, at_least=60, at_most=366 * _DAY)
             if timeout is not None
@@ -226,14 +228,17 @@ class SagaStateMachine(Construct):
         self.recovery_machine = self._machine("Recovery", self.recovery_definition)
         self.description = dataclasses.replace(described, timeout=timeout_seconds)
         node.add_metadata(METADATA_TYPE, self.description.to_json())
-        findings = list(findings_of(self.description))
+        findings = [*findings_of(self.description), *retention_findings(self.description)]
         if definition_file is not None:
             findings += compare_with_file(Path(definition_file), shape)
         self._report(findings)
+        self._looked_at_every: int | None = None
+        self._reported: list[Finding] = []
+        node.add_validation(_WhenAllIsKnown(self._report_recoveries))
         self._grant(leaves)
         self._serve(log_retention_days)
 
-    def _described(self, path: str) -> SagaDescription:
+    def _described(self, path: str, log_days: int) -> SagaDescription:
         return describe(
             path,
             self.steps,
@@ -241,6 +246,8 @@ class SagaStateMachine(Construct):
             fingerprint=self.definition_fingerprint,
             tells_of_failure=self._on_failed is not None,
             retention=self.requests.retention_seconds,
+            due_after=int(self.requests.due_after.to_seconds()),
+            log_days=log_days,
         )
 
     def _serve(self, log_days: int) -> None:
@@ -264,6 +271,26 @@ class SagaStateMachine(Construct):
                 Validations.of(self).add_error(finding.id, finding.message)
             else:
                 Validations.of(self).add_warning(finding.id, finding.message)
+
+    def look_after(self, *, every: int) -> None:
+        """Say that somebody recovers this saga by himself, and keeps its rows while it is open.
+
+        ``TimeoutReconciler`` calls it; an app has no need to.
+
+        Args:
+            every: seconds between two looks.
+        """
+        self._looked_at_every = min(every, self._looked_at_every or every)
+
+    def _report_recoveries(self) -> None:
+        """What depends on who looks after the saga, who may be declared behind it: reported at synth, and once."""
+        found = [
+            finding
+            for finding in recovery_findings(self.description, looked_at_every=self._looked_at_every)
+            if finding not in self._reported
+        ]
+        self._reported += found
+        self._report(found)
 
     def grant_start(self, grantee: iam.IGrantable) -> iam.Grant:
         """Start executions of this state machine, and nothing else."""
@@ -418,6 +445,19 @@ class SagaStateMachine(Construct):
                     for grant in (self.payloads.grant_read, self.payloads.grant_write)
                 ]
         return list(dict.fromkeys(needed))
+
+
+@jsii.implements(IValidation)
+class _WhenAllIsKnown:
+    """Looks at a construct when the app is synthesized: everything that belongs to it was declared."""
+
+    def __init__(self, look: Callable[[], None]) -> None:
+        self._look = look
+
+    def validate(self) -> list[str]:
+        """Called by the CDK; what is wrong is reported where it can be acknowledged."""
+        self._look()
+        return []
 
 
 def _waited_at(nodes: Iterable[Step | StepGroup]) -> Iterator[sqs.IQueue]:

@@ -46,6 +46,10 @@ class CallbackVia(Protocol):
     def visibility_seconds(self) -> int:
         """After how long a job that could not be handed over is delivered again."""
 
+    @property
+    def message_seconds(self) -> int:
+        """For how long one of its messages can be delivered, tried again by hand included."""
+
     def serve(
         self,
         *,

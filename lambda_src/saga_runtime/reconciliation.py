@@ -261,8 +261,12 @@ def operators_entry(found: Found, reason: ParkedFor) -> str:
 
 
 def keeps_ahead_days(log_days: int) -> int:
-    """How many days before its end a row of an open saga is kept for longer."""
-    return min(30, max(1, log_days // 4))
+    """How many days before its end a row of an open saga is kept for longer.
+
+    Whenever a saga ends, so much of its rows' time is left, at least: for redriven executions, messages and answers
+    that come after it.
+    """
+    return max(1, log_days // 2)
 
 
 def may_forget(record: RequestRecord, now_ms: int, log_days: int) -> bool:

@@ -23,7 +23,7 @@ from saga_runtime import errors, http, ledger, protocol
 from tests.docs.pages import DOCS, ROOT, Table, prose, tables_marked
 
 REFERENCE = DOCS / "reference"
-_FINDERS = ("budget.py", "definition_file.py")
+_FINDERS = ("budget.py", "definition_file.py", "retention.py")
 
 
 def _object(path: str) -> Any:

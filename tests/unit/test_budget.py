@@ -266,15 +266,3 @@ def test_outputs_of_go_on_routes_that_no_saga_can_have_are_a_warning() -> None:
     finding = _found(saga(half, larger, PIVOT))["cdk-sagas-outputs"]
     assert finding.severity is Severity.WARNING
     assert "Two has most of them" in finding.message
-
-
-def test_a_retention_below_the_worst_case_is_a_warning() -> None:
-    assert _found(saga(PIVOT, retention=753)) == {}
-    finding = _found(saga(PIVOT, retention=752))["cdk-sagas-retention"]
-    assert finding.severity is Severity.WARNING
-    assert "kept for 752 s" in finding.message
-    assert "raise the retention of the IdempotencyTable" in finding.message
-
-
-def test_a_retention_that_is_not_known_is_not_held_against_anything() -> None:
-    assert _found(saga(PIVOT)) == {}

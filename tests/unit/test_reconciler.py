@@ -493,8 +493,8 @@ def test_a_late_effect_of_a_saga_whose_record_is_gone_alarms(watch: Watch) -> No
 def test_rows_of_a_saga_that_is_open_near_their_end_are_kept_for_longer(watch: Watch) -> None:
     day = 86_400
     now = NOW_MS // 1_000 + 380 * day
-    put_row("Old", StepStatus.DONE, expiration=now + 20 * day)
-    put_row("Young", StepStatus.DONE, expiration=now + 40 * day)
+    put_row("Old", StepStatus.DONE, expiration=now + 190 * day)
+    put_row("Young", StepStatus.DONE, expiration=now + 210 * day)
     watch.pass_time(380 * DAY_MS)
 
     watch.sweep()
@@ -503,7 +503,7 @@ def test_rows_of_a_saga_that_is_open_near_their_end_are_kept_for_longer(watch: W
         item[LogAttribute.STEP.value]["S"]: int(item[LogAttribute.EXPIRATION.value]["N"])
         for item in watch.world.items("log")
     }
-    assert ends == {"Old": now + 60 * day, "Young": now + 40 * day}
+    assert ends == {"Old": now + 400 * day, "Young": now + 210 * day}
 
 
 def test_rows_of_a_young_saga_and_of_a_settled_one_are_left(watch: Watch) -> None:
