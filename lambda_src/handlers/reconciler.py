@@ -1,4 +1,7 @@
-"""Looks after interrupted sagas: those that are due, by a schedule, and those whose executions ended badly, at once."""
+"""Looks after interrupted sagas: those that are due, by a schedule, and those whose executions ended badly, at once.
+
+By a schedule of its own it adds up what is in flight.
+"""
 
 from __future__ import annotations
 
@@ -9,18 +12,22 @@ from typing import Any
 from botocore.exceptions import BotoCoreError, ClientError
 
 from saga_runtime import aws, telemetry
+from saga_runtime.in_flight import measure
+from saga_runtime.protocol import Look, LookField
 from saga_runtime.reconciler import Reconciler
 
 
 def handler(event: Any, context: Any) -> dict[str, Any]:
-    """A batch of status events from the queue, or else one look at everything that is due.
+    """A batch of status events from the queue, or a measuring of what is in flight, or else one look at what is due.
 
     Returns:
-        Of a batch: the messages that have to come again. Of a look: what was found, in numbers.
+        Of a batch: the messages that have to come again. Of a look or a measuring: what was found, in numbers.
     """
     aws.check_protocol()
-    reconciler = Reconciler.from_env(context.get_remaining_time_in_millis)
     try:
+        if isinstance(event, dict) and event.get(LookField.LOOK) == Look.IN_FLIGHT:
+            return asdict(measure(context.get_remaining_time_in_millis))
+        reconciler = Reconciler.from_env(context.get_remaining_time_in_millis)
         if isinstance(event, dict) and "Records" in event:
             failed = [message["messageId"] for message in event["Records"] if not _handled(reconciler, message)]
             return {"batchItemFailures": [{"itemIdentifier": message_id} for message_id in failed]}

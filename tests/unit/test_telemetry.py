@@ -49,3 +49,20 @@ def test_fields_of_one_invocation_do_not_stay_for_the_next(capsys: pytest.Captur
     telemetry.flush()
 
     assert "saga_id" not in json.loads(capsys.readouterr().out.splitlines()[1])
+
+
+def test_money_is_told_by_currency_beside_what_else_is_measured(capsys: pytest.CaptureFixture[str]) -> None:
+    telemetry.gauge(Metric.IN_FLIGHT, 3)
+    telemetry.money(Metric.MONEY_IN_FLIGHT, 1200, "EUR")
+    telemetry.money(Metric.MONEY_IN_FLIGHT, 7, "JPY")
+    telemetry.flush()
+
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    euros, yen, sagas = lines
+    assert (euros["MoneyInFlight"], euros["currency"], euros["service"]) == ([1200.0], "EUR", "unit")
+    assert (yen["MoneyInFlight"], yen["currency"]) == ([7.0], "JPY")
+    (directive,) = euros["_aws"]["CloudWatchMetrics"]
+    assert directive["Namespace"] == "CdkSagas"
+    assert [sorted(dimensions) for dimensions in directive["Dimensions"]] == [["currency", "service"]]
+    assert sagas["SagasInFlight"] == [3.0]
+    assert "currency" not in json.dumps(sagas)

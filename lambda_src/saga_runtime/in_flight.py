@@ -1,0 +1,198 @@
+"""What is in flight: sagas that are not settled, how old they are, and the money that their requests move.
+
+The sparse index of a request table holds all of them, those that are not due, too. It is read to its end, so this costs
+with what is in flight, and not with what is stored. It is behind the table by a moment: what is reserved or settled
+meanwhile is in the next sum.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from saga_runtime import aws, clock, telemetry
+from saga_runtime.protocol import DUE_INDEX, Env, Metric, RecordAttribute, RecordStatus
+from saga_runtime.reconciler import Served, served_of
+from saga_runtime.record import AttributeMap
+from saga_runtime.recovery import machine_of
+
+READERS: Final = 8
+"""Shards that are read at once; fewer than the connections that a client keeps."""
+SPARE_MS: Final = 5_000
+"""What is left for adding up and telling."""
+
+
+class OutOfTime(Exception):
+    """Not everything could be read: a sum of a part would be a lie."""
+
+
+@dataclass(slots=True, kw_only=True)
+class InFlight:
+    """What is in flight.
+
+    Attributes:
+        sagas: sagas that are not settled, parked ones included.
+        parked: those of them that wait for a person.
+        oldest_seconds: age of the oldest that is not parked; 0: there is none.
+        oldest_parked_seconds: for how long the longest has waited for a person; 0: none does.
+        money: by currency, what the requests of all of them move, in minor units; exact.
+        without_amount: sagas whose requests say no amount.
+    """
+
+    sagas: int = 0
+    parked: int = 0
+    oldest_seconds: int = 0
+    oldest_parked_seconds: int = 0
+    money: dict[str, int] = field(default_factory=dict)
+    without_amount: int = 0
+
+    def add(self, item: AttributeMap, now_ms: int) -> None:
+        """Add one saga, as the index holds it."""
+        a = RecordAttribute
+        self.sagas += 1
+        if a.PARKED in item:
+            self.parked += 1
+            # Who parks says when; a record that does not has waited since it was made, at the longest.
+            since = item.get(a.PARKED_AT, item[a.CREATED_AT])
+            self.oldest_parked_seconds = max(self.oldest_parked_seconds, _seconds_since(since, now_ms))
+        else:
+            self.oldest_seconds = max(self.oldest_seconds, _seconds_since(item[a.CREATED_AT], now_ms))
+        if a.AMOUNT in item and a.CURRENCY in item:
+            self._add_money(item[a.CURRENCY]["S"], int(item[a.AMOUNT]["N"]))
+        else:
+            self.without_amount += 1
+
+    def merge(self, other: InFlight) -> None:
+        """Add what was found elsewhere."""
+        self.sagas += other.sagas
+        self.parked += other.parked
+        self.oldest_seconds = max(self.oldest_seconds, other.oldest_seconds)
+        self.oldest_parked_seconds = max(self.oldest_parked_seconds, other.oldest_parked_seconds)
+        self.without_amount += other.without_amount
+        for currency, amount in other.money.items():
+            self._add_money(currency, amount)
+
+    def _add_money(self, currency: str, amount: int) -> None:
+        self.money[currency] = self.money.get(currency, 0) + amount
+
+
+def measure(remaining_ms: Callable[[], int]) -> InFlight:
+    """Add up what is in flight of the sagas that this function looks after, and tell it as metrics.
+
+    Nothing is told unless everything was read: that nobody tells is alarming, and half of a sum would not be.
+
+    Args:
+        remaining_ms: time that is left.
+
+    Raises:
+        OutOfTime: there is more in flight than could be read in that time.
+        ClientError, BotoCoreError: a table does not answer.
+    """
+    found, now_ms = InFlight(), clock.now_ms()
+    dynamodb = aws.dynamodb()  # once, before several threads want it
+
+    def read(part: _Part) -> InFlight:
+        pages = _pages(dynamodb, part, remaining_ms)
+        return added_up(pages, machines=part.machines, now_ms=now_ms)
+
+    with ThreadPoolExecutor(max_workers=READERS) as readers:  # left when all of them have ended
+        for part in readers.map(read, _parts(served_of(os.environ[Env.RECONCILED]))):
+            found.merge(part)
+    _tell(found)
+    return found
+
+
+def added_up(pages: Iterator[list[AttributeMap]], *, machines: Collection[str], now_ms: int) -> InFlight:
+    """Add up one shard: sagas of these state machines that are not settled, each once.
+
+    A saga that is looked at meanwhile moves towards the end of its shard, and is found there again.
+
+    Args:
+        pages: items of the index.
+        machines: names of forward state machines.
+        now_ms: the time.
+    """
+    a, found = RecordAttribute, InFlight()
+    seen: set[str] = set()
+    for page in pages:
+        for item in page:
+            request_id = item[a.ID]["S"]
+            if request_id in seen or not _counts(item, machines):
+                continue
+            seen.add(request_id)
+            found.add(item, now_ms)
+    return found
+
+
+def _counts(item: AttributeMap, machines: Collection[str]) -> bool:
+    """A settled saga is in the index for as long as nobody has looked after an effect that came late.
+
+    What is no saga's record is no reason not to count the others: whoever looks after what is due tells of it.
+    """
+    a = RecordAttribute
+    if not {a.STATUS, a.EXECUTION_ARN, a.CREATED_AT} <= item.keys():
+        return False
+    try:
+        machine = machine_of(item[a.EXECUTION_ARN]["S"])
+    except ValueError:
+        return False
+    return item[a.STATUS]["S"] == RecordStatus.IN_PROGRESS and machine.rpartition(":")[2] in machines
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Part:
+    """One shard of a table, and the state machines of the table's sagas that count."""
+
+    table: str
+    shard: int
+    machines: frozenset[str]
+
+
+def _parts(served: tuple[Served, ...]) -> Iterator[_Part]:
+    for table in dict.fromkeys(saga.requests for saga in served):
+        sagas = [saga for saga in served if saga.requests == table]
+        machines = frozenset(saga.machine for saga in sagas)
+        for shard in range(max(saga.shards for saga in sagas)):
+            yield _Part(table=table, shard=shard, machines=machines)
+
+
+def _pages(dynamodb: Any, part: _Part, remaining_ms: Callable[[], int]) -> Iterator[list[AttributeMap]]:
+    asked: dict[str, Any] = {
+        "TableName": part.table,
+        "IndexName": DUE_INDEX,
+        "KeyConditionExpression": "#shard = :shard",
+        "ExpressionAttributeNames": {"#shard": RecordAttribute.DUE_SHARD.value},
+        "ExpressionAttributeValues": {":shard": {"S": f"{part.shard:02d}"}},
+    }
+    start: Mapping[str, Any] | None = {}
+    while start is not None:
+        if remaining_ms() < SPARE_MS:
+            raise OutOfTime(f"shard {part.shard:02d} of {part.table}")
+        answer = dynamodb.query(**asked, **({"ExclusiveStartKey": start} if start else {}))
+        yield answer["Items"]
+        start = answer.get("LastEvaluatedKey")
+
+
+def _tell(found: InFlight) -> None:
+    telemetry.gauge(Metric.IN_FLIGHT, found.sagas)
+    telemetry.gauge(Metric.PARKED, found.parked)
+    telemetry.seconds(Metric.OLDEST_IN_FLIGHT, found.oldest_seconds)
+    telemetry.seconds(Metric.OLDEST_PARKED, found.oldest_parked_seconds)
+    for currency, amount in sorted(found.money.items()):
+        telemetry.money(Metric.MONEY_IN_FLIGHT, amount, currency)
+    telemetry.event(
+        "in_flight",
+        sagas=found.sagas,
+        parked=found.parked,
+        oldest_seconds=found.oldest_seconds,
+        oldest_parked_seconds=found.oldest_parked_seconds,
+        money=dict(sorted(found.money.items())),
+        without_amount=found.without_amount,
+    )
+
+
+def _seconds_since(moment: Mapping[str, Any], now_ms: int) -> int:
+    return max(0, now_ms - int(moment["N"])) // 1_000

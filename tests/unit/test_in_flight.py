@@ -1,0 +1,289 @@
+"""What is in flight, added up: over tables, shards and pages, each saga once, and all of it or nothing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError
+
+from handlers import reconciler as entry
+from saga_runtime import aws
+from saga_runtime.in_flight import SPARE_MS, InFlight, OutOfTime
+from saga_runtime.protocol import DUE_INDEX, IN_FLIGHT_ATTRIBUTES, Env, Look, LookField, Metric, RecordAttribute
+from tests.unit.support.mutation import Mutant, mutate
+from tests.unit.support.samples import ACCOUNT, NOW_MS
+from tests.unit.support.world import Context, World
+
+A = RecordAttribute
+IN_FLIGHT = import_module("saga_runtime.in_flight")
+MINUTE_MS = 60_000
+SERVED = [("transfers", "Transfers", 2), ("orders", "Orders", 3), ("orders", "Returns", 2), ("payouts", "Payouts", 1)]
+"""Table, state machine, shards."""
+
+Item = dict[str, dict[str, str]]
+
+
+def record(
+    request_id: str, machine: str, *, age_ms: int = 0, money: tuple[int, str] | None = None, **more: str
+) -> Item:
+    """A request record in shard 00, as far as it matters here."""
+    item: Item = {
+        A.ID.value: {"S": request_id},
+        A.STATUS.value: {"S": "IN_PROGRESS"},
+        A.EXECUTION_ARN.value: {"S": f"arn:aws:states:eu-central-1:{ACCOUNT}:execution:{machine}:{request_id}-1"},
+        A.CREATED_AT.value: {"N": str(NOW_MS - age_ms)},
+        A.DUE_SHARD.value: {"S": "00"},
+        A.DUE_AT.value: {"N": str(NOW_MS + 10 * MINUTE_MS)},
+    }
+    if money is not None:
+        item |= {A.AMOUNT.value: {"N": str(money[0])}, A.CURRENCY.value: {"S": money[1]}}
+    return item | {name: {"N" if name.endswith("_at") else "S": value} for name, value in more.items()}
+
+
+@pytest.fixture
+def tables(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
+    """Three request tables, and a reconciler of four sagas."""
+    for name in dict.fromkeys(table for table, _, _ in SERVED):
+        _create(name)
+    monkeypatch.setenv(Env.RECONCILED, json.dumps([_told(*saga) for saga in SERVED]))
+    monkeypatch.setenv(Env.RECOVERIES_LIMIT, "3")
+    return world
+
+
+def _create(name: str) -> None:
+    client: Any = aws.dynamodb()
+    client.create_table(
+        TableName=name,
+        BillingMode="PAY_PER_REQUEST",
+        AttributeDefinitions=[
+            {"AttributeName": key.value, "AttributeType": kind}
+            for key, kind in ((A.ID, "S"), (A.DUE_SHARD, "S"), (A.DUE_AT, "N"))
+        ],
+        KeySchema=[{"AttributeName": A.ID.value, "KeyType": "HASH"}],
+        GlobalSecondaryIndexes=[
+            {
+                "IndexName": DUE_INDEX,
+                "KeySchema": [
+                    {"AttributeName": A.DUE_SHARD.value, "KeyType": "HASH"},
+                    {"AttributeName": A.DUE_AT.value, "KeyType": "RANGE"},
+                ],
+                "Projection": {"ProjectionType": "INCLUDE", "NonKeyAttributes": list(IN_FLIGHT_ATTRIBUTES)},
+            }
+        ],
+    )
+
+
+def _told(table: str, machine: str, shards: int) -> dict[str, Any]:
+    rest: dict[str, Any] = {"log": "log", "days": 400, "operators": "queue", "tokens": {}}
+    return {"machine": machine, "requests": table, "shards": shards, **rest}
+
+
+def put(table: str, *items: Item) -> None:
+    """Store records."""
+    for item in items:
+        aws.dynamodb().put_item(TableName=table, Item=item)
+
+
+def look(remaining_ms: int = 60_000) -> dict[str, Any]:
+    """Have it measured as the schedule does."""
+    return entry.handler({LookField.LOOK.value: Look.IN_FLIGHT.value}, Context(remaining_ms=remaining_ms))
+
+
+def test_everything_that_is_not_settled_is_added_up_whether_or_not_it_is_due(tables: World) -> None:
+    put(
+        "transfers",
+        record("a", "Transfers", age_ms=3 * MINUTE_MS, money=(10**17, "EUR")),
+        record("b", "Transfers", money=(1, "EUR"), due_shard="01"),
+        record("c", "Transfers", money=(5, "JPY"), due_at=str(NOW_MS - MINUTE_MS)),
+    )
+    put(
+        "orders",
+        record("d", "Orders", money=(7, "EUR"), due_shard="02"),
+        record("e", "Returns", age_ms=9 * MINUTE_MS, parked="e-1", parked_at=str(NOW_MS - 2 * MINUTE_MS)),
+    )
+    put("payouts", record("f", "Payouts", money=(2, "USD"), parked="f-1", parked_at=str(NOW_MS - MINUTE_MS)))
+
+    assert look() == {
+        "sagas": 6,
+        "parked": 2,
+        "oldest_seconds": 180,
+        "oldest_parked_seconds": 120,
+        "money": {"EUR": 10**17 + 8, "JPY": 5, "USD": 2},
+        "without_amount": 1,
+    }
+    assert tables.told.measured == {
+        Metric.IN_FLIGHT: 6,
+        Metric.PARKED: 2,
+        Metric.OLDEST_IN_FLIGHT: 180,
+        Metric.OLDEST_PARKED: 120,
+    }
+    assert tables.told.sums == {
+        (Metric.MONEY_IN_FLIGHT, "EUR"): 10**17 + 8,
+        (Metric.MONEY_IN_FLIGHT, "JPY"): 5,
+        (Metric.MONEY_IN_FLIGHT, "USD"): 2,
+    }
+    assert [name for name, _ in tables.told.events] == ["in_flight"]
+
+
+def test_what_others_keep_in_the_same_table_is_not_counted(tables: World) -> None:
+    settled = record("settled", "Transfers", money=(5, "EUR")) | {A.STATUS.value: {"S": "COMPLETED"}}
+    elsewhere = record("elsewhere", "Orders", money=(5, "EUR"))
+    powertools: Item = {A.ID.value: {"S": "fn#1"}, A.STATUS.value: {"S": "INPROGRESS"}, "data": {"S": "{}"}}
+    torn: Item = {A.ID.value: {"S": "torn"}, A.DUE_SHARD.value: {"S": "00"}, A.DUE_AT.value: {"N": "1"}}
+    unnamed = record("unnamed", "Transfers") | {A.EXECUTION_ARN.value: {"S": "nobody's"}}
+    put("transfers", settled, elsewhere, powertools, torn, unnamed, record("mine", "Transfers", money=(5, "EUR")))
+
+    assert (look()["sagas"], tables.told.sums) == (1, {(Metric.MONEY_IN_FLIGHT, "EUR"): 5})
+
+
+def test_nothing_in_flight_is_told_too(tables: World) -> None:
+    assert look()["sagas"] == 0
+    assert (tables.told.measured[Metric.IN_FLIGHT], tables.told.measured[Metric.OLDEST_IN_FLIGHT]) == (0, 0)
+    assert tables.told.sums == {}
+
+
+def test_nothing_is_looked_after_by_the_way(tables: World) -> None:
+    put("transfers", record("a", "Transfers", due_at="1"))
+
+    assert set(tables.calls_of(look)) == {"Query"}
+
+
+@pytest.fixture
+def paged(tables: World, monkeypatch: pytest.MonkeyPatch) -> list[Item]:
+    """Five sagas in pages of two; what is put into the list is stored after the first page was read."""
+    client: Any = aws.dynamodb()
+    query, meanwhile = client.query, list[Item]()
+
+    def by_twos(**asked: Any) -> Mapping[str, Any]:
+        answer: Mapping[str, Any] = query(**asked, Limit=2)
+        if answer["Items"]:
+            put("transfers", *meanwhile)
+            meanwhile.clear()
+        return answer
+
+    put("transfers", *(_moved(name, number) for number, name in enumerate("abcde")))
+    monkeypatch.setattr(client, "query", by_twos)
+    return meanwhile
+
+
+def _moved(name: str, by_ms: int) -> Item:
+    return record(name, "Transfers", money=(100, "EUR"), due_at=str(NOW_MS + by_ms))
+
+
+@pytest.mark.usefixtures("paged")
+def test_every_page_is_read() -> None:
+    assert look()["money"] == {"EUR": 500}
+
+
+def test_a_saga_that_is_looked_at_meanwhile_counts_once(paged: list[Item]) -> None:
+    paged.append(_moved("a", 99 * MINUTE_MS))
+
+    assert look()["money"] == {"EUR": 500}
+
+
+def test_half_a_sum_is_not_told(tables: World) -> None:
+    put("transfers", record("a", "Transfers", money=(5, "EUR")))
+
+    with pytest.raises(OutOfTime, match=r"shard 0\d of "):
+        look(SPARE_MS - 1)
+    assert (tables.told.measured, tables.told.sums, tables.told.events) == ({}, {}, [])
+
+
+def test_a_table_that_does_not_answer_is_no_empty_one(tables: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(Env.RECONCILED, json.dumps([_told("gone", "Transfers", 1), _told("orders", "Orders", 1)]))
+
+    with pytest.raises(ClientError, match="ResourceNotFound"):
+        look()
+    assert (tables.told.measured, tables.told.sums) == ({}, {})
+
+
+def test_a_record_that_does_not_say_since_when_it_is_parked_has_waited_since_it_was_made() -> None:
+    found = InFlight()
+    found.add(record("a", "Transfers", age_ms=MINUTE_MS, parked="a-1"), NOW_MS)
+
+    assert (found.oldest_parked_seconds, found.oldest_seconds) == (60, 0)
+
+
+def test_clocks_that_differ_make_nobody_younger_than_new() -> None:
+    found = InFlight()
+    found.add(record("a", "Transfers", age_ms=-MINUTE_MS), NOW_MS)
+
+    assert found.oldest_seconds == 0
+
+
+def _added(*pages: list[Item]) -> int:
+    found: InFlight = IN_FLIGHT.added_up(iter(pages), machines={"Transfers"}, now_ms=NOW_MS)
+    return found.sagas
+
+
+def _once() -> None:
+    assert _added([record("a", "Transfers")], [record("a", "Transfers"), record("b", "Transfers")]) == 2
+
+
+def _only_open() -> None:
+    assert _added([record("a", "Transfers") | {A.STATUS.value: {"S": "FAILED"}}]) == 0
+
+
+def _only_own() -> None:
+    assert _added([record("a", "Orders")]) == 0
+
+
+def _in_time() -> None:
+    part = IN_FLIGHT._Part(table="transfers", shard=1, machines=frozenset())
+    with pytest.raises(OutOfTime):
+        next(IN_FLIGHT._pages(_Empty(), part, lambda: SPARE_MS - 1))
+    assert next(IN_FLIGHT._pages(_Empty(), part, lambda: SPARE_MS)) == []
+
+
+class _Empty:
+    def query(self, **_: Any) -> Mapping[str, Any]:
+        return {"Items": []}
+
+
+MUTANTS = [
+    Mutant(
+        name="a saga counts each time that it is found",
+        owner=IN_FLIGHT,
+        target="added_up",
+        old="request_id in seen or not",
+        new="not",
+        kills=_once,
+    ),
+    Mutant(
+        name="settled sagas count",
+        owner=IN_FLIGHT,
+        target="_counts",
+        old='item[a.STATUS]["S"] == RecordStatus.IN_PROGRESS',
+        new="True",
+        kills=_only_open,
+    ),
+    Mutant(
+        name="everybody's sagas count",
+        owner=IN_FLIGHT,
+        target="_counts",
+        old='machine.rpartition(":")[2] in machines',
+        new="True",
+        kills=_only_own,
+    ),
+    Mutant(
+        name="reads on until its function is cut off",
+        owner=IN_FLIGHT,
+        target="_pages",
+        old="remaining_ms() < SPARE_MS",
+        new="False",
+        kills=_in_time,
+    ),
+]
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_every_condition_is_needed(monkeypatch: pytest.MonkeyPatch, mutant: Mutant) -> None:
+    mutant.kills()
+    mutate(monkeypatch, mutant)
+
+    with pytest.raises((AssertionError, pytest.fail.Exception)):
+        mutant.kills()
