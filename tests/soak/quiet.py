@@ -1,0 +1,178 @@
+"""When it is over: nothing runs, nothing waits, nothing is on its way."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from saga_runtime.protocol import LogAttribute, RecordAttribute, RecordStatus, StepStatus, TokenAttribute
+from tests.local.two_ledgers import TwoLedgers
+
+from .world import World
+
+_LOOK_SECONDS: Final = 1.0
+_UNREAD: Final = ("NoticeQueueUrl", "OperatorsQueueUrl", "ReviewMailQueueUrl")
+"""Queues that nobody in this world reads, or that people read."""
+_IN_DOUBT: Final = (StepStatus.INTENT, StepStatus.UNDOING, StepStatus.APPLIED_LATE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stir:
+    """What still goes on.
+
+    Attributes:
+        counts: how many, by what it is.
+    """
+
+    counts: Mapping[str, int]
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether nothing goes on."""
+        return not any(self.counts.values())
+
+    def __str__(self) -> str:
+        """What goes on, in one line."""
+        return ", ".join(f"{count} {what}" for what, count in self.counts.items() if count) or "nothing"
+
+
+def look(world: World) -> Stir:
+    """Look once, at everything."""
+    found: Counter[str] = Counter()
+    for example, system in world.systems.items():
+        found[f"{example}: sagas in progress"] = _in_progress(system)
+        found[f"{example}: effects in doubt"] = _in_doubt(system)
+    for what, count in (*_executions(world), *_messages(world), *_events(world)):
+        found[what] += count
+    return Stir(counts=found)
+
+
+def await_quiet(world: World, *, seconds: float, at_least: float = 0.0) -> Stir:
+    """Look until two looks in a row find nothing, or the time is over; the last look.
+
+    Args:
+        world: where.
+        seconds: how long, at most.
+        at_least: how long, at least: something may be to come that no look finds.
+    """
+    began = time.monotonic()
+    quiet = 0
+    while True:
+        stir = look(world)
+        quiet = quiet + 1 if stir.is_quiet else 0
+        passed = time.monotonic() - began
+        if (quiet > 1 and passed >= at_least) or passed >= seconds:
+            return stir
+        time.sleep(_LOOK_SECONDS)
+
+
+def _in_progress(system: TwoLedgers) -> int:
+    """Records in progress; one that is parked waits for a person, and does not go on."""
+    a = RecordAttribute
+    return _count(
+        system,
+        "RequestTableName",
+        f"#status = :status AND attribute_not_exists({a.PARKED})",
+        {"#status": a.STATUS.value},
+        {":status": {"S": RecordStatus.IN_PROGRESS.value}},
+    )
+
+
+def _in_doubt(system: TwoLedgers) -> int:
+    """Rows that a machine has still to decide about, or whose late effect still stands."""
+    values = {f":s{number}": {"S": status.value} for number, status in enumerate(_IN_DOUBT)}
+    parked = _parked(system)
+    pages = (
+        system.aws.client("dynamodb")
+        .get_paginator("scan")
+        .paginate(
+            TableName=system.outputs["LogTableName"],
+            ConsistentRead=True,
+            FilterExpression=f"#status IN ({', '.join(values)})",
+            ProjectionExpression="#id",
+            ExpressionAttributeNames={"#status": LogAttribute.STATUS.value, "#id": LogAttribute.SAGA_ID.value},
+            ExpressionAttributeValues=values,
+        )
+    )
+    return sum(item[LogAttribute.SAGA_ID]["S"] not in parked for page in pages for item in page["Items"])
+
+
+def _parked(system: TwoLedgers) -> set[str]:
+    a = RecordAttribute
+    pages = (
+        system.aws.client("dynamodb")
+        .get_paginator("scan")
+        .paginate(
+            TableName=system.outputs["RequestTableName"],
+            ConsistentRead=True,
+            FilterExpression="attribute_exists(#parked)",
+            ExpressionAttributeNames={"#parked": a.PARKED.value},
+        )
+    )
+    return {item[a.SAGA_ID]["S"] for page in pages for item in page["Items"]}
+
+
+def _count(
+    system: TwoLedgers, table: str, condition: str, names: dict[str, str], values: dict[str, dict[str, str]]
+) -> int:
+    pages = (
+        system.aws.client("dynamodb")
+        .get_paginator("scan")
+        .paginate(
+            TableName=system.outputs[table],
+            ConsistentRead=True,
+            Select="COUNT",
+            FilterExpression=condition,
+            ExpressionAttributeNames=names,
+            ExpressionAttributeValues=values,
+        )
+    )
+    return sum(page["Count"] for page in pages)
+
+
+def _executions(world: World) -> Iterator[tuple[str, int]]:
+    states = world.aws.client("stepfunctions")
+    for machine in world.machines:
+        if machine.express:
+            continue
+        pages = states.get_paginator("list_executions").paginate(stateMachineArn=machine.arn, statusFilter="RUNNING")
+        yield f"{machine.example}: executions that run", sum(len(page["executions"]) for page in pages)
+
+
+def _messages(world: World) -> Iterator[tuple[str, int]]:
+    """Messages that somebody is still to work at; dead letters wait for a person."""
+    sqs = world.aws.client("sqs")
+    unread = {system.outputs.get(name) for system in world.systems.values() for name in _UNREAD}
+    kinds = ("ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible")
+    for queue in world.resources("AWS::SQS::Queue"):
+        if queue.physical_id in unread or is_for_dead_letters(queue.path):
+            continue
+        found = sqs.get_queue_attributes(QueueUrl=queue.physical_id, AttributeNames=list(kinds))["Attributes"]
+        yield f"messages in {queue.path}", sum(int(found[kind]) for kind in kinds)
+
+
+def is_for_dead_letters(path: str) -> bool:
+    """Whether what stands in a queue is what could not be delivered."""
+    return "DeadLetters" in path or "Undeliver" in path
+
+
+def _events(world: World) -> Iterator[tuple[str, int]]:
+    """Webhooks that are to be delivered, and token rows that somebody has to look at."""
+    for kind, provider in world.providers.items():
+        yield f"webhooks of the {kind} provider", sum(delivery.open for delivery in provider.deliveries())
+    a = TokenAttribute
+    pages = (
+        world.aws.client("dynamodb")
+        .get_paginator("scan")
+        .paginate(
+            TableName=world.carts.outputs["TokenTableName"],
+            ConsistentRead=True,
+            Select="COUNT",
+            FilterExpression="attribute_exists(#due_at)",
+            ExpressionAttributeNames={"#due_at": a.DUE_AT.value},
+        )
+    )
+    yield "token rows that somebody has to look at", sum(page["Count"] for page in pages)
