@@ -1,0 +1,449 @@
+"""What happens when a memory ends too soon: the harm behind each rule of ``constructs_lib.saga.retention``.
+
+And why there is no rule where there is none. Time passes and items expire as DynamoDB's TTL lets them: by what was
+written into them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any, Final
+
+import pytest
+
+from constructs_lib.saga.retention import kept_after_the_end
+from saga_runtime import Commit, NotApplied, StepCall, Write, atomic_step, aws, compensation
+from saga_runtime.callback_saga_writes import LATE_DAYS
+from saga_runtime.callbacks import Receipt
+from saga_runtime.errors import SagaFenced, StepUndecided
+from saga_runtime.identity import request_id_of
+from saga_runtime.protocol import (
+    CallField,
+    Env,
+    LedgerAttribute,
+    LogAttribute,
+    OnExpired,
+    ProviderField,
+    ReconciledField,
+    RecordAttribute,
+    ServedField,
+    TokenAttribute,
+)
+from saga_runtime.reconciler import Reconciler
+from saga_runtime.reconciliation import Found, Need, decide, kept_until, may_forget
+from saga_runtime.record import RequestRecord, reserve_put
+from saga_runtime.recovery import Finding, what_to_do
+from tests.unit.support.depot import PARCEL, entries_of, operators_queue, served
+from tests.unit.support.gateway import GRACE_MS, IDEMPOTENT, LIFE_MS, Shop
+from tests.unit.support.samples import DAY_MS, NOW_MS, SAGA_ID, SCOPE, reservation_of, step_event
+from tests.unit.support.warehouse import Picking
+from tests.unit.support.world import Context, World
+
+LOG_DAYS: Final = 30
+SHORT: Final[dict[str, Any]] = {CallField.LOG_DAYS: LOG_DAYS}
+_KEYS: Final = {
+    "requests": [RecordAttribute.ID.value],
+    "log": [LogAttribute.SAGA_ID.value, LogAttribute.STEP.value],
+    "tokens": [TokenAttribute.ID.value],
+}
+_COUNTER: Final = {LedgerAttribute.PK.value: {"S": "counter"}, LedgerAttribute.SK.value: {"S": "counter"}}
+
+
+def pass_days(world: World, days: float, *, expire: Iterable[str] = ("log", "tokens", "requests")) -> None:
+    """Let time pass, and let DynamoDB delete what expired."""
+    world.clock.ms += int(days * DAY_MS)
+    client: Any = aws.dynamodb()
+    for table in expire:
+        for item in world.items(table):
+            if "expiration" in item and int(item["expiration"]["N"]) * 1_000 <= world.clock.ms:
+                client.delete_item(TableName=table, Key={name: item[name] for name in _KEYS[table]})
+
+
+def _add(number: int) -> Commit:
+    update: dict[str, Any] = {
+        "TableName": "ledger",
+        "Key": _COUNTER,
+        "UpdateExpression": "ADD #n :n",
+        "ExpressionAttributeNames": {"#n": "n"},
+        "ExpressionAttributeValues": {":n": {"N": str(number)}},
+    }
+    return Commit(writes=[Write(action={"Update": update})])
+
+
+@atomic_step
+def pay(call: StepCall) -> Commit:
+    """An effect that nothing but its row keeps single."""
+    return _add(1)
+
+
+@compensation
+def pay_back(call: StepCall, output: Any) -> Commit:
+    """Its undo."""
+    return _add(-1)
+
+
+def run(handler: Any = pay) -> None:
+    """Invoke a function of the step, as any execution does, a redriven one, too."""
+    handler({**step_event(step="Pay"), **SHORT}, Context())
+
+
+def paid() -> int:
+    """How often the effect stands."""
+    item = aws.dynamodb().get_item(TableName="ledger", Key=_COUNTER, ConsistentRead=True).get("Item", {})
+    return int(item["n"]["N"]) if "n" in item else 0
+
+
+@pytest.fixture
+def picking(world: World, monkeypatch: pytest.MonkeyPatch) -> Picking:
+    return Picking(world, monkeypatch)
+
+
+def settle(picking: Picking, *, days: float = 7) -> None:
+    """Let the saga's record be settled as a failure."""
+    until = int(picking.world.clock.ms / 1_000 + days * 86_400)
+    picking.depot.change_record(status="FAILED", expiration=until)
+
+
+def give_up(picking: Picking) -> None:
+    """Let the warehouse say that it knows of nothing, and the saga bury the job and settle."""
+    picking.dispatch(picking.send(**SHORT))
+    picking.everybody_dies()
+    picking.warehouse.says = NotApplied()
+    picking.cancel({**picking.event(), **SHORT}, Context())
+    picking.warehouse.says = None
+    assert picking.status == "TOMBSTONE"
+
+
+# ---- rows, and executions that are redriven: cdk-sagas-retention-redrive -------------------------------------------
+
+
+def test_an_execution_that_is_redriven_while_the_row_is_there_repeats_nothing(world: World) -> None:
+    run()
+    pass_days(world, LOG_DAYS - 0.01)
+
+    run()
+
+    assert paid() == 1
+
+
+def test_an_execution_that_is_redriven_when_the_row_is_gone_pays_twice(world: World) -> None:
+    run()
+    pass_days(world, LOG_DAYS)
+
+    run()
+
+    assert paid() == 2
+
+
+def test_an_execution_that_is_redriven_when_the_row_is_gone_pays_for_a_saga_that_was_undone(world: World) -> None:
+    run()
+    run(pay_back)
+    with pytest.raises(SagaFenced):
+        run()
+    pass_days(world, LOG_DAYS)
+
+    run()
+
+    assert paid() == 1
+
+
+def test_a_provider_is_asked_once_more_when_the_row_is_gone(world: World) -> None:
+    shop = Shop(world)
+    shop.run(**SHORT)
+    pass_days(world, LOG_DAYS - 0.01)
+    shop.run(**SHORT)
+    assert len(shop.gateway.charged) == 1
+    pass_days(world, 0.01)
+
+    shop.run(**SHORT)
+
+    assert len(shop.gateway.charged) == 2
+
+
+def test_a_provider_with_keys_charges_twice_when_both_have_forgotten(world: World) -> None:
+    shop = Shop(world, **IDEMPOTENT)
+    shop.run(**SHORT)
+    shop.gateway.idempotent = False  # its window is over long before the row's time
+    pass_days(world, LOG_DAYS - 0.01)
+    shop.run(**SHORT)
+    assert len(shop.gateway.charged) == 1
+    pass_days(world, 0.01)
+
+    shop.run(**SHORT)
+
+    assert len(shop.gateway.charged) == 2
+
+
+def test_a_compensation_that_is_redriven_when_the_row_is_gone_undoes_nothing_and_buries_what_stands(
+    world: World,
+) -> None:
+    run()
+    pass_days(world, LOG_DAYS)
+
+    run(pay_back)
+
+    assert paid() == 1
+    assert list(world.rows().values()) == ["TOMBSTONE"]
+
+
+@pytest.mark.parametrize("log_days", [30, 31, 400])
+def test_whenever_an_open_saga_ends_half_of_its_rows_time_is_left(log_days: int) -> None:
+    record = RequestRecord.from_item(_reserved())
+    step, end = 900_000, 3 * log_days * DAY_MS
+    expiration, least = NOW_MS // 1_000 + log_days * 86_400, 10**12
+    for now_ms in range(NOW_MS, NOW_MS + end, step):
+        least = min(least, expiration - now_ms // 1_000)  # the saga may end right before this look
+        before, until = kept_until(now_ms, log_days)
+        if may_forget(record, now_ms, log_days) and expiration < before:
+            expiration = until
+
+    assert kept_after_the_end(log_days) - step // 1_000 <= least <= kept_after_the_end(log_days)
+
+
+def _reserved() -> dict[str, Any]:
+    put: dict[str, Any] = reserve_put(reservation_of(), OnExpired.ABSENT)
+    item: dict[str, Any] = put["Item"]
+    return item
+
+
+# ---- rows, and messages: cdk-sagas-retention-messages --------------------------------------------------------------
+
+
+def test_a_message_that_is_delivered_again_while_the_row_is_there_hands_nothing_over(picking: Picking) -> None:
+    message = picking.send(**SHORT)
+    picking.dispatch(message)
+    picking.calls_back()
+    settle(picking)
+    pass_days(picking.world, LOG_DAYS - 0.01)
+    assert picking.world.items("requests") == []
+
+    assert picking.dispatch(message)
+
+    assert len(picking.warehouse.begun) == 1
+
+
+def test_a_message_that_is_delivered_again_when_the_row_is_gone_hands_the_job_over_twice(picking: Picking) -> None:
+    message = picking.send(**SHORT)
+    picking.dispatch(message)
+    picking.calls_back()
+    settle(picking)
+    pass_days(picking.world, LOG_DAYS)
+
+    assert picking.dispatch(message)
+
+    assert len(picking.warehouse.begun) == 2
+
+
+def test_a_message_that_is_delivered_again_when_the_tombstone_is_gone_begins_what_was_given_up(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    picking = Picking(world, monkeypatch)
+    message = picking.send(**SHORT)
+    picking.cancel({**picking.event(), **SHORT}, Context())
+    assert picking.dispatch(message)
+    assert picking.warehouse.begun == []
+    settle(picking)
+    pass_days(world, LOG_DAYS)
+
+    assert picking.dispatch(message)
+
+    assert len(picking.warehouse.begun) == 1
+
+
+def test_a_wait_whose_message_comes_when_all_is_forgotten_is_announced_again_and_that_is_all(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    picking = Picking(world, monkeypatch, job=False)
+    monkeypatch.setenv(Env.CALLBACKS, json.dumps([{**served(job=False), ServedField.DAYS: LOG_DAYS}]))
+    message = picking.send(**SHORT)
+    picking.dispatch(message)
+    picking.calls_back()
+    settle(picking)
+    pass_days(world, LOG_DAYS)
+    world.tasks.time_out(message.token)
+
+    assert picking.dispatch(message)
+
+    assert (picking.row, world.items("requests")) == (None, [])
+
+
+# ---- rows, and late answers: cdk-sagas-retention-late --------------------------------------------------------------
+
+
+def test_a_late_success_is_known_for_late_while_the_row_is_there(picking: Picking) -> None:
+    give_up(picking)
+    settle(picking, days=60)
+    pass_days(picking.world, LOG_DAYS - 1)
+
+    assert picking.calls_back() is Receipt.APPLIED_LATE
+    assert picking.status == "APPLIED_LATE"
+
+
+def test_a_late_success_is_taken_for_the_first_word_when_the_row_is_gone_and_nobody_undoes_it(
+    picking: Picking, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = operators_queue()
+    monkeypatch.setenv(Env.CALLBACKS, json.dumps([served(operators=url)]))
+    give_up(picking)
+    settle(picking, days=60)
+    pass_days(picking.world, LOG_DAYS)
+
+    assert picking.calls_back() is Receipt.EARLY
+
+    assert picking.status == "DONE"
+    assert RecordAttribute.DUE_SHARD not in picking.depot.token
+    assert entries_of(url) == []
+    picking.undo(late=True)
+    assert (len(picking.warehouse.begun), picking.warehouse.cancelled) == (1, [])
+
+
+def test_what_was_late_is_not_undone_when_its_row_goes_before_its_record(picking: Picking) -> None:
+    give_up(picking)
+    settle(picking)
+    pass_days(picking.world, LOG_DAYS - 1, expire=())  # the record has expired, and is still there
+    assert picking.calls_back() is Receipt.APPLIED_LATE
+    assert int(picking.depot.record()["expiration"]) * 1_000 == picking.world.clock.ms + LATE_DAYS * DAY_MS
+    pass_days(picking.world, 1)
+
+    picking.undo(late=True)
+
+    assert picking.world.items("requests") != []
+    assert (len(picking.warehouse.begun), picking.warehouse.cancelled) == (1, [])
+
+
+# ---- no rule: what the rows outlast does no harm -------------------------------------------------------------------
+
+
+def test_a_late_success_without_a_record_is_told_to_a_person(picking: Picking, monkeypatch: pytest.MonkeyPatch) -> None:
+    url = operators_queue()
+    monkeypatch.setenv(Env.CALLBACKS, json.dumps([served(operators=url)]))
+    give_up(picking)
+    settle(picking)
+    pass_days(picking.world, 8)
+    assert picking.world.items("requests") == []
+
+    assert picking.calls_back() is Receipt.APPLIED_LATE
+
+    (entry,) = entries_of(url)
+    assert "the saga's record is gone" in entry["stuck"]["detail"]
+
+
+def test_an_event_that_comes_again_when_its_marker_is_gone_changes_nothing_by_the_rows(picking: Picking) -> None:
+    picking.dispatch(picking.send())
+    picking.calls_back("event-1")
+    before = (picking.row, picking.depot.token["status"], dict(picking.world.tasks.woken))
+    for item in picking.world.items("tokens"):
+        if item[TokenAttribute.STATUS]["S"] == "EVENT":
+            key: Any = {TokenAttribute.ID.value: item[TokenAttribute.ID]}
+            aws.dynamodb().delete_item(TableName="tokens", Key=key)
+
+    assert picking.calls_back("event-1") is Receipt.DUPLICATE
+
+    assert (picking.row, picking.depot.token["status"], dict(picking.world.tasks.woken)) == before
+
+
+def test_an_answer_whose_token_row_is_gone_is_kept_and_told_to_the_next_attempt(picking: Picking) -> None:
+    picking.dispatch(picking.send())
+    for item in picking.world.items("tokens"):
+        aws.dynamodb().delete_item(TableName="tokens", Key={"id": item["id"]})
+
+    assert picking.calls_back() is Receipt.EARLY
+    assert picking.told() is None
+
+    assert picking.dispatch(picking.send_again())
+    assert picking.told(2) == PARCEL
+    assert len(picking.warehouse.begun) == 1
+
+
+def test_a_status_event_of_a_saga_that_is_forgotten_or_whose_key_is_used_anew_does_nothing(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    f = ReconciledField
+    about = {f.MACHINE: "Transfers", f.REQUESTS: "requests", f.SHARDS: 16, f.LOG: "log", f.DAYS: LOG_DAYS}
+    monkeypatch.setenv(Env.RECONCILED, json.dumps([{**about, f.OPERATORS: "q", f.TOKENS: {}}]))
+    monkeypatch.setenv(Env.RECOVERIES_LIMIT, "20")
+    reconciler = Reconciler.from_env(lambda: 50_000)
+
+    assert world.calls_of(lambda: reconciler.execution_ended(SAGA_ID)) == ["GetItem"]
+
+    anew = reservation_of(now_ms=NOW_MS + 8 * DAY_MS)
+    assert anew.request_id == request_id_of(SCOPE, "key-1")
+    aws.dynamodb().put_item(TableName="requests", **reserve_put(anew, OnExpired.ABSENT))
+    assert world.calls_of(lambda: reconciler.execution_ended(SAGA_ID)) == ["GetItem"]
+
+
+# ---- rows, and recoveries by hand: cdk-sagas-retention-recovery ----------------------------------------------------
+
+
+def test_a_person_may_take_over_what_has_outlived_its_rows(world: World) -> None:
+    run()
+    pass_days(world, LOG_DAYS)
+    record = RequestRecord.from_item(_reserved())
+
+    assert what_to_do(record, "TIMED_OUT", world.clock.ms) is Finding.DEAD
+
+    run()
+    assert paid() == 2
+
+
+# ---- names: cdk-sagas-retention-names ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("days", "need"), [(88.99, Need.START), (89, Need.PARK)])
+def test_a_recovery_that_was_decided_and_not_started_is_parked_from_the_day_on_that_names_may_be_free(
+    days: float, need: Need
+) -> None:
+    item = {**_reserved(), RecordAttribute.OWNER.value: {"S": f"{SAGA_ID}-r1"}}
+    found = Found(record=RequestRecord.from_item(item))
+    now_ms = NOW_MS + int(days * DAY_MS)
+
+    decision = decide(found, what_to_do(found.record, None, now_ms), now_ms=now_ms, limit=20)
+
+    assert decision.need is need
+
+
+# ---- windows of providers: cdk-sagas-retention-window, cdk-sagas-retention-undo ------------------------------------
+
+
+@pytest.mark.parametrize(("later_ms", "known"), [(0, True), (1, False)])
+def test_a_step_in_doubt_is_repeated_while_its_provider_knows_the_key_and_waits_for_a_person_after_that(
+    world: World, later_ms: int, known: bool
+) -> None:
+    window = 3_600
+    shop = Shop(world, **{ProviderField.WINDOW: window, ProviderField.VERIFY: False})
+    shop.gateway.broken["charge"] = ConnectionError("cut off")
+    with pytest.raises(ConnectionError):
+        shop.run()
+    shop.passes(window * 1_000 - LIFE_MS - GRACE_MS + later_ms)
+
+    if known:
+        shop.ask()
+    else:
+        with pytest.raises(StepUndecided):
+            shop.ask()
+
+    assert len(shop.gateway.charged) == 1
+
+
+@pytest.mark.parametrize(("window", "repeated"), [(70, True), (69, False)])
+def test_an_undo_is_repeated_only_if_its_provider_knows_the_key_for_two_calls(
+    world: World, window: int, repeated: bool
+) -> None:
+    # Twice 15 s for the function and 5 s for the clocks, and 30 s of grace.
+    assert 2 * LIFE_MS + GRACE_MS == 70_000
+    shop = Shop(world, **{ProviderField.UNDO_WINDOW: window, ProviderField.VERIFY_UNDO: False})
+    shop.run()
+    shop.gateway.broken["refund"] = ConnectionError("cut off")
+    with pytest.raises(ConnectionError):
+        shop.undo()
+    shop.passes(LIFE_MS)  # not a moment later: the best that can be
+
+    if repeated:
+        shop.undo()
+    else:
+        with pytest.raises(StepUndecided):
+            shop.undo()
+
+    assert shop.status == ("UNDONE" if repeated else "UNDOING")
+    assert len(shop.gateway.refunded) == 1
