@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from .commands import callbacks, cost, graph, inspect, local, recover, resolve, trial_balance
+from .commands import callbacks, cost, doctor, graph, inspect, local, recover, resolve, trial_balance
 from .commands.errors import CommandError
 
 _INTERRUPTED = 130
@@ -20,7 +20,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     parser = argparse.ArgumentParser(prog="cdk-sagas", description="Tools for sagas on AWS.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for command in (inspect, resolve, recover, callbacks, trial_balance, cost, graph, local):
+    for command in (inspect, resolve, recover, doctor, callbacks, trial_balance, cost, graph, local):
         command.add_parser(commands)
     parsed = parser.parse_args(arguments)
     try:

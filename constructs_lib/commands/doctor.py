@@ -1,0 +1,158 @@
+"""``cdk-sagas doctor``: what is stuck in a deployed stack, who sees to it, and what a person has to do."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import sys
+from collections.abc import Sequence
+from contextlib import ExitStack
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from .aws import add_aws_options, one_line_errors, session_of
+
+if TYPE_CHECKING:
+    from .doctor_aws import Aws
+    from .doctor_findings import Finding
+    from .doctor_records import Records
+    from .doctor_stack import System
+    from .doctor_text import Report
+
+_QUIET = {"POWERTOOLS_LOG_LEVEL": "CRITICAL", "POWERTOOLS_METRICS_DISABLED": "true"}
+"""The runtime's own log is for CloudWatch; what it does is said here."""
+
+
+def add_parser(commands: Any) -> None:
+    """Add ``doctor`` to the command."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "doctor",
+        help="find what is stuck in a deployed stack, and repair it",
+        description="Looks at everything of a stack that is in flight, or that somebody has to see to: sagas, jobs, "
+        "queues, and who looks after them. Changes nothing, unless told to repair. Exit status: 0 nobody has to do "
+        "anything, 1 somebody has to, 2 wrong options.",
+    )
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--stack", metavar="NAME", help="name of the CloudFormation stack, nested ones included")
+    what.add_argument("--table", help="name of an IdempotencyTable's table, for whoever may not list the stack")
+    parser.add_argument("--log-table", help="with --table: name of the saga log")
+    parser.add_argument(
+        "--token-table", metavar="TABLE", action="append", help="with --table: a TokenTable's; repeat it"
+    )
+    parser.add_argument("--deep", action="store_true", help="also read whole tables: says beforehand what that takes")
+    parser.add_argument("--rate", metavar="UNITS", type=_positive, help="with --deep: read units a second, 500")
+    parser.add_argument("--repair", action="store_true", help="do what can be done without a person")
+    parser.add_argument("--json", action="store_true", help="print one JSON document instead, with everything in it")
+    add_aws_options(parser)
+    parser.set_defaults(run=partial(_run, parser))
+
+
+def _positive(text: str) -> int:
+    try:
+        value = int(text)
+    except ValueError:
+        value = 0
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"must be a whole number from 1 on, got {text!r}")
+    return value
+
+
+def _run(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
+    if options.stack is not None and (options.log_table or options.token_table):
+        parser.error("--log-table and --token-table go with --table: a stack says itself which ones it has")
+    if options.rate is not None and not options.deep:
+        parser.error("--rate is about --deep")
+    session = session_of(options)
+    for name, value in _QUIET.items():
+        os.environ.setdefault(name, value)
+    from saga_runtime import aws as runtime
+
+    from .doctor_findings import exit_status
+
+    with one_line_errors("not everything was looked at"), ExitStack() as stack:
+        stack.enter_context(runtime.clients_of(session))
+        report = _report(options, session)
+    _print(report, as_json=options.json)
+    return exit_status(report.findings)
+
+
+def _report(options: argparse.Namespace, session: Any) -> Report:
+    from .doctor_aws import Aws
+    from .doctor_findings import by_nobody, ordered
+    from .doctor_parts import part_findings
+    from .doctor_records import Records
+    from .doctor_repair import Repairer
+    from .doctor_text import Report
+
+    aws = Aws(session=session)
+    system = _system(options, aws)
+    tables = [saga.served.requests for saga in system.sagas] + list(system.token_tables)
+    records = Records(aws=aws, sagas=system.sagas, now_ms=aws.now_ms(tables[0]), more=_more(options))
+    found = [*part_findings(system), *records.look(), *_deeper(options, aws, system, records)]
+    found = [by_nobody(one) if one.saga is not None and not records.attended(one.saga) else one for one in found]
+    findings = ordered([*found, *aws.denied])
+    if options.repair:
+        findings = Repairer(records=records).repair(findings)
+    return Report(
+        system=system.name,
+        now_ms=records.now_ms,
+        sagas=sorted({saga.served.machine for saga in system.sagas if saga.served.machine}),
+        records=records.looked_at,
+        token_tables=system.token_tables,
+        deep=options.deep,
+        repair=options.repair,
+        flight=records.flight,
+        findings=findings,
+    )
+
+
+def _system(options: argparse.Namespace, aws: Aws) -> System:
+    from .doctor_stack import named_system, read_stack
+
+    if options.stack is not None:
+        return read_stack(aws, options.stack)
+    return named_system(options.table, options.log_table, options.token_table or ())
+
+
+def _deeper(options: argparse.Namespace, aws: Aws, system: System, records: Records) -> list[Finding]:
+    """Token tables, and with ``--deep`` whole tables."""
+    from .doctor_findings import Kind
+    from .doctor_log import Deep
+    from .doctor_scan import RATE, Scan
+    from .doctor_tokens import Tokens
+
+    scan = Scan(aws=aws, rate=options.rate or RATE) if options.deep else None
+    found: list[Finding] = []
+    if scan is not None:
+        deep = Deep(records=records, scan=scan)
+        scan.announce([*deep.tables(), *system.token_tables])
+    for table in system.token_tables:
+        found += Tokens(records=records, table=table, swept=system.sweeps(table)).look(scan)
+    if scan is not None:
+        late = {one.id for one in found if one.kind is Kind.LATE}
+        found += [
+            one for one in Deep(records=records, scan=scan).look() if one.kind is not Kind.LATE or one.id not in late
+        ]
+    return found
+
+
+def _more(options: argparse.Namespace) -> Sequence[str]:
+    """Options that the commands need that are told."""
+    names = ("log_table", "profile", "region")
+    given = [(f"--{name.replace('_', '-')}", getattr(options, name)) for name in names]
+    return [word for name, value in given if value is not None for word in (name, value)]
+
+
+def _print(report: Report, *, as_json: bool) -> None:
+    from constructs_lib.saga.graph.timeline import can_draw
+
+    from .doctor_text import document_of, text_of
+
+    if as_json:
+        sys.stdout.write(json.dumps(document_of(report), indent=2) + "\n")
+        return
+    width = shutil.get_terminal_size((100, 40)).columns
+    colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ
+    sys.stdout.write(text_of(report, width=width, unicode=can_draw(sys.stdout.encoding), colour=colour))

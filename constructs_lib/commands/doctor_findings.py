@@ -1,0 +1,177 @@
+"""What ``cdk-sagas doctor`` finds, as data: which kinds there are, how bad each is, and what becomes of it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from saga_runtime.caretaker import Served
+
+UNKNOWN_DAYS: Final = 100_000
+"""Of a log of which nobody knows for how long it keeps its rows: none of them is near its end."""
+RECOVERIES: Final = 20
+"""After as many a person decides, where no reconciler says otherwise: its own default."""
+
+
+class Severity(StrEnum):
+    """How bad a finding is, the worst first."""
+
+    PERSON = "person"
+    """A person has to do something; no repair does it."""
+    REPAIR = "repair"
+    """Nobody does it by himself: ``--repair`` does."""
+    SOON = "soon"
+    """What is deployed does it by itself, soon."""
+    OK = "ok"
+    """Nothing has to be done."""
+
+
+class Kind(StrEnum):
+    """What was found, as it is shown."""
+
+    NOT_LOOKED_AT = "not looked at"
+    NOBODY_LOOKS = "nobody looks"
+    RULE_DISABLED = "rule disabled"
+    SOURCE_DISABLED = "source disabled"
+    THROTTLED = "function at zero"
+    DEAD_LETTERS = "dead letters"
+    FOR_OPERATORS = "for operators"
+
+    PARKED = "parked"
+    EXHAUSTED = "recoveries spent"
+    NAME_EXPIRED = "name expired"
+    NOT_DUE = "never found again"
+    INTERRUPTED = "interrupted"
+    UNSETTLED = "left unsettled"
+    NOT_STARTED = "not started"
+    OVER_TIME = "over its time"
+    STILL_DUE = "settled, still due"
+    ROWS_END = "rows near their end"
+    UNREADABLE = "unreadable"
+
+    LATE = "took effect late"
+    CONTRADICTED = "contradicted"
+    NOT_TOLD = "answer not told"
+    NOBODY_WAITS = "answer for nobody"
+    WAITS_FOR_NOTHING = "waits for nothing"
+
+    ROW_OPEN = "row left open"
+    RECORD_LOST = "record lost"
+
+
+class Mend(StrEnum):
+    """What ``--repair`` does."""
+
+    LOOK_AFTER = "look after"
+    """What the reconciler does for the saga."""
+    MAKE_DUE = "make due"
+    TELL = "tell"
+    """Tell whoever waits."""
+    UNDO_LATE = "undo late"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Saga:
+    """A saga of the system, as it was found.
+
+    Attributes:
+        served: its names, as a reconciler is told them; those that are not known are empty.
+        limit: recoveries after which a person decides.
+        shards_known: whether the number of its index's shards is; else all that there can be are looked at.
+        has_reconciler: whether one is told of it.
+        attended: whether that one looks.
+        timeout_seconds: of its machine; None: not known.
+        retention_seconds: how long a settled record is kept; None: not known.
+    """
+
+    served: Served
+    limit: int = RECOVERIES
+    shards_known: bool = True
+    has_reconciler: bool = False
+    attended: bool = False
+    timeout_seconds: int | None = None
+    retention_seconds: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """Something that was found.
+
+    Attributes:
+        kind, severity: what, and how bad.
+        id: the saga, the job, or the resource that it is about.
+        what: what was found, in a sentence.
+        then: what becomes of it, or what is to be done.
+        since: since when, epoch milliseconds; None: not known.
+        command: what to type.
+        mend: what ``--repair`` does about it; None: nothing.
+        saga_id: the saga; empty: it is about none.
+        saga: where that saga is at home.
+        table: of a job: the token table.
+        mended: what ``--repair`` did; empty: nothing.
+    """
+
+    kind: Kind
+    severity: Severity
+    id: str
+    what: str
+    then: str
+    since: int | None = None
+    command: str = ""
+    mend: Mend | None = None
+    saga_id: str = ""
+    saga: Saga | None = None
+    table: str = ""
+    mended: str = ""
+
+    @property
+    def open(self) -> bool:
+        """Whether somebody has to do something about it: a person, or whoever runs ``--repair``."""
+        return self.severity is Severity.PERSON or (self.severity is Severity.REPAIR and not self.mended)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flight:
+    """What is in flight: requests that are not settled.
+
+    Attributes:
+        sagas: how many.
+        parked: how many of them wait for a person.
+        oldest: when the oldest was reserved, epoch milliseconds.
+        money: what they move, by currency, in minor units; of those whose records say it.
+    """
+
+    sagas: int = 0
+    parked: int = 0
+    oldest: int | None = None
+    money: Mapping[str, int] = field(default_factory=dict)
+
+
+_ORDER: Final = {severity: place for place, severity in enumerate(Severity)}
+_KINDS: Final = {kind: place for place, kind in enumerate(Kind)}
+
+
+def ordered(findings: Iterable[Finding]) -> list[Finding]:
+    """The worst first, then by kind, the oldest first. What was found twice is kept once."""
+    once = {(finding.kind, finding.id, finding.table, finding.what): finding for finding in findings}
+    return sorted(
+        once.values(),
+        key=lambda one: (_ORDER[one.severity], _KINDS[one.kind], one.since if one.since is not None else -1, one.id),
+    )
+
+
+def by_nobody(finding: Finding) -> Finding:
+    """A finding that would be repaired soon, where nobody is there who does it."""
+    if finding.severity is not Severity.SOON:
+        return finding
+    if finding.mend is None:
+        return replace(finding, severity=Severity.PERSON, then=f"nobody does it: {finding.then}")
+    return replace(finding, severity=Severity.REPAIR, then="nobody does it by himself; --repair does")
+
+
+def exit_status(findings: Iterable[Finding]) -> int:
+    """0: nobody has to do anything. 1: somebody has to."""
+    return 1 if any(finding.open for finding in findings) else 0

@@ -1,0 +1,254 @@
+"""The doctor's look at whole tables: records that no index holds, and rows of a saga log that nobody answers for.
+
+Rows are read first, then their sagas' records, then those rows again: a saga that runs at this moment closes its rows
+before it settles, so a row that is still open after its record was seen to be settled, or gone, has been left behind.
+A record is gone for good when it is: it is reserved before the first row is written, and is kept for its retention
+after it settled. Changes nothing.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from saga_runtime.identity import is_saga_id, provider_key_of, request_id_from
+from saga_runtime.late import LateFinding, undo_late
+from saga_runtime.protocol import LogAttribute, RecordAttribute, RecordStatus, StepStatus
+from saga_runtime.saga_log import log_key
+
+from .doctor_aws import Item
+from .doctor_findings import Finding, Kind, Mend, Saga, Severity
+from .doctor_records import Records
+from .doctor_scan import Scan
+from .doctor_watch import watcher
+
+_ROW: Final = (
+    LogAttribute.SAGA_ID,
+    LogAttribute.STEP,
+    LogAttribute.STATUS,
+    LogAttribute.CREATED_AT,
+    LogAttribute.UPDATED_AT,
+)
+_ROW_NAMES: Final = tuple(name.value for name in _ROW)
+_RECORD: Final = (
+    RecordAttribute.ID,
+    RecordAttribute.SAGA_ID,
+    RecordAttribute.STATUS,
+    RecordAttribute.DUE_AT,
+    RecordAttribute.DUE_SHARD,
+)
+_RECORD_NAMES: Final = tuple(name.value for name in _RECORD)
+_OPEN: Final = (StepStatus.INTENT, StepStatus.UNDOING, StepStatus.APPLIED_LATE)
+_SKEW_MS: Final = 5 * 60_000
+"""Clocks of functions differ by less."""
+_BATCH: Final = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Row:
+    saga_id: str
+    step: str
+    status: StepStatus
+    created_at: int
+    updated_at: int
+
+    @property
+    def key(self) -> dict[str, dict[str, str]]:
+        return log_key(self.saga_id, self.step)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deep:
+    """A look at whole tables."""
+
+    records: Records
+    scan: Scan
+
+    def look(self) -> list[Finding]:
+        """Request tables and saga logs of the system, each once."""
+        sagas = self.records.sagas
+        found: list[Finding] = []
+        for table in dict.fromkeys(saga.served.requests for saga in sagas):
+            found += self._not_due(table)
+        for log in dict.fromkeys(saga.served.log for saga in sagas if saga.served.log):
+            found += self._log(log)
+        return found
+
+    def tables(self) -> list[str]:
+        """What it reads whole."""
+        names = [name for saga in self.records.sagas for name in (saga.served.requests, saga.served.log) if name]
+        return list(dict.fromkeys(names))
+
+    def _not_due(self, table: str) -> Iterator[Finding]:
+        """Records in progress that no index holds, or one part of it at which nobody looks."""
+        a = RecordAttribute
+        shards = [saga.served.shards for saga in self.records.sagas if saga.served.requests == table]
+        suspects = [
+            str(item[a.ID.value]["S"])
+            for item in self.scan.items(table, _RECORD_NAMES)
+            if a.SAGA_ID in item
+            and item.get(a.STATUS, {}).get("S") == RecordStatus.IN_PROGRESS
+            and not _found_by_index(item, max(shards))
+        ]
+        for start in range(0, len(suspects), _BATCH):
+            yield from self.records.look_at(table, suspects[start : start + _BATCH])
+
+    def _log(self, log: str) -> Iterator[Finding]:
+        batch: list[_Row] = []
+        for item in self.scan.items(log, _ROW_NAMES):
+            row = _row(item)
+            if row is not None and self._suspicious(log, row):
+                batch.append(row)
+            if len(batch) >= _BATCH:
+                yield from self._of_rows(log, batch)
+                batch = []
+        yield from self._of_rows(log, batch)
+
+    def _suspicious(self, log: str, row: _Row) -> bool:
+        if row.status in _OPEN:
+            return True
+        kept = self._kept_ms(log)
+        return row.status is StepStatus.DONE and kept is not None and self.records.now_ms - row.created_at < kept
+
+    def _kept_ms(self, log: str) -> int | None:
+        """For how long after a row's first write its saga's record is certainly there; None: nobody knows."""
+        kept = [saga.retention_seconds for saga in self.records.sagas if saga.served.log == log]
+        known = [seconds for seconds in kept if seconds is not None]
+        return min(known) * 1_000 - _SKEW_MS if known and len(known) == len(kept) else None
+
+    def _of_rows(self, log: str, rows: list[_Row]) -> Iterator[Finding]:
+        """Rows, whose records are read now, and then they themselves again."""
+        if not rows:
+            return
+        homes = self._homes(log, {row.saga_id for row in rows})
+        left = [row for row in rows if self._left_behind(row, homes)]
+        again = self._rows_again(log, left)
+        for row in left:
+            if again.get((row.saga_id, row.step)) == row.status:
+                yield from self._about(log, row, homes)
+
+    def _left_behind(self, row: _Row, homes: Mapping[str, Item]) -> bool:
+        home = homes.get(row.saga_id)
+        if home is None:
+            return True
+        return row.status in _OPEN and home[RecordAttribute.STATUS]["S"] != RecordStatus.IN_PROGRESS
+
+    def _homes(self, log: str, saga_ids: Iterable[str]) -> dict[str, Item]:
+        """Records by saga; of sagas that have one."""
+        a = RecordAttribute
+        found: dict[str, Item] = {}
+        keys = [{a.ID.value: {"S": key}} for key in sorted({request_id_from(saga_id) for saga_id in saga_ids})]
+        for table in dict.fromkeys(saga.served.requests for saga in self.records.sagas if saga.served.log == log):
+            for item in self.records.aws.read_all(table, keys):
+                if a.SAGA_ID in item:
+                    found[item[a.SAGA_ID]["S"]] = item
+        return found
+
+    def _rows_again(self, log: str, rows: Iterable[_Row]) -> dict[tuple[str, str], StepStatus]:
+        a = LogAttribute
+        keys = [row.key for row in rows]
+        items = self.records.aws.read_all(log, keys, (a.SAGA_ID.value, a.STEP.value, a.STATUS.value))
+        return {(item[a.SAGA_ID]["S"], item[a.STEP]["S"]): StepStatus(item[a.STATUS]["S"]) for item in items}
+
+    def _about(self, log: str, row: _Row, homes: Mapping[str, Item]) -> Iterator[Finding]:
+        home = homes.get(row.saga_id)
+        if home is None:
+            yield self._lost(log, row)
+            return
+        from saga_runtime.record import RequestRecord
+
+        record = RequestRecord.from_item(home)
+        table = next(saga.served.requests for saga in self.records.sagas if saga.served.log == log)
+        saga = self.records.saga_of(table, record)
+        if row.status is StepStatus.INTENT:
+            yield self._finding(
+                Kind.ROW_OPEN,
+                row,
+                f"its saga is {record.status}, and whether it happened is not known",
+                f"ask its provider, by the key {provider_key_of(f'{row.saga_id}#{row.step}')}",
+                command=self.records.command(saga, "inspect", row.saga_id),
+                saga=saga,
+            )
+            return
+        undo = undo_late(watcher(self.records.aws, saga), record, log)
+        what = f"its saga is {record.status}, and it stands: {row.status}"
+        if undo.finding is LateFinding.RUNNING:
+            yield replace(
+                self._finding(Kind.LATE, row, what, f"{undo.execution} is undoing it", saga=saga), severity=Severity.OK
+            )
+            return
+        if undo.finding is LateFinding.EXHAUSTED or not _undoable(saga, row.step):
+            words = ["resolve", row.saga_id, row.step, "--undo", "--applied"]
+            then = "undo it by hand, and say so"
+            yield self._finding(Kind.LATE, row, what, then, command=self.records.command(saga, *words), saga=saga)
+            return
+        # Whoever looks at what is late finds it by its token's row; this one may have none.
+        yield replace(
+            self._finding(Kind.LATE, row, what, "--repair has it undone", saga=saga, mend=Mend.UNDO_LATE),
+            severity=Severity.REPAIR,
+        )
+
+    def _lost(self, log: str, row: _Row) -> Finding:
+        if row.status is StepStatus.DONE:
+            what = "it is done, and its saga has no record, which cannot have expired yet"
+            then = "find out who deleted it; restore it, or undo what the saga did by hand"
+        else:
+            what = f"its saga has no record, and its row says {row.status}"
+            then = f"ask its provider, by the key {provider_key_of(f'{row.saga_id}#{row.step}')}"
+        words = ["aws", "dynamodb", "query", "--table-name", log, "--key-condition-expression", "saga_id = :s"]
+        values = f'{{":s":{{"S":"{row.saga_id}"}}}}'
+        command = shlex.join([*words, "--expression-attribute-values", values])
+        return self._finding(Kind.RECORD_LOST, row, what, then, command=command)
+
+    def _finding(
+        self,
+        kind: Kind,
+        row: _Row,
+        what: str,
+        then: str,
+        *,
+        command: str = "",
+        saga: Saga | None = None,
+        mend: Mend | None = None,
+    ) -> Finding:
+        return Finding(
+            kind=kind,
+            severity=Severity.PERSON,
+            id=f"{row.saga_id}#{row.step}",
+            what=what,
+            then=then,
+            since=row.updated_at,
+            command=command,
+            mend=mend,
+            saga_id=row.saga_id,
+            saga=saga,
+        )
+
+
+def _found_by_index(item: Item, shards: int) -> bool:
+    a = RecordAttribute
+    shard = str(item.get(a.DUE_SHARD, {}).get("S", ""))
+    return a.DUE_AT in item and len(shard) == 2 and shard.isdecimal() and int(shard) < shards
+
+
+def _undoable(saga: Saga, row_name: str) -> bool:
+    step = row_name.partition("[")[0]
+    return any(step in steps for steps in saga.served.tokens.values())
+
+
+def _row(item: Mapping[str, Any]) -> _Row | None:
+    """A row of a saga log; None: something else in its table."""
+    a = LogAttribute
+    try:
+        row = _Row(
+            saga_id=item[a.SAGA_ID]["S"],
+            step=item[a.STEP]["S"],
+            status=StepStatus(item[a.STATUS]["S"]),
+            created_at=int(item[a.CREATED_AT]["N"]),
+            updated_at=int(item[a.UPDATED_AT]["N"]),
+        )
+    except (KeyError, ValueError):
+        return None
+    return row if is_saga_id(row.saga_id) else None

@@ -1,0 +1,192 @@
+"""The doctor's look at request records: all that are in flight, and those that are still due. Changes nothing.
+
+Nothing that runs at this moment may be taken for something that is stuck. A finding about an owner stands only if two
+looks, one after the other, see the same record and the same end of its owner's execution: whoever settles, parks or
+takes over writes the record before his execution ends, so the second look sees it.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, Final
+
+from saga_runtime.caretaker import Caretaker, Seen, Served
+from saga_runtime.protocol import DUE_INDEX, LogAttribute, RecordAttribute
+from saga_runtime.reconciliation import Found, kept_until, may_forget
+from saga_runtime.record import RequestRecord
+from saga_runtime.recovery import Finding as Finds
+from saga_runtime.recovery import machine_of
+
+from .doctor_aws import Aws, Item, all_of
+from .doctor_findings import UNKNOWN_DAYS, Finding, Flight, Saga
+from .doctor_record_findings import NOBODY_CAME_MS, RecordFindings, nobody_came, unreadable
+from .doctor_stack import MOST_SHARDS
+
+_LOOKS: Final = 4
+"""A saga that moves between so many looks is under way."""
+_CERTAIN: Final = (Finds.SETTLED, Finds.PARKED, Finds.RUNNING)
+"""The record alone says so; or nothing is wrong."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Records:
+    """The request records of a system.
+
+    Attributes:
+        sagas: those that are known.
+        more: options that a command needs beside the table: profile, region.
+        looked_at: how many records were.
+    """
+
+    aws: Aws
+    sagas: Sequence[Saga]
+    now_ms: int
+    more: Sequence[str] = ()
+    looked_at: int = 0
+    _overdue: dict[tuple[str, str], list[int]] = field(default_factory=dict)
+    _in_flight: dict[str, tuple[Found, Item]] = field(default_factory=dict)
+
+    def look(self) -> list[Finding]:
+        """What the sparse indexes hold, due or not."""
+        found: list[Finding] = []
+        for table, shards in self._tables().items():
+            parts = all_of(partial(self._keys, table), range(shards))
+            found += self.look_at(table, list(dict.fromkeys(key for part in parts for key in part)))
+        late = [nobody_came(table, machine, due) for (table, machine), due in sorted(self._overdue.items())]
+        return [*found, *late]
+
+    def look_at(self, table: str, request_ids: Sequence[str]) -> list[Finding]:
+        """What is found of some records of a table."""
+        keys = [{RecordAttribute.ID.value: {"S": request_id}} for request_id in request_ids]
+        items = list(self.aws.read_all(table, keys))
+        self.looked_at += len(items)
+        return [one for part in all_of(lambda item: list(self._of(table, item)), items) for one in part]
+
+    @property
+    def flight(self) -> Flight:
+        """What is in flight, of the records that were looked at."""
+        a = RecordAttribute
+        money: dict[str, int] = {}
+        for _, item in self._in_flight.values():
+            if a.AMOUNT in item and a.CURRENCY in item:
+                currency = str(item[a.CURRENCY]["S"])
+                money[currency] = money.get(currency, 0) + int(item[a.AMOUNT]["N"])
+        records = [found.record for found, _ in self._in_flight.values()]
+        return Flight(
+            sagas=len(records),
+            parked=sum(record.parked is not None for record in records),
+            oldest=min((record.created_at for record in records), default=None),
+            money=dict(sorted(money.items())),
+        )
+
+    def attended(self, saga: Saga) -> bool:
+        """Whether somebody looks after a saga: its reconciler works, and nothing of it has been due for long."""
+        return saga.attended and (saga.served.requests, saga.served.machine) not in self._overdue
+
+    def saga_of(self, table: str, record: RequestRecord) -> Saga:
+        """Where a record's saga is at home; what is not known of it is left open."""
+        machine = machine_of(record.execution_arn).rpartition(":")[2]
+        mine = [saga for saga in self.sagas if saga.served.requests == table]
+        known = next((saga for saga in mine if saga.served.machine == machine), None)
+        if known is not None:
+            return known
+        whichever = next((saga for saga in mine if not saga.served.machine), None)
+        if whichever is not None:
+            return replace(whichever, served=replace(whichever.served, machine=machine))
+        names = Served(machine=machine, requests=table, shards=MOST_SHARDS, log="", days=UNKNOWN_DAYS, operators="")
+        return Saga(served=names, shards_known=False)
+
+    def command(self, saga: Saga, *words: str) -> str:
+        """A command of ours about a saga, to be copied."""
+        return shlex.join(["cdk-sagas", *words, "--table", saga.served.requests, *self.more])
+
+    def caretaker(self, saga: Saga) -> Caretaker:
+        """Who looks after a saga, and may be asked what he would do."""
+        return Caretaker(served=[saga.served], limit=saga.limit, count=_uncounted)
+
+    def _tables(self) -> dict[str, int]:
+        shards: dict[str, int] = {}
+        for saga in self.sagas:
+            count = saga.served.shards if saga.shards_known else MOST_SHARDS
+            shards[saga.served.requests] = max(count, shards.get(saga.served.requests, 0))
+        return shards
+
+    def _keys(self, table: str, shard: int) -> list[str]:
+        a = RecordAttribute
+        pages: Any = self.aws.client("dynamodb").get_paginator("query")
+        found = pages.paginate(
+            TableName=table,
+            IndexName=DUE_INDEX,
+            KeyConditionExpression="#shard = :shard",
+            ProjectionExpression="#id",
+            ExpressionAttributeNames={"#shard": a.DUE_SHARD.value, "#id": a.ID.value},
+            ExpressionAttributeValues={":shard": {"S": f"{shard:02d}"}},
+        )
+        return [str(item[a.ID.value]["S"]) for page in found for item in page["Items"]]
+
+    def _of(self, table: str, item: Item) -> Iterator[Finding]:
+        a = RecordAttribute
+        try:
+            found = Found.from_item(item)
+            if found is None:
+                return  # somebody else's in the same table: Powertools', perhaps
+            if not found.record.settled:
+                self._in_flight[found.record.saga_id] = found, item
+            yield from self._of_found(self.saga_of(table, found.record), found, item)
+        except ValueError as error:
+            yield unreadable(table, str(item[a.ID.value]["S"]), error)
+
+    def _of_found(self, saga: Saga, found: Found, item: Item) -> Iterator[Finding]:
+        seen = self._seen(saga, found)
+        if seen is None:
+            return
+        record = seen.found.record
+        if seen.found.is_due(self.now_ms - NOBODY_CAME_MS) and record.due_at is not None:
+            self._overdue.setdefault((saga.served.requests, saga.served.machine), []).append(record.due_at)
+        about = RecordFindings(
+            saga=saga, record=record, item=item, now_ms=self.now_ms, command=partial(self.command, saga)
+        )
+        open_long = not record.settled and may_forget(record, self.now_ms, saga.served.days)
+        what = (
+            about.seen(seen),
+            about.rows_end() if open_long and self._rows_end(saga, record) else None,
+            about.not_due(),
+        )
+        yield from (one for one in what if one is not None)
+
+    def _seen(self, saga: Saga, found: Found) -> Seen | None:
+        """A look that was the same twice; None: it moves, so somebody is at it, or its record is gone."""
+        caretaker, before = self.caretaker(saga), None
+        for _ in range(_LOOKS):
+            seen = caretaker.look(saga.served, found, self.now_ms)
+            if seen is None or seen.finding in _CERTAIN:
+                return seen
+            if before is not None and (seen.found, seen.status) == (before.found, before.status):
+                return seen
+            again = caretaker.read(saga.served.requests, found.record.request_id)
+            if again is None:
+                return None
+            before, found = seen, again
+        return None
+
+    def _rows_end(self, saga: Saga, record: RequestRecord) -> bool:
+        a = LogAttribute
+        before, _ = kept_until(self.now_ms, saga.served.days)
+        pages: Any = self.aws.client("dynamodb").get_paginator("query")
+        found = pages.paginate(
+            TableName=saga.served.log,
+            ConsistentRead=True,
+            KeyConditionExpression="#saga_id = :saga_id",
+            FilterExpression="#expiration < :before",
+            ProjectionExpression="#step",
+            ExpressionAttributeNames={f"#{name.value}": name.value for name in (a.SAGA_ID, a.STEP, a.EXPIRATION)},
+            ExpressionAttributeValues={":saga_id": {"S": record.saga_id}, ":before": {"N": str(before)}},
+        )
+        return any(page["Items"] for page in found)
+
+
+def _uncounted(*_: object) -> None:
+    """What a command does is no metric of a function."""

@@ -1,0 +1,359 @@
+"""What a deployed stack consists of, as far as the doctor looks at it: its sagas, tables and queues."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from constructs_lib.saga.asl.ending import TELL_OPERATORS
+from saga_runtime.caretaker import Served, served_of
+from saga_runtime.protocol import Env
+
+from .definition import deployed_saga
+from .doctor_aws import Aws, all_of
+from .doctor_findings import RECOVERIES, UNKNOWN_DAYS, Saga
+from .errors import CommandError
+
+MOST_SHARDS: Final = 100
+"""As many as a sparse index can have."""
+_FORWARD: Final = re.compile(r"cdk-sagas protocol \d+, definition [0-9a-f]+")
+"""Comment of a saga's forward machine; those of its recovery and of its phases say more."""
+_RETENTION: Final = re.compile(r"\+ (\d+)\)")
+
+_STACK: Final = "AWS::CloudFormation::Stack"
+_FUNCTION: Final = "AWS::Lambda::Function"
+_MACHINE: Final = "AWS::StepFunctions::StateMachine"
+_QUEUE: Final = "AWS::SQS::Queue"
+_RULE: Final = "AWS::Events::Rule"
+_SOURCE: Final = "AWS::Lambda::EventSourceMapping"
+_LOOKED_AT: Final = (_FUNCTION, _MACHINE, _QUEUE, _RULE, _SOURCE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Function:
+    """A function of the stack.
+
+    Attributes:
+        environment: its variables.
+        at_zero: whether its reserved concurrency is 0: it never runs.
+    """
+
+    name: str
+    arn: str
+    environment: Mapping[str, str]
+    at_zero: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """A rule of the stack.
+
+    Attributes:
+        bus: its event bus; empty: the default one.
+        scheduled: whether a schedule triggers it.
+        targets: ARNs of what it calls.
+        dead_letters: ARNs of where its events end that could not be delivered.
+    """
+
+    name: str
+    bus: str
+    enabled: bool
+    scheduled: bool
+    targets: tuple[str, ...]
+    dead_letters: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """What hands a queue's messages to a function."""
+
+    uuid: str
+    enabled: bool
+    queue: str
+    function: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Queue:
+    """A queue.
+
+    Attributes:
+        messages: about how many are in it, those that are being read included.
+        ends_in: ARN of its dead-letter queue; empty: it has none.
+    """
+
+    url: str
+    arn: str
+    messages: int
+    ends_in: str
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self.arn.rpartition(":")[2]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class System:
+    """What is looked at.
+
+    Attributes:
+        name: of the stack, or of the table.
+        sagas: those of it.
+        token_tables: those of its callbacks.
+        functions, rules, sources, queues: none, where no stack was named.
+    """
+
+    name: str
+    sagas: tuple[Saga, ...]
+    token_tables: tuple[str, ...] = ()
+    functions: tuple[Function, ...] = ()
+    rules: tuple[Rule, ...] = ()
+    sources: tuple[Source, ...] = ()
+    queues: tuple[Queue, ...] = ()
+
+    @property
+    def reconcilers(self) -> tuple[Function, ...]:
+        """Functions that look after sagas."""
+        return tuple(function for function in self.functions if Env.RECONCILED in function.environment)
+
+    def sweeps(self, tokens: str) -> bool:
+        """Whether a token table's sweeper works; one that is not known counts as one that does."""
+        sweepers = [
+            function
+            for function in self.functions
+            if function.environment.get(Env.TOKEN_TABLE) == tokens and Env.INTEGRATION not in function.environment
+        ]
+        return not sweepers or any(works(function, self.rules) for function in sweepers)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """What a saga's forward machine says of it; empty and None: it does not."""
+
+    name: str
+    requests: str
+    log: str
+    days: int | None
+    operators: str
+    timeout_seconds: int | None
+    retention_seconds: int | None
+
+
+def read_stack(aws: Aws, name: str) -> System:
+    """Look a stack up, nested ones included.
+
+    Raises:
+        CommandError: if there is no such stack, it may not be listed, or it has no saga.
+    """
+    ids = _resources(aws, name)
+    functions = _present(
+        all_of(lambda one: aws.allowed(f"function {one}", lambda: _function(aws, one)), ids[_FUNCTION])
+    )
+    machines = _present(all_of(lambda one: aws.allowed(f"machine {one}", lambda: _machine(aws, one)), ids[_MACHINE]))
+    rules = _present(all_of(lambda one: aws.allowed(f"rule {one}", lambda: _rule(aws, one)), ids[_RULE]))
+    sources = _present(all_of(lambda one: aws.allowed(f"source {one}", lambda: _source(aws, one)), ids[_SOURCE]))
+    sagas = sagas_of(functions, rules, [machine for machine in machines if machine is not None])
+    tokens = {table for saga in sagas for table in saga.served.tokens}
+    tokens |= {
+        function.environment[Env.TOKEN_TABLE] for function in functions if Env.TOKEN_TABLE in function.environment
+    }
+    urls = dict.fromkeys([*ids[_QUEUE], *(saga.served.operators for saga in sagas if saga.served.operators)])
+    queues = _present(all_of(lambda one: aws.allowed(f"queue {one}", lambda: _queue(aws, one)), urls))
+    if not sagas and not tokens and not aws.denied:
+        raise CommandError(f"stack {name} has no saga; name the stack of a SagaStateMachine")
+    return System(
+        name=f"stack {name}",
+        sagas=tuple(sagas),
+        token_tables=tuple(sorted(tokens)),
+        functions=tuple(functions),
+        rules=tuple(rules),
+        sources=tuple(sources),
+        queues=tuple(queues),
+    )
+
+
+def named_system(table: str, log: str | None, tokens: Sequence[str]) -> System:
+    """What is known where only tables are named: whether somebody looks after their sagas is not."""
+    served = Served(machine="", requests=table, shards=MOST_SHARDS, log=log or "", days=UNKNOWN_DAYS, operators="")
+    return System(
+        name=f"table {table}",
+        sagas=(Saga(served=served, shards_known=False, attended=True),),
+        token_tables=tuple(dict.fromkeys(tokens)),
+    )
+
+
+def sagas_of(functions: Sequence[Function], rules: Sequence[Rule], machines: Sequence[Machine]) -> list[Saga]:
+    """Every saga once: as its reconciler is told it, or else as its machine and its gatekeeper have it."""
+    said = {(machine.requests, machine.name): machine for machine in machines}
+    found: dict[tuple[str, str], Saga] = {}
+    for function in functions:
+        for served in served_of(function.environment.get(Env.RECONCILED, "[]")):
+            machine = said.get((served.requests, served.machine))
+            found[served.requests, served.machine] = Saga(
+                served=served,
+                limit=int(function.environment.get(Env.RECOVERIES_LIMIT, RECOVERIES)),
+                has_reconciler=True,
+                attended=works(function, rules),
+                timeout_seconds=machine.timeout_seconds if machine is not None else None,
+                retention_seconds=machine.retention_seconds if machine is not None else None,
+            )
+    for key, saga in _without_reconciler(functions, machines):
+        found.setdefault(key, saga)
+    return list(found.values())
+
+
+def _without_reconciler(
+    functions: Sequence[Function], machines: Sequence[Machine]
+) -> Iterator[tuple[tuple[str, str], Saga]]:
+    shards, logs = {}, {}
+    for function in functions:
+        environment = function.environment
+        if Env.STATE_MACHINE_ARN in environment and Env.REQUEST_TABLE in environment:
+            key = environment[Env.REQUEST_TABLE], environment[Env.STATE_MACHINE_ARN].rpartition(":")[2]
+            shards[key] = int(environment.get(Env.DUE_SHARDS, MOST_SHARDS))
+            logs[key] = environment.get(Env.LOG_TABLE, "")
+    said = {(machine.requests, machine.name): machine for machine in machines}
+    for key in said.keys() | logs.keys():
+        machine = said.get(key)
+        served = Served(
+            machine=key[1],
+            requests=key[0],
+            shards=shards.get(key, MOST_SHARDS),
+            log=(machine.log if machine is not None else "") or logs.get(key, ""),
+            days=machine.days if machine is not None and machine.days else UNKNOWN_DAYS,
+            operators=machine.operators if machine is not None else "",
+        )
+        saga = Saga(served=served, shards_known=key in shards)
+        if machine is not None:
+            saga = replace(saga, timeout_seconds=machine.timeout_seconds, retention_seconds=machine.retention_seconds)
+        yield key, saga
+
+
+def works(function: Function, rules: Sequence[Rule]) -> bool:
+    """Whether a function that looks by a schedule does. A rule that may not be read counts as one that works."""
+    mine = [rule for rule in rules if rule.scheduled and function.arn in rule.targets]
+    return not function.at_zero and (not mine or any(rule.enabled for rule in mine))
+
+
+def _resources(aws: Aws, stack: str) -> dict[str, list[str]]:
+    """Physical ids by type; of types that are looked at."""
+    found: dict[str, list[str]] = {kind: [] for kind in _LOOKED_AT}
+    ahead = [stack]
+    while ahead:
+        name = ahead.pop()
+        for page in _pages(aws, name):
+            for one in page["StackResourceSummaries"]:
+                physical = one.get("PhysicalResourceId")
+                if not physical or one["ResourceStatus"] == "DELETE_COMPLETE":
+                    continue
+                if one["ResourceType"] == _STACK:
+                    ahead.append(physical)
+                elif one["ResourceType"] in found:
+                    found[one["ResourceType"]].append(physical)
+    return found
+
+
+def _pages(aws: Aws, stack: str) -> Iterator[Any]:
+    from botocore.exceptions import ClientError
+
+    try:
+        yield from aws.client("cloudformation").get_paginator("list_stack_resources").paginate(StackName=stack)
+    except ClientError as error:
+        detail: Any = error.response.get("Error", {})
+        if detail.get("Code") == "ValidationError":
+            raise CommandError(
+                f"there is no stack {stack} in this account and region; name it as CloudFormation lists it"
+            ) from None
+        raise CommandError(
+            f"stack {stack} cannot be listed: {detail.get('Code')}: {detail.get('Message')}; "
+            "without the right to do so, name its tables with --table, --log-table and --token-table"
+        ) from None
+
+
+def _function(aws: Aws, name: str) -> Function:
+    client = aws.client("lambda")
+    said = client.get_function_configuration(FunctionName=name)
+    concurrency = client.get_function_concurrency(FunctionName=name)
+    return Function(
+        name=said["FunctionName"],
+        arn=said["FunctionArn"],
+        environment=said.get("Environment", {}).get("Variables", {}),
+        at_zero=concurrency.get("ReservedConcurrentExecutions") == 0,
+    )
+
+
+def _machine(aws: Aws, arn: str) -> Machine | None:
+    described = aws.step_functions.describe_state_machine(stateMachineArn=arn)
+    return machine_said(described["name"], json.loads(described["definition"]))
+
+
+def machine_said(name: str, definition: dict[str, Any]) -> Machine | None:
+    """What a definition says of its saga; None: it is not a saga's forward machine."""
+    if not _FORWARD.fullmatch(str(definition.get("Comment", ""))):
+        return None
+    states: Mapping[str, Mapping[str, Any]] = definition["States"]
+    asked: list[Any] = [state.get("Arguments") for state in states.values()]
+    settles = [
+        one for one in asked if isinstance(one, Mapping) and ":settled" in one.get("ExpressionAttributeValues", {})
+    ]
+    if not settles:
+        return None
+    kept = _RETENTION.search(str(settles[0]["ExpressionAttributeValues"].get(":expiration", {}).get("N", "")))
+    told = states.get(TELL_OPERATORS, {}).get("Arguments", {}).get("QueueUrl", "")
+    saga = deployed_saga([definition])
+    return Machine(
+        name=name,
+        requests=str(settles[0]["TableName"]),
+        log=saga.log_table if saga is not None else "",
+        days=saga.log_days if saga is not None else None,
+        operators=str(told),
+        timeout_seconds=definition.get("TimeoutSeconds"),
+        retention_seconds=int(kept.group(1)) if kept is not None else None,
+    )
+
+
+def _rule(aws: Aws, physical: str) -> Rule:
+    bus, _, name = physical.rpartition("|")
+    where = {"EventBusName": bus} if bus else {}
+    client = aws.client("events")
+    said = client.describe_rule(Name=name, **where)
+    targets = client.list_targets_by_rule(Rule=name, **where)["Targets"]
+    ends = [target.get("DeadLetterConfig", {}).get("Arn", "") for target in targets]
+    return Rule(
+        name=name,
+        bus=bus,
+        enabled=said.get("State") != "DISABLED",
+        scheduled=bool(said.get("ScheduleExpression")),
+        targets=tuple(target["Arn"] for target in targets),
+        dead_letters=tuple(arn for arn in ends if arn),
+    )
+
+
+def _source(aws: Aws, uuid: str) -> Source:
+    said = aws.client("lambda").get_event_source_mapping(UUID=uuid)
+    return Source(
+        uuid=uuid,
+        enabled=said.get("State") not in ("Disabled", "Disabling"),
+        queue=said.get("EventSourceArn", ""),
+        function=said.get("FunctionArn", ""),
+    )
+
+
+def _queue(aws: Aws, url: str) -> Queue:
+    counted = ("ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible")
+    asked = ["QueueArn", "RedrivePolicy", *counted]
+    said = aws.client("sqs").get_queue_attributes(QueueUrl=url, AttributeNames=asked)["Attributes"]
+    return Queue(
+        url=url,
+        arn=said["QueueArn"],
+        messages=sum(int(said.get(name, 0)) for name in counted),
+        ends_in=str(json.loads(said.get("RedrivePolicy", "{}")).get("deadLetterTargetArn", "")),
+    )
+
+
+def _present(found: Sequence[Any]) -> list[Any]:
+    return [one for one in found if one is not None]
