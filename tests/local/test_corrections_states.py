@@ -591,3 +591,76 @@ def test_a_broken_definition_is_refused(target: Deployed, name: str) -> None:
 
 def test_a_broken_definition_is_accepted_by_the_bare_emulator(emulators: Emulators) -> None:
     assert create_machine(emulators.without("definition-check").aws, BROKEN_DEFINITIONS["missing target"])
+
+
+def test_an_execution_is_redriven_where_it_ended_with_the_variables_that_it_had(emulators: Emulators) -> None:
+    target = emulators.corrected
+    retry = [{"ErrorEquals": ["States.ALL"], "IntervalSeconds": 1, "MaxAttempts": 1}]
+    states = {
+        "First": {"Type": "Pass", "Assign": {"kept": "{% $states.context.Execution.RedriveCount %}"}, "Next": "Ask"},
+        "Ask": callback(target) | {"Retry": retry, "End": False, "Next": "Last"},
+        "Last": {"Type": "Pass", "Output": "{% [$kept, $states.context.Execution.RedriveCount] %}", "End": True},
+    }
+    del states["Ask"]["End"]
+    machine, client = create_machine(target.aws, states), target.aws.client("stepfunctions")
+    execution = start(target.aws, machine)
+    first = next_token(target)
+    client.stop_execution(executionArn=execution)
+    client.update_state_machine(stateMachineArn=machine, definition=json.dumps(ONE_PASS))
+
+    client.redrive_execution(executionArn=execution)
+    running = client.describe_execution(executionArn=execution)
+    with pytest.raises(ClientError, match="ExecutionNotRedrivable"):
+        client.redrive_execution(executionArn=execution)
+    with pytest.raises(ClientError, match="TaskTimedOut"):
+        client.send_task_success(taskToken=first, output="1")
+    client.send_task_failure(taskToken=next_token(target), error="Once")
+    client.send_task_success(taskToken=next_token(target), output="1")
+    ended = await_end(target.aws, execution)
+
+    assert (running["status"], running["redriveCount"], running["redriveStatus"]) == ("RUNNING", 1, "NOT_REDRIVABLE")
+    assert (ended["status"], ended["output"], ended["redriveCount"]) == ("SUCCEEDED", [0, 1], 1)
+    kinds = events(target.aws, execution)
+    assert kinds.count("ExecutionRedriven") == 1
+    assert kinds.count("TaskStateEntered") == 1
+    with pytest.raises(ClientError, match="ExecutionNotRedrivable"):
+        client.redrive_execution(executionArn=execution)
+    bare = emulators.without("redrive-execution").aws
+    with pytest.raises(ClientError, match="InvalidAction"):
+        bare.client("stepfunctions").redrive_execution(executionArn=execution)
+
+
+ONE_PASS = {"QueryLanguage": "JSONata", "StartAt": "Only", "States": {"Only": {"Type": "Pass", "End": True}}}
+
+
+@pytest.mark.parametrize(
+    ("states", "top", "status"),
+    [
+        ({"Failed": {"Type": "Fail", "Error": "No"}}, {}, "FAILED"),
+        ({"Long": {"Type": "Wait", "Seconds": 2, "End": True}}, {"TimeoutSeconds": 1}, "TIMED_OUT"),
+    ],
+)
+def test_a_redriven_execution_fails_as_it_did_while_nothing_has_changed(
+    target: Deployed, states: dict[str, Any], top: dict[str, Any], status: str
+) -> None:
+    first = run_machine(target.aws, states, **top)
+    target.aws.client("stepfunctions").redrive_execution(executionArn=first["executionArn"])
+    second = await_end(target.aws, first["executionArn"])
+
+    told = [(each["status"], each["redriveCount"], each["redriveStatus"]) for each in (first, second)]
+    assert told == [(status, 0, "REDRIVABLE"), (status, 1, "REDRIVABLE")]
+    assert second["stopDate"] > first["stopDate"]
+
+
+def test_what_a_former_run_still_does_says_nothing_of_the_redriven_one(target: Deployed) -> None:
+    states = {"Sleep": worker(target, {"do": "sleep", "seconds": 1}, End=True)}
+    client = target.aws.client("stepfunctions")
+    execution = start(target.aws, create_machine(target.aws, states, TimeoutSeconds=2))
+    eventually(lambda: True if "TaskScheduled" in events(target.aws, execution) else None)
+    client.stop_execution(executionArn=execution)
+
+    client.redrive_execution(executionArn=execution)
+
+    # The former run's call ends, and its timeout is over, while this one runs.
+    assert await_end(target.aws, execution)["status"] == "SUCCEEDED"
+    assert events(target.aws, execution).count("TaskSucceeded") == 1

@@ -116,7 +116,7 @@ class StateMachines:
         if stop is None:
             return
         if stop.status == StopStatus.TIMED_OUT:
-            time_out(record)
+            time_out(record, record.ended)
         else:
             stepfunctions._stop_execution({"executionArn": arn})
         raise HaltedError

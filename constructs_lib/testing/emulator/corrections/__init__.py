@@ -108,6 +108,7 @@ def all_corrections() -> Iterable[Correction]:
         nodejs,
         nursery,
         queues,
+        redrive,
         role,
         sandbox,
         secrets_manager,
@@ -119,7 +120,8 @@ def all_corrections() -> Iterable[Correction]:
 
     # The nursery first: it stands behind what says how a sandbox is started.
     lambda_modules = (lambda_, nodejs, nursery, sandbox, event_sources)
-    states_modules = (stepfunctions, callbacks, tasks, role, jsonata, branches)
+    # Redriving first: it stands behind what says how an execution ends.
+    states_modules = (redrive, stepfunctions, callbacks, tasks, role, jsonata, branches)
     other_modules = (apigateway, cloudformation, dynamodb, queues, secrets_manager, services_time, transport)
     modules = (*lambda_modules, *states_modules, *other_modules)
     return [correction for module in modules for correction in module.CORRECTIONS]

@@ -62,6 +62,7 @@ class ExecutionRecord(dict[str, Any]):
         """Take over the emulator's own record."""
         super().__init__(values)
         self.ended = Halt()
+        self._former: list[Halt] = []
         self._status = threading.Lock()
 
     def __setitem__(self, key: str, value: Any) -> None:
@@ -71,11 +72,25 @@ class ExecutionRecord(dict[str, Any]):
             super().__setitem__(key, value)
             return
         with self._status:
-            if self.get("status") not in {None, "RUNNING"}:
+            # A thread of a run that ended says nothing of the one that was redriven since.
+            former = any(halt in self._former for halt in halts.get())
+            if self.get("status") not in {None, "RUNNING"} or former:
                 raise HaltedError(self["status"])
             super().__setitem__(key, value)
             if value != "RUNNING":
                 self.ended.set()
+
+    def reopen(self) -> bool:
+        """Let an execution that did not succeed run again, and say whether it was such a one."""
+        with self._status:
+            if self["status"] in {"RUNNING", "SUCCEEDED"}:
+                return False
+            for key in ("stopDate", "output", "error", "cause"):
+                super().__setitem__(key, None)
+            self._former.append(self.ended)
+            self.ended = Halt()
+            super().__setitem__("status", "RUNNING")
+            return True
 
 
 class _Executions(AccountRegionScopedDict):  # type: ignore[misc]  # the emulator has no type information
@@ -177,12 +192,12 @@ def machine_timeout(emulator: Emulator) -> None:
     def make(original: Callable[..., Any]) -> Callable[..., Any]:
         def run(execution_arn: str) -> None:
             execution = states._executions.get(execution_arn)
-            limit = _machine_limit(execution) if execution else None
+            limit = _machine_limit(execution) if isinstance(execution, ExecutionRecord) else None
             if limit is None:
                 original(execution_arn)
                 return
             context = contextvars.copy_context()
-            timer = threading.Timer(emulator.clock.real(limit), context.run, (time_out, execution))
+            timer = threading.Timer(emulator.clock.real(limit), context.run, (time_out, execution, execution.ended))
             timer.daemon = True
             timer.start()
             try:
@@ -201,8 +216,10 @@ def _machine_limit(execution: dict[str, Any]) -> float | None:
     return float(limit) if isinstance(limit, int | float) else None
 
 
-def time_out(execution: dict[str, Any]) -> None:
-    """End an execution as TIMED_OUT, unless it has ended already."""
+def time_out(execution: ExecutionRecord, run: Halt) -> None:
+    """End an execution as TIMED_OUT, unless this run of it (by what tells its end) has ended already."""
+    if execution.ended is not run:
+        return
     try:
         execution["status"] = "TIMED_OUT"
     except HaltedError:
