@@ -24,7 +24,7 @@ from saga_runtime.protocol import LogAttribute
 
 from .reconcilers import prepare_reconciler
 from .transfer_system import is_settled
-from .two_ledgers import Sweeper, TwoLedgers, drain, edit
+from .two_ledgers import TwoLedgers, drain, edit
 
 STACK: Final = "CartFulfilment"
 PRICE: Final = 1250
@@ -78,7 +78,7 @@ class CartSystem(TwoLedgers):
         """A saga that is refused at once, and whose record tells the scope of the user's requests."""
         return self.begin("scope", cart("nothing-of-the-kind"))
 
-    def drive(self, key: str, body: object, *, sweeps: Sweeper | None = None) -> HttpResponse:
+    def drive(self, key: str, body: object) -> HttpResponse:
         """Send a cart until it is accepted, look at its record until it is settled, and ask for the answer."""
         saga_id = self.begin(key, body)
         self.await_settled(saga_id)

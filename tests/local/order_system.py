@@ -18,7 +18,7 @@ from saga_runtime.protocol import LogAttribute, RecordAttribute
 
 from .reconcilers import prepare_reconciler
 from .transfer_system import is_settled
-from .two_ledgers import Sweeper, TwoLedgers, edit
+from .two_ledgers import TwoLedgers, edit
 
 PRICE: Final = 1250
 SPEED: Final = 10.0
@@ -68,7 +68,7 @@ class OrderSystem(TwoLedgers):
         names = ("Validate", "Reserve", "Release", "Charge", "Refund", "Update", "Shipment")
         return (self.gatekeeper, f"{self.stack}/Order/Notifier/Function", *map(self.function, names))
 
-    def drive(self, key: str, body: object, *, sweeps: Sweeper | None = None) -> HttpResponse:
+    def drive(self, key: str, body: object) -> HttpResponse:
         """Send a request until it is accepted, look at its record until it is settled, and ask for the answer.
 
         A client that repeats all the time would keep a small machine busier than the orders do.
@@ -77,8 +77,6 @@ class OrderSystem(TwoLedgers):
         deadline = time.monotonic() + PATIENCE_SECONDS
         while not self.record(saga_id).settled:
             assert time.monotonic() < deadline, f"{key} was not settled: {self.statuses(saga_id)}"
-            if sweeps is not None:
-                sweeps.sweep()
             time.sleep(0.4)
         return self.replayed(key, body)
 

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Final
 
 from constructs_lib.testing import LocalAws
+
+RULES: Final = ("ReconcilerEndedRule", "ReconcilerScheduleRule")
+"""Outputs of an example's stack: the rule for status events, and the schedule."""
 
 
 def prepare_reconciler(aws: LocalAws, outputs: Mapping[str, str], *, seconds: int | None, reconciled: bool) -> None:
@@ -24,5 +29,18 @@ def prepare_reconciler(aws: LocalAws, outputs: Mapping[str, str], *, seconds: in
         attributes = {"VisibilityTimeout": str(6 * seconds)}
         aws.client("sqs").set_queue_attributes(QueueUrl=queue, Attributes=attributes)  # type: ignore[arg-type]
     if not reconciled:
-        for rule in ("ReconcilerEndedRule", "ReconcilerScheduleRule"):
+        for rule in RULES:
             aws.client("events").disable_rule(Name=outputs[rule])
+
+
+@contextmanager
+def reconciling(aws: LocalAws, *stacks: Mapping[str, str]) -> Iterator[None]:
+    """Let the reconcilers of some stacks (their outputs) work by themselves for a while."""
+    events, names = aws.client("events"), [outputs[rule] for outputs in stacks for rule in RULES]
+    for name in names:
+        events.enable_rule(Name=name)
+    try:
+        yield
+    finally:
+        for name in names:
+            events.disable_rule(Name=name)

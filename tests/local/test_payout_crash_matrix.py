@@ -2,8 +2,8 @@
 
 What there is to break is not written down here: one payout of each path is recorded, and every call that it made and
 every state that it entered is broken in every way, each in a payout of its own, all of them in one local AWS. The
-model is among the calls: what it is asked, it writes into its books before it answers. Clients repeat, a sweeper
-recovers what was interrupted, and then everything that was promised is looked for in the tables.
+model is among the calls: what it is asked, it writes into its books before it answers. Clients repeat, the deployed
+reconciler takes up what was interrupted, and then everything that was promised is looked for in the tables.
 """
 
 from __future__ import annotations
@@ -43,8 +43,9 @@ from .payout_system import (
     Payout,
     PayoutSystem,
 )
+from .reconcilers import reconciling
 from .transfer_system import problem_of
-from .two_ledgers import MAIN, Sweeper
+from .two_ledgers import MAIN
 
 CLIENTS = 6
 PATIENCE_PER_CELL_SECONDS = 4.0
@@ -271,7 +272,7 @@ class Matrix:
     cells: Sequence[Cell]
     fired: Mapping[Cell, bool]
     outcomes: Mapping[Cell, Outcome]
-    sweeper: Sweeper
+    recoveries: Counter[str]
     seconds: float
     messages: Counter[tuple[str, str]]
     calls: Mapping[str, Sequence[ModelCall]]
@@ -292,16 +293,15 @@ def run(system: PayoutSystem) -> Matrix:
     points = {refused: recorded(system, CLEAN[refused], refused=refused) for refused in (False, True)}
     cells = cells_of(points)
     started = time.monotonic()
-    sweeper = Sweeper(system)
     planned: dict[Cell, str] = {}
     for cell in cells:
         system.ready(cell.payout, opening=TOO_LITTLE if cell.refused else OPENING)
         (planned[cell],) = system.aws.faults.plan(cell.fault(system.request_id(cell.payout.key())))
-    with ThreadPoolExecutor(CLIENTS) as pool:
-        # What waits for the sweeper begins first.
+    with ThreadPoolExecutor(CLIENTS) as pool, reconciling(system.aws, system.outputs):
+        # What waits for the reconciler begins first.
         order = sorted(cells, key=lambda cell: isinstance(cell.point, Point))
         begun = dict(zip(order, pool.map(lambda cell: begin(system, cell), order), strict=True))
-        until_nothing_is_in_progress(system, sweeper)
+        until_nothing_is_in_progress(system)
         outcomes = dict(zip(cells, pool.map(lambda cell: ask_again(system, cell, begun[cell]), cells), strict=True))
     fired = {outcome.id: outcome.fired > 0 for outcome in system.aws.faults.report().outcomes}
     calls: dict[str, list[ModelCall]] = {}
@@ -313,7 +313,7 @@ def run(system: PayoutSystem) -> Matrix:
         cells=cells,
         fired={cell: fired[planned[cell]] for cell in cells},
         outcomes=outcomes,
-        sweeper=sweeper,
+        recoveries=system.recoveries(),
         seconds=time.monotonic() - started,
         messages=Counter((m["saga_id"], m.get("status", m["step"])) for m in system.messages()),
         calls=calls,
@@ -331,11 +331,10 @@ def begin(system: PayoutSystem, cell: Cell) -> str:
     return saga_id
 
 
-def until_nothing_is_in_progress(system: PayoutSystem, sweeper: Sweeper) -> None:
-    """Sweep until every saga is settled or parked."""
+def until_nothing_is_in_progress(system: PayoutSystem) -> None:
+    """Wait until every saga is settled or parked."""
     deadline = time.monotonic() + ENDS_WITHIN_SECONDS
     while time.monotonic() < deadline:
-        sweeper.sweep()
         open_ones = [r for r in system.records() if RecordAttribute.DUE_AT in r and RecordAttribute.PARKED not in r]
         if not open_ones:
             return
@@ -389,7 +388,7 @@ class TestTheMatrix:
             calls = sum(isinstance(point, Point) for point in points)
             paid_for = sum(map(len, matrix.calls.values()))
             print(f"\n{calls} calls and {len(points) - calls} states; x troubles: {len(enumerated)} enumerated", end="")
-            print(f", {len(ran)} run, {matrix.sweeper.started.total()} recoveries, {matrix.seconds:.0f} s", end="")
+            print(f", {len(ran)} run, {matrix.recoveries.total()} recoveries, {matrix.seconds:.0f} s", end="")
             print(f"; {paid_for} model calls, {len(matrix.recommended)} recorded ", end="")
         told(matrix, [str(cell) for cell in matrix.cells if not matrix.fired[cell]])
         assert Counter(enumerated) == Counter(ran)
@@ -498,7 +497,7 @@ class TestWhateverBroke:
         told(matrix, wrong)
 
     def test_no_saga_needed_more_than_one_recovery(self, matrix: Matrix) -> None:
-        assert max(matrix.sweeper.started.values()) == 1
+        assert max(matrix.recoveries.values()) == 1
 
     def test_no_answer_tells_internals(self, matrix: Matrix) -> None:
         answers = [answer for o in matrix.outcomes.values() for answer in (o.answer, o.look) if answer is not None]

@@ -1,8 +1,8 @@
 """A crash or a lost answer around every AWS call of a transfer between two ledgers, and of its refund.
 
 What there is to break is not written down here: one transfer of each path is recorded, and every call that it made is
-broken in every way, each in a transfer of its own, all of them in one local AWS. Clients repeat, a sweeper recovers
-what was interrupted, and then everything that was promised is looked for in the tables.
+broken in every way, each in a transfer of its own, all of them in one local AWS. Clients repeat, the deployed
+reconciler takes up what was interrupted, and then everything that was promised is looked for in the tables.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from constructs_lib.testing.invariants import audit_effects, audit_ledger, audit
 from saga_runtime.identity import request_id_from, step_key_of
 from saga_runtime.protocol import RecordAttribute
 
+from .reconcilers import reconciling
 from .transfer_system import CURRENCY, POSTING_STEPS, problem_of
 from .two_ledgers import (
     CREDIT,
@@ -33,7 +34,6 @@ from .two_ledgers import (
     NOTIFIER,
     PARTNER,
     REFUND,
-    Sweeper,
     TwoLedgers,
     Way,
     deployed,
@@ -211,7 +211,7 @@ class Matrix:
     cells: Sequence[Cell]
     fired: Mapping[Cell, bool]
     outcomes: Mapping[Cell, Outcome]
-    sweeper: Sweeper
+    recoveries: Counter[str]
     seconds: float
     messages: Counter[tuple[str, str]]
 
@@ -233,16 +233,15 @@ def run(system: TwoLedgers) -> Matrix:
         for number, (point, trouble) in enumerate((p, t) for p in points[closed] for t in troubles(p))
     ]
     started = time.monotonic()
-    sweeper = Sweeper(system)
     first_fault: dict[Cell, str] = {}
     for cell in cells:
         system.way(cell.name, balance=OPENING, amount=AMOUNT, closed=cell.refused)
         first_fault[cell] = system.aws.faults.plan(*cell.faults(system.request_id(cell.name)))[0]
-    with ThreadPoolExecutor(CLIENTS) as pool:
+    with ThreadPoolExecutor(CLIENTS) as pool, reconciling(system.aws, system.outputs):
         # What takes longest begins first.
         order = sorted(cells, key=lambda cell: -cell.trouble.times)
         begun = dict(zip(order, pool.map(lambda cell: begin(system, cell), order), strict=True))
-        until_nothing_is_in_progress(system, sweeper)
+        until_nothing_is_in_progress(system)
         outcomes = dict(zip(cells, pool.map(lambda cell: ask_again(system, cell, begun[cell]), cells), strict=True))
     report = system.aws.faults.report()
     fired = {outcome.id: outcome.fired > 0 for outcome in report.outcomes}
@@ -252,7 +251,7 @@ def run(system: TwoLedgers) -> Matrix:
         cells=cells,
         fired={cell: fired[first_fault[cell]] for cell in cells},
         outcomes=outcomes,
-        sweeper=sweeper,
+        recoveries=system.recoveries(),
         seconds=time.monotonic() - started,
         messages=Counter((m["saga_id"], m.get("status", m["step"])) for m in system.messages()),
     )
@@ -268,11 +267,10 @@ def begin(system: TwoLedgers, cell: Cell) -> str:
     return saga_id
 
 
-def until_nothing_is_in_progress(system: TwoLedgers, sweeper: Sweeper) -> None:
-    """Sweep until every saga is settled or parked."""
+def until_nothing_is_in_progress(system: TwoLedgers) -> None:
+    """Wait until every saga is settled or parked."""
     deadline = time.monotonic() + ENDS_WITHIN_SECONDS
     while time.monotonic() < deadline:
-        sweeper.sweep()
         if all(RecordAttribute.DUE_AT not in r or RecordAttribute.PARKED in r for r in system.records()):
             return
         time.sleep(1)
@@ -320,7 +318,7 @@ class TestTheMatrix:
         with capsys.disabled():
             calls = sum(map(len, matrix.points.values()))
             print(f"\n{calls} calls; calls x troubles: {len(enumerated)} enumerated, {len(ran)} run", end="")
-            print(f", {matrix.sweeper.started.total()} recoveries, {matrix.seconds:.0f} s ", end="")
+            print(f", {matrix.recoveries.total()} recoveries, {matrix.seconds:.0f} s ", end="")
         told(matrix, [str(cell) for cell in matrix.cells if not matrix.fired[cell]])
         assert Counter(enumerated) == Counter(ran)
 
@@ -404,7 +402,7 @@ class TestWhateverBroke:
         told(matrix, wrong)
 
     def test_no_saga_needed_more_than_two_recoveries(self, matrix: Matrix) -> None:
-        assert max(matrix.sweeper.started.values()) <= 2
+        assert max(matrix.recoveries.values()) <= 2
 
     def test_a_notice_that_cannot_be_sent_leaves_the_saga_to_a_person_with_everything_undone(
         self, matrix: Matrix

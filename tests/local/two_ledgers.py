@@ -1,4 +1,4 @@
-"""The reference app with both of its ledgers, driven to the end: clients that repeat, and a sweeper that recovers."""
+"""The reference app with both of its ledgers, driven to the end by clients that repeat."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import functools
 import http.client
 import json
 import tempfile
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -20,7 +19,7 @@ from constructs_lib.testing.invariants import Item, read_table
 from saga_runtime.identity import request_id_from, request_id_of
 from saga_runtime.ledger import Account, LedgerBuilder, account_key
 from saga_runtime.money import Money
-from saga_runtime.protocol import DUE_INDEX, LedgerAttribute, LogAttribute, RecordAttribute
+from saga_runtime.protocol import LedgerAttribute, LogAttribute, RecordAttribute
 from saga_runtime.record import RequestRecord
 from saga_runtime.recovery import Finding, Recoverer, execution_of
 from saga_runtime.step import Write
@@ -36,7 +35,6 @@ CREDIT: Final = "FundsTransfer/CreditFunction/Function"
 REFUND: Final = "FundsTransfer/RefundFunction/Function"
 NOTIFIER: Final = "FundsTransfer/Transfer/Notifier/Function"
 TRANSACT: Final = "dynamodb:TransactWriteItems"
-_DUE_SHARDS: Final = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,16 +126,14 @@ class TwoLedgers(TransferSystem):
         except (OSError, http.client.HTTPException):
             return None
 
-    def drive(self, key: str, body: object, *, sweeps: Sweeper | None = None) -> HttpResponse:
-        """Repeat a request until its settled answer comes, while the sweeper recovers what was interrupted."""
+    def drive(self, key: str, body: object) -> HttpResponse:
+        """Repeat a request until its settled answer comes."""
         deadline = time.monotonic() + PATIENCE_SECONDS
         answer: HttpResponse | None = None
         while time.monotonic() < deadline:
             answer = self.try_post(key, body)
             if answer is not None and is_settled(answer):
                 return answer
-            if sweeps is not None:
-                sweeps.sweep()
             time.sleep(0.1)
         told = None if answer is None else f"{answer.status} {answer.text}"
         raise AssertionError(f"{key} was not settled within {PATIENCE_SECONDS:.0f} s; last answer: {told}")
@@ -244,6 +240,11 @@ class TwoLedgers(TransferSystem):
         """Recover a saga, and again if that is interrupted, until it is settled or parked."""
         return recover_to_the_end(self.recoverer, saga_id, self.now_ms, limit=limit)
 
+    def recoveries(self) -> Counter[str]:
+        """How many recoveries each saga needed, of those that needed any."""
+        counted = {record.saga_id: record.recoveries for record in map(RequestRecord.from_item, self.records())}
+        return +Counter(counted)
+
     def await_quiet(self, saga_id: str) -> RequestRecord:
         """Wait until the saga's owner does not run, and return the record."""
         return await_quiet(self.recoverer, saga_id)
@@ -272,49 +273,6 @@ def await_quiet(recoverer: Recoverer, saga_id: str) -> RequestRecord:
             return record
         time.sleep(0.03)
     raise AssertionError(f"the owner of {saga_id} still runs after {PATIENCE_SECONDS:.0f} s")
-
-
-class Sweeper:
-    """Finds records in progress by the index of what is due, and recovers them: the reconciler that is to come.
-
-    Args:
-        system: Whose records.
-        limit: Recoveries that one saga may need; more are a failure.
-    """
-
-    def __init__(self, system: TwoLedgers, *, limit: int = 5) -> None:
-        self._system = system
-        self._limit = limit
-        self._lock = threading.Lock()
-        self.started: Counter[str] = Counter()
-
-    def sweep(self) -> None:
-        """Look once at everything that is due."""
-        with self._lock:
-            now_ms, recoverer = self._system.now_ms(), self._system.recoverer
-            for request_id in self._due(now_ms):
-                record = recoverer.read(request_id)
-                if record is None:
-                    raise AssertionError(f"the index names {request_id}, and there is no such record")
-                _, started = recoverer.recover(record, now_ms)
-                if started is not None:
-                    self.started[record.saga_id] += 1
-                    assert self.started[record.saga_id] <= self._limit, f"{record.saga_id} never ends"
-
-    def _due(self, now_ms: int) -> Iterator[str]:
-        pages = self._system.aws.client("dynamodb").get_paginator("query")
-        for shard in range(_DUE_SHARDS):
-            for page in pages.paginate(
-                TableName=self._system.outputs["RequestTableName"],
-                IndexName=DUE_INDEX,
-                KeyConditionExpression="#shard = :shard AND #due <= :now",
-                ExpressionAttributeNames={
-                    "#shard": RecordAttribute.DUE_SHARD.value,
-                    "#due": RecordAttribute.DUE_AT.value,
-                },
-                ExpressionAttributeValues={":shard": {"S": f"{shard:02d}"}, ":now": {"N": str(now_ms)}},
-            ):
-                yield from (item[RecordAttribute.ID.value]["S"] for item in page["Items"])
 
 
 def entered_states(aws: LocalAws, execution_arn: str) -> list[str]:
