@@ -1,9 +1,10 @@
-"""What ``cdk-sagas callbacks`` does to an integration's resources: what operators are granted, and nothing else."""
+"""What commands do to deployed resources: what operators are granted, or have to be, and nothing else."""
 
 from __future__ import annotations
 
 from typing import Final
 
+# cdk-sagas callbacks; CallbackIntegration.grant_operate grants them.
 TOKEN_TABLE_ACTIONS: Final = ("dynamodb:BatchGetItem", "dynamodb:GetItem", "dynamodb:Scan", "dynamodb:UpdateItem")
 """Of the token table: rows, all of them with ``--all``; and, with ``--send-again``, that one was told."""
 TOKEN_INDEX_ACTIONS: Final = ("dynamodb:Query",)
@@ -18,3 +19,30 @@ REQUEST_TABLE_ACTIONS: Final = ("dynamodb:GetItem", "dynamodb:UpdateItem")
 """Of the sagas' request records: who waits no more when he is told lets his saga be looked at."""
 MACHINE_ACTIONS: Final = ("states:SendTaskFailure", "states:SendTaskSuccess")
 """Of the sagas' state machines: to tell again what was not told."""
+
+# cdk-sagas doctor; a policy to copy stands in docs/how-to/find-what-is-stuck.md.
+DOCTOR_LOOKS: Final = (
+    "cloudformation:ListStackResources",
+    "dynamodb:BatchGetItem",
+    "dynamodb:DescribeTable",
+    "dynamodb:GetItem",
+    "dynamodb:Query",
+    "dynamodb:Scan",
+    "events:DescribeRule",
+    "events:ListTargetsByRule",
+    "lambda:GetEventSourceMapping",
+    "lambda:GetFunctionConcurrency",
+    "lambda:GetFunctionConfiguration",
+    "sqs:GetQueueAttributes",
+    "states:DescribeExecution",
+    "states:DescribeStateMachine",
+)
+"""What a look takes; ``Scan`` with ``--deep`` only."""
+DOCTOR_REPAIRS: Final = (
+    "dynamodb:UpdateItem",
+    "sqs:SendMessage",
+    "states:SendTaskFailure",
+    "states:SendTaskSuccess",
+    "states:StartExecution",
+)
+"""What ``--repair`` takes besides."""

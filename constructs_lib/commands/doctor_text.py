@@ -168,9 +168,9 @@ class _Page:
         report = self.report
         if not report.findings:
             return self._painted("nothing found", _MENDED)
-        counted = [f"{count} {_TITLES[severity]}" for severity, count in _totals(report).items() if count]
+        counted = [f"{_TITLES[severity]}: {count}" for severity, count in _totals(report).items() if count]
         mended = sum(bool(finding.mended) for finding in report.findings)
-        repaired = [f"{mended} repaired now"] if report.repair else []
+        repaired = [f"repaired now: {mended}"] if report.repair else []
         left = sum(finding.open for finding in report.findings)
         return "; ".join([*counted, *repaired, f"{left} left to do" if left else "nothing left to do"])
 
