@@ -19,8 +19,9 @@ from saga_runtime.protocol import (
 )
 from saga_runtime.record import due_shard_of
 
-MARKER_DAYS: Final = 30
-"""For so long an event that is sent again is known to be the same one."""
+MARKER_DAYS: Final = 430
+"""For so long an event that is sent again is known to be the same one: longer than a person's decision is kept (400
+days), which is carried out again by whoever looks at it and finds that it was not received."""
 UNKNOWN_DAYS: Final = 400
 """For so long an answer about a job that nobody knows is kept."""
 MAX_DISPATCH_ERROR: Final = 1_000

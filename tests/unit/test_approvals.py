@@ -432,6 +432,20 @@ def test_a_decision_that_an_operator_took_back_can_be_made_anew(reception: Recep
     assert "Already decided: approved" in text_of(press(address, "reject"))
 
 
+def test_a_decision_that_is_taken_back_months_later_does_not_take_effect_again(reception: Reception) -> None:
+    address = link(expires=timedelta(days=365))
+    press(address)
+    reception.world.clock.ms += 364 * 86_400_000
+    for item in reception.world.items("tokens"):
+        if int(item["expiration"]["N"]) * 1_000 <= reception.world.clock.ms:
+            aws.dynamodb().delete_item(TableName="tokens", Key={"id": item["id"]})
+    taken_back(reception)
+
+    assert "Already decided" not in text_of(visit(address))
+
+    assert "second-token" not in reception.world.tasks.woken
+
+
 def test_a_decision_anew_replaces_only_the_one_that_was_taken_back(
     reception: Reception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
