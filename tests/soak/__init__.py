@@ -1,1 +1,1 @@
-"""The soak: sagas of all four examples at once in one local AWS, while everything fails a little, until all is quiet."""
+"""The soak: sagas of all examples at once in one local AWS, while everything fails a little, until all is quiet."""

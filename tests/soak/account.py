@@ -11,17 +11,16 @@ from enum import StrEnum
 from typing import Any, Final
 
 from constructs_lib.testing.invariants import Invariant, Item
-from saga_runtime.protocol import Metric, RecordAttribute, RecordStatus, StepStatus
+from saga_runtime.protocol import Metric, RecordAttribute, RecordStatus
 from saga_runtime.record import RequestRecord
 from saga_runtime.recovery import execution_of, machine_of
 from tests.local.two_ledgers import TwoLedgers, drain
 
+from .judge import why_decidable
 from .load import Told
 from .quiet import is_for_dead_letters
 from .wishes import Example, Manner
 from .world import Machine, World
-
-_TROUBLE: Final = frozenset({"RecoveryCompensates"})
 
 
 class End(StrEnum):
@@ -46,6 +45,7 @@ class Saga:
         end: how it ended.
         error: of one that was compensated or parked: why.
         stuck: of one that is parked: step, error and detail.
+        decidable: of one that is parked: why a machine could have decided it; None: only a person can.
         began, ended: epoch seconds, in the emulator's time; None: it has not ended.
         recoveries: how many recoveries it needed.
         causes: how the execution ended before each of them.
@@ -57,6 +57,7 @@ class Saga:
     end: End
     error: str | None
     stuck: Mapping[str, str] | None
+    decidable: str | None
     began: float
     ended: float | None
     recoveries: int
@@ -158,6 +159,7 @@ def _saga(world: World, example: Example, item: Item, late: Mapping[str, int]) -
         end=end,
         error=stuck["error"] if stuck else error,
         stuck=stuck,
+        decidable=why_decidable(world, example, record.saga_id) if end is End.PARKED else None,
         began=record.created_at / 1_000,
         ended=int(item[a.UPDATED_AT]["N"]) / 1_000 if record.settled else None,
         recoveries=record.recoveries,
@@ -181,11 +183,19 @@ def _end(record: RequestRecord, item: Item) -> tuple[End, str | None]:
 
 REFUSALS: Final = frozenset(
     {
-        "AccountClosed", "AccountUnknown", "AddressUnknown", "AgentUnknown", "CapExceeded", "Declined", "InsufficientFunds",
-        "IntentTaken", "Invalid", "ModelAnswerRefused", "NotOnShelf", "OutOfStock", "ParcelLost", "PickRefused", "Rejected",
-        "ReservationLost", "SpendingCapExceeded", "UnknownItem",
+        *("AccountClosed", "AccountUnknown", "AddressUnknown", "AgentUnknown", "CapExceeded", "Declined"),
+        *(
+            "InsufficientFunds",
+            "IntentTaken",
+            "Invalid",
+            "ModelAnswerRefused",
+            "NotOnShelf",
+            "OutOfStock",
+            "ParcelLost",
+        ),
+        *("PickRefused", "Rejected", "ReservationLost", "SpendingCapExceeded", "UnknownItem"),
     }
-)  # fmt: skip
+)
 """What somebody says who refuses."""
 
 
@@ -288,10 +298,6 @@ def _dead_letters(world: World, system: TwoLedgers) -> dict[str, int]:
     found = {}
     for queue in world.resources("AWS::SQS::Queue"):
         if queue.stack == system.stack and is_for_dead_letters(queue.path):
-            key = "ApproximateNumberOfMessages"
             told = sqs.get_queue_attributes(QueueUrl=queue.physical_id, AttributeNames=["ApproximateNumberOfMessages"])
-            found[queue.path] = int(told["Attributes"][key])
+            found[queue.path] = int(told["Attributes"]["ApproximateNumberOfMessages"])
     return {path: count for path, count in found.items() if count}
-
-
-IN_DOUBT: Final = (StepStatus.INTENT, StepStatus.UNDOING)

@@ -7,7 +7,6 @@ import itertools
 import json
 import random
 import threading
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -116,9 +115,10 @@ class Load:
             return
         if told.wish.manner is Manner.DOUBLED:
             at_once([lambda: self._post(system, told)] * 2)
-        while told.saga_id is None and told.refused is None and not self._over.is_set():
+        while not (self._is_answered(told) or self._over.is_set()):
             self._post(system, told)
-            self._over.wait(next(pauses) if told.saga_id is None else 0)
+            if not self._is_answered(told):
+                self._over.wait(next(pauses))
         if told.refused is not None:
             return
         pauses = _pauses(told.wish.name)
@@ -127,6 +127,9 @@ class Load:
             # somebody would who is told by a notice.
             if told.wish.manner is Manner.IMPATIENT or self._is_settled(system, told):
                 self._post(system, told)
+
+    def _is_answered(self, told: Told) -> bool:
+        return told.saga_id is not None or told.refused is not None
 
     def _is_settled(self, system: TwoLedgers, told: Told) -> bool:
         return told.saga_id is not None and system.record(told.saga_id).settled

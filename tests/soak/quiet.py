@@ -50,22 +50,29 @@ def look(world: World) -> Stir:
     return Stir(counts=found)
 
 
-def await_quiet(world: World, *, seconds: float, at_least: float = 0.0) -> Stir:
-    """Look until two looks in a row find nothing, or the time is over; the last look.
+def await_quiet(world: World, *, seconds: float, at_least: float = 0.0) -> tuple[Stir, float | None]:
+    """Look until two looks in a row find nothing, or the time is over.
 
     Args:
         world: where.
         seconds: how long, at most.
         at_least: how long, at least: something may be to come that no look finds.
+
+    Returns:
+        The last look; and since when it has been quiet, in the emulator's epoch seconds: None if it is not.
     """
     began = time.monotonic()
-    quiet = 0
+    since: float | None = None
     while True:
+        now = world.aws.now().timestamp()
         stir = look(world)
-        quiet = quiet + 1 if stir.is_quiet else 0
+        if not stir.is_quiet:
+            since = None
         passed = time.monotonic() - began
-        if (quiet > 1 and passed >= at_least) or passed >= seconds:
-            return stir
+        if (since is not None and passed >= at_least) or passed >= seconds:
+            return stir, since
+        if stir.is_quiet and since is None:
+            since = now
         time.sleep(_LOOK_SECONDS)
 
 
@@ -146,12 +153,14 @@ def _messages(world: World) -> Iterator[tuple[str, int]]:
     """Messages that somebody is still to work at; dead letters wait for a person."""
     sqs = world.aws.client("sqs")
     unread = {system.outputs.get(name) for system in world.systems.values() for name in _UNREAD}
-    kinds = ("ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible")
     for queue in world.resources("AWS::SQS::Queue"):
         if queue.physical_id in unread or is_for_dead_letters(queue.path):
             continue
-        found = sqs.get_queue_attributes(QueueUrl=queue.physical_id, AttributeNames=list(kinds))["Attributes"]
-        yield f"messages in {queue.path}", sum(int(found[kind]) for kind in kinds)
+        found = sqs.get_queue_attributes(
+            QueueUrl=queue.physical_id,
+            AttributeNames=["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"],
+        )["Attributes"]
+        yield f"messages in {queue.path}", sum(map(int, found.values()))
 
 
 def is_for_dead_letters(path: str) -> bool:

@@ -150,17 +150,20 @@ def _cart(draw: random.Random, name: str, sku: str | None = None, **more: Any) -
     return {**body, "customer": name}  # who decides about it knows the request by this
 
 
-def _between(draw: random.Random) -> list[str]:
-    return draw.sample(ACCOUNTS, 2)
+def _transfer(
+    draw: random.Random, source: str | None = None, target: str | None = None, **more: object
+) -> dict[str, object]:
+    one, other = draw.sample(ACCOUNTS, 2)
+    return transfer(source or one, target or other, draw.randint(1, 500), **more)
 
 
 _KINDS: Final[Mapping[Example, Sequence[tuple[str, int, Make]]]] = {
     Example.TRANSFERS: (
-        ("within one ledger", 40, lambda d, _: transfer(*_between(d), d.randint(1, 500))),
-        ("between two ledgers", 42, lambda d, _: transfer(*_between(d), d.randint(1, 500), to_ledger=PARTNER)),
-        ("to a closed account", 8, lambda d, _: transfer(d.choice(ACCOUNTS), CLOSED, d.randint(1, 500), to_ledger=PARTNER)),
-        ("without money", 6, lambda d, _: transfer(POOR, d.choice(ACCOUNTS), d.randint(1, 500))),
-        ("to nobody", 4, lambda d, _: transfer(d.choice(ACCOUNTS), "nobody", d.randint(1, 500))),
+        ("within one ledger", 40, lambda d, _: _transfer(d)),
+        ("between two ledgers", 42, lambda d, _: _transfer(d, to_ledger=PARTNER)),
+        ("to a closed account", 8, lambda d, _: _transfer(d, target=CLOSED, to_ledger=PARTNER)),
+        ("without money", 6, lambda d, _: _transfer(d, source=POOR)),
+        ("to nobody", 4, lambda d, _: _transfer(d, target="nobody")),
     ),
     Example.ORDERS: (
         ("one item", 62, lambda d, _: _of_one(d)),

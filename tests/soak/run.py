@@ -1,0 +1,165 @@
+"""One soak: load and faults for a while, then none, until all is quiet; and what came of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from .account import Account, End, account
+from .chaos import LONGEST_OF_PROVIDERS, SHARE, STOP_SHARE, Chaos, Damage
+from .load import Load
+from .quiet import Stir, await_quiet
+from .wishes import Example
+from .world import SPEED, deployed
+
+_ANSWERS_SECONDS: Final = 30.0
+"""Clients look seldom when they have waited for long: so long they have to hear what became of their requests."""
+_PROGRESS_SECONDS: Final = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """How long, how much, and by which seed.
+
+    Attributes:
+        seed: requests and faults follow from it.
+        seconds: of load and faults, in real time.
+        quiet_seconds: after which it must be quiet at last, in real time.
+        clients: at any time, by example.
+        sandboxes: processes of each function, at most.
+        speed: of the emulator's time.
+        share: of all AWS calls that are hit.
+        stops: of the states that are reached or left, those where the execution ends.
+    """
+
+    seed: int
+    seconds: float
+    quiet_seconds: float = 300.0
+    clients: Mapping[Example, int] = field(
+        default_factory=lambda: {Example.TRANSFERS: 6, Example.ORDERS: 6, Example.PAYOUTS: 6, Example.CARTS: 12}
+    )
+    sandboxes: int = 2
+    speed: float = SPEED
+    share: float = SHARE
+    stops: float = STOP_SHARE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """What came of a soak. Times are epoch seconds, by the emulator's clock.
+
+    Attributes:
+        settings: of the soak.
+        began: when the first request was sent.
+        faults_ended: when faults and load ended.
+        quiet: when it was quiet; None: it never was.
+        stir: the last look at what goes on.
+        damage: what went wrong.
+        accounts: what became of the sagas.
+        decisions: how often people decided about a cart.
+        real_seconds: how long all of it took, everything included.
+    """
+
+    settings: Settings
+    began: float
+    faults_ended: float
+    quiet: float | None
+    stir: Stir
+    damage: Damage
+    accounts: Sequence[Account]
+    decisions: int
+    real_seconds: float
+
+    def real(self, at: float) -> float:
+        """Real seconds since the beginning."""
+        return (at - self.began) / self.settings.speed
+
+    def problems(self) -> list[str]:
+        """What must not be, one sentence each; empty if the soak is passed."""
+        return list(self._problems())
+
+    def _problems(self) -> Iterator[str]:
+        if self.quiet is None:
+            yield f"it was not quiet {self.settings.quiet_seconds:.0f} s after the last fault: {self.stir}"
+        for one in self.accounts:
+            yield from _problems_of(one)
+        if not self.damage.faults or not self.damage.stops:
+            yield "nothing went wrong: the soak shows nothing"
+
+
+def _problems_of(found: Account) -> Iterator[str]:
+    for saga in found.sagas:
+        if saga.end is End.IN_FLIGHT:
+            yield f"{found.example}: saga {saga.saga_id} is in flight"
+        if saga.end is End.PARKED and saga.decidable is not None:
+            yield f"{found.example}: saga {saga.saga_id} is parked ({saga.stuck}), although {saga.decidable}"
+    for invariant in found.books.invariants:
+        for violation in invariant.violations:
+            yield f"{found.example}: {invariant.name}: {violation}"
+    for contradiction in found.books.contradictions:
+        yield f"{found.example}: a client was told {contradiction}"
+    if found.books.unanswered:
+        yield f"{found.example}: {found.books.unanswered} clients never heard what became of their requests"
+
+
+def soak(settings: Settings, progress: Callable[[str], None] = lambda _: None) -> Run:
+    """Soak once.
+
+    Args:
+        settings: how.
+        progress: is told how far it is.
+    """
+    began_at = time.monotonic()
+    with deployed(speed=settings.speed, sandboxes=settings.sandboxes) as world:
+        progress(f"seed {settings.seed}: the four examples are deployed after {time.monotonic() - began_at:.0f} s")
+        load = Load(world, seed=settings.seed, clients=settings.clients)
+        chaos = Chaos(world, seed=settings.seed, share=settings.share, stops=settings.stops)
+        chaos.begin()
+        began = world.aws.now().timestamp()
+        load.start()
+        try:
+            _let_pass(settings.seconds, load, progress)
+            load.begin_nothing_more()
+            damage = chaos.end()
+            faults_ended = world.aws.now().timestamp()
+            progress(f"{sum(damage.faults.values())} faults, {sum(damage.stops.values())} executions ended; no more")
+            stir, quiet = await_quiet(
+                world, seconds=settings.quiet_seconds, at_least=LONGEST_OF_PROVIDERS / settings.speed
+            )
+            progress("it is quiet" if quiet is not None else f"it is not quiet: {stir}")
+            _await_answers(load)
+        finally:
+            load.stop()
+        return Run(
+            settings=settings,
+            began=began,
+            faults_ended=faults_ended,
+            quiet=quiet,
+            stir=stir,
+            damage=damage,
+            accounts=tuple(account(world, example, load.told[example]) for example in Example),
+            decisions=load.decisions,
+            real_seconds=time.monotonic() - began_at,
+        )
+
+
+def _let_pass(seconds: float, load: Load, progress: Callable[[str], None]) -> None:
+    until = time.monotonic() + seconds
+    while (left := until - time.monotonic()) > 0:
+        time.sleep(min(left, _PROGRESS_SECONDS))
+        asked = sum(len(told) for told in load.told.values())
+        answered = sum(one.answer is not None for told in load.told.values() for one in told)
+        progress(f"{asked} requests, {answered} of them answered")
+
+
+def _await_answers(load: Load) -> None:
+    until = time.monotonic() + _ANSWERS_SECONDS
+    while load.waiting and time.monotonic() < until:
+        time.sleep(0.2)
+
+
+def totals(accounts: Sequence[Account]) -> dict[End, int]:
+    """How many sagas ended how, over all examples."""
+    return {end: sum(one.ends()[end] for one in accounts) for end in End}
