@@ -1,0 +1,330 @@
+"""What is kept of executions of hand-written state machines that ended badly, and every conditional write of it. Pure.
+
+::
+
+    PENDING ──called, and it answered──▶ TOLD
+       │ ▲ └──redriven, and no bad end any more──▶ OVER
+       │ └──────a person puts the dead letter back──┐
+       └──called as often as is allowed──────────▶ STUCK
+
+``not_before`` is the version of a pending row, too: whoever writes moves it on, and has the condition that nobody else
+did. While a function may be running it stands at the end of that call's lease: nobody calls before.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from saga_runtime.protocol import (
+    WATCH_DUE_SHARDS,
+    WATCH_LIST_PREFIX,
+    BadEnd,
+    WatchAttribute,
+    WatchedField,
+    WatchStatus,
+)
+
+NEW: Final = "attribute_not_exists(#id)"
+UNTOUCHED: Final = "#not_before = :was"
+STILL_DUE: Final = "#due_at = :was"
+STILL_STUCK: Final = "#status = :stuck"
+SAME_VERSION: Final = "#version = :was"
+
+_KEPT_SECONDS: Final = 120 * 86_400
+"""Step Functions lists an execution for 90 days after its end: an end that was told is known for longer."""
+
+AttributeMap = Mapping[str, Any]
+_A: Final = WatchAttribute
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watched:
+    """A hand-written state machine that is watched.
+
+    Attributes:
+        machine: its ARN.
+        function: ARN of the function that is called.
+        ends: which ends are told.
+        grace_ms: between an end and the first call.
+        lease_ms: after which a call is certainly over.
+        attempts: calls after which a person decides.
+        longest_ms: that an execution takes at most; None: as long as may be.
+    """
+
+    machine: str
+    function: str
+    ends: frozenset[BadEnd]
+    grace_ms: int
+    lease_ms: int
+    attempts: int
+    longest_ms: int | None = None
+
+
+def watched_of(text: str) -> tuple[Watched, ...]:
+    """Read ``Env.WATCHED``."""
+    f = WatchedField
+    return tuple(
+        Watched(
+            machine=entry[f.MACHINE],
+            function=entry[f.FUNCTION],
+            ends=frozenset(map(BadEnd, entry[f.ENDS])),
+            grace_ms=entry[f.GRACE] * 1_000,
+            lease_ms=entry[f.LEASE] * 1_000,
+            attempts=entry[f.ATTEMPTS],
+            longest_ms=entry[f.LONGEST] * 1_000 or None,
+        )
+        for entry in json.loads(text)
+    )
+
+
+def end_id(execution_arn: str, redrives: int) -> str:
+    """The id of an end: the same, whoever finds it; another one when the execution was redriven and ended again."""
+    return f"{execution_arn}#{redrives}"
+
+
+def list_id(machine_arn: str, end: BadEnd) -> str:
+    """The id of how far a machine's executions that ended in one way were listed."""
+    return f"{WATCH_LIST_PREFIX}{machine_arn}#{end.value}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndRow:
+    """An execution's end, as it is kept.
+
+    Attributes:
+        id: see ``end_id``.
+        status: whether its function was told.
+        end: how it ended.
+        stopped_at: epoch milliseconds.
+        attempt: how often its function was called.
+        not_before: no call before this; 0: it is not pending.
+        due_at: when somebody must look at it; 0: nobody must.
+        redriven: whether somebody has redriven it, and it runs.
+        error: name of what became of the last call.
+    """
+
+    id: str
+    status: WatchStatus
+    end: BadEnd
+    stopped_at: int
+    attempt: int = 0
+    not_before: int = 0
+    due_at: int = 0
+    redriven: bool = False
+    error: str = ""
+
+    @classmethod
+    def from_item(cls, item: AttributeMap) -> EndRow:
+        """Read an item."""
+
+        def number(name: WatchAttribute) -> int:
+            return int(item[name]["N"]) if name in item else 0
+
+        return cls(
+            id=item[_A.ID]["S"],
+            status=WatchStatus(item[_A.STATUS]["S"]),
+            end=BadEnd(item[_A.END]["S"]),
+            stopped_at=number(_A.STOPPED_AT),
+            attempt=number(_A.ATTEMPT),
+            not_before=number(_A.NOT_BEFORE),
+            due_at=number(_A.DUE_AT),
+            redriven=_A.REDRIVEN_AT in item,
+            error=item[_A.ERROR]["S"] if _A.ERROR in item else "",
+        )
+
+    @property
+    def execution_arn(self) -> str:
+        """The execution."""
+        return self.id.rpartition("#")[0]
+
+    @property
+    def redrives(self) -> int:
+        """How often it had been redriven when it ended."""
+        return int(self.id.rpartition("#")[2])
+
+
+def found_put(*, id: str, end: BadEnd, stopped_at: int, not_before: int, now_ms: int) -> dict[str, Any]:
+    """Arguments of the put that keeps an end; refused if it is known, however often it is found."""
+    return {
+        "Item": {
+            _A.ID.value: {"S": id},
+            _A.STATUS.value: {"S": WatchStatus.PENDING.value},
+            _A.END.value: {"S": end.value},
+            _A.STOPPED_AT.value: {"N": str(stopped_at)},
+            _A.FOUND_AT.value: {"N": str(now_ms)},
+            _A.ATTEMPT.value: {"N": "0"},
+            _A.NOT_BEFORE.value: {"N": str(not_before)},
+            _A.DUE_AT.value: {"N": str(not_before)},
+            _A.DUE_SHARD.value: {"S": _shard_of(id)},
+        },
+        "ConditionExpression": NEW,
+        "ExpressionAttributeNames": {"#id": _A.ID.value},
+    }
+
+
+def _shard_of(id: str) -> str:
+    return f"{int.from_bytes(hashlib.sha256(id.encode('utf-8')).digest()[:4], 'big') % WATCH_DUE_SHARDS:02d}"
+
+
+def queued_update(id: str, due_at: int, until: int) -> dict[str, Any]:
+    """Arguments of the update after which a due end is not queued again before ``until``; nothing else changes."""
+    return {
+        "Key": {_A.ID.value: {"S": id}},
+        "UpdateExpression": "SET #due_at = :until",
+        "ConditionExpression": STILL_DUE,
+        "ExpressionAttributeNames": {"#due_at": _A.DUE_AT.value},
+        "ExpressionAttributeValues": {":was": {"N": str(due_at)}, ":until": {"N": str(until)}},
+    }
+
+
+def lease_update(row: EndRow, now_ms: int, until: int) -> dict[str, Any]:
+    """Arguments of the update that makes its caller the one who calls; nobody else does before ``until``."""
+    return _pending(row, now_ms, until, {_A.ATTEMPT: {"N": str(row.attempt + 1)}})
+
+
+def failed_update(row: EndRow, now_ms: int, until: int, error: str) -> dict[str, Any]:
+    """Arguments of the update after a call that failed."""
+    return _pending(row, now_ms, until, {_A.ERROR: {"S": error}})
+
+
+def later_update(row: EndRow, now_ms: int, until: int, *, redriven: bool) -> dict[str, Any]:
+    """Arguments of the update that has a pending end looked at later."""
+    return _pending(row, now_ms, until, {_A.REDRIVEN_AT: {"N": str(now_ms)}} if redriven else {})
+
+
+def told_update(row: EndRow, now_ms: int) -> dict[str, Any]:
+    """Arguments of the update after a call that was answered. The row stays: nobody is told of this end anew."""
+    return _settled(row, WatchStatus.TOLD, now_ms)
+
+
+def over_update(row: EndRow, now_ms: int) -> dict[str, Any]:
+    """Arguments of the update after which nobody is told of an end that is none any more."""
+    return _settled(row, WatchStatus.OVER, now_ms)
+
+
+def stuck_update(row: EndRow, now_ms: int) -> dict[str, Any]:
+    """Arguments of the update that leaves an end to a person. The row stays until he has decided."""
+    return _settled(row, WatchStatus.STUCK, now_ms)
+
+
+def again_update(id: str, now_ms: int) -> dict[str, Any]:
+    """Arguments of the update that has an end tried anew that was left to a person."""
+    return _update(
+        id,
+        {
+            _A.STATUS: {"S": WatchStatus.PENDING.value},
+            _A.ATTEMPT: {"N": "0"},
+            _A.NOT_BEFORE: {"N": str(now_ms)},
+            _A.DUE_AT: {"N": str(now_ms)},
+            _A.DUE_SHARD: {"S": _shard_of(id)},
+            _A.UPDATED_AT: {"N": str(now_ms)},
+        },
+        STILL_STUCK,
+        {":stuck": {"S": WatchStatus.STUCK.value}},
+    )
+
+
+def _pending(row: EndRow, now_ms: int, until: int, values: Mapping[WatchAttribute, Any]) -> dict[str, Any]:
+    moment = {"N": str(until)}
+    times = {_A.NOT_BEFORE: moment, _A.DUE_AT: moment, _A.UPDATED_AT: {"N": str(now_ms)}}
+    return _update(row.id, {**times, **values}, UNTOUCHED, {":was": {"N": str(row.not_before)}})
+
+
+def _settled(row: EndRow, status: WatchStatus, now_ms: int) -> dict[str, Any]:
+    values: dict[WatchAttribute, Any] = {
+        _A.STATUS: {"S": status.value},
+        _A.UPDATED_AT: {"N": str(now_ms)},
+    }
+    if status is WatchStatus.STUCK:
+        values[_A.ERROR] = {"S": row.error}
+    else:
+        values[_A.EXPIRATION] = {"N": str(now_ms // 1_000 + _KEPT_SECONDS)}
+    gone = (_A.NOT_BEFORE, _A.DUE_AT, _A.DUE_SHARD)
+    return _update(row.id, values, UNTOUCHED, {":was": {"N": str(row.not_before)}}, gone)
+
+
+def _update(
+    id: str,
+    values: Mapping[WatchAttribute, Any],
+    condition: str,
+    compared: Mapping[str, Any],
+    gone: tuple[WatchAttribute, ...] = (),
+) -> dict[str, Any]:
+    expression = "SET " + ", ".join(f"#{name.value} = :{name.value}" for name in values)
+    if gone:
+        expression += " REMOVE " + ", ".join(f"#{name.value}" for name in gone)
+    return {
+        "Key": {_A.ID.value: {"S": id}},
+        "UpdateExpression": expression,
+        "ConditionExpression": condition,
+        "ExpressionAttributeNames": {f"#{name.value}": name.value for name in (*values, *gone)},
+        "ExpressionAttributeValues": {**{f":{name.value}": value for name, value in values.items()}, **compared},
+    }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListRow:
+    """How far a machine's executions that ended in one way were listed.
+
+    Attributes:
+        id: see ``list_id``.
+        known_until: every end before this has a row; epoch milliseconds.
+        due_at: when the list is read again.
+        pass_at: when the pass began that is under way; 0: none is.
+        page_token: where it goes on; None: at the beginning.
+        version: raised by every write.
+    """
+
+    id: str
+    known_until: int
+    due_at: int
+    pass_at: int = 0
+    page_token: str | None = None
+    version: int = 0
+
+    @classmethod
+    def from_item(cls, item: AttributeMap) -> ListRow:
+        """Read an item."""
+        return cls(
+            id=item[_A.ID]["S"],
+            known_until=int(item[_A.KNOWN_UNTIL]["N"]),
+            due_at=int(item[_A.DUE_AT]["N"]),
+            pass_at=int(item[_A.PASS_AT]["N"]),
+            page_token=item[_A.PAGE_TOKEN]["S"] if _A.PAGE_TOKEN in item else None,
+            version=int(item[_A.VERSION]["N"]),
+        )
+
+
+def list_put(row: ListRow) -> dict[str, Any]:
+    """Arguments of the put that begins to keep how far a list was read; refused if somebody has."""
+    return {
+        "Item": {
+            _A.ID.value: {"S": row.id},
+            _A.KNOWN_UNTIL.value: {"N": str(row.known_until)},
+            _A.DUE_AT.value: {"N": str(row.due_at)},
+            _A.PASS_AT.value: {"N": str(row.pass_at)},
+            _A.VERSION.value: {"N": str(row.version)},
+        },
+        "ConditionExpression": NEW,
+        "ExpressionAttributeNames": {"#id": _A.ID.value},
+    }
+
+
+def list_update(was: ListRow, now: ListRow) -> dict[str, Any]:
+    """Arguments of the update from one state of a list to the next, on condition that nobody else read on."""
+    values: dict[WatchAttribute, Any] = {
+        _A.KNOWN_UNTIL: {"N": str(now.known_until)},
+        _A.DUE_AT: {"N": str(now.due_at)},
+        _A.PASS_AT: {"N": str(now.pass_at)},
+        _A.VERSION: {"N": str(now.version)},
+    }
+    gone: tuple[WatchAttribute, ...] = ()
+    if now.page_token is None:
+        gone = (_A.PAGE_TOKEN,)
+    else:
+        values[_A.PAGE_TOKEN] = {"S": now.page_token}
+    return _update(was.id, values, SAME_VERSION, {":was": {"N": str(was.version)}}, gone)

@@ -1,0 +1,518 @@
+"""Hand-written state machines: bad ends are found and told, whatever dies, comes twice, or is redriven."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from saga_runtime.protocol import BadEnd, EndField, Metric, WatchAttribute, WatchStatus
+from saga_runtime.watch_rows import EndRow, Watched, end_id, watched_of
+from saga_runtime.watch_sweep import SWEEP_MS
+from saga_runtime.watcher import BACKOFF, SPARE_MS
+from saga_runtime.watching import (
+    FIRST_MS,
+    LIST_MS,
+    OVERLAP_MS,
+    PAUSE_MS,
+    QUEUED_MS,
+    Execution,
+    Need,
+    decide,
+    pause_after,
+)
+from tests.unit.support.samples import DAY_MS, NOW_MS
+from tests.unit.support.watched import ATTEMPTS, FUNCTION, GRACE_MS, LEASE_MS, MACHINE, Watch, watch_in
+from tests.unit.support.wire import Action, Fault, Moment
+from tests.unit.support.world import Context, World
+
+A = WatchAttribute
+
+
+@pytest.fixture
+def watch(world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[Watch]:
+    """A machine without executions, watched."""
+    with watch_in(world, monkeypatch) as made:
+        yield made
+
+
+# What is decided.
+
+WATCHED = Watched(
+    machine=MACHINE,
+    function=FUNCTION,
+    ends=frozenset({BadEnd.TIMED_OUT}),
+    grace_ms=GRACE_MS,
+    lease_ms=LEASE_MS,
+    attempts=ATTEMPTS,
+)
+ROW = EndRow(id=end_id("e", 1), status=WatchStatus.PENDING, end=BadEnd.TIMED_OUT, stopped_at=NOW_MS)
+
+
+def execution(status: str, redrives: int = 1) -> Execution:
+    return Execution(arn="e", status=status, redrives=redrives, started_at=0, stopped_at=NOW_MS)
+
+
+DECISIONS: list[tuple[Execution | None, dict[str, Any], int, Need]] = [
+    (execution("TIMED_OUT"), {}, 0, Need.TELL),
+    (execution("TIMED_OUT"), {"attempt": ATTEMPTS - 1}, 0, Need.TELL),
+    (execution("TIMED_OUT"), {"attempt": ATTEMPTS}, 0, Need.STUCK),
+    (execution("FAILED"), {}, 0, Need.OVER),
+    (execution("SUCCEEDED"), {}, 0, Need.OVER),
+    (execution("SUCCEEDED", 2), {"attempt": ATTEMPTS}, 0, Need.OVER),
+    (execution("RUNNING", 2), {"attempt": ATTEMPTS}, 0, Need.LATER),
+    (execution("PENDING_REDRIVE"), {}, 0, Need.LATER),
+    (execution("TIMED_OUT", 2), {"attempt": ATTEMPTS}, 0, Need.FOLLOW),
+    (execution("FAILED", 2), {}, 0, Need.FOLLOW),
+    (execution("TIMED_OUT", 0), {"attempt": ATTEMPTS}, 0, Need.LATER),
+    (None, {}, DAY_MS - 1, Need.LATER),
+    (None, {}, DAY_MS, Need.STUCK),
+]
+
+
+@pytest.mark.parametrize(("found", "fields", "later_ms", "need"), DECISIONS)
+def test_what_is_done_follows_from_what_became_of_the_execution(
+    found: Execution | None, fields: dict[str, Any], later_ms: int, need: Need
+) -> None:
+    assert decide(replace(ROW, **fields), found, WATCHED, NOW_MS + later_ms) is need
+
+
+def test_every_need_arises() -> None:
+    assert {need for *_, need in DECISIONS} == set(Need)
+
+
+def test_pauses_double_up_to_a_quarter_of_an_hour() -> None:
+    assert [pause_after(n) for n in (1, 2, 3, 5, 1_000)] == [60_000, 120_000, 240_000, 900_000, 900_000]
+    with pytest.raises(ValueError, match="numbered from 1, got 0"):
+        pause_after(0)
+
+
+def test_what_it_is_told_is_read_back() -> None:
+    text = json.dumps(
+        [
+            {
+                "machine": MACHINE,
+                "function": FUNCTION,
+                "ends": ["TIMED_OUT"],
+                "grace": 900,
+                "lease": 90,
+                "attempts": ATTEMPTS,
+                "longest": longest,
+            }
+            for longest in (0, 60)
+        ]
+    )
+
+    assert watched_of(text) == (WATCHED, replace(WATCHED, longest_ms=60_000))
+
+
+def test_an_answer_of_step_functions_is_read_to_the_millisecond() -> None:
+    moment = datetime(2026, 11, 21, 10, 0, 0, 123_000, tzinfo=UTC)
+    said = {"executionArn": "e", "status": "RUNNING", "startDate": moment}
+
+    assert Execution.of(said) == Execution(
+        arn="e", status="RUNNING", redrives=0, started_at=int(moment.timestamp()) * 1_000 + 123, stopped_at=0
+    )
+
+
+# What is found, and told.
+
+
+def told(watch: Watch) -> list[tuple[int, str]]:
+    """When, and of which end, the function was told."""
+    return [(call.at, call.event[EndField.ID]) for call in watch.calls]
+
+
+def test_an_execution_that_timed_out_is_found_by_its_list_and_told_after_the_grace(watch: Watch) -> None:
+    run = watch.starts(input='{"order": 7.50}')
+    watch.pass_time(60_000)
+    watch.ends()
+
+    watch.sweep()
+    watch.pass_time(GRACE_MS - 1)
+    watch.sweep()
+    assert (watch.work(), watch.calls) == (0, [])
+    watch.pass_time(1)
+    watch.sweep()
+    watch.work()
+
+    (call,) = watch.calls
+    assert call.event == {
+        "id": f"{run.arn}#0",
+        "execution_arn": run.arn,
+        "name": "run",
+        "state_machine_arn": MACHINE,
+        "status": "TIMED_OUT",
+        "error": None,
+        "cause": None,
+        "input": '{"order": 7.50}',
+        "started_at": NOW_MS,
+        "stopped_at": NOW_MS + 60_000,
+        "redrive_count": 0,
+        "attempt": 1,
+    }
+    assert set(call.event) == {name.value for name in EndField}
+    assert watch.row().status is WatchStatus.TOLD
+    assert (watch.counted(Metric.BAD_ENDS), watch.counted(Metric.BAD_ENDS_TOLD)) == (1, 1)
+
+
+def test_an_execution_that_was_stopped_is_told_with_its_error_and_cause(watch: Watch) -> None:
+    watch.ends(status="ABORTED")
+    watch.goes_on(3)
+
+    (call,) = watch.calls
+    assert (call.event["status"], call.event["error"], call.event["cause"]) == ("ABORTED", "E", "C")
+
+
+def test_what_was_told_is_known_for_longer_than_it_is_listed_and_is_not_due(watch: Watch) -> None:
+    run = watch.ends()
+    watch.goes_on(3)
+    item = watch.items[run.id]
+
+    kept = int(item[A.EXPIRATION.value]["N"]) * 1_000 - run.stopped
+    assert kept > 100 * DAY_MS
+    assert not {A.DUE_AT, A.DUE_SHARD, A.NOT_BEFORE} & {*item}
+
+
+def test_executions_that_run_or_end_well_or_as_nobody_asked_are_left_alone(watch: Watch) -> None:
+    watch.starts("runs")
+    watch.ends("good", "SUCCEEDED")
+    watch.ends("failed", "FAILED")
+    assert watch.event("runs", "good", "failed") == []
+    watch.goes_on(3)
+
+    assert (watch.calls, watch.rows) == ([], {})
+
+
+def test_failures_are_told_if_somebody_asks(watch: Watch) -> None:
+    watch.watches(ends=["FAILED"])
+    watch.ends("failed", "FAILED")
+    watch.ends("slow")
+    watch.goes_on(3)
+
+    assert [call.event["name"] for call in watch.calls] == ["failed"]
+
+
+def test_a_status_event_tells_at_once_and_five_of_them_no_more_than_one(watch: Watch) -> None:
+    run = watch.ends()
+
+    assert watch.event(*["run"] * 5) == []
+
+    assert set(watch.rows) == {run.id}
+    assert watch.row().not_before == run.stopped + GRACE_MS
+    watch.goes_on(4)
+    assert watch.event("run") == []
+    watch.goes_on(2)
+    assert len(watch.calls) == 1
+
+
+def test_without_a_grace_it_is_told_when_it_is_found(watch: Watch) -> None:
+    watch.watches(grace=0)
+    run = watch.ends()
+    watch.event("run")
+    watch.sweep()
+    watch.work()
+
+    assert told(watch) == [(run.stopped, run.id)]
+
+
+def test_an_event_that_is_ahead_of_what_step_functions_says_changes_nothing(watch: Watch) -> None:
+    watch.starts()
+
+    assert watch.event("run") == []
+    assert watch.rows == {}
+    watch.ends()
+    watch.goes_on(3)
+    assert len(watch.calls) == 1
+
+
+def test_events_of_machines_and_executions_that_nobody_knows_are_done_with(watch: Watch) -> None:
+    other = json.dumps({"detail": {"stateMachineArn": f"{MACHINE}OfSomebodyElse", "name": "run"}})
+
+    assert watch.deliver(other) == []
+    assert watch.deliver(json.dumps({"detail": {"stateMachineArn": MACHINE, "name": "gone"}})) == []
+    assert (watch.rows, [name for name, _ in watch.world.told.events]) == ({}, ["end_of_nobody"] * 2)
+
+
+def test_a_message_that_cannot_be_read_comes_again_and_keeps_no_other_from_it(watch: Watch) -> None:
+    watch.ends()
+    good = json.dumps({"detail": {"stateMachineArn": MACHINE, "name": "run"}})
+    bad = json.dumps({"detail": {"stateMachineArn": "no arn", "name": "run"}})
+
+    failed = watch.deliver("no json", "[]", "{}", '{"detail": {}}', bad, good)
+
+    assert failed == ["m0", "m1", "m2", "m3", "m4"]
+    assert len(watch.rows) == 1
+
+
+# Functions that fail.
+
+
+def test_a_function_that_fails_is_called_again_ever_later_under_the_same_id(watch: Watch) -> None:
+    watch.watches(attempts=10)
+    run = watch.ends()
+    watch.answers = ["Broken", "TooManyRequestsException"]
+    watch.sweep()
+    watch.pass_time(GRACE_MS)
+    for _ in range(60):
+        watch.sweep()
+        watch.work()
+        watch.pass_time(10_000)
+
+    began = run.stopped + GRACE_MS
+    assert told(watch) == [(began, run.id), (began + PAUSE_MS, run.id), (began + 3 * PAUSE_MS, run.id)]
+    assert [call.event["attempt"] for call in watch.calls] == [1, 2, 3]
+    assert watch.row().status is WatchStatus.TOLD
+    failures = [fields for name, fields in watch.world.told.events if name == "end_not_told"]
+    assert [fields["error"] for fields in failures] == ["Broken", "TooManyRequestsException"]
+
+
+def test_what_a_function_says_of_its_failure_is_kept_by_name_only(watch: Watch) -> None:
+    watch.ends()
+    watch.answers = ["Broken"]
+    watch.sweep()
+    watch.pass_time(GRACE_MS)
+    watch.sweep()
+    watch.work()
+
+    assert watch.row().error == "Broken"
+    assert "secret" not in str(watch.items) + str(watch.world.told.events)
+
+
+def test_a_function_of_which_nothing_is_heard_is_not_called_again_while_it_may_be_at_it(watch: Watch) -> None:
+    run = watch.ends()
+    watch.world.wire.plan(Fault(operation="Invoke", action=Action.DROP, moment=Moment.AFTER, times=1))
+    watch.sweep()
+    watch.pass_time(GRACE_MS)
+    for _ in range(30):
+        watch.sweep()
+        watch.work()
+        watch.pass_time(10_000)
+
+    began = run.stopped + GRACE_MS
+    assert told(watch) == [(began, run.id), (began + LEASE_MS, run.id)]
+
+
+def test_a_person_is_told_of_a_function_that_fails_for_good_and_can_have_it_tried_anew(watch: Watch) -> None:
+    run = watch.ends()
+    watch.answers = ["Broken"] * ATTEMPTS
+    watch.goes_on()
+
+    (letter,) = watch.letters
+    assert letter == {"stuck": {"id": run.id, "end": "TIMED_OUT", "attempt": ATTEMPTS, "error": "Broken"}}
+    assert (watch.row().status, len(watch.calls)) == (WatchStatus.STUCK, ATTEMPTS)
+    assert A.EXPIRATION not in watch.items[run.id]
+    assert watch.counted(Metric.BAD_ENDS_STUCK) == 1
+
+    assert watch.deliver(json.dumps(letter)) == []
+    watch.goes_on(2)
+
+    assert (watch.row().status, watch.calls[-1].event["attempt"]) == (WatchStatus.TOLD, 1)
+
+
+def test_how_long_an_end_has_been_overdue_is_measured(watch: Watch) -> None:
+    watch.ends()
+    watch.sweep()
+    assert watch.world.told.measured[Metric.OLDEST_BAD_END] == 0
+    watch.pass_time(GRACE_MS + 3_600_000)
+    watch.sweep()
+
+    assert watch.world.told.measured[Metric.OLDEST_BAD_END] == 3_600
+
+
+# Redriven by a person.
+
+
+def test_an_execution_that_is_redriven_within_the_grace_and_ends_well_is_not_told(watch: Watch) -> None:
+    run = watch.ends()
+    watch.sweep()
+    watch.redrives()
+    watch.goes_on(2)
+    assert watch.rows[end_id(run.arn, 0)].redriven
+    assert watch.world.told.measured[Metric.OLDEST_BAD_END] == 0
+    watch.ends(status="SUCCEEDED")
+    watch.goes_on(3)
+
+    assert (watch.calls, watch.rows[end_id(run.arn, 0)].status) == ([], WatchStatus.OVER)
+
+
+def test_an_execution_that_is_redriven_and_ends_badly_again_is_told_of_that_end_after_its_own_grace(
+    watch: Watch,
+) -> None:
+    watch.ends()
+    watch.sweep()
+    run = watch.redrives()
+    watch.goes_on(2)
+    watch.ends()
+    ended = watch.now
+    watch.goes_on(4)
+
+    (call,) = watch.calls
+    assert (call.event["id"], call.event["redrive_count"]) == (end_id(run.arn, 1), 1)
+    assert call.at >= ended + GRACE_MS
+    assert [row.status for row in watch.rows.values()] == [WatchStatus.OVER, WatchStatus.TOLD]
+
+
+def test_an_end_after_a_redrive_is_told_though_the_first_one_was(watch: Watch) -> None:
+    watch.ends()
+    watch.goes_on(3)
+    watch.redrives()
+    watch.ends()
+    watch.goes_on(3)
+
+    assert [call.event["redrive_count"] for call in watch.calls] == [0, 1]
+
+
+def test_an_execution_that_step_functions_does_not_know_is_a_persons_after_a_day(watch: Watch) -> None:
+    watch.ends()
+    watch.sweep()
+    watch.machine.runs.clear()
+    watch.pass_time(GRACE_MS)
+    watch.goes_on(2)
+    assert watch.letters == []
+    watch.pass_time(DAY_MS)
+    watch.goes_on(1)
+
+    assert (len(watch.letters), watch.calls) == (1, [])
+
+
+# Lists.
+
+
+def test_ends_before_the_first_look_are_told_for_about_an_hour(watch: Watch) -> None:
+    watch.ends("new", ago_ms=FIRST_MS)
+    watch.ends("old", ago_ms=FIRST_MS + OVERLAP_MS + 1)
+    watch.goes_on(3)
+
+    assert [call.event["name"] for call in watch.calls] == ["new"]
+
+
+def test_lists_are_read_every_five_minutes(watch: Watch) -> None:
+    watch.sweep()
+    watch.pass_time(LIST_MS - 1)
+    assert "ListExecutions" not in watch.world.calls_of(watch.sweep)
+    watch.pass_time(1)
+    assert watch.world.calls_of(watch.sweep).count("ListExecutions") == 2
+
+
+def test_an_execution_that_was_started_long_ago_is_found_behind_all_that_were_started_since(watch: Watch) -> None:
+    watch.starts("slow", ago_ms=80 * DAY_MS)
+    for number in range(25):
+        watch.ends(f"fast{number}", ago_ms=DAY_MS)
+    watch.machine.page = 10
+    watch.sweep()
+    watch.ends("slow")
+    watch.pass_time(LIST_MS)
+
+    assert watch.sweep()["listed"] == 26
+    assert {row.execution_arn.rpartition(":")[2] for row in watch.rows.values()} == {"slow"}
+
+
+def test_a_list_that_is_too_long_for_a_sweep_is_read_on_by_the_next_one(watch: Watch) -> None:
+    for number in range(25):
+        watch.ends(f"run{number:02d}")
+    watch.machine.page = 10
+    context = Context()
+    watch.machine.listed = lambda: setattr(context, "remaining_ms", 0)
+
+    looks = []
+    for _ in range(4):
+        context.remaining_ms = 120_000
+        looks.append(watch.sweep(context))
+
+    assert [look["complete"] for look in looks] == [False, False, False, True]
+    assert [look["found"] for look in looks] == [0, 10, 10, 5]  # nobody was stopped
+
+
+def test_a_token_that_is_none_any_more_has_the_list_read_anew(watch: Watch) -> None:
+    for number in range(25):
+        watch.ends(f"run{number:02d}")
+    watch.machine.page = 10
+    watch.machine.tokens_expire = True
+    watch.sweep()
+    assert (len(watch.rows), watch.list_of().page_token) == (10, None)
+    watch.machine.tokens_expire = False
+    watch.sweep()
+
+    assert len(watch.rows) == 25
+
+
+def test_a_list_is_read_no_further_than_executions_can_be_old(watch: Watch) -> None:
+    watch.watches(longest=3_600)
+    for days in range(40):
+        watch.ends(f"run{days}", ago_ms=days * DAY_MS)
+    watch.machine.page = 5
+
+    assert watch.sweep()["listed"] == 25  # a page of five that are all too old ends it
+
+
+def test_a_list_is_read_as_far_back_as_nobody_looked(watch: Watch) -> None:
+    watch.watches(longest=3_600)
+    watch.sweep()
+    watch.pass_time(30 * DAY_MS)
+    watch.machine.page = 1
+    for days in range(30):
+        watch.ends(f"run{days}", ago_ms=days * DAY_MS)
+    watch.sweep()
+
+    assert len(watch.rows) == 30
+
+
+# Time, and trouble.
+
+
+def test_a_sweep_ends_before_the_next_one_begins_however_long_its_function_lives(watch: Watch) -> None:
+    watch.ends()
+
+    assert watch.sweep(Context(remaining_ms=900_000))["complete"] is True
+    assert watch.sweep(Context(remaining_ms=SPARE_MS - 1))["complete"] is False
+    assert SWEEP_MS < 60_000
+
+
+def test_what_is_in_the_queue_is_put_there_again_only_after_a_while(watch: Watch) -> None:
+    watch.ends()
+    watch.sweep()
+    watch.pass_time(GRACE_MS)
+
+    assert [watch.sweep()["queued"] for _ in range(2)] == [1, 0]
+    watch.pass_time(QUEUED_MS)
+    assert watch.sweep()["queued"] == 1
+    assert watch.work() == 2
+    assert len(watch.calls) == 1
+
+
+def test_ends_of_a_machine_that_is_not_watched_any_more_are_left_alone(watch: Watch) -> None:
+    watch.ends()
+    watch.sweep()
+    watch.watches(machine=f"{MACHINE}OfSomebodyElse")
+    watch.pass_time(GRACE_MS)
+    before = watch.row()
+
+    watch.monkeypatch.setattr("saga_runtime.watch_sweep.Sweep._read_list", lambda *_: None)
+    assert (watch.sweep()["foreign"], watch.work()) == (1, 0)
+    watch.deliver(json.dumps({"due": before.id}))
+    assert watch.row() == replace(before, due_at=watch.now + QUEUED_MS)
+
+
+@pytest.mark.parametrize("operation", ["ListExecutions", "DescribeExecution", "SendMessage", "PutItem"])
+def test_throttling_backs_off(watch: Watch, operation: str) -> None:
+    watch.ends()
+    watch.world.wire.plan(Fault(operation=operation, action=Action.THROTTLE, times=6))
+    watch.goes_on(3)
+
+    assert len(watch.calls) == 1
+    assert watch.world.naps
+
+
+def test_a_list_that_does_not_answer_keeps_no_other_from_it(watch: Watch) -> None:
+    watch.ends("run", "TIMED_OUT")
+    fault = Fault(operation="ListExecutions", action=Action.THROTTLE, times=3 * BACKOFF.attempts)
+    watch.world.wire.plan(fault)
+
+    looked = watch.sweep()
+
+    assert (looked["failed"], looked["found"]) == (1, 1)

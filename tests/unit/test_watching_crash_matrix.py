@@ -1,0 +1,507 @@
+"""A reconciler's watch over hand-written machines: killed at any call, two at once, and each condition left out.
+
+The conditions, as the mutants at the end have them:
+
+* an end is kept once, however often it is found;
+* nobody calls before the grace, a pause, or the lease of a call that may be under way is over;
+* of two that would call, one does;
+* what was told is told to nobody anew, unless a person puts back what he was told of, and only once for that;
+* a person is told before the row says so;
+* a list is known only up to when its pass began, and only if nobody else read on.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from importlib import import_module
+
+import pytest
+
+from saga_runtime.protocol import BadEnd, WatchAttribute, WatchStatus
+from saga_runtime.watch_rows import end_id
+from saga_runtime.watcher import BACKOFF
+from saga_runtime.watching import LIST_MS, OVERLAP_MS
+from tests.unit.support.mutation import Mutant, mutate
+from tests.unit.support.watched import GRACE_MS, LEASE_MS, Watch, before, watch_in
+from tests.unit.support.wire import Action, Fault, Killed, Moment
+from tests.unit.support.world import World
+
+ROWS = import_module("saga_runtime.watch_rows")
+WATCHING = import_module("saga_runtime.watching")
+TELLING = import_module("saga_runtime.watch_telling")
+A = WatchAttribute
+TOLD, STUCK, OVER = WatchStatus.TOLD, WatchStatus.STUCK, WatchStatus.OVER
+
+
+@pytest.fixture
+def watch(world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[Watch]:
+    """One list and one shard: each call of a round is one of its kind."""
+    with watch_in(world, monkeypatch) as made:
+        made.watches(ends=["TIMED_OUT"], attempts=10)
+        monkeypatch.setattr("saga_runtime.watch_rows.WATCH_DUE_SHARDS", 1)
+        monkeypatch.setattr("saga_runtime.watch_sweep.WATCH_DUE_SHARDS", 1)
+        yield made
+
+
+def found_by_list(watch: Watch) -> None:
+    watch.ends()
+
+
+def found_by_event(watch: Watch) -> None:
+    watch.sweep()  # the list is not due for five minutes
+    watch.ends()
+
+
+def fails_for_good(watch: Watch) -> None:
+    watch.watches(attempts=1)
+    watch.answers = ["Broken"] * 9
+    watch.ends()
+
+
+def redriven_and_done(watch: Watch) -> None:
+    watch.ends()
+    watch.sweep()
+    watch.redrives()
+    watch.ends(status="SUCCEEDED")
+
+
+def redriven_in_vain(watch: Watch) -> None:
+    watch.ends()
+    watch.sweep()
+    watch.redrives()
+    watch.ends()
+
+
+LOOK = "Query GetItem PutItem ListExecutions PutItem UpdateItem"
+QUEUE = "Query GetItem SendMessage UpdateItem"
+LIST = "GetItem ListExecutions PutItem UpdateItem"
+TELL = "GetItem DescribeExecution UpdateItem Invoke UpdateItem"
+SCENES: dict[str, tuple[Callable[[Watch], None], bool, str, list[WatchStatus]]] = {
+    "found by list": (found_by_list, False, f"{LOOK} {QUEUE} {LIST} {TELL}", [TOLD]),
+    "found by event": (
+        found_by_event,
+        True,
+        f"DescribeExecution PutItem Query GetItem {QUEUE} {LIST} {TELL}",
+        [TOLD],
+    ),
+    "fails for good": (
+        fails_for_good,
+        False,
+        f"{LOOK} {QUEUE} {LIST} GetItem DescribeExecution UpdateItem Invoke SendMessage UpdateItem",
+        [STUCK],
+    ),
+    "redriven and done": (
+        redriven_and_done,
+        False,
+        f"Query GetItem {QUEUE} GetItem ListExecutions UpdateItem GetItem DescribeExecution UpdateItem",
+        [OVER],
+    ),
+    "redriven in vain": (
+        redriven_in_vain,
+        False,
+        f"Query GetItem {QUEUE} {LIST} GetItem DescribeExecution PutItem UpdateItem",
+        [OVER, TOLD],
+    ),
+}
+"""What each is; whether a status event comes; the calls of one round; and how its ends are kept in the end."""
+
+
+def one_round(watch: Watch, event: bool) -> None:
+    """What happens to an end until it is told, if nothing goes wrong. Each step is an invocation, which may die."""
+    steps: list[Callable[[], object]] = [
+        *([lambda: watch.event("run")] if event else []),
+        watch.sweep,
+        lambda: watch.pass_time(GRACE_MS),
+        watch.sweep,
+        watch.work,
+    ]
+    for step in steps:
+        try:
+            step()
+        except Killed:
+            continue
+
+
+OURS = ("GetItem", "PutItem", "UpdateItem", "Query", "ListExecutions", "DescribeExecution", "SendMessage", "Invoke")
+READ = [
+    (Action.KILL, Moment.BEFORE, 1),
+    (Action.DROP, Moment.BEFORE, 3),
+    (Action.THROTTLE, Moment.BEFORE, 3 * BACKOFF.attempts),
+]
+WRITTEN = [
+    *READ,
+    (Action.KILL, Moment.AFTER, 1),
+    (Action.DROP, Moment.AFTER, 1),
+    (Action.DROP, Moment.AFTER, 3),
+]
+CALLED = [(action, moment, 1) for action, moment, times in WRITTEN if (action, moment, times) != WRITTEN[-1]]
+"""Its client sends nothing again."""
+
+
+def disturbances(call: str) -> list[tuple[Action, Moment, int]]:
+    if call == "Invoke":
+        return CALLED
+    return WRITTEN if call in ("PutItem", "UpdateItem", "SendMessage") else READ
+
+
+MATRIX = [
+    pytest.param(
+        scene, call, calls.split()[: index + 1].count(call), disturbance, id=f"{scene}: {index} {call}: {disturbance}"
+    )
+    for scene, (_, _, calls, _) in SCENES.items()
+    for index, call in enumerate(calls.split())
+    for disturbance in disturbances(call)
+]
+RAN: set[str] = set()
+
+
+def check_end(watch: Watch, scene: str) -> None:
+    """Whatever happened: the reconciler goes on, and it ends as it must."""
+    *_, expected = SCENES[scene]
+    before_going_on = len(watch.calls)
+    # Nobody is called while a call may be under way, or pauses after it: here, ten seconds later.
+    watch.pass_time(10_000)
+    watch.sweep()
+    watch.work()
+    for row in watch.rows:
+        watch.deliver(json.dumps({"due": row}))
+    assert len(watch.calls) == before_going_on or before_going_on == 0
+    watch.goes_on(5)
+
+    stopped = watch.machine.runs["run"].stopped
+    ids = [end_id(watch.machine.runs["run"].arn, number) for number in range(len(expected))]
+    assert [watch.rows[row_id].status for row_id in ids] == expected
+    assert len(watch.rows) == len(expected)
+    assert bool(watch.letters) == (STUCK in expected)
+    assert {call.event["id"] for call in watch.calls} == ({ids[-1]} if expected != [OVER] else set())
+    assert [call.event["attempt"] for call in watch.calls] == sorted({call.event["attempt"] for call in watch.calls})
+    assert len(watch.calls) <= 2
+    assert all(call.at >= stopped + GRACE_MS for call in watch.calls)
+    assert watch.list_of().pass_at == 0
+
+
+@pytest.mark.parametrize("scene", SCENES)
+def test_every_call_is_enumerated(watch: Watch, scene: str) -> None:
+    prepare, event, calls, _ = SCENES[scene]
+    prepare(watch)
+
+    made = watch.world.calls_of(lambda: one_round(watch, event))
+
+    assert [call for call in made if call in OURS] == calls.split()
+    check_end(watch, scene)
+
+
+@pytest.mark.parametrize(("scene", "call", "on", "disturbance"), MATRIX)
+def test_whoever_dies_where_ever_the_end_is_the_same(
+    watch: Watch,
+    scene: str,
+    call: str,
+    on: int,
+    disturbance: tuple[Action, Moment, int],
+    request: pytest.FixtureRequest,
+) -> None:
+    action, moment, times = disturbance
+    prepare, event, *_ = SCENES[scene]
+    prepare(watch)
+    watch.world.wire.plan(Fault(operation=call, action=action, moment=moment, on=on, times=times))
+
+    one_round(watch, event)
+
+    assert watch.world.wire.fired, "the fault never struck"
+    watch.world.wire.forget()
+    check_end(watch, scene)
+    RAN.add(request.node.name)
+
+
+def test_as_many_were_run_as_were_enumerated(request: pytest.FixtureRequest) -> None:
+    collected = [i for i in request.session.items if i.path == request.path and "whoever_dies" in i.name]
+    if len(collected) != len(MATRIX):
+        pytest.skip("only a part of the matrix was selected")
+
+    print(f"watch's crash matrix: {len(MATRIX)} enumerated, {len(RAN)} run")
+
+    assert len(RAN) == len(MATRIX)
+
+
+@pytest.mark.parametrize(
+    ("scene", "call", "on"),
+    [
+        pytest.param(scene, call, calls.split()[: index + 1].count(call), id=f"{scene}: {index} {call}")
+        for scene, (_, _, calls, _) in SCENES.items()
+        for index, call in enumerate(calls.split())
+        if call != "Query"
+    ],
+)
+def test_two_at_once_do_what_one_does(watch: Watch, scene: str, call: str, on: int) -> None:
+    prepare, event, *_ = SCENES[scene]
+    prepare(watch)
+    others: list[object] = []
+
+    def another() -> None:
+        """Sees everything, and works on every end."""
+        watch.event("run")
+        watch.sweep()
+        for row in watch.rows:
+            watch.deliver(json.dumps({"due": row}))
+        others.append(True)
+
+    before(watch.world.wire, call, another, on=on)
+    one_round(watch, event)
+
+    assert others, "the other one was never called"
+    check_end(watch, scene)
+    assert len({call.event["attempt"] for call in watch.calls}) == len(watch.calls) <= 1
+
+
+# Each condition is needed.
+
+
+def told_twice(watch: Watch) -> None:
+    """An event that comes late finds the end told."""
+    watch.ends()
+    watch.goes_on(3)
+    assert watch.event("run") == []
+    watch.goes_on(3)
+
+    assert len(watch.calls) == 1
+
+
+def due(watch: Watch) -> str:
+    """An end whose function may be called; a message that says so."""
+    watch.ends()
+    watch.sweep()
+    watch.pass_time(GRACE_MS)
+    return json.dumps({"due": watch.row().id})
+
+
+def two_call(watch: Watch) -> None:
+    message = due(watch)
+    before(watch.world.wire, "DescribeExecution", lambda: watch.deliver(message))
+    watch.deliver(message)
+
+    assert len(watch.calls) == 1
+
+
+def called_in_the_grace(watch: Watch) -> None:
+    watch.ends()
+    watch.sweep()
+    watch.pass_time(GRACE_MS - 1)
+    watch.deliver(json.dumps({"due": watch.row().id}))
+
+    assert watch.calls == []
+
+
+def called_while_it_may_be_at_it(watch: Watch) -> None:
+    message = due(watch)
+    watch.world.wire.plan(Fault(operation="Invoke", action=Action.DROP, moment=Moment.AFTER, times=1))
+    watch.deliver(message)
+    watch.pass_time(LEASE_MS - 1)
+    watch.deliver(message)
+
+    assert len(watch.calls) == 1
+
+
+def called_while_somebody_else_does(watch: Watch) -> None:
+    message = due(watch)
+    watch.meanwhile = [lambda: watch.deliver(message)]
+    watch.deliver(message)
+
+    assert len(watch.calls) == 1
+
+
+def told_by_a_call_of_the_past(watch: Watch) -> None:
+    """A caller that was frozen for longer than its lease wakes while the next one calls, which fails."""
+    message = due(watch)
+    row_id = watch.row().id
+
+    def frozen() -> None:
+        watch.pass_time(LEASE_MS)
+        watch.answers = ["Broken"]
+        watch.deliver(message)
+
+    watch.meanwhile = [frozen]
+    watch.answers = ["Broken"]
+    watch.deliver(message)
+    row = watch.rows[row_id]
+
+    assert (row.attempt, row.status) == (2, WatchStatus.PENDING)
+    watch.pass_time(LEASE_MS - 1)
+    assert row.not_before - watch.now > 0
+
+
+def put_back_twice(watch: Watch) -> None:
+    watch.watches(attempts=1)
+    watch.answers = ["Broken"]
+    watch.deliver(due(watch))
+    (letter,) = watch.letters
+    watch.deliver(json.dumps(letter))
+    watch.goes_on(2)
+    watch.deliver(json.dumps(letter))
+    watch.goes_on(2)
+
+    assert (watch.row().status, len(watch.calls)) == (TOLD, 2)
+
+
+def told_a_person_first(watch: Watch) -> None:
+    watch.watches(attempts=1)
+    watch.answers = ["Broken"]
+    message = due(watch)
+    before(watch.world.wire, "SendMessage", lambda: seen.append(watch.row().status))
+    seen: list[WatchStatus] = []
+    watch.deliver(message)
+
+    assert seen == [WatchStatus.PENDING]
+
+
+def queued_while_it_is_told(watch: Watch) -> None:
+    message = due(watch)
+    before(watch.world.wire, "SendMessage", lambda: watch.deliver(message))
+    watch.sweep()
+
+    assert A.DUE_AT not in watch.items[watch.row().id]
+
+
+def ends_behind_the_page(watch: Watch) -> None:
+    """While a list is read, for longer than lists are behind, an execution ends that stands on a page read before."""
+    watch.sweep()
+    watch.pass_time(LIST_MS)
+    for number in range(3):
+        watch.ends(f"old{number}", ago_ms=3 * OVERLAP_MS)
+    watch.machine.page = 1
+    watch.starts("young")
+    pages: list[int] = []
+
+    def later() -> None:
+        pages.append(1)
+        watch.pass_time(OVERLAP_MS)
+        if len(pages) == 2:
+            watch.ends("young")
+            watch.pass_time(OVERLAP_MS)
+
+    watch.machine.listed = later
+    watch.sweep()
+    watch.machine.listed = None
+    assert "young" not in {row.execution_arn.rpartition(":")[2] for row in watch.rows.values()}
+    watch.pass_time(LIST_MS)
+    watch.sweep()
+
+    assert watch.row("young").end is BadEnd.TIMED_OUT
+
+
+def two_read_a_list(watch: Watch) -> None:
+    """One is slow with the first page; the other one has read the list, and begun a pass anew."""
+    watch.sweep()
+    watch.pass_time(LIST_MS)
+    for number in range(3):
+        watch.ends(f"run{number}")
+    watch.machine.page = 1
+
+    def other() -> None:
+        watch.machine.listed = None
+        watch.sweep()
+        watch.pass_time(LIST_MS)
+
+    watch.machine.listed = other
+    watch.sweep()
+
+    assert (watch.list_of().pass_at, watch.list_of().page_token) == (0, None)
+
+
+MUTANTS = [
+    Mutant(
+        name="an end is kept though it is known",
+        owner=ROWS,
+        target="NEW",
+        old="attribute_not_exists(#id)",
+        new="attribute_exists(#id) OR attribute_not_exists(#id)",
+        kills=told_twice,
+    ),
+    Mutant(
+        name="whoever read the row calls",
+        owner=ROWS,
+        target="UNTOUCHED",
+        old="#not_before = :was",
+        new="#not_before >= :was OR attribute_not_exists(#not_before)",
+        kills=two_call,
+    ),
+    Mutant(
+        name="a caller of the past says what became of a call of the present",
+        owner=ROWS,
+        target="UNTOUCHED",
+        old="#not_before = :was",
+        new="attribute_exists(#not_before) AND :was = :was",
+        kills=told_by_a_call_of_the_past,
+    ),
+    Mutant(
+        name="nobody waits for the grace",
+        owner=WATCHING,
+        target="is_callable",
+        old=" and row.not_before <= now_ms",
+        new="",
+        kills=called_in_the_grace,
+    ),
+    Mutant(
+        name="nobody waits for the lease",
+        owner=WATCHING,
+        target="is_callable",
+        old=" and row.not_before <= now_ms",
+        new=" and row.stopped_at + 900_000 <= now_ms",
+        kills=called_while_somebody_else_does,
+    ),
+    Mutant(
+        name="no answer counts as an answer",
+        owner=TELLING,
+        target="waits_until",
+        old="if over else",
+        new="if over or True else",
+        kills=called_while_it_may_be_at_it,
+    ),
+    Mutant(
+        name="what was told is tried anew",
+        owner=ROWS,
+        target="STILL_STUCK",
+        old="#status = :stuck",
+        new="attribute_exists(#status) AND :stuck = :stuck",
+        kills=put_back_twice,
+    ),
+    Mutant(
+        name="what was told becomes due",
+        owner=ROWS,
+        target="STILL_DUE",
+        old="#due_at = :was",
+        new=":was = :was OR #due_at = :was",
+        kills=queued_while_it_is_told,
+    ),
+    Mutant(
+        name="a list is known up to the end of its pass",
+        owner=WATCHING,
+        target="read_on",
+        old="known_until=pass_at",
+        new="known_until=now_ms",
+        kills=ends_behind_the_page,
+    ),
+    Mutant(
+        name="two read on",
+        owner=ROWS,
+        target="SAME_VERSION",
+        old="#version = :was",
+        new=":was = :was OR #version = :was",
+        kills=two_read_a_list,
+    ),
+]
+
+
+@pytest.mark.parametrize("kills", [*dict.fromkeys(mutant.kills for mutant in MUTANTS), told_a_person_first])
+def test_the_history_ends_well_with_every_condition(watch: Watch, kills: Callable[[Watch], None]) -> None:
+    kills(watch)
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_without_a_condition_a_history_ends_badly(
+    watch: Watch, monkeypatch: pytest.MonkeyPatch, mutant: Mutant
+) -> None:
+    mutate(monkeypatch, mutant)
+
+    with pytest.raises(AssertionError):
+        mutant.kills(watch)
