@@ -15,7 +15,7 @@ from constructs_lib.testing import HttpResponse
 from constructs_lib.testing.faults import Fault
 from constructs_lib.testing.invariants import require_all_hold
 from examples.cart_fulfilment.providers import Action, Delivery, Trouble
-from saga_runtime.late import LateFinding, undo_late
+from saga_runtime.late import late_rows
 from saga_runtime.protocol import RecordAttribute, RecordStatus, TokenAttribute, TokenStatus
 
 from .cart_system import DEAR, LONGEST_WAIT_SECONDS, PRICE, CartSystem, cart, deployed, until
@@ -230,26 +230,26 @@ def play(system: CartSystem, name: str) -> Outcome:
         until(lambda: system.review_links(saga_id), f"the link of {name}")
         assert system.decide(system.review_links(saga_id)[0], scene.decision) in {200, 409}
     system.await_settled(saga_id)
-    undo_what_came_late(system, saga_id, scene)
+    undone_if_late(system, saga_id, scene)
     return Outcome(saga_id=saga_id, answer=system.replayed(name, body))
 
 
-def undo_what_came_late(system: CartSystem, saga_id: str, scene: Scene) -> None:
-    """What ``cdk-sagas recover`` does, until the books are as they must be."""
+def undone_if_late(system: CartSystem, saga_id: str, scene: Scene) -> None:
+    """Wait until the reconciler has seen to what took effect late."""
     wrong = [trouble(saga_id) for _, trouble in scene.troubles]
     if not any(trouble.action is Action.WRONG and trouble.on in {DECLINED, REJECTED} for trouble in wrong):
         return
 
     def undone() -> bool:
-        found = undo_late(system.recoverer, system.record(saga_id), system.outputs["LogTableName"])
-        return found.finding is LateFinding.NOTHING and system.effects(saga_id) == scene.books
+        late = late_rows(system.recoverer, system.record(saga_id), system.outputs["LogTableName"])
+        return not late and system.effects(saga_id) == scene.books
 
     until(undone, lambda: f"undoing what came late: {system.statuses(saga_id)}")
 
 
 @pytest.fixture(scope="module")
 def system() -> Iterator[CartSystem]:
-    with deployed() as made:
+    with deployed(reconciled=True) as made:
         yield made
 
 
