@@ -184,8 +184,8 @@ def _head(run: Run) -> Iterator[str]:
     yield "<h1>Soak report</h1>"
     yield (
         f'<p class="dim">{sagas:,} sagas of four examples in one local AWS, {run.real(run.faults_ended):.0f} s of load '
-        f"and faults, {os.cpu_count()} processors. Seed <code>{settings.seed}</code>: the same requests and, call by "
-        f"call, the same faults with <code>make soak SEED={settings.seed}</code>; how they interleave is the machine's.</p>"
+        f"and faults, {os.cpu_count()} processors. <code>make soak SEED={settings.seed}</code> sends the same requests "
+        "and, call by call, lets the same go wrong; how they interleave is the machine's.</p>"
     )
     if problems:
         yield f'<p class="verdict bad">Failed: {len(problems)} things must not be.</p><ul>'

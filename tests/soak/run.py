@@ -8,9 +8,11 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from .account import Account, End, account
-from .chaos import LONGEST_OF_PROVIDERS, SHARE, STOP_SHARE, Chaos, Damage
+from .chaos import Chaos
+from .faults import SHARE, STOP_SHARE, Damage
 from .load import Load
 from .quiet import Stir, await_quiet
+from .troubles import LONGEST_OF_PROVIDERS
 from .wishes import Example
 from .world import SPEED, deployed
 
