@@ -40,7 +40,9 @@ EXHAUSTIVE = frozenset(
         "test_external_mutants",
         "test_payment_gateway",
         "test_reconciler",
+        "test_reconciler_at_once",
         "test_resolution_mutants",
+        "test_watching_crash_matrix",
     }
 )
 """Modules that run every call, fault, order or mutant that there is, or wait for processes."""

@@ -1,0 +1,390 @@
+"""Many sagas, looked after by many at once: workers of one sweep, two sweeps, a sweep and status events, in any order.
+
+However calls interleave, whoever is killed at which call, and whatever is refused: the end is the one that a single
+worker comes to whom nothing disturbs. Orders are drawn from seeds, one call after the other (``TurnTakers``).
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field, replace
+from importlib import import_module
+from typing import Any
+
+import boto3
+import pytest
+
+from saga_runtime import aws
+from saga_runtime.caretaker import Caretaker, Served
+from saga_runtime.late import late_name
+from saga_runtime.protocol import (
+    LogAttribute,
+    Metric,
+    OnExpired,
+    RecordAttribute,
+    RecordStatus,
+    Side,
+    StepStatus,
+    TokenAttribute,
+)
+from saga_runtime.reconciler import Reconciler
+from saga_runtime.reconciliation import ParkedFor, stuck_of
+from saga_runtime.record import Reservation, due_shard_of, reserve_put
+from saga_runtime.recovery import recovery_name
+from saga_runtime.saga_log import log_key
+from saga_runtime.sweeping import ATTEMPTS, Threads
+from tests.unit.support.crews import Gone, TurnTakers
+from tests.unit.support.desk import Desk, desk_in
+from tests.unit.support.executions import ExecutionStatus
+from tests.unit.support.samples import DAY_MS, DUE_AFTER_MS, REQUEST_ID, reservation_of
+from tests.unit.support.wire import SDK_ATTEMPTS, Action, Fault, Killed, Moment
+from tests.unit.support.world import World
+
+RECONCILER = import_module("saga_runtime.reconciler")
+A = RecordAttribute
+LIMIT = 3
+SHARDS = 3
+WORKERS = 4
+SEEDS = range(6)
+PLENTY_MS = 3_600_000
+OLD_MS = 89 * DAY_MS
+TIMES = frozenset({A.DUE_AT.value, A.UPDATED_AT.value, A.PARKED_AT.value})
+
+
+def set_attributes(request_id: str, **values: dict[str, str]) -> None:
+    aws.dynamodb().update_item(
+        TableName="requests",
+        Key={A.ID.value: {"S": request_id}},
+        UpdateExpression="SET " + ", ".join(f"#{name} = :{name}" for name in values),
+        ExpressionAttributeNames={f"#{name}": name for name in values},
+        ExpressionAttributeValues={f":{name}": value for name, value in values.items()},
+    )
+
+
+@dataclass
+class Fleet:
+    """Sagas in every condition, all of them due, and reconcilers."""
+
+    desk: Desk
+    queue: str
+    sagas: dict[str, Reservation] = field(default_factory=dict)
+
+    @property
+    def world(self) -> World:
+        """The runtime's surroundings."""
+        return self.desk.world
+
+    def reserve(self, key: str, *, age_ms: int = DUE_AFTER_MS, start: bool = True) -> Reservation:
+        """A saga that is due now, and whose execution runs."""
+        reservation = replace(reservation_of(key=key, now_ms=self.world.clock.ms - age_ms), due_shards=SHARDS)
+        put: Any = reserve_put(replace(reservation, due_after_ms=age_ms), OnExpired.ABSENT)
+        aws.dynamodb().put_item(TableName="requests", **put)
+        if start:
+            self.world.executions.start(reservation.saga_id, reservation.start_input)
+        self.sagas[key] = reservation
+        return reservation
+
+    def fail(self, reservation: Reservation) -> None:
+        """Let its first execution end badly."""
+        self.world.executions.end(reservation.saga_id, ExecutionStatus.FAILED)
+
+    def make(self, each: int) -> None:
+        """So many of each kind."""
+        for n in range(1, each + 1):
+            self.reserve(f"running-{n}")
+            self.reserve(f"never-started-{n}", start=False)
+            self.fail(self.reserve(f"dead-{n}"))
+            exhausted = self.reserve(f"exhausted-{n}")
+            self.fail(exhausted)
+            set_attributes(exhausted.request_id, recoveries={"N": str(LIMIT)})
+            parked = self.reserve(f"parked-{n}")
+            self.fail(parked)
+            set_attributes(parked.request_id, parked={"S": parked.saga_id}, parked_at={"N": "1"})
+            settled = self.reserve(f"settled-{n}")
+            set_attributes(settled.request_id, status={"S": RecordStatus.COMPLETED.value})
+            self.reserve(f"gone-{n}", age_ms=OLD_MS, start=False)
+            self.late(settled)
+            self.reserve(f"broken-{n}")
+            set_attributes(self.sagas[f"broken-{n}"].request_id, status={"S": "LOST"})
+            stranger = self.reserve(f"foreign-{n}")
+            others = stranger.execution_arn.replace("Transfers", "Others")
+            set_attributes(stranger.request_id, execution_arn={"S": others})
+        self.world.wire.forget()
+
+    def late(self, reservation: Reservation) -> None:
+        """Two jobs of the saga took effect when nobody counted on them."""
+        t, a, now = TokenAttribute, LogAttribute, str(self.world.clock.ms)
+        for item_key in ("a", "b"):
+            row_name = f"Pick[{item_key}]"
+            shard = due_shard_of(reservation.request_id, SHARDS)
+            token: dict[str, Any] = {
+                t.ID.value: {"S": f"{reservation.saga_id}#{row_name}"},
+                t.LOG_TABLE.value: {"S": "log"},
+                t.APPLIED_LATE_AT.value: {"N": now},
+                t.DUE_AT.value: {"N": now},
+                t.DUE_SHARD.value: {"S": shard},
+            }
+            aws.dynamodb().put_item(TableName="tokens", Item=token)
+            row: Any = {
+                **log_key(reservation.saga_id, row_name),
+                a.STATUS.value: {"S": StepStatus.APPLIED_LATE.value},
+                a.SIDE.value: {"S": Side.BEFORE.value},
+                a.EXPIRATION.value: {"N": "1"},
+            }
+            aws.dynamodb().put_item(TableName="log", Item=row)
+
+    def reconciler(self, crew: TurnTakers | Threads | None = None, workers: int = 1) -> Reconciler:
+        """One that looks after all of them."""
+        served = Served(
+            machine="Transfers",
+            requests="requests",
+            shards=SHARDS,
+            log="log",
+            days=400,
+            operators=self.queue,
+            tokens={"tokens": ("Pick",)},
+        )
+        return Reconciler(
+            caretaker=Caretaker(served=[served], limit=LIMIT),
+            remaining_ms=lambda: PLENTY_MS,
+            workers=workers,
+            crew=crew or Threads(),
+        )
+
+    def told(self) -> list[str]:
+        """What the operators were told since the last look, without what they were told twice."""
+        found: set[str] = set()
+        while messages := aws.sqs().receive_message(QueueUrl=self.queue, MaxNumberOfMessages=10).get("Messages", []):
+            for message in messages:
+                found.add(json.loads(message["Body"])["saga_id"])
+                aws.sqs().delete_message(QueueUrl=self.queue, ReceiptHandle=message["ReceiptHandle"])
+        return sorted(found)
+
+    def end(self) -> dict[str, Any]:
+        """What stands in the end, but for times."""
+        return {
+            "records": {
+                item[A.ID.value]["S"]: {
+                    name: next(iter(value.values())) for name, value in item.items() if name not in TIMES
+                }
+                for item in self.world.items("requests")
+            },
+            "executions": {name: found.input for name, found in self.world.executions.by_name.items()},
+            "told": self.told(),
+        }
+
+
+@pytest.fixture
+def each() -> int:
+    """Sagas in each condition."""
+    return 2
+
+
+@pytest.fixture
+def fleet(world: World, monkeypatch: pytest.MonkeyPatch, boto3_session: boto3.Session, each: int) -> Iterator[Fleet]:
+    """Sagas in every condition."""
+    queue = str(aws.sqs().create_queue(QueueName="operators")["QueueUrl"])
+    monkeypatch.setattr(RECONCILER, "TOKEN_DUE_SHARDS", SHARDS)
+    monkeypatch.setattr(RECONCILER, "PAGE", 2)
+    with desk_in(world, monkeypatch, boto3_session, window=86_400) as desk:
+        aws.dynamodb().delete_item(TableName="requests", Key={A.ID.value: {"S": REQUEST_ID}})
+        world.executions.by_name.clear()
+        world.clock.ms += OLD_MS + DAY_MS
+        fleet = Fleet(desk, queue)
+        fleet.make(each)
+        yield fleet
+
+
+def taking_turns(fleet: Fleet, monkeypatch: pytest.MonkeyPatch, seed: int) -> TurnTakers:
+    """Workers that give their turn away before each call."""
+    crew, send = TurnTakers(seed), fleet.world.wire.send
+
+    def in_turn(event_name: str, request: Any, deliver: Any) -> Any:
+        crew.pass_by()
+        return send(event_name, request, deliver)
+
+    monkeypatch.setattr(fleet.world.wire, "send", in_turn)
+    monkeypatch.setattr(time, "sleep", lambda seconds: crew.sleep(seconds * 1_000))
+    return crew
+
+
+NUMBERS = {
+    "looked_at": 14,
+    "started": 2,
+    "taken_over": 2,
+    "parked": 4,
+    "waiting": 2,
+    "late": 2,
+    "oldest_seconds": OLD_MS // 1_000,
+    "foreign": 2,
+    "failed": 2,
+    "broken": 2,
+    "slowed": 0,
+    "complete": True,
+}
+"""What an undisturbed sweep says of what it found."""
+
+
+def kind(fleet: Fleet, name: str) -> list[Reservation]:
+    """Sagas in one condition."""
+    return [saga for key, saga in fleet.sagas.items() if key.startswith(name)]
+
+
+def expected(fleet: Fleet) -> dict[str, Any]:
+    """How it ends, said without a reconciler."""
+    end = fleet.end()
+    records, executions = end["records"], end["executions"]
+    for dead, never, settled in zip(*(kind(fleet, name) for name in ("dead", "never-started", "settled")), strict=True):
+        owner = recovery_name(dead.saga_id, 1)
+        records[dead.request_id] |= {A.OWNER.value: owner, A.RECOVERIES.value: "1"}
+        executions[owner] = dead.start_input
+        executions[never.saga_id] = never.start_input
+        del records[settled.request_id][A.DUE_SHARD.value]
+        late = json.loads(settled.start_input) | {"late": True}
+        executions[late_name(settled.saga_id, 1)] = json.dumps(late, separators=(",", ":"))
+    for name, reason in (("exhausted", ParkedFor.RECOVERIES_EXHAUSTED), ("gone", ParkedFor.NAME_EXPIRED)):
+        for parked in kind(fleet, name):
+            stuck = json.dumps(stuck_of(reason))
+            records[parked.request_id] |= {A.PARKED.value: parked.saga_id, A.STUCK.value: stuck}
+            end["told"].append(parked.saga_id)
+    return end | {"told": sorted(end["told"])}
+
+
+def numbers(fleet: Fleet) -> dict[str, int]:
+    told = fleet.world.told.counts
+    return {
+        metric.name: told[metric]
+        for metric in (Metric.ORPHANS, Metric.RECOVERIES, Metric.UNSETTLED, Metric.PARKED, Metric.LATE_STANDS)
+    }
+
+
+COUNTED = {"ORPHANS": 4, "RECOVERIES": 2, "UNSETTLED": 0, "PARKED": 2, "LATE_STANDS": 0}
+
+
+def test_one_worker_comes_to_the_end_that_is_right(fleet: Fleet) -> None:
+    end = expected(fleet)
+
+    done = asdict(fleet.reconciler().sweep())
+
+    assert (fleet.end(), {name: done[name] for name in NUMBERS}, numbers(fleet)) == (end, NUMBERS, COUNTED)
+    assert fleet.world.told.measured[Metric.RECONCILE_FAILED] == 2
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("workers", [2, 9])
+def test_many_workers_come_to_the_same_end(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch, workers: int, seed: int
+) -> None:
+    end, crew = expected(fleet), taking_turns(fleet, monkeypatch, seed)
+
+    done = asdict(fleet.reconciler(crew, workers).sweep())
+
+    assert (fleet.end(), {name: done[name] for name in NUMBERS}, numbers(fleet)) == (end, NUMBERS, COUNTED)
+
+
+def test_threads_come_to_the_same_end_and_none_is_left(fleet: Fleet) -> None:
+    end, before = expected(fleet), set(threading.enumerate())
+
+    done = asdict(fleet.reconciler(Threads(), 8).sweep())
+
+    assert set(threading.enumerate()) == before
+    assert (fleet.end(), {name: done[name] for name in NUMBERS}, numbers(fleet)) == (end, NUMBERS, COUNTED)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_two_sweeps_at_once_come_to_the_same_end(fleet: Fleet, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    end, crew = expected(fleet), taking_turns(fleet, monkeypatch, seed)
+
+    def sweep() -> None:
+        fleet.reconciler().sweep()
+
+    crew.run_all([sweep, sweep, sweep])
+
+    assert fleet.end() == end
+    assert numbers(fleet)["RECOVERIES"] == COUNTED["RECOVERIES"]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_sweep_and_status_events_at_once_come_to_the_same_end(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    end, crew = expected(fleet), taking_turns(fleet, monkeypatch, seed)
+
+    def sweep() -> None:
+        fleet.reconciler().sweep()
+
+    def events() -> None:
+        reconciler = fleet.reconciler()
+        for key, saga in fleet.sagas.items():
+            if not key.startswith("broken"):
+                reconciler.execution_ended(saga.saga_id)
+                reconciler.execution_ended(recovery_name(saga.saga_id, 1))
+
+    crew.run_all([sweep, events, events])
+
+    assert fleet.end() == end
+    assert numbers(fleet)["RECOVERIES"] == COUNTED["RECOVERIES"]
+    assert fleet.world.told.counts[Metric.RECORD_MISSING] == 0
+
+
+# Whoever dies, and whatever is refused.
+
+
+CALLS = {"Query": 12, "GetItem": 15, "DescribeExecution": 7, "UpdateItem": 6, "SendMessage": 2, "StartExecution": 3}
+"""About as many of each as there are; a fault behind the last one strikes nothing, and the end must be right, too."""
+STRUCK: set[str] = set()
+
+
+STRIKES = [
+    (operation, on, action)
+    for operation, most in CALLS.items()
+    for on in range(1, most + 1)
+    for action in (Action.KILL, Action.THROTTLE, Action.DROP)
+    if action is not Action.DROP or operation in ("UpdateItem", "SendMessage", "StartExecution")
+]
+"""An answer to a question that is lost is like one that was refused."""
+
+
+@pytest.mark.parametrize("each", [1])
+@pytest.mark.parametrize(("operation", "on", "action"), STRIKES)
+def test_whatever_strikes_many_workers_at_whichever_call_the_end_is_the_same(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch, operation: str, on: int, action: Action
+) -> None:
+    end, wire, crew = expected(fleet), fleet.world.wire, taking_turns(fleet, monkeypatch, on)
+    moment = Moment.BEFORE if on % 2 else Moment.AFTER
+    times = 1 if action is Action.KILL else SDK_ATTEMPTS * (ATTEMPTS if on % 3 else 1)
+    wire.plan(Fault(operation=operation, action=action, moment=moment, on=on, times=times))
+    try:
+        fleet.reconciler(crew, WORKERS).sweep()
+    except (Killed, Gone):
+        assert action is Action.KILL
+    if wire.fired:
+        STRUCK.add(f"{operation} {on} {action}")
+    wire.forget()
+    fleet.world.clock.ms += DUE_AFTER_MS
+    fleet.reconciler().sweep()
+
+    assert fleet.end() == end
+
+
+def test_every_call_was_struck(request: pytest.FixtureRequest) -> None:
+    session = request.session.items
+    ours = [item for item in session if item.name.startswith("test_whatever_strikes_many")]
+    if len(ours) < len(STRIKES):
+        pytest.skip("only when all of them run")
+    for operation, most in CALLS.items():
+        struck = [on for on in range(1, most + 1) if f"{operation} {on} {Action.KILL}" in STRUCK]
+        assert struck == list(range(1, len(struck) + 1)), "every call up to the last one"
+        assert len(struck) >= most * 2 // 3, f"{operation}: fewer than are asked for; lower the number"
+
+
+def test_what_was_begun_is_ended_in_the_same_sweep_when_a_start_is_refused_for_now(fleet: Fleet) -> None:
+    end = expected(fleet)
+    fleet.world.wire.plan(Fault(operation="StartExecution", action=Action.THROTTLE, times=2 * SDK_ATTEMPTS))
+
+    done = fleet.reconciler().sweep()
+
+    assert (fleet.end(), done.failed, done.slowed) == (end, 2, 2)
