@@ -1,0 +1,440 @@
+"""WatchedMachine: a hand-written state machine whose bad ends somebody must hear of; and what watches it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from aws_cdk import Acknowledgment, ArnFormat, Duration, RemovalPolicy, Stack, Token, Validations
+from aws_cdk import aws_cloudwatch as cloudwatch
+from aws_cdk import aws_dynamodb as dynamodb
+from aws_cdk import aws_events as events
+from aws_cdk import aws_events_targets as targets
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_lambda as lambda_
+from aws_cdk import aws_lambda_event_sources as event_sources
+from aws_cdk import aws_sqs as sqs
+from aws_cdk import aws_stepfunctions as sfn
+from constructs import Construct
+
+from constructs_lib._arguments import require_between, require_seconds
+from constructs_lib._callback_alarms import depth_alarm
+from constructs_lib._tables import StatefulTable
+from constructs_lib.runtime_function import RuntimeFunction, own_code
+from constructs_lib.saga.state_machine import SagaStateMachine
+from saga_runtime.protocol import DUE_INDEX, METRIC_NAMESPACE, BadEnd, Env, Metric, WatchAttribute, WatchedField
+
+_DAY: Final = 86_400
+_YEAR: Final = 366 * _DAY
+_GRACE_SECONDS: Final = 900
+"""A function's longest life: one that the dead execution called may run on for as long."""
+_LONGEST_SECONDS: Final = 840
+"""Of an ``on_timeout`` function: whoever calls it must outlive it, and lives 900 s at most."""
+_DEFAULT_FUNCTION_SECONDS: Final = 3
+_MARGIN_SECONDS: Final = 60
+"""What is around a call: what comes before and after it, and what travels."""
+_LEAST_SECONDS: Final = 60
+_RECEIVES: Final = 5
+_DELIVERIES: Final = 185
+"""EventBridge's most: over a day, ever more slowly."""
+_AT_ONCE: Final = 10
+_PERIOD: Final = Duration.minutes(30)
+"""What is overdue is looked at once in a quarter of an hour."""
+_MAX_ENVIRONMENT_BYTES: Final = 3_072
+"""A function's environment holds 4 KB, and not only this."""
+_LONGEST_ARN: Final = 160
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchedMachine:
+    """A Standard state machine that is no saga, and the function that is told when an execution of it ended badly.
+
+    Guaranteed: for every end in ``ends``, after every redrive, the function is called until it returns; never within
+    ``grace`` after the end, and never while an earlier call for the same end may still run.
+    Not guaranteed: that it is called once. A call whose answer was lost is made again, with the same ``id`` in its
+    event: the function must be idempotent by it.
+
+    Args:
+        machine: the state machine: Standard, of this account and region, not of a saga. Of an imported one it cannot
+            be known here whether it is Standard.
+        on_timeout: the function; its timeout is at most 840 s. One of which no timeout is known here (an imported one,
+            an alias) counts as one of 840 s.
+        ends: which ends it is told; by default those that none of the machine's states can catch, ``TIMED_OUT`` and
+            ``ABORTED``. Add ``FAILED`` if the machine does not clean up after itself when it fails.
+        grace: how long after the end it is called at the soonest; 0 s to 14 days, 15 minutes by default: for as long,
+            functions that the dead execution called may still run, and a person may redrive it.
+        attempts: calls that may fail before a person is told; 1 to 1,000, 100 by default: about a day.
+        longest: no execution takes longer than this; 1 minute to 366 days. With it, lists of executions are not read
+            further back than it takes. By default they are read to their end.
+
+    Raises:
+        ValueError: for a wrong argument, naming it, its value and the remedy.
+    """
+
+    machine: sfn.IStateMachine
+    on_timeout: lambda_.IFunction | RuntimeFunction
+    ends: Sequence[BadEnd] = (BadEnd.TIMED_OUT, BadEnd.ABORTED)
+    grace: Duration | None = None
+    attempts: int = 100
+    longest: Duration | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.machine, SagaStateMachine):
+            raise ValueError(
+                f"machine must be a state machine, got the saga {self.machine.node.path}; name it in sagas instead"
+            )
+        path = self.machine.node.path
+        saga = next((found for found in self.machine.node.scopes if isinstance(found, SagaStateMachine)), None)
+        if saga is not None:
+            raise ValueError(f"machine must be a state machine that is no saga, got {path}; name its saga in sagas")
+        kind = self.machine.state_machine_type if isinstance(self.machine, sfn.StateMachine) else None
+        if kind is sfn.StateMachineType.EXPRESS:
+            raise ValueError(
+                f"machine must be a Standard state machine, got the Express one {path}: nobody can ask what became of "
+                "its executions; look at its log, or at whoever calls it"
+            )
+        if not self.ends or len(set(self.ends)) < len(self.ends):
+            raise ValueError(
+                f"ends of {path} must be one or more, each once, got {list(self.ends)}; name those to tell"
+            )
+        require_between("attempts", self.attempts, at_least=1, at_most=1_000)
+        require_seconds("grace", self.grace or Duration.seconds(_GRACE_SECONDS), at_least=0, at_most=14 * _DAY)
+        if self.longest is not None:
+            require_seconds("longest", self.longest, at_least=60, at_most=_YEAR)
+        if self.function_seconds > _LONGEST_SECONDS:
+            raise ValueError(
+                f"the timeout of on_timeout of {path} must be at most {_LONGEST_SECONDS} s, got {self.function_seconds}"
+                " s: whoever calls it must outlive it; let it hand its work on"
+            )
+
+    @property
+    def function(self) -> lambda_.IFunction:
+        """The function that is called."""
+        return self.on_timeout.function if isinstance(self.on_timeout, RuntimeFunction) else self.on_timeout
+
+    @property
+    def function_seconds(self) -> int:
+        """For how long a call of it is waited for."""
+        function = self.function
+        if not isinstance(function, lambda_.Function):
+            return _LONGEST_SECONDS
+        return int(function.timeout.to_seconds()) if function.timeout is not None else _DEFAULT_FUNCTION_SECONDS
+
+    @property
+    def lease_seconds(self) -> int:
+        """After which a call of it is certainly over."""
+        known = isinstance(self.function, lambda_.Function)
+        return (self.function_seconds if known else 900) + _MARGIN_SECONDS
+
+
+class MachineWatch(Construct):
+    """What a ``TimeoutReconciler`` watches hand-written state machines with; it makes one if it is given ``machines``.
+
+    Attributes:
+        function: the function that looks, and that calls the ``on_timeout`` functions.
+        table: bad ends: one row for each execution and redrive.
+        queue: what is looked at one by one: names of executions, without their data.
+        dead_letters: where those end that could not be handled, and that nobody could be told of. What is put back from
+            there into the queue is tried anew.
+        ended: the rules for status events.
+        schedule: the rule that looks at lists, and at ends that are due.
+        found_alarm: an execution ended badly. Its function is told by itself.
+        stuck_alarm: a function failed as often as is allowed: a person decides.
+        oldest_alarm: a function should have been told long ago, or nobody looks.
+        dead_letters_alarm: something is in the dead-letter queue.
+        alarms: all of them. They have no actions: add yours.
+    """
+
+    def __init__(
+        self,
+        scope: Construct,
+        id: str,
+        *,
+        machines: Sequence[WatchedMachine],
+        schedule: Duration,
+        oldest_untold: Duration,
+        removal_policy: RemovalPolicy,
+    ) -> None:
+        super().__init__(scope, id)
+        self._check(machines)
+        oldest = require_seconds("oldest_untold", oldest_untold, at_least=60, at_most=_YEAR)
+        life = max(_LEAST_SECONDS, *(machine.function_seconds + _MARGIN_SECONDS for machine in machines))
+        self.table = _WatchTable(self, "Ends", removal_policy=removal_policy)
+        self.dead_letters = self._queue_of("DeadLetters", retention=Duration.days(14))
+        self.queue = self._queue_of(
+            "Queue",
+            retention=Duration.days(4),
+            visible_after=Duration.seconds(6 * life),
+            dead_letters=sqs.DeadLetterQueue(queue=self.dead_letters, max_receive_count=_RECEIVES),
+        )
+        self.function = RuntimeFunction(
+            self,
+            "Function",
+            code=own_code(),
+            handler="handlers.watch.handler",
+            description="Tells of executions that ended badly",
+            timeout=Duration.seconds(life),
+            environment={
+                Env.WATCHED.value: self._told(machines),
+                Env.WATCH_TABLE.value: self.table.table_name,
+                Env.WATCH_QUEUE.value: self.queue.queue_url,
+                Env.DEAD_LETTERS.value: self.dead_letters.queue_url,
+            },
+            removal_policy=removal_policy,
+        )
+        # One end at a time: each may have to wait for its function.
+        self.function.function.add_event_source(
+            event_sources.SqsEventSource(
+                self.queue, batch_size=1, max_concurrency=_AT_ONCE, report_batch_item_failures=True
+            )
+        )
+        self._grant(machines)
+        self.ended = [self._when_executions_end(end, machines) for end in BadEnd if _with(end, machines)]
+        self.schedule = events.Rule(
+            self,
+            "Schedule",
+            description="Looks for executions that ended badly, and at ends that are due",
+            schedule=events.Schedule.rate(schedule),
+            targets=[
+                targets.LambdaFunction(self.function.function, retry_attempts=0, max_event_age=Duration.minutes(1))
+            ],
+        )
+        self._add_alarms(oldest)
+
+    def _check(self, machines: Sequence[WatchedMachine]) -> None:
+        path = self.node.path
+        seen: dict[str, str] = {}
+        for machine in (watched.machine for watched in machines):
+            arn = machine.state_machine_arn
+            key = machine.node.path if Token.is_unresolved(arn) else arn
+            if key in seen:
+                raise ValueError(
+                    f"machines of {path} must be different ones, got {machine.node.path} twice; name it once"
+                )
+            seen[key] = machine.node.path
+            here, there = Stack.of(self).env, machine.env
+            for kind, ours, theirs in (("account", here.account, there.account), ("region", here.region, there.region)):
+                if not Token.is_unresolved(ours) and not Token.is_unresolved(theirs) and ours != theirs:
+                    raise ValueError(
+                        f"machine {machine.node.path} must be of the {kind} of {path}, {ours}, got {theirs}; make a "
+                        "TimeoutReconciler there"
+                    )
+
+    def _told(self, machines: Sequence[WatchedMachine]) -> str:
+        fields = [_fields(machine) for machine in machines]
+        length = len(_text([{name: _widest(value) for name, value in entry.items()} for entry in fields]))
+        if length > _MAX_ENVIRONMENT_BYTES:
+            raise ValueError(
+                f"{self.node.path} must watch machines that its function's environment has room for, got "
+                f"{len(machines)} of {length} bytes of {_MAX_ENVIRONMENT_BYTES}; make another TimeoutReconciler"
+            )
+        return _text(fields)
+
+    def _queue_of(
+        self,
+        id: str,
+        *,
+        retention: Duration,
+        visible_after: Duration | None = None,
+        dead_letters: sqs.DeadLetterQueue | None = None,
+    ) -> sqs.Queue:
+        return sqs.Queue(
+            self,
+            id,
+            encryption=sqs.QueueEncryption.SQS_MANAGED,
+            enforce_ssl=True,
+            retention_period=retention,
+            visibility_timeout=visible_after,
+            dead_letter_queue=dead_letters,
+        )
+
+    def _grant(self, machines: Sequence[WatchedMachine]) -> None:
+        """Ask what became of executions, keep it, tell it; and nothing else."""
+        self.table.grant_watch(self.function)
+        _allow(self.function, "sqs:SendMessage", [self.queue.queue_arn, self.dead_letters.queue_arn])
+        _allow(self.function, "states:ListExecutions", [machine.machine.state_machine_arn for machine in machines])
+        executions = [self._executions_of(machine.machine) for machine in machines]
+        _allow(self.function, "states:DescribeExecution", executions)
+        functions = dict.fromkeys(machine.function.function_arn for machine in machines)
+        # This function, and none of its versions: ``grant_invoke`` would allow them all.
+        _allow(self.function, "lambda:InvokeFunction", list(functions))
+
+    def _executions_of(self, machine: sfn.IStateMachine) -> str:
+        stack = Stack.of(self)
+        if isinstance(machine, sfn.StateMachine):
+            name, there = machine.state_machine_name, Stack.of(machine)
+            if there is not stack:
+                # It crosses as an export. Made here, the export's own name is known, by which the finding below goes.
+                name = there.export_value(name)
+        else:
+            name = str(stack.split_arn(machine.state_machine_arn, ArnFormat.COLON_RESOURCE_NAME).resource_name)
+        arn = stack.format_arn(
+            service="states",
+            resource="execution",
+            resource_name=f"{name}:*",
+            arn_format=ArnFormat.COLON_RESOURCE_NAME,
+        )
+        Validations.of(self.function.role).acknowledge(
+            Acknowledgment(
+                id=f"AwsSolutions-IAM5[Resource::{_flat(stack.resolve(arn))}]",
+                reason="Executions of this one state machine: their names are made when they start, and what became "
+                "of them is what is asked.",
+            )
+        )
+        return arn
+
+    def _when_executions_end(self, end: BadEnd, machines: Sequence[WatchedMachine]) -> events.Rule:
+        """Of the event only names travel: it holds the execution's input, too."""
+        named = {name: events.EventField.from_path(f"$.detail.{name}") for name in ("name", "stateMachineArn")}
+        return events.Rule(
+            self,
+            f"Ended{end.value.title().replace('_', '')}",
+            description=f"Executions that are {end.value}",
+            event_pattern=events.EventPattern(
+                source=["aws.states"],
+                detail_type=["Step Functions Execution Status Change"],
+                detail={
+                    "status": [end.value],
+                    "stateMachineArn": [watched.machine.state_machine_arn for watched in _with(end, machines)],
+                },
+            ),
+            targets=[
+                targets.SqsQueue(
+                    self.queue,
+                    message=events.RuleTargetInput.from_object({"detail": named}),
+                    dead_letter_queue=self.dead_letters,
+                    retry_attempts=_DELIVERIES,
+                    max_event_age=Duration.days(1),
+                )
+            ],
+        )
+
+    def _add_alarms(self, oldest: int) -> None:
+        scope = Construct(self, "Alarms")
+        self.found_alarm = self._alarm(
+            scope, "Found", "An execution ended badly; its function is told by itself", Metric.BAD_ENDS
+        )
+        self.stuck_alarm = self._alarm(
+            scope, "Stuck", "A function could not be told of an execution that ended badly", Metric.BAD_ENDS_STUCK
+        )
+        self.oldest_alarm = self._alarm(
+            scope,
+            "Oldest",
+            f"A function should have been told of a bad end more than {oldest} s ago, or nobody looks",
+            Metric.OLDEST_BAD_END,
+            above=oldest,
+        )
+        self.dead_letters_alarm = depth_alarm(
+            scope, "DeadLetters", "An execution's end could not be handled, or told", self.dead_letters
+        )
+        self.alarms: list[cloudwatch.Alarm] = [
+            self.found_alarm,
+            self.stuck_alarm,
+            self.oldest_alarm,
+            self.dead_letters_alarm,
+        ]
+
+    def _alarm(
+        self, scope: Construct, id: str, description: str, metric: Metric, *, above: int | None = None
+    ) -> cloudwatch.Alarm:
+        """Counted at all, or an age above a limit, of which silence is alarming, too: every look measures it."""
+        missing = cloudwatch.TreatMissingData.NOT_BREACHING if above is None else cloudwatch.TreatMissingData.BREACHING
+        return cloudwatch.Alarm(
+            scope,
+            id,
+            alarm_description=description,
+            metric=cloudwatch.Metric(
+                namespace=METRIC_NAMESPACE,
+                metric_name=metric.value,
+                dimensions_map={"service": self.function.node.path.replace("/", "-")},
+                statistic="Sum" if above is None else "Maximum",
+                period=_PERIOD,
+            ),
+            threshold=above or 0,
+            comparison_operator=cloudwatch.ComparisonOperator.GREATER_THAN_THRESHOLD,
+            evaluation_periods=1,
+            treat_missing_data=missing,
+        )
+
+
+class _WatchTable(StatefulTable):
+    """Bad ends, with a sparse index of those that somebody must look at; and how far executions were listed."""
+
+    def __init__(self, scope: Construct, id: str, *, removal_policy: RemovalPolicy) -> None:
+        super().__init__(
+            scope,
+            id,
+            partition_key=WatchAttribute.ID,
+            time_to_live=WatchAttribute.EXPIRATION,
+            global_secondary_indexes=[
+                dynamodb.GlobalSecondaryIndexPropsV2(
+                    index_name=DUE_INDEX,
+                    partition_key=dynamodb.Attribute(name=WatchAttribute.DUE_SHARD, type=dynamodb.AttributeType.STRING),
+                    sort_key=dynamodb.Attribute(name=WatchAttribute.DUE_AT, type=dynamodb.AttributeType.NUMBER),
+                    projection_type=dynamodb.ProjectionType.KEYS_ONLY,
+                )
+            ],
+            removal_policy=removal_policy,
+        )
+
+    def grant_watch(self, grantee: iam.IGrantable) -> None:
+        """Read and write single rows, and query the index."""
+        self._grant(grantee, "dynamodb:GetItem", "dynamodb:PutItem", "dynamodb:UpdateItem")
+        _allow(grantee, "dynamodb:Query", [f"{self.table_arn}/index/{DUE_INDEX}"])
+
+
+def _with(end: BadEnd, machines: Sequence[WatchedMachine]) -> list[WatchedMachine]:
+    return [machine for machine in machines if end in machine.ends]
+
+
+def _fields(watched: WatchedMachine) -> dict[str, Any]:
+    """What the function is told of a machine; ARNs are tokens until the deployment."""
+    f = WatchedField
+    return {
+        f.MACHINE.value: watched.machine.state_machine_arn,
+        f.FUNCTION.value: watched.function.function_arn,
+        f.ENDS.value: [end.value for end in BadEnd if end in watched.ends],
+        f.GRACE.value: int(watched.grace.to_seconds()) if watched.grace is not None else _GRACE_SECONDS,
+        f.LEASE.value: watched.lease_seconds,
+        f.ATTEMPTS.value: watched.attempts,
+        f.LONGEST.value: int(watched.longest.to_seconds()) if watched.longest is not None else 0,
+    }
+
+
+def _text(fields: Sequence[dict[str, Any]]) -> str:
+    return json.dumps(fields, separators=(",", ":"))
+
+
+def _widest(value: Any) -> Any:
+    """The value, with ARNs that CloudFormation makes as long as they can be."""
+    return "x" * _LONGEST_ARN if isinstance(value, str) and Token.is_unresolved(value) else value
+
+
+def _flat(resolved: Any) -> str:
+    """An ARN as findings spell it: references in angle brackets."""
+    return "".join(_parts(resolved))
+
+
+def _parts(resolved: Any) -> Iterator[str]:
+    if isinstance(resolved, str):
+        yield resolved
+        return
+    ((function, argument),) = resolved.items()
+    match function:
+        case "Fn::Join":
+            for part in argument[1]:
+                yield from _parts(part)
+        case "Ref":
+            yield f"<{argument}>"
+        case "Fn::ImportValue":
+            yield str(argument)
+        case "Fn::GetAtt":
+            yield f"<{argument[0]}.{argument[1]}>"
+        case _:
+            yield json.dumps(resolved, separators=(",", ":"))
+
+
+def _allow(grantee: iam.IGrantable, action: str, resources: list[str]) -> None:
+    iam.Grant.add_to_principal(grantee=grantee, actions=[action], resource_arns=resources)

@@ -1,0 +1,327 @@
+"""Hand-written state machines that are watched: what that is made of, what it is told, and what it may do."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from aws_cdk import Acknowledgment, App, Duration, Environment, RemovalPolicy, Stack, Validations
+from aws_cdk import aws_lambda as lambda_
+from aws_cdk import aws_stepfunctions as sfn
+from cdk_nag import AwsSolutionsChecks
+from constructs import Construct, IConstruct
+
+from constructs_lib import Step, StepFunction, watched_machines
+from constructs_lib.watched_machines import MachineWatch, WatchedMachine
+from saga_runtime.protocol import DUE_INDEX, METRIC_NAMESPACE, BadEnd, Env, Metric
+from saga_runtime.watch_rows import Watched, watched_of
+from tests.constructs.support.cloud import Cloud
+from tests.constructs.support.factories import AppFactory
+from tests.constructs.support.integrations import own, saga_of
+
+ROLE = "Watch/Function/Role"
+IMPORTED = "arn:aws:states:eu-west-1:111111111111:stateMachine:Nightly"
+
+
+def machine(scope: Construct, id: str = "Import", **options: Any) -> sfn.StateMachine:
+    """A hand-written one."""
+    body = sfn.DefinitionBody.from_chainable(sfn.Pass(scope, f"{id}Pass"))
+    return sfn.StateMachine(scope, id, definition_body=body, **options)
+
+
+def function(scope: Construct, id: str = "Plain", **options: Any) -> lambda_.Function:
+    """A function that is none of ours."""
+    return lambda_.Function(
+        scope,
+        id,
+        runtime=lambda_.Runtime.PYTHON_3_13,
+        handler="index.handler",
+        code=lambda_.Code.from_inline("def handler(event, context): pass"),
+        **options,
+    )
+
+
+def watch_of(scope: Construct, *machines: WatchedMachine, **options: Any) -> MachineWatch:
+    """What watches them."""
+    given = {
+        "schedule": Duration.minutes(1),
+        "oldest_untold": Duration.hours(1),
+        "removal_policy": RemovalPolicy.RETAIN,
+    }
+    return MachineWatch(scope, "Watch", machines=machines, **{**given, **options})
+
+
+class WatchedStack(Stack):
+    """Two machines with functions of different kinds, told of different ends."""
+
+    def __init__(self, scope: Construct, id: str) -> None:
+        super().__init__(scope, id)
+        told: StepFunction = own(self, "Told", timeout=Duration.seconds(30))
+        self.watch = watch_of(
+            self,
+            WatchedMachine(machine=machine(self), on_timeout=told),
+            WatchedMachine(
+                machine=machine(self, "Export"),
+                on_timeout=function(self),
+                ends=[BadEnd.FAILED, BadEnd.TIMED_OUT],
+                grace=Duration.seconds(0),
+                attempts=5,
+                longest=Duration.hours(2),
+            ),
+        )
+
+
+@pytest.fixture(scope="module")
+def watched(new_app: AppFactory) -> WatchedStack:
+    return WatchedStack(new_app(), "Shop")
+
+
+@pytest.fixture(scope="module")
+def cloud(watched: WatchedStack) -> Cloud:
+    return Cloud(watched)
+
+
+def variables(cloud: Cloud) -> dict[str, str]:
+    """Of its function."""
+    return dict(cloud.one("Watch/Function/Function").properties["Environment"]["Variables"])
+
+
+def test_is_told_what_the_runtime_reads(cloud: Cloud) -> None:
+    told = variables(cloud)
+
+    first, second = watched_of(told[Env.WATCHED])
+    assert first == Watched(
+        machine="${Import}",
+        function="${Told/Function.Arn}",
+        ends=frozenset({BadEnd.TIMED_OUT, BadEnd.ABORTED}),
+        grace_ms=900_000,
+        lease_ms=90_000,
+        attempts=100,
+    )
+    assert second == Watched(
+        machine="${Export}",
+        function="${Plain.Arn}",
+        ends=frozenset({BadEnd.TIMED_OUT, BadEnd.FAILED}),
+        grace_ms=0,
+        lease_ms=63_000,
+        attempts=5,
+        longest_ms=7_200_000,
+    )
+    assert told[Env.WATCH_TABLE] == "${Watch/Ends/Table}"
+    assert (told[Env.WATCH_QUEUE], told[Env.DEAD_LETTERS]) == ("${Watch/Queue}", "${Watch/DeadLetters}")
+
+
+def test_outlives_every_function_that_it_calls(cloud: Cloud) -> None:
+    own_seconds = cloud.one("Watch/Function/Function").properties["Timeout"]
+
+    assert own_seconds == 90
+    assert cloud.one("Watch/Queue").properties["VisibilityTimeout"] >= 6 * own_seconds
+
+
+def test_may_do_what_it_does_and_nothing_else(cloud: Cloud) -> None:
+    permissions = cloud.permissions(ROLE)
+    execution = "arn:${AWS::Partition}:states:${AWS::Region}:${AWS::AccountId}:execution:"
+    table = "${Watch/Ends/Table.Arn}"
+    receiving = ("ReceiveMessage", "ChangeMessageVisibility", "GetQueueUrl", "DeleteMessage", "GetQueueAttributes")
+
+    assert permissions == {
+        *((action, resource) for action, resource in permissions if action.startswith(("logs:", "xray:"))),
+        *((f"sqs:{action}", "${Watch/Queue.Arn}") for action in receiving),
+        ("sqs:SendMessage", "${Watch/Queue.Arn}"),
+        ("sqs:SendMessage", "${Watch/DeadLetters.Arn}"),
+        *((f"dynamodb:{action}", table) for action in ("GetItem", "PutItem", "UpdateItem")),
+        ("dynamodb:Query", f"{table}/index/{DUE_INDEX}"),
+        *(("states:ListExecutions", f"${{{name}}}") for name in ("Import", "Export")),
+        *(("states:DescribeExecution", f"{execution}${{{name}.Name}}:*") for name in ("Import", "Export")),
+        ("lambda:InvokeFunction", "${Told/Function.Arn}"),
+        ("lambda:InvokeFunction", "${Plain.Arn}"),
+    }
+
+
+def test_hears_of_the_ends_that_each_machine_asks_for_and_of_their_names_only(cloud: Cloud) -> None:
+    heard: dict[str, tuple[list[str], list[str]]] = {}
+    for rule in cloud.of_type("AWS::Events::Rule"):
+        if "EventPattern" not in rule.properties:
+            continue
+        detail = rule.properties["EventPattern"]["detail"]
+        heard[rule.path] = detail["status"], detail["stateMachineArn"]
+        (target,) = rule.properties["Targets"]
+        assert target["Arn"] == "${Watch/Queue.Arn}"
+        assert target["DeadLetterConfig"] == {"Arn": "${Watch/DeadLetters.Arn}"}
+        template = target["InputTransformer"]["InputTemplate"]
+        for name in target["InputTransformer"]["InputPathsMap"]:
+            template = template.replace(f"<{name}>", json.dumps("x"))
+        assert json.loads(template) == {"detail": {"name": "x", "stateMachineArn": "x"}}
+
+    assert heard == {
+        "Watch/EndedTimedOut": (["TIMED_OUT"], ["${Import}", "${Export}"]),
+        "Watch/EndedAborted": (["ABORTED"], ["${Import}"]),
+        "Watch/EndedFailed": (["FAILED"], ["${Export}"]),
+    }
+
+
+def test_looks_by_its_schedule_and_at_one_end_at_a_time(cloud: Cloud) -> None:
+    (mapping,) = cloud.of_type("AWS::Lambda::EventSourceMapping")
+
+    assert cloud.one("Watch/Schedule").properties["ScheduleExpression"] == "rate(1 minute)"
+    assert mapping.properties["BatchSize"] == 1
+    assert mapping.properties["FunctionResponseTypes"] == ["ReportBatchItemFailures"]
+
+
+def test_keeps_ends_where_they_are_not_lost(cloud: Cloud) -> None:
+    table = cloud.one("Watch/Ends/Table")
+
+    assert table.raw["DeletionPolicy"] == "Retain"
+    assert table.properties["TimeToLiveSpecification"] == {"AttributeName": "expiration", "Enabled": True}
+    (replica,) = table.properties["Replicas"]
+    assert replica["PointInTimeRecoverySpecification"] == {"PointInTimeRecoveryEnabled": True}
+    assert replica["DeletionProtectionEnabled"] is True
+    (index,) = table.properties["GlobalSecondaryIndexes"]
+    assert (index["IndexName"], index["Projection"]) == (DUE_INDEX, {"ProjectionType": "KEYS_ONLY"})
+    for name in ("Queue", "DeadLetters"):
+        assert cloud.one(f"Watch/{name}").properties["SqsManagedSseEnabled"] is True
+
+
+def test_alarms_count_what_its_function_counts(cloud: Cloud, watched: WatchedStack) -> None:
+    alarms = {
+        resource.path.rpartition("/")[2]: resource.properties for resource in cloud.of_type("AWS::CloudWatch::Alarm")
+    }
+
+    assert len(watched.watch.alarms) == len(alarms) == 4
+    ours = {name: alarm for name, alarm in alarms.items() if alarm["Namespace"] == METRIC_NAMESPACE}
+    assert {name: alarm["MetricName"] for name, alarm in ours.items()} == {
+        "Found": Metric.BAD_ENDS,
+        "Stuck": Metric.BAD_ENDS_STUCK,
+        "Oldest": Metric.OLDEST_BAD_END,
+    }
+    for name, alarm in ours.items():
+        assert alarm["Dimensions"] == [{"Name": "service", "Value": variables(cloud)[Env.SERVICE]}]
+        assert alarm["TreatMissingData"] == ("breaching" if name == "Oldest" else "notBreaching")
+    assert ours["Oldest"]["Threshold"] == 3_600
+
+
+def test_a_machine_of_another_stack_and_an_imported_one_are_watched(new_app: AppFactory) -> None:
+    app: App = new_app()
+    there = Stack(app, "There")
+    stack = Stack(app, "Here")
+    imported = sfn.StateMachine.from_state_machine_arn(stack, "Nightly", IMPORTED)
+    watch_of(
+        stack,
+        WatchedMachine(machine=machine(there), on_timeout=own(stack, "Told")),
+        WatchedMachine(machine=imported, on_timeout=lambda_.Function.from_function_name(stack, "Named", "named")),
+    )
+    cloud = Cloud(stack)
+
+    first, second = watched_of(variables(cloud)[Env.WATCHED])
+    assert "There:ExportsOutput" in first.machine
+    assert second.machine == IMPORTED
+    # Of the imported function nothing is known: it may live for as long as any.
+    assert second.lease_ms == 960_000
+    assert cloud.one("Watch/Function/Function").properties["Timeout"] == 900
+    assert ":execution:Nightly:*" in json.dumps(cloud.template)
+    rules = {violation.rule_name for violation in AwsSolutionsChecks().validate_scope(stack).violations}
+    assert not {rule for rule in rules if "IAM5" in rule}
+
+
+def one(stack: Stack, **options: Any) -> WatchedMachine:
+    """One machine, and what is said of it."""
+    given: dict[str, Any] = {"machine": machine(stack), "on_timeout": own(stack, "Told"), **options}
+    return WatchedMachine(**given)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"ends": []}, r"ends of Test/Import must be one or more, each once, got \[\]"),
+        ({"ends": [BadEnd.FAILED, BadEnd.FAILED]}, r"ends of Test/Import must be one or more, each once, got \["),
+        ({"attempts": 0}, r"attempts must be 1 to 1000, got 0"),
+        ({"grace": Duration.days(15)}, r"grace must be 0 s to 1209600 s, got 1296000 s"),
+        ({"longest": Duration.seconds(59)}, r"longest must be 60 s to 31622400 s, got 59 s"),
+    ],
+)
+def test_a_wrong_argument_is_named_with_the_remedy(stack: Stack, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        one(stack, **options)
+
+
+def test_a_function_that_nobody_can_outlive_is_refused(stack: Stack) -> None:
+    slow = own(stack, "Slow", timeout=Duration.seconds(841))
+
+    with pytest.raises(ValueError, match=r"on_timeout of Test/Import must be at most 840 s, got 841 s: whoever calls"):
+        one(stack, on_timeout=slow)
+
+
+def test_an_express_machine_and_a_saga_are_refused(stack: Stack) -> None:
+    told = own(stack, "Told")
+    express = machine(stack, "Express", state_machine_type=sfn.StateMachineType.EXPRESS)
+    saga: Any = saga_of(stack, Step.atomic("Move", fn=own(stack, "Move")))
+
+    with pytest.raises(ValueError, match=r"must be a Standard state machine, got the Express one Test/Express: nobody"):
+        WatchedMachine(machine=express, on_timeout=told)
+    with pytest.raises(ValueError, match=r"must be a state machine, got the saga Test/Saga; name it in sagas"):
+        WatchedMachine(machine=saga, on_timeout=told)
+    with pytest.raises(ValueError, match=r"that is no saga, got Test/Saga/StateMachine; name its saga in sagas"):
+        WatchedMachine(machine=saga.state_machine, on_timeout=told)
+
+
+def test_a_machine_is_watched_once_and_where_it_is(new_app: AppFactory) -> None:
+    stack = Stack(new_app(), "Test", env=Environment(account="111111111111", region="eu-central-1"))
+    mine = one(stack)
+    imported = sfn.StateMachine.from_state_machine_arn(stack, "Nightly", IMPORTED)
+
+    with pytest.raises(ValueError, match=r"machines of Test/Watch must be different ones, got Test/Import twice"):
+        watch_of(stack, mine, mine)
+    stack.node.try_remove_child("Watch")
+    with pytest.raises(
+        ValueError, match=r"Test/Nightly must be of the region of Test/Watch, eu-central-1, got eu-west"
+    ):
+        watch_of(stack, WatchedMachine(machine=imported, on_timeout=own(stack, "Other")))
+
+
+def test_more_machines_than_the_environment_has_room_for_are_refused(stack: Stack) -> None:
+    told = own(stack, "Told")
+    machines = [WatchedMachine(machine=machine(stack, f"M{number}"), on_timeout=told) for number in range(8)]
+
+    with pytest.raises(ValueError, match=r"room for, got 8 of \d+ bytes of 3072; make another TimeoutReconciler"):
+        watch_of(stack, *machines)
+
+
+def test_is_clean(watched: WatchedStack) -> None:
+    result = AwsSolutionsChecks().validate_scope(watched.watch)
+
+    assert not [violation.rule_name for violation in result.violations]
+
+
+class _Forgetful:
+    """``Validations`` that forgets everything."""
+
+    def of(self, _: IConstruct) -> _Forgetful:
+        return self
+
+    def acknowledge(self, *acknowledgments: Acknowledgment) -> None:
+        """Forget them."""
+
+
+def test_every_reason_is_needed_and_for_its_own_resource(new_app: AppFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[str] = []
+
+    class _Noted:
+        def __init__(self, scope: IConstruct) -> None:
+            self._scope = scope
+
+        def acknowledge(self, *acknowledgments: Acknowledgment) -> None:
+            given.extend(acknowledgment.id for acknowledgment in acknowledgments)
+            Validations.of(self._scope).acknowledge(*acknowledgments)
+
+    class _Noting:
+        of = _Noted
+
+    monkeypatch.setattr(watched_machines, "Validations", _Noting)
+    WatchedStack(new_app(), "Noted")
+    monkeypatch.setattr(watched_machines, "Validations", _Forgetful())
+    result = AwsSolutionsChecks().validate_scope(WatchedStack(new_app(), "Noted").watch)
+
+    assert {violation.rule_name for violation in result.violations} == set(given)
+    assert len(given) == 2
+    assert all(rule.startswith("AwsSolutions-IAM5[Resource::arn:") and rule.endswith(".Name>:*]") for rule in given)
