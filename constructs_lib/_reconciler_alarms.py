@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from aws_cdk import Duration
@@ -9,50 +11,144 @@ from aws_cdk import aws_cloudwatch as cloudwatch
 from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
+from constructs_lib._arguments import require_between, require_match, require_seconds
 from constructs_lib._callback_alarms import depth_alarm
-from saga_runtime.protocol import METRIC_NAMESPACE, Metric
+from saga_runtime.protocol import CURRENCY_DIMENSION, CURRENCY_PATTERN, METRIC_NAMESPACE, Metric
 
-_PERIOD: Final = Duration.minutes(15)
-"""What is old, or parked, is looked at once in that time."""
+LONGEST_SECONDS: Final = 366 * 86_400
+_MINUTES: Final = 15
+"""Over so long is counted, and measured."""
+_MISSED: Final = 3
+"""Silence is alarming after so many looks that did not come."""
+_MOST_MONEY: Final = 2**53
+"""Metrics are doubles."""
+_MOST_RECOVERIES: Final = 1_000_000
+_MISSING: Final = {
+    True: cloudwatch.TreatMissingData.BREACHING,
+    False: cloudwatch.TreatMissingData.NOT_BREACHING,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlarmLimits:
+    """What is too much.
+
+    Attributes:
+        looks_minutes: how often what is due is looked at.
+        measures_minutes: how often what is in flight is measured.
+        recoveries: recoveries that may be started within a quarter of an hour.
+        oldest_in_flight: seconds that a saga in progress may be old.
+        oldest_parked: seconds for which a saga may wait for a person.
+        money: by currency, minor units that may be in flight.
+    """
+
+    looks_minutes: int
+    measures_minutes: int
+    recoveries: int
+    oldest_in_flight: int
+    oldest_parked: int
+    money: Mapping[str, int]
+
+    @classmethod
+    def of(
+        cls,
+        *,
+        looks_minutes: int,
+        measures_minutes: int,
+        recoveries: int,
+        oldest_in_flight: Duration,
+        oldest_parked: Duration,
+        money: Mapping[str, int],
+    ) -> AlarmLimits:
+        """The limits, checked.
+
+        Raises:
+            ValueError: for one that is out of range, naming it, its value and the remedy.
+        """
+        require_between("recoveries_started", recoveries, at_least=1, at_most=_MOST_RECOVERIES)
+        for currency, amount in money.items():
+            require_match("a currency of money_in_flight", currency, CURRENCY_PATTERN, 'say it as ISO 4217 does: "EUR"')
+            if type(amount) is not int or not 0 <= amount <= _MOST_MONEY:
+                raise ValueError(
+                    f"money_in_flight[{currency!r}] must be an integer of 0 to {_MOST_MONEY} minor units, got "
+                    f"{amount!r}; metrics are doubles, and hold no larger one exactly"
+                )
+        return cls(
+            looks_minutes=looks_minutes,
+            measures_minutes=measures_minutes,
+            recoveries=recoveries,
+            oldest_in_flight=_age("oldest_in_flight", oldest_in_flight),
+            oldest_parked=_age("oldest_parked", oldest_parked),
+            money=dict(money),
+        )
+
+
+def _age(name: str, limit: Duration) -> int:
+    return require_seconds(name, limit, at_least=60, at_most=LONGEST_SECONDS)
 
 
 class ReconcilerAlarms(Construct):
     """The alarms of one reconciler. They have no actions.
+
+    Three things tell that it works at all: every look says how many sagas it could not look after, every measuring says
+    how old what is in flight is, and status events that cannot be handled end in a queue. Silence of either of the
+    first two is alarming, so that a function that fails, is throttled, or is never called is noticed, too.
 
     Args:
         scope: parent construct.
         id: construct id.
         service: dimension of the function's metrics.
         dead_letters: the queue that should be empty.
-        in_flight: seconds that a saga in progress may be old.
-        parked: seconds for which a saga may wait for a person.
+        limits: what is too much.
     """
 
     def __init__(
-        self, scope: Construct, id: str, *, service: str, dead_letters: sqs.IQueue, in_flight: int, parked: int
+        self, scope: Construct, id: str, *, service: str, dead_letters: sqs.IQueue, limits: AlarmLimits
     ) -> None:
         super().__init__(scope, id)
         self._service = service
-        self.orphans = self._alarm(
+        self._measured = max(_MINUTES, _MISSED * limits.measures_minutes)
+        self.orphans = self._counted(
             "Orphans", "A saga was found that nobody looked after; it is taken up again", Metric.ORPHANS
         )
-        self.unsettled = self._alarm(
+        self.recoveries = self._counted(
+            "Recoveries",
+            f"More than {limits.recoveries} recoveries within {_MINUTES} minutes: look what kills executions",
+            Metric.RECOVERIES,
+            above=limits.recoveries,
+        )
+        self.unsettled = self._counted(
             "Unsettled", "An execution succeeded, and left its saga in progress", Metric.UNSETTLED
         )
-        self.oldest_in_flight = self._alarm(
+        self.oldest_in_flight = self._age(
             "OldestInFlight",
-            f"A saga has been in progress for more than {in_flight} s, or nobody looks: see cdk-sagas inspect",
+            f"A saga has been in progress for more than {limits.oldest_in_flight} s, or nobody measures: "
+            "see cdk-sagas inspect",
             Metric.OLDEST_IN_FLIGHT,
-            above=in_flight,
+            limits.oldest_in_flight,
         )
-        self.oldest_parked = self._alarm(
+        self.oldest_parked = self._age(
             "OldestParked",
-            f"A saga has waited for a person for more than {parked} s: see cdk-sagas inspect",
+            f"A saga has waited for a person for more than {limits.oldest_parked} s, or nobody measures: "
+            "see cdk-sagas inspect",
             Metric.OLDEST_PARKED,
-            above=parked,
+            limits.oldest_parked,
         )
-        self.late = self._alarm(
+        self.money = self._money(limits.money)
+        self.late = self._counted(
             "Late", "What took effect late could not be undone: see cdk-sagas recover", Metric.LATE_STANDS
+        )
+        self.record_missing = self._counted(
+            "RecordMissing", "An execution ended badly whose saga has no record", Metric.RECORD_MISSING
+        )
+        self.failing = self._alarm(
+            "Failing",
+            "In every look, a saga could not be looked after, or nobody looks: see the function's log",
+            Metric.RECONCILE_FAILED,
+            statistic="Minimum",
+            minutes=max(_MINUTES, _MISSED * limits.looks_minutes),
+            above=0,
+            silence=True,
         )
         self.dead_letters = depth_alarm(self, "DeadLetters", "A status event could not be handled", dead_letters)
 
@@ -61,31 +157,68 @@ class ReconcilerAlarms(Construct):
         """Every one of them."""
         return [
             self.orphans,
+            self.recoveries,
             self.unsettled,
             self.oldest_in_flight,
             self.oldest_parked,
+            *self.money.values(),
             self.late,
+            self.record_missing,
+            self.failing,
             self.dead_letters,
         ]
 
-    def _alarm(self, id: str, description: str, metric: Metric, *, above: int | None = None) -> cloudwatch.Alarm:
-        """Counted at all, or an age above a limit. Ages are measured by every look: silence is alarming, too."""
-        counted = above is None
+    def _counted(self, id: str, description: str, metric: Metric, *, above: int = 0) -> cloudwatch.Alarm:
+        return self._alarm(id, description, metric, statistic="Sum", minutes=_MINUTES, above=above, silence=False)
+
+    def _age(self, id: str, description: str, metric: Metric, above: int) -> cloudwatch.Alarm:
+        minutes = self._measured
+        return self._alarm(id, description, metric, statistic="Maximum", minutes=minutes, above=above, silence=True)
+
+    def _money(self, limits: Mapping[str, int]) -> dict[str, cloudwatch.Alarm]:
+        """No money of a currency in flight is not told: that nobody measures, the ages tell."""
+        scope = Construct(self, "MoneyInFlight") if limits else self
+        return {
+            currency: self._alarm(
+                currency,
+                f"More than {limit} minor units of {currency} are in flight: see the reconciler's log event in_flight",
+                Metric.MONEY_IN_FLIGHT,
+                scope=scope,
+                statistic="Maximum",
+                minutes=self._measured,
+                above=limit,
+                silence=False,
+                dimensions={CURRENCY_DIMENSION: currency},
+            )
+            for currency, limit in sorted(limits.items())
+        }
+
+    def _alarm(
+        self,
+        id: str,
+        description: str,
+        metric: Metric,
+        *,
+        statistic: str,
+        minutes: int,
+        above: int,
+        silence: bool,
+        scope: Construct | None = None,
+        dimensions: Mapping[str, str] | None = None,
+    ) -> cloudwatch.Alarm:
         return cloudwatch.Alarm(
-            self,
+            scope or self,
             id,
             alarm_description=description,
             metric=cloudwatch.Metric(
                 namespace=METRIC_NAMESPACE,
                 metric_name=metric.value,
-                dimensions_map={"service": self._service},
-                statistic="Sum" if counted else "Maximum",
-                period=_PERIOD,
+                dimensions_map={"service": self._service, **(dimensions or {})},
+                statistic=statistic,
+                period=Duration.minutes(minutes),
             ),
-            threshold=above or 0,
+            threshold=above,
             comparison_operator=cloudwatch.ComparisonOperator.GREATER_THAN_THRESHOLD,
             evaluation_periods=1,
-            treat_missing_data=cloudwatch.TreatMissingData.NOT_BREACHING
-            if counted
-            else cloudwatch.TreatMissingData.BREACHING,
+            treat_missing_data=_MISSING[silence],
         )

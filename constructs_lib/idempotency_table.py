@@ -12,7 +12,7 @@ from constructs import Construct
 
 from constructs_lib._arguments import require_between, require_match, require_seconds
 from constructs_lib._tables import StatefulTable
-from saga_runtime.protocol import DUE_INDEX, OnExpired, RecordAttribute
+from saga_runtime.protocol import DUE_INDEX, IN_FLIGHT_ATTRIBUTES, OnExpired, RecordAttribute
 
 _POWERTOOLS_PREFIX: Final = r"^[A-Za-z][A-Za-z0-9._-]{0,63}$"
 _YEAR: Final = 366 * 86_400
@@ -22,7 +22,8 @@ class IdempotencyTable(StatefulTable):
     """One record per request: reserved atomically, settled once, answered from until its retention is over.
 
     Creates a DynamoDB table (on demand, encrypted with the AWS managed key, point-in-time recovery, deletion
-    protection, retained) with a sparse index of the records that somebody must look at again.
+    protection, retained) with a sparse index of the records that are not settled: when somebody must look at them
+    again, and what adds up to the money in flight.
 
     Guaranteed: of any number of concurrent requests under one key exactly one reserves; a record in progress never
     expires and is never deleted; a settled record answers for ``retention`` after it settled.
@@ -80,7 +81,8 @@ class IdempotencyTable(StatefulTable):
                         name=RecordAttribute.DUE_SHARD, type=dynamodb.AttributeType.STRING
                     ),
                     sort_key=dynamodb.Attribute(name=RecordAttribute.DUE_AT, type=dynamodb.AttributeType.NUMBER),
-                    projection_type=dynamodb.ProjectionType.KEYS_ONLY,
+                    projection_type=dynamodb.ProjectionType.INCLUDE,
+                    non_key_attributes=[name.value for name in IN_FLIGHT_ATTRIBUTES],
                 )
             ],
             encryption_key=encryption_key,

@@ -17,6 +17,7 @@ from constructs import Construct, Node
 from constructs_lib import (
     IdempotencyTable,
     LedgerTable,
+    MoneyField,
     Notify,
     Operation,
     Retry,
@@ -176,10 +177,11 @@ class AgenticPayoutStack(Stack):
                 "SpendingCapExceeded": 403,
             },
         )
-        reconciler = TimeoutReconciler(self, "Reconciler", sagas=[saga])
-        front_door = TransactionApi(
-            self, "Api", operations={"payouts": Operation(saga=saga, schema=PAYOUT_SCHEMA)}, waf=True
-        )
+        # More than all agents may spend in a day: they ask for what they cannot have, or nothing settles.
+        most = {currency: sum(caps.values())}
+        reconciler = TimeoutReconciler(self, "Reconciler", sagas=[saga], money_in_flight=most)
+        payouts = Operation(saga=saga, schema=PAYOUT_SCHEMA, money=MoneyField(amount="/amount", currency="/currency"))
+        front_door = TransactionApi(self, "Api", operations={"payouts": payouts}, waf=True)
         self._outputs(
             ApiId=front_door.api.rest_api_id,
             ApiStage=front_door.api.deployment_stage.stage_name,

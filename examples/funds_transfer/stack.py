@@ -9,6 +9,7 @@ from constructs import Construct
 from constructs_lib import (
     IdempotencyTable,
     LedgerTable,
+    MoneyField,
     Notify,
     Operation,
     SagaStateMachine,
@@ -33,6 +34,8 @@ TRANSFER_SCHEMA = {
     },
 }
 
+MOST_IN_FLIGHT = {"EUR": 50_000_000}
+"""Minor units above which an alarm tells: a transfer takes seconds, so that half a million euros are many at once."""
 TO_PARTNER = '$request.to_ledger = "partner"'
 
 
@@ -70,10 +73,11 @@ class FundsTransferStack(Stack):
             on_failed=Notify(queue=notices),
             failure_status={"InsufficientFunds": 402, "AccountUnknown": 404},
         )
-        reconciler = TimeoutReconciler(self, "Reconciler", sagas=[saga])
-        front_door = TransactionApi(
-            self, "Api", operations={"transfers": Operation(saga=saga, schema=TRANSFER_SCHEMA)}, waf=True
+        reconciler = TimeoutReconciler(self, "Reconciler", sagas=[saga], money_in_flight=MOST_IN_FLIGHT)
+        transfers = Operation(
+            saga=saga, schema=TRANSFER_SCHEMA, money=MoneyField(amount="/amount", currency="/currency")
         )
+        front_door = TransactionApi(self, "Api", operations={"transfers": transfers}, waf=True)
         self._outputs(
             ApiId=front_door.api.rest_api_id,
             ApiStage=front_door.api.deployment_stage.stage_name,

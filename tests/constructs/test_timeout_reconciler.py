@@ -3,22 +3,36 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from aws_cdk import Acknowledgment, Duration, RemovalPolicy, Stack, Validations
+from aws_cdk import (
+    Acknowledgment,
+    App,
+    Duration,
+    Environment,
+    NestedStack,
+    RemovalPolicy,
+    Stack,
+    Stage,
+    Validations,
+)
 from aws_cdk import aws_kms as kms
+from aws_cdk.assertions import Annotations, Match
 from cdk_nag import AwsSolutionsChecks
 from constructs import Construct, IConstruct
 
 from constructs_lib import IdempotencyTable, SagaStateMachine, Step, StepFunction, TimeoutReconciler, timeout_reconciler
-from saga_runtime.protocol import METRIC_NAMESPACE, Env, Metric
+from saga_runtime.protocol import METRIC_NAMESPACE, Env, Look, LookField, Metric
 from saga_runtime.reconciler import Served, served_of
 from tests.constructs.support.cloud import Cloud
 from tests.constructs.support.factories import AppFactory
 from tests.constructs.support.integrations import integration, job, own, saga_of
 
 ROLE = "Reconciler/Function/Role"
+DUBLIN = Environment(account="111122223333", region="eu-west-1")
 
 
 class WatchedStack(Stack):
@@ -31,7 +45,9 @@ class WatchedStack(Stack):
         shop = saga_of(
             self, job(warehouse, compensate=own(self, "Cancel")), Step.atomic("Pay", fn=own(self, "Pay"), pivot=True)
         )
-        self.reconciler = TimeoutReconciler(self, "Reconciler", sagas=[plain, shop])
+        self.reconciler = TimeoutReconciler(
+            self, "Reconciler", sagas=[plain, shop], money_in_flight={"JPY": 0, "EUR": 2**53}
+        )
 
 
 @pytest.fixture(scope="module")
@@ -142,12 +158,39 @@ def test_hears_of_executions_that_end_badly_and_of_their_names_only(cloud: Cloud
     assert json.loads(template) == {"detail": {"name": "x", "status": "x", "stateMachineArn": "x"}}
 
 
+@pytest.mark.parametrize("name", ["Queue", "DeadLetters"])
+def test_only_its_own_rule_sends_to_its_queues(cloud: Cloud, name: str) -> None:
+    statements = cloud.one(f"Reconciler/{name}/Policy").properties["PolicyDocument"]["Statement"]
+
+    (allowed,) = (statement for statement in statements if statement["Effect"] == "Allow")
+    assert (allowed["Action"], allowed["Principal"]) == ("sqs:SendMessage", {"Service": "events.amazonaws.com"})
+    assert allowed["Condition"] == {"ArnEquals": {"aws:SourceArn": "${Reconciler/Ended.Arn}"}}
+
+
+def test_an_event_is_delivered_for_a_day(cloud: Cloud) -> None:
+    (target,) = cloud.one("Reconciler/Ended").properties["Targets"]
+
+    assert target["RetryPolicy"] == {"MaximumRetryAttempts": 185, "MaximumEventAgeInSeconds": 86_400}
+
+
 def test_looks_every_minute(cloud: Cloud) -> None:
     schedule = cloud.one("Reconciler/Schedule").properties
 
     assert schedule["ScheduleExpression"] == "rate(1 minute)"
     assert [target["Arn"] for target in schedule["Targets"]] == ["${Reconciler/Function/Function.Arn}"]
     assert cloud.one("Reconciler/Function/Function").properties["Timeout"] < 60
+
+
+def test_measures_what_is_in_flight_by_a_rule_of_its_own(cloud: Cloud) -> None:
+    measure = cloud.one("Reconciler/Measure").properties
+
+    assert measure["ScheduleExpression"] == "rate(5 minutes)"
+    (target,) = measure["Targets"]
+    assert target["Arn"] == "${Reconciler/Function/Function.Arn}"
+    assert json.loads(target["Input"]) == {LookField.LOOK: Look.IN_FLIGHT}
+    (look,) = cloud.one("Reconciler/Schedule").properties["Targets"]
+    assert "Input" not in look
+    assert len([p for p in cloud.of_type("AWS::Lambda::Permission") if "Reconciler/" in p.path]) == 2
 
 
 def test_a_message_comes_back_when_its_function_is_dead_and_ends_in_an_encrypted_queue(cloud: Cloud) -> None:
@@ -163,28 +206,79 @@ def test_a_message_comes_back_when_its_function_is_dead_and_ends_in_an_encrypted
         assert any(s["Condition"] == {"Bool": {"aws:SecureTransport": "false"}} for s in statements)
 
 
-def test_alarms_count_what_its_function_counts(cloud: Cloud, watched: WatchedStack) -> None:
-    alarms = {
+def alarms_of(cloud: Cloud) -> dict[str, Mapping[str, Any]]:
+    """Properties of the reconciler's alarms, by id."""
+    return {
         resource.path.rpartition("/")[2]: resource.properties
         for resource in cloud.of_type("AWS::CloudWatch::Alarm")
         if resource.path.startswith("Reconciler/")
     }
-    assert len(watched.reconciler.alarms) == len(alarms) == 6
+
+
+def test_alarms_tell_of_what_its_function_counts(cloud: Cloud, watched: WatchedStack) -> None:
+    alarms = alarms_of(cloud)
+
+    assert len(watched.reconciler.alarms) == len(alarms) == 11
     told = cloud.one("Reconciler/Function/Function").properties["Environment"]["Variables"][Env.SERVICE]
     metrics = {name: alarm["MetricName"] for name, alarm in alarms.items() if alarm["Namespace"] == METRIC_NAMESPACE}
     assert metrics == {
         "Orphans": Metric.ORPHANS,
+        "Recoveries": Metric.RECOVERIES,
         "Unsettled": Metric.UNSETTLED,
         "OldestInFlight": Metric.OLDEST_IN_FLIGHT,
         "OldestParked": Metric.OLDEST_PARKED,
+        "EUR": Metric.MONEY_IN_FLIGHT,
+        "JPY": Metric.MONEY_IN_FLIGHT,
         "Late": Metric.LATE_STANDS,
+        "RecordMissing": Metric.RECORD_MISSING,
+        "Failing": Metric.RECONCILE_FAILED,
     }
     for name in metrics:
-        assert alarms[name]["Dimensions"] == [{"Name": "service", "Value": told}]
-        silence = "breaching" if name.startswith("Oldest") else "notBreaching"
-        assert (alarms[name]["TreatMissingData"], alarms[name]["Period"]) == (silence, 900)
+        dimensions = {dimension["Name"]: dimension["Value"] for dimension in alarms[name]["Dimensions"]}
+        money = {"currency": name} if len(name) == 3 else {}
+        assert dimensions == {"service": told, **money}
+        assert (alarms[name]["ComparisonOperator"], alarms[name]["Period"]) == ("GreaterThanThreshold", 900)
+    assert {alarms[name]["Statistic"] for name in ("OldestInFlight", "OldestParked", "EUR", "JPY")} == {"Maximum"}
+    assert {alarms[name]["Statistic"] for name in ("Orphans", "Recoveries", "RecordMissing")} == {"Sum"}
+
+
+def test_an_alarm_is_on_above_its_limit(cloud: Cloud, watched: WatchedStack) -> None:
+    thresholds = {name: alarm["Threshold"] for name, alarm in alarms_of(cloud).items()}
+
     longest = max(saga.description.timeout for saga in _sagas(watched))
-    assert (alarms["OldestInFlight"]["Threshold"], alarms["OldestParked"]["Threshold"]) == (longest + 3_600, 86_400)
+    assert thresholds == {
+        "Orphans": 0,
+        "Recoveries": 20,
+        "Unsettled": 0,
+        "OldestInFlight": longest + 3_600,
+        "OldestParked": 86_400,
+        "EUR": 2**53,
+        "JPY": 0,
+        "Late": 0,
+        "RecordMissing": 0,
+        "Failing": 0,
+        "DeadLetters": 0,
+    }
+    assert list(watched.reconciler.money_alarms) == ["EUR", "JPY"]
+
+
+def test_silence_is_alarming_of_every_look_and_of_every_measuring(cloud: Cloud) -> None:
+    """A function that fails, is throttled or is never called says nothing."""
+    silent = {name for name, alarm in alarms_of(cloud).items() if alarm["TreatMissingData"] == "breaching"}
+
+    assert silent == {"OldestInFlight", "OldestParked", "Failing"}
+
+
+def test_one_look_that_fails_is_no_alarm(cloud: Cloud) -> None:
+    assert alarms_of(cloud)["Failing"]["Statistic"] == "Minimum"
+
+
+def test_rare_looks_are_no_silence(stack: Stack) -> None:
+    small(stack, schedule=Duration.minutes(30), measure=Duration.minutes(60))
+    alarms = alarms_of(Cloud(stack))
+
+    assert (alarms["Failing"]["Period"], alarms["OldestInFlight"]["Period"]) == (90 * 60, 180 * 60)
+    assert alarms["Orphans"]["Period"] == 900
 
 
 def _sagas(stack: Stack) -> list[SagaStateMachine]:
@@ -195,7 +289,9 @@ def test_limits_are_what_was_asked_for(stack: Stack) -> None:
     small(
         stack,
         schedule=Duration.minutes(5),
+        measure=Duration.minutes(2),
         recoveries_limit=3,
+        recoveries_started=7,
         oldest_in_flight=Duration.minutes(10),
         oldest_parked=Duration.hours(1),
         removal_policy=RemovalPolicy.DESTROY,
@@ -203,6 +299,8 @@ def test_limits_are_what_was_asked_for(stack: Stack) -> None:
     cloud = Cloud(stack)
 
     assert cloud.one("Reconciler/Schedule").properties["ScheduleExpression"] == "rate(5 minutes)"
+    assert cloud.one("Reconciler/Measure").properties["ScheduleExpression"] == "rate(2 minutes)"
+    assert cloud.one("Reconciler/Alarms/Recoveries").properties["Threshold"] == 7
     variables = cloud.one("Reconciler/Function/Function").properties["Environment"]["Variables"]
     assert variables[Env.RECOVERIES_LIMIT] == "3"
     assert cloud.one("Reconciler/Alarms/OldestInFlight").properties["Threshold"] == 600
@@ -238,6 +336,16 @@ def test_keys_of_customers_are_used_for_what_they_encrypt(regional_stack: Stack)
         ({"schedule": Duration.seconds(90)}, r"schedule must be whole minutes, got 90 s; round it"),
         ({"oldest_in_flight": Duration.seconds(59)}, r"oldest_in_flight must be 60 s to 31622400 s, got 59 s"),
         ({"oldest_parked": Duration.days(367)}, r"oldest_parked must be 60 s to 31622400 s"),
+        ({"measure": Duration.minutes(61)}, r"measure must be 60 s to 3600 s, got 3660 s"),
+        ({"recoveries_started": 0}, r"recoveries_started must be 1 to 1000000, got 0"),
+        ({"money_in_flight": {"eur": 1}}, r"a currency of money_in_flight must match .* got 'eur'; say it as ISO 4217"),
+        (
+            {"money_in_flight": {"EUR": -1}},
+            r"money_in_flight\['EUR'\] must be an integer of 0 to 9007199254740992",
+        ),
+        ({"money_in_flight": {"EUR": 2**53 + 1}}, r"got 9007199254740993; metrics are doubles"),
+        ({"money_in_flight": {"EUR": 1.5}}, r"got 1.5; metrics"),
+        ({"money_in_flight": {"EUR": True}}, r"got True; metrics"),
     ],
 )
 def test_a_wrong_argument_is_named_with_the_remedy(stack: Stack, options: dict[str, Any], message: str) -> None:
@@ -254,12 +362,104 @@ def test_needs_a_saga_and_each_once(stack: Stack) -> None:
         TimeoutReconciler(stack, "Twice", sagas=[saga, saga])
 
 
-def test_a_saga_of_another_stack_is_refused(new_app: AppFactory) -> None:
-    app = new_app()
-    saga = plain(Stack(app, "There"))
+def across(app: App, there: Environment | None = None, here: Environment | None = None) -> tuple[Stack, Stack]:
+    """A saga with a job, and its reconciler in another stack of the app."""
+    first, second = Stack(app, "There", env=there), Stack(app, "Here", env=here)
+    saga = saga_of(
+        first,
+        job(integration(first), compensate=own(first, "Cancel")),
+        Step.atomic("Pay", fn=own(first, "Pay"), pivot=True),
+    )
+    TimeoutReconciler(second, "Reconciler", sagas=[saga])
+    return first, second
 
-    with pytest.raises(ValueError, match=r"saga There/Saga must be in the stack of Here/Reconciler, got There"):
+
+@pytest.mark.parametrize("env", [None, Environment(account="111122223333", region="eu-central-1")])
+def test_a_saga_of_another_stack_is_looked_after(new_app: AppFactory, env: Environment | None) -> None:
+    app = new_app()
+    first, second = across(app, env, env)
+
+    result = AwsSolutionsChecks().validate_scope(second)
+    assert not [violation.rule_name for violation in result.violations]
+    there, here = (app.synth().get_stack_by_name(stack.stack_name) for stack in (first, second))
+    assert [asset.id for asset in here.dependencies if asset.id == "There"] == ["There"]
+    exports = {output["Export"]["Name"] for output in there.template["Outputs"].values()}
+    text = json.dumps(here.template)
+    assert exports == set(re.findall(r'"Fn::ImportValue": "([^"]+)"', text))
+    rule = next(r["Properties"] for r in here.template["Resources"].values() if "EventPattern" in r["Properties"])
+    assert len(rule["EventPattern"]["detail"]["stateMachineArn"]) == 2
+    assert "Here" not in json.dumps(there.template), "the saga's stack does not depend on the reconciler's"
+
+
+@pytest.mark.parametrize(
+    ("there", "here"),
+    [
+        (
+            Environment(account="111122223333", region="eu-west-1"),
+            Environment(account="111122223333", region="eu-west-2"),
+        ),
+        (
+            Environment(account="111122223333", region="eu-west-1"),
+            Environment(account="999922223333", region="eu-west-1"),
+        ),
+        (Environment(account="111122223333", region="eu-west-1"), None),
+    ],
+)
+def test_a_saga_elsewhere_is_refused(new_app: AppFactory, there: Environment, here: Environment | None) -> None:
+    with pytest.raises(
+        ValueError,
+        match=r"saga There/Saga must be in the stage, account and region of Here/Reconciler \(.*\), got aws://111122223333/"
+        r"eu-west-1; make a TimeoutReconciler where the saga is",
+    ):
+        across(new_app(), there, here)
+
+
+def test_a_saga_of_another_stage_is_refused(new_app: AppFactory) -> None:
+    app = new_app()
+    saga = plain(Stack(Stage(app, "Test"), "There"))
+
+    with pytest.raises(ValueError, match=r"saga Test/There/Saga must be in the stage, account and region of Here/"):
         TimeoutReconciler(Stack(app, "Here"), "Reconciler", sagas=[saga])
+
+
+def test_a_saga_of_a_nested_stack_is_refused(stack: Stack) -> None:
+    saga = plain(NestedStack(stack, "Nested"))
+
+    with pytest.raises(ValueError, match=r"must be in the stack of Test/Reconciler, got Test/Nested: a nested"):
+        TimeoutReconciler(stack, "Reconciler", sagas=[saga])
+
+
+def test_a_key_of_ones_own_encrypts_both_queues_and_lets_event_bridge_in(stack: Stack) -> None:
+    key = kms.Key(stack, "Key", enable_key_rotation=True)
+    small(stack, encryption_key=key)
+    cloud = Cloud(stack)
+
+    for name in ("Queue", "DeadLetters"):
+        assert cloud.one(f"Reconciler/{name}").properties["KmsMasterKeyId"] == "${Key.Arn}"
+        assert "SqsManagedSseEnabled" not in cloud.one(f"Reconciler/{name}").properties
+    statements = cloud.one("Key").properties["KeyPolicy"]["Statement"]
+    services = [statement for statement in statements if "Service" in statement["Principal"]]
+    assert services == [
+        {
+            "Action": ["kms:Decrypt", "kms:GenerateDataKey"],
+            "Condition": {"StringEquals": {"aws:SourceAccount": "${AWS::AccountId}"}},
+            "Effect": "Allow",
+            "Principal": {"Service": "events.amazonaws.com"},
+            "Resource": "*",
+        }
+    ]
+    assert ("kms:Decrypt", "${Key.Arn}") in cloud.permissions(ROLE)
+    assert not AwsSolutionsChecks().validate_scope(stack).violations
+    assert not Annotations.from_stack(stack).find_warning("*", Match.string_like_regexp("cdk-sagas-imported-key"))
+
+
+def test_the_policy_of_an_imported_key_is_its_owners_business_and_said(stack: Stack) -> None:
+    arn = "arn:aws:kms:eu-central-1:111122223333:key/1234abcd-12ab-34cd-56ef-1234567890ab"
+    small(stack, encryption_key=kms.Key.from_key_arn(stack, "Key", arn))
+
+    (warning,) = Annotations.from_stack(stack).find_warning("*", Match.string_like_regexp("encryption_key"))
+    assert "let events.amazonaws.com use kms:Decrypt and kms:GenerateDataKey" in str(warning.entry.data)
+    assert "cdk-sagas-imported-key]" in str(warning.entry.data)
 
 
 def test_more_sagas_than_the_environment_has_room_for_are_refused(stack: Stack) -> None:
