@@ -107,7 +107,7 @@ def _messages(saga: SagaDescription, step: StepDescription) -> Iterator[Finding]
 
 def _late_answers(saga: SagaDescription, step: StepDescription) -> Iterator[Finding]:
     need = saga.retention + LATE_DAYS * DAY
-    if saga.retention and kept_after_the_end(saga.log_days) < need:
+    if kept_after_the_end(saga.log_days) < need:
         yield Finding(
             id=f"cdk-sagas-retention-late-{step.name}",
             severity=Severity.ERROR,

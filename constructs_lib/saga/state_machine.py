@@ -112,7 +112,8 @@ class SagaStateMachine(Construct):
         definition_file: a committed JSON file with the definition as far as sagas in flight depend on it. A change that
             they could not follow ends the synth and names the step. ``CDK_SAGAS_WRITE_DEFINITIONS=1`` writes it.
         payloads: where requests and outputs live that are too large to travel; without it, they are refused.
-        log_retention_days: how long saga log rows are kept; 30 to 3650 days, 400 by default. Must outlast the saga.
+        log_retention_days: how long saga log rows are kept; 30 to 3650 days, 400 by default. Must outlast the saga, and
+            half of it what may come after its end: an execution that is redriven, a message, a late answer.
         encryption_key: a KMS key of your own for the saga log, instead of the AWS managed one.
         removal_policy: of the saga log and the log group; retained by default.
 

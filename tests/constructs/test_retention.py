@@ -12,9 +12,19 @@ from aws_cdk.assertions import Annotations, Match
 from constructs_lib import IdempotencyTable, Provider, SagaStateMachine, Step, TimeoutReconciler
 from constructs_lib.saga.budget import Finding, Severity, tried, undo_tried, worst_case
 from constructs_lib.saga.description import FunctionDescription, RetryDescription, SagaDescription, StepDescription
-from constructs_lib.saga.retention import DAY, kept_after_the_end, recovery_findings, retention_findings
+from constructs_lib.saga.retention import (
+    DAY,
+    HISTORY_DAYS,
+    REDRIVE_DAYS,
+    kept_after_the_end,
+    recovery_findings,
+    retention_findings,
+)
+from saga_runtime import approval_store
+from saga_runtime.callback_saga_writes import LATE_DAYS
 from saga_runtime.callback_writes import MARKER_DAYS
 from saga_runtime.protocol import EXECUTION_NAME_DAYS
+from tests.constructs.support.factories import ROOT
 from tests.constructs.support.integrations import integration, job, own, saga_of
 from tests.constructs.support.sagas import plain_function
 from tests.local.kinds.stack import KindsStack
@@ -182,14 +192,14 @@ def test_an_undo_that_is_tried_for_longer_than_its_provider_remembers_is_a_warni
 
 
 def test_without_a_reconciler_rows_must_outlast_what_a_person_may_still_recover() -> None:
-    # 90 days and twice two hours.
-    assert found_later(saga(log_days=91), every=None) == {}
-    assert found_later(saga(log_days=30), every=60) == {}
-    finding = found_later(saga(log_days=90), every=None)["cdk-sagas-retention-recovery"]
+    # 90 days, and twice five.
+    assert found_later(saga(log_days=100, timeout=5 * DAY), every=None) == {}
+    assert found_later(saga(log_days=30, timeout=5 * DAY), every=60) == {}
+    finding = found_later(saga(log_days=99, timeout=5 * DAY), every=None)["cdk-sagas-retention-recovery"]
     assert finding.severity is Severity.ERROR
-    assert "for 90 days after it ended, runs for 7200 s" in finding.message
-    assert "log_retention_days is 90" in finding.message
-    assert "raise it to 91, or give the saga to a TimeoutReconciler" in finding.message
+    assert f"for 90 days after it ended, runs for {5 * DAY} s" in finding.message
+    assert "log_retention_days is 99" in finding.message
+    assert "raise it to 100, or give the saga to a TimeoutReconciler" in finding.message
 
 
 @pytest.mark.parametrize(("due_after", "every", "pause"), [(60, 60, LOOK + 60), (DAY, HOUR, DAY + HOUR)])
@@ -227,6 +237,8 @@ def test_a_provider_must_know_the_key_of_an_undo_until_a_recovery_repeats_it() -
     repeated = undo_tried(step()) + LOOK + 60
     assert found_later(charge(repeated)) == {}
     assert found_later(charge(repeated - 1, verify_undo=True)) == {}
+    # That the undo itself is tried for longer is found before.
+    assert found_later(charge(undo_tried(step()) - 1)) == {}
     finding = found_later(charge(repeated - 1))["cdk-sagas-retention-undo-Charge"]
     assert finding.severity is Severity.WARNING
     assert f"{repeated:g} s after its first call" in finding.message
@@ -331,5 +343,21 @@ def test_sagas_with_every_kind_of_step_are_remembered_for_long_enough(kinds_stac
     assert told(kinds_stack) == ([], [])
 
 
+def test_the_page_tells_the_same_numbers() -> None:
+    page = " ".join((ROOT / "docs" / "explanation" / "retention.md").read_text("utf-8").split())
+    numbers = (
+        f"{REDRIVE_DAYS} days + `timeout` ≤",
+        f"`timeout` + {MESSAGES // DAY} days ≤",
+        f"`retention` + {LATE_DAYS} days ≤",
+    )
+    for text in (
+        *numbers,
+        f"twice the `timeout` + {HISTORY_DAYS} days ≤",
+        f"received | token table | {MARKER_DAYS} days",
+    ):
+        assert text in page
+    assert f"decided | token table | {approval_store.KEEP_DAYS} days" in page
+
+
 def test_an_events_marker_is_kept_as_long_as_a_decision_that_it_explains() -> None:
-    assert MARKER_DAYS >= 400
+    assert MARKER_DAYS > approval_store.KEEP_DAYS
