@@ -41,10 +41,10 @@ class AwsStub:
         operation = (target.decode() if isinstance(target, bytes) else str(target)).rpartition(".")[2]
         self.calls.append(operation)
         if operation == "PutItem" and self.known:
-            return _response(400, self._refusal(_bytes(request.body)))
+            return response(400, self._refusal(_bytes(request.body)))
         if operation == "StartExecution":
-            return _response(200, b'{"executionArn": "arn", "startDate": 1.0}')
-        return _response(200, b"{}")
+            return response(200, b'{"executionArn": "arn", "startDate": 1.0}')
+        return response(200, b"{}")
 
     def _refusal(self, body: bytes) -> bytes:
         """The record that stands in the way: what the first put of its kind had in it, settled.
@@ -74,7 +74,8 @@ class AwsStub:
             client.meta.events.register("before-send", self.answer)
 
 
-def _response(status: int, content: bytes) -> AWSResponse:
+def response(status: int, content: bytes) -> AWSResponse:
+    """An answer of a JSON-speaking service."""
     headers: Any = HeadersDict({"Content-Type": "application/x-amz-json-1.0", "x-amzn-RequestId": "stub"})
     return AWSResponse("https://stub.invalid/", status, headers, _Raw(content))
 

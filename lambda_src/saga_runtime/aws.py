@@ -76,6 +76,14 @@ def step_functions() -> SFNClient:
 
 
 @lru_cache(maxsize=1)
+def step_functions_once() -> SFNClient:
+    """A client that asks once: for whoever slows down all that he does when he is refused, and then asks again."""
+    once = Config(retries={"mode": "standard", "total_max_attempts": 1})
+    made: SFNClient = _maker().client("stepfunctions", config=CONFIG.merge(once))
+    return made
+
+
+@lru_cache(maxsize=1)
 def sqs() -> SQSClient:
     """The one SQS client of this process."""
     made: SQSClient = _maker().client("sqs", config=CONFIG)
@@ -117,7 +125,7 @@ def _maker() -> Any:
 
 
 def _forget_clients() -> None:
-    for made in (dynamodb, step_functions, sqs, s3, functions):
+    for made in (dynamodb, step_functions, step_functions_once, sqs, s3, functions):
         made.cache_clear()
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import ClientError
 
@@ -39,6 +39,9 @@ from saga_runtime.reconciliation import (
 from saga_runtime.record import RequestRecord
 from saga_runtime.recovery import Finding, Recoverer, machine_of, recovery_name, take_over_update, what_to_do
 from saga_runtime.saga_log import log_key
+
+if TYPE_CHECKING:
+    from mypy_boto3_stepfunctions import SFNClient
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,11 +142,13 @@ class Caretaker:
     Attributes:
         served: the sagas; of others nothing is known.
         limit: recoveries of one saga after which a person decides.
+        step_functions: the client of Step Functions.
         count: is told what to count, and the saga's id, once it is certain.
     """
 
     served: Sequence[Served]
     limit: int
+    step_functions: Callable[[], SFNClient] = aws.step_functions
     count: Callable[[Metric, str], None] = _count
 
     def read(self, table: str, request_id: str) -> Found | None:
@@ -174,7 +179,7 @@ class Caretaker:
             found: its record, as it was read.
             now_ms: the time.
         """
-        record, recoverer = found.record, _recoverer(saga)
+        record, recoverer = found.record, self._recoverer(saga)
         status = None
         if not record.settled and record.parked is None:
             status = recoverer.owner_status(record)
@@ -215,7 +220,7 @@ class Caretaker:
         found = self.read(saga.requests, request_id_from(job.saga_id))
         if found is None or found.record.saga_id != job.saga_id:
             return LateSeen(saga=saga, job=job, record=None)
-        rows = late_rows(_recoverer(saga), found.record, saga.log)
+        rows = late_rows(self._recoverer(saga), found.record, saga.log)
         if job.row_name not in rows:
             return None  # it is undone; what stands beside it may be what nothing undoes
         return LateSeen(saga=saga, job=job, record=found.record, rows=rows)
@@ -224,7 +229,10 @@ class Caretaker:
         """See to it that what took effect late is undone; if nobody can any more, ``EXHAUSTED``."""
         if late.record is None:
             return LateUndo(finding=LateFinding.EXHAUSTED)
-        return undo_late(_recoverer(late.saga), late.record, late.saga.log)
+        return undo_late(self._recoverer(late.saga), late.record, late.saga.log)
+
+    def _recoverer(self, saga: Served) -> Recoverer:
+        return Recoverer(table=saga.requests, dynamodb=aws.dynamodb(), step_functions=self.step_functions())
 
     def _carry_out(self, seen: Seen) -> bool:
         saga, record, decision, now_ms = seen.saga, seen.found.record, seen.decision, seen.now_ms
@@ -241,7 +249,7 @@ class Caretaker:
             case Need.START:
                 first = record.owner == record.saga_id
                 machine = machine_of(record.execution_arn) if first else record.recovery_machine_arn
-                _recoverer(saga).start(machine, record.owner, record.input)
+                self._recoverer(saga).start(machine, record.owner, record.input)
                 self.count(Metric.ORPHANS, record.saga_id)
                 return True
             case Need.TAKE_OVER:
@@ -263,7 +271,7 @@ class Caretaker:
             again = self.read(saga.requests, record.request_id)
             if again is None or again.record.settled or again.record.parked is not None or again.record.owner != name:
                 return False
-        _recoverer(saga).start(record.recovery_machine_arn, name, record.input)
+        self._recoverer(saga).start(record.recovery_machine_arn, name, record.input)
         return done
 
     def _park(self, seen: Seen, reason: ParkedFor) -> bool:
@@ -271,10 +279,6 @@ class Caretaker:
         saga, found = seen.saga, seen.found
         aws.sqs().send_message(QueueUrl=saga.operators, MessageBody=operators_entry(found, reason))
         return _updated(saga.requests, park_update(found.record, reason, seen.now_ms))
-
-
-def _recoverer(saga: Served) -> Recoverer:
-    return Recoverer(table=saga.requests, dynamodb=aws.dynamodb(), step_functions=aws.step_functions())
 
 
 def _keep_rows(saga: Served, record: RequestRecord, now_ms: int) -> None:

@@ -10,7 +10,7 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final
 
@@ -98,10 +98,11 @@ class Reconciler:
         function does, and no thread is left then.
         """
         done, now_ms = self._done, clock.now_ms()
-        for make in (aws.dynamodb, aws.step_functions, aws.sqs):
-            make()  # once, before others want it at once
+        for make in (aws.dynamodb, aws.step_functions_once, aws.sqs):
+            make()  # before several want it at once
+        caretaker = replace(self.caretaker, step_functions=aws.step_functions_once)
         sweep = Sweep(
-            parts=self._parts(now_ms),
+            parts=self._parts(caretaker, now_ms),
             remaining_ms=self.remaining_ms,
             failed=self._failed,
             workers=self.workers,
@@ -137,17 +138,17 @@ class Reconciler:
             telemetry.count(Metric.RECORD_MISSING, saga_id=saga_id)
             telemetry.event("saga_without_record", saga_id=saga_id, execution=name)
 
-    def _parts(self, now_ms: int) -> deque[Part]:
+    def _parts(self, caretaker: Caretaker, now_ms: int) -> deque[Part]:
         """Every shard of every table; not the same one first each time, in case there is no time for all of them."""
         shards: dict[str, int] = {}
-        for saga in self.caretaker.served:
+        for saga in caretaker.served:
             shards[saga.requests] = max(saga.shards, shards.get(saga.requests, 0))
-        tokens = dict.fromkeys((table for saga in self.caretaker.served for table in saga.tokens), TOKEN_DUE_SHARDS)
+        tokens = dict.fromkeys((table for saga in caretaker.served for table in saga.tokens), TOKEN_DUE_SHARDS)
         found = [
             Part(
                 name=f"{table} {shard:02d}",
                 page=partial(_page, table, shard, now_ms),
-                look=partial(look, table, now_ms),
+                look=partial(look, caretaker, table, now_ms),
             )
             for counts, look in ((shards, self._look_at), (tokens, self._look_at_late_job))
             for table, count in counts.items()
@@ -157,21 +158,21 @@ class Reconciler:
         parts.rotate(-(now_ms // 60_000))
         return parts
 
-    def _look_at(self, table: str, now_ms: int, request_id: str, again: bool) -> None:
-        found = self.caretaker.read(table, request_id)
+    def _look_at(self, caretaker: Caretaker, table: str, now_ms: int, request_id: str, again: bool) -> None:
+        found = caretaker.read(table, request_id)
         if found is None or not (again or found.is_due(now_ms)):
             return  # the index was behind: somebody has looked after it
-        saga = self.caretaker.saga_of(table, found.record)
+        saga = caretaker.saga_of(table, found.record)
         if saga is None:
             with self._mine:
                 self._done.foreign += 1
             return
-        seen = self.caretaker.look(saga, found, now_ms)
+        seen = caretaker.look(saga, found, now_ms)
         if seen is None:
             return
         with self._mine:
             self._measure(seen)
-        did = self.caretaker.carry_out(seen)
+        did = caretaker.carry_out(seen)
         with self._mine:
             self._count(seen, did)
 
@@ -194,12 +195,12 @@ class Reconciler:
         done.taken_over += did and need is Need.TAKE_OVER
         done.parked += did and need is Need.PARK
 
-    def _look_at_late_job(self, table: str, _now_ms: int, row_id: str, _again: bool) -> None:
+    def _look_at_late_job(self, caretaker: Caretaker, table: str, _now_ms: int, row_id: str, _again: bool) -> None:
         """A job's row is due until its late effect is undone, also when its saga has long been settled."""
-        late = self.caretaker.look_late(table, row_id)
+        late = caretaker.look_late(table, row_id)
         if late is None:
             return
-        finding = self.caretaker.undo(late).finding
+        finding = caretaker.undo(late).finding
         with self._mine:
             first = late.job.saga_id not in self._late
             self._late.add(late.job.saga_id)

@@ -30,11 +30,11 @@ WORKERS: Final = aws.CONNECTIONS
 """As many as there are connections for."""
 SPARE_MS: Final = 10_000
 """No look is begun when less is left of the function's time: a whole one fits in, unless AWS is very slow."""
-ATTEMPTS: Final = 4
+ATTEMPTS: Final = 6
 """Of one key; then it is left to the next sweep."""
 FIRST_PAUSE_MS: Final = 100
 LONGEST_PAUSE_MS: Final = 8_000
-EASE: Final = 1 / 32
+EASE: Final = 1 / 64
 """What a look that goes well takes off the pause."""
 
 Result = TypeVar("Result")

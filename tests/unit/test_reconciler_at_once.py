@@ -383,7 +383,7 @@ def test_every_call_was_struck(request: pytest.FixtureRequest) -> None:
 
 def test_what_was_begun_is_ended_in_the_same_sweep_when_a_start_is_refused_for_now(fleet: Fleet) -> None:
     end = expected(fleet)
-    fleet.world.wire.plan(Fault(operation="StartExecution", action=Action.THROTTLE, times=2 * SDK_ATTEMPTS))
+    fleet.world.wire.plan(Fault(operation="StartExecution", action=Action.THROTTLE, times=2))
 
     done = fleet.reconciler().sweep()
 

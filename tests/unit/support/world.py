@@ -180,6 +180,7 @@ def forget_cached() -> None:
     """Cold start: no client, no settings."""
     aws.dynamodb.cache_clear()
     aws.step_functions.cache_clear()
+    aws.step_functions_once.cache_clear()
     aws.sqs.cache_clear()
     gatekeeper.settings.cache_clear()
     gatekeeper.validator.cache_clear()
