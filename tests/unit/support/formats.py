@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +28,19 @@ from saga_runtime.identity import (
 )
 from saga_runtime.ledger import Account, LedgerBuilder
 from saga_runtime.money import Money
-from saga_runtime.protocol import Direction, OnExpired, RecordStatus, Side, StepStatus
+from saga_runtime.protocol import (
+    IN_FLIGHT_ATTRIBUTES,
+    Direction,
+    OnExpired,
+    RecordAttribute,
+    RecordStatus,
+    Side,
+    StepStatus,
+)
 from saga_runtime.record import RequestRecord, due_shard_of, reserve_put
 from saga_runtime.recovery import take_over_update
 from saga_runtime.saga_log import LogRow, done_put, tombstone_put, undone_update
+from saga_runtime.stated_money import MoneyPath
 from saga_runtime.step import encode_output
 from tests.unit.support.callback_formats import callback_formats
 from tests.unit.support.memory_dynamodb import MemoryDynamoDB
@@ -39,6 +49,7 @@ from tests.unit.support.settling import direct, park, settle
 
 GOLDEN = Path(__file__).resolve().parent.parent / "golden" / "formats.json"
 BODY = '{"from": "alice", "to": "bob", "amount": 200, "rate": 1.50, "note": "\u00e4\\u0041"}'
+MONEY = MoneyPath.from_json('{"amount":"/amount","code":"EUR"}')
 _WHO: dict[str, Any] = {"request_id": REQUEST_ID, "execution": SAGA_ID, "now_ms": NOW_MS + 5}
 _ROW: dict[str, Any] = {"table": "log", "saga_id": SAGA_ID, "step": "Transfer", "attempt": "attempt-1"}
 
@@ -81,6 +92,14 @@ def _record() -> dict[str, Any]:
     return {
         "start input": reservation.start_input,
         "reserve, expired is absent": reserve_put(reservation, OnExpired.ABSENT),
+        "reserve, of what it moves": {
+            name: value
+            for name, value in reserve_put(replace(reservation, money=MONEY.read(parse_json(BODY))), OnExpired.ABSENT)[
+                "Item"
+            ].items()
+            if name in {RecordAttribute.AMOUNT, RecordAttribute.CURRENCY}
+        },
+        "index of what is not settled": list(IN_FLIGHT_ATTRIBUTES),
         "reserve, expired is refused": {
             key: value for key, value in reserve_put(reservation, OnExpired.REFUSED).items() if key != "Item"
         },
