@@ -18,7 +18,7 @@ import sys
 import tempfile
 import time
 from collections import Counter, deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -33,13 +33,14 @@ from benchmarks.reconciler_aws import Aws, Bucket, Store
 from benchmarks.report import FOLDER, write_report
 from saga_runtime import aws, clock, telemetry
 from saga_runtime.caretaker import Caretaker, Served
+from saga_runtime.identity import request_id_of
 from saga_runtime.protocol import OnExpired, RecordAttribute, RecordStatus
 from saga_runtime.reconciler import Reconciler
 from saga_runtime.record import AttributeMap, reserve_put
 from saga_runtime.sweeping import WORKERS
 from tests.unit.support.crews import TurnTakers
 from tests.unit.support.expressions import updated
-from tests.unit.support.samples import MACHINE_ARN, NOW_MS, reservation_of
+from tests.unit.support.samples import MACHINE_ARN, NOW_MS, SCOPE, reservation_of
 from tests.unit.support.settling import settle
 
 STORED: Final = (1_000, 10_000, 100_000, 1_000_000)
@@ -76,13 +77,22 @@ def reserved(number: int) -> AttributeMap:
     return item
 
 
-def settled(number: int) -> AttributeMap:
-    """A request's record that is settled."""
-    item = reserved(number)
-    who = {"request_id": item[_A.ID]["S"], "execution": item[_A.OWNER]["S"]}
-    update = settle(**who, status=RecordStatus.COMPLETED, now_ms=NOW_MS, body='{"paid":"2.00","entry":"e-1"}')
+def settled(numbers: Iterable[int]) -> Iterator[AttributeMap]:
+    """Requests' records that are settled; but for their names they are one and the same."""
+    item = reserved(0)
+    first = item[_A.ID]["S"]
+    update = settle(
+        request_id=first,
+        execution=item[_A.OWNER]["S"],
+        status=RecordStatus.COMPLETED,
+        now_ms=NOW_MS,
+        body='{"paid":"2.00","entry":"e-1"}',
+    )
     names, values = update["ExpressionAttributeNames"], update["ExpressionAttributeValues"]
-    return updated(update["UpdateExpression"], dict(item), names, values)
+    text = json.dumps(updated(update["UpdateExpression"], dict(item), names, values))
+    for number in numbers:
+        found: AttributeMap = json.loads(text.replace(first, request_id_of(SCOPE, f"key-{number}")))
+        yield found
 
 
 @contextmanager
@@ -124,23 +134,23 @@ def costs(stored: tuple[int, ...], due: tuple[int, ...]) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         store, there = Store(Path(folder) / "records.sqlite"), 0
         for number in sorted({*stored, CONSTANT_STORED}):
-            store.put(settled(n) for n in range(there, number - CONSTANT_DUE))
+            store.put(settled(range(there, number - CONSTANT_DUE)))
             there = number - CONSTANT_DUE
             store.put(reserved(-n) for n in range(1, CONSTANT_DUE + 1))
             if number in stored:
                 by_stored.append(cost(store))
                 tell(f"{number} stored: {by_stored[-1]['read_units']}")
             if number == CONSTANT_STORED:
-                store.put(settled(-n) for n in range(1, CONSTANT_DUE + 1))
+                store.put(settled(range(-CONSTANT_DUE, 0)))
                 by_due = [cost_of_due(store, one) for one in due]
-                store.put(settled(n) for n in range(max(DUE)))
+                store.put(settled(range(max(DUE))))
         store.close()
     return {"by_stored": by_stored, "by_due": by_due}
 
 
 def cost_of_due(store: Store, due: int) -> dict[str, Any]:
     """One sweep over as many stored records as ever, so many of them due."""
-    store.put(settled(n) for n in range(max(DUE)))
+    store.put(settled(range(max(DUE))))
     store.put(reserved(n) for n in range(due))
     found = cost(store)
     tell(f"{due} due of {found['stored']}: {found['read_units']}")

@@ -5,6 +5,8 @@ The conditions, as the mutants at the end have them:
 * a record is looked at later only if nobody made it due anew since it was read;
 * a settled record is cleared only if nobody made it due anew;
 * a saga is parked only if it is not, and if no callback decided something of which whoever parks does not know;
+* a saga is parked only if it is still in progress, and owned by whom it was found to be owned;
+* a row is kept for longer only if it is there, and ends when it did;
 * the operators are told before the record says so;
 * a recovery that died is followed by the next one when its record is due, and not before.
 """
@@ -580,6 +582,48 @@ def test_an_event_whose_calls_fail_comes_again(watch: Watch) -> None:
     assert R1 in watch.executions
 
 
+# Sagas whose record is gone.
+
+
+def record_is_gone(watch: Watch) -> None:
+    aws.dynamodb().delete_item(TableName="requests", Key={A.ID.value: {"S": REQUEST_ID}})
+
+
+@pytest.mark.parametrize("name", [SAGA_ID, R1, recovery_name(SAGA_ID, 12)])
+def test_a_saga_whose_execution_ends_badly_and_whose_record_is_gone_is_reported(watch: Watch, name: str) -> None:
+    record_is_gone(watch)
+
+    assert watch.ended(name) == []
+    assert watch.counted(Metric.RECORD_MISSING) == 1
+    assert ("saga_without_record", {"saga_id": SAGA_ID, "execution": name}) in watch.world.told.events
+    assert (watch.world.items("requests"), set(watch.executions)) == ([], {SAGA_ID})
+
+
+@pytest.mark.parametrize("name", [late_name(SAGA_ID, 1), f"{SAGA_ID}-1-0123", "started-by-hand"])
+def test_executions_that_never_owned_a_saga_need_no_record(watch: Watch, name: str) -> None:
+    record_is_gone(watch)
+
+    assert watch.ended(name) == []
+    assert watch.counted(Metric.RECORD_MISSING) == 0
+
+
+def test_a_saga_whose_request_was_reserved_anew_by_another_one_is_reported(watch: Watch) -> None:
+    before = watch.item
+
+    watch.ended(f"{REQUEST_ID}-1")
+
+    assert (watch.counted(Metric.RECORD_MISSING), watch.item) == (1, before)
+
+
+def test_a_settled_saga_has_its_record(watch: Watch) -> None:
+    watch.settle()
+    watch.dies()
+
+    watch.ended(SAGA_ID)
+
+    assert watch.counted(Metric.RECORD_MISSING) == 0
+
+
 # Sagas of others, time, and trouble.
 
 
@@ -630,20 +674,46 @@ def test_the_first_shard_is_another_one_each_minute(watch: Watch, monkeypatch: p
     assert sorted(asked) == sorted([*product(["requests", "tokens"], range(SHARDS))])
 
 
-def test_a_record_that_cannot_be_read_keeps_no_other_from_it(watch: Watch) -> None:
-    broken: Any = {
-        A.ID.value: {"S": "broken"},
-        A.SAGA_ID.value: {"S": "broken"},
-        A.DUE_AT.value: {"N": "1"},
-        A.DUE_SHARD.value: {"S": SHARD},
-    }
-    aws.dynamodb().put_item(TableName="requests", Item=broken)
+POISON: dict[str, dict[str, Any]] = {
+    "no saga's": {A.SAGA_ID.value: None},
+    "an attribute is missing": {A.INPUT.value: None},
+    "a status that nobody knows": {A.STATUS.value: {"S": "LOST"}},
+    "a number that is none": {A.CREATED_AT.value: {"S": "yesterday"}},
+    "a time of another type": {A.PARKED_AT.value: {"S": "yesterday"}, A.PARKED.value: {"S": SAGA_ID}},
+    "no execution": {A.EXECUTION_ARN.value: {"S": "here"}},
+}
+
+
+@pytest.mark.parametrize("kind", POISON)
+def test_a_record_that_cannot_be_read_keeps_no_other_from_it_and_is_counted_until_somebody_looks(
+    watch: Watch, kind: str
+) -> None:
+    (item,) = watch.world.items("requests")
+    broken = {**item, A.ID.value: {"S": "broken"}, A.DUE_AT.value: {"N": "1"}, **POISON[kind]}
+    stored: Any = {name: value for name, value in broken.items() if value is not None}
+    aws.dynamodb().put_item(TableName="requests", Item=stored)
     watch.dies()
     watch.pass_time()
 
     done = watch.sweep()
+    assert (done["failed"], done["broken"], done["taken_over"], R1 in watch.executions) == (1, 1, 1, True)
+    assert watch.world.told.measured[Metric.RECONCILE_FAILED] == 1
+    assert [fields["row_id"] for name, fields in watch.world.told.events if name == "reconcile_failed"] == ["broken"]
 
-    assert (done["failed"], done["taken_over"]) == (1, 1)
+    assert watch.sweep()["broken"] == 1
+    aws.dynamodb().delete_item(TableName="requests", Key={A.ID.value: {"S": "broken"}})
+    watch.sweep()
+    assert watch.world.told.measured[Metric.RECONCILE_FAILED] == 0
+
+
+def test_what_was_only_refused_for_now_is_nobodys_business(watch: Watch) -> None:
+    watch.pass_time()
+    watch.world.wire.plan(Fault(operation="DescribeExecution", action=Action.THROTTLE, times=ATTEMPTS))
+
+    done = watch.sweep()
+
+    assert (done["failed"], done["broken"], done["slowed"]) == (1, 0, ATTEMPTS)
+    assert watch.world.told.measured[Metric.RECONCILE_FAILED] == 0
 
 
 def test_throttling_backs_off_and_the_saga_is_looked_after(watch: Watch) -> None:
@@ -942,6 +1012,24 @@ def somebody_parks_it_first(watch: Watch) -> None:
     assert watch.item[A.STUCK] == "{}"
 
 
+def somebody_takes_it_over_first(watch: Watch) -> None:
+    """What whoever parks knows of the owner holds no longer."""
+    exhausted(watch)
+    owner = recovery_name(SAGA_ID, LIMIT + 1)
+    before(watch.world.wire, "SendMessage", lambda: watch.update(owner={"S": owner}))
+    watch.sweep()
+
+    assert watch.record.parked is None
+
+
+def it_settles_first(watch: Watch) -> None:
+    exhausted(watch)
+    before(watch.world.wire, "SendMessage", watch.settle)
+    watch.sweep()
+
+    assert watch.record.parked is None
+
+
 def dies_after_telling(watch: Watch) -> None:
     exhausted(watch)
     watch.world.wire.plan(Fault(operation="UpdateItem", action=Action.KILL, moment=Moment.AFTER, times=1))
@@ -968,6 +1056,16 @@ def a_row_is_kept_by_somebody_else(watch: Watch) -> None:
     watch.sweep()
 
     assert watch.world.items("log") == []
+
+
+def a_row_is_kept_longer_by_somebody_else(watch: Watch) -> None:
+    watch.pass_time(380 * DAY_MS)
+    put_row("Old", StepStatus.DONE, expiration=watch.world.clock.ms // 1_000)
+    for_long = watch.world.clock.ms // 1_000 + 800 * 86_400
+    before(watch.world.wire, "UpdateItem", lambda: put_row("Old", StepStatus.DONE, expiration=for_long), on=2)
+    watch.sweep()
+
+    assert [item[LogAttribute.EXPIRATION.value]["N"] for item in watch.world.items("log")] == [str(for_long)]
 
 
 MUTANTS = [
@@ -1004,6 +1102,22 @@ MUTANTS = [
         kills=somebody_parks_it_first,
     ),
     Mutant(
+        name="parking forgets whose saga it is",
+        owner=RECONCILIATION,
+        target="park_update",
+        old='"ConditionExpression": MAY_PARK',
+        new='"ConditionExpression": MAY_PARK.replace("#owner = :owner", "attribute_exists(#owner)")',
+        kills=somebody_takes_it_over_first,
+    ),
+    Mutant(
+        name="parking forgets that it is settled",
+        owner=RECONCILIATION,
+        target="park_update",
+        old='"ConditionExpression": MAY_PARK',
+        new='"ConditionExpression": MAY_PARK.replace("#status =", "attribute_exists(#id) OR #status =")',
+        kills=it_settles_first,
+    ),
+    Mutant(
         name="recoveries follow each other at once",
         owner=RECONCILIATION,
         target="decide",
@@ -1018,6 +1132,14 @@ MUTANTS = [
         old='"ConditionExpression": STILL_THERE',
         new='"ConditionExpression": "attribute_not_exists(#saga_id) OR #expiration = :was"',
         kills=a_row_is_kept_by_somebody_else,
+    ),
+    Mutant(
+        name="a row that somebody kept longer is kept shorter",
+        owner=RECONCILIATION,
+        target="keep_row_update",
+        old='"ConditionExpression": STILL_THERE',
+        new='"ConditionExpression": "attribute_exists(#saga_id) AND NOT :was = :until"',
+        kills=a_row_is_kept_longer_by_somebody_else,
     ),
 ]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from aws_lambda_powertools.metrics.provider import cold_start
@@ -66,3 +67,19 @@ def test_money_is_told_by_currency_beside_what_else_is_measured(capsys: pytest.C
     assert [sorted(dimensions) for dimensions in directive["Dimensions"]] == [["currency", "service"]]
     assert sagas["SagasInFlight"] == [3.0]
     assert "currency" not in json.dumps(sagas)
+
+
+def test_threads_that_count_at_once_lose_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    def work() -> None:
+        for _ in range(1_000):
+            telemetry.count(Metric.ORPHANS, saga_id="s-1")
+            telemetry.gauge(Metric.IN_FLIGHT, 1)
+
+    with ThreadPoolExecutor(8) as pool:
+        for done in [pool.submit(work) for _ in range(8)]:
+            done.result()
+    telemetry.flush()
+
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    for metric in (Metric.ORPHANS, Metric.IN_FLIGHT):
+        assert sum(len(line.get(metric.value, [])) for line in lines) == 8_000
