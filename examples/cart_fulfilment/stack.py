@@ -142,6 +142,7 @@ class CartFulfilmentStack(Stack):
             ReconcilerName=reconciler.function.function.function_name,
             ReconcilerEndedRule=reconciler.ended.rule_name,
             ReconcilerScheduleRule=reconciler.schedule.rule_name,
+            ReconcilerMeasureRule=reconciler.measure.rule_name,
             ReconcilerQueueUrl=reconciler.queue.queue_url,
         )
 

@@ -91,6 +91,7 @@ class FundsTransferStack(Stack):
             ReconcilerName=reconciler.function.function.function_name,
             ReconcilerEndedRule=reconciler.ended.rule_name,
             ReconcilerScheduleRule=reconciler.schedule.rule_name,
+            ReconcilerMeasureRule=reconciler.measure.rule_name,
             ReconcilerQueueUrl=reconciler.queue.queue_url,
         )
 

@@ -138,6 +138,7 @@ class OrderProcessingStack(Stack):
             ReconcilerName=reconciler.function.function.function_name,
             ReconcilerEndedRule=reconciler.ended.rule_name,
             ReconcilerScheduleRule=reconciler.schedule.rule_name,
+            ReconcilerMeasureRule=reconciler.measure.rule_name,
             ReconcilerQueueUrl=reconciler.queue.queue_url,
         )
 

@@ -8,8 +8,8 @@ from typing import Final
 
 from constructs_lib.testing import LocalAws
 
-RULES: Final = ("ReconcilerEndedRule", "ReconcilerScheduleRule")
-"""Outputs of an example's stack: the rule for status events, and the schedule."""
+RULES: Final = ("ReconcilerEndedRule", "ReconcilerScheduleRule", "ReconcilerMeasureRule")
+"""Outputs of an example's stack: the rule for status events, the schedule, and that by which it is measured."""
 
 
 def prepare_reconciler(aws: LocalAws, outputs: Mapping[str, str], *, seconds: int | None, reconciled: bool) -> None:
@@ -20,7 +20,7 @@ def prepare_reconciler(aws: LocalAws, outputs: Mapping[str, str], *, seconds: in
         outputs: of the example's stack.
         seconds: what its function may take, in the emulator's time: a process that starts on a busy machine is slow.
             None: as it is deployed.
-        reconciled: whether it works by itself; otherwise neither its schedule nor status events call it, so that a
+        reconciled: whether it works by itself; otherwise neither its schedules nor status events call it, so that a
             test may look at what is interrupted.
     """
     if seconds is not None:
