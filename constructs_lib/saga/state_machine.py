@@ -234,7 +234,6 @@ class SagaStateMachine(Construct):
             findings += compare_with_file(Path(definition_file), shape)
         self._report(findings)
         self._looked_at_every: int | None = None
-        self._reported: list[Finding] = []
         node.add_validation(_WhenAllIsKnown(self._report_recoveries))
         self._grant(leaves)
         self._serve(log_retention_days)
@@ -284,14 +283,8 @@ class SagaStateMachine(Construct):
         self._looked_at_every = min(every, self._looked_at_every or every)
 
     def _report_recoveries(self) -> None:
-        """What depends on who looks after the saga, who may be declared behind it: reported at synth, and once."""
-        found = [
-            finding
-            for finding in recovery_findings(self.description, looked_at_every=self._looked_at_every)
-            if finding not in self._reported
-        ]
-        self._reported += found
-        self._report(found)
+        """What depends on who looks after the saga, who may be declared behind it."""
+        self._report(list(recovery_findings(self.description, looked_at_every=self._looked_at_every)))
 
     def grant_start(self, grantee: iam.IGrantable) -> iam.Grant:
         """Start executions of this state machine, and nothing else."""

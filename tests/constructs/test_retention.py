@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any
 
 import pytest
-from aws_cdk import Acknowledgment, Duration, Stack, Validations
+from aws_cdk import Acknowledgment, App, Duration, Stack, Validations
 from aws_cdk.assertions import Annotations, Match
 
 from constructs_lib import IdempotencyTable, Provider, SagaStateMachine, Step, TimeoutReconciler
@@ -274,6 +274,23 @@ def test_a_reconciler_that_is_declared_behind_the_saga_keeps_them(stack: Stack) 
     TimeoutReconciler(stack, "Reconciler", sagas=[plain(stack, log_retention_days=60)])
 
     assert told(stack) == ([], [])
+
+
+def test_of_several_that_look_the_one_that_looks_most_often_counts(stack: Stack) -> None:
+    made = _charging(stack)
+    made.look_after(every=HOUR)
+
+    assert told(stack) == ([], [])
+
+
+def test_what_is_found_when_all_is_known_is_told_once_however_often_the_app_is_synthesized(stack: Stack) -> None:
+    plain(stack, log_retention_days=60)
+    app = stack.node.root
+    assert isinstance(app, App)
+    app.synth()
+    app.synth(force=True)
+
+    assert told(stack) == (["cdk-sagas-retention-recovery"], [])
 
 
 def test_a_saga_that_may_run_for_longer_than_its_rows_are_kept_ends_the_synth(stack: Stack) -> None:
