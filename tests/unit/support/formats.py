@@ -37,13 +37,14 @@ from saga_runtime.protocol import (
     Side,
     StepStatus,
 )
-from saga_runtime.record import RequestRecord, due_shard_of, reserve_put
+from saga_runtime.record import AttributeMap, RequestRecord, due_shard_of, reserve_put
 from saga_runtime.recovery import take_over_update
 from saga_runtime.saga_log import LogRow, done_put, tombstone_put, undone_update
 from saga_runtime.stated_money import MoneyPath
 from saga_runtime.step import encode_output
 from tests.unit.support.callback_formats import callback_formats
 from tests.unit.support.memory_dynamodb import MemoryDynamoDB
+from tests.unit.support.reconciler_formats import reconciler_formats
 from tests.unit.support.samples import ALICE, NOW_MS, OPERATION, REQUEST_ID, SAGA_ID, SCOPE, reservation_of
 from tests.unit.support.settling import direct, park, settle
 
@@ -62,6 +63,7 @@ def produced() -> dict[str, Any]:
         "saga log": _log(),
         "ledger": _ledger(),
         "token table": callback_formats(),
+        "reconciler": reconciler_formats(_reserved()),
     }
 
 
@@ -85,10 +87,6 @@ def _names() -> dict[str, Any]:
 
 def _record() -> dict[str, Any]:
     reservation = reservation_of(body=BODY)
-    db = MemoryDynamoDB()
-    db.put_item(TableName="requests", **reserve_put(reservation, OnExpired.ABSENT))
-    item = db.item("requests", REQUEST_ID)
-    assert item is not None
     return {
         "start input": reservation.start_input,
         "reserve, expired is absent": reserve_put(reservation, OnExpired.ABSENT),
@@ -106,8 +104,16 @@ def _record() -> dict[str, Any]:
         "settle": settle(**_WHO, status=RecordStatus.COMPLETED, body='{"paid":"2.00"}'),
         "park": park(**_WHO),
         "direct": direct(**_WHO, direction=Direction.COMPENSATE),
-        "take over": take_over_update(RequestRecord.from_item(item), NOW_MS + 5, 60_000),
+        "take over": take_over_update(RequestRecord.from_item(_reserved()), NOW_MS + 5, 60_000),
     }
+
+
+def _reserved() -> AttributeMap:
+    db = MemoryDynamoDB()
+    db.put_item(TableName="requests", **reserve_put(reservation_of(body=BODY), OnExpired.ABSENT))
+    item = db.item("requests", REQUEST_ID)
+    assert item is not None
+    return item
 
 
 def _log() -> dict[str, Any]:

@@ -1,0 +1,44 @@
+"""What a reconciler writes, and sends, of a saga that nobody looked after."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from saga_runtime.late import late_input
+from saga_runtime.protocol import RecordAttribute
+from saga_runtime.reconciliation import (
+    Found,
+    ParkedFor,
+    clear_update,
+    keep_row_update,
+    look_later_update,
+    operators_entry,
+    park_update,
+)
+from saga_runtime.record import AttributeMap, RequestRecord
+from saga_runtime.recovery import take_over_update
+from saga_runtime.saga_log import log_key
+from tests.unit.support.samples import NOW_MS, SAGA_ID
+
+_LATER_MS = NOW_MS + 60_005
+
+
+def reconciler_formats(item: AttributeMap) -> dict[str, Any]:
+    """All of it, of a record in progress."""
+    a = RecordAttribute
+    record = RequestRecord.from_item(item)
+    dead = {a.OWNER.value: {"S": f"{SAGA_ID}-r20"}, a.RECOVERIES.value: {"N": "20"}}
+    failure = {a.FAILURE.value: {"S": '{"error":"Declined"}'}}
+    exhausted = Found.from_item({**item, **dead, **failure})
+    settled = RequestRecord.from_item({**item, a.STATUS.value: {"S": "COMPLETED"}})
+    assert exhausted is not None
+    return {
+        "looked at later": look_later_update(record, _LATER_MS, 60_000),
+        "not due any more": clear_update(settled),
+        "taken over": take_over_update(record, _LATER_MS, 60_000),
+        "taken over again": take_over_update(exhausted.record, _LATER_MS, 3_600_000),
+        "parked": {reason.value: park_update(record, reason, _LATER_MS) for reason in ParkedFor},
+        "operators' entry": operators_entry(exhausted, ParkedFor.RECOVERIES_EXHAUSTED),
+        "log: kept for longer": keep_row_update(log_key(SAGA_ID, "Transfer"), 1_700_000_000, 1_710_000_000),
+        "late: start input": late_input(record.input),
+    }
