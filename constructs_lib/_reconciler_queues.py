@@ -17,13 +17,13 @@ from aws_cdk.interfaces.aws_events import IRuleRef
 from constructs import Construct
 
 from constructs_lib.runtime_function import RuntimeFunction
+from saga_runtime.protocol import BadEnd
 
 _RECEIVES: Final = 5
 _DELIVERIES: Final = 185
 """EventBridge's most: over a day, ever more slowly."""
 _AT_ONCE: Final = 10
 """Invocations for status events: Step Functions answers some ten questions a second for long."""
-_BAD_ENDS: Final = ["TIMED_OUT", "ABORTED", "FAILED"]
 _DAY: Final = Duration.days(1)
 _EVENT_BRIDGE: Final = "events.amazonaws.com"
 IMPORTED_KEY: Final = "cdk-sagas-imported-key"
@@ -42,6 +42,7 @@ def queue_for(
     *,
     dead_letters: sqs.Queue,
     visible_after: Duration,
+    batch_size: int = 10,
 ) -> sqs.Queue:
     """Where status events wait for the function."""
     queue = _queue(
@@ -53,7 +54,9 @@ def queue_for(
         dead_letters=sqs.DeadLetterQueue(queue=dead_letters, max_receive_count=_RECEIVES),
     )
     function.function.add_event_source(
-        event_sources.SqsEventSource(queue, batch_size=10, max_concurrency=_AT_ONCE, report_batch_item_failures=True)
+        event_sources.SqsEventSource(
+            queue, batch_size=batch_size, max_concurrency=_AT_ONCE, report_batch_item_failures=True
+        )
     )
     if key is not None:
         _let_event_bridge_use(key, scope)
@@ -61,17 +64,27 @@ def queue_for(
 
 
 def rule_for(
-    scope: Construct, machines: Sequence[sfn.IStateMachine], *, queue: sqs.Queue, dead_letters: sqs.Queue
+    scope: Construct,
+    machines: Sequence[sfn.IStateMachine],
+    *,
+    queue: sqs.Queue,
+    dead_letters: sqs.Queue,
+    id: str = "Ended",
+    description: str = "Executions of sagas that ended otherwise than well",
+    ends: Sequence[BadEnd] = (BadEnd.TIMED_OUT, BadEnd.ABORTED, BadEnd.FAILED),
 ) -> events.Rule:
     """Tells of executions of these state machines that ended otherwise than well."""
     return events.Rule(
         scope,
-        "Ended",
-        description="Executions of sagas that ended otherwise than well",
+        id,
+        description=description,
         event_pattern=events.EventPattern(
             source=["aws.states"],
             detail_type=["Step Functions Execution Status Change"],
-            detail={"status": _BAD_ENDS, "stateMachineArn": [machine.state_machine_arn for machine in machines]},
+            detail={
+                "status": [end.value for end in ends],
+                "stateMachineArn": [machine.state_machine_arn for machine in machines],
+            },
         ),
         targets=[_Names(queue, dead_letters)],
     )

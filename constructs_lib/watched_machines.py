@@ -13,16 +13,17 @@ from aws_cdk import aws_dynamodb as dynamodb
 from aws_cdk import aws_events as events
 from aws_cdk import aws_events_targets as targets
 from aws_cdk import aws_iam as iam
+from aws_cdk import aws_kms as kms
 from aws_cdk import aws_lambda as lambda_
-from aws_cdk import aws_lambda_event_sources as event_sources
-from aws_cdk import aws_sqs as sqs
 from aws_cdk import aws_stepfunctions as sfn
 from constructs import Construct
 
 from constructs_lib._arguments import require_between, require_seconds
 from constructs_lib._callback_alarms import depth_alarm
+from constructs_lib._reconciler_queues import dead_letters_of, queue_for, rule_for
 from constructs_lib._tables import StatefulTable
 from constructs_lib.runtime_function import RuntimeFunction, own_code
+from constructs_lib.saga.permissions import grant_send, queues_of
 from constructs_lib.saga.state_machine import SagaStateMachine
 from saga_runtime.protocol import DUE_INDEX, METRIC_NAMESPACE, BadEnd, Env, Metric, WatchAttribute, WatchedField
 
@@ -36,10 +37,6 @@ _DEFAULT_FUNCTION_SECONDS: Final = 3
 _MARGIN_SECONDS: Final = 60
 """What is around a call: what comes before and after it, and what travels."""
 _LEAST_SECONDS: Final = 60
-_RECEIVES: Final = 5
-_DELIVERIES: Final = 185
-"""EventBridge's most: over a day, ever more slowly."""
-_AT_ONCE: Final = 10
 _PERIOD: Final = Duration.minutes(30)
 """What is overdue is looked at once in a quarter of an hour."""
 _MAX_ENVIRONMENT_BYTES: Final = 3_072
@@ -155,20 +152,15 @@ class MachineWatch(Construct):
         machines: Sequence[WatchedMachine],
         schedule: Duration,
         oldest_untold: Duration,
-        removal_policy: RemovalPolicy,
+        encryption_key: kms.IKey | None = None,
+        removal_policy: RemovalPolicy = RemovalPolicy.RETAIN,
     ) -> None:
         super().__init__(scope, id)
         self._check(machines)
         oldest = require_seconds("oldest_untold", oldest_untold, at_least=60, at_most=_YEAR)
         life = max(_LEAST_SECONDS, *(machine.function_seconds + _MARGIN_SECONDS for machine in machines))
         self.table = _WatchTable(self, "Ends", removal_policy=removal_policy)
-        self.dead_letters = self._queue_of("DeadLetters", retention=Duration.days(14))
-        self.queue = self._queue_of(
-            "Queue",
-            retention=Duration.days(4),
-            visible_after=Duration.seconds(6 * life),
-            dead_letters=sqs.DeadLetterQueue(queue=self.dead_letters, max_receive_count=_RECEIVES),
-        )
+        self.dead_letters = dead_letters_of(self, encryption_key)
         self.function = RuntimeFunction(
             self,
             "Function",
@@ -179,17 +171,19 @@ class MachineWatch(Construct):
             environment={
                 Env.WATCHED.value: self._told(machines),
                 Env.WATCH_TABLE.value: self.table.table_name,
-                Env.WATCH_QUEUE.value: self.queue.queue_url,
                 Env.DEAD_LETTERS.value: self.dead_letters.queue_url,
             },
             removal_policy=removal_policy,
         )
-        # One end at a time: each may have to wait for its function.
-        self.function.function.add_event_source(
-            event_sources.SqsEventSource(
-                self.queue, batch_size=1, max_concurrency=_AT_ONCE, report_batch_item_failures=True
-            )
+        self.queue = queue_for(
+            self.function,
+            self,
+            encryption_key,
+            dead_letters=self.dead_letters,
+            visible_after=Duration.seconds(6 * life),
+            batch_size=1,  # one end at a time: each may have to wait for its function
         )
+        self.function.function.add_environment(Env.WATCH_QUEUE.value, self.queue.queue_url)
         self._grant(machines)
         self.ended = [self._when_executions_end(end, machines) for end in BadEnd if _with(end, machines)]
         self.schedule = events.Rule(
@@ -232,28 +226,10 @@ class MachineWatch(Construct):
             )
         return _text(fields)
 
-    def _queue_of(
-        self,
-        id: str,
-        *,
-        retention: Duration,
-        visible_after: Duration | None = None,
-        dead_letters: sqs.DeadLetterQueue | None = None,
-    ) -> sqs.Queue:
-        return sqs.Queue(
-            self,
-            id,
-            encryption=sqs.QueueEncryption.SQS_MANAGED,
-            enforce_ssl=True,
-            retention_period=retention,
-            visibility_timeout=visible_after,
-            dead_letter_queue=dead_letters,
-        )
-
     def _grant(self, machines: Sequence[WatchedMachine]) -> None:
         """Ask what became of executions, keep it, tell it; and nothing else."""
         self.table.grant_watch(self.function)
-        _allow(self.function, "sqs:SendMessage", [self.queue.queue_arn, self.dead_letters.queue_arn])
+        grant_send(queues_of([self.queue, self.dead_letters]), self.function)
         _allow(self.function, "states:ListExecutions", [machine.machine.state_machine_arn for machine in machines])
         executions = [self._executions_of(machine.machine) for machine in machines]
         _allow(self.function, "states:DescribeExecution", executions)
@@ -286,29 +262,14 @@ class MachineWatch(Construct):
         return arn
 
     def _when_executions_end(self, end: BadEnd, machines: Sequence[WatchedMachine]) -> events.Rule:
-        """Of the event only names travel: it holds the execution's input, too."""
-        named = {name: events.EventField.from_path(f"$.detail.{name}") for name in ("name", "stateMachineArn")}
-        return events.Rule(
+        return rule_for(
             self,
-            f"Ended{end.value.title().replace('_', '')}",
-            description=f"Executions that are {end.value}",
-            event_pattern=events.EventPattern(
-                source=["aws.states"],
-                detail_type=["Step Functions Execution Status Change"],
-                detail={
-                    "status": [end.value],
-                    "stateMachineArn": [watched.machine.state_machine_arn for watched in _with(end, machines)],
-                },
-            ),
-            targets=[
-                targets.SqsQueue(
-                    self.queue,
-                    message=events.RuleTargetInput.from_object({"detail": named}),
-                    dead_letter_queue=self.dead_letters,
-                    retry_attempts=_DELIVERIES,
-                    max_event_age=Duration.days(1),
-                )
-            ],
+            [watched.machine for watched in _with(end, machines)],
+            queue=self.queue,
+            dead_letters=self.dead_letters,
+            id=f"Ended{end.value.title().replace('_', '')}",
+            description=f"Executions of hand-written state machines that are {end.value}",
+            ends=[end],
         )
 
     def _add_alarms(self, oldest: int) -> None:

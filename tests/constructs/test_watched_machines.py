@@ -152,7 +152,7 @@ def test_hears_of_the_ends_that_each_machine_asks_for_and_of_their_names_only(cl
         template = target["InputTransformer"]["InputTemplate"]
         for name in target["InputTransformer"]["InputPathsMap"]:
             template = template.replace(f"<{name}>", json.dumps("x"))
-        assert json.loads(template) == {"detail": {"name": "x", "stateMachineArn": "x"}}
+        assert json.loads(template) == {"detail": {"name": "x", "status": "x", "stateMachineArn": "x"}}
 
     assert heard == {
         "Watch/EndedTimedOut": (["TIMED_OUT"], ["${Import}", "${Export}"]),
