@@ -24,7 +24,7 @@ SHARE: Final = 0.05
 """Of all AWS calls."""
 CONFLICT_SHARE: Final = 0.01
 """Of writes, beside."""
-STOP_SHARE: Final = 0.004
+STOP_SHARE: Final = 0.006
 """Of the times that a state is reached, and of the times that it is left."""
 HELD_SECONDS: Final = 3.0
 """How long an answer is held back, in the emulator's time."""

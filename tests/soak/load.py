@@ -160,8 +160,8 @@ class Load:
 
 def _note(told: Told, answer: HttpResponse) -> None:
     """Take down what one answer says, and whether it agrees with what was said before."""
-    if answer.status >= 500 or answer.status == 429:
-        return
+    if not is_settled(answer) and (answer.status >= 500 or answer.status == 429):
+        return  # of an interrupted saga, the settled answer is a 500, too
     try:
         said: Mapping[str, Any] = json.loads(answer.body)
     except ValueError:

@@ -16,6 +16,7 @@ from .world import World
 _LOOK_SECONDS: Final = 1.0
 _UNREAD: Final = ("NoticeQueueUrl", "OperatorsQueueUrl", "ReviewMailQueueUrl")
 """Queues that nobody in this world reads, or that people read."""
+_DAY_MS: Final = 86_400_000
 _IN_DOUBT: Final = (StepStatus.INTENT, StepStatus.UNDOING, StepStatus.APPLIED_LATE)
 
 
@@ -169,7 +170,10 @@ def is_for_dead_letters(path: str) -> bool:
 
 
 def _events(world: World) -> Iterator[tuple[str, int]]:
-    """Webhooks that are to be delivered, and token rows that somebody has to look at."""
+    """Webhooks that are to be delivered, and token rows that are to be swept.
+
+    What only a person can do something about, an answer that contradicts the one that counts, is due when it expires.
+    """
     for kind, provider in world.providers.items():
         yield f"webhooks of the {kind} provider", sum(delivery.open for delivery in provider.deliveries())
     a = TokenAttribute
@@ -180,8 +184,9 @@ def _events(world: World) -> Iterator[tuple[str, int]]:
             TableName=world.carts.outputs["TokenTableName"],
             ConsistentRead=True,
             Select="COUNT",
-            FilterExpression="attribute_exists(#due_at)",
+            FilterExpression="#due_at < :soon",
             ExpressionAttributeNames={"#due_at": a.DUE_AT.value},
+            ExpressionAttributeValues={":soon": {"N": str(world.carts.now_ms() + _DAY_MS)}},
         )
     )
-    yield "token rows that somebody has to look at", sum(page["Count"] for page in pages)
+    yield "token rows that are to be swept", sum(page["Count"] for page in pages)
