@@ -12,7 +12,7 @@ from typing import Any
 from botocore.exceptions import BotoCoreError, ClientError
 
 from saga_runtime import aws, telemetry
-from saga_runtime.in_flight import measure
+from saga_runtime.in_flight import OutOfTime, measure
 from saga_runtime.protocol import Look, LookField
 from saga_runtime.reconciler import Reconciler
 
@@ -21,12 +21,13 @@ def handler(event: Any, context: Any) -> dict[str, Any]:
     """A batch of status events from the queue, or a measuring of what is in flight, or else one look at what is due.
 
     Returns:
-        Of a batch: the messages that have to come again. Of a look or a measuring: what was found, in numbers.
+        Of a batch: the messages that have to come again. Of a look or a measuring: what was found, in numbers; nothing,
+        if there was no time to measure all of it.
     """
     aws.check_protocol()
     try:
         if isinstance(event, dict) and event.get(LookField.LOOK) == Look.IN_FLIGHT:
-            return asdict(measure(context.get_remaining_time_in_millis))
+            return _measured(context)
         reconciler = Reconciler.from_env(context.get_remaining_time_in_millis)
         if isinstance(event, dict) and "Records" in event:
             failed = [message["messageId"] for message in event["Records"] if not _handled(reconciler, message)]
@@ -36,6 +37,15 @@ def handler(event: Any, context: Any) -> dict[str, Any]:
         return done
     finally:
         telemetry.flush()
+
+
+def _measured(context: Any) -> dict[str, Any]:
+    """What is in flight. What cannot be read in time is not tried again at once: it would be as much again."""
+    try:
+        return asdict(measure(context.get_remaining_time_in_millis))
+    except OutOfTime as error:
+        telemetry.event("in_flight_not_measured", reached=str(error))
+        return {}
 
 
 def _handled(reconciler: Reconciler, message: dict[str, Any]) -> bool:
