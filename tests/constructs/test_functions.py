@@ -21,6 +21,7 @@ OURS = [
     "Api/Gatekeeper/transfers",
     "CreditFunction",
     "DebitFunction",
+    "Reconciler/Function",
     "RefundFunction",
     "Transfer/Notifier",
     "TransferFunction",
