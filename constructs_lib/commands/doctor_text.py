@@ -23,6 +23,7 @@ _TITLES: Final = {
     Severity.OK: "nothing to do",
 }
 _COLOURS: Final = {Severity.PERSON: "31;1", Severity.REPAIR: "33;1", Severity.SOON: "36", Severity.OK: "2"}
+_MENDED_TITLE: Final = "repaired"
 _MENDED: Final = "32"
 
 
@@ -115,11 +116,20 @@ class _Page:
 
     def parts(self) -> Iterator[list[str]]:
         yield self._head()
-        for severity, title in _TITLES.items():
-            found = [finding for finding in self.report.findings if finding.severity is severity]
-            if found:
-                yield self._section(f"{title} ({len(found)})", severity, found)
+        for title, colour, found in self._groups():
+            yield self._section(f"{title} ({len(found)})", colour, found)
         yield [self._sum()]
+
+    def _groups(self) -> Iterator[tuple[str, str, list[Finding]]]:
+        """Findings under their titles; what was repaired, and needs nobody any more, under one of its own."""
+        findings = self.report.findings
+        left = [one for one in findings if one.open or not one.mended]
+        for severity, title in _TITLES.items():
+            found = [one for one in left if one.severity is severity]
+            if found:
+                yield title, _COLOURS[severity], found
+        if mended := [one for one in findings if one.mended and not one.open]:
+            yield _MENDED_TITLE, _MENDED, mended
 
     def _head(self) -> list[str]:
         report, flight = self.report, self.report.flight
@@ -138,19 +148,33 @@ class _Page:
             lines.append(f"money in flight, in minor units: {amounts}")
         return [line for text in lines for line in wrap(self._show(text), self.width)]
 
-    def _section(self, title: str, severity: Severity, found: Sequence[Finding]) -> list[str]:
-        kinds = [finding.kind.value for finding in found]
-        since = [moment(one.since).removesuffix(" UTC") if one.since is not None else "" for one in found]
-        ages = [_whole(self.report.now_ms - one.since) if one.since is not None else "" for one in found]
-        facts = widest(kinds) + widest(since) + widest(ages) + 4 * len(_GAP)
-        room = max(min(widest([self._show(one.id) for one in found]), self.width - facts), _NARROWEST)
-        lines = [self._painted(title, _COLOURS[severity])]
-        for finding, kind, when, age in zip(found, kinds, since, ages, strict=True):
-            name = pad(shorten(self._show(finding.id), room, "…" if self.unicode else "~"), room)
-            columns = [pad(kind, widest(kinds)), name, pad(when, widest(since)), pad(age, widest(ages), right=True)]
+    def _section(self, title: str, colour: str, found: Sequence[Finding]) -> list[str]:
+        kinds, times, ages = self._columns()
+        room = self.width - sum((kinds, times, ages)) - 4 * len(_GAP)
+        room = max(min(widest([self._show(one.id) for one in self.report.findings]), room), _NARROWEST)
+        lines = [self._painted(title, colour)]
+        for one in found:
+            name = pad(shorten(self._show(one.id), room, "…" if self.unicode else "~"), room)
+            when, age = self._since(one)
+            columns = [pad(one.kind.value, kinds), name, pad(when, times), pad(age, ages, right=True)]
             lines.append(f"{_GAP}{_GAP.join(columns)}".rstrip())
-            lines += self._below(finding)
+            lines += self._below(one)
         return lines
+
+    def _columns(self) -> tuple[int, int, int]:
+        """Widths, the same in every part of the table."""
+        findings = self.report.findings
+        since = [self._since(one) for one in findings]
+        return (
+            widest([one.kind.value for one in findings]),
+            widest([when for when, _ in since]),
+            widest([age for _, age in since]),
+        )
+
+    def _since(self, finding: Finding) -> tuple[str, str]:
+        if finding.since is None:
+            return "", ""
+        return moment(finding.since).removesuffix(" UTC"), _whole(self.report.now_ms - finding.since)
 
     def _below(self, finding: Finding) -> Iterator[str]:
         room = self.width - 6
@@ -168,11 +192,9 @@ class _Page:
         report = self.report
         if not report.findings:
             return self._painted("nothing found", _MENDED)
-        counted = [f"{_TITLES[severity]}: {count}" for severity, count in _totals(report).items() if count]
-        mended = sum(bool(finding.mended) for finding in report.findings)
-        repaired = [f"repaired now: {mended}"] if report.repair else []
+        counted = [f"{title}: {len(found)}" for title, _, found in self._groups()]
         left = sum(finding.open for finding in report.findings)
-        return "; ".join([*counted, *repaired, f"{left} left to do" if left else "nothing left to do"])
+        return "; ".join([*counted, f"{left} left to do" if left else "nothing left to do"])
 
     def _show(self, text: str) -> str:
         return clean(text, unicode=self.unicode)

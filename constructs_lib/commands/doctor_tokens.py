@@ -62,13 +62,11 @@ class Tokens:
             found = [*found, *(row for job_id, row in everything.items() if job_id not in indexed)]
         suspects = all_of(partial(self._suspected, indexed), found)
         findings = [(row, finding) for row, finding in zip(found, suspects, strict=True) if finding is not None]
-        again = {(row.job_id, row.kind, row.since) for row in rows.of([row.job_id for row, _ in findings])}
-        # A row of an id that nobody knows has another key than that id: what is old is as it was.
-        return [
-            finding
-            for row, finding in findings
-            if row.kind is Kind.UNKNOWN or (row.job_id, row.kind, row.since) in again
-        ]
+        again = rows.of([row.job_id for row, _ in findings])
+        if any(row.kind is Kind.UNKNOWN for row, _ in findings):
+            again += rows.open()  # their keys are not the ids that their providers use
+        as_they_were = {(row.job_id, row.kind, row.since) for row in again}
+        return [finding for row, finding in findings if (row.job_id, row.kind, row.since) in as_they_were]
 
     def _suspected(self, indexed: set[str], row: JobView) -> Finding | None:
         now_ms = self.records.now_ms

@@ -36,6 +36,7 @@ EXHAUSTIVE = frozenset(
         "test_callback_step_mutants",
         "test_cart_providers",
         "test_crash_matrix",
+        "test_doctor_moves",
         "test_external_crash_matrix",
         "test_external_mutants",
         "test_payment_gateway",

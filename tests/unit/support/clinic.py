@@ -1,0 +1,405 @@
+"""A deployed stack with one saga in it, and a doctor: ``cdk-sagas doctor``."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from importlib import import_module
+from types import SimpleNamespace
+from typing import Any
+from urllib.parse import unquote
+
+import boto3
+import pytest
+from botocore.awsrequest import AWSPreparedRequest, AWSResponse
+from moto.core.botocore_stubber import BotocoreStubber, MockRawResponse
+from moto.core.models import DEFAULT_ACCOUNT_ID
+
+from constructs_lib.cli import main
+from saga_runtime import aws
+from saga_runtime.protocol import Env, LogAttribute, ReconciledField, RecordAttribute, RecordStatus, Side, StepStatus
+from saga_runtime.saga_log import log_key
+from tests.unit.support import settling
+from tests.unit.support.depot import Depot
+from tests.unit.support.desk import Desk, desk_in
+from tests.unit.support.executions import ExecutionStatus
+from tests.unit.support.samples import ACCOUNT, DAY_MS, MACHINE_ARN, RECOVERY_MACHINE_ARN, REQUEST_ID, SAGA_ID
+from tests.unit.support.wire import Wire, body_of, error_response, response
+from tests.unit.support.world import World
+
+COMMAND = import_module("constructs_lib.commands.doctor")
+SCAN = import_module("constructs_lib.commands.doctor_scan")
+TOKEN_ROWS = import_module("constructs_lib.commands.callback_rows")
+TOKEN_WRITES = import_module("saga_runtime.callback_writes")
+MAPPING = "5f0e2c1a-0000-4000-8000-000000000001"
+"""Id of what hands status events to the reconciler."""
+LIMIT = 3
+DAYS = 400
+TIMEOUT_SECONDS = 14_400
+RETENTION_SECONDS = settling.RETENTION_SECONDS
+SHARDS, SHARD = 2, "01"
+"""Of the index of records: every query takes its time here."""
+READS = frozenset(
+    {
+        "BatchGetItem",
+        "DescribeExecution",
+        "DescribeRule",
+        "DescribeStateMachine",
+        "DescribeTable",
+        "GetEventSourceMapping",
+        "GetFunctionConcurrency",
+        "GetFunctionConfiguration",
+        "GetItem",
+        "GetQueueAttributes",
+        "ListStackResources",
+        "ListTargetsByRule",
+        "Query",
+        "Scan",
+    }
+)
+"""Operations that change nothing."""
+_ARN = f"arn:aws:{{}}:eu-central-1:{ACCOUNT}:{{}}"
+_XML = "http://cloudformation.amazonaws.com/doc/2010-05-15/"
+
+
+def function_arn(name: str) -> str:
+    """ARN of a function."""
+    return _ARN.format("lambda", f"function:{name}")
+
+
+def queue_arn(name: str) -> str:
+    """ARN of a queue, in the account in which moto makes them."""
+    return f"arn:aws:sqs:eu-central-1:{DEFAULT_ACCOUNT_ID}:{name}"
+
+
+def definition(recovery: bool = False) -> dict[str, Any]:
+    """A saga's definition, as far as the doctor reads it."""
+    settle = settling.settle(request_id=REQUEST_ID, execution=SAGA_ID, status=RecordStatus.COMPLETED, now_ms=0)
+    settle["ExpressionAttributeValues"][":expiration"] = {
+        "N": f"{{% $string($floor($millis() / 1000) + {RETENTION_SECONDS}) %}}"
+    }
+    told = {"step": "Pick", "log_table": "log", "log_days": DAYS, "side": "before", "token": "t", "provider": {}}
+    return {
+        "Comment": f"cdk-sagas protocol 1, definition 0123456789abcdef{', recovery' if recovery else ''}",
+        "TimeoutSeconds": TIMEOUT_SECONDS,
+        "States": {
+            "Pick": {"Type": "Task", "Arguments": {"MessageBody": told}},
+            "Settle completed": {"Type": "Task", "Arguments": settle},
+            "Tell the operators": {"Type": "Task", "Arguments": {"QueueUrl": "{operators}", "MessageBody": "x"}},
+        },
+    }
+
+
+@dataclass
+class Clinic:
+    """A stack, and whoever looks at it.
+
+    Attributes:
+        functions: environments by name.
+        at_zero: functions with a reserved concurrency of 0.
+        rules: by name: state, schedule, and targets.
+        sources: state, queue and function, by id.
+        machines: definitions by ARN.
+        denied: operations that are refused.
+        queues: URLs by name.
+    """
+
+    desk: Desk
+    depot: Depot
+    functions: dict[str, dict[str, str]] = field(default_factory=dict)
+    at_zero: set[str] = field(default_factory=set)
+    rules: dict[str, dict[str, Any]] = field(default_factory=dict)
+    sources: dict[str, dict[str, str]] = field(default_factory=dict)
+    machines: dict[str, dict[str, Any]] = field(default_factory=dict)
+    denied: set[str] = field(default_factory=set)
+    queues: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def world(self) -> World:
+        """The runtime's surroundings."""
+        return self.desk.world
+
+    def says(self, *words: str, system: tuple[str, ...] = ("--stack", "Shop")) -> tuple[int, str, str]:
+        """Run the command: its exit status, what it said, and which errors."""
+        out, err = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            try:
+                status = main(["doctor", *system, *words])
+            except SystemExit as ended:
+                status = int(str(ended.code))
+        return status, out.getvalue(), err.getvalue()
+
+    def finds(self, *words: str, system: tuple[str, ...] = ("--stack", "Shop")) -> list[dict[str, Any]]:
+        """Run it for its document, which must agree with its exit status."""
+        status, out, err = self.says("--json", *words, system=system)
+        assert out, err
+        found: list[dict[str, Any]] = json.loads(out)["findings"]
+        assert status == (1 if any(one["open"] for one in found) else 0), found
+        return found
+
+    def kinds(self, *words: str, system: tuple[str, ...] = ("--stack", "Shop")) -> list[tuple[str, str]]:
+        """Kinds and severities."""
+        return [(one["kind"], one["severity"]) for one in self.finds(*words, system=system)]
+
+    # What happens to the saga.
+
+    def pass_time(self, ms: int = 60_000) -> None:
+        """Let time pass."""
+        self.world.clock.ms += ms
+
+    def dies(self, name: str = SAGA_ID, status: ExecutionStatus = ExecutionStatus.FAILED) -> None:
+        """Let an execution end."""
+        self.world.executions.end(name, status)
+
+    def settle(self, status: RecordStatus = RecordStatus.FAILED) -> None:
+        """Let the owner settle."""
+        update: Any = settling.settle(
+            request_id=REQUEST_ID, execution=self.desk.record.owner, status=status, now_ms=self.world.clock.ms
+        )
+        aws.dynamodb().update_item(**update)
+
+    def update(self, **values: dict[str, str]) -> None:
+        """Change attributes of the record."""
+        aws.dynamodb().update_item(
+            TableName="requests",
+            Key={RecordAttribute.ID.value: {"S": REQUEST_ID}},
+            UpdateExpression="SET " + ", ".join(f"#{name} = :{name}" for name in values),
+            ExpressionAttributeNames={f"#{name}": name for name in values},
+            ExpressionAttributeValues={f":{name}": value for name, value in values.items()},
+        )
+
+    def remove(self, *names: str) -> None:
+        """Take attributes out of the record."""
+        aws.dynamodb().update_item(
+            TableName="requests",
+            Key={RecordAttribute.ID.value: {"S": REQUEST_ID}},
+            UpdateExpression="REMOVE " + ", ".join(f"#{name}" for name in names),
+            ExpressionAttributeNames={f"#{name}": name for name in names},
+        )
+
+    def forget(self) -> None:
+        """Delete the record."""
+        aws.dynamodb().delete_item(TableName="requests", Key={RecordAttribute.ID.value: {"S": REQUEST_ID}})
+
+    def put_row(self, step: str, status: StepStatus, *, expires_in_ms: int = DAYS * DAY_MS) -> None:
+        """Write a row of the log."""
+        a, now_ms = LogAttribute, self.world.clock.ms
+        aws.dynamodb().put_item(
+            TableName="log",
+            Item={
+                **log_key(SAGA_ID, step),
+                a.STATUS.value: {"S": status.value},
+                a.SIDE.value: {"S": Side.BEFORE.value},
+                a.ATTEMPT.value: {"S": "attempt"},
+                a.DEADLINE.value: {"N": str(now_ms)},
+                a.FIRST_ATTEMPT_AT.value: {"N": str(now_ms)},
+                a.CREATED_AT.value: {"N": str(now_ms)},
+                a.UPDATED_AT.value: {"N": str(now_ms)},
+                a.EXPIRATION.value: {"N": str((now_ms + expires_in_ms) // 1_000)},
+            },
+        )
+
+    @property
+    def item(self) -> dict[str, str]:
+        """The record, without types; empty: there is none."""
+        return {
+            name: str(next(iter(value.values())))
+            for item in self.world.items("requests")
+            for name, value in item.items()
+        }
+
+    @property
+    def stored(self) -> tuple[Any, ...]:
+        """Everything that is stored, and every execution."""
+        tables = [sorted(map(str, self.world.items(table))) for table in ("requests", "log", "tokens")]
+        return (*tables, sorted(self.world.executions.by_name), self.sent)
+
+    @property
+    def sent(self) -> int:
+        """Messages for the operators."""
+        asked: Any = {"QueueUrl": self.queues["operators"], "AttributeNames": ["ApproximateNumberOfMessages"]}
+        return int(aws.sqs().get_queue_attributes(**asked)["Attributes"]["ApproximateNumberOfMessages"])
+
+    # What AWS says of the stack.
+
+    def answer(self, operation: str, request: AWSPreparedRequest) -> AWSResponse | None:
+        """Answer for the services that say what there is; None: another one is asked."""
+        path = unquote(request.url.partition("?")[0]).split("/")
+        if operation in self.denied:
+            if operation == "ListStackResources":
+                return _xml(request, 403, _error("AccessDenied", "you may not"))
+            return error_response(request, "AccessDeniedException")
+        match operation:
+            case "ListStackResources":
+                return self._resources(request)
+            case "GetFunctionConfiguration":
+                name = path[-2]
+                document = {
+                    "FunctionName": name,
+                    "FunctionArn": function_arn(name),
+                    "Environment": {"Variables": self.functions[name]},
+                }
+                return response(request, 200, document)
+            case "GetFunctionConcurrency":
+                zero = {"ReservedConcurrentExecutions": 0} if path[-2] in self.at_zero else {}
+                return response(request, 200, zero)
+            case "GetEventSourceMapping":
+                return response(request, 200, {"UUID": path[-1], **self.sources[path[-1]]})
+            case "DescribeRule":
+                rule = self.rules[body_of(request)["Name"]]
+                return response(request, 200, {name: rule[name] for name in rule if name != "Targets"})
+            case "ListTargetsByRule":
+                targets = self.rules[body_of(request)["Rule"]]["Targets"]
+                entries = [{"Id": str(place), **target} for place, target in enumerate(targets)]
+                return response(request, 200, {"Targets": entries})
+            case "DescribeStateMachine":
+                arn = body_of(request)["stateMachineArn"]
+                text = json.dumps(self.machines[arn]).replace("{operators}", self.queues["operators"])
+                return response(request, 200, {"name": arn.rpartition(":")[2], "definition": text})
+            case _:
+                return None
+
+    def _resources(self, request: AWSPreparedRequest) -> AWSResponse:
+        if "StackName=Shop" not in str(request.body):
+            return _xml(request, 400, _error("ValidationError", "Stack with id Bar does not exist"))
+        ids = [("AWS::Lambda::Function", name) for name in self.functions]
+        ids += [("AWS::Events::Rule", name) for name in self.rules]
+        ids += [("AWS::Lambda::EventSourceMapping", name) for name in self.sources]
+        ids += [("AWS::StepFunctions::StateMachine", arn) for arn in self.machines]
+        ids += [("AWS::SQS::Queue", url) for url in self.queues.values()]
+        ids += [("AWS::IAM::Role", "Role")]
+        members = "".join(
+            f"<member><LogicalResourceId>L{place}</LogicalResourceId><PhysicalResourceId>{name}</PhysicalResourceId>"
+            f"<ResourceType>{kind}</ResourceType><ResourceStatus>CREATE_COMPLETE</ResourceStatus></member>"
+            for place, (kind, name) in enumerate(ids)
+        )
+        result = f"<StackResourceSummaries>{members}</StackResourceSummaries>"
+        text = f"<ListStackResourcesResult>{result}</ListStackResourcesResult>"
+        return _xml(request, 200, f'<ListStackResourcesResponse xmlns="{_XML}">{text}</ListStackResourcesResponse>')
+
+
+def _error(code: str, message: str) -> str:
+    said = f"<Type>Sender</Type><Code>{code}</Code><Message>{message}</Message>"
+    return f"<ErrorResponse><Error>{said}</Error></ErrorResponse>"
+
+
+def _xml(request: AWSPreparedRequest, status: int, text: str) -> AWSResponse:
+    body: Any = MockRawResponse(text)
+    headers: Any = {"Content-Type": "text/xml"}
+    return AWSResponse(request.url, status, headers, body)
+
+
+def before(wire: Wire, operation: str, happens: Callable[[], object], *, on: int = 1) -> None:
+    """Let something happen before the n-th call of an operation; once."""
+    send, seen = wire.send, [0]
+
+    def disturbed(event_name: str, request: Any, deliver: Any) -> Any:
+        if event_name.endswith(f".{operation}"):
+            seen[0] += 1
+            if seen[0] == on:
+                setattr(wire, "send", send)  # noqa: B010  # mypy knows it as a method
+                happens()
+        return send(event_name, request, deliver)
+
+    setattr(wire, "send", disturbed)  # noqa: B010
+
+
+@contextlib.contextmanager
+def clinic_in(world: World, monkeypatch: pytest.MonkeyPatch, session: boto3.Session) -> Iterator[Clinic]:
+    """A stack with a saga that runs, and whose record is due in a minute; and everybody who looks after it."""
+    with desk_in(world, monkeypatch, session, window=86_400) as desk:
+        clinic = Clinic(desk, Depot.open(world, monkeypatch, record=False))
+        through = BotocoreStubber.__call__
+
+        def send(stubber: Any, event_name: str, request: AWSPreparedRequest, **rest: Any) -> AWSResponse | None:
+            operation = event_name.rpartition(".")[2]
+            answers = [clinic.answer(operation, request)] if not operation.startswith("Send") else [None]
+            if answers[0] is not None:
+                return world.wire.send(event_name, request, lambda: answers[0])
+            return through(stubber, event_name, request, **rest)
+
+        monkeypatch.setattr(BotocoreStubber, "__call__", send)
+        made: dict[str, Any] = {}
+
+        def client(service: Any, config: Any) -> Any:
+            """One for all: to make one takes longer than to use it."""
+            if service not in made:
+                made[service] = session.client(service, config=config)
+            return made[service]
+
+        monkeypatch.setattr(COMMAND, "session_of", lambda _: SimpleNamespace(client=client))
+        for module in (TOKEN_ROWS, TOKEN_WRITES):
+            monkeypatch.setattr(module, "TOKEN_DUE_SHARDS", SHARDS)
+        monkeypatch.setattr(SCAN, "SEGMENTS", 1)
+        monkeypatch.setenv("COLUMNS", "100")
+        monkeypatch.delenv("NO_COLOR", raising=False)
+        _deploy(clinic)
+        clinic.update(due_shard={"S": SHARD})
+        world.wire.forget()
+        yield clinic
+
+
+def _deploy(clinic: Clinic) -> None:
+    sqs = aws.sqs()
+
+    def queue(name: str, dead: str = "") -> None:
+        policy = json.dumps({"deadLetterTargetArn": queue_arn(dead), "maxReceiveCount": 5})
+        arguments: Any = {"Attributes": {"RedrivePolicy": policy}} if dead else {}
+        clinic.queues[name] = str(sqs.create_queue(QueueName=name, **arguments)["QueueUrl"])
+
+    for name, dead in (
+        ("operators", ""),
+        ("events-dead", ""),
+        ("events", "events-dead"),
+        ("jobs-dead", ""),
+        ("jobs", "jobs-dead"),
+    ):
+        queue(name, dead)
+    f = ReconciledField
+    told: dict[ReconciledField, Any] = {
+        f.MACHINE: "Transfers",
+        f.REQUESTS: "requests",
+        f.SHARDS: SHARDS,
+        f.LOG: "log",
+        f.DAYS: DAYS,
+        f.OPERATORS: clinic.queues["operators"],
+        f.TOKENS: {"tokens": ["Pick"]},
+    }
+    gatekeeper: dict[Env, str] = {
+        Env.STATE_MACHINE_ARN: MACHINE_ARN,
+        Env.REQUEST_TABLE: "requests",
+        Env.LOG_TABLE: "log",
+        Env.DUE_SHARDS: str(SHARDS),
+    }
+    clinic.functions |= {
+        "Reconciler": {
+            Env.RECONCILED.value: json.dumps([{name.value: value for name, value in told.items()}]),
+            Env.RECOVERIES_LIMIT.value: str(LIMIT),
+        },
+        "Gatekeeper": {name.value: value for name, value in gatekeeper.items()},
+        "Sweeper": {Env.TOKEN_TABLE.value: "tokens"},
+        "Dispatcher": {
+            Env.TOKEN_TABLE.value: "tokens",
+            Env.INTEGRATION.value: "Shop/Warehouse",
+            Env.DEAD_LETTERS.value: clinic.queues["jobs-dead"],
+        },
+    }
+    clinic.rules |= {
+        "Schedule": _rule(function_arn("Reconciler"), ScheduleExpression="rate(1 minute)"),
+        "Ended": _rule(queue_arn("events"), EventPattern="{}"),
+        "Sweeps": _rule(function_arn("Sweeper"), ScheduleExpression="rate(1 minute)"),
+        "Elsewhere": _rule(function_arn("Others"), ScheduleExpression="rate(1 day)") | {"State": "DISABLED"},
+    }
+    clinic.sources[MAPPING] = {
+        "State": "Enabled",
+        "EventSourceArn": queue_arn("events"),
+        "FunctionArn": function_arn("Reconciler"),
+    }
+    clinic.machines |= {MACHINE_ARN: definition(), RECOVERY_MACHINE_ARN: definition(recovery=True)}
+
+
+def _rule(target: str, **what: str) -> dict[str, Any]:
+    return {"State": "ENABLED", **what, "Targets": [{"Arn": target}]}

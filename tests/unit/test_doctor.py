@@ -1,0 +1,445 @@
+"""``cdk-sagas doctor`` finds what is stuck and nothing that runs, writes nothing unless told to, and repairs once.
+
+The conditions, as the mutants at the end have them:
+
+* an owner's end counts only if a second look sees the same record and the same end;
+* a row counts as left behind only if it is as it was after its record was read;
+* a record is made due only if it is still in progress, has the same owner, and nobody made it due since.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import boto3
+import pytest
+
+from saga_runtime import aws
+from saga_runtime.callbacks import Failed, Succeeded
+from saga_runtime.identity import saga_id_of, step_key_of
+from saga_runtime.late import MOST_TRIES, late_name
+from saga_runtime.protocol import RecordAttribute, StepStatus, TokenAttribute
+from saga_runtime.recovery import recovery_name
+from tests.unit.support.clinic import LIMIT, READS, SHARD, TIMEOUT_SECONDS, Clinic, clinic_in
+from tests.unit.support.depot import DONE, JOB_ID, REFUSED, STEP
+from tests.unit.support.executions import ExecutionStatus
+from tests.unit.support.samples import DAY_MS, NOW_MS, SAGA_ID, reservation_of
+from tests.unit.support.wire import Action, Fault, Killed, Moment
+from tests.unit.support.world import World
+
+R1, R2 = recovery_name(SAGA_ID, 1), recovery_name(SAGA_ID, 2)
+L1 = late_name(SAGA_ID, 1)
+TABLES = ("--table", "requests", "--log-table", "log", "--token-table", "tokens")
+
+
+@pytest.fixture
+def clinic(world: World, monkeypatch: pytest.MonkeyPatch, boto3_session: boto3.Session) -> Iterator[Clinic]:
+    """A stack with a saga that runs; nothing is wrong."""
+    with clinic_in(world, monkeypatch, boto3_session) as clinic:
+        yield clinic
+
+
+# What may be wrong.
+
+
+def interrupted(clinic: Clinic) -> None:
+    clinic.dies()
+
+
+def unsettled(clinic: Clinic) -> None:
+    clinic.dies(status=ExecutionStatus.SUCCEEDED)
+
+
+def not_started(clinic: Clinic) -> None:
+    clinic.world.executions.forget(SAGA_ID)
+    clinic.pass_time()
+
+
+def still_due(clinic: Clinic) -> None:
+    clinic.settle()
+    clinic.update(due_at={"N": str(clinic.world.clock.ms)}, due_shard={"S": SHARD})
+
+
+def due_now(clinic: Clinic) -> None:
+    clinic.update(due_at={"N": str(clinic.world.clock.ms)})
+
+
+def exhausted(clinic: Clinic) -> None:
+    clinic.update(recoveries={"N": str(LIMIT)})
+    clinic.dies()
+    clinic.pass_time()
+
+
+def name_expired(clinic: Clinic) -> None:
+    clinic.world.executions.forget(SAGA_ID)
+    clinic.pass_time(89 * DAY_MS)
+    due_now(clinic)
+
+
+def parked(clinic: Clinic) -> None:
+    clinic.desk.park()
+
+
+def over_time(clinic: Clinic) -> None:
+    clinic.pass_time(TIMEOUT_SECONDS * 1_000 + 1)
+    due_now(clinic)
+
+
+def never_due(clinic: Clinic) -> None:
+    clinic.remove("due_at", "due_shard")
+
+
+def in_no_shard(clinic: Clinic) -> None:
+    clinic.update(due_shard={"S": "77"})
+
+
+def rows_end(clinic: Clinic) -> None:
+    clinic.pass_time(380 * DAY_MS)
+    clinic.put_row("Old", StepStatus.DONE, expires_in_ms=20 * DAY_MS)
+    due_now(clinic)
+
+
+def unreadable(clinic: Clinic) -> None:
+    item: Any = {"id": {"S": "broken"}, "saga_id": {"S": "broken"}, "due_at": {"N": "1"}, "due_shard": {"S": "00"}}
+    aws.dynamodb().put_item(TableName="requests", Item=item)
+
+
+def late_job(clinic: Clinic, step: str = STEP, status: StepStatus = StepStatus.APPLIED_LATE) -> None:
+    t, now = TokenAttribute, str(clinic.world.clock.ms)
+    row: dict[str, Any] = {
+        t.ID.value: {"S": f"{SAGA_ID}#{step}"},
+        t.STATUS.value: {"S": "LATE"},
+        t.UPDATED_AT.value: {"N": now},
+        t.OUTCOME.value: {"S": '{"ok":true,"output":"{}"}'},
+        t.LOG_TABLE.value: {"S": "log"},
+        t.REQUEST_TABLE.value: {"S": "requests"},
+        t.APPLIED_LATE_AT.value: {"N": now},
+        t.DUE_AT.value: {"N": now},
+        t.DUE_SHARD.value: {"S": "01"},
+    }
+    aws.dynamodb().put_item(TableName="tokens", Item=row)
+    clinic.put_row(step, status)
+
+
+def late(clinic: Clinic) -> None:
+    clinic.settle()
+    late_job(clinic)
+
+
+def late_and_nothing_undoes_it(clinic: Clinic) -> None:
+    clinic.settle()
+    late_job(clinic, "Announce")
+
+
+def late_without_record(clinic: Clinic) -> None:
+    clinic.forget()
+    late_job(clinic)
+
+
+def late_and_tried_for_long(clinic: Clinic) -> None:
+    late(clinic)
+    for number in range(1, MOST_TRIES + 1):
+        clinic.world.executions.start(late_name(SAGA_ID, number), "{}")
+        clinic.dies(late_name(SAGA_ID, number))
+
+
+def late_and_its_token_gone(clinic: Clinic) -> None:
+    clinic.settle()
+    clinic.put_row(STEP, StepStatus.APPLIED_LATE)
+
+
+def contradicted(clinic: Clinic) -> None:
+    clinic.depot.register()
+    clinic.depot.says("event-1")
+    clinic.depot.says("event-2", REFUSED)
+
+
+def not_told(clinic: Clinic) -> None:
+    clinic.depot.register()
+    fault = Fault(operation="SendTaskSuccess", action=Action.KILL, moment=Moment.BEFORE, times=1)
+    clinic.world.wire.plan(fault)
+    with pytest.raises(Killed):
+        clinic.depot.says("event-1")
+    clinic.pass_time()
+
+
+def about_nobodys_job(clinic: Clinic) -> None:
+    clinic.depot.says("event-1", job_id="provider-7")
+    clinic.pass_time(15 * 60_000)
+    due_now(clinic)
+
+
+def about_nobodys_saga(clinic: Clinic) -> None:
+    other = saga_id_of(reservation_of(key="other").request_id, NOW_MS)
+    clinic.depot.says("event-1", job_id=step_key_of(other, STEP))
+    clinic.pass_time(15 * 60_000)
+    due_now(clinic)
+
+
+def answered_and_gone(clinic: Clinic, outcome: Succeeded | Failed = DONE) -> None:
+    """Answered before anybody waited; then its saga, and what its log had to say, were deleted."""
+    clinic.put_row(STEP, StepStatus.INTENT)
+    clinic.depot.says("event-1", outcome)
+    early: Any = {":early": {"S": "EARLY"}}
+    clinic.world.items("tokens")
+    aws.dynamodb().update_item(
+        TableName="tokens",
+        Key={"id": {"S": JOB_ID}},
+        UpdateExpression="SET #status = :early",
+        ExpressionAttributeNames={"#status": "status"},
+        ExpressionAttributeValues=early,
+    )
+    clinic.forget()
+    aws.dynamodb().delete_item(TableName="log", Key={"saga_id": {"S": SAGA_ID}, "step": {"S": STEP}})
+
+
+def refused_and_gone(clinic: Clinic) -> None:
+    answered_and_gone(clinic, REFUSED)
+
+
+def waits_for_nothing(clinic: Clinic) -> None:
+    clinic.depot.register()
+    clinic.depot.compensate()
+    clinic.settle()
+
+
+def waits_without_record(clinic: Clinic) -> None:
+    clinic.depot.register()
+    clinic.forget()
+    aws.dynamodb().delete_item(TableName="log", Key={"saga_id": {"S": SAGA_ID}, "step": {"S": STEP}})
+
+
+def row_open(clinic: Clinic) -> None:
+    clinic.put_row("Charge", StepStatus.INTENT)
+    clinic.settle()
+
+
+def record_lost(clinic: Clinic) -> None:
+    clinic.put_row("Debit", StepStatus.DONE)
+    clinic.forget()
+
+
+def record_lost_in_doubt(clinic: Clinic) -> None:
+    clinic.put_row("Charge", StepStatus.UNDOING)
+    clinic.forget()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scene:
+    """Something that is wrong.
+
+    Attributes:
+        happens: how it comes about.
+        found: kinds and severities, in their order.
+        mended: what the repair says; empty: nothing is done.
+        left: what is found after the repair; None: the same as before.
+        deep: whether only a look at whole tables finds it.
+    """
+
+    happens: Callable[[Clinic], None]
+    found: tuple[tuple[str, str], ...]
+    mended: str = ""
+    left: tuple[tuple[str, str], ...] | None = None
+    deep: bool = False
+
+
+LATE_BY_PERSON = (("took effect late", "person"),)
+BEING_UNDONE = (("took effect late", "ok"),)
+SCENES: dict[str, Scene] = {
+    "interrupted": Scene(
+        happens=interrupted, found=(("interrupted", "soon"),), mended=f"handed to {R1}, which is started", left=()
+    ),
+    "succeeded and did not settle": Scene(
+        happens=unsettled, found=(("left unsettled", "soon"),), mended=f"handed to {R1}, which is started", left=()
+    ),
+    "not started": Scene(happens=not_started, found=(("not started", "soon"),), mended=f"started {SAGA_ID}", left=()),
+    "settled and still due": Scene(
+        happens=still_due, found=(("settled, still due", "soon"),), mended="not due any more", left=()
+    ),
+    "recoveries spent": Scene(
+        happens=exhausted,
+        found=(("recoveries spent", "person"),),
+        mended="parked, and the operators were told",
+        left=(("for operators", "person"), ("parked", "person")),
+    ),
+    "name expired": Scene(
+        happens=name_expired,
+        found=(("name expired", "person"),),
+        mended="parked, and the operators were told",
+        left=(("for operators", "person"), ("parked", "person")),
+    ),
+    "parked": Scene(happens=parked, found=(("parked", "person"),)),
+    "over its time": Scene(happens=over_time, found=(("over its time", "ok"),)),
+    "never due": Scene(
+        happens=never_due,
+        found=(("never found again", "repair"),),
+        mended="due now: the next look finds it",
+        left=(),
+        deep=True,
+    ),
+    "in no shard": Scene(
+        happens=in_no_shard,
+        found=(("never found again", "repair"),),
+        mended="due now: the next look finds it",
+        left=(),
+        deep=True,
+    ),
+    "rows near their end": Scene(
+        happens=rows_end,
+        found=(("rows near their end", "soon"), ("over its time", "ok")),
+        mended="its rows are kept for longer",
+        left=(("over its time", "ok"),),
+    ),
+    "unreadable": Scene(happens=unreadable, found=(("unreadable", "person"),)),
+    "late": Scene(
+        happens=late,
+        found=(("took effect late", "soon"),),
+        mended=f"being undone by {L1}, which is started",
+        left=BEING_UNDONE,
+    ),
+    "late, and nothing undoes it": Scene(happens=late_and_nothing_undoes_it, found=LATE_BY_PERSON),
+    "late, without a record": Scene(happens=late_without_record, found=LATE_BY_PERSON),
+    "late, and tried for long": Scene(happens=late_and_tried_for_long, found=LATE_BY_PERSON),
+    "late, and its token gone": Scene(
+        happens=late_and_its_token_gone,
+        found=(("took effect late", "repair"),),
+        mended=f"being undone by {L1}, which is started",
+        left=BEING_UNDONE,
+        deep=True,
+    ),
+    "contradicted": Scene(happens=contradicted, found=(("contradicted", "person"),), deep=True),
+    "not told": Scene(
+        happens=not_told, found=(("answer not told", "soon"),), mended="whoever waited was told", left=()
+    ),
+    "about nobody's job": Scene(happens=about_nobodys_job, found=(("answer for nobody", "person"),)),
+    "about nobody's saga": Scene(happens=about_nobodys_saga, found=(("answer for nobody", "person"),)),
+    "answered and gone": Scene(happens=answered_and_gone, found=(("answer for nobody", "person"),), deep=True),
+    "refused and gone": Scene(happens=refused_and_gone, found=(("answer for nobody", "ok"),), deep=True),
+    "waits for nothing": Scene(happens=waits_for_nothing, found=(("waits for nothing", "soon"),)),
+    "waits without a record": Scene(happens=waits_without_record, found=(("waits for nothing", "soon"),)),
+    "row left open": Scene(happens=row_open, found=(("row left open", "person"),), deep=True),
+    "record lost": Scene(happens=record_lost, found=(("record lost", "person"),), deep=True),
+    "record lost in doubt": Scene(happens=record_lost_in_doubt, found=(("record lost", "person"),), deep=True),
+}
+
+
+def words_of(scene: Scene) -> tuple[str, ...]:
+    return ("--deep",) if scene.deep else ()
+
+
+@pytest.mark.parametrize("deep", [(), ("--deep",)])
+def test_a_healthy_stack_has_no_findings(clinic: Clinic, deep: tuple[str, ...]) -> None:
+    clinic.depot.register()
+    clinic.put_row("Debit", StepStatus.DONE)
+
+    status, told, _ = clinic.says(*deep)
+
+    assert (status, told.splitlines()[-1]) == (0, "nothing found")
+    assert "in flight: 1 saga, 0 parked" in told
+
+
+@pytest.mark.parametrize("scene", SCENES)
+def test_it_is_found_and_not_a_single_write_is_made(clinic: Clinic, scene: str) -> None:
+    SCENES[scene].happens(clinic)
+    clinic.world.wire.forget()
+    stored = clinic.stored
+    clinic.world.wire.forget()
+
+    found = clinic.finds(*words_of(SCENES[scene]))
+
+    assert set(clinic.world.wire.sent) <= READS
+    assert tuple((one["kind"], one["severity"]) for one in found) == SCENES[scene].found
+    assert all(one["what"] and one["then"] and not one["mended"] for one in found)
+    assert clinic.stored == stored
+
+
+@pytest.mark.parametrize("scene", [name for name, scene in SCENES.items() if scene.deep])
+def test_only_a_look_at_whole_tables_finds_what_no_index_holds(clinic: Clinic, scene: str) -> None:
+    SCENES[scene].happens(clinic)
+    clinic.world.wire.forget()
+
+    assert clinic.kinds() == []
+    assert "Scan" not in clinic.world.wire.sent
+
+
+@pytest.mark.parametrize("scene", [name for name, scene in SCENES.items() if not scene.deep])
+def test_a_look_at_whole_tables_finds_once_what_an_index_holds_too(clinic: Clinic, scene: str) -> None:
+    SCENES[scene].happens(clinic)
+
+    found = [kind for kind in clinic.kinds("--deep") if kind[0] not in ("row left open", "record lost")]
+
+    assert tuple(found) == SCENES[scene].found
+
+
+@pytest.mark.parametrize("scene", SCENES)
+def test_it_is_repaired_once_and_twice_is_no_more(clinic: Clinic, scene: str) -> None:
+    this, words = SCENES[scene], words_of(SCENES[scene])
+    this.happens(clinic)
+    untouched = clinic.stored
+
+    first = clinic.finds("--repair", *words)
+    after = clinic.stored
+    left = this.found if this.left is None else this.left
+    again = tuple(clinic.kinds(*words))
+    clinic.finds("--repair", *words)
+
+    assert [one["mended"] for one in first if one["mended"]] == ([this.mended] if this.mended else [])
+    assert again == left
+    assert clinic.stored == after
+    assert (after == untouched) == (not this.mended)
+
+
+@pytest.mark.parametrize("scene", [name for name, scene in SCENES.items() if scene.mended])
+def test_two_doctors_at_once_do_what_one_does(clinic: Clinic, scene: str) -> None:
+    """The other one comes before the first call that writes."""
+    this, words = SCENES[scene], words_of(SCENES[scene])
+    this.happens(clinic)
+    others: list[list[dict[str, Any]]] = []
+    send = clinic.world.wire.send
+
+    def disturbed(event_name: str, request: Any, deliver: Any) -> Any:
+        if event_name.rpartition(".")[2] not in READS and not others:
+            others.append([])
+            others[0] += clinic.finds("--repair", *words)
+        return send(event_name, request, deliver)
+
+    setattr(clinic.world.wire, "send", disturbed)  # noqa: B010  # mypy knows it as a method
+    mine = clinic.finds("--repair", *words)
+
+    assert [one["mended"] for one in others[0] if one["mended"]] == [this.mended]
+    (said,) = [one["mended"] for one in mine if one["mended"]]
+    assert said in (this.mended, "somebody else did it")
+    assert tuple(clinic.kinds(*words)) == (this.left or ())
+    assert clinic.item.get(RecordAttribute.RECOVERIES, "0") in ("0", "1", str(LIMIT))
+    assert set(clinic.world.executions.by_name) <= {SAGA_ID, R1, L1}
+
+
+NAMED_ONLY = {
+    "interrupted": [("interrupted", "soon")],
+    "parked": [("parked", "person")],
+    "never due": [("never found again", "repair")],
+    "recoveries spent": [("interrupted", "soon")],
+    "late": [("took effect late", "person")],
+    "not told": [("answer not told", "soon")],
+    "waits for nothing": [("waits for nothing", "soon")],
+    "row left open": [("row left open", "person")],
+    "record lost": [],
+    "record lost in doubt": [("record lost", "person")],
+}
+
+
+@pytest.mark.parametrize("scene", NAMED_ONLY)
+def test_whoever_may_not_list_the_stack_names_its_tables(clinic: Clinic, scene: str) -> None:
+    SCENES[scene].happens(clinic)
+    clinic.denied.add("ListStackResources")
+
+    assert clinic.kinds("--deep", system=TABLES) == NAMED_ONLY[scene]
+
+
+def test_what_was_told_is_told(clinic: Clinic) -> None:
+    not_told(clinic)
+    clinic.says("--repair")
+
+    assert clinic.depot.told() is not None

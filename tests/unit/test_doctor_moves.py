@@ -1,0 +1,303 @@
+"""``cdk-sagas doctor`` never takes a saga that runs for one that is stuck, whenever between two of its reads it moves.
+
+The conditions, as the mutants at the end have them:
+
+* an owner's end counts only if a second look sees the same record and the same end;
+* a row counts as left behind only if it is as it was after its record was read;
+* a record is made due only if it is still in progress, has the same owner, and nobody made it due since.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from typing import Any
+
+import boto3
+import pytest
+
+from constructs_lib.commands.doctor_log import Deep
+from constructs_lib.commands.doctor_records import Records
+from constructs_lib.commands.doctor_tokens import Tokens
+from saga_runtime import aws
+from saga_runtime.protocol import RecordStatus, StepStatus
+from saga_runtime.recovery import recovery_name
+from tests.unit.support.clinic import Clinic, before, clinic_in
+from tests.unit.support.executions import ExecutionStatus
+from tests.unit.support.mutation import Mutant, mutate
+from tests.unit.support.samples import SAGA_ID
+from tests.unit.support.world import World
+
+REPAIR = import_module("constructs_lib.commands.doctor_repair")
+R1 = recovery_name(SAGA_ID, 1)
+
+
+@pytest.fixture
+def clinic(world: World, monkeypatch: pytest.MonkeyPatch, boto3_session: boto3.Session) -> Iterator[Clinic]:
+    """A stack with a saga that runs; nothing is wrong."""
+    with clinic_in(world, monkeypatch, boto3_session) as clinic:
+        yield clinic
+
+
+# What moves between the reads.
+
+
+def reserved(clinic: Clinic) -> None:
+    clinic.world.executions.forget(SAGA_ID)
+    clinic.pass_time()
+
+
+def starts(clinic: Clinic) -> None:
+    clinic.world.executions.start(SAGA_ID, clinic.desk.record.input)
+
+
+def asked(clinic: Clinic) -> None:
+    clinic.depot.register()
+    clinic.put_row("Charge", StepStatus.INTENT)
+
+
+def completes(clinic: Clinic) -> None:
+    clinic.depot.says("event-1")
+    clinic.put_row("Charge", StepStatus.DONE)
+    clinic.settle(RecordStatus.COMPLETED)
+    clinic.dies(status=ExecutionStatus.SUCCEEDED)
+
+
+def parks(clinic: Clinic) -> None:
+    clinic.desk.park()
+
+
+def is_taken_over(clinic: Clinic) -> None:
+    clinic.dies()
+    clinic.update(owner={"S": R1}, recoveries={"N": "1"}, due_at={"N": str(clinic.world.clock.ms + 60_000)})
+    clinic.world.executions.start(R1, clinic.desk.record.input)
+
+
+def dead_and_taken_over(clinic: Clinic) -> None:
+    clinic.dies()
+
+
+def was_settling(clinic: Clinic) -> None:
+    asked(clinic)
+    clinic.depot.says("event-1")
+    clinic.put_row("Charge", StepStatus.DONE)
+
+
+def settles(clinic: Clinic) -> None:
+    clinic.settle(RecordStatus.COMPLETED)
+    clinic.dies(status=ExecutionStatus.SUCCEEDED)
+
+
+MOVES: dict[str, tuple[Callable[[Clinic], None], Callable[[Clinic], None], set[str]]] = {
+    "is answered and completes": (asked, completes, set()),
+    "completes": (was_settling, settles, set()),
+    "is started": (reserved, starts, {"not started"}),
+    "is parked": (asked, parks, {"parked"}),
+    "is interrupted and taken over": (asked, is_taken_over, set()),
+}
+"""How a saga stands, what it does, and what may rightly be found of it: what was so before, or after."""
+
+
+@pytest.mark.parametrize("move", MOVES)
+def test_a_saga_that_moves_between_two_reads_is_never_a_finding(clinic: Clinic, move: str) -> None:
+    """Whenever it moves: before each call of a look at everything."""
+    prepare, happens, may = MOVES[move]
+    dynamodb: Any = aws.dynamodb()
+    tables = {table: dynamodb.scan(TableName=table)["Items"] for table in ("requests", "log", "tokens")}
+    clock = clinic.world.clock.ms
+    place, calls, seen = 0, 1, set[str]()
+    while place < calls:
+        place += 1
+        put_back(clinic, tables, clock)
+        prepare(clinic)
+        found, calls = looks_while(clinic, place, lambda: happens(clinic))
+        assert found <= may, f"before call {place} of {calls}"
+        seen |= found
+
+    assert calls > 30
+    assert seen == may
+
+
+def looks_while(clinic: Clinic, place: int, happens: Callable[[], None]) -> tuple[set[str], int]:
+    """Look at everything while something happens before one of the calls: what is found, and how many there are."""
+    send, made = clinic.world.wire.send, [0]
+
+    def counted(event_name: str, request: Any, deliver: Any) -> Any:
+        made[0] += 1
+        if made[0] == place:
+            happens()
+        return send(event_name, request, deliver)
+
+    setattr(clinic.world.wire, "send", counted)  # noqa: B010  # mypy knows it as a method
+    try:
+        return {one["kind"] for one in clinic.finds("--deep")}, made[0]
+    finally:
+        setattr(clinic.world.wire, "send", send)  # noqa: B010
+
+
+def put_back(clinic: Clinic, tables: dict[str, Any], clock: int) -> None:
+    """Everything as it was."""
+    keys = {"requests": ("id",), "log": ("saga_id", "step"), "tokens": ("id",)}
+    for table, names in keys.items():
+        for item in clinic.world.items(table):
+            aws.dynamodb().delete_item(TableName=table, Key={name: item[name] for name in names})
+        for item in tables[table]:
+            aws.dynamodb().put_item(TableName=table, Item=item)
+    clinic.world.clock.ms = clock
+    clinic.world.executions.by_name.clear()
+    clinic.world.executions.start(SAGA_ID, clinic.desk.record.input)
+    clinic.world.tasks.waiting.clear()
+    clinic.world.tasks.ended.clear()
+    clinic.depot.attempts.clear()
+
+
+# Each condition is needed.
+
+
+def is_parked_while_it_is_looked_at(clinic: Clinic) -> None:
+    """Read as in progress; then parked by its owner, whose execution ends, before that is asked for."""
+    before(clinic.world.wire, "DescribeExecution", clinic.desk.park)
+
+    assert [one["kind"] for one in clinic.finds()] == ["parked"]
+
+
+def row_is_closed_after_its_record_was_read(clinic: Clinic) -> None:
+    """Read open; then closed, and its saga settled, before its record is read."""
+    clinic.put_row("Charge", StepStatus.INTENT)
+
+    def completes() -> None:
+        clinic.put_row("Charge", StepStatus.DONE)
+        settles(clinic)
+
+    scans = [0]
+    send = clinic.world.wire.send
+
+    def disturbed(event_name: str, request: Any, deliver: Any) -> Any:
+        answer = send(event_name, request, deliver)
+        if event_name.endswith(".Scan"):
+            scans[0] += 1
+            if '"log"' in str(request.body):
+                completes()
+        return answer
+
+    setattr(clinic.world.wire, "send", disturbed)  # noqa: B010  # mypy knows it as a method
+    assert clinic.finds("--deep") == []
+
+
+def token_is_told_after_it_was_read(clinic: Clinic) -> None:
+    """Read as waiting; then answered, and its saga settled, before its record is read."""
+    clinic.depot.register()
+    before(clinic.world.wire, "GetItem", lambda: completes_by_token(clinic))
+
+    assert clinic.finds() == []
+
+
+def completes_by_token(clinic: Clinic) -> None:
+    clinic.depot.says("event-1")
+    settles(clinic)
+
+
+def made_due(clinic: Clinic, meanwhile: Callable[[Clinic], None]) -> dict[str, str]:
+    """Something happens before the write that makes a record due; the record after it."""
+    clinic.remove("due_at", "due_shard")
+    left: list[dict[str, str]] = []
+
+    def happens() -> None:
+        meanwhile(clinic)
+        left.append(clinic.item)
+
+    before(clinic.world.wire, "UpdateItem", happens)
+    (finding,) = [one for one in clinic.finds("--deep", "--repair") if one["kind"] == "never found again"]
+
+    assert finding["mended"] == "somebody else did it"
+    assert clinic.item == left[0]
+    return clinic.item
+
+
+def due_again(clinic: Clinic) -> None:
+    made_due(clinic, lambda clinic: clinic.update(due_at={"N": "1"}))
+
+
+def in_its_shard_again(clinic: Clinic) -> None:
+    made_due(clinic, lambda clinic: clinic.update(due_shard={"S": "00"}))
+
+
+def settled_meanwhile(clinic: Clinic) -> None:
+    assert "due_at" not in made_due(clinic, lambda clinic: clinic.settle())
+
+
+def owned_by_another(clinic: Clinic) -> None:
+    made_due(clinic, lambda clinic: clinic.update(owner={"S": R1}))
+
+
+MUTANTS = [
+    Mutant(
+        name="one look is enough",
+        owner=Records,
+        target="_seen",
+        old="before is not None and (seen.found, seen.status) == (before.found, before.status)",
+        new="True",
+        kills=is_parked_while_it_is_looked_at,
+    ),
+    Mutant(
+        name="rows once",
+        owner=Deep,
+        target="_of_rows",
+        old=AGAIN,
+        new="if True:",
+        kills=row_is_closed_after_its_record_was_read,
+    ),
+    Mutant(
+        name="token rows once",
+        owner=Tokens,
+        target="look",
+        old="if (row.job_id, row.kind, row.since) in as_they_were",
+        new="if True",
+        kills=token_is_told_after_it_was_read,
+    ),
+    Mutant(
+        name="due at, whatever it was",
+        owner=REPAIR,
+        target="make_due_update",
+        old="for name in (a.DUE_AT, a.DUE_SHARD):",
+        new="for name in (a.DUE_SHARD,):",
+        kills=due_again,
+    ),
+    Mutant(
+        name="in a shard, whichever it was",
+        owner=REPAIR,
+        target="make_due_update",
+        old="for name in (a.DUE_AT, a.DUE_SHARD):",
+        new="for name in (a.DUE_AT,):",
+        kills=in_its_shard_again,
+    ),
+    Mutant(
+        name="settled or not",
+        owner=REPAIR,
+        target="OWNED",
+        old="#status = :in_progress AND",
+        new="attribute_exists(#status) AND :in_progress = :in_progress AND",
+        kills=settled_meanwhile,
+    ),
+    Mutant(
+        name="whoever owns it",
+        owner=REPAIR,
+        target="OWNED",
+        old="#owner = :owner",
+        new="attribute_exists(#owner) AND :owner = :owner",
+        kills=owned_by_another,
+    ),
+]
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_the_history_holds(clinic: Clinic, mutant: Mutant) -> None:
+    mutant.kills(clinic)
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_without_the_condition_it_does_not(clinic: Clinic, monkeypatch: pytest.MonkeyPatch, mutant: Mutant) -> None:
+    mutate(monkeypatch, mutant)
+
+    with pytest.raises(AssertionError):
+        mutant.kills(clinic)
