@@ -242,10 +242,7 @@ class Caretaker:
             case Need.CLEAR:
                 return _updated(saga.requests, clear_update(record))
             case Need.LOOK_LATER:
-                done = _updated(saga.requests, look_later_update(record, now_ms, decision.after_ms))
-                if done and seen.finding is Finding.PARKED:
-                    self.count(Metric.PARKED, record.saga_id)
-                return done
+                return _updated(saga.requests, look_later_update(record, now_ms, decision.after_ms))
             case Need.START:
                 first = record.owner == record.saga_id
                 machine = machine_of(record.execution_arn) if first else record.recovery_machine_arn

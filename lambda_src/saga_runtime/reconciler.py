@@ -38,10 +38,8 @@ class Reconciled:
         started: executions that were missing, and were started.
         taken_over: sagas whose owner was dead, and that were handed to a recovery.
         parked: sagas that were left to a person now.
-        waiting: sagas that wait for a person.
+        waiting: those that wait for a person.
         late: sagas with effects that nobody counts on any more, and that are not undone yet.
-        oldest_seconds: age of the oldest saga that is due and in progress; 0: there is none.
-        oldest_parked_seconds: for how long the longest has waited for a person; 0: none does.
         foreign: due records of sagas that somebody else looks after.
         failed: sagas that could not be looked after; the next sweep tries again.
         broken: those of them for which that will not help: their record cannot be read, or a call is refused for good.
@@ -55,8 +53,6 @@ class Reconciled:
     parked: int = 0
     waiting: int = 0
     late: int = 0
-    oldest_seconds: int = 0
-    oldest_parked_seconds: int = 0
     foreign: int = 0
     failed: int = 0
     broken: int = 0
@@ -110,8 +106,6 @@ class Reconciler:
         )
         done.complete = sweep.run()
         done.slowed, done.late = sweep.brake.pulled, len(self._late)
-        telemetry.seconds(Metric.OLDEST_IN_FLIGHT, done.oldest_seconds)
-        telemetry.seconds(Metric.OLDEST_PARKED, done.oldest_parked_seconds)
         telemetry.gauge(Metric.RECONCILE_FAILED, done.broken)
         return done
 
@@ -170,22 +164,9 @@ class Reconciler:
         seen = caretaker.look(saga, found, now_ms)
         if seen is None:
             return
-        with self._mine:
-            self._measure(seen)
         did = caretaker.carry_out(seen)
         with self._mine:
             self._count(seen, did)
-
-    def _measure(self, seen: Seen) -> None:
-        """Ages, of what cannot be looked after, too."""
-        done, found, record = self._done, seen.found, seen.found.record
-        if record.settled:
-            return
-        if record.parked is None:
-            done.oldest_seconds = max(done.oldest_seconds, (seen.now_ms - record.created_at) // 1_000)
-        else:
-            since = found.parked_at or record.updated_at
-            done.oldest_parked_seconds = max(done.oldest_parked_seconds, (seen.now_ms - since) // 1_000)
 
     def _count(self, seen: Seen, did: bool) -> None:
         done, need = self._done, seen.decision.need

@@ -4,7 +4,7 @@
 
     found                                     done
     settled, and still due                    not due any more
-    parked                                    left; looked at again later, its age is measured
+    parked                                    left; looked at again later
     no such execution                         started, by the same name and with the same stored bytes
     no such execution, and its name expired   parked
     running, or a person redrives it          looked at again later
@@ -31,7 +31,7 @@ from saga_runtime.recovery import Finding
 LOOK_MS: Final = 60_000
 """What is young is looked at again after this."""
 LONGEST_LOOK_MS: Final = 15 * 60_000
-"""What is old, or parked, is looked at again after this: sums over as long say how many there are."""
+"""What is old, or parked, is looked at again after this."""
 LONGEST_PAUSE_MS: Final = 3_600_000
 """Between recoveries that die, one after the other."""
 

@@ -276,14 +276,6 @@ def test_a_running_saga_is_looked_at_later_and_left_alone(watch: Watch) -> None:
     due_at = watch.world.clock.ms + LOOK_MS
     assert watch.item == before | {A.DUE_AT: str(due_at)}
     assert (watch.sweep()["looked_at"], set(watch.executions)) == (0, {SAGA_ID})
-    assert watch.world.told.measured[Metric.OLDEST_IN_FLIGHT] == 0  # of this look; the one before it measured an age
-
-
-def test_the_age_of_the_oldest_saga_in_flight_is_measured(watch: Watch) -> None:
-    watch.pass_time(DAY_MS)
-    watch.sweep()
-
-    assert watch.world.told.measured[Metric.OLDEST_IN_FLIGHT] == DAY_MS // 1_000
 
 
 def test_a_saga_that_was_never_started_is_started_with_its_stored_bytes(watch: Watch) -> None:
@@ -354,7 +346,7 @@ def test_recoveries_that_die_follow_each_other_ever_later_until_a_person_decides
     assert int(watch.item[A.PARKED_AT]) > NOW_MS
 
 
-def test_a_parked_saga_is_left_alone_and_its_age_measured(watch: Watch) -> None:
+def test_a_parked_saga_is_left_alone(watch: Watch) -> None:
     watch.desk.park()
     watch.pass_time(7_200_000)
     before = watch.item
@@ -363,9 +355,6 @@ def test_a_parked_saga_is_left_alone_and_its_age_measured(watch: Watch) -> None:
 
     assert watch.item == before | {A.DUE_AT: str(watch.world.clock.ms + LONGEST_LOOK_MS)}
     assert (set(watch.executions), watch.told) == ({SAGA_ID}, [])
-    assert watch.counted(Metric.PARKED) == 1
-    assert watch.world.told.measured[Metric.OLDEST_PARKED] == 7_200
-    assert watch.world.told.measured[Metric.OLDEST_IN_FLIGHT] == 0
 
 
 def test_a_saga_whose_history_is_gone_is_parked_and_never_started_by_its_absence(watch: Watch) -> None:

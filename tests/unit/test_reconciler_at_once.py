@@ -218,7 +218,6 @@ NUMBERS = {
     "parked": 4,
     "waiting": 2,
     "late": 2,
-    "oldest_seconds": OLD_MS // 1_000,
     "foreign": 2,
     "failed": 2,
     "broken": 2,
@@ -257,11 +256,11 @@ def numbers(fleet: Fleet) -> dict[str, int]:
     told = fleet.world.told.counts
     return {
         metric.name: told[metric]
-        for metric in (Metric.ORPHANS, Metric.RECOVERIES, Metric.UNSETTLED, Metric.PARKED, Metric.LATE_STANDS)
+        for metric in (Metric.ORPHANS, Metric.RECOVERIES, Metric.UNSETTLED, Metric.LATE_STANDS)
     }
 
 
-COUNTED = {"ORPHANS": 4, "RECOVERIES": 2, "UNSETTLED": 0, "PARKED": 2, "LATE_STANDS": 0}
+COUNTED = {"ORPHANS": 4, "RECOVERIES": 2, "UNSETTLED": 0, "LATE_STANDS": 0}
 
 
 def test_one_worker_comes_to_the_end_that_is_right(fleet: Fleet) -> None:
