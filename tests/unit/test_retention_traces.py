@@ -18,7 +18,9 @@ from saga_runtime.callback_saga_writes import LATE_DAYS
 from saga_runtime.callbacks import Receipt
 from saga_runtime.errors import SagaFenced, StepUndecided
 from saga_runtime.identity import request_id_of
+from saga_runtime.payloads import PayloadLost
 from saga_runtime.protocol import (
+    REFERENCE_FIELD,
     CallField,
     Env,
     LedgerAttribute,
@@ -34,6 +36,7 @@ from saga_runtime.reconciler import Reconciler
 from saga_runtime.reconciliation import Found, Need, decide, kept_until, may_forget
 from saga_runtime.record import RequestRecord, reserve_put
 from saga_runtime.recovery import Finding, what_to_do
+from saga_runtime.saga_log import log_key
 from tests.unit.support.depot import PARCEL, entries_of, operators_queue, served
 from tests.unit.support.gateway import GRACE_MS, IDEMPOTENT, LIFE_MS, Shop
 from tests.unit.support.samples import DAY_MS, NOW_MS, SAGA_ID, SCOPE, reservation_of, step_event
@@ -354,6 +357,26 @@ def test_an_answer_whose_token_row_is_gone_is_kept_and_told_to_the_next_attempt(
     assert picking.dispatch(picking.send_again())
     assert picking.told(2) == PARCEL
     assert len(picking.warehouse.begun) == 1
+
+
+def test_a_step_whose_output_cannot_be_read_any_more_is_neither_undone_nor_repeated(world: World) -> None:
+    shop = Shop(world)
+    shop.run()
+    aws.s3().create_bucket(Bucket="payloads", CreateBucketConfiguration={"LocationConstraint": "eu-central-1"})
+    lost = json.dumps({REFERENCE_FIELD: f"{SAGA_ID}/{'0' * 64}"})
+    aws.dynamodb().update_item(
+        TableName="log",
+        Key=log_key(SAGA_ID, "Charge"),
+        UpdateExpression="SET #output = :lost",
+        ExpressionAttributeNames={"#output": LogAttribute.OUTPUT.value},
+        ExpressionAttributeValues={":lost": {"S": lost}},
+    )
+
+    with pytest.raises(PayloadLost):
+        shop.undo(**{CallField.PAYLOADS: "payloads"})
+    shop.run(**{CallField.PAYLOADS: "payloads"})
+
+    assert (len(shop.gateway.charged), len(shop.gateway.refunded), shop.status) == (1, 0, "DONE")
 
 
 def test_a_status_event_of_a_saga_that_is_forgotten_or_whose_key_is_used_anew_does_nothing(
