@@ -46,12 +46,11 @@ class Chaos:
     def end(self) -> Damage:
         """From now on, nothing goes wrong any more. What was held back is let go."""
         world = self._world
+        report, now = world.aws.faults.report(), world.aws.now()
+        world.aws.faults.clear()
         outside = troubles.happened(world)
         world.clear_troubles()
         self._restore_events()
-        report = world.aws.faults.report()
-        now = world.aws.now()
-        world.aws.faults.clear()
         self._stop_what_was_held(report, now)
         return Damage(
             calls=calls_of(report),

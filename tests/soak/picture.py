@@ -35,7 +35,9 @@ _COLOURS: Final[Mapping[Example, str]] = {
 _WIDTH: Final = 1120
 _LEFT: Final = 52
 _RIGHT: Final = 18
-_BUCKETS: Final = 150
+_POINTS: Final = 300
+_BARS: Final = 100
+_PAIRS: Final = 60
 _STOPS: Final = frozenset({"stopped", "timed out"})
 
 
@@ -74,32 +76,30 @@ class Timeline:
         self._run = run
         ends = [run.real(saga.ended) for one in run.accounts for saga in one.sagas if saga.ended is not None]
         marks = [run.real(run.faults_ended), *([run.real(run.quiet)] if run.quiet is not None else [])]
-        self._seconds = max([*ends, *marks, 1.0]) * 1.06
-        self._step = self._seconds / _BUCKETS
+        self._seconds = max([*ends, *marks, 1.0]) * 1.05
 
     def svg(self) -> str:
         """The picture."""
         stacked = self._stacked()
-        in_flight = Band(top=62, height=250, most=_round_up(max(map(sum, zip(*stacked.values(), strict=True)))))
-        faults, kills = self._counts(self._faults(kill=False)), self._counts(self._faults(kill=True))
+        in_flight = Band(top=34, height=270, most=_round_up(max(map(sum, zip(*stacked.values(), strict=True)))))
+        kills, others = (self._counts(self._faults(kill=kill), _BARS) for kill in (True, False))
         hurt = Band(
-            top=in_flight.bottom + 52, height=104, most=_round_up(max(map(sum, zip(faults, kills, strict=True))))
+            top=in_flight.bottom + 54, height=110, most=_round_up(max(map(sum, zip(kills, others, strict=True))))
         )
-        stops, recoveries = self._counts(self._stops()), self._counts(self._recoveries())
-        healed = Band(top=hurt.bottom + 52, height=104, most=_round_up(max(*stops, *recoveries)))
-        height = healed.bottom + 46
+        stops, recoveries = self._counts(self._stops(), _PAIRS), self._counts(self._recoveries(), _PAIRS)
+        healed = Band(top=hurt.bottom + 54, height=110, most=_round_up(max(*stops, *recoveries)))
+        height = healed.bottom + 30
         parts = [
-            *self._legend(),
-            *self._frame(in_flight, "sagas in flight"),
+            *self._frame(in_flight, "sagas in flight", self._of_sagas()),
             *self._areas(stacked, in_flight),
-            *self._frame(hurt, f"faults in AWS calls, each {self._step:.1f} s"),
-            *self._bars(faults, hurt, "faults", above=kills),
+            *self._frame(hurt, f"faults in AWS calls, each {self._seconds / _BARS:.1f} s", self._of_faults()),
+            *self._bars(others, hurt, "faults", above=kills),
             *self._bars(kills, hurt, "kills"),
-            *self._frame(healed, f"executions stopped or timed out, and recoveries begun, each {self._step:.1f} s"),
+            *self._frame(healed, f"interruptions, each {self._seconds / _PAIRS:.1f} s", self._of_stops()),
             *self._bars(stops, healed, "stops", half=0),
             *self._bars(recoveries, healed, "recoveries", half=1),
             *self._seconds_axis(healed.bottom),
-            *self._marks(in_flight.top - 12, healed.bottom),
+            *self._marks(in_flight.top, healed.bottom),
         ]
         label = "sagas in flight over time, faults, interruptions and recoveries"
         return (
@@ -110,10 +110,9 @@ class Timeline:
     # --- What is drawn
 
     def _stacked(self) -> dict[Example, list[int]]:
-        """Sagas in flight at the end of each bucket."""
-        return {
-            one.example: [self._at(one, (n + 1) * self._step) for n in range(_BUCKETS)] for one in self._run.accounts
-        }
+        """Sagas in flight at each point of time."""
+        step = self._seconds / (_POINTS - 1)
+        return {one.example: [self._at(one, n * step) for n in range(_POINTS)] for one in self._run.accounts}
 
     def _at(self, one: Account, second: float) -> int:
         """A saga that is parked waits for a person, and is shown until the end."""
@@ -131,11 +130,11 @@ class Timeline:
     def _recoveries(self) -> Iterator[float]:
         return (at.timestamp() for one in self._run.accounts for at in one.recoveries_at)
 
-    def _counts(self, times: Iterable[float]) -> list[int]:
-        counts = [0] * _BUCKETS
+    def _counts(self, times: Iterable[float], buckets: int) -> list[int]:
+        counts = [0] * buckets
         for at in times:
-            bucket = int(self._run.real(at) / self._step)
-            if 0 <= bucket < _BUCKETS:
+            bucket = int(self._run.real(at) / self._seconds * buckets)
+            if 0 <= bucket < buckets:
                 counts[bucket] += 1
         return counts
 
@@ -145,11 +144,11 @@ class Timeline:
         return _LEFT + (_WIDTH - _LEFT - _RIGHT) * second / self._seconds
 
     def _areas(self, stacked: Mapping[Example, Sequence[int]], band: Band) -> Iterator[str]:
-        below = [0] * _BUCKETS
+        below, step = [0] * _POINTS, self._seconds / (_POINTS - 1)
         for example, counts in stacked.items():
             top = [low + count for low, count in zip(below, counts, strict=True)]
-            upper = [f"{self._x((n + 0.5) * self._step):.1f},{band.y(value):.1f}" for n, value in enumerate(top)]
-            lower = [f"{self._x((n + 0.5) * self._step):.1f},{band.y(value):.1f}" for n, value in enumerate(below)]
+            upper = [f"{self._x(n * step):.1f},{band.y(value):.1f}" for n, value in enumerate(top)]
+            lower = [f"{self._x(n * step):.1f},{band.y(value):.1f}" for n, value in enumerate(below)]
             yield (
                 f'<polygon points="{" ".join([*upper, *reversed(lower)])}" fill="var(--{_COLOURS[example]})"'
                 ' stroke="var(--page)" stroke-width="1" stroke-linejoin="round"/>'
@@ -166,19 +165,24 @@ class Timeline:
         half: int | None = None,
     ) -> Iterator[str]:
         """One bar a bucket: on top of other bars, or beside them in its half of the bucket."""
-        width = self._x(self._step) - self._x(0)
+        width = (_WIDTH - _LEFT - _RIGHT) / len(counts)
         for number, count in enumerate(counts):
             if not count:
                 continue
             base = above[number] if above is not None else 0
-            x = self._x(number * self._step) + (width / 2 * half if half is not None else 0)
+            x = _LEFT + width * number + (width / 2 * half if half is not None else 0)
             wide = max(1.0, (width if half is None else width / 2) - 0.8)
             y = band.y(base + count)
             box = f'x="{x:.1f}" y="{y:.1f}" width="{wide:.1f}" height="{band.y(base) - y:.1f}"'
             yield f'<rect {box} fill="var(--{colour})"/>'
 
-    def _frame(self, band: Band, title: str) -> Iterator[str]:
-        yield f'<text class="title" x="{_LEFT}" y="{band.top - 12:.0f}">{escape(title)}</text>'
+    def _frame(self, band: Band, title: str, legend: Sequence[tuple[str, str]]) -> Iterator[str]:
+        yield f'<text class="title" x="{_LEFT}" y="{band.top - 16:.0f}">{escape(title)}</text>'
+        x = _LEFT + 7.2 * len(title) + 26
+        for colour, text in legend:
+            yield f'<rect x="{x:.0f}" y="{band.top - 26:.0f}" width="11" height="11" rx="2" fill="var(--{colour})"/>'
+            yield f'<text x="{x + 16:.0f}" y="{band.top - 16:.0f}">{escape(text)}</text>'
+            x += 16 + 6.4 * len(text) + 20
         for part in (0.0, 0.5, 1.0):
             y = band.y(band.most * part)
             yield f'<line class="grid" x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>'
@@ -203,35 +207,31 @@ class Timeline:
     def _mark(self, second: float, top: float, bottom: float, colour: str, text: str, *, left: bool) -> str:
         x = self._x(second)
         line = f'x1="{x:.1f}" x2="{x:.1f}" y1="{top:.0f}" y2="{bottom:.0f}"'
-        place = f'x="{x - 6 if left else x + 6:.1f}" y="{top + 6:.0f}" text-anchor="{"end" if left else "start"}"'
+        place = f'x="{x - 6 if left else x + 6:.1f}" y="{top + 12:.0f}" text-anchor="{"end" if left else "start"}"'
         return (
             f'<line class="mark" {line} stroke="var(--{colour})"/>'
             f'<text {place} style="fill: var(--{colour}); font-weight: 600">{text}</text>'
         )
 
-    def _legend(self) -> Iterator[str]:
-        """What the colours mean."""
-        x = float(_LEFT)
-        told = [(_COLOURS[one.example], f"{one.example}: {len(one.sagas)}") for one in self._run.accounts]
-        hits = self._run.damage
-        told += [
-            ("faults", f"faults: {sum(hits.faults.values())}"),
-            (
-                "kills",
-                "of them processes killed: " + str(sum(n for k, n in hits.faults.items() if k.startswith("kill"))),
-            ),
-            ("stops", f"stopped or timed out: {sum(hits.stops.values())}"),
-            ("recoveries", f"recoveries: {sum(saga.recoveries for one in self._run.accounts for saga in one.sagas)}"),
-        ]
-        for colour, text in told:
-            yield f'<rect x="{x:.0f}" y="8" width="11" height="11" rx="2" fill="var(--{colour})"/>'
-            yield f'<text x="{x + 16:.0f}" y="18">{escape(text)}</text>'
-            x += 16 + 6.3 * len(text) + 18
+    # --- What the colours mean
+
+    def _of_sagas(self) -> list[tuple[str, str]]:
+        return [(_COLOURS[one.example], f"{one.example}: {len(one.sagas):,}") for one in self._run.accounts]
+
+    def _of_faults(self) -> list[tuple[str, str]]:
+        faults = self._run.damage.faults
+        killed = sum(count for kind, count in faults.items() if kind.startswith("kill"))
+        return [("kills", f"process killed: {killed:,}"), ("faults", f"others: {sum(faults.values()) - killed:,}")]
+
+    def _of_stops(self) -> list[tuple[str, str]]:
+        stops = sum(self._run.damage.stops.values())
+        recoveries = sum(saga.recoveries for one in self._run.accounts for saga in one.sagas)
+        return [("stops", f"stopped or timed out: {stops:,}"), ("recoveries", f"taken up again: {recoveries:,}")]
 
 
 def histogram(one: Account) -> str:
     """How long the sagas of an example took, in the emulator's time, on a scale of doubling seconds."""
-    edges = [0.5 * 2**n for n in range(14)]
+    edges = [0.5 * 2**n for n in range(13)]
     taken = [saga.ended - saga.began for saga in one.sagas if saga.ended is not None and saga.end is not End.PARKED]
     counts = [0] * len(edges)
     for seconds in taken:

@@ -31,7 +31,7 @@ p { margin: 6px 0; } .dim { color: var(--dim); } code { background: var(--soft);
 .wide { overflow-x: auto; } table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
 th, td { padding: 4px 12px 4px 0; text-align: right; border-bottom: 1px solid var(--grid); white-space: nowrap; }
 th { font-weight: 600; color: var(--dim); } th:first-child, td:first-child { text-align: left; }
-.beside { display: grid; grid-template-columns: repeat(auto-fit, minmax(320px, 1fr)); gap: 12px 40px; }
+.beside { display: grid; grid-template-columns: repeat(auto-fit, minmax(250px, 1fr)); gap: 12px 32px; }
 .soak { width: 100%; height: auto; }
 """
 
@@ -224,7 +224,7 @@ def _sagas(run: Run) -> Iterator[str]:
 
 
 def _recoveries(run: Run) -> Iterator[str]:
-    yield "<h2>Recoveries</h2><div class='beside'><div>"
+    yield "<h2>Recoveries</h2>"
     head = ["", *(one.example for one in run.accounts)]
     sources = [by_source(one) for one in run.accounts]
     rows: list[Sequence[object]] = [[f"found by {name}", *(each[name] for each in sources)] for name in sources[0]]
@@ -233,12 +233,11 @@ def _recoveries(run: Run) -> Iterator[str]:
     rows += [[f"after {cause.lower().replace('_', ' ')}", *(each[cause] for each in causes)] for cause in named]
     rows.append(["for effects that came late", *(sum(s.late for s in one.sagas) for one in run.accounts)])
     yield table(head, rows)
-    yield "</div><div>"
+    yield "<p></p>"
     counted = [per_saga(one) for one in run.accounts]
     most = max(n for each in counted for n in each)
     rows = [[n, *(each[n] or "" for each in counted)] for n in range(most + 1)]
     yield table(["recoveries of one saga", *head[1:]], rows)
-    yield "</div></div>"
 
 
 def _times(run: Run) -> Iterator[str]:

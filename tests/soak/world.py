@@ -174,20 +174,20 @@ def _synthesized(gateway_url: str, urls: Mapping[str, str], folder: Path) -> Pat
     FundsTransferStack(app, STACKS[Example.TRANSFERS])
     OrderProcessingStack(app, STACKS[Example.ORDERS], gateway_url=gateway_url)
     AgenticPayoutStack(app, STACKS[Example.PAYOUTS], caps={CAPPED: 1_000, **dict.fromkeys(AGENTS, 10**12)})
-    job = Job(expected=Duration.seconds(40), within=Duration.seconds(160))
     CartFulfilmentStack(
         app,
         STACKS[Example.CARTS],
         payments_url=urls["payments"],
         warehouse_url=urls["warehouse"],
         carrier_url=urls["carrier"],
+        # Long enough for a card's owner who confirms, and for a busy machine; short enough to see it end.
         waits=Waits(
-            authorize=job,
-            review=Duration.seconds(240),
-            remind=Duration.seconds(90),
-            pick=job,
-            pickup=Duration.seconds(240),
-            pickup_expected=Duration.seconds(50),
+            authorize=Job(expected=Duration.seconds(40), within=Duration.seconds(160)),
+            review=Duration.seconds(180),
+            remind=Duration.seconds(60),
+            pick=Job(expected=Duration.seconds(30), within=Duration.seconds(120)),
+            pickup=Duration.seconds(180),
+            pickup_expected=Duration.seconds(40),
         ),
     )
     app.synth()
