@@ -1,0 +1,328 @@
+"""Sagas of an example that are interrupted, all at once, and looks of its reconciler that are counted.
+
+The reconciler's rules are off: every status event is suppressed, and who looks is the test, by calling the deployed
+function as its schedule would, or with the message in which a status event would come.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final
+
+from constructs_lib.testing import Fault, First, LocalAws, Nth, RecordedCall, StopAt
+from constructs_lib.testing.fault_plan import Action, Moment, Planned, StopStatus
+from constructs_lib.testing.invariants import Item
+from saga_runtime.identity import request_id_from
+from saga_runtime.protocol import RecordAttribute
+from saga_runtime.record import RequestRecord
+
+from .two_ledgers import TwoLedgers, await_quiet, entered_states
+
+CLIENTS: Final = 8
+PATIENCE_SECONDS: Final = 150.0
+SERVICE_TRIES: Final = 11
+"""How often a state machine calls a service before it gives up: once, and ten retries."""
+MOST_SWEEPS: Final = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Way:
+    """One way that sagas of an example go when nobody interrupts them.
+
+    Attributes:
+        name: in a word.
+        status: of the answer.
+        ask: makes ready what a saga of a name needs; its key and its request.
+    """
+
+    name: str
+    status: int
+    ask: Callable[[str], tuple[str, object]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Door:
+    """A state of a saga's machine, or of one that it waits for."""
+
+    machine: str
+    state: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """One saga that is interrupted.
+
+    Attributes:
+        name: its own.
+        way: how it would go.
+        what: what interrupts it.
+        faults: the same as a plan, aimed at a request's id.
+        asked_again: whether the client repeats its request until it is accepted.
+    """
+
+    name: str
+    way: Way
+    what: str
+    faults: Callable[[str], Sequence[Planned]]
+    asked_again: bool = True
+
+    def __str__(self) -> str:
+        return f"[{self.way.name}] {self.what}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """A call that the reconciler makes for one saga: which, and the how many-th such call.
+
+    Attributes:
+        call: service and operation.
+        occurrence: among those that name the saga.
+    """
+
+    call: str
+    occurrence: int
+
+    def __str__(self) -> str:
+        return f"{self.call}#{self.occurrence}"
+
+
+@dataclass(kw_only=True)
+class Interrupted:
+    """An example, and what becomes of its sagas.
+
+    Attributes:
+        system: the deployed example; nobody looks after it.
+        forward: path of its state machine.
+        ways: how its sagas go.
+        sagas: of every cell.
+        sweeps: at how many looks a saga was due and not settled.
+        looks: what those looks said, and the calls that they made.
+    """
+
+    system: TwoLedgers
+    forward: str
+    ways: Sequence[Way]
+    sagas: dict[Cell, str] = field(default_factory=dict)
+    sweeps: Counter[str] = field(default_factory=Counter)
+    looks: list[tuple[dict[str, Any], list[str]]] = field(default_factory=list)
+
+    @property
+    def aws(self) -> LocalAws:
+        """Where it is deployed."""
+        return self.system.aws
+
+    @property
+    def function(self) -> str:
+        """The reconciler's function."""
+        return self.system.outputs["ReconcilerName"]
+
+    # --- Sagas
+
+    def doors(self) -> dict[Way, list[Door]]:
+        """Every state that a saga of each way enters, as recorded; also of machines that it waits for."""
+        names = {way: f"clean-{way.name}" for way in self.ways}
+        with self.aws.calls.record() as calls, ThreadPoolExecutor(CLIENTS) as pool:
+            sagas = dict(zip(names, pool.map(self._driven, names, names.values()), strict=True))
+        return {way: list(self._doors_of(sagas[way], calls)) for way in self.ways}
+
+    def begin(self, cells: Sequence[Cell]) -> None:
+        """Begin every cell's saga, and interrupt it."""
+        asked = {cell: cell.way.ask(cell.name) for cell in cells}
+        self.aws.faults.plan(*(fault for cell in cells for fault in cell.faults(self._request_id(asked[cell][0]))))
+
+        def begin(cell: Cell) -> str:
+            key, body = asked[cell]
+            if cell.asked_again:
+                return self.system.begin(key, body)
+            deadline = time.monotonic() + PATIENCE_SECONDS
+            while (record := self.system.recoverer.read(self._request_id(key))) is None:
+                # On a busy machine the first function may not start in time, and nothing is reserved.
+                assert time.monotonic() < deadline, f"{cell}: not reserved"
+                self.system.try_post(key, body)
+            return record.saga_id
+
+        with ThreadPoolExecutor(CLIENTS) as pool:
+            self.sagas |= dict(zip(cells, pool.map(begin, cells), strict=True))
+
+    def quiet(self, cells: Sequence[Cell] | None = None) -> None:
+        """Wait until no saga's owner runs."""
+        with ThreadPoolExecutor(CLIENTS) as pool:
+            list(pool.map(partial(await_quiet, self.system.recoverer), self._ids(cells)))
+
+    def open_ones(self, cells: Sequence[Cell] | None = None) -> list[RequestRecord]:
+        """Records that are in progress, and not parked."""
+        ids = set(self._ids(cells))
+        records = [RequestRecord.from_item(item) for item in self._items()]
+        return [r for r in records if r.saga_id in ids and not r.settled and r.parked is None]
+
+    def await_due(self, cells: Sequence[Cell] | None = None) -> None:
+        """Wait until every open saga is due."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while any((record.due_at or 0) > self.system.now_ms() for record in self.open_ones(cells)):
+            assert time.monotonic() < deadline, self.open_ones(cells)
+            time.sleep(0.2)
+
+    # --- Looks
+
+    def look(self) -> dict[str, Any]:
+        """One look at what is due, as the schedule has it; empty if the process died."""
+        return self._invoke({})
+
+    def event(self, saga_id: str) -> dict[str, Any]:
+        """A status event of a saga's first execution, as it comes out of the queue; empty if the process died."""
+        body = json.dumps({"detail": {"name": saga_id}})
+        return self._invoke({"Records": [{"messageId": saga_id, "body": body}]})
+
+    def change(self, cell: Cell, update: str, **values: int) -> None:
+        """Change a cell's record by hand."""
+        self.aws.client("dynamodb").update_item(
+            TableName=self.system.outputs["RequestTableName"],
+            Key={RecordAttribute.ID.value: {"S": request_id_from(self.sagas[cell])}},
+            UpdateExpression=update,
+            ExpressionAttributeValues={f":{name}": {"N": str(value)} for name, value in values.items()},
+        )
+
+    def sweep_until_settled(self, cells: Sequence[Cell] | None = None) -> None:
+        """Look whenever everything is due, and count."""
+        self.quiet(cells)
+        for _ in range(MOST_SWEEPS + 1):
+            if not self.open_ones(cells):
+                return
+            self.await_due(cells)
+            self.sweeps.update(record.saga_id for record in self.open_ones(cells))
+            with self.aws.calls.record() as calls:
+                said = self.look()
+            assert said.get("complete") is True, said
+            assert said["failed"] == 0, said
+            self.looks.append((said, [call.call for call in calls if call.caller == self.function]))
+            self.quiet(cells)
+
+    def _invoke(self, event: Mapping[str, Any]) -> dict[str, Any]:
+        answer = self.aws.client("lambda").invoke(FunctionName=self.function, Payload=json.dumps(event))
+        said: dict[str, Any] = json.loads(answer["Payload"].read())
+        return {} if answer.get("FunctionError") is not None else said
+
+    # --- How they ended
+
+    def untrue(self) -> list[str]:
+        """Sagas that did not end, or only after too many looks."""
+        cells = {saga_id: cell for cell, saga_id in self.sagas.items()}
+        late = [f"{cells[saga_id]}: {times} sweeps" for saga_id, times in self.sweeps.items() if times > MOST_SWEEPS]
+        left = [f"{cell}: {self.system.record(id_)}" for id_, cell in cells.items() if not self._is_settled(id_)]
+        return [*late, *left]
+
+    def status_of(self, cell: Cell) -> int | None:
+        """Status of a saga's answer."""
+        return self.system.record(self.sagas[cell]).http_status
+
+    # ---
+
+    def _is_settled(self, saga_id: str) -> bool:
+        return self.system.record(saga_id).settled
+
+    def _driven(self, way: Way, name: str) -> str:
+        key, body = way.ask(name)
+        saga_id = self.system.begin(key, body)
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while not (record := self.system.record(saga_id)).settled or self._runs(saga_id):
+            assert time.monotonic() < deadline, f"{name}: {self.system.statuses(saga_id)}"
+            time.sleep(0.1)
+        assert record.http_status == way.status, f"{name}: {record}"
+        return saga_id
+
+    def _runs(self, saga_id: str) -> bool:
+        return self.system.status_of(self.forward, saga_id) == "RUNNING"
+
+    def _doors_of(self, saga_id: str, calls: Sequence[RecordedCall]) -> Iterator[Door]:
+        """In the order of their first entry. States of branches are known by the calls that they make."""
+        states = self.aws.client("stepfunctions")
+        found: dict[Door, None] = {}
+        for machine in states.list_state_machines()["stateMachines"]:
+            # An execution that is EXPRESS has a name of its own: it is the call of a state that is among these.
+            executions = states.list_executions(stateMachineArn=machine["stateMachineArn"])["executions"]
+            for execution in executions:
+                if execution["name"].startswith(saga_id):
+                    entered = entered_states(self.aws, execution["executionArn"])
+                    found |= {Door(machine=machine["name"], state=state): None for state in entered}
+        for call in calls:
+            if call.execution is not None and call.execution.startswith(saga_id) and call.state is not None:
+                found[Door(machine=call.caller.partition(":")[2], state=call.state)] = None
+        yield from found
+
+    def _request_id(self, key: str) -> str:
+        return self.system.request_id(key)
+
+    def _ids(self, cells: Sequence[Cell] | None) -> list[str]:
+        return [self.sagas[cell] for cell in (self.sagas if cells is None else cells)]
+
+    def _items(self) -> list[Item]:
+        return [item for item in self.system.records() if RecordAttribute.SAGA_ID in item]
+
+
+# --- What interrupts
+
+
+def stopped(way: Way, name: str, door: Door, status: StopStatus, moment: Moment) -> Cell:
+    """A saga whose execution ends at a state."""
+
+    def faults(request_id: str) -> Sequence[Planned]:
+        stop = StopAt(machine=door.machine, state=door.state, moment=moment, status=status, containing=request_id)
+        return [stop]
+
+    what = f"{status} {moment} {door.machine.partition('-')[2]}: {door.state}"
+    return Cell(name=name, way=way, what=what, faults=faults)
+
+
+def never_started(way: Way, name: str, gatekeeper: str, call: str, moment: Moment) -> Cell:
+    """A saga that was reserved, and whose gatekeeper then died; nobody asks again."""
+
+    def faults(request_id: str) -> Sequence[Planned]:
+        return [Fault(function=gatekeeper, call=call, moment=moment, action=Action.KILL, containing=request_id)]
+
+    what = f"gatekeeper killed {moment} {call}"
+    return Cell(name=name, way=way, what=what, faults=faults, asked_again=False)
+
+
+def unsettled(way: Way, name: str, machine: str, moment: Moment) -> Cell:
+    """A saga whose settle is lost as often as its machine tries, on the way there or on the way back."""
+
+    def faults(request_id: str) -> Sequence[Planned]:
+        return [
+            Fault(
+                function=f"states:{machine}",
+                call="dynamodb:UpdateItem",
+                moment=moment,
+                action=Action.DROP,
+                on=First(SERVICE_TRIES),
+                containing=request_id,
+            )
+        ]
+
+    return Cell(name=name, way=way, what=f"settle dropped {moment}", faults=faults)
+
+
+# --- A reconciler that dies
+
+
+def points_of(calls: Sequence[RecordedCall], function: str) -> list[Point]:
+    """What one look did for the one saga that was due; queries of the index name none."""
+    own = [call for call in calls if call.caller == function and call.call != "dynamodb:Query"]
+    return [Point(call=call.call, occurrence=call.occurrence) for call in own]
+
+
+def death(function: str, point: Point, moment: Moment, request_id: str) -> Fault:
+    """The reconciler's death at a call that it makes for one saga."""
+    return Fault(
+        function=function,
+        call=point.call,
+        moment=moment,
+        action=Action.KILL,
+        on=Nth(point.occurrence),
+        containing=request_id,
+    )

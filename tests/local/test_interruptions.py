@@ -1,0 +1,412 @@
+"""Whatever interrupts a saga of an example, the TimeoutReconciler alone ends it as it must be, within two looks.
+
+What there is to interrupt is not written down here. One saga of each way is recorded: at each state that it enters its
+execution times out, and at each it is stopped, once before the state and once after. Its gatekeeper dies between
+reserve and start, and nobody repeats the request. Its settle is lost. And the reconciler dies, before and after each
+call that it makes for a saga: as its status event is handled, and as the schedule looks. No status event arrives
+otherwise: the rules are off, and looks are counted.
+
+Elsewhere: a payout that is stopped at each state, and whose status event arrives, is in the payout's crash matrix;
+status events that bring everything to its end by themselves are in all crash matrices; reconcilers that die as they
+undo what took effect late are in ``test_reconciler``.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import partial
+from typing import Final
+
+import pytest
+
+from constructs_lib.testing.fault_plan import Action, Fault, Moment, StopStatus
+from constructs_lib.testing.fault_schedules import Nth
+from constructs_lib.testing.invariants import require_all_hold
+from saga_runtime.protocol import Env
+from saga_runtime.reconciler import served_of
+from saga_runtime.record import RequestRecord
+
+from . import cart_system, payout_system
+from .cart_system import CartSystem, cart
+from .interruptions import Cell, Door, Interrupted, Point, Way, death, never_started, points_of, stopped, unsettled
+from .order_system import ORDERS, OrderSystem, order
+from .payout_system import Payout, PayoutSystem
+from .transfer_system import transfer
+from .two_ledgers import FORWARD, MAIN, TwoLedgers, deployed
+
+QUERY: Final = "dynamodb:Query"
+PUT, START = "dynamodb:PutItem", "states:StartExecution"
+LIMIT: Final = 20
+"""Recoveries after which a saga is parked: the construct's default."""
+LOOKERS: Final = 3
+"""Looks at once, while they die one after the other."""
+EXAMPLES: Final = ("transfers", "orders", "payouts", "carts")
+
+
+class Kind(StrEnum):
+    """What the reconciler does for a saga."""
+
+    TAKE_OVER = "take over"
+    START = "start"
+    PARK = "park"
+
+
+class Source(StrEnum):
+    """How it comes to look at a saga."""
+
+    EVENT = "event"
+    SCHEDULE = "schedule"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Death:
+    """The reconciler's death at a call for a saga."""
+
+    kind: Kind
+    source: Source
+    point: Point
+    moment: Moment
+
+    def __str__(self) -> str:
+        return f"{self.kind} by {self.source}: killed {self.moment} {self.point}"
+
+
+@dataclass(kw_only=True)
+class Run:
+    """What was interrupted, and what came of it.
+
+    Attributes:
+        found: the example and its sagas.
+        doors: the states of each way.
+        stops: which states were interrupted, how.
+        cells: sagas that were interrupted; not those at which the reconciler died.
+        points: the reconciler's calls, by what it does.
+        deaths: sagas at which the reconciler died.
+        parked: records of those that were to be parked, when everybody had looked.
+        entries: how often the operators were told of a saga.
+        killed_queries: how many looks died at a query.
+    """
+
+    found: Interrupted
+    doors: dict[Way, list[Door]]
+    stops: list[tuple[Way, Door, StopStatus, Moment]] = field(default_factory=list)
+    cells: list[Cell] = field(default_factory=list)
+    points: dict[Kind, list[Point]] = field(default_factory=dict)
+    deaths: dict[Death, Cell] = field(default_factory=dict)
+    parked: dict[Death, RequestRecord] = field(default_factory=dict)
+    entries: Counter[str] = field(default_factory=Counter)
+    killed_queries: int = 0
+    all_fired: bool = False
+
+
+# --- The examples
+
+
+def transfers(system: TwoLedgers) -> Interrupted:
+    def own(name: str) -> tuple[str, object]:
+        system.add_account(MAIN, f"from-{name}")
+        system.add_account(MAIN, f"to-{name}", 0)
+        return name, transfer(f"from-{name}", f"to-{name}")
+
+    def partner(name: str, *, closed: bool = False) -> tuple[str, object]:
+        return name, system.way(name, closed=closed).body
+
+    ways = [
+        Way(name="own", status=200, ask=own),
+        Way(name="partner", status=200, ask=partner),
+        Way(name="refused", status=422, ask=partial(partner, closed=True)),
+    ]
+    return Interrupted(system=system, forward=FORWARD, ways=ways)
+
+
+def orders(system: OrderSystem) -> Interrupted:
+    def ask(name: str, *, on_shelf: int | None = None) -> tuple[str, object]:
+        return name, order(system.offer(name, 2, on_shelf=on_shelf), card=f"card-{name}")
+
+    ways = [
+        Way(name="happy", status=200, ask=ask),
+        Way(name="refused", status=422, ask=partial(ask, on_shelf=0)),
+    ]
+    return Interrupted(system=system, forward=system.forward, ways=ways)
+
+
+def payouts(system: PayoutSystem) -> Interrupted:
+    def ask(name: str, *, opening: int = payout_system.OPENING) -> tuple[str, object]:
+        payout = system.ready(Payout(name=name), opening=opening)
+        return payout.key(), payout.body
+
+    ways = [
+        Way(name="happy", status=200, ask=ask),
+        Way(name="refused", status=402, ask=partial(ask, opening=10)),
+    ]
+    return Interrupted(system=system, forward=payout_system.FORWARD, ways=ways)
+
+
+def carts(system: CartSystem) -> Interrupted:
+    def ask(name: str, *, shelf: str = "") -> tuple[str, object]:
+        return name, cart(system.offer(f"{shelf}{name}"))
+
+    ways = [
+        Way(name="happy", status=200, ask=ask),
+        Way(name="refused", status=422, ask=partial(ask, shelf="empty-shelf-")),
+    ]
+    return Interrupted(system=system, forward=system.forward, ways=ways)
+
+
+@pytest.fixture(scope="module", params=EXAMPLES)
+def run(request: pytest.FixtureRequest) -> Iterator[Run]:
+    """An example, after everything that there is to interrupt was interrupted."""
+    with ExitStack() as stack:
+        found = found_of(request, stack)
+        assert found.system.user_scope  # once: many threads will ask for it, and for the time
+        assert found.system.now_ms()
+        yield interrupted(found, both=request.param != "payouts", everything=request.param == "transfers")
+
+
+def found_of(request: pytest.FixtureRequest, stack: ExitStack) -> Interrupted:
+    """The example; what others deployed is emptied."""
+    match request.param:
+        case "transfers":
+            return transfers(stack.enter_context(deployed(speed=10.0, seconds=200))[0])
+        case "orders":
+            of_orders: OrderSystem = request.getfixturevalue("order_systems")[ORDERS]
+            of_orders.aws.reset()
+            of_orders.gateway.reset()
+            return orders(of_orders)
+        case "payouts":
+            of_payouts: PayoutSystem = request.getfixturevalue("payout_system")
+            of_payouts.aws.reset()
+            return payouts(of_payouts)
+        case _:
+            return carts(stack.enter_context(cart_system.deployed(sandboxes=2)))
+
+
+def interrupted(found: Interrupted, *, both: bool, everything: bool) -> Run:
+    """Interrupt everything, and let the reconciler look.
+
+    Args:
+        found: the example.
+        both: whether its sagas are stopped, too, or only time out.
+        everything: whether the reconciler dies at each call from both of its sources, and at each query, too: what it
+            does is the same for every example. Otherwise it dies in turn from one and from the other.
+    """
+    done = Run(found=found, doors=found.doors())
+    done.cells = list(cells_of(done, both=both))
+    found.begin(done.cells)
+    record_points(done)
+    found.sweep_until_settled()
+    die(done, everything=everything)
+    found.sweep_until_settled()
+    resume(done)
+    done.all_fired = not found.aws.faults.report().not_fired
+    return done
+
+
+def cells_of(done: Run, *, both: bool) -> Iterator[Cell]:
+    """Each state of each way, times how it ends there; and what happens before the first state, and at the last."""
+    found = done.found
+    for way, doors in done.doors.items():
+        for number, door in enumerate(doors):
+            moments = list(Moment) if number % 2 else list(reversed(Moment))
+            for status, moment in zip(StopStatus if both else [StopStatus.TIMED_OUT], moments, strict=False):
+                done.stops.append((way, door, status, moment))
+                yield stopped(way, f"{way.name}-{status.lower()[:4]}-{number:02d}x", door, status, moment)
+    first, gatekeeper = found.ways[0], found.system.gatekeeper
+    for call, moment in ((PUT, Moment.AFTER), (START, Moment.BEFORE), (START, Moment.AFTER)):
+        yield never_started(first, f"none-{moment}-{call[-4:].lower()}x", gatekeeper, call, moment)
+    for moment in Moment:
+        yield unsettled(first, f"lost-{moment}x", found.forward, moment)
+
+
+# --- The reconciler dies
+
+
+def record_points(done: Run) -> None:
+    """What the reconciler does for one saga of each kind, as a status event tells of it."""
+    found = done.found
+    samples = {kind: victim(done, kind, f"sample-{number}x") for number, kind in enumerate(Kind)}
+    found.begin(list(samples.values()))
+    found.quiet(list(samples.values()))
+    exhaust(found, [samples[Kind.PARK]])
+    for kind, cell in samples.items():
+        with found.aws.calls.record() as calls:
+            assert found.event(found.sagas[cell]) == {"batchItemFailures": []}
+        done.points[kind] = points_of(calls.calls, found.function)
+    unpark(found, [samples[Kind.PARK]])
+
+
+def victim(done: Run, kind: Kind, name: str, *more: Fault) -> Cell:
+    """A saga that needs one thing."""
+    found = done.found
+    way = found.ways[0]
+    if kind is Kind.START:
+        return never_started(way, name, found.system.gatekeeper, START, Moment.BEFORE)
+    doors = done.doors[way]
+    return stopped(way, name, doors[len(doors) // 2], StopStatus.ABORTED, Moment.BEFORE)
+
+
+def exhaust(found: Interrupted, cells: Sequence[Cell]) -> None:
+    """As if all of a saga's recoveries had died, and the last of its pauses were over."""
+    for cell in cells:
+        found.change(cell, "SET recoveries = :limit, due_at = :now", limit=LIMIT, now=found.system.now_ms())
+
+
+def unpark(found: Interrupted, cells: Sequence[Cell]) -> None:
+    """As if a person had found that it may be tried again."""
+    for cell in cells:
+        now = found.system.now_ms()
+        found.change(cell, "SET recoveries = :none, due_at = :now REMOVE parked, parked_at, stuck", none=0, now=now)
+
+
+def die(done: Run, *, everything: bool) -> None:
+    """Have the reconciler die at each call, before and after, each time for another saga."""
+    found = done.found
+    deaths = [
+        Death(kind=kind, source=source, point=point, moment=moment)
+        for kind in Kind
+        for number, point in enumerate(done.points[kind])
+        for turn, moment in enumerate(Moment)
+        for source in (list(Source) if everything else [list(Source)[(number + turn) % 2]])
+    ]
+    done.deaths = {each: victim(done, each.kind, f"death-{number:02d}x") for number, each in enumerate(deaths)}
+    cells = list(done.deaths.values())
+    found.begin(cells)
+    found.quiet(cells)
+    exhaust(found, [cell for each, cell in done.deaths.items() if each.kind is Kind.PARK])
+    planned = {each: plan(done, each) for each in deaths}
+    with ThreadPoolExecutor(LOOKERS) as pool:
+        by_event = [found.sagas[cell] for each, cell in done.deaths.items() if each.source is Source.EVENT]
+        assert list(pool.map(found.event, by_event)) == [{}] * len(by_event)
+        found.await_due(cells)
+        by_schedule = {id_ for each, id_ in planned.items() if each.source is Source.SCHEDULE}
+        for _ in range(len(by_schedule)):
+            if by_schedule <= fired(done):
+                break
+            list(pool.map(lambda _: found.look(), range(LOOKERS)))
+    if everything:
+        die_at_queries(done)
+
+
+def plan(done: Run, each: Death) -> str:
+    """Plan one death."""
+    found, cell = done.found, done.deaths[each]
+    request_id = found.system.record(found.sagas[cell]).request_id
+    return found.aws.faults.plan(death(found.function, each.point, each.moment, request_id))[0]
+
+
+def fired(done: Run) -> set[str]:
+    """Ids of the faults that hit."""
+    return {outcome.id for outcome in done.found.aws.faults.report().outcomes if outcome.fired}
+
+
+def die_at_queries(done: Run) -> None:
+    """The same at each query of a look; they name no saga."""
+    found = done.found
+    (count,) = {calls.count(QUERY) for _, calls in found.looks}
+    for number in range(1, count + 1):
+        for moment in Moment:
+            fault = Fault(function=found.function, call=QUERY, moment=moment, action=Action.KILL, on=Nth(number))
+            found.aws.faults.plan(fault)
+            said = found.look()
+            assert said == {}, (number, moment, found.aws.faults.report().outcomes[-1], said)
+            done.killed_queries += 1
+
+
+def resume(done: Run) -> None:
+    """Look at what was parked, and let a person decide that it goes on."""
+    found = done.found
+    exhausted = {each: cell for each, cell in done.deaths.items() if each.kind is Kind.PARK}
+    done.parked = {each: found.system.record(found.sagas[cell]) for each, cell in exhausted.items()}
+    sqs, (queue,) = (
+        found.aws.client("sqs"),
+        [served.operators for served in served_of(environment(found)[Env.RECONCILED])],
+    )
+    while told := sqs.receive_message(QueueUrl=queue, MaxNumberOfMessages=10).get("Messages"):
+        for message in told:
+            done.entries.update(saga for saga in found.sagas.values() if saga in message["Body"])
+    unpark(found, list(exhausted.values()))
+    found.sweep_until_settled()
+
+
+def environment(found: Interrupted) -> dict[str, str]:
+    """What the reconciler's function is told."""
+    functions = found.aws.client("lambda")
+    return functions.get_function_configuration(FunctionName=found.function)["Environment"]["Variables"]
+
+
+# --- What must be
+
+
+class TestWhateverInterruptsASaga:
+    def test_was_tried_at_every_state_and_did_happen(self, run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+        doors = [(way, door) for way, doors in run.doors.items() for door in doors]
+        with capsys.disabled():
+            machines = {door.machine for _, door in doors}
+            print(f"\n{len(doors)} states of {len(machines)} machines; {len(run.cells)} sagas interrupted", end="")
+            print(f", {len(run.deaths)} deaths at {sum(map(len, run.points.values()))} calls", end="")
+            print(f", {run.killed_queries} at queries; {max(run.found.sweeps.values())} sweeps at most ", end="")
+
+        run.found.aws.faults.report().require_all_fired()
+        timed_out = [(way, door) for way, door, status, _ in run.stops if status is StopStatus.TIMED_OUT]
+        assert Counter(timed_out) == Counter(doors)
+        for way, door in doors:
+            moments = {moment for w, d, _, moment in run.stops if (w, d) == (way, door)}
+            assert moments == set(Moment) or len(moments) == 1
+
+    def test_it_ends_within_two_looks(self, run: Run) -> None:
+        assert run.found.untrue() == []
+
+    def test_everything_that_must_hold_does(self, run: Run) -> None:
+        require_all_hold(run.found.system.audit())
+
+    def test_it_ends_as_if_nothing_had_happened_or_as_undone(self, run: Run) -> None:
+        wrong = []
+        for cell in run.found.sagas:
+            status = run.found.status_of(cell)
+            untouched = "gatekeeper" in cell.what or "settle" in cell.what
+            if status not in ({cell.way.status} if untouched else {cell.way.status, 500}):
+                wrong.append(f"{cell}: {status}")
+
+        assert not wrong, "\n".join(wrong)
+
+    def test_one_recovery_is_enough(self, run: Run) -> None:
+        wrong = [str(cell) for cell, id_ in run.found.sagas.items() if run.found.system.record(id_).recoveries > 1]
+
+        assert wrong == []
+
+    def test_what_was_never_started_is_started_and_needs_no_recovery(self, run: Run) -> None:
+        started = [id_ for cell, id_ in run.found.sagas.items() if "gatekeeper" in cell.what]
+
+        assert {run.found.system.record(id_).owner for id_ in started} == set(started)
+
+
+class TestAReconcilerThatDies:
+    def test_dies_at_every_call_that_a_look_makes(self, run: Run) -> None:
+        calls = {kind: [point.call for point in points] for kind, points in run.points.items()}
+        look, update = ["dynamodb:GetItem", "states:DescribeExecution"], "dynamodb:UpdateItem"
+        assert calls[Kind.TAKE_OVER] == [*look, update, START]
+        assert calls[Kind.START] == [*look, START]
+        assert calls[Kind.PARK] == [*look, "sqs:SendMessage", update]
+        # A look of the schedule makes these, for each saga, and asks what is due.
+        said, made = run.found.looks[0]
+        needed = Counter(made)
+        del needed[QUERY]
+        expected: Counter[str] = Counter()
+        for kind, times in ((Kind.TAKE_OVER, said["taken_over"]), (Kind.START, said["started"])):
+            expected += Counter({call: calls[kind].count(call) * times for call in calls[kind]})
+        assert (needed, said["looked_at"]) == (expected, said["taken_over"] + said["started"])
+
+    def test_leaves_to_a_person_what_a_person_has_to_decide_and_tells_of_it_at_least_once(self, run: Run) -> None:
+        for each, record in run.parked.items():
+            assert (record.parked, record.recoveries) == (record.owner, LIMIT), str(each)
+            # Rather twice than never: each of those who look at once may tell of it.
+            assert 1 <= run.entries[record.saga_id] <= 1 + LOOKERS, str(each)
+
+
+def test_the_limit_is_that_of_the_construct(run: Run) -> None:
+    assert environment(run.found)[Env.RECOVERIES_LIMIT] == str(LIMIT)
