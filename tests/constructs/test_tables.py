@@ -10,7 +10,7 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
 
 from constructs_lib import IdempotencyTable, LedgerTable, SagaStateMachine, Step
-from saga_runtime.protocol import DUE_INDEX, LedgerAttribute, LogAttribute, RecordAttribute
+from saga_runtime.protocol import DUE_INDEX, IN_FLIGHT_ATTRIBUTES, LedgerAttribute, LogAttribute, RecordAttribute
 from tests.constructs.support.cloud import Cloud, Resource
 from tests.constructs.support.sagas import plain_function, saga
 
@@ -64,15 +64,19 @@ def test_the_request_table_has_the_key_and_the_ttl_that_powertools_expects(refer
     assert RecordAttribute.EXPIRATION.value == "expiration"
 
 
-def test_the_due_index_is_sparse_and_holds_keys_only(reference: Cloud) -> None:
+def test_the_due_index_is_sparse_and_holds_what_adds_up_to_the_money_in_flight_and_no_request(reference: Cloud) -> None:
     table = reference.one("Requests/Table").properties
     assert table["GlobalSecondaryIndexes"] == [
         {
             "IndexName": DUE_INDEX,
             "KeySchema": _key(RecordAttribute.DUE_SHARD.value, RecordAttribute.DUE_AT.value),
-            "Projection": {"ProjectionType": "KEYS_ONLY"},
+            "Projection": {
+                "ProjectionType": "INCLUDE",
+                "NonKeyAttributes": [name.value for name in IN_FLIGHT_ATTRIBUTES],
+            },
         }
     ]
+    assert not {RecordAttribute.INPUT, RecordAttribute.BODY, RecordAttribute.SCOPE} & set(IN_FLIGHT_ATTRIBUTES)
     types = {a["AttributeName"]: a["AttributeType"] for a in table["AttributeDefinitions"]}
     assert types == {
         RecordAttribute.ID.value: "S",
