@@ -33,11 +33,13 @@ if TYPE_CHECKING:
     from constructs_lib.timeout_reconciler import TimeoutReconciler
     from constructs_lib.token_table import TokenTable
     from constructs_lib.transaction_api import Operation, TransactionApi
+    from constructs_lib.watched_machines import WatchedMachine
     from constructs_lib.webhook_schemes import HmacSignature, StandardWebhooks, StripeSignature
-    from saga_runtime.protocol import InProgressAnswer, KeyPolicy, OnExpired
+    from saga_runtime.protocol import BadEnd, InProgressAnswer, KeyPolicy, OnExpired
 
 __all__ = [
     "ApprovalPage",
+    "BadEnd",
     "CallbackIntegration",
     "DirectReceiver",
     "Effect",
@@ -66,11 +68,13 @@ __all__ = [
     "TimeoutReconciler",
     "TokenTable",
     "TransactionApi",
+    "WatchedMachine",
     "Webhook",
 ]
 
 _MODULES: Final = {
     "ApprovalPage": "constructs_lib.approval_page",
+    "BadEnd": "saga_runtime.protocol",
     "CallbackIntegration": "constructs_lib.callback_integration",
     "DirectReceiver": "constructs_lib.callback_receivers",
     "Effect": "constructs_lib.saga",
@@ -99,6 +103,7 @@ _MODULES: Final = {
     "TimeoutReconciler": "constructs_lib.timeout_reconciler",
     "TokenTable": "constructs_lib.token_table",
     "TransactionApi": "constructs_lib.transaction_api",
+    "WatchedMachine": "constructs_lib.watched_machines",
     "Webhook": "constructs_lib.callback_receivers",
 }
 

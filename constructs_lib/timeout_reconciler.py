@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from aws_cdk import Acknowledgment, ArnFormat, Duration, RemovalPolicy, Stack, Token, Validations
 from aws_cdk import aws_cloudwatch as cloudwatch
@@ -22,12 +22,34 @@ from constructs_lib.runtime_function import RuntimeFunction, own_code
 from constructs_lib.saga.permissions import grant_send, queues_of
 from constructs_lib.saga.state_machine import SagaStateMachine
 from constructs_lib.token_table import TokenTable
+from constructs_lib.watched_machines import MachineWatch, WatchedMachine
 from saga_runtime.protocol import DUE_INDEX, Env, Look, LookField, TokenAttribute
 
 _SECONDS: Final = 50
 """Shorter than the minute after which the next look begins: two would do no harm, and twice the work."""
 _VISIBLE_AFTER: Final = 6 * _SECONDS
 _HOUR: Final = 3_600
+_OF_SAGAS: Final = frozenset(
+    {
+        "function",
+        "queue",
+        "dead_letters",
+        "ended",
+        "schedule",
+        "measure",
+        "orphans_alarm",
+        "recoveries_alarm",
+        "unsettled_alarm",
+        "oldest_in_flight_alarm",
+        "oldest_parked_alarm",
+        "money_alarms",
+        "late_alarm",
+        "record_missing_alarm",
+        "failing_alarm",
+        "dead_letters_alarm",
+    }
+)
+"""Attributes that a reconciler without sagas has not."""
 
 
 class TimeoutReconciler(Construct):
@@ -49,16 +71,21 @@ class TimeoutReconciler(Construct):
     One reconciler may look after several sagas, with different tables, also of other stacks of its app in the same
     account and region. What is in flight is measured by the way: sagas, their ages, and the money that they move.
 
+    It also watches Standard state machines that are no sagas: a function of yours is told of each execution that timed
+    out or was stopped, until it returns. See ``WatchedMachine``.
+
     The function reports its metrics under its own path (dimension ``service``).
 
     Example::
 
         TimeoutReconciler(self, "Reconciler", sagas=[transfer, order])
+        TimeoutReconciler(self, "Watch", machines=[WatchedMachine(machine=nightly, on_timeout=release)])
 
     Args:
         scope: parent construct.
         id: construct id.
         sagas: which ones it looks after; each saga needs one reconciler.
+        machines: state machines that are no sagas, and who is told of their executions; one of both is needed.
         schedule: how often it looks at what is due; whole minutes, 1 to 60, 1 by default.
         measure: how often everything that is in flight is counted, and its money added up; whole minutes, 1 to 60, 5 by
             default. It reads all that is not settled: this costs with what is in flight.
@@ -71,11 +98,15 @@ class TimeoutReconciler(Construct):
             1 day by default.
         money_in_flight: for each currency, an alarm tells when more than this is in flight, in minor units:
             ``{"EUR": 5_000_000}``. Only what requests say counts: see ``Operation(money=…)``. None by default.
-        encryption_key: a KMS key of your own for the two queues. Of an imported one, its policy must let EventBridge
+        oldest_untold: an alarm tells when a function of ``machines`` should have been told of an execution for longer
+            than this; 1 minute to 366 days, 1 hour by default.
+        encryption_key: a KMS key of your own for the queues. Of an imported one, its policy must let EventBridge
             use it: a warning says how.
-        removal_policy: of the log group; retained by default.
+        removal_policy: of log groups and the table of ``machines``; retained by default.
 
     Attributes:
+        watch: what watches ``machines``, with a function, queues and alarms of its own; None: there are none. What
+            follows, but for ``alarms``, is of ``sagas``, and there only with them.
         function: the function that looks.
         queue: where status events wait for it: names of executions, without their data.
         dead_letters: where status events end that could not be delivered (whole) or handled.
@@ -92,7 +123,7 @@ class TimeoutReconciler(Construct):
         record_missing_alarm: an execution ended badly whose saga has no record.
         failing_alarm: a saga cannot be looked after, for a quarter of an hour now, or nobody looks.
         dead_letters_alarm: a status event could not be handled; a later look finds its saga nevertheless.
-        alarms: all of them. They have no actions: add yours.
+        alarms: all of them, those of ``watch`` included. They have no actions: add yours.
 
     Raises:
         ValueError: for a wrong argument, naming it, its value and the remedy.
@@ -103,7 +134,8 @@ class TimeoutReconciler(Construct):
         scope: Construct,
         id: str,
         *,
-        sagas: Sequence[SagaStateMachine],
+        sagas: Sequence[SagaStateMachine] = (),
+        machines: Sequence[WatchedMachine] = (),
         schedule: Duration | None = None,
         measure: Duration | None = None,
         recoveries_limit: int = 20,
@@ -111,15 +143,17 @@ class TimeoutReconciler(Construct):
         oldest_in_flight: Duration | None = None,
         oldest_parked: Duration | None = None,
         money_in_flight: Mapping[str, int] | None = None,
+        oldest_untold: Duration | None = None,
         encryption_key: kms.IKey | None = None,
         removal_policy: RemovalPolicy = RemovalPolicy.RETAIN,
     ) -> None:
         super().__init__(scope, id)
-        require_sagas(self, sagas)
+        if sagas or not machines:
+            require_sagas(self, sagas)
         every = _minutes("schedule", schedule or Duration.minutes(1))
         measured = _minutes("measure", measure or Duration.minutes(5))
         require_between("recoveries_limit", recoveries_limit, at_least=1, at_most=100)
-        longest = max(saga.description.timeout for saga in sagas) + _HOUR
+        longest = max((saga.description.timeout for saga in sagas), default=0) + _HOUR
         limits = AlarmLimits.of(
             looks_minutes=every,
             measures_minutes=measured,
@@ -128,6 +162,39 @@ class TimeoutReconciler(Construct):
             oldest_parked=oldest_parked or Duration.days(1),
             money=money_in_flight or {},
         )
+        self.watch: MachineWatch | None = None
+        self.alarms: list[cloudwatch.Alarm] = []
+        if sagas:
+            self._look_after(sagas, every, measured, recoveries_limit, limits, encryption_key, removal_policy)
+        if machines:
+            self.watch = MachineWatch(
+                self,
+                "Machines",
+                machines=machines,
+                schedule=Duration.minutes(every),
+                oldest_untold=oldest_untold or Duration.hours(1),
+                encryption_key=encryption_key,
+                removal_policy=removal_policy,
+            )
+            self.alarms = [*self.alarms, *self.watch.alarms]
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> object:
+            if name in _OF_SAGAS and "watch" in vars(self):
+                raise AttributeError(f"{name} of {self.node.path} is of sagas, got none; ask its watch, or name sagas")
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def _look_after(
+        self,
+        sagas: Sequence[SagaStateMachine],
+        every: int,
+        measured: int,
+        recoveries_limit: int,
+        limits: AlarmLimits,
+        encryption_key: kms.IKey | None,
+        removal_policy: RemovalPolicy,
+    ) -> None:
         self.function = RuntimeFunction(
             self,
             "Function",
@@ -234,7 +301,7 @@ class TimeoutReconciler(Construct):
         self.record_missing_alarm = alarms.record_missing
         self.failing_alarm = alarms.failing
         self.dead_letters_alarm = alarms.dead_letters
-        self.alarms: list[cloudwatch.Alarm] = alarms.all
+        self.alarms = alarms.all
 
 
 def _minutes(name: str, every: Duration) -> int:

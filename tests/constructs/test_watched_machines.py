@@ -7,14 +7,16 @@ from typing import Any
 
 import pytest
 from aws_cdk import Acknowledgment, App, Duration, Environment, RemovalPolicy, Stack, Validations
+from aws_cdk import aws_kms as kms
 from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_stepfunctions as sfn
 from cdk_nag import AwsSolutionsChecks
 from constructs import Construct, IConstruct
 
-from constructs_lib import Step, StepFunction, watched_machines
-from constructs_lib.watched_machines import MachineWatch, WatchedMachine
-from saga_runtime.protocol import DUE_INDEX, METRIC_NAMESPACE, BadEnd, Env, Metric
+from constructs_lib import BadEnd, Step, StepFunction, TimeoutReconciler, WatchedMachine, watched_machines
+from constructs_lib.timeout_reconciler import _OF_SAGAS
+from constructs_lib.watched_machines import MachineWatch
+from saga_runtime.protocol import DUE_INDEX, METRIC_NAMESPACE, Env, Metric
 from saga_runtime.watch_rows import Watched, watched_of
 from tests.constructs.support.cloud import Cloud
 from tests.constructs.support.factories import AppFactory
@@ -285,6 +287,63 @@ def test_more_machines_than_the_environment_has_room_for_are_refused(stack: Stac
 
     with pytest.raises(ValueError, match=r"room for, got 8 of \d+ bytes of 3072; make another TimeoutReconciler"):
         watch_of(stack, *machines)
+
+
+def test_a_reconciler_needs_no_sagas_to_watch_machines(stack: Stack) -> None:
+    reconciler = TimeoutReconciler(
+        stack, "Reconciler", machines=[one(stack)], schedule=Duration.minutes(5), oldest_untold=Duration.minutes(10)
+    )
+    cloud = Cloud(stack)
+
+    assert reconciler.watch is not None
+    assert reconciler.alarms == reconciler.watch.alarms
+    assert {path.split("/")[1] for path in cloud.resources if path.startswith("Reconciler/")} == {"Machines"}
+    schedule = cloud.one("Reconciler/Machines/Schedule").properties["ScheduleExpression"]
+    assert (schedule, cloud.one("Reconciler/Machines/Alarms/Oldest").properties["Threshold"]) == (
+        "rate(5 minutes)",
+        600,
+    )
+
+
+def test_what_a_reconciler_has_for_sagas_only_is_missing_without_them_and_says_so(stack: Stack) -> None:
+    reconciler = TimeoutReconciler(stack, "Reconciler", machines=[one(stack)])
+    both = TimeoutReconciler(stack, "Both", sagas=[saga_of(stack, Step.atomic("Move", fn=own(stack, "Move")))])
+
+    for name in _OF_SAGAS:
+        assert hasattr(both, name)
+        with pytest.raises(AttributeError, match=f"{name} of Test/Reconciler is of sagas, got none; ask its watch"):
+            getattr(reconciler, name)
+    with pytest.raises(AttributeError, match="'TimeoutReconciler' object has no attribute 'colour'"):
+        getattr(reconciler, "colour")  # noqa: B009  # mypy knows that it is none
+    assert {name for name in vars(both) if not name.startswith("_")} - _OF_SAGAS == {"watch", "alarms"}
+
+
+def test_a_reconciler_of_both_keeps_them_apart(stack: Stack) -> None:
+    saga = saga_of(stack, Step.atomic("Move", fn=own(stack, "Move")))
+    reconciler = TimeoutReconciler(stack, "Reconciler", sagas=[saga], machines=[one(stack)])
+    cloud = Cloud(stack)
+
+    assert reconciler.watch is not None
+    assert reconciler.function is not reconciler.watch.function
+    assert set(reconciler.alarms) > set(reconciler.watch.alarms)
+    for role in ("Reconciler/Function/Role", "Reconciler/Machines/Function/Role"):
+        machines = {resource for action, resource in cloud.permissions(role) if action == "states:DescribeExecution"}
+        assert {("Import" in machine) for machine in machines} == {"Machines" in role}
+
+
+def test_a_reconciler_of_nothing_is_refused(stack: Stack) -> None:
+    with pytest.raises(ValueError, match=r"sagas of Test/Reconciler must be at least one, got none"):
+        TimeoutReconciler(stack, "Reconciler")
+
+
+def test_a_customers_key_encrypts_both_queues(regional_stack: Stack) -> None:
+    key = kms.Key(regional_stack, "Key")
+    TimeoutReconciler(regional_stack, "Reconciler", machines=[one(regional_stack)], encryption_key=key)
+    cloud = Cloud(regional_stack)
+
+    for name in ("Queue", "DeadLetters"):
+        assert cloud.one(f"Reconciler/Machines/{name}").properties["KmsMasterKeyId"] == "${Key.Arn}"
+    assert ("kms:GenerateDataKey", "${Key.Arn}") in cloud.permissions("Reconciler/Machines/Function/Role")
 
 
 def test_is_clean(watched: WatchedStack) -> None:

@@ -11,8 +11,7 @@ from aws_cdk import aws_stepfunctions as sfn
 from aws_cdk import aws_stepfunctions_tasks as tasks
 from constructs import Construct
 
-from constructs_lib import StepFunction
-from constructs_lib.watched_machines import MachineWatch, WatchedMachine
+from constructs_lib import StepFunction, TimeoutReconciler, WatchedMachine
 
 _FUNCTIONS: Final = Path(__file__).parent / "functions"
 FUNCTION_SECONDS: Final = 600
@@ -47,14 +46,14 @@ class ImportStack(Stack):
             timeout=Duration.seconds(FUNCTION_SECONDS),
         )
         locks.grant(release, "dynamodb:DeleteItem")
-        watch = MachineWatch(
+        reconciler = TimeoutReconciler(
             self,
             "Reconciler",
             machines=[WatchedMachine(machine=machine, on_timeout=release, grace=GRACE)],
-            schedule=Duration.minutes(1),
-            oldest_untold=Duration.hours(1),
             removal_policy=RemovalPolicy.DESTROY,
         )
+        watch = reconciler.watch
+        assert watch is not None
         outputs = {
             "MachineArn": machine.state_machine_arn,
             "LocksTable": locks.table_name,
