@@ -243,7 +243,7 @@ MUTANTS = [
         name="rows once",
         owner=Deep,
         target="_of_rows",
-        old=AGAIN,
+        old="if again.get((row.saga_id, row.step)) == row.status:",
         new="if True:",
         kills=row_is_closed_after_its_record_was_read,
     ),
