@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -38,7 +39,7 @@ class Store:
         # Threads take turns: there is never more than one in here.
         self._db = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
         self._db.executescript("PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; PRAGMA cache_size = -200000;")
-        self._db.execute("CREATE TABLE items (id TEXT PRIMARY KEY, shard TEXT, due INTEGER, item TEXT) WITHOUT ROWID")
+        self._db.execute("CREATE TABLE items (id TEXT PRIMARY KEY, shard TEXT, due INTEGER, item BLOB)")
         self._db.execute("CREATE INDEX due ON items (shard, due, id) WHERE shard IS NOT NULL")
 
     def put(self, items: Iterable[AttributeMap]) -> None:
@@ -50,12 +51,12 @@ class Store:
     def get(self, request_id: str) -> dict[str, Any] | None:
         """An item."""
         row = self._db.execute("SELECT item FROM items WHERE id = ?", [request_id]).fetchone()
-        return json.loads(row[0]) if row is not None else None
+        return _item(row[0]) if row is not None else None
 
     def due(self, shard: str, now_ms: int, after: tuple[int, str], limit: int) -> list[dict[str, Any]]:
         """Items of a shard that are due, the oldest first, behind one of them."""
         asked = "SELECT item FROM items WHERE shard = ? AND due <= ? AND (due, id) > (?, ?) ORDER BY due, id LIMIT ?"
-        return [json.loads(row[0]) for row in self._db.execute(asked, [shard, now_ms, *after, limit])]
+        return [_item(row[0]) for row in self._db.execute(asked, [shard, now_ms, *after, limit])]
 
     def count(self, condition: str = "TRUE") -> int:
         """How many there are."""
@@ -66,10 +67,15 @@ class Store:
         self._db.close()
 
 
-def _row(item: AttributeMap) -> tuple[str, str | None, int | None, str]:
+def _row(item: AttributeMap) -> tuple[str, str | None, int | None, bytes]:
     shard = item[_A.DUE_SHARD]["S"] if _A.DUE_SHARD in item else None
     due = int(item[_A.DUE_AT]["N"]) if _A.DUE_AT in item else None
-    return item[_A.ID]["S"], shard, due, json.dumps(item, separators=(",", ":"))
+    return item[_A.ID]["S"], shard, due, zlib.compress(json.dumps(item).encode("utf-8"), 1)
+
+
+def _item(stored: bytes) -> dict[str, Any]:
+    item: dict[str, Any] = json.loads(zlib.decompress(stored))
+    return item
 
 
 @dataclass(slots=True, kw_only=True)
