@@ -10,8 +10,7 @@ import pytest
 
 from tests.soak.report import as_html, as_json, write
 from tests.soak.run import Run, Settings, soak
-from tests.soak.troubles import troubles_of
-from tests.soak.wishes import Example, wish
+from tests.soak.wishes import Example
 
 SEED: Final = 6
 SECONDS: Final = 60.0
@@ -22,15 +21,6 @@ CLIENTS: Final = {Example.TRANSFERS: 4, Example.ORDERS: 4, Example.PAYOUTS: 4, E
 def run() -> Run:
     """One soak."""
     return soak(Settings(seed=SEED, seconds=SECONDS, clients=CLIENTS), print)
-
-
-def test_a_seed_is_the_same_requests_and_the_same_trouble_at_providers() -> None:
-    asked = {seed: [wish(example, seed, number) for example in Example for number in range(40)] for seed in (1, 2)}
-
-    assert asked[1] == [wish(example, 1, number) for example in Example for number in range(40)]
-    assert asked[1] != asked[2]
-    assert len({one.key for one in asked[1]}) == len(asked[1])
-    assert troubles_of(1) == troubles_of(1) != troubles_of(2)
 
 
 def test_after_the_last_fault_all_is_quiet_and_every_book_is_equal(run: Run) -> None:
