@@ -1,4 +1,4 @@
-"""What is in flight, on local AWS: a request says what it moves, and a schedule adds it up until it is settled."""
+"""What is in flight, on local AWS: a schedule adds up what requests say, in another stack than the saga's, too."""
 
 from __future__ import annotations
 
@@ -8,8 +8,12 @@ from typing import Any
 
 import pytest
 
-from constructs_lib.testing import Fault
-from saga_runtime.protocol import Metric
+from constructs_lib.testing import Fault, LocalAws
+from saga_runtime.identity import request_id_of, saga_id_of
+from saga_runtime.protocol import Look, LookField, Metric, OnExpired, RecordAttribute, RecordStatus
+from saga_runtime.record import Reservation, reserve_put
+from saga_runtime.recovery import execution_of
+from saga_runtime.stated_money import StatedMoney
 
 from .transfer_system import TransferSystem, deployed, transfer, until
 
@@ -46,3 +50,88 @@ def test_what_is_reserved_and_not_settled_is_added_up_by_the_schedule(system: Tr
     (sagas, *_) = (line for line in told(system) if Metric.IN_FLIGHT in line)
     assert (sagas[Metric.IN_FLIGHT], sagas[Metric.PARKED]) == ([1], [0])
     assert sagas[Metric.OLDEST_IN_FLIGHT][0] >= 0
+
+
+@pytest.fixture(scope="module")
+def apart(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[LocalAws, dict[str, str]]]:
+    """A saga in one stack, its reconciler in another one; permissions are enforced."""
+    from aws_cdk import App, CfnOutput, Stack
+
+    from constructs_lib import (
+        IdempotencyTable,
+        LedgerTable,
+        SagaStateMachine,
+        Step,
+        StepFunction,
+        TimeoutReconciler,
+    )
+    from examples.funds_transfer.stack import FUNCTIONS
+
+    folder = tmp_path_factory.mktemp("apart")
+    app = App(outdir=str(folder))
+    there, here = Stack(app, "There"), Stack(app, "Here")
+    ledger, requests = LedgerTable(there, "Ledger"), IdempotencyTable(there, "Requests")
+    move = StepFunction(there, "Move", code=FUNCTIONS, handler="transfer.handler", environment=ledger.environment)
+    ledger.grant_transfer(move)
+    saga = SagaStateMachine(there, "Saga", requests=requests, steps=[Step.atomic("Transfer", fn=move)])
+    reconciler = TimeoutReconciler(here, "Reconciler", sagas=[saga])
+    outputs = {
+        "RequestTableName": requests.table_name,
+        "StateMachineArn": saga.state_machine.state_machine_arn,
+        "RecoveryMachineArn": saga.recovery_machine.state_machine_arn,
+    }
+    for name, value in outputs.items():
+        CfnOutput(there, name, value=value)
+    CfnOutput(here, "ReconcilerName", value=reconciler.function.function.function_name)
+    for rule in (reconciler.schedule, reconciler.measure):
+        CfnOutput(here, f"{rule.node.id}Rule", value=rule.rule_name)
+    app.synth()
+    with LocalAws() as aws:
+        deployed_stacks = aws.deploy(folder)
+        for rule_name in (deployed_stacks["Here"]["ScheduleRule"], deployed_stacks["Here"]["MeasureRule"]):
+            aws.client("events").disable_rule(Name=rule_name)
+        yield aws, {**deployed_stacks["There"], **deployed_stacks["Here"]}
+
+
+def test_a_reconciler_in_another_stack_may_do_what_it_does(apart: tuple[LocalAws, dict[str, str]]) -> None:
+    aws, outputs = apart
+    long_ago = int(aws.now().timestamp() * 1_000) - 3_600_000
+    request_id = request_id_of("0" * 64, "orphan")
+    saga_id = saga_id_of(request_id, long_ago)
+    reservation = Reservation(
+        request_id=request_id,
+        saga_id=saga_id,
+        scope="0" * 64,
+        operation="transfers",
+        fingerprint="0" * 64,
+        request=json.dumps(transfer("alice", "nobody", EUROS)),
+        definition="unknown",
+        execution_arn=execution_of(outputs["StateMachineArn"], saga_id),
+        recovery_machine_arn=outputs["RecoveryMachineArn"],
+        now_ms=long_ago,
+        due_after_ms=60_000,
+        due_shards=16,
+        money=StatedMoney(amount=EUROS, currency="EUR"),
+    )
+    put: Any = reserve_put(reservation, OnExpired.ABSENT)
+    aws.client("dynamodb").put_item(TableName=outputs["RequestTableName"], **put)
+
+    def asked(payload: dict[str, str]) -> dict[str, Any]:
+        answer = aws.client("lambda").invoke(FunctionName=outputs["ReconcilerName"], Payload=json.dumps(payload))
+        said: dict[str, Any] = json.loads(answer["Payload"].read())
+        assert answer.get("FunctionError") is None, said
+        return said
+
+    found = asked({LookField.LOOK.value: Look.IN_FLIGHT.value})
+    assert (found["sagas"], found["money"], found["oldest_seconds"] >= 3_600) == (1, {"EUR": EUROS}, True)
+    looked = asked({})
+    assert (looked["started"], looked["failed"]) == (1, 0)
+
+    def settled() -> Any:
+        key = {RecordAttribute.ID.value: {"S": request_id}}
+        item = aws.client("dynamodb").get_item(TableName=outputs["RequestTableName"], Key=key)["Item"]
+        return item if item[RecordAttribute.STATUS.value]["S"] == RecordStatus.FAILED else None
+
+    item = until(settled, "the transfer from an account that does not exist is refused")
+    assert item[RecordAttribute.AMOUNT.value] == {"N": str(EUROS)}
+    assert asked({LookField.LOOK.value: Look.IN_FLIGHT.value})["sagas"] == 0
