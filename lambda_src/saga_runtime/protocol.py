@@ -392,8 +392,8 @@ class WatchedField(StrEnum):
 class WatchAttribute(StrEnum):
     """Attributes of the rows that a reconciler keeps of hand-written state machines.
 
-    Two kinds of rows share the table: ends of executions (``id`` is the execution's ARN, ``#``, and how often it had been
-    redriven), and how far executions were listed (``list#``, the machine's ARN, ``#`` and the ``BadEnd``).
+    Two kinds of rows share the table: ends of executions (``id`` is the execution's ARN, ``#``, and how often it had
+    been redriven), and how far executions were listed (``list#``, the machine's ARN, ``#`` and the ``BadEnd``).
     """
 
     ID = "id"

@@ -108,6 +108,7 @@ def test_every_stored_kind_has_its_table() -> None:
         "LogAttribute",
         "LedgerAttribute",
         "TokenAttribute",
+        "WatchAttribute",
         "StartField",
         "CallField",
     }
@@ -235,7 +236,13 @@ def test_every_construct_and_value_has_its_own_place(name: str) -> None:
     headings = "\n".join(
         line for page in REFERENCE.glob("*.md") for line in prose(page).splitlines() if line.startswith("#")
     )
-    values = {"InProgressAnswer", "KeyPolicy", "OnExpired", "StepKind"}  # closed sets, which stand in their props' rows
+    values = {
+        "BadEnd",
+        "InProgressAnswer",
+        "KeyPolicy",
+        "OnExpired",
+        "StepKind",
+    }  # closed sets, which stand in their props' rows
 
     assert name in values or re.search(rf"^#+ {name}$", headings, re.MULTILINE)
 
