@@ -42,6 +42,7 @@ EXHAUSTIVE = frozenset(
         "test_payment_gateway",
         "test_reconciler",
         "test_reconciler_at_once",
+        "test_reconciler_backlog",
         "test_resolution_mutants",
         "test_watching_crash_matrix",
     }
