@@ -44,6 +44,7 @@ _OPEN: Final = (StepStatus.INTENT, StepStatus.UNDOING, StepStatus.APPLIED_LATE)
 _SKEW_MS: Final = 5 * 60_000
 """Clocks of functions differ by less."""
 _BATCH: Final = 100
+_DONE_AND_LOST: Final = "done, and the saga has no record, which cannot have expired yet"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +74,7 @@ class Deep:
         for table in dict.fromkeys(saga.served.requests for saga in sagas):
             found += self._not_due(table)
         for log in dict.fromkeys(saga.served.log for saga in sagas if saga.served.log):
-            found += self._log(log)
+            found += _joined(self._log(log))
         return found
 
     def tables(self) -> list[str]:
@@ -192,7 +193,7 @@ class Deep:
 
     def _lost(self, log: str, row: _Row) -> Finding:
         if row.status is StepStatus.DONE:
-            what = "it is done, and its saga has no record, which cannot have expired yet"
+            what = _DONE_AND_LOST
             then = "find out who deleted it; restore it, or undo what the saga did by hand"
         else:
             what = f"its saga has no record, and its row says {row.status}"
@@ -225,6 +226,22 @@ class Deep:
             saga_id=row.saga_id,
             saga=saga,
         )
+
+
+def _joined(findings: Iterable[Finding]) -> list[Finding]:
+    """What is done of a saga without a record is one finding, however many rows it has."""
+    done: dict[str, list[Finding]] = {}
+    others = []
+    for one in findings:
+        if one.kind is Kind.RECORD_LOST and one.what == _DONE_AND_LOST:
+            done.setdefault(one.saga_id, []).append(one)
+        else:
+            others.append(one)
+    for saga_id, rows in done.items():
+        steps = sorted(one.id.partition("#")[2] for one in rows)
+        what = f"{', '.join(steps)}: {_DONE_AND_LOST}"
+        others.append(replace(rows[0], id=saga_id, what=what, since=min(one.since or 0 for one in rows)))
+    return others
 
 
 def _found_by_index(item: Item, shards: int) -> bool:

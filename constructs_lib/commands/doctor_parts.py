@@ -72,7 +72,10 @@ def _switched_off(system: System) -> Iterator[Finding]:
 def _disabled(rule: Rule, called: list[Function]) -> Finding:
     whom = ", ".join(_role(function) for function in called) or "a queue of the stack"
     bus = ["--event-bus-name", rule.bus] if rule.bus else []
-    what = f"the schedule of {whom} is disabled" if rule.scheduled else f"the rule that tells {whom} is disabled"
+    called_for = "look" if rule.looks else "measure"
+    what = f"the schedule by which {whom} should {called_for} is disabled"
+    if not rule.scheduled:
+        what = f"the rule that tells {whom} is disabled"
     return _of_person(
         Kind.RULE_DISABLED, rule.name, what, "enable it", "aws", "events", "enable-rule", "--name", rule.name, *bus
     )

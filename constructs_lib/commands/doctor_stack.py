@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from constructs_lib.saga.asl.ending import TELL_OPERATORS
 from saga_runtime.caretaker import Served, served_of
-from saga_runtime.protocol import Env
+from saga_runtime.protocol import Env, LookField
 
 from .definition import deployed_saga
 from .doctor_aws import Aws, all_of
@@ -54,6 +54,7 @@ class Rule:
     Attributes:
         bus: its event bus; empty: the default one.
         scheduled: whether a schedule triggers it.
+        looks: whether what it calls looks after something, and does not only measure.
         targets: ARNs of what it calls.
         dead_letters: ARNs of where its events end that could not be delivered.
     """
@@ -62,6 +63,7 @@ class Rule:
     bus: str
     enabled: bool
     scheduled: bool
+    looks: bool
     targets: tuple[str, ...]
     dead_letters: tuple[str, ...]
 
@@ -235,7 +237,7 @@ def _without_reconciler(
 
 def works(function: Function, rules: Sequence[Rule]) -> bool:
     """Whether a function that looks by a schedule does. A rule that may not be read counts as one that works."""
-    mine = [rule for rule in rules if rule.scheduled and function.arn in rule.targets]
+    mine = [rule for rule in rules if rule.scheduled and rule.looks and function.arn in rule.targets]
     return not function.at_zero and (not mine or any(rule.enabled for rule in mine))
 
 
@@ -328,6 +330,7 @@ def _rule(aws: Aws, physical: str) -> Rule:
         bus=bus,
         enabled=said.get("State") != "DISABLED",
         scheduled=bool(said.get("ScheduleExpression")),
+        looks=not any(f'"{LookField.LOOK.value}"' in target.get("Input", "") for target in targets),
         targets=tuple(target["Arn"] for target in targets),
         dead_letters=tuple(arn for arn in ends if arn),
     )

@@ -184,7 +184,8 @@ class _Page:
                 yield f"      {self._painted(line, _MENDED)}"
             if not finding.open:
                 return
-        yield from (f"      -> {line}" for line in wrap(self._show(finding.then), room - 3))
+        for place, line in enumerate(wrap(self._show(finding.then), room - 3)):
+            yield f"      {'   ' if place else '-> '}{line}"
         if finding.command:
             yield f"         {clean(finding.command, unicode=self.unicode)}"
 

@@ -391,8 +391,10 @@ def _deploy(clinic: Clinic) -> None:
         "Schedule": _rule(function_arn("Reconciler"), ScheduleExpression="rate(1 minute)"),
         "Ended": _rule(queue_arn("events"), EventPattern="{}"),
         "Sweeps": _rule(function_arn("Sweeper"), ScheduleExpression="rate(1 minute)"),
+        "Measure": _rule(function_arn("Reconciler"), ScheduleExpression="rate(5 minutes)"),
         "Elsewhere": _rule(function_arn("Others"), ScheduleExpression="rate(1 day)") | {"State": "DISABLED"},
     }
+    clinic.rules["Measure"]["Targets"][0]["Input"] = '{"look":"in-flight"}'
     clinic.sources[MAPPING] = {
         "State": "Enabled",
         "EventSourceArn": queue_arn("events"),

@@ -1,0 +1,237 @@
+"""``cdk-sagas doctor`` on a deployed stack whose reconciler stands still: what is broken is found, and repaired."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from constructs_lib.cli import main
+from saga_runtime.identity import request_id_from, request_id_of, saga_id_of
+from saga_runtime.protocol import Env, OnExpired, StartField
+from saga_runtime.record import RequestRecord, Reservation, reserve_put
+from saga_runtime.recovery import execution_of, machine_of, recovery_name
+
+from .reconcilers import RULES, reconciling
+from .transfer_system import PATIENCE_SECONDS, SPEED, TransferSystem, transfer
+
+GUIDE: Final = Path("docs/how-to/find-what-is-stuck.md")
+HOUR_MS: Final = 3_600_000
+
+
+@dataclass(frozen=True)
+class Ward:
+    """The stack, and whoever looks at it."""
+
+    system: TransferSystem
+    clock: str
+
+    @property
+    def table(self) -> str:
+        """The requests' table."""
+        return str(self.system.outputs["RequestTableName"])
+
+    def says(self, *words: str) -> tuple[int, str]:
+        """Run the command: its status, and what it says."""
+        told = io.StringIO()
+        with contextlib.redirect_stdout(told), contextlib.redirect_stderr(told):
+            status = main(["doctor", "--stack", self.system.stack, *words])
+        return status, told.getvalue()
+
+    def finds(self, *words: str) -> dict[str, str]:
+        """What is found, and how bad it is: findings of one kind are as bad as each other."""
+        out = io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(io.StringIO()):
+            main(["doctor", "--stack", self.system.stack, "--json", *words])
+        return {one["kind"]: one["severity"] for one in json.loads(out.getvalue())["findings"]}
+
+    def record(self, saga_id: str) -> RequestRecord:
+        """A saga's record."""
+        key = {"id": {"S": request_id_from(saga_id)}}
+        found = self.system.aws.client("dynamodb").get_item(TableName=self.table, Key=key, ConsistentRead=True)
+        return RequestRecord.from_item(found["Item"])
+
+    def change(self, saga_id: str, update: str, **values: dict[str, str]) -> None:
+        """Change a record by hand."""
+        names = sorted(set(re.findall(r"#(\w+)", update)))
+        given: Any = {"ExpressionAttributeValues": {f":{name}": value for name, value in values.items()}}
+        self.system.aws.client("dynamodb").update_item(
+            TableName=self.table,
+            Key={"id": {"S": request_id_from(saga_id)}},
+            UpdateExpression=update,
+            ExpressionAttributeNames={f"#{name}": name for name in names},
+            **(given if values else {}),
+        )
+
+    def completed(self, key: str) -> str:
+        """A transfer that was made; its saga."""
+        answer = self.system.settle(key, transfer("alice", "bob", 10))
+        assert answer.status == 200, answer.text
+        return str(json.loads(answer.text)["saga_id"])
+
+    def unsettled(self, key: str) -> str:
+        """A transfer that was made, and whose record somebody has set back."""
+        saga_id = self.completed(key)
+        update = "SET #status = :open, #due_at = :due, #due_shard = :shard REMOVE #expiration, #http_status, #body"
+        due = {"N": str(self.record(saga_id).created_at)}
+        self.change(saga_id, update, open={"S": "IN_PROGRESS"}, due=due, shard={"S": "00"})
+        return saga_id
+
+    def reserved(self, like: str, key: str) -> str:
+        """A transfer that was reserved an hour ago, and never started."""
+        sample = self.record(like)
+        request_id, reserved_at = request_id_of(sample.scope, key), sample.created_at - HOUR_MS
+        saga_id = saga_id_of(request_id, reserved_at)
+        reservation = Reservation(
+            request_id=request_id,
+            saga_id=saga_id,
+            scope=sample.scope,
+            operation="transfers",
+            fingerprint=sample.fingerprint,
+            request=json.dumps(transfer("alice", "bob", 10)),
+            definition=json.loads(sample.input)[StartField.DEFINITION],
+            execution_arn=execution_of(machine_of(sample.execution_arn), saga_id),
+            recovery_machine_arn=sample.recovery_machine_arn,
+            now_ms=reserved_at,
+            due_after_ms=60_000,
+            due_shards=16,
+        )
+        put: Any = reserve_put(reservation, OnExpired.ABSENT)
+        self.system.aws.client("dynamodb").put_item(TableName=self.table, **put)
+        return saga_id
+
+    def waited(self, condition: Callable[[], bool]) -> None:
+        """Wait until something is so."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while not condition():
+            assert time.monotonic() < deadline, self.says("--deep")[1]
+            time.sleep(0.1)
+
+
+def clock_of(system: TransferSystem) -> str:
+    """The emulator's clock, for a command that must tell the same time."""
+    sqs = system.aws.client("sqs")
+    queue = sqs.create_queue(QueueName="what-time-is-it")["QueueUrl"]
+    sqs.send_message(QueueUrl=queue, MessageBody="now")
+    real = time.time()
+    message = sqs.receive_message(QueueUrl=queue, AttributeNames=["SentTimestamp"])["Messages"][0]
+    sqs.delete_queue(QueueUrl=queue)
+    stamped = int(message["Attributes"]["SentTimestamp"]) / 1_000
+    return f"{(stamped - real * SPEED) / (1 - SPEED)!r}:{SPEED!r}"
+
+
+@pytest.fixture
+def ward(transfer_systems: dict[str, TransferSystem], monkeypatch: pytest.MonkeyPatch) -> Ward:
+    """The funds transfer, emptied, its reconciler's rules disabled; two accounts."""
+    system = transfer_systems["FundsTransfer"]
+    system.aws.reset()
+    ward = Ward(system, clock_of(system))
+    for name, value in (
+        ("AWS_ENDPOINT_URL", system.aws.endpoint_url),
+        ("AWS_ACCESS_KEY_ID", "test"),
+        ("AWS_SECRET_ACCESS_KEY", "test"),
+        ("AWS_DEFAULT_REGION", system.aws.region),
+        (Env.CLOCK.value, ward.clock),
+        ("COLUMNS", "100"),
+    ):
+        monkeypatch.setenv(name, value)
+    system.open("alice", "bob")
+    return ward
+
+
+def test_what_is_broken_by_hand_is_found_and_repaired_and_then_nothing_is(ward: Ward) -> None:
+    aws, outputs = ward.system.aws, ward.system.outputs
+    done, lost = ward.completed("done"), ward.completed("lost")
+    unsettled = ward.unsettled("unsettled")
+    reserved, unseen = ward.reserved(done, "reserved"), ward.reserved(done, "unseen")
+    ward.change(unseen, "REMOVE #due_at, #due_shard")
+    aws.client("dynamodb").delete_item(TableName=ward.table, Key={"id": {"S": request_id_from(lost)}})
+    aws.client("sqs").send_message(QueueUrl=_dead_letters(ward), MessageBody="{}")
+    gatekeeper = aws.resolve_function(ward.system.gatekeeper)
+    aws.client("lambda").put_function_concurrency(FunctionName=gatekeeper, ReservedConcurrentExecutions=0)
+    try:
+        before = _stored(ward)
+
+        status, told = ward.says("--deep")
+
+        print(told)
+        assert (status, _stored(ward)) == (1, before)
+        assert ward.finds("--deep") == {
+            "nobody looks": "person",  # what was reserved an hour ago is long due
+            "rule disabled": "person",
+            "function at zero": "person",
+            "dead letters": "person",
+            "left unsettled": "repair",
+            "not started": "repair",
+            "never found again": "repair",
+            "record lost": "person",
+        }
+        assert max(len(line) for line in told.splitlines() if "aws " not in line and "reads table" not in line) <= 100
+
+        status, told = ward.says("--deep", "--repair")
+
+        print(told)
+        assert status == 1
+        assert f"repaired: handed to {recovery_name(unsettled, 1)}" in " ".join(told.split())
+        assert f"repaired: started {reserved}" in " ".join(told.split())
+        ward.waited(lambda: ward.record(unsettled).settled and ward.record(reserved).settled)
+        assert ward.finds("--repair") == {
+            "rule disabled": "person",
+            "function at zero": "person",
+            "dead letters": "person",
+            "not started": "repair",  # what was made due is found by now
+        }
+        ward.waited(lambda: ward.record(unseen).settled)
+    finally:
+        aws.client("lambda").delete_function_concurrency(FunctionName=gatekeeper)
+    aws.client("sqs").purge_queue(QueueUrl=_dead_letters(ward))
+    events = aws.client("events")
+    for rule in RULES:
+        assert events.describe_rule(Name=outputs[rule])["State"] == "DISABLED"
+    with reconciling(aws, outputs):
+        status, told = ward.says()
+    assert (status, told.splitlines()[-1]) == (0, "nothing found")
+    assert ward.system.balances() == {"alice": 950, "bob": 1050}
+
+
+def test_the_rights_in_the_guide_are_enough_to_look_and_not_to_write(
+    ward: Ward, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = ward.completed("done")
+    reserved = ward.reserved(done, "reserved")
+    iam = ward.system.aws.client("iam")
+    looks, repairs = re.findall(r"```json\n(.*?)```", GUIDE.read_text("utf-8"), re.DOTALL)
+    iam.create_user(UserName="doctor")
+    iam.put_user_policy(UserName="doctor", PolicyName="looks", PolicyDocument=looks)
+    keys = iam.create_access_key(UserName="doctor")["AccessKey"]
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", keys["AccessKeyId"])
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", keys["SecretAccessKey"])
+
+    found = ward.finds("--deep")
+    refused = ward.says("--repair")[1]
+    iam.put_user_policy(UserName="doctor", PolicyName="repairs", PolicyDocument=repairs)
+    repaired = ward.says("--repair")[1]
+
+    assert found == {"nobody looks": "person", "rule disabled": "person", "not started": "repair"}
+    assert "NOT repaired, AccessDenied" in " ".join(refused.split())
+    assert f"repaired: started {reserved}" in " ".join(repaired.split())
+
+
+def _dead_letters(ward: Ward) -> str:
+    """The reconciler's: where its status events end."""
+    sqs = ward.system.aws.client("sqs")
+    asked: Any = {"QueueUrl": ward.system.outputs["ReconcilerQueueUrl"], "AttributeNames": ["RedrivePolicy"]}
+    arn = json.loads(sqs.get_queue_attributes(**asked)["Attributes"]["RedrivePolicy"])["deadLetterTargetArn"]
+    return str(sqs.get_queue_url(QueueName=arn.rpartition(":")[2])["QueueUrl"])
+
+
+def _stored(ward: Ward) -> tuple[list[str], ...]:
+    return tuple(sorted(map(str, items)) for items in (ward.system.records(), ward.system.rows()))
