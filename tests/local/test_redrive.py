@@ -1,0 +1,289 @@
+"""A person redrives an execution, in the console, and the reconciler takes its saga over: before, after, at once.
+
+Whoever comes first, money moves once or not at all. Local AWS answers no ``PENDING_REDRIVE``, which an execution may be
+for a moment at AWS: that it counts as running is tested in ``tests/unit/test_record_decisions.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+import pytest
+
+from constructs_lib.testing import Fault, First, StopAt
+from constructs_lib.testing.fault_plan import Moment, Planned, StopStatus
+from constructs_lib.testing.invariants import require_all_hold
+from saga_runtime.identity import request_id_from
+from saga_runtime.protocol import RecordAttribute, RecordStatus
+from saga_runtime.recovery import Finding, recovery_name
+
+from .interruptions import SERVICE_TRIES, Interrupted
+from .transfer_system import at_once, until
+from .two_ledgers import FORWARD, MAIN, PARTNER, RECOVERY, TwoLedgers, Way, deployed
+
+SPEED: Final = 10.0
+FUNCTION_SECONDS: Final = 200
+OPENING, AMOUNT = 1000, 100
+MOVED: Final = (OPENING - AMOUNT, AMOUNT)
+NOT_MOVED: Final = (OPENING, 0)
+HOLD_SECONDS: Final = 15
+"""Emulated: for so long a call is held back, so that a person's redrive comes in between."""
+CALLS: Final = ("dynamodb:GetItem", "states:DescribeExecution", "dynamodb:UpdateItem", "states:StartExecution")
+"""What the reconciler does for an interrupted saga, in this order; ``test_interruptions`` holds it against a run."""
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[TwoLedgers]:
+    with deployed(speed=SPEED, seconds=FUNCTION_SECONDS) as (system, _):
+        assert system.now_ms()  # once: many threads will ask for it
+        yield system
+
+
+@pytest.fixture
+def found(running: TwoLedgers) -> Interrupted:
+    """The reference app, emptied; nobody looks after it but the test."""
+    running.aws.reset()
+    assert running.user_scope
+    return Interrupted(system=running, forward=FORWARD, ways=())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class End:
+    """How an execution ended that did not settle.
+
+    Attributes:
+        name: in a word.
+        state, moment: where.
+        status: how.
+        recovered: status of the answer when a recovery takes over; the money moves with 200, and not otherwise.
+        closed: whether the credit is refused.
+    """
+
+    name: str
+    state: str
+    moment: Moment
+    status: StopStatus | None
+    recovered: int
+    closed: bool = False
+
+    def planned(self, request_id: str) -> Planned:
+        """What ends it."""
+        if self.status is None:
+            return Fault(
+                function=f"states:{FORWARD}",
+                call="dynamodb:UpdateItem",
+                action="drop",
+                on=First(SERVICE_TRIES),
+                containing=request_id,
+            )
+        return StopAt(machine=FORWARD, state=self.state, moment=self.moment, status=self.status, containing=request_id)
+
+    @property
+    def ended(self) -> str:
+        """Status of the execution."""
+        return "FAILED" if self.status is None else str(self.status)
+
+    @property
+    def alone(self) -> int:
+        """Status of the answer when nobody takes over."""
+        return 422 if self.closed else 200
+
+
+AFTER, BEFORE = Moment.AFTER, Moment.BEFORE
+ABORTED, TIMED_OUT = StopStatus.ABORTED, StopStatus.TIMED_OUT
+ENDS: Final = (
+    End(name="begun", state="Debit", moment=BEFORE, status=ABORTED, recovered=500),
+    End(name="debited", state="Debit", moment=AFTER, status=TIMED_OUT, recovered=500),
+    End(name="credited", state="Credit", moment=AFTER, status=ABORTED, recovered=200),
+    End(name="told", state="Receipt", moment=AFTER, status=TIMED_OUT, recovered=200),
+    End(name="unsettled", state="Settle completed", moment=BEFORE, status=None, recovered=200),
+    End(name="refusing", state="Undo Debit", moment=BEFORE, status=ABORTED, recovered=422, closed=True),
+    End(name="refunded", state="Undo Debit", moment=AFTER, status=TIMED_OUT, recovered=422, closed=True),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Broken:
+    """A saga whose first execution ended."""
+
+    end: End
+    way: Way
+    saga_id: str
+
+
+def broken(found: Interrupted, end: End, key: str) -> Broken:
+    """Begin a saga, and end its execution."""
+    system = found.system
+    way = system.way(key, closed=end.closed)
+    found.aws.faults.plan(end.planned(system.request_id(key)))
+    saga_id = system.begin(key, way.body)
+    assert system.await_end(FORWARD, saga_id) == end.ended
+    return Broken(end=end, way=way, saga_id=saga_id)
+
+
+def all_broken(found: Interrupted) -> list[Broken]:
+    """One saga for each end."""
+    with ThreadPoolExecutor(len(ENDS)) as pool:
+        return list(pool.map(lambda end: broken(found, end, end.name), ENDS))
+
+
+def redrive(found: Interrupted, saga_id: str) -> bool:
+    """What a person does in the console; whether the execution was one that can be redriven."""
+    states = found.aws.client("stepfunctions")
+    try:
+        states.redrive_execution(executionArn=found.system.arn(FORWARD, saga_id))
+    except states.exceptions.ExecutionNotRedrivable:
+        return False
+    return True
+
+
+def money_of(found: Interrupted, way: Way) -> tuple[int, int]:
+    """What the two accounts of a transfer hold."""
+    return found.system.balance(MAIN, way.source), found.system.balance(PARTNER, way.target)
+
+
+def test_redriven_before_the_reconciler_looks_a_saga_is_left_alone_and_settles_once(found: Interrupted) -> None:
+    sagas = all_broken(found)
+    # What is redriven takes a while, so that it runs when it is looked at.
+    held = Fault(function=f"states:{FORWARD}", call="*", action="delay", seconds=HOLD_SECONDS, on=First(len(ENDS)))
+    found.aws.faults.plan(held)
+
+    with ThreadPoolExecutor(len(ENDS)) as pool:
+        assert all(pool.map(partial(redrive, found), [saga.saga_id for saga in sagas]))
+        assert {found.system.status_of(FORWARD, saga.saga_id) for saga in sagas} == {"RUNNING"}
+        list(pool.map(found.event, [saga.saga_id for saga in sagas]))
+
+    for saga in sagas:
+        assert found.system.await_end(FORWARD, saga.saga_id) == "SUCCEEDED", saga.end
+        record = found.system.record(saga.saga_id)
+        assert (record.http_status, record.owner, record.recoveries) == (saga.end.alone, saga.saga_id, 0), saga.end
+        assert money_of(found, saga.way) == (MOVED if saga.end.alone == 200 else NOT_MOVED), saga.end
+    require_all_hold(found.system.audit())
+
+
+def test_redriven_after_a_recovery_ended_an_execution_is_fenced_and_changes_nothing(found: Interrupted) -> None:
+    sagas = all_broken(found)
+    with ThreadPoolExecutor(len(ENDS)) as pool:
+        list(pool.map(found.event, [saga.saga_id for saga in sagas]))
+        list(pool.map(found.system.await_quiet, [saga.saga_id for saga in sagas]))
+    before = {saga.saga_id: (found.system.item(saga.saga_id), money_of(found, saga.way)) for saga in sagas}
+
+    assert all(redrive(found, saga.saga_id) for saga in sagas)
+
+    for saga in sagas:
+        found.system.await_end(FORWARD, saga.saga_id)
+        record = found.system.record(saga.saga_id)
+        assert (record.http_status, record.owner) == (saga.end.recovered, recovery_name(saga.saga_id, 1)), saga.end
+        assert (found.system.item(saga.saga_id), money_of(found, saga.way)) == before[saga.saga_id], saga.end
+        assert money_of(found, saga.way) == (MOVED if saga.end.recovered == 200 else NOT_MOVED), saga.end
+    require_all_hold(found.system.audit())
+
+
+def test_redriven_while_a_recovery_runs_a_saga_ends_as_the_recovery_decides(found: Interrupted) -> None:
+    sagas = all_broken(found)
+    held = Fault(function=f"states:{RECOVERY}", call="*", action="delay", seconds=HOLD_SECONDS, on=First(len(ENDS)))
+    found.aws.faults.plan(held)
+    with ThreadPoolExecutor(len(ENDS)) as pool:
+        list(pool.map(found.event, [saga.saga_id for saga in sagas]))
+
+    assert all(redrive(found, saga.saga_id) for saga in sagas)
+
+    for saga in sagas:
+        found.system.await_end(FORWARD, saga.saga_id)
+        record = found.system.await_quiet(saga.saga_id)
+        assert (record.settled, record.owner) == (True, recovery_name(saga.saga_id, 1)), saga.end
+        # The old execution may have gone on before the recovery decided; then it decides to go on, too.
+        moved = record.status is RecordStatus.COMPLETED
+        assert money_of(found, saga.way) == (MOVED if moved else NOT_MOVED), saga.end
+        assert record.http_status in {saga.end.recovered, saga.end.alone}, saga.end
+    require_all_hold(found.system.audit())
+
+
+def test_redriven_between_any_two_calls_of_the_reconciler_a_saga_ends_once(found: Interrupted) -> None:
+    orders = [
+        (call, moment, end)
+        for call in CALLS
+        for moment in Moment
+        for end in ENDS
+        if end.name in {"debited", "credited", "refusing"}
+    ]
+
+    def at_that_moment(numbered: tuple[int, tuple[str, Moment, End]]) -> Broken:
+        number, (call, moment, end) = numbered
+        saga = broken(found, end, f"order-{number:02d}x")
+        hold = Fault(
+            function=found.function,
+            call=call,
+            moment=moment,
+            action="delay",
+            seconds=HOLD_SECONDS,
+            containing=saga.saga_id.partition("-")[0],
+        )
+        (planned,) = found.aws.faults.plan(hold)
+
+        def person() -> None:
+            until(lambda: planned in {o.id for o in found.aws.faults.report().outcomes if o.fired}, f"{call} {moment}")
+            assert redrive(found, saga.saga_id)
+
+        at_once([person, lambda: found.event(saga.saga_id)])
+        return saga
+
+    with ThreadPoolExecutor(4) as pool:
+        sagas = list(pool.map(at_that_moment, enumerate(orders)))
+
+    found.aws.faults.report().require_all_fired()
+    for order, saga in zip(orders, sagas, strict=True):
+        found.system.await_end(FORWARD, saga.saga_id)
+        record = found.system.await_quiet(saga.saga_id)
+        assert record.settled, order
+        call, moment, _ = order
+        assert record.recoveries in recoveries_of(call, moment), order
+        moved = record.status is RecordStatus.COMPLETED
+        assert money_of(found, saga.way) == (MOVED if moved else NOT_MOVED), order
+    require_all_hold(found.system.audit())
+
+
+def recoveries_of(call: str, moment: Moment) -> set[int]:
+    """How many recoveries there may have been, by what the reconciler had done when its saga was redriven."""
+    reached = (CALLS.index(call), moment is AFTER)
+    if reached < (CALLS.index("states:DescribeExecution"), True):
+        return {0}  # it sees an execution that runs
+    if reached >= (CALLS.index("dynamodb:UpdateItem"), True):
+        return {1}  # it has taken the saga over
+    return {0, 1}  # whoever writes first: the redriven execution may have settled when the take-over comes
+
+
+def test_a_parked_saga_is_left_alone_by_status_events_and_by_looks_until_a_person_decides(found: Interrupted) -> None:
+    saga = broken(found, ENDS[1], "parked")
+    system = found.system
+
+    def change(update: str, **names: str) -> None:
+        system.aws.client("dynamodb").update_item(
+            TableName=system.outputs["RequestTableName"],
+            Key={RecordAttribute.ID.value: {"S": request_id_from(saga.saga_id)}},
+            UpdateExpression=update,
+            ExpressionAttributeNames={"#due_at": RecordAttribute.DUE_AT.value, **names},
+            ExpressionAttributeValues={":due": {"N": str(system.now_ms() + due_in_ms)}},
+        )
+
+    due_in_ms = 600_000
+    names = {"#parked": RecordAttribute.PARKED.value, "#owner": RecordAttribute.OWNER.value}
+    change("SET #parked = #owner, #due_at = :due", **names)
+    before = system.item(saga.saga_id)
+
+    assert found.event(saga.saga_id) == {"batchItemFailures": []}
+    assert system.item(saga.saga_id) == before
+    due_in_ms = 0
+    change("SET #due_at = :due")
+    said = found.look()
+
+    after = system.item(saga.saga_id)
+    assert (said["waiting"], said["taken_over"], said["started"]) == (1, 0, 0)
+    assert int(after["due_at"]["N"]) > system.now_ms()
+    assert {**after, "due_at": None} == {**before, "due_at": None}
+    assert system.recover(saga.saga_id) == (Finding.PARKED, None)
+    assert money_of(found, saga.way) == (OPENING - AMOUNT, 0)
