@@ -37,8 +37,8 @@ _DEFAULT_FUNCTION_SECONDS: Final = 3
 _MARGIN_SECONDS: Final = 60
 """What is around a call: what comes before and after it, and what travels."""
 _LEAST_SECONDS: Final = 60
-_PERIOD: Final = Duration.minutes(30)
-"""What is overdue is looked at once in a quarter of an hour."""
+_PERIOD_MINUTES: Final = 30
+"""What is overdue is looked at once in a quarter of an hour; in this, or in three looks that are further apart."""
 _MAX_ENVIRONMENT_BYTES: Final = 3_072
 """A function's environment holds 4 KB, and not only this."""
 _LONGEST_ARN: Final = 160
@@ -139,7 +139,7 @@ class MachineWatch(Construct):
         schedule: the rule that looks at lists, and at ends that are due.
         found_alarm: an execution ended badly. Its function is told by itself.
         stuck_alarm: a function failed as often as is allowed: a person decides.
-        oldest_alarm: a function should have been told long ago, or nobody looks.
+        oldest_alarm: a function should have been told long ago; or nobody looks, or every look fails.
         dead_letters_alarm: something is in the dead-letter queue.
         alarms: all of them. They have no actions: add yours.
     """
@@ -157,6 +157,7 @@ class MachineWatch(Construct):
     ) -> None:
         super().__init__(scope, id)
         self._check(machines)
+        self._period = Duration.minutes(max(_PERIOD_MINUTES, 3 * int(schedule.to_minutes())))
         oldest = require_seconds("oldest_untold", oldest_untold, at_least=60, at_most=_YEAR)
         life = max(_LEAST_SECONDS, *(machine.function_seconds + _MARGIN_SECONDS for machine in machines))
         self.table = _WatchTable(self, "Ends", removal_policy=removal_policy)
@@ -311,7 +312,7 @@ class MachineWatch(Construct):
                 metric_name=metric.value,
                 dimensions_map={"service": self.function.node.path.replace("/", "-")},
                 statistic="Sum" if above is None else "Maximum",
-                period=_PERIOD,
+                period=self._period,
             ),
             threshold=above or 0,
             comparison_operator=cloudwatch.ComparisonOperator.GREATER_THAN_THRESHOLD,

@@ -92,7 +92,8 @@ class Sweep:
             for end in sorted(watched.ends):
                 if self._go_on():
                     self._guarded(list_id(watched.machine, end), partial(self._read_list, watched, end))
-        telemetry.seconds(Metric.OLDEST_BAD_END, looked.oldest_seconds)
+        if not looked.failed:  # silence is alarming: nobody knows what was not looked at
+            telemetry.seconds(Metric.OLDEST_BAD_END, looked.oldest_seconds)
         return looked
 
     def _go_on(self) -> bool:

@@ -112,7 +112,7 @@ class Teller:
             case Need.TELL if said is not None:
                 self._tell(watched, row, said)
             case _:
-                runs = execution is not None and execution.redrives >= row.redrives
+                runs = execution is not None and execution.redrives > row.redrives
                 after = LONGEST_PAUSE_MS if runs else PAUSE_MS
                 self.watcher.updated(later_update(row, now_ms, now_ms + after, redriven=runs))
 

@@ -298,11 +298,15 @@ def test_a_reconciler_needs_no_sagas_to_watch_machines(stack: Stack) -> None:
     assert reconciler.watch is not None
     assert reconciler.alarms == reconciler.watch.alarms
     assert {path.split("/")[1] for path in cloud.resources if path.startswith("Reconciler/")} == {"Machines"}
-    schedule = cloud.one("Reconciler/Machines/Schedule").properties["ScheduleExpression"]
-    assert (schedule, cloud.one("Reconciler/Machines/Alarms/Oldest").properties["Threshold"]) == (
-        "rate(5 minutes)",
-        600,
-    )
+    assert cloud.one("Reconciler/Machines/Schedule").properties["ScheduleExpression"] == "rate(5 minutes)"
+    alarm = cloud.one("Reconciler/Machines/Alarms/Oldest").properties
+    assert (alarm["Threshold"], alarm["Period"]) == (600, 1_800)
+
+
+def test_looks_that_are_far_apart_are_no_silence(stack: Stack) -> None:
+    TimeoutReconciler(stack, "Reconciler", machines=[one(stack)], schedule=Duration.hours(1))
+
+    assert Cloud(stack).one("Reconciler/Machines/Alarms/Oldest").properties["Period"] == 3 * 3_600
 
 
 def test_what_a_reconciler_has_for_sagas_only_is_missing_without_them_and_says_so(stack: Stack) -> None:

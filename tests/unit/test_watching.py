@@ -367,6 +367,20 @@ def test_an_end_after_a_redrive_is_told_though_the_first_one_was(watch: Watch) -
     assert [call.event["redrive_count"] for call in watch.calls] == [0, 1]
 
 
+def test_an_answer_that_is_behind_is_asked_for_again_soon_and_counts_as_no_redrive(watch: Watch) -> None:
+    run = watch.ends()
+    watch.sweep()
+    watch.pass_time(GRACE_MS)
+    run.status = "RUNNING"
+    watch.deliver(json.dumps({"due": run.id}))
+    assert (watch.row().redriven, watch.row().not_before) == (False, watch.now + PAUSE_MS)
+    run.status = "TIMED_OUT"
+    watch.pass_time(PAUSE_MS)
+    watch.deliver(json.dumps({"due": run.id}))
+
+    assert len(watch.calls) == 1
+
+
 def test_an_execution_that_step_functions_does_not_know_is_a_persons_after_a_day(watch: Watch) -> None:
     watch.ends()
     watch.sweep()
@@ -516,3 +530,4 @@ def test_a_list_that_does_not_answer_keeps_no_other_from_it(watch: Watch) -> Non
     looked = watch.sweep()
 
     assert (looked["failed"], looked["found"]) == (1, 1)
+    assert Metric.OLDEST_BAD_END not in watch.world.told.measured  # silence is alarming

@@ -47,6 +47,7 @@ from tests.unit.support.memory_dynamodb import MemoryDynamoDB
 from tests.unit.support.reconciler_formats import reconciler_formats
 from tests.unit.support.samples import ALICE, NOW_MS, OPERATION, REQUEST_ID, SAGA_ID, SCOPE, reservation_of
 from tests.unit.support.settling import direct, park, settle
+from tests.unit.support.watch_formats import watch_formats
 
 GOLDEN = Path(__file__).resolve().parent.parent / "golden" / "formats.json"
 BODY = '{"from": "alice", "to": "bob", "amount": 200, "rate": 1.50, "note": "\u00e4\\u0041"}'
@@ -63,6 +64,7 @@ def produced() -> dict[str, Any]:
         "saga log": _log(),
         "ledger": _ledger(),
         "token table": callback_formats(),
+        "watched machines": watch_formats(),
         "reconciler": reconciler_formats(_reserved()),
     }
 
