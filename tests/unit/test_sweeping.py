@@ -2,6 +2,7 @@
 
 * Every key is looked at once, whoever looks; a key that cannot be looked at keeps no other from it.
 * What one worker is refused slows down all of them, once; what goes well lets them speed up, slowly.
+* Keys are read when they are needed, a page of each part, and one of each part is taken in turn.
 * It ends before the function does, and no thread is left, however it ends.
 """
 
@@ -64,6 +65,7 @@ class Field:
     most_held: int = 0
     raises: dict[str, list[BaseException]] = field(default_factory=dict)
     again: list[str] = field(default_factory=list)
+    workers: set[int] = field(default_factory=set)
     takes_ms: float = 0
 
     def sweep(self, workers: int, remaining_ms: Callable[[], int] = lambda: PLENTY_MS) -> Sweep:
@@ -98,6 +100,7 @@ class Field:
             self.again.append(key)
         self._call(key)
         self.looks.append(key)
+        self.workers.add(threading.get_ident())
 
     def _call(self, name: str) -> None:
         if isinstance(self.crew, TurnTakers):
@@ -139,12 +142,31 @@ def test_one_key_of_each_part_comes_after_the_other() -> None:
     assert keys.looks == ["0/0", "1/0", "2/0", "0/1", "2/1", "0/2"]
 
 
-def test_no_part_is_worked_off_alone_and_none_waits_for_the_end_of_another(crew: TurnTakers) -> None:
+def in_turn(crew: TurnTakers) -> None:
     keys = Field([1_000, 40, 40, 40], crew, takes_ms=10)
     keys.sweep(4).run()
 
     worked_off = [Counter(key.partition("/")[0] for key in keys.looks[: 4 * n]) for n in range(1, 41)]
     assert all(max(found.values()) - min(found[f"{part}"] for part in range(4)) <= 2 for found in worked_off)
+
+
+def test_no_part_is_worked_off_alone_and_none_waits_for_the_end_of_another(crew: TurnTakers) -> None:
+    in_turn(crew)
+
+
+def lazily(crew: TurnTakers) -> None:
+    keys = Field([50, 50], crew, takes_ms=1)
+    keys.sweep(3).run()
+
+    assert (sorted(keys.looks), keys.most_held <= 2 * PAGE) == (keys.all_keys, True)
+
+
+def all_work(crew: TurnTakers) -> None:
+    """Who finds every page being read waits for it."""
+    keys = Field([12, 31], crew, takes_ms=1)
+    keys.sweep(4).run()
+
+    assert (sorted(keys.looks), len(keys.workers)) == (keys.all_keys, 4)
 
 
 @pytest.mark.parametrize("workers", [1, 8])
@@ -196,13 +218,17 @@ def test_a_part_that_does_not_answer_keeps_no_other_from_it() -> None:
     assert keys.failed == [("part 0", True)]
 
 
-@pytest.mark.parametrize("error", [THROTTLED, ReadTimeoutError(endpoint_url="x")])
-def test_what_is_refused_for_now_is_tried_again_and_told_so(crew: TurnTakers, error: Exception) -> None:
+def tried_again(crew: TurnTakers, error: Exception = THROTTLED) -> None:
     keys = Field([6], crew, raises={"0/2": [error] * (ATTEMPTS - 1)})
 
     assert keys.sweep(2).run() is True
     assert (sorted(keys.looks), keys.failed) == (keys.all_keys, [])
     assert keys.again == ["0/2"] * (ATTEMPTS - 1)
+
+
+@pytest.mark.parametrize("error", [THROTTLED, ReadTimeoutError(endpoint_url="x")])
+def test_what_is_refused_for_now_is_tried_again_and_told_so(crew: TurnTakers, error: Exception) -> None:
+    tried_again(crew, error)
 
 
 def test_what_is_refused_for_long_is_left_to_the_next_sweep(crew: TurnTakers) -> None:
@@ -333,15 +359,18 @@ def test_the_rate_that_is_borne_is_found_and_few_calls_are_wasted(crew: TurnTake
 # The end.
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-def test_no_look_is_begun_when_the_time_is_up(seed: int) -> None:
-    crew = TurnTakers(seed)
+def in_time(crew: TurnTakers) -> None:
     keys = Field([1_000, 1_000], crew, takes_ms=30)
     end = 2_000 + SPARE_MS
 
     assert keys.sweep(5, lambda: int(end - crew.now_ms)).run() is False
     assert 0 < len(keys.looks) < 2_000
     assert crew.now_ms <= 2_000 + 3 * 30  # what had begun by then: a page and two looks, one after the other
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_no_look_is_begun_when_the_time_is_up(seed: int) -> None:
+    in_time(TurnTakers(seed))
 
 
 def test_nobody_waits_beyond_the_end(crew: TurnTakers) -> None:
@@ -410,11 +439,56 @@ MUTANTS = [
         new="if shorter < 0 else",
         kills=settles_at_what_is_borne,
     ),
+    Mutant(
+        name="whoever finds nothing to take while pages are read goes home",
+        owner=Sweep,
+        target="_next",
+        old="with self._turn:",
+        new="if True:",
+        kills=all_work,
+    ),
+    Mutant(
+        name="a part is worked off alone",
+        owner=Sweep,
+        target="_next",
+        old="self.parts.append(part)",
+        new="self.parts.appendleft(part)",
+        kills=in_turn,
+    ),
+    Mutant(
+        name="pages are read ahead",
+        owner=Part,
+        target="fill",
+        old="if not self._keys and self._start is not None:",
+        new="while self._start is not None:",
+        kills=lazily,
+    ),
+    Mutant(
+        name="looks are begun until the end",
+        owner=Sweep,
+        target="_goes_on",
+        old="< SPARE_MS",
+        new="< 0",
+        kills=in_time,
+    ),
+    Mutant(
+        name="what is refused for now is not tried again",
+        owner=Sweep,
+        target="_attempt",
+        old="if not for_now or attempt == ATTEMPTS:",
+        new="if True:",
+        kills=tried_again,
+    ),
 ]
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
-def test_each_part_of_the_brake_is_needed(crew: TurnTakers, monkeypatch: pytest.MonkeyPatch, mutant: Mutant) -> None:
+def test_the_history_passes_without_the_mutant(crew: TurnTakers, mutant: Mutant) -> None:
+    mutant.kills(crew)
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_each_condition_is_needed(crew: TurnTakers, monkeypatch: pytest.MonkeyPatch, mutant: Mutant) -> None:
     mutate(monkeypatch, mutant)
 
     with pytest.raises(AssertionError):
