@@ -32,11 +32,10 @@ class Aws:
 
     Attributes:
         session: whose rights are used.
-        denied: findings about what may not be looked at.
     """
 
     session: boto3.Session
-    denied: list[Finding] = field(default_factory=list)
+    _denied: dict[str, list[str]] = field(default_factory=dict, repr=False)
     _clients: dict[str, Any] = field(default_factory=dict, repr=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
@@ -72,7 +71,7 @@ class Aws:
         return time_of(self.dynamodb.describe_table(TableName=table))
 
     def allowed(self, what: str, look: Callable[[], T]) -> T | None:
-        """What a look finds; None, and a finding, if it may not be looked at, or is not there any more."""
+        """What a look finds; None, and later a finding, if it may not be looked at, or is not there any more."""
         from botocore.exceptions import ClientError
 
         try:
@@ -80,18 +79,28 @@ class Aws:
         except ClientError as error:
             code = str(error.response.get("Error", {}).get("Code"))
             if code in _NO_RIGHTS:
-                then = f"ask for the right to {error.operation_name}, and look again"
-                self._add(what, f"not allowed: {error.operation_name}", then)
+                found = f"not allowed: {error.operation_name}"
             elif "NotFound" in code or "DoesNotExist" in code or "NonExistent" in code:
-                self._add(what, f"is said to exist, and does not: {error.operation_name}", "deploy the stack again")
+                found = "is of the stack, and is not there any more"
             else:
                 raise
+            with self._lock:
+                self._denied.setdefault(found, []).append(what)
             return None
 
-    def _add(self, what: str, found: str, then: str) -> None:
-        finding = Finding(kind=Kind.NOT_LOOKED_AT, severity=Severity.PERSON, id=what, what=found, then=then)
-        with self._lock:
-            self.denied.append(finding)
+    @property
+    def denied(self) -> list[Finding]:
+        """What could not be looked at: said once for each reason."""
+        return [
+            Finding(
+                kind=Kind.NOT_LOOKED_AT,
+                severity=Severity.PERSON,
+                id=min(what) if len(what) == 1 else f"{min(what)} and {len(what) - 1} more",
+                what=found,
+                then="ask for that right, and look again" if found.startswith("not allowed") else "deploy it again",
+            )
+            for found, what in self._denied.items()
+        ]
 
     def read(self, table: str, key: Mapping[str, Any]) -> Item | None:
         """An item, read strongly."""

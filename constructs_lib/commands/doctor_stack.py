@@ -279,7 +279,7 @@ def _pages(aws: Aws, stack: str) -> Iterator[Any]:
 def _function(aws: Aws, name: str) -> Function:
     client = aws.client("lambda")
     said = client.get_function_configuration(FunctionName=name)
-    concurrency = client.get_function_concurrency(FunctionName=name)
+    concurrency = aws.allowed(f"function {name}", lambda: client.get_function_concurrency(FunctionName=name)) or {}
     return Function(
         name=said["FunctionName"],
         arn=said["FunctionArn"],

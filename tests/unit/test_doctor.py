@@ -1,34 +1,35 @@
-"""``cdk-sagas doctor`` finds what is stuck and nothing that runs, writes nothing unless told to, and repairs once.
-
-The conditions, as the mutants at the end have them:
-
-* an owner's end counts only if a second look sees the same record and the same end;
-* a row counts as left behind only if it is as it was after its record was read;
-* a record is made due only if it is still in progress, has the same owner, and nobody made it due since.
-"""
+"""``cdk-sagas doctor`` finds what is stuck, writes nothing unless told to, and repairs each thing once."""
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import boto3
 import pytest
 
+from constructs_lib._operator_actions import DOCTOR_LOOKS, DOCTOR_REPAIRS
+from constructs_lib.commands.doctor_findings import Finding, Kind, Severity
+from constructs_lib.commands.doctor_text import Report, text_of
 from saga_runtime import aws
 from saga_runtime.callbacks import Failed, Succeeded
 from saga_runtime.identity import saga_id_of, step_key_of
 from saga_runtime.late import MOST_TRIES, late_name
 from saga_runtime.protocol import RecordAttribute, StepStatus, TokenAttribute
 from saga_runtime.recovery import recovery_name
-from tests.unit.support.clinic import LIMIT, READS, SHARD, TIMEOUT_SECONDS, Clinic, clinic_in
+from tests.unit.support.clinic import LIMIT, MAPPING, READS, SCAN, SHARD, TIMEOUT_SECONDS, Clinic, clinic_in
 from tests.unit.support.depot import DONE, JOB_ID, REFUSED, STEP
 from tests.unit.support.executions import ExecutionStatus
 from tests.unit.support.samples import DAY_MS, NOW_MS, SAGA_ID, reservation_of
 from tests.unit.support.wire import Action, Fault, Killed, Moment
 from tests.unit.support.world import World
 
+ROOT = Path(__file__).parents[2]
 R1, R2 = recovery_name(SAGA_ID, 1), recovery_name(SAGA_ID, 2)
 L1 = late_name(SAGA_ID, 1)
 TABLES = ("--table", "requests", "--log-table", "log", "--token-table", "tokens")
@@ -443,3 +444,307 @@ def test_what_was_told_is_told(clinic: Clinic) -> None:
     clinic.says("--repair")
 
     assert clinic.depot.told() is not None
+
+
+# What the stack consists of.
+
+PARTS: dict[str, tuple[Callable[[Clinic], object], list[tuple[str, str]], str]] = {
+    "a saga without a reconciler": (
+        lambda clinic: clinic.functions.pop("Reconciler"),
+        [("nobody looks", "person")],
+        "add a TimeoutReconciler",
+    ),
+    "a reconciler that is told of another saga": (
+        lambda clinic: clinic.functions["Reconciler"].update({"CDK_SAGAS_RECONCILED": "[]"}),
+        [("nobody looks", "person")],
+        "add a TimeoutReconciler",
+    ),
+    "its schedule disabled": (
+        lambda clinic: clinic.rules["Schedule"].update(State="DISABLED"),
+        [("rule disabled", "person")],
+        "the schedule by which the reconciler should look is disabled",
+    ),
+    "the schedule by which it measures disabled": (
+        lambda clinic: clinic.rules["Measure"].update(State="DISABLED"),
+        [("rule disabled", "person")],
+        "the schedule by which the reconciler should measure is disabled",
+    ),
+    "its rule for events disabled": (
+        lambda clinic: clinic.rules["Ended"].update(State="DISABLED"),
+        [("rule disabled", "person")],
+        "the rule that tells a queue of the stack is disabled",
+    ),
+    "the sweeper's schedule disabled": (
+        lambda clinic: clinic.rules["Sweeps"].update(State="DISABLED"),
+        [("rule disabled", "person")],
+        "the schedule by which the sweeper of tokens should look",
+    ),
+    "its queue's source disabled": (
+        lambda clinic: clinic.sources[MAPPING].update(State="Disabled"),
+        [("source disabled", "person")],
+        "nothing hands the messages of this queue to the reconciler",
+    ),
+    "a function that never runs": (
+        lambda clinic: clinic.at_zero.add("Gatekeeper"),
+        [("function at zero", "person")],
+        "the gatekeeper has a reserved concurrency of 0",
+    ),
+    "a dead status event": (
+        lambda clinic: send(clinic, "events-dead"),
+        [("dead letters", "person")],
+        "aws sqs purge-queue",
+    ),
+    "a dead job": (
+        lambda clinic: send(clinic, "jobs-dead"),
+        [("dead letters", "person")],
+        "cdk-sagas callbacks --tokens tokens --dead-letters",
+    ),
+    "an entry for operators": (
+        lambda clinic: send(clinic, "operators"),
+        [("for operators", "person")],
+        "one message about sagas that were left to a person",
+    ),
+    "a job on its way": (lambda clinic: send(clinic, "jobs"), [], ""),
+    "a right that is missing": (
+        lambda clinic: clinic.denied.add("DescribeRule"),
+        [("not looked at", "person")],
+        "not allowed: DescribeRule",
+    ),
+    "another right that is missing": (
+        lambda clinic: clinic.denied.add("GetFunctionConcurrency"),
+        [("not looked at", "person")],
+        "function Dispatcher and 3 more",
+    ),
+}
+
+
+def send(clinic: Clinic, name: str) -> None:
+    aws.sqs().send_message(QueueUrl=clinic.queues[name], MessageBody="{}")
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_what_is_switched_off_or_full_is_found_and_left_to_a_person(clinic: Clinic, part: str) -> None:
+    happens, found, says = PARTS[part]
+    happens(clinic)
+
+    assert clinic.kinds() == found
+    assert says in " ".join(clinic.says()[1].split())
+    assert clinic.kinds("--repair") == found
+
+
+@pytest.mark.parametrize("part", list(PARTS)[:3])
+@pytest.mark.parametrize("scene", ["interrupted", "not started", "late"])
+def test_nobody_does_it_by_himself_where_nobody_looks(clinic: Clinic, part: str, scene: str) -> None:
+    PARTS[part][0](clinic)
+    SCENES[scene].happens(clinic)
+
+    found = dict(clinic.kinds())
+    repaired = clinic.finds("--repair")
+
+    unserved = part != "its schedule disabled"
+    assert found.pop(SCENES[scene].found[0][0]) == ("person" if scene == "late" and unserved else "repair")
+    assert list(found.values()) == ["person"]
+    mended = [one["mended"] for one in repaired if one["mended"]]
+    assert mended == ([] if scene == "late" and unserved else [SCENES[scene].mended])
+
+
+def test_what_was_due_for_long_says_that_nobody_looks_and_is_repaired(clinic: Clinic) -> None:
+    clinic.dies()
+    clinic.pass_time(60_000 + 15 * 60_000 + 1)
+
+    assert clinic.kinds() == [("nobody looks", "person"), ("interrupted", "repair")]
+
+
+def test_a_recovery_that_has_just_died_is_left_until_the_next_one_is_due(clinic: Clinic) -> None:
+    clinic.dies()
+    clinic.says("--repair")
+    clinic.dies(R1)
+
+    (finding,) = clinic.finds("--repair")
+
+    assert (finding["kind"], finding["severity"]) == ("interrupted", "soon")
+    assert finding["what"] == "-r1 FAILED, and did not settle it"
+    assert finding["mended"].startswith("left as it is until 2023-11-14 22:14:20 UTC")
+    assert R2 not in clinic.world.executions.by_name
+
+
+def test_a_repair_that_is_refused_is_said_and_keeps_no_other_from_it(clinic: Clinic) -> None:
+    clinic.dies()
+    not_told(clinic)
+    clinic.denied.add("UpdateItem")
+
+    found = {one["kind"]: one for one in clinic.finds("--repair")}
+
+    assert found["interrupted"]["then"] == "NOT repaired, AccessDeniedException: repeat this"
+    assert (found["interrupted"]["severity"], found["interrupted"]["open"]) == ("person", True)
+
+
+# How it is said.
+
+
+def test_the_table_is_aligned_fits_and_has_the_worst_and_the_oldest_first(clinic: Clinic) -> None:
+    parked(clinic)
+    clinic.rules["Schedule"]["State"] = "DISABLED"
+    clinic.update(amount={"N": "12345"}, currency={"S": "EUR"})
+    not_told(clinic)
+
+    status, told, errors = clinic.says()
+
+    assert (status, errors) == (1, "")
+    assert (
+        told
+        == f"""\
+stack Shop, 2023-11-14 22:14:20 UTC
+looked at: 1 saga, 1 record, 1 token table
+in flight: 1 saga, 1 parked, the oldest for 1 m
+money in flight, in minor units: EUR 12,345
+
+needs a person (2)
+  rule disabled    Schedule
+      the schedule by which the reconciler should look is disabled
+      -> enable it
+         aws events enable-rule --name Schedule
+  parked           {SAGA_ID}       2023-11-14 22:13:20  1 m
+      its record does not say why
+      -> see what is to be decided, then say it: cdk-sagas resolve
+         cdk-sagas inspect {SAGA_ID} --table requests
+
+repaired soon, by itself (1)
+  answer not told  {JOB_ID}  2023-11-14 22:13:20  1 m
+      done, and whoever waits was not told
+      -> the sweeper of tokens tells them
+
+needs a person: 2; repaired soon, by itself: 1; 2 left to do
+"""
+    )
+
+
+@pytest.mark.parametrize("width", ["60", "80", "100", "200"])
+def test_no_line_but_a_command_is_wider_than_the_terminal(
+    clinic: Clinic, monkeypatch: pytest.MonkeyPatch, width: str
+) -> None:
+    for happens in (interrupted, not_told, row_open, lambda clinic: send(clinic, "events-dead")):
+        happens(clinic)
+    monkeypatch.setenv("COLUMNS", width)
+
+    lines = clinic.says("--deep")[1].splitlines()
+
+    assert max(len(line) for line in lines if not line.startswith("         ")) <= max(int(width), 80)
+
+
+def test_colours_are_for_terminals_only() -> None:
+    finding = Finding(kind=Kind.PARKED, severity=Severity.PERSON, id="x\x1b[31m", what="y", then="z", since=0)
+    report = Report(system="stack Shop", now_ms=0, sagas=[], records=0, findings=[finding])
+
+    plain, painted = text_of(report), text_of(report, colour=True)
+
+    assert "\x1b" not in plain
+    assert re.sub(r"\x1b\[[0-9;]*m", "", painted) == plain != painted
+
+
+def test_the_document_has_everything(clinic: Clinic) -> None:
+    clinic.dies()
+    clinic.update(amount={"N": "12345"}, currency={"S": "EUR"})
+
+    document = json.loads(clinic.says("--json")[1])
+
+    (finding,) = document.pop("findings")
+    assert document == {
+        "system": "stack Shop",
+        "now": NOW_MS,
+        "sagas": ["Transfers"],
+        "records": 1,
+        "token_tables": ["tokens"],
+        "deep": False,
+        "repair": False,
+        "in_flight": {"sagas": 1, "parked": 0, "oldest": NOW_MS, "money": {"EUR": 12345}},
+        "totals": {"person": 0, "repair": 0, "soon": 1, "ok": 0},
+    }
+    assert finding == {
+        "kind": "interrupted",
+        "severity": "soon",
+        "id": SAGA_ID,
+        "what": "its first execution FAILED, and did not settle it",
+        "then": "the reconciler hands it to -r1",
+        "since": NOW_MS,
+        "command": "",
+        "saga_id": SAGA_ID,
+        "table": "",
+        "mended": "",
+        "machine": "Transfers",
+        "request_table": "requests",
+        "age_ms": 0,
+        "open": False,
+    }
+
+
+# Options, errors, rights.
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        (),
+        ("--stack", "Shop", "--table", "requests"),
+        ("--stack", "Shop", "--log-table", "log"),
+        ("--stack", "Shop", "--token-table", "tokens"),
+        ("--stack", "Shop", "--rate", "5"),
+        ("--stack", "Shop", "--deep", "--rate", "0"),
+    ],
+)
+def test_wrong_options_are_refused_with_a_status_of_their_own(clinic: Clinic, words: tuple[str, ...]) -> None:
+    status, out, err = clinic.says(system=words)
+
+    assert (status, out) == (2, "")
+    assert "error: " in err
+    assert clinic.world.wire.sent == []
+
+
+@pytest.mark.parametrize(
+    ("system", "denied", "says"),
+    [
+        (("--stack", "Bar"), "", "there is no stack Bar in this account and region"),
+        (("--stack", "Shop"), "ListStackResources", "name its tables with --table, --log-table and --token-table"),
+        (("--table", "nowhere"), "", "not everything was looked at: ResourceNotFoundException"),
+    ],
+)
+def test_what_cannot_be_looked_at_is_one_line(clinic: Clinic, system: tuple[str, ...], denied: str, says: str) -> None:
+    clinic.denied.add(denied)
+
+    status, out, err = clinic.says(system=system)
+
+    assert (status, out, err.count("\n")) == (1, "", 1)
+    assert err.startswith("cdk-sagas: ")
+    assert says in err
+
+
+def test_a_stack_without_a_saga_is_refused(clinic: Clinic) -> None:
+    for parts in (clinic.functions, clinic.machines):
+        parts.clear()
+
+    assert "stack Shop has no saga" in clinic.says()[2]
+
+
+def test_each_call_is_among_the_rights_and_those_stand_in_the_guide() -> None:
+    guide = (ROOT / "docs/how-to/find-what-is-stuck.md").read_text("utf-8")
+    policies = [json.loads(text) for text in re.findall(r"```json\n(.*?)```", guide, re.DOTALL)]
+
+    assert [tuple(policy["Statement"][0]["Action"]) for policy in policies] == [DOCTOR_LOOKS, DOCTOR_REPAIRS]
+    assert {action.partition(":")[2] for action in DOCTOR_LOOKS} == READS
+
+
+def test_a_scan_says_beforehand_what_it_takes_and_reads_no_faster_than_told(
+    clinic: Clinic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    naps: list[float] = []
+    monkeypatch.setattr(SCAN, "_PAGE", 10)
+    monkeypatch.setattr(SCAN, "time", SimpleNamespace(monotonic=lambda: 0.0, sleep=naps.append))
+    for number in range(30):
+        clinic.put_row(f"Step{number}", StepStatus.READ)
+
+    _, _, errors = clinic.says("--deep", "--rate", "2")
+
+    assert re.search(r"reads table log whole: about 30 items, [0-9]+ read units, [0-9]+ s", errors)
+    assert re.findall(r"table log: (\d+) %, ([0-9,]+) items", errors) == [("33", "10"), ("66", "20"), ("100", "30")]
+    assert len(naps) == 2
+    assert all(nap > 0 for nap in naps)
