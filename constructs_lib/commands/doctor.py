@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from .doctor_aws import Aws
     from .doctor_findings import Finding
     from .doctor_records import Records
-    from .doctor_stack import System
+    from .doctor_system import System
     from .doctor_text import Report
 
 _QUIET = {"POWERTOOLS_LOG_LEVEL": "CRITICAL", "POWERTOOLS_METRICS_DISABLED": "true"}
@@ -88,8 +88,7 @@ def _report(options: argparse.Namespace, session: Any) -> Report:
 
     aws = Aws(session=session)
     system = _system(options, aws)
-    tables = [saga.served.requests for saga in system.sagas] + list(system.token_tables)
-    records = Records(aws=aws, sagas=system.sagas, now_ms=aws.now_ms(tables[0]), more=_more(options))
+    records = Records(aws=aws, sagas=system.sagas, now_ms=aws.now_ms(system.tables[0]), more=_more(options))
     found = [*part_findings(system), *records.look(), *_deeper(options, aws, system, records)]
     found = [by_nobody(one) if one.saga is not None and not records.attended(one.saga) else one for one in found]
     findings = ordered([*found, *aws.denied])
@@ -117,19 +116,23 @@ def _system(options: argparse.Namespace, aws: Aws) -> System:
 
 
 def _deeper(options: argparse.Namespace, aws: Aws, system: System, records: Records) -> list[Finding]:
-    """Token tables, and with ``--deep`` whole tables."""
+    """Token tables, what is kept of hand-written machines, and with ``--deep`` whole tables."""
     from .doctor_findings import Kind
     from .doctor_log import Deep
     from .doctor_scan import RATE, Scan
     from .doctor_tokens import Tokens
+    from .doctor_watched import Watch
 
+    watches = [Watch(aws=aws, function=function, now_ms=records.now_ms) for function in system.watches]
     scan = Scan(aws=aws, rate=options.rate or RATE) if options.deep else None
     found: list[Finding] = []
     if scan is not None:
         deep = Deep(records=records, scan=scan)
-        scan.announce([*deep.tables(), *system.token_tables])
+        scan.announce([*deep.tables(), *system.token_tables, *(watch.table for watch in watches)])
     for table in system.token_tables:
         found += Tokens(records=records, table=table, swept=system.sweeps(table)).look(scan)
+    for watch in watches:
+        found += watch.look(scan)
     if scan is not None:
         late = {one.id for one in found if one.kind is Kind.LATE}
         found += [

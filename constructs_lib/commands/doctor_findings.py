@@ -61,6 +61,9 @@ class Kind(StrEnum):
     ROW_OPEN = "row left open"
     RECORD_LOST = "record lost"
 
+    END_STUCK = "end stuck"
+    END_NOT_TOLD = "end not told"
+
 
 class Mend(StrEnum):
     """What ``--repair`` does."""

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from saga_runtime.protocol import Env
 
 from .doctor_findings import Finding, Kind, Severity
-from .doctor_stack import Function, Queue, Rule, System
+from .doctor_system import Function, Queue, Rule, System
 
 
 def part_findings(system: System) -> Iterator[Finding]:
@@ -134,6 +134,8 @@ def _role(function: Function) -> str:
     environment = function.environment
     if Env.RECONCILED in environment:
         return "the reconciler"
+    if Env.WATCH_TABLE in environment:
+        return "the watch over state machines"
     if Env.DEAD_LETTERS in environment:
         return "the dispatcher of callbacks"
     if Env.TOKEN_TABLE in environment and Env.INTEGRATION not in environment:

@@ -23,7 +23,7 @@ from saga_runtime.recovery import machine_of
 from .doctor_aws import Aws, Item, all_of
 from .doctor_findings import UNKNOWN_DAYS, Finding, Flight, Saga
 from .doctor_record_findings import NOBODY_CAME_MS, RecordFindings, nobody_came, unreadable
-from .doctor_stack import MOST_SHARDS
+from .doctor_system import MOST_SHARDS
 
 _LOOKS: Final = 4
 """A saga that moves between so many looks is under way."""

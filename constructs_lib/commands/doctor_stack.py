@@ -1,4 +1,4 @@
-"""What a deployed stack consists of, as far as the doctor looks at it: its sagas, tables and queues."""
+"""Reading what a deployed stack consists of, as far as the doctor looks at it."""
 
 from __future__ import annotations
 
@@ -15,10 +15,9 @@ from saga_runtime.protocol import Env, LookField
 from .definition import deployed_saga
 from .doctor_aws import Aws, all_of
 from .doctor_findings import RECOVERIES, UNKNOWN_DAYS, Saga
+from .doctor_system import MOST_SHARDS, Function, Queue, Rule, Source, System, works
 from .errors import CommandError
 
-MOST_SHARDS: Final = 100
-"""As many as a sparse index can have."""
 _FORWARD: Final = re.compile(r"cdk-sagas protocol \d+, definition [0-9a-f]+")
 """Comment of a saga's forward machine; those of its recovery and of its phases say more."""
 _RETENTION: Final = re.compile(r"\+ (\d+)\)")
@@ -30,106 +29,6 @@ _QUEUE: Final = "AWS::SQS::Queue"
 _RULE: Final = "AWS::Events::Rule"
 _SOURCE: Final = "AWS::Lambda::EventSourceMapping"
 _LOOKED_AT: Final = (_FUNCTION, _MACHINE, _QUEUE, _RULE, _SOURCE)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Function:
-    """A function of the stack.
-
-    Attributes:
-        environment: its variables.
-        at_zero: whether its reserved concurrency is 0: it never runs.
-    """
-
-    name: str
-    arn: str
-    environment: Mapping[str, str]
-    at_zero: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
-    """A rule of the stack.
-
-    Attributes:
-        bus: its event bus; empty: the default one.
-        scheduled: whether a schedule triggers it.
-        looks: whether what it calls looks after something, and does not only measure.
-        targets: ARNs of what it calls.
-        dead_letters: ARNs of where its events end that could not be delivered.
-    """
-
-    name: str
-    bus: str
-    enabled: bool
-    scheduled: bool
-    looks: bool
-    targets: tuple[str, ...]
-    dead_letters: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
-    """What hands a queue's messages to a function."""
-
-    uuid: str
-    enabled: bool
-    queue: str
-    function: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Queue:
-    """A queue.
-
-    Attributes:
-        messages: about how many are in it, those that are being read included.
-        ends_in: ARN of its dead-letter queue; empty: it has none.
-    """
-
-    url: str
-    arn: str
-    messages: int
-    ends_in: str
-
-    @property
-    def name(self) -> str:
-        """Its name."""
-        return self.arn.rpartition(":")[2]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class System:
-    """What is looked at.
-
-    Attributes:
-        name: of the stack, or of the table.
-        sagas: those of it.
-        token_tables: those of its callbacks.
-        functions, rules, sources, queues: none, where no stack was named.
-    """
-
-    name: str
-    sagas: tuple[Saga, ...]
-    token_tables: tuple[str, ...] = ()
-    functions: tuple[Function, ...] = ()
-    rules: tuple[Rule, ...] = ()
-    sources: tuple[Source, ...] = ()
-    queues: tuple[Queue, ...] = ()
-
-    @property
-    def reconcilers(self) -> tuple[Function, ...]:
-        """Functions that look after sagas."""
-        return tuple(function for function in self.functions if Env.RECONCILED in function.environment)
-
-    def sweeps(self, tokens: str) -> bool:
-        """Whether a token table's sweeper works; one that is not known counts as one that does."""
-        sweepers = [
-            function
-            for function in self.functions
-            if function.environment.get(Env.TOKEN_TABLE) == tokens and Env.INTEGRATION not in function.environment
-        ]
-        return not sweepers or any(works(function, self.rules) for function in sweepers)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,9 +64,7 @@ def read_stack(aws: Aws, name: str) -> System:
     }
     urls = dict.fromkeys([*ids[_QUEUE], *(saga.served.operators for saga in sagas if saga.served.operators)])
     queues = _present(all_of(lambda one: aws.allowed(f"queue {one}", lambda: _queue(aws, one)), urls))
-    if not sagas and not tokens and not aws.denied:
-        raise CommandError(f"stack {name} has no saga; name the stack of a SagaStateMachine")
-    return System(
+    system = System(
         name=f"stack {name}",
         sagas=tuple(sagas),
         token_tables=tuple(sorted(tokens)),
@@ -176,6 +73,10 @@ def read_stack(aws: Aws, name: str) -> System:
         sources=tuple(sources),
         queues=tuple(queues),
     )
+    if not system.tables:
+        denied = f", or it may not be read: {aws.denied[0].what}" if aws.denied else ""
+        raise CommandError(f"stack {name} has no saga{denied}; name the stack of a SagaStateMachine")
+    return system
 
 
 def named_system(table: str, log: str | None, tokens: Sequence[str]) -> System:
@@ -233,12 +134,6 @@ def _without_reconciler(
         if machine is not None:
             saga = replace(saga, timeout_seconds=machine.timeout_seconds, retention_seconds=machine.retention_seconds)
         yield key, saga
-
-
-def works(function: Function, rules: Sequence[Rule]) -> bool:
-    """Whether a function that looks by a schedule does. A rule that may not be read counts as one that works."""
-    mine = [rule for rule in rules if rule.scheduled and rule.looks and function.arn in rule.targets]
-    return not function.at_zero and (not mine or any(rule.enabled for rule in mine))
 
 
 def _resources(aws: Aws, stack: str) -> dict[str, list[str]]:

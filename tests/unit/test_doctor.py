@@ -20,12 +20,24 @@ from saga_runtime import aws
 from saga_runtime.callbacks import Failed, Succeeded
 from saga_runtime.identity import saga_id_of, step_key_of
 from saga_runtime.late import MOST_TRIES, late_name
-from saga_runtime.protocol import RecordAttribute, StepStatus, TokenAttribute
+from saga_runtime.protocol import BadEnd, RecordAttribute, StepStatus, TokenAttribute
 from saga_runtime.recovery import recovery_name
-from tests.unit.support.clinic import LIMIT, MAPPING, READS, SCAN, SHARD, TIMEOUT_SECONDS, Clinic, clinic_in
+from saga_runtime.watch_rows import ListRow, end_id, found_put, list_id, list_put
+from tests.unit.support.clinic import (
+    LIMIT,
+    MAPPING,
+    READS,
+    SCAN,
+    SHARD,
+    TIMEOUT_SECONDS,
+    Clinic,
+    clinic_in,
+    create_watch_table,
+    function_arn,
+)
 from tests.unit.support.depot import DONE, JOB_ID, REFUSED, STEP
 from tests.unit.support.executions import ExecutionStatus
-from tests.unit.support.samples import DAY_MS, NOW_MS, SAGA_ID, reservation_of
+from tests.unit.support.samples import DAY_MS, MACHINE_ARN, NOW_MS, SAGA_ID, reservation_of
 from tests.unit.support.wire import Action, Fault, Killed, Moment
 from tests.unit.support.world import World
 
@@ -748,3 +760,80 @@ def test_a_scan_says_beforehand_what_it_takes_and_reads_no_faster_than_told(
     assert re.findall(r"table log: (\d+) %, ([0-9,]+) items", errors) == [("33", "10"), ("66", "20"), ("100", "30")]
     assert len(naps) == 2
     assert all(nap > 0 for nap in naps)
+
+
+# State machines that are no sagas.
+
+END = f"{MACHINE_ARN.replace(':stateMachine:', ':execution:').replace('Transfers', 'Reports')}:night"
+
+
+def watches(clinic: Clinic) -> None:
+    create_watch_table()
+    clinic.functions["Watcher"] = {"CDK_SAGAS_WATCH_TABLE": "watch"}
+    clinic.rules["Watches"] = {
+        "State": "ENABLED",
+        "ScheduleExpression": "rate(1 minute)",
+        "Targets": [{"Arn": function_arn("Watcher")}],
+    }
+
+
+def keeps(clinic: Clinic, **values: dict[str, str]) -> None:
+    """An end of an execution is kept."""
+    found = found_put(id=end_id(END, 0), end=BadEnd.TIMED_OUT, stopped_at=NOW_MS, not_before=NOW_MS, now_ms=NOW_MS)
+    item: Any = {**found["Item"], **values}
+    aws.dynamodb().put_item(TableName="watch", Item={name: value for name, value in item.items() if value})
+
+
+ENDS: dict[str, tuple[dict[str, dict[str, str]], int, list[tuple[str, str]], bool]] = {
+    "not told yet": ({}, 0, [], False),
+    "told in vain": (
+        {"attempt": {"N": "2"}, "error": {"S": "Unhandled"}},
+        0,
+        [("end not told", "soon")],
+        False,
+    ),
+    "due for long": ({}, 15 * 60_000, [("nobody looks", "person")], False),
+    "stuck": (
+        {"status": {"S": "STUCK"}, "error": {"S": "Unhandled"}, "due_at": {}, "due_shard": {}, "not_before": {}},
+        0,
+        [("end stuck", "person")],
+        True,
+    ),
+    "told": ({"status": {"S": "TOLD"}, "due_at": {}, "due_shard": {}, "not_before": {}}, 0, [], True),
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_bad_ends_of_watched_machines_of_which_nobody_was_told_are_found(clinic: Clinic, end: str) -> None:
+    values, later_ms, found, deep = ENDS[end]
+    watches(clinic)
+    keeps(clinic, **values)
+    clinic.pass_time(later_ms)
+    due_now(clinic)
+    clinic.world.wire.forget()
+
+    assert clinic.kinds(*(["--deep"] if deep else [])) == found
+    assert set(clinic.world.wire.sent) <= READS
+
+
+def test_a_list_that_nobody_has_read_for_long_is_said(clinic: Clinic) -> None:
+    watches(clinic)
+    machine = MACHINE_ARN.replace("Transfers", "Reports")
+    told: dict[str, Any] = {"machine": machine, "function": "f", "ends": ["TIMED_OUT"]}
+    told |= {"grace": 1, "lease": 1, "attempts": 1, "longest": 0}
+    clinic.functions["Watcher"]["CDK_SAGAS_WATCHED"] = json.dumps([told])
+    row = ListRow(id=list_id(machine, BadEnd.TIMED_OUT), known_until=NOW_MS, certain_until=NOW_MS, due_at=NOW_MS)
+    aws.dynamodb().put_item(TableName="watch", Item=list_put(row)["Item"])
+
+    assert clinic.kinds() == []
+    clinic.pass_time(15 * 60_000)
+    due_now(clinic)
+    assert clinic.kinds() == [("nobody looks", "person")]
+
+
+def test_a_stack_of_watched_machines_alone_is_looked_at(clinic: Clinic) -> None:
+    clinic.functions.clear()
+    clinic.machines.clear()
+    watches(clinic)
+
+    assert clinic.kinds() == []

@@ -20,7 +20,17 @@ from moto.core.models import DEFAULT_ACCOUNT_ID
 
 from constructs_lib.cli import main
 from saga_runtime import aws
-from saga_runtime.protocol import Env, LogAttribute, ReconciledField, RecordAttribute, RecordStatus, Side, StepStatus
+from saga_runtime.protocol import (
+    DUE_INDEX,
+    Env,
+    LogAttribute,
+    ReconciledField,
+    RecordAttribute,
+    RecordStatus,
+    Side,
+    StepStatus,
+    WatchAttribute,
+)
 from saga_runtime.saga_log import log_key
 from tests.unit.support import settling
 from tests.unit.support.depot import Depot
@@ -405,3 +415,21 @@ def _deploy(clinic: Clinic) -> None:
 
 def _rule(target: str, **what: str) -> dict[str, Any]:
     return {"State": "ENABLED", **what, "Targets": [{"Arn": target}]}
+
+
+def create_watch_table() -> None:
+    """The table of what is kept of hand-written state machines, keyed as the construct keys it."""
+    client: Any = aws.dynamodb()
+    keys = [(WatchAttribute.ID.value, "S"), (WatchAttribute.DUE_SHARD.value, "S"), (WatchAttribute.DUE_AT.value, "N")]
+    index = [
+        {"AttributeName": name, "KeyType": role} for (name, _), role in zip(keys[1:], ("HASH", "RANGE"), strict=True)
+    ]
+    client.create_table(
+        TableName="watch",
+        BillingMode="PAY_PER_REQUEST",
+        AttributeDefinitions=[{"AttributeName": name, "AttributeType": kind} for name, kind in keys],
+        KeySchema=[{"AttributeName": keys[0][0], "KeyType": "HASH"}],
+        GlobalSecondaryIndexes=[
+            {"IndexName": DUE_INDEX, "KeySchema": index, "Projection": {"ProjectionType": "KEYS_ONLY"}}
+        ],
+    )

@@ -1,0 +1,131 @@
+"""What a deployed stack consists of, as far as the doctor looks at it: its sagas, tables and queues. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from saga_runtime.protocol import Env
+
+from .doctor_findings import Saga
+
+MOST_SHARDS: Final = 100
+"""As many as a sparse index can have."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Function:
+    """A function of the stack.
+
+    Attributes:
+        environment: its variables.
+        at_zero: whether its reserved concurrency is 0: it never runs.
+    """
+
+    name: str
+    arn: str
+    environment: Mapping[str, str]
+    at_zero: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """A rule of the stack.
+
+    Attributes:
+        bus: its event bus; empty: the default one.
+        scheduled: whether a schedule triggers it.
+        looks: whether what it calls looks after something, and does not only measure.
+        targets: ARNs of what it calls.
+        dead_letters: ARNs of where its events end that could not be delivered.
+    """
+
+    name: str
+    bus: str
+    enabled: bool
+    scheduled: bool
+    looks: bool
+    targets: tuple[str, ...]
+    dead_letters: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """What hands a queue's messages to a function."""
+
+    uuid: str
+    enabled: bool
+    queue: str
+    function: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Queue:
+    """A queue.
+
+    Attributes:
+        messages: about how many are in it, those that are being read included.
+        ends_in: ARN of its dead-letter queue; empty: it has none.
+    """
+
+    url: str
+    arn: str
+    messages: int
+    ends_in: str
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self.arn.rpartition(":")[2]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class System:
+    """What is looked at.
+
+    Attributes:
+        name: of the stack, or of the table.
+        sagas: those of it.
+        token_tables: those of its callbacks.
+        functions, rules, sources, queues: none, where no stack was named.
+    """
+
+    name: str
+    sagas: tuple[Saga, ...]
+    token_tables: tuple[str, ...] = ()
+    functions: tuple[Function, ...] = ()
+    rules: tuple[Rule, ...] = ()
+    sources: tuple[Source, ...] = ()
+    queues: tuple[Queue, ...] = ()
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """Tables that are looked at."""
+        watches = [function.environment[Env.WATCH_TABLE] for function in self.watches]
+        return (*(saga.served.requests for saga in self.sagas), *self.token_tables, *watches)
+
+    @property
+    def reconcilers(self) -> tuple[Function, ...]:
+        """Functions that look after sagas."""
+        return tuple(function for function in self.functions if Env.RECONCILED in function.environment)
+
+    @property
+    def watches(self) -> tuple[Function, ...]:
+        """Functions that watch hand-written state machines."""
+        return tuple(function for function in self.functions if Env.WATCH_TABLE in function.environment)
+
+    def sweeps(self, tokens: str) -> bool:
+        """Whether a token table's sweeper works; one that is not known counts as one that does."""
+        sweepers = [
+            function
+            for function in self.functions
+            if function.environment.get(Env.TOKEN_TABLE) == tokens and Env.INTEGRATION not in function.environment
+        ]
+        return not sweepers or any(works(function, self.rules) for function in sweepers)
+
+
+def works(function: Function, rules: Sequence[Rule]) -> bool:
+    """Whether a function that looks by a schedule does. A rule that may not be read counts as one that works."""
+    mine = [rule for rule in rules if rule.scheduled and rule.looks and function.arn in rule.targets]
+    return not function.at_zero and (not mine or any(rule.enabled for rule in mine))
