@@ -67,6 +67,13 @@ def _about_the_saga(saga: Inspection, command: Callable[..., str]) -> list[Advic
             "decides by the rows."
         )
         return [Advice(text=text, commands=(("let it go on", command("resolve", "--resume")),))]
+    if saga.finding is Finding.ROWS_EXPIRED:
+        return [
+            Advice(
+                text="Rows of its log may be gone, without which its steps could happen twice. Restore the saga log to "
+                "a time when they were there, or end the saga by hand: look at what stands, and undo it."
+            )
+        ]
     if saga.finding is not Finding.PARKED:
         return [Advice(text="Its owner does not run.", commands=(("take it up again", command("recover")),))]
 

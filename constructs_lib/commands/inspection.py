@@ -159,7 +159,7 @@ def inspect_saga(found: FoundSaga, saga: DeployedSaga) -> Inspection:
         request_id=record.request_id,
         operation=_text(found.item, a.OPERATION),
         status=record.status.value,
-        finding=what_to_do(record, owner_status, found.now_ms),
+        finding=what_to_do(record, owner_status, found.now_ms, log_days=saga.log_days),
         direction=record.direction.value if record.direction is not None else None,
         owner=record.owner,
         recoveries=record.recoveries,

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from .aws import one_line_errors
 from .saga import FoundSaga, add_log_option, add_saga_options, deployed, find_saga
+
+if TYPE_CHECKING:
+    from .definition import DeployedSaga
 
 _SAID = {
     "SETTLED": "is settled: nothing to do",
@@ -16,6 +20,7 @@ _SAID = {
     "NAME_EXPIRED": "is too old to tell whether it ever ran: a person decides",
     "RUNNING": "is running: left alone",
     "DEAD": "was interrupted: taken over",
+    "ROWS_EXPIRED": "was interrupted, and rows of its log may be gone: a person decides",
 }
 
 _LATE = {
@@ -23,7 +28,7 @@ _LATE = {
     "STARTED": "undoing it",
     "EXHAUSTED": "tried again and again to undo it, and it stands: a person decides",
 }
-_FOR_A_PERSON = frozenset({"PARKED", "NAME_EXPIRED"})
+_FOR_A_PERSON = frozenset({"PARKED", "NAME_EXPIRED", "ROWS_EXPIRED"})
 
 
 def add_parser(commands: Any) -> None:
@@ -43,17 +48,18 @@ def add_parser(commands: Any) -> None:
 def _run(options: argparse.Namespace) -> int:
     with one_line_errors(f"saga {options.saga} was not looked at"):
         found = find_saga(options)
-        finding, started = found.recoverer.recover(found.record, found.now_ms)
+        saga = deployed(found, options.log_table)
+        # Without its rows, a saga must not be run again.
+        finding, started = replace(found.recoverer, log_days=saga.log_days).recover(found.record, found.now_ms)
         sys.stdout.write(f"saga {options.saga} {_SAID[finding.value]}{f' by {started}' if started else ''}\n")
-        exhausted = _undo_late(options, found)
+        exhausted = _undo_late(found, saga)
     return 1 if exhausted or finding.value in _FOR_A_PERSON else 0
 
 
-def _undo_late(options: argparse.Namespace, found: FoundSaga) -> bool:
+def _undo_late(found: FoundSaga, saga: DeployedSaga) -> bool:
     """Start what undoes late effects; whether a person has to look."""
     from saga_runtime.late import LateFinding, undo_late
 
-    saga = deployed(found, options.log_table)
     if not saga.has_jobs:
         return False
     late = undo_late(found.recoverer, found.record, saga.log_table)

@@ -35,9 +35,18 @@ from saga_runtime.reconciliation import (
     may_forget,
     operators_entry,
     park_update,
+    rows_kept_update,
 )
 from saga_runtime.record import RequestRecord
-from saga_runtime.recovery import Finding, Recoverer, machine_of, recovery_name, take_over_update, what_to_do
+from saga_runtime.recovery import (
+    Finding,
+    Recoverer,
+    machine_of,
+    may_have_forgotten,
+    recovery_name,
+    take_over_update,
+    what_to_do,
+)
 from saga_runtime.saga_log import log_key
 
 if TYPE_CHECKING:
@@ -190,7 +199,7 @@ class Caretaker:
                     return None
                 found, record = again, again.record
                 status = recoverer.owner_status(record)
-        finding = what_to_do(record, status, now_ms)
+        finding = what_to_do(record, status, now_ms, log_days=saga.days)
         decision = decide(found, finding, now_ms=now_ms, limit=self.limit)
         return Seen(saga=saga, found=found, status=status, finding=finding, decision=decision, now_ms=now_ms)
 
@@ -295,6 +304,9 @@ def _keep_rows(saga: Served, record: RequestRecord, now_ms: int) -> None:
         for item in page["Items"]:
             key = log_key(record.saga_id, item[a.STEP.value]["S"])
             _updated(saga.log, keep_row_update(key, int(item[a.EXPIRATION.value]["N"]), until))
+    if not may_have_forgotten(record, now_ms, saga.days):
+        # All that were ever written are there, and none ends before.
+        _updated(saga.requests, rows_kept_update(record, before))
 
 
 def _updated(table: str, arguments: Mapping[str, Any]) -> bool:

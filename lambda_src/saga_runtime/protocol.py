@@ -44,6 +44,8 @@ class RecordAttribute(StrEnum):
     """When a callback came for which nobody waited: who would park the saga since does not know of it."""
     PARKED = "parked"
     PARKED_AT = "parked_at"
+    ROWS_UNTIL = "rows_until"
+    """Until when no row of its log is deleted; epoch seconds. Absent: each is kept for as long as when written."""
     STUCK = "stuck"
     AMOUNT = "amount"
     """What the request moves, in minor units of its currency, if the operation says where the body tells it."""
@@ -385,8 +387,6 @@ class WatchedField(StrEnum):
     LEASE = "lease"
     """Seconds after which a call of the function is certainly over, whatever became of its caller."""
     ATTEMPTS = "attempts"
-    LONGEST = "longest"
-    """Seconds that an execution takes at most; 0: as long as may be."""
 
 
 class WatchAttribute(StrEnum):
@@ -416,7 +416,9 @@ class WatchAttribute(StrEnum):
     DUE_SHARD = "due_shard"
     EXPIRATION = "expiration"
     KNOWN_UNTIL = "known_until"
-    """Of a list: every end before this has a row."""
+    """Of a list: every end before this has a row, if the list was in order, and not behind."""
+    CERTAIN_UNTIL = "certain_until"
+    """Of a list: every end before this has a row; it was read to its end since."""
     PASS_AT = "pass_at"
     """Of a list: when the pass began that is under way."""
     PAGE_TOKEN = "page_token"

@@ -7,6 +7,7 @@
     parked                                    left; looked at again later
     no such execution                         started, by the same name and with the same stored bytes
     no such execution, and its name expired   parked
+    nothing runs, and rows may be gone        parked
     running, or a person redrives it          looked at again later
     ended without settling                    taken over; after too many recoveries parked
 
@@ -26,7 +27,7 @@ from typing import Any, Final
 from saga_runtime.identity import is_saga_id
 from saga_runtime.protocol import LogAttribute, RecordAttribute, RecordStatus
 from saga_runtime.record import OWNED, OWNED_NAMES, AttributeMap, RequestRecord
-from saga_runtime.recovery import Finding
+from saga_runtime.recovery import Finding, rows_are_kept_until
 
 LOOK_MS: Final = 60_000
 """What is young is looked at again after this."""
@@ -39,6 +40,7 @@ STILL_IN_PROGRESS: Final = f"{OWNED} AND #due_at = :was"
 STILL_SETTLED: Final = "#saga_id = :saga_id AND #status = :found AND #due_at = :was"
 MAY_PARK: Final = f"{OWNED} AND attribute_not_exists(#parked) AND attribute_not_exists(#answered_at)"
 """A callback that came when nobody waited decided something of which whoever parks does not know."""
+STILL_OPEN: Final = "#saga_id = :saga_id AND #status = :in_progress"
 STILL_THERE: Final = "attribute_exists(#saga_id) AND #expiration = :was"
 
 _DAY_MS: Final = 86_400_000
@@ -64,11 +66,13 @@ class ParkedFor(StrEnum):
 
     RECOVERIES_EXHAUSTED = "RecoveriesExhausted"
     NAME_EXPIRED = "ExecutionNameExpired"
+    ROWS_EXPIRED = "RowsExpired"
 
 
 _SAID: Final = {
     ParkedFor.RECOVERIES_EXHAUSTED: "its recoveries ended without settling it, as often as is allowed",
     ParkedFor.NAME_EXPIRED: "its execution does not exist, and is too old to tell whether it ever ran",
+    ParkedFor.ROWS_EXPIRED: "rows of its log may be gone, without which its steps could happen twice",
 }
 
 
@@ -145,6 +149,8 @@ def decide(found: Found, finding: Finding, *, now_ms: int, limit: int) -> Decisi
             return Decision(need=Need.START)
         case Finding.NAME_EXPIRED:
             return Decision(need=Need.PARK, reason=ParkedFor.NAME_EXPIRED)
+        case Finding.ROWS_EXPIRED:
+            return Decision(need=Need.PARK, reason=ParkedFor.ROWS_EXPIRED)
         case Finding.DEAD if record.recoveries and not due:
             return Decision(need=Need.NOTHING)
         case Finding.DEAD if record.recoveries >= limit and not found.answered:
@@ -271,14 +277,38 @@ def keeps_ahead_days(log_days: int) -> int:
 
 def may_forget(record: RequestRecord, now_ms: int, log_days: int) -> bool:
     """Whether rows of an open saga come near the end of their time."""
-    return now_ms - record.created_at >= (log_days - keeps_ahead_days(log_days)) * _DAY_MS
+    ahead = keeps_ahead_days(log_days) * _DAY_SECONDS
+    return now_ms // 1_000 >= rows_are_kept_until(record, log_days) - ahead
 
 
 def kept_until(now_ms: int, log_days: int) -> tuple[int, int]:
-    """Rows that end before the first of these are kept until the second; epoch seconds."""
+    """Rows that end before the first of these are kept until the second; epoch seconds.
+
+    So none ends before the first: rows that are written later are kept for longer by themselves.
+    """
     ahead = keeps_ahead_days(log_days) * _DAY_SECONDS
     now = now_ms // 1_000
-    return now + ahead, now + 2 * ahead
+    return now + min(ahead + ahead // 4, log_days * _DAY_SECONDS), now + 2 * ahead
+
+
+def rows_kept_update(record: RequestRecord, until: int) -> dict[str, Any]:
+    """Arguments of the update that says until when all rows of a saga are kept; after they are.
+
+    On condition that it is the same saga, and open. Whoever kept them at the same time says as much.
+    """
+    a = RecordAttribute
+    names = (a.SAGA_ID, a.STATUS, a.ROWS_UNTIL)
+    return {
+        "Key": {a.ID.value: {"S": record.request_id}},
+        "UpdateExpression": "SET #rows_until = :until",
+        "ConditionExpression": STILL_OPEN,
+        "ExpressionAttributeNames": {f"#{name.value}": name.value for name in names},
+        "ExpressionAttributeValues": {
+            ":saga_id": {"S": record.saga_id},
+            ":in_progress": {"S": RecordStatus.IN_PROGRESS.value},
+            ":until": {"N": str(until)},
+        },
+    }
 
 
 def keep_row_update(key: Mapping[str, Any], expiration: int, until: int) -> dict[str, Any]:

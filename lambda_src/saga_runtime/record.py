@@ -161,6 +161,7 @@ class RequestRecord:
     parked: str | None
     http_status: int | None
     body: str | None
+    rows_until: int | None = None
 
     @classmethod
     def from_item(cls, item: AttributeMap) -> RequestRecord:
@@ -190,6 +191,7 @@ class RequestRecord:
                 parked=_text(item, a.PARKED),
                 http_status=_number(item, a.HTTP_STATUS),
                 body=_text(item, a.BODY),
+                rows_until=_number(item, a.ROWS_UNTIL),
             )
         except KeyError as error:
             raise ValueError(f"not a request record: attribute {error} is missing") from error

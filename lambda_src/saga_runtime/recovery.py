@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from mypy_boto3_stepfunctions import SFNClient
 
 _DAY_MS: Final = 86_400_000
+_DAY_SECONDS: Final = 86_400
 _RUNNING: Final = frozenset({"RUNNING", "PENDING_REDRIVE"})
 _DEAD: Final = frozenset({"TIMED_OUT", "ABORTED", "FAILED"})
 
@@ -38,25 +39,52 @@ class Finding(StrEnum):
     """Its owner is at it."""
     DEAD = "DEAD"
     """Its owner ended without settling: take over."""
+    ROWS_EXPIRED = "ROWS_EXPIRED"
+    """Nothing of it runs, and rows of its log may be gone, without which steps could happen twice: a person decides."""
 
 
-def what_to_do(record: RequestRecord, owner_status: str | None, now_ms: int) -> Finding:
+def rows_are_kept_until(record: RequestRecord, log_days: int) -> int:
+    """Until when no row of a saga's log is deleted; epoch seconds.
+
+    Each is kept for ``log_days`` after it was written, so none is gone before the saga is as old; a reconciler keeps
+    those of an open saga for longer, and says so in the record.
+    """
+    return max(record.created_at // 1_000 + log_days * _DAY_SECONDS, record.rows_until or 0)
+
+
+def may_have_forgotten(record: RequestRecord, now_ms: int, log_days: int | None) -> bool:
+    """Whether rows of a saga's log may be gone, without which its steps could happen twice.
+
+    Args:
+        record: the record.
+        now_ms: the time.
+        log_days: how long rows are kept; None: not known, and taken to be for ever.
+    """
+    return log_days is not None and now_ms // 1_000 >= rows_are_kept_until(record, log_days)
+
+
+def what_to_do(record: RequestRecord, owner_status: str | None, now_ms: int, *, log_days: int | None = None) -> Finding:
     """Decide what a saga needs.
 
     Args:
         record: the request record, read strongly.
         owner_status: status of the owner's execution; None if there is no such execution.
         now_ms: the time.
+        log_days: how long rows of the saga's log are kept; None: not known.
     """
     if record.settled:
         return Finding.SETTLED
     if record.parked is not None:
         return Finding.PARKED
-    if owner_status is None:
-        young = now_ms - record.created_at < (EXECUTION_NAME_DAYS - 1) * _DAY_MS
-        return Finding.NOT_STARTED if young else Finding.NAME_EXPIRED
+    young = now_ms - record.created_at < (EXECUTION_NAME_DAYS - 1) * _DAY_MS
+    if owner_status is None and young and record.owner == record.saga_id:
+        return Finding.NOT_STARTED  # it never ran: there is nothing that could be forgotten
     if owner_status in _RUNNING:
         return Finding.RUNNING
+    if may_have_forgotten(record, now_ms, log_days):
+        return Finding.ROWS_EXPIRED
+    if owner_status is None:
+        return Finding.NOT_STARTED if young else Finding.NAME_EXPIRED
     if owner_status in _DEAD or owner_status == "SUCCEEDED":
         # An owner that succeeded has settled; where it has not, its settle was lost with what AWS said of it, and the
         # record decides: a further execution replays, and settles.
@@ -128,12 +156,14 @@ class Recoverer:
         dynamodb: client of DynamoDB.
         step_functions: client of Step Functions.
         due_after_ms: when the record is looked at again after a take-over.
+        log_days: how long rows of the saga's log are kept; None: not known, so that age stops nobody.
     """
 
     table: str
     dynamodb: DynamoDBClient
     step_functions: SFNClient
     due_after_ms: int = 60_000
+    log_days: int | None = None
 
     def read(self, request_id: str) -> RequestRecord | None:
         """The request record, read strongly."""
@@ -164,7 +194,7 @@ class Recoverer:
         Returns:
             What was found, and the name of the execution that was started, if one was.
         """
-        finding = what_to_do(record, self.owner_status(record), now_ms)
+        finding = what_to_do(record, self.owner_status(record), now_ms, log_days=self.log_days)
         if finding is Finding.NOT_STARTED:
             first = record.owner == record.saga_id
             machine = machine_of(record.execution_arn) if first else record.recovery_machine_arn

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from saga_runtime.protocol import LogAttribute, Side, StepStatus
 from saga_runtime.record import RequestRecord
-from saga_runtime.recovery import Finding, Recoverer, recovery_name, take_over_update
+from saga_runtime.recovery import Finding, Recoverer, may_have_forgotten, recovery_name, take_over_update
 from saga_runtime.resolution import (
     CannotResolve,
     Change,
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 _LOOKS: Final = 4
 """Only another person, or an execution that will be fenced, writes rows of a parked saga meanwhile."""
-_DAY_MS: Final = 86_400_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,11 +161,11 @@ class Resolver:
             raise CannotResolve(f"saga {record.saga_id} is settled as {record.status}; nothing is left to decide")
 
     def _require_young(self, record: RequestRecord, now_ms: int) -> None:
-        if self.log_days is not None and now_ms - record.created_at >= self.log_days * _DAY_MS:
+        if may_have_forgotten(record, now_ms, self.log_days):
             raise CannotResolve(
-                f"saga {record.saga_id} is older than the {self.log_days} days for which its rows are kept: without "
-                "them its steps could happen twice; restore the saga log to a time when they were there, or end the "
-                "saga by hand"
+                f"saga {record.saga_id} is older than the {self.log_days} days for which its rows are kept, and no "
+                "reconciler kept them for longer: without them its steps could happen twice; restore the saga log to "
+                "a time when they were there, or end the saga by hand"
             )
 
 

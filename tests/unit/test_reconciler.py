@@ -13,6 +13,7 @@ The conditions, as the mutants at the end have them:
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from collections.abc import Callable, Iterator
@@ -65,7 +66,9 @@ from tests.unit.support.samples import DAY_MS, DUE_AFTER_MS, NOW_MS, REQUEST_ID,
 from tests.unit.support.wire import Action, Fault, Killed, Moment, Wire
 from tests.unit.support.world import Context, World
 
+CARETAKER = import_module("saga_runtime.caretaker")
 RECONCILIATION = import_module("saga_runtime.reconciliation")
+RECOVERY = import_module("saga_runtime.recovery")
 RECONCILER = import_module("saga_runtime.reconciler")
 LIMIT = 3
 SHARDS, SHARD = 2, "01"
@@ -204,6 +207,7 @@ DECISIONS: list[tuple[Finding, dict[str, Any], bool, Decision]] = [
     (Finding.NOT_STARTED, {}, False, Decision(need=Need.START)),
     (Finding.NOT_STARTED, {"recoveries": LIMIT}, True, Decision(need=Need.START)),
     (Finding.NAME_EXPIRED, {}, True, Decision(need=Need.PARK, reason=ParkedFor.NAME_EXPIRED)),
+    (Finding.ROWS_EXPIRED, {}, True, Decision(need=Need.PARK, reason=ParkedFor.ROWS_EXPIRED)),
     (Finding.DEAD, {}, True, Decision(need=Need.TAKE_OVER, after_ms=LOOK_MS)),
     (Finding.DEAD, {}, False, Decision(need=Need.TAKE_OVER, after_ms=LOOK_MS)),
     (Finding.DEAD, {"recoveries": 2}, True, Decision(need=Need.TAKE_OVER, after_ms=4 * LOOK_MS)),
@@ -485,7 +489,7 @@ def test_rows_of_a_saga_that_is_open_near_their_end_are_kept_for_longer(watch: W
     day = 86_400
     now = NOW_MS // 1_000 + 380 * day
     put_row("Old", StepStatus.DONE, expiration=now + 190 * day)
-    put_row("Young", StepStatus.DONE, expiration=now + 210 * day)
+    put_row("Young", StepStatus.DONE, expiration=now + 260 * day)
     watch.pass_time(380 * DAY_MS)
 
     watch.sweep()
@@ -494,7 +498,7 @@ def test_rows_of_a_saga_that_is_open_near_their_end_are_kept_for_longer(watch: W
         item[LogAttribute.STEP.value]["S"]: int(item[LogAttribute.EXPIRATION.value]["N"])
         for item in watch.world.items("log")
     }
-    assert ends == {"Old": now + 400 * day, "Young": now + 210 * day}
+    assert ends == {"Old": now + 400 * day, "Young": now + 260 * day}
 
 
 def test_rows_of_a_young_saga_and_of_a_settled_one_are_left(watch: Watch) -> None:
@@ -507,6 +511,70 @@ def test_rows_of_a_young_saga_and_of_a_settled_one_are_left(watch: Watch) -> Non
 
     assert calls.count("Query") == LOOKING
     assert [item[LogAttribute.EXPIRATION.value]["N"] for item in watch.world.items("log")] == ["1"]
+
+
+def the_log_is_kept_once_in_a_while(watch: Watch) -> None:
+    watch.pass_time(380 * DAY_MS)
+    now = watch.world.clock.ms // 1_000
+    watch.sweep()
+    assert watch.record.rows_until == now + 250 * 86_400
+
+    watch.pass_time(LONGEST_LOOK_MS)
+    assert watch.world.calls_of(watch.sweep).count("Query") == LOOKING
+    assert watch.record.rows_until == now + 250 * 86_400
+
+
+def test_until_when_rows_are_kept_is_said_and_the_log_is_not_read_at_every_look(watch: Watch) -> None:
+    the_log_is_kept_once_in_a_while(watch)
+
+
+def test_a_saga_whose_rows_were_kept_is_taken_over_however_old_it_is(watch: Watch) -> None:
+    the_log_is_kept_once_in_a_while(watch)
+    watch.dies()
+    watch.pass_time(200 * DAY_MS)
+
+    assert watch.sweep()["taken_over"] == 1
+
+
+def rows_may_be_gone(watch: Watch) -> None:
+    watch.dies()
+    watch.pass_time(400 * DAY_MS)
+    watch.sweep()
+    assert set(watch.executions) == {SAGA_ID}
+    assert (watch.record.parked, watch.record.rows_until) == (SAGA_ID, None)
+    assert [entry["stuck"]["error"] for entry in watch.told] == [ParkedFor.ROWS_EXPIRED]
+
+
+def test_a_saga_whose_rows_may_be_gone_is_never_run_again(watch: Watch) -> None:
+    rows_may_be_gone(watch)
+
+
+def test_a_recovery_that_was_not_started_is_not_when_rows_may_be_gone(watch: Watch) -> None:
+    watch.update(owner={"S": recovery_name(SAGA_ID, 1)}, recoveries={"N": "1"})
+    watch.pass_time(400 * DAY_MS)
+    watch.sweep()
+
+    assert set(watch.executions) == {SAGA_ID}
+    assert watch.record.parked == recovery_name(SAGA_ID, 1)
+
+
+def rows_may_be_gone_of_a_saga_that_runs(watch: Watch) -> None:
+    watch.pass_time(400 * DAY_MS)
+    watch.sweep()
+    assert (watch.record.parked, watch.record.rows_until) == (None, None)
+
+
+def test_rows_that_may_be_gone_are_not_said_to_be_kept(watch: Watch) -> None:
+    rows_may_be_gone_of_a_saga_that_runs(watch)
+
+
+def the_saga_settles_while_its_rows_are_kept(watch: Watch) -> None:
+    record = watch.record
+    watch.settle()
+    update = RECONCILIATION.rows_kept_update(record, 1)
+    with contextlib.suppress(aws.dynamodb().exceptions.ConditionalCheckFailedException):
+        aws.dynamodb().update_item(TableName="requests", **update)
+    assert watch.record.rows_until is None
 
 
 # What status events tell.
@@ -1113,6 +1181,30 @@ MUTANTS = [
         old="record.recoveries and not due",
         new="record.recoveries and False",
         kills=recoveries_die_at_once,
+    ),
+    Mutant(
+        name="what may be gone is said to be kept",
+        owner=CARETAKER,
+        target="_keep_rows",
+        old="if not may_have_forgotten(record, now_ms, saga.days):",
+        new="if saga.days:",
+        kills=rows_may_be_gone_of_a_saga_that_runs,
+    ),
+    Mutant(
+        name="a saga is run again without its rows",
+        owner=RECOVERY,
+        target="what_to_do",
+        old="if may_have_forgotten(record, now_ms, log_days):",
+        new="if may_have_forgotten(record, now_ms, None):",
+        kills=rows_may_be_gone,
+    ),
+    Mutant(
+        name="a settled saga's rows are said to be kept",
+        owner=RECONCILIATION,
+        target="rows_kept_update",
+        old='"ConditionExpression": STILL_OPEN',
+        new='"ConditionExpression": STILL_OPEN.replace("AND", "OR")',
+        kills=the_saga_settles_while_its_rows_are_kept,
     ),
     Mutant(
         name="a row is made by keeping it",

@@ -13,6 +13,7 @@ import pytest
 from constructs_lib.commands.saga import time_of
 from saga_runtime import aws
 from saga_runtime.protocol import Direction, Env, LogAttribute, RecordStatus, Side
+from saga_runtime.reconciliation import rows_kept_update
 from saga_runtime.saga_log import done_put
 from tests.unit.support import resolving, settling
 from tests.unit.support.desk import LOG_DAYS, Desk, desk_in
@@ -465,6 +466,17 @@ def test_a_saga_whose_rows_may_have_expired_is_not_run_again(desk: Desk) -> None
     desk.shop.passes(LOG_DAYS * DAY_MS)
 
     assert "its steps could happen twice" in desk.is_refused("--resume")
+
+
+def test_a_saga_whose_rows_a_reconciler_kept_goes_on_however_old_it_is(desk: Desk) -> None:
+    desk.park()
+    desk.shop.passes(LOG_DAYS * DAY_MS)
+    record: Any = rows_kept_update(desk.record, desk.now // 1_000 + 1)
+    aws.dynamodb().update_item(TableName="requests", **record)
+
+    desk.resolves("--resume")
+
+    assert desk.record.parked is None
 
 
 def test_an_unknown_saga_is_told(desk: Desk) -> None:

@@ -14,6 +14,7 @@ from saga_runtime.reconciliation import (
     look_later_update,
     operators_entry,
     park_update,
+    rows_kept_update,
 )
 from saga_runtime.record import AttributeMap, RequestRecord
 from saga_runtime.recovery import take_over_update
@@ -40,5 +41,6 @@ def reconciler_formats(item: AttributeMap) -> dict[str, Any]:
         "parked": {reason.value: park_update(record, reason, _LATER_MS) for reason in ParkedFor},
         "operators' entry": operators_entry(exhausted, ParkedFor.RECOVERIES_EXHAUSTED),
         "log: kept for longer": keep_row_update(log_key(SAGA_ID, "Transfer"), 1_700_000_000, 1_710_000_000),
+        "rows kept": rows_kept_update(record, 1_710_000_000),
         "late: start input": late_input(record.input),
     }
