@@ -63,8 +63,6 @@ class WatchedMachine:
         grace: how long after the end it is called at the soonest; 0 s to 14 days, 15 minutes by default: for as long,
             functions that the dead execution called may still run, and a person may redrive it.
         attempts: calls that may fail before a person is told; 1 to 1,000, 100 by default: about a day.
-        longest: no execution takes longer than this; 1 minute to 366 days. With it, lists of executions are not read
-            further back than it takes. By default they are read to their end.
 
     Raises:
         ValueError: for a wrong argument, naming it, its value and the remedy.
@@ -75,7 +73,6 @@ class WatchedMachine:
     ends: Sequence[BadEnd] = (BadEnd.TIMED_OUT, BadEnd.ABORTED)
     grace: Duration | None = None
     attempts: int = 100
-    longest: Duration | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.machine, SagaStateMachine):
@@ -98,8 +95,6 @@ class WatchedMachine:
             )
         require_between("attempts", self.attempts, at_least=1, at_most=1_000)
         require_seconds("grace", self.grace or Duration.seconds(_GRACE_SECONDS), at_least=0, at_most=14 * _DAY)
-        if self.longest is not None:
-            require_seconds("longest", self.longest, at_least=60, at_most=_YEAR)
         if self.function_seconds > _LONGEST_SECONDS:
             raise ValueError(
                 f"the timeout of on_timeout of {path} must be at most {_LONGEST_SECONDS} s, got {self.function_seconds}"
@@ -361,7 +356,6 @@ def _fields(watched: WatchedMachine) -> dict[str, Any]:
         f.GRACE.value: int(watched.grace.to_seconds()) if watched.grace is not None else _GRACE_SECONDS,
         f.LEASE.value: watched.lease_seconds,
         f.ATTEMPTS.value: watched.attempts,
-        f.LONGEST.value: int(watched.longest.to_seconds()) if watched.longest is not None else 0,
     }
 
 

@@ -52,7 +52,6 @@ class Watched:
         grace_ms: between an end and the first call.
         lease_ms: after which a call is certainly over.
         attempts: calls after which a person decides.
-        longest_ms: that an execution takes at most; None: as long as may be.
     """
 
     machine: str
@@ -61,7 +60,6 @@ class Watched:
     grace_ms: int
     lease_ms: int
     attempts: int
-    longest_ms: int | None = None
 
 
 def watched_of(text: str) -> tuple[Watched, ...]:
@@ -75,7 +73,6 @@ def watched_of(text: str) -> tuple[Watched, ...]:
             grace_ms=entry[f.GRACE] * 1_000,
             lease_ms=entry[f.LEASE] * 1_000,
             attempts=entry[f.ATTEMPTS],
-            longest_ms=entry[f.LONGEST] * 1_000 or None,
         )
         for entry in json.loads(text)
     )
@@ -272,7 +269,8 @@ class ListRow:
 
     Attributes:
         id: see ``list_id``.
-        known_until: every end before this has a row; epoch milliseconds.
+        known_until: every end before this has a row, if the list was in order, and not behind; epoch milliseconds.
+        certain_until: every end before this has a row: since then the list was read to its end.
         due_at: when the list is read again.
         pass_at: when the pass began that is under way; 0: none is.
         page_token: where it goes on; None: at the beginning.
@@ -281,6 +279,7 @@ class ListRow:
 
     id: str
     known_until: int
+    certain_until: int
     due_at: int
     pass_at: int = 0
     page_token: str | None = None
@@ -292,6 +291,7 @@ class ListRow:
         return cls(
             id=item[_A.ID]["S"],
             known_until=int(item[_A.KNOWN_UNTIL]["N"]),
+            certain_until=int(item[_A.CERTAIN_UNTIL]["N"]),
             due_at=int(item[_A.DUE_AT]["N"]),
             pass_at=int(item[_A.PASS_AT]["N"]),
             page_token=item[_A.PAGE_TOKEN]["S"] if _A.PAGE_TOKEN in item else None,
@@ -305,6 +305,7 @@ def list_put(row: ListRow) -> dict[str, Any]:
         "Item": {
             _A.ID.value: {"S": row.id},
             _A.KNOWN_UNTIL.value: {"N": str(row.known_until)},
+            _A.CERTAIN_UNTIL.value: {"N": str(row.certain_until)},
             _A.DUE_AT.value: {"N": str(row.due_at)},
             _A.PASS_AT.value: {"N": str(row.pass_at)},
             _A.VERSION.value: {"N": str(row.version)},
@@ -318,6 +319,7 @@ def list_update(was: ListRow, now: ListRow) -> dict[str, Any]:
     """Arguments of the update from one state of a list to the next, on condition that nobody else read on."""
     values: dict[WatchAttribute, Any] = {
         _A.KNOWN_UNTIL: {"N": str(now.known_until)},
+        _A.CERTAIN_UNTIL: {"N": str(now.certain_until)},
         _A.DUE_AT: {"N": str(now.due_at)},
         _A.PASS_AT: {"N": str(now.pass_at)},
         _A.VERSION: {"N": str(now.version)},

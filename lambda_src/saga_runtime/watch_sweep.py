@@ -1,9 +1,8 @@
 """Looking for executions of hand-written state machines that ended badly, and at those that are due.
 
-Step Functions lists executions by when they were started, and an execution that was started long ago may end now. So a
-list is read to its end (or as far back as an execution can have been started), and what is kept is chosen by when it
-ended: everything that ended since before the last pass began. A list that is too long for one sweep is read on by the
-next one.
+Step Functions lists executions of one status with those first that ended last. So a list is read until a whole page of
+it is older than what is known; and once a day to its end, for it may be behind. A list that is too long for one sweep
+is read on by the next one.
 """
 
 from __future__ import annotations
@@ -28,15 +27,7 @@ from saga_runtime.protocol import (
 )
 from saga_runtime.watch_rows import ListRow, Watched, list_id, list_put, list_update, queued_update
 from saga_runtime.watcher import SPARE_MS, Watcher
-from saga_runtime.watching import (
-    QUEUED_MS,
-    Execution,
-    begin_again,
-    first_list,
-    is_new,
-    lists_until,
-    read_on,
-)
+from saga_runtime.watching import QUEUED_MS, Execution, begin_again, first_list, is_last, looks_back_to, read_on
 
 SWEEP_MS: Final = 50_000
 """Shorter than the minute after which the next sweep begins."""
@@ -128,13 +119,11 @@ class Sweep:
             else:
                 listed = [Execution.of(said) for said in page["executions"]]
                 for execution in listed:
-                    if is_new(execution, row):
+                    if execution.stopped_at >= looks_back_to(row, pass_at):
                         self.looked.found += self.watcher.keep(watched, execution)
                 self.looked.listed += len(listed)
-                # A whole page that is too old: lists may be a little out of order.
-                until = lists_until(watched, row)
-                over = bool(listed) and all(execution.started_at < until for execution in listed)
-                after = read_on(row, pass_at, None if over else page.get("nextToken"), clock.now_ms())
+                token = None if is_last(listed, row, pass_at) else page.get("nextToken")
+                after = read_on(row, pass_at, token, clock.now_ms())
             if not self.watcher.updated(list_update(row, after)) or not after.pass_at:
                 return  # somebody else reads on; or it was the last page
             row = after

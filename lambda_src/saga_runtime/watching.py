@@ -15,8 +15,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final
@@ -30,15 +30,15 @@ LONGEST_PAUSE_MS: Final = 15 * 60_000
 QUEUED_MS: Final = 15 * 60_000
 """What is in the queue for as long is put there again: the message may be lost."""
 LIST_MS: Final = 5 * 60_000
-"""Lists of executions are read so often: their ends have been told by status events, unless one was lost."""
+"""Lists are read so often: status events have told of what is there, unless one was lost."""
 OVERLAP_MS: Final = 15 * 60_000
 """Lists are behind: an end is looked for in passes that begin up to so long after it."""
+WHOLE_MS: Final = 86_400_000
+"""Lists are read to their end so often: what was far behind, or not where it belongs, is found then."""
 FIRST_MS: Final = 3_600_000
 """Ends of that long before the first look are told, too: a deployment takes its time."""
 _GONE_MS: Final = 86_400_000
 """Answers of Step Functions may be behind, but not for so long."""
-_REDRIVABLE_MS: Final = 15 * 86_400_000
-"""An execution can be redriven for 14 days; with a day to spare."""
 
 
 class Need(StrEnum):
@@ -150,45 +150,49 @@ def event_of(row: EndRow, said: Mapping[str, Any]) -> dict[str, Any]:
 
 def first_list(id: str, now_ms: int) -> ListRow:
     """What is kept of a list that was never read."""
-    return ListRow(id=id, known_until=now_ms - FIRST_MS, due_at=now_ms)
+    since = now_ms - FIRST_MS
+    return ListRow(id=id, known_until=since, certain_until=since, due_at=now_ms)
 
 
-def is_new(execution: Execution, row: ListRow) -> bool:
-    """Whether an end may not be kept yet."""
-    return execution.stopped_at >= row.known_until - OVERLAP_MS
+def is_whole(row: ListRow, pass_at: int) -> bool:
+    """Whether a pass that began then reads a list to its end, in whatever order it is."""
+    return pass_at - row.certain_until >= WHOLE_MS
 
 
-def lists_until(watched: Watched, row: ListRow) -> int:
-    """What was started before this ended before all that is looked for: the list is not read any further.
+def looks_back_to(row: ListRow, pass_at: int) -> int:
+    """What ended since then may not be kept yet."""
+    return (row.certain_until if is_whole(row, pass_at) else row.known_until) - OVERLAP_MS
 
-    Lists are sorted by when an execution was started first, also if it was redriven since.
+
+def is_last(page: Sequence[Execution], row: ListRow, pass_at: int) -> bool:
+    """Whether what follows a page ended before all that is looked for: lists begin with what ended last.
+
+    A whole page has to be too old, so that a list may be a little out of order.
     """
-    if watched.longest_ms is None:
-        return 0
-    return row.known_until - OVERLAP_MS - 2 * watched.longest_ms - _REDRIVABLE_MS
+    since = looks_back_to(row, pass_at)
+    return bool(page) and not is_whole(row, pass_at) and all(execution.stopped_at < since for execution in page)
 
 
 def read_on(row: ListRow, pass_at: int, page_token: str | None, now_ms: int) -> ListRow:
     """A list after one of its pages was read; the last one ends the pass.
 
-    What ended while the pass was under way may stand on a page that was read before: all that is known is what ended
-    before it began.
+    What ended while the pass was under way may stand before the page that was read first: all that is known is what
+    ended before it began.
     """
     if page_token is not None:
-        return ListRow(
-            id=row.id,
-            known_until=row.known_until,
-            due_at=row.due_at,
-            pass_at=pass_at,
-            page_token=page_token,
-            version=row.version + 1,
-        )
-    return ListRow(id=row.id, known_until=pass_at, due_at=now_ms + LIST_MS, version=row.version + 1)
+        return replace(row, pass_at=pass_at, page_token=page_token, version=row.version + 1)
+    return ListRow(
+        id=row.id,
+        known_until=pass_at,
+        certain_until=pass_at if is_whole(row, pass_at) else row.certain_until,
+        due_at=now_ms + LIST_MS,
+        version=row.version + 1,
+    )
 
 
 def begin_again(row: ListRow) -> ListRow:
     """A list whose token is none any more: its pass begins anew."""
-    return ListRow(id=row.id, known_until=row.known_until, due_at=row.due_at, version=row.version + 1)
+    return replace(row, pass_at=0, page_token=None, version=row.version + 1)
 
 
 def _ms(moment: datetime | None) -> int:

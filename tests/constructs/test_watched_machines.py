@@ -69,7 +69,6 @@ class WatchedStack(Stack):
                 ends=[BadEnd.FAILED, BadEnd.TIMED_OUT],
                 grace=Duration.seconds(0),
                 attempts=5,
-                longest=Duration.hours(2),
             ),
         )
 
@@ -108,7 +107,6 @@ def test_is_told_what_the_runtime_reads(cloud: Cloud) -> None:
         grace_ms=0,
         lease_ms=63_000,
         attempts=5,
-        longest_ms=7_200_000,
     )
     assert told[Env.WATCH_TABLE] == "${Watch/Ends/Table}"
     assert (told[Env.WATCH_QUEUE], told[Env.DEAD_LETTERS]) == ("${Watch/Queue}", "${Watch/DeadLetters}")
@@ -239,7 +237,6 @@ def one(stack: Stack, **options: Any) -> WatchedMachine:
         ({"ends": [BadEnd.FAILED, BadEnd.FAILED]}, r"ends of Test/Import must be one or more, each once, got \["),
         ({"attempts": 0}, r"attempts must be 1 to 1000, got 0"),
         ({"grace": Duration.days(15)}, r"grace must be 0 s to 1209600 s, got 1296000 s"),
-        ({"longest": Duration.seconds(59)}, r"longest must be 60 s to 31622400 s, got 59 s"),
     ],
 )
 def test_a_wrong_argument_is_named_with_the_remedy(stack: Stack, options: dict[str, Any], message: str) -> None:

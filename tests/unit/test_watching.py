@@ -20,6 +20,7 @@ from saga_runtime.watching import (
     OVERLAP_MS,
     PAUSE_MS,
     QUEUED_MS,
+    WHOLE_MS,
     Execution,
     Need,
     decide,
@@ -92,22 +93,9 @@ def test_pauses_double_up_to_a_quarter_of_an_hour() -> None:
 
 
 def test_what_it_is_told_is_read_back() -> None:
-    text = json.dumps(
-        [
-            {
-                "machine": MACHINE,
-                "function": FUNCTION,
-                "ends": ["TIMED_OUT"],
-                "grace": 900,
-                "lease": 90,
-                "attempts": ATTEMPTS,
-                "longest": longest,
-            }
-            for longest in (0, 60)
-        ]
-    )
+    told = {"machine": MACHINE, "function": FUNCTION, "ends": ["TIMED_OUT"], "grace": 900, "lease": 90, "attempts": 3}
 
-    assert watched_of(text) == (WATCHED, replace(WATCHED, longest_ms=60_000))
+    assert watched_of(json.dumps([told])) == (WATCHED,)
 
 
 def test_an_answer_of_step_functions_is_read_to_the_millisecond() -> None:
@@ -413,17 +401,57 @@ def test_lists_are_read_every_five_minutes(watch: Watch) -> None:
     assert watch.world.calls_of(watch.sweep).count("ListExecutions") == 2
 
 
-def test_an_execution_that_was_started_long_ago_is_found_behind_all_that_were_started_since(watch: Watch) -> None:
-    watch.starts("slow", ago_ms=80 * DAY_MS)
-    for number in range(25):
-        watch.ends(f"fast{number}", ago_ms=DAY_MS)
-    watch.machine.page = 10
+def test_an_execution_that_was_started_long_ago_is_found_when_it_ends(watch: Watch) -> None:
     watch.sweep()
-    watch.ends("slow")
     watch.pass_time(LIST_MS)
+    for number in range(25):
+        watch.ends(f"fast{number}", ago_ms=10 * 60_000)
+    watch.starts("slow", ago_ms=80 * DAY_MS)
+    watch.ends("slow")
+    watch.sweep()
 
-    assert watch.sweep()["listed"] == 26
-    assert {row.execution_arn.rpartition(":")[2] for row in watch.rows.values()} == {"slow"}
+    assert watch.row("slow").end is BadEnd.TIMED_OUT
+
+
+def test_a_list_is_read_until_a_whole_page_is_older_than_what_is_known(watch: Watch) -> None:
+    watch.sweep()
+    for number in range(40):
+        watch.ends(f"old{number}", ago_ms=DAY_MS)
+    watch.pass_time(LIST_MS)
+    watch.ends("new")
+    watch.machine.page = 5
+
+    assert (watch.sweep()["listed"], len(watch.rows)) == (10, 1)
+
+
+def test_a_list_is_read_as_far_back_as_nobody_looked(watch: Watch) -> None:
+    watch.sweep()
+    watch.pass_time(30 * DAY_MS)
+    watch.machine.page = 1
+    for days in range(30):
+        watch.ends(f"run{days}", ago_ms=days * DAY_MS)
+    watch.sweep()
+
+    assert len(watch.rows) == 30
+
+
+def test_a_list_that_is_behind_or_out_of_order_is_read_to_its_end_once_a_day(watch: Watch) -> None:
+    watch.machine.order = lambda run: run.started
+    watch.machine.page = 5
+    watch.sweep()
+    watch.pass_time(LIST_MS)
+    for number in range(20):
+        watch.ends(f"fast{number}", ago_ms=FIRST_MS + DAY_MS)
+    watch.starts("slow", ago_ms=80 * DAY_MS)
+    watch.ends("slow")
+    watch.sweep()
+    assert watch.rows == {}
+    for _ in range(2):
+        watch.pass_time(WHOLE_MS)
+        watch.sweep()
+
+    assert {row.execution_arn for row in watch.rows.values()} == {watch.machine.runs["slow"].arn}
+    assert watch.list_of().certain_until == watch.now
 
 
 def test_a_list_that_is_too_long_for_a_sweep_is_read_on_by_the_next_one(watch: Watch) -> None:
@@ -453,27 +481,6 @@ def test_a_token_that_is_none_any_more_has_the_list_read_anew(watch: Watch) -> N
     watch.sweep()
 
     assert len(watch.rows) == 25
-
-
-def test_a_list_is_read_no_further_than_executions_can_be_old(watch: Watch) -> None:
-    watch.watches(longest=3_600)
-    for days in range(40):
-        watch.ends(f"run{days}", ago_ms=days * DAY_MS)
-    watch.machine.page = 5
-
-    assert watch.sweep()["listed"] == 25  # a page of five that are all too old ends it
-
-
-def test_a_list_is_read_as_far_back_as_nobody_looked(watch: Watch) -> None:
-    watch.watches(longest=3_600)
-    watch.sweep()
-    watch.pass_time(30 * DAY_MS)
-    watch.machine.page = 1
-    for days in range(30):
-        watch.ends(f"run{days}", ago_ms=days * DAY_MS)
-    watch.sweep()
-
-    assert len(watch.rows) == 30
 
 
 # Time, and trouble.

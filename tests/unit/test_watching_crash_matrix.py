@@ -7,7 +7,8 @@ The conditions, as the mutants at the end have them:
 * of two that would call, one does;
 * what was told is told to nobody anew, unless a person puts back what he was told of, and only once for that;
 * a person is told before the row says so;
-* a list is known only up to when its pass began, and only if nobody else read on.
+* a list is known only up to when its pass began, and only if nobody else read on;
+* a list ends with a whole page that is too old, and once a day with its last one.
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ import pytest
 from saga_runtime.protocol import WatchAttribute, WatchStatus
 from saga_runtime.watch_rows import end_id
 from saga_runtime.watcher import BACKOFF
-from saga_runtime.watching import LIST_MS, OVERLAP_MS
+from saga_runtime.watching import FIRST_MS, LIST_MS, OVERLAP_MS, WHOLE_MS
 from tests.unit.support.mutation import Mutant, mutate
+from tests.unit.support.samples import DAY_MS
 from tests.unit.support.watched import GRACE_MS, LEASE_MS, Watch, before, watch_in
 from tests.unit.support.wire import Action, Fault, Killed, Moment
 from tests.unit.support.world import World
@@ -369,7 +371,7 @@ def ends_behind_the_page(watch: Watch) -> None:
     watch.sweep()
     watch.pass_time(LIST_MS)
     for number in range(3):
-        watch.ends(f"old{number}", ago_ms=3 * OVERLAP_MS)
+        watch.ends(f"old{number}", ago_ms=OVERLAP_MS - 60_000)
     watch.machine.page = 1
     watch.starts("young")
     pages: list[int] = []
@@ -410,7 +412,51 @@ def two_read_a_list(watch: Watch) -> None:
     assert (watch.list_of().known_until, watch.list_of().pass_at) == (watch.now, 0)
 
 
+def a_list_is_a_little_out_of_order(watch: Watch) -> None:
+    watch.sweep()
+    watch.pass_time(LIST_MS)
+    places = {"first": 4, "old": 3, "second": 2, "older": 1}
+    for name in places:
+        watch.ends(name, ago_ms=DAY_MS if name.startswith("old") else 0)
+    watch.machine.order = lambda run: places[run.name]
+    watch.machine.page = 2
+    watch.sweep()
+
+    assert {row.execution_arn.rpartition(":")[2] for row in watch.rows.values()} == {"first", "second"}
+
+
+def a_list_is_far_behind(watch: Watch) -> None:
+    """What ended is listed only hours later."""
+    watch.sweep()
+    watch.pass_time(WHOLE_MS - FIRST_MS - 10 * LIST_MS)
+    run = watch.ends()
+    run.status = "RUNNING"
+    for _ in range(2):
+        watch.sweep()
+        watch.pass_time(5 * LIST_MS)
+    run.status = "TIMED_OUT"
+    watch.sweep()
+
+    assert run.id in watch.rows
+
+
 MUTANTS = [
+    Mutant(
+        name="the first old entry ends a list",
+        owner=WATCHING,
+        target="is_last",
+        old="all(",
+        new="any(",
+        kills=a_list_is_a_little_out_of_order,
+    ),
+    Mutant(
+        name="no list is read to its end",
+        owner=WATCHING,
+        target="is_whole",
+        old="return pass_at - row.certain_until >= WHOLE_MS",
+        new="return False",
+        kills=a_list_is_far_behind,
+    ),
     Mutant(
         name="an end is kept though it is known",
         owner=ROWS,

@@ -68,6 +68,8 @@ class Machine:
     runs: dict[str, Run] = field(default_factory=dict)
     page: int = 1_000
     tokens_expire: bool = False
+    order: Callable[[Run], int] = lambda run: run.stopped
+    """Lists begin with what is most of this."""
     listed: Callable[[], object] | None = None
     """Happens when a page was read."""
 
@@ -86,7 +88,7 @@ class Machine:
         if offset and self.tokens_expire:
             return error_response(request, "InvalidToken")
         found = [run for run in self.runs.values() if run.status == body["statusFilter"]]
-        found.sort(key=lambda run: run.started, reverse=True)
+        found.sort(key=self.order, reverse=True)
         size = min(self.page, body["maxResults"])
         rest = {"nextToken": str(offset + size)} if len(found) > offset + size else {}
         if self.listed is not None:
@@ -134,7 +136,6 @@ class Watch:
             f.GRACE.value: GRACE_MS // 1_000,
             f.LEASE.value: LEASE_MS // 1_000,
             f.ATTEMPTS.value: ATTEMPTS,
-            f.LONGEST.value: 0,
             **self.told,
             **values,
         }
