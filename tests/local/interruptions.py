@@ -153,7 +153,7 @@ class Interrupted:
     def quiet(self, cells: Sequence[Cell] | None = None) -> None:
         """Wait until no saga's owner runs."""
         with ThreadPoolExecutor(CLIENTS) as pool:
-            list(pool.map(partial(await_quiet, self.system.recoverer), self._ids(cells)))
+            list(pool.map(partial(await_quiet, self.system.recoverer, patience=PATIENCE_SECONDS), self._ids(cells)))
 
     def open_ones(self, cells: Sequence[Cell] | None = None) -> list[RequestRecord]:
         """Records that are in progress, and not parked."""

@@ -262,9 +262,9 @@ def recover_to_the_end(
     return await_quiet(recoverer, saga_id)
 
 
-def await_quiet(recoverer: Recoverer, saga_id: str) -> RequestRecord:
+def await_quiet(recoverer: Recoverer, saga_id: str, *, patience: float = PATIENCE_SECONDS) -> RequestRecord:
     """Wait until the saga's owner does not run, and return the record."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
+    deadline = time.monotonic() + patience
     while time.monotonic() < deadline:
         record = recoverer.read(request_id_from(saga_id))
         assert record is not None, f"{saga_id} has no record"
@@ -272,7 +272,7 @@ def await_quiet(recoverer: Recoverer, saga_id: str) -> RequestRecord:
         if recoverer.owner_status(record) != "RUNNING" and recoverer.read(record.request_id) == record:
             return record
         time.sleep(0.03)
-    raise AssertionError(f"the owner of {saga_id} still runs after {PATIENCE_SECONDS:.0f} s")
+    raise AssertionError(f"the owner of {saga_id} still runs after {patience:.0f} s")
 
 
 def entered_states(aws: LocalAws, execution_arn: str) -> list[str]:
