@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from aws_cdk import Acknowledgment, ArnFormat, Duration, RemovalPolicy, Stack, Token, Validations
+from aws_cdk import Acknowledgment, ArnFormat, Duration, RemovalPolicy, Stack, Validations
 from aws_cdk import aws_cloudwatch as cloudwatch
 from aws_cdk import aws_events as events
 from aws_cdk import aws_events_targets as targets
@@ -15,6 +15,7 @@ from aws_cdk import aws_stepfunctions as sfn
 from constructs import Construct
 
 from constructs_lib._arguments import require_between, require_seconds
+from constructs_lib._nag_ids import executions_id
 from constructs_lib._reconciled import late_tokens_of, require_sagas, told_of
 from constructs_lib._reconciler_alarms import LONGEST_SECONDS, AlarmLimits, ReconcilerAlarms
 from constructs_lib._reconciler_queues import dead_letters_of, queue_for, rule_for
@@ -249,14 +250,9 @@ class TimeoutReconciler(Construct):
             # It crosses as an export. Made here, the export's own name is known, by which the finding below goes.
             name = there.export_value(name)
             named = str(stack.resolve(name)["Fn::ImportValue"])
-        place = ":".join(
-            pseudo if Token.is_unresolved(value) else value
-            for value, pseudo in ((stack.region, "<AWS::Region>"), (stack.account, "<AWS::AccountId>"))
-        )
-        arn = f"arn:<AWS::Partition>:states:{place}:execution:{named}:*"
         Validations.of(self.function.role).acknowledge(
             Acknowledgment(
-                id=f"AwsSolutions-IAM5[Resource::{arn}]",
+                id=executions_id(stack, named),
                 reason="Executions of this one state machine: their names are made when they start, and whether one "
                 "of them still runs is what the reconciler asks.",
             )

@@ -11,6 +11,7 @@ from aws_cdk import aws_kms as kms
 from aws_cdk import aws_sqs as sqs
 from aws_cdk import aws_stepfunctions as sfn
 
+from constructs_lib._nag_ids import executions_id
 from constructs_lib.idempotency_table import IdempotencyTable
 from constructs_lib.saga.asl import State
 from constructs_lib.saga.log import SagaLog
@@ -121,10 +122,9 @@ def grant_run(role: iam.IRole, child: sfn.StateMachine, *, express: bool) -> Non
         grantee=role, actions=["events:PutTargets", "events:PutRule", "events:DescribeRule"], resource_arns=[rule]
     )
     name = stack.resolve(child.state_machine_name)["Fn::GetAtt"][0]
-    arn = f"arn:<AWS::Partition>:states:<AWS::Region>:<AWS::AccountId>:execution:<{name}.Name>:*"
     Validations.of(role).acknowledge(
         Acknowledgment(
-            id=f"AwsSolutions-IAM5[Resource::{arn}]",
+            id=executions_id(stack, f"<{name}.Name>"),
             reason="Executions of this one phase: their names are made when they start. Waiting for an execution and "
             "stopping it with its saga need them.",
         )

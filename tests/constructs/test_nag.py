@@ -9,11 +9,19 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from aws_cdk import Acknowledgment, App, Duration, Stack, Validations
+from aws_cdk import Acknowledgment, App, Duration, Environment, Stack, Validations
 from cdk_nag import AwsSolutionsChecks
 from constructs import IConstruct
 
-from constructs_lib import IdempotencyTable, SagaStateMachine, Step, _rest_api, runtime_function, transaction_api
+from constructs_lib import (
+    IdempotencyTable,
+    SagaStateMachine,
+    Step,
+    TimeoutReconciler,
+    _rest_api,
+    runtime_function,
+    transaction_api,
+)
 from constructs_lib.saga import operators, permissions, state_machine
 from examples.funds_transfer.stack import FundsTransferStack
 from tests.constructs.support.factories import ROOT, AppFactory
@@ -79,9 +87,9 @@ GATEWAY_LOGS = (
 DEAD_LETTERS = "AwsSolutions-SQS3"
 
 
-def _phases(app: App) -> Stack:
+def _phases(app: App, env: Environment | None = None) -> Stack:
     """A saga with a phase of each kind."""
-    stack = Stack(app, "Phases")
+    stack = Stack(app, "Phases", env=env)
     pay, ship, tell = (step_function(stack, name) for name in ("PayFunction", "ShipFunction", "TellFunction"))
     SagaStateMachine(
         stack,
@@ -137,6 +145,16 @@ def test_phases_are_clean(phases: Stack) -> None:
     assert not [violation.rule_name for violation in result.violations]
 
 
+def test_a_stack_with_an_environment_of_its_own_is_as_clean(new_app: AppFactory) -> None:
+    stack = _phases(new_app(), Environment(account="111111111111", region="eu-west-1"))
+    (saga,) = (found for found in stack.node.find_all() if isinstance(found, SagaStateMachine))
+    TimeoutReconciler(stack, "Reconciler", sagas=[saga])
+
+    result = AwsSolutionsChecks().validate_scope(stack)
+
+    assert not [violation.rule_name for violation in result.violations]
+
+
 def test_what_a_standard_child_needs_is_acknowledged_for_this_child_alone(
     new_app: AppFactory, phases: Stack, forget: Callable[[ModuleType, str], _Forgetful]
 ) -> None:
@@ -175,6 +193,7 @@ def test_whoever_acknowledges_is_tried_here() -> None:
     elsewhere = {
         "payload_bucket": "test_payload_bucket.py",
         "timeout_reconciler": "test_timeout_reconciler.py",
+        "watched_machines": "test_watched_machines.py",
         **dict.fromkeys(("approval_page", "callback_integration", "callback_receivers"), "test_callback_stack.py"),
     }
     assert found == {*tried, *elsewhere}, f"others are tried in {sorted(set(elsewhere.values()))}"

@@ -1,0 +1,19 @@
+"""How cdk-nag names what a policy speaks of: an acknowledgement counts only for the very same name."""
+
+from __future__ import annotations
+
+from aws_cdk import Stack, Token
+
+
+def executions_id(stack: Stack, machine: str) -> str:
+    """Of the finding that a policy of a stack names all executions of one state machine.
+
+    Args:
+        stack: where the policy is. Of a stack with an environment of its own, region and account are named.
+        machine: the machine's name, as the finding has it.
+    """
+    region, account = (
+        pseudo if Token.is_unresolved(value) else value
+        for value, pseudo in ((stack.region, "<AWS::Region>"), (stack.account, "<AWS::AccountId>"))
+    )
+    return f"AwsSolutions-IAM5[Resource::arn:<AWS::Partition>:states:{region}:{account}:execution:{machine}:*]"
