@@ -178,7 +178,10 @@ def _end(record: RequestRecord, item: Item) -> tuple[End, str | None]:
         return End.IN_FLIGHT, None
     failure = json.loads(item[a.FAILURE]["S"]) if a.FAILURE in item else {}
     error = str(failure.get("error", "unknown"))
-    return (End.REFUSED if is_refusal(error) else End.TROUBLED), error
+    if is_refusal(error):
+        return End.REFUSED, error
+    step = failure.get("step")
+    return End.TROUBLED, f"{error}: {step}" if step else error
 
 
 REFUSALS: Final = frozenset(

@@ -32,6 +32,7 @@ p { margin: 6px 0; } .dim { color: var(--dim); } code { background: var(--soft);
 th, td { padding: 4px 12px 4px 0; text-align: right; border-bottom: 1px solid var(--grid); white-space: nowrap; }
 th { font-weight: 600; color: var(--dim); } th:first-child, td:first-child { text-align: left; }
 .beside { display: grid; grid-template-columns: repeat(auto-fit, minmax(250px, 1fr)); gap: 12px 32px; }
+.row { display: flex; flex-wrap: wrap; gap: 12px 64px; align-items: flex-start; margin-top: 12px; }
 .soak { width: 100%; height: auto; }
 """
 
@@ -265,13 +266,14 @@ def _faults(run: Run) -> Iterator[str]:
         f"{sum(damage.stops.values())} executions were ended. Status events were lost of every saga whose id begins "
         f"with one of <code>{damage.suppressed}</code>, and came twice of the others.</p>"
     )
-    yield "<div class='beside'><div>"
+    yield "<div class='row'><div>"
     yield table(["fault", "calls"], [*damage.faults.items(), *((f"execution {k}", n) for k, n in damage.stops.items())])
     yield "</div><div>"
     yield table(["call", "faults"], by_call(run).most_common(_MOST_CALLS))
     yield "</div><div>"
-    rows = [[f"{kind}: {name}", count] for kind, counts in damage.troubles.items() for name, count in counts.items()]
-    yield table(["at providers", "times"], rows)
+    names = sorted({name for counts in damage.troubles.values() for name in counts})
+    rows = [[name, *(counts.get(name, "") for counts in damage.troubles.values())] for name in names]
+    yield table(["at providers", *damage.troubles], rows)
     yield "</div></div>"
 
 

@@ -15,8 +15,8 @@ from typing import Final, TypeAlias, TypeVar
 from examples import payment_gateway as gateway
 from examples.cart_fulfilment import providers
 from examples.cart_fulfilment.providers.carrier import Carrier
-from examples.cart_fulfilment.providers.payments import Payments
-from examples.cart_fulfilment.providers.warehouse import Warehouse
+from examples.cart_fulfilment.providers.payments import FAILED, Payments
+from examples.cart_fulfilment.providers.warehouse import REJECTED, Warehouse
 
 from .wishes import DECLINED_CARD
 from .world import World
@@ -45,6 +45,12 @@ _OF_EVENTS: Final[Sequence[Share]] = (
     (2.0, "forged", "before", None),
     (1.0, "unknown", "before", None),
 )
+_OF_REFUSALS: Final[Sequence[Share]] = (
+    (6.0, "silent", "before", None),
+    (6.0, "double", "before", None),
+    (20.0, "wrong", "before", 40.0),
+)
+"""Of events that say no: what was refused is done after all, when nobody counts on it any more."""
 _OF_JOBS: Final[Sequence[Share]] = (
     (1.0, "refuse", "before", None),
     (1.5, "stall", "before", None),
@@ -68,6 +74,7 @@ _OPERATIONS: Final = {
     "warehouse": ("pick", "cancel", "find-pick", "find-effects"),
     "carrier": ("label", "void", "handover", "find-label", "find-effects"),
 }
+_REFUSALS: Final = frozenset({FAILED, REJECTED})
 _JOBS: Final = frozenset({"authorize", "pick", "handover"})
 _MOMENTOUS: Final = frozenset({"error", "drop", "hang", "kill"})
 
@@ -135,7 +142,8 @@ def _of_provider(seed: int, kind: str) -> Iterator[providers.Trouble]:
 
 def _asked_of(kind: str) -> Iterator[tuple[str, Sequence[Share]]]:
     for event, opposite in _EVENTS[kind].items():
-        yield event, [one for one in _OF_EVENTS if opposite or one[1] != "wrong"]
+        shares = _OF_REFUSALS if event in _REFUSALS else _OF_EVENTS
+        yield event, [one for one in shares if opposite or one[1] != "wrong"]
     for name in _OPERATIONS[kind]:
         # Parcels are handed over by the warehouse, which is no function: nobody starts it again.
         requests = [one for one in _OF_REQUESTS if (name, one[1]) != ("handover", "kill")]

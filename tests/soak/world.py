@@ -52,8 +52,6 @@ STACKS: Final = {
     Example.PAYOUTS: "AgenticPayout",
     Example.CARTS: "CartFulfilment",
 }
-_ACCOUNTS: Final = "account"
-_ARN_PARTS: Final = 7
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
