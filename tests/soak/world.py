@@ -180,10 +180,10 @@ def _synthesized(gateway_url: str, urls: Mapping[str, str], folder: Path) -> Pat
         carrier_url=urls["carrier"],
         # Long enough for a card's owner who confirms, and for a busy machine; short enough to see it end.
         waits=Waits(
-            authorize=Job(expected=Duration.seconds(40), within=Duration.seconds(160)),
+            authorize=Job(expected=Duration.seconds(60), within=Duration.seconds(160)),
             review=Duration.seconds(180),
             remind=Duration.seconds(60),
-            pick=Job(expected=Duration.seconds(30), within=Duration.seconds(120)),
+            pick=Job(expected=Duration.seconds(50), within=Duration.seconds(120)),
             pickup=Duration.seconds(180),
             pickup_expected=Duration.seconds(40),
         ),
