@@ -27,8 +27,9 @@ _FUNCTION: Final = "AWS::Lambda::Function"
 _MACHINE: Final = "AWS::StepFunctions::StateMachine"
 _QUEUE: Final = "AWS::SQS::Queue"
 _RULE: Final = "AWS::Events::Rule"
+_BUS: Final = "AWS::Events::EventBus"
 _SOURCE: Final = "AWS::Lambda::EventSourceMapping"
-_LOOKED_AT: Final = (_FUNCTION, _MACHINE, _QUEUE, _RULE, _SOURCE)
+_LOOKED_AT: Final = (_FUNCTION, _MACHINE, _QUEUE, _RULE, _BUS, _SOURCE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +56,7 @@ def read_stack(aws: Aws, name: str) -> System:
         all_of(lambda one: aws.allowed(f"function {one}", lambda: _function(aws, one)), ids[_FUNCTION])
     )
     machines = _present(all_of(lambda one: aws.allowed(f"machine {one}", lambda: _machine(aws, one)), ids[_MACHINE]))
-    rules = _present(all_of(lambda one: aws.allowed(f"rule {one}", lambda: _rule(aws, one)), ids[_RULE]))
+    rules = _present(all_of(lambda one: aws.allowed(f"rule {one}", lambda: _rule(aws, one, ids[_BUS])), ids[_RULE]))
     sources = _present(all_of(lambda one: aws.allowed(f"source {one}", lambda: _source(aws, one)), ids[_SOURCE]))
     sagas = sagas_of(functions, rules, [machine for machine in machines if machine is not None])
     tokens = {table for saga in sagas for table in saga.served.tokens}
@@ -213,22 +214,34 @@ def machine_said(name: str, definition: dict[str, Any]) -> Machine | None:
     )
 
 
-def _rule(aws: Aws, physical: str) -> Rule:
-    bus, _, name = physical.rpartition("|")
-    where = {"EventBusName": bus} if bus else {}
+def _rule(aws: Aws, physical: str, buses: Sequence[str]) -> Rule:
+    """A rule; on which bus it is, its id says, or else one of the stack's has it."""
     client = aws.client("events")
-    said = client.describe_rule(Name=name, **where)
+    bus, _, name = physical.rpartition("|")
+    where, said = _described(client, name, [bus, *(() if bus else buses)])
     targets = client.list_targets_by_rule(Rule=name, **where)["Targets"]
     ends = [target.get("DeadLetterConfig", {}).get("Arn", "") for target in targets]
     return Rule(
         name=name,
-        bus=bus,
+        bus=where.get("EventBusName", ""),
         enabled=said.get("State") != "DISABLED",
         scheduled=bool(said.get("ScheduleExpression")),
         looks=not any(f'"{LookField.LOOK.value}"' in target.get("Input", "") for target in targets),
         targets=tuple(target["Arn"] for target in targets),
         dead_letters=tuple(arn for arn in ends if arn),
     )
+
+
+def _described(client: Any, name: str, buses: Sequence[str]) -> tuple[dict[str, str], Any]:
+    """A rule of one of these buses: which one that is, and what is said of the rule."""
+    bus, *others = buses
+    where = {"EventBusName": bus} if bus else {}
+    try:
+        return where, client.describe_rule(Name=name, **where)
+    except client.exceptions.ResourceNotFoundException:
+        if not others:
+            raise
+        return _described(client, name, others)
 
 
 def _source(aws: Aws, uuid: str) -> Source:

@@ -486,6 +486,16 @@ PARTS: dict[str, tuple[Callable[[Clinic], object], list[tuple[str, str]], str]] 
         [("rule disabled", "person")],
         "the rule that tells a queue of the stack is disabled",
     ),
+    "a rule of a bus of its own disabled": (
+        lambda clinic: clinic.rules["Ended"].update(State="DISABLED", EventBusName="bus-2"),
+        [("rule disabled", "person")],
+        "aws events enable-rule --name Ended --event-bus-name bus-2",
+    ),
+    "a rule that is gone": (
+        lambda clinic: clinic.rules["Ended"].update(EventBusName="bus-3"),
+        [("not looked at", "person")],
+        "rule Ended is of the stack, and is not there any more",
+    ),
     "the sweeper's schedule disabled": (
         lambda clinic: clinic.rules["Sweeps"].update(State="DISABLED"),
         [("rule disabled", "person")],

@@ -259,7 +259,10 @@ class Clinic:
             case "GetEventSourceMapping":
                 return response(request, 200, {"UUID": path[-1], **self.sources[path[-1]]})
             case "DescribeRule":
-                rule = self.rules[body_of(request)["Name"]]
+                asked = body_of(request)
+                rule = self.rules[asked["Name"]]
+                if rule.get("EventBusName") != asked.get("EventBusName"):
+                    return error_response(request, "ResourceNotFoundException")
                 return response(request, 200, {name: rule[name] for name in rule if name != "Targets"})
             case "ListTargetsByRule":
                 targets = self.rules[body_of(request)["Rule"]]["Targets"]
@@ -280,7 +283,7 @@ class Clinic:
         ids += [("AWS::Lambda::EventSourceMapping", name) for name in self.sources]
         ids += [("AWS::StepFunctions::StateMachine", arn) for arn in self.machines]
         ids += [("AWS::SQS::Queue", url) for url in self.queues.values()]
-        ids += [("AWS::IAM::Role", "Role")]
+        ids += [("AWS::IAM::Role", "Role"), ("AWS::Events::EventBus", "bus-1"), ("AWS::Events::EventBus", "bus-2")]
         members = "".join(
             f"<member><LogicalResourceId>L{place}</LogicalResourceId><PhysicalResourceId>{name}</PhysicalResourceId>"
             f"<ResourceType>{kind}</ResourceType><ResourceStatus>CREATE_COMPLETE</ResourceStatus></member>"
