@@ -39,11 +39,14 @@ class Way:
         name: in a word.
         status: of the answer.
         ask: makes ready what a saga of a name needs; its key and its request.
+        decided: the state behind which an interrupted saga still ends with that status; before, it is undone (500).
+            None: it depends on more than that.
     """
 
     name: str
     status: int
     ask: Callable[[str], tuple[str, object]]
+    decided: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +67,7 @@ class Cell:
         what: what interrupts it.
         faults: the same as a plan, aimed at a request's id.
         asked_again: whether the client repeats its request until it is accepted.
+        whole: whether it ends as if nothing had happened.
     """
 
     name: str
@@ -71,6 +75,7 @@ class Cell:
     what: str
     faults: Callable[[str], Sequence[Planned]]
     asked_again: bool = True
+    whole: bool = False
 
     def __str__(self) -> str:
         return f"[{self.way.name}] {self.what}"
@@ -286,7 +291,7 @@ def never_started(way: Way, name: str, gatekeeper: str, call: str, moment: Momen
         return [Fault(function=gatekeeper, call=call, moment=moment, action=Action.KILL, containing=request_id)]
 
     what = f"gatekeeper killed {moment} {call}"
-    return Cell(name=name, way=way, what=what, faults=faults, asked_again=False)
+    return Cell(name=name, way=way, what=what, faults=faults, asked_again=False, whole=True)
 
 
 def unsettled(way: Way, name: str, machine: str, moment: Moment) -> Cell:
@@ -304,7 +309,7 @@ def unsettled(way: Way, name: str, machine: str, moment: Moment) -> Cell:
             )
         ]
 
-    return Cell(name=name, way=way, what=f"settle dropped {moment}", faults=faults)
+    return Cell(name=name, way=way, what=f"settle dropped {moment}", faults=faults, whole=True)
 
 
 # --- A reconciler that dies

@@ -1,23 +1,32 @@
-"""Sagas that are interrupted on local AWS, and that nobody looks after but the reconciler."""
+"""Sagas that wait for callbacks on local AWS, and that nobody looks after but the reconciler.
+
+What else interrupts a saga, and a reconciler that dies of it, is in ``test_interruptions``; here it dies as it undoes
+what took effect late.
+"""
 
 from __future__ import annotations
 
 import json
 import time
+from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from constructs_lib.testing import LocalAws
-from saga_runtime.identity import request_id_of, saga_id_of
-from saga_runtime.protocol import OnExpired, RecordStatus, StartField
-from saga_runtime.record import RequestRecord, Reservation, reserve_put
-from saga_runtime.recovery import Recoverer, execution_of, machine_of, recovery_name
+from constructs_lib.testing import Fault, LocalAws, Nth
+from constructs_lib.testing.fault_plan import Moment
+from saga_runtime.identity import request_id_from
+from saga_runtime.record import RequestRecord
+from saga_runtime.recovery import Recoverer, recovery_name
 
-from .test_callbacks import PARCEL, PATIENCE_SECONDS, SPEED, Callbacks
+from .test_callbacks import NONE_LEFT, PARCEL, PATIENCE_SECONDS, SPEED, Callbacks
+
+CLIENTS = 6
 
 
 @pytest.fixture(scope="module")
@@ -71,17 +80,6 @@ def look(system: Callbacks) -> dict[str, Any]:
     return said
 
 
-def looks_until_settled(system: Callbacks, order: str) -> list[dict[str, Any]]:
-    """Look whenever something may be due."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    looks: list[dict[str, Any]] = []
-    while system.record(order)["status"] == RecordStatus.IN_PROGRESS:
-        assert time.monotonic() < deadline, (looks, system.record(order))
-        looks.append(look(system))
-        time.sleep(1)
-    return looks
-
-
 def test_a_stopped_saga_is_taken_up_by_its_status_event_and_undone(system: Callbacks) -> None:
     system.begin("stopped")
     system.waits("stopped")
@@ -92,55 +90,6 @@ def test_a_stopped_saga_is_taken_up_by_its_status_event_and_undone(system: Callb
     record = record_of(system, "stopped")
     assert (record.owner, record.due_at) == (recovery_name(record.saga_id, 1), None)
     assert (system.row("stopped", "Reserve")["status"], system.row("stopped")["status"]) == ("UNDONE", "UNDONE")
-
-
-def test_a_stopped_saga_whose_event_is_lost_is_found_when_it_is_due(system: Callbacks) -> None:
-    events = system.aws.client("events")
-    system.begin("silent")
-    system.waits("silent")
-    events.disable_rule(Name=system.outputs["EndedRule"])
-    try:
-        stop(system, "silent")
-        looks = looks_until_settled(system, "silent")
-    finally:
-        events.enable_rule(Name=system.outputs["EndedRule"])
-
-    system.ends("silent", "FAILED")
-    assert sum(each["taken_over"] for each in looks) == 1
-    assert not [each for each in looks if each["failed"] or not each["complete"]]
-
-
-def test_a_request_that_was_reserved_and_never_started_is_started(system: Callbacks) -> None:
-    system.begin("sample")
-    sample = record_of(system, "sample")
-    request_id = request_id_of(sample.scope, "orphan")
-    long_ago = sample.created_at - 3_600_000
-    saga_id = saga_id_of(request_id, long_ago)
-    start = json.loads(sample.input)
-    reservation = Reservation(
-        request_id=request_id,
-        saga_id=saga_id,
-        scope=sample.scope,
-        operation="picks",
-        fingerprint=sample.fingerprint,
-        request=json.dumps({"order": "orphan"}),
-        definition=start[StartField.DEFINITION],
-        execution_arn=execution_of(machine_of(sample.execution_arn), saga_id),
-        recovery_machine_arn=sample.recovery_machine_arn,
-        now_ms=long_ago,
-        due_after_ms=60_000,
-        due_shards=16,
-    )
-    put: Any = reserve_put(reservation, OnExpired.ABSENT)
-    system.aws.client("dynamodb").put_item(TableName=system.outputs["RequestTableName"], **put)
-    system.sagas["orphan"] = saga_id
-
-    assert look(system)["started"] == 1
-
-    system.waits("orphan")
-    assert system.says("orphan", PARCEL) == "SETTLED"
-    system.ends("orphan", "COMPLETED")
-    assert record_of(system, "orphan") == replace(record_of(system, "orphan"), owner=saga_id, recoveries=0)
 
 
 def test_a_running_saga_is_left_alone_and_looked_at_later(system: Callbacks) -> None:
@@ -156,3 +105,74 @@ def test_a_running_saga_is_left_alone_and_looked_at_later(system: Callbacks) -> 
     assert now == replace(before, due_at=now.due_at)
     system.says("running", PARCEL)
     system.ends("running", "COMPLETED")
+
+
+# --- What took effect late
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Death:
+    """The reconciler's death at a call that it makes for a saga: the how many-th of its kind, and when."""
+
+    call: str
+    occurrence: int
+    moment: Moment
+
+    def fault(self, function: str, saga_id: str) -> Fault:
+        """The same as a plan."""
+        return Fault(
+            function=function,
+            call=self.call,
+            moment=self.moment,
+            action="kill",
+            on=Nth(self.occurrence),
+            containing=request_id_from(saga_id),
+        )
+
+
+def late(system: Callbacks, order: str) -> str:
+    """A saga that failed, and whose job is then done after all."""
+    saga_id = system.begin(order)
+    system.waits(order)
+    system.says(order, NONE_LEFT)
+    system.ends(order, "FAILED")
+    assert system.says(order, PARCEL, event="f") == "APPLIED_LATE"
+    return saga_id
+
+
+def calls_of_a_look(system: Callbacks) -> Counter[str]:
+    """What the reconciler calls as it looks at what is due."""
+    with system.aws.calls.record() as calls:
+        look(system)
+    return Counter(call.call for call in calls if call.caller == system.outputs["ReconcilerName"])
+
+
+def test_it_may_die_at_each_call_as_it_undoes_what_took_effect_late(system: Callbacks) -> None:
+    function = system.outputs["ReconcilerName"]
+    nothing_due = calls_of_a_look(system)
+    late(system, "sample")
+    calls = calls_of_a_look(system) - nothing_due  # queries of what is due name no saga
+    assert {"dynamodb:GetItem", "dynamodb:Query", "states:DescribeExecution", "states:StartExecution"} <= calls.keys()
+    deaths = {
+        f"late-{call.partition(':')[2]}-{occurrence}-{moment}": Death(call=call, occurrence=occurrence, moment=moment)
+        for call, times in calls.items()
+        for occurrence in range(1, times + 1)
+        for moment in Moment
+    }
+    with ThreadPoolExecutor(CLIENTS) as pool:
+        sagas = dict(zip(deaths, pool.map(partial(late, system), deaths), strict=True))
+    planned = system.aws.faults.plan(*(death.fault(function, sagas[order]) for order, death in deaths.items()))
+
+    dead = 0
+    while system.aws.faults.report().not_fired:
+        answer = system.aws.client("lambda").invoke(FunctionName=function, Payload=b"{}")
+        assert answer.get("FunctionError") is not None, system.aws.faults.report()
+        dead += 1
+    assert dead <= len(planned)
+    look(system)
+
+    for order in ("sample", *deaths):
+        system.waited(partial(system.row, order), lambda row: row["status"] == "UNDONE")
+        assert system.books(order)["cancelled"] == "1", order
+        assert record_of(system, order).due_at is None, order
+    assert calls_of_a_look(system) == nothing_due
