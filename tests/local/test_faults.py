@@ -484,6 +484,26 @@ def test_a_killed_step_function_is_an_exit_error_to_the_state_machine(stack: Sta
     assert stack.report().outcomes[0].firings[0].execution == "e"
 
 
+@pytest.mark.parametrize(("moment", "runs"), [(Moment.BEFORE, 1), (Moment.AFTER, 2)])
+def test_an_execution_that_is_held_back_goes_on_without_the_answer_when_the_plan_is_cleared(
+    stack: Stack, moment: Moment, runs: int
+) -> None:
+    stack.faults.plan(
+        Fault(function="states:Machine", call="lambda:Invoke", action="delay", moment=moment, seconds=600)
+    )
+
+    with ThreadPoolExecutor(1) as pool, stack.aws.calls.record() as calls:
+        running = pool.submit(stack.execute, "e")
+        assert eventually(lambda: stack.report().fired == 1)
+        assert eventually(lambda: moment is Moment.BEFORE or any(call.call == PUT for call in calls))
+        stack.faults.clear()
+        execution = running.result()
+
+    assert execution["status"] == "SUCCEEDED"
+    assert stack.errors(execution) == ["Lambda.SdkClientException"]
+    assert sum(call.call == PUT for call in calls) == runs
+
+
 def test_a_delayed_call_of_the_state_machine_runs_into_the_timeout_of_its_state(stack: Stack) -> None:
     stack.faults.plan(Fault(function="states:Machine", call=UPDATE, action="delay", seconds=10))
 

@@ -4,15 +4,10 @@ from __future__ import annotations
 
 import json
 import random
-from datetime import datetime, timedelta
 from typing import Any, Final
 
-from constructs_lib.testing import Fault
-from constructs_lib.testing.fault_plan import Action
-from constructs_lib.testing.faults import FaultReport
-
 from . import troubles
-from .faults import HELD_SECONDS, SHARE, STOP_SHARE, Damage, calls_of, faults_of, hits_of, planned, stops_of
+from .faults import SHARE, STOP_SHARE, Damage, calls_of, faults_of, hits_of, planned, stops_of
 from .world import World
 
 SUPPRESSED_LETTERS: Final = 10
@@ -44,14 +39,13 @@ class Chaos:
         self._world.aws.faults.plan(*planned(self._world.machines, self._seed, self._share, self._stops))
 
     def end(self) -> Damage:
-        """From now on, nothing goes wrong any more. What was held back is let go."""
+        """From now on, nothing goes wrong any more. What was held back is dropped, and its sender goes on."""
         world = self._world
-        report, now = world.aws.faults.report(), world.aws.now()
+        report = world.aws.faults.report()
         world.aws.faults.clear()
         outside = troubles.happened(world)
         world.clear_troubles()
         self._restore_events()
-        self._stop_what_was_held(report, now)
         return Damage(
             calls=calls_of(report),
             faults=faults_of(report),
@@ -88,22 +82,3 @@ class Chaos:
         for name, (pattern, targets) in self._rules.items():
             events.put_rule(Name=name, EventPattern=pattern)
             events.remove_targets(Rule=name, Ids=[f"{target['Id']}Again" for target in targets])
-
-    # --- The end
-
-    def _stop_what_was_held(self, report: FaultReport, now: datetime) -> None:
-        """Whoever is held back when the plan is cleared never goes on in the emulator: somebody stops it."""
-        since = now - timedelta(seconds=2 * HELD_SECONDS)
-        machines = {machine.arn.rpartition(":")[2]: machine.arn for machine in self._world.machines}
-        states = self._world.aws.client("stepfunctions")
-        for outcome in report.outcomes:
-            fault = outcome.planned
-            if not isinstance(fault, Fault) or fault.action != Action.DELAY or not fault.is_of_state_machine:
-                continue
-            for firing in outcome.firings:
-                if firing.at < since or firing.execution is None:
-                    continue
-                arn = machines[firing.caller.removeprefix("states:")].replace(":stateMachine:", ":execution:")
-                found = states.describe_execution(executionArn=f"{arn}:{firing.execution}")
-                if found["status"] == "RUNNING":
-                    states.stop_execution(executionArn=found["executionArn"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
+from dataclasses import replace as replaced
 from typing import Any, Final
 
 from ministack.services import stepfunctions
@@ -154,8 +155,9 @@ class StateMachines:
         until = self._clock.now() + (fault.seconds or 0)
         while self._clock.now() < until:
             if not self._engine.is_planned(verdict.fault_id or ""):
-                # The plan was cleared: what was held back must not take effect in the middle of the next test.
-                raise HaltedError
+                # The plan was cleared: what was held back must not take effect in the middle of the next test. Its
+                # execution goes on, with what it would see of a connection that was lost.
+                raise _error(replaced(fault, action=Action.DROP, seconds=None), call, resource)
             time.sleep(_POLL_SECONDS)
         return perform() if fault.moment == Moment.BEFORE else result
 
