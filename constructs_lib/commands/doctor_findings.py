@@ -43,6 +43,7 @@ class Kind(StrEnum):
     PARKED = "parked"
     EXHAUSTED = "recoveries spent"
     NAME_EXPIRED = "name expired"
+    ROWS_GONE = "rows may be gone"
     NOT_DUE = "never found again"
     INTERRUPTED = "interrupted"
     UNSETTLED = "left unsettled"

@@ -56,6 +56,9 @@ class RecordFindings:
             case Found.NAME_EXPIRED:
                 what = "no execution of its owner's name, and too old to tell whether it ever ran"
                 return self._for_a_person(Kind.NAME_EXPIRED, what, record.created_at)
+            case Found.ROWS_EXPIRED:
+                what = "nothing of it runs, and rows of its log may be gone, without which steps could happen twice"
+                return self._for_a_person(Kind.ROWS_GONE, what, record.created_at)
             case Found.DEAD if need is Need.PARK:
                 what = f"{_count(record.recoveries)} ended without settling it: no more are allowed"
                 return self._for_a_person(Kind.EXHAUSTED, what, record.updated_at)
