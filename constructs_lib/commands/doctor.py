@@ -8,7 +8,6 @@ import os
 import shutil
 import sys
 from collections.abc import Sequence
-from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -65,14 +64,12 @@ def _run(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
     if options.rate is not None and not options.deep:
         parser.error("--rate is about --deep")
     session = session_of(options)
-    for name, value in _QUIET.items():
-        os.environ.setdefault(name, value)
     from saga_runtime import aws as runtime
 
+    from .doctor_aws import environment
     from .doctor_findings import exit_status
 
-    with one_line_errors("not everything was looked at"), ExitStack() as stack:
-        stack.enter_context(runtime.clients_of(session))
+    with one_line_errors("not everything was looked at"), environment(_QUIET), runtime.clients_of(session):
         report = _report(options, session)
     _print(report, as_json=options.json)
     return exit_status(report.findings)

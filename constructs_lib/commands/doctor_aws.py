@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -134,3 +136,18 @@ def all_of(look: Callable[[T], R], subjects: Iterable[T]) -> list[R]:
     """Look at several at once; what is found, in their order."""
     with ThreadPoolExecutor(max_workers=AT_ONCE) as pool:
         return list(pool.map(look, subjects))
+
+
+@contextmanager
+def environment(values: Mapping[str, str]) -> Iterator[None]:
+    """Variables by which the runtime finds what it works on, or is quiet; as they were, afterwards."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value

@@ -6,9 +6,7 @@ there by then. Two doctors at once, or a doctor and a reconciler, do what one do
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -26,7 +24,7 @@ from saga_runtime.record import OWNED, OWNED_NAMES, RequestRecord
 from saga_runtime.recovery import Finding as Finds
 from saga_runtime.recovery import Recoverer, recovery_name
 
-from .doctor_aws import all_of
+from .doctor_aws import all_of, environment
 from .doctor_findings import Finding, Kind, Mend, Saga, Severity
 from .doctor_record_findings import Item, RecordFindings, shard_for
 from .doctor_records import Records
@@ -175,7 +173,7 @@ def _undo_said(undo: LateUndo) -> str:
 
 def _tell(finding: Finding) -> str:
     """Tell whoever waits, as the sweeper of tokens does."""
-    with _environment({Env.TOKEN_TABLE: finding.table}):
+    with environment({Env.TOKEN_TABLE: finding.table}):
         row = read_token(finding.id)
         if row is None or row.status is not TokenStatus.SETTLING:
             return _SOMEBODY
@@ -188,18 +186,3 @@ def _saga(finding: Finding) -> Saga:
     if finding.saga is None:
         raise ValueError(f"{finding.id} is at home nowhere")
     return finding.saga
-
-
-@contextmanager
-def _environment(values: Mapping[str, str]) -> Iterator[None]:
-    """Variables by which the runtime finds what it works on; as they were, afterwards."""
-    before = {name: os.environ.get(name) for name in values}
-    os.environ.update(values)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value

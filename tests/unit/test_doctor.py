@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -27,6 +28,7 @@ from tests.unit.support.clinic import (
     LIMIT,
     MAPPING,
     READS,
+    RETENTION_SECONDS,
     SCAN,
     SHARD,
     TIMEOUT_SECONDS,
@@ -451,6 +453,13 @@ def test_whoever_may_not_list_the_stack_names_its_tables(clinic: Clinic, scene: 
     assert clinic.kinds("--deep", system=TABLES) == NAMED_ONLY[scene]
 
 
+def test_rows_are_kept_for_longer_than_records_and_that_is_no_finding(clinic: Clinic) -> None:
+    record_lost(clinic)
+    clinic.pass_time(RETENTION_SECONDS * 1_000)
+
+    assert clinic.kinds("--deep") == []
+
+
 def test_what_was_told_is_told(clinic: Clinic) -> None:
     not_told(clinic)
     clinic.says("--repair")
@@ -738,6 +747,33 @@ def test_what_cannot_be_looked_at_is_one_line(clinic: Clinic, system: tuple[str,
     assert (status, out, err.count("\n")) == (1, "", 1)
     assert err.startswith("cdk-sagas: ")
     assert says in err
+
+
+def test_stacks_within_the_stack_are_looked_at(clinic: Clinic) -> None:
+    clinic.nested = True
+    clinic.dies()
+
+    assert clinic.kinds() == [("interrupted", "soon")]
+
+
+def test_the_environment_and_the_clients_of_the_process_are_as_they_were(clinic: Clinic) -> None:
+    clinic.dies()
+    variables, mine = dict(os.environ), aws.dynamodb()
+
+    clinic.says("--repair")
+
+    assert dict(os.environ) == variables
+    assert aws.dynamodb().meta.region_name == mine.meta.region_name
+    assert R1 in clinic.world.executions.by_name
+
+
+def test_the_runtime_works_with_the_clients_of_the_session_that_it_is_given() -> None:
+    session = boto3.Session(aws_access_key_id="a", aws_secret_access_key="b", region_name="eu-north-1")
+    with aws.clients_of(session):
+        regions = {client().meta.region_name for client in (aws.dynamodb, aws.step_functions, aws.sqs, aws.s3)}
+
+    assert regions == {"eu-north-1"}
+    assert aws.dynamodb.cache_info().currsize == 0
 
 
 def test_a_stack_without_a_saga_is_refused(clinic: Clinic) -> None:

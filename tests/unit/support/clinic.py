@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from types import SimpleNamespace
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import parse_qs, unquote
 
 import boto3
 import pytest
@@ -44,6 +44,7 @@ COMMAND = import_module("constructs_lib.commands.doctor")
 SCAN = import_module("constructs_lib.commands.doctor_scan")
 TOKEN_ROWS = import_module("constructs_lib.commands.callback_rows")
 TOKEN_WRITES = import_module("saga_runtime.callback_writes")
+NESTED = f"arn:aws:cloudformation:eu-central-1:{ACCOUNT}:stack/Shop-Inner/1"
 MAPPING = "5f0e2c1a-0000-4000-8000-000000000001"
 """Id of what hands status events to the reconciler."""
 LIMIT = 3
@@ -114,6 +115,7 @@ class Clinic:
         sources: state, queue and function, by id.
         machines: definitions by ARN.
         denied: operations that are refused.
+        nested: whether everything stands in a stack within the stack.
         queues: URLs by name.
     """
 
@@ -125,6 +127,7 @@ class Clinic:
     sources: dict[str, dict[str, str]] = field(default_factory=dict)
     machines: dict[str, dict[str, Any]] = field(default_factory=dict)
     denied: set[str] = field(default_factory=set)
+    nested: bool = False
     queues: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -276,7 +279,9 @@ class Clinic:
                 return None
 
     def _resources(self, request: AWSPreparedRequest) -> AWSResponse:
-        if "StackName=Shop" not in str(request.body):
+        asked = parse_qs(request.body.decode() if isinstance(request.body, bytes) else str(request.body))
+        name = asked["StackName"][0]
+        if name not in ("Shop", NESTED):
             return _xml(request, 400, _error("ValidationError", "Stack with id Bar does not exist"))
         ids = [("AWS::Lambda::Function", name) for name in self.functions]
         ids += [("AWS::Events::Rule", name) for name in self.rules]
@@ -284,6 +289,8 @@ class Clinic:
         ids += [("AWS::StepFunctions::StateMachine", arn) for arn in self.machines]
         ids += [("AWS::SQS::Queue", url) for url in self.queues.values()]
         ids += [("AWS::IAM::Role", "Role"), ("AWS::Events::EventBus", "bus-1"), ("AWS::Events::EventBus", "bus-2")]
+        if self.nested and name == "Shop":
+            ids = [("AWS::CloudFormation::Stack", NESTED)]
         members = "".join(
             f"<member><LogicalResourceId>L{place}</LogicalResourceId><PhysicalResourceId>{name}</PhysicalResourceId>"
             f"<ResourceType>{kind}</ResourceType><ResourceStatus>CREATE_COMPLETE</ResourceStatus></member>"
