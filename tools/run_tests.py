@@ -19,6 +19,7 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 LOCAL: Final = "tests/local"
 LOGS: Final = ROOT / "build"
 SECOND: Final = (
+    "test_bank.py",
     "test_callbacks.py",
     "test_cart_crash_matrix.py",
     "test_cart_fulfilment.py",
@@ -29,6 +30,7 @@ SECOND: Final = (
     "test_parked.py",
     "test_reconciler.py",
     "test_recovery.py",
+    "test_redrive.py",
     "test_saga_crash_matrix.py",
     "test_step_host.py",
     "test_step_kinds.py",
