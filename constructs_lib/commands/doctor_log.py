@@ -16,10 +16,12 @@ from typing import Any, Final
 from saga_runtime.identity import is_saga_id, provider_key_of, request_id_from
 from saga_runtime.late import LateFinding, undo_late
 from saga_runtime.protocol import LogAttribute, RecordAttribute, RecordStatus, StepStatus
+from saga_runtime.record import RequestRecord
 from saga_runtime.saga_log import log_key
 
 from .doctor_aws import Item
 from .doctor_findings import Finding, Kind, Mend, Saga, Severity
+from .doctor_record_findings import unreadable
 from .doctor_records import Records
 from .doctor_scan import Scan
 from .doctor_watch import watcher
@@ -128,13 +130,13 @@ class Deep:
         again = self._rows_again(log, left)
         for row in left:
             if again.get((row.saga_id, row.step)) == row.status:
-                yield from self._about(log, row, homes)
+                yield from self._readable(log, row, homes)
 
     def _left_behind(self, row: _Row, homes: Mapping[str, Item]) -> bool:
         home = homes.get(row.saga_id)
         if home is None:
             return True
-        return row.status in _OPEN and home[RecordAttribute.STATUS]["S"] != RecordStatus.IN_PROGRESS
+        return row.status in _OPEN and home.get(RecordAttribute.STATUS, {}).get("S") != RecordStatus.IN_PROGRESS
 
     def _homes(self, log: str, saga_ids: Iterable[str]) -> dict[str, Item]:
         """Records by saga; of sagas that have one."""
@@ -153,16 +155,23 @@ class Deep:
         items = self.records.aws.read_all(log, keys, (a.SAGA_ID.value, a.STEP.value, a.STATUS.value))
         return {(item[a.SAGA_ID]["S"], item[a.STEP]["S"]): StepStatus(item[a.STATUS]["S"]) for item in items}
 
+    def _readable(self, log: str, row: _Row, homes: Mapping[str, Item]) -> Iterator[Finding]:
+        try:
+            yield from self._about(log, row, homes)
+        except ValueError as error:
+            yield unreadable(self._requests(log), row.saga_id, error)
+
+    def _requests(self, log: str) -> str:
+        """The request table of a log's sagas."""
+        return next(saga.served.requests for saga in self.records.sagas if saga.served.log == log)
+
     def _about(self, log: str, row: _Row, homes: Mapping[str, Item]) -> Iterator[Finding]:
         home = homes.get(row.saga_id)
         if home is None:
             yield self._lost(log, row)
             return
-        from saga_runtime.record import RequestRecord
-
         record = RequestRecord.from_item(home)
-        table = next(saga.served.requests for saga in self.records.sagas if saga.served.log == log)
-        saga = self.records.saga_of(table, record)
+        saga = self.records.saga_of(self._requests(log), record)
         if row.status is StepStatus.INTENT:
             yield self._finding(
                 Kind.ROW_OPEN,

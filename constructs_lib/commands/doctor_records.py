@@ -10,6 +10,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from decimal import Decimal
 from functools import partial
 from typing import Any, Final
 
@@ -73,7 +74,7 @@ class Records:
         for _, item in self._in_flight.values():
             if a.AMOUNT in item and a.CURRENCY in item:
                 currency = str(item[a.CURRENCY]["S"])
-                money[currency] = money.get(currency, 0) + int(item[a.AMOUNT]["N"])
+                money[currency] = money.get(currency, 0) + int(Decimal(item[a.AMOUNT]["N"]))
         records = [found.record for found, _ in self._in_flight.values()]
         return Flight(
             sagas=len(records),

@@ -24,6 +24,7 @@ from .callback_rows import JobView, Kind, TokenRows, job_view
 from .doctor_aws import Item, all_of
 from .doctor_findings import Finding, Mend, Saga, Severity
 from .doctor_findings import Kind as Found
+from .doctor_record_findings import unreadable
 from .doctor_records import Records
 from .doctor_scan import Scan
 from .doctor_watch import watcher
@@ -60,13 +61,19 @@ class Tokens:
         if scan is not None:
             everything = {row.job_id: row for row in _scanned(scan.items(self.table, _SHOWN))}
             found = [*found, *(row for job_id, row in everything.items() if job_id not in indexed)]
-        suspects = all_of(partial(self._suspected, indexed), found)
+        suspects = all_of(partial(self._readable, indexed), found)
         findings = [(row, finding) for row, finding in zip(found, suspects, strict=True) if finding is not None]
         again = rows.of([row.job_id for row, _ in findings])
         if any(row.kind is Kind.UNKNOWN for row, _ in findings):
             again += rows.open()  # their keys are not the ids that their providers use
         as_they_were = {(row.job_id, row.kind, row.since) for row in again}
         return [finding for row, finding in findings if (row.job_id, row.kind, row.since) in as_they_were]
+
+    def _readable(self, indexed: set[str], row: JobView) -> Finding | None:
+        try:
+            return self._suspected(indexed, row)
+        except ValueError as error:  # of its saga; a row of the table that is none ends the look
+            return unreadable(row.request_table or self.table, row.job_id, error)
 
     def _suspected(self, indexed: set[str], row: JobView) -> Finding | None:
         now_ms = self.records.now_ms

@@ -453,6 +453,17 @@ def test_whoever_may_not_list_the_stack_names_its_tables(clinic: Clinic, scene: 
     assert clinic.kinds("--deep", system=TABLES) == NAMED_ONLY[scene]
 
 
+@pytest.mark.parametrize("happens", [late, row_open])
+def test_a_record_that_cannot_be_read_keeps_no_other_from_being_found(
+    clinic: Clinic, happens: Callable[[Clinic], None]
+) -> None:
+    happens(clinic)
+    clinic.remove("execution_arn")
+    send(clinic, "jobs-dead")
+
+    assert set(clinic.kinds("--deep")) == {("dead letters", "person"), ("unreadable", "person")}
+
+
 def test_rows_are_kept_for_longer_than_records_and_that_is_no_finding(clinic: Clinic) -> None:
     record_lost(clinic)
     clinic.pass_time(RETENTION_SECONDS * 1_000)
