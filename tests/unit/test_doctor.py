@@ -25,6 +25,7 @@ from saga_runtime.protocol import BadEnd, RecordAttribute, StepStatus, TokenAttr
 from saga_runtime.recovery import recovery_name
 from saga_runtime.watch_rows import ListRow, end_id, found_put, list_id, list_put
 from tests.unit.support.clinic import (
+    DAYS,
     LIMIT,
     MAPPING,
     READS,
@@ -90,6 +91,12 @@ def exhausted(clinic: Clinic) -> None:
 def name_expired(clinic: Clinic) -> None:
     clinic.world.executions.forget(SAGA_ID)
     clinic.pass_time(89 * DAY_MS)
+    due_now(clinic)
+
+
+def rows_gone(clinic: Clinic) -> None:
+    clinic.dies()
+    clinic.pass_time(DAYS * DAY_MS)
     due_now(clinic)
 
 
@@ -282,6 +289,12 @@ SCENES: dict[str, Scene] = {
     "name expired": Scene(
         happens=name_expired,
         found=(("name expired", "person"),),
+        mended="parked, and the operators were told",
+        left=(("for operators", "person"), ("parked", "person")),
+    ),
+    "rows may be gone": Scene(
+        happens=rows_gone,
+        found=(("rows may be gone", "person"),),
         mended="parked, and the operators were told",
         left=(("for operators", "person"), ("parked", "person")),
     ),
