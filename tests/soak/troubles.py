@@ -9,16 +9,16 @@ from __future__ import annotations
 import itertools
 import random
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, TypeAlias, TypeVar
 
 from examples import payment_gateway as gateway
 from examples.cart_fulfilment import providers
 from examples.cart_fulfilment.providers.carrier import Carrier
-from examples.cart_fulfilment.providers.payments import FAILED, Payments
-from examples.cart_fulfilment.providers.warehouse import REJECTED, Warehouse
+from examples.cart_fulfilment.providers.payments import AUTHORIZED, FAILED, Payments
+from examples.cart_fulfilment.providers.warehouse import PICKED, REJECTED, Warehouse
 
-from .wishes import DECLINED_CARD
+from .wishes import DECLINED_CARD, TEMPTING_PRICE
 from .world import World
 
 Share: TypeAlias = tuple[float, str, str, float | None]
@@ -75,6 +75,19 @@ _OPERATIONS: Final = {
     "carrier": ("label", "void", "handover", "find-label", "find-effects"),
 }
 _REFUSALS: Final = frozenset({FAILED, REJECTED})
+_USUAL, _SECOND_THOUGHTS = '0, "currency"', f'{TEMPTING_PRICE % 10}, "currency"'
+_PICKED_AT_ONCE, _REJECTED_FIRST = '"why": null', '"why": "'
+_ONLY: Final[Mapping[tuple[str, str], str]] = {
+    (AUTHORIZED, "silent"): _USUAL,
+    (AUTHORIZED, "wrong"): _USUAL,
+    (FAILED, "wrong"): _SECOND_THOUGHTS,
+    (PICKED, "silent"): _PICKED_AT_ONCE,
+    (PICKED, "wrong"): _PICKED_AT_ONCE,
+    (REJECTED, "wrong"): _REJECTED_FIRST,
+}
+"""Who changes his mind does so once, and tells of it. A provider that does a job twice under one key, or that says no,
+does it after all and keeps silent, is beyond anybody's help: nobody can know.
+"""
 _JOBS: Final = frozenset({"authorize", "pick", "handover"})
 _MOMENTOUS: Final = frozenset({"error", "drop", "hang", "kill"})
 
@@ -137,6 +150,7 @@ def _of_provider(seed: int, kind: str) -> Iterator[providers.Trouble]:
                     moment=providers.Moment(moment),
                     nth=nth,
                     seconds=seconds,
+                    containing=_ONLY.get((name, action)),
                 )
 
 
