@@ -6,9 +6,9 @@ reserve and start, and nobody repeats the request. Its settle is lost. And the r
 call that it makes for a saga: as its status event is handled, and as the schedule looks. No status event arrives
 otherwise: the rules are off, and looks are counted.
 
-Elsewhere: a payout that is stopped at each state, and whose status event arrives, is in the payout's crash matrix;
-status events that bring everything to its end by themselves are in all crash matrices; reconcilers that die as they
-undo what took effect late are in ``test_reconciler``.
+Elsewhere: a payout that is stopped at each state, and whose status event arrives, is in the payout's crash matrix; a
+transfer whose settle is lost is in its own; status events that bring everything to its end by themselves are in all
+crash matrices; reconcilers that die as they undo what took effect late are in ``test_reconciler``.
 """
 
 from __future__ import annotations
@@ -208,10 +208,11 @@ def interrupted(found: Interrupted, *, both: bool, everything: bool) -> Run:
         found: the example.
         both: whether its sagas are stopped, too, or only time out.
         everything: whether the reconciler dies at each call from both of its sources, and at each query, too: what it
-            does is the same for every example. Otherwise it dies in turn from one and from the other.
+            does is the same for every example. Otherwise it dies in turn from one and from the other; and settles are
+            lost.
     """
     done = Run(found=found, doors=found.doors())
-    done.cells = list(cells_of(done, both=both))
+    done.cells = list(cells_of(done, both=both, lost=not everything))
     found.begin(done.cells)
     samples = record_points(done)
     prepare_deaths(done, everything=everything)
@@ -219,13 +220,15 @@ def interrupted(found: Interrupted, *, both: bool, everything: bool) -> Run:
     die(done)
     if everything:
         die_at_queries(done)
+    found.quiet()
+    make_due(done)
     found.sweep_until_settled()
     resume(done)
     done.all_fired = not found.aws.faults.report().not_fired
     return done
 
 
-def cells_of(done: Run, *, both: bool) -> Iterator[Cell]:
+def cells_of(done: Run, *, both: bool, lost: bool) -> Iterator[Cell]:
     """Each state of each way, times how it ends there; and what happens before the first state, and at the last."""
     found = done.found
     for way, doors in done.doors.items():
@@ -237,7 +240,7 @@ def cells_of(done: Run, *, both: bool) -> Iterator[Cell]:
     first, gatekeeper = found.ways[0], found.system.gatekeeper
     for call, moment in ((PUT, Moment.AFTER), (START, Moment.BEFORE), (START, Moment.AFTER)):
         yield never_started(first, f"none-{moment}-{call[-4:].lower()}x", gatekeeper, call, moment)
-    for moment in Moment:
+    for moment in Moment if lost else ():
         yield unsettled(first, f"lost-{moment}x", found.forward, moment)
 
 
@@ -317,7 +320,7 @@ def die(done: Run) -> None:
 
 
 def make_due(done: Run) -> None:
-    """Let every open saga be due at which the reconciler dies."""
+    """Let every open saga be due at which the reconciler dies or died: that it gets due is known of the others."""
     found = done.found
     cells = {found.sagas[cell]: cell for cell in done.deaths.values()}
     for record in found.open_ones(list(done.deaths.values())):
