@@ -35,8 +35,6 @@ from .wishes import (
     PAYERS,
     POOR,
     SOLD_OUT,
-    TEMPTING,
-    TEMPTING_PRICE,
     UNLISTED,
     Example,
 )
@@ -263,4 +261,3 @@ def _stock(world: World) -> None:
     for sku in (UNLISTED, EMPTY):
         carts.offer(sku, PLENTY)
     carts.offer(DEAR, PLENTY, price=DEAR_PRICE)
-    carts.offer(TEMPTING, PLENTY, price=TEMPTING_PRICE)
