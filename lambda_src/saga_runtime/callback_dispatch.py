@@ -176,8 +176,7 @@ class Job:
             case Applied(output=output):
                 self._say(_success(call.step, output))
             case Pending(job_id=own):
-                if own not in (None, self.message.waiting.job_id):
-                    _adopt(call.step, str(own), self.message.waiting.job_id)
+                self._know_as(own)
                 if self._waits_on():
                     # Refused: the provider has answered meanwhile, or somebody else goes on.
                     accepted = self.invocation.holder.accepted(clock.now_ms(), held=row.attempt)
@@ -219,6 +218,8 @@ class Job:
         except PermanentError as refusal:
             if not nobody_else:
                 raise StepInDoubt(f"job {job_id} was refused while an earlier request may be on its way") from refusal
+            # Before the refusal is one: should it do the job after all, it says so under its own id.
+            self._know_as(getattr(refusal, "job_id", None))
             self._say(Failed(type(refusal).__name__, refusal.message))
             telemetry.event("job_refused", job_id=job_id, code=refusal.code)
             return
@@ -227,12 +228,17 @@ class Job:
                 f"step {step} was handed over, and its function returned {type(accepted).__name__}; "
                 "return Accepted(job_id=...), or nothing if the provider uses call.job_id"
             )
-        if accepted is not None and accepted.job_id not in (None, job_id):
-            _adopt(step, str(accepted.job_id), job_id)
+        self._know_as(accepted.job_id if accepted is not None else None)
         # Refused: the provider has answered meanwhile.
         taken_on = self.invocation.holder.accepted(clock.now_ms())
         write_row(taken_on, remaining_ms=self.invocation.remaining_ms)
         telemetry.event("job_handed_over", job_id=job_id)
+
+    def _know_as(self, own: str | None) -> None:
+        """Keep the provider's own id for the job, if it has one."""
+        job_id = self.message.waiting.job_id
+        if own not in (None, job_id):
+            _adopt(self.invocation.call.step, str(own), job_id)
 
     def _say(self, outcome: Succeeded | Failed) -> None:
         """What the provider said here and now counts as if it had called back."""

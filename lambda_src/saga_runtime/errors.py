@@ -79,9 +79,19 @@ class PermanentError(SagaError):
 
     Subclass it for refusals of your own, and name each subclass in the step's ``refusals``: an error name that the
     state machine does not know counts as in doubt.
+
+    Attributes:
+        job_id: of a job that a provider refused: its own id for it, if it has one. Should it do the job after all, and
+            say so under that id, it is known what it speaks of.
     """
 
     code = "REFUSED"
+
+    def __init__(self, message: str, *, job_id: str | None = None) -> None:
+        super().__init__(message)
+        if job_id is not None and not job_id.strip():
+            raise ValueError(f"a provider's id of a job must not be blank, got {job_id!r}; leave it out if it has none")
+        self.job_id = job_id
 
 
 class Invalid(PermanentError):

@@ -15,10 +15,10 @@ from typing import Final, TypeAlias, TypeVar
 from examples import payment_gateway as gateway
 from examples.cart_fulfilment import providers
 from examples.cart_fulfilment.providers.carrier import Carrier
-from examples.cart_fulfilment.providers.payments import FAILED, Payments
+from examples.cart_fulfilment.providers.payments import AUTHORIZED, FAILED, Payments
 from examples.cart_fulfilment.providers.warehouse import PICKED, REJECTED, Warehouse
 
-from .wishes import DECLINED_CARD
+from .wishes import DECLINED_CARD, TEMPTING_PRICE
 from .world import World
 
 Share: TypeAlias = tuple[float, str, str, float | None]
@@ -74,14 +74,13 @@ _OPERATIONS: Final = {
     "warehouse": ("pick", "cancel", "find-pick", "find-effects"),
     "carrier": ("label", "void", "handover", "find-label", "find-effects"),
 }
-_REFUSALS: Final = frozenset({REJECTED})
-"""Of jobs that are known by our own ids. What a provider says of an id of its own that we never learnt, because whoever
-handed the job over died first, is kept for a person: see ``unknown_alarm``.
-"""
-_FINAL: Final = frozenset({FAILED})
-"""Not followed by its opposite."""
+_REFUSALS: Final = frozenset({FAILED, REJECTED})
+_USUAL, _SECOND_THOUGHTS = '0, "currency"', f'{TEMPTING_PRICE % 10}, "currency"'
 _PICKED_AT_ONCE, _REJECTED_FIRST = '"why": null', '"why": "'
 _ONLY: Final[Mapping[tuple[str, str], str]] = {
+    (AUTHORIZED, "silent"): _USUAL,
+    (AUTHORIZED, "wrong"): _USUAL,
+    (FAILED, "wrong"): _SECOND_THOUGHTS,
     (PICKED, "silent"): _PICKED_AT_ONCE,
     (PICKED, "wrong"): _PICKED_AT_ONCE,
     (REJECTED, "wrong"): _REJECTED_FIRST,
@@ -158,7 +157,7 @@ def _of_provider(seed: int, kind: str) -> Iterator[providers.Trouble]:
 def _asked_of(kind: str) -> Iterator[tuple[str, Sequence[Share]]]:
     for event, opposite in _EVENTS[kind].items():
         shares = _OF_REFUSALS if event in _REFUSALS else _OF_EVENTS
-        yield event, [one for one in shares if (opposite and event not in _FINAL) or one[1] != "wrong"]
+        yield event, [one for one in shares if opposite or one[1] != "wrong"]
     for name in _OPERATIONS[kind]:
         # Parcels are handed over by the warehouse, which is no function: nobody starts it again.
         requests = [one for one in _OF_REQUESTS if (name, one[1]) != ("handover", "kill")]

@@ -34,6 +34,9 @@ UNKNOWN: Final = "nothing-of-the-kind"
 DEAR: Final = "dear"
 UNLISTED: Final = "unlisted-goods"
 EMPTY: Final = "empty-shelf-goods"
+TEMPTING: Final = "tempting"
+TEMPTING_PRICE: Final = 1_259
+"""No other amount ends like this: a payment of it that was declined may be authorized after all."""
 DECLINED_CARD: Final = "card-declined"
 
 
@@ -183,7 +186,7 @@ _KINDS: Final[Mapping[Example, Sequence[tuple[str, int, Make]]]] = {
     Example.CARTS: (
         ("delivered", 56, _cart),
         ("confirmed by the card's owner", 6, lambda d, n: _cart(d, n, card="card-3ds")),
-        ("declined card", 6, lambda d, n: _cart(d, n, card=DECLINED_CARD)),
+        ("declined card", 6, lambda _, n: {**cart(TEMPTING, card=DECLINED_CARD), "customer": n}),
         ("blocked card", 4, lambda d, n: _cart(d, n, card="card-blocked")),
         ("nobody drives there", 5, lambda d, n: _cart(d, n, address="nowhere 1")),
         ("warehouse does not know it", 4, lambda d, n: _cart(d, n, UNLISTED)),

@@ -35,6 +35,8 @@ from .wishes import (
     PAYERS,
     POOR,
     SOLD_OUT,
+    TEMPTING,
+    TEMPTING_PRICE,
     UNLISTED,
     Example,
 )
@@ -261,3 +263,4 @@ def _stock(world: World) -> None:
     for sku in (UNLISTED, EMPTY):
         carts.offer(sku, PLENTY)
     carts.offer(DEAR, PLENTY, price=DEAR_PRICE)
+    carts.offer(TEMPTING, PLENTY, price=TEMPTING_PRICE)

@@ -114,7 +114,7 @@ class CallbackCondition(Condition):
     PENDING_TELLS_ID = Because(
         "who asks learns under which id of its own the provider will answer",
         DISPATCH,
-        "case Pending(job_id=own): if own not in (None, self.message.waiting.job_id):",
+        "case Pending(job_id=own): self._know_as(own)",
     )
     # The receipt.
     ONE_RECEIPT = Because(

@@ -496,6 +496,30 @@ def test_an_answer_under_an_id_that_nobody_knew_yet_is_taken_up(picking: Picking
     picking.check()
 
 
+def test_what_is_done_after_it_was_refused_under_an_id_of_the_warehouses_own_took_effect_late(picking: Picking) -> None:
+    picking.warehouse.own_id, picking.warehouse.refuses = "pick-77", "no pallets"
+    assert picking.dispatch()
+    assert (picking.told(), picking.status) == ("Declined", "FAILED")
+
+    picking.calls_back(job_id="pick-77")
+
+    assert picking.status == "APPLIED_LATE"
+
+
+def test_a_refusal_of_what_the_warehouse_has_said_to_be_done_is_none(picking: Picking) -> None:
+    picking.warehouse.own_id, picking.warehouse.refuses = "pick-77", "no pallets"
+    picking.warehouse.meanwhile["pick"] = lambda: picking.calls_back(job_id="pick-77")
+
+    assert picking.dispatch()
+
+    assert (picking.told(), picking.status) == (PARCEL, "DONE")
+
+
+def test_a_refusals_id_that_is_blank_is_told_the_remedy() -> None:
+    with pytest.raises(ValueError, match="leave it out"):
+        Declined("no pallets", job_id=" ")
+
+
 @pytest.mark.parametrize("own_id", ["pick 77", "p" * 256])
 def test_an_id_that_cannot_be_kept_is_no_refusal(picking: Picking, own_id: str) -> None:
     picking.warehouse.own_id = own_id

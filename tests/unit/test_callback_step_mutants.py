@@ -209,6 +209,15 @@ def an_id_of_the_warehouses_own_leads_to_the_job(make: Open) -> None:
     assert picking.told() == PARCEL
 
 
+def what_was_refused_under_an_id_of_the_warehouses_own_is_known(make: Open) -> None:
+    picking = make()
+    picking.warehouse.own_id, picking.warehouse.refuses = "pick-77", "no pallets"
+    picking.dispatch()
+
+    picking.calls_back(job_id="pick-77")
+    assert picking.status == "APPLIED_LATE"
+
+
 def a_job_that_was_done_is_told_when_it_was_asked_for(make: Open) -> None:
     picking = make()
     lose(picking)
@@ -385,6 +394,14 @@ def mutant(name: str, owner: Any, target: str, old: str, new: str, kills: Any) -
 
 MUTANTS = [
     mutant(
+        "forget under which id a job was refused",
+        Job,
+        "_hand_over",
+        'self._know_as(getattr(refusal, "job_id", None))',
+        "self._know_as(None)",
+        what_was_refused_under_an_id_of_the_warehouses_own_is_known,
+    ),
+    mutant(
         "forget that a job was accepted",
         CALL,
         "job_entry_of",
@@ -517,8 +534,8 @@ MUTANTS = [
         "forget the provider's own id",
         Job,
         "_hand_over",
-        "if accepted is not None and accepted.job_id not in",
-        "if False and accepted.job_id not in",
+        "self._know_as(accepted.job_id if accepted is not None else None)",
+        "self._know_as(None)",
         an_id_of_the_warehouses_own_leads_to_the_job,
     ),
     mutant(

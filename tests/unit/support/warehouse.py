@@ -72,7 +72,7 @@ class Warehouse:
 
     def _pick(self, key: str) -> Accepted | None:
         if self.refuses is not None:
-            raise Declined(self.refuses)
+            raise Declined(self.refuses, job_id=self.own_id)
         if not (self.idempotent and key in self.begun):
             self.begun.append(key)
         return None if self.own_id is None else Accepted(job_id=self.own_id)

@@ -73,7 +73,7 @@ def authorize(call: CallbackCall) -> Accepted:
     # Under a key that was used before this is the first answer: what has become of it since?
     found, _ = provider.found(INTENTS, key=call.provider_key, reference=call.key, timeout=call.timeout_seconds)
     if found and found[0]["status"] in OVER:
-        raise _refusal(found[0]["status"])
+        raise _refusal(found[0]["status"], payment=answer.document["id"])
     return Accepted(job_id=answer.document["id"])
 
 
@@ -161,5 +161,6 @@ def _captured(call: ExternalCall) -> dict[str, Any]:
     return {"payment": held["payment"], "amount": held["amount"], "currency": held["currency"]}
 
 
-def _refusal(status: str) -> Declined:
-    return Declined("the payment was declined" if status == "failed" else "the payment was not confirmed in time")
+def _refusal(status: str, payment: str | None = None) -> Declined:
+    why = "the payment was declined" if status == "failed" else "the payment was not confirmed in time"
+    return Declined(why, job_id=payment)
