@@ -1,4 +1,4 @@
-"""Runs all tests in three streams at once: two on local AWS, which mostly wait, and the rest, which mostly compute.
+"""Runs all tests in four streams at once: three on local AWS, which mostly wait, and the rest, which mostly compute.
 
 With ``--fast``, the fast tier in two. The first is shown as it runs; what the others said comes behind it. Each may
 fail, and all run to their end.
@@ -19,6 +19,16 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 LOCAL: Final = "tests/local"
 LOGS: Final = ROOT / "build"
 SECOND: Final = (
+    "test_agentic_payout.py",
+    "test_interruptions.py",
+    "test_order_crash_matrix.py",
+    "test_order_mailer.py",
+    "test_order_processing.py",
+    "test_payout_crash_matrix.py",
+    "test_soak.py",
+)
+"""Files on local AWS that run beside the others: those of orders and payouts, which they deploy once for all."""
+THIRD: Final = (
     "test_bank.py",
     "test_callbacks.py",
     "test_cart_crash_matrix.py",
@@ -27,15 +37,13 @@ SECOND: Final = (
     "test_corrections_events.py",
     "test_large_data.py",
     "test_many_callbacks.py",
-    "test_parked.py",
     "test_reconciler.py",
     "test_recovery.py",
     "test_redrive.py",
     "test_saga_crash_matrix.py",
-    "test_step_host.py",
     "test_step_kinds.py",
 )
-"""Files on local AWS that run beside the others: as many as make both streams about equally long."""
+"""Further ones: as many as make the streams about equally long."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,14 +79,15 @@ def fast_streams() -> list[Stream]:
 
 def streams() -> list[Stream]:
     """All streams: the one that is shown, and those beside it."""
-    second = [f"{LOCAL}/{name}" for name in SECOND]
+    second, third = ([f"{LOCAL}/{name}" for name in names] for names in (SECOND, THIRD))
     # Each file belongs to exactly one stream: what is not named runs in the first.
-    apart = [f"--ignore={path}" for path in second]
+    apart = [f"--ignore={path}" for path in (*second, *third)]
     beside = ("-p", "no:cacheprovider")
     return [
         Stream(name="local", arguments=["--durations=30", *apart, LOCAL]),
         Stream(name="local-second", arguments=["--durations=20", *beside, *second]),
-        Stream(name="rest", arguments=[*beside, f"--ignore={LOCAL}", "tests"]),
+        Stream(name="local-third", arguments=["--durations=20", *beside, *third]),
+        Stream(name="rest", arguments=["--durations=20", *beside, f"--ignore={LOCAL}", "tests"]),
     ]
 
 

@@ -35,7 +35,7 @@ AT_ONCE = 40
 @pytest.fixture
 def system(payout_system: PayoutSystem) -> PayoutSystem:
     """The deployed example, emptied."""
-    payout_system.aws.reset()
+    payout_system.reset()
     return payout_system
 
 

@@ -283,7 +283,7 @@ class Matrix:
 @pytest.fixture(scope="module")
 def matrix(payout_system: PayoutSystem) -> Matrix:
     """Every cell, run to its end."""
-    payout_system.aws.reset()
+    payout_system.reset()
     return run(payout_system)
 
 

@@ -148,6 +148,11 @@ class TwoLedgers(TransferSystem):
         """The scope of the user's requests."""
         return self.record(self.saga_of_scope).scope
 
+    def reset(self) -> None:
+        """Empty what is deployed, and forget what was learnt of it."""
+        self.aws.reset()
+        vars(self).pop("saga_of_scope", None)
+
     def request_id(self, key: str) -> str:
         """The request id that a key will lead to: what aims a fault at one of many requests."""
         return request_id_of(self.user_scope, key)
