@@ -30,6 +30,7 @@ p { margin: 6px 0; } .dim { color: var(--dim); } code { background: var(--soft);
 .verdict { font-weight: 600; font-size: 17px; } .good { color: var(--good); } .bad { color: var(--bad); }
 .wide { overflow-x: auto; } table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
 th, td { padding: 4px 12px 4px 0; text-align: right; border-bottom: 1px solid var(--grid); white-space: nowrap; }
+th { white-space: normal; vertical-align: bottom; }
 th { font-weight: 600; color: var(--dim); } th:first-child, td:first-child { text-align: left; }
 .beside { display: grid; grid-template-columns: repeat(auto-fit, minmax(250px, 1fr)); gap: 12px 32px; }
 .row { display: flex; flex-wrap: wrap; gap: 12px 64px; align-items: flex-start; margin-top: 12px; }
