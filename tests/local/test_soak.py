@@ -14,7 +14,7 @@ from tests.soak.wishes import Example
 
 SEED: Final = 6
 SECONDS: Final = 60.0
-CLIENTS: Final = {Example.TRANSFERS: 2, Example.ORDERS: 2, Example.PAYOUTS: 2, Example.CARTS: 5}
+CLIENTS: Final = {Example.TRANSFERS: 3, Example.ORDERS: 3, Example.PAYOUTS: 3, Example.CARTS: 6}
 
 
 @pytest.fixture(scope="module")

@@ -894,9 +894,6 @@ DISTURBANCES = [
     (Action.THROTTLE, Moment.BEFORE, 3),
     (Action.THROTTLE, Moment.BEFORE, 3 * ATTEMPTS),
 ]
-ASKING = [disturbance for disturbance in DISTURBANCES if disturbance[1] is Moment.BEFORE]
-"""Of calls that only read: an answer that is lost is like a question that was never asked."""
-READS = ("Query", "GetItem", "DescribeExecution")
 LOOKING = 2 * SHARDS
 
 
@@ -910,11 +907,11 @@ MATRIX = [
     pytest.param(scene, call, _nth(calls, index, scene), disturbance, id=f"{scene}: {index} {call}: {disturbance}")
     for scene, (_, calls) in SCENES.items()
     for index, call in enumerate(calls)
-    for disturbance in (ASKING if call in READS else DISTURBANCES)
+    for disturbance in DISTURBANCES
 ] + [
     pytest.param(scene, "Query", 1, disturbance, id=f"{scene}: look: {disturbance}")
     for scene in SCENES
-    for disturbance in ASKING
+    for disturbance in DISTURBANCES
 ]
 RAN: set[str] = set()
 
