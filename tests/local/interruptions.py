@@ -108,6 +108,7 @@ class Interrupted:
         sagas: of every cell.
         sweeps: at how many looks a saga was due and not settled.
         looks: what those looks said, and the calls that they made.
+        invoked: one entry for each invocation of the reconciler.
     """
 
     system: TwoLedgers
@@ -116,6 +117,7 @@ class Interrupted:
     sagas: dict[Cell, str] = field(default_factory=dict)
     sweeps: Counter[str] = field(default_factory=Counter)
     looks: list[tuple[dict[str, Any], list[str]]] = field(default_factory=list)
+    invoked: list[str] = field(default_factory=list)
 
     @property
     def aws(self) -> LocalAws:
@@ -209,6 +211,7 @@ class Interrupted:
             self.quiet(cells)
 
     def _invoke(self, event: Mapping[str, Any]) -> dict[str, Any]:
+        self.invoked.append(self.function)
         answer = self.aws.client("lambda").invoke(FunctionName=self.function, Payload=json.dumps(event))
         said: dict[str, Any] = json.loads(answer["Payload"].read())
         return {} if answer.get("FunctionError") is not None else said
