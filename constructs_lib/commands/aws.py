@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from .errors import CommandError
 
 if TYPE_CHECKING:
     import boto3
+
+NO_RIGHTS: Final = frozenset({"AccessDenied", "AccessDeniedException", "UnauthorizedOperation"})
+"""What services answer to somebody who may not."""
 
 
 def add_aws_options(parser: argparse.ArgumentParser) -> None:
@@ -51,3 +55,18 @@ def one_line_errors(what: str) -> Iterator[None]:
         raise CommandError(f"{what}: {detail.get('Code')}: {detail.get('Message')}") from None
     except BotoCoreError as error:
         raise CommandError(f"{what}: {error}") from None
+
+
+@contextmanager
+def environment(values: Mapping[str, str]) -> Iterator[None]:
+    """Variables by which the runtime finds what it works on, or is quiet; as they were, afterwards."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value

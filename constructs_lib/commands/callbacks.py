@@ -5,16 +5,15 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-import os
 import shlex
 import shutil
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
-from .aws import add_aws_options, one_line_errors, session_of
+from .aws import NO_RIGHTS, add_aws_options, environment, one_line_errors, session_of
 from .errors import CommandError
 
 if TYPE_CHECKING:
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
 _NO_TABLE: Final = frozenset({"ResourceNotFoundException", "ValidationException"})
 """No such table; or one that has not the keys, or the index, of a token table."""
 _NO_QUEUE: Final = frozenset({"AWS.SimpleQueueService.NonExistentQueue", "QueueDoesNotExist"})
-_NO_RIGHTS: Final = frozenset({"AccessDenied", "AccessDeniedException"})
 
 
 def add_parser(commands: Any) -> None:
@@ -60,7 +58,7 @@ def _run(options: argparse.Namespace) -> int:
             from saga_runtime.protocol import Env
 
             # The runtime's own log is for CloudWatch; what it says is said here.
-            with _environment({"POWERTOOLS_LOG_LEVEL": "CRITICAL", Env.TOKEN_TABLE: options.tokens}):
+            with environment({"POWERTOOLS_LOG_LEVEL": "CRITICAL", Env.TOKEN_TABLE: options.tokens}):
                 return _send_again(options, session)
         if options.redrive or options.forget:
             return _go_through(options, session)
@@ -97,7 +95,7 @@ def _errors(options: argparse.Namespace) -> Iterator[None]:
                 ) from None
             if code in _NO_QUEUE:
                 raise CommandError(f"there is no such queue: {_operation(error)}; look at the queues' URLs") from None
-            if code in _NO_RIGHTS:
+            if code in NO_RIGHTS:
                 raise CommandError(
                     f"not allowed: {_operation(error)}; CallbackIntegration.grant_operate grants what this command "
                     "needs"
@@ -257,21 +255,6 @@ def _dead_letters(options: argparse.Namespace, session: boto3.Session) -> DeadLe
     from .dead_letters import DeadLetters
 
     return DeadLetters(sqs=session.client("sqs"), url=options.dead_letters)
-
-
-@contextmanager
-def _environment(values: Mapping[str, str]) -> Iterator[None]:
-    """Variables by which the runtime finds what it works on; as they were, afterwards."""
-    before = {name: os.environ.get(name) for name in values}
-    os.environ.update(values)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from .aws import add_aws_options, one_line_errors, session_of
+from .aws import add_aws_options, environment, one_line_errors, session_of
 
 if TYPE_CHECKING:
     from .doctor_aws import Aws
@@ -66,7 +66,6 @@ def _run(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
     session = session_of(options)
     from saga_runtime import aws as runtime
 
-    from .doctor_aws import environment
     from .doctor_findings import exit_status
 
     with one_line_errors("not everything was looked at"), environment(_QUIET), runtime.clients_of(session):

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from .aws import NO_RIGHTS
 from .doctor_findings import Finding, Kind, Severity
 from .saga import time_of
 
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
 AT_ONCE: Final = 8
 """Looks at the same time: as many as finish thousands in minutes, and few enough to leave quotas to the sagas."""
 _KEYS_AT_ONCE: Final = 100
-_NO_RIGHTS: Final = frozenset({"AccessDenied", "AccessDeniedException", "UnauthorizedOperation"})
 
 Item = Mapping[str, Mapping[str, Any]]
 T = TypeVar("T")
@@ -80,7 +78,7 @@ class Aws:
             return look()
         except ClientError as error:
             code = str(error.response.get("Error", {}).get("Code"))
-            if code in _NO_RIGHTS:
+            if code in NO_RIGHTS:
                 found = f"not allowed: {error.operation_name}"
             elif "NotFound" in code or "DoesNotExist" in code or "NonExistent" in code:
                 found = "is of the stack, and is not there any more"
@@ -136,18 +134,3 @@ def all_of(look: Callable[[T], R], subjects: Iterable[T]) -> list[R]:
     """Look at several at once; what is found, in their order."""
     with ThreadPoolExecutor(max_workers=AT_ONCE) as pool:
         return list(pool.map(look, subjects))
-
-
-@contextmanager
-def environment(values: Mapping[str, str]) -> Iterator[None]:
-    """Variables by which the runtime finds what it works on, or is quiet; as they were, afterwards."""
-    before = {name: os.environ.get(name) for name in values}
-    os.environ.update(values)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value

@@ -24,7 +24,8 @@ from saga_runtime.record import OWNED, OWNED_NAMES, RequestRecord
 from saga_runtime.recovery import Finding as Finds
 from saga_runtime.recovery import Recoverer, recovery_name
 
-from .doctor_aws import all_of, environment
+from .aws import environment
+from .doctor_aws import all_of
 from .doctor_findings import Finding, Kind, Mend, Saga, Severity
 from .doctor_record_findings import Item, RecordFindings, shard_for
 from .doctor_records import Records
