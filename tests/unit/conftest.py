@@ -12,10 +12,10 @@ import boto3
 import pytest
 from botocore.awsrequest import AWSPreparedRequest, AWSResponse
 from hypothesis import HealthCheck, settings
-from moto import mock_aws
 from moto.core.botocore_stubber import BotocoreStubber
 
 from tests.unit.support.executions import Executions
+from tests.unit.support.quick_moto import OneClientOfEach, QuickMoto, without_detours
 from tests.unit.support.samples import GATEKEEPER_ENV
 from tests.unit.support.wire import Wire
 from tests.unit.support.world import Clock, Told, World, create_tables, forget_cached, stand_in
@@ -65,14 +65,34 @@ def naps(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return wanted
 
 
+SESSION = boto3.Session(aws_access_key_id="unit", aws_secret_access_key="unit", region_name=REGION)
+
+
 @pytest.fixture(scope="session")
-def boto3_session() -> boto3.Session:
-    """One session for all tests: it parses the services' models once."""
-    return boto3.Session(aws_access_key_id="unit", aws_secret_access_key="unit", region_name=REGION)
+def clients() -> OneClientOfEach:
+    """The clients of all tests."""
+    return OneClientOfEach(SESSION)
 
 
 @pytest.fixture
-def world(monkeypatch: pytest.MonkeyPatch, naps: list[float], boto3_session: boto3.Session) -> Iterator[World]:
+def boto3_session(clients: OneClientOfEach, monkeypatch: pytest.MonkeyPatch) -> boto3.Session:
+    """One session for all tests, whose clients have tried nothing again yet."""
+    clients.rest()
+    monkeypatch.setattr(SESSION, "client", clients.client)
+    return SESSION
+
+
+@pytest.fixture(scope="session")
+def quick_moto() -> Iterator[QuickMoto]:
+    """One moto for all tests."""
+    with without_detours():
+        yield QuickMoto(REGION, create_tables)
+
+
+@pytest.fixture
+def world(
+    monkeypatch: pytest.MonkeyPatch, naps: list[float], boto3_session: boto3.Session, quick_moto: QuickMoto
+) -> Iterator[World]:
     """The runtime's surroundings, empty."""
     for name, value in {**GATEKEEPER_ENV, "AWS_DEFAULT_REGION": REGION, "AWS_REGION": REGION}.items():
         monkeypatch.setenv(name, value)
@@ -92,9 +112,9 @@ def world(monkeypatch: pytest.MonkeyPatch, naps: list[float], boto3_session: bot
     monkeypatch.setattr(BotocoreStubber, "__call__", send)
     stand_in(monkeypatch, made.clock, made.told)
     forget_cached()
-    with mock_aws():
+    with quick_moto.mocked():
         monkeypatch.setattr(boto3, "DEFAULT_SESSION", boto3_session)
-        create_tables()
+        quick_moto.prepare()
         made.wire.forget()
         yield made
     forget_cached()

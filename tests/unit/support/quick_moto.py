@@ -1,0 +1,119 @@
+"""moto and boto3, as quick as thousands of small tests need them: what they answer stays the same.
+
+Half of a small test's time went into what is the same for each of them: clients, tables, and names of attributes that
+no answer has. None of it is left out: it is done once.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest import mock
+
+import boto3
+from botocore.config import Config
+from botocore.retries import quota
+from moto import backend_index, mock_aws
+from moto.core import models, responses
+from moto.core.models import DEFAULT_ACCOUNT_ID
+from moto.core.serialize import ResponseSerializer
+from moto.core.utils import method_names_from_class
+from moto.dynamodb.models import dynamodb_backends
+
+
+class OneClientOfEach:
+    """The clients of a session, each made once for all tests.
+
+    Args:
+        session: makes them, and parses the services' models once.
+    """
+
+    def __init__(self, session: boto3.Session) -> None:
+        self._make: Callable[..., Any] = session.client
+        self._made: dict[str, Any] = {}
+        self._quotas: list[quota.RetryQuota] = []
+
+    def client(self, *service: Any, **options: Any) -> Any:
+        """The client of a service that was asked for with the same options before, or a new one."""
+        told = [f"{name}={_told(value)}" for name, value in sorted(options.items())]
+        key = f"{service} {told}"
+        if key not in self._made:
+            with mock.patch.object(quota, "RetryQuota", self._quota):
+                self._made[key] = self._make(*service, **options)
+        return self._made[key]
+
+    def rest(self) -> None:
+        """Leave nothing to the next test of what this one has used up: how often clients may still try again."""
+        for used in self._quotas:
+            used.release(quota.RetryQuota.INITIAL_CAPACITY)
+
+    def _quota(self) -> quota.RetryQuota:
+        made = _RETRY_QUOTA()
+        self._quotas.append(made)
+        return made
+
+
+_RETRY_QUOTA = quota.RetryQuota
+
+
+def _told(value: object) -> str:
+    return repr(sorted(vars(value).items(), key=str)) if isinstance(value, Config) else repr(value)
+
+
+class QuickMoto:
+    """moto, emptied for each test, with tables that were created once.
+
+    Args:
+        region: where the tables are.
+        create_tables: creates them, through the API.
+    """
+
+    def __init__(self, region: str, create_tables: Callable[[], None]) -> None:
+        self._region = region
+        self._create_tables = create_tables
+        self._tables: dict[str, Any] | None = None
+
+    @contextmanager
+    def mocked(self) -> Iterator[None]:
+        """Let moto answer, with empty tables and nothing else in it."""
+        # Nobody here calls AWS through ``requests``: a thousand patterns would be added for it.
+        with mock.patch.object(models, "RESPONSES_METHODS", ()), mock_aws():
+            yield
+
+    def prepare(self) -> None:
+        """Have the tables, as if they had just been created."""
+        if self._tables is None:
+            self._create_tables()
+            self._tables = copy.deepcopy(self._backend().tables)
+        else:
+            self._backend().tables.update(copy.deepcopy(self._tables))
+
+    def _backend(self) -> Any:
+        return dynamodb_backends[DEFAULT_ACCOUNT_ID][self._region]
+
+
+@contextmanager
+def without_detours() -> Iterator[None]:
+    """Let moto find at once what it would find in the end.
+
+    It looks for a request's service among all services, for the functions of a class at each call, and for ten kinds
+    of an attribute's value, of which there is one, in six spellings each.
+    """
+    thorough = ResponseSerializer._serialize_structure_member
+    often = ("dynamodb", "sqs")
+    patterns = sorted(backend_index.backend_url_patterns, key=lambda entry: entry[0] not in often)
+
+    def quick(serializer: Any, serialized: Any, value: Any, shape: Any, key: str) -> None:
+        if type(value) is dict and key not in value and shape.parent.name == "AttributeValue":
+            return
+        thorough(serializer, serialized, value, shape, key)
+
+    with (
+        mock.patch.object(ResponseSerializer, "_serialize_structure_member", quick),
+        mock.patch.object(responses, "method_names_from_class", functools.cache(method_names_from_class)),
+        mock.patch.object(backend_index, "backend_url_patterns", patterns),
+    ):
+        yield
