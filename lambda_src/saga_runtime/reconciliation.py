@@ -40,6 +40,8 @@ STILL_IN_PROGRESS: Final = f"{OWNED} AND #due_at = :was"
 STILL_SETTLED: Final = "#saga_id = :saga_id AND #status = :found AND #due_at = :was"
 MAY_PARK: Final = f"{OWNED} AND attribute_not_exists(#parked) AND attribute_not_exists(#answered_at)"
 """A callback that came when nobody waited decided something of which whoever parks does not know."""
+MUST_PARK: Final = f"{OWNED} AND attribute_not_exists(#parked)"
+"""For reasons that no callback changes: a saga that one woke would else be neither parked nor taken up again."""
 STILL_OPEN: Final = "#saga_id = :saga_id AND #status = :in_progress"
 STILL_THERE: Final = "attribute_exists(#saga_id) AND #expiration = :was"
 
@@ -238,11 +240,15 @@ def stuck_of(reason: ParkedFor) -> dict[str, str]:
 def park_update(record: RequestRecord, reason: ParkedFor, now_ms: int) -> dict[str, Any]:
     """Arguments of the update that leaves a saga to a person."""
     a = RecordAttribute
-    names = (a.PARKED, a.PARKED_AT, a.STUCK, a.UPDATED_AT, a.ANSWERED_AT)
+    names = [a.PARKED, a.PARKED_AT, a.STUCK, a.UPDATED_AT]
+    condition = MUST_PARK
+    if reason is ParkedFor.RECOVERIES_EXHAUSTED:
+        names.append(a.ANSWERED_AT)
+        condition = MAY_PARK
     return {
         "Key": {a.ID.value: {"S": record.request_id}},
         "UpdateExpression": "SET #parked = :owner, #parked_at = :now, #stuck = :stuck, #updated_at = :now",
-        "ConditionExpression": MAY_PARK,
+        "ConditionExpression": condition,
         "ExpressionAttributeNames": {**OWNED_NAMES, **{f"#{name.value}": name.value for name in names}},
         "ExpressionAttributeValues": {
             ":in_progress": {"S": RecordStatus.IN_PROGRESS.value},
@@ -254,7 +260,10 @@ def park_update(record: RequestRecord, reason: ParkedFor, now_ms: int) -> dict[s
 
 
 def operators_entry(found: Found, reason: ParkedFor) -> str:
-    """The entry in the operators' queue, in the form in which a state machine writes it."""
+    """The entry in the operators' queue, in the form in which a state machine writes it.
+
+    In ASCII: SQS refuses some characters that the reason of a failure may hold, and a saga would never be parked.
+    """
     record = found.record
     entry = {
         "saga_id": record.saga_id,
@@ -263,7 +272,7 @@ def operators_entry(found: Found, reason: ParkedFor) -> str:
         "stuck": stuck_of(reason),
         "failure": json.loads(found.failure),
     }
-    return json.dumps(entry, separators=(",", ":"), ensure_ascii=False)
+    return json.dumps(entry, separators=(",", ":"))
 
 
 def keeps_ahead_days(log_days: int) -> int:

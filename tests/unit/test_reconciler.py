@@ -51,6 +51,7 @@ from saga_runtime.reconciliation import (
     ParkedFor,
     decide,
     look_again_after,
+    operators_entry,
     pause_after,
     saga_of_execution,
 )
@@ -547,6 +548,30 @@ def rows_may_be_gone(watch: Watch) -> None:
 
 def test_a_saga_whose_rows_may_be_gone_is_never_run_again(watch: Watch) -> None:
     rows_may_be_gone(watch)
+
+
+def test_a_saga_whose_rows_may_be_gone_is_parked_once_even_if_an_answer_woke_it(watch: Watch) -> None:
+    watch.update(answered_at={"N": "1"})
+    rows_may_be_gone(watch)
+
+    watch.pass_time(7_200_000)
+    watch.sweep()
+    assert (set(watch.executions), watch.told) == ({SAGA_ID}, [])
+
+
+@pytest.mark.parametrize("detail", ["\uffff", "\ud800", "Größe", "\x00", "\U0001f4b6"])
+def test_operators_are_told_whatever_characters_the_reason_of_a_failure_holds(watch: Watch, detail: str) -> None:
+    watch.update(failure={"S": json.dumps({"detail": detail})})
+    exhausted(watch)
+
+    assert watch.sweep()["parked"] == 1
+    assert [entry["failure"] for entry in watch.told] == [{"detail": detail}]
+
+
+def test_an_entry_for_operators_holds_what_sqs_accepts(watch: Watch) -> None:
+    found = replace(record_of(watch), failure=json.dumps({"detail": "\uffff \ud800"}))
+
+    assert operators_entry(found, ParkedFor.RECOVERIES_EXHAUSTED).isascii()
 
 
 def test_a_recovery_that_was_not_started_is_not_when_rows_may_be_gone(watch: Watch) -> None:
@@ -1087,6 +1112,42 @@ def it_settles_first(watch: Watch) -> None:
     assert watch.record.parked is None
 
 
+def an_answer_wakes_what_nobody_can_take_up_again(watch: Watch) -> None:
+    """Parked for so long that no execution can be asked after any more, and then answered: a person decides, once."""
+    history_gone(watch)
+    watch.update(answered_at={"N": "1"})
+    watch.sweep()
+    assert (watch.record.parked, len(watch.told)) == (SAGA_ID, 1)
+
+    watch.pass_time(7_200_000)
+    watch.sweep()
+    assert (watch.executions, watch.told) == ({}, [])
+
+
+def somebody_parks_what_is_old_first(watch: Watch) -> None:
+    history_gone(watch)
+    before(watch.world.wire, "SendMessage", lambda: watch.update(parked={"S": SAGA_ID}, stuck={"S": "{}"}))
+    watch.sweep()
+
+    assert watch.item[A.STUCK] == "{}"
+
+
+def somebody_takes_what_is_old_over_first(watch: Watch) -> None:
+    history_gone(watch)
+    before(watch.world.wire, "SendMessage", lambda: watch.update(owner={"S": R1}))
+    watch.sweep()
+
+    assert watch.record.parked is None
+
+
+def what_is_old_settles_first(watch: Watch) -> None:
+    history_gone(watch)
+    before(watch.world.wire, "SendMessage", watch.settle)
+    watch.sweep()
+
+    assert watch.record.parked is None
+
+
 def dies_after_telling(watch: Watch) -> None:
     exhausted(watch)
     watch.world.wire.plan(Fault(operation="UpdateItem", action=Action.KILL, moment=Moment.AFTER, times=1))
@@ -1146,33 +1207,65 @@ MUTANTS = [
         name="parking forgets what a callback decided",
         owner=RECONCILIATION,
         target="park_update",
-        old='"ConditionExpression": MAY_PARK',
-        new='"ConditionExpression": MAY_PARK + " OR attribute_exists(#answered_at)"',
+        old="condition = MAY_PARK",
+        new='condition = MAY_PARK + " OR attribute_exists(#answered_at)"',
         kills=a_callback_comes_before_it_is_parked,
     ),
     Mutant(
         name="parking forgets who parked before",
         owner=RECONCILIATION,
         target="park_update",
-        old='"ConditionExpression": MAY_PARK',
-        new='"ConditionExpression": MAY_PARK.replace("attribute_not_exists(#parked)", "NOT #parked = #stuck")',
+        old="condition = MAY_PARK",
+        new='condition = MAY_PARK.replace("attribute_not_exists(#parked)", "NOT #parked = #stuck")',
         kills=somebody_parks_it_first,
     ),
     Mutant(
         name="parking forgets whose saga it is",
         owner=RECONCILIATION,
         target="park_update",
-        old='"ConditionExpression": MAY_PARK',
-        new='"ConditionExpression": MAY_PARK.replace("#owner = :owner", "attribute_exists(#owner)")',
+        old="condition = MAY_PARK",
+        new='condition = MAY_PARK.replace("#owner = :owner", "attribute_exists(#owner)")',
         kills=somebody_takes_it_over_first,
     ),
     Mutant(
         name="parking forgets that it is settled",
         owner=RECONCILIATION,
         target="park_update",
-        old='"ConditionExpression": MAY_PARK',
-        new='"ConditionExpression": MAY_PARK.replace("#status =", "attribute_exists(#id) OR #status =")',
+        old="condition = MAY_PARK",
+        new='condition = MAY_PARK.replace("#status =", "attribute_exists(#id) OR #status =")',
         kills=it_settles_first,
+    ),
+    Mutant(
+        name="what no callback decides is not parked because of one",
+        owner=RECONCILIATION,
+        target="park_update",
+        old="reason is ParkedFor.RECOVERIES_EXHAUSTED",
+        new="reason",
+        kills=an_answer_wakes_what_nobody_can_take_up_again,
+    ),
+    Mutant(
+        name="parking of what is old forgets who parked before",
+        owner=RECONCILIATION,
+        target="MUST_PARK",
+        old="attribute_not_exists(#parked)",
+        new="NOT #parked = #stuck",
+        kills=somebody_parks_what_is_old_first,
+    ),
+    Mutant(
+        name="parking of what is old forgets whose saga it is",
+        owner=RECONCILIATION,
+        target="MUST_PARK",
+        old="#owner = :owner",
+        new="attribute_exists(#owner)",
+        kills=somebody_takes_what_is_old_over_first,
+    ),
+    Mutant(
+        name="parking of what is old forgets that it is settled",
+        owner=RECONCILIATION,
+        target="MUST_PARK",
+        old="#status =",
+        new="attribute_exists(#id) OR #status =",
+        kills=what_is_old_settles_first,
     ),
     Mutant(
         name="recoveries follow each other at once",
