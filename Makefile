@@ -20,7 +20,6 @@ FOUND := $(shell PATH="$(CALLER_PATH)"; if "$(PYTHON)" -c '$(SUPPORTED)' >/dev/n
 PINNED := --pinned-python
 endif
 
-PYTEST := python -m pytest
 PATHS := $(wildcard benchmarks constructs_lib lambda_src examples tests tools app.py hatch_build.py)
 
 .DEFAULT_GOAL := help
@@ -40,18 +39,11 @@ endif
 demo: setup ## move money on local AWS: hundreds of transfers, duplicates and crashes
 	@python -m examples.funds_transfer.demo
 
-# A finding of the linter does not hide what the tests would say, nor the other way round: all run, then it fails.
-ALL_THEN_FAIL = failed=; \
-	$(MAKE) --no-print-directory lint || failed="$$failed lint"; \
-	$(MAKE) --no-print-directory types || failed="$$failed types"; \
-	$(1) || failed="$$failed tests"; \
-	test -z "$$failed" || { echo "error: failed:$$failed" >&2; exit 1; }
-
 test: setup ## lint, types and all tests
-	@$(call ALL_THEN_FAIL,python tools/run_tests.py)
+	@python tools/run_checks.py
 
 check: setup ## the fast tier: lint, types, tests without local AWS (under 2 minutes)
-	@$(call ALL_THEN_FAIL,python tools/run_tests.py --fast)
+	@python tools/run_checks.py --fast
 
 lint: setup ## ruff: rules and format
 	@ruff check $(PATHS)

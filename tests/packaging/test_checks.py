@@ -1,0 +1,70 @@
+"""`make test` runs each test once, runs all that there is, and says what failed."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.packaging.conftest import ROOT
+from tools import run_checks
+from tools.run_checks import Job, fast_jobs, jobs, run_all
+
+FILES = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "tests").rglob("test_*.py"))
+
+
+def _runs(job: Job, file: str) -> bool:
+    options = [word for word in job.command if word.startswith("--ignore=")]
+    paths = [word for word in job.command if word.startswith("tests")]
+    ignored = [word.removeprefix("--ignore=") for word in options]
+    return any(_holds(path, file) for path in paths) and not any(_holds(path, file) for path in ignored)
+
+
+def _holds(path: str, file: str) -> bool:
+    return Path(file).is_relative_to(path)
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_each_file_of_tests_runs_in_one_job(file: str) -> None:
+    assert len([job.name for job in jobs() if _runs(job, file)]) == 1
+
+
+@pytest.mark.parametrize("chosen", [jobs(), fast_jobs()], ids=["all", "fast"])
+def test_jobs_name_what_there_is(chosen: Sequence[Job]) -> None:
+    paths = [word.removeprefix("--ignore=") for job in chosen for word in job.command if "tests" in word]
+
+    assert [path for path in paths if not (ROOT / path).exists()] == []
+    assert len({job.name for job in chosen}) == len(chosen)
+    assert {"lint", "types"} < {job.name for job in chosen}
+
+
+def _python(name: str, code: str) -> Job:
+    return Job(name=name, command=[sys.executable, "-c", code])
+
+
+def test_a_job_that_fails_is_shown_and_stops_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(run_checks, "LOGS", tmp_path)
+    monkeypatch.setattr(run_checks, "AT_ONCE", 1)
+    fails = _python("fails", "print('here is why'); raise SystemExit(3)")
+    passes = _python("passes", "print('not shown'); print('=== 7 passed ===')")
+
+    failed = run_all([fails, passes])
+
+    assert failed == [fails]
+    shown = capsys.readouterr().out
+    assert "fails failed\nhere is why\n" in shown
+    assert "passes: 7 passed\n" in shown
+    assert "not shown" not in shown
+
+
+def test_what_is_under_way_is_told_with_how_far_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_checks, "LOGS", tmp_path)
+    job = _python("some", "")
+    before = job.progress()
+    job.log.write_text("a.py ....  [  9%]\nb.py .... [ 45%]\nc.py ..", "utf-8")
+
+    assert (before, job.progress()) == ("some", "some 45%")
