@@ -29,6 +29,8 @@ from saga_runtime.protocol import (
 )
 
 NEW: Final = "attribute_not_exists(#id)"
+NEW_OR_OF_AN_EARLIER_ONE: Final = "attribute_not_exists(#id) OR #stopped_at < :started_at"
+"""An execution's name is free again 90 days after its end, and what is kept of that end is still there."""
 UNTOUCHED: Final = "#not_before = :was"
 STILL_DUE: Final = "#due_at = :was"
 STILL_STUCK: Final = "#status = :stuck"
@@ -144,8 +146,14 @@ class EndRow:
         return int(self.id.rpartition("#")[2])
 
 
-def found_put(*, id: str, end: BadEnd, stopped_at: int, not_before: int, now_ms: int) -> dict[str, Any]:
-    """Arguments of the put that keeps an end; refused if it is known, however often it is found."""
+def found_put(
+    *, id: str, end: BadEnd, started_at: int, stopped_at: int, not_before: int, now_ms: int
+) -> dict[str, Any]:
+    """Arguments of the put that keeps an end; refused if it is known, however often it is found.
+
+    A row of an execution that had ended before this one began, under the same name, is of no use any more: nobody can
+    ask what became of that one.
+    """
     return {
         "Item": {
             _A.ID.value: {"S": id},
@@ -158,8 +166,9 @@ def found_put(*, id: str, end: BadEnd, stopped_at: int, not_before: int, now_ms:
             _A.DUE_AT.value: {"N": str(not_before)},
             _A.DUE_SHARD.value: {"S": _shard_of(id)},
         },
-        "ConditionExpression": NEW,
-        "ExpressionAttributeNames": {"#id": _A.ID.value},
+        "ConditionExpression": NEW_OR_OF_AN_EARLIER_ONE,
+        "ExpressionAttributeNames": {"#id": _A.ID.value, "#stopped_at": _A.STOPPED_AT.value},
+        "ExpressionAttributeValues": {":started_at": {"N": str(started_at)}},
     }
 
 

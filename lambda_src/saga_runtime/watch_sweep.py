@@ -8,6 +8,7 @@ is read on by the next one.
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -79,11 +80,12 @@ class Sweep:
             if not self._go_on():
                 break
             self._guarded(row_id, partial(self._queue_up, row_id, now_ms))
+        seen = looked.complete  # how old the oldest is: lists have no part in that
         for watched in self.watcher.watched:
             for end in sorted(watched.ends):
                 if self._go_on():
                     self._guarded(list_id(watched.machine, end), partial(self._read_list, watched, end))
-        if not looked.failed:  # silence is alarming: nobody knows what was not looked at
+        if seen and not looked.failed:  # silence is alarming: nobody knows what was not looked at
             telemetry.seconds(Metric.OLDEST_BAD_END, looked.oldest_seconds)
         return looked
 
@@ -143,8 +145,8 @@ class Sweep:
 
     def _due(self, now_ms: int) -> Iterator[str]:
         """Ids of what is due. A shard that does not answer does not keep the others from it."""
-        # Not the same one first each time: one with many rows would keep the others waiting.
-        first = now_ms // 60_000
+        # Not the same one first each time, however rare looks are: one with many rows would keep the others waiting.
+        first = random.randrange(WATCH_DUE_SHARDS)
         for number in range(WATCH_DUE_SHARDS):
             shard = f"{(first + number) % WATCH_DUE_SHARDS:02d}"
             start: Mapping[str, Any] | None = {}

@@ -84,6 +84,7 @@ class Watcher:
         put = found_put(
             id=execution.id,
             end=execution.end,
+            started_at=execution.started_at,
             stopped_at=execution.stopped_at,
             not_before=max(execution.stopped_at + watched.grace_ms, now_ms),
             now_ms=now_ms,

@@ -8,7 +8,8 @@
     redriven, and it runs                            looked at again later
     redriven, and it ended well                      nothing is told
     redriven, and it ended badly again               that is another end, with a grace of its own
-    nobody knows it, or its status is an older one   looked at again later; after a day a person is told
+    its status is an older one                       looked at again later
+    nobody knows it, or its name is another one's    looked at again later; after a day a person is told
 
 ``watcher`` does the calls.
 """
@@ -106,7 +107,7 @@ def decide(row: EndRow, execution: Execution | None, watched: Watched, now_ms: i
         watched: its state machine.
         now_ms: the time.
     """
-    if execution is None:
+    if execution is None or execution.started_at > row.stopped_at:
         return Need.STUCK if now_ms - row.stopped_at >= _GONE_MS else Need.LATER
     if execution.redrives < row.redrives:
         return Need.LATER

@@ -849,7 +849,9 @@ def watches(clinic: Clinic) -> None:
 
 def keeps(clinic: Clinic, **values: dict[str, str]) -> None:
     """An end of an execution is kept."""
-    found = found_put(id=end_id(END, 0), end=BadEnd.TIMED_OUT, stopped_at=NOW_MS, not_before=NOW_MS, now_ms=NOW_MS)
+    found = found_put(
+        id=end_id(END, 0), end=BadEnd.TIMED_OUT, started_at=0, stopped_at=NOW_MS, not_before=NOW_MS, now_ms=NOW_MS
+    )
     item: Any = {**found["Item"], **values}
     aws.dynamodb().put_item(TableName="watch", Item={name: value for name, value in item.items() if value})
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -10,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from saga_runtime.protocol import BadEnd, EndField, Metric, WatchAttribute, WatchStatus
+from saga_runtime import aws
+from saga_runtime.protocol import WATCH_DUE_SHARDS, BadEnd, EndField, Metric, WatchAttribute, WatchStatus
 from saga_runtime.watch_rows import EndRow, Watched, end_id, watched_of
 from saga_runtime.watch_sweep import SWEEP_MS
 from saga_runtime.watcher import BACKOFF, SPARE_MS
@@ -27,7 +29,7 @@ from saga_runtime.watching import (
     pause_after,
 )
 from tests.unit.support.samples import DAY_MS, NOW_MS
-from tests.unit.support.watched import ATTEMPTS, FUNCTION, GRACE_MS, LEASE_MS, MACHINE, Watch, watch_in
+from tests.unit.support.watched import ATTEMPTS, FUNCTION, GRACE_MS, LEASE_MS, MACHINE, Watch, before, watch_in
 from tests.unit.support.wire import Action, Fault, Moment
 from tests.unit.support.world import Context, World
 
@@ -70,6 +72,10 @@ DECISIONS: list[tuple[Execution | None, dict[str, Any], int, Need]] = [
     (execution("TIMED_OUT", 2), {"attempt": ATTEMPTS}, 0, Need.FOLLOW),
     (execution("FAILED", 2), {}, 0, Need.FOLLOW),
     (execution("TIMED_OUT", 0), {"attempt": ATTEMPTS}, 0, Need.LATER),
+    (replace(execution("TIMED_OUT"), started_at=NOW_MS), {}, DAY_MS, Need.TELL),
+    (replace(execution("TIMED_OUT"), started_at=NOW_MS + 1), {}, DAY_MS - 1, Need.LATER),
+    (replace(execution("TIMED_OUT"), started_at=NOW_MS + 1), {}, DAY_MS, Need.STUCK),
+    (replace(execution("RUNNING", 2), started_at=NOW_MS + 1), {}, DAY_MS, Need.STUCK),
     (None, {}, DAY_MS - 1, Need.LATER),
     (None, {}, DAY_MS, Need.STUCK),
 ]
@@ -164,6 +170,25 @@ def test_what_was_told_is_known_for_longer_than_it_is_listed_and_is_not_due(watc
     kept = int(item[A.EXPIRATION.value]["N"]) * 1_000 - run.stopped
     assert kept > 100 * DAY_MS
     assert not {A.DUE_AT, A.DUE_SHARD, A.NOT_BEFORE} & {*item}
+
+
+@pytest.mark.parametrize("earlier", [[], ["Broken"] * ATTEMPTS], ids=["told", "left to a person"])
+def test_an_execution_is_told_whose_name_was_used_before(watch: Watch, earlier: list[str]) -> None:
+    """Names are free again 90 days after an execution's end; what is kept of that end is still there."""
+    watch.answers = list(earlier)
+    first = watch.ends()
+    watch.goes_on()
+    calls = len(watch.calls)
+    del watch.machine.runs["run"]
+    watch.pass_time(91 * DAY_MS)
+    second = watch.starts()
+    watch.pass_time(60_000)
+    watch.ends()
+    watch.goes_on(3)
+
+    assert second.id == first.id in watch.rows
+    assert (len(watch.calls), watch.calls[-1].event["started_at"]) == (calls + 1, second.started)
+    assert watch.row() == replace(watch.row(), status=WatchStatus.TOLD, stopped_at=second.stopped, attempt=1)
 
 
 def test_executions_that_run_or_end_well_or_as_nobody_asked_are_left_alone(watch: Watch) -> None:
@@ -310,6 +335,53 @@ def test_how_long_an_end_has_been_overdue_is_measured(watch: Watch) -> None:
     watch.sweep()
 
     assert watch.world.told.measured[Metric.OLDEST_BAD_END] == 3_600
+
+
+def test_a_look_that_did_not_reach_all_that_is_due_does_not_say_how_old_the_oldest_is(watch: Watch) -> None:
+    for number in range(9):
+        watch.ends(f"run{number}")
+    watch.sweep()
+    watch.pass_time(GRACE_MS + LIST_MS)
+    watch.world.told.measured.clear()
+    context = Context(remaining_ms=120_000)
+    before(watch.world.wire, "SendMessage", lambda: setattr(context, "remaining_ms", 0), on=3)
+
+    looked = watch.sweep(context)
+
+    assert (looked["queued"], looked["complete"]) == (3, False)
+    assert Metric.OLDEST_BAD_END not in watch.world.told.measured  # silence is alarming
+
+
+def test_a_look_that_reached_all_that_is_due_says_so_though_lists_are_long(watch: Watch) -> None:
+    watch.ends()
+    watch.sweep()
+    watch.pass_time(GRACE_MS + LIST_MS)
+    context = Context(remaining_ms=120_000)
+    watch.machine.listed = lambda: setattr(context, "remaining_ms", 0)
+
+    assert watch.sweep(context)["complete"] is False
+    assert watch.world.told.measured[Metric.OLDEST_BAD_END] == LIST_MS // 1_000
+
+
+@pytest.mark.parametrize("minutes", [1, 4, 60])
+def test_no_shard_is_always_the_first_one_however_rare_looks_are(watch: Watch, minutes: int) -> None:
+    random.seed(1)
+    first: set[str] = set()
+    client: Any = aws.dynamodb()
+    for _ in range(40):
+        shards: list[str] = []
+        client.meta.events.register(
+            "provide-client-params.dynamodb.Query",
+            lambda params, seen=shards, **_: seen.append(params["ExpressionAttributeValues"][":shard"]["S"]),
+            unique_id="shards",
+        )
+        watch.sweep()
+        client.meta.events.unregister("provide-client-params.dynamodb.Query", unique_id="shards")
+        assert sorted(shards) == [f"{number:02d}" for number in range(WATCH_DUE_SHARDS)]
+        first.add(shards[0])
+        watch.pass_time(minutes * 60_000)
+
+    assert len(first) == WATCH_DUE_SHARDS
 
 
 # Redriven by a person.
@@ -511,12 +583,12 @@ def test_ends_of_a_machine_that_is_not_watched_any_more_are_left_alone(watch: Wa
     watch.sweep()
     watch.watches(machine=f"{MACHINE}OfSomebodyElse")
     watch.pass_time(GRACE_MS)
-    before = watch.row()
+    kept = watch.row()
 
     watch.monkeypatch.setattr("saga_runtime.watch_sweep.Sweep._read_list", lambda *_: None)
     assert (watch.sweep()["foreign"], watch.work()) == (1, 0)
-    watch.deliver(json.dumps({"due": before.id}))
-    assert watch.row() == replace(before, due_at=watch.now + QUEUED_MS)
+    watch.deliver(json.dumps({"due": kept.id}))
+    assert watch.row() == replace(kept, due_at=watch.now + QUEUED_MS)
 
 
 @pytest.mark.parametrize("operation", ["ListExecutions", "DescribeExecution", "SendMessage", "PutItem"])

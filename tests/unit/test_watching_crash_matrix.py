@@ -2,13 +2,14 @@
 
 The conditions, as the mutants at the end have them:
 
-* an end is kept once, however often it is found;
+* an end is kept once, however often it is found, and is hidden by none of an earlier execution of the same name;
 * nobody calls before the grace, a pause, or the lease of a call that may be under way is over;
 * of two that would call, one does;
 * what was told is told to nobody anew, unless a person puts back what he was told of, and only once for that;
 * a person is told before the row says so;
 * a list is known only up to when its pass began, and only if nobody else read on;
-* a list ends with a whole page that is too old, and once a day with its last one.
+* a list ends with a whole page that is too old, and once a day with its last one;
+* how old the oldest is says only who saw all that is due.
 """
 
 from __future__ import annotations
@@ -27,11 +28,12 @@ from tests.unit.support.mutation import Mutant, mutate
 from tests.unit.support.samples import DAY_MS
 from tests.unit.support.watched import GRACE_MS, LEASE_MS, Watch, before, watch_in
 from tests.unit.support.wire import Action, Fault, Killed, Moment
-from tests.unit.support.world import World
+from tests.unit.support.world import Context, World
 
 ROWS = import_module("saga_runtime.watch_rows")
 WATCHING = import_module("saga_runtime.watching")
 TELLING = import_module("saga_runtime.watch_telling")
+SWEEP = import_module("saga_runtime.watch_sweep")
 A = WatchAttribute
 TOLD, STUCK, OVER = WatchStatus.TOLD, WatchStatus.STUCK, WatchStatus.OVER
 
@@ -306,6 +308,43 @@ def called_while_it_may_be_at_it(watch: Watch) -> None:
     assert len(watch.calls) == 1
 
 
+def told_of_a_name_that_is_used_again(watch: Watch) -> None:
+    watch.ends()
+    watch.goes_on(2)
+    del watch.machine.runs["run"]
+    watch.pass_time(91 * DAY_MS)
+    watch.starts()
+    watch.pass_time(1_000)
+    watch.ends()
+    watch.goes_on(2)
+
+    assert len(watch.calls) == 2
+
+
+def told_of_another_one(watch: Watch) -> None:
+    """An end was not looked at for 90 days: its machine was not watched. Its name is another execution's by now."""
+    message = due(watch)
+    watch.pass_time(91 * DAY_MS)
+    del watch.machine.runs["run"]
+    watch.ends()
+    watch.deliver(message)
+
+    assert (watch.calls, watch.row().status) == ([], STUCK)
+
+
+def out_of_time(watch: Watch) -> None:
+    for number in range(3):
+        watch.ends(f"run{number}")
+    watch.sweep()
+    watch.pass_time(GRACE_MS)
+    watch.world.told.measured.clear()
+    context = Context(remaining_ms=120_000)
+    before(watch.world.wire, "SendMessage", lambda: setattr(context, "remaining_ms", 0))
+    watch.sweep(context)
+
+    assert not watch.world.told.measured
+
+
 def called_while_somebody_else_does(watch: Watch) -> None:
     message = due(watch)
     watch.meanwhile = [lambda: watch.deliver(message)]
@@ -460,10 +499,34 @@ MUTANTS = [
     Mutant(
         name="an end is kept though it is known",
         owner=ROWS,
-        target="NEW",
-        old="attribute_not_exists(#id)",
-        new="attribute_exists(#id) OR attribute_not_exists(#id)",
+        target="NEW_OR_OF_AN_EARLIER_ONE",
+        old="#stopped_at <",
+        new="#stopped_at >",
         kills=told_twice,
+    ),
+    Mutant(
+        name="an earlier execution hides a later one of its name",
+        owner=ROWS,
+        target="NEW_OR_OF_AN_EARLIER_ONE",
+        old=" OR #stopped_at <",
+        new=" OR #stopped_at = :started_at AND #stopped_at <",
+        kills=told_of_a_name_that_is_used_again,
+    ),
+    Mutant(
+        name="a later execution is told as an earlier one of its name",
+        owner=WATCHING,
+        target="decide",
+        old=" or execution.started_at > row.stopped_at",
+        new="",
+        kills=told_of_another_one,
+    ),
+    Mutant(
+        name="how old the oldest is is said by who did not see all that is due",
+        owner=SWEEP.Sweep,
+        target="run",
+        old="if seen and not looked.failed",
+        new="if not looked.failed",
+        kills=out_of_time,
     ),
     Mutant(
         name="whoever read the row calls",

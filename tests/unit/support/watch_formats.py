@@ -44,7 +44,14 @@ def watch_formats() -> dict[str, Any]:
     listed = first_list(list_id(MACHINE, BadEnd.ABORTED), NOW_MS)
     page = read_on(listed, NOW_MS, "token", NOW_MS + 1)
     return {
-        "found": found_put(id=id_, end=row.end, stopped_at=row.stopped_at, not_before=NOW_MS + 9, now_ms=NOW_MS),
+        "found": found_put(
+            id=id_,
+            end=row.end,
+            started_at=run.started,
+            stopped_at=row.stopped_at,
+            not_before=NOW_MS + 9,
+            now_ms=NOW_MS,
+        ),
         "queued": queued_update(id_, NOW_MS, NOW_MS + 9),
         "leased": lease_update(row, NOW_MS, NOW_MS + 9),
         "failed": failed_update(row, NOW_MS, NOW_MS + 9, "KeyError"),
