@@ -1,7 +1,8 @@
 """Undoing what took effect when nobody counted on it any more, whether or not its saga is settled.
 
 An execution of the recovery machine of its own undoes just those rows, by names that are counted up: ``{saga id}-l1``,
-``-l2`` when the first one died, and so on. Two who start it at once start one; the rows keep every undo single.
+``-l2`` when the first one died, or when more took effect after it was over, and so on. Two who start it at once start
+one; the rows keep every undo single.
 """
 
 from __future__ import annotations
@@ -57,10 +58,13 @@ def undo_late(recoverer: Recoverer, record: RequestRecord, log_table: str) -> La
         record: the saga's record; it stays as it is.
         log_table: the saga log.
     """
-    rows = late_rows(recoverer, record, log_table)
+    rows, undone = _rows(recoverer, record, log_table)
     if not rows:
         return LateUndo(finding=LateFinding.NOTHING)
-    for number in range(1, MOST_TRIES + 1):
+    died = 0
+    # Whoever succeeded undid a row, and no row turns late twice. More than that undo nothing: theirs is a definition
+    # that does not know the step any more.
+    for number in range(1, MOST_TRIES + undone + 1):
         name = late_name(record.saga_id, number)
         status = _status(recoverer, execution_of(record.recovery_machine_arn, name))
         if status in _RUNNING:
@@ -68,6 +72,9 @@ def undo_late(recoverer: Recoverer, record: RequestRecord, log_table: str) -> La
         if status is None:
             recoverer.start(record.recovery_machine_arn, name, late_input(record.input))
             return LateUndo(finding=LateFinding.STARTED, rows=rows, execution=name)
+        died += status != "SUCCEEDED"
+        if died == MOST_TRIES:
+            break
     return LateUndo(finding=LateFinding.EXHAUSTED, rows=rows)
 
 
@@ -88,25 +95,32 @@ def late_rows(recoverer: Recoverer, record: RequestRecord, log_table: str) -> tu
 
     Of a settled saga nothing else is undone any more: an undo that was begun and cut off is one of these, too.
     """
+    return _rows(recoverer, record, log_table)[0]
+
+
+def _rows(recoverer: Recoverer, record: RequestRecord, log_table: str) -> tuple[tuple[str, ...], int]:
+    """Rows that took effect late, and how many are undone."""
     a = LogAttribute
-    begun = {":begun": {"S": StepStatus.UNDOING.value}} if record.settled else {}
+    wanted = [StepStatus.APPLIED_LATE, StepStatus.UNDONE, *([StepStatus.UNDOING] if record.settled else [])]
+    values = {f":s{n}": {"S": status.value} for n, status in enumerate(wanted)}
     found: list[str] = []
+    undone = 0
     asked: dict[str, Any] = {
         "TableName": log_table,
         "ConsistentRead": True,
         "KeyConditionExpression": "#saga_id = :saga_id",
-        "FilterExpression": "#status = :late OR #status = :begun" if begun else "#status = :late",
-        "ProjectionExpression": "#step",
+        "FilterExpression": f"#status IN ({', '.join(values)})",
+        "ProjectionExpression": "#step, #status",
         "ExpressionAttributeNames": {f"#{name.value}": name.value for name in (a.SAGA_ID, a.STATUS, a.STEP)},
-        "ExpressionAttributeValues": {
-            ":saga_id": {"S": record.saga_id},
-            ":late": {"S": StepStatus.APPLIED_LATE.value},
-            **begun,
-        },
+        "ExpressionAttributeValues": {":saga_id": {"S": record.saga_id}, **values},
     }
     for page in recoverer.dynamodb.get_paginator("query").paginate(**asked):
-        found += [item[a.STEP.value]["S"] for item in page["Items"]]
-    return tuple(found)
+        for item in page["Items"]:
+            if item[a.STATUS.value]["S"] == StepStatus.UNDONE:
+                undone += 1
+            else:
+                found.append(item[a.STEP.value]["S"])
+    return tuple(found), undone
 
 
 def _status(recoverer: Recoverer, execution_arn: str) -> str | None:

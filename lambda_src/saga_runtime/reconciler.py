@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any, Final
 
 from saga_runtime import aws, clock, sweeping, telemetry
+from saga_runtime.callback_rows import JobId
 from saga_runtime.caretaker import Caretaker, Seen, Served, served_of
 from saga_runtime.identity import request_id_from
 from saga_runtime.late import LateFinding
@@ -178,6 +179,10 @@ class Reconciler:
 
     def _look_at_late_job(self, caretaker: Caretaker, table: str, _now_ms: int, row_id: str, _again: bool) -> None:
         """A job's row is due until its late effect is undone, also when its saga has long been settled."""
+        job = JobId.parse(row_id)
+        with self._mine:
+            if job is not None and job.saga_id in self._late:
+                return  # all that is late of a saga was looked at together
         late = caretaker.look_late(table, row_id)
         if late is None:
             return

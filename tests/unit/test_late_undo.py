@@ -117,6 +117,54 @@ def test_many_that_died_are_a_persons_business(desk: Desk) -> None:
     assert look(desk) == LateUndo(finding=LateFinding.EXHAUSTED, rows=("Pick",))
 
 
+def late_one_after_the_other(desk: Desk, jobs: int) -> list[str | None]:
+    """Jobs take effect when the one before is undone: whom they are undone by."""
+    found = []
+    for number in range(1, jobs + 1):
+        has_row(StepStatus.APPLIED_LATE, f"Pick[{number}]")
+        found.append(look(desk).execution)
+        has_row(StepStatus.UNDONE, f"Pick[{number}]")
+        desk.world.executions.end(late_name(SAGA_ID, number), ExecutionStatus.SUCCEEDED)
+    return found
+
+
+def test_however_many_jobs_take_effect_one_after_the_other_each_is_undone(desk: Desk) -> None:
+    jobs = 2 * MOST_TRIES + 1
+
+    assert late_one_after_the_other(desk, jobs) == [late_name(SAGA_ID, number) for number in range(1, jobs + 1)]
+
+
+def test_only_those_that_died_count(desk: Desk) -> None:
+    late_one_after_the_other(desk, 3)
+    has_row(StepStatus.APPLIED_LATE)
+    for number in range(4, MOST_TRIES + 4):
+        assert look(desk).execution == late_name(SAGA_ID, number)
+        desk.world.executions.end(late_name(SAGA_ID, number), ExecutionStatus.FAILED)
+
+    assert look(desk) == LateUndo(finding=LateFinding.EXHAUSTED, rows=("Pick",))
+
+
+def test_what_was_undone_otherwise_is_no_reason_to_try_more_often(desk: Desk) -> None:
+    for number in range(5):
+        has_row(StepStatus.UNDONE, f"Other[{number}]")
+    has_row(StepStatus.APPLIED_LATE)
+    for number in range(1, MOST_TRIES + 1):
+        assert look(desk).execution == late_name(SAGA_ID, number)
+        desk.world.executions.end(late_name(SAGA_ID, number), ExecutionStatus.FAILED)
+
+    assert look(desk).finding is LateFinding.EXHAUSTED
+
+
+def test_executions_that_succeed_and_undo_nothing_are_not_started_for_ever(desk: Desk) -> None:
+    has_row(StepStatus.APPLIED_LATE)
+    has_row(StepStatus.UNDONE, "Other")
+    for number in range(1, MOST_TRIES + 2):
+        assert look(desk).execution == late_name(SAGA_ID, number)
+        desk.world.executions.end(late_name(SAGA_ID, number), ExecutionStatus.SUCCEEDED)
+
+    assert look(desk).finding is LateFinding.EXHAUSTED
+
+
 def test_the_command_undoes_late_effects_of_a_settled_saga(desk: Desk) -> None:
     has_row(StepStatus.APPLIED_LATE)
     settle()

@@ -448,6 +448,40 @@ def test_what_took_effect_late_is_undone_of_settled_sagas_too(watch: Watch, sett
     assert watch.counted(Metric.LATE_STANDS) == 0
 
 
+def all_that_is_late_is_looked_at_together(watch: Watch) -> None:
+    """Of many items each may be late: a look asks after a saga's executions once, for the account's quota is small."""
+    for item_key in "abc":
+        late_job(watch, step=f"Pick[{item_key}]")
+
+    for looked in (["DescribeExecution", "StartExecution"], ["DescribeExecution"]):
+        calls = watch.world.calls_of(watch.sweep)
+        assert [call for call in calls if call.endswith("Execution")] == looked
+        assert calls.count("Query") == LOOKING + 2
+
+
+def test_all_that_is_late_of_a_saga_is_looked_at_together(watch: Watch) -> None:
+    all_that_is_late_is_looked_at_together(watch)
+
+
+def test_another_sagas_late_effects_are_looked_at_in_the_same_sweep(watch: Watch) -> None:
+    late_job(watch)
+    other = f"{'b' * 26}-1"
+    aws.dynamodb().put_item(
+        TableName="tokens",
+        Item={
+            TokenAttribute.ID.value: {"S": f"{other}#Pick"},
+            TokenAttribute.LOG_TABLE.value: {"S": "log"},
+            TokenAttribute.APPLIED_LATE_AT.value: {"N": "1"},
+            TokenAttribute.DUE_AT.value: {"N": "1"},
+            TokenAttribute.DUE_SHARD.value: {"S": SHARD},
+        },
+    )
+
+    assert watch.sweep()["late"] == 2
+    assert late_name(SAGA_ID, 1) in watch.executions
+    assert watch.counted(Metric.LATE_STANDS) == 1
+
+
 def test_what_is_undone_by_now_starts_nothing(watch: Watch) -> None:
     late_job(watch, StepStatus.UNDONE)
 
@@ -602,6 +636,17 @@ def the_saga_settles_while_its_rows_are_kept(watch: Watch) -> None:
     assert watch.record.rows_until is None
 
 
+POISON: dict[str, dict[str, Any]] = {
+    "no saga's": {A.SAGA_ID.value: None},
+    "an attribute is missing": {A.INPUT.value: None},
+    "a status that nobody knows": {A.STATUS.value: {"S": "LOST"}},
+    "a number that is none": {A.CREATED_AT.value: {"S": "yesterday"}},
+    "a time of another type": {A.PARKED_AT.value: {"S": "yesterday"}, A.PARKED.value: {"S": SAGA_ID}},
+    "no execution": {A.EXECUTION_ARN.value: {"S": "here"}},
+}
+"""What may stand in a record that nobody of ours wrote."""
+
+
 # What status events tell.
 
 
@@ -650,8 +695,42 @@ def test_executions_of_nobody_and_of_former_sagas_are_done_with(watch: Watch) ->
 def test_a_message_that_cannot_be_read_comes_again_and_keeps_no_other_from_it(watch: Watch) -> None:
     watch.dies()
     good = json.dumps({"detail": {"name": SAGA_ID}})
+    bad = [
+        "no json",
+        "",
+        "[]",
+        "null",
+        '{"detail": {}}',
+        '{"detail": null}',
+        '{"detail": "x"}',
+        '"text"',
+        "[" * 200_000,
+    ]
 
-    assert deliver("no json", "[]", '{"detail": {}}', '"text"', good) == ["m0", "m1", "m2", "m3"]
+    assert deliver(*bad, good) == [f"m{number}" for number in range(len(bad))]
+    assert R1 in watch.executions
+
+
+@pytest.mark.parametrize("name", [None, 7, [], {}, "", "-", "a" * 300, "\ud800", f"{SAGA_ID}\n", SAGA_ID.upper()])
+def test_an_event_with_a_name_that_no_saga_has_is_done_with(watch: Watch, name: object) -> None:
+    watch.dies()
+
+    assert deliver(json.dumps({"detail": {"name": name}})) == []
+    assert set(watch.executions) == {SAGA_ID}
+
+
+@pytest.mark.parametrize("kind", POISON)
+def test_an_event_of_a_record_that_cannot_be_read_comes_again_and_keeps_no_other_from_it(
+    watch: Watch, kind: str
+) -> None:
+    (item,) = watch.world.items("requests")
+    other = f"{'b' * 26}-1"
+    broken = {**item, A.ID.value: {"S": "b" * 26}, A.SAGA_ID.value: {"S": other}, **POISON[kind]}
+    stored: Any = {name: value for name, value in broken.items() if value is not None}
+    aws.dynamodb().put_item(TableName="requests", Item=stored)
+    watch.dies()
+
+    assert watch.ended(other, SAGA_ID) == ["m0"]
     assert R1 in watch.executions
 
 
@@ -754,16 +833,6 @@ def test_the_first_shard_is_another_one_each_minute(watch: Watch, monkeypatch: p
 
     assert asked[0] != first
     assert sorted(asked) == sorted([*product(["requests", "tokens"], range(SHARDS))])
-
-
-POISON: dict[str, dict[str, Any]] = {
-    "no saga's": {A.SAGA_ID.value: None},
-    "an attribute is missing": {A.INPUT.value: None},
-    "a status that nobody knows": {A.STATUS.value: {"S": "LOST"}},
-    "a number that is none": {A.CREATED_AT.value: {"S": "yesterday"}},
-    "a time of another type": {A.PARKED_AT.value: {"S": "yesterday"}, A.PARKED.value: {"S": SAGA_ID}},
-    "no execution": {A.EXECUTION_ARN.value: {"S": "here"}},
-}
 
 
 @pytest.mark.parametrize("kind", POISON)
@@ -1266,6 +1335,14 @@ MUTANTS = [
         old="#status =",
         new="attribute_exists(#id) OR #status =",
         kills=what_is_old_settles_first,
+    ),
+    Mutant(
+        name="each job that is late asks after its saga's executions anew",
+        owner=RECONCILER.Reconciler,
+        target="_look_at_late_job",
+        old="if job is not None and job.saga_id in self._late:",
+        new="if self._late is job:",
+        kills=all_that_is_late_is_looked_at_together,
     ),
     Mutant(
         name="recoveries follow each other at once",
