@@ -9,12 +9,11 @@ import json
 from dataclasses import asdict
 from typing import Any
 
-from botocore.exceptions import BotoCoreError, ClientError
-
 from saga_runtime import aws, telemetry
 from saga_runtime.in_flight import OutOfTime, measure
 from saga_runtime.protocol import Look, LookField
 from saga_runtime.reconciler import Reconciler
+from saga_runtime.sweeping import OF_ONE_KEY
 
 
 def handler(event: Any, context: Any) -> dict[str, Any]:
@@ -49,10 +48,10 @@ def _measured(context: Any) -> dict[str, Any]:
 
 
 def _handled(reconciler: Reconciler, message: dict[str, Any]) -> bool:
-    """Whether a status event was looked after; one that cannot be read ends in the dead-letter queue."""
+    """Whether a status event was looked after; one that cannot be read ends in the dead-letter queue, alone."""
     try:
         reconciler.execution_ended(str(json.loads(message["body"])["detail"]["name"]))
-    except (ClientError, BotoCoreError, ValueError, KeyError, TypeError) as error:
+    except OF_ONE_KEY as error:
         code = aws.error_code(error)
         telemetry.event("status_event_failed", message_id=message["messageId"], error=type(error).__name__, code=code)
         return False

@@ -43,10 +43,14 @@ What botocore would check and compose anew for each call is a third of a call's 
 
 THROTTLES: Final = frozenset(
     {
+        "ExecutionLimitExceeded",
         "InternalServerError",
+        "KmsThrottled",
+        "KmsThrottlingException",
         "LimitExceededException",
         "ProvisionedThroughputExceededException",
         "RequestLimitExceeded",
+        "RequestThrottled",
         "ServiceUnavailable",
         "ThrottlingException",
         "TransactionInProgressException",

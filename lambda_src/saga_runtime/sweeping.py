@@ -41,7 +41,7 @@ Result = TypeVar("Result")
 Start = Mapping[str, Any]
 """Where the next page begins; empty: at the beginning."""
 
-_OF_ONE_KEY: Final = (
+OF_ONE_KEY: Final = (
     ArithmeticError,
     AttributeError,
     BotoCoreError,
@@ -226,8 +226,8 @@ class Sweep:
                 return False
             try:
                 act(attempt > 1)
-            except _OF_ONE_KEY as error:
-                for_now = aws.is_transient(error)
+            except OF_ONE_KEY as error:
+                for_now = _is_for_now(error)
                 if for_now:
                     with self._mine:
                         self.brake.refused(began)
@@ -247,3 +247,8 @@ class Sweep:
         if delay_ms:
             time.sleep(min(delay_ms, max(0, self.remaining_ms() - SPARE_MS)) / 1_000)
         return pulled if self._goes_on() else None
+
+
+def _is_for_now(error: BaseException) -> bool:
+    """Whether it may help to try again: a callback's transaction on the same record is over in a moment, too."""
+    return aws.is_transient(error) or aws.error_code(error) == aws.TRANSACTION_CONFLICT

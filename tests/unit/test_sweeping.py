@@ -226,7 +226,31 @@ def tried_again(crew: TurnTakers, error: Exception = THROTTLED) -> None:
     assert keys.again == ["0/2"] * (ATTEMPTS - 1)
 
 
-@pytest.mark.parametrize("error", [THROTTLED, ReadTimeoutError(endpoint_url="x")])
+FOR_NOW = (
+    ("GetItem", "ProvisionedThroughputExceededException"),
+    ("GetItem", "RequestLimitExceeded"),
+    ("UpdateItem", "TransactionConflictException"),
+    ("StartExecution", "ExecutionLimitExceeded"),
+    ("DescribeExecution", "KmsThrottlingException"),
+    ("SendMessage", "RequestThrottled"),
+    ("SendMessage", "KmsThrottled"),
+)
+"""Calls, and what the services name their refusals that pass."""
+
+
+def refused(operation: str, code: str) -> ClientError:
+    """What botocore makes of a refusal."""
+    return ClientError({"Error": {"Code": code, "Message": ""}, "ResponseMetadata": _STATUS}, operation)
+
+
+_STATUS: Any = {"HTTPStatusCode": 400}
+
+
+@pytest.mark.parametrize(
+    "error",
+    [THROTTLED, ReadTimeoutError(endpoint_url="x"), *(refused(*said) for said in FOR_NOW)],
+    ids=lambda error: aws.error_code(error) or type(error).__name__,
+)
 def test_what_is_refused_for_now_is_tried_again_and_told_so(crew: TurnTakers, error: Exception) -> None:
     tried_again(crew, error)
 
