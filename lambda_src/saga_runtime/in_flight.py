@@ -50,20 +50,23 @@ class InFlight:
     without_amount: int = 0
 
     def add(self, item: AttributeMap, now_ms: int) -> None:
-        """Add one saga, as the index holds it."""
+        """Add one saga, as the index holds it. What is no number is not known, and keeps nobody from telling the rest."""
         a = RecordAttribute
         self.sagas += 1
+        made = _number(item, a.CREATED_AT)
         if a.PARKED in item:
             self.parked += 1
             # Who parks says when; a record that does not has waited since it was made, at the longest.
-            since = item.get(a.PARKED_AT, item[a.CREATED_AT])
+            parked = _number(item, a.PARKED_AT)
+            since = made if parked is None else parked
             self.oldest_parked_seconds = max(self.oldest_parked_seconds, _seconds_since(since, now_ms))
         else:
-            self.oldest_seconds = max(self.oldest_seconds, _seconds_since(item[a.CREATED_AT], now_ms))
-        if a.AMOUNT in item and a.CURRENCY in item:
-            self._add_money(item[a.CURRENCY]["S"], int(item[a.AMOUNT]["N"]))
-        else:
+            self.oldest_seconds = max(self.oldest_seconds, _seconds_since(made, now_ms))
+        amount, currency = _number(item, a.AMOUNT), item.get(a.CURRENCY, {}).get("S")
+        if amount is None or currency is None:
             self.without_amount += 1
+        else:
+            self._add_money(currency, amount)
 
     def merge(self, other: InFlight) -> None:
         """Add what was found elsewhere."""
@@ -133,13 +136,16 @@ def _counts(item: AttributeMap, machines: Collection[str]) -> bool:
     What is no saga's record is no reason not to count the others: whoever looks after what is due tells of it.
     """
     a = RecordAttribute
-    if not {a.STATUS, a.EXECUTION_ARN, a.CREATED_AT} <= item.keys():
-        return False
     try:
         machine = machine_of(item[a.EXECUTION_ARN]["S"])
-    except ValueError:
+        status = item[a.STATUS]["S"]
+    except (KeyError, ValueError):
         return False
-    return item[a.STATUS]["S"] == RecordStatus.IN_PROGRESS and machine.rpartition(":")[2] in machines
+    return (
+        status == RecordStatus.IN_PROGRESS
+        and machine.rpartition(":")[2] in machines
+        and _number(item, a.CREATED_AT) is not None
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,5 +200,12 @@ def _tell(found: InFlight) -> None:
     )
 
 
-def _seconds_since(moment: Mapping[str, Any], now_ms: int) -> int:
-    return max(0, now_ms - int(moment["N"])) // 1_000
+def _number(item: AttributeMap, name: RecordAttribute) -> int | None:
+    try:
+        return int(item[name]["N"])
+    except (KeyError, ValueError):
+        return None
+
+
+def _seconds_since(moment: int | None, now_ms: int) -> int:
+    return 0 if moment is None else max(0, now_ms - moment) // 1_000

@@ -140,6 +140,46 @@ def test_what_others_keep_in_the_same_table_is_not_counted(tables: World) -> Non
     assert (look()["sagas"], tables.told.sums) == (1, {(Metric.MONEY_IN_FLIGHT, "EUR"): 5})
 
 
+AMOUNTS: dict[str, Item] = {
+    "none": {A.CURRENCY.value: {"S": "EUR"}},
+    "no currency": {A.AMOUNT.value: {"N": "5"}},
+    "a text": {A.AMOUNT.value: {"S": "5"}, A.CURRENCY.value: {"S": "EUR"}},
+    "a fraction": {A.AMOUNT.value: {"N": "5.5"}, A.CURRENCY.value: {"S": "EUR"}},
+    "in no currency that is a text": {A.AMOUNT.value: {"N": "5"}, A.CURRENCY.value: {"N": "978"}},
+}
+
+
+@pytest.mark.parametrize("amount", AMOUNTS)
+def test_an_amount_that_is_none_is_not_known_and_everything_else_is_told(tables: World, amount: str) -> None:
+    put("transfers", record("odd", "Transfers") | AMOUNTS[amount], record("a", "Transfers", money=(7, "EUR")))
+
+    found = look()
+    assert (found["sagas"], found["money"], found["without_amount"]) == (2, {"EUR": 7}, 1)
+    assert tables.told.measured[Metric.IN_FLIGHT] == 2
+
+
+ODD: dict[str, Item] = {
+    "made at no time": {A.CREATED_AT.value: {"S": "yesterday"}},
+    "a status of another type": {A.STATUS.value: {"N": "1"}},
+    "an execution of another type": {A.EXECUTION_ARN.value: {"N": "1"}},
+}
+
+
+@pytest.mark.parametrize("odd", ODD)
+def test_what_is_no_record_keeps_nothing_else_from_being_told(tables: World, odd: str) -> None:
+    """Whoever looks at what is due tells of it."""
+    put("transfers", record("odd", "Transfers") | ODD[odd], record("a", "Transfers", age_ms=MINUTE_MS))
+
+    assert (look()["sagas"], tables.told.measured[Metric.OLDEST_IN_FLIGHT]) == (1, 60)
+
+
+def test_a_saga_that_was_parked_at_no_time_has_waited_since_it_was_made(tables: World) -> None:
+    odd = record("odd", "Transfers", age_ms=MINUTE_MS, parked="odd-1") | {A.PARKED_AT.value: {"S": "yesterday"}}
+    put("transfers", odd)
+
+    assert look()["oldest_parked_seconds"] == 60
+
+
 def test_nothing_in_flight_is_told_too(tables: World) -> None:
     assert look()["sagas"] == 0
     assert (tables.told.measured[Metric.IN_FLIGHT], tables.told.measured[Metric.OLDEST_IN_FLIGHT]) == (0, 0)
@@ -257,7 +297,7 @@ MUTANTS = [
         name="settled sagas count",
         owner=IN_FLIGHT,
         target="_counts",
-        old='item[a.STATUS]["S"] == RecordStatus.IN_PROGRESS',
+        old="status == RecordStatus.IN_PROGRESS",
         new="True",
         kills=_only_open,
     ),
