@@ -50,7 +50,7 @@ class InFlight:
     without_amount: int = 0
 
     def add(self, item: AttributeMap, now_ms: int) -> None:
-        """Add one saga, as the index holds it. What is no number is not known, and keeps nobody from telling the rest."""
+        """Add one saga, as the index holds it. A number that is none is not known; everything else is added."""
         a = RecordAttribute
         self.sagas += 1
         made = _number(item, a.CREATED_AT)
