@@ -12,9 +12,11 @@ def require_seconds(name: str, value: Duration, *, at_least: int, at_most: int) 
     """The duration in whole seconds, if it is in range.
 
     Raises:
-        ValueError: if it is out of range or no whole number of seconds.
+        ValueError: if it is out of range, no whole number of seconds, or known at the deployment only.
     """
     seconds = value.to_seconds(integral=False)
+    if seconds < 0:  # the CDK refuses durations below zero: it is the number that stands for a token
+        raise ValueError(f"{name} must be known at synth, got a token; choose a duration")
     if seconds != int(seconds):
         raise ValueError(f"{name} must be a whole number of seconds, got {value.to_human_string()}; round it")
     return require_whole_seconds(name, int(seconds), at_least=at_least, at_most=at_most)

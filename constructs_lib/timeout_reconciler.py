@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from aws_cdk import Acknowledgment, ArnFormat, Duration, RemovalPolicy, Stack, Validations
@@ -149,8 +149,24 @@ class TimeoutReconciler(Construct):
         removal_policy: RemovalPolicy = RemovalPolicy.RETAIN,
     ) -> None:
         super().__init__(scope, id)
+        path = self.node.path
+        _require_kind(f"sagas of {path}", sagas, SagaStateMachine, "name other state machines in machines")
+        _require_kind(
+            f"machines of {path}", machines, WatchedMachine, "say who is told: WatchedMachine(machine=…, on_timeout=…)"
+        )
         if sagas or not machines:
             require_sagas(self, sagas)
+        else:
+            _require_unused(
+                path,
+                "sagas",
+                measure=measure,
+                oldest_in_flight=oldest_in_flight,
+                oldest_parked=oldest_parked,
+                money_in_flight=money_in_flight,
+            )
+        if not machines:
+            _require_unused(path, "machines", oldest_untold=oldest_untold)
         every = _minutes("schedule", schedule or Duration.minutes(1))
         measured = _minutes("measure", measure or Duration.minutes(5))
         require_between("recoveries_limit", recoveries_limit, at_least=1, at_most=100)
@@ -298,6 +314,19 @@ class TimeoutReconciler(Construct):
         self.failing_alarm = alarms.failing
         self.dead_letters_alarm = alarms.dead_letters
         self.alarms = alarms.all
+
+
+def _require_kind(name: str, given: Iterable[object], kind: type, remedy: str) -> None:
+    wrong = [type(one).__name__ for one in given if not isinstance(one, kind)]
+    if wrong:
+        raise ValueError(f"{name} must be of {kind.__name__}, got {', '.join(wrong)}; {remedy}")
+
+
+def _require_unused(path: str, of: str, **given: object) -> None:
+    """Refuse what would have no effect: who asks for an alarm relies on it."""
+    unused = [name for name, value in given.items() if value]
+    if unused:
+        raise ValueError(f"{', '.join(unused)} of {path} needs {of}, got none; name {of}, or leave it out")
 
 
 def _minutes(name: str, every: Duration) -> int:

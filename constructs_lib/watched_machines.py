@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from math import ceil
 from typing import Any, Final
 
 from aws_cdk import Acknowledgment, ArnFormat, Duration, RemovalPolicy, Stack, Token, Validations
@@ -22,15 +23,18 @@ from constructs_lib._arguments import require_between, require_seconds
 from constructs_lib._callback_alarms import depth_alarm
 from constructs_lib._reconciler_queues import dead_letters_of, queue_for, rule_for
 from constructs_lib._tables import StatefulTable
+from constructs_lib._watched_checks import require_each_once_and_here, require_ends, require_watchable
 from constructs_lib.runtime_function import RuntimeFunction, own_code
 from constructs_lib.saga.permissions import grant_send, queues_of
-from constructs_lib.saga.state_machine import SagaStateMachine
 from saga_runtime.protocol import DUE_INDEX, METRIC_NAMESPACE, BadEnd, Env, Metric, WatchAttribute, WatchedField
+from saga_runtime.watching import LONGEST_PAUSE_MS
 
 _DAY: Final = 86_400
 _YEAR: Final = 366 * _DAY
-_GRACE_SECONDS: Final = 900
-"""A function's longest life: one that the dead execution called may run on for as long."""
+_LONGEST_LIFE_SECONDS: Final = 900
+"""Of a function."""
+_GRACE_SECONDS: Final = _LONGEST_LIFE_SECONDS
+"""A function that the dead execution called may run on for as long."""
 _LONGEST_SECONDS: Final = 840
 """Of an ``on_timeout`` function: whoever calls it must outlive it, and lives 900 s at most."""
 _DEFAULT_FUNCTION_SECONDS: Final = 3
@@ -38,7 +42,9 @@ _MARGIN_SECONDS: Final = 60
 """What is around a call: what comes before and after it, and what travels."""
 _LEAST_SECONDS: Final = 60
 _PERIOD_MINUTES: Final = 30
-"""What is overdue is looked at once in a quarter of an hour; in this, or in three looks that are further apart."""
+"""In so long what is overdue is looked at, unless looks are further apart, or calls take longer."""
+_MISSED: Final = 3
+"""Silence is alarming after so many looks that did not come."""
 _MAX_ENVIRONMENT_BYTES: Final = 3_072
 """A function's environment holds 4 KB, and not only this."""
 _LONGEST_ARN: Final = 160
@@ -55,9 +61,9 @@ class WatchedMachine:
 
     Args:
         machine: the state machine: Standard, of this account and region, not of a saga. Of an imported one it cannot
-            be known here whether it is Standard.
-        on_timeout: the function; its timeout is at most 840 s. One of which no timeout is known here (an imported one,
-            an alias) counts as one of 840 s.
+            be known here whether it is Standard; import the machine itself, no version and no alias.
+        on_timeout: the function, of this region; its timeout is at most 840 s. One of which no timeout is known here
+            (an imported one, an alias, one whose timeout is a token) counts as one of 840 s.
         ends: which ends it is told; by default those that none of the machine's states can catch, ``TIMED_OUT`` and
             ``ABORTED``. Add ``FAILED`` if the machine does not clean up after itself when it fails.
         grace: how long after the end it is called at the soonest; 0 s to 14 days, 15 minutes by default: for as long,
@@ -75,24 +81,9 @@ class WatchedMachine:
     attempts: int = 100
 
     def __post_init__(self) -> None:
-        if isinstance(self.machine, SagaStateMachine):
-            raise ValueError(
-                f"machine must be a state machine, got the saga {self.machine.node.path}; name it in sagas instead"
-            )
+        require_watchable(self.machine)
         path = self.machine.node.path
-        saga = next((found for found in self.machine.node.scopes if isinstance(found, SagaStateMachine)), None)
-        if saga is not None:
-            raise ValueError(f"machine must be a state machine that is no saga, got {path}; name its saga in sagas")
-        kind = self.machine.state_machine_type if isinstance(self.machine, sfn.StateMachine) else None
-        if kind is sfn.StateMachineType.EXPRESS:
-            raise ValueError(
-                f"machine must be a Standard state machine, got the Express one {path}: nobody can ask what became of "
-                "its executions; look at its log, or at whoever calls it"
-            )
-        if not self.ends or len(set(self.ends)) < len(self.ends):
-            raise ValueError(
-                f"ends of {path} must be one or more, each once, got {list(self.ends)}; name those to tell"
-            )
+        require_ends(path, self.ends)
         require_between("attempts", self.attempts, at_least=1, at_most=1_000)
         require_seconds("grace", self.grace or Duration.seconds(_GRACE_SECONDS), at_least=0, at_most=14 * _DAY)
         if self.function_seconds > _LONGEST_SECONDS:
@@ -109,16 +100,24 @@ class WatchedMachine:
     @property
     def function_seconds(self) -> int:
         """For how long a call of it is waited for."""
-        function = self.function
-        if not isinstance(function, lambda_.Function):
-            return _LONGEST_SECONDS
-        return int(function.timeout.to_seconds()) if function.timeout is not None else _DEFAULT_FUNCTION_SECONDS
+        known = self._known_seconds
+        return _LONGEST_SECONDS if known is None else known
 
     @property
     def lease_seconds(self) -> int:
         """After which a call of it is certainly over."""
-        known = isinstance(self.function, lambda_.Function)
-        return (self.function_seconds if known else 900) + _MARGIN_SECONDS
+        known = self._known_seconds
+        return (_LONGEST_LIFE_SECONDS if known is None else known) + _MARGIN_SECONDS
+
+    @property
+    def _known_seconds(self) -> int | None:
+        """Its timeout; None: it is imported, an alias, or known at the deployment."""
+        function = self.function
+        if not isinstance(function, lambda_.Function):
+            return None
+        if function.timeout is None:
+            return _DEFAULT_FUNCTION_SECONDS
+        return None if function.timeout.is_unresolved() else int(function.timeout.to_seconds())
 
 
 class MachineWatch(Construct):
@@ -151,10 +150,10 @@ class MachineWatch(Construct):
         removal_policy: RemovalPolicy = RemovalPolicy.RETAIN,
     ) -> None:
         super().__init__(scope, id)
-        self._check(machines)
-        self._period = Duration.minutes(max(_PERIOD_MINUTES, 3 * int(schedule.to_minutes())))
+        require_each_once_and_here(self, machines)
         oldest = require_seconds("oldest_untold", oldest_untold, at_least=60, at_most=_YEAR)
         life = max(_LEAST_SECONDS, *(machine.function_seconds + _MARGIN_SECONDS for machine in machines))
+        self._period = Duration.minutes(_measured_within(int(schedule.to_minutes()), life))
         self.table = _WatchTable(self, "Ends", removal_policy=removal_policy)
         self.dead_letters = dead_letters_of(self, encryption_key)
         self.function = RuntimeFunction(
@@ -192,25 +191,6 @@ class MachineWatch(Construct):
             ],
         )
         self._add_alarms(oldest)
-
-    def _check(self, machines: Sequence[WatchedMachine]) -> None:
-        path = self.node.path
-        seen: dict[str, str] = {}
-        for machine in (watched.machine for watched in machines):
-            arn = machine.state_machine_arn
-            key = machine.node.path if Token.is_unresolved(arn) else arn
-            if key in seen:
-                raise ValueError(
-                    f"machines of {path} must be different ones, got {machine.node.path} twice; name it once"
-                )
-            seen[key] = machine.node.path
-            here, there = Stack.of(self).env, machine.env
-            for kind, ours, theirs in (("account", here.account, there.account), ("region", here.region, there.region)):
-                if not Token.is_unresolved(ours) and not Token.is_unresolved(theirs) and ours != theirs:
-                    raise ValueError(
-                        f"machine {machine.node.path} must be of the {kind} of {path}, {ours}, got {theirs}; make a "
-                        "TimeoutReconciler there"
-                    )
 
     def _told(self, machines: Sequence[WatchedMachine]) -> str:
         fields = [_fields(machine) for machine in machines]
@@ -340,6 +320,11 @@ class _WatchTable(StatefulTable):
         """Read and write single rows, and query the index."""
         self._grant(grantee, "dynamodb:GetItem", "dynamodb:PutItem", "dynamodb:UpdateItem")
         _allow(grantee, "dynamodb:Query", [f"{self.table_arn}/index/{DUE_INDEX}"])
+
+
+def _measured_within(every: int, life: int) -> int:
+    """Minutes within which an end that is overdue is surely looked at: after a call, its pause, and a look or two."""
+    return max(_PERIOD_MINUTES, _MISSED * every, ceil((life + LONGEST_PAUSE_MS // 1_000) / 60) + 2 * every)
 
 
 def _with(end: BadEnd, machines: Sequence[WatchedMachine]) -> list[WatchedMachine]:

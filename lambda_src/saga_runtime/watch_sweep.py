@@ -1,8 +1,8 @@
 """Looking for executions of hand-written state machines that ended badly, and at those that are due.
 
-Step Functions lists executions of one status with those first that ended last. So a list is read until a whole page of
-it is older than what is known; and once a day to its end, for it may be behind. A list that is too long for one sweep
-is read on by the next one.
+Step Functions lists executions of one status with the most recent ones first. So a list is read until a whole page of
+it is older than what is known; and once a day to its end, for it may be behind, or in the order of what was started
+last. A list that is too long for one sweep is read on by the next one.
 """
 
 from __future__ import annotations

@@ -166,9 +166,9 @@ def looks_back_to(row: ListRow, pass_at: int) -> int:
 
 
 def is_last(page: Sequence[Execution], row: ListRow, pass_at: int) -> bool:
-    """Whether what follows a page ended before all that is looked for: lists begin with what ended last.
+    """Whether what follows a page ended before all that is looked for: lists begin with what is most recent.
 
-    A whole page has to be too old, so that a list may be a little out of order.
+    A whole page has to be too old, so that a list may be out of order, by a page's length.
     """
     since = looks_back_to(row, pass_at)
     return bool(page) and not is_whole(row, pass_at) and all(execution.stopped_at < since for execution in page)

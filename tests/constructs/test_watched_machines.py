@@ -6,7 +6,19 @@ import json
 from typing import Any
 
 import pytest
-from aws_cdk import Acknowledgment, App, Duration, Environment, RemovalPolicy, Stack, Validations
+from aws_cdk import (
+    Acknowledgment,
+    App,
+    CfnParameter,
+    Duration,
+    Environment,
+    NestedStack,
+    RemovalPolicy,
+    Stack,
+    Stage,
+    Token,
+    Validations,
+)
 from aws_cdk import aws_kms as kms
 from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_stepfunctions as sfn
@@ -18,6 +30,7 @@ from constructs_lib.timeout_reconciler import _OF_SAGAS
 from constructs_lib.watched_machines import MachineWatch
 from saga_runtime.protocol import DUE_INDEX, METRIC_NAMESPACE, Env, Metric
 from saga_runtime.watch_rows import Watched, watched_of
+from saga_runtime.watching import LONGEST_PAUSE_MS
 from tests.constructs.support.cloud import Cloud
 from tests.constructs.support.factories import AppFactory
 from tests.constructs.support.integrations import own, saga_of
@@ -235,6 +248,15 @@ def one(stack: Stack, **options: Any) -> WatchedMachine:
     [
         ({"ends": []}, r"ends of Test/Import must be one or more, each once, got \[\]"),
         ({"ends": [BadEnd.FAILED, BadEnd.FAILED]}, r"ends of Test/Import must be one or more, each once, got \["),
+        (
+            {"ends": ["timed_out", BadEnd.FAILED]},
+            r"ends of Test/Import must be of TIMED_OUT, ABORTED, FAILED, got \['timed_out'\]; name those of BadEnd",
+        ),
+        ({"ends": "FAILED"}, r"ends of Test/Import must be of TIMED_OUT, ABORTED, FAILED, got \['F', "),
+        (
+            {"grace": Duration.seconds(Token.as_number({"Ref": "Grace"}))},
+            r"grace must be known at synth, got a token",
+        ),
         ({"attempts": 0}, r"attempts must be 1 to 1000, got 0"),
         ({"grace": Duration.days(15)}, r"grace must be 0 s to 1209600 s, got 1296000 s"),
     ],
@@ -262,6 +284,137 @@ def test_an_express_machine_and_a_saga_are_refused(stack: Stack) -> None:
         WatchedMachine(machine=saga, on_timeout=told)
     with pytest.raises(ValueError, match=r"that is no saga, got Test/Saga/StateMachine; name its saga in sagas"):
         WatchedMachine(machine=saga.state_machine, on_timeout=told)
+
+
+@pytest.mark.parametrize(
+    ("arn", "got"),
+    [
+        (f"{IMPORTED}:PROD", "'Nightly:PROD'"),
+        (f"{IMPORTED}:7", "'Nightly:7'"),
+        ("arn:aws:states:eu-west-1:111111111111:stateMachine:", "''"),
+        ("arn:aws:states:eu-west-1:111111111111:stateMachine:*", r"'\*'"),
+        ("arn:aws:states:eu-west-1:111111111111:stateMachine:" + "x" * 81, "'x{81}'"),
+        ("arn:aws:states:eu-west-1:111111111111:execution:Nightly:run", "'arn:aws:states:eu-west-1:.*:run'"),
+    ],
+)
+def test_an_imported_machine_is_one_machine_without_version_or_alias(stack: Stack, arn: str, got: str) -> None:
+    """Status events and executions go by the machine: of an alias nothing would be told, and nobody would notice."""
+    imported = sfn.StateMachine.from_state_machine_arn(stack, "Nightly", arn)
+
+    with pytest.raises(ValueError, match=rf"machine Test/Nightly must be imported by name or ARN .*, got {got}; leave"):
+        one(stack, machine=imported)
+
+
+def test_a_name_that_no_machine_has_is_refused(stack: Stack) -> None:
+    with pytest.raises(ValueError, match=r"machine Test/Any must be imported .*, got '\*'; leave"):
+        one(stack, machine=sfn.StateMachine.from_state_machine_name(stack, "Any", "*"))
+
+
+def test_a_machine_that_is_known_at_the_deployment_is_watched(stack: Stack) -> None:
+    arn = CfnParameter(stack, "Arn").value_as_string
+    name = CfnParameter(stack, "Name").value_as_string
+    told = own(stack, "Told")
+    machines = [
+        sfn.StateMachine.from_state_machine_arn(stack, "ByArn", arn),
+        sfn.StateMachine.from_state_machine_name(stack, "ByName", name),
+    ]
+    watch_of(stack, *(WatchedMachine(machine=found, on_timeout=told) for found in machines))
+
+    first, second = watched_of(variables(Cloud(stack))[Env.WATCHED])
+    assert first.machine == "${Arn}"
+    assert second.machine.endswith(":stateMachine:${Name}")
+
+
+def test_a_function_whose_timeout_is_known_at_the_deployment_may_live_as_long_as_any(stack: Stack) -> None:
+    slow = function(stack, "Slow", timeout=Duration.seconds(Token.as_number({"Ref": "Slowness"})))
+    watched = one(stack, on_timeout=slow)
+
+    assert (watched.function_seconds, watched.lease_seconds) == (840, 960)
+
+
+def test_an_imported_machine_is_watched_once(stack: Stack) -> None:
+    twice = [
+        WatchedMachine(
+            machine=sfn.StateMachine.from_state_machine_name(stack, name, "nightly"),
+            on_timeout=function(stack, f"F{name}"),
+        )
+        for name in ("One", "Two")
+    ]
+
+    with pytest.raises(ValueError, match=r"machines of Test/Watch must be different ones, got Test/Two twice"):
+        watch_of(stack, *twice)
+
+
+def test_a_function_of_another_region_is_refused(regional_stack: Stack) -> None:
+    arn = "arn:aws:lambda:us-east-1:111111111111:function:release"
+    far = lambda_.Function.from_function_arn(regional_stack, "Far", arn)
+
+    with pytest.raises(ValueError, match=r"on_timeout of machine \w+/Import must be of the region .* got us-east-1;"):
+        watch_of(regional_stack, one(regional_stack, on_timeout=far))
+
+
+def test_a_machine_of_another_stage_or_of_a_nested_stack_is_refused(new_app: AppFactory) -> None:
+    app = new_app()
+    stack = Stack(app, "Test")
+    told = own(stack, "Told")
+    staged = machine(Stack(Stage(app, "Prod"), "Other"))
+    nested = machine(NestedStack(stack, "Nested"), "Inner")
+    inside = NestedStack(stack, "Inside")
+
+    with pytest.raises(ValueError, match=r"machine Prod/Other/Import must be in the stage of Test/A/Watch, got"):
+        watch_of(Construct(stack, "A"), WatchedMachine(machine=staged, on_timeout=told))
+    with pytest.raises(ValueError, match=r"Test/Nested/Inner must be in the stack of Test/B/Watch, got Test/Nested: a"):
+        watch_of(Construct(stack, "B"), WatchedMachine(machine=nested, on_timeout=told))
+    with pytest.raises(ValueError, match=r"Test/Import must be in the stack of Test/Inside/Watch, got Test: a nested"):
+        watch_of(inside, WatchedMachine(machine=machine(stack), on_timeout=told))
+
+
+@pytest.mark.parametrize(
+    ("seconds", "schedule", "minutes"),
+    [(3, 1, 30), (600, 1, 30), (780, 1, 31), (840, 1, 32), (840, 10, 50), (840, 20, 70), (3, 20, 60)],
+)
+def test_the_age_of_an_end_is_measured_at_least_once_in_the_alarms_period(
+    stack: Stack, seconds: int, schedule: int, minutes: int
+) -> None:
+    """Between two measurings lie a call, the pause after it, and the look that was due just before, and another."""
+    slow = function(stack, "Slow", timeout=Duration.seconds(seconds))
+    watch_of(stack, one(stack, on_timeout=slow), schedule=Duration.minutes(schedule))
+    period = Cloud(stack).one("Watch/Alarms/Oldest").properties["Period"]
+
+    assert period == minutes * 60
+    assert period >= seconds + LONGEST_PAUSE_MS // 1_000 + schedule * 60
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"measure": Duration.minutes(2)}, "measure of Test/R needs sagas, got none; name sagas, or leave it out"),
+        ({"money_in_flight": {"EUR": 5}}, "money_in_flight of Test/R needs sagas, got none"),
+        (
+            {"oldest_in_flight": Duration.hours(1), "oldest_parked": Duration.hours(1)},
+            "oldest_in_flight, oldest_parked of Test/R needs sagas, got none",
+        ),
+    ],
+)
+def test_a_limit_of_sagas_needs_sagas(stack: Stack, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        TimeoutReconciler(stack, "R", machines=[one(stack)], **options)
+
+
+def test_a_limit_of_machines_needs_machines(stack: Stack) -> None:
+    saga = saga_of(stack, Step.atomic("Move", fn=own(stack, "Move")))
+
+    with pytest.raises(ValueError, match="oldest_untold of Test/R needs machines, got none; name machines, or leave"):
+        TimeoutReconciler(stack, "R", sagas=[saga], oldest_untold=Duration.hours(1))
+
+
+def test_machines_and_sagas_are_not_taken_for_each_other(stack: Stack) -> None:
+    plain: Any = machine(stack)
+
+    with pytest.raises(ValueError, match=r"machines of Test/A must be of WatchedMachine, got StateMachine; say who is"):
+        TimeoutReconciler(stack, "A", machines=[plain])
+    with pytest.raises(ValueError, match=r"sagas of Test/B must be of SagaStateMachine, got StateMachine; name other"):
+        TimeoutReconciler(stack, "B", sagas=[plain])
 
 
 def test_a_machine_is_watched_once_and_where_it_is(new_app: AppFactory) -> None:
