@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -10,7 +13,7 @@ import pytest
 from aws_lambda_powertools.metrics.provider import cold_start
 
 from saga_runtime import telemetry
-from saga_runtime.protocol import Metric
+from saga_runtime.protocol import CURRENCY_DIMENSION, METRIC_NAMESPACE, Env, Metric
 
 
 @pytest.fixture(autouse=True)
@@ -67,6 +70,38 @@ def test_money_is_told_by_currency_beside_what_else_is_measured(capsys: pytest.C
     assert [sorted(dimensions) for dimensions in directive["Dimensions"]] == [["currency", "service"]]
     assert sagas["SagasInFlight"] == [3.0]
     assert "currency" not in json.dumps(sagas)
+
+
+def test_what_alarms_look_for_is_what_a_function_writes() -> None:
+    """Namespace, dimensions and units, of a process that knows its service when it starts, as a function does."""
+    script = """
+from saga_runtime import telemetry
+from saga_runtime.protocol import Metric
+telemetry.count(Metric.ORPHANS, saga_id="s-1")
+telemetry.gauge(Metric.RECONCILE_FAILED, 0)
+telemetry.seconds(Metric.OLDEST_IN_FLIGHT, 5)
+telemetry.money(Metric.MONEY_IN_FLIGHT, 7, "EUR")
+telemetry.flush()
+"""
+    environment = {**os.environ, Env.SERVICE.value: "Shop-Reconciler-Function"}
+    written = subprocess.run(
+        [sys.executable, "-c", script], env=environment, capture_output=True, check=True, text=True
+    )
+
+    found: dict[str, tuple[str, dict[str, str], str]] = {}
+    for document in map(json.loads, written.stdout.splitlines()):
+        (directive,) = document["_aws"]["CloudWatchMetrics"]
+        (names,) = directive["Dimensions"]
+        for metric in directive["Metrics"]:
+            dimensions = {name: document[name] for name in names}
+            found[metric["Name"]] = (directive["Namespace"], dimensions, metric["Unit"])
+    service = {"service": "Shop-Reconciler-Function"}
+    assert found == {
+        Metric.ORPHANS: (METRIC_NAMESPACE, service, "Count"),
+        Metric.RECONCILE_FAILED: (METRIC_NAMESPACE, service, "Count"),
+        Metric.OLDEST_IN_FLIGHT: (METRIC_NAMESPACE, service, "Seconds"),
+        Metric.MONEY_IN_FLIGHT: (METRIC_NAMESPACE, {**service, CURRENCY_DIMENSION: "EUR"}, "Count"),
+    }
 
 
 def test_threads_that_count_at_once_lose_nothing(capsys: pytest.CaptureFixture[str]) -> None:
