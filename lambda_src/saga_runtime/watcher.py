@@ -81,12 +81,13 @@ class Watcher:
         if execution.end is None or execution.end not in watched.ends:
             return False
         now_ms = clock.now_ms()
+        stopped_at = execution.stopped_at or now_ms  # an answer without a time must not end the grace
         put = found_put(
             id=execution.id,
             end=execution.end,
             started_at=execution.started_at,
-            stopped_at=execution.stopped_at,
-            not_before=max(execution.stopped_at + watched.grace_ms, now_ms),
+            stopped_at=stopped_at,
+            not_before=max(stopped_at + watched.grace_ms, now_ms),
             now_ms=now_ms,
         )
         if self.put(put):

@@ -233,6 +233,16 @@ def test_without_a_grace_it_is_told_when_it_is_found(watch: Watch) -> None:
     assert told(watch) == [(run.stopped, run.id)]
 
 
+def test_an_answer_without_a_time_does_not_end_the_grace(watch: Watch) -> None:
+    watch.ends().stopped = 0
+    watch.event("run")
+    watch.event("run")
+
+    row = watch.row()
+    assert (row.stopped_at, row.not_before) == (watch.now, watch.now + GRACE_MS)
+    assert watch.counted(Metric.BAD_ENDS) == 1
+
+
 def test_an_event_that_is_ahead_of_what_step_functions_says_changes_nothing(watch: Watch) -> None:
     watch.starts()
 
