@@ -6,6 +6,8 @@ import io
 import json
 import zipfile
 from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 from constructs_lib.testing import LocalAws
@@ -14,6 +16,16 @@ from constructs_lib.testing.logs import FunctionLog, read_function_logs
 from .support import ALLOW_ALL, create_role, eventually
 
 WAIT_FOR_QUEUE: Final = "arn:aws:states:::sqs:sendMessage.waitForTaskToken"
+#: A function that stands at a `Gate`.
+_HELD: Final = """
+import os, pathlib, time
+def handler(event, context):
+    gate = pathlib.Path(event["gate"])
+    (gate / f"entered-{context.aws_request_id}").touch()
+    while not (gate / "open").exists():
+        time.sleep(0.01)
+    return {"pid": os.getpid()}
+"""
 
 
 def create_queue(aws: LocalAws, name: str = "calls", **attributes: str) -> str:
@@ -87,3 +99,36 @@ def calls_of(aws: LocalAws, function: str) -> list[FunctionLog]:
         return read_function_logs(aws.client("logs"), f"/aws/lambda/{function}")
     except aws.client("logs").exceptions.ResourceNotFoundException:
         return []
+
+
+def create_held_function(aws: LocalAws, name: str) -> str:
+    """Create a function whose calls last until the `Gate` that they are given is opened, and return its ARN."""
+    return create_function(aws, name, _HELD, timeout=900)
+
+
+@dataclass(frozen=True)
+class Gate:
+    """Where calls of a held function stand until the test lets them go: a call is in progress for as long as it likes.
+
+    Attributes:
+        folder: Of its own; what a function finds on this machine, and on AWS would not.
+    """
+
+    folder: Path
+
+    def __post_init__(self) -> None:
+        """Make the folder."""
+        self.folder.mkdir()
+
+    @property
+    def event(self) -> dict[str, str]:
+        """What a held function is called with."""
+        return {"gate": str(self.folder)}
+
+    def await_calls(self, number: int = 1) -> None:
+        """Wait until so many calls stand here, or have."""
+        eventually(lambda: True if len(list(self.folder.glob("entered-*"))) >= number else None)
+
+    def open(self) -> None:
+        """Let every call go, also those that come later."""
+        (self.folder / "open").touch()

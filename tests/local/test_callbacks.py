@@ -20,8 +20,10 @@ from saga_runtime.identity import request_id_from
 from saga_runtime.protocol import IDEMPOTENCY_KEY_HEADER, Env
 from saga_runtime.recovery import machine_of
 
+from .support import clock_of
+
 SPEED: Final = 60.0
-PATIENCE_SECONDS: Final = 180.0
+PATIENCE_SECONDS: Final = 300.0
 PARCEL: Final = {"ok": True, "output": {"parcel": "p"}}
 NONE_LEFT: Final = {"ok": False, "error": "OutOfStock", "detail": "none left"}
 
@@ -123,21 +125,17 @@ class Callbacks:
             "AWS_SECRET_ACCESS_KEY": "test",
             "AWS_DEFAULT_REGION": self.aws.region,
             "AWS_CONFIG_FILE": os.devnull,
-            Env.CLOCK.value: self._clock(),
+            Env.CLOCK.value: clock_of(self.aws),
         }
         done = subprocess.run(
             [sys.executable, "-m", "constructs_lib.cli", *words, "--table", self.outputs["RequestTableName"]],
             env=environment,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=300,
             check=False,
         )
         return done.stdout + done.stderr
-
-    def _clock(self) -> str:
-        real, emulated = time.time(), self.aws.now().timestamp()
-        return f"{(emulated - real * SPEED) / (1 - SPEED)!r}:{SPEED!r}"
 
     def _item(self, table: str, key: dict[str, str]) -> dict[str, Any]:
         found = self.aws.client("dynamodb").get_item(

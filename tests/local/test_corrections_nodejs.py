@@ -22,13 +22,15 @@ from constructs_lib.testing.logs import read_function_logs
 from .support import create_role, eventually
 
 CODE: Final = """
+import { writeFileSync } from "node:fs";
 class CardDeclined extends Error { constructor(message) { super(message); this.name = "CardDeclined"; } }
 const wait = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
-export const handler = async ({ kind, ms }) => {
+export const handler = async ({ kind, ms, began }) => {
   if (kind === "class") throw new CardDeclined("no funds");
   if (kind === "text") throw "just a text";
   if (kind === "exit") process.exit(1);
   if (kind === "words") console.log("some words");
+  if (began) writeFileSync(began, "");
   if (ms) await wait(ms);
   return { kind, pid: process.pid, version: process.version, path: process.env.PATH };
 };
@@ -78,7 +80,7 @@ def _with_function(aws: LocalAws) -> LocalAws:
             Handler=f"index.{handler}",
             Role=create_role(aws),
             Code={"ZipFile": archive.getvalue()},
-            Timeout=20,
+            Timeout=900,
         )
     return aws
 
@@ -122,17 +124,15 @@ def test_a_function_that_ends_its_process_is_reported_as_an_exit(node: Node) -> 
 
 
 def test_a_call_takes_no_longer_than_its_log_needs(node_without: Callable[..., Node]) -> None:
-    def seconds(node: Node) -> float:
-        node("ok")
-        best = 99.0
-        for _ in range(3):
-            started = time.perf_counter()
-            node("ok")
-            best = min(best, time.perf_counter() - started)
-        return best
+    """The bare emulator waits two seconds for each: none of its calls is faster, and one of ours is."""
 
-    assert seconds(node_without()) < 1.0
-    assert seconds(node_without("nodejs-logs")) > 1.9
+    def seconds(node: Node) -> float:
+        started = time.perf_counter()
+        node("ok")
+        return time.perf_counter() - started
+
+    assert min(seconds(node_without("nodejs-logs")) for _ in range(3)) > 1.9
+    eventually(lambda: True if seconds(node_without()) < 1.0 else None)
 
 
 def test_the_log_of_a_call_is_what_it_printed_and_nothing_else(node: Node) -> None:
@@ -153,10 +153,12 @@ def test_the_process_of_a_function_is_node_itself_and_nothing_that_starts_it(nod
     assert "constructs_lib.testing.emulator" in Path(f"/proc/{parent}/cmdline").read_text("utf-8")
 
 
-def test_a_call_that_waits_ends_when_the_emulator_is_gone(node_without: Callable[..., Node]) -> None:
+def test_a_call_that_waits_ends_when_the_emulator_is_gone(tmp_path: Path) -> None:
     """The emulator is killed without a chance to end what it started."""
 
-    def outlives(*without: str) -> bool:
+    def outlives(*without: str, within: float = 180.0) -> bool:
+        """Whether a call that has begun, and lasts for minutes, goes on without the emulator."""
+        began = tmp_path / "-".join(("began", *without))
         aws = LocalAws(without=without)
         aws.start()
         try:
@@ -165,16 +167,16 @@ def test_a_call_that_waits_ends_when_the_emulator_is_gone(node_without: Callable
             aws.client("lambda").invoke(
                 FunctionName=f"{NAME}-handler",
                 InvocationType="Event",
-                Payload=json.dumps({"kind": "slow", "ms": 15_000}),
+                Payload=json.dumps({"kind": "slow", "ms": 600_000, "began": str(began)}),
             )
-            time.sleep(0.5)
+            eventually(lambda: began.exists() or None)
             parent = int(Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2].split()[1])
             os.kill(parent, signal.SIGKILL)
             with suppress(AssertionError):
-                return eventually(lambda: None if Path(f"/proc/{pid}/exe").exists() else False, within=6.0)
+                return eventually(lambda: None if Path(f"/proc/{pid}/exe").exists() else False, within=within)
             return True
         finally:
             aws.stop()
 
     assert not outlives()
-    assert outlives("nodejs-ends-with-emulator")
+    assert outlives("nodejs-ends-with-emulator", within=5.0)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import threading
 import time
+from contextlib import suppress
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +15,7 @@ from botocore.exceptions import ClientError
 
 from constructs_lib.testing import LocalAws
 
+from .resources import Gate, calls_of, create_held_function, next_message
 from .support import Deployed, Emulators, await_end, create_machine, eventually, run_machine
 
 LAMBDA = "arn:aws:states:::lambda:invoke"
@@ -33,13 +36,8 @@ def callback(target: Deployed, **fields: Any) -> dict[str, Any]:
 
 
 def next_token(target: Deployed) -> str:
-    """The token of the next message in the queue."""
-
-    def receive() -> str | None:
-        messages = target.aws.client("sqs").receive_message(QueueUrl=target.outputs["QueueUrl"]).get("Messages")
-        return str(json.loads(messages[0]["Body"])["token"]) if messages else None
-
-    return eventually(receive)
+    """The token of the next message in the queue, which is deleted."""
+    return str(next_message(target.aws, target.outputs["QueueUrl"])["token"])
 
 
 def start(aws: LocalAws, arn: str, **options: Any) -> str:
@@ -53,30 +51,44 @@ def events(aws: LocalAws, execution_arn: str) -> list[str]:
     return [event["type"] for page in pages for event in page["events"]]
 
 
-def test_a_stopped_execution_stays_stopped_and_does_nothing_more(emulators: Emulators) -> None:
-    def stop(target: Deployed) -> tuple[str, bool]:
-        states = {
-            "Sleep": worker(target, {"do": "sleep", "seconds": 2}, Next="Wake"),
-            "Wake": worker(target, {"do": "ok"}, End=True),
-        }
+def held(function: str, gate: Gate, **fields: Any) -> dict[str, Any]:
+    """A task that lasts until the gate is opened."""
+    arguments = {"FunctionName": function, "Payload": gate.event}
+    return {"Type": "Task", "Resource": LAMBDA, "Arguments": arguments, **fields}
+
+
+def test_a_stopped_execution_stays_stopped_and_does_nothing_more(emulators: Emulators, tmp_path: Path) -> None:
+    def stop_in_a_call(target: Deployed, name: str) -> str:
+        """Stop an execution in the middle of a call, which then ends: the execution's ARN."""
+        gate, function = Gate(tmp_path / name), create_held_function(target.aws, name)
+        states = {"Held": held(function, gate, Next="Wake"), "Wake": worker(target, {"do": "ok"}, End=True)}
         execution = start(target.aws, create_machine(target.aws, states))
-        eventually(lambda: True if "TaskScheduled" in events(target.aws, execution) else None)
+        gate.await_calls()
         target.aws.client("stepfunctions").stop_execution(executionArn=execution)
-        # The log of a call is written when it is over; on a busy machine, its process takes a while to start.
-        eventually(lambda: target.aws.function_logs("Target/Worker") or None)
-        time.sleep(0.7)
+        gate.open()
+        # The log of a call is written when it is over.
+        eventually(lambda: calls_of(target.aws, name) or None)
+        return execution
+
+    def told(target: Deployed, execution: str) -> tuple[str, bool]:
         described = target.aws.client("stepfunctions").describe_execution(executionArn=execution)
         return described["status"], "TaskSucceeded" in events(target.aws, execution)
 
-    assert stop(emulators.corrected) == ("ABORTED", False)
-    assert stop(emulators.without("final-status")) != ("ABORTED", False)
+    corrected, bare = emulators.corrected, emulators.without("final-status")
+    stopped, going_on = stop_in_a_call(corrected, "stays-stopped"), stop_in_a_call(bare, "goes-on")
+
+    # What would go on has had the time that another one takes for the same.
+    run_machine(corrected.aws, {"Wake": worker(corrected, {"do": "ok"}, End=True)})
+    assert told(corrected, stopped) == ("ABORTED", False)
+    eventually(lambda: True if told(bare, going_on) != ("ABORTED", False) else None)
 
 
 def test_the_machines_own_timeout_ends_the_execution(emulators: Emulators) -> None:
-    states = {"Long": {"Type": "Wait", "Seconds": 2, "End": True}}
+    def wait(seconds: int) -> dict[str, Any]:
+        return {"Long": {"Type": "Wait", "Seconds": seconds, "End": True}}
 
-    described = run_machine(emulators.corrected.aws, states, TimeoutSeconds=1)
-    uncorrected = run_machine(emulators.without("machine-timeout").aws, states, TimeoutSeconds=1)
+    described = run_machine(emulators.corrected.aws, wait(3600), TimeoutSeconds=1)
+    uncorrected = run_machine(emulators.without("machine-timeout").aws, wait(2), TimeoutSeconds=1)
 
     assert (described["status"], uncorrected["status"]) == ("TIMED_OUT", "SUCCEEDED")
     assert "ExecutionTimedOut" in events(emulators.corrected.aws, described["executionArn"])
@@ -84,7 +96,7 @@ def test_the_machines_own_timeout_ends_the_execution(emulators: Emulators) -> No
 
 def test_a_child_that_timed_out_is_a_timeout_to_its_parent_and_no_other_failure(emulators: Emulators) -> None:
     def parent_of_late_child(aws: LocalAws) -> str:
-        child = create_machine(aws, {"Long": {"Type": "Wait", "Seconds": 5, "End": True}}, TimeoutSeconds=1)
+        child = create_machine(aws, {"Long": {"Type": "Wait", "Seconds": 3600, "End": True}}, TimeoutSeconds=1)
         states = {
             "Child": {
                 "Type": "Task",
@@ -103,7 +115,7 @@ def test_a_child_that_timed_out_is_a_timeout_to_its_parent_and_no_other_failure(
 
 def test_the_same_start_again_is_answered_while_it_runs_and_refused_otherwise(emulators: Emulators) -> None:
     def start_twice(aws: LocalAws, second_input: str = "{}", *, after_end: bool = False) -> str:
-        arn = create_machine(aws, {"Wait": {"Type": "Wait", "Seconds": 0 if after_end else 2, "End": True}})
+        arn = create_machine(aws, {"Wait": {"Type": "Wait", "Seconds": 0 if after_end else 3600, "End": True}})
         first = start(aws, arn, name="same", input="{}")
         if after_end:
             await_end(aws, first)
@@ -161,18 +173,21 @@ def test_a_lost_heartbeat_fails_the_task(emulators: Emulators) -> None:
 
 
 def test_a_heartbeat_keeps_the_task_alive(emulators: Emulators) -> None:
-    target = emulators.fast(2)
-    task = callback(target, HeartbeatSeconds=6, TimeoutSeconds=6000)
-    execution = start(target.aws, create_machine(target.aws, {"Wait": task}))
-    token = next_token(target)
+    """It lives on when another is lost that began later and gave no sign of life."""
+    target = emulators.corrected
+    machine = create_machine(target.aws, {"Wait": callback(target, HeartbeatSeconds=8, TimeoutSeconds=6000)})
     states = target.aws.client("stepfunctions")
+    execution = start(target.aws, machine)
+    token = next_token(target)
+    silent = start(target.aws, machine)
+    next_token(target)
 
-    ends = time.monotonic() + 6.5  # more than two heartbeats
-    while time.monotonic() < ends:
+    while states.describe_execution(executionArn=silent)["status"] == "RUNNING":
         states.send_task_heartbeat(taskToken=token)
         time.sleep(0.1)
     states.send_task_success(taskToken=token, output='{"done": true}')
 
+    assert await_end(target.aws, silent)["error"] == "States.HeartbeatTimeout"
     assert await_end(target.aws, execution)["output"] == {"done": True}
 
 
@@ -221,11 +236,11 @@ def waits(target: Deployed, **delays: Any) -> list[float]:
 
 
 def test_a_retry_waits_as_long_as_it_says(emulators: Emulators) -> None:
-    """The bare emulator never waits longer than a minute."""
-    delays = {"IntervalSeconds": 200, "MaxAttempts": 1}
+    """The bare emulator never waits longer than a minute, which at this speed leaves it seconds to be late by."""
+    delays = {"IntervalSeconds": 4000, "MaxAttempts": 1}
 
-    assert waits(emulators.fast(100), **delays)[0] >= 200
-    assert waits(emulators.without("retry-delays", speed=100), **delays)[0] < 200
+    assert waits(emulators.fast(1000), **delays)[0] >= 4000
+    assert waits(emulators.without("retry-delays", speed=1000), **delays)[0] < 4000
 
 
 def test_a_retry_waits_no_longer_than_the_maximum(emulators: Emulators) -> None:
@@ -322,32 +337,41 @@ def test_parallel_takes_arguments_output_and_assign(emulators: Emulators) -> Non
 
 
 def test_a_failed_branch_stops_its_siblings_at_once(emulators: Emulators) -> None:
-    def run(target: Deployed) -> bool:
-        """Whether the sibling of the failed branch went on to its second state."""
+    def fail_one_of_two(target: Deployed) -> tuple[str, str]:
+        """Fail a branch while its sibling waits to be answered: the execution, and the sibling's token."""
         put = {"TableName": target.outputs["TableName"], "Item": {"id": {"S": "sibling"}}}
-        slow = {
-            "StartAt": "Wait",
-            "States": {
-                "Wait": {"Type": "Wait", "Seconds": 1, "Next": "Write"},
-                "Write": {
-                    "Type": "Task",
-                    "Resource": "arn:aws:states:::dynamodb:putItem",
-                    "Arguments": put,
-                    "End": True,
-                },
-            },
-        }
-        failing = {"StartAt": "Stop", "States": {"Stop": {"Type": "Fail", "Error": "Broken"}}}
-        catch = [{"ErrorEquals": ["Broken"], "Next": "Later"}]
+        write = {"Type": "Task", "Resource": "arn:aws:states:::dynamodb:putItem", "Arguments": put, "End": True}
+        waits, fails = callback(target), callback(target)
+        del waits["End"]
+        fails["Arguments"]["MessageBody"]["fails"] = True
+        sibling = {"StartAt": "Wait", "States": {"Wait": {**waits, "Next": "Write"}, "Write": write}}
+        failing = {"StartAt": "Ask", "States": {"Ask": fails}}
+        catch = [{"ErrorEquals": ["Broken"], "Next": "Caught"}]
         states = {
-            "Both": {"Type": "Parallel", "Branches": [slow, failing], "Catch": catch, "End": True},
-            "Later": {"Type": "Wait", "Seconds": 2, "End": True},
+            "Both": {"Type": "Parallel", "Branches": [sibling, failing], "Catch": catch, "End": True},
+            "Caught": {"Type": "Succeed"},
         }
-        assert run_machine(target.aws, states)["status"] == "SUCCEEDED"
+        execution = start(target.aws, create_machine(target.aws, states))
+        asked = [next_message(target.aws, target.outputs["QueueUrl"]) for _ in range(2)]
+        tokens = {message.get("fails", False): message["token"] for message in asked}
+        target.aws.client("stepfunctions").send_task_failure(taskToken=tokens[True], error="Broken")
+        return execution, tokens[False]
+
+    def is_written(target: Deployed) -> bool:
         return target.aws.client("dynamodb").scan(TableName=target.outputs["TableName"])["Count"] == 1
 
-    assert not run(emulators.corrected)
-    assert run(emulators.without("parallel-branches"))
+    corrected, bare = emulators.corrected, emulators.without("parallel-branches")
+    execution, token = fail_one_of_two(corrected)
+    assert await_end(corrected.aws, execution)["status"] == "SUCCEEDED"
+    with pytest.raises(ClientError, match="TaskTimedOut"):
+        corrected.aws.client("stepfunctions").send_task_success(taskToken=token, output="{}")
+    assert not is_written(corrected)
+
+    execution, token = fail_one_of_two(bare)
+    eventually(lambda: True if "TaskFailed" in events(bare.aws, execution) else None)
+    bare.aws.client("stepfunctions").send_task_success(taskToken=token, output="{}")
+    assert await_end(bare.aws, execution)["status"] == "SUCCEEDED"
+    assert is_written(bare)
 
 
 def test_the_context_object_is_that_of_aws(emulators: Emulators) -> None:
@@ -639,7 +663,7 @@ ONE_PASS = {"QueryLanguage": "JSONata", "StartAt": "Only", "States": {"Only": {"
     ("states", "top", "status"),
     [
         ({"Failed": {"Type": "Fail", "Error": "No"}}, {}, "FAILED"),
-        ({"Long": {"Type": "Wait", "Seconds": 2, "End": True}}, {"TimeoutSeconds": 1}, "TIMED_OUT"),
+        ({"Long": {"Type": "Wait", "Seconds": 3600, "End": True}}, {"TimeoutSeconds": 1}, "TIMED_OUT"),
     ],
 )
 def test_a_redriven_execution_fails_as_it_did_while_nothing_has_changed(
@@ -654,15 +678,41 @@ def test_a_redriven_execution_fails_as_it_did_while_nothing_has_changed(
     assert second["stopDate"] > first["stopDate"]
 
 
-def test_what_a_former_run_still_does_says_nothing_of_the_redriven_one(target: Deployed) -> None:
-    states = {"Sleep": worker(target, {"do": "sleep", "seconds": 1}, End=True)}
-    client = target.aws.client("stepfunctions")
-    execution = start(target.aws, create_machine(target.aws, states, TimeoutSeconds=2))
-    eventually(lambda: True if "TaskScheduled" in events(target.aws, execution) else None)
-    client.stop_execution(executionArn=execution)
+def test_what_a_former_run_still_does_says_nothing_of_the_redriven_one(target: Deployed, tmp_path: Path) -> None:
+    """The former run's call ends, and its timeout is over, while this one runs."""
+    function = create_held_function(target.aws, "redriven")
+    # What is redriven has a timeout of its own, which on a slow machine may come first: then again, with a longer one.
+    for seconds in (3, 6, 12, 24, 48):
+        if _outlives_its_former_run(target, function, tmp_path / str(seconds), seconds):
+            return
+    raise AssertionError("no run ended before its own timeout")
 
-    client.redrive_execution(executionArn=execution)
 
-    # The former run's call ends, and its timeout is over, while this one runs.
-    assert await_end(target.aws, execution)["status"] == "SUCCEEDED"
-    assert events(target.aws, execution).count("TaskSucceeded") == 1
+def _outlives_its_former_run(target: Deployed, function: str, folder: Path, seconds: int) -> bool:
+    """Whether a redriven execution succeeded; otherwise its own timeout was over, and no other."""
+    folder.mkdir()
+    client, gates = target.aws.client("stepfunctions"), [Gate(folder / str(run)) for run in range(2)]
+    gate = f"{{% '{folder}/' & $string($states.context.Execution.RedriveCount) %}}"
+    arguments = {"FunctionName": function, "Payload": {"gate": gate}}
+    states = {"Held": {"Type": "Task", "Resource": LAMBDA, "Arguments": arguments, "End": True}}
+    machine = create_machine(target.aws, states, TimeoutSeconds=seconds)
+    execution, witness = start(target.aws, machine), start(target.aws, machine)
+    gates[0].await_calls(2)
+    with suppress(client.exceptions.ValidationException):  # on a slow machine it has timed out already
+        client.stop_execution(executionArn=execution)
+    time.sleep(seconds / 2)  # so much later is this run's timeout than the former's
+
+    redriven = client.redrive_execution(executionArn=execution)["redriveDate"]
+    # The former's timeout is over when that of an execution is that began after it.
+    assert await_end(target.aws, witness)["status"] == "TIMED_OUT"
+    gates[0].open()
+    eventually(lambda: True if len(calls_of(target.aws, "redriven")) >= 2 else None)
+    gates[1].open()
+    described, succeeded = await_end(target.aws, execution), events(target.aws, execution).count("TaskSucceeded")
+    target.aws.reset()
+
+    if described["status"] == "TIMED_OUT":
+        assert (described["stopDate"] - redriven).total_seconds() >= seconds
+        return False
+    assert (described["status"], succeeded) == ("SUCCEEDED", 1)
+    return True

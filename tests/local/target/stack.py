@@ -58,7 +58,7 @@ class TargetStack(cdk.Stack):
             code=lambda_.Code.from_asset(str(_FUNCTIONS), exclude=["__pycache__"]),
             handler="worker.handler",
             runtime=lambda_.Runtime.PYTHON_3_13,
-            timeout=cdk.Duration.seconds(3),
+            timeout=cdk.Duration.minutes(15),
         )
         lambda_.Function(
             self,
@@ -157,14 +157,14 @@ class TargetStack(cdk.Stack):
         definition: dict[str, Any] = {
             "QueryLanguage": "JSONata",
             "StartAt": "Work",
-            "TimeoutSeconds": 60,
+            "TimeoutSeconds": 600,
             "States": {
                 "Work": {
                     "Type": "Task",
                     "Resource": "arn:aws:states:::lambda:invoke",
                     "Arguments": {"FunctionName": self.worker.function_arn, "Payload": "{% $states.input %}"},
                     "Output": "{% $states.result.Payload %}",
-                    "TimeoutSeconds": 5,
+                    "TimeoutSeconds": 300,
                     "Retry": [{"ErrorEquals": ["Passing"], "IntervalSeconds": 1, "MaxAttempts": 2}],
                     "Catch": [
                         {

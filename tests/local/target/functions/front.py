@@ -3,6 +3,7 @@
 import json
 import os
 import time
+from pathlib import Path
 from typing import Any
 
 import boto3
@@ -26,6 +27,8 @@ def handler(event: dict[str, Any], context: object) -> Any:
             return {"statusCode": 200, "body": {}}
         case "a-list":
             return [1]
+    if "began" in body:
+        Path(body["began"]).touch()
     if "sleep" in body:
         time.sleep(body["sleep"])
     if event["path"] == "/things":
