@@ -11,8 +11,9 @@ from typing import Any, Final
 from ministack.core import lambda_runtime as runtime
 from ministack.services import stepfunctions as states
 
-#: How long a reset waits for what it stopped.
-_PATIENCE_SECONDS: Final = 2.0
+#: How long a reset waits for what it stopped. On a machine with much to do, a sandbox may take seconds to start, and
+#: can be killed only then.
+_PATIENCE_SECONDS: Final = 20.0
 _ASSET_BUCKET_PREFIX: Final = "cdk-"
 
 _running: set[int] = set()
@@ -57,8 +58,10 @@ def reset() -> None:
 
 def _stop_what_runs() -> bool:
     """Stop executions and sandboxes, and return whether there were any."""
+    # Or the next message is handled as soon as the sandbox that handled the one before is dead.
+    _empty_queues()
     _abort_executions()
-    return _kill_busy_sandboxes() or bool(_running)
+    return _kill_busy_sandboxes() or bool(_running) or _calls_in_progress()
 
 
 def _abort_executions() -> None:
@@ -78,6 +81,12 @@ def _kill_busy_sandboxes() -> bool:
         if process is not None:
             process.kill()
     return bool(busy)
+
+
+def _calls_in_progress() -> bool:
+    """Whether a function's call is not over yet: its log is written last of all, when its sandbox is free already."""
+    functions = _loaded("lambda_svc")
+    return functions is not None and functions._inflight_total > 0
 
 
 def _empty_states() -> None:
