@@ -80,7 +80,7 @@ def require_each_once_and_here(scope: Construct, machines: Iterable[WatchedMachi
         if _differ(here, there):
             raise ValueError(
                 f"on_timeout of machine {machine.node.path} must be of the region of {path}, {here}, got {there}; name "
-                "a function there that calls it"
+                f"a function of {here}, which may call that one"
             )
 
 

@@ -14,7 +14,7 @@ from aws_cdk import aws_kms as kms
 from aws_cdk import aws_stepfunctions as sfn
 from constructs import Construct
 
-from constructs_lib._arguments import require_between, require_seconds
+from constructs_lib._arguments import require_count, require_seconds
 from constructs_lib._nag_ids import executions_id
 from constructs_lib._reconciled import late_tokens_of, require_sagas, told_of
 from constructs_lib._reconciler_alarms import LONGEST_SECONDS, AlarmLimits, ReconcilerAlarms
@@ -169,7 +169,7 @@ class TimeoutReconciler(Construct):
             _require_unused(path, "machines", oldest_untold=oldest_untold)
         every = _minutes("schedule", schedule or Duration.minutes(1))
         measured = _minutes("measure", measure or Duration.minutes(5))
-        require_between("recoveries_limit", recoveries_limit, at_least=1, at_most=100)
+        require_count("recoveries_limit", recoveries_limit, at_least=1, at_most=100)
         longest = max((saga.description.timeout for saga in sagas), default=0) + _HOUR
         limits = AlarmLimits.of(
             looks_minutes=every,

@@ -19,7 +19,7 @@ from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_stepfunctions as sfn
 from constructs import Construct
 
-from constructs_lib._arguments import require_between, require_seconds
+from constructs_lib._arguments import require_count, require_seconds
 from constructs_lib._callback_alarms import depth_alarm
 from constructs_lib._reconciler_queues import dead_letters_of, queue_for, rule_for
 from constructs_lib._tables import StatefulTable
@@ -84,7 +84,7 @@ class WatchedMachine:
         require_watchable(self.machine)
         path = self.machine.node.path
         require_ends(path, self.ends)
-        require_between("attempts", self.attempts, at_least=1, at_most=1_000)
+        require_count("attempts", self.attempts, at_least=1, at_most=1_000)
         require_seconds("grace", self.grace or Duration.seconds(_GRACE_SECONDS), at_least=0, at_most=14 * _DAY)
         if self.function_seconds > _LONGEST_SECONDS:
             raise ValueError(

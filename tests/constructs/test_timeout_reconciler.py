@@ -331,6 +331,8 @@ def test_keys_of_customers_are_used_for_what_they_encrypt(regional_stack: Stack)
     ("options", "message"),
     [
         ({"recoveries_limit": 0}, r"recoveries_limit must be 1 to 100, got 0"),
+        ({"recoveries_limit": 1.5}, r"recoveries_limit must be a whole number, got 1.5; choose one of 1 to 100"),
+        ({"recoveries_started": True}, r"recoveries_started must be a whole number, got True"),
         ({"recoveries_limit": 101}, r"recoveries_limit must be 1 to 100, got 101"),
         ({"schedule": Duration.seconds(30)}, r"schedule must be 60 s to 3600 s, got 30 s"),
         ({"schedule": Duration.seconds(90)}, r"schedule must be whole minutes, got 90 s; round it"),

@@ -257,6 +257,8 @@ def one(stack: Stack, **options: Any) -> WatchedMachine:
             {"grace": Duration.seconds(Token.as_number({"Ref": "Grace"}))},
             r"grace must be known at synth, got a token",
         ),
+        ({"attempts": 1.5}, r"attempts must be a whole number, got 1.5; choose one of 1 to 1000"),
+        ({"attempts": True}, r"attempts must be a whole number, got True; choose"),
         ({"attempts": 0}, r"attempts must be 1 to 1000, got 0"),
         ({"grace": Duration.days(15)}, r"grace must be 0 s to 1209600 s, got 1296000 s"),
     ],
@@ -323,6 +325,8 @@ def test_a_machine_that_is_known_at_the_deployment_is_watched(stack: Stack) -> N
     first, second = watched_of(variables(Cloud(stack))[Env.WATCHED])
     assert first.machine == "${Arn}"
     assert second.machine.endswith(":stateMachine:${Name}")
+    rules = {violation.rule_name for violation in AwsSolutionsChecks().validate_scope(stack).violations}
+    assert not {rule for rule in rules if "IAM5" in rule}
 
 
 def test_a_function_whose_timeout_is_known_at_the_deployment_may_live_as_long_as_any(stack: Stack) -> None:
