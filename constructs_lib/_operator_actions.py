@@ -33,6 +33,7 @@ DOCTOR_LOOKS: Final = (
     "lambda:GetEventSourceMapping",
     "lambda:GetFunctionConcurrency",
     "lambda:GetFunctionConfiguration",
+    "lambda:GetFunctionEventInvokeConfig",
     "sqs:GetQueueAttributes",
     "states:DescribeExecution",
     "states:DescribeStateMachine",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
@@ -17,6 +17,7 @@ from saga_runtime.protocol import (
     TokenStatus,
 )
 
+from .batches import KEYS_AT_ONCE, batch_of
 from .errors import CommandError
 
 if TYPE_CHECKING:
@@ -26,7 +27,6 @@ Item = Mapping[str, Mapping[str, Any]]
 
 _SHOWN: Final = tuple(name for name in TokenAttribute if name not in (TokenAttribute.TOKEN, TokenAttribute.DECISION))
 """Attributes that are read: the token never leaves the table."""
-_AT_ONCE: Final = 100
 _NOT_SHOWN: Final = (TokenStatus.EVENT, TokenStatus.DECIDED)
 
 
@@ -92,6 +92,13 @@ def job_view(item: Item) -> JobView | None:
     Raises:
         ValueError: if it is no row of a token table.
     """
+    try:
+        return _job_view(item)
+    except KeyError as error:
+        raise ValueError(f"attribute {error.args[0]} is missing") from None
+
+
+def _job_view(item: Item) -> JobView | None:
     a = TokenAttribute
 
     def text(name: TokenAttribute) -> str:
@@ -100,10 +107,7 @@ def job_view(item: Item) -> JobView | None:
     def number(name: TokenAttribute) -> int | None:
         return int(item[name]["N"]) if name in item else None
 
-    try:
-        row_id, status, updated_at = item[a.ID]["S"], TokenStatus(item[a.STATUS]["S"]), int(item[a.UPDATED_AT]["N"])
-    except KeyError as error:
-        raise ValueError(f"attribute {error.args[0]} is missing") from None
+    row_id, status, updated_at = item[a.ID]["S"], TokenStatus(item[a.STATUS]["S"]), int(item[a.UPDATED_AT]["N"])
     kind = _kind(item, row_id, status)
     if kind is None:
         return None
@@ -186,10 +190,17 @@ def _said(text: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenRows:
-    """A token table, read by somebody who may not see tokens."""
+    """A token table, read by somebody who may not see tokens.
+
+    Attributes:
+        dynamodb: the client.
+        table: its name.
+        unreadable: is told of each item that is no row of a token table, by its id, and why; None: one ends the look.
+    """
 
     dynamodb: DynamoDBClient
     table: str
+    unreadable: Callable[[str, ValueError], None] | None = None
 
     def open(self) -> list[JobView]:
         """Rows that somebody must look at, whenever: who waits, who is to be told, what is late, or unknown.
@@ -218,8 +229,8 @@ class TokenRows:
             CommandError: if the table is not one of tokens.
         """
         distinct = list(dict.fromkeys(ids))
-        parts = [distinct[start : start + _AT_ONCE] for start in range(0, len(distinct), _AT_ONCE)]
-        return self._views(item for part in parts for item in self._batch(part))
+        parts = [distinct[start : start + KEYS_AT_ONCE] for start in range(0, len(distinct), KEYS_AT_ONCE)]
+        return self.views(item for part in parts for item in self._batch(part))
 
     def all(self) -> list[JobView]:
         """Every row that says something of a job. Reads the whole table.
@@ -230,26 +241,32 @@ class TokenRows:
         pages: Any = self.dynamodb.get_paginator("scan").paginate(
             TableName=self.table, ConsistentRead=True, **_projection()
         )
-        return self._views(item for page in pages for item in page["Items"])
+        return self.views(item for page in pages for item in page["Items"])
 
     def _batch(self, ids: Sequence[str]) -> Iterator[Item]:
-        keys: Any = [{TokenAttribute.ID.value: {"S": row_id}} for row_id in ids]
-        while keys:
-            asked: Any = {self.table: {"Keys": keys, "ConsistentRead": True, **_projection()}}
-            answer = self.dynamodb.batch_get_item(RequestItems=asked)
-            yield from answer["Responses"].get(self.table, [])
-            left: Any = answer.get("UnprocessedKeys", {}).get(self.table, {})
-            keys = left.get("Keys", [])
+        keys = [{TokenAttribute.ID.value: {"S": row_id}} for row_id in ids]
+        return batch_of(self.dynamodb, self.table, {"Keys": keys, "ConsistentRead": True, **_projection()})
 
-    def _views(self, items: Iterator[Item]) -> list[JobView]:
-        try:
-            views = [view for item in items if (view := job_view(item)) is not None]
-        except ValueError as error:
-            raise CommandError(
-                f"table {self.table} has an item that is no row of a token table: {error}; "
-                "name the table of the integration's TokenTable"
-            ) from None
+    def views(self, items: Iterable[Item]) -> list[JobView]:
+        """Items as they are shown, in the order of urgency; those that say nothing of a job are left out.
+
+        Raises:
+            CommandError: if the table is not one of tokens.
+        """
+        views = [view for item in items if (view := self._view(item)) is not None]
         return sorted(views, key=lambda view: (list(Kind).index(view.kind), view.since, view.job_id))
+
+    def _view(self, item: Item) -> JobView | None:
+        try:
+            return job_view(item)
+        except ValueError as error:
+            if self.unreadable is None:
+                raise CommandError(
+                    f"table {self.table} has an item that is no row of a token table: {error}; "
+                    "name the table of the integration's TokenTable"
+                ) from None
+            self.unreadable(str(item.get(TokenAttribute.ID, {}).get("S", "")), error)
+            return None
 
 
 def _projection() -> dict[str, Any]:

@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from .aws import add_aws_options, environment, one_line_errors, session_of
+from .output import say
 
 if TYPE_CHECKING:
     from .doctor_aws import Aws
@@ -34,7 +35,12 @@ def add_parser(commands: Any) -> None:
         "anything, 1 somebody has to, 2 wrong options.",
     )
     what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("--stack", metavar="NAME", help="name of the CloudFormation stack, nested ones included")
+    what.add_argument(
+        "--stack",
+        metavar="NAME",
+        action="append",
+        help="name of the CloudFormation stack, nested ones included; repeat it for a reconciler's own",
+    )
     what.add_argument("--table", help="name of an IdempotencyTable's table, for whoever may not list the stack")
     parser.add_argument("--log-table", help="with --table: name of the saga log")
     parser.add_argument(
@@ -66,9 +72,10 @@ def _run(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
     session = session_of(options)
     from saga_runtime import aws as runtime
 
+    from .doctor_aws import patient
     from .doctor_findings import exit_status
 
-    with one_line_errors("not everything was looked at"), environment(_QUIET), runtime.clients_of(session):
+    with one_line_errors("not everything was looked at"), environment(_QUIET), runtime.clients_of(patient(session)):
         report = _report(options, session)
     _print(report, as_json=options.json)
     return exit_status(report.findings)
@@ -84,12 +91,19 @@ def _report(options: argparse.Namespace, session: Any) -> Report:
 
     aws = Aws(session=session)
     system = _system(options, aws)
-    records = Records(aws=aws, sagas=system.sagas, now_ms=aws.now_ms(system.tables[0]), more=_more(options))
-    found = [*part_findings(system), *records.look(), *_deeper(options, aws, system, records)]
+    more = _more(options, "profile", "region")
+    records = Records(
+        aws=aws,
+        sagas=system.sagas,
+        now_ms=aws.now_ms(system.tables[0]),
+        more=[*_more(options, "log_table"), *more],
+    )
+    found = [*part_findings(system, more), *records.look(), *_deeper(options, aws, system, records), *records.overdue]
     found = [by_nobody(one) if one.saga is not None and not records.attended(one.saga) else one for one in found]
     findings = ordered([*found, *aws.denied])
     if options.repair:
         findings = Repairer(records=records).repair(findings)
+    findings = [records.with_money(one) for one in findings]
     return Report(
         system=system.name,
         now_ms=records.now_ms,
@@ -104,11 +118,13 @@ def _report(options: argparse.Namespace, session: Any) -> Report:
 
 
 def _system(options: argparse.Namespace, aws: Aws) -> System:
-    from .doctor_stack import named_system, read_stack
+    from .doctor_stack import check_tables, named_system, read_stacks
 
     if options.stack is not None:
-        return read_stack(aws, options.stack)
-    return named_system(options.table, options.log_table, options.token_table or ())
+        return read_stacks(aws, list(dict.fromkeys(options.stack)))
+    tokens = options.token_table or ()
+    check_tables(aws, [options.table, *tokens, *([options.log_table] if options.log_table else [])])
+    return named_system(options.table, options.log_table, tokens)
 
 
 def _deeper(options: argparse.Namespace, aws: Aws, system: System, records: Records) -> list[Finding]:
@@ -128,7 +144,7 @@ def _deeper(options: argparse.Namespace, aws: Aws, system: System, records: Reco
     for table in system.token_tables:
         found += Tokens(records=records, table=table, swept=system.sweeps(table)).look(scan)
     for watch in watches:
-        found += watch.look(scan)
+        found += aws.gathered(f"table {watch.table}", watch.look(scan))
     if scan is not None:
         late = {one.id for one in found if one.kind is Kind.LATE}
         found += [
@@ -137,9 +153,8 @@ def _deeper(options: argparse.Namespace, aws: Aws, system: System, records: Reco
     return found
 
 
-def _more(options: argparse.Namespace) -> Sequence[str]:
+def _more(options: argparse.Namespace, *names: str) -> Sequence[str]:
     """Options that the commands need that are told."""
-    names = ("log_table", "profile", "region")
     given = [(f"--{name.replace('_', '-')}", getattr(options, name)) for name in names]
     return [word for name, value in given if value is not None for word in (name, value)]
 
@@ -150,8 +165,8 @@ def _print(report: Report, *, as_json: bool) -> None:
     from .doctor_text import document_of, text_of
 
     if as_json:
-        sys.stdout.write(json.dumps(document_of(report), indent=2) + "\n")
+        say(json.dumps(document_of(report), indent=2) + "\n")
         return
     width = shutil.get_terminal_size((100, 40)).columns
-    colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ
-    sys.stdout.write(text_of(report, width=width, unicode=can_draw(sys.stdout.encoding), colour=colour))
+    colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    say(text_of(report, width=width, unicode=can_draw(sys.stdout.encoding), colour=colour))

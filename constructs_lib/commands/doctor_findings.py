@@ -84,6 +84,7 @@ class Saga:
     Attributes:
         served: its names, as a reconciler is told them; those that are not known are empty.
         limit: recoveries after which a person decides.
+        limit_known: whether that is so, and not only usual: nothing is parked by a guess.
         shards_known: whether the number of its index's shards is; else all that there can be are looked at.
         has_reconciler: whether one is told of it.
         attended: whether that one looks.
@@ -93,6 +94,7 @@ class Saga:
 
     served: Served
     limit: int = RECOVERIES
+    limit_known: bool = True
     shards_known: bool = True
     has_reconciler: bool = False
     attended: bool = False
@@ -115,6 +117,7 @@ class Finding:
         saga_id: the saga; empty: it is about none.
         saga: where that saga is at home.
         table: of a job: the token table.
+        amount, currency: what the saga moves, in minor units; None and empty: its record does not say it.
         mended: what ``--repair`` did; empty: nothing.
     """
 
@@ -129,6 +132,8 @@ class Finding:
     saga_id: str = ""
     saga: Saga | None = None
     table: str = ""
+    amount: int | None = None
+    currency: str = ""
     mended: str = ""
 
     @property

@@ -21,7 +21,7 @@ from saga_runtime.saga_log import log_key
 
 from .doctor_aws import Item
 from .doctor_findings import Finding, Kind, Mend, Saga, Severity
-from .doctor_record_findings import unreadable
+from .doctor_record_findings import UNREADABLE, unreadable
 from .doctor_records import Records
 from .doctor_scan import Scan
 from .doctor_watch import watcher
@@ -74,9 +74,9 @@ class Deep:
         sagas = self.records.sagas
         found: list[Finding] = []
         for table in dict.fromkeys(saga.served.requests for saga in sagas):
-            found += self._not_due(table)
+            found += self.records.aws.gathered(f"table {table}", self._not_due(table))
         for log in dict.fromkeys(saga.served.log for saga in sagas if saga.served.log):
-            found += _joined(self._log(log))
+            found += _joined(self.records.aws.gathered(f"table {log}", self._log(log)))
         return found
 
     def tables(self) -> list[str]:
@@ -146,19 +146,20 @@ class Deep:
         for table in dict.fromkeys(saga.served.requests for saga in self.records.sagas if saga.served.log == log):
             for item in self.records.aws.read_all(table, keys):
                 if a.SAGA_ID in item:
+                    self.records.remember(item)
                     found[item[a.SAGA_ID]["S"]] = item
         return found
 
     def _rows_again(self, log: str, rows: Iterable[_Row]) -> dict[tuple[str, str], StepStatus]:
-        a = LogAttribute
         keys = [row.key for row in rows]
-        items = self.records.aws.read_all(log, keys, (a.SAGA_ID.value, a.STEP.value, a.STATUS.value))
-        return {(item[a.SAGA_ID]["S"], item[a.STEP]["S"]): StepStatus(item[a.STATUS]["S"]) for item in items}
+        items = self.records.aws.read_all(log, keys, _ROW_NAMES)
+        again = (row for item in items if (row := _row(item)) is not None)
+        return {(row.saga_id, row.step): row.status for row in again}
 
     def _readable(self, log: str, row: _Row, homes: Mapping[str, Item]) -> Iterator[Finding]:
         try:
-            yield from self._about(log, row, homes)
-        except ValueError as error:
+            yield from self.records.aws.gathered(f"saga {row.saga_id}", self._about(log, row, homes))
+        except UNREADABLE as error:
             yield unreadable(self._requests(log), row.saga_id, error)
 
     def _requests(self, log: str) -> str:
@@ -275,6 +276,6 @@ def _row(item: Mapping[str, Any]) -> _Row | None:
             created_at=int(item[a.CREATED_AT]["N"]),
             updated_at=int(item[a.UPDATED_AT]["N"]),
         )
-    except (KeyError, ValueError):
+    except UNREADABLE:
         return None
     return row if is_saga_id(row.saga_id) else None

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from saga_runtime.protocol import Env
 
@@ -11,23 +12,34 @@ from .doctor_findings import Finding, Kind, Severity
 from .doctor_system import Function, Queue, Rule, System
 
 
-def part_findings(system: System) -> Iterator[Finding]:
-    """What is wrong with the parts themselves, whatever the sagas are at."""
-    yield from _nobody_looks(system)
-    yield from _switched_off(system)
-    yield from _full(system)
+def part_findings(system: System, more: Sequence[str] = ()) -> Iterator[Finding]:
+    """What is wrong with the parts themselves, whatever the sagas are at.
+
+    Args:
+        system: what was found of them.
+        more: options that every command needs: those by which this account and region were found.
+    """
+    for one in (*_nobody_looks(system), *_switched_off(system), *_full(system)):
+        yield replace(one, command=f"{one.command} {shlex.join(more)}") if one.command and more else one
 
 
 def _nobody_looks(system: System) -> Iterator[Finding]:
-    if not system.functions:
-        return  # only tables were named
+    for function in system.unscheduled:
+        yield _of_person(
+            Kind.NOBODY_LOOKS,
+            function.name,
+            f"no schedule of the stack calls {_role(function)}: it never looks",
+            "deploy its schedule again",
+        )
+    if not system.functions or not system.functions_known:
+        return  # only tables were named; or who is a reconciler may not be asked
     for saga in system.sagas:
         if not saga.has_reconciler:
             yield _of_person(
                 Kind.NOBODY_LOOKS,
                 saga.served.machine,
                 "no reconciler is told of this saga: what is interrupted stays so",
-                "add a TimeoutReconciler for it to its stack",
+                "add a TimeoutReconciler for it to its stack; if another stack has one, name that, too, with --stack",
             )
 
 
@@ -83,6 +95,7 @@ def _disabled(rule: Rule, called: list[Function]) -> Finding:
 
 def _full(system: System) -> Iterator[Finding]:
     ends = {queue.ends_in for queue in system.queues} | {arn for rule in system.rules for arn in rule.dead_letters}
+    ends |= {function.ends_in for function in system.functions}
     operators = {saga.served.operators for saga in system.sagas}
     for queue in system.queues:
         if not queue.messages:

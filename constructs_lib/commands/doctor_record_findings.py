@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from saga_runtime.caretaker import Seen
@@ -18,6 +18,8 @@ from .doctor_findings import Finding, Kind, Mend, Saga, Severity
 from .moments import moment
 
 Item = Mapping[str, Mapping[str, Any]]
+UNREADABLE: Final = (ArithmeticError, LookupError, TypeError, ValueError)
+"""What an item raises that was not written by a saga, whatever is wrong with it."""
 NOBODY_CAME_MS: Final = 15 * 60_000
 """What is due for longer than this was not looked at: whoever should, does not."""
 
@@ -61,7 +63,8 @@ class RecordFindings:
                 return self._for_a_person(Kind.ROWS_GONE, what, record.created_at)
             case Found.DEAD if need is Need.PARK:
                 what = f"{_count(record.recoveries)} ended without settling it: no more are allowed"
-                return self._for_a_person(Kind.EXHAUSTED, what, record.updated_at)
+                found = self._for_a_person(Kind.EXHAUSTED, what, record.updated_at)
+                return found if self.saga.limit_known else replace(found, mend=None)
             case Found.DEAD:
                 return self._interrupted(seen)
             case Found.RUNNING:
@@ -171,24 +174,25 @@ class RecordFindings:
 
 def nobody_came(table: str, machine: str, due: list[int]) -> Finding:
     """What has been due for long was not looked at: that is about whoever should, and said once."""
-    records = "one record" if len(due) == 1 else f"{len(due)} records"
+    sagas = "one saga" if len(due) == 1 else f"{len(due)} sagas"
     return Finding(
         kind=Kind.NOBODY_LOOKS,
         severity=Severity.PERSON,
         id=machine,
-        what=f"{records} of table {table} due for more than {NOBODY_CAME_MS // 60_000} min, and nobody looked",
+        what=f"{sagas} of table {table} due for more than {NOBODY_CAME_MS // 60_000} min, and nobody looked",
         then="find out why its reconciler does not look: its schedule, its logs, its alarms",
         since=min(due),
     )
 
 
-def unreadable(table: str, key: str, error: ValueError) -> Finding:
+def unreadable(table: str, key: str, error: Exception) -> Finding:
     """An item that says that it is a saga's, and is not."""
+    why = str(error) if isinstance(error, ValueError) else f"{type(error).__name__} {error}"
     return Finding(
         kind=Kind.UNREADABLE,
         severity=Severity.PERSON,
         id=key,
-        what=f"an item of table {table} that cannot be read: {error}",
+        what=f"an item of table {table} that cannot be read: {why}",
         then="find out who wrote it: nobody looks after it",
     )
 

@@ -23,7 +23,8 @@ from saga_runtime.recovery import machine_of
 
 from .doctor_aws import Aws, Item, all_of
 from .doctor_findings import UNKNOWN_DAYS, Finding, Flight, Saga
-from .doctor_record_findings import NOBODY_CAME_MS, RecordFindings, nobody_came, unreadable
+from .doctor_record_findings import NOBODY_CAME_MS, UNREADABLE, RecordFindings, nobody_came, unreadable
+from .doctor_stack import Machine, read_machine
 from .doctor_system import MOST_SHARDS
 
 _LOOKS: Final = 4
@@ -48,40 +49,61 @@ class Records:
     more: Sequence[str] = ()
     looked_at: int = 0
     _overdue: dict[tuple[str, str], list[int]] = field(default_factory=dict)
-    _in_flight: dict[str, tuple[Found, Item]] = field(default_factory=dict)
+    _in_flight: dict[str, RequestRecord] = field(default_factory=dict)
+    _said: dict[str, Machine | None] = field(default_factory=dict)
+    _money: dict[str, tuple[int, str]] = field(default_factory=dict)
 
     def look(self) -> list[Finding]:
-        """What the sparse indexes hold, due or not."""
+        """What the sparse indexes hold, due or not; who did not look, ``overdue`` says then."""
         found: list[Finding] = []
         for table, shards in self._tables().items():
             parts = all_of(partial(self._keys, table), range(shards))
             found += self.look_at(table, list(dict.fromkeys(key for part in parts for key in part)))
-        late = [nobody_came(table, machine, due) for (table, machine), due in sorted(self._overdue.items())]
-        return [*found, *late]
+        return found
 
     def look_at(self, table: str, request_ids: Sequence[str]) -> list[Finding]:
         """What is found of some records of a table."""
         keys = [{RecordAttribute.ID.value: {"S": request_id}} for request_id in request_ids]
-        items = list(self.aws.read_all(table, keys))
+        items = self.aws.gathered(f"table {table}", self.aws.read_all(table, keys))
         self.looked_at += len(items)
-        return [one for part in all_of(lambda item: list(self._of(table, item)), items) for one in part]
+        return [one for part in all_of(partial(self._looked_at, table), items) for one in part]
 
     @property
     def flight(self) -> Flight:
         """What is in flight, of the records that were looked at."""
-        a = RecordAttribute
         money: dict[str, int] = {}
-        for _, item in self._in_flight.values():
-            if a.AMOUNT in item and a.CURRENCY in item:
-                currency = str(item[a.CURRENCY]["S"])
-                money[currency] = money.get(currency, 0) + int(Decimal(item[a.AMOUNT]["N"]))
-        records = [found.record for found, _ in self._in_flight.values()]
+        for saga_id in self._in_flight.keys() & self._money.keys():
+            amount, currency = self._money[saga_id]
+            money[currency] = money.get(currency, 0) + amount
+        records = list(self._in_flight.values())
         return Flight(
             sagas=len(records),
             parked=sum(record.parked is not None for record in records),
             oldest=min((record.created_at for record in records), default=None),
             money=dict(sorted(money.items())),
         )
+
+    def remember(self, item: Item) -> None:
+        """Keep what a saga moves, as its record has it, if it does."""
+        a = RecordAttribute
+        try:
+            self._money[item[a.SAGA_ID]["S"]] = int(Decimal(item[a.AMOUNT]["N"])), str(item[a.CURRENCY]["S"])
+        except UNREADABLE:
+            return
+
+    def with_money(self, finding: Finding) -> Finding:
+        """A finding, with what its saga moves, where that is known."""
+        amount, currency = self._money.get(finding.saga_id, (None, ""))
+        return replace(finding, amount=amount, currency=currency)
+
+    def nobody_came(self, saga: Saga, due_at: int) -> None:
+        """Keep that something of a saga has been due for long."""
+        self._overdue.setdefault((saga.served.requests, saga.served.machine), []).append(due_at)
+
+    @property
+    def overdue(self) -> list[Finding]:
+        """Who did not look at what has been due for long."""
+        return [nobody_came(table, machine, due) for (table, machine), due in sorted(self._overdue.items())]
 
     def attended(self, saga: Saga) -> bool:
         """Whether somebody looks after a saga: its reconciler works, and nothing of it has been due for long."""
@@ -96,9 +118,21 @@ class Records:
             return known
         whichever = next((saga for saga in mine if not saga.served.machine), None)
         if whichever is not None:
-            return replace(whichever, served=replace(whichever.served, machine=machine))
+            return self._as_said(whichever, machine_of(record.execution_arn))
         names = Served(machine=machine, requests=table, shards=MOST_SHARDS, log="", days=UNKNOWN_DAYS, operators="")
         return Saga(served=names, shards_known=False)
+
+    def _as_said(self, saga: Saga, arn: str) -> Saga:
+        """A saga of a named table, as far as its machine tells of it: asked once."""
+        if arn not in self._said:
+            self._said[arn] = self.aws.allowed(f"machine {arn}", partial(read_machine, self.aws, arn))
+        served, said = replace(saga.served, machine=arn.rpartition(":")[2]), self._said[arn]
+        if said is None or said.requests != served.requests:
+            return replace(saga, served=served)
+        served = replace(served, log=said.log or served.log, days=said.days or served.days, operators=said.operators)
+        return replace(
+            saga, served=served, timeout_seconds=said.timeout_seconds, retention_seconds=said.retention_seconds
+        )
 
     def command(self, saga: Saga, *words: str) -> str:
         """A command of ours about a saga, to be copied."""
@@ -116,6 +150,9 @@ class Records:
         return shards
 
     def _keys(self, table: str, shard: int) -> list[str]:
+        return self.aws.gathered(f"table {table}", self._keys_of(table, shard))
+
+    def _keys_of(self, table: str, shard: int) -> Iterator[str]:
         a = RecordAttribute
         pages: Any = self.aws.client("dynamodb").get_paginator("query")
         found = pages.paginate(
@@ -126,7 +163,11 @@ class Records:
             ExpressionAttributeNames={"#shard": a.DUE_SHARD.value, "#id": a.ID.value},
             ExpressionAttributeValues={":shard": {"S": f"{shard:02d}"}},
         )
-        return [str(item[a.ID.value]["S"]) for page in found for item in page["Items"]]
+        yield from (str(item[a.ID.value]["S"]) for page in found for item in page["Items"])
+
+    def _looked_at(self, table: str, item: Item) -> list[Finding]:
+        key = item.get(RecordAttribute.SAGA_ID, item[RecordAttribute.ID])
+        return self.aws.gathered(f"saga {next(iter(key.values()))}", self._of(table, item))
 
     def _of(self, table: str, item: Item) -> Iterator[Finding]:
         a = RecordAttribute
@@ -134,10 +175,11 @@ class Records:
             found = Found.from_item(item)
             if found is None:
                 return  # somebody else's in the same table: Powertools', perhaps
+            self.remember(item)
             if not found.record.settled:
-                self._in_flight[found.record.saga_id] = found, item
+                self._in_flight[found.record.saga_id] = found.record
             yield from self._of_found(self.saga_of(table, found.record), found, item)
-        except ValueError as error:
+        except UNREADABLE as error:
             yield unreadable(table, str(item[a.ID.value]["S"]), error)
 
     def _of_found(self, saga: Saga, found: Found, item: Item) -> Iterator[Finding]:
@@ -146,17 +188,14 @@ class Records:
             return
         record = seen.found.record
         if seen.found.is_due(self.now_ms - NOBODY_CAME_MS) and record.due_at is not None:
-            self._overdue.setdefault((saga.served.requests, saga.served.machine), []).append(record.due_at)
+            self.nobody_came(saga, record.due_at)
         about = RecordFindings(
             saga=saga, record=record, item=item, now_ms=self.now_ms, command=partial(self.command, saga)
         )
         open_long = not record.settled and may_forget(record, self.now_ms, saga.served.days)
-        what = (
-            about.seen(seen),
-            about.rows_end() if open_long and self._rows_end(saga, record) else None,
-            about.not_due(),
-        )
-        yield from (one for one in what if one is not None)
+        yield from (one for one in (about.seen(seen), about.not_due()) if one is not None)
+        if open_long and self._rows_end(saga, record):
+            yield about.rows_end()
 
     def _seen(self, saga: Saga, found: Found) -> Seen | None:
         """A look that was the same twice; None: it moves, so somebody is at it, or its record is gone."""

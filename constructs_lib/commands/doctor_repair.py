@@ -6,8 +6,9 @@ there by then. Two doctors at once, or a doctor and a reconciler, do what one do
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from botocore.exceptions import BotoCoreError, ClientError
@@ -19,15 +20,15 @@ from saga_runtime.errors import SagaError
 from saga_runtime.identity import request_id_from
 from saga_runtime.late import LateFinding, LateUndo, undo_late
 from saga_runtime.protocol import Env, RecordAttribute, TokenStatus
-from saga_runtime.reconciliation import Need
+from saga_runtime.reconciliation import Need, ParkedFor
 from saga_runtime.record import OWNED, OWNED_NAMES, RequestRecord
 from saga_runtime.recovery import Finding as Finds
 from saga_runtime.recovery import Recoverer, recovery_name
 
-from .aws import environment
+from .aws import NO_RIGHTS, environment
 from .doctor_aws import all_of
 from .doctor_findings import Finding, Kind, Mend, Saga, Severity
-from .doctor_record_findings import Item, RecordFindings, shard_for
+from .doctor_record_findings import UNREADABLE, Item, RecordFindings, shard_for
 from .doctor_records import Records
 from .moments import moment
 
@@ -67,23 +68,37 @@ class Repairer:
 
     Attributes:
         records: how request records are read.
+        done: ids of findings about which something was done, or that were found to need nothing any more.
     """
 
     records: Records
+    done: list[str] = field(default_factory=list)
 
     def repair(self, findings: Sequence[Finding]) -> list[Finding]:
         """Do something about those for which something can be done, and say what was done."""
-        told = [self._repaired(one) if one.mend is Mend.TELL else one for one in findings]
-        return all_of(lambda one: one if one.mend is Mend.TELL else self._repaired(one), told)
+        try:
+            told = [self._repaired(one) if one.mend is Mend.TELL else one for one in findings]
+            return all_of(lambda one: one if one.mend is Mend.TELL else self._repaired(one), told)
+        except KeyboardInterrupt:
+            wanted = sum(one.mend is not None for one in findings)
+            sys.stderr.write(
+                f"interrupted: {len(self.done)} of {wanted} repairs were made, and none is half made; repeat this\n"
+            )
+            raise
 
     def _repaired(self, finding: Finding) -> Finding:
         if finding.mend is None:
             return finding
         try:
-            return replace(finding, mended=self._mend(finding, finding.mend))
-        except (ClientError, BotoCoreError, SagaError, ValueError) as error:
+            mended = replace(finding, mended=self._mend(finding, finding.mend))
+        except (ClientError, BotoCoreError, SagaError, *UNREADABLE) as error:
             code = runtime.error_code(error) or type(error).__name__
-            return replace(finding, severity=Severity.PERSON, then=f"NOT repaired, {code}: repeat this")
+            then = f"NOT repaired, {code}: repeat this"
+            if code in NO_RIGHTS and isinstance(error, ClientError):
+                then = f"NOT repaired, {code}: ask for the right to {error.operation_name}, and repeat this"
+            return replace(finding, severity=Severity.PERSON, then=then)
+        self.done.append(finding.id)
+        return mended
 
     def _mend(self, finding: Finding, mend: Mend) -> str:
         match mend:
@@ -106,7 +121,8 @@ class Repairer:
         if seen is None:
             return _GONE
         record, need = seen.found.record, seen.decision.need
-        if need is Need.PARK and not saga.served.operators:
+        guessed = seen.decision.reason is ParkedFor.RECOVERIES_EXHAUSTED and not saga.limit_known
+        if need is Need.PARK and (guessed or not saga.served.operators):
             return ""
         done = caretaker.carry_out(seen)
         if finding.kind is Kind.ROWS_END:

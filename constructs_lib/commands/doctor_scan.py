@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Final
 
-from .doctor_aws import Aws, Item
+from .doctor_aws import Aws, Item, refusal_of
 
 SEGMENTS: Final = 4
 RATE: Final = 500
@@ -46,7 +46,10 @@ class Scan:
     def announce(self, tables: Sequence[str]) -> None:
         """Say beforehand what it will take, by the sizes that DynamoDB tells: those of some hours ago."""
         for table in tables:
-            said = self.aws.dynamodb.describe_table(TableName=table)["Table"]
+            said = self._said(table)
+            if not said:
+                sys.stderr.write(f"reads table {table} whole: nobody may say how large it is\n")
+                continue
             items, units = said.get("ItemCount", 0), units_of(said.get("TableSizeBytes", 0))
             sys.stderr.write(
                 f"reads table {table} whole: about {items:,} items, {units:,} read units, "
@@ -59,7 +62,7 @@ class Scan:
         Raises:
             ClientError, BotoCoreError: the table could not be read to its end.
         """
-        about = self.aws.dynamodb.describe_table(TableName=table)["Table"].get("ItemCount", 0)
+        about = self._said(table).get("ItemCount", 0)
         read = said = 0
         ahead: dict[int, Mapping[str, Any]] = {segment: {} for segment in range(SEGMENTS)}
         with ThreadPoolExecutor(max_workers=SEGMENTS) as pool:
@@ -80,6 +83,17 @@ class Scan:
                     sys.stderr.write(f"table {table}: {done} %, {read:,} items\n")
                 if ahead:
                     self._pay(pages, time.monotonic() - began)
+
+    def _said(self, table: str) -> Any:
+        """What DynamoDB says of a table; nothing, if that is refused: it may be read nevertheless."""
+        from botocore.exceptions import ClientError
+
+        try:
+            return self.aws.dynamodb.describe_table(TableName=table)["Table"]
+        except ClientError as error:
+            if refusal_of(error) is None:
+                raise
+            return {}
 
     def _page(self, table: str, names: Sequence[str], segment: int, start: Mapping[str, Any]) -> Any:
         asked: dict[str, Any] = {

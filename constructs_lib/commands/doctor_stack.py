@@ -12,8 +12,9 @@ from constructs_lib.saga.asl.ending import TELL_OPERATORS
 from saga_runtime.caretaker import Served, served_of
 from saga_runtime.protocol import Env, LookField
 
+from .aws import NO_RIGHTS
 from .definition import deployed_saga
-from .doctor_aws import Aws, all_of
+from .doctor_aws import Aws, all_of, refusal_of
 from .doctor_findings import RECOVERIES, UNKNOWN_DAYS, Saga
 from .doctor_system import MOST_SHARDS, Function, Queue, Rule, Source, System, works
 from .errors import CommandError
@@ -29,7 +30,8 @@ _QUEUE: Final = "AWS::SQS::Queue"
 _RULE: Final = "AWS::Events::Rule"
 _BUS: Final = "AWS::Events::EventBus"
 _SOURCE: Final = "AWS::Lambda::EventSourceMapping"
-_LOOKED_AT: Final = (_FUNCTION, _MACHINE, _QUEUE, _RULE, _BUS, _SOURCE)
+_INVOKED: Final = "AWS::Lambda::EventInvokeConfig"
+_LOOKED_AT: Final = (_FUNCTION, _MACHINE, _QUEUE, _RULE, _BUS, _SOURCE, _INVOKED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,39 +47,72 @@ class Machine:
     retention_seconds: int | None
 
 
-def read_stack(aws: Aws, name: str) -> System:
-    """Look a stack up, nested ones included.
+def read_stacks(aws: Aws, names: Sequence[str]) -> System:
+    """Look stacks up, nested ones included: a saga and its reconciler may stand in two.
 
     Raises:
-        CommandError: if there is no such stack, it may not be listed, or it has no saga.
+        CommandError: if there is no such stack, it may not be listed, or none has a saga.
     """
-    ids = _resources(aws, name)
+    ids = _resources(aws, names)
+    asks = bool(ids[_INVOKED])
     functions = _present(
-        all_of(lambda one: aws.allowed(f"function {one}", lambda: _function(aws, one)), ids[_FUNCTION])
+        all_of(lambda one: aws.allowed(f"function {one}", lambda: _function(aws, one, asks)), ids[_FUNCTION])
     )
-    machines = _present(all_of(lambda one: aws.allowed(f"machine {one}", lambda: _machine(aws, one)), ids[_MACHINE]))
+    functions_known = not any(aws.is_unknown(f"function {one}") for one in ids[_FUNCTION])
+    machines = _present(
+        all_of(lambda one: aws.allowed(f"machine {one}", lambda: read_machine(aws, one)), ids[_MACHINE])
+    )
     rules = _present(all_of(lambda one: aws.allowed(f"rule {one}", lambda: _rule(aws, one, ids[_BUS])), ids[_RULE]))
+    rules_known = not any(aws.is_unknown(f"rule {one}") for one in ids[_RULE])
     sources = _present(all_of(lambda one: aws.allowed(f"source {one}", lambda: _source(aws, one)), ids[_SOURCE]))
-    sagas = sagas_of(functions, rules, [machine for machine in machines if machine is not None])
+    sagas = [
+        # Whose reconciler may not be looked at may well have one that works: what is due for long says otherwise.
+        saga if saga.has_reconciler or functions_known else replace(saga, attended=True)
+        for saga in sagas_of(functions, rules, machines, rules_known=rules_known)
+    ]
     tokens = {table for saga in sagas for table in saga.served.tokens}
     tokens |= {
         function.environment[Env.TOKEN_TABLE] for function in functions if Env.TOKEN_TABLE in function.environment
     }
     urls = dict.fromkeys([*ids[_QUEUE], *(saga.served.operators for saga in sagas if saga.served.operators)])
     queues = _present(all_of(lambda one: aws.allowed(f"queue {one}", lambda: _queue(aws, one)), urls))
+    said = f"stack{'' if len(names) == 1 else 's'} {', '.join(names)}"
     system = System(
-        name=f"stack {name}",
+        name=said,
         sagas=tuple(sagas),
         token_tables=tuple(sorted(tokens)),
         functions=tuple(functions),
         rules=tuple(rules),
         sources=tuple(sources),
         queues=tuple(queues),
+        functions_known=functions_known,
+        rules_known=rules_known,
     )
     if not system.tables:
         denied = f", or it may not be read: {aws.denied[0].what}" if aws.denied else ""
-        raise CommandError(f"stack {name} has no saga{denied}; name the stack of a SagaStateMachine")
+        raise CommandError(f"{said} has no saga{denied}; name the stack of a SagaStateMachine")
     return system
+
+
+def check_tables(aws: Aws, tables: Sequence[str]) -> None:
+    """Refuse a table that is not there: nothing wrong would be found in it.
+
+    Raises:
+        CommandError: naming it.
+    """
+    from botocore.exceptions import ClientError
+
+    for table in tables:
+        try:
+            aws.dynamodb.describe_table(TableName=table)
+        except ClientError as error:
+            refusal = refusal_of(error)
+            if refusal is None:
+                raise
+            if refusal.gone:
+                raise CommandError(
+                    f"there is no table {table} in this account and region; name it as DynamoDB lists it"
+                ) from None
 
 
 def named_system(table: str, log: str | None, tokens: Sequence[str]) -> System:
@@ -85,12 +120,14 @@ def named_system(table: str, log: str | None, tokens: Sequence[str]) -> System:
     served = Served(machine="", requests=table, shards=MOST_SHARDS, log=log or "", days=UNKNOWN_DAYS, operators="")
     return System(
         name=f"table {table}",
-        sagas=(Saga(served=served, shards_known=False, attended=True),),
+        sagas=(Saga(served=served, shards_known=False, limit_known=False, attended=True),),
         token_tables=tuple(dict.fromkeys(tokens)),
     )
 
 
-def sagas_of(functions: Sequence[Function], rules: Sequence[Rule], machines: Sequence[Machine]) -> list[Saga]:
+def sagas_of(
+    functions: Sequence[Function], rules: Sequence[Rule], machines: Sequence[Machine], *, rules_known: bool
+) -> list[Saga]:
     """Every saga once: as its reconciler is told it, or else as its machine and its gatekeeper have it."""
     said = {(machine.requests, machine.name): machine for machine in machines}
     found: dict[tuple[str, str], Saga] = {}
@@ -101,7 +138,7 @@ def sagas_of(functions: Sequence[Function], rules: Sequence[Rule], machines: Seq
                 served=served,
                 limit=int(function.environment.get(Env.RECOVERIES_LIMIT, RECOVERIES)),
                 has_reconciler=True,
-                attended=works(function, rules),
+                attended=works(function, rules, known=rules_known),
                 timeout_seconds=machine.timeout_seconds if machine is not None else None,
                 retention_seconds=machine.retention_seconds if machine is not None else None,
             )
@@ -137,10 +174,10 @@ def _without_reconciler(
         yield key, saga
 
 
-def _resources(aws: Aws, stack: str) -> dict[str, list[str]]:
+def _resources(aws: Aws, stacks: Sequence[str]) -> dict[str, list[str]]:
     """Physical ids by type; of types that are looked at."""
     found: dict[str, list[str]] = {kind: [] for kind in _LOOKED_AT}
-    ahead = [stack]
+    ahead = list(stacks)
     while ahead:
         name = ahead.pop()
         for page in _pages(aws, name):
@@ -150,7 +187,7 @@ def _resources(aws: Aws, stack: str) -> dict[str, list[str]]:
                     continue
                 if one["ResourceType"] == _STACK:
                     ahead.append(physical)
-                elif one["ResourceType"] in found:
+                elif physical not in found.get(one["ResourceType"], [physical]):
                     found[one["ResourceType"]].append(physical)
     return found
 
@@ -166,25 +203,39 @@ def _pages(aws: Aws, stack: str) -> Iterator[Any]:
             raise CommandError(
                 f"there is no stack {stack} in this account and region; name it as CloudFormation lists it"
             ) from None
+        if detail.get("Code") not in NO_RIGHTS:
+            raise
         raise CommandError(
             f"stack {stack} cannot be listed: {detail.get('Code')}: {detail.get('Message')}; "
             "without the right to do so, name its tables with --table, --log-table and --token-table"
         ) from None
 
 
-def _function(aws: Aws, name: str) -> Function:
+def _function(aws: Aws, name: str, asks: bool) -> Function:
     client = aws.client("lambda")
     said = client.get_function_configuration(FunctionName=name)
-    concurrency = aws.allowed(f"function {name}", lambda: client.get_function_concurrency(FunctionName=name)) or {}
+    what = f"concurrency of function {name}"
+    concurrency = aws.allowed(what, lambda: client.get_function_concurrency(FunctionName=name)) or {}
+    invoked = aws.allowed(f"failures of function {name}", lambda: _invoked(client, name)) if asks else None
     return Function(
         name=said["FunctionName"],
         arn=said["FunctionArn"],
         environment=said.get("Environment", {}).get("Variables", {}),
         at_zero=concurrency.get("ReservedConcurrentExecutions") == 0,
+        ends_in=(invoked or {}).get("DestinationConfig", {}).get("OnFailure", {}).get("Destination", ""),
     )
 
 
-def _machine(aws: Aws, arn: str) -> Machine | None:
+def _invoked(client: Any, name: str) -> Any:
+    """What becomes of events that a function could not handle; nothing, if nobody said."""
+    try:
+        return client.get_function_event_invoke_config(FunctionName=name)
+    except client.exceptions.ResourceNotFoundException:
+        return {}
+
+
+def read_machine(aws: Aws, arn: str) -> Machine | None:
+    """What a state machine says of its saga; None: it is not a saga's forward machine."""
     described = aws.step_functions.describe_state_machine(stateMachineArn=arn)
     return machine_said(described["name"], json.loads(described["definition"]))
 
@@ -219,7 +270,8 @@ def _rule(aws: Aws, physical: str, buses: Sequence[str]) -> Rule:
     client = aws.client("events")
     bus, _, name = physical.rpartition("|")
     where, said = _described(client, name, [bus, *(() if bus else buses)])
-    targets = client.list_targets_by_rule(Rule=name, **where)["Targets"]
+    pages = client.get_paginator("list_targets_by_rule").paginate(Rule=name, **where)
+    targets = [target for page in pages for target in page["Targets"]]
     ends = [target.get("DeadLetterConfig", {}).get("Arn", "") for target in targets]
     return Rule(
         name=name,

@@ -21,12 +21,14 @@ class Function:
     Attributes:
         environment: its variables.
         at_zero: whether its reserved concurrency is 0: it never runs.
+        ends_in: ARN of where events end that it could not handle; empty: they are lost.
     """
 
     name: str
     arn: str
     environment: Mapping[str, str]
     at_zero: bool
+    ends_in: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +91,7 @@ class System:
         sagas: those of it.
         token_tables: those of its callbacks.
         functions, rules, sources, queues: none, where no stack was named.
+        functions_known, rules_known: whether all of them that are there could be looked at.
     """
 
     name: str
@@ -98,6 +101,8 @@ class System:
     rules: tuple[Rule, ...] = ()
     sources: tuple[Source, ...] = ()
     queues: tuple[Queue, ...] = ()
+    functions_known: bool = True
+    rules_known: bool = True
 
     @property
     def tables(self) -> tuple[str, ...]:
@@ -115,17 +120,38 @@ class System:
         """Functions that watch hand-written state machines."""
         return tuple(function for function in self.functions if Env.WATCH_TABLE in function.environment)
 
-    def sweeps(self, tokens: str) -> bool:
-        """Whether a token table's sweeper works; one that is not known counts as one that does."""
-        sweepers = [
+    @property
+    def sweepers(self) -> tuple[Function, ...]:
+        """Functions that look after token tables."""
+        return tuple(
             function
             for function in self.functions
-            if function.environment.get(Env.TOKEN_TABLE) == tokens and Env.INTEGRATION not in function.environment
-        ]
-        return not sweepers or any(works(function, self.rules) for function in sweepers)
+            if Env.TOKEN_TABLE in function.environment and Env.INTEGRATION not in function.environment
+        )
+
+    @property
+    def unscheduled(self) -> tuple[Function, ...]:
+        """Functions that should look by a schedule, and have none; none, where not every rule is known."""
+        looks = (*self.reconcilers, *self.watches, *self.sweepers) if self.rules_known else ()
+        return tuple(function for function in looks if not _schedules(function, self.rules))
+
+    def sweeps(self, tokens: str) -> bool:
+        """Whether a token table's sweeper works; one that is not known counts as one that does."""
+        sweepers = [function for function in self.sweepers if function.environment[Env.TOKEN_TABLE] == tokens]
+        return not sweepers or any(works(function, self.rules, known=self.rules_known) for function in sweepers)
 
 
-def works(function: Function, rules: Sequence[Rule]) -> bool:
-    """Whether a function that looks by a schedule does. A rule that may not be read counts as one that works."""
-    mine = [rule for rule in rules if rule.scheduled and rule.looks and function.arn in rule.targets]
-    return not function.at_zero and (not mine or any(rule.enabled for rule in mine))
+def works(function: Function, rules: Sequence[Rule], *, known: bool) -> bool:
+    """Whether a function that looks by a schedule does.
+
+    Args:
+        function: which one.
+        rules: those of the stack that could be looked at.
+        known: whether these are all: one that may not be looked at counts as one that works.
+    """
+    mine = _schedules(function, rules)
+    return not function.at_zero and (any(rule.enabled for rule in mine) if mine else not known)
+
+
+def _schedules(function: Function, rules: Sequence[Rule]) -> list[Rule]:
+    return [rule for rule in rules if rule.scheduled and rule.looks and function.arn in rule.targets]

@@ -8,14 +8,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from constructs_lib.saga.graph.terminal import cells, clean, pad, shorten, widest, wrap
+from constructs_lib.saga.graph.terminal import cells, clean, pad, widest, wrap
 from constructs_lib.saga.graph.timeline import duration
 
 from .doctor_findings import Finding, Flight, Severity
 from .moments import moment
 
 _GAP: Final = "  "
-_NARROWEST: Final = 24
 _TITLES: Final = {
     Severity.PERSON: "needs a person",
     Severity.REPAIR: "needs --repair",
@@ -59,7 +58,7 @@ def text_of(report: Report, *, width: int = 100, unicode: bool = True, colour: b
 
     Args:
         report: what was found.
-        width: columns of the terminal. Commands are never wrapped: they are to be copied.
+        width: columns of the terminal. Commands and ids are never wrapped, and never cut: they are to be copied.
         unicode: whether the terminal shows more than ASCII.
         colour: whether it shows colours.
     """
@@ -151,15 +150,20 @@ class _Page:
     def _section(self, title: str, colour: str, found: Sequence[Finding]) -> list[str]:
         kinds, times, ages = self._columns()
         room = self.width - sum((kinds, times, ages)) - 4 * len(_GAP)
-        room = max(min(widest([self._show(one.id) for one in self.report.findings]), room), _NARROWEST)
+        room = max((size for size in self._sizes() if size <= room), default=0)
         lines = [self._painted(title, colour)]
         for one in found:
-            name = pad(shorten(self._show(one.id), room, "…" if self.unicode else "~"), room)
-            when, age = self._since(one)
-            columns = [pad(one.kind.value, kinds), name, pad(when, times), pad(age, ages, right=True)]
+            name, (when, age) = self._show(one.id), self._since(one)
+            fits = cells(name) <= room
+            named = [pad(name if fits else "", room)] if room else []
+            columns = [pad(one.kind.value, kinds), *named, pad(when, times), pad(age, ages, right=True)]
             lines.append(f"{_GAP}{_GAP.join(columns)}".rstrip())
+            lines += [] if fits else [f"      {name}"]
             lines += self._below(one)
         return lines
+
+    def _sizes(self) -> Iterator[int]:
+        return (cells(self._show(one.id)) for one in self.report.findings)
 
     def _columns(self) -> tuple[int, int, int]:
         """Widths, the same in every part of the table."""
@@ -179,6 +183,9 @@ class _Page:
     def _below(self, finding: Finding) -> Iterator[str]:
         room = self.width - 6
         yield from (f"      {line}" for line in wrap(self._show(finding.what), room))
+        if finding.amount is not None:
+            moves = f"it moves {finding.currency} {finding.amount:,}, in minor units"
+            yield from (f"      {line}" for line in wrap(self._show(moves), room))
         if finding.mended:
             for line in wrap(self._show(f"repaired: {finding.mended}"), room):
                 yield f"      {self._painted(line, _MENDED)}"

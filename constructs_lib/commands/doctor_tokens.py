@@ -9,22 +9,22 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
 
 from saga_runtime.caretaker import LateSeen
 from saga_runtime.identity import request_id_from
-from saga_runtime.late import LateFinding, undo_late
+from saga_runtime.late import LateFinding, late_name, undo_late
 from saga_runtime.protocol import SETTLING_SECONDS, LogAttribute, RecordAttribute, StepStatus, TokenAttribute
 from saga_runtime.record import RequestRecord
 from saga_runtime.saga_log import log_key
 
-from .callback_rows import JobView, Kind, TokenRows, job_view
-from .doctor_aws import Item, all_of
+from .callback_rows import JobView, Kind, TokenRows
+from .doctor_aws import all_of
 from .doctor_findings import Finding, Mend, Saga, Severity
 from .doctor_findings import Kind as Found
-from .doctor_record_findings import unreadable
+from .doctor_record_findings import NOBODY_CAME_MS, UNREADABLE, unreadable
 from .doctor_records import Records
 from .doctor_scan import Scan
 from .doctor_watch import watcher
@@ -52,35 +52,56 @@ class Tokens:
     records: Records
     table: str
     swept: bool
+    _overdue: list[int] = field(default_factory=list)
 
     def look(self, scan: Scan | None = None) -> list[Finding]:
         """What the sparse index holds, due or not; with a scan, every row."""
-        rows = TokenRows(dynamodb=self.records.aws.dynamodb, table=self.table)
-        found = rows.open()
+        aws, what, broken = self.records.aws, f"table {self.table}", dict[str, Finding]()
+
+        def is_broken(row_id: str, error: Exception) -> None:
+            broken[row_id] = unreadable(self.table, row_id, error)
+
+        rows = TokenRows(dynamodb=aws.dynamodb, table=self.table, unreadable=is_broken)
+        found = aws.allowed(what, rows.open) or []
         indexed = {row.job_id for row in found}
         if scan is not None:
-            everything = {row.job_id: row for row in _scanned(scan.items(self.table, _SHOWN))}
+            everything = {row.job_id: row for row in rows.views(aws.gathered(what, scan.items(self.table, _SHOWN)))}
             found = [*found, *(row for job_id, row in everything.items() if job_id not in indexed)]
         suspects = all_of(partial(self._readable, indexed), found)
         findings = [(row, finding) for row, finding in zip(found, suspects, strict=True) if finding is not None]
-        again = rows.of([row.job_id for row, _ in findings])
+        again = aws.allowed(what, lambda: rows.of([row.job_id for row, _ in findings])) or []
         if any(row.kind is Kind.UNKNOWN for row, _ in findings):
-            again += rows.open()  # their keys are not the ids that their providers use
+            again += aws.allowed(what, rows.open) or []  # their keys are not the ids that their providers use
         as_they_were = {(row.job_id, row.kind, row.since) for row in again}
-        return [finding for row, finding in findings if (row.job_id, row.kind, row.since) in as_they_were]
+        stand = [finding for row, finding in findings if (row.job_id, row.kind, row.since) in as_they_were]
+        return [*broken.values(), *stand, *self._nobody_looks()]
+
+    def _nobody_looks(self) -> Iterator[Finding]:
+        if self._overdue:
+            rows = "one row is" if len(self._overdue) == 1 else f"{len(self._overdue)} rows are"
+            yield Finding(
+                kind=Found.NOBODY_LOOKS,
+                severity=Severity.PERSON,
+                id=self.table,
+                what=f"{rows} due for more than {NOBODY_CAME_MS // 60_000} min, and nobody saw to it",
+                then="find out why its sweeper does not: its schedule, its logs, its alarms",
+                since=min(self._overdue),
+                table=self.table,
+            )
 
     def _readable(self, indexed: set[str], row: JobView) -> Finding | None:
         try:
-            return self._suspected(indexed, row)
-        except ValueError as error:  # of its saga; a row of the table that is none ends the look
+            return self.records.aws.allowed(f"job {row.job_id}", lambda: self._suspected(indexed, row))
+        except UNREADABLE as error:  # of its saga
             return unreadable(row.request_table or self.table, row.job_id, error)
 
     def _suspected(self, indexed: set[str], row: JobView) -> Finding | None:
         now_ms = self.records.now_ms
         match row.kind:
             case Kind.SETTLING if now_ms - row.since >= SETTLING_SECONDS * 1_000:
+                due_at = row.since + SETTLING_SECONDS * 1_000
                 return self._by_sweeper(
-                    row, Found.NOT_TOLD, f"{row.outcome}, and whoever waits was not told", Mend.TELL
+                    row, Found.NOT_TOLD, f"{row.outcome}, and whoever waits was not told", due_at, Mend.TELL
                 )
             case Kind.WAITING if row.saga_id:
                 return self._waiting(row, row.job_id in indexed)
@@ -106,7 +127,10 @@ class Tokens:
         if not indexed:
             then = "nothing: nobody waits any more, and the row expires by itself"
             return self._about(row, Found.WAITS_FOR_NOTHING, Severity.OK, what, then)
-        return self._by_sweeper(row, Found.WAITS_FOR_NOTHING, what, None)
+        # It is looked at when an answer is late; before its saga has settled it is left as it is.
+        times = (row.expected_at, home[1].updated_at if home is not None else None)
+        due_at = max(time for time in times if time is not None) if None not in times else None
+        return self._by_sweeper(row, Found.WAITS_FOR_NOTHING, what, due_at)
 
     def _early(self, row: JobView) -> Finding | None:
         home = self._home(row)
@@ -124,9 +148,9 @@ class Tokens:
         what = "it counted as not done, and was done"
         saga = next((one for one in self.records.sagas if one.served.log == row.log_table), None)
         late = self.records.caretaker(saga).look_late(self.table, row.job_id) if saga is not None else None
+        home = self._home(row)
         if saga is not None and late is not None:
             return self._undone_by_itself(row, saga, late, what)
-        home = self._home(row)
         saga = home[0] if home is not None else saga
         if self._log_status(row, saga) not in _STANDS_LATE:
             return None  # it is undone
@@ -151,6 +175,8 @@ class Tokens:
                 command=self.records.command(saga, "inspect", row.saga_id),
                 saga=saga,
             )
+        if undo.execution == late_name(row.saga_id, 1) and self.records.now_ms - row.since >= NOBODY_CAME_MS:
+            self.records.nobody_came(saga, row.since)
         then = f"the reconciler undoes it, by {name}"
         return self._about(row, Found.LATE, Severity.SOON, what, then, saga=saga, mend=Mend.UNDO_LATE)
 
@@ -162,6 +188,7 @@ class Tokens:
             item = self.records.aws.read(table, key)
             if item is None or RecordAttribute.SAGA_ID not in item:
                 continue
+            self.records.remember(item)
             record = RequestRecord.from_item(item)
             if record.saga_id == row.saga_id:
                 return self.records.saga_of(table, record), record
@@ -173,14 +200,17 @@ class Tokens:
         item = self.records.aws.read(table, log_key(row.saga_id, row.step)) if table else None
         return None if item is None else StepStatus(item[LogAttribute.STATUS.value]["S"])
 
-    def _by_sweeper(self, row: JobView, kind: Found, what: str, mend: Mend | None) -> Finding:
+    def _by_sweeper(
+        self, row: JobView, kind: Found, what: str, due_at: int | None, mend: Mend | None = None
+    ) -> Finding:
         severity = Severity.SOON
         then = "the sweeper of tokens tells them" if mend else "the sweeper tells its dead-letter queue, when it is due"
-        if not self.swept:
+        overdue = due_at is not None and due_at <= self.records.now_ms - NOBODY_CAME_MS
+        if overdue:
+            self._overdue.append(due_at or 0)
+        if overdue or not self.swept:
             severity = Severity.REPAIR if mend else Severity.PERSON
-            then = (
-                "--repair tells them" if mend else "have its sweeper look: its schedule is disabled, or it never runs"
-            )
+            then = "--repair tells them" if mend else "have its sweeper look: it is switched off, or it fails"
         return self._about(row, kind, severity, what, then, mend=mend)
 
     def _of_person(self, row: JobView, kind: Found, what: str, then: str) -> Finding:
@@ -221,10 +251,3 @@ def _without_log(options: Sequence[str]) -> list[str]:
         if name != "--log-table":
             kept += [name, value]
     return kept
-
-
-def _scanned(items: Iterator[Item]) -> Iterator[JobView]:
-    for item in items:
-        row = job_view(item)
-        if row is not None:
-            yield row

@@ -12,7 +12,7 @@ from saga_runtime.watch_rows import EndRow, ListRow, list_id, watched_of
 
 from .doctor_aws import Aws, all_of
 from .doctor_findings import Finding, Kind, Severity
-from .doctor_record_findings import NOBODY_CAME_MS
+from .doctor_record_findings import NOBODY_CAME_MS, UNREADABLE, unreadable
 from .doctor_scan import Scan
 from .doctor_system import Function
 
@@ -40,14 +40,23 @@ class Watch:
                 if item.get(WatchAttribute.STATUS.value, {}).get("S") == WatchStatus.STUCK
             ]
         overdue: list[int] = []
-        keys = [{WatchAttribute.ID.value: {"S": one}} for one in dict.fromkeys(ids)]
+        ends = [one for one in dict.fromkeys(ids) if not one.startswith(WATCH_LIST_PREFIX)]
+        keys = [{WatchAttribute.ID.value: {"S": one}} for one in ends]
         for item in self.aws.read_all(self.table, keys):
-            row = EndRow.from_item(item)
+            try:
+                row = EndRow.from_item(item)
+            except UNREADABLE as error:
+                yield unreadable(self.table, str(item[WatchAttribute.ID.value]["S"]), error)
+                continue
             if row.due_at and row.due_at <= self.now_ms - NOBODY_CAME_MS:
                 overdue.append(row.due_at)
             if (finding := _of_end(row)) is not None:
                 yield finding
-        overdue += self._unlisted()
+        for unlisted in self._unlisted():
+            if isinstance(unlisted, Finding):
+                yield unlisted
+            else:
+                overdue.append(unlisted)
         if overdue:
             yield Finding(
                 kind=Kind.NOBODY_LOOKS,
@@ -71,19 +80,22 @@ class Watch:
         )
         return [str(item[a.ID.value]["S"]) for page in found for item in page["Items"]]
 
-    def _unlisted(self) -> Iterator[int]:
-        """When lists were due that nobody has read since."""
+    def _unlisted(self) -> Iterator[int | Finding]:
+        """When lists were due that nobody has read since; and what cannot be read."""
         watched = watched_of(self.function.environment.get(Env.WATCHED, "[]"))
         ids = [list_id(one.machine, end) for one in watched for end in sorted(one.ends)]
         keys = [{WatchAttribute.ID.value: {"S": one}} for one in ids]
-        for row in map(ListRow.from_item, self.aws.read_all(self.table, keys)):
+        for item in self.aws.read_all(self.table, keys):
+            try:
+                row = ListRow.from_item(item)
+            except UNREADABLE as error:
+                yield unreadable(self.table, str(item[WatchAttribute.ID.value]["S"]), error)
+                continue
             if row.due_at <= self.now_ms - NOBODY_CAME_MS:
                 yield row.due_at
 
 
 def _of_end(row: EndRow) -> Finding | None:
-    if row.id.startswith(WATCH_LIST_PREFIX):
-        return None
     about = partial(Finding, id=row.execution_arn.rpartition(":")[2], since=row.stopped_at)
     calls = "once" if row.attempt == 1 else f"{row.attempt} times"
     if row.status is WatchStatus.STUCK:

@@ -493,6 +493,12 @@ def test_what_was_told_is_told(clinic: Clinic) -> None:
 
 # What the stack consists of.
 
+
+def dead_event(clinic: Clinic) -> None:
+    clinic.failures["Dispatcher"] = "jobs"
+    send(clinic, "jobs")
+
+
 PARTS: dict[str, tuple[Callable[[Clinic], object], list[tuple[str, str]], str]] = {
     "a saga without a reconciler": (
         lambda clinic: clinic.functions.pop("Reconciler"),
@@ -553,6 +559,21 @@ PARTS: dict[str, tuple[Callable[[Clinic], object], list[tuple[str, str]], str]] 
         lambda clinic: send(clinic, "jobs-dead"),
         [("dead letters", "person")],
         "cdk-sagas callbacks --tokens tokens --dead-letters",
+    ),
+    "a dead event of a receiver that is called directly": (
+        dead_event,
+        [("dead letters", "person")],
+        "one message that could not be delivered or handled",
+    ),
+    "a schedule that is gone": (
+        lambda clinic: clinic.rules["Schedule"].update(EventBusName="bus-3"),
+        [("not looked at", "person"), ("nobody looks", "person")],
+        "no schedule of the stack calls the reconciler: it never looks",
+    ),
+    "a schedule that calls another one": (
+        lambda clinic: clinic.rules["Sweeps"]["Targets"].clear(),
+        [("nobody looks", "person")],
+        "no schedule of the stack calls the sweeper of tokens: it never looks",
     ),
     "an entry for operators": (
         lambda clinic: send(clinic, "operators"),
@@ -630,7 +651,9 @@ def test_a_repair_that_is_refused_is_said_and_keeps_no_other_from_it(clinic: Cli
 
     found = {one["kind"]: one for one in clinic.finds("--repair")}
 
-    assert found["interrupted"]["then"] == "NOT repaired, AccessDeniedException: repeat this"
+    assert found["interrupted"]["then"] == (
+        "NOT repaired, AccessDeniedException: ask for the right to UpdateItem, and repeat this"
+    )
     assert (found["interrupted"]["severity"], found["interrupted"]["open"]) == ("person", True)
 
 
@@ -661,12 +684,14 @@ needs a person (2)
          aws events enable-rule --name Schedule
   parked           {SAGA_ID}       2023-11-14 22:13:20  1 m
       its record does not say why
+      it moves EUR 12,345, in minor units
       -> see what is to be decided, then say it: cdk-sagas resolve
          cdk-sagas inspect {SAGA_ID} --table requests
 
 repaired soon, by itself (1)
   answer not told  {JOB_ID}  2023-11-14 22:13:20  1 m
       done, and whoever waits was not told
+      it moves EUR 12,345, in minor units
       -> the sweeper of tokens tells them
 
 needs a person: 2; repaired soon, by itself: 1; 2 left to do
@@ -684,7 +709,8 @@ def test_no_line_but_a_command_is_wider_than_the_terminal(
 
     lines = clinic.says("--deep")[1].splitlines()
 
-    assert max(len(line) for line in lines if not line.startswith("         ")) <= max(int(width), 80)
+    assert max(len(line) for line in lines if not line.startswith("         ")) <= int(width)
+    assert {JOB_ID, SAGA_ID} <= {word for line in lines for word in line.split()}
 
 
 def test_colours_are_for_terminals_only() -> None:
@@ -725,6 +751,8 @@ def test_the_document_has_everything(clinic: Clinic) -> None:
         "command": "",
         "saga_id": SAGA_ID,
         "table": "",
+        "amount": 12345,
+        "currency": "EUR",
         "mended": "",
         "machine": "Transfers",
         "request_table": "requests",
@@ -760,7 +788,10 @@ def test_wrong_options_are_refused_with_a_status_of_their_own(clinic: Clinic, wo
     [
         (("--stack", "Bar"), "", "there is no stack Bar in this account and region"),
         (("--stack", "Shop"), "ListStackResources", "name its tables with --table, --log-table and --token-table"),
-        (("--table", "nowhere"), "", "not everything was looked at: ResourceNotFoundException"),
+        (("--table", "nowhere"), "", "there is no table nowhere in this account and region"),
+        (("--table", "requests", "--log-table", "nowhere"), "", "there is no table nowhere"),
+        (("--table", "requests", "--token-table", "nowhere"), "", "there is no table nowhere"),
+        (("--stack", "Shop", "--stack", "Bar"), "", "there is no stack Bar in this account and region"),
     ],
 )
 def test_what_cannot_be_looked_at_is_one_line(clinic: Clinic, system: tuple[str, ...], denied: str, says: str) -> None:

@@ -63,6 +63,7 @@ READS = frozenset(
         "GetEventSourceMapping",
         "GetFunctionConcurrency",
         "GetFunctionConfiguration",
+        "GetFunctionEventInvokeConfig",
         "GetItem",
         "GetQueueAttributes",
         "ListStackResources",
@@ -92,7 +93,8 @@ def definition(recovery: bool = False) -> dict[str, Any]:
     settle["ExpressionAttributeValues"][":expiration"] = {
         "N": f"{{% $string($floor($millis() / 1000) + {RETENTION_SECONDS}) %}}"
     }
-    told = {"step": "Pick", "log_table": "log", "log_days": DAYS, "side": "before", "token": "t", "provider": {}}
+    told = {"step": "Pick", "log_table": "log", "log_days": DAYS, "side": "before", "token": "t"}
+    told |= {"provider": {"grace": 0}}
     return {
         "Comment": f"cdk-sagas protocol 1, definition 0123456789abcdef{', recovery' if recovery else ''}",
         "TimeoutSeconds": TIMEOUT_SECONDS,
@@ -111,11 +113,13 @@ class Clinic:
     Attributes:
         functions: environments by name.
         at_zero: functions with a reserved concurrency of 0.
+        failures: queues of what functions could not handle, by the functions' names.
         rules: by name: state, schedule, and targets.
         sources: state, queue and function, by id.
         machines: definitions by ARN.
         denied: operations that are refused.
         nested: whether everything stands in a stack within the stack.
+        elsewhere: names of what stands in a stack of its own.
         queues: URLs by name.
     """
 
@@ -126,8 +130,10 @@ class Clinic:
     rules: dict[str, dict[str, Any]] = field(default_factory=dict)
     sources: dict[str, dict[str, str]] = field(default_factory=dict)
     machines: dict[str, dict[str, Any]] = field(default_factory=dict)
+    failures: dict[str, str] = field(default_factory=dict)
     denied: set[str] = field(default_factory=set)
     nested: bool = False
+    elsewhere: set[str] = field(default_factory=set)
     queues: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -240,25 +246,16 @@ class Clinic:
 
     def answer(self, operation: str, request: AWSPreparedRequest) -> AWSResponse | None:
         """Answer for the services that say what there is; None: another one is asked."""
-        path = unquote(request.url.partition("?")[0]).split("/")
         if operation in self.denied:
             if operation == "ListStackResources":
                 return _xml(request, 403, _error("AccessDenied", "you may not"))
             return error_response(request, "AccessDeniedException")
+        if operation.startswith("GetFunction"):
+            return self._function(operation, request)
+        path = unquote(request.url.partition("?")[0]).split("/")
         match operation:
             case "ListStackResources":
                 return self._resources(request)
-            case "GetFunctionConfiguration":
-                name = path[-2]
-                document = {
-                    "FunctionName": name,
-                    "FunctionArn": function_arn(name),
-                    "Environment": {"Variables": self.functions[name]},
-                }
-                return response(request, 200, document)
-            case "GetFunctionConcurrency":
-                zero = {"ReservedConcurrentExecutions": 0} if path[-2] in self.at_zero else {}
-                return response(request, 200, zero)
             case "GetEventSourceMapping":
                 return response(request, 200, {"UUID": path[-1], **self.sources[path[-1]]})
             case "DescribeRule":
@@ -278,17 +275,35 @@ class Clinic:
             case _:
                 return None
 
+    def _function(self, operation: str, request: AWSPreparedRequest) -> AWSResponse:
+        name = unquote(request.url.partition("?")[0]).split("/")[-2]
+        match operation:
+            case "GetFunctionConfiguration":
+                environment = {"Variables": self.functions[name]}
+                told = {"FunctionName": name, "FunctionArn": function_arn(name), "Environment": environment}
+                return response(request, 200, told)
+            case "GetFunctionConcurrency":
+                zero = {"ReservedConcurrentExecutions": 0} if name in self.at_zero else {}
+                return response(request, 200, zero)
+            case _ if name in self.failures:
+                kept = {"OnFailure": {"Destination": queue_arn(self.failures[name])}}
+                return response(request, 200, {"DestinationConfig": kept})
+            case _:
+                return error_response(request, "ResourceNotFoundException")
+
     def _resources(self, request: AWSPreparedRequest) -> AWSResponse:
         asked = parse_qs(request.body.decode() if isinstance(request.body, bytes) else str(request.body))
         name = asked["StackName"][0]
-        if name not in ("Shop", NESTED):
+        if name not in ("Shop", "Care", NESTED):
             return _xml(request, 400, _error("ValidationError", "Stack with id Bar does not exist"))
         ids = [("AWS::Lambda::Function", name) for name in self.functions]
         ids += [("AWS::Events::Rule", name) for name in self.rules]
         ids += [("AWS::Lambda::EventSourceMapping", name) for name in self.sources]
         ids += [("AWS::StepFunctions::StateMachine", arn) for arn in self.machines]
         ids += [("AWS::SQS::Queue", url) for url in self.queues.values()]
+        ids += [("AWS::Lambda::EventInvokeConfig", f"{name}|$LATEST") for name in self.failures]
         ids += [("AWS::IAM::Role", "Role"), ("AWS::Events::EventBus", "bus-1"), ("AWS::Events::EventBus", "bus-2")]
+        ids = [one for one in ids if (one[1] in self.elsewhere) == (name == "Care")]
         if self.nested and name == "Shop":
             ids = [("AWS::CloudFormation::Stack", NESTED)]
         members = "".join(
