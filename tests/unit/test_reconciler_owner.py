@@ -1,0 +1,266 @@
+"""Whom a look asks after, and whom it starts: both machines of a saga, and what happens between two questions.
+
+A recovery that goes forward runs on in the forward machine, under its own name. So a name stands for up to two
+executions, and which machine is asked, and which first, decides whether a saga that runs is left alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+
+from saga_runtime import aws
+from saga_runtime.caretaker import Caretaker, Seen, Served
+from saga_runtime.protocol import Metric, OnExpired, RecordAttribute, RecordStatus
+from saga_runtime.reconciliation import Found, Need
+from saga_runtime.record import RequestRecord, reserve_put
+from saga_runtime.recovery import Finding, Recoverer, execution_of, recovery_name, what_to_do
+from tests.unit.support.samples import DAY_MS, MACHINE_ARN, NOW_MS, RECOVERY_MACHINE_ARN, SAGA_ID, reservation_of
+
+A = RecordAttribute
+R1 = recovery_name(SAGA_ID, 1)
+LATER_MS = NOW_MS + 3_600_000
+ITEM: dict[str, Any] = reserve_put(reservation_of(), OnExpired.ABSENT)["Item"]
+TAKEN_OVER: dict[str, Any] = {**ITEM, A.OWNER.value: {"S": R1}, A.RECOVERIES.value: {"N": "1"}}
+SAGA = Served(machine="Transfers", requests="requests", shards=16, log="log", days=400, operators="queue")
+FIRST = execution_of(MACHINE_ARN, SAGA_ID)
+FORWARD, RECOVERY = execution_of(MACHINE_ARN, R1), execution_of(RECOVERY_MACHINE_ARN, R1)
+
+
+class DoesNotExist(Exception):
+    """There is no such execution."""
+
+
+class AlreadyExists(Exception):
+    """The name was used before."""
+
+
+class Refused(Exception):
+    """Anything else."""
+
+
+class Exceptions:
+    """What a client's errors are."""
+
+    ExecutionDoesNotExist = DoesNotExist
+    ExecutionAlreadyExists = AlreadyExists
+
+
+@dataclass
+class Cloud:
+    """Two state machines, and a record.
+
+    Attributes:
+        statuses: of executions, by ARN.
+        item: the record; None: it is gone.
+        asked: ARNs that were asked after.
+        started: machine, name and input of every start.
+        answers: what a start raises.
+        then: what happens after an execution was asked after, by its ARN; once.
+    """
+
+    statuses: dict[str, str] = field(default_factory=dict)
+    item: dict[str, Any] | None = None
+    asked: list[str] = field(default_factory=list)
+    started: list[tuple[str, str, str]] = field(default_factory=list)
+    answers: Exception | None = None
+    then: dict[str, Callable[[], None]] = field(default_factory=dict)
+    exceptions = Exceptions
+
+    def describe_execution(self, *, executionArn: str) -> Mapping[str, str]:  # noqa: N803  # AWS's name
+        """DescribeExecution."""
+        self.asked.append(executionArn)
+        status = self.statuses.get(executionArn)
+        self.then.pop(executionArn, lambda: None)()
+        if status is None:
+            raise DoesNotExist(executionArn)
+        return {"status": status}
+
+    def start_execution(self, *, stateMachineArn: str, name: str, input: str) -> None:  # noqa: N803  # AWS's name
+        """StartExecution."""
+        self.started.append((stateMachineArn, name, input))
+        if self.answers is not None:
+            raise self.answers
+
+    def get_item(self, *, ConsistentRead: bool = False, **_: Any) -> Mapping[str, Any]:  # noqa: N803  # AWS's name
+        """GetItem; whoever acts on what he read reads strongly."""
+        assert ConsistentRead
+        return {} if self.item is None else {"Item": self.item}
+
+
+@pytest.fixture
+def cloud(monkeypatch: pytest.MonkeyPatch) -> Cloud:
+    """AWS, as far as a look needs it."""
+    cloud = Cloud()
+    monkeypatch.setattr(aws, "dynamodb", lambda: cloud)
+    return cloud
+
+
+def recoverer(cloud: Cloud) -> Recoverer:
+    client: Any = cloud
+    return Recoverer(table="requests", dynamodb=client, step_functions=client)
+
+
+def caretaker(cloud: Cloud) -> Caretaker:
+    client: Any = cloud
+
+    def nothing(_metric: Metric, _saga_id: str) -> None:
+        return None
+
+    return Caretaker(served=[SAGA], limit=3, step_functions=lambda: client, count=nothing)
+
+
+def found_in(item: Mapping[str, Any]) -> Found:
+    found = Found.from_item(item)
+    assert found is not None
+    return found
+
+
+def look(cloud: Cloud) -> Seen | None:
+    """Look at the record as it was read."""
+    assert cloud.item is not None
+    return caretaker(cloud).look(SAGA, found_in(cloud.item), LATER_MS)
+
+
+# Whom it asks after.
+
+
+@pytest.mark.parametrize(
+    ("item", "statuses", "status"),
+    [
+        (ITEM, {}, None),
+        (ITEM, {FIRST: "TIMED_OUT"}, "TIMED_OUT"),
+        (ITEM, {FIRST.replace(":Transfers:", ":TransfersRecovery:"): "RUNNING"}, None),
+        (TAKEN_OVER, {FIRST: "RUNNING"}, None),
+        (TAKEN_OVER, {RECOVERY: "RUNNING"}, "RUNNING"),
+        (TAKEN_OVER, {RECOVERY: "ABORTED"}, "ABORTED"),
+        (TAKEN_OVER, {RECOVERY: "SUCCEEDED", FORWARD: "RUNNING"}, "RUNNING"),
+        (TAKEN_OVER, {RECOVERY: "SUCCEEDED", FORWARD: "FAILED"}, "FAILED"),
+        (TAKEN_OVER, {RECOVERY: "FAILED", FORWARD: "PENDING_REDRIVE"}, "PENDING_REDRIVE"),
+    ],
+)
+def test_the_owner_is_asked_after_where_it_may_run(
+    cloud: Cloud, item: dict[str, Any], statuses: dict[str, str], status: str | None
+) -> None:
+    cloud.statuses = statuses
+
+    assert recoverer(cloud).owner_status(RequestRecord.from_item(item)) == status
+
+
+def test_the_first_execution_is_asked_after_once(cloud: Cloud) -> None:
+    recoverer(cloud).owner_status(RequestRecord.from_item(ITEM))
+
+    assert cloud.asked == [FIRST]
+
+
+@pytest.mark.parametrize(("parked", "status"), [(True, RecordStatus.IN_PROGRESS), (False, RecordStatus.COMPLETED)])
+def test_nobody_is_asked_after_whose_saga_is_settled_or_parked(
+    cloud: Cloud, parked: bool, status: RecordStatus
+) -> None:
+    more = {A.PARKED.value: {"S": SAGA_ID}} if parked else {}
+    cloud.item = {**ITEM, A.STATUS.value: {"S": status.value}, **more}
+
+    assert look(cloud) is not None
+    assert cloud.asked == []
+
+
+# What happens between two questions.
+
+
+def test_a_recovery_that_hands_over_between_two_questions_is_left_alone(cloud: Cloud) -> None:
+    cloud.item, cloud.statuses = TAKEN_OVER, {RECOVERY: "SUCCEEDED"}
+    cloud.then[FORWARD] = lambda: cloud.statuses.update({FORWARD: "RUNNING"})
+
+    seen = look(cloud)
+
+    assert seen is not None
+    assert (seen.finding, seen.decision.need, seen.status) == (Finding.RUNNING, Need.LOOK_LATER, "RUNNING")
+
+
+def test_an_owner_that_settles_between_two_questions_is_done_with(cloud: Cloud) -> None:
+    cloud.item, cloud.statuses = ITEM, {FIRST: "SUCCEEDED"}
+    seen: Seen | None
+    cloud.then[FIRST] = lambda: setattr(cloud, "item", {**ITEM, A.STATUS.value: {"S": "COMPLETED"}})
+
+    seen = look(cloud)
+
+    assert seen is not None
+    assert (seen.finding, seen.found.record.status) == (Finding.SETTLED, RecordStatus.COMPLETED)
+
+
+def test_what_somebody_took_over_between_two_questions_is_asked_after_anew(cloud: Cloud) -> None:
+    cloud.item, cloud.statuses = ITEM, {FIRST: "SUCCEEDED", RECOVERY: "RUNNING"}
+    cloud.then[FIRST] = lambda: setattr(cloud, "item", TAKEN_OVER)
+
+    seen = look(cloud)
+
+    assert seen is not None
+    assert (seen.finding, seen.found.record.owner) == (Finding.RUNNING, R1)
+
+
+def test_a_record_that_is_gone_between_two_questions_is_nobodys(cloud: Cloud) -> None:
+    cloud.item, cloud.statuses = ITEM, {FIRST: "SUCCEEDED"}
+    cloud.then[FIRST] = lambda: setattr(cloud, "item", None)
+
+    assert look(cloud) is None
+
+
+# Whom it starts.
+
+
+@pytest.mark.parametrize(
+    ("item", "machine", "name"), [(ITEM, MACHINE_ARN, SAGA_ID), (TAKEN_OVER, RECOVERY_MACHINE_ARN, R1)]
+)
+def test_what_was_not_started_is_started_in_its_own_machine_with_its_stored_bytes(
+    cloud: Cloud, item: dict[str, Any], machine: str, name: str
+) -> None:
+    cloud.item = item
+    seen = look(cloud)
+
+    assert seen is not None
+    assert caretaker(cloud).carry_out(seen) is True
+    assert cloud.started == [(machine, name, ITEM[A.INPUT.value]["S"])]
+
+
+def test_a_name_that_was_used_before_was_started_by_somebody(cloud: Cloud) -> None:
+    cloud.answers = AlreadyExists()
+
+    recoverer(cloud).start(MACHINE_ARN, SAGA_ID, "{}")
+
+    assert len(cloud.started) == 1
+
+
+def test_a_start_that_is_refused_otherwise_is_none(cloud: Cloud) -> None:
+    cloud.answers = Refused()
+
+    with pytest.raises(Refused):
+        recoverer(cloud).start(MACHINE_ARN, SAGA_ID, "{}")
+
+
+# Rows that are kept for less time than names.
+
+
+@pytest.mark.parametrize(
+    ("owner", "status", "days", "finding"),
+    [
+        (SAGA_ID, None, 29, Finding.NOT_STARTED),
+        (SAGA_ID, None, 31, Finding.NOT_STARTED),  # it never ran: nothing can be forgotten
+        (SAGA_ID, None, 89, Finding.ROWS_EXPIRED),
+        (SAGA_ID, "FAILED", 29, Finding.DEAD),
+        (SAGA_ID, "FAILED", 31, Finding.ROWS_EXPIRED),
+        (SAGA_ID, "SUCCEEDED", 31, Finding.ROWS_EXPIRED),
+        (SAGA_ID, "RUNNING", 31, Finding.RUNNING),
+        (R1, None, 29, Finding.NOT_STARTED),
+        (R1, None, 31, Finding.ROWS_EXPIRED),
+        (R1, "RUNNING", 31, Finding.RUNNING),
+    ],
+)
+def test_a_saga_whose_rows_may_be_gone_is_started_only_if_it_never_ran(
+    owner: str, status: str | None, days: int, finding: Finding
+) -> None:
+    record = replace(RequestRecord.from_item(ITEM), owner=owner)
+
+    assert what_to_do(record, status, NOW_MS + days * DAY_MS, log_days=30) is finding
