@@ -54,7 +54,8 @@ def one_line_errors(what: str) -> Iterator[None]:
         detail: Any = error.response.get("Error", {})
         raise CommandError(f"{what}: {detail.get('Code')}: {detail.get('Message')}") from None
     except BotoCoreError as error:
-        raise CommandError(f"{what}: {error}") from None
+        # botocore says what is wrong with each parameter on a line of its own.
+        raise CommandError(f"{what}: {' '.join(str(error).split())}") from None
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from .aws import NO_RIGHTS
 from .definition import deployed_saga
 from .doctor_aws import Aws, all_of, refusal_of
 from .doctor_findings import RECOVERIES, UNKNOWN_DAYS, Saga
-from .doctor_system import MOST_SHARDS, Function, Queue, Rule, Source, System, works
+from .doctor_system import MOST_SHARDS, Function, Queue, Rule, Source, System
 from .errors import CommandError
 
 _FORWARD: Final = re.compile(r"cdk-sagas protocol \d+, definition [0-9a-f]+")
@@ -138,7 +138,7 @@ def sagas_of(
                 served=served,
                 limit=int(function.environment.get(Env.RECOVERIES_LIMIT, RECOVERIES)),
                 has_reconciler=True,
-                attended=works(function, rules, known=rules_known),
+                attended=function.works(rules, known=rules_known),
                 timeout_seconds=machine.timeout_seconds if machine is not None else None,
                 retention_seconds=machine.retention_seconds if machine is not None else None,
             )

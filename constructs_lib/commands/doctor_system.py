@@ -30,6 +30,20 @@ class Function:
     at_zero: bool
     ends_in: str = ""
 
+    def schedules(self, rules: Sequence[Rule]) -> list[Rule]:
+        """Those of some rules by which it looks."""
+        return [rule for rule in rules if rule.scheduled and rule.looks and self.arn in rule.targets]
+
+    def works(self, rules: Sequence[Rule], *, known: bool) -> bool:
+        """Whether it looks, if it is one that looks by a schedule.
+
+        Args:
+            rules: those of the stack that could be looked at.
+            known: whether these are all: one that may not be looked at counts as one that works.
+        """
+        mine = self.schedules(rules)
+        return not self.at_zero and (any(rule.enabled for rule in mine) if mine else not known)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
@@ -133,25 +147,9 @@ class System:
     def unscheduled(self) -> tuple[Function, ...]:
         """Functions that should look by a schedule, and have none; none, where not every rule is known."""
         looks = (*self.reconcilers, *self.watches, *self.sweepers) if self.rules_known else ()
-        return tuple(function for function in looks if not _schedules(function, self.rules))
+        return tuple(function for function in looks if not function.schedules(self.rules))
 
     def sweeps(self, tokens: str) -> bool:
         """Whether a token table's sweeper works; one that is not known counts as one that does."""
         sweepers = [function for function in self.sweepers if function.environment[Env.TOKEN_TABLE] == tokens]
-        return not sweepers or any(works(function, self.rules, known=self.rules_known) for function in sweepers)
-
-
-def works(function: Function, rules: Sequence[Rule], *, known: bool) -> bool:
-    """Whether a function that looks by a schedule does.
-
-    Args:
-        function: which one.
-        rules: those of the stack that could be looked at.
-        known: whether these are all: one that may not be looked at counts as one that works.
-    """
-    mine = _schedules(function, rules)
-    return not function.at_zero and (any(rule.enabled for rule in mine) if mine else not known)
-
-
-def _schedules(function: Function, rules: Sequence[Rule]) -> list[Rule]:
-    return [rule for rule in rules if rule.scheduled and rule.looks and function.arn in rule.targets]
+        return not sweepers or any(function.works(self.rules, known=self.rules_known) for function in sweepers)

@@ -791,6 +791,7 @@ def test_wrong_options_are_refused_with_a_status_of_their_own(clinic: Clinic, wo
         (("--table", "nowhere"), "", "there is no table nowhere in this account and region"),
         (("--table", "requests", "--log-table", "nowhere"), "", "there is no table nowhere"),
         (("--table", "requests", "--token-table", "nowhere"), "", "there is no table nowhere"),
+        (("--table", ""), "", "Parameter validation failed: Invalid length for parameter TableName"),
         (("--stack", "Shop", "--stack", "Bar"), "", "there is no stack Bar in this account and region"),
     ],
 )

@@ -10,6 +10,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,34 +20,44 @@ import pytest
 from botocore.exceptions import ClientError, EndpointConnectionError, NoCredentialsError
 
 from constructs_lib.cli import main
-from constructs_lib.commands.doctor_aws import all_of
+from constructs_lib.commands.aws import environment
+from constructs_lib.commands.doctor_aws import Aws, all_of
+from constructs_lib.commands.doctor_records import Records
 from constructs_lib.commands.doctor_repair import Repairer
+from constructs_lib.commands.doctor_system import Function
 from saga_runtime import aws
 from saga_runtime.late import late_name
-from saga_runtime.protocol import SETTLING_SECONDS
+from saga_runtime.protocol import SETTLING_SECONDS, StepStatus
 from saga_runtime.recovery import recovery_name
 from tests.unit.support.clinic import (
     COMMAND,
     READS,
+    TIMEOUT_SECONDS,
     Clinic,
     clinic_in,
 )
-from tests.unit.support.samples import SAGA_ID
+from tests.unit.support.depot import STEP
+from tests.unit.support.mutation import Mutant, mutate
+from tests.unit.support.samples import DAY_MS, MACHINE_ARN, SAGA_ID
 from tests.unit.support.wire import Killed, Moment
 from tests.unit.support.world import World
 from tests.unit.test_doctor import (
     SCENES,
     TABLES,
+    answered_and_gone,
     due_now,
     exhausted,
     interrupted,
     late,
+    name_expired,
     not_told,
     parked,
     send,
     words_of,
 )
 
+REPAIR = import_module("constructs_lib.commands.doctor_repair")
+PARTS = import_module("constructs_lib.commands.doctor_parts")
 ROOT = Path(__file__).parents[2]
 NOBODY_MS = 15 * 60_000
 
@@ -349,3 +360,204 @@ def test_many_records_are_read_page_by_page_and_each_is_asked_for_once_more(clin
 
     assert [one["kind"] for one in found] == ["parked"] * 230
     assert clinic.world.wire.sent.count("BatchGetItem") >= 3
+
+
+# What is no finding.
+
+
+def is_undone(clinic: Clinic) -> None:
+    late(clinic)
+    clinic.put_row(STEP, StepStatus.UNDONE)
+
+
+def was_answered_early_and_counted(clinic: Clinic) -> None:
+    answered_and_gone(clinic)
+    clinic.put_row(STEP, StepStatus.UNDONE)
+
+
+def was_answered_just_now_for_nobody(clinic: Clinic) -> None:
+    clinic.depot.says("event-1", job_id="provider-7")
+    clinic.pass_time(NOBODY_MS - 1)
+    due_now(clinic)
+
+
+def is_being_told(clinic: Clinic) -> None:
+    not_told(clinic)
+    clinic.pass_time(-60_000 + SETTLING_SECONDS * 1_000 - 1)
+
+
+def is_old_and_its_rows_are_kept(clinic: Clinic) -> None:
+    clinic.pass_time(380 * DAY_MS)
+    clinic.put_row("Old", StepStatus.DONE)
+    due_now(clinic)
+
+
+def is_due_and_is_about_to_be_started(clinic: Clinic) -> None:
+    clinic.world.executions.forget(SAGA_ID)
+
+
+def waits_for_a_saga_that_runs(clinic: Clinic) -> None:
+    clinic.depot.register()
+    clinic.pass_time(TIMEOUT_SECONDS * 1_000)
+    due_now(clinic)
+
+
+@pytest.mark.parametrize(
+    ("happens", "found"),
+    [
+        (is_undone, []),
+        (was_answered_early_and_counted, []),
+        (was_answered_just_now_for_nobody, []),
+        (is_being_told, []),
+        (is_old_and_its_rows_are_kept, [("over its time", "ok")]),
+        (is_due_and_is_about_to_be_started, []),
+        (waits_for_a_saga_that_runs, []),
+    ],
+)
+def test_what_is_as_it_should_be_is_no_finding(
+    clinic: Clinic, happens: Callable[[Clinic], None], found: list[tuple[str, str]]
+) -> None:
+    happens(clinic)
+
+    assert [kind for kind in clinic.kinds("--deep") if kind[0] != "record lost"] == found
+
+
+# Each condition is needed.
+
+
+def schedule_is_gone(clinic: Clinic) -> None:
+    interrupted(clinic)
+    clinic.rules["Schedule"]["EventBusName"] = "bus-3"
+
+    assert ("interrupted", "repair") in clinic.kinds()
+
+
+def rules_may_not_be_read(clinic: Clinic) -> None:
+    interrupted(clinic)
+    clinic.denied.add("DescribeRule")
+
+    assert clinic.kinds() == [("not looked at", "person"), ("interrupted", "soon")]
+
+
+def one_function_may_not_be_read(clinic: Clinic) -> None:
+    interrupted(clinic)
+    clinic.unseen.add("Reconciler")
+
+    assert clinic.kinds() == [("not looked at", "person"), ("interrupted", "soon")]
+
+
+def machine_of_another_table(clinic: Clinic) -> None:
+    """A definition that settles in another table says nothing about this one's sagas."""
+    name_expired(clinic)
+    clinic.machines[MACHINE_ARN]["States"]["Settle completed"]["Arguments"]["TableName"] = "others"
+
+    (finding,) = [one for one in clinic.finds("--repair", system=("--table", "requests")) if one["saga_id"]]
+
+    assert (finding["kind"], finding["mended"]) == ("name expired", "")
+
+
+def spent_by_a_guess(clinic: Clinic) -> None:
+    """It is looked after for another reason."""
+    SCENES["rows near their end"].happens(clinic)
+    clinic.update(rows_until={"N": str((clinic.world.clock.ms + 20 * DAY_MS) // 1_000)})
+    exhausted(clinic)
+    clinic.update(recoveries={"N": "20"}, due_at={"N": str(clinic.world.clock.ms)})
+    assert "rows near their end" in dict(clinic.kinds(system=("--table", "requests")))
+    clinic.finds("--repair", system=("--table", "requests"))
+
+    assert clinic.sent == 0
+
+
+def found_before_the_end(_: Clinic) -> None:
+    looker = Aws(session=boto3.Session(region_name="eu-central-1"))
+
+    def numbers() -> Iterator[int]:
+        yield 1
+        raise ClientError({"Error": {"Code": "AccessDenied"}}, "Query")
+
+    assert looker.gathered("table x", numbers()) == [1]
+    assert [one.what for one in looker.denied] == ["not allowed: Query"]
+
+
+def time_of_a_refusal(_: Clinic) -> None:
+    def describe_table(**_: Any) -> Any:
+        headers = {"HTTPHeaders": {"date": "Tue, 14 Nov 2023 22:13:20 GMT"}}
+        said: Any = {"Error": {"Code": "AccessDeniedException"}, "ResponseMetadata": headers}
+        raise ClientError(said, "DescribeTable")
+
+    session: Any = SimpleNamespace(client=lambda *_, **__: SimpleNamespace(describe_table=describe_table))
+    with environment({"CDK_SAGAS_CLOCK": ""}):
+        assert Aws(session=session).now_ms("x") == 1_700_000_000_000
+
+
+MUTANTS = [
+    Mutant(
+        name="what nobody schedules works",
+        owner=Function,
+        target="works",
+        old="if mine else not known",
+        new="if mine else True",
+        kills=schedule_is_gone,
+    ),
+    Mutant(
+        name="what may not be read does not work",
+        owner=Function,
+        target="works",
+        old="if mine else not known",
+        new="if mine else False",
+        kills=rules_may_not_be_read,
+    ),
+    Mutant(
+        name="who is not known is missing",
+        owner=PARTS,
+        target="_nobody_looks",
+        old="or not system.functions_known",
+        new="",
+        kills=one_function_may_not_be_read,
+    ),
+    Mutant(
+        name="a machine, whatever its table",
+        owner=Records,
+        target="_as_said",
+        old="or said.requests != served.requests",
+        new="",
+        kills=machine_of_another_table,
+    ),
+    Mutant(
+        name="parked by a guess",
+        owner=REPAIR.Repairer,
+        target="_look_after",
+        old="(guessed or not saga.served.operators)",
+        new="not saga.served.operators",
+        kills=spent_by_a_guess,
+    ),
+    Mutant(
+        name="all or nothing",
+        owner=Aws,
+        target="gathered",
+        old="kept.append(one)",
+        new="pass",
+        kills=found_before_the_end,
+    ),
+    Mutant(
+        name="a refusal has no time",
+        owner=Aws,
+        target="now_ms",
+        old="return time_of(error.response)",
+        new="return 0",
+        kills=time_of_a_refusal,
+    ),
+]
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_the_history_holds(clinic: Clinic, mutant: Mutant) -> None:
+    mutant.kills(clinic)
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_without_the_condition_it_does_not(clinic: Clinic, monkeypatch: pytest.MonkeyPatch, mutant: Mutant) -> None:
+    mutate(monkeypatch, mutant)
+
+    with pytest.raises(AssertionError):
+        mutant.kills(clinic)

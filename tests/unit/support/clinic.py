@@ -118,6 +118,7 @@ class Clinic:
         sources: state, queue and function, by id.
         machines: definitions by ARN.
         denied: operations that are refused.
+        unseen: functions that may not be looked at.
         nested: whether everything stands in a stack within the stack.
         elsewhere: names of what stands in a stack of its own.
         queues: URLs by name.
@@ -132,6 +133,7 @@ class Clinic:
     machines: dict[str, dict[str, Any]] = field(default_factory=dict)
     failures: dict[str, str] = field(default_factory=dict)
     denied: set[str] = field(default_factory=set)
+    unseen: set[str] = field(default_factory=set)
     nested: bool = False
     elsewhere: set[str] = field(default_factory=set)
     queues: dict[str, str] = field(default_factory=dict)
@@ -277,6 +279,8 @@ class Clinic:
 
     def _function(self, operation: str, request: AWSPreparedRequest) -> AWSResponse:
         name = unquote(request.url.partition("?")[0]).split("/")[-2]
+        if name in self.unseen:
+            return error_response(request, "AccessDeniedException")
         match operation:
             case "GetFunctionConfiguration":
                 environment = {"Variables": self.functions[name]}
