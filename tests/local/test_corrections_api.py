@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from constructs_lib.testing import ApiUser, HttpResponse
+from constructs_lib.testing import ApiUser, HttpResponse, LocalAws
 from constructs_lib.testing.http import HttpClient
 
 from .support import Deployed, Emulators, eventually
@@ -349,3 +349,40 @@ def test_visibility_timeouts_follow_the_speed(emulators: Emulators) -> None:
 
     assert returns(emulators.fast(100))
     assert not returns(emulators.without("services-time", speed=100))
+
+
+def test_what_a_function_lets_expire_by_its_own_clock_is_not_gone_before() -> None:
+    """An hour by the emulator's clock is over after less than four seconds; the function's clock knows of none."""
+
+    def outlives_an_hour_of_the_emulator(aws: LocalAws) -> bool:
+        client: Any = aws.client("dynamodb")
+        client.create_table(
+            TableName="quotes",
+            BillingMode="PAY_PER_REQUEST",
+            AttributeDefinitions=[{"AttributeName": "id", "AttributeType": "S"}],
+            KeySchema=[{"AttributeName": "id", "KeyType": "HASH"}],
+        )
+        lives: Any = {"Enabled": True, "AttributeName": "expiration"}
+        client.update_time_to_live(TableName="quotes", TimeToLiveSpecification=lives)
+
+        def put(name: str, expiration: float) -> None:
+            client.put_item(TableName="quotes", Item={"id": {"S": name}, "expiration": {"N": str(int(expiration))}})
+
+        def there(name: str) -> bool:
+            return "Item" in client.get_item(TableName="quotes", Key={"id": {"S": name}}, ConsistentRead=True)
+
+        def await_look(name: str) -> None:
+            """The emulator first looks for what has expired a real minute after its start."""
+            put(name, hour - 7200)
+            eventually(lambda: None if there(name) else True, within=300)
+
+        hour = time.time() + 3600
+        put("quote", hour)
+        eventually(lambda: True if aws.now().timestamp() > hour else None)
+        await_look("a look")
+        await_look("one that began after the hour")
+        return there("quote")
+
+    with LocalAws(speed=1000) as corrected, LocalAws(speed=1000, without=["time-to-live"]) as bare:
+        assert outlives_an_hour_of_the_emulator(corrected)
+        assert not outlives_an_hour_of_the_emulator(bare)
