@@ -50,6 +50,8 @@ from saga_runtime.reconciliation import (
     Need,
     ParkedFor,
     decide,
+    keeps_ahead_days,
+    kept_until,
     look_again_after,
     operators_entry,
     pause_after,
@@ -64,7 +66,7 @@ from tests.unit.support.desk import Desk, desk_in
 from tests.unit.support.executions import ExecutionStatus
 from tests.unit.support.mutation import Mutant, mutate
 from tests.unit.support.samples import DAY_MS, DUE_AFTER_MS, NOW_MS, REQUEST_ID, SAGA_ID
-from tests.unit.support.wire import Action, Fault, Killed, Moment, Wire
+from tests.unit.support.wire import Action, Fault, Killed, Moment, Wire, body_of
 from tests.unit.support.world import Context, World
 
 CARETAKER = import_module("saga_runtime.caretaker")
@@ -422,13 +424,14 @@ def late_job(watch: Watch, status: StepStatus = StepStatus.APPLIED_LATE, *, step
     put_row(step, status)
 
 
-def put_row(name: str, status: StepStatus, *, expiration: int = 1) -> None:
+def put_row(name: str, status: StepStatus, *, expiration: int = 1, output: str = "{}") -> None:
     a = LogAttribute
     item: Any = {
         **log_key(SAGA_ID, name),
         a.STATUS.value: {"S": status.value},
         a.SIDE.value: {"S": Side.BEFORE.value},
         a.UPDATED_AT.value: {"N": "1"},
+        a.OUTPUT.value: {"S": output},
         a.EXPIRATION.value: {"N": str(expiration)},
     }
     aws.dynamodb().put_item(TableName="log", Item=item)
@@ -517,6 +520,18 @@ def test_a_late_effect_of_a_saga_whose_record_is_gone_alarms(watch: Watch) -> No
     assert watch.counted(Metric.LATE_STANDS) == 1
 
 
+def test_a_late_effect_of_a_saga_whose_request_was_reserved_anew_alarms_and_touches_the_other_one_never(
+    watch: Watch,
+) -> None:
+    late_job(watch)
+    other = f"{REQUEST_ID}-zzz"
+    watch.update(saga_id={"S": other}, owner={"S": other})
+
+    assert watch.sweep()["late"] == 1
+    assert watch.counted(Metric.LATE_STANDS) == 1
+    assert set(watch.executions) == {SAGA_ID}
+
+
 # What must not be forgotten.
 
 
@@ -534,6 +549,30 @@ def test_rows_of_a_saga_that_is_open_near_their_end_are_kept_for_longer(watch: W
         for item in watch.world.items("log")
     }
     assert ends == {"Old": now + 400 * day, "Young": now + 260 * day}
+
+
+@pytest.mark.parametrize("days", [1, 2, 3, 7, 30, 400, 3_650])
+def test_what_is_said_to_be_kept_is_whatever_is_written_later(days: int) -> None:
+    now, ahead = NOW_MS // 1_000, keeps_ahead_days(days) * 86_400
+    before, until = kept_until(NOW_MS, days)
+
+    assert ahead >= 86_400
+    assert now + ahead <= before <= now + days * 86_400, "a row that is written from now on ends later by itself"
+    assert until >= before
+
+
+def test_every_row_of_a_long_log_is_kept_for_longer(watch: Watch) -> None:
+    """A megabyte is a page."""
+    watch.pass_time(380 * DAY_MS)
+    now = watch.world.clock.ms // 1_000
+    rows = 4
+    for number in range(rows):
+        put_row(f"Large[{number}]", StepStatus.DONE, expiration=now, output="x" * 390_000)
+
+    watch.sweep()
+
+    ends = {item[LogAttribute.EXPIRATION.value]["N"] for item in watch.world.items("log")}
+    assert ends == {str(now + 400 * 86_400)}
 
 
 def test_rows_of_a_young_saga_and_of_a_settled_one_are_left(watch: Watch) -> None:
@@ -1118,6 +1157,121 @@ def test_an_event_and_a_sweep_meet_anywhere(watch: Watch, scene: str) -> None:
     watch.ended(SAGA_ID, SAGA_ID)
 
     check_end(watch, scene)
+
+
+# Somebody else was faster.
+
+
+def somebody_took_it_over_and_died(watch: Watch) -> None:
+    watch.update(owner={"S": R1}, recoveries={"N": "1"})
+
+
+def somebody_took_it_over_twice(watch: Watch) -> None:
+    watch.update(owner={"S": R2}, recoveries={"N": "2"})
+
+
+def somebody_took_it_over_and_it_settled(watch: Watch) -> None:
+    watch.update(owner={"S": R1}, recoveries={"N": "1"})
+    watch.settle()
+
+
+def somebody_took_it_over_and_it_was_parked(watch: Watch) -> None:
+    watch.update(owner={"S": R1}, recoveries={"N": "1"}, parked={"S": R1}, stuck={"S": "{}"})
+
+
+@pytest.mark.parametrize(
+    ("happens", "started"),
+    [
+        (somebody_took_it_over_and_died, {SAGA_ID, R1}),
+        (somebody_took_it_over_twice, {SAGA_ID}),
+        (somebody_took_it_over_and_it_settled, {SAGA_ID}),
+        (somebody_took_it_over_and_it_was_parked, {SAGA_ID}),
+        (record_is_gone, {SAGA_ID}),
+    ],
+)
+def test_whoever_comes_second_starts_what_the_first_one_decided_and_nothing_else(
+    watch: Watch, happens: Callable[[Watch], None], started: set[str]
+) -> None:
+    interrupted(watch)
+    before(watch.world.wire, "UpdateItem", lambda: happens(watch))
+
+    assert watch.sweep()["failed"] == 0
+    assert set(watch.executions) == started
+    assert watch.counted(Metric.RECOVERIES) == 0
+
+
+@pytest.mark.parametrize("changed", [{"status": {"S": "COMPLETED"}}, {"owner": {"S": R1}}])
+def test_whatever_is_settled_or_somebody_elses_by_now_is_not_put_off(
+    watch: Watch, changed: dict[str, dict[str, str]]
+) -> None:
+    running(watch)
+    due_at = watch.record.due_at
+    before(watch.world.wire, "UpdateItem", lambda: watch.update(**changed))
+    watch.sweep()
+
+    assert watch.record.due_at == due_at
+
+
+@pytest.mark.parametrize("changed", [{"status": {"S": "COMPLETED"}}, {"saga_id": {"S": f"{REQUEST_ID}-zzz"}}])
+def test_whatever_is_another_saga_or_another_end_by_now_stays_due(
+    watch: Watch, changed: dict[str, dict[str, str]]
+) -> None:
+    settled(watch)
+    before(watch.world.wire, "UpdateItem", lambda: watch.update(**changed))
+    watch.sweep()
+
+    assert (A.DUE_AT in watch.item, A.DUE_SHARD in watch.item) == (True, True)
+
+
+def test_rows_of_a_saga_that_was_reserved_anew_meanwhile_are_not_said_to_be_kept(watch: Watch) -> None:
+    record = watch.record
+    watch.update(saga_id={"S": f"{REQUEST_ID}-zzz"})
+
+    with pytest.raises(aws.dynamodb().exceptions.ConditionalCheckFailedException):
+        aws.dynamodb().update_item(TableName="requests", **RECONCILIATION.rows_kept_update(record, 1))
+
+
+@pytest.mark.parametrize("scene", ["running", "interrupted", "settled", "exhausted"])
+def test_a_write_that_is_refused_for_another_reason_is_not_taken_for_somebody_elses(watch: Watch, scene: str) -> None:
+    SCENES[scene][0](watch)
+    watch.world.wire.plan(Fault(operation="UpdateItem", action=Action.THROTTLE, times=3 * ATTEMPTS))
+
+    assert watch.sweep()["failed"] == 1
+
+
+@pytest.mark.parametrize("scene", SCENES)
+def test_whoever_acts_on_what_he_read_has_read_strongly(watch: Watch, scene: str) -> None:
+    SCENES[scene][0](watch)
+    watch.pass_time(380 * DAY_MS)
+    put_row("Old", StepStatus.DONE, expiration=watch.world.clock.ms // 1_000)
+    asked: list[dict[str, Any]] = []
+    send = watch.world.wire.send
+
+    def noted(event_name: str, request: Any, deliver: Any) -> Any:
+        if event_name.endswith((".GetItem", ".Query")):
+            asked.append(body_of(request))
+        return send(event_name, request, deliver)
+
+    setattr(watch.world.wire, "send", noted)  # noqa: B010  # mypy knows it as a method
+    watch.sweep()
+
+    strong = [body.get("ConsistentRead", False) for body in asked if "IndexName" not in body]
+    assert strong
+    assert all(strong)
+
+
+def test_a_job_that_did_not_take_effect_late_costs_one_read(watch: Watch) -> None:
+    late_job(watch)
+    aws.dynamodb().update_item(
+        TableName="tokens",
+        Key={TokenAttribute.ID.value: {"S": f"{SAGA_ID}#Pick"}},
+        UpdateExpression="REMOVE applied_late_at",
+    )
+
+    calls = watch.world.calls_of(watch.sweep)
+
+    assert [call for call in calls if call != "Query"] == ["GetItem"]
+    assert calls.count("Query") == LOOKING
 
 
 # Each condition is needed.
