@@ -60,7 +60,7 @@ from saga_runtime.reconciliation import (
 from saga_runtime.record import RequestRecord
 from saga_runtime.recovery import Finding, recovery_name
 from saga_runtime.saga_log import log_key
-from saga_runtime.sweeping import ATTEMPTS, SPARE_MS
+from saga_runtime.sweeping import ATTEMPTS, SPARE_MS, Threads
 from tests.unit.support import settling
 from tests.unit.support.desk import Desk, desk_in
 from tests.unit.support.executions import ExecutionStatus
@@ -921,6 +921,87 @@ def test_a_saga_that_is_throttled_for_long_is_left_to_the_next_sweep(watch: Watc
     watch.world.wire.plan(Fault(operation="DescribeExecution", action=Action.THROTTLE, times=ATTEMPTS))
 
     assert (watch.sweep()["failed"], watch.sweep()["taken_over"]) == (1, 1)
+
+
+def test_a_recovery_whose_start_is_throttled_is_started_in_the_same_sweep(watch: Watch) -> None:
+    """It was taken over by then, and is not due any more."""
+    interrupted(watch)
+    watch.world.wire.plan(Fault(operation="StartExecution", action=Action.THROTTLE))
+
+    assert watch.sweep()["started"] == 1
+    assert R1 in watch.executions
+
+
+@pytest.mark.parametrize("gone", [False, True])
+def test_an_index_that_is_behind_costs_one_read(watch: Watch, monkeypatch: pytest.MonkeyPatch, gone: bool) -> None:
+    watch.dies()
+    if gone:
+        record_is_gone(watch)
+    page = RECONCILER._page
+
+    def behind(table: str, *rest: Any) -> Any:
+        keys, start = page(table, *rest)
+        return ([REQUEST_ID] if (table, rest[0]) == ("requests", int(SHARD)) else keys), start
+
+    monkeypatch.setattr(RECONCILER, "_page", behind)
+    calls = watch.world.calls_of(watch.sweep)
+
+    assert [call for call in calls if call != "Query"] == ["GetItem"]
+    assert set(watch.executions) == {SAGA_ID}
+
+
+@pytest.mark.parametrize("shards", [(1, 4), (4, 1)])
+def test_every_shard_is_looked_at_of_a_table_that_several_sagas_share(
+    watch: Watch, monkeypatch: pytest.MonkeyPatch, shards: tuple[int, int]
+) -> None:
+    (fields,) = json.loads(os.environ[Env.RECONCILED])
+    served = [fields | {"machine": f"Saga{number}", "shards": count} for number, count in enumerate(shards)]
+    monkeypatch.setenv(Env.RECONCILED, json.dumps(served))
+
+    assert watch.world.calls_of(watch.sweep).count("Query") == max(shards) + SHARDS
+
+
+def test_a_status_event_finds_its_saga_in_whichever_table_it_is(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
+    (fields,) = json.loads(os.environ[Env.RECONCILED])
+    other = fields | {"machine": "Others", "requests": "other-requests"}
+    monkeypatch.setenv(Env.RECONCILED, json.dumps([other, fields]))
+    read = CARETAKER.Caretaker.read
+
+    def none_there(self: Any, table: str, request_id: str) -> Any:
+        return None if table == "other-requests" else read(self, table, request_id)
+
+    monkeypatch.setattr(CARETAKER.Caretaker, "read", none_there)
+    watch.dies()
+
+    assert watch.ended(SAGA_ID) == []
+    assert (R1 in watch.executions, watch.counted(Metric.RECORD_MISSING)) == (True, 0)
+
+
+def test_every_client_is_made_before_several_workers_want_it(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Making one is not safe among threads."""
+    made: list[str] = []
+
+    def noting(name: str, make: Callable[[], Any]) -> Callable[[], Any]:
+        def noted() -> Any:
+            made.append(name)
+            return make()
+
+        return noted
+
+    names = ["dynamodb", "step_functions_once", "sqs"]
+    for name in names:
+        monkeypatch.setattr(aws, name, noting(name, getattr(aws, name)))
+
+    class Crew(Threads):
+        def run(self, work: Callable[[], None], workers: int) -> None:
+            assert made == names
+            super().run(work, workers)
+
+    reconciler = RECONCILER.Reconciler.from_env(lambda: 60_000)
+    reconciler.crew = Crew()
+    watch.pass_time()
+
+    assert reconciler.sweep().looked_at == 1
 
 
 def test_what_is_refused_for_good_is_not_tried_again(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
