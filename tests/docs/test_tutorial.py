@@ -21,7 +21,7 @@ def test_the_first_saga_passes_its_own_tests(tmp_path: Path) -> None:
         env={name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")},
         capture_output=True,
         text=True,
-        timeout=400,
+        timeout=570,
         check=False,
     )
 

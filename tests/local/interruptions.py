@@ -25,7 +25,7 @@ from saga_runtime.record import RequestRecord
 from .two_ledgers import TwoLedgers, await_quiet, entered_states
 
 CLIENTS: Final = 8
-PATIENCE_SECONDS: Final = 150.0
+PATIENCE_SECONDS: Final = 300.0
 SERVICE_TRIES: Final = 11
 """How often a state machine calls a service before it gives up: once, and ten retries."""
 MOST_SWEEPS: Final = 2

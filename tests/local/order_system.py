@@ -27,7 +27,7 @@ PAYING_SECONDS: Final = 58
 by the third retry, and yet a process has time enough to start."""
 FUNCTION_SECONDS: Final = 100
 """In the emulator's time: long enough for a process to start on a busy machine."""
-PATIENCE_SECONDS: Final = 120.0
+PATIENCE_SECONDS: Final = 240.0
 ORDERS, ASKING = "OrderProcessing", "AskingOrders"
 """The example as it is, and one whose provider is only asked: it knows no keys."""
 STEPS: Final = ("ValidateInventory", "ReserveInventory", "ProcessPayment", "UpdateInventory", "CreateShipment")

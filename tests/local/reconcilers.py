@@ -11,6 +11,9 @@ from constructs_lib.testing import LocalAws
 RULES: Final = ("ReconcilerEndedRule", "ReconcilerScheduleRule", "ReconcilerMeasureRule")
 """Outputs of an example's stack: the rule for status events, the schedule, and that by which it is measured."""
 
+LONGEST_SECONDS: Final = 900
+"""What Lambda gives a function at most."""
+
 
 def prepare_reconciler(aws: LocalAws, outputs: Mapping[str, str], *, seconds: int | None, reconciled: bool) -> None:
     """Let an example's reconciler look after its sagas, or have it stand still.
@@ -19,14 +22,16 @@ def prepare_reconciler(aws: LocalAws, outputs: Mapping[str, str], *, seconds: in
         aws: where the example is deployed.
         outputs: of the example's stack.
         seconds: what its function may take, in the emulator's time: a process that starts on a busy machine is slow.
-            None: as it is deployed.
+            A look that a test asks for may take as long as Lambda lets it: it is to come to its end. None: as it is
+            deployed.
         reconciled: whether it works by itself; otherwise neither its schedules nor status events call it, so that a
             test may look at what is interrupted.
     """
     if seconds is not None:
         name, queue = outputs["ReconcilerName"], outputs["ReconcilerQueueUrl"]
-        aws.client("lambda").update_function_configuration(FunctionName=name, Timeout=seconds)
-        attributes = {"VisibilityTimeout": str(6 * seconds)}
+        longest = seconds if reconciled else max(seconds, LONGEST_SECONDS)
+        aws.client("lambda").update_function_configuration(FunctionName=name, Timeout=longest)
+        attributes = {"VisibilityTimeout": str(6 * longest)}
         aws.client("sqs").set_queue_attributes(QueueUrl=queue, Attributes=attributes)  # type: ignore[arg-type]
     if not reconciled:
         for rule in RULES:

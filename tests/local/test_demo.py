@@ -37,7 +37,7 @@ def test_ends_well_and_reports_what_happened(tmp_path: Path) -> None:
     file = tmp_path / "reports" / "demo.json"
     command = [sys.executable, "-m", "examples.funds_transfer.demo", *SMALL, "--report", str(file)]
 
-    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=570, check=False)
 
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert "\x1b" not in ended.stdout  # it is no terminal

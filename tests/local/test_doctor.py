@@ -21,7 +21,8 @@ from saga_runtime.record import RequestRecord, Reservation, reserve_put
 from saga_runtime.recovery import execution_of, machine_of, recovery_name
 
 from .reconcilers import RULES, reconciling
-from .transfer_system import PATIENCE_SECONDS, SPEED, TransferSystem, transfer
+from .support import clock_of
+from .transfer_system import PATIENCE_SECONDS, TransferSystem, transfer
 
 GUIDE: Final = Path("docs/how-to/find-what-is-stuck.md")
 HOUR_MS: Final = 3_600_000
@@ -116,24 +117,12 @@ class Ward:
             time.sleep(0.1)
 
 
-def clock_of(system: TransferSystem) -> str:
-    """The emulator's clock, for a command that must tell the same time."""
-    sqs = system.aws.client("sqs")
-    queue = sqs.create_queue(QueueName="what-time-is-it")["QueueUrl"]
-    sqs.send_message(QueueUrl=queue, MessageBody="now")
-    real = time.time()
-    message = sqs.receive_message(QueueUrl=queue, AttributeNames=["SentTimestamp"])["Messages"][0]
-    sqs.delete_queue(QueueUrl=queue)
-    stamped = int(message["Attributes"]["SentTimestamp"]) / 1_000
-    return f"{(stamped - real * SPEED) / (1 - SPEED)!r}:{SPEED!r}"
-
-
 @pytest.fixture
 def ward(transfer_systems: dict[str, TransferSystem], monkeypatch: pytest.MonkeyPatch) -> Ward:
     """The funds transfer, emptied, its reconciler's rules disabled; two accounts."""
     system = transfer_systems["FundsTransfer"]
     system.aws.reset()
-    ward = Ward(system, clock_of(system))
+    ward = Ward(system, clock_of(system.aws))
     for name, value in (
         ("AWS_ENDPOINT_URL", system.aws.endpoint_url),
         ("AWS_ACCESS_KEY_ID", "test"),

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPConnection
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -37,6 +38,9 @@ from .support import await_end, create_machine, run_machine
 
 PUT, UPDATE, TRANSACT = "dynamodb:PutItem", "dynamodb:UpdateItem", "dynamodb:TransactWriteItems"
 SPEED = 10
+PATIENCE_SECONDS = 180.0
+TRIES = 5
+"""How often something is tried that a busy machine may be too slow for."""
 
 
 class Stack:
@@ -76,7 +80,7 @@ class Stack:
             stateMachineArn=self.outputs["Machine"], name=name, input=json.dumps({"id": name})
         )["executionArn"]
         described = {**states.describe_execution(executionArn=arn)}
-        until = time.monotonic() + 30
+        until = time.monotonic() + PATIENCE_SECONDS
         while described["status"] == "RUNNING" and time.monotonic() < until:
             time.sleep(0.01)
             described = {**states.describe_execution(executionArn=arn)}
@@ -110,7 +114,7 @@ def stack(deployed: Stack) -> Stack:
 
 
 def eventually(holds: Callable[[], bool]) -> bool:
-    until = time.monotonic() + 10
+    until = time.monotonic() + PATIENCE_SECONDS
     while not holds() and time.monotonic() < until:
         time.sleep(0.01)
     return holds()
@@ -131,12 +135,14 @@ def test_a_kill_ends_the_process_around_the_call(stack: Stack, moment: Any, took
     assert stack.invoke(put="next")["pid"] != before
 
 
-def test_a_kill_ends_the_very_process_that_made_the_call(stack: Stack) -> None:
+def test_a_kill_ends_the_very_process_that_made_the_call(stack: Stack, tmp_path: Path) -> None:
+    """The others are in the middle of their calls, each in a process of its own, until the last of them is."""
     stack.faults.plan(Fault(function="Worker", call=PUT, moment="after", action="kill", containing="victim"))
     keys = ["a", "b", "victim", "c"]
 
     with ThreadPoolExecutor(len(keys)) as pool:
-        answers = dict(zip(keys, pool.map(lambda key: stack.invoke(put=key, linger=0.3), keys), strict=True))
+        calls = pool.map(lambda key: stack.invoke(put=key, together=[str(tmp_path), 3]), keys)
+        answers = dict(zip(keys, calls, strict=True))
 
     assert answers["victim"]["errorType"] == "Runtime.ExitError"
     assert len({answers[key]["pid"] for key in "abc"}) == 3
@@ -153,9 +159,10 @@ def test_a_kill_while_the_function_initializes_is_a_failed_invocation_too(stack:
 
 
 def test_a_killed_function_behind_the_api_is_a_502(stack: Stack) -> None:
+    stack.invoke(put="warm")  # the gateway does not wait for ever
     stack.faults.plan(Fault(function="Worker", call=PUT, moment="after", action="kill"))
     url = urlsplit(stack.aws.api_url(stack.outputs["Api"], "test"))
-    connection = HTTPConnection(url.netloc, timeout=30)
+    connection = HTTPConnection(url.netloc, timeout=PATIENCE_SECONDS)
 
     connection.request("POST", f"{url.path}/k", headers={"content-type": "application/json"}, body="{}")
     status = connection.getresponse().status
@@ -195,6 +202,7 @@ def test_a_call_whose_every_attempt_is_dropped_or_failed_raises_in_the_function(
 
 
 def test_a_held_back_request_takes_effect_when_its_sender_is_dead(stack: Stack) -> None:
+    stack.invoke("Hasty", put="warm")
     stack.faults.plan(Fault(function="Hasty", call=PUT, moment="before", action="delay"))
 
     answer = stack.invoke("Hasty", put="k")
@@ -204,25 +212,35 @@ def test_a_held_back_request_takes_effect_when_its_sender_is_dead(stack: Stack) 
 
 
 def test_a_held_back_answer_leaves_the_effect_behind(stack: Stack) -> None:
-    stack.faults.plan(Fault(function="Hasty", call=PUT, moment="after", action="delay"))
+    stack.invoke("Hasty", put="warm")
+    stack.faults.plan(Fault(function="Hasty", call=PUT, moment="after", action="delay", on=Every()))
 
-    with ThreadPoolExecutor(1) as pool:
-        invoking = pool.submit(stack.invoke, "Hasty", put="k")
-        assert eventually(lambda: stack.exists("k"))
-        assert not invoking.done()
-        assert invoking.result()["errorType"] == "Sandbox.Timedout"
+    def is_seen_before_the_end(key: str) -> bool:
+        with ThreadPoolExecutor(1) as pool:
+            invoking = pool.submit(stack.invoke, "Hasty", put=key)
+            assert eventually(lambda: stack.exists(key))
+            runs = not invoking.done()
+            assert invoking.result()["errorType"] == "Sandbox.Timedout"
+            return runs
+
+    assert any(is_seen_before_the_end(str(number)) for number in range(TRIES))
 
 
 def test_a_delay_of_given_length_passes_in_the_emulators_time(stack: Stack) -> None:
+    """A tenth of it is real, and once at least not the whole: a machine may have other things to do."""
     stack.invoke(put="warm")
-    stack.faults.plan(Fault(function="Worker", call=PUT, action="delay", seconds=5))
+    stack.faults.plan(Fault(function="Worker", call=PUT, action="delay", seconds=5, on=Every()))
 
-    began = time.monotonic()
-    answer = stack.invoke(put="k")
-    took = time.monotonic() - began
+    def seconds() -> float:
+        began = time.monotonic()
+        assert "pid" in stack.invoke(put="k")
+        return time.monotonic() - began
 
-    assert "pid" in answer
-    assert 5 / SPEED <= took < 5
+    took = [seconds()]
+    while took[-1] >= 5 and len(took) < TRIES:
+        took.append(seconds())
+    assert min(took) >= 5 / SPEED
+    assert min(took) < 5
 
 
 def test_a_held_back_request_is_dropped_when_the_plan_is_cleared(stack: Stack) -> None:
@@ -362,7 +380,7 @@ def test_a_name_that_nothing_goes_by_is_refused(stack: Stack) -> None:
 
 @pytest.mark.parametrize("headers", [{"host": "evil.example:1"}, {"origin": "http://evil.example"}])
 def test_a_web_page_cannot_plan_faults(stack: Stack, headers: dict[str, str]) -> None:
-    connection = HTTPConnection(urlsplit(stack.aws.endpoint_url).netloc, timeout=30)
+    connection = HTTPConnection(urlsplit(stack.aws.endpoint_url).netloc, timeout=PATIENCE_SECONDS)
     connection.request("GET", "/_cdk_sagas/faults", headers=headers)
     status = connection.getresponse().status
     connection.close()
@@ -505,7 +523,7 @@ def test_an_execution_that_is_held_back_goes_on_without_the_answer_when_the_plan
 
 
 def test_a_delayed_call_of_the_state_machine_runs_into_the_timeout_of_its_state(stack: Stack) -> None:
-    stack.faults.plan(Fault(function="states:Machine", call=UPDATE, action="delay", seconds=10))
+    stack.faults.plan(Fault(function="states:Machine", call=UPDATE, action="delay", seconds=600))
 
     execution = stack.execute("e")
 

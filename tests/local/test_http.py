@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, Final, TypeVar
 
 import pytest
 
@@ -19,6 +20,10 @@ from saga_runtime.protocol import IDEMPOTENCY_KEY_HEADER, LedgerAttribute, Recor
 
 from .transfer_system import TransferSystem, at_once, is_settled, problem_of, transfer, until
 from .transfer_variant import BURST, DUE_AFTER_SECONDS
+
+TRIES: Final = 10
+
+T = TypeVar("T")
 
 
 @pytest.fixture
@@ -161,13 +166,14 @@ class TestADuplicate:
         assert system.post('"k"', transfer("ada", "alan")).body == first.body
 
     def test_costs_one_call(self, system: TransferSystem) -> None:
-        _hold_the_step(system)
-        system.post("k", transfer("ada", "alan"))
-
-        with system.aws.calls.record() as calls:
+        def calls_of_a_duplicate() -> list[str]:
+            _hold_the_step(system)
             system.post("k", transfer("ada", "alan"))
+            with system.aws.calls.record() as calls:
+                system.post("k", transfer("ada", "alan"))
+            return _calls(calls.calls, system)
 
-        assert _calls(calls.calls, system) == ["dynamodb:PutItem"]
+        assert _before_it_is_due(system, calls_of_a_duplicate) == ["dynamodb:PutItem"]
 
     def test_has_one_effect_among_fifty_at_once(self, system: TransferSystem) -> None:
         answers = at_once([partial(system.post, "k", transfer("ada", "alan"))] * 50)
@@ -325,16 +331,18 @@ class TestWithoutADatabase:
     def test_a_reservation_that_was_never_started_is_started_by_a_duplicate_once_it_is_due(
         self, variant: TransferSystem
     ) -> None:
-        variant.aws.faults.plan(Fault(function=variant.gatekeeper, call="states:StartExecution", action="kill"))
-        variant.post("k", transfer("ada", "alan"))
-
-        with variant.aws.calls.record() as early:
+        def calls_of_an_early_duplicate() -> list[str]:
+            variant.aws.faults.plan(Fault(function=variant.gatekeeper, call="states:StartExecution", action="kill"))
             variant.post("k", transfer("ada", "alan"))
+            with variant.aws.calls.record() as early:
+                variant.post("k", transfer("ada", "alan"))
+            return _calls(early.calls, variant)
+
+        assert _before_it_is_due(variant, calls_of_an_early_duplicate) == ["dynamodb:PutItem"]
         _wait_until_due(variant)
         with variant.aws.calls.record() as late:
             variant.post("k", transfer("ada", "alan"))
 
-        assert _calls(early.calls, variant) == ["dynamodb:PutItem"]
         assert _calls(late.calls, variant) == ["dynamodb:PutItem", "states:StartExecution"]
         assert variant.settle("k", transfer("ada", "alan")).status == 200
         assert variant.balances() == {"ada": 900, "alan": 1100}
@@ -354,6 +362,18 @@ class TestWithoutADatabase:
         problem_of(answer)
         assert variant.settle("k", transfer("ada", "alan")).status == 200
         assert variant.balances() == {"ada": 900, "alan": 1100}
+
+
+def _before_it_is_due(system: TransferSystem, scene: Callable[[], T]) -> T:
+    """What comes of a scene that ends before its request is due: on a busy machine, perhaps only of a further one."""
+    for _ in range(TRIES):
+        found = scene()
+        (record,) = system.records()
+        due_at = int(record[RecordAttribute.CREATED_AT]["N"]) + DUE_AFTER_SECONDS * 1000
+        if system.aws.now().timestamp() * 1000 < due_at:
+            return found
+        _fresh(system)
+    raise AssertionError(f"each of {TRIES} requests was due before it had been asked for twice")
 
 
 def _wait_until_due(system: TransferSystem) -> None:
@@ -395,10 +415,12 @@ class TestTheGatewayItself:
         narrow = replace(variant, outputs={**variant.outputs, "ApiId": variant.outputs["NarrowApiId"]}, _users={})
         narrow.user("hasty")
 
-        answers = at_once([partial(narrow.post, None, {}, user="hasty")] * (BURST * 4))
+        def throttled_of_many() -> list[HttpResponse]:
+            answers = at_once([partial(narrow.post, None, {}, user="hasty")] * (BURST * 4))
+            return [answer for answer in answers if answer.status == 429]
 
-        throttled = [answer for answer in answers if answer.status == 429]
-        assert throttled
+        # A busy machine may not manage as many at once as are too many.
+        throttled = until(throttled_of_many, "too many requests")
         assert all(answer.headers["retry-after"].isdigit() for answer in throttled)
         problem_of(throttled[0])
 

@@ -34,7 +34,7 @@ from .two_ledgers import edit
 
 SPEED: Final = 4.0
 FUNCTION_SECONDS: Final = 120
-PATIENCE_SECONDS: Final = 120.0
+PATIENCE_SECONDS: Final = 240.0
 """A busy machine is no reason to fail: what takes long is processes that start."""
 AT_ONCE: Final = 6
 BODY: Final = 200_000

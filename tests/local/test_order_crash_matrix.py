@@ -37,7 +37,7 @@ IN_DOUBT_TRIES: Final = 5
 """How often a step that crashes is invoked before it is given up: once, and four retries."""
 PROVIDER_TRIES: Final = 7
 """Likewise, a step at a provider."""
-ENDS_WITHIN_SECONDS: Final = 120.0
+ENDS_WITHIN_SECONDS: Final = 300.0
 GATEWAY: Final = "gateway"
 
 

@@ -20,8 +20,10 @@ from examples.payment_gateway import Action, Moment, Operation, PaymentGateway, 
 from saga_runtime.identity import request_id_from
 from saga_runtime.protocol import IDEMPOTENCY_KEY_HEADER, Env
 
+from .support import clock_of
+
 SPEED: Final = 12.0
-PATIENCE_SECONDS: Final = 150.0
+PATIENCE_SECONDS: Final = 300.0
 CHARGED, DELIVERED = 1000, 300
 
 
@@ -34,7 +36,6 @@ class Parked:
     gateway: PaymentGateway
     user: ApiUser
     sagas: dict[str, str] = field(default_factory=dict)
-    clock: list[str] = field(default_factory=list)
 
     def begin(self, order: str, **body: Any) -> str:
         """Ask for an order; its saga."""
@@ -70,7 +71,7 @@ class Parked:
             "AWS_SECRET_ACCESS_KEY": "test",
             "AWS_DEFAULT_REGION": self.aws.region,
             "AWS_CONFIG_FILE": os.devnull,
-            Env.CLOCK.value: self._clock(),
+            Env.CLOCK.value: clock_of(self.aws),
             "COLUMNS": "100",
         }
         done = subprocess.run(
@@ -78,14 +79,14 @@ class Parked:
             env=environment,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=300,
             check=False,
         )
         return done.returncode, done.stdout + done.stderr
 
     def resolves(self, order: str, *words: str) -> None:
         """Run ``resolve``; early, it is refused, and repeated as it says."""
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + PATIENCE_SECONDS
         while True:
             status, told = self.says("resolve", self.sagas[order], *words)
             if status == 0:
@@ -113,18 +114,6 @@ class Parked:
         books = self.gateway.books()
         charges = [one for one in books.charges if one.reference.startswith(f"{order}-") and one.succeeded]
         return len(charges), sum(one.reference.startswith(f"{order}-") for one in books.refunds)
-
-    def _clock(self) -> str:
-        """The emulator's clock, for a command that must tell the same time."""
-        if not self.clock:
-            sqs = self.aws.client("sqs")
-            queue = sqs.create_queue(QueueName="what-time-is-it")["QueueUrl"]
-            sqs.send_message(QueueUrl=queue, MessageBody="now")
-            real = time.time()
-            message = sqs.receive_message(QueueUrl=queue, AttributeNames=["SentTimestamp"])["Messages"][0]
-            stamped = int(message["Attributes"]["SentTimestamp"]) / 1_000
-            self.clock.append(f"{(stamped - real * SPEED) / (1 - SPEED)!r}:{SPEED!r}")
-        return self.clock[0]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -52,7 +52,7 @@ PATIENCE_PER_CELL_SECONDS = 4.0
 """How long a client waits for its payout before it begins the next one: not all at once, on a small machine."""
 TOO_LITTLE = 10
 CLEAN: Final = {False: "clean-happy", True: "clean-refused"}
-ENDS_WITHIN_SECONDS = 200.0
+ENDS_WITHIN_SECONDS = 300.0
 PUT: Final = "dynamodb:PutItem"
 
 

@@ -33,7 +33,7 @@ OPENING, AMOUNT = 1000, 100
 MOVED: Final = (OPENING - AMOUNT, AMOUNT)
 NOT_MOVED: Final = (OPENING, 0)
 CLIENTS: Final = 8
-TRIES: Final = 5
+TRIES: Final = 12
 HOLD_SECONDS: Final = 15
 """Emulated: for so long a call is held back, so that a person's redrive comes in between."""
 CALLS: Final = ("dynamodb:GetItem", "states:DescribeExecution", "dynamodb:UpdateItem", "states:StartExecution")

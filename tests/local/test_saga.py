@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from constructs_lib.testing import Every, Fault, HttpResponse, StopAt
+from constructs_lib.testing import Every, Fault, First, HttpResponse, StopAt
 from constructs_lib.testing.invariants import audit_effects, audit_ledger, require_all_hold, together
 from saga_runtime.protocol import IDEMPOTENCY_KEY_HEADER
 from saga_runtime.record import RequestRecord
@@ -31,6 +31,9 @@ from .two_ledgers import (
 
 SPEED = 8.0
 FUNCTION_SECONDS = 120
+DUE_AFTER_MS = 60_000
+"""When a request that nobody started is anybody's to start: what an idempotency table says by itself."""
+TRIES = 5
 
 Both = tuple[TwoLedgers, Mapping[str, str]]
 
@@ -291,13 +294,22 @@ class TestADuplicate:
 
 class TestARequestThatWasReservedAndNotStarted:
     def test_is_started_by_the_first_duplicate_that_comes_when_it_is_due(self, system: TwoLedgers) -> None:
-        way = system.way("1")
-        system.aws.faults.plan(Fault(function=system.gatekeeper, call="states:StartExecution", action="kill"))
-        assert system.post("k", way.body).status == 502
-        saga_id = system.post("k", way.body).json()["saga_id"]
+        system.aws.faults.plan(
+            Fault(function=system.gatekeeper, call="states:StartExecution", action="kill", on=First(TRIES))
+        )
+        # On a busy machine the first duplicate may come when it is due already: that is another order.
+        for key in map(str, range(TRIES)):
+            way = system.way(key)
+            assert system.post(key, way.body).status == 502
+            saga_id = system.post(key, way.body).json()["saga_id"]
+            if system.now_ms() < system.record(saga_id).created_at + DUE_AFTER_MS:
+                break
+        else:
+            raise AssertionError(f"each of {TRIES} requests was due before it had been asked for twice")
         assert system.status_of(FORWARD, saga_id) is None
+        system.aws.faults.clear()
 
-        answer = system.drive("k", way.body)
+        answer = system.drive(key, way.body)
 
         assert (answer.status, answer.json()["saga_id"]) == (200, saga_id)
         assert system.record(saga_id).recoveries == 0

@@ -49,7 +49,7 @@ IN_DOUBT_TRIES = 5
 """How often a step that crashes is invoked before it is given up: once, and four retries."""
 SERVICE_TRIES = 11
 """How often a state machine calls a service before it gives up: once, and ten retries."""
-ENDS_WITHIN_SECONDS = 100.0
+ENDS_WITHIN_SECONDS = 300.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

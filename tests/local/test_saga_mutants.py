@@ -5,7 +5,8 @@ from __future__ import annotations
 import io
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Any, Final
 from urllib.request import urlopen
@@ -19,7 +20,7 @@ from saga_runtime.record import OWNED, RequestRecord
 from saga_runtime.recovery import Finding, Recoverer, recovery_name
 
 from .transfer_system import is_settled, until
-from .two_ledgers import FORWARD, MAIN, PARTNER, RECOVERY, TRANSACT, TwoLedgers, Way, deployed, edited
+from .two_ledgers import FORWARD, MAIN, PARTNER, RECOVERY, TRANSACT, TwoLedgers, Way, deployed, edited, in_time
 
 SPEED = 10.0
 FUNCTION_SECONDS = 200
@@ -133,19 +134,30 @@ def test_the_owners_condition_keeps_a_late_settle_from_ending_a_saga_that_was_ta
     def change(states: States) -> None:
         without(" AND #owner = :owner", "#owner", ":owner")(states, "Settle completed")
 
-    way, request_id = system.way("k"), system.request_id("k")
-    system.aws.faults.plan(
-        Fault(
-            function=f"states:{FORWARD}", call="dynamodb:UpdateItem", action="delay", seconds=20, containing=request_id
-        ),
-        StopAt(machine=RECOVERY, state="Read the direction", moment="before", containing=request_id),
-    )
-    with edited(system.aws, FORWARD, change) if mutant else nullcontext(), system.aws.calls.record() as calls:
-        saga_id = system.begin("k", way.body)
-        until(lambda: system.aws.faults.report().fired, "the settle")
-        system.aws.client("stepfunctions").stop_execution(executionArn=system.arn(FORWARD, saga_id))
-        assert system.recover(saga_id) == (Finding.DEAD, recovery_name(saga_id, 1))
-        until(lambda: [c for c in calls.calls if c.fault is not None and c.status is not None], "the late settle")
+    def take_over_and_settle(key: str, seconds: float) -> str | None:
+        way, request_id = system.way(key), system.request_id(key)
+        held = Fault(function=f"states:{FORWARD}", call="dynamodb:UpdateItem", action="delay", seconds=seconds)
+        (settle, _) = system.aws.faults.plan(
+            replace(held, containing=request_id),
+            StopAt(machine=RECOVERY, state="Read the direction", moment="before", containing=request_id),
+        )
+        states = system.aws.client("stepfunctions")
+        with system.aws.calls.record() as calls:
+            saga_id = system.begin(key, way.body)
+            until(lambda: any(o.fired for o in system.aws.faults.report().outcomes if o.id == settle), "the settle")
+            with suppress(states.exceptions.ValidationException):  # too late: it has ended
+                states.stop_execution(executionArn=system.arn(FORWARD, saga_id))
+            taken_over = system.recover(saga_id)
+
+            def settled() -> bool:
+                return any(call.fault is not None and call.status is not None for call in calls)
+
+            is_late = not settled()
+            until(settled, "the late settle")
+        return saga_id if is_late and taken_over == (Finding.DEAD, recovery_name(saga_id, 1)) else None
+
+    with edited(system.aws, FORWARD, change) if mutant else nullcontext():
+        saga_id = in_time(take_over_and_settle, seconds=20)
 
     record = system.record(saga_id)
     assert record.owner == recovery_name(saga_id, 1)

@@ -16,7 +16,7 @@ from saga_runtime.protocol import WatchStatus
 from saga_runtime.watch_rows import EndRow, end_id
 
 SPEED: Final = 30.0
-PATIENCE_SECONDS: Final = 120.0
+PATIENCE_SECONDS: Final = 240.0
 LONG: Final = 100_000
 """Seconds that nobody waits for."""
 A_WHILE: Final = 240

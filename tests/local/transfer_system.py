@@ -31,7 +31,7 @@ from .reconcilers import prepare_reconciler
 
 POSTING_STEPS: Final = ("Transfer", "Debit", "Credit")
 CURRENCY: Final = "EUR"
-PATIENCE_SECONDS: Final = 45.0
+PATIENCE_SECONDS: Final = 180.0
 SPEED: Final = 4.0
 """Of the shared system: as fast as leaves a function time enough on a busy machine."""
 

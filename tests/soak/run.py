@@ -16,7 +16,7 @@ from .troubles import LONGEST_OF_PROVIDERS
 from .wishes import Example
 from .world import SPEED, deployed
 
-_ANSWERS_SECONDS: Final = 30.0
+_ANSWERS_SECONDS: Final = 120.0
 """Clients look seldom when they have waited for long: so long they have to hear what became of their requests."""
 _PROGRESS_SECONDS: Final = 10.0
 

@@ -21,7 +21,7 @@ from ..transfer_system import is_settled
 from ..two_ledgers import await_quiet, entered_states, recover_to_the_end
 
 SPEED: Final = 8.0
-_PATIENCE_SECONDS: Final = 90.0
+_PATIENCE_SECONDS: Final = 180.0
 _GATEKEEPER_SECONDS: Final = 80
 
 
