@@ -46,13 +46,15 @@ def session_of(options: argparse.Namespace) -> boto3.Session:
 @contextmanager
 def one_line_errors(what: str) -> Iterator[None]:
     """Turn what AWS answers into one line that says what was tried."""
-    from botocore.exceptions import BotoCoreError, ClientError
+    from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
 
     try:
         yield
     except ClientError as error:
         detail: Any = error.response.get("Error", {})
         raise CommandError(f"{what}: {detail.get('Code')}: {detail.get('Message')}") from None
+    except NoCredentialsError as error:
+        raise CommandError(f"{what}: {error}; name a profile with --profile, or configure the AWS SDK") from None
     except BotoCoreError as error:
         # botocore says what is wrong with each parameter on a line of its own.
         raise CommandError(f"{what}: {' '.join(str(error).split())}") from None

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from .aws import NO_RIGHTS, add_aws_options, environment, one_line_errors, session_of
 from .errors import CommandError
+from .output import say
 
 if TYPE_CHECKING:
     import boto3
@@ -114,10 +115,10 @@ def _list(options: argparse.Namespace, session: boto3.Session) -> int:
 
     listing = _listing(options, session)
     if options.json:
-        sys.stdout.write(json.dumps(_document(listing), indent=2) + "\n")
+        say(json.dumps(_document(listing), indent=2) + "\n")
         return 0
     width = shutil.get_terminal_size((100, 40)).columns
-    sys.stdout.write(text_of(listing, width=width, unicode=can_draw(sys.stdout.encoding)))
+    say(text_of(listing, width=width, unicode=can_draw(sys.stdout.encoding)))
     return 0
 
 

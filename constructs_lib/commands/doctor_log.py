@@ -158,7 +158,7 @@ class Deep:
 
     def _readable(self, log: str, row: _Row, homes: Mapping[str, Item]) -> Iterator[Finding]:
         try:
-            yield from self.records.aws.gathered(f"saga {row.saga_id}", self._about(log, row, homes))
+            yield from self.records.aws.gathered(f"something of saga {row.saga_id}", self._about(log, row, homes))
         except UNREADABLE as error:
             yield unreadable(self._requests(log), row.saga_id, error)
 

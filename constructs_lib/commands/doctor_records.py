@@ -8,6 +8,7 @@ takes over writes the record before his execution ends, so the second look sees 
 from __future__ import annotations
 
 import shlex
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
@@ -29,6 +30,7 @@ from .doctor_system import MOST_SHARDS
 
 _LOOKS: Final = 4
 """A saga that moves between so many looks is under way."""
+_SAID_EVERY: Final = 500
 _CERTAIN: Final = (Finds.SETTLED, Finds.PARKED, Finds.RUNNING)
 """The record alone says so; or nothing is wrong."""
 
@@ -66,7 +68,13 @@ class Records:
         keys = [{RecordAttribute.ID.value: {"S": request_id}} for request_id in request_ids]
         items = self.aws.gathered(f"table {table}", self.aws.read_all(table, keys))
         self.looked_at += len(items)
-        return [one for part in all_of(partial(self._looked_at, table), items) for one in part]
+        found: list[Finding] = []
+        for start in range(0, len(items), _SAID_EVERY):
+            if start and sys.stderr.isatty():  # thousands take minutes: executions are asked for one by one
+                sys.stderr.write(f"table {table}: {start:,} of {len(items):,} records\n")
+            parts = all_of(partial(self._looked_at, table), items[start : start + _SAID_EVERY])
+            found += [one for part in parts for one in part]
+        return found
 
     @property
     def flight(self) -> Flight:
@@ -167,7 +175,7 @@ class Records:
 
     def _looked_at(self, table: str, item: Item) -> list[Finding]:
         key = item.get(RecordAttribute.SAGA_ID, item[RecordAttribute.ID])
-        return self.aws.gathered(f"saga {next(iter(key.values()))}", self._of(table, item))
+        return self.aws.gathered(f"something of saga {next(iter(key.values()))}", self._of(table, item))
 
     def _of(self, table: str, item: Item) -> Iterator[Finding]:
         a = RecordAttribute

@@ -82,7 +82,7 @@ class Repairer:
         except KeyboardInterrupt:
             wanted = sum(one.mend is not None for one in findings)
             sys.stderr.write(
-                f"interrupted: {len(self.done)} of {wanted} repairs were made, and none is half made; repeat this\n"
+                f"interrupted: {len(self.done)} of {wanted} repairs were made; repeat this for the others\n"
             )
             raise
 

@@ -91,7 +91,7 @@ class Tokens:
 
     def _readable(self, indexed: set[str], row: JobView) -> Finding | None:
         try:
-            return self.records.aws.allowed(f"job {row.job_id}", lambda: self._suspected(indexed, row))
+            return self.records.aws.allowed(f"something of job {row.job_id}", lambda: self._suspected(indexed, row))
         except UNREADABLE as error:  # of its saga
             return unreadable(row.request_table or self.table, row.job_id, error)
 

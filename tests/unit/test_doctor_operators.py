@@ -56,6 +56,7 @@ from tests.unit.test_doctor import (
     words_of,
 )
 
+RECORDS = import_module("constructs_lib.commands.doctor_records")
 REPAIR = import_module("constructs_lib.commands.doctor_repair")
 PARTS = import_module("constructs_lib.commands.doctor_parts")
 ROOT = Path(__file__).parents[2]
@@ -127,7 +128,7 @@ def test_whoever_interrupts_a_repair_is_told_how_far_it_got(clinic: Clinic, monk
     status, out, err = clinic.says("--repair")
 
     assert (status, out) == (130, "")
-    assert err == "interrupted: 1 of 2 repairs were made, and none is half made; repeat this\n"
+    assert err == "interrupted: 1 of 2 repairs were made; repeat this for the others\n"
 
 
 def test_whoever_interrupts_does_not_wait_for_what_has_not_begun() -> None:
@@ -213,7 +214,10 @@ def test_a_command_to_be_copied_is_about_the_account_and_region_that_were_looked
 @pytest.mark.parametrize(
     ("error", "says"),
     [
-        (NoCredentialsError(), "not everything was looked at: Unable to locate credentials"),
+        (
+            NoCredentialsError(),
+            "not everything was looked at: Unable to locate credentials; name a profile with --profile",
+        ),
         (EndpointConnectionError(endpoint_url="https://x"), "not everything was looked at: Could not connect"),
         (
             ClientError({"Error": {"Code": "ExpiredToken", "Message": "it is over"}}, "ListStackResources"),
@@ -233,6 +237,20 @@ def test_who_may_ask_nothing_is_told_why_in_one_line(
 
     assert (status, out, err.count("\n")) == (1, "", 1)
     assert err.startswith(f"cdk-sagas: {says}")
+
+
+@pytest.mark.parametrize("screen", [Terminal, io.StringIO])
+def test_how_far_a_long_look_has_come_is_said_to_whoever_waits_for_it(
+    clinic: Clinic, monkeypatch: pytest.MonkeyPatch, screen: type[io.StringIO]
+) -> None:
+    monkeypatch.setattr(RECORDS, "_SAID_EVERY", 2)
+    put_many(clinic, 4)
+    errors = screen()
+    with contextlib.redirect_stderr(errors), contextlib.redirect_stdout(io.StringIO()):
+        main(["doctor", "--stack", "Shop"])
+
+    said = "table requests: 2 of 5 records\ntable requests: 4 of 5 records\n"
+    assert errors.getvalue() == (said if screen is Terminal else "")
 
 
 # Who should look, and does not.
@@ -346,14 +364,19 @@ def test_neither_requests_nor_answers_nor_tokens_are_shown(clinic: Clinic, words
     assert token not in out + err
 
 
-def test_many_records_are_read_page_by_page_and_each_is_asked_for_once_more(clinic: Clinic) -> None:
-    """More than a batch takes, and more than a page: one that is larger than a megabyte."""
+def put_many(clinic: Clinic, count: int) -> None:
+    """Parked sagas, beside the one that runs."""
     (sample,) = clinic.world.items("requests")
-    for number in range(230):
+    for number in range(count):
         saga_id = f"{SAGA_ID[:20]}{number:06d}{SAGA_ID[26:]}"
         item: Any = {**sample, "id": {"S": f"key-{number}"}, "saga_id": {"S": saga_id}, "input": {"S": "x" * 6_000}}
         item |= {"parked": {"S": saga_id}, "owner": {"S": saga_id}}
         aws.dynamodb().put_item(TableName="requests", Item=item)
+
+
+def test_many_records_are_read_page_by_page_and_each_is_asked_for_once_more(clinic: Clinic) -> None:
+    """More than a batch takes, and more than a page: one that is larger than a megabyte."""
+    put_many(clinic, 230)
     clinic.world.wire.forget()
 
     found = clinic.finds()
