@@ -21,7 +21,7 @@ from tests.unit.support.world import Context, World
 A = RecordAttribute
 IN_FLIGHT = import_module("saga_runtime.in_flight")
 MINUTE_MS = 60_000
-SERVED = [("transfers", "Transfers", 2), ("orders", "Orders", 3), ("orders", "Returns", 2), ("payouts", "Payouts", 1)]
+SERVED = [("transfers", "Transfers", 2), ("orders", "Returns", 2), ("orders", "Orders", 3), ("payouts", "Payouts", 1)]
 """Table, state machine, shards."""
 
 Item = dict[str, dict[str, str]]

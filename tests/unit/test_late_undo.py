@@ -27,10 +27,14 @@ def desk(world: World, monkeypatch: pytest.MonkeyPatch, boto3_session: boto3.Ses
         yield at
 
 
-def has_row(status: StepStatus, row: str = "Pick") -> None:
+def has_row(status: StepStatus, row: str = "Pick", output: str = "{}") -> None:
     """Write a row as it may stand; an attempt at it is long over."""
     numbers = {name.value: {"N": "1"} for name in (LogAttribute.UPDATED_AT, LogAttribute.FIRST_ATTEMPT_AT)}
-    text = {LogAttribute.STATUS.value: status.value, LogAttribute.SIDE.value: Side.BEFORE.value}
+    text = {
+        LogAttribute.STATUS.value: status.value,
+        LogAttribute.SIDE.value: Side.BEFORE.value,
+        LogAttribute.OUTPUT.value: output,
+    }
     item: Any = {
         **log_key(SAGA_ID, row),
         **{name: {"S": value} for name, value in text.items()},
@@ -84,6 +88,14 @@ def test_looking_twice_starts_one_execution(desk: Desk) -> None:
 
     assert look(desk) == LateUndo(finding=LateFinding.RUNNING, rows=("Pick",), execution=L1)
     assert set(desk.world.executions.by_name) == {SAGA_ID, L1}
+
+
+def test_one_that_is_about_to_be_redriven_is_not_followed(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    has_row(StepStatus.APPLIED_LATE)
+    look(desk)
+    monkeypatch.setattr("saga_runtime.late._status", lambda *_: "PENDING_REDRIVE")
+
+    assert look(desk) == LateUndo(finding=LateFinding.RUNNING, rows=("Pick",), execution=L1)
 
 
 def test_one_that_died_is_followed_by_the_next(desk: Desk) -> None:
@@ -163,6 +175,14 @@ def test_executions_that_succeed_and_undo_nothing_are_not_started_for_ever(desk:
         desk.world.executions.end(late_name(SAGA_ID, number), ExecutionStatus.SUCCEEDED)
 
     assert look(desk).finding is LateFinding.EXHAUSTED
+
+
+def test_every_row_of_a_long_log_is_looked_at(desk: Desk) -> None:
+    """A megabyte is a page."""
+    for number in range(4):
+        has_row(StepStatus.APPLIED_LATE, f"Pick[{number}]", output="x" * 390_000)
+
+    assert look(desk).rows == tuple(f"Pick[{number}]" for number in range(4))
 
 
 def test_the_command_undoes_late_effects_of_a_settled_saga(desk: Desk) -> None:

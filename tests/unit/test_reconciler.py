@@ -27,7 +27,8 @@ import pytest
 from botocore.exceptions import ClientError
 
 from handlers import reconciler as entry
-from saga_runtime import aws, sweeping
+from saga_runtime import aws, sweeping, telemetry
+from saga_runtime.errors import ProtocolMismatch
 from saga_runtime.late import late_name
 from saga_runtime.protocol import (
     Env,
@@ -989,8 +990,6 @@ def test_every_client_is_made_before_several_workers_want_it(watch: Watch, monke
         return noted
 
     names = ["dynamodb", "step_functions_once", "sqs"]
-    for name in names:
-        monkeypatch.setattr(aws, name, noting(name, getattr(aws, name)))
 
     class Crew(Threads):
         def run(self, work: Callable[[], None], workers: int) -> None:
@@ -1001,7 +1000,10 @@ def test_every_client_is_made_before_several_workers_want_it(watch: Watch, monke
     reconciler.crew = Crew()
     watch.pass_time()
 
-    assert reconciler.sweep().looked_at == 1
+    with monkeypatch.context() as for_now:
+        for name in names:
+            for_now.setattr(aws, name, noting(name, getattr(aws, name)))
+        assert reconciler.sweep().looked_at == 1
 
 
 def test_what_is_refused_for_good_is_not_tried_again(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -1238,6 +1240,29 @@ def test_an_event_and_a_sweep_meet_anywhere(watch: Watch, scene: str) -> None:
     watch.ended(SAGA_ID, SAGA_ID)
 
     check_end(watch, scene)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_what_was_counted_is_written_even_if_the_function_fails(
+    watch: Watch, monkeypatch: pytest.MonkeyPatch, fails: bool
+) -> None:
+    written: list[str] = []
+    monkeypatch.setattr(telemetry, "flush", lambda: written.append("all"))
+    if fails:
+        monkeypatch.delenv(Env.RECONCILED)
+
+    with pytest.raises(KeyError) if fails else contextlib.nullcontext():
+        watch.sweep()
+    assert written == ["all"]
+
+
+def test_a_stack_of_another_protocol_is_not_served(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(Env.PROTOCOL, "999")
+    interrupted(watch)
+
+    with pytest.raises(ProtocolMismatch):
+        watch.sweep()
+    assert set(watch.executions) == {SAGA_ID}
 
 
 # Somebody else was faster.

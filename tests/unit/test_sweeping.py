@@ -12,6 +12,7 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from importlib import import_module
 from itertools import pairwise
@@ -425,12 +426,90 @@ def test_what_kills_one_worker_kills_all_and_is_raised(workers: int) -> None:
     assert len(keys.looks) < 8_000
 
 
+class OneAfterTheOther:
+    """Workers of whom each begins when the one before has ended, however he did."""
+
+    def lock(self) -> AbstractContextManager[object]:
+        """Nobody else is there."""
+        return threading.Lock()
+
+    def run(self, work: Callable[[], None], workers: int) -> None:
+        """Let each of them work."""
+        killed: list[BaseException] = []
+        for _ in range(workers):
+            try:
+                work()
+            except Killed as error:
+                killed.append(error)
+        raise killed[0]
+
+
+def nobody_goes_on(_: TurnTakers) -> None:
+    keys = Field([9, 9], OneAfterTheOther(), raises={"0/3": [Killed("here")]})
+
+    with pytest.raises(Killed):
+        keys.sweep(3).run()
+    assert len(keys.looks) == 6
+
+
+def test_nobody_goes_on_when_one_worker_was_killed(crew: TurnTakers) -> None:
+    nobody_goes_on(crew)
+
+
+def no_look_behind_the_end(crew: TurnTakers) -> None:
+    """Waiting takes a little longer than was asked for, and then the time is up."""
+    keys = Field([9], crew, raises={"0/0": [THROTTLED]})
+    sweep = keys.sweep(1, lambda: int(SPARE_MS + 10 - 2 * crew.now_ms))
+
+    assert sweep.run() is False
+    assert (keys.looks, keys.again) == ([], [])
+
+
+def test_no_look_is_begun_when_the_time_was_up_while_waiting(crew: TurnTakers) -> None:
+    no_look_behind_the_end(crew)
+
+
+def slowed_by_nothing_else(_: TurnTakers) -> None:
+    keys = Field([4], TurnTakers(), raises={"0/1": [DENIED], "0/2": [ValueError()]})
+    sweep = keys.sweep(1)
+
+    assert (sweep.run(), sweep.brake.pulled, sweep.brake.pause_ms) == (True, 0, 0)
+
+
+def test_what_is_refused_for_good_slows_nobody_down(crew: TurnTakers) -> None:
+    slowed_by_nothing_else(crew)
+
+
 def test_there_are_as_many_connections_as_workers() -> None:
     config: Any = aws.CONFIG
     assert config.max_pool_connections >= WORKERS
 
 
 MUTANTS = [
+    Mutant(
+        name="others go on when a worker was killed",
+        owner=Sweep,
+        target="_goes_on",
+        old=" and not self._stopped",
+        new="",
+        kills=nobody_goes_on,
+    ),
+    Mutant(
+        name="who has waited until the end looks all the same",
+        owner=Sweep,
+        target="_wait",
+        old="if self._goes_on() else None",
+        new="",
+        kills=no_look_behind_the_end,
+    ),
+    Mutant(
+        name="what is refused for good slows down, too",
+        owner=Sweep,
+        target="_attempt",
+        old="if for_now:",
+        new="if True:",
+        kills=slowed_by_nothing_else,
+    ),
     Mutant(
         name="each refusal slows down anew",
         owner=Brake,
