@@ -320,6 +320,34 @@ def test_a_function_of_which_nothing_is_heard_is_not_called_again_while_it_may_b
     assert told(watch) == [(began, run.id), (began + LEASE_MS, run.id)]
 
 
+@pytest.mark.parametrize(("status", "waits"), [(429, PAUSE_MS), (404, PAUSE_MS), (500, LEASE_MS), (503, LEASE_MS)])
+def test_a_call_that_failed_on_lambdas_side_may_have_begun_and_a_refused_one_has_not(
+    watch: Watch, status: int, waits: int
+) -> None:
+    watch.ends()
+    watch.sweep()
+    watch.pass_time(GRACE_MS)
+    watch.sweep()
+    watch.answers = [str(status)]
+    watch.work()
+
+    row = watch.row()
+    assert (row.status, row.not_before - watch.now) == (WatchStatus.PENDING, waits)
+
+
+def test_what_was_told_is_written_down_though_the_table_is_throttled(watch: Watch) -> None:
+    watch.ends()
+    watch.sweep()
+    watch.pass_time(GRACE_MS)
+    watch.sweep()
+    throttled = Fault(operation="UpdateItem", action=Action.THROTTLE, times=4)
+    watch.meanwhile = [lambda: watch.world.wire.plan(throttled)]
+    watch.work()
+
+    assert (len(watch.calls), watch.row().status) == (1, WatchStatus.TOLD)
+    assert watch.counted(Metric.BAD_ENDS_TOLD) == 1
+
+
 def test_a_person_is_told_of_a_function_that_fails_for_good_and_can_have_it_tried_anew(watch: Watch) -> None:
     run = watch.ends()
     watch.answers = ["Broken"] * ATTEMPTS
@@ -360,6 +388,33 @@ def test_a_look_that_did_not_reach_all_that_is_due_does_not_say_how_old_the_olde
 
     assert (looked["queued"], looked["complete"]) == (3, False)
     assert Metric.OLDEST_BAD_END not in watch.world.told.measured  # silence is alarming
+
+
+def test_an_end_that_somebody_has_redriven_is_not_overdue(watch: Watch) -> None:
+    """It runs, for as long as it may: a year."""
+    watch.ends()
+    watch.sweep()
+    watch.redrives()
+    watch.goes_on(2)
+    watch.pass_time(DAY_MS)
+    looked = watch.sweep()
+
+    assert (looked["queued"], watch.world.told.measured[Metric.OLDEST_BAD_END]) == (1, 0)
+
+
+def test_everything_that_is_due_is_looked_at_however_many_pages_it_fills(watch: Watch) -> None:
+    watch.monkeypatch.setattr("saga_runtime.watch_rows.WATCH_DUE_SHARDS", 1)
+    for number in range(5):
+        watch.ends(f"run{number}")
+    watch.sweep()
+    watch.pass_time(GRACE_MS)
+    events = aws.dynamodb().meta.events
+    query = "provide-client-params.dynamodb.Query"
+    events.register(query, lambda params, **_: params.update(Limit=2), unique_id="pages")
+    looked = watch.sweep()
+    events.unregister(query, unique_id="pages")
+
+    assert looked["queued"] == 5
 
 
 def test_a_look_that_reached_all_that_is_due_says_so_though_lists_are_long(watch: Watch) -> None:
@@ -425,6 +480,18 @@ def test_an_execution_that_is_redriven_and_ends_badly_again_is_told_of_that_end_
     assert (call.event["id"], call.event["redrive_count"]) == (end_id(run.arn, 1), 1)
     assert call.at >= ended + GRACE_MS
     assert [row.status for row in watch.rows.values()] == [WatchStatus.OVER, WatchStatus.TOLD]
+
+
+def test_a_bad_end_after_a_redrive_is_kept_by_whoever_sees_it_first(watch: Watch) -> None:
+    run = watch.ends()
+    watch.sweep()
+    watch.redrives()
+    watch.ends()
+    watch.monkeypatch.setattr("saga_runtime.watch_sweep.Sweep._read_list", lambda *_: None)
+    watch.goes_on(3)
+
+    assert watch.rows[end_id(run.arn, 0)].status is WatchStatus.OVER
+    assert [call.event[EndField.ID] for call in watch.calls] == [end_id(run.arn, 1)]
 
 
 def test_an_end_after_a_redrive_is_told_though_the_first_one_was(watch: Watch) -> None:
@@ -552,6 +619,16 @@ def test_a_list_that_is_too_long_for_a_sweep_is_read_on_by_the_next_one(watch: W
     assert [look["found"] for look in looks] == [0, 10, 10, 5]  # nobody was stopped
 
 
+def test_an_empty_page_does_not_end_a_list(watch: Watch) -> None:
+    watch.sweep()
+    watch.pass_time(LIST_MS)
+    run = watch.ends()
+    watch.machine.begins_empty = True
+    watch.sweep()
+
+    assert run.id in watch.rows
+
+
 def test_a_token_that_is_none_any_more_has_the_list_read_anew(watch: Watch) -> None:
     for number in range(25):
         watch.ends(f"run{number:02d}")
@@ -573,6 +650,10 @@ def test_a_sweep_ends_before_the_next_one_begins_however_long_its_function_lives
 
     assert watch.sweep(Context(remaining_ms=900_000))["complete"] is True
     assert watch.sweep(Context(remaining_ms=SPARE_MS - 1))["complete"] is False
+    watch.pass_time(LIST_MS)
+    long = Context(remaining_ms=900_000)
+    watch.machine.listed = lambda: setattr(long, "remaining_ms", 900_000 - SWEEP_MS + SPARE_MS - 1)
+    assert watch.sweep(long)["complete"] is False
     assert SWEEP_MS < 60_000
 
 

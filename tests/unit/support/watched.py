@@ -68,6 +68,8 @@ class Machine:
     runs: dict[str, Run] = field(default_factory=dict)
     page: int = 1_000
     tokens_expire: bool = False
+    begins_empty: bool = False
+    """A list has a page with nothing on it first."""
     order: Callable[[Run], int] = lambda run: run.stopped
     """Lists begin with what is most of this."""
     listed: Callable[[], object] | None = None
@@ -84,6 +86,8 @@ class Machine:
             failed = {"error": "E", "cause": "C"} if run.status == "ABORTED" else {}
             return response(request, 200, {**run.said(), "input": run.input, **failed})
         assert body["stateMachineArn"] == MACHINE
+        if self.begins_empty and "nextToken" not in body:
+            return response(request, 200, {"executions": [], "nextToken": "0"})
         offset = int(body.get("nextToken", "0"))
         if offset and self.tokens_expire:
             return error_response(request, "InvalidToken")
@@ -115,7 +119,8 @@ class Watch:
     machine: Machine = field(default_factory=Machine)
     calls: list[Called] = field(default_factory=list)
     answers: list[str] = field(default_factory=list)
-    """What the function does in its next calls: the name of an error, or empty; when they are used up, it answers."""
+    """What the function does in its next calls: the name of an error, a status of Lambda's own, or empty; when they are
+    used up, it answers."""
     meanwhile: list[Callable[[], object]] = field(default_factory=list)
     """Happens while the function is at it; each once."""
 
@@ -240,6 +245,8 @@ class Watch:
             refused = response(request, 429, {"message": wrong})
             refused.headers["x-amzn-ErrorType"] = wrong
             return refused
+        if wrong.isdigit():
+            return response(request, int(wrong), {"message": "of Lambda itself"})
         headers: Any = {"X-Amz-Function-Error": "Unhandled"} if wrong else {}
         body: Any = MockRawResponse(json.dumps({"errorType": wrong, "errorMessage": "secret"} if wrong else None))
         return AWSResponse(request.url, 200, headers, body)
