@@ -15,6 +15,8 @@ from .emulator.admin_paths import PROCESS_PATH, STOP_PATH
 from .http import HttpClient
 
 _STOP_SECONDS: Final = 5.0
+#: One that is there answers at once, on a machine with little to do; one that is not refuses at once.
+_ANSWER_SECONDS: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +45,7 @@ class Background:
     def answers(self) -> bool:
         """Return whether this very emulator is there: another may have got its port or its process id."""
         try:
-            answer = HttpClient(timeout=2).send("GET", f"{self.endpoint_url}{PROCESS_PATH}")
+            answer = HttpClient(timeout=_ANSWER_SECONDS).send("GET", f"{self.endpoint_url}{PROCESS_PATH}")
         except (OSError, http.client.HTTPException):
             return False
         return answer.status == 200 and bool(answer.json()["run_folder"] == self.run_folder)
@@ -69,7 +71,7 @@ def stop(background: Background) -> None:
     """End an emulator in the background, with all that it started and its folder. One that is gone is no error."""
     folder = Path(background.run_folder)
     if background.answers():
-        HttpClient(timeout=2).send("POST", f"{background.endpoint_url}{STOP_PATH}", body=b"")
+        HttpClient(timeout=_ANSWER_SECONDS).send("POST", f"{background.endpoint_url}{STOP_PATH}", body=b"")
         deadline = time.monotonic() + _STOP_SECONDS
         while folder.exists() and time.monotonic() < deadline:
             time.sleep(0.02)
