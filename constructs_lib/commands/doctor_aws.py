@@ -52,12 +52,16 @@ def refusal_of(error: ClientError) -> Refusal | None:
 
     detail: Any = error.response.get("Error", {})
     code = str(detail.get("Code"))
-    if code in NO_RIGHTS:
+    if code in NO_RIGHTS or "accessdenied" in code.lower():  # a key's, too, which every service spells its own way
         return Refusal(found=f"not allowed: {error.operation_name}", then="ask for that right, and look again")
     if "NotFound" in code or "DoesNotExist" in code or "NonExistent" in code:
         return Refusal(found="is of the stack, and is not there any more", then="deploy it again", gone=True)
+    message = " ".join(str(detail.get("Message")).split())
+    if code.lower().startswith("kms"):
+        return Refusal(
+            found=f"{error.operation_name} is refused: {code}: {message}", then="see to its key, and look again"
+        )
     if code == "ValidationException":
-        message = " ".join(str(detail.get("Message")).split())
         return Refusal(
             found=f"{error.operation_name} is refused: {message}",
             then="compare it with what was deployed: a key, or the index, is another one",

@@ -75,16 +75,33 @@ class Repairer:
     done: list[str] = field(default_factory=list)
 
     def repair(self, findings: Sequence[Finding]) -> list[Finding]:
-        """Do something about those for which something can be done, and say what was done."""
+        """Do something about those for which something can be done, and say what was done.
+
+        What is wrong with one saga is repaired one after the other: a repair that saw another one's write would leave
+        it to somebody else, whom there may not be.
+        """
+        sagas: dict[str, list[int]] = {}
+        for place, one in enumerate(findings):
+            sagas.setdefault(one.saga_id or one.id, []).append(place)
+        repaired = list(findings)
+
+        def of_one_saga(places: list[int]) -> None:
+            for place in places:
+                if findings[place].mend is not Mend.TELL:
+                    repaired[place] = self._repaired(findings[place])
+
         try:
-            told = [self._repaired(one) if one.mend is Mend.TELL else one for one in findings]
-            return all_of(lambda one: one if one.mend is Mend.TELL else self._repaired(one), told)
+            for place, one in enumerate(findings):
+                if one.mend is Mend.TELL:  # by one thread: a variable of the process names the table
+                    repaired[place] = self._repaired(one)
+            all_of(of_one_saga, sagas.values())
         except KeyboardInterrupt:
             wanted = sum(one.mend is not None for one in findings)
             sys.stderr.write(
                 f"interrupted: {len(self.done)} of {wanted} repairs were made; repeat this for the others\n"
             )
             raise
+        return repaired
 
     def _repaired(self, finding: Finding) -> Finding:
         if finding.mend is None:

@@ -132,7 +132,7 @@ def sagas_of(
     said = {(machine.requests, machine.name): machine for machine in machines}
     found: dict[tuple[str, str], Saga] = {}
     for function in functions:
-        for served in served_of(function.environment.get(Env.RECONCILED, "[]")):
+        for served in _served_by(function):
             machine = said.get((served.requests, served.machine))
             found[served.requests, served.machine] = Saga(
                 served=served,
@@ -145,6 +145,17 @@ def sagas_of(
     for key, saga in _without_reconciler(functions, machines):
         found.setdefault(key, saga)
     return list(found.values())
+
+
+def _served_by(function: Function) -> tuple[Served, ...]:
+    """Sagas of a reconciler; none, if it is none."""
+    try:
+        return served_of(function.environment.get(Env.RECONCILED, "[]"))
+    except (LookupError, TypeError, ValueError):
+        raise CommandError(
+            f"function {function.name} says in {Env.RECONCILED} nothing that this release understands; use the release "
+            "of cdk-sagas that deployed it"
+        ) from None
 
 
 def _without_reconciler(
@@ -212,15 +223,20 @@ def _pages(aws: Aws, stack: str) -> Iterator[Any]:
 
 
 def _function(aws: Aws, name: str, asks: bool) -> Function:
+    from botocore.exceptions import ClientError
+
     client = aws.client("lambda")
     said = client.get_function_configuration(FunctionName=name)
+    told = said.get("Environment", {})
+    if "Error" in told:  # the function is shown without its environment to whoever may not use its key
+        raise ClientError({"Error": {"Code": told["Error"].get("ErrorCode", "")}}, "kms:Decrypt, of its environment")
     what = f"concurrency of function {name}"
     concurrency = aws.allowed(what, lambda: client.get_function_concurrency(FunctionName=name)) or {}
     invoked = aws.allowed(f"failures of function {name}", lambda: _invoked(client, name)) if asks else None
     return Function(
         name=said["FunctionName"],
         arn=said["FunctionArn"],
-        environment=said.get("Environment", {}).get("Variables", {}),
+        environment=told.get("Variables", {}),
         at_zero=concurrency.get("ReservedConcurrentExecutions") == 0,
         ends_in=(invoked or {}).get("DestinationConfig", {}).get("OnFailure", {}).get("Destination", ""),
     )

@@ -92,6 +92,20 @@ def test_a_repair_that_dies_at_any_of_its_calls_is_done_by_the_next_one(
     assert set(clinic.world.executions.by_name) <= {SAGA_ID, recovery_name(SAGA_ID, 1), late_name(SAGA_ID, 1)}
 
 
+@pytest.mark.parametrize("scene", ["never due", "in no shard", "rows near their end"])
+def test_several_troubles_of_one_saga_are_repaired_at_once(clinic: Clinic, scene: str) -> None:
+    """None of them is in another one's way: the second run finds nothing to do."""
+    SCENES[scene].happens(clinic)
+    interrupted(clinic)
+
+    repaired = [one["mended"] for one in clinic.finds("--deep", "--repair") if one["mended"]]
+
+    assert sorted(repaired) == sorted(
+        [SCENES[scene].mended, f"handed to {recovery_name(SAGA_ID, 1)}, which is started"]
+    )
+    assert [kind for kind in clinic.kinds("--deep") if kind != ("over its time", "ok")] == []
+
+
 def dies_at_write(clinic: Clinic, place: int, moment: Moment, *words: str) -> bool:
     """Repair, and die at the n-th call that writes, before it takes effect or after; whether it lived."""
     send_on, made = clinic.world.wire.send, [0]
@@ -301,6 +315,23 @@ def test_who_may_not_be_looked_at_is_not_said_to_be_missing(clinic: Clinic, oper
     clinic.denied.add(operation)
 
     assert clinic.kinds() == [("not looked at", "person"), ("interrupted", "soon")]
+
+
+def test_a_function_whose_environment_may_not_be_read_is_not_taken_for_another(clinic: Clinic) -> None:
+    interrupted(clinic)
+    clinic.secret.add("Reconciler")
+
+    assert clinic.kinds() == [("not looked at", "person"), ("interrupted", "soon")]
+    assert clinic.finds()[0]["what"] == "not allowed: kms:Decrypt, of its environment"
+
+
+def test_a_reconciler_of_another_release_is_said_in_one_line(clinic: Clinic) -> None:
+    clinic.functions["Reconciler"]["CDK_SAGAS_RECONCILED"] = '[{"machine": "Transfers"}]'
+
+    status, out, err = clinic.says()
+
+    assert (status, out, err.count("\n")) == (1, "", 1)
+    assert "use the release of cdk-sagas that deployed it" in err
 
 
 def test_a_reconciler_in_a_stack_of_its_own_is_found_when_that_is_named(clinic: Clinic) -> None:

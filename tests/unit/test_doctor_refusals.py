@@ -119,6 +119,23 @@ def test_a_query_of_a_table_without_its_index_is_one_refusal_of_many() -> None:
     assert refusal.found == "Query is refused: The table does not have the specified index: due"
 
 
+@pytest.mark.parametrize("code", ["KmsAccessDeniedException", "KMSAccessDeniedException", "KmsAccessDenied"])
+def test_a_key_that_may_not_be_used_is_a_right_that_is_missing(code: str) -> None:
+    refusal = refusal_of(ClientError({"Error": {"Code": code}}, "DescribeStateMachine"))
+
+    assert refusal is not None
+    assert refusal.found == "not allowed: DescribeStateMachine"
+
+
+def test_a_key_that_is_switched_off_is_one_refusal_of_many() -> None:
+    said: Any = {"Code": "KmsInvalidStateException", "Message": "disabled"}
+
+    refusal = refusal_of(ClientError({"Error": said}, "DescribeExecution"))
+
+    assert refusal is not None
+    assert refusal.found == "DescribeExecution is refused: KmsInvalidStateException: disabled"
+
+
 @pytest.mark.parametrize("code", ["ExpiredToken", "ExpiredTokenException", "UnrecognizedClientException", "Other"])
 def test_what_would_refuse_every_other_call_ends_the_look(code: str) -> None:
     assert refusal_of(ClientError({"Error": {"Code": code}}, "Query")) is None

@@ -118,6 +118,7 @@ class Clinic:
         sources: state, queue and function, by id.
         machines: definitions by ARN.
         denied: operations that are refused.
+        secret: functions whose environment is encrypted with a key that may not be used.
         unseen: functions that may not be looked at.
         nested: whether everything stands in a stack within the stack.
         elsewhere: names of what stands in a stack of its own.
@@ -133,6 +134,7 @@ class Clinic:
     machines: dict[str, dict[str, Any]] = field(default_factory=dict)
     failures: dict[str, str] = field(default_factory=dict)
     denied: set[str] = field(default_factory=set)
+    secret: set[str] = field(default_factory=set)
     unseen: set[str] = field(default_factory=set)
     nested: bool = False
     elsewhere: set[str] = field(default_factory=set)
@@ -283,7 +285,9 @@ class Clinic:
             return error_response(request, "AccessDeniedException")
         match operation:
             case "GetFunctionConfiguration":
-                environment = {"Variables": self.functions[name]}
+                environment: dict[str, Any] = {"Variables": self.functions[name]}
+                if name in self.secret:
+                    environment = {"Error": {"ErrorCode": "AccessDeniedException", "Message": "not this key"}}
                 told = {"FunctionName": name, "FunctionArn": function_arn(name), "Environment": environment}
                 return response(request, 200, told)
             case "GetFunctionConcurrency":
