@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -111,6 +112,7 @@ def world(
 
     monkeypatch.setattr(BotocoreStubber, "__call__", send)
     stand_in(monkeypatch, made.clock, made.told)
+    random.seed(1)  # what a test draws (pauses, the shard to begin with) is the same each time that it runs
     forget_cached()
     with quick_moto.mocked():
         monkeypatch.setattr(boto3, "DEFAULT_SESSION", boto3_session)
