@@ -10,13 +10,14 @@ from typing import Any, Final
 
 from constructs_lib.saga.asl.ending import TELL_OPERATORS
 from saga_runtime.caretaker import Served, served_of
-from saga_runtime.protocol import Env, LookField
+from saga_runtime.protocol import Env
 
 from .aws import NO_RIGHTS
 from .definition import deployed_saga
 from .doctor_aws import Aws, all_of, refusal_of
 from .doctor_findings import RECOVERIES, UNKNOWN_DAYS, Saga
-from .doctor_system import MOST_SHARDS, Function, Queue, Rule, Source, System
+from .doctor_readers import read_function, read_queue, read_rule, read_source
+from .doctor_system import MOST_SHARDS, Function, Rule, System
 from .errors import CommandError
 
 _FORWARD: Final = re.compile(r"cdk-sagas protocol \d+, definition [0-9a-f]+")
@@ -56,15 +57,15 @@ def read_stacks(aws: Aws, names: Sequence[str]) -> System:
     ids = _resources(aws, names)
     asks = bool(ids[_INVOKED])
     functions = _present(
-        all_of(lambda one: aws.allowed(f"function {one}", lambda: _function(aws, one, asks)), ids[_FUNCTION])
+        all_of(lambda one: aws.allowed(f"function {one}", lambda: read_function(aws, one, asks)), ids[_FUNCTION])
     )
     functions_known = not any(aws.is_unknown(f"function {one}") for one in ids[_FUNCTION])
     machines = _present(
         all_of(lambda one: aws.allowed(f"machine {one}", lambda: read_machine(aws, one)), ids[_MACHINE])
     )
-    rules = _present(all_of(lambda one: aws.allowed(f"rule {one}", lambda: _rule(aws, one, ids[_BUS])), ids[_RULE]))
+    rules = _present(all_of(lambda one: aws.allowed(f"rule {one}", lambda: read_rule(aws, one, ids[_BUS])), ids[_RULE]))
     rules_known = not any(aws.is_unknown(f"rule {one}") for one in ids[_RULE])
-    sources = _present(all_of(lambda one: aws.allowed(f"source {one}", lambda: _source(aws, one)), ids[_SOURCE]))
+    sources = _present(all_of(lambda one: aws.allowed(f"source {one}", lambda: read_source(aws, one)), ids[_SOURCE]))
     sagas = [
         # Whose reconciler may not be looked at may well have one that works: what is due for long says otherwise.
         saga if saga.has_reconciler or functions_known else replace(saga, attended=True)
@@ -75,7 +76,7 @@ def read_stacks(aws: Aws, names: Sequence[str]) -> System:
         function.environment[Env.TOKEN_TABLE] for function in functions if Env.TOKEN_TABLE in function.environment
     }
     urls = dict.fromkeys([*ids[_QUEUE], *(saga.served.operators for saga in sagas if saga.served.operators)])
-    queues = _present(all_of(lambda one: aws.allowed(f"queue {one}", lambda: _queue(aws, one)), urls))
+    queues = _present(all_of(lambda one: aws.allowed(f"queue {one}", lambda: read_queue(aws, one)), urls))
     said = f"stack{'' if len(names) == 1 else 's'} {', '.join(names)}"
     system = System(
         name=said,
@@ -222,34 +223,6 @@ def _pages(aws: Aws, stack: str) -> Iterator[Any]:
         ) from None
 
 
-def _function(aws: Aws, name: str, asks: bool) -> Function:
-    from botocore.exceptions import ClientError
-
-    client = aws.client("lambda")
-    said = client.get_function_configuration(FunctionName=name)
-    told = said.get("Environment", {})
-    if "Error" in told:  # the function is shown without its environment to whoever may not use its key
-        raise ClientError({"Error": {"Code": told["Error"].get("ErrorCode", "")}}, "kms:Decrypt, of its environment")
-    what = f"concurrency of function {name}"
-    concurrency = aws.allowed(what, lambda: client.get_function_concurrency(FunctionName=name)) or {}
-    invoked = aws.allowed(f"failures of function {name}", lambda: _invoked(client, name)) if asks else None
-    return Function(
-        name=said["FunctionName"],
-        arn=said["FunctionArn"],
-        environment=told.get("Variables", {}),
-        at_zero=concurrency.get("ReservedConcurrentExecutions") == 0,
-        ends_in=(invoked or {}).get("DestinationConfig", {}).get("OnFailure", {}).get("Destination", ""),
-    )
-
-
-def _invoked(client: Any, name: str) -> Any:
-    """What becomes of events that a function could not handle; nothing, if nobody said."""
-    try:
-        return client.get_function_event_invoke_config(FunctionName=name)
-    except client.exceptions.ResourceNotFoundException:
-        return {}
-
-
 def read_machine(aws: Aws, arn: str) -> Machine | None:
     """What a state machine says of its saga; None: it is not a saga's forward machine."""
     described = aws.step_functions.describe_state_machine(stateMachineArn=arn)
@@ -278,59 +251,6 @@ def machine_said(name: str, definition: dict[str, Any]) -> Machine | None:
         operators=str(told),
         timeout_seconds=definition.get("TimeoutSeconds"),
         retention_seconds=int(kept.group(1)) if kept is not None else None,
-    )
-
-
-def _rule(aws: Aws, physical: str, buses: Sequence[str]) -> Rule:
-    """A rule; on which bus it is, its id says, or else one of the stack's has it."""
-    client = aws.client("events")
-    bus, _, name = physical.rpartition("|")
-    where, said = _described(client, name, [bus, *(() if bus else buses)])
-    pages = client.get_paginator("list_targets_by_rule").paginate(Rule=name, **where)
-    targets = [target for page in pages for target in page["Targets"]]
-    ends = [target.get("DeadLetterConfig", {}).get("Arn", "") for target in targets]
-    return Rule(
-        name=name,
-        bus=where.get("EventBusName", ""),
-        enabled=said.get("State") != "DISABLED",
-        scheduled=bool(said.get("ScheduleExpression")),
-        looks=not any(f'"{LookField.LOOK.value}"' in target.get("Input", "") for target in targets),
-        targets=tuple(target["Arn"] for target in targets),
-        dead_letters=tuple(arn for arn in ends if arn),
-    )
-
-
-def _described(client: Any, name: str, buses: Sequence[str]) -> tuple[dict[str, str], Any]:
-    """A rule of one of these buses: which one that is, and what is said of the rule."""
-    bus, *others = buses
-    where = {"EventBusName": bus} if bus else {}
-    try:
-        return where, client.describe_rule(Name=name, **where)
-    except client.exceptions.ResourceNotFoundException:
-        if not others:
-            raise
-        return _described(client, name, others)
-
-
-def _source(aws: Aws, uuid: str) -> Source:
-    said = aws.client("lambda").get_event_source_mapping(UUID=uuid)
-    return Source(
-        uuid=uuid,
-        enabled=said.get("State") not in ("Disabled", "Disabling"),
-        queue=said.get("EventSourceArn", ""),
-        function=said.get("FunctionArn", ""),
-    )
-
-
-def _queue(aws: Aws, url: str) -> Queue:
-    counted = ("ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible")
-    asked = ["QueueArn", "RedrivePolicy", *counted]
-    said = aws.client("sqs").get_queue_attributes(QueueUrl=url, AttributeNames=asked)["Attributes"]
-    return Queue(
-        url=url,
-        arn=said["QueueArn"],
-        messages=sum(int(said.get(name, 0)) for name in counted),
-        ends_in=str(json.loads(said.get("RedrivePolicy", "{}")).get("deadLetterTargetArn", "")),
     )
 
 
