@@ -147,6 +147,10 @@ class Aws:
         """Whether something is there that could not be looked at."""
         return any(what in refused and not refusal.gone for refusal, refused in self._refused.items())
 
+    def was_refused(self, what: str) -> bool:
+        """Whether something could not be looked at, or not to its end."""
+        return any(what in refused for refused in self._refused.values())
+
     @property
     def denied(self) -> list[Finding]:
         """What could not be looked at: said once for each reason."""

@@ -151,12 +151,14 @@ class Flight:
         parked: how many of them wait for a person.
         oldest: when the oldest was reserved, epoch milliseconds.
         money: what they move, by currency, in minor units; of those whose records say it.
+        complete: whether every record was looked at; else there may be more.
     """
 
     sagas: int = 0
     parked: int = 0
     oldest: int | None = None
     money: Mapping[str, int] = field(default_factory=dict)
+    complete: bool = True
 
 
 _ORDER: Final = {severity: place for place, severity in enumerate(Severity)}

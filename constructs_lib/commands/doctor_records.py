@@ -89,6 +89,7 @@ class Records:
             parked=sum(record.parked is not None for record in records),
             oldest=min((record.created_at for record in records), default=None),
             money=dict(sorted(money.items())),
+            complete=not any(self.aws.was_refused(f"table {saga.served.requests}") for saga in self.sagas),
         )
 
     def remember(self, item: Item) -> None:

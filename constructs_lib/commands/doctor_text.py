@@ -82,6 +82,7 @@ def document_of(report: Report) -> dict[str, Any]:
             "parked": flight.parked,
             "oldest": flight.oldest,
             "money": dict(flight.money),
+            "complete": flight.complete,
         },
         "findings": [_entry(finding, report.now_ms) for finding in report.findings],
         "totals": {severity.value: count for severity, count in _totals(report).items()},
@@ -139,12 +140,16 @@ class _Page:
             f"{report.system}, {moment(report.now_ms)}",
             f"looked at: {', '.join(looked)}{', and whole tables' if report.deep else ''}",
         ]
+        least = "" if flight.complete else "at least "
         if flight.sagas and flight.oldest is not None:
             age = _whole(report.now_ms - flight.oldest)
-            lines.append(f"in flight: {_counted(flight.sagas, 'saga')}, {flight.parked} parked, the oldest for {age}")
+            sagas = _counted(flight.sagas, "saga")
+            lines.append(f"in flight: {least}{sagas}, {flight.parked} parked, the oldest for {age}")
         if flight.money:
             amounts = ", ".join(f"{currency} {amount:,}" for currency, amount in flight.money.items())
-            lines.append(f"money in flight, in minor units: {amounts}")
+            lines.append(f"money in flight, in minor units: {least}{amounts}")
+        if not flight.complete and not flight.sagas:
+            lines.append("in flight: not known")
         return [line for text in lines for line in wrap(self._show(text), self.width)]
 
     def _section(self, title: str, colour: str, found: Sequence[Finding]) -> list[str]:

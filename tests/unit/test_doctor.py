@@ -172,6 +172,16 @@ def late_and_its_token_gone(clinic: Clinic) -> None:
     clinic.put_row(STEP, StepStatus.APPLIED_LATE)
 
 
+def late_of_a_step_that_nothing_undoes_and_its_token_gone(clinic: Clinic) -> None:
+    clinic.settle()
+    clinic.put_row("Announce", StepStatus.APPLIED_LATE)
+
+
+def late_tried_for_long_and_its_token_gone(clinic: Clinic) -> None:
+    late_and_tried_for_long(clinic)
+    aws.dynamodb().delete_item(TableName="tokens", Key={"id": {"S": JOB_ID}})
+
+
 def contradicted(clinic: Clinic) -> None:
     clinic.depot.register()
     clinic.depot.says("event-1")
@@ -225,6 +235,17 @@ def waits_for_nothing(clinic: Clinic) -> None:
     clinic.depot.register()
     clinic.depot.compensate()
     clinic.settle()
+
+
+def waited_for_nothing_and_was_told_of(clinic: Clinic) -> None:
+    """Its sweeper looked: nobody has to any more."""
+    waits_for_nothing(clinic)
+    aws.dynamodb().update_item(
+        TableName="tokens",
+        Key={"id": {"S": JOB_ID}},
+        UpdateExpression="REMOVE #due_at, #due_shard",
+        ExpressionAttributeNames={"#due_at": "due_at", "#due_shard": "due_shard"},
+    )
 
 
 def waits_without_record(clinic: Clinic) -> None:
@@ -337,6 +358,12 @@ SCENES: dict[str, Scene] = {
         left=BEING_UNDONE,
         deep=True,
     ),
+    "late, of a step that nothing undoes, and its token gone": Scene(
+        happens=late_of_a_step_that_nothing_undoes_and_its_token_gone, found=LATE_BY_PERSON, deep=True
+    ),
+    "late, tried for long, and its token gone": Scene(
+        happens=late_tried_for_long_and_its_token_gone, found=LATE_BY_PERSON, deep=True
+    ),
     "contradicted": Scene(happens=contradicted, found=(("contradicted", "person"),), deep=True),
     "not told": Scene(
         happens=not_told, found=(("answer not told", "soon"),), mended="whoever waited was told", left=()
@@ -346,6 +373,9 @@ SCENES: dict[str, Scene] = {
     "answered and gone": Scene(happens=answered_and_gone, found=(("answer for nobody", "person"),), deep=True),
     "refused and gone": Scene(happens=refused_and_gone, found=(("answer for nobody", "ok"),), deep=True),
     "waits for nothing": Scene(happens=waits_for_nothing, found=(("waits for nothing", "soon"),)),
+    "waited for nothing": Scene(
+        happens=waited_for_nothing_and_was_told_of, found=(("waits for nothing", "ok"),), deep=True
+    ),
     "waits without a record": Scene(happens=waits_without_record, found=(("waits for nothing", "soon"),)),
     "row left open": Scene(happens=row_open, found=(("row left open", "person"),), deep=True),
     "record lost": Scene(happens=record_lost, found=(("record lost", "person"),), deep=True),
@@ -738,7 +768,7 @@ def test_the_document_has_everything(clinic: Clinic) -> None:
         "token_tables": ["tokens"],
         "deep": False,
         "repair": False,
-        "in_flight": {"sagas": 1, "parked": 0, "oldest": NOW_MS, "money": {"EUR": 12345}},
+        "in_flight": {"sagas": 1, "parked": 0, "oldest": NOW_MS, "money": {"EUR": 12345}, "complete": True},
         "totals": {"person": 0, "repair": 0, "soon": 1, "ok": 0},
     }
     assert finding == {
@@ -759,6 +789,17 @@ def test_the_document_has_everything(clinic: Clinic) -> None:
         "age_ms": 0,
         "open": False,
     }
+
+
+def test_each_field_of_a_finding_stands_in_the_reference(clinic: Clinic) -> None:
+    clinic.dies()
+    reference = (ROOT / "docs/reference/command.md").read_text("utf-8")
+    table = reference.partition("<!-- document: finding -->")[2].partition("\n\n")[0]
+    rows = [row.split("|")[1] for row in table.splitlines() if row.startswith("| `")]
+
+    (finding,) = clinic.finds()
+
+    assert {name for row in rows for name in re.findall(r"`(\w+)`", row)} == finding.keys()
 
 
 # Options, errors, rights.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from importlib import import_module
 from types import SimpleNamespace
@@ -77,6 +78,19 @@ def test_a_call_that_is_refused_keeps_nothing_else_from_being_looked_at(clinic: 
     assert tuple(sorted(found)) == TOLD[operation]
     refused = [one["what"].partition(";")[0] for one in found.values() if one["kind"] == "not looked at"]
     assert refused == ([] if operation == "DescribeTable" else [f"not allowed: {operation}"])
+
+
+@pytest.mark.parametrize(
+    ("operation", "says"), [("Query", "in flight: not known"), ("Scan", "at least 2 sagas, 1 parked")]
+)
+def test_what_is_in_flight_is_said_to_be_more_where_not_everything_was_looked_at(
+    clinic: Clinic, operation: str, says: str
+) -> None:
+    many_things(clinic)
+    clinic.denied.add(operation)
+
+    assert says in clinic.says("--deep")[1]
+    assert json.loads(clinic.says("--deep", "--json")[1])["in_flight"]["complete"] is False
 
 
 def test_every_call_of_a_look_may_be_refused() -> None:
