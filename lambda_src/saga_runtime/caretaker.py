@@ -35,6 +35,7 @@ from saga_runtime.reconciliation import (
     may_forget,
     operators_entry,
     park_update,
+    rows_end,
     rows_kept_update,
 )
 from saga_runtime.record import RequestRecord
@@ -295,18 +296,24 @@ def _keep_rows(saga: Served, record: RequestRecord, now_ms: int) -> None:
         "TableName": saga.log,
         "ConsistentRead": True,
         "KeyConditionExpression": "#saga_id = :saga_id",
-        "FilterExpression": "#expiration < :before",
         "ProjectionExpression": "#step, #expiration",
         "ExpressionAttributeNames": {f"#{name.value}": name.value for name in (a.SAGA_ID, a.STEP, a.EXPIRATION)},
-        "ExpressionAttributeValues": {":saga_id": {"S": record.saga_id}, ":before": {"N": str(before)}},
+        "ExpressionAttributeValues": {":saga_id": {"S": record.saga_id}},
     }
+    ends: list[int] = []
     for page in aws.dynamodb().get_paginator("query").paginate(**asked):
         for item in page["Items"]:
-            key = log_key(record.saga_id, item[a.STEP.value]["S"])
-            _updated(saga.log, keep_row_update(key, int(item[a.EXPIRATION.value]["N"]), until))
+            if a.EXPIRATION.value not in item:
+                continue
+            end = int(item[a.EXPIRATION.value]["N"])
+            if end < before:
+                key = log_key(record.saga_id, item[a.STEP.value]["S"])
+                # Refused, somebody else has kept it: at least for as long.
+                end = until if _updated(saga.log, keep_row_update(key, end, until)) else before
+            ends.append(end)
     if not may_have_forgotten(record, now_ms, saga.days):
         # All that were ever written are there, and none ends before.
-        _updated(saga.requests, rows_kept_update(record, before))
+        _updated(saga.requests, rows_kept_update(record, rows_end(record, ends, before, saga.days)))
 
 
 def _updated(table: str, arguments: Mapping[str, Any]) -> bool:

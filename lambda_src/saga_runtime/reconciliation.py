@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
@@ -33,6 +33,8 @@ LOOK_MS: Final = 60_000
 """What is young is looked at again after this."""
 LONGEST_LOOK_MS: Final = 15 * 60_000
 """What is old, or parked, is looked at again after this."""
+LEAST_LOG_DAYS: Final = 30
+"""Rows of a saga's log are kept for so long, at least: the synth refuses less."""
 LONGEST_PAUSE_MS: Final = 3_600_000
 """Between recoveries that die, one after the other."""
 
@@ -285,9 +287,18 @@ def keeps_ahead_days(log_days: int) -> int:
 
 
 def may_forget(record: RequestRecord, now_ms: int, log_days: int) -> bool:
-    """Whether rows of an open saga come near the end of their time."""
-    ahead = keeps_ahead_days(log_days) * _DAY_SECONDS
-    return now_ms // 1_000 >= rows_are_kept_until(record, log_days) - ahead
+    """Whether rows of an open saga may come near the end of their time.
+
+    Nobody knows for how long rows were kept when they were written: a deployment may have changed it. So they are
+    looked at when the shortest time that is allowed may near its end, and when the record says more than is true of
+    rows that are written now.
+    """
+    now, days = now_ms // 1_000, log_days
+    if record.rows_until is None:
+        days = min(log_days, LEAST_LOG_DAYS)
+    elif record.rows_until > now + log_days * _DAY_SECONDS:
+        return True
+    return now >= rows_are_kept_until(record, days) - keeps_ahead_days(days) * _DAY_SECONDS
 
 
 def kept_until(now_ms: int, log_days: int) -> tuple[int, int]:
@@ -298,6 +309,18 @@ def kept_until(now_ms: int, log_days: int) -> tuple[int, int]:
     ahead = keeps_ahead_days(log_days) * _DAY_SECONDS
     now = now_ms // 1_000
     return now + min(ahead + ahead // 4, log_days * _DAY_SECONDS), now + 2 * ahead
+
+
+def rows_end(record: RequestRecord, ends: Iterable[int], before: int, log_days: int) -> int:
+    """Until when all rows of a saga are kept that was just looked at; epoch seconds.
+
+    Args:
+        record: its record.
+        ends: when those end that are there; none before ``before``.
+        before: what ``kept_until`` says.
+        log_days: how long rows are kept that are written from now on.
+    """
+    return max(before, min([record.created_at // 1_000 + log_days * _DAY_SECONDS, *ends]))
 
 
 def rows_kept_update(record: RequestRecord, until: int) -> dict[str, Any]:

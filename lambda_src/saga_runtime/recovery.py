@@ -47,9 +47,10 @@ def rows_are_kept_until(record: RequestRecord, log_days: int) -> int:
     """Until when no row of a saga's log is deleted; epoch seconds.
 
     Each is kept for ``log_days`` after it was written, so none is gone before the saga is as old; a reconciler keeps
-    those of an open saga for longer, and says so in the record.
+    those of an open saga for longer, and says so in the record. What it says counts more: it has seen the rows, and
+    ``log_days`` may have been others when they were written.
     """
-    return max(record.created_at // 1_000 + log_days * _DAY_SECONDS, record.rows_until or 0)
+    return record.rows_until or record.created_at // 1_000 + log_days * _DAY_SECONDS
 
 
 def may_have_forgotten(record: RequestRecord, now_ms: int, log_days: int | None) -> bool:

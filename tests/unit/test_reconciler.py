@@ -603,6 +603,59 @@ def test_until_when_rows_are_kept_is_said_and_the_log_is_not_read_at_every_look(
     the_log_is_kept_once_in_a_while(watch)
 
 
+def kept_for_days(monkeypatch: pytest.MonkeyPatch, days: int) -> None:
+    """Deploy another ``log_retention_days``."""
+    (fields,) = json.loads(os.environ[Env.RECONCILED])
+    monkeypatch.setenv(Env.RECONCILED, json.dumps([fields | {"days": days}]))
+
+
+def ends_in_days(watch: Watch) -> list[int]:
+    """When the rows end, in days from now."""
+    now = watch.world.clock.ms // 1_000
+    return [(int(item[LogAttribute.EXPIRATION.value]["N"]) - now) // 86_400 for item in watch.world.items("log")]
+
+
+def days_pass(watch: Watch, days: int) -> None:
+    """Let days pass, with a look on each; rows whose time is over are gone."""
+    for _ in range(days):
+        watch.pass_time(DAY_MS)
+        watch.sweep()
+        assert all(left > 0 for left in ends_in_days(watch)), "a row is gone, and its step could happen twice"
+
+
+def more_days_are_deployed(watch: Watch, monkeypatch: pytest.MonkeyPatch, after: int) -> None:
+    """A saga waits for a person while its operator raises the days, as a message at synth tells him to."""
+    kept_for_days(monkeypatch, 30)
+    put_row("Old", StepStatus.DONE, expiration=NOW_MS // 1_000 + 30 * 86_400)
+    watch.desk.park()
+    days_pass(watch, after)
+    kept_for_days(monkeypatch, 400)
+    days_pass(watch, 60)
+
+
+@pytest.mark.parametrize("after", [1, 14, 16, 29, 40])
+def test_no_row_of_an_open_saga_is_forgotten_when_rows_are_to_be_kept_for_longer_from_now_on(
+    watch: Watch, monkeypatch: pytest.MonkeyPatch, after: int
+) -> None:
+    more_days_are_deployed(watch, monkeypatch, after)
+
+
+def fewer_days_are_deployed(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
+    put_row("Old", StepStatus.DONE, expiration=NOW_MS // 1_000 + 400 * 86_400)
+    watch.desk.park()
+    days_pass(watch, 20)
+    assert watch.record.rows_until is not None
+    kept_for_days(monkeypatch, 30)
+    put_row("New", StepStatus.DONE, expiration=watch.world.clock.ms // 1_000 + 30 * 86_400)
+    days_pass(watch, 60)
+
+
+def test_no_row_of_an_open_saga_is_forgotten_when_rows_are_to_be_kept_for_less(
+    watch: Watch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fewer_days_are_deployed(watch, monkeypatch)
+
+
 def test_a_saga_whose_rows_were_kept_is_taken_over_however_old_it_is(watch: Watch) -> None:
     the_log_is_kept_once_in_a_while(watch)
     watch.dies()

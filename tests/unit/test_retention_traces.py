@@ -6,6 +6,7 @@ written into them.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Iterable
 from typing import Any, Final
@@ -33,7 +34,7 @@ from saga_runtime.protocol import (
     TokenAttribute,
 )
 from saga_runtime.reconciler import Reconciler
-from saga_runtime.reconciliation import Found, Need, decide, kept_until, may_forget
+from saga_runtime.reconciliation import Found, Need, decide, kept_until, may_forget, rows_end
 from saga_runtime.record import RequestRecord, reserve_put
 from saga_runtime.recovery import Finding, what_to_do
 from saga_runtime.saga_log import log_key
@@ -198,8 +199,9 @@ def test_whenever_an_open_saga_ends_half_of_its_rows_time_is_left(log_days: int)
     for now_ms in range(NOW_MS, NOW_MS + end, step):
         least = min(least, expiration - now_ms // 1_000)  # the saga may end right before this look
         before, until = kept_until(now_ms, log_days)
-        if may_forget(record, now_ms, log_days) and expiration < before:
-            expiration = until
+        if may_forget(record, now_ms, log_days):
+            expiration = until if expiration < before else expiration
+            record = dataclasses.replace(record, rows_until=rows_end(record, [expiration], before, log_days))
 
     assert kept_after_the_end(log_days) - step // 1_000 <= least <= kept_after_the_end(log_days)
 
