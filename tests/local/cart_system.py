@@ -90,10 +90,12 @@ class CartSystem(TwoLedgers):
 
     def replayed(self, key: str, body: object) -> HttpResponse:
         """The stored answer of a settled request."""
-        for _ in range(20):
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while time.monotonic() < deadline:
             answer = self.try_post(key, body)
             if answer is not None and is_settled(answer):
                 return answer
+            time.sleep(0.1)
         raise AssertionError(f"{key} was not answered")
 
     # --- The shop

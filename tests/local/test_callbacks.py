@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
 
@@ -290,12 +291,15 @@ def test_a_success_after_a_failure_is_undone_by_itself_once(system: Callbacks) -
 
 
 def test_a_signs_of_life_keep_a_saga_waiting(system: Callbacks) -> None:
+    from .callbacks.stack import HEARTBEAT_SECONDS
+
     system.begin("alive")
     system.waits("alive")
     order = system.token("alive")["order"]
-    # Longer than a heartbeat, shorter than the whole time.
-    for _ in range(5):
-        time.sleep(4)
+    # Longer than a heartbeat; the whole time is twice as long.
+    heartbeat_lost = system.aws.now() + timedelta(seconds=HEARTBEAT_SECONDS)
+    while system.aws.now() <= heartbeat_lost:
+        time.sleep(1)
         assert system.says("alive", {"heartbeat": True}) == "HEARTBEAT"
 
     assert system.token("alive")["order"] == order

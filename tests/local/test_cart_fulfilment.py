@@ -24,6 +24,7 @@ from .transfer_system import at_once, problem_of
 CLIENTS: Final = 48
 """They only wait."""
 REAL_SECONDS_OF_WORK: Final = 60
+PROMPT: Final = ("calm", "early", "double")
 """For everything beside waiting: functions that start, on a busy machine."""
 AUTHORIZED, DECLINED = "payment_intent.amount_capturable_updated", "payment_intent.payment_failed"
 EXPIRED = "payment_intent.canceled"
@@ -352,10 +353,16 @@ class TestAProviderThatIsSilent:
         ["silent-payments", "silent-warehouse", "silent-carrier", "idle-payments", "idle-warehouse", "idle-carrier"],
     )
     def test_is_waited_for_no_longer_than_declared(self, day: Day, name: str) -> None:
+        # What is work, and no waiting, takes a busy machine as long as it takes it for carts that nobody lets wait.
+        work = max(REAL_SECONDS_OF_WORK * day.system.speed, *(2 * self._seconds(day, one) for one in PROMPT))
+
+        assert self._seconds(day, name) < LONGEST_WAIT_SECONDS + work
+
+    def _seconds(self, day: Day, name: str) -> float:
+        """How long a cart took, in the emulator's time."""
         item = day.system.item(day[name].saga_id)
         created, settled = (int(item[a]["N"]) for a in (RecordAttribute.CREATED_AT, RecordAttribute.UPDATED_AT))
-
-        assert (settled - created) / 1000 < LONGEST_WAIT_SECONDS + REAL_SECONDS_OF_WORK * day.system.speed
+        return (settled - created) / 1000
 
     def _main(self, day: Day, name: str, provider: str) -> list[Any]:
         types = {AUTHORIZED, PICKED, SCANNED}

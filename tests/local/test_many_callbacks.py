@@ -14,6 +14,7 @@ from .many_callbacks.crowd import Crowd, Kind, deployed
 
 SAGAS: Final = 160
 PAIRS: Final = 20
+TRIES: Final = 5
 
 
 @pytest.fixture(scope="module")
@@ -35,15 +36,17 @@ def test_each_of_many_sagas_wakes_once_however_often_and_early_it_is_answered(cr
 
 @pytest.mark.parametrize("kind", [Kind.SAME_EVENT, Kind.OTHER_EVENT])
 def test_two_receivers_that_run_at_the_same_time_wake_a_saga_once(crowd: Crowd, kind: Kind) -> None:
-    waiters = crowd.begin(kind.name.lower(), PAIRS, kind=kind)
+    def refused_of_pairs(attempt: int) -> int:
+        """How many of those who came at the same moment met, and were told to look again."""
+        waiters = crowd.begin(f"{kind.name.lower()}-{attempt}", PAIRS, kind=kind)
+        # Nobody else is in their way: each of the two has a process.
+        with crowd.aws.calls.record() as calls:
+            crowd.answer(waiters, clients=2)
+        received = [call for call in calls if call.caller == crowd.outputs["FromWarehouse"]]
+        sent = [call for call in received if call.call == "states:SendTaskSuccess" and call.status == 200]
+        assert len(sent) == PAIRS
+        return sum(call.call == "dynamodb:TransactWriteItems" and call.status == 400 for call in received)
 
-    # Nobody else is in their way: each of the two has a process.
-    with crowd.aws.calls.record() as calls:
-        crowd.answer(waiters, clients=2)
-
-    received = [call for call in calls if call.caller == crowd.outputs["FromWarehouse"]]
-    refused = [call for call in received if call.call == "dynamodb:TransactWriteItems" and call.status == 400]
-    assert refused, "no two met"
-    sent = [call for call in received if call.call == "states:SendTaskSuccess" and call.status == 200]
-    assert len(sent) == PAIRS
+    # On a busy machine, one of two may be through before the other has a turn.
+    assert any(map(refused_of_pairs, range(TRIES))), "no two met"
     require_all_hold(audit(crowd))
