@@ -74,6 +74,8 @@ class Mend(StrEnum):
     MAKE_DUE = "make due"
     TELL = "tell"
     """Tell whoever waits."""
+    SWEEP = "sweep"
+    """What the sweeper does for a row of its table that is due."""
     UNDO_LATE = "undo late"
 
 

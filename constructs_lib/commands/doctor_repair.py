@@ -16,6 +16,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from saga_runtime import aws as runtime
 from saga_runtime.callback_sending import settle_row
 from saga_runtime.callback_store import read_token
+from saga_runtime.callback_sweep import look_after
 from saga_runtime.errors import SagaError
 from saga_runtime.identity import request_id_from
 from saga_runtime.late import LateFinding, LateUndo, undo_late
@@ -32,6 +33,8 @@ from .doctor_record_findings import UNREADABLE, Item, RecordFindings, shard_for
 from .doctor_records import Records
 from .moments import moment
 
+_BY_ONE_THREAD: Final = (Mend.TELL, Mend.SWEEP)
+"""A variable of the process names the table."""
 _SOMEBODY: Final = "somebody else did it"
 _GONE: Final = "its record is gone by now"
 
@@ -87,12 +90,12 @@ class Repairer:
 
         def of_one_saga(places: list[int]) -> None:
             for place in places:
-                if findings[place].mend is not Mend.TELL:
+                if findings[place].mend not in _BY_ONE_THREAD:
                     repaired[place] = self._repaired(findings[place])
 
         try:
             for place, one in enumerate(findings):
-                if one.mend is Mend.TELL:  # by one thread: a variable of the process names the table
+                if one.mend in _BY_ONE_THREAD:
                     repaired[place] = self._repaired(one)
             all_of(of_one_saga, sagas.values())
         except KeyboardInterrupt:
@@ -125,6 +128,8 @@ class Repairer:
                 return self._make_due(finding)
             case Mend.TELL:
                 return _tell(finding)
+            case Mend.SWEEP:
+                return self._sweep(finding)
             case Mend.UNDO_LATE:
                 return self._undo_late(finding)
 
@@ -177,6 +182,17 @@ class Repairer:
                 raise
             return _SOMEBODY
         return "due now: the next look finds it"
+
+    def _sweep(self, finding: Finding) -> str:
+        """Look after a row that is due, as the sweeper of tokens does."""
+        with environment({Env.TOKEN_TABLE: finding.table}):
+            before = read_token(finding.id)
+            if before is None or before.status is not TokenStatus.WAITING or before.unanswered_at:
+                return _SOMEBODY
+            if not before.due_at or before.due_at > self.records.now_ms:
+                return ""  # it will be due: until then, its answer may come
+            swept = look_after(finding.id, self.records.now_ms)
+            return "its dead-letter queue was told" if swept.unanswered else "not due any more"
 
     def _undo_late(self, finding: Finding) -> str:
         saga = _saga(finding)

@@ -34,6 +34,16 @@ _SHOWN: Final = tuple(
 )
 _YOUNG_MS: Final = 15 * 60_000
 """An answer about a job that nobody knows: whoever handed it over may be about to say so."""
+_THEN_BY_SWEEPER: Final = {
+    Mend.TELL: "the sweeper of tokens tells them",
+    Mend.SWEEP: "the sweeper tells its dead-letter queue",
+    None: "the sweeper tells its dead-letter queue, when it is due",
+}
+_THEN_BY_REPAIR: Final = {
+    Mend.TELL: "--repair tells them",
+    Mend.SWEEP: "--repair tells its dead-letter queue, as the sweeper would",
+    None: "have its sweeper look when it is due: it is switched off, or it fails",
+}
 _STANDS_LATE: Final = (StepStatus.APPLIED_LATE, StepStatus.UNDOING)
 _UNDECIDED: Final = (None, StepStatus.INTENT)
 """States of a log row over which an answer has not counted."""
@@ -130,7 +140,8 @@ class Tokens:
         # It is looked at when an answer is late; before its saga has settled it is left as it is.
         times = (row.expected_at, home[1].updated_at if home is not None else None)
         due_at = max(time for time in times if time is not None) if None not in times else None
-        return self._by_sweeper(row, Found.WAITS_FOR_NOTHING, what, due_at)
+        is_due = row.expected_at is not None and row.expected_at <= self.records.now_ms
+        return self._by_sweeper(row, Found.WAITS_FOR_NOTHING, what, due_at, Mend.SWEEP if is_due else None)
 
     def _early(self, row: JobView) -> Finding | None:
         home = self._home(row)
@@ -204,13 +215,13 @@ class Tokens:
         self, row: JobView, kind: Found, what: str, due_at: int | None, mend: Mend | None = None
     ) -> Finding:
         severity = Severity.SOON
-        then = "the sweeper of tokens tells them" if mend else "the sweeper tells its dead-letter queue, when it is due"
+        then = _THEN_BY_SWEEPER[mend]
         overdue = due_at is not None and due_at <= self.records.now_ms - NOBODY_CAME_MS
         if overdue:
             self._overdue.append(due_at or 0)
         if overdue or not self.swept:
             severity = Severity.REPAIR if mend else Severity.PERSON
-            then = "--repair tells them" if mend else "have its sweeper look: it is switched off, or it fails"
+            then = _THEN_BY_REPAIR[mend]
         return self._about(row, kind, severity, what, then, mend=mend)
 
     def _of_person(self, row: JobView, kind: Found, what: str, then: str) -> Finding:

@@ -95,6 +95,21 @@ def _due(shard: str, now_ms: int) -> Iterator[str]:
             yield str(item[a.ID]["S"])
 
 
+def look_after(row_id: str, now_ms: int) -> Swept:
+    """Look after one row, if it is due, as a sweep does: conditional, and repeatable.
+
+    Returns:
+        What was found and done.
+
+    Raises:
+        TransientError, ClientError, BotoCoreError: it could not be done; it may be tried again.
+        ValueError: the row, or what it belongs to, cannot be read.
+    """
+    swept = Swept()
+    _look_after(row_id, now_ms, swept)
+    return swept
+
+
 def _look_after(row_id: str, now_ms: int, swept: Swept) -> None:
     row = read_token(row_id)
     if row is None or not row.due_at or row.due_at > now_ms:

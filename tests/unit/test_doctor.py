@@ -237,6 +237,19 @@ def waits_for_nothing(clinic: Clinic) -> None:
     clinic.settle()
 
 
+def waits_for_nothing_and_is_due(clinic: Clinic) -> None:
+    """Longer than expected, and its sweeper looks within a minute."""
+    waits_for_nothing(clinic)
+    aws.dynamodb().update_item(
+        TableName="tokens",
+        Key={"id": {"S": JOB_ID}},
+        UpdateExpression="SET #dead = :dead",
+        ExpressionAttributeNames={"#dead": TokenAttribute.DEAD_LETTERS.value},
+        ExpressionAttributeValues={":dead": {"S": clinic.queues["jobs-dead"]}},
+    )
+    clinic.pass_time(11 * 60_000)
+
+
 def waited_for_nothing_and_was_told_of(clinic: Clinic) -> None:
     """Its sweeper looked: nobody has to any more."""
     waits_for_nothing(clinic)
@@ -373,6 +386,12 @@ SCENES: dict[str, Scene] = {
     "answered and gone": Scene(happens=answered_and_gone, found=(("answer for nobody", "person"),), deep=True),
     "refused and gone": Scene(happens=refused_and_gone, found=(("answer for nobody", "ok"),), deep=True),
     "waits for nothing": Scene(happens=waits_for_nothing, found=(("waits for nothing", "soon"),)),
+    "waits for nothing, and is due": Scene(
+        happens=waits_for_nothing_and_is_due,
+        found=(("waits for nothing", "soon"),),
+        mended="its dead-letter queue was told",
+        left=(("dead letters", "person"),),
+    ),
     "waited for nothing": Scene(
         happens=waited_for_nothing_and_was_told_of, found=(("waits for nothing", "ok"),), deep=True
     ),

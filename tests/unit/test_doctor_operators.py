@@ -53,6 +53,7 @@ from tests.unit.test_doctor import (
     not_told,
     parked,
     send,
+    waits_for_nothing,
     words_of,
 )
 
@@ -281,9 +282,9 @@ def test_what_is_due_for_long_says_that_nobody_looks_whatever_is_switched_on(cli
     found = dict(clinic.kinds())
 
     assert found.pop("nobody looks") == "person"
-    assert found.pop(kind) == ("person" if scene == "waits for nothing" else "repair")
+    assert found.pop(kind) == "repair"
     repaired = {one["kind"]: one["mended"] for one in clinic.finds("--repair")}
-    assert repaired[kind] == SCENES[scene].mended
+    assert repaired[kind] == (SCENES[scene].mended or "not due any more")
 
 
 @pytest.mark.parametrize("minutes", [14, 16])
@@ -297,6 +298,18 @@ def test_an_answer_that_was_not_told_is_left_to_the_sweeper_for_a_quarter_of_an_
     assert clinic.kinds() == (
         [("answer not told", "soon")] if minutes < 15 else [("nobody looks", "person"), ("answer not told", "repair")]
     )
+
+
+def test_a_wait_that_is_not_due_is_left_until_it_is(clinic: Clinic) -> None:
+    """Its answer may come until then, whoever looks."""
+    waits_for_nothing(clinic)
+    clinic.rules["Sweeps"]["State"] = "DISABLED"
+    untouched = clinic.stored
+
+    found = {one["kind"]: one for one in clinic.finds("--repair")}
+
+    assert (found["waits for nothing"]["severity"], found["waits for nothing"]["mended"]) == ("person", "")
+    assert clinic.stored == untouched
 
 
 def test_an_undo_that_was_tried_once_is_left_to_the_reconciler(clinic: Clinic) -> None:
