@@ -182,9 +182,11 @@ def test_a_heartbeat_keeps_the_task_alive(emulators: Emulators) -> None:
     silent = start(target.aws, machine)
     next_token(target)
 
-    while states.describe_execution(executionArn=silent)["status"] == "RUNNING":
+    def has_ended_while_the_other_gave_signs() -> bool | None:
         states.send_task_heartbeat(taskToken=token)
-        time.sleep(0.1)
+        return states.describe_execution(executionArn=silent)["status"] != "RUNNING" or None
+
+    eventually(has_ended_while_the_other_gave_signs)
     states.send_task_success(taskToken=token, output='{"done": true}')
 
     assert await_end(target.aws, silent)["error"] == "States.HeartbeatTimeout"

@@ -151,7 +151,7 @@ class TestKeys:
         assert len(found(gateway)["found"]) == 2
 
     def test_a_key_in_use_is_told_apart(self, gateway: PaymentGateway) -> None:
-        gateway.plan(Trouble(on=Operation.CHARGE, action=Action.SLOW, seconds=10))
+        gateway.plan(Trouble(on=Operation.CHARGE, action=Action.SLOW, seconds=60))
         slow = threading.Thread(target=lambda: charge(gateway))
         slow.start()
         wait_for(gateway, lambda: bool(found(gateway)["in_work"]))
@@ -163,7 +163,7 @@ class TestKeys:
 
 
 def wait_for(gateway: PaymentGateway, condition: Any) -> None:
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 120
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.01)
@@ -179,13 +179,13 @@ class TestTrouble:
             assert charge(gateway)[0] == 500
         else:
             with pytest.raises((OSError, HTTPException)):
-                charge(gateway, patience=0.3)
+                charge(gateway, patience=1.0)
         taken = len(gateway.books().charges)
         assert charge(gateway)[0] == 201
         assert (taken, len(gateway.books().charges)) == (1 if moment is Moment.AFTER else 0, 1)
 
     def test_a_late_request_charges_though_its_sender_is_gone(self, gateway: PaymentGateway) -> None:
-        gateway.plan(Trouble(on=Operation.CHARGE, action=Action.LATE, seconds=30))
+        gateway.plan(Trouble(on=Operation.CHARGE, action=Action.LATE, seconds=100))
 
         with pytest.raises(OSError, match="timed out"):
             charge(gateway, patience=0.3)
@@ -203,7 +203,7 @@ class TestTrouble:
         )
         address = urlsplit(gateway.url).netloc
 
-        ended = subprocess.run([sys.executable, "-c", program, address, json.dumps(CHARGE)], check=False, timeout=10)
+        ended = subprocess.run([sys.executable, "-c", program, address, json.dumps(CHARGE)], check=False, timeout=120)
 
         assert ended.returncode == -9
         assert len(gateway.books().charges) == (1 if moment is Moment.AFTER else 0)
