@@ -1143,7 +1143,10 @@ SCENES: dict[str, tuple[Callable[[Watch], None], tuple[str, ...]]] = {
     "interrupted": (interrupted, ("GetItem", "DescribeExecution", "UpdateItem", "StartExecution")),
     "running": (running, ("GetItem", "DescribeExecution", "UpdateItem")),
     "exhausted": (exhausted, ("GetItem", "DescribeExecution", "SendMessage", "UpdateItem")),
-    "history gone": (history_gone, ("GetItem", "DescribeExecution", "SendMessage", "UpdateItem")),
+    "history gone": (
+        history_gone,
+        ("GetItem", "DescribeExecution", "SendMessage", "UpdateItem", "Query", "UpdateItem"),
+    ),
     "parked": (parked, ("GetItem", "UpdateItem")),
     "settled": (settled, ("GetItem", "UpdateItem")),
     "late": (late, ("GetItem", "GetItem", "Query", "Query", "DescribeExecution", "StartExecution")),
@@ -1167,9 +1170,9 @@ LOOKING = 2 * SHARDS
 
 
 def _nth(calls: tuple[str, ...], index: int, scene: str) -> int:
-    """Which call of its kind it is; what is late is found by the first look into the tokens."""
-    looks = SHARDS + 1 if scene == "late" and calls[index] == "Query" else 0
-    return calls[: index + 1].count(calls[index]) + looks
+    """Which call of its kind it is; what is late is found by the first look into the tokens, what is old at once."""
+    looks = {"late": SHARDS + 1, "history gone": 1} if calls[index] == "Query" else {}
+    return calls[: index + 1].count(calls[index]) + looks.get(scene, 0)
 
 
 MATRIX = [

@@ -51,7 +51,7 @@ WORKERS = 4
 SEEDS = range(6)
 PLENTY_MS = 3_600_000
 OLD_MS = 89 * DAY_MS
-TIMES = frozenset({A.DUE_AT.value, A.UPDATED_AT.value, A.PARKED_AT.value})
+TIMES = frozenset({A.DUE_AT.value, A.UPDATED_AT.value, A.PARKED_AT.value, A.ROWS_UNTIL.value})
 
 
 def set_attributes(request_id: str, **values: dict[str, str]) -> None:
