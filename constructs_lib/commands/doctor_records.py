@@ -201,7 +201,8 @@ class Records:
         about = RecordFindings(
             saga=saga, record=record, item=item, now_ms=self.now_ms, command=partial(self.command, saga)
         )
-        open_long = not record.settled and may_forget(record, self.now_ms, saga.served.days)
+        log = saga.served.log  # a table alone does not say where rows are
+        open_long = log and not record.settled and may_forget(record, self.now_ms, saga.served.days)
         yield from (one for one in (about.seen(seen), about.not_due()) if one is not None)
         if open_long and self._rows_end(saga, record):
             yield about.rows_end()

@@ -146,6 +146,8 @@ class Repairer:
         guessed = seen.decision.reason is ParkedFor.RECOVERIES_EXHAUSTED and not saga.limit_known
         if need is Need.PARK and (guessed or not saga.served.operators):
             return ""
+        if not saga.served.log:  # nobody says where its rows are: they cannot be kept for longer
+            seen = replace(seen, found=replace(seen.found, record=replace(record, rows_until=None)))
         done = caretaker.carry_out(seen)
         if finding.kind is Kind.ROWS_END:
             return "its rows are kept for longer"

@@ -385,6 +385,20 @@ def test_with_a_table_alone_nothing_is_parked_by_a_number_of_recoveries_that_is_
     assert clinic.stored == untouched
 
 
+def test_with_a_table_alone_a_saga_whose_log_nobody_names_is_repaired_nevertheless(clinic: Clinic) -> None:
+    """Its record says until when rows are kept; which rows, and where, nobody does."""
+    clinic.machines[MACHINE_ARN]["Comment"] = "by hand"
+    clinic.update(rows_until={"N": str((clinic.world.clock.ms + DAY_MS) // 1_000)})
+    interrupted(clinic)
+
+    (finding,) = clinic.finds("--repair", system=("--table", "requests"))
+
+    assert (finding["kind"], finding["mended"]) == (
+        "interrupted",
+        f"handed to {recovery_name(SAGA_ID, 1)}, which is started",
+    )
+
+
 def test_with_a_table_alone_a_machine_that_may_not_be_asked_is_said(clinic: Clinic) -> None:
     interrupted(clinic)
     clinic.denied.add("DescribeStateMachine")
