@@ -640,6 +640,37 @@ def test_no_row_of_an_open_saga_is_forgotten_when_rows_are_to_be_kept_for_longer
     more_days_are_deployed(watch, monkeypatch, after)
 
 
+def test_the_record_says_until_when_the_rows_are_kept_that_are_there(watch: Watch) -> None:
+    end = NOW_MS // 1_000 + 300 * 86_400
+    put_row("Old", StepStatus.DONE, expiration=end)
+    put_row("Young", StepStatus.DONE, expiration=end + 86_400)
+    watch.pass_time(20 * DAY_MS)
+    watch.sweep()
+
+    assert watch.record.rows_until == end
+
+
+def test_the_record_says_no_more_than_is_certain_of_a_row_that_somebody_else_kept(watch: Watch) -> None:
+    watch.pass_time(20 * DAY_MS)
+    now = watch.world.clock.ms // 1_000
+    put_row("Old", StepStatus.DONE, expiration=now + 86_400)
+    by_somebody = now + 250 * 86_400
+    before(watch.world.wire, "UpdateItem", lambda: put_row("Old", StepStatus.DONE, expiration=by_somebody), on=2)
+    watch.sweep()
+
+    assert watch.record.rows_until == by_somebody == kept_until(watch.world.clock.ms, 400)[0]
+
+
+def test_a_row_that_is_kept_for_ever_is_left(watch: Watch) -> None:
+    watch.pass_time(20 * DAY_MS)
+    put_row("Old", StepStatus.DONE)
+    key: Any = log_key(SAGA_ID, "Old")
+    aws.dynamodb().update_item(TableName="log", Key=key, UpdateExpression="REMOVE expiration")
+
+    assert (watch.sweep()["failed"], LogAttribute.EXPIRATION.value in watch.world.items("log")[0]) == (0, False)
+    assert watch.record.rows_until is not None
+
+
 def fewer_days_are_deployed(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
     put_row("Old", StepStatus.DONE, expiration=NOW_MS // 1_000 + 400 * 86_400)
     watch.desk.park()
