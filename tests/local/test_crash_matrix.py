@@ -26,6 +26,7 @@ from saga_runtime.protocol import RecordAttribute
 from .transfer_system import TransferSystem, transfer, until
 
 AT_ONCE: Final = 6
+TRIES: Final = 5
 BALANCE: Final = 1000
 CALLERS: Final = {200: ("gatekeeper", "worker", "notifier", "states"), 402: ("gatekeeper", "worker", "states")}
 """Who makes calls, by the status in which a transfer ends: the notice of a failure is the state machine's."""
@@ -97,7 +98,7 @@ def test_a_transfer_survives_a_fault_at_any_of_its_calls(
 ) -> None:
     calls = _calls_of_a_clean_run(system, scenario)
     hits = [hit for call in calls for hit in _hits(call)]
-    scope = system.scope()
+    scope, known = system.scope(), len(system.records())
     cases = {f"case-{number:03d}": hit for number, hit in enumerate(hits)}
     for case in cases:
         system.open(*scenario.balances(case), balance=BALANCE)
@@ -117,19 +118,24 @@ def test_a_transfer_survives_a_fault_at_any_of_its_calls(
     expected = Counter({name: held for case in cases for name, held in scenario.balances(case).items()})
     balances = system.balances()
     assert {name: balances[name] for name in expected} == expected
-    assert len(system.records()) == len(cases) + 2
+    assert len(system.records()) == len(cases) + known
 
 
 def _calls_of_a_clean_run(system: TransferSystem, scenario: Scenario) -> Sequence[RecordedCall]:
     """Every call that a transfer makes: its request, its saga, one duplicate once it is settled, and one look at it."""
-    for case in ("warm", "clean"):
-        system.open(*scenario.balances(case), balance=BALANCE)
+    system.open(*scenario.balances("warm"), balance=BALANCE)
     _settle_and_look(system, scenario, "warm")
-    with system.aws.calls.record() as recording:
-        assert system.post("clean", scenario.body("clean")).status == 202
-        until(lambda: not audit_sagas(system.records(), [])[0].violations, "the end of the saga")
-        _settle_and_look(system, scenario, "clean")
-    assert {call.attempt for call in recording.calls} == {1}
+    for case in (f"clean-{number}" for number in range(TRIES)):
+        system.open(*scenario.balances(case), balance=BALANCE)
+        with system.aws.calls.record() as recording:
+            assert system.post(case, scenario.body(case)).status == 202
+            until(lambda: not audit_sagas(system.records(), [])[0].violations, "the end of the saga")
+            _settle_and_look(system, scenario, case)
+        # On a busy machine, an answer may take so long that the SDK asks again.
+        if {call.attempt for call in recording.calls} == {1}:
+            break
+    else:
+        raise AssertionError(f"the SDK asked again in each of {TRIES} runs")
     callers = {"states" if call.caller.startswith(STATES_PREFIX) else call.caller for call in recording.calls}
     assert len(callers) == len(CALLERS[scenario.status])
     return recording.calls
