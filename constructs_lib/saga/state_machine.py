@@ -62,7 +62,7 @@ from constructs_lib.saga.permissions import (
 )
 from constructs_lib.saga.retention import recovery_findings, retention_findings
 from constructs_lib.saga.steps import Step, StepKind
-from saga_runtime.protocol import PROTOCOL_VERSION, STATUS_OF_REFUSAL
+from saga_runtime.protocol import LEAST_LOG_DAYS, PROTOCOL_VERSION, STATUS_OF_REFUSAL
 
 _HOUR: Final = 3_600
 _DAY: Final = 86_400
@@ -176,7 +176,7 @@ class SagaStateMachine(Construct):
             if timeout is not None
             else max(2, ceil(worst_case(described).seconds / _HOUR)) * _HOUR
         )
-        require_between("log_retention_days", log_retention_days, at_least=30, at_most=3_650)
+        require_between("log_retention_days", log_retention_days, at_least=LEAST_LOG_DAYS, at_most=3_650)
         if log_retention_days * _DAY < timeout_seconds + requests.retention_seconds:
             raise ValueError(
                 f"log_retention_days must outlast timeout and the requests' retention, got {log_retention_days} days "

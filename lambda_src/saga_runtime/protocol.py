@@ -724,6 +724,10 @@ MAX_JSON_DEPTH: Final = 100
 """The same everywhere: what the interpreter's stack happens to allow differs from one caller to the next."""
 EXECUTION_NAME_DAYS: Final = 90
 """A name stays taken for 90 days after its execution closed; after that, starting by it again would run anew."""
+LEAST_NAME_DAYS: Final = 30
+"""In an account that asked AWS to keep histories for less; then names are free again, too."""
+LEAST_LOG_DAYS: Final = 30
+"""For so long at least are rows of a saga log kept, whatever a deployment says."""
 MAX_EXACT_INTEGER: Final = 10**15 - 1
 """JSONata numbers are doubles and its ``$string`` keeps 15 digits: larger integers travel as strings."""
 

@@ -25,7 +25,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from saga_runtime.identity import is_saga_id
-from saga_runtime.protocol import LogAttribute, RecordAttribute, RecordStatus
+from saga_runtime.protocol import LEAST_LOG_DAYS, LogAttribute, RecordAttribute, RecordStatus
 from saga_runtime.record import OWNED, OWNED_NAMES, AttributeMap, RequestRecord
 from saga_runtime.recovery import Finding, rows_are_kept_until
 
@@ -33,8 +33,6 @@ LOOK_MS: Final = 60_000
 """What is young is looked at again after this."""
 LONGEST_LOOK_MS: Final = 15 * 60_000
 """What is old, or parked, is looked at again after this."""
-LEAST_LOG_DAYS: Final = 30
-"""Rows of a saga's log are kept for so long, at least: the synth refuses less."""
 LONGEST_PAUSE_MS: Final = 3_600_000
 """Between recoveries that die, one after the other."""
 

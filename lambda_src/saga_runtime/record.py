@@ -18,7 +18,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from saga_runtime.protocol import (
-    EXECUTION_NAME_DAYS,
+    LEAST_NAME_DAYS,
     PROTOCOL_VERSION,
     SETTLED,
     Direction,
@@ -237,8 +237,9 @@ def _may_start(record: RequestRecord, now_ms: int) -> bool:
     """Whether starting by the first execution's name can heal and cannot harm.
 
     Not before ``due_at``: somebody is starting it right now. Not when parked or taken over: the first execution is
-    history. Not near the end of the name's 90 days: the name could be free again, and the saga would run anew.
+    history. Not when the name could be free again, in whatever account, and rows could be gone: the saga would run
+    anew. A reconciler, which knows how long rows are kept, starts what is older.
     """
     due = record.due_at is not None and record.due_at <= now_ms
-    name_is_taken = now_ms - record.created_at < (EXECUTION_NAME_DAYS - 1) * _DAY_MS
+    name_is_taken = now_ms - record.created_at < (LEAST_NAME_DAYS - 1) * _DAY_MS
     return due and name_is_taken and record.parked is None and record.owner == record.saga_id

@@ -77,14 +77,13 @@ def what_to_do(record: RequestRecord, owner_status: str | None, now_ms: int, *, 
         return Finding.SETTLED
     if record.parked is not None:
         return Finding.PARKED
-    young = now_ms - record.created_at < (EXECUTION_NAME_DAYS - 1) * _DAY_MS
-    if owner_status is None and young and record.owner == record.saga_id:
-        return Finding.NOT_STARTED  # it never ran: there is nothing that could be forgotten
     if owner_status in _RUNNING:
         return Finding.RUNNING
+    # Also of one that seems never to have run: AWS keeps histories for 30 days in accounts that ask for it.
     if may_have_forgotten(record, now_ms, log_days):
         return Finding.ROWS_EXPIRED
     if owner_status is None:
+        young = now_ms - record.created_at < (EXECUTION_NAME_DAYS - 1) * _DAY_MS
         return Finding.NOT_STARTED if young else Finding.NAME_EXPIRED
     if owner_status in _DEAD or owner_status == "SUCCEEDED":
         # An owner that succeeded has settled; where it has not, its settle was lost with what AWS said of it, and the

@@ -247,7 +247,7 @@ def test_a_start_that_is_refused_otherwise_is_none(cloud: Cloud) -> None:
     ("owner", "status", "days", "finding"),
     [
         (SAGA_ID, None, 29, Finding.NOT_STARTED),
-        (SAGA_ID, None, 31, Finding.NOT_STARTED),  # it never ran: nothing can be forgotten
+        (SAGA_ID, None, 31, Finding.ROWS_EXPIRED),  # it may have run: some accounts forget executions after 30 days
         (SAGA_ID, None, 89, Finding.ROWS_EXPIRED),
         (SAGA_ID, "FAILED", 29, Finding.DEAD),
         (SAGA_ID, "FAILED", 31, Finding.ROWS_EXPIRED),
@@ -258,7 +258,7 @@ def test_a_start_that_is_refused_otherwise_is_none(cloud: Cloud) -> None:
         (R1, "RUNNING", 31, Finding.RUNNING),
     ],
 )
-def test_a_saga_whose_rows_may_be_gone_is_started_only_if_it_never_ran(
+def test_a_saga_whose_rows_may_be_gone_is_neither_started_nor_taken_over(
     owner: str, status: str | None, days: int, finding: Finding
 ) -> None:
     record = replace(RequestRecord.from_item(ITEM), owner=owner)
