@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
-import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http.client import HTTPConnection
+from types import SimpleNamespace
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 import pytest
+from aws_lambda_powertools.utilities import idempotency
 from aws_lambda_powertools.utilities.idempotency import (
     DynamoDBPersistenceLayer,
     IdempotencyConfig,
     idempotent,
     idempotent_function,
+    persistence,
 )
 from aws_lambda_powertools.utilities.idempotency.exceptions import IdempotencyAlreadyInProgressError
 
@@ -28,7 +31,7 @@ from tests.unit.support.wire import Action, Fault, Killed
 from tests.unit.support.world import Context, World
 from tests.unit.test_powertools_on_our_table import LambdaContext
 
-WINDOW_MS: Final = 1_000
+WINDOW_MS: Final = 600_000
 """What is left to a function when its record is written: Powertools takes it for dead when that is over."""
 PROVIDER: Final = {
     ProviderField.GRACE: 10,
@@ -64,13 +67,28 @@ def dies_before_its_record(world: World) -> None:
     world.wire.plan(Fault(operation="UpdateItem", action=Action.KILL, times=1))
 
 
-def until_the_window_is_over() -> None:
-    end = time.monotonic() + WINDOW_MS / 1_000 + 0.1
-    while time.monotonic() < end:  # sleeping is replaced in these tests
-        pass
+@pytest.fixture
+def until_the_window_is_over(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Moves the clock that Powertools looks at."""
+
+    class Clock(dt.datetime):
+        ahead = dt.timedelta()
+
+        @classmethod
+        def now(cls, tz: dt.tzinfo | None = None) -> Any:
+            return dt.datetime.now(tz) + cls.ahead
+
+    def move() -> None:
+        Clock.ahead += dt.timedelta(milliseconds=WINDOW_MS + 1_000)
+
+    for module in (idempotency.base, persistence.base, persistence.datarecord, persistence.dynamodb):
+        monkeypatch.setattr(module, "dt", SimpleNamespace(datetime=Clock, timedelta=dt.timedelta))
+    return move
 
 
-def test_a_charge_whose_function_dies_before_the_record_is_made_twice(world: World, gateway: PaymentGateway) -> None:
+def test_a_charge_whose_function_dies_before_the_record_is_made_twice(
+    world: World, gateway: PaymentGateway, until_the_window_is_over: Callable[[], None]
+) -> None:
     layer = DynamoDBPersistenceLayer(table_name="requests", boto3_client=aws.dynamodb())
 
     @idempotent(persistence_store=layer, config=IdempotencyConfig(event_key_jmespath="order"), key_prefix="orders")
@@ -114,7 +132,9 @@ def test_a_saga_asks_the_provider_instead(world: World, gateway: PaymentGateway)
     assert asked == ["charge", "find-charge"]
 
 
-def test_a_look_up_whose_function_dies_before_the_record_is_looked_up_twice_and_nothing_else(world: World) -> None:
+def test_a_look_up_whose_function_dies_before_the_record_is_looked_up_twice_and_nothing_else(
+    world: World, until_the_window_is_over: Callable[[], None]
+) -> None:
     layer = DynamoDBPersistenceLayer(table_name="requests", boto3_client=aws.dynamodb())
     config = IdempotencyConfig()
     context: Any = LambdaContext(remaining_ms=WINDOW_MS)
