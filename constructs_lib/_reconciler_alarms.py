@@ -134,6 +134,16 @@ class ReconcilerAlarms(Construct):
             Metric.OLDEST_PARKED,
             limits.oldest_parked,
         )
+        self.unattended = self._alarm(
+            "Unattended",
+            "Sagas of other state machines on the same request tables have been due for hours, and nobody looks after "
+            "them: see cdk-sagas doctor",
+            Metric.UNATTENDED,
+            statistic="Maximum",
+            minutes=self._measured,
+            above=0,
+            silence=False,
+        )
         self.money = self._money(limits.money)
         self.late = self._counted(
             "Late", "What took effect late could not be undone: see cdk-sagas recover", Metric.LATE_STANDS
@@ -161,6 +171,7 @@ class ReconcilerAlarms(Construct):
             self.unsettled,
             self.oldest_in_flight,
             self.oldest_parked,
+            self.unattended,
             *self.money.values(),
             self.late,
             self.record_missing,

@@ -43,6 +43,7 @@ _OF_SAGAS: Final = frozenset(
         "unsettled_alarm",
         "oldest_in_flight_alarm",
         "oldest_parked_alarm",
+        "unattended_alarm",
         "money_alarms",
         "late_alarm",
         "record_missing_alarm",
@@ -119,6 +120,8 @@ class TimeoutReconciler(Construct):
         unsettled_alarm: an execution succeeded and left its saga in progress, which cannot be.
         oldest_in_flight_alarm: a saga is in progress for too long, or nobody measures.
         oldest_parked_alarm: a saga waits for a person for too long, or nobody measures.
+        unattended_alarm: sagas of other state machines on the same request tables have been due for hours: theirs was
+            replaced, or no reconciler names it.
         money_alarms: by currency: more money is in flight than expected.
         late_alarm: what took effect late could not be undone: a person has to look.
         record_missing_alarm: an execution ended badly whose saga has no record.
@@ -308,6 +311,7 @@ class TimeoutReconciler(Construct):
         self.unsettled_alarm = alarms.unsettled
         self.oldest_in_flight_alarm = alarms.oldest_in_flight
         self.oldest_parked_alarm = alarms.oldest_parked
+        self.unattended_alarm = alarms.unattended
         self.money_alarms = alarms.money
         self.late_alarm = alarms.late
         self.record_missing_alarm = alarms.record_missing

@@ -23,6 +23,8 @@ READERS: Final = 8
 """Shards that are read at once; fewer than the connections that a client keeps."""
 SPARE_MS: Final = 5_000
 """What is left for adding up and telling."""
+UNATTENDED_MS: Final = 3 * 3_600_000
+"""Whoever looks after a saga puts off when it is due, once an hour at the rarest: here three looks were missed."""
 
 
 class OutOfTime(Exception):
@@ -40,6 +42,7 @@ class InFlight:
         oldest_parked_seconds: for how long the longest has waited for a person; 0: none does.
         money: by currency, what the requests of all of them move, in minor units; exact.
         without_amount: sagas whose requests say no amount.
+        unattended: further sagas, of other state machines on the same tables, that nobody has looked after for hours.
     """
 
     sagas: int = 0
@@ -48,6 +51,7 @@ class InFlight:
     oldest_parked_seconds: int = 0
     money: dict[str, int] = field(default_factory=dict)
     without_amount: int = 0
+    unattended: int = 0
 
     def add(self, item: AttributeMap, now_ms: int) -> None:
         """Add one saga, as the index holds it. A number that is none is not known; everything else is added."""
@@ -75,6 +79,7 @@ class InFlight:
         self.oldest_seconds = max(self.oldest_seconds, other.oldest_seconds)
         self.oldest_parked_seconds = max(self.oldest_parked_seconds, other.oldest_parked_seconds)
         self.without_amount += other.without_amount
+        self.unattended += other.unattended
         for currency, amount in other.money.items():
             self._add_money(currency, amount)
 
@@ -118,34 +123,42 @@ def added_up(pages: Iterator[list[AttributeMap]], *, machines: Collection[str], 
         machines: names of forward state machines.
         now_ms: the time.
     """
-    a, found = RecordAttribute, InFlight()
+    found = InFlight()
     seen: set[str] = set()
     for page in pages:
         for item in page:
-            request_id = item[a.ID]["S"]
-            if request_id in seen or not _counts(item, machines):
+            request_id, machine = item[RecordAttribute.ID]["S"], _machine_of_open(item)
+            if machine is None or request_id in seen:
                 continue
             seen.add(request_id)
-            found.add(item, now_ms)
+            if machine in machines:
+                found.add(item, now_ms)
+            elif _is_unattended(item, now_ms):
+                found.unattended += 1
     return found
 
 
-def _counts(item: AttributeMap, machines: Collection[str]) -> bool:
-    """A settled saga is in the index for as long as nobody has looked after an effect that came late.
+def _machine_of_open(item: AttributeMap) -> str | None:
+    """The name of the state machine of a saga that is not settled; None: this is no such saga's record.
 
-    What is no saga's record is no reason not to count the others: whoever looks after what is due tells of it.
+    A settled saga is in the index for as long as nobody has looked after an effect that came late. What is no saga's
+    record is no reason not to count the others: whoever looks after what is due tells of it.
     """
     a = RecordAttribute
     try:
         machine = machine_of(item[a.EXECUTION_ARN]["S"])
         status = item[a.STATUS]["S"]
     except (KeyError, ValueError):
-        return False
-    return (
-        status == RecordStatus.IN_PROGRESS
-        and machine.rpartition(":")[2] in machines
-        and _number(item, a.CREATED_AT) is not None
-    )
+        return None
+    if status != RecordStatus.IN_PROGRESS or _number(item, a.CREATED_AT) is None:
+        return None
+    return machine.rpartition(":")[2]
+
+
+def _is_unattended(item: AttributeMap, now_ms: int) -> bool:
+    """Whether nobody looks after somebody else's saga: of a state machine that was replaced, or left out everywhere."""
+    due_at = _number(item, RecordAttribute.DUE_AT)
+    return RecordAttribute.PARKED not in item and due_at is not None and now_ms - due_at >= UNATTENDED_MS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,6 +198,7 @@ def _pages(dynamodb: Any, part: _Part, remaining_ms: Callable[[], int]) -> Itera
 def _tell(found: InFlight) -> None:
     telemetry.gauge(Metric.IN_FLIGHT, found.sagas)
     telemetry.gauge(Metric.PARKED, found.parked)
+    telemetry.gauge(Metric.UNATTENDED, found.unattended)
     telemetry.seconds(Metric.OLDEST_IN_FLIGHT, found.oldest_seconds)
     telemetry.seconds(Metric.OLDEST_PARKED, found.oldest_parked_seconds)
     for currency, amount in sorted(found.money.items()):
@@ -197,6 +211,7 @@ def _tell(found: InFlight) -> None:
         oldest_parked_seconds=found.oldest_parked_seconds,
         money=dict(sorted(found.money.items())),
         without_amount=found.without_amount,
+        unattended=found.unattended,
     )
 
 

@@ -777,6 +777,7 @@ class Metric(StrEnum):
     UNSETTLED = "SagaEndedUnsettled"
     OLDEST_IN_FLIGHT = "OldestInFlight"
     PARKED = "ParkedSagas"
+    UNATTENDED = "UnattendedSagas"
     OLDEST_PARKED = "OldestParked"
     LATE_STANDS = "LateEffectStands"
     BAD_ENDS = "BadEndsFound"

@@ -218,7 +218,7 @@ def alarms_of(cloud: Cloud) -> dict[str, Mapping[str, Any]]:
 def test_alarms_tell_of_what_its_function_counts(cloud: Cloud, watched: WatchedStack) -> None:
     alarms = alarms_of(cloud)
 
-    assert len(watched.reconciler.alarms) == len(alarms) == 11
+    assert len(watched.reconciler.alarms) == len(alarms) == 12
     told = cloud.one("Reconciler/Function/Function").properties["Environment"]["Variables"][Env.SERVICE]
     metrics = {name: alarm["MetricName"] for name, alarm in alarms.items() if alarm["Namespace"] == METRIC_NAMESPACE}
     assert metrics == {
@@ -227,6 +227,7 @@ def test_alarms_tell_of_what_its_function_counts(cloud: Cloud, watched: WatchedS
         "Unsettled": Metric.UNSETTLED,
         "OldestInFlight": Metric.OLDEST_IN_FLIGHT,
         "OldestParked": Metric.OLDEST_PARKED,
+        "Unattended": Metric.UNATTENDED,
         "EUR": Metric.MONEY_IN_FLIGHT,
         "JPY": Metric.MONEY_IN_FLIGHT,
         "Late": Metric.LATE_STANDS,
@@ -238,7 +239,9 @@ def test_alarms_tell_of_what_its_function_counts(cloud: Cloud, watched: WatchedS
         money = {"currency": name} if len(name) == 3 else {}
         assert dimensions == {"service": told, **money}
         assert (alarms[name]["ComparisonOperator"], alarms[name]["Period"]) == ("GreaterThanThreshold", 900)
-    assert {alarms[name]["Statistic"] for name in ("OldestInFlight", "OldestParked", "EUR", "JPY")} == {"Maximum"}
+    assert {alarms[name]["Statistic"] for name in ("OldestInFlight", "OldestParked", "Unattended", "EUR", "JPY")} == {
+        "Maximum"
+    }
     assert {alarms[name]["Statistic"] for name in ("Orphans", "Recoveries", "RecordMissing")} == {"Sum"}
 
 
@@ -252,6 +255,7 @@ def test_an_alarm_is_on_above_its_limit(cloud: Cloud, watched: WatchedStack) -> 
         "Unsettled": 0,
         "OldestInFlight": longest + 3_600,
         "OldestParked": 86_400,
+        "Unattended": 0,
         "EUR": 2**53,
         "JPY": 0,
         "Late": 0,

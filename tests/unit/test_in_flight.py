@@ -12,7 +12,7 @@ from botocore.exceptions import ClientError
 
 from handlers import reconciler as entry
 from saga_runtime import aws
-from saga_runtime.in_flight import SPARE_MS, InFlight, OutOfTime
+from saga_runtime.in_flight import SPARE_MS, UNATTENDED_MS, InFlight, OutOfTime
 from saga_runtime.protocol import DUE_INDEX, IN_FLIGHT_ATTRIBUTES, Env, Look, LookField, Metric, RecordAttribute
 from tests.unit.support.mutation import Mutant, mutate
 from tests.unit.support.samples import ACCOUNT, NOW_MS
@@ -114,12 +114,14 @@ def test_everything_that_is_not_settled_is_added_up_whether_or_not_it_is_due(tab
         "oldest_parked_seconds": 120,
         "money": {"EUR": 10**17 + 8, "JPY": 5, "USD": 2},
         "without_amount": 1,
+        "unattended": 0,
     }
     assert tables.told.measured == {
         Metric.IN_FLIGHT: 6,
         Metric.PARKED: 2,
         Metric.OLDEST_IN_FLIGHT: 180,
         Metric.OLDEST_PARKED: 120,
+        Metric.UNATTENDED: 0,
     }
     assert tables.told.sums == {
         (Metric.MONEY_IN_FLIGHT, "EUR"): 10**17 + 8,
@@ -138,6 +140,23 @@ def test_what_others_keep_in_the_same_table_is_not_counted(tables: World) -> Non
     put("transfers", settled, elsewhere, powertools, torn, unnamed, record("mine", "Transfers", money=(5, "EUR")))
 
     assert (look()["sagas"], tables.told.sums) == (1, {(Metric.MONEY_IN_FLIGHT, "EUR"): 5})
+
+
+def test_sagas_of_other_machines_that_nobody_looks_after_are_told(tables: World) -> None:
+    """A state machine was replaced, and what it had begun is in no reconciler's list any more."""
+    put(
+        "transfers",
+        record("left", "TransfersOfLastYear", due_at=str(NOW_MS - UNATTENDED_MS), money=(5, "EUR")),
+        record("looked after", "Orders", due_at=str(NOW_MS - UNATTENDED_MS + 1)),
+        record("of a person", "Orders", due_at="1", parked="of a person-1"),
+        record("settled", "Orders", due_at="1") | {A.STATUS.value: {"S": "FAILED"}},
+        record("own", "Transfers", due_at="1"),
+    )
+    put("orders", record("left, too", "Transfers", due_at="1", due_shard="01"))
+
+    found = look()
+    assert (found["unattended"], found["sagas"], found["money"]) == (2, 1, {})
+    assert tables.told.measured[Metric.UNATTENDED] == 2
 
 
 AMOUNTS: dict[str, Item] = {
@@ -272,6 +291,20 @@ def _only_own() -> None:
     assert _added([record("a", "Orders")]) == 0
 
 
+def _unattended(item: Item) -> int:
+    found: InFlight = IN_FLIGHT.added_up(iter([[item]]), machines={"Transfers"}, now_ms=NOW_MS)
+    return found.unattended
+
+
+def _only_what_no_person_has() -> None:
+    assert _unattended(record("a", "Orders", due_at="1")) == 1
+    assert _unattended(record("a", "Orders", due_at="1", parked="a-1")) == 0
+
+
+def _only_after_hours() -> None:
+    assert _unattended(record("a", "Orders", due_at=str(NOW_MS - UNATTENDED_MS + 1))) == 0
+
+
 def _in_time() -> None:
     part = IN_FLIGHT._Part(table="transfers", shard=1, machines=frozenset())
     with pytest.raises(OutOfTime):
@@ -289,25 +322,41 @@ MUTANTS = [
         name="a saga counts each time that it is found",
         owner=IN_FLIGHT,
         target="added_up",
-        old="request_id in seen or not",
-        new="not",
+        old="or request_id in seen",
+        new="",
         kills=_once,
     ),
     Mutant(
         name="settled sagas count",
         owner=IN_FLIGHT,
-        target="_counts",
-        old="status == RecordStatus.IN_PROGRESS",
-        new="True",
+        target="_machine_of_open",
+        old="status != RecordStatus.IN_PROGRESS",
+        new="False",
         kills=_only_open,
     ),
     Mutant(
         name="everybody's sagas count",
         owner=IN_FLIGHT,
-        target="_counts",
-        old='machine.rpartition(":")[2] in machines',
-        new="True",
+        target="added_up",
+        old="if machine in machines",
+        new="if True",
         kills=_only_own,
+    ),
+    Mutant(
+        name="what a person decides has nobody",
+        owner=IN_FLIGHT,
+        target="_is_unattended",
+        old="RecordAttribute.PARKED not in item and",
+        new="",
+        kills=_only_what_no_person_has,
+    ),
+    Mutant(
+        name="what is due has nobody",
+        owner=IN_FLIGHT,
+        target="_is_unattended",
+        old="now_ms - due_at >= UNATTENDED_MS",
+        new="now_ms >= due_at",
+        kills=_only_after_hours,
     ),
     Mutant(
         name="reads on until its function is cut off",
