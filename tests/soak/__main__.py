@@ -7,10 +7,13 @@ import dataclasses
 import secrets
 import sys
 import time
+from typing import Final
 
 from .report import lines, write
 from .run import Settings, soak
 from .wishes import Example
+
+_SECONDS: Final = 600.0
 
 
 def main() -> int:
@@ -18,7 +21,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         prog="python -m tests.soak", description="Sagas of all examples at once, while everything fails a little."
     )
-    parser.add_argument("--seconds", type=float, default=600.0, help="of load and faults, in real time; 600 by default")
+    parser.add_argument(
+        "--seconds", type=float, default=_SECONDS, help="of load and faults, in real time; 600 by default"
+    )
     parser.add_argument("--seed", type=int, help="repeats requests and faults; drawn by default, and printed")
     parser.add_argument("--clients", type=int, help="of each example at any time; twice as many of carts, which wait")
     options = parser.parse_args()
@@ -28,7 +33,8 @@ def main() -> int:
     if options.clients is not None:
         clients = {example: options.clients * (2 if example is Example.CARTS else 1) for example in Example}
         settings = dataclasses.replace(settings, clients=clients)
-    print(f"seed {settings.seed}; again with: make soak SEED={settings.seed}", flush=True)
+    again = f"make soak SEED={settings.seed}{'' if settings.seconds == _SECONDS else f' SECONDS={settings.seconds:g}'}"
+    print(f"seed {settings.seed}; again with: {again}", flush=True)
     began = time.monotonic()
     run = soak(settings, lambda told: print(f"{time.monotonic() - began:5.0f} s  {told}", flush=True))
     page, numbers = write(run)

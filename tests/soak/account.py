@@ -18,6 +18,7 @@ from tests.local.two_ledgers import TwoLedgers, drain
 
 from .judge import why_decidable
 from .load import Told
+from .promised import promised
 from .quiet import is_for_dead_letters
 from .wishes import Example, Manner
 from .world import Machine, World
@@ -143,7 +144,7 @@ def account(world: World, example: Example, told: Sequence[Told]) -> Account:
         sagas=sagas,
         reconciled=_reconciled(world, system),
         recoveries_at=sorted(at for name, at in recoveries.items() if name.rpartition("-")[2].startswith("r")),
-        books=_books(world, example, told),
+        books=_books(world, example, told, refused={saga.saga_id for saga in sagas if saga.end is End.REFUSED}),
         asked=len(told),
     )
 
@@ -272,12 +273,12 @@ def _values(line: Mapping[str, Any], metric: Metric) -> list[float]:
     return found if isinstance(found, list) else [found]
 
 
-def _books(world: World, example: Example, told: Sequence[Told]) -> Books:
+def _books(world: World, example: Example, told: Sequence[Told], *, refused: set[str]) -> Books:
     system = world.systems[example]
     operators = Counter(_entry(body) for body in _messages(world, example, "OperatorsQueue"))
     waited = [one for one in told if one.wish.manner is not Manner.GONE and one.refused is None]
     return Books(
-        invariants=system.audit(),
+        invariants=[*system.audit(), *promised(world, example, told, refused)],
         operators=dict(operators),
         dead_letters=_dead_letters(world, system),
         contradictions=[f"{one.wish.name}: {what}" for one in told for what in one.contradictions],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -19,6 +20,8 @@ from .world import SPEED, deployed
 _ANSWERS_SECONDS: Final = 120.0
 """Clients look seldom when they have waited for long: so long they have to hear what became of their requests."""
 _PROGRESS_SECONDS: Final = 10.0
+_SELDOM: Final = frozenset({"what was undone is what was done"})
+"""Of what a short soak may have none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,8 +90,26 @@ class Run:
             yield f"it was not quiet {self.settings.quiet_seconds:.0f} s after the last fault: {self.stir}"
         for one in self.accounts:
             yield from _problems_of(one)
-        if not self.damage.faults or not self.damage.stops:
-            yield "nothing went wrong: the soak shows nothing"
+        yield from _nothing_of(self.damage)
+        if not any(saga.recoveries for one in self.accounts for saga in one.sagas):
+            yield "no saga was taken up again: the soak shows nothing of that"
+
+
+def _nothing_of(damage: Damage) -> Iterator[str]:
+    """What was to go wrong, and did not."""
+    if not damage.faults or not damage.stops:
+        yield "nothing went wrong: the soak shows nothing"
+        return
+    outside: Counter[str] = Counter()
+    for counts in damage.troubles.values():
+        outside.update(counts)
+    for what, times in (
+        ("process was killed", sum(n for kind, n in damage.faults.items() if kind.startswith("kill "))),
+        ("callback was lost", outside["silent"]),
+        ("callback came twice", outside["double"]),
+    ):
+        if not times:
+            yield f"no {what}: the soak shows nothing of that"
 
 
 def _problems_of(found: Account) -> Iterator[str]:
@@ -97,7 +118,11 @@ def _problems_of(found: Account) -> Iterator[str]:
             yield f"{found.example}: saga {saga.saga_id} is in flight"
         if saga.end is End.PARKED and saga.decidable is not None:
             yield f"{found.example}: saga {saga.saga_id} is parked ({saga.stuck}), although {saga.decidable}"
+    if not found.sagas:
+        yield f"{found.example}: no saga was started: the soak shows nothing of it"
     for invariant in found.books.invariants:
+        if not invariant.checked and invariant.name not in _SELDOM:
+            yield f"{found.example}: {invariant.name}: nothing was looked at"
         for violation in invariant.violations:
             yield f"{found.example}: {invariant.name}: {violation}"
     for contradiction in found.books.contradictions:

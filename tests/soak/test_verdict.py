@@ -63,7 +63,7 @@ def run_of(*, saga: dict[str, Any] | None = None, books: dict[str, Any] | None =
         "stir": Stir(counts={}),
         "damage": Damage(
             calls={"functions": 15, "state machines": 5}, faults={"kill before": 1}, stops={"timed out": 1},
-            hits=(hit,), troubles={"gateway": {"drop after": 1}}, suppressed="abc",
+            hits=(hit,), troubles={"payments": {"silent": 1}, "carrier": {"double": 1}}, suppressed="abc",
         ),
         "accounts": (account,),
         "decisions": 0,
@@ -91,6 +91,11 @@ def test_a_soak_with_nothing_left_is_passed() -> None:
         ({"books": {"unanswered": 2}}, "2 clients never heard"),
         ({"damage": replace(run_of().damage, faults={})}, "nothing went wrong"),
         ({"damage": replace(run_of().damage, stops={})}, "nothing went wrong"),
+        ({"damage": replace(run_of().damage, faults={"drop before": 9})}, "no process was killed"),
+        ({"damage": replace(run_of().damage, troubles={"carrier": {"double": 1}})}, "no callback was lost"),
+        ({"damage": replace(run_of().damage, troubles={"carrier": {"silent": 1}})}, "no callback came twice"),
+        ({"saga": {"recoveries": 0, "causes": ()}}, "no saga was taken up again"),
+        ({"books": {"invariants": (Invariant(name="goods add up", checked=0),)}}, "nothing was looked at"),
     ],
 )
 def test_whatever_is_left_fails_it_and_is_told(further: dict[str, Any], said: str) -> None:
@@ -100,6 +105,15 @@ def test_whatever_is_left_fails_it_and_is_told(further: dict[str, Any], said: st
     assert said in problem
     assert as_json(run)["problems"] == [problem]
     assert "Failed: 1" in as_html(run)
+
+
+def test_an_example_without_a_saga_fails_it() -> None:
+    run = run_of()
+    empty = replace(run.accounts[0], sagas=())
+
+    assert replace(run, accounts=(*run.accounts, empty)).problems() == [
+        "order processing: no saga was started: the soak shows nothing of it"
+    ]
 
 
 def test_a_saga_that_only_a_person_can_decide_is_told_and_does_not_fail_it() -> None:
