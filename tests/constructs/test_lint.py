@@ -28,7 +28,7 @@ def _lint(*files: Path) -> subprocess.CompletedProcess[str]:
     assert LINTER.is_file(), "node_modules is missing; run `make setup`"
     paths = [argument for file in files for argument in ("--json-path", str(file))]
     return subprocess.run(
-        ["node", str(LINTER), *paths], capture_output=True, text=True, check=False, env=dict(os.environ), timeout=60
+        ["node", str(LINTER), *paths], capture_output=True, text=True, check=False, env=dict(os.environ), timeout=600
     )
 
 

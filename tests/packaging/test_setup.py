@@ -31,7 +31,7 @@ def _make(checkout: Path, *arguments: str, **variables: str) -> subprocess.Compl
     outer = {"MAKEFLAGS", "MAKEOVERRIDES", "MFLAGS", "PYTHON", "VENV"}
     environment = {name: value for name, value in os.environ.items() if name not in outer} | variables
     return subprocess.run(
-        [make, *arguments], check=False, cwd=checkout, env=environment, capture_output=True, text=True, timeout=60
+        [make, *arguments], check=False, cwd=checkout, env=environment, capture_output=True, text=True, timeout=600
     )
 
 
