@@ -29,6 +29,7 @@ PATIENCE_SECONDS: Final = 300.0
 SERVICE_TRIES: Final = 11
 """How often a state machine calls a service before it gives up: once, and ten retries."""
 MOST_SWEEPS: Final = 2
+PUT, UPDATE, START = "dynamodb:PutItem", "dynamodb:UpdateItem", "states:StartExecution"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,12 +42,14 @@ class Way:
         ask: makes ready what a saga of a name needs; its key and its request.
         decided: the state behind which an interrupted saga still ends with that status; before, it is undone (500).
             None: it depends on more than that.
+        rest: whether it is only interrupted at states that no way before it enters.
     """
 
     name: str
     status: int
     ask: Callable[[str], tuple[str, object]]
     decided: str | None = None
+    rest: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +71,7 @@ class Cell:
         faults: the same as a plan, aimed at a request's id.
         asked_again: whether the client repeats its request until it is accepted.
         whole: whether it ends as if nothing had happened.
+        unstarted: whether no execution of it is started, so that a look has to.
     """
 
     name: str
@@ -76,6 +80,7 @@ class Cell:
     faults: Callable[[str], Sequence[Planned]]
     asked_again: bool = True
     whole: bool = False
+    unstarted: bool = False
 
     def __str__(self) -> str:
         return f"[{self.way.name}] {self.what}"
@@ -109,6 +114,8 @@ class Interrupted:
         sweeps: at how many looks a saga was due and not settled.
         looks: what those looks said, and the calls that they made.
         invoked: one entry for each invocation of the reconciler.
+        elsewhere: names of states that other tests interrupt.
+        settling: states that change the record of a saga of the first way, when nobody interrupts it.
     """
 
     system: TwoLedgers
@@ -118,6 +125,8 @@ class Interrupted:
     sweeps: Counter[str] = field(default_factory=Counter)
     looks: list[tuple[dict[str, Any], list[str]]] = field(default_factory=list)
     invoked: list[str] = field(default_factory=list)
+    elsewhere: frozenset[str] = frozenset()
+    settling: set[str] = field(default_factory=set)
 
     @property
     def aws(self) -> LocalAws:
@@ -132,11 +141,18 @@ class Interrupted:
     # --- Sagas
 
     def doors(self) -> dict[Way, list[Door]]:
-        """Every state that a saga of each way enters, as recorded; also of machines that it waits for."""
+        """Every state at which a saga of each way is interrupted, as recorded; also of machines that it waits for."""
         names = {way: f"clean-{way.name}" for way in self.ways}
         with self.aws.calls.record() as calls, ThreadPoolExecutor(CLIENTS) as pool:
             sagas = dict(zip(names, pool.map(self._driven, names, names.values()), strict=True))
-        return {way: list(self._doors_of(sagas[way], calls)) for way in self.ways}
+        first = sagas[self.ways[0]]
+        updates = [call for call in calls if call.call == UPDATE and call.execution == first]
+        self.settling = {call.state for call in updates if call.state is not None}
+        found: dict[Way, list[Door]] = {}
+        for way in self.ways:
+            known = {door for doors in found.values() for door in doors} if way.rest else set()
+            found[way] = [door for door in self._doors_of(sagas[way], calls) if door not in known]
+        return found
 
     def begin(self, cells: Sequence[Cell]) -> None:
         """Begin every cell's saga, and interrupt it."""
@@ -229,6 +245,58 @@ class Interrupted:
         """Status of a saga's answer."""
         return self.system.record(self.sagas[cell]).http_status
 
+    def unasked(self, cells: Sequence[Cell]) -> list[str]:
+        """Sagas that somebody took up again, or started, without a look that the test asked for."""
+        records = [(cell, self.system.record(self.sagas[cell])) for cell in cells]
+        needy = [(cell, record) for cell, record in records if record.recoveries or cell.unstarted]
+        return [f"{cell}: {r.recoveries} recoveries, and no look" for cell, r in needy if not self.sweeps[r.saga_id]]
+
+    def first_end(self, cell: Cell) -> str | None:
+        """How a saga's first execution ended; None if there is none."""
+        return self.system.status_of(self.forward, self.sagas[cell])
+
+    def definitions(self) -> dict[str, dict[str, Any]]:
+        """The deployed machine, and those that it waits for, by name; what is EXPRESS is one call of one of them."""
+        states = self.aws.client("stepfunctions")
+        arns = [machine["stateMachineArn"] for machine in states.list_state_machines()["stateMachines"]]
+        found: dict[str, dict[str, Any]] = {}
+        ahead = [self.aws.resolve_state_machine(self.forward)]
+        while ahead:
+            described = states.describe_state_machine(stateMachineArn=ahead.pop())
+            if described["name"] not in found and described["type"] != "EXPRESS":
+                found[described["name"]] = json.loads(described["definition"])
+                ahead += [arn for arn in arns if json.dumps(arn) in described["definition"]]
+        return found
+
+    def on_the_way(self) -> set[Door]:
+        """States that are entered when no call fails, and those that undo a step: found in the definitions alone.
+
+        States that do not lead to a settled saga are left out: a saga is parked there, or no longer that execution's.
+        """
+        found: set[Door] = set()
+        for machine, definition in self.definitions().items():
+            undoing = (name for name in definition["States"] if name.startswith("Undo "))
+            found |= {Door(machine=machine, state=name) for name in {*_without_catch(definition), *undoing}}
+        return found
+
+    def waiting(self) -> set[str]:
+        """Names of the states that wait until somebody sends their token back."""
+        return {
+            name
+            for definition in self.definitions().values()
+            for name, state in definition["States"].items()
+            if str(state.get("Resource", "")).endswith(".waitForTaskToken")
+        }
+
+    def stop_while_it_waits(self, cell: Cell, step: str) -> None:
+        """Stop a saga's first execution when a step hands its job over, or has; a machine that it waits for runs on."""
+        saga_id, deadline = self.sagas[cell], time.monotonic() + PATIENCE_SECONDS
+        while self.system.statuses(saga_id).get(step) is None:
+            assert time.monotonic() < deadline, f"{cell}: {self.system.statuses(saga_id)}"
+            time.sleep(0.05)
+        states = self.aws.client("stepfunctions")
+        states.stop_execution(executionArn=self.system.arn(self.forward, saga_id))
+
     # ---
 
     def _is_settled(self, saga_id: str) -> bool:
@@ -273,6 +341,24 @@ class Interrupted:
         return [item for item in self.system.records() if RecordAttribute.SAGA_ID in item]
 
 
+def _without_catch(definition: Mapping[str, Any]) -> set[str]:
+    """States that are reached from the first one as long as nothing fails, and from which a saga can be settled."""
+    ahead, seen = [str(definition["StartAt"])], set[str]()
+    while ahead:
+        if (name := ahead.pop()) not in seen:
+            seen.add(name)
+            ahead += _next(definition["States"][name])
+    settling = {name for name in seen if name.startswith("Settle ") or definition["States"][name]["Type"] == "Succeed"}
+    settling |= {name for name in seen if definition["States"][name].get("End")}
+    while more := {name for name in seen - settling if settling & set(_next(definition["States"][name]))}:
+        settling |= more
+    return settling
+
+
+def _next(state: Mapping[str, Any]) -> list[str]:
+    return [one[key] for one in (state, *state.get("Choices", ())) for key in ("Next", "Default") if key in one]
+
+
 # --- What interrupts
 
 
@@ -294,7 +380,14 @@ def never_started(way: Way, name: str, gatekeeper: str, call: str, moment: Momen
         return [Fault(function=gatekeeper, call=call, moment=moment, action=Action.KILL, containing=request_id)]
 
     what = f"gatekeeper killed {moment} {call}"
-    return Cell(name=name, way=way, what=what, faults=faults, asked_again=False, whole=True)
+    # At a start that is killed afterwards, the execution runs, and nobody needs to look.
+    unstarted = not (call == START and moment is Moment.AFTER)
+    return Cell(name=name, way=way, what=what, faults=faults, asked_again=False, whole=True, unstarted=unstarted)
+
+
+def waiting(way: Way, name: str, step: str) -> Cell:
+    """A saga whose execution is to be stopped by hand while a step of it waits for somebody."""
+    return Cell(name=name, way=way, what=f"stopped while it waits: {step}", faults=lambda _: ())
 
 
 def unsettled(way: Way, name: str, machine: str, moment: Moment) -> Cell:
@@ -304,7 +397,7 @@ def unsettled(way: Way, name: str, machine: str, moment: Moment) -> Cell:
         return [
             Fault(
                 function=f"states:{machine}",
-                call="dynamodb:UpdateItem",
+                call=UPDATE,
                 moment=moment,
                 action=Action.DROP,
                 on=First(SERVICE_TRIES),
