@@ -26,7 +26,8 @@ def add_parser(commands: Any) -> None:
         "cost",
         help="what a saga uses and costs",
         description="Counts from the description of each saga in a cloud assembly what one saga uses, on its happy "
-        "path and on its longest compensation, and multiplies with list prices of us-east-1. Nothing is measured.",
+        "path and on its longest compensation, and multiplies with list prices of us-east-1, in dollars. "
+        "Nothing is measured. Exit status: 0; 1 the folder is no assembly, or a saga or step is not in it.",
     )
     parser.add_argument(
         "assembly", metavar="ASSEMBLY", nargs="?", type=Path, default=_ASSEMBLY, help="synthesized assembly (cdk.out)"
@@ -46,10 +47,10 @@ def add_parser(commands: Any) -> None:
     for option, what in (
         ("--items", "items of a map"),
         ("--memory", "MiB of a function that does not say"),
-        ("--item-bytes", "of an item that a step writes"),
-        ("--request-bytes", "of the request"),
-        ("--output-bytes", "of a step's output"),
-        ("--result-bytes", "of the answer's result"),
+        ("--item-bytes", "bytes of an item that a step writes"),
+        ("--request-bytes", "bytes of the request"),
+        ("--output-bytes", "bytes of a step's output"),
+        ("--result-bytes", "bytes of the answer's result"),
         ("--polls", "how often the client asks for the outcome"),
     ):
         inputs.add_argument(option, metavar="N", type=int, help=what)

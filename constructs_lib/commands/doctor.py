@@ -32,7 +32,8 @@ def add_parser(commands: Any) -> None:
         help="find what is stuck in a deployed stack, and repair it",
         description="Looks at everything of a stack that is in flight, or that somebody has to see to: sagas, jobs, "
         "queues, and who looks after them. Changes nothing, unless told to repair. Exit status: 0 nobody has to do "
-        "anything, 1 somebody has to, 2 wrong options.",
+        "anything; 1 somebody has to, or something, or everything, could not be looked at; 2 wrong options; 130 "
+        "interrupted.",
     )
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument(
@@ -44,10 +45,12 @@ def add_parser(commands: Any) -> None:
     what.add_argument("--table", help="name of an IdempotencyTable's table, for whoever may not list the stack")
     parser.add_argument("--log-table", help="with --table: name of the saga log")
     parser.add_argument(
-        "--token-table", metavar="TABLE", action="append", help="with --table: a TokenTable's; repeat it"
+        "--token-table", metavar="TABLE", action="append", help="with --table: name of a TokenTable's table; repeat it"
     )
     parser.add_argument("--deep", action="store_true", help="also read whole tables: says beforehand what that takes")
-    parser.add_argument("--rate", metavar="UNITS", type=_positive, help="with --deep: read units a second, 500")
+    parser.add_argument(
+        "--rate", metavar="UNITS", type=_positive, help="with --deep: at most so many read units a second (500)"
+    )
     parser.add_argument("--repair", action="store_true", help="do what can be done without a person")
     parser.add_argument("--json", action="store_true", help="print one JSON document instead, with everything in it")
     add_aws_options(parser)

@@ -25,7 +25,8 @@ def add_parser(commands: Any) -> None:
         help="draw the sagas of a synthesized app",
         description="Draws each saga of an assembly: the way forward, the compensations beside it, the pivot. Reads "
         "what was written at synth; needs neither AWS nor the CDK. With --readme, the parts of that page between "
-        "<!-- saga:NAME --> and <!-- /saga --> are made anew, and nothing else in it is touched.",
+        "<!-- saga:NAME --> and <!-- /saga --> are made anew, and nothing else in it is touched. Exit status: "
+        "0; 1 the assembly holds no such saga, or a part of the page does not end.",
     )
     parser.add_argument(
         "assembly",

@@ -21,7 +21,8 @@ def add_parser(commands: Any) -> None:
         "inspect",
         help="show what became of a saga, and what you can do",
         description="Reads the saga's record, its executions and its log, and draws them. Changes nothing. Outputs of "
-        "steps are shown: they may hold what not everybody may see.",
+        "steps are shown: they may hold what not everybody may see. Exit status: 0 it is shown, whatever became of "
+        "it; 1 the saga is unknown, or AWS refused a call.",
     )
     add_saga_options(parser)
     add_log_option(parser)

@@ -38,7 +38,8 @@ def add_parser(commands: Any) -> None:
         help="take an interrupted saga up again",
         description="Looks at the saga's record and at its owner's execution. An interrupted saga is taken over by one "
         "conditional update, and a recovery is started, which goes forward or compensates: no effect is repeated. What "
-        "took effect when nobody counted on it any more is undone, also of a settled saga.",
+        "took effect when nobody counted on it any more is undone, also of a settled saga. Exit status: 0 it goes on, "
+        "or nothing was to do; 1 a person decides, the saga is unknown, or AWS refused a call.",
     )
     add_saga_options(parser)
     add_log_option(parser)

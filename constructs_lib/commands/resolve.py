@@ -35,7 +35,8 @@ def add_parser(commands: Any) -> None:
         help="say what became of a step in doubt, and let its parked saga go on",
         description="Writes into the step's row what you know of it, on condition that the row is as it was read; then "
         "hands the parked saga to its next recovery and starts that. Repeat it if it was interrupted. Ask the provider "
-        "first: what you say is believed, and money follows it.",
+        "first: what you say is believed, and money follows it. Exit status: 0 the saga goes on, or does so already; 1 "
+        "anything was refused.",
     )
     add_saga_options(parser)
     parser.add_argument("step", metavar="STEP", nargs="?", help="the step; in a map, STEP[ITEM KEY]")

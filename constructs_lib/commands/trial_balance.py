@@ -74,7 +74,8 @@ def add_parser(commands: Any) -> None:
         "trial-balance",
         help="prove that a ledger sums to zero",
         description="Reads a whole ledger table and adds it up: all entries of a currency must sum to zero, each "
-        "balance to its entries. Reads are not one snapshot: while postings run, use a restored copy of the table.",
+        "balance to its entries. Reads are not one snapshot: while postings run, use a restored copy of the "
+        "table. Exit status: 0 it adds up; 1 it does not, or the table could not be read.",
     )
     parser.add_argument("table", metavar="TABLE", help="name of the LedgerTable's table")
     parser.add_argument("--accounts", action="store_true", help="print every account, not only sums")

@@ -34,7 +34,8 @@ th { white-space: normal; vertical-align: bottom; }
 th { font-weight: 600; color: var(--dim); } th:first-child, td:first-child { text-align: left; }
 .beside { display: grid; grid-template-columns: repeat(auto-fit, minmax(250px, 1fr)); gap: 12px 32px; }
 .row { display: flex; flex-wrap: wrap; gap: 12px 64px; align-items: flex-start; margin-top: 12px; }
-.soak { width: 100%; height: auto; }
+.soak { width: 100%; height: auto; } .picture .soak { min-width: 760px; }
+ul { padding-left: 20px; } li { overflow-wrap: anywhere; }
 """
 
 
@@ -167,7 +168,7 @@ def as_html(run: Run) -> str:
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
             f"<style>{_PAGE}</style></head><body>",
             *_head(run),
-            Timeline(run).svg(),
+            f'<div class="wide picture">{Timeline(run).svg()}</div>',
             *_sagas(run),
             *_recoveries(run),
             *_times(run),
@@ -190,7 +191,8 @@ def _head(run: Run) -> Iterator[str]:
         "and, call by call, lets the same go wrong; how they interleave is the machine's.</p>"
     )
     if problems:
-        yield f'<p class="verdict bad">Failed: {len(problems)} things must not be.</p><ul>'
+        things = "1 thing" if len(problems) == 1 else f"{len(problems)} things"
+        yield f'<p class="verdict bad">Failed: {things} must not be.</p><ul>'
         yield from (f"<li>{escape(problem)}</li>" for problem in problems[:50])
         yield "</ul>"
         return
@@ -265,7 +267,7 @@ def _faults(run: Run) -> Iterator[str]:
         f"<p>{sum(damage.faults.values()):,} of {calls:,} AWS calls failed: {damage.share:.1%} "
         f"({damage.calls['functions']:,} calls by functions, {damage.calls['state machines']:,} by state machines). "
         f"{sum(damage.stops.values())} executions were ended. Status events were lost of every saga whose id begins "
-        f"with one of <code>{damage.suppressed}</code>, and came twice of the others.</p>"
+        f"with one of <code>{' '.join(damage.suppressed)}</code>, and came twice of the others.</p>"
     )
     yield "<div class='row'><div>"
     yield table(["fault", "calls"], [*damage.faults.items(), *((f"execution {k}", n) for k, n in damage.stops.items())])
