@@ -35,6 +35,7 @@ th { font-weight: 600; color: var(--dim); } th:first-child, td:first-child { tex
 .beside { display: grid; grid-template-columns: repeat(auto-fit, minmax(250px, 1fr)); gap: 12px 32px; }
 .row { display: flex; flex-wrap: wrap; gap: 12px 64px; align-items: flex-start; margin-top: 12px; }
 .row > div { max-width: 100%; } th:first-child, td:first-child { position: sticky; left: 0; background: var(--page); }
+@media (max-width: 600px) { td:first-child { white-space: normal; overflow-wrap: anywhere; min-width: 8em; } }
 .soak { width: 100%; height: auto; } .picture .soak { min-width: 760px; }
 ul { padding-left: 20px; } li { overflow-wrap: anywhere; }
 """
@@ -189,7 +190,8 @@ def _head(run: Run) -> Iterator[str]:
     yield (
         f'<p class="dim">{sagas:,} sagas of four examples in one local AWS, {run.real(run.faults_ended):.0f} s of load '
         f"and faults, {os.cpu_count()} processors. "
-        f"<code>make soak SEED={settings.seed} SECONDS={settings.seconds:g}</code> sends the same requests and, call by call, lets the same go wrong; how they interleave is the machine's.</p>"
+        f"<code>make soak SEED={settings.seed} SECONDS={settings.seconds:g}</code> sends the same requests "
+        "and, call by call, lets the same go wrong; how they interleave is the machine's.</p>"
     )
     if problems:
         things = "1 thing" if len(problems) == 1 else f"{len(problems)} things"
