@@ -14,13 +14,15 @@ from tests.soak.wishes import Example
 
 SEED: Final = 6
 SECONDS: Final = 60.0
+REQUESTS: Final = 30
+"""Of each example: fewer, and nothing may happen to them of what is to happen."""
 CLIENTS: Final = {Example.TRANSFERS: 3, Example.ORDERS: 3, Example.PAYOUTS: 3, Example.CARTS: 6}
 
 
 @pytest.fixture(scope="module")
 def run() -> Run:
     """One soak."""
-    return soak(Settings(seed=SEED, seconds=SECONDS, clients=CLIENTS), print)
+    return soak(Settings(seed=SEED, seconds=SECONDS, requests=REQUESTS, clients=CLIENTS), print)
 
 
 def test_after_the_last_fault_all_is_quiet_and_every_book_is_equal(run: Run) -> None:

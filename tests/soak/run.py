@@ -20,6 +20,8 @@ from .world import SPEED, deployed
 _ANSWERS_SECONDS: Final = 120.0
 """Clients look seldom when they have waited for long: so long they have to hear what became of their requests."""
 _PROGRESS_SECONDS: Final = 10.0
+_LONGEST: Final = 10
+"""So many times as long as asked for does a soak last that waits for requests."""
 _SELDOM: Final = frozenset({"what was undone is what was done"})
 """Of what a short soak may have none."""
 
@@ -31,6 +33,7 @@ class Settings:
     Attributes:
         seed: requests and faults follow from it.
         seconds: of load and faults, in real time.
+        requests: of each example, at least: a busy machine goes on until there are so many, for ten times as long.
         quiet_seconds: after which it must be quiet at last, in real time.
         clients: at any time, by example.
         sandboxes: processes of each function, at most.
@@ -41,6 +44,7 @@ class Settings:
 
     seed: int
     seconds: float
+    requests: int = 0
     quiet_seconds: float = 300.0
     clients: Mapping[Example, int] = field(
         default_factory=lambda: {Example.TRANSFERS: 6, Example.ORDERS: 6, Example.PAYOUTS: 6, Example.CARTS: 12}
@@ -147,7 +151,7 @@ def soak(settings: Settings, progress: Callable[[str], None] = lambda _: None) -
         began = world.aws.now().timestamp()
         load.start()
         try:
-            _let_pass(settings.seconds, load, progress)
+            _let_pass(settings, load, progress)
             load.begin_nothing_more()
             damage = chaos.end()
             faults_ended = world.aws.now().timestamp()
@@ -172,13 +176,18 @@ def soak(settings: Settings, progress: Callable[[str], None] = lambda _: None) -
         )
 
 
-def _let_pass(seconds: float, load: Load, progress: Callable[[str], None]) -> None:
-    until = time.monotonic() + seconds
-    while (left := until - time.monotonic()) > 0:
-        time.sleep(min(left, _PROGRESS_SECONDS))
+def _let_pass(settings: Settings, load: Load, progress: Callable[[str], None]) -> None:
+    began = time.monotonic()
+    until, at_last = began + settings.seconds, began + _LONGEST * settings.seconds
+    while (now := time.monotonic()) < until or (now < at_last and _fewest(load) < settings.requests):
+        time.sleep(min(until - now, _PROGRESS_SECONDS) if now < until else 1.0)
         asked = sum(len(told) for told in load.told.values())
         answered = sum(one.answer is not None for told in load.told.values() for one in told)
         progress(f"{asked} requests, {answered} of them answered")
+
+
+def _fewest(load: Load) -> int:
+    return min(len(load.told[example]) for example in Example)
 
 
 def _await_answers(load: Load) -> None:
