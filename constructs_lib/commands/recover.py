@@ -20,7 +20,7 @@ _SAID = {
     "NAME_EXPIRED": "is too old to tell whether it ever ran: a person decides",
     "RUNNING": "is running: left alone",
     "DEAD": "was interrupted: taken over",
-    "ROWS_EXPIRED": "was interrupted, and rows of its log may be gone: a person decides",
+    "ROWS_EXPIRED": "nothing of it runs, and rows of its log may be gone: a person decides",
 }
 
 _LATE = {
