@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
+from botocore.exceptions import ClientError
+
 from constructs_lib.testing import Fault, First, LocalAws, Nth, RecordedCall, StopAt
 from constructs_lib.testing.fault_plan import Action, Moment, Planned, StopStatus
 from constructs_lib.testing.invariants import Item
@@ -29,6 +31,8 @@ PATIENCE_SECONDS: Final = 300.0
 SERVICE_TRIES: Final = 11
 """How often a state machine calls a service before it gives up: once, and ten retries."""
 MOST_SWEEPS: Final = 2
+STOPS: Final = 10
+"""Sagas that are begun, at most, until one is stopped while it waits."""
 PUT, UPDATE, START = "dynamodb:PutItem", "dynamodb:UpdateItem", "states:StartExecution"
 
 
@@ -113,7 +117,6 @@ class Interrupted:
         sagas: of every cell.
         sweeps: at how many looks a saga was due and not settled.
         looks: what those looks said, and the calls that they made.
-        invoked: one entry for each invocation of the reconciler.
         elsewhere: names of states that other tests interrupt.
         settling: states that change the record of a saga of the first way, when nobody interrupts it.
     """
@@ -124,7 +127,6 @@ class Interrupted:
     sagas: dict[Cell, str] = field(default_factory=dict)
     sweeps: Counter[str] = field(default_factory=Counter)
     looks: list[tuple[dict[str, Any], list[str]]] = field(default_factory=list)
-    invoked: list[str] = field(default_factory=list)
     elsewhere: frozenset[str] = frozenset()
     settling: set[str] = field(default_factory=set)
 
@@ -227,7 +229,6 @@ class Interrupted:
             self.quiet(cells)
 
     def _invoke(self, event: Mapping[str, Any]) -> dict[str, Any]:
-        self.invoked.append(self.function)
         answer = self.aws.client("lambda").invoke(FunctionName=self.function, Payload=json.dumps(event))
         said: dict[str, Any] = json.loads(answer["Payload"].read())
         return {} if answer.get("FunctionError") is not None else said
@@ -289,13 +290,25 @@ class Interrupted:
         }
 
     def stop_while_it_waits(self, cell: Cell, step: str) -> None:
-        """Stop a saga's first execution when a step hands its job over, or has; a machine that it waits for runs on."""
-        saga_id, deadline = self.sagas[cell], time.monotonic() + PATIENCE_SECONDS
-        while self.system.statuses(saga_id).get(step) is None:
-            assert time.monotonic() < deadline, f"{cell}: {self.system.statuses(saga_id)}"
-            time.sleep(0.05)
+        """Stop a saga's first execution when a step hands its job over, or has; a machine that it waits for runs on.
+
+        One that was over before it could be stopped completed, and is no interrupted one: the cell's is a further one.
+        """
         states = self.aws.client("stepfunctions")
-        states.stop_execution(executionArn=self.system.arn(self.forward, saga_id))
+        for number in range(STOPS):
+            if number:
+                self.sagas[cell] = self.system.begin(*cell.way.ask(f"{cell.name}-{number}"))
+            saga_id, deadline = self.sagas[cell], time.monotonic() + PATIENCE_SECONDS
+            while self.system.statuses(saga_id).get(step) is None:
+                assert time.monotonic() < deadline, f"{cell}: {self.system.statuses(saga_id)}"
+                time.sleep(0.02)
+            try:
+                states.stop_execution(executionArn=self.system.arn(self.forward, saga_id))
+            except ClientError:
+                assert self.system.status_of(self.forward, saga_id) == "SUCCEEDED", f"{cell}: {saga_id}"
+            else:
+                return
+        raise AssertionError(f"{cell}: {STOPS} sagas were over before they could be stopped")
 
     # ---
 

@@ -24,7 +24,6 @@ from .transfer_system import at_once, problem_of
 CLIENTS: Final = 48
 """They only wait."""
 REAL_SECONDS_OF_WORK: Final = 60
-PROMPT: Final = ("calm", "early", "double")
 """For everything beside waiting: functions that start, on a busy machine."""
 ALONE: Final = ("early",)
 """Played when the others are over: on a busy machine, whoever comes to wait for the answer may give up at once."""
@@ -357,16 +356,10 @@ class TestAProviderThatIsSilent:
         ["silent-payments", "silent-warehouse", "silent-carrier", "idle-payments", "idle-warehouse", "idle-carrier"],
     )
     def test_is_waited_for_no_longer_than_declared(self, day: Day, name: str) -> None:
-        # What is work, and no waiting, takes a busy machine as long as it takes it for carts that nobody lets wait.
-        work = max(REAL_SECONDS_OF_WORK * day.system.speed, *(2 * self._seconds(day, one) for one in PROMPT))
-
-        assert self._seconds(day, name) < LONGEST_WAIT_SECONDS + work
-
-    def _seconds(self, day: Day, name: str) -> float:
-        """How long a cart took, in the emulator's time."""
         item = day.system.item(day[name].saga_id)
         created, settled = (int(item[a]["N"]) for a in (RecordAttribute.CREATED_AT, RecordAttribute.UPDATED_AT))
-        return (settled - created) / 1000
+
+        assert (settled - created) / 1000 < LONGEST_WAIT_SECONDS + REAL_SECONDS_OF_WORK * day.system.speed
 
     def _main(self, day: Day, name: str, provider: str) -> list[Any]:
         types = {AUTHORIZED, PICKED, SCANNED}

@@ -68,3 +68,16 @@ def test_what_is_under_way_is_told_with_how_far_it_is(tmp_path: Path, monkeypatc
     job.log.write_text("a.py ....  [  9%]\nb.py .... [ 45%]\nc.py ..", "utf-8")
 
     assert (before, job.progress()) == ("some", "some 45%")
+
+
+@pytest.mark.parametrize(("code", "status"), [("raise SystemExit(3)", 1), ("import os; os.abort()", 1), ("", 0)])
+def test_one_that_fails_or_is_killed_fails_them_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str, status: int
+) -> None:
+    monkeypatch.setattr(run_checks, "LOGS", tmp_path)
+    monkeypatch.setattr(
+        run_checks, "jobs", lambda: [_python("one", "print('FAILED a.py')\n" + code), _python("two", "")]
+    )
+    monkeypatch.setattr(sys, "argv", ["run_checks"])
+
+    assert run_checks.main() == status
