@@ -10,7 +10,6 @@ import pytest
 from aws_cdk import App, Stack
 from cdk_nag import AwsSolutionsChecks
 from syrupy.assertion import SnapshotAssertion
-from syrupy.extensions.json import JSONSnapshotExtension
 
 from examples.agentic_payout.functions.payout import bedrock, errors, model
 from examples.agentic_payout.stack import CAPS, MODEL_CONTEXT, ROUTES_CONTEXT, AgenticPayoutStack, BedrockGrant
@@ -18,7 +17,8 @@ from saga_runtime import PermanentError, SagaError, TransientError
 from saga_runtime.protocol import PERMANENT_ERRORS
 from tests.constructs.support.cloud import Cloud
 from tests.constructs.support.factories import AppFactory, context
-from tests.constructs.support.masked import masked, masked_ids
+from tests.constructs.support.masked import masked_ids
+from tests.constructs.support.reviewed import ReviewExtension, reviewed
 
 GOLDEN = Path(__file__).parent / "golden" / "logical_ids_agentic_payout.json"
 LEDGER, CONTROLS, LOG = "${Ledger/Table.Arn}", "${Controls.Arn}", "${Payout/Log/Table.Arn}"
@@ -49,7 +49,7 @@ def cloud(stack: Stack) -> Cloud:
 
 def test_the_template_is_the_reviewed_one(cloud: Cloud, snapshot: SnapshotAssertion) -> None:
     """Review the difference, then ``python -m pytest tests/constructs --snapshot-update``."""
-    assert masked(cloud) == snapshot(extension_class=JSONSnapshotExtension, name="agentic_payout")
+    assert reviewed(cloud) == snapshot(extension_class=ReviewExtension, name="agentic_payout")
 
 
 def test_logical_ids_are_for_ever(cloud: Cloud) -> None:

@@ -10,13 +10,13 @@ import pytest
 from aws_cdk import Duration, Stack
 from cdk_nag import AwsSolutionsChecks
 from syrupy.assertion import SnapshotAssertion
-from syrupy.extensions.json import JSONSnapshotExtension
 
 from examples.cart_fulfilment.stack import CartFulfilmentStack
 from examples.cart_fulfilment.waits import Job, Waits
 from tests.constructs.support.cloud import Cloud
 from tests.constructs.support.factories import AppFactory
-from tests.constructs.support.masked import masked, masked_ids
+from tests.constructs.support.masked import masked_ids
+from tests.constructs.support.reviewed import ReviewExtension, reviewed
 
 GOLDEN = Path(__file__).parent / "golden" / "logical_ids_cart_fulfilment.json"
 SHOP = "${Shop.Arn}"
@@ -57,7 +57,7 @@ def cloud(stack: Stack) -> Cloud:
 
 def test_the_template_is_the_reviewed_one(cloud: Cloud, snapshot: SnapshotAssertion) -> None:
     """Review the difference, then ``python -m pytest tests/constructs --snapshot-update``."""
-    assert masked(cloud) == snapshot(extension_class=JSONSnapshotExtension, name="cart_fulfilment")
+    assert reviewed(cloud) == snapshot(extension_class=ReviewExtension, name="cart_fulfilment")
 
 
 def test_logical_ids_are_for_ever(cloud: Cloud) -> None:

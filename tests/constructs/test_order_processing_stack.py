@@ -10,13 +10,13 @@ import pytest
 from aws_cdk import Duration, Stack
 from cdk_nag import AwsSolutionsChecks
 from syrupy.assertion import SnapshotAssertion
-from syrupy.extensions.json import JSONSnapshotExtension
 
 from constructs_lib import Provider
 from examples.order_processing.stack import OrderProcessingStack
 from tests.constructs.support.cloud import Cloud
 from tests.constructs.support.factories import AppFactory
-from tests.constructs.support.masked import masked, masked_ids
+from tests.constructs.support.masked import masked_ids
+from tests.constructs.support.reviewed import ReviewExtension, reviewed
 
 GOLDEN = Path(__file__).parent / "golden" / "logical_ids_order_processing.json"
 SHOP, LOG, REQUESTS = "${Shop.Arn}", "${Order/Log/Table.Arn}", "${Requests/Table.Arn}"
@@ -47,7 +47,7 @@ def cloud(stack: Stack) -> Cloud:
 
 def test_the_template_is_the_reviewed_one(cloud: Cloud, snapshot: SnapshotAssertion) -> None:
     """Review the difference, then ``python -m pytest tests/constructs --snapshot-update``."""
-    assert masked(cloud) == snapshot(extension_class=JSONSnapshotExtension, name="order_processing")
+    assert reviewed(cloud) == snapshot(extension_class=ReviewExtension, name="order_processing")
 
 
 def test_logical_ids_are_for_ever(cloud: Cloud) -> None:

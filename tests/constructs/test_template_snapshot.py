@@ -7,12 +7,12 @@ import os
 from pathlib import Path
 
 from syrupy.assertion import SnapshotAssertion
-from syrupy.extensions.json import JSONSnapshotExtension
 
 from examples.funds_transfer.stack import FundsTransferStack
 from tests.constructs.support.cloud import Cloud
 from tests.constructs.support.factories import AppFactory
-from tests.constructs.support.masked import masked, masked_ids
+from tests.constructs.support.masked import masked_ids
+from tests.constructs.support.reviewed import ReviewExtension, reviewed
 
 GOLDEN = Path(__file__).parent / "golden" / "logical_ids.json"
 WHAT_TO_DO = """logical ids of the reference app changed.
@@ -27,7 +27,7 @@ STATEFUL = {"AWS::DynamoDB::GlobalTable", "AWS::DynamoDB::Table", "AWS::SQS::Que
 
 def test_the_template_is_the_reviewed_one(reference: Cloud, snapshot: SnapshotAssertion) -> None:
     """Review the difference, then ``python -m pytest tests/constructs --snapshot-update``."""
-    assert masked(reference) == snapshot(extension_class=JSONSnapshotExtension, name="funds_transfer")
+    assert reviewed(reference) == snapshot(extension_class=ReviewExtension, name="funds_transfer")
 
 
 def _ids(cloud: Cloud) -> dict[str, str]:
