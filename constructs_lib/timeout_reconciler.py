@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Final
 
 from aws_cdk import Acknowledgment, ArnFormat, Duration, RemovalPolicy, Stack, Validations
 from aws_cdk import aws_cloudwatch as cloudwatch
-from aws_cdk import aws_events as events
-from aws_cdk import aws_events_targets as targets
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
 from aws_cdk import aws_stepfunctions as sfn
@@ -19,6 +17,7 @@ from constructs_lib._nag_ids import executions_id
 from constructs_lib._reconciled import late_tokens_of, require_sagas, told_of
 from constructs_lib._reconciler_alarms import LONGEST_SECONDS, AlarmLimits, ReconcilerAlarms
 from constructs_lib._reconciler_queues import dead_letters_of, queue_for, rule_for
+from constructs_lib._schedules import run_every
 from constructs_lib.runtime_function import RuntimeFunction, own_code
 from constructs_lib.saga.permissions import grant_send, queues_of
 from constructs_lib.saga.state_machine import SagaStateMachine
@@ -241,9 +240,16 @@ class TimeoutReconciler(Construct):
         )
         machines = [machine for saga in sagas for machine in (saga.state_machine, saga.recovery_machine)]
         self.ended = rule_for(self, machines, queue=self.queue, dead_letters=self.dead_letters)
-        self.schedule = self._every("Schedule", every, "Looks at sagas that are due")
-        self.measure = self._every(
-            "Measure", measured, "Adds up what is in flight", {LookField.LOOK.value: Look.IN_FLIGHT.value}
+        self.schedule = run_every(
+            self, "Schedule", self.function, Duration.minutes(every), description="Looks at sagas that are due"
+        )
+        self.measure = run_every(
+            self,
+            "Measure",
+            self.function,
+            Duration.minutes(measured),
+            description="Adds up what is in flight",
+            event={LookField.LOOK.value: Look.IN_FLIGHT.value},
         )
         self._add_alarms(limits)
 
@@ -281,21 +287,6 @@ class TimeoutReconciler(Construct):
             resource="execution",
             resource_name=f"{name}:*",
             arn_format=ArnFormat.COLON_RESOURCE_NAME,
-        )
-
-    def _every(self, id: str, minutes: int, description: str, event: dict[str, str] | None = None) -> events.Rule:
-        target = targets.LambdaFunction(
-            self.function.function,
-            retry_attempts=0,
-            max_event_age=Duration.minutes(1),
-            event=None if event is None else events.RuleTargetInput.from_object(event),
-        )
-        return events.Rule(
-            self,
-            id,
-            description=description,
-            schedule=events.Schedule.rate(Duration.minutes(minutes)),
-            targets=[target],
         )
 
     def _add_alarms(self, limits: AlarmLimits) -> None:

@@ -6,13 +6,12 @@ from typing import Final
 
 from aws_cdk import Duration, RemovalPolicy
 from aws_cdk import aws_dynamodb as dynamodb
-from aws_cdk import aws_events as events
-from aws_cdk import aws_events_targets as targets
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
 from constructs import Construct
 
 from constructs_lib._operator_actions import TOKEN_INDEX_ACTIONS, TOKEN_TABLE_ACTIONS
+from constructs_lib._schedules import run_every
 from constructs_lib._tables import StatefulTable
 from constructs_lib.runtime_function import RuntimeFunction, own_code
 from saga_runtime.protocol import DUE_INDEX, Env, TokenAttribute
@@ -98,14 +97,8 @@ class TokenTable(StatefulTable):
         )
         self._grant_due(self.sweeper)
         self.grant_receive(self.sweeper)
-        self.schedule = events.Rule(
-            self,
-            "Schedule",
-            description="Looks at token rows that are due",
-            schedule=events.Schedule.rate(Duration.minutes(1)),
-            targets=[
-                targets.LambdaFunction(self.sweeper.function, retry_attempts=0, max_event_age=Duration.minutes(1))
-            ],
+        self.schedule = run_every(
+            self, "Schedule", self.sweeper, Duration.minutes(1), description="Looks at token rows that are due"
         )
 
     def grant_receive(self, grantee: iam.IGrantable) -> iam.Grant:

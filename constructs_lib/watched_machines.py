@@ -12,7 +12,6 @@ from aws_cdk import Acknowledgment, ArnFormat, Duration, RemovalPolicy, Stack, T
 from aws_cdk import aws_cloudwatch as cloudwatch
 from aws_cdk import aws_dynamodb as dynamodb
 from aws_cdk import aws_events as events
-from aws_cdk import aws_events_targets as targets
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
 from aws_cdk import aws_lambda as lambda_
@@ -22,6 +21,7 @@ from constructs import Construct
 from constructs_lib._arguments import require_count, require_seconds
 from constructs_lib._callback_alarms import depth_alarm
 from constructs_lib._reconciler_queues import dead_letters_of, queue_for, rule_for
+from constructs_lib._schedules import run_every
 from constructs_lib._tables import StatefulTable
 from constructs_lib._watched_checks import require_each_once_and_here, require_ends, require_watchable
 from constructs_lib.runtime_function import RuntimeFunction, own_code
@@ -181,14 +181,12 @@ class MachineWatch(Construct):
         self.function.function.add_environment(Env.WATCH_QUEUE.value, self.queue.queue_url)
         self._grant(machines)
         self.ended = [self._when_executions_end(end, machines) for end in BadEnd if _with(end, machines)]
-        self.schedule = events.Rule(
+        self.schedule = run_every(
             self,
             "Schedule",
+            self.function,
+            schedule,
             description="Looks for executions that ended badly, and at ends that are due",
-            schedule=events.Schedule.rate(schedule),
-            targets=[
-                targets.LambdaFunction(self.function.function, retry_attempts=0, max_event_age=Duration.minutes(1))
-            ],
         )
         self._add_alarms(oldest)
 
