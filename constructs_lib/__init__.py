@@ -6,8 +6,9 @@ the command needs it.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING
+
+from saga_runtime.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from constructs_lib.approval_page import ApprovalPage
@@ -72,44 +73,41 @@ __all__ = [
     "Webhook",
 ]
 
-_MODULES: Final = {
-    "ApprovalPage": "constructs_lib.approval_page",
-    "BadEnd": "saga_runtime.protocol",
-    "CallbackIntegration": "constructs_lib.callback_integration",
-    "DirectReceiver": "constructs_lib.callback_receivers",
-    "Effect": "constructs_lib.saga",
-    "GoOn": "constructs_lib.saga",
-    "HmacSignature": "constructs_lib.webhook_schemes",
-    "IdempotencyTable": "constructs_lib.idempotency_table",
-    "InProgressAnswer": "saga_runtime.protocol",
-    "KeyPolicy": "saga_runtime.protocol",
-    "LedgerTable": "constructs_lib.ledger_table",
-    "MoneyField": "constructs_lib.money_field",
-    "Notify": "constructs_lib.saga",
-    "OnExpired": "saga_runtime.protocol",
-    "Operation": "constructs_lib.transaction_api",
-    "PayloadBucket": "constructs_lib.payload_bucket",
-    "Provider": "constructs_lib.saga",
-    "Retry": "constructs_lib.saga",
-    "RuntimeFunction": "constructs_lib.runtime_function",
-    "SagaStateMachine": "constructs_lib.saga",
-    "StandardWebhooks": "constructs_lib.webhook_schemes",
-    "Step": "constructs_lib.saga",
-    "StepFunction": "constructs_lib.runtime_function",
-    "StepGroup": "constructs_lib.saga",
-    "StepHost": "constructs_lib.step_host",
-    "StepKind": "constructs_lib.saga",
-    "StripeSignature": "constructs_lib.webhook_schemes",
-    "TimeoutReconciler": "constructs_lib.timeout_reconciler",
-    "TokenTable": "constructs_lib.token_table",
-    "TransactionApi": "constructs_lib.transaction_api",
-    "WatchedMachine": "constructs_lib.watched_machines",
-    "Webhook": "constructs_lib.callback_receivers",
-}
-
-
-def __getattr__(name: str) -> Any:
-    """Import a public name when it is first used."""
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_MODULES[name]), name)
+__getattr__, __dir__ = lazy_exports(
+    __name__,
+    {
+        "ApprovalPage": "constructs_lib.approval_page",
+        "BadEnd": "saga_runtime.protocol",
+        "CallbackIntegration": "constructs_lib.callback_integration",
+        "DirectReceiver": "constructs_lib.callback_receivers",
+        "Effect": "constructs_lib.saga",
+        "GoOn": "constructs_lib.saga",
+        "HmacSignature": "constructs_lib.webhook_schemes",
+        "IdempotencyTable": "constructs_lib.idempotency_table",
+        "InProgressAnswer": "saga_runtime.protocol",
+        "KeyPolicy": "saga_runtime.protocol",
+        "LedgerTable": "constructs_lib.ledger_table",
+        "MoneyField": "constructs_lib.money_field",
+        "Notify": "constructs_lib.saga",
+        "OnExpired": "saga_runtime.protocol",
+        "Operation": "constructs_lib.transaction_api",
+        "PayloadBucket": "constructs_lib.payload_bucket",
+        "Provider": "constructs_lib.saga",
+        "Retry": "constructs_lib.saga",
+        "RuntimeFunction": "constructs_lib.runtime_function",
+        "SagaStateMachine": "constructs_lib.saga",
+        "StandardWebhooks": "constructs_lib.webhook_schemes",
+        "Step": "constructs_lib.saga",
+        "StepFunction": "constructs_lib.runtime_function",
+        "StepGroup": "constructs_lib.saga",
+        "StepHost": "constructs_lib.step_host",
+        "StepKind": "constructs_lib.saga",
+        "StripeSignature": "constructs_lib.webhook_schemes",
+        "TimeoutReconciler": "constructs_lib.timeout_reconciler",
+        "TokenTable": "constructs_lib.token_table",
+        "TransactionApi": "constructs_lib.transaction_api",
+        "WatchedMachine": "constructs_lib.watched_machines",
+        "Webhook": "constructs_lib.callback_receivers",
+        "__version__": "constructs_lib._version",
+    },
+)

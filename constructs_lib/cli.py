@@ -6,6 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
+from ._version import __version__
 from .commands import callbacks, cost, doctor, graph, inspect, local, recover, resolve, trial_balance
 from .commands.errors import CommandError
 
@@ -19,6 +20,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: The command line; that of the process by default.
     """
     parser = argparse.ArgumentParser(prog="cdk-sagas", description="Tools for sagas on AWS.")
+    parser.add_argument("--version", action="version", version=f"cdk-sagas {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     for command in (inspect, resolve, recover, doctor, callbacks, trial_balance, cost, graph, local):
         command.add_parser(commands)

@@ -5,8 +5,9 @@ Names are imported when they are first used: the descriptions of sagas are read 
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING
+
+from saga_runtime.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from constructs_lib.saga.direct import Effect
@@ -29,21 +30,17 @@ __all__ = [
     "StepKind",
 ]
 
-_MODULES: Final = {
-    "Effect": "constructs_lib.saga.direct",
-    "GoOn": "constructs_lib.saga.notices",
-    "Notify": "constructs_lib.saga.notices",
-    "Provider": "constructs_lib.saga.provider",
-    "Retry": "constructs_lib.saga.retry",
-    "SagaStateMachine": "constructs_lib.saga.state_machine",
-    "Step": "constructs_lib.saga.steps",
-    "StepGroup": "constructs_lib.saga.groups",
-    "StepKind": "constructs_lib.saga.steps",
-}
-
-
-def __getattr__(name: str) -> Any:
-    """Import a public name when it is first used."""
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_MODULES[name]), name)
+__getattr__, __dir__ = lazy_exports(
+    __name__,
+    {
+        "Effect": "constructs_lib.saga.direct",
+        "GoOn": "constructs_lib.saga.notices",
+        "Notify": "constructs_lib.saga.notices",
+        "Provider": "constructs_lib.saga.provider",
+        "Retry": "constructs_lib.saga.retry",
+        "SagaStateMachine": "constructs_lib.saga.state_machine",
+        "Step": "constructs_lib.saga.steps",
+        "StepGroup": "constructs_lib.saga.groups",
+        "StepKind": "constructs_lib.saga.steps",
+    },
+)

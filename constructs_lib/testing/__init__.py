@@ -6,8 +6,9 @@ pytest loads this package's plugin in every run, also where the extra is not ins
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING
+
+from saga_runtime.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from .assembly import AssemblyError
@@ -61,36 +62,32 @@ __all__ = [
     "audit_provider",
 ]
 
-_MODULES: Final = {
-    "ApiUser": "users",
-    "AssemblyError": "assembly",
-    "CallRecorder": "faults",
-    "DeployedResource": "names",
-    "DeploymentError": "deployment",
-    "EmulatorStartError": "server",
-    "Every": "faults",
-    "Fault": "faults",
-    "FaultControl": "faults",
-    "FaultReport": "faults",
-    "FaultsNotFiredError": "faults",
-    "First": "faults",
-    "FunctionLog": "logs",
-    "HttpResponse": "http",
-    "LocalAws": "local_aws",
-    "Nth": "faults",
-    "Outputs": "deployment",
-    "ProviderEffect": "provider_audit",
-    "RecordedCall": "faults",
-    "Recording": "faults",
-    "Share": "faults",
-    "StopAt": "faults",
-    "UnknownNameError": "names",
-    "audit_provider": "provider_audit",
-}
-
-
-def __getattr__(name: str) -> Any:
-    """Import a public name when it is first used."""
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f".{_MODULES[name]}", __name__), name)
+__getattr__, __dir__ = lazy_exports(
+    __name__,
+    {
+        "ApiUser": ".users",
+        "AssemblyError": ".assembly",
+        "CallRecorder": ".faults",
+        "DeployedResource": ".names",
+        "DeploymentError": ".deployment",
+        "EmulatorStartError": ".server",
+        "Every": ".faults",
+        "Fault": ".faults",
+        "FaultControl": ".faults",
+        "FaultReport": ".faults",
+        "FaultsNotFiredError": ".faults",
+        "First": ".faults",
+        "FunctionLog": ".logs",
+        "HttpResponse": ".http",
+        "LocalAws": ".local_aws",
+        "Nth": ".faults",
+        "Outputs": ".deployment",
+        "ProviderEffect": ".provider_audit",
+        "RecordedCall": ".faults",
+        "Recording": ".faults",
+        "Share": ".faults",
+        "StopAt": ".faults",
+        "UnknownNameError": ".names",
+        "audit_provider": ".provider_audit",
+    },
+)

@@ -172,9 +172,10 @@ def verdict_of(function: Callable[..., Verdict] | None, *arguments: Any) -> Verd
 
 
 def still_in_doubt(call: StepCall, row: LogRow | None) -> StepInDoubt:
-    """The error of whoever must wait."""
-    what = "its undo" if row is not None and row.status is StepStatus.UNDOING else "it"
-    return StepInDoubt(f"whether step {call.step} or {what} took effect is not known yet")
+    """Error of a caller that must wait for the outcome of the step, or of its compensation."""
+    undoing = row is not None and row.status is StepStatus.UNDOING
+    what = f"the compensation of step {call.step}" if undoing else f"step {call.step}"
+    return StepInDoubt(f"the outcome of {what} is not known yet")
 
 
 def undecided(call: StepCall) -> StepUndecided:

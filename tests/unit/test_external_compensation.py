@@ -157,7 +157,7 @@ def test_nobody_undoes_while_another_undo_may_be_alive(shop: Shop) -> None:
     cut_off(shop, UNDO_NEVER_SENT)
     shop.passes(LIFE_MS - 1)
 
-    with pytest.raises(StepInDoubt):
+    with pytest.raises(StepInDoubt, match=r"^the outcome of the compensation of step Charge is not known yet$"):
         shop.undo()
 
     assert shop.status == "UNDOING"

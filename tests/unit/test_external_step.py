@@ -132,7 +132,7 @@ def test_nobody_calls_while_another_attempt_may_be_alive(shop: Shop) -> None:
     cut_off(shop)
 
     shop.passes(LIFE_MS - 1)
-    with pytest.raises(StepInDoubt):
+    with pytest.raises(StepInDoubt, match=r"^the outcome of step Charge is not known yet$"):
         shop.run()
 
     assert len(shop.gateway.charged) == 1

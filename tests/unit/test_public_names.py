@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 import constructs_lib
+import constructs_lib.saga
+import constructs_lib.testing
+import saga_runtime
+from constructs_lib.cli import main
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -18,14 +24,38 @@ def test_every_exported_name_is_there(name: str) -> None:
     assert getattr(constructs_lib, name).__name__ == name
 
 
-def test_an_unknown_name_is_an_attribute_error() -> None:
-    with pytest.raises(AttributeError, match="has no attribute 'Unknown'"):
-        getattr(constructs_lib, "Unknown")  # noqa: B009  # the type checker knows that it is not there
+@pytest.mark.parametrize("package", ["constructs_lib", "constructs_lib.saga", "constructs_lib.testing", "saga_runtime"])
+def test_dir_lists_every_public_name_before_its_first_use(package: str) -> None:
+    code = f"import {package} as p; print(*(set(p.__all__) - set(dir(p))))"
+
+    assert _run(code) == ""
+
+
+@pytest.mark.parametrize("package", [constructs_lib, constructs_lib.saga, constructs_lib.testing, saga_runtime])
+def test_a_name_that_a_package_does_not_export_is_an_attribute_error(package: ModuleType) -> None:
+    with pytest.raises(AttributeError, match=f"module '{package.__name__}' has no attribute 'Nothing'"):
+        getattr(package, "Nothing")  # noqa: B009  # the type checker knows that it is not there
+
+
+def test_the_version_is_that_of_the_distribution(capsys: pytest.CaptureFixture[str]) -> None:
+    assert constructs_lib.__version__ == version("cdk-sagas")
+
+    with pytest.raises(SystemExit) as ended:
+        main(["--version"])
+
+    assert ended.value.code == 0
+    assert capsys.readouterr().out == f"cdk-sagas {constructs_lib.__version__}\n"
 
 
 @pytest.mark.parametrize("module", ["constructs_lib", "constructs_lib.testing.pytest_plugin", "constructs_lib.cli"])
 def test_command_and_pytest_plugin_do_not_start_the_cdk(module: str) -> None:
     code = f"import sys, {module}; print(sorted({{'aws_cdk', 'jsii', 'ministack'}} & set(sys.modules)))"
+
+    assert _run(code) == "[]"
+
+
+def _run(code: str) -> str:
+    """What code prints in a process of its own, where nothing was imported yet."""
     result = subprocess.run(
         [sys.executable, "-c", code],
         check=True,
@@ -34,5 +64,4 @@ def test_command_and_pytest_plugin_do_not_start_the_cdk(module: str) -> None:
         capture_output=True,
         text=True,
     )
-
-    assert result.stdout.strip() == "[]"
+    return result.stdout.strip()
