@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from constructs_lib.saga.asl.states import MAX_STATE_NAME
 from tests.constructs.support.asl import edges, endings, expressions, levels, reachable, tasks
 from tests.constructs.support.groups import GROUPED, direct, machines_of, plan
 from tests.constructs.support.jsonata import compiled
@@ -39,6 +40,16 @@ def test_on_every_level_an_end_can_be_reached_from_every_state(machine: dict[str
 def test_a_name_stands_once_in_a_machine_and_fits(machine: dict[str, Any]) -> None:
     names = Counter(name for level in levels(machine) for name in level["States"])
     assert not [name for name, number in names.items() if number > 1 or len(name) > 80]
+
+
+@pytest.mark.parametrize("name", GROUPED)
+def test_a_step_name_of_40_characters_leaves_every_state_name_room(name: str) -> None:
+    saga = GROUPED[name]
+    own = [node.name for node in (*saga.steps, *saga.leaves)]
+    for machine in machines_of(saga).values():
+        for state in (state for level in levels(machine) for state in level["States"] if "(" not in state):
+            longest = max((len(step) for step in own if step in state), default=40)
+            assert len(state) - longest + 40 <= MAX_STATE_NAME, state
 
 
 def test_every_task_gives_up_waiting_at_some_time(machine: dict[str, Any]) -> None:

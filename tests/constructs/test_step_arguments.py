@@ -70,6 +70,7 @@ class Shop:
 
 
 PUT: Mapping[str, Any] = {"Put": {"Item": {"id": {"S": "x"}}}}
+LONG = "R" * 40
 Wrong = Callable[[Shop], Any]
 
 
@@ -517,6 +518,30 @@ SAGAS: dict[str, tuple[Wrong, str]] = {
         (
             "step Book stands behind the pivot Move, where a saga does not fail by a refusal "
             "but waits for a person; remove Notify from its on_error"
+        ),
+    ),
+    "a name of step and error together that no state may have": (
+        lambda s: s.saga(
+            s.atomic(
+                LONG,
+                compensate=s.fn,
+                refusals=["NotEnoughSeatsInTheTrain"],
+                on_error={"NotEnoughSeatsInTheTrain": GoOn()},
+            ),
+            s.atomic(),
+        ),
+        (
+            f"a state's name must have at most 80 characters, got 'Pass over {LONG} (NotEnoughSeatsInTheTrain): look' "
+            "(83); shorten the step's name, or the error's, in it"
+        ),
+    ),
+    "a name of an error that no state may have": (
+        lambda s: s.saga(
+            s.atomic(refusals=["E" * 73], on_error={"E" * 73: Notify(queue=s.fifo)}),
+        ),
+        (
+            f"a state's name must have at most 80 characters, got 'Tell of {'E' * 73}' "
+            "(81); shorten the step's name, or the error's, in it"
         ),
     ),
     "a callback in an Express phase": (

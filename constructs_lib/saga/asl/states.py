@@ -34,6 +34,8 @@ _CALL_SECONDS: Final = 30
 LONG_ATTEMPTS: Final = 20
 """How often something is tried again where there is no way back."""
 LONG_CAP_SECONDS: Final = 300
+MAX_STATE_NAME: Final = 80
+"""Longest name of a state, in characters (Step Functions quotas)."""
 
 
 def expression(jsonata: str) -> str:
@@ -223,7 +225,7 @@ def machine(plan: SagaPlan, comment: str, start: str, states: Mapping[str, State
     """A definition of the states that can be reached.
 
     Raises:
-        ValueError: if two states have one name; those inside of a state of the user's own count, too.
+        ValueError: if two states have one name, or a name is too long; states inside of a user's own state count, too.
     """
     definition: State = {
         "Comment": comment,
@@ -232,7 +234,14 @@ def machine(plan: SagaPlan, comment: str, start: str, states: Mapping[str, State
         "TimeoutSeconds": seconds or plan.timeout_seconds,
         "States": {name: _in_partition(plan, state) for name, state in reached_from(start, states).items()},
     }
-    twice = sorted(name for name, number in Counter(_names(definition)).items() if number > 1)
+    names = Counter(_names(definition))
+    for name in names:
+        if len(name) > MAX_STATE_NAME:
+            raise ValueError(
+                f"a state's name must have at most {MAX_STATE_NAME} characters, got {name!r} ({len(name)}); "
+                "shorten the step's name, or the error's, in it"
+            )
+    twice = sorted(name for name, number in names.items() if number > 1)
     if twice:
         raise ValueError(f"states of one state machine must have different names, got {twice} twice; rename yours")
     return definition
