@@ -79,8 +79,8 @@ class TransactionApi(Construct):
     Not guaranteed: an answer. A 5xx, or none, promises nothing: repeat the request under the same key. (A 500 with
     ``Idempotent-Replayed: true`` is the settled answer of a saga that failed, and of which nothing stands.)
 
-    With IAM the caller is the account and the IAM user or role, never the session: two hosts under one role are one
-    caller.
+    With IAM the caller is the account and the unique id of the IAM user or role, never the session: two hosts under one
+    role are one caller. A user of a Cognito identity pool is a caller of its own.
 
     Example::
 

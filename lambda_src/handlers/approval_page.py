@@ -26,9 +26,9 @@ from saga_runtime.approval_store import Standing, read_standing, write_decision
 from saga_runtime.approvals import APPROVED, REJECTED, TOKEN_PARAMETER, Claims, decide, link_claims
 from saga_runtime.callbacks import receive
 from saga_runtime.errors import Invalid, TransientError
-from saga_runtime.front_door import TooLarge
 from saga_runtime.http import HttpAnswer
 from saga_runtime.http_request import HttpRequest
+from saga_runtime.identity import TooLarge
 from saga_runtime.protocol import Metric
 
 MAX_FORM_BYTES: Final = 16_384

@@ -27,13 +27,13 @@ from saga_runtime.front_door import (
     BadKey,
     Body,
     NoIdentity,
-    TooLarge,
     body_of,
     caller_of,
     idempotency_key_of,
 )
 from saga_runtime.http import HttpAnswer, Problem, answer, problem, stored
 from saga_runtime.identity import (
+    TooLarge,
     canonical_json,
     fingerprint_of,
     is_saga_id,

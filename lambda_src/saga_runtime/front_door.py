@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from saga_runtime.errors import Invalid
-from saga_runtime.identity import canonical_json, parse_json
+from saga_runtime.identity import TooLarge, canonical_json, parse_json
 from saga_runtime.protocol import IDEMPOTENCY_KEY_HEADER, MAX_KEY_LENGTH, REFERENCE_FIELD
 from saga_runtime.references import has_reserved_member
 
@@ -24,10 +23,6 @@ class NoIdentity(Exception):
 
 class BadKey(Exception):
     """The Idempotency-Key is not one."""
-
-
-class TooLarge(Exception):
-    """The body is larger than this operation takes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +41,8 @@ def caller_of(event: Mapping[str, Any], source: str) -> tuple[str, ...]:
         source: ``iam``, ``jwt``, or ``context:<key>`` for one key of a Lambda authorizer's context.
 
     With IAM the caller is the account and the part of ``identity.caller`` before the colon: neither the session name
-    nor the access key, so that a retry from another host is the same caller.
+    nor the access key, so that a retry from another host is the same caller. All users of a Cognito identity pool share
+    its roles: such a caller is the account and ``identity.cognitoIdentityId``, whichever role the pool chose.
 
     Raises:
         NoIdentity: if the authorizer gave no identity, or a blank one.
@@ -54,8 +50,11 @@ def caller_of(event: Mapping[str, Any], source: str) -> tuple[str, ...]:
     context = event.get("requestContext") or {}
     if source == "iam":
         identity = context.get("identity") or {}
-        principal = str(identity.get("caller") or "").partition(":")[0]
-        return _caller("iam", str(identity.get("accountId") or ""), principal)
+        caller = _caller(
+            "iam", str(identity.get("accountId") or ""), str(identity.get("caller") or "").partition(":")[0]
+        )
+        user = identity.get("cognitoIdentityId")
+        return _caller(*caller[:2], "cognito", str(user)) if user else caller
     authorizer = context.get("authorizer") or {}
     if source == "jwt":
         claims = authorizer.get("claims") or (authorizer.get("jwt") or {}).get("claims") or {}
@@ -122,18 +121,13 @@ def body_of(event: Mapping[str, Any], max_bytes: int) -> Body:
     if event.get("isBase64Encoded"):
         try:
             text = base64.b64decode(text, validate=True).decode("utf-8")
-        except (binascii.Error, UnicodeDecodeError):
+        except ValueError:  # not base64, text that is not ASCII, bytes that are not UTF-8
             raise Invalid("the body must be JSON in UTF-8") from None
-    _check_size(text, max_bytes)
-    value = parse_json(text)
-    canonical = canonical_json(value)
-    _check_size(canonical, max_bytes)
-    if has_reserved_member(canonical):
-        raise Invalid(f"the body must not have a member {REFERENCE_FIELD}; rename it")
-    return Body(value=value, canonical=canonical)
-
-
-def _check_size(text: str, max_bytes: int) -> None:
     size = len(text.encode("utf-8", errors="surrogatepass"))
     if size > max_bytes:
         raise TooLarge(f"the body may have {max_bytes} bytes, got {size}")
+    value = parse_json(text, max_bytes=max_bytes)
+    canonical = canonical_json(value, max_bytes=max_bytes)
+    if has_reserved_member(canonical):
+        raise Invalid(f"the body must not have a member {REFERENCE_FIELD}; rename it")
+    return Body(value=value, canonical=canonical)

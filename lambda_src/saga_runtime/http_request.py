@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from saga_runtime.errors import Invalid
-from saga_runtime.front_door import TooLarge
+from saga_runtime.identity import TooLarge
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

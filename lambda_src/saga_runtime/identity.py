@@ -10,7 +10,8 @@ import hashlib
 import json
 import re
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final
 
@@ -31,6 +32,12 @@ _BASE36: Final = "0123456789abcdefghijklmnopqrstuvwxyz"
 _REQUEST_ID_BYTES: Final = 17
 """Enough for 26 characters of five bits; encoding more would only be cut off again."""
 _MAX_EXPONENT: Final = 300
+"""Of a number in scientific notation, integers included. Whatever is beyond has no fingerprint."""
+_TOO_LARGE_INTEGER: Final = 10 ** (_MAX_EXPONENT + 1)
+
+
+class TooLarge(Exception):
+    """A JSON value that takes more room than it may."""
 
 
 def scope_of(operation: str, caller: tuple[str, ...]) -> str:
@@ -126,15 +133,26 @@ def fingerprint_of(operation: str, canonical_body: str) -> str:
     return _digest(operation, canonical_body)
 
 
-def parse_json(text: str) -> Any:
+def parse_json(text: str, *, max_bytes: int | None = None) -> Any:
     """Parse JSON without losing anything: integers stay exact, fractions become ``Decimal``.
 
+    Args:
+        text: the JSON text.
+        max_bytes: size in canonical form above which parsing ends early; by default there is none. What is returned may
+            still be larger: only numbers with an exponent grow, and only these are counted.
+
     Raises:
-        Invalid: if the text is not JSON (RFC 8259), names a member twice, or nests too deep.
+        Invalid: if the text is not JSON (RFC 8259), names a member twice, has a number out of range, or nests too deep.
+        TooLarge: if its numbers alone take more than ``max_bytes`` bytes when they are written out.
     """
+    numbers = _Numbers(max_bytes)
     try:
         return json.loads(
-            text, parse_float=_exact_decimal, parse_constant=_no_constant, object_pairs_hook=_unique_members
+            text,
+            parse_int=_exact_integer,
+            parse_float=numbers.fraction,
+            parse_constant=_no_constant,
+            object_pairs_hook=_unique_members,
         )
     except RecursionError:
         raise Invalid("the JSON text nests too deep") from None
@@ -142,40 +160,70 @@ def parse_json(text: str) -> Any:
         raise Invalid(f"not JSON: {error}") from None
 
 
-def canonical_json(value: Any) -> str:
+def canonical_json(value: Any, *, max_bytes: int | None = None) -> str:
     """One text per JSON value: members sorted, no blanks, numbers in one spelling (1.0 and 1.00 are 1).
 
+    Args:
+        value: what ``parse_json`` returns, or the like.
+        max_bytes: size in UTF-8 above which writing ends; by default there is none.
+
     Raises:
-        Invalid: if the value holds something that JSON cannot hold, a float, or a lone surrogate, or nests too deep.
+        Invalid: if the value holds something that JSON cannot hold, a float, a number out of range, or a lone
+            surrogate, or nests too deep.
+        TooLarge: if the text has more than ``max_bytes`` bytes. No more than these were written.
     """
+    written = bytearray()
+
+    def write(text: str) -> None:
+        written.extend(text.encode("utf-8"))
+        if max_bytes is not None and len(written) > max_bytes:
+            raise TooLarge(_TOO_LARGE.format(max_bytes))
+
     try:
-        text = _canonical(value, MAX_JSON_DEPTH)
-        text.encode("utf-8")
+        _write(value, MAX_JSON_DEPTH, write)
     except UnicodeEncodeError:
         raise Invalid("the JSON value holds half of a surrogate pair, which is no character") from None
-    return text
+    return written.decode("utf-8")
 
 
-def _canonical(value: Any, depth: int) -> str:
+_TOO_LARGE: Final = "the JSON value may have {} bytes in canonical form, and has more"
+
+
+def _write(value: Any, depth: int, write: Callable[[str], None]) -> None:
+    scalar = _scalar(value)
+    if scalar is not None:
+        write(scalar)
+    elif depth == 0:
+        raise Invalid(f"the JSON value nests too deep; it may nest {MAX_JSON_DEPTH} levels")
+    elif isinstance(value, Mapping):
+        write("{")
+        for place, name in enumerate(sorted(_member_name(name) for name in value)):
+            write(f"{',' if place else ''}{json.dumps(name, ensure_ascii=False)}:")
+            _write(value[name], depth - 1, write)
+        write("}")
+    elif isinstance(value, list | tuple):
+        write("[")
+        for place, item in enumerate(value):
+            if place:
+                write(",")
+            _write(item, depth - 1, write)
+        write("]")
+    elif isinstance(value, float):
+        raise Invalid(f"floats lose money, got {value!r}; use an integer of minor units, a Decimal or a string")
+    else:
+        raise Invalid(f"JSON cannot hold {type(value).__name__}")
+
+
+def _scalar(value: Any) -> str | None:
     if value is None or value is True or value is False:
         return {None: "null", True: "true", False: "false"}[value]
     if isinstance(value, str):
         return json.dumps(value, ensure_ascii=False)
     if isinstance(value, int):
+        if abs(value) >= _TOO_LARGE_INTEGER:
+            raise Invalid("a number is out of range")
         return str(value)
-    if isinstance(value, Decimal):
-        return _canonical_decimal(value)
-    if depth == 0:
-        raise Invalid(f"the JSON value nests too deep; it may nest {MAX_JSON_DEPTH} levels")
-    if isinstance(value, Mapping):
-        names = sorted(_member_name(name) for name in value)
-        members = (f"{json.dumps(name, ensure_ascii=False)}:{_canonical(value[name], depth - 1)}" for name in names)
-        return "{" + ",".join(members) + "}"
-    if isinstance(value, list | tuple):
-        return "[" + ",".join(_canonical(item, depth - 1) for item in value) + "]"
-    if isinstance(value, float):
-        raise Invalid(f"floats lose money, got {value!r}; use an integer of minor units, a Decimal or a string")
-    raise Invalid(f"JSON cannot hold {type(value).__name__}")
+    return _canonical_decimal(value) if isinstance(value, Decimal) else None
 
 
 def _member_name(name: Any) -> str:
@@ -189,19 +237,39 @@ def _canonical_decimal(value: Decimal) -> str:
         raise Invalid(f"JSON cannot hold {value}")
     if value == 0:
         return "0"
+    if abs(value.adjusted()) > _MAX_EXPONENT:
+        raise Invalid("a number is out of range")
     # Not ``normalize``: it rounds to the context's 28 digits, and two bodies would become one.
     text = format(value, "f")
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
-def _exact_decimal(text: str) -> Decimal:
-    try:
-        number = Decimal(text)
-    except InvalidOperation:  # an exponent that Decimal cannot hold
-        raise ValueError(f"a number is out of range: {text[:40]}") from None
-    if abs(number.adjusted()) > _MAX_EXPONENT:
+def _exact_integer(text: str) -> int:
+    # By its length first: Python takes quadratic time for its digits, and refuses more than 4,300 of them.
+    if len(text.lstrip("-")) > _MAX_EXPONENT + 1:
         raise ValueError(f"a number is out of range: {text[:40]}")
-    return number
+    return int(text)
+
+
+@dataclass(slots=True)
+class _Numbers:
+    """Fractions of one JSON text as they are parsed, and what those that may grow take when they are written out."""
+
+    max_bytes: int | None
+    size: int = 0
+
+    def fraction(self, text: str) -> Decimal:
+        try:
+            number = Decimal(text)
+        except InvalidOperation:  # an exponent that Decimal cannot hold
+            raise ValueError(f"a number is out of range: {text[:40]}") from None
+        if abs(number.adjusted()) > _MAX_EXPONENT:
+            raise ValueError(f"a number is out of range: {text[:40]}")
+        if self.max_bytes is not None and "e" in text.lower():
+            self.size += len(_canonical_decimal(number))
+            if self.size > self.max_bytes:
+                raise TooLarge(_TOO_LARGE.format(self.max_bytes))
+        return number
 
 
 def _no_constant(text: str) -> Any:

@@ -15,10 +15,9 @@ from saga_runtime import aws, clock, telemetry
 from saga_runtime.callback_rows import Callback
 from saga_runtime.callbacks import Receipt, receive
 from saga_runtime.errors import Invalid, TransientError
-from saga_runtime.front_door import TooLarge
 from saga_runtime.http import HttpAnswer, Problem, answer, problem
 from saga_runtime.http_request import HttpRequest
-from saga_runtime.identity import parse_json
+from saga_runtime.identity import TooLarge, parse_json
 from saga_runtime.protocol import MAX_WEBHOOK_BYTES, Env, Metric
 from saga_runtime.secrets import SecretsUnavailable, secrets
 from saga_runtime.signatures import Scheme, Signature, check_signature, scheme_of

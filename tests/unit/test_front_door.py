@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -11,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from saga_runtime.errors import Invalid
-from saga_runtime.front_door import BadKey, NoIdentity, TooLarge, body_of, caller_of, idempotency_key_of
-from saga_runtime.protocol import MAX_BODY_BYTES, MAX_STATE_PAYLOAD
+from saga_runtime.front_door import BadKey, NoIdentity, body_of, caller_of, idempotency_key_of
+from saga_runtime.identity import TooLarge
+from saga_runtime.protocol import MAX_BODY_BYTES, MAX_PAYLOAD_BYTES, MAX_STATE_PAYLOAD
 from tests.unit.support.samples import reservation_of
 
 
@@ -28,6 +30,9 @@ def keyed(*values: str, name: str = "Idempotency-Key") -> dict[str, Any]:
 
 IAM_USER = {"identity": {"accountId": "1", "caller": "AIDAUSER", "userArn": "arn:aws:iam::1:user/u"}}
 IAM_ROLE = {"identity": {"accountId": "1", "caller": "AROAROLE:session", "accessKey": "ASIA"}}
+IDENTITY_POOL = {
+    "identity": {"accountId": "1", "caller": "AROAROLE:CognitoIdentityCredentials", "cognitoIdentityId": "eu:alice"}
+}
 JWT = {"authorizer": {"claims": {"iss": "https://issuer.example", "sub": "subject"}}}
 NESTED_JWT = {"authorizer": {"jwt": {"claims": {"iss": "https://issuer.example", "sub": "subject"}}}}
 
@@ -37,6 +42,9 @@ NESTED_JWT = {"authorizer": {"jwt": {"claims": {"iss": "https://issuer.example",
     [
         (IAM_USER, "iam", ("iam", "1", "AIDAUSER")),
         (IAM_ROLE, "iam", ("iam", "1", "AROAROLE")),
+        ({"identity": {**IAM_ROLE["identity"], "cognitoIdentityId": None}}, "iam", ("iam", "1", "AROAROLE")),
+        ({"identity": {**IAM_ROLE["identity"], "cognitoIdentityId": ""}}, "iam", ("iam", "1", "AROAROLE")),
+        (IDENTITY_POOL, "iam", ("iam", "1", "cognito", "eu:alice")),
         (JWT, "jwt", ("jwt", "https://issuer.example", "subject")),
         (NESTED_JWT, "jwt", ("jwt", "https://issuer.example", "subject")),
         ({"authorizer": {"tenant": "acme"}}, "context:tenant", ("context", "tenant", "acme")),
@@ -57,6 +65,8 @@ def test_the_caller_is_what_the_authorizer_says(context: Any, source: str, calle
         ({"identity": {"accountId": "1", "caller": ":session"}}, "iam"),
         ({"identity": {"accountId": " ", "caller": "AIDA"}}, "iam"),
         ({"identity": {"userArn": "arn:aws:iam::1:user/u", "accountId": "1"}}, "iam"),
+        ({"identity": {**IDENTITY_POOL["identity"], "cognitoIdentityId": " "}}, "iam"),
+        ({"identity": {"accountId": "1", "cognitoIdentityId": "eu:alice"}}, "iam"),
         (JWT, "iam"),
         (IAM_USER, "jwt"),
         ({"authorizer": {"claims": {"iss": "i"}}}, "jwt"),
@@ -156,6 +166,7 @@ def test_a_body_may_come_in_base64() -> None:
         {"body": '"\\ud800"'},
         {"body": '"\ud800"'},
         {"body": "!!", "isBase64Encoded": True},
+        {"body": "\u00e4", "isBase64Encoded": True},
         {"body": base64.b64encode(b"\xff").decode(), "isBase64Encoded": True},
     ],
 )
@@ -178,6 +189,40 @@ def test_a_body_has_its_limit_in_bytes_to_the_byte(size: int, fits: bool) -> Non
 def test_a_body_that_grows_when_it_is_written_out_is_too_large() -> None:
     with pytest.raises(TooLarge):
         body_of({"body": "[1e200,1e200]"}, 100)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param("[" + ",".join(["1e300"] * 499_999) + "]", id="numbers that grow"),
+        pytest.param("[" + ",".join(["-1E-300"] * 370_000) + "]", id="fractions that grow"),
+        pytest.param("[" + "9,1e300," * 350_000 + "1]", id="integers among them"),
+    ],
+)
+def test_body_that_grows_beyond_its_limit_is_refused_in_little_memory(text: str) -> None:
+    assert len(text) <= MAX_PAYLOAD_BYTES
+    tracemalloc.start()
+    try:
+        with pytest.raises(TooLarge):
+            body_of({"body": text}, MAX_PAYLOAD_BYTES)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert peak < 50_000_000
+
+
+def test_body_of_many_small_parts_is_written_out_in_little_memory() -> None:
+    text = "[" + ",".join(["12"] * 200_000) + "]"
+    tracemalloc.start()
+    try:
+        body = body_of({"body": text}, MAX_PAYLOAD_BYTES)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert body.canonical == text
+    assert peak < 10_000_000
 
 
 @pytest.mark.parametrize("worst", ['"', "\\", "\x01", "\u00e4", "\U0001f600"])

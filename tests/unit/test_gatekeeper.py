@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from handlers import gatekeeper
@@ -14,7 +16,7 @@ from saga_runtime.protocol import (
 )
 from tests.unit.support.client import accepted, settled
 from tests.unit.support.executions import ExecutionStatus
-from tests.unit.support.samples import DAY_MS, DUE_AFTER_MS, post
+from tests.unit.support.samples import DAY_MS, DUE_AFTER_MS, get, post
 from tests.unit.support.wire import Action, Fault
 from tests.unit.support.world import World
 
@@ -176,6 +178,20 @@ def test_a_caller_from_another_session_of_the_same_role_is_the_same_caller(world
     world.clock.ms += 1
 
     assert world.call(post(principal="AROAROLE:host-2"))[1]["saga_id"] == saga_id
+
+
+def test_users_of_an_identity_pool_are_callers_of_their_own(world: World) -> None:
+    def sent_by(user: str, event: dict[str, Any]) -> dict[str, Any]:
+        identity = {"caller": "AROAROLE:CognitoIdentityCredentials", "cognitoIdentityId": user}
+        event["requestContext"]["identity"] |= identity
+        return event
+
+    of_alice = world.call(sent_by("eu:alice", post()))[1]["saga_id"]
+    of_bob = world.call(sent_by("eu:bob", post()))[1]["saga_id"]
+
+    assert of_alice != of_bob
+    assert world.call(sent_by("eu:alice", get(of_alice)))[0] == 200
+    assert world.call(sent_by("eu:bob", get(of_alice)))[0] == 404
 
 
 def test_an_ended_execution_is_not_started_again_by_a_duplicate(world: World) -> None:

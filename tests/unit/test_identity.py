@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from saga_runtime.errors import Invalid
 from saga_runtime.identity import (
+    TooLarge,
     canonical_json,
     fingerprint_of,
     is_saga_id,
@@ -191,6 +192,8 @@ def test_two_values_have_two_fingerprints(one: str, other: str) -> None:
         "1e-400",
         "1e999999999999999999999",
         "0e999999",
+        "1" * 302,
+        "-" + "1" * 302,
         "1" * 5_000,
         '{"a":1,"a":1}',
         '{"a":{"b":1,"b":2}}',
@@ -204,6 +207,31 @@ def test_two_values_have_two_fingerprints(one: str, other: str) -> None:
 def test_what_is_no_json_is_invalid(text: str) -> None:
     with pytest.raises(Invalid):
         parse_json(text)
+
+
+def test_integers_and_fractions_have_the_same_bounds() -> None:
+    assert parse_json("9" * 301) == 10**301 - 1
+    assert canonical_json(parse_json("1e300")) == canonical_json(10**300)
+
+
+@pytest.mark.parametrize("value", [10**301, -(10**301), Decimal("1e301"), Decimal("1e-301"), Decimal("1e999999")])
+def test_number_out_of_range_is_refused_before_it_is_written(value: Any) -> None:
+    with pytest.raises(Invalid, match="out of range"):
+        canonical_json({"value": value})
+
+
+def test_integer_that_python_cannot_write_is_refused() -> None:
+    with pytest.raises(Invalid, match="out of range"):
+        canonical_json(10**5_000)
+
+
+def test_value_above_its_limit_is_refused_at_the_byte() -> None:
+    value = ["\u00e4", {"a": Decimal("1e3")}]
+    size = len(canonical_json(value).encode("utf-8"))
+
+    assert canonical_json(value, max_bytes=size) == canonical_json(value)
+    with pytest.raises(TooLarge):
+        canonical_json(value, max_bytes=size - 1)
 
 
 @pytest.mark.parametrize(
