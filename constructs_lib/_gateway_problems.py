@@ -39,6 +39,11 @@ def add_problem_responses(api: apigateway.RestApi) -> None:
     """Let every answer of the gateway itself be ``application/problem+json``."""
     for kind, status, code, title in _PROBLEMS:
         _add(api, kind, status, code, title)
+    add_default_responses(api)
+
+
+def add_default_responses(api: apigateway.RestApi) -> None:
+    """Let the gateway's own answers be ``application/problem+json``, with its status, in two resources for all."""
     _add(api, _T.DEFAULT_4_XX, None, "refused", "The request was refused")
     _add(api, _T.DEFAULT_5_XX, None, "gateway-failed", "The request may or may not have been accepted")
 

@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 from typing import Final
 
-from aws_cdk import Acknowledgment, RemovalPolicy, Validations
+from aws_cdk import Acknowledgment, ArnFormat, RemovalPolicy, Stack, Validations
 from aws_cdk import aws_apigateway as apigateway
+from aws_cdk import aws_iam as iam
 from aws_cdk import aws_logs as logs
 from constructs import Construct
 
 from constructs_lib._arguments import require_between, require_match
-from constructs_lib._gateway_problems import add_problem_responses
+from constructs_lib._gateway_problems import add_default_responses, add_problem_responses
 
 _STAGE: Final = r"^[A-Za-z0-9_]{1,32}$"
+_LOGGING: Final = "CdkSagasApiLogging"
 GATEWAY_SECONDS: Final = 29
 """After which the gateway answers by itself, whatever its function does."""
 
@@ -55,16 +57,27 @@ def rest_api(
     rate_limit: float,
     burst_limit: int,
     cloud_watch_role: bool,
-    removal_policy: RemovalPolicy,
+    problems: bool,
 ) -> apigateway.RestApi:
-    """An API with one stage and no methods."""
+    """An API with one stage and no methods.
+
+    Args:
+        scope: parent construct.
+        description: of the API.
+        access_log: the access log's group.
+        stage_name: of its stage.
+        rate_limit: requests per second.
+        burst_limit: requests at once.
+        cloud_watch_role: whether the stack sets the account's role for logs of API Gateway.
+        problems: whether each refusal of the gateway itself has a problem document of its own. Each is a resource of
+            the stack; without them, there are two for all.
+    """
     api = apigateway.RestApi(
         scope,
         "RestApi",
         description=description,
         endpoint_types=[apigateway.EndpointType.REGIONAL],
-        cloud_watch_role=cloud_watch_role,
-        cloud_watch_role_removal_policy=removal_policy if cloud_watch_role else None,
+        cloud_watch_role=False,
         deploy_options=apigateway.StageOptions(
             stage_name=stage_name,
             access_log_destination=apigateway.LogGroupLogDestination(access_log),
@@ -77,8 +90,38 @@ def rest_api(
             throttling_burst_limit=burst_limit,
         ),
     )
-    if cloud_watch_role:
-        Validations.of(api).acknowledge(
+    stage = api.deployment_stage.node
+    stage.add_dependency(_account_logging(scope, set_role=cloud_watch_role))
+    if isinstance(stage.default_child, apigateway.CfnStage):
+        # API Gateway stores the ARN without `:*` at its end: with it, drift is reported for ever (aws/aws-cdk#38796).
+        stage.default_child.add_property_override("AccessLogSetting.DestinationArn", _arn_of(access_log))
+    (add_problem_responses if problems else add_default_responses)(api)
+    return api
+
+
+def _account_logging(scope: Construct, *, set_role: bool) -> Construct:
+    """What the stages of a stack wait for: API Gateway refuses a stage that logs until its account has a role for it.
+
+    The role is a setting of the whole account and region. It is kept when the stack is deleted, whatever else is not:
+    stages of other stacks log under it.
+    """
+    stack = Stack.of(scope)
+    found = stack.node.try_find_child(_LOGGING)
+    logging = found if isinstance(found, Construct) else Construct(stack, _LOGGING)
+    if set_role and logging.node.try_find_child("Role") is None:
+        role = iam.Role(
+            logging,
+            "Role",
+            assumed_by=iam.ServicePrincipal("apigateway.amazonaws.com"),
+            description="Writes the logs of every API of the account and region",
+            managed_policies=[
+                iam.ManagedPolicy.from_aws_managed_policy_name("service-role/AmazonAPIGatewayPushToCloudWatchLogs")
+            ],
+        )
+        role.apply_removal_policy(RemovalPolicy.RETAIN)
+        account = apigateway.CfnAccount(logging, "Account", cloud_watch_role_arn=role.role_arn)
+        account.apply_removal_policy(RemovalPolicy.RETAIN)
+        Validations.of(role).acknowledge(
             Acknowledgment(
                 id="AwsSolutions-IAM4[Policy::arn:<AWS::Partition>:iam::aws:policy/service-role/"
                 "AmazonAPIGatewayPushToCloudWatchLogs]",
@@ -86,5 +129,13 @@ def rest_api(
                 "policy for it, and it allows nothing but writing logs.",
             )
         )
-    add_problem_responses(api)
-    return api
+    return logging
+
+
+def _arn_of(group: logs.LogGroup) -> str:
+    return Stack.of(group).format_arn(
+        service="logs",
+        resource="log-group",
+        resource_name=group.log_group_name,
+        arn_format=ArnFormat.COLON_RESOURCE_NAME,
+    )

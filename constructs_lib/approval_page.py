@@ -11,7 +11,7 @@ from aws_cdk import aws_secretsmanager as secretsmanager
 from constructs import Construct
 
 from constructs_lib._rest_api import access_log_of, check_stage, rest_api
-from constructs_lib._web_acl import WebAcl
+from constructs_lib._web_acl import WebAcl, check_rate_per_address
 from constructs_lib.callback_receivers import add_open_method
 from constructs_lib.runtime_function import RuntimeFunction, own_code
 from saga_runtime.protocol import Env
@@ -51,12 +51,14 @@ class ApprovalPage(Construct):
         rate_limit: float,
         burst_limit: int,
         waf: bool,
+        rate_per_address: float | None,
         stage_name: str,
         cloud_watch_role: bool,
         encryption_key: kms.IKey | None,
         removal_policy: RemovalPolicy,
     ) -> None:
         check_stage(stage_name, rate_limit, burst_limit)
+        per_address = check_rate_per_address(waf, rate_limit, rate_per_address)
         super().__init__(scope, id)
         self.secret = secretsmanager.Secret(
             self,
@@ -96,11 +98,13 @@ class ApprovalPage(Construct):
             rate_limit=rate_limit,
             burst_limit=burst_limit,
             cloud_watch_role=cloud_watch_role,
-            removal_policy=removal_policy,
+            problems=False,
         )
         for verb in ("GET", "POST"):
             add_open_method(self.api, self.api.root, verb, self.page.function, reason=_LINKED)
-        self.web_acl = WebAcl(self, "WebAcl", stage=self.api.deployment_stage) if waf else None
+        self.web_acl = (
+            WebAcl(self, "WebAcl", stage=self.api.deployment_stage, rate_per_address=per_address) if waf else None
+        )
         self.url = self.api.url
 
     def link_environment(self) -> Mapping[str, str]:

@@ -250,7 +250,7 @@ class CallbackIntegration(Construct):
             rate_limit: requests per second, for the whole stage; 100 by default. More are refused with 429.
             burst_limit: requests at once, for the whole stage; 200 by default.
             stage_name: ``v1`` by default.
-            cloud_watch_role: whether to create the role by which API Gateway writes logs, as for ``TransactionApi``.
+            cloud_watch_role: whether this stack sets API Gateway's role for logs, as for ``TransactionApi``.
             web_acl_arn: a web ACL of your own before the stage; none by default.
 
         Raises:
@@ -336,6 +336,7 @@ class CallbackIntegration(Construct):
         rate_limit: float = 10,
         burst_limit: int = 20,
         waf: bool = False,
+        rate_per_address: float | None = None,
         stage_name: str = "v1",
         cloud_watch_role: bool = True,
     ) -> ApprovalPage:
@@ -346,8 +347,9 @@ class CallbackIntegration(Construct):
             rate_limit: requests per second, for the whole stage; 10 by default.
             burst_limit: requests at once, for the whole stage; 20 by default.
             waf: whether to put a web ACL before the stage, as for ``TransactionApi``.
+            rate_per_address: requests per second of one address; twice ``rate_limit`` by default.
             stage_name: ``v1`` by default.
-            cloud_watch_role: whether to create the role by which API Gateway writes logs, as for ``TransactionApi``.
+            cloud_watch_role: whether this stack sets API Gateway's role for logs, as for ``TransactionApi``.
 
         Raises:
             ValueError: for a wrong argument, naming it, its value and the remedy.
@@ -368,6 +370,7 @@ class CallbackIntegration(Construct):
             rate_limit=rate_limit,
             burst_limit=burst_limit,
             waf=waf,
+            rate_per_address=rate_per_address,
             stage_name=stage_name,
             cloud_watch_role=cloud_watch_role,
             encryption_key=self._encryption_key,

@@ -69,7 +69,7 @@ class Webhook(Construct):
             rate_limit=rate_limit,
             burst_limit=burst_limit,
             cloud_watch_role=cloud_watch_role,
-            removal_policy=removal_policy,
+            problems=False,
         )
         resource = self.api.root.resource_for_path(path) if path is not None else self.api.root
         add_open_method(self.api, resource, "POST", function, reason=_SIGNED)

@@ -16,7 +16,7 @@ from constructs_lib._arguments import require_match
 from constructs_lib._body_limits import payload_environment, require_body_limit
 from constructs_lib._gateway_problems import gateway_schema
 from constructs_lib._rest_api import access_log_of, check_stage, rest_api
-from constructs_lib._web_acl import WebAcl
+from constructs_lib._web_acl import WebAcl, check_rate_per_address
 from constructs_lib.money_field import MoneyField
 from constructs_lib.runtime_function import RuntimeFunction, own_code
 from constructs_lib.saga.state_machine import SagaStateMachine
@@ -95,10 +95,13 @@ class TransactionApi(Construct):
             key of a Lambda authorizer's context.
         rate_limit: requests per second, for the whole stage; 100 by default.
         burst_limit: requests at once, for the whole stage; 200 by default.
-        waf: whether to put a web ACL (AWS managed common rules, a rate limit per address) before the stage.
+        waf: whether to put a web ACL (AWS managed rules, a rate limit per address) before the stage.
+        rate_per_address: requests per second, over five minutes, above which the web ACL answers an address with 429;
+            twice ``rate_limit`` by default, so that only what the stage could not take either is refused.
         stage_name: ``v1`` by default.
-        cloud_watch_role: whether to create the role by which API Gateway writes logs. It is a setting of the whole
-            account and region: leave it out where it exists.
+        cloud_watch_role: whether this stack sets the role by which API Gateway writes logs. It is a setting of the
+            whole account and region, made once per stack and kept when the stack is deleted. ``False`` where another
+            stack, deployed before, sets it.
         removal_policy: of the log groups; retained by default.
 
     Attributes:
@@ -122,6 +125,7 @@ class TransactionApi(Construct):
         rate_limit: float = 100,
         burst_limit: int = 200,
         waf: bool = False,
+        rate_per_address: float | None = None,
         stage_name: str = "v1",
         cloud_watch_role: bool = True,
         removal_policy: RemovalPolicy = RemovalPolicy.RETAIN,
@@ -133,6 +137,7 @@ class TransactionApi(Construct):
         }
         _check(self.operations, authorizer, identity)
         check_stage(stage_name, rate_limit, burst_limit)
+        per_address = check_rate_per_address(waf, rate_limit, rate_per_address)
         self._removal_policy = removal_policy
         self._identity = identity
         self._methods = apigateway.MethodOptions(
@@ -148,11 +153,13 @@ class TransactionApi(Construct):
             rate_limit=rate_limit,
             burst_limit=burst_limit,
             cloud_watch_role=cloud_watch_role,
-            removal_policy=removal_policy,
+            problems=True,
         )
         self._gatekeeper_scope = Construct(self, "Gatekeeper")
         self.gatekeepers = {name: self._operation(name, operation) for name, operation in self.operations.items()}
-        self.web_acl = WebAcl(self, "WebAcl", stage=self.api.deployment_stage) if waf else None
+        self.web_acl = (
+            WebAcl(self, "WebAcl", stage=self.api.deployment_stage, rate_per_address=per_address) if waf else None
+        )
 
     def grant_invoke(self, grantee: iam.IGrantable) -> iam.Grant:
         """Call every operation of this API's stage."""

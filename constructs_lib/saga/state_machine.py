@@ -9,17 +9,17 @@ from math import ceil
 from pathlib import Path
 from typing import Final
 
-import jsii
-from aws_cdk import Acknowledgment, ArnFormat, Duration, RemovalPolicy, Stack, Validations
+from aws_cdk import Acknowledgment, ArnFormat, Aws, Duration, Fn, RemovalPolicy, Stack, Validations
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
 from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_logs as logs
 from aws_cdk import aws_sqs as sqs
 from aws_cdk import aws_stepfunctions as sfn
-from constructs import Construct, IValidation
+from constructs import Construct
 
 from constructs_lib._arguments import require_between, require_seconds
+from constructs_lib._at_synth import WhenAllIsKnown, warn_of_size
 from constructs_lib.idempotency_table import IdempotencyTable
 from constructs_lib.payload_bucket import PayloadBucket
 from constructs_lib.runtime_function import RuntimeFunction, own_code
@@ -218,6 +218,7 @@ class SagaStateMachine(Construct):
         self.log_group = logs.LogGroup(
             self, "Logs", retention=logs.RetentionDays.THREE_MONTHS, removal_policy=removal_policy
         )
+        _name_as_vended(self.log_group)
         self.phase_definitions: dict[str, State] = {}
         self.phases: dict[str, sfn.StateMachine] = {}
         self._roles: dict[str, iam.IRole] = {}
@@ -234,7 +235,8 @@ class SagaStateMachine(Construct):
             findings += compare_with_file(Path(definition_file), shape)
         self._report(findings)
         self._looked_at_every: int | None = None
-        node.add_validation(_WhenAllIsKnown(self._report_recoveries))
+        warn_of_size(Stack.of(self))
+        node.add_validation(WhenAllIsKnown(self._report_recoveries))
         self._grant(leaves)
         self._serve(log_retention_days)
 
@@ -441,17 +443,18 @@ class SagaStateMachine(Construct):
         return list(dict.fromkeys(needed))
 
 
-@jsii.implements(IValidation)
-class _WhenAllIsKnown:
-    """Looks at a construct when the app is synthesized: everything that belongs to it was declared."""
+def _name_as_vended(group: logs.LogGroup) -> None:
+    """Give a log group a name that no other one, and no other deployment of the same stack, can have.
 
-    def __init__(self, look: Callable[[], None]) -> None:
-        self._look = look
-
-    def validate(self) -> list[str]:
-        """Called by the CDK; what is wrong is reported where it can be acknowledged."""
-        self._look()
-        return []
+    Step Functions adds every log group that is not under ``/aws/vendedlogs/`` to a resource policy of the account that
+    holds 5,120 characters: after some twenty state machines no other could be created (aws/aws-cdk#26432). The name
+    changes with the logical id, because CloudFormation then makes the new group before the old one goes. The stack's id
+    ends with a UUID that is new with each stack, so a group that an earlier deployment left behind is not in the way.
+    """
+    resource = group.node.default_child
+    if isinstance(resource, logs.CfnLogGroup):
+        stack = Fn.select(2, Fn.split("/", Aws.STACK_ID))
+        resource.log_group_name = f"/aws/vendedlogs/states/{Aws.STACK_NAME}-{resource.logical_id}-{stack}"
 
 
 def _waited_at(nodes: Iterable[Step | StepGroup]) -> Iterator[sqs.IQueue]:

@@ -265,7 +265,6 @@ class CartFulfilmentStack(Stack):
             "Webhook",
             fn=self._function("PaymentEventsFunction", "payment.from_provider", environment=self._payments_url),
             scheme=StripeSignature(secrets=[secret]),
-            cloud_watch_role=False,
         )
         self._outputs(PaymentsWebhookUrl=webhook.url, PaymentsSecretArn=secret.secret_arn)
         return payments
@@ -292,7 +291,7 @@ class CartFulfilmentStack(Stack):
         )
         mail.grant_send_messages(ask)
         reviewers = CallbackIntegration(self, "Reviewers", fn=ask, tokens=self._tokens)
-        page = reviewers.add_approval("Page", waf=True, cloud_watch_role=False)
+        page = reviewers.add_approval("Page", waf=True)
         self._outputs(ReviewMailQueueUrl=mail.queue_url, ReviewPageUrl=page.url)
         return reviewers
 
@@ -306,7 +305,6 @@ class CartFulfilmentStack(Stack):
             "Webhook",
             fn=self._function("PickEventsFunction", "picking.from_warehouse", environment=self._warehouse_url),
             scheme=StandardWebhooks(secrets=[secret]),
-            cloud_watch_role=False,
         )
         self._outputs(WarehouseWebhookUrl=webhook.url, WarehouseSecretArn=secret.secret_arn)
         return warehouse
@@ -331,7 +329,6 @@ class CartFulfilmentStack(Stack):
                 timestamp_header="X-Carrier-Timestamp",
                 template="{timestamp}.{body}",
             ),
-            cloud_watch_role=False,
         )
         carrier.add_event_rule(
             "Scans",

@@ -7,16 +7,24 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from aws_cdk import Stack
+from aws_cdk import Stack, Token
 from aws_cdk import aws_apigateway as apigateway
 from aws_cdk import aws_cognito as cognito
 from aws_cdk import aws_iam as iam
 
-from constructs_lib import IdempotencyTable, InProgressAnswer, KeyPolicy, OnExpired, Operation, TransactionApi
+from constructs_lib import (
+    CallbackIntegration,
+    IdempotencyTable,
+    InProgressAnswer,
+    KeyPolicy,
+    OnExpired,
+    Operation,
+    TransactionApi,
+)
 from constructs_lib._gateway_problems import gateway_schema
 from saga_runtime.protocol import Env
 from tests.constructs.support.cloud import Cloud
-from tests.constructs.support.sagas import saga
+from tests.constructs.support.sagas import saga, step_function
 
 METHOD = "AWS::ApiGateway::Method"
 STAGE = "Api/RestApi/DeploymentStage.v1"
@@ -77,7 +85,6 @@ def test_a_stage_is_throttled_traced_and_measured_and_logs_no_bodies(reference: 
 
 def test_access_is_logged_as_json_without_what_the_client_sent(reference: Cloud) -> None:
     access = reference.one(STAGE).properties["AccessLogSetting"]
-    assert access["DestinationArn"] == "${Api/AccessLog.Arn}"
     fields = json.loads(access["Format"])
     assert {"request_id", "caller", "status", "error"} <= set(fields)
     text = access["Format"].lower()
@@ -100,14 +107,72 @@ def test_the_reference_app_has_a_web_acl_before_its_stage(reference: Cloud) -> N
     assert association["ResourceArn"].endswith("::/restapis/${Api/RestApi}/stages/${" + STAGE + "}")
     acl = reference.one("Api/WebAcl/Acl", "AWS::WAFv2::WebACL").properties
     assert acl["Scope"] == "REGIONAL"
-    assert [rule["Name"] for rule in acl["Rules"]] == ["CommonRules", "RatePerAddress"]
-    assert len({rule["Priority"] for rule in acl["Rules"]}) == len(acl["Rules"])
+    assert [rule["Name"] for rule in acl["Rules"]] == ["CommonRules", "KnownBadInputs", "RatePerAddress"]
+    assert [rule["Priority"] for rule in acl["Rules"]] == [0, 1, 2]
 
 
-def test_a_large_body_is_not_hidden_behind_the_web_acls_403(reference: Cloud) -> None:
+def test_the_web_acl_refuses_nobody_for_a_body_it_guesses_about_or_a_missing_user_agent(reference: Cloud) -> None:
+    """A transfer's text that looks like an attack would be refused with 403 under every retry."""
     rule = reference.one("Api/WebAcl/Acl").properties["Rules"][0]
     overrides = rule["Statement"]["ManagedRuleGroupStatement"]["RuleActionOverrides"]
-    assert overrides == [{"Name": "SizeRestrictions_BODY", "ActionToUse": {"Count": {}}}]
+    assert {override["Name"] for override in overrides if override["ActionToUse"] == {"Count": {}}} == {
+        "SizeRestrictions_BODY",
+        "CrossSiteScripting_BODY",
+        "GenericLFI_BODY",
+        "GenericRFI_BODY",
+        "EC2MetaDataSSRF_BODY",
+        "NoUserAgent_HEADER",
+    }
+
+
+class TestTheRatePerAddress:
+    def _rule(self, cloud: Cloud) -> dict[str, Any]:
+        (acl,) = cloud.of_type("AWS::WAFv2::WebACL")
+        rule: dict[str, Any] = acl.properties["Rules"][-1]
+        return rule
+
+    def test_answers_as_the_stages_own_rate_does_and_says_when_to_come_again(self, reference: Cloud) -> None:
+        """A 403 would say that the caller may do nothing: its client would give up a request that may be under way."""
+        answer = self._rule(reference)["Action"]["Block"]["CustomResponse"]
+        headers = {header["Name"]: header["Value"] for header in answer["ResponseHeaders"]}
+        assert answer["ResponseCode"] == 429
+        assert int(headers["Retry-After"]) > 0
+        (acl,) = reference.of_type("AWS::WAFv2::WebACL")
+        body = acl.properties["CustomResponseBodies"][answer["CustomResponseBodyKey"]]
+        problem = json.loads(body["Content"])
+        assert body["ContentType"] == "APPLICATION_JSON"
+        assert (problem["type"], problem["status"]) == ("urn:cdk-sagas:problem:throttled", 429)
+
+    def test_is_above_the_stages_own_by_default(self, stack: Stack) -> None:
+        TransactionApi(stack, "Api", operations={"orders": saga(stack)}, waf=True, rate_limit=30)
+        assert self._rule(Cloud(stack))["Statement"]["RateBasedStatement"] == {
+            "AggregateKeyType": "IP",
+            "Limit": 2 * 30 * 300,  # of WAF's five minutes
+        }
+
+    def test_is_what_was_asked_for(self, stack: Stack) -> None:
+        TransactionApi(stack, "Api", operations={"orders": saga(stack)}, waf=True, rate_per_address=7.5)
+        assert self._rule(Cloud(stack))["Statement"]["RateBasedStatement"]["Limit"] == 2_250
+
+    def test_of_an_approval_page_is_above_its_stages_too(self, stack: Stack) -> None:
+        made = CallbackIntegration(stack, "Reviewers", fn=step_function(stack))
+        made.add_approval("Page", waf=True, rate_limit=4)
+        assert self._rule(Cloud(stack))["Statement"]["RateBasedStatement"]["Limit"] == 2 * 4 * 300
+
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            ({"rate_per_address": 5}, "waf must be True with rate_per_address, got rate_per_address=5 without it"),
+            ({"waf": True, "rate_per_address": 0}, "rate_per_address must be 1 to 100000, got 0"),
+            ({"waf": True, "rate_limit": Token.as_number({"Ref": "Rate"})}, "rate_per_address must be given where"),
+        ],
+        ids=["without a web ACL", "out of range", "of a rate that is a token"],
+    )
+    def test_is_refused_where_it_could_not_be_applied(
+        self, stack: Stack, options: dict[str, Any], message: str
+    ) -> None:
+        with pytest.raises(ValueError, match=f"^{message}"):
+            TransactionApi(stack, "Api", operations={"orders": saga(stack)}, **options)
 
 
 def test_without_asking_there_is_no_web_acl(stack: Stack) -> None:

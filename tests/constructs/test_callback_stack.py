@@ -19,7 +19,7 @@ from tests.constructs.support.factories import AppFactory
 from tests.constructs.support.integrations import WarehouseStack
 from tests.constructs.support.masked import masked_ids
 from tests.constructs.support.reviewed import ReviewExtension, reviewed
-from tests.constructs.test_names import PHYSICAL
+from tests.constructs.test_names import fixed_names
 
 GOLDEN = Path(__file__).parent / "golden" / "logical_ids_callbacks.json"
 ACKNOWLEDGED = [
@@ -117,7 +117,5 @@ def test_two_synths_give_the_same_template(cloud: Cloud, new_app: AppFactory) ->
     assert Cloud(WarehouseStack(new_app(), "Shop")).template == cloud.template
 
 
-def test_nothing_has_a_physical_name(cloud: Cloud) -> None:
-    for resource in cloud.resources.values():
-        for name in PHYSICAL.get(resource.type, ()):
-            assert name not in resource.properties, resource.path
+def test_nothing_has_a_physical_name_that_is_fixed(cloud: Cloud) -> None:
+    assert fixed_names(cloud) == []

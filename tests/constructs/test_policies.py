@@ -94,7 +94,7 @@ def test_roles_are_assumed_by_one_service_each(reference: Cloud) -> None:
         **{f"{function}/Role": "lambda.amazonaws.com" for function in (*FUNCTIONS, RECONCILER)},
         "Transfer/StateMachine/Role": "states.amazonaws.com",
         "Transfer/Recovery/Role": "states.amazonaws.com",
-        "Api/RestApi/CloudWatchRole": "apigateway.amazonaws.com",
+        "CdkSagasApiLogging/Role": "apigateway.amazonaws.com",
     }
 
 
@@ -111,8 +111,8 @@ def test_managed_policies_are_attached_to_the_gateways_log_role_only(reference: 
         for role in reference.of_type("AWS::IAM::Role")
         if role.properties.get("ManagedPolicyArns")
     }
-    assert list(holders) == ["Api/RestApi/CloudWatchRole"]
-    (arn,) = holders["Api/RestApi/CloudWatchRole"]
+    assert list(holders) == ["CdkSagasApiLogging/Role"]
+    (arn,) = holders["CdkSagasApiLogging/Role"]
     assert arn.endswith("service-role/AmazonAPIGatewayPushToCloudWatchLogs")
 
 
