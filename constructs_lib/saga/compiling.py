@@ -110,7 +110,7 @@ def _step(
         compensate_task_seconds=step.compensate_timeout + TASK_MARGIN_SECONDS,
         inline=inline,
         record=step.kind is StepKind.READ_ONLY and step.record,
-        provider=_provider(step.provider) if step.provider is not None else None,
+        provider=_provider(step.provider, step.refusals) if step.provider is not None else None,
         wait=(
             Waiting(
                 queue_url=step.wait.via.queue.queue_url,
@@ -138,7 +138,7 @@ def _step(
     )
 
 
-def _provider(provider: Provider) -> Mapping[str, Any]:
+def _provider(provider: Provider, refusals: Sequence[str]) -> Mapping[str, Any]:
     windows = {
         ProviderField.WINDOW: provider.idempotent_for,
         ProviderField.UNDO_WINDOW: provider.undo_idempotent_for,
@@ -149,6 +149,7 @@ def _provider(provider: Provider) -> Mapping[str, Any]:
         ProviderField.VERIFY.value: provider.verify,
         ProviderField.VERIFY_UNDO.value: provider.verify_undo,
         **{name.value: _seconds(window) for name, window in windows.items()},
+        **({ProviderField.REFUSALS.value: list(refusals)} if refusals else {}),
     }
 
 

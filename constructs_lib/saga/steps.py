@@ -266,7 +266,8 @@ class Step:
             pivot: after this step the saga only goes forward.
             when: JSONata condition over ``$request`` and ``$outputs``.
             retry: ``Retry.external()`` by default: its delays outlast a call in doubt.
-            refusals: class names of your own subclasses of ``PermanentError``: the provider's clear refusals.
+            refusals: class names of your own subclasses of ``PermanentError``: the provider's clear refusals, beside
+                ``Declined``. What else ``fn`` raises leaves the step in doubt.
             transient: class names of your own subclasses of ``TransientError``.
             on_error: routes of named refusals.
             fn_timeout: the timeout of ``fn``; needed only for an imported function.

@@ -40,8 +40,10 @@ from saga_runtime.errors import (
 )
 from saga_runtime.external_call import (
     Invocation,
+    call_out,
     external_call_of,
     nobody_knows,
+    require_refusal,
     still_in_doubt,
     to_the_end,
     undecided,
@@ -137,7 +139,7 @@ class Job:
             case Entry.CALL_AGAIN:
                 return self._call_again(row, nobody_else=is_over(row, call.now_ms, provider))
             case Entry.VERIFY:
-                verdict = verdict_of(self.verify, job_call(self.invocation))
+                verdict = verdict_of(self.verify, self.invocation, job_call(self.invocation))
                 if isinstance(verdict, NotApplied):
                     return self._call_again(row, nobody_else=True)
                 self._verified(row, verdict)
@@ -214,8 +216,9 @@ class Job:
         """
         step, job_id = self.invocation.call.step, self.message.waiting.job_id
         try:
-            accepted: object = to_the_end(self.hand_over, job_call(self.invocation))
+            accepted: object = call_out(self.hand_over, self.invocation, job_call(self.invocation))
         except PermanentError as refusal:
+            require_refusal(refusal, self.invocation)
             if not nobody_else:
                 raise StepInDoubt(f"job {job_id} was refused while an earlier request may be on its way") from refusal
             # Before the refusal is one: should it do the job after all, it says so under its own id.

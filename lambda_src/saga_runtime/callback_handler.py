@@ -203,8 +203,9 @@ def callback_step(
     The handler takes batches of the queue of a ``CallbackIntegration`` and reports each message that has to come again
     by itself. The function is given a ``CallbackCall``: it tells the provider the job's id (``call.job_id``), asks it
     under ``call.provider_key`` with a client timeout of ``call.timeout_seconds``, and returns nothing, or
-    ``Accepted(job_id=...)`` if the provider speaks of the job under an id of its own. It raises a ``PermanentError``
-    when the provider clearly refused the job, and only then; any other exception lets the message come again.
+    ``Accepted(job_id=...)`` if the provider speaks of the job under an id of its own. It raises ``Declined``,
+    or a ``PermanentError`` of its own that the step's ``refusals`` name, when the provider clearly refused the job, and
+    only then; any other exception lets the message come again.
 
     ``verify`` asks the provider what became of the job: ``Applied(output=...)``, ``NotApplied()``, ``Pending()`` while
     it is working, or ``Unknown()``. It is asked when a hand-over was cut off, when an answer was lost, and before a

@@ -78,7 +78,8 @@ class PermanentError(SagaError):
     """A refusal: nothing was written, and trying again with the same input is pointless.
 
     Subclass it for refusals of your own, and name each subclass in the step's ``refusals``: an error name that the
-    state machine does not know counts as in doubt.
+    state machine does not know counts as in doubt. Of an external step or a job, only ``Declined`` and the names in
+    ``refusals`` are refusals.
 
     Attributes:
         job_id: of a job that a provider refused: its own id for it, if it has one. Should it do the job after all, and

@@ -8,10 +8,10 @@ from dataclasses import dataclass, fields
 from typing import Any, TypeVar
 
 from saga_runtime import clock, telemetry
-from saga_runtime.errors import PermanentError, SagaError, StepInDoubt, StepUndecided
+from saga_runtime.errors import Declined, PermanentError, Rejected, SagaError, StepInDoubt, StepUndecided
 from saga_runtime.external_log import Holder
 from saga_runtime.identity import step_key_of
-from saga_runtime.protocol import CLIENT_SHARE, StepStatus
+from saga_runtime.protocol import CLIENT_SHARE, ErrorName, StepStatus
 from saga_runtime.provider import ProviderSettings
 from saga_runtime.saga_log import LogRow
 from saga_runtime.step import StepCall
@@ -120,19 +120,56 @@ def to_the_end(function: Callable[..., Result], *arguments: Any) -> Result:
                 thread.join()
 
 
-def ask(function: Callable[..., Verdict] | None, *arguments: Any) -> Applied | NotApplied:
+def call_out(function: Callable[..., Result], invocation: Invocation, *arguments: Any) -> Result:
+    """Call a user's function that talks to a provider.
+
+    A state machine matches errors by their names, and another package's error may have the name of one of ours.
+
+    Raises:
+        StepInDoubt: the function raised an error that has such a name, and is not a ``SagaError``.
+    """
+    try:
+        return to_the_end(function, *arguments)
+    except Exception as error:
+        if isinstance(error, SagaError) or type(error).__name__ not in {*ErrorName, *invocation.provider.refusals}:
+            raise
+        raise StepInDoubt(
+            f"the function of step {invocation.call.step} raised {type(error).__name__}, which is not a PermanentError"
+        ) from error
+
+
+def require_refusal(error: PermanentError, invocation: Invocation) -> None:
+    """Require that an error is the provider's refusal: ``Declined``, or one whose name the step declares.
+
+    A function may raise after the provider acted. So an error of this package's own checks is never a refusal,
+    whatever the step declares, and neither is a name that it does not declare.
+
+    Raises:
+        StepInDoubt: it is not a refusal.
+    """
+    kind = type(error)
+    ours = kind.__module__.partition(".")[0] == __package__ and "recorded" not in vars(kind)
+    named = kind.__name__ in {Declined.__name__, *invocation.provider.refusals}
+    if not named or (ours and kind not in (Declined, Rejected)):
+        raise StepInDoubt(
+            f"the function of step {invocation.call.step} raised {kind.__name__}, which is not a refusal of its "
+            f"provider: {error.message}; raise Declined, or a class of your own that the step's refusals name"
+        ) from error
+
+
+def ask(function: Callable[..., Verdict] | None, invocation: Invocation, *arguments: Any) -> Applied | NotApplied:
     """Ask the provider what became of a call, for whoever can do nothing but wait while it is not done with it.
 
     Args:
         function: what asks; None cannot be, since both sides were compared before.
+        invocation: what it is asked for.
         arguments: what it is given, the call first.
 
     Raises:
         StepInDoubt: the provider is not done with it, or could not be asked.
         StepUndecided: the provider cannot say.
     """
-    call: StepCall = arguments[0]
-    verdict = verdict_of(function, *arguments)
+    call, verdict = invocation.call, verdict_of(function, invocation, *arguments)
     match verdict:
         case Applied() | NotApplied():
             return verdict
@@ -148,18 +185,18 @@ def nobody_knows(call: StepCall, verdict: Unknown) -> StepUndecided:
     return StepUndecided(f"the provider cannot say what became of step {call.step}{why}")
 
 
-def verdict_of(function: Callable[..., Verdict] | None, *arguments: Any) -> Verdict:
+def verdict_of(function: Callable[..., Verdict] | None, invocation: Invocation, *arguments: Any) -> Verdict:
     """Ask the provider what became of a call.
 
     Raises:
         StepInDoubt: the provider could not be asked.
         StepUndecided: there is nothing that asks.
     """
-    call: StepCall = arguments[0]
+    call = invocation.call
     if function is None:
         raise undecided(call)
     try:
-        verdict = to_the_end(function, *arguments)
+        verdict = call_out(function, invocation, *arguments)
     except PermanentError as error:
         # A refusal to answer is no answer: it must not count as a refusal of the step.
         raise StepInDoubt(f"the provider of step {call.step} did not say what became of it: {error.message}") from error

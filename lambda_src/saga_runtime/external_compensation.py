@@ -11,7 +11,7 @@ from saga_runtime import aws, clock, telemetry
 from saga_runtime.atomic_step import Answer, read_row
 from saga_runtime.compensation import CompensationRefused
 from saga_runtime.errors import PermanentError, ProtocolMismatch, TransientError
-from saga_runtime.external_call import Given, Invocation, ask, still_in_doubt, to_the_end, undecided
+from saga_runtime.external_call import Given, Invocation, ask, call_out, still_in_doubt, undecided
 from saga_runtime.external_log import UndoEntry, is_over, undo_entry_of
 from saga_runtime.external_step import LOOKS, ProviderStep
 from saga_runtime.protocol import OUTPUT_FIELD, CallField, CallMode, StepStatus
@@ -93,7 +93,7 @@ class ExternalCompensation(Generic[Given]):
             raise undecided(call)
         output = call.decode(row.output)
         if entry is UndoEntry.VERIFY_UNDO:
-            if isinstance(ask(self.verify_undo, self.of.given(invocation, undo=True), output), Applied):
+            if isinstance(ask(self.verify_undo, invocation, self.of.given(invocation, undo=True), output), Applied):
                 return self._write_undone(invocation)
             if not is_over(row, call.now_ms, invocation.provider):
                 raise still_in_doubt(call, row)
@@ -102,7 +102,7 @@ class ExternalCompensation(Generic[Given]):
         if not isinstance(write_row(held, remaining_ms=invocation.remaining_ms), Committed):
             return False
         try:
-            to_the_end(self.function, self.of.given(invocation, undo=True), output)
+            call_out(self.function, invocation, self.of.given(invocation, undo=True), output)
         except PermanentError as refusal:
             raise CompensationRefused(f"the compensation of {call.step} was refused: {refusal.message}") from refusal
         return self._write_undone(invocation)

@@ -17,9 +17,10 @@ from saga_runtime.external_call import (
     Given,
     Invocation,
     ask,
+    call_out,
     recorded_refusal,
+    require_refusal,
     still_in_doubt,
-    to_the_end,
     undecided,
 )
 from saga_runtime.external_log import Entry, UndoEntry, entry_of, is_over, undo_entry_of
@@ -108,7 +109,7 @@ class ProviderStep(ABC, Generic[Given]):
 
     def ask_provider(self, invocation: Invocation) -> Applied | NotApplied:
         """Ask the provider under the step's own key: ``Applied`` or ``NotApplied``."""
-        return ask(self.verify, self.given(invocation))
+        return ask(self.verify, invocation, self.given(invocation))
 
     def write_verified(self, invocation: Invocation, row: LogRow, verdict: Applied) -> Committed | RowRefused:
         """Write down what the provider said of the attempt that was read."""
@@ -208,8 +209,9 @@ class ExternalStep(ProviderStep[ExternalCall]):
         """
         call = invocation.call
         try:
-            output = _kept(call, to_the_end(self.function, self.given(invocation)))
+            output = _kept(call, call_out(self.function, invocation, self.given(invocation)))
         except PermanentError as refusal:
+            require_refusal(refusal, invocation)
             if not nobody_else:
                 raise StepInDoubt(
                     f"step {call.step} was refused while an earlier request may be on its way"
@@ -272,9 +274,10 @@ def external_step(
     """Make a Lambda handler of a function that asks a provider outside to act.
 
     The function is given an ``ExternalCall``, asks the provider under ``call.provider_key`` with a client timeout of
-    ``call.timeout_seconds``, and returns the output. It raises a ``PermanentError`` (``Declined``, or one of its own)
-    when the provider clearly refused, and only then: a timeout, a broken connection, an answer that the key is in use
-    or that it was used with other parameters are no refusals. Let such an exception out.
+    ``call.timeout_seconds``, and returns the output. It raises ``Declined``, or a ``PermanentError`` of its own that
+    the step's ``refusals`` name, when the provider clearly refused, and only then: a timeout, a broken connection, an
+    answer that the key is in use or that it was used with other parameters are no refusals. Let such an exception out.
+    Every other error leaves the step in doubt, whatever its class: ``Invalid`` and the ledger's errors, too.
 
     ``verify`` asks the provider what became of the call under the same key, and returns ``Applied(output=...)``,
     ``NotApplied()``, ``Pending()`` or ``Unknown()``. Without it, the saga must declare

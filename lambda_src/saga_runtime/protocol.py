@@ -672,6 +672,8 @@ class ProviderField(StrEnum):
     VERIFY = "verify"
     UNDO_WINDOW = "undo_window"
     VERIFY_UNDO = "verify_undo"
+    REFUSALS = "refusals"
+    """Error names with which the provider refuses, beside ``Declined``; absent: there are no others."""
 
 
 class PhaseField(StrEnum):

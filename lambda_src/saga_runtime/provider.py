@@ -23,6 +23,7 @@ class ProviderSettings:
         undo_window_ms: likewise for the key of its undo.
         verify: whether it can be asked what became of a call.
         verify_undo: whether it can be asked what became of an undo.
+        refusals: error names with which it refuses, beside ``Declined``.
     """
 
     grace_ms: int
@@ -31,6 +32,7 @@ class ProviderSettings:
     undo_window_ms: int
     verify: bool
     verify_undo: bool
+    refusals: frozenset[str] = frozenset()
 
     @classmethod
     def from_event(cls, event: Mapping[str, Any]) -> ProviderSettings:
@@ -52,6 +54,7 @@ class ProviderSettings:
             undo_window_ms=_milliseconds(found, f.UNDO_WINDOW),
             verify=_flag(found, f.VERIFY),
             verify_undo=_flag(found, f.VERIFY_UNDO),
+            refusals=_names(found, f.REFUSALS),
         )
         if not settings.verify and not settings.window_ms:
             raise ProtocolMismatch(
@@ -73,3 +76,10 @@ def _flag(found: Mapping[str, Any], name: ProviderField) -> bool:
     if type(value) is not bool:
         raise ProtocolMismatch(f"a provider's {name} is true or false, got {value!r}")
     return value
+
+
+def _names(found: Mapping[str, Any], name: ProviderField) -> frozenset[str]:
+    value = found.get(name, [])
+    if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+        raise ProtocolMismatch(f"a provider's {name} must be a list of error names, got {value!r}")
+    return frozenset(value)

@@ -162,6 +162,9 @@ def test_a_queue_of_your_own_takes_parked_sagas(stack: Stack) -> None:
 # ---- timeout and description ----------------------------------------------------------------------------------------
 
 
+ASKED = Provider(verify=True, verify_undo=True)
+
+
 def _saga(stack: Stack, *steps: Step, timeout: Duration | None = None) -> SagaStateMachine:
     return SagaStateMachine(stack, "Saga", requests=IdempotencyTable(stack, "Requests"), steps=steps, timeout=timeout)
 
@@ -187,6 +190,20 @@ def test_the_description_survives_being_written(kinds_stack: KindsStack) -> None
         found = kinds_stack.node.find_child(name)
         assert isinstance(found, SagaStateMachine)
         assert SagaDescription.from_json(found.description.to_json()) == found.description
+
+
+def test_a_function_that_asks_a_provider_is_sent_the_refusals_that_its_step_declares(stack: Stack) -> None:
+    fn = plain_function(stack, "F")
+    made = _saga(
+        stack,
+        Step.external("Charge", fn=fn, compensate=fn, provider=ASKED, refusals=["CardDeclined", "Rejected"]),
+        Step.external("Ship", fn=fn, provider=ASKED),
+    )
+
+    states = made.definition["States"]
+    assert states["Charge"]["Arguments"]["Payload"]["provider"]["refusals"] == ["CardDeclined", "Rejected"]
+    assert states["Undo Charge"]["Arguments"]["Payload"]["provider"]["refusals"] == ["CardDeclined", "Rejected"]
+    assert "refusals" not in states["Ship"]["Arguments"]["Payload"]["provider"]
 
 
 def test_the_description_knows_what_the_budget_needs(stack: Stack) -> None:

@@ -86,6 +86,11 @@ class CallbackCondition(Condition):
         DISPATCH,
         "accepted = self.invocation.holder.accepted(clock.now_ms(), held=row.attempt)",
     )
+    DECLARED_REFUSAL = Because(
+        "an error of the function's own, raised after the provider took the job on, is no refusal",
+        DISPATCH,
+        "except PermanentError as refusal: require_refusal(refusal, self.invocation)",
+    )
     REFUSAL_DECISIVE = Because(
         "a refusal counts only if no former request can still arrive",
         DISPATCH,

@@ -274,6 +274,10 @@ class Dispatchers(Conditional):
         yield self._become(self._arrived(world), index, "hands the job over", replace(called, at=at))
         no_answer = Dispatcher(At.OVER, sent=True)
         yield replace(self._become(world, index, "hands the job over, and dies", no_answer), fault=True)
+        # A function that raises an error of its own has died, to the rows.
+        if each.decisive and not self.holds(C.DECLARED_REFUSAL):
+            taken = self._become(self._arrived(world), index, "hands the job over, and its function raises", called)
+            yield replace(taken, state=taken.state.with_dispatcher(index, replace(called, at=At.REFUSE)), fault=True)
         if self.declines and not self._knows(world):
             counts = each.decisive or not self.holds(C.REFUSAL_DECISIVE)
             refused = replace(called, at=At.REFUSE) if counts else _over(each)

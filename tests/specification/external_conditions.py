@@ -116,6 +116,11 @@ class ExternalCondition(Condition):
         STEP,
         "except PermanentError as refusal:",
     )
+    DECLARED_REFUSAL = Because(
+        "an error of the function's own, raised after the provider acted, is no refusal",
+        STEP,
+        "except PermanentError as refusal: require_refusal(refusal, invocation)",
+    )
     REFUSAL_AFTER_GRACE = Because(
         "a refusal counts only if no former request can still arrive and be granted",
         STEP,

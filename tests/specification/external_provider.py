@@ -90,6 +90,11 @@ class Outside(Conditional):
         yield Move(
             f"the provider grants the {key} of {who}", granted.with_invocation(index, replace(after, at=following))
         )
+        if key is Key.STEP:
+            refuses = after.decisive and not self.holds(C.DECLARED_REFUSAL)
+            raised = replace(after, at=At.WRITE_FAILED if refuses else At.OVER)
+            label = f"the provider grants the {key} of {who}, whose function raises an error of its own"
+            yield Move(label, granted.with_invocation(index, raised), fault=True)
         if key is Key.STEP and not (world.books.applied and self.offers.knows(key, world)):
             counts = after.decisive or not self.holds(C.REFUSAL_AFTER_GRACE)
             refused = replace(after, at=At.WRITE_FAILED if counts else At.OVER)

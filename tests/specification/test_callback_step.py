@@ -53,6 +53,7 @@ class TestCallbackStep(RedundantConditionTests, LargeConfigurationTests, SpareCo
             Mutant((C.GRACE_WAITS,), P.EFFECT_TWICE, "verify, two dispatchers"),
             Mutant((C.TAKE_OVER_HELD,), P.EFFECT_TWICE, "verify, two dispatchers"),
             Mutant((C.PENDING_WAITS,), P.EFFECT_TWICE, "verify, two dispatchers"),
+            Mutant((C.DECLARED_REFUSAL,), STUCK, "verify, ids of its own"),
             Mutant((C.ALIAS_ABSENT,), STUCK, "ids of its own"),
             Mutant((C.ALIAS_HANDS_OVER,), STUCK, "ids of its own"),
             Mutant((C.ALIAS_KEEPS_BOTH,), STUCK, "ids of its own"),

@@ -63,6 +63,7 @@ class TestExternalStep(RedundantConditionTests, LargeConfigurationTests, SpareCo
             Mutant((C.TAKE_OVER_FIRST,), P.EFFECT_STANDS_AFTER_COMPENSATION, "verify"),
             Mutant((C.TAKE_OVER_HELD,), P.EFFECT_TWICE, "verify, three steps"),
             Mutant((C.CLEAR_REFUSAL,), P.REFUSED_ALTHOUGH_DONE, "verify"),
+            Mutant((C.DECLARED_REFUSAL,), P.REFUSED_ALTHOUGH_DONE, "verify"),
             Mutant((C.REFUSAL_AFTER_GRACE,), P.REFUSED_ALTHOUGH_DONE, "idempotent"),
             Mutant((C.REFUSAL_HELD,), P.REFUSED_ALTHOUGH_DONE, "verify"),
             Mutant((C.BURY,), P.EFFECT_STANDS_AFTER_COMPENSATION, "verify"),

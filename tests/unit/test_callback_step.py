@@ -21,7 +21,16 @@ from saga_runtime import (
 )
 from saga_runtime.errors import PermanentError, ProtocolMismatch
 from saga_runtime.identity import provider_key_of
-from saga_runtime.protocol import CallField, LogAttribute, Metric, RecordAttribute, StepStatus, TokenStatus, WaitField
+from saga_runtime.protocol import (
+    CallField,
+    LogAttribute,
+    Metric,
+    ProviderField,
+    RecordAttribute,
+    StepStatus,
+    TokenStatus,
+    WaitField,
+)
 from saga_runtime.saga_log import row_put
 from tests.unit.support.depot import JOB_ID, PARCEL, REFUSED, STEP
 from tests.unit.support.gateway import GRACE_MS, IDEMPOTENT, LIFE_MS, REMAINING_MS, WINDOW_MS
@@ -423,6 +432,7 @@ def test_a_refusal_of_a_name_of_ones_own_keeps_it(picking: Picking) -> None:
     class OutOfStock(PermanentError):
         pass
 
+    picking.provider[ProviderField.REFUSALS] = ["OutOfStock"]
     picking.warehouse.meanwhile["pick"] = lambda: (_ for _ in ()).throw(OutOfStock("none left"))
 
     assert picking.dispatch()

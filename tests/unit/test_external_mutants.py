@@ -10,7 +10,7 @@ The conditions, as the mutants below have them:
 * a refusal counts only when no former request can arrive; what is no refusal is never one; a refusal is replayed;
 * a step that was buried or is being undone is fenced; a burial needs that there is no row;
 * the same for the undo: DONE before UNDOING, its deadline, its takeover, its window, its grace, UNDOING before UNDONE;
-* an invocation ends after its threads; an output that cannot be kept is no refusal.
+* an invocation ends after its threads.
 """
 
 from __future__ import annotations
@@ -230,14 +230,6 @@ def a_refusal_to_answer_refuses_nothing(world: World) -> None:
         raise AssertionError("a saga would take this for a refused step") from error
     except SagaError:
         return
-
-
-def an_output_that_cannot_be_kept_refuses_nothing(world: World) -> None:
-    """The charge stands."""
-    shop = Shop(world)
-    external = external_step(verify=shop.charge.verify)(lambda _: {"amount": 1.5})
-    quietly(lambda: external(shop.event(), Context()))
-    assert shop.status == "INTENT"
 
 
 def two_compensations_do_not_both_undo(world: World) -> None:
@@ -490,14 +482,6 @@ MUTANTS = [
         "except PermanentError as error:",
         "except ZeroDivisionError as error:",
         a_refusal_to_answer_refuses_nothing,
-    ),
-    mutant(
-        "let a bad output refuse",
-        STEP,
-        "_kept",
-        "except Invalid as error:",
-        "except ZeroDivisionError as error:",
-        an_output_that_cannot_be_kept_refuses_nothing,
     ),
     mutant(
         "begin an undo twice",

@@ -87,6 +87,7 @@ def test_a_clear_refusal_is_recorded_and_replayed_under_its_name_without_a_call(
     class OverLimit(PermanentError):
         code = "OVER_LIMIT"
 
+    shop.provider[ProviderField.REFUSALS] = ["OverLimit"]
     shop.gateway.broken["charge"] = OverLimit("over the day's limit")
     with pytest.raises(OverLimit):
         shop.run()

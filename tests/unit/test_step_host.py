@@ -16,7 +16,7 @@ from saga_runtime import PermanentError, StepInDoubt, TransientError, aws
 from saga_runtime.compensation import CompensationRefused
 from saga_runtime.errors import ProtocolMismatch
 from saga_runtime.identity import provider_key_of
-from saga_runtime.protocol import OUTPUT_FIELD, CallField, Env
+from saga_runtime.protocol import OUTPUT_FIELD, CallField, Env, ProviderField
 from tests.unit.support.gateway import GRACE_MS, LIFE_MS, REMAINING_MS, UNDO_ASKED, Shop
 from tests.unit.support.samples import SAGA_ID
 from tests.unit.support.world import Context, World
@@ -128,7 +128,7 @@ def test_a_refusal_keeps_the_name_that_the_function_gave(shop: Shop, functions: 
 
     for _ in range(2):
         with pytest.raises(PermanentError, match="reported as stolen") as refused:
-            run(shop)
+            run(shop, **{CallField.PROVIDER: {**shop.provider, ProviderField.REFUSALS: ["CardStolen"]}})
         assert type(refused.value).__name__ == "CardStolen"
 
     assert (shop.status, len(functions.sent)) == ("FAILED", 1)
@@ -146,6 +146,8 @@ IN_DOUBT = [
     {"error": {"name": "States.ALL", "message": "x"}},
     {"error": {"name": "SagaFenced", "message": "x"}},
     {"error": {"name": "TransientError", "message": "x"}},
+    {"error": {"name": "Invalid", "message": "x"}},
+    {"error": {"name": "CardStolen", "message": "not declared"}},
     ReadTimeoutError(endpoint_url="x"),
 ]
 

@@ -147,20 +147,6 @@ MUTANTS = [
         answers({"output": {}, "error": {"name": "Declined", "message": "no"}}, PermanentError, "FAILED"),
     ),
     mutant(
-        "record a refusal under a name that means something else",
-        "_refusal_of",
-        " or name in _NOT_REFUSALS",
-        "",
-        answers({"error": {"name": "TransientError", "message": "x"}}, StepInDoubt, "INTENT"),
-    ),
-    mutant(
-        "record a refusal under a name that no state machine matches",
-        "_refusal_of",
-        " or not _ERROR_NAME.fullmatch(name)",
-        "",
-        answers({"error": {"name": "States.ALL", "message": "x"}}, StepInDoubt, "INTENT"),
-    ),
-    mutant(
         "take any verdict for a no",
         "_verdict_of",
         'case "not_applied":',
