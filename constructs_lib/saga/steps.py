@@ -83,7 +83,8 @@ class Step:
         function: what it runs; None for what the state machine or the construct's own notifier does.
         compensate: what undoes it.
         pivot: whether the saga only goes forward after it.
-        when: JSONata condition (without the ``{% %}``); the step is passed over when it is false.
+        when: JSONata condition (without the ``{% %}``); the step is skipped when it is false. Anything but true and
+            false, a missing value included, fails the saga before the step (``ConditionNotBoolean``).
         retry: how its failures are retried.
         refusals: names of permanent errors of the user's own.
         transient: names of transient errors of the user's own.

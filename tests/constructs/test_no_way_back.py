@@ -12,9 +12,9 @@ from tests.constructs.support.plans import PLANS, plan, step
 BETWEEN = definition_of(
     plan(
         step("Debit", undo=True),
-        step("Credit", pivot=True, when="$request.credit"),
+        step("Credit", pivot=True, when="$exists($request.credit)"),
         step("Fee", undo=True),
-        step("Transfer", pivot=True, when="$request.transfer"),
+        step("Transfer", pivot=True, when="$exists($request.transfer)"),
     )
 )
 

@@ -320,6 +320,19 @@ def test_succeed_and_choice_have_an_output(emulators: Emulators) -> None:
     assert run_machine(emulators.without("choice-default-output").aws, choice)["output"] == {}
 
 
+@pytest.mark.parametrize("value", ["1", '"yes"', "[true]", "{}"])
+def test_a_condition_is_a_boolean(emulators: Emulators, value: str) -> None:
+    choice = {
+        "Which": {"Type": "Choice", "Choices": [{"Condition": f"{{% {value} %}}", "Next": "Done"}], "Default": "Done"},
+        "Done": {"Type": "Succeed"},
+    }
+
+    described = run_machine(emulators.corrected.aws, choice)
+
+    assert (described["status"], described["error"]) == ("FAILED", "States.QueryEvaluationError")
+    assert run_machine(emulators.without("choice-conditions").aws, choice)["status"] == "SUCCEEDED"
+
+
 def test_parallel_takes_arguments_output_and_assign(emulators: Emulators) -> None:
     branch = {"StartAt": "A", "States": {"A": {"Type": "Pass", "Output": "{% $states.input.n + 1 %}", "End": True}}}
     states = {

@@ -77,6 +77,14 @@ class TestASagaWithEveryKindOfStep:
         assert "Ship" not in system.states("Kinds", answer.json()["saga_id"])
         assert not {"Pack", "Label", "Rate"} & set(answer.json()["result"])
 
+    def test_fails_before_a_step_whose_condition_is_neither_true_nor_false(self, system: KindsSystem) -> None:
+        answer = system.settle("kinds", "neither", {"rate": "yes"})
+
+        assert answer.status == 500, answer.text
+        assert (answer.json()["error"], answer.json()["step"]) == ("ConditionNotBoolean", "Rate")
+        assert (system.counts("neither"), system.books("neither")) == ({}, {})
+        assert system.rows("Kinds", answer.json()["saga_id"])["Reserve"] == "UNDONE"
+
     def test_may_map_over_no_items_and_over_one(self, system: KindsSystem) -> None:
         answers = system.settle_all("kinds", {"zero": {"items": []}, "one": {"items": ITEMS[:1]}})
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from constructs_lib.saga.asl.failures import found_at, thrown_at
+from constructs_lib.saga.asl.failures import CONDITION_NOT_BOOLEAN, NEITHER, found_at, thrown_at
 from constructs_lib.saga.asl.plan import Notice, SagaPlan, State
 from constructs_lib.saga.asl.states import (
     EXECUTION,
@@ -71,7 +71,10 @@ def waiting(plan: SagaPlan, asked: str, wait: str, back: str) -> dict[str, State
     return {
         asked: {
             "Type": "Choice",
-            "Choices": [{"Condition": expression(f"$tries <= {LONG_ATTEMPTS}"), "Next": wait}],
+            "Choices": [
+                *_the_same_again(plan),
+                {"Condition": expression(f"$tries <= {LONG_ATTEMPTS}"), "Next": wait},
+            ],
             "Default": park_of(plan),
             "Assign": found_at(
                 # Of a group, the step in it that failed: who looks for it, or answers for it late, knows no groups.
@@ -86,6 +89,15 @@ def waiting(plan: SagaPlan, asked: str, wait: str, back: str) -> dict[str, State
             "Next": back,
         },
     }
+
+
+def _the_same_again(plan: SagaPlan) -> list[State]:
+    """A condition that is neither true nor false will be neither again; the step itself must not run without it."""
+    if not plan.has_conditions:
+        return []
+    stuck = found_at(expression("$failure.step"), CONDITION_NOT_BOOLEAN, NEITHER)
+    met = expression(f'$failure.error = "{CONDITION_NOT_BOOLEAN}"')
+    return [{"Condition": met, "Next": park_of(plan), "Assign": stuck}]
 
 
 def settle_completed(plan: SagaPlan) -> dict[str, State]:

@@ -15,6 +15,9 @@ _MESSAGE: Final = (
     r'($m := $match($states.errorOutput.Cause, /"errorMessage":\s*("[^\\"]*(?:\\.[^\\"]*)*")/, 1);'
     ' $exists($m) ? $parse($m[0].groups[0]) : "")'
 )
+CONDITION_NOT_BOOLEAN: Final = "ConditionNotBoolean"
+"""Error name of a step whose condition is neither true nor false."""
+NEITHER: Final = "the condition of the step is neither true nor false"
 _NOTHING_STANDS: Final = "and nothing of it stands"
 
 
@@ -39,10 +42,19 @@ def refused(plan: SagaPlan, name: str, *, error: str | None = None, detail: str 
 
 def broken(name: str) -> State:
     """What any other failure leaves: nothing that the function said; it may hold internals."""
+    return _failed(name, "StepFailed", "the step could not be completed")
+
+
+def undecided_condition(name: str) -> State:
+    """Failure of a step whose condition is neither true nor false: a defect of the saga, not of the request."""
+    return _failed(name, CONDITION_NOT_BOOLEAN, NEITHER)
+
+
+def _failed(name: str, error: str, detail: str) -> State:
     return {
         "step": name,
-        "error": "StepFailed",
-        "detail": "the step could not be completed",
+        "error": error,
+        "detail": detail,
         "status": 500,
         "title": f"The request failed, {_NOTHING_STANDS}",
         "kind": "saga-failed",

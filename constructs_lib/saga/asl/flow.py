@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from constructs_lib.saga.asl.plan import CompiledGroup, CompiledStep, Node, State
@@ -66,8 +66,16 @@ class Flow:
             return node.name
         return self._choice_name(index)
 
-    def choice(self, index: int) -> dict[str, State]:
-        """ONE state for all conditions that are open behind node ``index``: nothing runs between them."""
+    def choice(self, index: int, undecided: Callable[[Node], State]) -> dict[str, State]:
+        """ONE state for all conditions that are open behind node ``index``: nothing runs between them.
+
+        A condition that is neither true nor false, JSONata's missing value included, skips nothing: it stops the saga
+        before the step. A Choice state catches no errors, so each condition has a rule for that case.
+
+        Args:
+            index: number of the node, -1 for the start.
+            undecided: where a node leads whose condition is neither, and what is assigned: ``Next`` and ``Assign``.
+        """
         name = self._choice_name(index)
         if self.following(index) != name:
             return {}
@@ -80,9 +88,17 @@ class Flow:
             if node.when is None:
                 default = node.name
                 break
-            # A choice takes nothing but true and false; what a condition looks for may be missing, which is neither.
-            condition = expression(f"($request := $parse({REQUEST});{bound} $boolean([({node.when})]))")
-            choices.append({"Condition": condition, "Next": node.name, **first})
+            # Comparisons are booleans whatever they compare: a missing value, or one of another type, equals neither.
+            names = f"$request := $parse({REQUEST});{bound}"
+            stopped = undecided(node)
+            choices += [
+                {"Condition": expression(f"({names} ({node.when}) = true)"), "Next": node.name, **first},
+                {
+                    "Condition": expression(f"({names} $not(({node.when}) = false))"),
+                    "Next": stopped["Next"],
+                    "Assign": {**first.get("Assign", {}), **stopped["Assign"]},
+                },
+            ]
         return {name: {"Type": "Choice", "Choices": choices, "Default": default, **first}}
 
     def known(self, index: int) -> str:

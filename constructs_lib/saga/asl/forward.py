@@ -16,9 +16,10 @@ from constructs_lib.saga.asl.ending import (
     waiting,
     who_settled,
 )
+from constructs_lib.saga.asl.failures import CONDITION_NOT_BOOLEAN, NEITHER, found_at, undecided_condition
 from constructs_lib.saga.asl.flow import Flow
 from constructs_lib.saga.asl.groups import group_states
-from constructs_lib.saga.asl.plan import CompiledGroup, SagaPlan, State
+from constructs_lib.saga.asl.plan import CompiledGroup, Node, SagaPlan, State
 from constructs_lib.saga.asl.states import expression
 from constructs_lib.saga.asl.tasks import Exits, replayed, step_states
 
@@ -31,7 +32,16 @@ def saga_flow(plan: SagaPlan) -> Flow:
 def forward_states(plan: SagaPlan) -> dict[str, State]:
     """Every step's states, in order."""
     flow = saga_flow(plan)
-    states = flow.choice(-1)
+
+    def undecided(node: Node) -> State:
+        failure = {"failure": undecided_condition(node.name)}
+        index = list(plan.steps).index(node)
+        if index <= plan.last_pivot:
+            return {"Next": give_up_name(plan, index), "Assign": failure}
+        stuck = found_at(node.name, CONDITION_NOT_BOOLEAN, NEITHER)
+        return {"Next": park_of(plan), "Assign": {**failure, **stuck}}
+
+    states = flow.choice(-1, undecided)
     for index, node in enumerate(plan.steps):
         back = index <= plan.last_pivot
         if isinstance(node, CompiledGroup):
@@ -43,7 +53,7 @@ def forward_states(plan: SagaPlan) -> dict[str, State]:
         if back:
             outputs = None if isinstance(node, CompiledGroup) else replayed(flow, index)
             states |= giving_up(plan, flow, index, outputs=outputs)
-        states |= flow.choice(index)
+        states |= flow.choice(index, undecided)
     return states | _only_forward(plan)
 
 

@@ -10,11 +10,11 @@ from typing import Final
 
 from constructs_lib.saga.asl.direction import give_up_name, go_again, wait_name
 from constructs_lib.saga.asl.ending import FENCED, waiting
-from constructs_lib.saga.asl.failures import broken, jsonata_object, refused
+from constructs_lib.saga.asl.failures import broken, jsonata_object, refused, undecided_condition
 from constructs_lib.saga.asl.flow import Flow
 from constructs_lib.saga.asl.items import items_of
 from constructs_lib.saga.asl.outputs import read_outputs
-from constructs_lib.saga.asl.plan import CompiledGroup, GroupKind, SagaPlan, State
+from constructs_lib.saga.asl.plan import CompiledGroup, GroupKind, Node, SagaPlan, State
 from constructs_lib.saga.asl.states import EXECUTION, INPUT, expression, machine, reached_from, step_retries
 from constructs_lib.saga.asl.tasks import Exits, phase_through, step_states
 from constructs_lib.saga.retry import Retry
@@ -189,9 +189,13 @@ def _branch(plan: SagaPlan, group: CompiledGroup, number: int, known: str) -> tu
         of_map=group if group.kind is GroupKind.MAP else None,
     )
     exits = Exits(fenced=fenced, give_up=stops, stuck=stops, outcome=group.kind is not GroupKind.EXPRESS)
-    states = flow.choice(-1)
+
+    def undecided(node: Node) -> State:
+        return {"Next": stops, "Assign": {flow.failure: undecided_condition(node.name)}}
+
+    states = flow.choice(-1, undecided)
     for index in range(len(flow.nodes)):
-        states |= step_states(plan, flow, index, exits) | flow.choice(index)
+        states |= step_states(plan, flow, index, exits) | flow.choice(index, undecided)
     states |= {
         through: {"Type": "Pass", "Output": phase_through(flow, flow.own_outputs()), "End": True},
         stops: {

@@ -193,6 +193,11 @@ class SagaPlan:
             yield from node.leaves
 
     @property
+    def has_conditions(self) -> bool:
+        """Whether a step or a group has a condition."""
+        return any(node.when is not None for node in (*self.steps, *self.leaves))
+
+    @property
     def pivots(self) -> list[CompiledStep]:
         """The steps after which a saga only goes forward; none, if it goes back until it settles."""
         return [step for step in self.leaves if step.pivot]

@@ -107,7 +107,9 @@ def every_kind() -> SagaPlan:
     return plan(
         step("Quote", record=True),
         direct("Look", Type="Task", Resource="arn:aws:states:::aws-sdk:s3:getObject", Arguments={}, TimeoutSeconds=30),
-        express("Prepare", step("Reserve", undo=True), step("Rate", when="$request.rate"), step("Hold", undo=True)),
+        express(
+            "Prepare", step("Reserve", undo=True), step("Rate", when="$exists($request.rate)"), step("Hold", undo=True)
+        ),
         parallel(
             "Both",
             [step("Left", undo=True)],

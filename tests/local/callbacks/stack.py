@@ -51,7 +51,7 @@ class CallbacksStack(Stack):
             steps=[
                 Step.atomic("Reserve", fn=self._function("reserve"), compensate=self._function("release"), retry=retry),
                 Step.wait_for(
-                    "Go", via=people, heartbeat=beat, timeout=whole, when="$request.go", refusals=["Rejected"]
+                    "Go", via=people, heartbeat=beat, timeout=whole, when="$request.go = true", refusals=["Rejected"]
                 ),
                 Step.callback(
                     "Pick",
@@ -64,7 +64,7 @@ class CallbacksStack(Stack):
                     refusals=["OutOfStock"],
                 ),
                 Step.atomic("Commit", fn=self._function("commit"), pivot=True, retry=retry),
-                Step.wait_for("Scan", via=people, heartbeat=beat, timeout=whole, when="$request.scan"),
+                Step.wait_for("Scan", via=people, heartbeat=beat, timeout=whole, when="$request.scan = true"),
             ],
             timeout=Duration.days(30),
         )

@@ -88,7 +88,13 @@ class KindsStack(Stack):
                 "Prepare",
                 steps=[
                     self._atomic("Reserve"),
-                    Step.read_only("Rate", fn=self._quote, retry=PATIENT, record=False, when="$request.rate = true"),
+                    Step.read_only(
+                        "Rate",
+                        fn=self._quote,
+                        retry=PATIENT,
+                        record=False,
+                        when="$exists($request.rate) ? $request.rate : false",
+                    ),
                     self._atomic("Hold"),
                 ],
             ),

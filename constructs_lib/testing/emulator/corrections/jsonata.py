@@ -55,6 +55,27 @@ def choice_default_output(_emulator: Emulator) -> None:
     replace(states, "_execute_choice", make)
 
 
+def choice_conditions(_emulator: Emulator) -> None:
+    """A Choice rule's Condition is true or false; the emulator takes any value for its truth.
+
+    States.QueryEvaluationError is what Step Functions documents for every expression of a wrong type.
+    """
+
+    def make(original: Callable[..., bool]) -> Callable[..., bool]:
+        def matches(rule: dict[str, Any], raw_input: Any, context: Any) -> bool:
+            condition = rule.get("Condition")
+            if not (isinstance(condition, str) and condition.startswith("{%") and condition.endswith("%}")):
+                return original(rule, raw_input, context)
+            value = states._evaluate_jsonata(condition[2:-2].strip(), raw_input, context)
+            if not isinstance(value, bool):
+                raise states._ExecutionError("States.QueryEvaluationError", f"the Condition evaluated to {value!r}")
+            return value
+
+        return matches
+
+    replace(states, "_evaluate_jsonata_choice_rule", make)
+
+
 def context_object(_emulator: Emulator) -> None:
     """``$states.context`` has what AWS puts there: also RoleArn and RedriveCount, and no internals of the emulator."""
 
@@ -165,6 +186,7 @@ def _thread_milliseconds() -> int:
 CORRECTIONS: Final[tuple[Correction, ...]] = (
     succeed_output,
     choice_default_output,
+    choice_conditions,
     context_object,
     jsonata_time,
     assign_together,
