@@ -22,7 +22,7 @@ from saga_runtime import (
     ledger_store,
     money,
 )
-from saga_runtime.errors import ProtocolMismatch, SagaError, SagaFenced
+from saga_runtime.errors import ProtocolMismatch, SagaFenced
 from saga_runtime.ledger import Account, LedgerBuilder
 from saga_runtime.ledger_store import Ledger
 from saga_runtime.money import Money
@@ -130,8 +130,8 @@ RAISES: dict[str, Callable[[Any], object]] = {
     # Errors of this package, raised by hand, but for the refusal that every step knows.
     **{
         name: _raiser(kind("as it is"))
-        for name, kind in {**vars(errors), **vars(ledger)}.items()
-        if isinstance(kind, type) and issubclass(kind, SagaError) and kind not in (Declined, SagaFenced)
+        for name, kind in {name: value for door in (errors, *DOORS) for name, value in vars(door).items()}.items()
+        if isinstance(kind, type) and issubclass(kind, Exception) and kind not in (Declined, SagaFenced)
     },
     # Errors of the user's and of other packages.
     "a mistake": _raiser(KeyError("id")),
