@@ -58,6 +58,7 @@ from saga_runtime.protocol import (
     RecordStatus,
 )
 from saga_runtime.record import Met, RequestRecord, Reservation, reserve_put, what_was_met
+from saga_runtime.recovery import execution_of, machine_of
 from saga_runtime.schema import Validator, load_validator
 from saga_runtime.stated_money import MoneyPath
 
@@ -172,7 +173,7 @@ def _accept(config: Settings, scope: str, event: Mapping[str, Any]) -> HttpAnswe
         )
     if met is None:
         telemetry.count(Metric.RESERVED, saga_id=reservation.saga_id)
-        _start(config, reservation.saga_id, reservation.start_input)
+        _start(reservation.execution_arn, reservation.saga_id, reservation.start_input)
         return _accepted(event, reservation.saga_id)
     return _answer_met(config, event, reservation, met)
 
@@ -190,7 +191,7 @@ def _reservation(config: Settings, scope: str, key: str, body: Body) -> Reservat
         request=_travelling(config, request_id, body.canonical),
         definition=config.definition,
         recovery_machine_arn=config.recovery_machine_arn,
-        execution_arn=f"{config.state_machine_arn.replace(':stateMachine:', ':execution:', 1)}:{saga_id}",
+        execution_arn=execution_of(config.state_machine_arn, saga_id),
         now_ms=now_ms,
         due_after_ms=config.due_after_ms,
         due_shards=config.due_shards,
@@ -230,12 +231,12 @@ def _answer_met(
         return _settled(config, record, lambda body: stored(record.http_status or 200, body, headers))
     if met is Met.OWN:
         telemetry.event("own_reservation_met", saga_id=record.saga_id)
-        _start(config, record.saga_id, record.input)
+        _start(record.execution_arn, record.saga_id, record.input)
         return _accepted(event, record.saga_id)
     telemetry.count(Metric.DUPLICATE_IN_PROGRESS, saga_id=record.saga_id)
     if met is Met.RUNNING_DUE:
         telemetry.count(Metric.RESTARTED)
-        _start(config, record.saga_id, record.input)
+        _start(record.execution_arn, record.saga_id, record.input)
     headers = {"Retry-After": RETRY_AFTER_SECONDS, "Location": _location(event, record.saga_id)}
     if config.in_progress_answer is InProgressAnswer.ACCEPTED:
         return answer(202, {"saga_id": record.saga_id, "status": record.status.value}, headers)
@@ -265,10 +266,13 @@ def _settled(config: Settings, record: RequestRecord, send: Callable[[str], Http
         )
 
 
-def _start(config: Settings, saga_id: str, start_input: str) -> None:
-    """Start by name, with the stored bytes. Already there: somebody started it. Unclear: whoever looks next will."""
+def _start(execution_arn: str, saga_id: str, start_input: str) -> None:
+    """Start the record's own state machine by name, with the stored bytes.
+
+    Already there: another gatekeeper started it. Unclear: whoever looks next will.
+    """
     try:
-        aws.step_functions().start_execution(stateMachineArn=config.state_machine_arn, name=saga_id, input=start_input)
+        aws.step_functions().start_execution(stateMachineArn=machine_of(execution_arn), name=saga_id, input=start_input)
     except (ClientError, BotoCoreError) as error:
         if aws.error_code(error) == "ExecutionAlreadyExists":
             return

@@ -214,7 +214,7 @@ class Met(StrEnum):
     """What a refused reservation met."""
 
     OWN = "OWN"
-    """One's own reservation: the answer to the put was lost, and it was sent again."""
+    """One's own reservation, on one's own state machine: the answer to the put was lost, and it was sent again."""
     OTHER_BODY = "OTHER_BODY"
     RUNNING = "RUNNING"
     RUNNING_DUE = "RUNNING_DUE"
@@ -228,18 +228,26 @@ def what_was_met(record: RequestRecord, reservation: Reservation) -> Met:
         return Met.OTHER_BODY
     if record.settled:
         return Met.SETTLED
-    if record.saga_id == reservation.saga_id:
+    if record.execution_arn == reservation.execution_arn:
         return Met.OWN
-    return Met.RUNNING_DUE if _may_start(record, reservation.now_ms) else Met.RUNNING
+    return Met.RUNNING_DUE if _may_start(record, reservation) else Met.RUNNING
 
 
-def _may_start(record: RequestRecord, now_ms: int) -> bool:
+def _may_start(record: RequestRecord, reservation: Reservation) -> bool:
     """Whether starting by the first execution's name can heal and cannot harm.
 
-    Not before ``due_at``: somebody is starting it right now. Not when parked or taken over: the first execution is
-    history. Not when the name could be free again, in whatever account, and rows could be gone: the saga would run
-    anew. A reconciler, which knows how long rows are kept, starts what is older.
+    Not on another state machine than the gatekeeper's own: a name is taken on one machine only, and another one, which
+    has another log, would run the saga a second time. Not before ``due_at``: another gatekeeper is starting it right
+    now. Not when parked or taken over: the first execution is history. Not when the name could be free again, in
+    whatever account, and rows could be gone: the saga would run anew. A reconciler, which knows how long rows are kept,
+    starts what is older, and what is another machine's.
     """
-    due = record.due_at is not None and record.due_at <= now_ms
-    name_is_taken = now_ms - record.created_at < (LEAST_NAME_DAYS - 1) * _DAY_MS
-    return due and name_is_taken and record.parked is None and record.owner == record.saga_id
+    same_machine = _machine_in(record.execution_arn) == _machine_in(reservation.execution_arn)
+    due = record.due_at is not None and record.due_at <= reservation.now_ms
+    name_is_taken = reservation.now_ms - record.created_at < (LEAST_NAME_DAYS - 1) * _DAY_MS
+    return same_machine and due and name_is_taken and record.parked is None and record.owner == record.saga_id
+
+
+def _machine_in(execution_arn: str) -> str:
+    """What an execution's ARN says of its state machine: all but the execution's name."""
+    return execution_arn.rpartition(":")[0]

@@ -42,7 +42,12 @@ class RecordCondition(Condition):
     STORED_START = Because(
         "everybody starts the saga that the record names, never one of their own",
         GATEKEEPER,
-        "_start(config, record.saga_id, record.input)",
+        "_start(record.execution_arn, record.saga_id, record.input)",
+    )
+    SAME_MACHINE = Because(
+        "a duplicate starts only the state machine that the record names: on another one the name is free",
+        RECORD,
+        "_machine_in(record.execution_arn) == _machine_in(reservation.execution_arn)",
     )
     MET_OTHER_BODY = Because(
         "a key answers only for the request that it was first used for",
@@ -72,3 +77,4 @@ class RecordPromise(StrEnum):
     OWNER_OF_ANOTHER_SAGA = "OWNER_OF_ANOTHER_SAGA"
     UPDATE_CREATED_A_RECORD = "UPDATE_CREATED_A_RECORD"
     FIRST_CLIENT_TURNED_AWAY = "FIRST_CLIENT_TURNED_AWAY"
+    SAGA_ON_TWO_MACHINES = "SAGA_ON_TWO_MACHINES"

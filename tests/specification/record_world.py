@@ -62,11 +62,12 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Saga:
-    """One saga: its row, its executions by number of recovery, and whether it was ever settled."""
+    """One saga: its row, its executions by number of recovery, whether it was ever settled, and its state machine."""
 
     runs: tuple[Run, ...]
     row: Row = Row.NONE
     settled: bool = False
+    machine: str = ""
 
 
 class At(StrEnum):
@@ -83,11 +84,12 @@ class At(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Actor:
-    """A gatekeeper at work on a request, or a person who recovers."""
+    """A gatekeeper at work on a request, with the state machine that it may start; or a person who recovers."""
 
     at: At = At.IDLE
     body: str = ""
     name: Name = Name(0, 0)
+    machine: str = ""
 
 
 IDLE: Final = Actor()

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import product
 
 from tests.specification.checker import Move
 from tests.specification.conditions import Conditional
@@ -44,6 +45,8 @@ class RequestRecordModel(Conditional):
         letters: how many sent requests can be travelling at once.
         person: whether somebody runs ``cdk-sagas recover``; without, executions do not die.
         bodies: what clients send under the key.
+        machines: state machines that gatekeepers may start; two while an operation's saga is replaced by another one,
+            whose executions run on.
         deletion: whether DynamoDB deletes what is expired, which it does some time within days.
     """
 
@@ -53,6 +56,7 @@ class RequestRecordModel(Conditional):
     letters: int = 1
     person: bool = True
     bodies: str = "a"
+    machines: str = "M"
     deletion: bool = True
 
     def initial(self) -> World:
@@ -116,8 +120,10 @@ class RequestRecordModel(Conditional):
 
     def _gatekeeper(self, world: World, actor: Actor) -> Moves:
         if actor.at is At.IDLE:
-            for body in self.bodies:
-                yield Move(f"is sent request {body}", self._become(world, Actor(At.RESERVE, body)))
+            for body, machine in product(self.bodies, self.machines):
+                of = f", and may start {machine}" if len(self.machines) > 1 else ""
+                actor = Actor(At.RESERVE, body, machine=machine)
+                yield Move(f"is sent request {body}{of}", self._become(world, actor))
             return
         yield Move("crashes", self._become(world), fault=True)
         if actor.at is At.RESERVE:
@@ -132,7 +138,7 @@ class RequestRecordModel(Conditional):
         elif actor.at is At.AGAIN:
             yield from self._refused(world, actor)
         elif actor.at is At.START:
-            yield from self._start(world, actor.name)
+            yield from self._start(world, actor)
 
     def _free(self, record: Record | None) -> bool:
         if record is None:
@@ -145,19 +151,20 @@ class RequestRecordModel(Conditional):
         if len(world.sagas) == self.sagas:
             yield Move("would reserve once more than the model looks at", self._become(world))
             return
-        opened, breaks = self._open(world)
+        opened, breaks = self._open(world, actor)
         if breaks is None and world.record is not None and not world.record.over:
             breaks = RecordPromise.SECOND_SAGA_WITHIN_RETENTION
         name = Name(len(opened.sagas), 0)
         reserved = replace(opened, record=Record(Status.IN_PROGRESS, name.saga, name, actor.body))
-        yield Move(f"reserves {name}", self._become(reserved, Actor(At.START, name=name)), breaks=breaks)
-        again = self._become(reserved, Actor(At.AGAIN, actor.body, name))
+        yield Move(f"reserves {name}", self._become(reserved, replace(actor, at=At.START, name=name)), breaks=breaks)
+        again = self._become(reserved, replace(actor, at=At.AGAIN, name=name))
         yield Move(f"reserves {name}; the answer is lost", again, fault=True, breaks=breaks)
 
-    def _open(self, world: World) -> tuple[World, str | None]:
+    def _open(self, world: World, actor: Actor) -> tuple[World, str | None]:
         """A further saga of the same key; a broken promise, if the one before has not ended."""
         still_open = any(not saga.settled for saga in world.sagas)
-        opened = replace(world, sagas=(*world.sagas, Saga((Run.ABSENT,) * (self.recoveries + 1))))
+        saga = Saga((Run.ABSENT,) * (self.recoveries + 1), machine=actor.machine)
+        opened = replace(world, sagas=(*world.sagas, saga))
         return opened, RecordPromise.SECOND_SAGA_WHILE_FIRST_IS_OPEN if still_open else None
 
     def _refused(self, world: World, actor: Actor) -> Moves:
@@ -171,24 +178,32 @@ class RequestRecordModel(Conditional):
             wrong = RecordPromise.ANSWER_OF_ANOTHER_REQUEST if record.body != actor.body else None
             yield Move("answers what is stored", self._become(world), breaks=wrong)
         elif record.saga == actor.name.saga and self.holds(RecordCondition.MET_OWN):
-            yield Move("meets its own reservation", self._become(world, Actor(At.START, name=actor.name)))
+            yield Move("meets its own reservation", self._become(world, replace(actor, at=At.START)))
         else:
             wrong = RecordPromise.FIRST_CLIENT_TURNED_AWAY if record.saga == actor.name.saga else None
             yield Move("answers: in progress", self._become(world), breaks=wrong)
-            if record.owner.recovery == 0 and self.holds(RecordCondition.MET_RUNNING_DUE):
-                yield from self._start_due(world, record)
+            same = world.sagas[record.saga - 1].machine == actor.machine
+            may_start = same or not self.holds(RecordCondition.SAME_MACHINE)
+            if record.owner.recovery == 0 and may_start and self.holds(RecordCondition.MET_RUNNING_DUE):
+                yield from self._start_due(world, record, actor)
 
-    def _start_due(self, world: World, record: Record) -> Moves:
+    def _start_due(self, world: World, record: Record, actor: Actor) -> Moves:
         """``due_at`` may have passed at any moment: the model has no clock."""
         if self.holds(RecordCondition.STORED_START):
-            start = Actor(At.START, name=Name(record.saga, 0))
+            start = replace(actor, at=At.START, name=Name(record.saga, 0))
             yield Move("finds it due", self._become(world, start))
         elif len(world.sagas) < self.sagas:
-            opened, breaks = self._open(world)
-            own = Actor(At.START, name=Name(len(opened.sagas), 0))
+            opened, breaks = self._open(world, actor)
+            own = replace(actor, at=At.START, name=Name(len(opened.sagas), 0))
             yield Move("finds it due, and starts a saga of its own", self._become(opened, own), breaks=breaks)
 
-    def _start(self, world: World, name: Name) -> Moves:
+    def _start(self, world: World, actor: Actor) -> Moves:
+        name = actor.name
+        if world.sagas[name.saga - 1].machine != actor.machine:
+            # Its name is free there, and its log is empty: whatever it did, it does once more.
+            second = RecordPromise.SAGA_ON_TWO_MACHINES
+            yield Move(f"starts {name} on {actor.machine}", self._become(world), breaks=second)
+            return
         yield Move(f"starts {name}", self._become(self._started(world, name)))
         unclear = self._become(self._sent(world, Kind.START, name))
         yield Move(f"gets no answer to the start of {name}", unclear, fault=True)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from handlers import gatekeeper
+from saga_runtime import aws
 from saga_runtime.protocol import (
     REPLAYED_HEADER,
     Env,
@@ -14,9 +16,10 @@ from saga_runtime.protocol import (
     RecordAttribute,
     RecordStatus,
 )
+from saga_runtime.recovery import Recoverer, machine_of
 from tests.unit.support.client import accepted, settled
 from tests.unit.support.executions import ExecutionStatus
-from tests.unit.support.samples import DAY_MS, DUE_AFTER_MS, get, post
+from tests.unit.support.samples import DAY_MS, DUE_AFTER_MS, MACHINE_ARN, get, post
 from tests.unit.support.wire import Action, Fault
 from tests.unit.support.world import World
 
@@ -68,6 +71,59 @@ def test_a_duplicate_that_comes_after_due_at_makes_two_calls_and_starts_nothing_
     assert calls == ["PutItem", "StartExecution"]
     assert list(world.executions.by_name) == [saga_id]
     assert world.told.counts[Metric.RESTARTED] == 1
+
+
+@pytest.fixture
+def replaced(world: World, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Deploy another saga in the place of the operation's: its gatekeeper starts another state machine from now on."""
+
+    def replace() -> None:
+        monkeypatch.setenv(Env.STATE_MACHINE_ARN, f"{MACHINE_ARN}V2")
+        monkeypatch.setenv(Env.RECOVERY_MACHINE_ARN, f"{MACHINE_ARN}V2Recovery")
+        monkeypatch.setenv(Env.DEFINITION, "definition-2")
+        gatekeeper.settings.cache_clear()
+
+    return replace
+
+
+@pytest.mark.parametrize("age_ms", [0, DUE_AFTER_MS])
+def test_duplicate_after_a_replacement_starts_nothing(world: World, replaced: Callable[[], None], age_ms: int) -> None:
+    saga_id = accepted(world)
+    replaced()
+    world.clock.ms += age_ms
+
+    calls = world.calls_of(lambda: world.call(post()))
+    status, document, _ = world.call(post())
+
+    assert calls == ["PutItem"]
+    assert (status, document["saga_id"]) == (409, saga_id)
+    assert [execution.machine for execution in world.executions.by_name.values()] == [MACHINE_ARN]
+    assert world.executions.elsewhere == []
+
+
+def test_start_lost_before_a_replacement_is_left_to_recovery(world: World, replaced: Callable[[], None]) -> None:
+    world.wire.plan(Fault(operation="StartExecution", action=Action.DROP))
+    saga_id = accepted(world)
+    world.wire.forget()
+    replaced()
+    world.clock.ms += DUE_AFTER_MS
+
+    world.call(post())
+    assert not world.executions.by_name
+    recoverer = Recoverer(table="requests", dynamodb=aws.dynamodb(), step_functions=aws.step_functions())
+    record = recoverer.read(saga_id[:26])
+    assert record is not None
+    recoverer.start(machine_of(record.execution_arn), record.owner, record.input)
+
+    assert world.executions.by_name[saga_id].machine == MACHINE_ARN
+
+
+def test_request_after_a_replacement_starts_the_new_saga(world: World, replaced: Callable[[], None]) -> None:
+    replaced()
+
+    saga_id = accepted(world)
+
+    assert world.executions.by_name[saga_id].machine == f"{MACHINE_ARN}V2"
 
 
 def test_a_duplicate_just_before_due_at_starts_nothing(world: World) -> None:

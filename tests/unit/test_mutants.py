@@ -96,7 +96,7 @@ MUTANTS = [
         record,
         "what_was_met",
         s.a_lost_answer_to_ones_own_reservation_leads_to_the_start,
-        old="record.saga_id == reservation.saga_id",
+        old="record.execution_arn == reservation.execution_arn",
         new="False",
     ),
     _code(
@@ -104,7 +104,15 @@ MUTANTS = [
         record,
         "_may_start",
         s.a_start_under_way_is_left_alone,
-        old="return due and ",
+        old=" and due and ",
+        new=" and ",
+    ),
+    _code(
+        "restart on another state machine",
+        record,
+        "_may_start",
+        s.a_saga_of_another_machine_is_left_alone,
+        old="return same_machine and ",
         new="return ",
     ),
     _code(

@@ -23,6 +23,12 @@ def record(**changes: Any) -> RequestRecord:
     return dataclasses.replace(RECORD, **changes)
 
 
+def of_another_machine(**changes: Any) -> RequestRecord:
+    """The same, reserved for another state machine: the operation's saga was replaced since."""
+    reserved = reservation_of(machine_arn=f"{MACHINE_ARN}V1")
+    return record(execution_arn=reserved.execution_arn, recovery_machine_arn=reserved.recovery_machine_arn, **changes)
+
+
 @pytest.mark.parametrize(
     ("found", "now_ms", "met"),
     [
@@ -38,6 +44,11 @@ def record(**changes: Any) -> RequestRecord:
         pytest.param(record(status=RecordStatus.COMPLETED), LATER, Met.SETTLED, id="completed"),
         pytest.param(record(status=RecordStatus.FAILED), LATER, Met.SETTLED, id="failed"),
         pytest.param(record(status=RecordStatus.FAILED), NOW_MS, Met.SETTLED, id="own, settled by now"),
+        pytest.param(of_another_machine(), NOW_MS, Met.RUNNING, id="another machine, in the same millisecond"),
+        pytest.param(of_another_machine(), DUE, Met.RUNNING, id="another machine, due"),
+        pytest.param(
+            of_another_machine(status=RecordStatus.COMPLETED), DUE, Met.SETTLED, id="another machine, settled"
+        ),
         pytest.param(record(fingerprint="x"), LATER, Met.OTHER_BODY, id="other body"),
         pytest.param(record(fingerprint="x"), NOW_MS, Met.OTHER_BODY, id="other body in the same millisecond"),
         pytest.param(

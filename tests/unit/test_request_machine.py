@@ -80,6 +80,10 @@ class RequestMachine(RuleBasedStateMachine):
     def somebody_acts(self, data: st.DataObject) -> None:
         self.model.act(data.draw(st.sampled_from(self.model.looks)))
 
+    @rule()
+    def operation_gets_another_saga(self) -> None:
+        self.model.replace_machine()
+
     @rule(ms=st.sampled_from(SPANS))
     def time_passes(self, ms: int) -> None:
         self.model.wait(ms)

@@ -36,19 +36,21 @@ class Execution:
     name: str
     input: str
     status: ExecutionStatus = ExecutionStatus.RUNNING
+    machine: str = ""
 
 
 class Executions:
-    """All executions of one state machine, and how often it was asked to start one.
+    """All executions, by their names; those that share the name of another machine's execution are in ``elsewhere``.
 
     The semantics of ``StartExecution``: the same name with the same input is idempotent while that execution runs;
-    any other use of a taken name is ``ExecutionAlreadyExists``.
+    any other use of a taken name is ``ExecutionAlreadyExists``. A name is taken on one state machine only.
     """
 
     def __init__(self) -> None:
         self.by_name: dict[str, Execution] = {}
+        self.elsewhere: list[Execution] = []
 
-    def start(self, name: str, text: str) -> Execution:
+    def start(self, name: str, text: str, machine: str = "") -> Execution:
         """Start one, or meet it.
 
         Raises:
@@ -65,7 +67,10 @@ class Executions:
             raise InvalidStart("InvalidExecutionInput")
         there = self.by_name.get(name)
         if there is None:
-            self.by_name[name] = Execution(name, text)
+            self.by_name[name] = Execution(name, text, machine=machine)
+        elif there.machine != machine:
+            self.elsewhere.append(Execution(name, text, machine=machine))
+            return self.elsewhere[-1]
         elif there.input != text or there.status is not ExecutionStatus.RUNNING:
             raise AlreadyExists(name)
         return self.by_name[name]
@@ -82,7 +87,7 @@ class Executions:
         """Answer a ``StartExecution`` request."""
         body = body_of(request)
         try:
-            self.start(body["name"], body["input"])
+            self.start(body["name"], body["input"], body["stateMachineArn"])
         except AlreadyExists as error:
             return error_response(request, "ExecutionAlreadyExists", detail=str(error))
         except InvalidStart as error:

@@ -16,7 +16,7 @@ from botocore.exceptions import ClientError
 
 from saga_runtime.protocol import Direction, OnExpired, RecordStatus, Side, StepStatus
 from saga_runtime.record import Met, RequestRecord, reserve_put, what_was_met
-from saga_runtime.recovery import Finding, recovery_name, what_to_do
+from saga_runtime.recovery import Finding, machine_of, recovery_name, what_to_do
 from saga_runtime.saga_log import (
     LogRow,
     StepEntry,
@@ -29,7 +29,7 @@ from saga_runtime.saga_log import (
 )
 from tests.unit.support.executions import AlreadyExists, Execution, Executions, ExecutionStatus
 from tests.unit.support.memory_dynamodb import MemoryDynamoDB
-from tests.unit.support.samples import DAY_MS, DUE_AFTER_MS, NOW_MS, REQUEST_ID, reservation_of
+from tests.unit.support.samples import DAY_MS, DUE_AFTER_MS, MACHINE_ARN, NOW_MS, REQUEST_ID, reservation_of
 from tests.unit.support.settling import direct, settle, take_over, with_used_placeholders
 
 STEP = "Transfer"
@@ -52,6 +52,7 @@ class Start:
 
     name: str
     input: str
+    machine: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +80,8 @@ class RequestModel:
         self.phases: dict[str, Phase] = {}
         self.ended_at: dict[str, int] = {}
         self.now_ms = NOW_MS
+        self.machine = MACHINE_ARN
+        """Of the saga that the operation names now."""
         self.on_expired = on_expired
         self.starts: list[Start] = []
         self.settles: list[Settle] = []
@@ -112,7 +115,7 @@ class RequestModel:
     def request(self, body: str, *, answer_lost: bool = False) -> Met | None:
         """A client's request, up to where a gatekeeper would start the saga."""
         self.now_ms += 1
-        reservation = reservation_of(body=body, now_ms=self.now_ms)
+        reservation = reservation_of(body=body, now_ms=self.now_ms, machine_arn=self.machine)
         before = self.record
         put = {"TableName": "requests", **reserve_put(reservation, self.on_expired)}
         there = self._put(put)
@@ -121,14 +124,15 @@ class RequestModel:
             self.bodies[reservation.saga_id] = body
             self.inputs[reservation.saga_id] = reservation.start_input
             if not answer_lost:
-                self.starts.append(Start(reservation.saga_id, reservation.start_input))
+                self.starts.append(Start(reservation.saga_id, reservation.start_input, self.machine))
                 return None
             there = self._put(put)  # the SDK sends it again
             assert there is not None, "one put reserved twice"
         met = what_was_met(there, reservation)
         assert (met is Met.OTHER_BODY) == (self.bodies[there.saga_id] != body), "an answer to another body"
         if met in {Met.OWN, Met.RUNNING_DUE}:
-            self.starts.append(Start(there.saga_id, there.input))
+            # What a gatekeeper can start at all: it has no right to another machine.
+            self.starts.append(Start(there.saga_id, there.input, self.machine))
         if met is Met.SETTLED:
             assert there.status is self.verdicts[there.saga_id], "an answer that is not the verdict"
         return met
@@ -144,7 +148,7 @@ class RequestModel:
     def deliver_start(self, start: Start) -> None:
         """A start arrives; whether its sender still lives is nobody's business."""
         try:
-            execution = self.executions.start(start.name, start.input)
+            execution = self.executions.start(start.name, start.input, start.machine)
         except AlreadyExists:
             return
         if start.name not in self.phases or start.name in self.ended_at:
@@ -155,6 +159,10 @@ class RequestModel:
         recovery = "-r" in execution.name
         self.phases[execution.name] = Phase.DECIDE if recovery else Phase.FORWARD
         self.ended_at.pop(execution.name, None)
+
+    def replace_machine(self) -> None:
+        """A deployment lets the operation start another saga."""
+        self.machine = f"{MACHINE_ARN}{len(self.machine)}"
 
     # Executions
 
@@ -248,9 +256,10 @@ class RequestModel:
         """Act on what was seen."""
         record = look.record
         if look.finding is Finding.NOT_STARTED:
-            self.starts.append(Start(record.owner, record.input))
+            self.starts.append(Start(record.owner, record.input, machine_of(record.execution_arn)))
         elif look.finding is Finding.DEAD and self._update(with_used_placeholders(take_over(record, self.now_ms))):
-            self.starts.append(Start(recovery_name(record.saga_id, record.recoveries + 1), record.input))
+            name = recovery_name(record.saga_id, record.recoveries + 1)
+            self.starts.append(Start(name, record.input, record.recovery_machine_arn))
 
     # Time
 
@@ -280,6 +289,7 @@ class RequestModel:
             assert self.undone[saga_id] <= self.applied[saga_id], "undone more often than done"
         for name, times in self.started.items():
             assert times == 1, f"execution {name} ran {times} times"
+        assert not self.executions.elsewhere, "a saga ran on two state machines"
         for execution in self.executions.by_name.values():
             assert execution.input == self.inputs[_saga_of(execution.name)], "started with other bytes"
         record = self.record

@@ -41,7 +41,9 @@ GATEKEEPER_ENV: dict[str, str] = {
 }
 
 
-def reservation_of(*, key: str = "key-1", body: str = '{"amount":200}', now_ms: int = NOW_MS) -> Reservation:
+def reservation_of(
+    *, key: str = "key-1", body: str = '{"amount":200}', now_ms: int = NOW_MS, machine_arn: str = MACHINE_ARN
+) -> Reservation:
     """The reservation that a gatekeeper makes of a request."""
     request_id = request_id_of(SCOPE, key)
     saga_id = saga_id_of(request_id, now_ms)
@@ -54,8 +56,8 @@ def reservation_of(*, key: str = "key-1", body: str = '{"amount":200}', now_ms: 
         fingerprint=fingerprint_of(OPERATION, canonical),
         request=canonical,
         definition="definition-1",
-        recovery_machine_arn=RECOVERY_MACHINE_ARN,
-        execution_arn=f"{MACHINE_ARN.replace(':stateMachine:', ':execution:')}:{saga_id}",
+        recovery_machine_arn=f"{machine_arn}Recovery",
+        execution_arn=f"{machine_arn.replace(':stateMachine:', ':execution:')}:{saga_id}",
         now_ms=now_ms,
         due_after_ms=DUE_AFTER_MS,
         due_shards=16,

@@ -81,6 +81,17 @@ def a_start_under_way_is_left_alone() -> None:
     assert model.request(A) is Met.RUNNING
 
 
+def a_saga_of_another_machine_is_left_alone() -> None:
+    """Its name is free on the machine that replaced its own, and its log is another one."""
+    model, _ = reserved()
+    model.replace_machine()
+    model.now_ms += DUE_AFTER_MS
+    model.request(A)
+    for start in model.starts:
+        model.deliver_start(start)
+    model.check()
+
+
 def a_parked_saga_is_left_alone() -> None:
     """A person decides, not a duplicate."""
     model, saga_id = reserved()

@@ -1,0 +1,146 @@
+"""A deployment that replaces an operation's saga, while requests are in progress: each has its effect once."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from constructs_lib.testing import ApiUser, Every, Fault, HttpResponse, LocalAws
+from saga_runtime.protocol import IDEMPOTENCY_KEY_HEADER, REPLAYED_HEADER
+
+from .reconcilers import prepare_reconciler, reconciling
+from .replacing.stack import DUE_AFTER_SECONDS, FUNCTION_SECONDS, NAME, synthesize
+from .support import eventually
+
+SPEED: Final = 8.0
+LONG: Final = 3_600
+"""Emulated: what is held back for so long is held back until the plan is cleared."""
+BODY: Final = {"counter": "c"}
+
+
+@dataclass
+class Replacing:
+    """The stack, in the generation that was deployed last."""
+
+    aws: LocalAws
+    assemblies: Mapping[int, Path]
+    outputs: dict[str, str] = field(default_factory=dict)
+    user: ApiUser | None = None
+
+    def deploy(self, generation: int) -> None:
+        """Deploy a generation of the stack; its reconciler stands still."""
+        self.outputs = self.aws.deploy(self.assemblies[generation])[NAME]
+        name = self.aws.resolve_function(f"{NAME}/Api/Gatekeeper/pay/Function")
+        self.aws.client("lambda").update_function_configuration(FunctionName=name, Timeout=FUNCTION_SECONDS)
+        prepare_reconciler(self.aws, self.outputs, seconds=FUNCTION_SECONDS, reconciled=False)
+
+    def post(self, key: str, body: Mapping[str, Any] = BODY) -> HttpResponse:
+        """Send a request until the gateway does not give up on it: a function's process starts slowly when busy."""
+        if self.user is None:
+            self.user = self.aws.create_api_user("payer", api_id=self.outputs["ApiId"])
+        user, url = self.user, f"{self.aws.api_url(self.outputs['ApiId'], self.outputs['ApiStage'])}/pay"
+
+        def answered() -> HttpResponse | None:
+            answer = user.request("POST", url, headers={IDEMPOTENCY_KEY_HEADER: key}, body=dict(body))
+            return None if answer.status >= 500 else answer
+
+        return eventually(answered)
+
+    def settle(self, key: str, body: Mapping[str, Any] = BODY) -> HttpResponse:
+        """Send a request until it is settled."""
+
+        def settled() -> HttpResponse | None:
+            answer = self.post(key, body)
+            return answer if REPLAYED_HEADER.lower() in answer.headers else None
+
+        return eventually(settled)
+
+    def executions(self, saga: str) -> list[str]:
+        """Names of all executions of a saga's forward machine."""
+        found = self.aws.client("stepfunctions").list_executions(stateMachineArn=self.outputs[f"{saga}MachineArn"])
+        return [execution["name"] for execution in found["executions"]]
+
+    def effects(self) -> dict[str, int]:
+        """How often each step had its effect, by counter."""
+        items = self.aws.client("dynamodb").scan(TableName=self.outputs["CounterTableName"])["Items"]
+        return {item["id"]["S"]: int(item["n"]["N"]) for item in items}
+
+    def until_due(self) -> None:
+        """Wait until a request that was reserved before is due."""
+        due = self.aws.now().timestamp() + DUE_AFTER_SECONDS + 1
+        while self.aws.now().timestamp() < due:
+            time.sleep(0.1)
+
+
+@pytest.fixture(scope="module")
+def replacing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Replacing]:
+    folder = tmp_path_factory.mktemp("replacing")
+    assemblies = {number: synthesize(folder / str(number), generation=number) for number in (1, 2)}
+    with LocalAws(speed=SPEED, sandboxes=3) as aws:
+        yield Replacing(aws, assemblies)
+
+
+@pytest.fixture
+def first(replacing: Replacing) -> Replacing:
+    """The first generation, emptied."""
+    replacing.deploy(1)
+    replacing.aws.reset()
+    return replacing
+
+
+class TestADuplicateAfterTheReplacement:
+    def test_of_a_running_saga_starts_no_second_one(self, first: Replacing) -> None:
+        machine = f"states:{NAME}/V1/StateMachine"
+        hold = Fault(function=machine, call="lambda:Invoke", action="delay", seconds=LONG)
+        first.aws.faults.plan(hold)
+        saga_id = first.post("k").json()["saga_id"]
+
+        first.deploy(2)
+        first.until_due()
+        answer = first.post("k")
+
+        assert (answer.status, answer.json()["saga_id"]) == (409, saga_id)
+        assert (first.executions("V1"), first.executions("V2")) == ([saga_id], [])
+        first.aws.faults.clear()
+        assert first.settle("k").json()["saga_id"] == saga_id
+        assert first.effects() == {"c/Pay": 1}
+        assert first.executions("V2") == []
+
+    def test_of_a_saga_that_was_never_started_leaves_it_to_the_reconciler(self, first: Replacing) -> None:
+        gatekeeper = f"{NAME}/Api/Gatekeeper/pay/Function"
+        lost = Fault(function=gatekeeper, call="states:StartExecution", action="drop", on=Every(), attempts="all")
+        first.aws.faults.plan(lost)
+        saga_id = first.post("k").json()["saga_id"]
+        first.aws.faults.clear()
+
+        first.deploy(2)
+        first.until_due()
+        assert first.post("k").status == 409
+        assert (first.executions("V1"), first.executions("V2")) == ([], [])
+
+        with reconciling(first.aws, first.outputs):
+            assert first.settle("k").json()["saga_id"] == saga_id
+        assert (first.executions("V1"), first.executions("V2")) == ([saga_id], [])
+        assert first.effects() == {"c/Pay": 1}
+
+    def test_of_a_settled_saga_gets_its_response(self, first: Replacing) -> None:
+        before = first.settle("k")
+
+        first.deploy(2)
+
+        assert first.post("k").body == before.body
+        assert first.effects() == {"c/Pay": 1}
+
+
+def test_new_request_after_the_replacement_runs_on_the_new_saga(first: Replacing) -> None:
+    first.deploy(2)
+
+    saga_id = first.settle("k").json()["saga_id"]
+
+    assert (first.executions("V1"), first.executions("V2")) == ([], [saga_id])
+    assert first.effects() == {"c/Pay": 1}
