@@ -77,7 +77,9 @@ def test_a_late_effect_is_undone_by_an_execution_that_knows_it_is_only_about_tha
 
     assert look(desk) == LateUndo(finding=LateFinding.STARTED, rows=("Pick",), execution=L1)
 
-    sent = json.loads(desk.world.executions.by_name[L1].input)
+    started = desk.world.executions.by_name[L1]
+    sent = json.loads(started.input)
+    assert started.machine == before.recovery_machine_arn
     assert sent == json.loads(before.input) | {StartField.LATE.value: True}
     assert desk.record == before
 

@@ -61,6 +61,7 @@ def test_what_happened_is_undone_with_the_output_that_the_person_gave(desk: Desk
     assert told == f"Charge happened: its row is DONE\nsaga {SAGA_ID} goes on: started by {R1}\n"
     assert desk.owner == GONE_ON
     assert desk.world.executions.by_name[R1].input == desk.record.input
+    assert desk.world.executions.by_name[R1].machine == desk.record.recovery_machine_arn
     desk.shop.undo()
     assert desk.shop.status == "UNDONE"
     desk.shop.check()
