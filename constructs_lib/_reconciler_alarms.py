@@ -118,7 +118,9 @@ class ReconcilerAlarms(Construct):
             above=limits.recoveries,
         )
         self.unsettled = self._counted(
-            "Unsettled", "An execution succeeded, and left its saga in progress", Metric.UNSETTLED
+            "Unsettled",
+            "A saga was parked whose owner succeeded: see cdk-sagas inspect",
+            Metric.UNSETTLED,
         )
         self.oldest_in_flight = self._age(
             "OldestInFlight",

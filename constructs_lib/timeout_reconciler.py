@@ -116,7 +116,7 @@ class TimeoutReconciler(Construct):
         measure: the rule that adds up what is in flight.
         orphans_alarm: a saga was found that nobody looked after. It is taken up again by itself.
         recoveries_alarm: recoveries are started by the dozen: look for what kills executions.
-        unsettled_alarm: an execution succeeded and left its saga in progress, which cannot be.
+        unsettled_alarm: a saga was parked whose owner succeeded: its record was restored or edited.
         oldest_in_flight_alarm: a saga is in progress for too long, or nobody measures.
         oldest_parked_alarm: a saga waits for a person for too long, or nobody measures.
         unattended_alarm: sagas of other state machines on the same request tables have been due for hours: theirs was

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from constructs_lib.saga.graph.timeline import duration
 from saga_runtime.protocol import Direction, Side, StepStatus
+from saga_runtime.reconciliation import ParkedFor
 from saga_runtime.recovery import Finding
 
 from .inspection import Inspection, StepView
@@ -61,6 +62,14 @@ def _about_the_saga(saga: Inspection, command: Callable[..., str]) -> list[Advic
         return []
     if saga.finding is Finding.RUNNING:
         return [Advice(text="Nothing: its owner runs.")]
+    if saga.finding is Finding.OWNER_SUCCEEDED or saga.stuck.get("error") == ParkedFor.OWNER_SUCCEEDED:
+        text = (
+            "Its owner's execution SUCCEEDED, and an execution succeeds only after it has settled its record. So this "
+            "record was restored, or edited, and its effects may exist without a row in its log. Compare its "
+            "executions with the ledger and its providers. If effects exist without rows, restore record and log to a "
+            "moment after it settled. Resume it only when the log is right: a recovery compensates by the log alone."
+        )
+        return [Advice(text=text, commands=(("the log is right", command("resolve", "--resume")),))]
     if saga.finding is Finding.NAME_EXPIRED:
         text = (
             "Its owner has no execution, and is too old to tell whether it had one. Nothing of it runs; a recovery "

@@ -58,6 +58,9 @@ class RecordFindings:
             case Found.NAME_EXPIRED:
                 what = "no execution of its owner's name, and too old to tell whether it ever ran"
                 return self._for_a_person(Kind.NAME_EXPIRED, what, record.created_at)
+            case Found.OWNER_SUCCEEDED:
+                what = "in progress although its owner's execution SUCCEEDED: its record was restored, or edited"
+                return self._for_a_person(Kind.UNSETTLED, what, record.updated_at)
             case Found.ROWS_EXPIRED:
                 what = "nothing of it runs, and rows of its log may be gone, without which steps could happen twice"
                 return self._for_a_person(Kind.ROWS_GONE, what, record.created_at)
@@ -98,13 +101,11 @@ class RecordFindings:
     def _interrupted(self, seen: Seen) -> Finding:
         record = self.record
         owner = "its first execution" if record.owner == record.saga_id else _tail(record.owner)
-        kind, what = Kind.INTERRUPTED, f"{owner} {seen.status}, and did not settle it"
-        if seen.status == "SUCCEEDED":
-            kind, what = Kind.UNSETTLED, f"{owner} SUCCEEDED, and did not settle it, which cannot be: find out why"
+        what = f"{owner} {seen.status}, and did not settle it"
         then = f"the reconciler hands it to {_tail(recovery_name(record.saga_id, record.recoveries + 1))}"
         if seen.decision.need is Need.NOTHING and record.due_at is not None:
             then += f" at {moment(record.due_at)}"
-        return self._soon(kind, what, then, record.updated_at)
+        return self._soon(Kind.INTERRUPTED, what, then, record.updated_at)
 
     def _running(self) -> Finding | None:
         timeout, record = self.saga.timeout_seconds, self.record

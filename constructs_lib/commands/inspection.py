@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from saga_runtime.identity import provider_key_of
 from saga_runtime.protocol import LogAttribute, RecordAttribute, Side, StepStatus
-from saga_runtime.recovery import Finding, execution_of, machine_of, recovery_name, what_to_do
+from saga_runtime.recovery import Finding, Owner, execution_of, machine_of, recovery_name, what_to_do
 from saga_runtime.saga_log import UNDER_WAY
 
 from .definition import DeployedSaga
@@ -152,14 +152,14 @@ def inspect_saga(found: FoundSaga, saga: DeployedSaga) -> Inspection:
     """Look a saga up: its executions, and the rows of its log."""
     a, record = RecordAttribute, found.record
     executions = tuple(sorted(_executions(found), key=lambda one: one.started_at))
-    owned = {one.machine: one.status for one in executions if one.name == record.owner}
-    owner_status = owned.get("forward", owned.get("recovery"))
+    owned = {one.machine: Owner(one.status, one.stopped_at) for one in executions if one.name == record.owner}
+    owner = owned.get("forward", owned.get("recovery", Owner()))
     return Inspection(
         saga_id=record.saga_id,
         request_id=record.request_id,
         operation=_text(found.item, a.OPERATION),
         status=record.status.value,
-        finding=what_to_do(record, owner_status, found.now_ms, log_days=saga.log_days),
+        finding=what_to_do(record, owner, found.now_ms, log_days=saga.log_days),
         direction=record.direction.value if record.direction is not None else None,
         owner=record.owner,
         recoveries=record.recoveries,

@@ -20,6 +20,8 @@ _SAID = {
     "NAME_EXPIRED": "is too old to tell whether it ever ran: a person decides",
     "RUNNING": "is running: left alone",
     "DEAD": "was interrupted: taken over",
+    "OWNER_SUCCEEDED": "is in progress although its owner SUCCEEDED: its record was restored or edited; an operator "
+    "decides, see cdk-sagas inspect",
     "ROWS_EXPIRED": "nothing of it runs, and rows of its log may be gone: a person decides",
 }
 
@@ -28,7 +30,7 @@ _LATE = {
     "STARTED": "undoing it",
     "EXHAUSTED": "tried again and again to undo it, and it stands: a person decides",
 }
-_FOR_A_PERSON = frozenset({"PARKED", "NAME_EXPIRED", "ROWS_EXPIRED"})
+_FOR_A_PERSON = frozenset({"PARKED", "NAME_EXPIRED", "OWNER_SUCCEEDED", "ROWS_EXPIRED"})
 
 
 def add_parser(commands: Any) -> None:

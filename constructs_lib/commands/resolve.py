@@ -23,6 +23,7 @@ _RESUMED: Final = {
     "NOT_STARTED": "was resumed before, and not started: started",
     "NAME_EXPIRED": "was too old to tell whether it ever ran: taken over",
     "RUNNING": "is running",
+    "OWNER_SUCCEEDED": "was in progress although its owner's execution SUCCEEDED: taken over",
     "DEAD": "was resumed before, and interrupted: taken over",
     "PARKED": "goes on: started",
 }

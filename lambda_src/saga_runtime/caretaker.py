@@ -41,6 +41,7 @@ from saga_runtime.reconciliation import (
 from saga_runtime.record import RequestRecord
 from saga_runtime.recovery import (
     Finding,
+    Owner,
     Recoverer,
     machine_of,
     may_have_forgotten,
@@ -189,20 +190,20 @@ class Caretaker:
             found: its record, as it was read.
             now_ms: the time.
         """
-        record, recoverer = found.record, self._recoverer(saga)
-        status = None
+        record, recoverer, owner = found.record, self._recoverer(saga), Owner()
         if not record.settled and record.parked is None:
-            status = recoverer.owner_status(record)
-            if status == "SUCCEEDED":
-                # It settled since the record was read, or handed over to the forward machine since that was asked.
+            owner = recoverer.owner(record)
+            if owner.status == "SUCCEEDED":
+                # It may have settled since the record was read; or another recovery owns it by now.
                 again = self.read(saga.requests, record.request_id)
                 if again is None:
                     return None
+                if again.record.owner != record.owner:
+                    owner = recoverer.owner(again.record)
                 found, record = again, again.record
-                status = recoverer.owner_status(record)
-        finding = what_to_do(record, status, now_ms, log_days=saga.days)
+        finding = what_to_do(record, owner, now_ms, log_days=saga.days)
         decision = decide(found, finding, now_ms=now_ms, limit=self.limit)
-        return Seen(saga=saga, found=found, status=status, finding=finding, decision=decision, now_ms=now_ms)
+        return Seen(saga=saga, found=found, status=owner.status, finding=finding, decision=decision, now_ms=now_ms)
 
     def carry_out(self, seen: Seen) -> bool:
         """Do what a look saw to be needed, and keep the saga's log from forgetting before it is settled.
@@ -272,8 +273,6 @@ class Caretaker:
         if done:
             self.count(Metric.ORPHANS, record.saga_id)
             self.count(Metric.RECOVERIES, record.saga_id)
-            if seen.status == "SUCCEEDED":
-                self.count(Metric.UNSETTLED, record.saga_id)
         else:
             again = self.read(saga.requests, record.request_id)
             if again is None or again.record.settled or again.record.parked is not None or again.record.owner != name:
@@ -285,7 +284,10 @@ class Caretaker:
         """The entry before the record says so: rather twice than never."""
         saga, found = seen.saga, seen.found
         aws.sqs().send_message(QueueUrl=saga.operators, MessageBody=operators_entry(found, reason))
-        return _updated(saga.requests, park_update(found.record, reason, seen.now_ms))
+        done = _updated(saga.requests, park_update(found.record, reason, seen.now_ms))
+        if done and reason is ParkedFor.OWNER_SUCCEEDED:
+            self.count(Metric.UNSETTLED, found.record.saga_id)
+        return done
 
 
 def _keep_rows(saga: Served, record: RequestRecord, now_ms: int) -> None:

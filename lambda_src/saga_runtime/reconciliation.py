@@ -7,6 +7,7 @@
     parked                                    left; looked at again later
     no such execution                         started, by the same name and with the same stored bytes
     no such execution, and its name expired   parked
+    its owner succeeded                       parked
     nothing runs, and rows may be gone        parked
     running, or a person redrives it          looked at again later
     ended without settling                    taken over; after too many recoveries parked
@@ -68,12 +69,14 @@ class ParkedFor(StrEnum):
 
     RECOVERIES_EXHAUSTED = "RecoveriesExhausted"
     NAME_EXPIRED = "ExecutionNameExpired"
+    OWNER_SUCCEEDED = "OwnerSucceeded"
     ROWS_EXPIRED = "RowsExpired"
 
 
 _SAID: Final = {
     ParkedFor.RECOVERIES_EXHAUSTED: "its recoveries ended without settling it, as often as is allowed",
     ParkedFor.NAME_EXPIRED: "its execution does not exist, and is too old to tell whether it ever ran",
+    ParkedFor.OWNER_SUCCEEDED: "its owner succeeded, and so settled it: this record was restored, or edited",
     ParkedFor.ROWS_EXPIRED: "rows of its log may be gone, without which its steps could happen twice",
 }
 
@@ -151,6 +154,8 @@ def decide(found: Found, finding: Finding, *, now_ms: int, limit: int) -> Decisi
             return Decision(need=Need.START)
         case Finding.NAME_EXPIRED:
             return Decision(need=Need.PARK, reason=ParkedFor.NAME_EXPIRED)
+        case Finding.OWNER_SUCCEEDED:
+            return Decision(need=Need.PARK, reason=ParkedFor.OWNER_SUCCEEDED)
         case Finding.ROWS_EXPIRED:
             return Decision(need=Need.PARK, reason=ParkedFor.ROWS_EXPIRED)
         case Finding.DEAD if record.recoveries and not due:

@@ -7,6 +7,7 @@ is started by a derived name, and it decides its direction itself.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
@@ -22,6 +23,9 @@ _DAY_MS: Final = 86_400_000
 _DAY_SECONDS: Final = 86_400
 _RUNNING: Final = frozenset({"RUNNING", "PENDING_REDRIVE"})
 _DEAD: Final = frozenset({"TIMED_OUT", "ABORTED", "FAILED"})
+_SUCCEEDED: Final = "SUCCEEDED"
+CERTAIN_AFTER_MS: Final = 60_000
+"""``DescribeExecution`` is eventually consistent: for so long after an execution ended, another may be missing."""
 
 
 class Finding(StrEnum):
@@ -36,11 +40,32 @@ class Finding(StrEnum):
     NAME_EXPIRED = "NAME_EXPIRED"
     """Too old to tell "not started" from "history is gone": a person decides."""
     RUNNING = "RUNNING"
-    """Its owner is at it."""
+    """Its owner runs, or succeeded a moment ago."""
     DEAD = "DEAD"
     """Its owner ended without settling: take over."""
+    OWNER_SUCCEEDED = "OWNER_SUCCEEDED"
+    """Its owner settled it, and the record says otherwise: it was restored, or edited. An operator decides."""
     ROWS_EXPIRED = "ROWS_EXPIRED"
     """Nothing of it runs, and rows of its log may be gone, without which steps could happen twice: a person decides."""
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """An owner's execution, as Step Functions reports it.
+
+    Attributes:
+        status: its status; None: there is no such execution.
+        stopped_at: when it ended, epoch milliseconds; None: it runs, or there is none.
+    """
+
+    status: str | None = None
+    stopped_at: int | None = None
+
+    @classmethod
+    def from_answer(cls, described: Mapping[str, Any]) -> Owner:
+        """Read the answer of ``DescribeExecution``."""
+        stopped = described.get("stopDate")
+        return cls(str(described["status"]), None if stopped is None else int(stopped.timestamp() * 1_000))
 
 
 def rows_are_kept_until(record: RequestRecord, log_days: int) -> int:
@@ -64,12 +89,12 @@ def may_have_forgotten(record: RequestRecord, now_ms: int, log_days: int | None)
     return log_days is not None and now_ms // 1_000 >= rows_are_kept_until(record, log_days)
 
 
-def what_to_do(record: RequestRecord, owner_status: str | None, now_ms: int, *, log_days: int | None = None) -> Finding:
+def what_to_do(record: RequestRecord, owner: Owner, now_ms: int, *, log_days: int | None = None) -> Finding:
     """Decide what a saga needs.
 
     Args:
-        record: the request record, read strongly.
-        owner_status: status of the owner's execution; None if there is no such execution.
+        record: the request record, read strongly; where the owner succeeded, read after that was reported.
+        owner: the owner's execution.
         now_ms: the time.
         log_days: how long rows of the saga's log are kept; None: not known.
     """
@@ -77,19 +102,23 @@ def what_to_do(record: RequestRecord, owner_status: str | None, now_ms: int, *, 
         return Finding.SETTLED
     if record.parked is not None:
         return Finding.PARKED
-    if owner_status in _RUNNING:
+    if owner.status in _RUNNING:
         return Finding.RUNNING
+    if owner.status == _SUCCEEDED:
+        # An execution succeeds only after its record is settled, or after it has started its successor under the same
+        # name. So this is not the record that it settled, and what its steps changed may exist without a row: a
+        # further execution would compensate by rows that say nothing.
+        certain = owner.stopped_at is not None and now_ms - owner.stopped_at >= CERTAIN_AFTER_MS
+        return Finding.OWNER_SUCCEEDED if certain else Finding.RUNNING
     # Also of one that seems never to have run: AWS keeps histories for 30 days in accounts that ask for it.
     if may_have_forgotten(record, now_ms, log_days):
         return Finding.ROWS_EXPIRED
-    if owner_status is None:
+    if owner.status is None:
         young = now_ms - record.created_at < (EXECUTION_NAME_DAYS - 1) * _DAY_MS
         return Finding.NOT_STARTED if young else Finding.NAME_EXPIRED
-    if owner_status in _DEAD or owner_status == "SUCCEEDED":
-        # An owner that succeeded has settled; where it has not, its settle was lost with what AWS said of it, and the
-        # record decides: a further execution replays, and settles.
+    if owner.status in _DEAD:
         return Finding.DEAD
-    raise ValueError(f"an execution's status is one that Step Functions knows, got {owner_status!r}")
+    raise ValueError(f"an execution's status is one that Step Functions knows, got {owner.status!r}")
 
 
 def recovery_name(saga_id: str, number: int) -> str:
@@ -172,29 +201,44 @@ class Recoverer:
         )
         return RequestRecord.from_item(found["Item"]) if "Item" in found else None
 
-    def owner_status(self, record: RequestRecord) -> str | None:
-        """Status of the owner's execution; None if there is none.
+    def owner(self, record: RequestRecord) -> Owner:
+        """Ask Step Functions for the owner's execution.
 
-        A recovery that goes forward runs on in the forward machine under its own name: that one tells, if it exists.
+        A recovery that goes forward starts the forward machine under its own name, and ends. The recovery is asked for
+        first: once it has ended, what it started is there.
         """
         forward = machine_of(record.execution_arn)
-        machines = [forward] if record.owner == record.saga_id else [forward, record.recovery_machine_arn]
+        machines = [forward] if record.owner == record.saga_id else [record.recovery_machine_arn, forward]
+        found = Owner()
         for machine in machines:
-            try:
-                return str(
-                    self.step_functions.describe_execution(executionArn=execution_of(machine, record.owner))["status"]
-                )
-            except self.step_functions.exceptions.ExecutionDoesNotExist:
-                continue
-        return None
+            described = self._described(execution_of(machine, record.owner))
+            found = described if described.status is not None else found
+            if found.status in _RUNNING:
+                break
+        return found
+
+    def _described(self, execution_arn: str) -> Owner:
+        try:
+            return Owner.from_answer(self.step_functions.describe_execution(executionArn=execution_arn))
+        except self.step_functions.exceptions.ExecutionDoesNotExist:
+            return Owner()
 
     def recover(self, record: RequestRecord, now_ms: int) -> tuple[Finding, str | None]:
-        """Look, and do what is needed.
+        """Check a saga, and do what it needs.
 
         Returns:
             What was found, and the name of the execution that was started, if one was.
         """
-        finding = what_to_do(record, self.owner_status(record), now_ms, log_days=self.log_days)
+        owner = self.owner(record)
+        if owner.status == _SUCCEEDED:
+            # It may have settled since the record was read; or another recovery owns it by now.
+            again = self.read(record.request_id)
+            if again is None or again.saga_id != record.saga_id:
+                return Finding.SETTLED, None
+            if again.owner != record.owner:
+                return Finding.RUNNING, None
+            record = again
+        finding = what_to_do(record, owner, now_ms, log_days=self.log_days)
         if finding is Finding.NOT_STARTED:
             first = record.owner == record.saga_id
             machine = machine_of(record.execution_arn) if first else record.recovery_machine_arn

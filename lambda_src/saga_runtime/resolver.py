@@ -126,9 +126,9 @@ class Resolver:
 
     def _recovered(self, record: RequestRecord, now_ms: int) -> Resumed:
         finding, started = self.recoverer.recover(record, now_ms)
-        if finding is not Finding.NAME_EXPIRED:
+        if finding not in (Finding.NAME_EXPIRED, Finding.OWNER_SUCCEEDED):
             return Resumed(finding=finding, started=started)
-        # A person decided. Its owner does not run, or its history would be there; rows and owner keep it single.
+        # An operator decided. Its owner does not run, or its history would be there; rows and owner keep it single.
         if not self._update(take_over_update(record, now_ms, self.recoverer.due_after_ms)):
             return Resumed(finding=Finding.RUNNING, started=None)
         return Resumed(finding=finding, started=self._next(record))

@@ -26,7 +26,7 @@ from constructs_lib.testing.invariants import require_all_hold
 from saga_runtime.identity import request_id_from
 from saga_runtime.protocol import Direction, RecordAttribute, RecordStatus
 from saga_runtime.record import RequestRecord
-from saga_runtime.recovery import Finding, Recoverer, execution_of, recovery_name
+from saga_runtime.recovery import Finding, Owner, Recoverer, execution_of, recovery_name
 
 from .transfer_system import at_once, until
 from .two_ledgers import (
@@ -337,8 +337,8 @@ class TestManyRecoveries:
 class LooksAway(Recoverer):
     """Takes every owner for dead."""
 
-    def owner_status(self, record: RequestRecord) -> str:
-        return "ABORTED"
+    def owner(self, record: RequestRecord) -> Owner:
+        return Owner("ABORTED")
 
     @classmethod
     def of(cls, recoverer: Recoverer) -> LooksAway:

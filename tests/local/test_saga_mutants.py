@@ -17,7 +17,7 @@ from constructs_lib.testing import Fault, First, StopAt
 from saga_runtime import saga_log
 from saga_runtime.protocol import IDEMPOTENCY_KEY_HEADER, RecordStatus
 from saga_runtime.record import OWNED, RequestRecord
-from saga_runtime.recovery import Finding, Recoverer, recovery_name
+from saga_runtime.recovery import Finding, Owner, Recoverer, recovery_name
 
 from .transfer_system import is_settled, until
 from .two_ledgers import FORWARD, MAIN, PARTNER, RECOVERY, TRANSACT, TwoLedgers, Way, deployed, edited, in_time
@@ -167,8 +167,8 @@ def test_the_owners_condition_keeps_a_late_settle_from_ending_a_saga_that_was_ta
 class TakesEverybodyForDead(Recoverer):
     """Looked at the owner long ago."""
 
-    def owner_status(self, record: RequestRecord) -> str:
-        return "ABORTED"
+    def owner(self, record: RequestRecord) -> Owner:
+        return Owner("ABORTED")
 
 
 @pytest.mark.parametrize("mutant", [False, True], ids=["intact", "mutant"])

@@ -273,7 +273,7 @@ def await_quiet(recoverer: Recoverer, saga_id: str, *, patience: float = PATIENC
         record = recoverer.read(request_id_from(saga_id))
         assert record is not None, f"{saga_id} has no record"
         # Read before, and the same since: what was read is what the owner left behind.
-        if recoverer.owner_status(record) != "RUNNING" and recoverer.read(record.request_id) == record:
+        if recoverer.owner(record).status != "RUNNING" and recoverer.read(record.request_id) == record:
             return record
         time.sleep(0.03)
     raise AssertionError(f"the owner of {saga_id} still runs after {patience:.0f} s")

@@ -99,6 +99,16 @@ class SagaCondition(Condition):
         "a saga that waits for a person is left to the person", RECOVERY, "AND attribute_not_exists(#parked)"
     )
     WHAT_TO_DO_PARKED = Because("the same, when it is looked at", RECOVERY, "return Finding.PARKED")
+    WHAT_TO_DO_SUCCEEDED = Because(
+        "an execution that succeeded has settled its record: one that says otherwise was restored, with its rows",
+        RECOVERY,
+        "return Finding.OWNER_SUCCEEDED if certain else Finding.RUNNING",
+    )
+    LOOK_RECOVERY_FIRST = Because(
+        "once a recovery has ended, the execution that it started under its name is there",
+        RECOVERY,
+        "else [record.recovery_machine_arn, forward]",
+    )
     WHAT_TO_DO_YOUNG = Because(
         "after 90 days an execution's absence does not mean that it never ran",
         RECOVERY,
@@ -129,6 +139,7 @@ class SagaPromise(StrEnum):
     DIRECTION_CHANGED = "DIRECTION_CHANGED"
     ANSWER_CHANGED = "ANSWER_CHANGED"
     PARKED_ALTHOUGH_SETTLED = "PARKED_ALTHOUGH_SETTLED"
+    PARKED_WHILE_ITS_OWNER_RUNS = "PARKED_WHILE_ITS_OWNER_RUNS"
     TAKEN_OVER_ALTHOUGH_SETTLED = "TAKEN_OVER_ALTHOUGH_SETTLED"
     TAKEN_OVER_ALTHOUGH_PARKED = "TAKEN_OVER_ALTHOUGH_PARKED"
     TAKEN_OVER_FROM_A_FORMER_OWNER = "TAKEN_OVER_FROM_A_FORMER_OWNER"

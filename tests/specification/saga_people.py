@@ -9,7 +9,22 @@ from typing import Final
 from tests.specification.checker import Move
 from tests.specification.conditions import Conditional
 from tests.specification.saga_conditions import SagaCondition, SagaPromise
-from tests.specification.saga_world import ABSENT, At, Do, Execution, Machine, Person, State, Status, World, owned
+from tests.specification.saga_world import (
+    ABSENT,
+    SUCCEEDED,
+    At,
+    Do,
+    Execution,
+    Machine,
+    Person,
+    Record,
+    Row,
+    State,
+    Status,
+    World,
+    land,
+    owned,
+)
 
 NOBODY: Final = Person()
 Moves = Iterator[Move[World]]
@@ -47,7 +62,7 @@ class Around(Conditional):
             # Reading and looking are one move: what else may happen in between shows in the moves behind.
             left_alone = world.record.parked and self.holds(SagaCondition.WHAT_TO_DO_PARKED)
             if world.record.status is Status.IN_PROGRESS and not left_alone:
-                yield self._look(world, index, Machine.FORWARD, world.record.owner)
+                yield self._look(world, index, Person(owner=world.record.owner), self._first(world.record.owner))
             if self.resumes and world.record.parked and world.record.status is Status.IN_PROGRESS:
                 owner = world.record.owner
                 yield Move(f"a person finds r{owner} parked", _become(world, index, Person(At.RESUME, owner)))
@@ -62,20 +77,46 @@ class Around(Conditional):
             started = self.started(world, machine, person.owner)
             wrong = _wrongly_started(world, person.owner) if started != world else None
             yield Move(f"recover starts the {called(machine, person.owner)}", _become(started, index), breaks=wrong)
+        elif person.at is At.PARK:
+            yield self._park(world, index, person.owner)
         else:
-            yield self._look(world, index, Machine.RECOVERY, person.owner)
+            first = self._first(person.owner)
+            other = Machine.FORWARD if first is Machine.RECOVERY else Machine.RECOVERY
+            yield self._look(world, index, person, other)
 
-    def _look(self, world: World, index: int, machine: Machine, owner: int) -> Move[World]:
-        execution, found = world.execution(machine, owner), called(machine, owner)
+    def _first(self, owner: int) -> Machine:
+        """Which of the executions of a name is looked for first."""
+        recovery = owner and self.holds(SagaCondition.LOOK_RECOVERY_FIRST)
+        return Machine.RECOVERY if recovery else Machine.FORWARD
+
+    def _look(self, world: World, index: int, person: Person, machine: Machine) -> Move[World]:
+        owner, execution, which = person.owner, world.execution(machine, person.owner), called(machine, person.owner)
         if execution.runs:
-            return Move(f"recover finds the {found} running", _become(world, index))
-        if execution.state != ABSENT:
-            return Move(f"recover finds the {found} ended", _become(world, index, Person(At.TAKE_OVER, owner)))
-        if machine is Machine.FORWARD and owner:
-            return Move(f"recover finds no {found}", _become(world, index, Person(At.LOOK_RECOVERY, owner)))
+            return Move(f"recover finds the {which} running", _become(world, index))
+        found = person.found
+        if execution.state == SUCCEEDED:
+            found = Do.SUCCEEDED
+        elif execution.state != ABSENT:
+            found = Do.ENDED
+        label = f"recover finds the {which} {execution.state.do}"
+        decided = machine is Machine.FORWARD and found is not Do.ABSENT
+        first = person.at is At.IDLE and owner > 0
+        if first and not (decided and not self.holds(SagaCondition.LOOK_RECOVERY_FIRST)):
+            return Move(label, _become(world, index, Person(At.LOOK_AGAIN, owner, found)))
+        if found is Do.SUCCEEDED and self.holds(SagaCondition.WHAT_TO_DO_SUCCEEDED):
+            return Move(label, _become(world, index, Person(At.PARK, owner)))
+        if found is not Do.ABSENT:
+            return Move(label, _become(world, index, Person(At.TAKE_OVER, owner)))
         if world.old and self.holds(SagaCondition.WHAT_TO_DO_YOUNG):
-            return Move(f"recover finds no {found}, and the saga is old: a person decides", _become(world, index))
-        return Move(f"recover finds no {found}", _become(world, index, Person(At.START, owner)))
+            return Move(f"{label}, and the saga is old: a person decides", _become(world, index))
+        return Move(label, _become(world, index, Person(At.START, owner)))
+
+    def _park(self, world: World, index: int, owner: int) -> Move[World]:
+        """A reconciler leaves a saga whose owner succeeded to an operator; ``recover`` says so, and writes nothing."""
+        parked = land(world, State(Do.PARK), owner, self.off)
+        runs = any(world.execution(machine, owner).runs for machine in Machine)
+        wrong = SagaPromise.PARKED_WHILE_ITS_OWNER_RUNS if parked.written and runs else parked.breaks
+        return Move("the reconciler parks it: its owner succeeded", _become(parked.world, index), breaks=wrong)
 
     def _take_over(self, world: World, index: int, owner: int) -> Move[World]:
         record = world.record
@@ -121,6 +162,21 @@ class Around(Conditional):
             again = self.started(world, Machine.FORWARD, 0)
             label = "a duplicate finds the saga due, and starts it by its name"
             yield Move(label, again, fault=True, breaks=_wrongly_started(world, 0))
+
+    def restore(self, world: World) -> Moves:
+        """Record and rows are restored to a moment before, and what steps have changed elsewhere is not.
+
+        Nothing runs, and the execution that settled the record has succeeded. One that was stopped right after its
+        settle, before it could succeed, is like one that never settled: nobody can tell, and the model does not look.
+        """
+        owner = world.record.owner
+        runs = any(execution.runs for execution in (*world.forward, *world.recovery))
+        settled = world.forward[owner].state == SUCCEEDED
+        if world.restored is None and world.record.status is Status.COMPLETED and settled and not runs:
+            stand = tuple(index for index, row in enumerate(world.rows) if row is Row.DONE)
+            rows, people = (Row.NONE,) * len(world.rows), (NOBODY,) * len(world.people)
+            before = World(rows, Record(), world.forward, world.recovery, people, restored=stand)
+            yield Move("record and log are restored to a moment before", before, fault=True)
 
     def _may_start(self, world: World) -> bool:
         """What a duplicate decides from the record that refused its reservation."""

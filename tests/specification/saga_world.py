@@ -60,6 +60,7 @@ class Do(StrEnum):
 
     ABSENT = "absent"
     ENDED = "ended"
+    SUCCEEDED = "succeeded"
     STEP = "step"
     FENCE = "Fence"
     PASS_OVER = "Pass over"
@@ -94,6 +95,9 @@ class State:
 
 ABSENT: Final = State(Do.ABSENT)
 ENDED: Final = State(Do.ENDED)
+"""Fenced, parked, or dead: Step Functions calls it FAILED, TIMED_OUT or ABORTED."""
+SUCCEEDED: Final = State(Do.SUCCEEDED)
+"""After its record was settled, or after it started its successor under the same name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +110,7 @@ class Execution:
     @property
     def runs(self) -> bool:
         """Whether it is running."""
-        return not self.dead and self.state.do not in {Do.ABSENT, Do.ENDED}
+        return not self.dead and self.state.do not in {Do.ABSENT, Do.ENDED, Do.SUCCEEDED}
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -131,7 +135,8 @@ class At(StrEnum):
     """Where somebody who recovers is."""
 
     IDLE = "idle"
-    LOOK_RECOVERY = "about to look for the recovery execution"
+    LOOK_AGAIN = "about to look for the other execution of that name"
+    PARK = "about to park"
     TAKE_OVER = "about to take over"
     RESUME = "about to resume"
     START = "about to start"
@@ -139,15 +144,27 @@ class At(StrEnum):
 
 @dataclass(frozen=True, slots=True, order=True)
 class Person:
-    """Somebody who runs ``cdk-sagas recover`` or ``cdk-sagas resolve``, and the owner that was read."""
+    """Somebody who runs ``cdk-sagas recover`` or ``cdk-sagas resolve``, and the owner that was read.
+
+    A reconciler is one who recovers, and parks what it may not decide.
+
+    Attributes:
+        found: of the first of two executions: whether it is absent, has ended, or has succeeded.
+    """
 
     at: At = At.IDLE
     owner: int = 0
+    found: Do = Do.ABSENT
 
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """Everything at one moment. ``old``: names of executions that ended are forgotten."""
+    """Everything at one moment.
+
+    Attributes:
+        old: names of executions that ended are forgotten.
+        restored: record and rows were restored to a moment before; effects of these steps exist without rows.
+    """
 
     rows: tuple[Row, ...]
     record: Record
@@ -156,6 +173,7 @@ class World:
     people: tuple[Person, ...]
     letters: frozenset[Letter] = frozenset()
     old: bool = False
+    restored: tuple[int, ...] | None = None
 
     def execution(self, machine: Machine, name: int) -> Execution:
         """The execution of a name in a machine."""

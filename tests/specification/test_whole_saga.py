@@ -53,6 +53,7 @@ SETTINGS = {
     "between, two recoveries": replace(shaped("a step between two pivots"), recoveries=2),
     "passing over": shaped("a step that may be passed over"),
     "redrive": replace(shaped("two steps"), redrive=True),
+    "restored": replace(shaped("two steps"), recoveries=2, restores=True),
     "resumed": replace(shaped("two steps"), people=2, resumes=True),
 }
 LARGE = {
@@ -95,6 +96,8 @@ class TestWholeSaga(RedundantConditionTests, LargeConfigurationTests, SpareCondi
             Mutant((C.TAKE_OVER_OWNED,), P.TAKEN_OVER_FROM_A_FORMER_OWNER, "two people"),
             Mutant((C.TAKE_OVER_NOT_PARKED,), P.TAKEN_OVER_ALTHOUGH_PARKED),
             Mutant((C.RESOLVE_UNPARKS_ONCE,), P.TAKEN_OVER_FROM_A_FORMER_OWNER, "resumed"),
+            Mutant((C.WHAT_TO_DO_SUCCEEDED,), P.FAILED_BUT_AN_EFFECT_STANDS, "restored"),
+            Mutant((C.LOOK_RECOVERY_FIRST,), P.PARKED_WHILE_ITS_OWNER_RUNS),
             Mutant((C.WHAT_TO_DO_YOUNG,), P.FAILED_BUT_AN_EFFECT_STANDS, "years"),
             Mutant((C.RESTART_YOUNG,), P.FAILED_BUT_AN_EFFECT_STANDS, "years"),
         ),

@@ -17,6 +17,7 @@ from tests.specification.saga_conditions import SagaCondition, SagaPromise
 from tests.specification.saga_people import Around, called
 from tests.specification.saga_world import (
     ENDED,
+    SUCCEEDED,
     Direction,
     Do,
     Execution,
@@ -53,6 +54,7 @@ class SagaModel(Conditional):
         redrive: whether a person redrives executions that died, from the state in which they did.
         aging: whether 90 days can pass, after which Step Functions forgets the names of executions that ended.
         resumes: whether people resume what is parked.
+        restores: whether record and log are restored, once, after the saga has settled, and its effects are not.
     """
 
     steps: tuple[StepSpec, ...]
@@ -62,6 +64,7 @@ class SagaModel(Conditional):
     redrive: bool = True
     aging: bool = False
     resumes: bool = False
+    restores: bool = False
 
     def initial(self) -> World:
         """Reserved and started."""
@@ -91,7 +94,7 @@ class SagaModel(Conditional):
             for step, row in rows
         ):
             yield SagaPromise.COMPLETED_BUT_NOT_ALL_APPLIED
-        if world.record.status is Status.FAILED and Row.DONE in world.rows:
+        if world.record.status is Status.FAILED and (Row.DONE in world.rows or world.restored):
             yield SagaPromise.FAILED_BUT_AN_EFFECT_STANDS
         if Row.UNDONE in world.rows and any(step.pivot and row is Row.DONE for step, row in rows):
             yield SagaPromise.UNDONE_BEHIND_A_STANDING_PIVOT
@@ -129,6 +132,8 @@ class SagaModel(Conditional):
                 yield from self._around.recover(world, index, person)
         if self.aging:
             yield from self._around.age(world)
+        if self.restores:
+            yield from self._around.restore(world)
 
     @property
     def _around(self) -> Around:
@@ -189,7 +194,7 @@ class SagaModel(Conditional):
         elif state.do is Do.READ_DIRECTION:
             yield self._read_direction(world, name)
         elif state.do is Do.HAND_OVER:
-            yield "hands over", self._around.started(world, Machine.FORWARD, name), ENDED, False, None
+            yield "hands over", self._around.started(world, Machine.FORWARD, name), SUCCEEDED, False, None
         else:
             landed = land(world, state, name, self.off)
             if landed.written:
@@ -248,7 +253,7 @@ class SagaModel(Conditional):
 
     def _look(self, world: World, name: int) -> Answer:
         if world.record.status is not Status.IN_PROGRESS:
-            return "settled already", world, ENDED, False, None
+            return "settled already", world, SUCCEEDED, False, None
         if owned(world.record, name):
             return "it is mine", world, State(Do.PARK), False, None
         return self._fenced(world, name)
@@ -268,7 +273,9 @@ class SagaModel(Conditional):
             return State(Do.PARK)
         if state.do is Do.TO_COMPENSATE:
             return self._chain_from(state.step)
-        return self._chain_from(state.step - 1) if state.do is Do.UNDO else ENDED
+        if state.do is Do.UNDO:
+            return self._chain_from(state.step - 1)
+        return ENDED if state.do is Do.PARK else SUCCEEDED
 
     def _following(self, step: int) -> State:
         ahead = (index for index in range(step + 1, len(self.steps)) if self.steps[index].on_the_way)

@@ -22,7 +22,7 @@ from saga_runtime.callbacks import Failed, Succeeded
 from saga_runtime.identity import saga_id_of, step_key_of
 from saga_runtime.late import MOST_TRIES, late_name
 from saga_runtime.protocol import BadEnd, RecordAttribute, StepStatus, TokenAttribute
-from saga_runtime.recovery import recovery_name
+from saga_runtime.recovery import CERTAIN_AFTER_MS, recovery_name
 from saga_runtime.watch_rows import ListRow, end_id, found_put, list_id, list_put
 from tests.unit.support.clinic import (
     DAYS,
@@ -66,6 +66,8 @@ def interrupted(clinic: Clinic) -> None:
 
 def unsettled(clinic: Clinic) -> None:
     clinic.dies(status=ExecutionStatus.SUCCEEDED)
+    clinic.pass_time(2 * CERTAIN_AFTER_MS)
+    due_now(clinic)
 
 
 def not_started(clinic: Clinic) -> None:
@@ -308,7 +310,10 @@ SCENES: dict[str, Scene] = {
         happens=interrupted, found=(("interrupted", "soon"),), mended=f"handed to {R1}, which is started", left=()
     ),
     "succeeded and did not settle": Scene(
-        happens=unsettled, found=(("left unsettled", "soon"),), mended=f"handed to {R1}, which is started", left=()
+        happens=unsettled,
+        found=(("left unsettled", "person"),),
+        mended="parked, and the operators were told",
+        left=(("for operators", "person"), ("parked", "person")),
     ),
     "not started": Scene(happens=not_started, found=(("not started", "soon"),), mended=f"started {SAGA_ID}", left=()),
     "settled and still due": Scene(

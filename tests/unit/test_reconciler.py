@@ -59,7 +59,7 @@ from saga_runtime.reconciliation import (
     saga_of_execution,
 )
 from saga_runtime.record import RequestRecord
-from saga_runtime.recovery import Finding, recovery_name
+from saga_runtime.recovery import CERTAIN_AFTER_MS, Finding, recovery_name
 from saga_runtime.saga_log import log_key
 from saga_runtime.sweeping import ATTEMPTS, SPARE_MS, Threads
 from tests.unit.support import settling
@@ -211,6 +211,8 @@ DECISIONS: list[tuple[Finding, dict[str, Any], bool, Decision]] = [
     (Finding.NOT_STARTED, {}, False, Decision(need=Need.START)),
     (Finding.NOT_STARTED, {"recoveries": LIMIT}, True, Decision(need=Need.START)),
     (Finding.NAME_EXPIRED, {}, True, Decision(need=Need.PARK, reason=ParkedFor.NAME_EXPIRED)),
+    (Finding.OWNER_SUCCEEDED, {}, True, Decision(need=Need.PARK, reason=ParkedFor.OWNER_SUCCEEDED)),
+    (Finding.OWNER_SUCCEEDED, {}, False, Decision(need=Need.PARK, reason=ParkedFor.OWNER_SUCCEEDED)),
     (Finding.ROWS_EXPIRED, {}, True, Decision(need=Need.PARK, reason=ParkedFor.ROWS_EXPIRED)),
     (Finding.DEAD, {}, True, Decision(need=Need.TAKE_OVER, after_ms=LOOK_MS)),
     (Finding.DEAD, {}, False, Decision(need=Need.TAKE_OVER, after_ms=LOOK_MS)),
@@ -311,6 +313,16 @@ def test_an_interrupted_saga_is_taken_over_by_one_recovery(watch: Watch) -> None
     assert watch.counted(Metric.UNSETTLED) == 0
 
 
+def test_a_saga_that_its_owner_parks_meanwhile_is_not_taken_over(watch: Watch) -> None:
+    watch.dies()
+    watch.pass_time()
+    before(watch.world.wire, "UpdateItem", watch.desk.park)
+
+    assert watch.sweep()["taken_over"] == 0
+
+    assert (watch.record.owner, watch.record.parked, set(watch.executions)) == (SAGA_ID, SAGA_ID, {SAGA_ID})
+
+
 def test_a_recovery_that_was_not_started_is_started(watch: Watch) -> None:
     watch.dies()
     watch.world.wire.plan(Fault(operation="StartExecution", action=Action.KILL, times=1))
@@ -385,14 +397,48 @@ def test_a_settled_saga_is_not_looked_at_any_more(watch: Watch) -> None:
     assert watch.sweep()["looked_at"] == 0
 
 
-def test_an_execution_that_succeeded_without_settling_is_followed_by_a_recovery_and_alarms(watch: Watch) -> None:
+def test_a_saga_whose_owner_succeeded_is_parked_and_never_compensated(watch: Watch) -> None:
+    watch.dies(status=ExecutionStatus.SUCCEEDED)
+    watch.pass_time(CERTAIN_AFTER_MS + 2_000)
+
+    assert watch.sweep()["parked"] == 1
+
+    assert (watch.record.owner, watch.record.parked, set(watch.executions)) == (SAGA_ID, SAGA_ID, {SAGA_ID})
+    assert [told["stuck"]["error"] for told in watch.told] == [ParkedFor.OWNER_SUCCEEDED]
+    assert (watch.counted(Metric.UNSETTLED), watch.counted(Metric.RECOVERIES)) == (1, 0)
+
+
+def test_an_owner_that_succeeded_less_than_a_minute_ago_is_looked_at_again(watch: Watch) -> None:
     watch.dies(status=ExecutionStatus.SUCCEEDED)
     watch.pass_time()
 
     watch.sweep()
 
-    assert (watch.record.owner, R1 in watch.executions) == (R1, True)
-    assert watch.counted(Metric.UNSETTLED) == 1
+    assert (watch.record.parked, set(watch.executions)) == (None, {SAGA_ID})
+    assert watch.record.due_at == watch.world.clock.ms + LOOK_MS
+
+
+def test_a_settled_saga_whose_record_is_restored_is_parked(watch: Watch) -> None:
+    (reserved,) = watch.world.items("requests")
+    watch.dies(status=ExecutionStatus.SUCCEEDED)
+    watch.settle()
+    aws.dynamodb().put_item(TableName="requests", Item=reserved)
+    watch.pass_time(DAY_MS)
+
+    watch.sweep()
+
+    assert (watch.record.status, watch.record.parked) == (RecordStatus.IN_PROGRESS, SAGA_ID)
+    assert set(watch.executions) == {SAGA_ID}
+
+
+def test_a_callback_does_not_keep_a_saga_whose_owner_succeeded_from_being_parked(watch: Watch) -> None:
+    watch.dies(status=ExecutionStatus.SUCCEEDED)
+    watch.update(answered_at={"N": str(watch.world.clock.ms)})
+    watch.pass_time(DAY_MS)
+
+    watch.sweep()
+
+    assert watch.record.parked == SAGA_ID
 
 
 def test_a_saga_that_settles_while_it_is_looked_at_raises_no_alarm(watch: Watch) -> None:
@@ -1099,7 +1145,7 @@ def test_what_is_refused_for_good_is_not_tried_again(watch: Watch, monkeypatch: 
         looks.append(1)
         raise denied
 
-    monkeypatch.setattr("saga_runtime.recovery.Recoverer.owner_status", refuse)
+    monkeypatch.setattr("saga_runtime.recovery.Recoverer.owner", refuse)
     watch.pass_time()
 
     assert (watch.sweep()["failed"], len(looks)) == (1, 1)
@@ -1167,7 +1213,7 @@ def late(watch: Watch) -> None:
 
 def unsettled(watch: Watch) -> None:
     watch.dies(status=ExecutionStatus.SUCCEEDED)
-    watch.pass_time()
+    watch.pass_time(2 * CERTAIN_AFTER_MS)
 
 
 SCENES: dict[str, tuple[Callable[[Watch], None], tuple[str, ...]]] = {
@@ -1184,7 +1230,7 @@ SCENES: dict[str, tuple[Callable[[Watch], None], tuple[str, ...]]] = {
     "late": (late, ("GetItem", "GetItem", "Query", "Query", "DescribeExecution", "StartExecution")),
     "unsettled": (
         unsettled,
-        ("GetItem", "DescribeExecution", "GetItem", "DescribeExecution", "UpdateItem", "StartExecution"),
+        ("GetItem", "DescribeExecution", "GetItem", "SendMessage", "UpdateItem"),
     ),
 }
 """What each is, and the calls of a sweep that finds it, without those that look for what is due."""
@@ -1239,7 +1285,7 @@ EXPECTED: dict[str, tuple[str, int, bool, set[str]]] = {
     "parked": (SAGA_ID, 0, False, {SAGA_ID}),
     "settled": (SAGA_ID, 0, False, {SAGA_ID}),
     "late": (SAGA_ID, 0, False, {SAGA_ID, late_name(SAGA_ID, 1)}),
-    "unsettled": (R1, 1, False, {SAGA_ID, R1}),
+    "unsettled": (SAGA_ID, 0, True, {SAGA_ID}),
 }
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -17,12 +18,14 @@ from saga_runtime.caretaker import Caretaker, Seen, Served
 from saga_runtime.protocol import Metric, OnExpired, RecordAttribute, RecordStatus
 from saga_runtime.reconciliation import Found, Need
 from saga_runtime.record import RequestRecord, reserve_put
-from saga_runtime.recovery import Finding, Recoverer, execution_of, recovery_name, what_to_do
+from saga_runtime.recovery import Finding, Owner, Recoverer, execution_of, recovery_name, what_to_do
 from tests.unit.support.samples import DAY_MS, MACHINE_ARN, NOW_MS, RECOVERY_MACHINE_ARN, SAGA_ID, reservation_of
 
 A = RecordAttribute
 R1 = recovery_name(SAGA_ID, 1)
 LATER_MS = NOW_MS + 3_600_000
+STOPPED = NOW_MS // 1_000 + 60
+"""When executions ended; epoch seconds."""
 ITEM: dict[str, Any] = reserve_put(reservation_of(), OnExpired.ABSENT)["Item"]
 TAKEN_OVER: dict[str, Any] = {**ITEM, A.OWNER.value: {"S": R1}, A.RECOVERIES.value: {"N": "1"}}
 SAGA = Served(machine="Transfers", requests="requests", shards=16, log="log", days=400, operators="queue")
@@ -60,6 +63,7 @@ class Cloud:
         started: machine, name and input of every start.
         answers: what a start raises.
         then: what happens after an execution was asked after, by its ARN; once.
+        updates: writes of the record.
     """
 
     statuses: dict[str, str] = field(default_factory=dict)
@@ -68,22 +72,28 @@ class Cloud:
     started: list[tuple[str, str, str]] = field(default_factory=list)
     answers: Exception | None = None
     then: dict[str, Callable[[], None]] = field(default_factory=dict)
+    updates: int = 0
     exceptions = Exceptions
 
-    def describe_execution(self, *, executionArn: str) -> Mapping[str, str]:  # noqa: N803  # AWS's name
+    def describe_execution(self, *, executionArn: str) -> Mapping[str, Any]:  # noqa: N803  # AWS's name
         """DescribeExecution."""
         self.asked.append(executionArn)
         status = self.statuses.get(executionArn)
         self.then.pop(executionArn, lambda: None)()
         if status is None:
             raise DoesNotExist(executionArn)
-        return {"status": status}
+        ended = {} if status in ("RUNNING", "PENDING_REDRIVE") else {"stopDate": datetime.fromtimestamp(STOPPED, UTC)}
+        return {"status": status, **ended}
 
     def start_execution(self, *, stateMachineArn: str, name: str, input: str) -> None:  # noqa: N803  # AWS's name
         """StartExecution."""
         self.started.append((stateMachineArn, name, input))
         if self.answers is not None:
             raise self.answers
+
+    def update_item(self, **_: Any) -> None:
+        """UpdateItem: every one counts as written."""
+        self.updates += 1
 
     def get_item(self, *, ConsistentRead: bool = False, **_: Any) -> Mapping[str, Any]:  # noqa: N803  # AWS's name
         """GetItem; whoever acts on what he read reads strongly."""
@@ -147,13 +157,29 @@ def test_the_owner_is_asked_after_where_it_may_run(
 ) -> None:
     cloud.statuses = statuses
 
-    assert recoverer(cloud).owner_status(RequestRecord.from_item(item)) == status
+    assert recoverer(cloud).owner(RequestRecord.from_item(item)).status == status
 
 
 def test_the_first_execution_is_asked_after_once(cloud: Cloud) -> None:
-    recoverer(cloud).owner_status(RequestRecord.from_item(ITEM))
+    recoverer(cloud).owner(RequestRecord.from_item(ITEM))
 
     assert cloud.asked == [FIRST]
+
+
+def test_a_recovery_is_asked_after_before_what_it_starts(cloud: Cloud) -> None:
+    cloud.statuses = {RECOVERY: "SUCCEEDED"}
+
+    recoverer(cloud).owner(RequestRecord.from_item(TAKEN_OVER))
+
+    assert cloud.asked == [RECOVERY, FORWARD]
+
+
+def test_of_a_recovery_that_runs_nothing_else_is_asked(cloud: Cloud) -> None:
+    cloud.statuses = {RECOVERY: "RUNNING"}
+
+    recoverer(cloud).owner(RequestRecord.from_item(TAKEN_OVER))
+
+    assert cloud.asked == [RECOVERY]
 
 
 @pytest.mark.parametrize(("parked", "status"), [(True, RecordStatus.IN_PROGRESS), (False, RecordStatus.COMPLETED)])
@@ -170,14 +196,62 @@ def test_nobody_is_asked_after_whose_saga_is_settled_or_parked(
 # What happens between two questions.
 
 
-def test_a_recovery_that_hands_over_between_two_questions_is_left_alone(cloud: Cloud) -> None:
-    cloud.item, cloud.statuses = TAKEN_OVER, {RECOVERY: "SUCCEEDED"}
-    cloud.then[FORWARD] = lambda: cloud.statuses.update({FORWARD: "RUNNING"})
+def hand_over(cloud: Cloud, *, asked: str) -> None:
+    """Let the recovery start the forward machine and end, once an execution was asked after."""
+    cloud.then[asked] = lambda: cloud.statuses.update({FORWARD: "RUNNING", RECOVERY: "SUCCEEDED"})
+
+
+@pytest.mark.parametrize("moment", [FORWARD, RECOVERY])
+def test_a_recovery_that_hands_over_between_two_questions_is_left_alone(cloud: Cloud, moment: str) -> None:
+    cloud.item, cloud.statuses = TAKEN_OVER, {RECOVERY: "RUNNING"}
+    hand_over(cloud, asked=moment)
 
     seen = look(cloud)
 
     assert seen is not None
     assert (seen.finding, seen.decision.need, seen.status) == (Finding.RUNNING, Need.LOOK_LATER, "RUNNING")
+
+
+@pytest.mark.parametrize("moment", [FORWARD, RECOVERY])
+def test_a_recovery_that_hands_over_while_it_is_recovered_is_left_alone(cloud: Cloud, moment: str) -> None:
+    cloud.item, cloud.statuses = TAKEN_OVER, {RECOVERY: "RUNNING"}
+    hand_over(cloud, asked=moment)
+
+    found = recoverer(cloud).recover(RequestRecord.from_item(TAKEN_OVER), LATER_MS)
+
+    assert found == (Finding.RUNNING, None)
+    assert (cloud.updates, cloud.started) == (0, [])
+
+
+def test_an_owner_that_settles_while_it_is_recovered_is_done_with(cloud: Cloud) -> None:
+    cloud.item, cloud.statuses = ITEM, {FIRST: "SUCCEEDED"}
+    cloud.then[FIRST] = lambda: setattr(cloud, "item", {**ITEM, A.STATUS.value: {"S": "COMPLETED"}})
+
+    assert recoverer(cloud).recover(RequestRecord.from_item(ITEM), LATER_MS) == (Finding.SETTLED, None)
+
+
+@pytest.mark.parametrize("item", [None, TAKEN_OVER])
+def test_a_record_that_is_anothers_while_it_is_recovered_is_left_alone(
+    cloud: Cloud, item: dict[str, Any] | None
+) -> None:
+    cloud.item, cloud.statuses = ITEM, {FIRST: "SUCCEEDED"}
+    cloud.then[FIRST] = lambda: setattr(cloud, "item", item)
+
+    recoverer(cloud).recover(RequestRecord.from_item(ITEM), LATER_MS)
+
+    assert (cloud.updates, cloud.started) == (0, [])
+
+
+@pytest.mark.parametrize(
+    ("item", "statuses"), [(ITEM, {FIRST: "SUCCEEDED"}), (TAKEN_OVER, {RECOVERY: "SUCCEEDED", FORWARD: "SUCCEEDED"})]
+)
+def test_a_saga_whose_owner_succeeded_is_never_recovered(
+    cloud: Cloud, item: dict[str, Any], statuses: dict[str, str]
+) -> None:
+    cloud.item, cloud.statuses = item, statuses
+
+    assert recoverer(cloud).recover(RequestRecord.from_item(item), LATER_MS) == (Finding.OWNER_SUCCEEDED, None)
+    assert (cloud.updates, cloud.started) == (0, [])
 
 
 def test_an_owner_that_settles_between_two_questions_is_done_with(cloud: Cloud) -> None:
@@ -251,7 +325,7 @@ def test_a_start_that_is_refused_otherwise_is_none(cloud: Cloud) -> None:
         (SAGA_ID, None, 89, Finding.ROWS_EXPIRED),
         (SAGA_ID, "FAILED", 29, Finding.DEAD),
         (SAGA_ID, "FAILED", 31, Finding.ROWS_EXPIRED),
-        (SAGA_ID, "SUCCEEDED", 31, Finding.ROWS_EXPIRED),
+        (SAGA_ID, "SUCCEEDED", 31, Finding.OWNER_SUCCEEDED),
         (SAGA_ID, "RUNNING", 31, Finding.RUNNING),
         (R1, None, 29, Finding.NOT_STARTED),
         (R1, None, 31, Finding.ROWS_EXPIRED),
@@ -263,4 +337,6 @@ def test_a_saga_whose_rows_may_be_gone_is_neither_started_nor_taken_over(
 ) -> None:
     record = replace(RequestRecord.from_item(ITEM), owner=owner)
 
-    assert what_to_do(record, status, NOW_MS + days * DAY_MS, log_days=30) is finding
+    found = Owner(status, NOW_MS if status in ("FAILED", "SUCCEEDED") else None)
+
+    assert what_to_do(record, found, NOW_MS + days * DAY_MS, log_days=30) is finding

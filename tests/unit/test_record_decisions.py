@@ -9,7 +9,16 @@ import pytest
 
 from saga_runtime.protocol import OnExpired, RecordAttribute, RecordStatus
 from saga_runtime.record import Met, RequestRecord, due_shard_of, reserve_put, what_was_met
-from saga_runtime.recovery import Finding, execution_of, machine_of, recovery_name, take_over_update, what_to_do
+from saga_runtime.recovery import (
+    CERTAIN_AFTER_MS,
+    Finding,
+    Owner,
+    execution_of,
+    machine_of,
+    recovery_name,
+    take_over_update,
+    what_to_do,
+)
 from tests.unit.support.samples import DAY_MS, DUE_AFTER_MS, MACHINE_ARN, NOW_MS, SAGA_ID, reservation_of
 
 ITEM: dict[str, Any] = reserve_put(reservation_of(), OnExpired.ABSENT)["Item"]
@@ -61,7 +70,7 @@ def test_a_refused_reservation_goes_on_by_what_it_met(found: RequestRecord, now_
 
 
 @pytest.mark.parametrize(
-    ("found", "owner_status", "now_ms", "finding"),
+    ("found", "owner", "now_ms", "finding"),
     [
         (record(status=RecordStatus.COMPLETED), "FAILED", LATER, Finding.SETTLED),
         (record(status=RecordStatus.FAILED, parked="x"), None, LATER, Finding.SETTLED),
@@ -75,18 +84,24 @@ def test_a_refused_reservation_goes_on_by_what_it_met(found: RequestRecord, now_
         (record(), "TIMED_OUT", LATER, Finding.DEAD),
         (record(), "ABORTED", LATER, Finding.DEAD),
         (record(), "FAILED", LATER, Finding.DEAD),
-        (record(), "SUCCEEDED", LATER, Finding.DEAD),
+        (record(), ("SUCCEEDED", LATER - CERTAIN_AFTER_MS), LATER, Finding.OWNER_SUCCEEDED),
+        (record(), ("SUCCEEDED", LATER - CERTAIN_AFTER_MS + 1), LATER, Finding.RUNNING),
+        (record(), ("SUCCEEDED", NOW_MS), NOW_MS + 89 * DAY_MS, Finding.OWNER_SUCCEEDED),
+        (record(parked="x"), ("SUCCEEDED", NOW_MS), LATER, Finding.PARKED),
+        (record(status=RecordStatus.COMPLETED), ("SUCCEEDED", NOW_MS), LATER, Finding.SETTLED),
     ],
 )
 def test_a_look_at_a_saga_leads_to_one_action(
-    found: RequestRecord, owner_status: str | None, now_ms: int, finding: Finding
+    found: RequestRecord, owner: str | tuple[str, int] | None, now_ms: int, finding: Finding
 ) -> None:
-    assert what_to_do(found, owner_status, now_ms) is finding
+    described = Owner(*owner) if isinstance(owner, tuple) else Owner(owner)
+
+    assert what_to_do(found, described, now_ms) is finding
 
 
 def test_an_unknown_status_of_an_execution_is_not_guessed_at() -> None:
     with pytest.raises(ValueError, match="'PAUSED'"):
-        what_to_do(RECORD, "PAUSED", LATER)
+        what_to_do(RECORD, Owner("PAUSED"), LATER)
 
 
 def test_each_take_over_names_the_next_recovery() -> None:

@@ -36,7 +36,7 @@ from saga_runtime.protocol import (
 from saga_runtime.reconciler import Reconciler
 from saga_runtime.reconciliation import Found, Need, decide, kept_until, may_forget, rows_end
 from saga_runtime.record import RequestRecord, reserve_put
-from saga_runtime.recovery import Finding, what_to_do
+from saga_runtime.recovery import Finding, Owner, what_to_do
 from saga_runtime.saga_log import log_key
 from tests.unit.support.depot import PARCEL, entries_of, operators_queue, served
 from tests.unit.support.gateway import GRACE_MS, IDEMPOTENT, LIFE_MS, Shop
@@ -406,7 +406,7 @@ def test_a_person_may_take_over_what_has_outlived_its_rows(world: World) -> None
     pass_days(world, LOG_DAYS)
     record = RequestRecord.from_item(_reserved())
 
-    assert what_to_do(record, "TIMED_OUT", world.clock.ms) is Finding.DEAD
+    assert what_to_do(record, Owner("TIMED_OUT"), world.clock.ms) is Finding.DEAD
 
     run()
     assert paid() == 2
@@ -423,7 +423,7 @@ def test_a_recovery_that_was_decided_and_not_started_is_parked_from_the_day_on_t
     found = Found(record=RequestRecord.from_item(item))
     now_ms = NOW_MS + int(days * DAY_MS)
 
-    decision = decide(found, what_to_do(found.record, None, now_ms), now_ms=now_ms, limit=20)
+    decision = decide(found, what_to_do(found.record, Owner(), now_ms), now_ms=now_ms, limit=20)
 
     assert decision.need is need
 

@@ -16,7 +16,7 @@ from botocore.exceptions import ClientError
 
 from saga_runtime.protocol import Direction, OnExpired, RecordStatus, Side, StepStatus
 from saga_runtime.record import Met, RequestRecord, reserve_put, what_was_met
-from saga_runtime.recovery import Finding, machine_of, recovery_name, what_to_do
+from saga_runtime.recovery import Finding, Owner, machine_of, recovery_name, what_to_do
 from saga_runtime.saga_log import (
     LogRow,
     StepEntry,
@@ -249,8 +249,9 @@ class RequestModel:
         """Somebody looks at the record, and may act on what it saw much later."""
         record = self.record
         if record is not None:
-            owner = self.executions.by_name.get(record.owner)
-            self.looks.append(Look(record, what_to_do(record, owner.status if owner else None, self.now_ms)))
+            there = self.executions.by_name.get(record.owner)
+            owner = Owner(there.status, self.ended_at.get(record.owner)) if there else Owner()
+            self.looks.append(Look(record, what_to_do(record, owner, self.now_ms)))
 
     def act(self, look: Look) -> None:
         """Act on what was seen."""
