@@ -9,11 +9,16 @@ def executions_id(stack: Stack, machine: str) -> str:
     """Of the finding that a policy of a stack names all executions of one state machine.
 
     Args:
-        stack: where the policy is. Of a stack with an environment of its own, region and account are named.
+        stack: where the policy is. Of a stack with an environment of its own, region and account are named, and the
+            partition, if the app has the CDK's flag for it.
         machine: the machine's name, as the finding has it.
     """
-    region, account = (
+    partition, region, account = (
         pseudo if Token.is_unresolved(value) else value
-        for value, pseudo in ((stack.region, "<AWS::Region>"), (stack.account, "<AWS::AccountId>"))
+        for value, pseudo in (
+            (stack.partition, "<AWS::Partition>"),
+            (stack.region, "<AWS::Region>"),
+            (stack.account, "<AWS::AccountId>"),
+        )
     )
-    return f"AwsSolutions-IAM5[Resource::arn:<AWS::Partition>:states:{region}:{account}:execution:{machine}:*]"
+    return f"AwsSolutions-IAM5[Resource::arn:{partition}:states:{region}:{account}:execution:{machine}:*]"

@@ -76,8 +76,8 @@ def test_a_wildcard_resource_stands_only_where_iam_offers_no_other(reference: Cl
     for statement in reference.statements():
         if statement.actions == ("states:DescribeExecution",):
             # Whoever looks after sagas asks for executions by names that are made later: of these two machines only.
-            machines = [resource.split(":execution:")[1] for resource in statement.resources]
-            assert machines == ["${Transfer/StateMachine.Name}:*", "${Transfer/Recovery.Name}:*"]
+            machines = {resource.split(":execution:")[1] for resource in statement.resources}
+            assert machines == {"${Transfer/StateMachine.Name}:*", "${Transfer/Recovery.Name}:*"}
             continue
         if any(resource == "*" or resource.endswith(("/*", ":*")) for resource in statement.resources):
             assert statement.resources == ("*",), statement

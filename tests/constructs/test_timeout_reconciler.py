@@ -380,18 +380,23 @@ def across(app: App, there: Environment | None = None, here: Environment | None 
     return first, second
 
 
+@pytest.mark.parametrize("references", ["strong", "weak"])
 @pytest.mark.parametrize("env", [None, Environment(account="111122223333", region="eu-central-1")])
-def test_a_saga_of_another_stack_is_looked_after(new_app: AppFactory, env: Environment | None) -> None:
+def test_a_saga_of_another_stack_is_looked_after(new_app: AppFactory, env: Environment | None, references: str) -> None:
     app = new_app()
+    app.node.set_context("@aws-cdk/core:defaultCrossStackReferences", references)
     first, second = across(app, env, env)
 
     result = AwsSolutionsChecks().validate_scope(second)
     assert not [violation.rule_name for violation in result.violations]
     there, here = (app.synth().get_stack_by_name(stack.stack_name) for stack in (first, second))
     assert [asset.id for asset in here.dependencies if asset.id == "There"] == ["There"]
-    exports = {output["Export"]["Name"] for output in there.template["Outputs"].values()}
-    text = json.dumps(here.template)
+    outputs, text = there.template["Outputs"], json.dumps(here.template)
+    exports = {output["Export"]["Name"] for output in outputs.values() if "Export" in output}
+    others = {name for name, output in outputs.items() if "Export" not in output}
     assert exports == set(re.findall(r'"Fn::ImportValue": "([^"]+)"', text))
+    assert others == set(re.findall(r'"OutputName": "([^"]+)"', text))
+    assert bool(others) == (references == "weak")
     rule = next(r["Properties"] for r in here.template["Resources"].values() if "EventPattern" in r["Properties"])
     assert len(rule["EventPattern"]["detail"]["stateMachineArn"]) == 2
     assert "Here" not in json.dumps(there.template), "the saga's stack does not depend on the reconciler's"

@@ -227,7 +227,7 @@ def test_a_machine_of_another_stack_and_an_imported_one_are_watched(new_app: App
     cloud = Cloud(stack)
 
     first, second = watched_of(variables(cloud)[Env.WATCHED])
-    assert "There:ExportsOutput" in first.machine
+    assert "{'StackName': 'There', " in first.machine
     assert second.machine == IMPORTED
     # Of the imported function nothing is known: it may live for as long as any.
     assert second.lease_ms == 960_000

@@ -15,10 +15,19 @@ AppFactory = Callable[[], App]
 StackFactory = Callable[[], Stack]
 
 
+ANNOTATIONS_IN_REPORT = "@aws-cdk/core:annotationsInValidationReport"
+
+
 def context() -> dict[str, Any]:
     """What ``cdk.json`` sets, so that templates are those which the CDK command makes; and paths, to read them by.
 
-    Assets are not copied into the assembly: only their hashes matter here.
+    Assets are not copied into the assembly: only their hashes matter here. One flag is left out: with it an error ends
+    the synth before the CDK's assertions can read it.
     """
     settings: dict[str, Any] = json.loads((ROOT / "cdk.json").read_text("utf-8"))["context"]
-    return {**settings, "aws:cdk:enable-path-metadata": True, "aws:cdk:disable-asset-staging": True}
+    return {**settings, **without_flags(), ANNOTATIONS_IN_REPORT: False}
+
+
+def without_flags() -> dict[str, Any]:
+    """The context of an app that sets no feature flag."""
+    return {"aws:cdk:enable-path-metadata": True, "aws:cdk:disable-asset-staging": True}
