@@ -5,6 +5,7 @@ Threads may call all of it at once.
 
 from __future__ import annotations
 
+import logging
 import threading
 from typing import Any, Final
 
@@ -14,14 +15,61 @@ from aws_lambda_powertools.metrics import MetricUnit
 from saga_runtime.protocol import CURRENCY_DIMENSION, METRIC_NAMESPACE, Metric
 
 _logger: Final = Logger()
+_ERRORS: Final = frozenset(
+    {
+        "answer_not_read",
+        "answer_unsendable",
+        "approval_failed",
+        "dispatch_failed",
+        "end_not_told",
+        "in_flight_not_measured",
+        "look_failed",
+        "receiver_failed",
+        "reconcile_failed",
+        "reserve_failed",
+        "saga_without_record",
+        "secret_empty",
+        "secret_not_read",
+        "status_event_failed",
+        "sweep_failed",
+        "unanswered_queue_gone",
+        "watch_failed",
+        "watch_message_failed",
+    }
+)
+"""Events of something that failed: a call, a row, a message, a function, a secret."""
+_WARNINGS: Final = frozenset(
+    {
+        "callback_not_told",
+        "dispatch_not_begun",
+        "end_of_nobody",
+        "execution_of_nobody",
+        "job_given_up",
+        "job_not_repeated",
+        "job_taken_over",
+        "send_unclear",
+        "start_unclear",
+        "step_fenced",
+        "step_taken_over",
+        "unanswered_entry_dropped",
+    }
+)
+"""Events that follow a failure and need nobody: a dead attempt, an answer that was lost, a message that is too late."""
 _metrics: Final = Metrics(namespace=METRIC_NAMESPACE)
 _collecting: Final = threading.Lock()
 """What is counted is kept in one place, and written from there when that is full."""
 
 
 def event(name: str, **fields: Any) -> None:
-    """Log one decision. ``name`` is a stable key, not a sentence."""
-    _logger.info(name, extra=fields)
+    """Log one decision. ``name`` is a stable key, not a sentence, and decides the level."""
+    _logger.log(level_of(name), name, extra=fields)
+
+
+def level_of(name: str) -> int:
+    """The level at which an event is logged: failures are found by it, and survive a function's log level of WARN."""
+    if name in _ERRORS:
+        return logging.ERROR
+    return logging.WARNING if name in _WARNINGS else logging.INFO
 
 
 def count(metric: Metric, **fields: str) -> None:

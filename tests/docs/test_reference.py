@@ -6,6 +6,7 @@ import ast
 import dataclasses
 import importlib
 import inspect
+import logging
 import re
 from enum import StrEnum
 from typing import Any
@@ -19,7 +20,7 @@ from constructs_lib.commands import callbacks, cost, doctor, graph, local, recov
 from constructs_lib.commands import inspect as inspect_command
 from constructs_lib.saga.definition_file import WRITE_VARIABLE
 from constructs_lib.testing.fault_plan import Action
-from saga_runtime import errors, http, ledger, protocol
+from saga_runtime import errors, http, ledger, protocol, telemetry
 from tests.docs.pages import DOCS, ROOT, Table, prose, tables_marked
 
 REFERENCE = DOCS / "reference"
@@ -148,6 +149,16 @@ def test_every_log_event_is_documented() -> None:
                 logged.add(str(name.value))
 
     assert sorted(_only("events").names) == sorted(logged)
+
+
+def test_every_log_event_is_documented_with_its_level() -> None:
+    documented = {name: row[1] for row in _only("events").rows for name in re.findall(r"`(\w+)`", row[0])}
+
+    assert documented == {name: logging.getLevelName(telemetry.level_of(name)) for name in documented}
+    assert set(documented) >= telemetry._ERRORS | telemetry._WARNINGS, "a level is kept for an event that is gone"
+    # What is named after a failure is never logged as if nothing had happened.
+    failures = {name for name in documented if re.search(r"failed|unclear|lost|not_read|not_told|without", name)}
+    assert not {name for name in failures if documented[name] == "INFO"}
 
 
 def test_every_error_name_is_documented_with_its_code_and_class() -> None:

@@ -40,6 +40,20 @@ def test_what_was_counted_is_written_once_in_the_embedded_metric_format(capsys: 
     assert "saga_id" not in str(metrics), "a saga id as a dimension would be a metric of its own"
 
 
+@pytest.mark.parametrize(
+    ("event", "level"), [("reserve_failed", "ERROR"), ("start_unclear", "WARNING"), ("step_done", "INFO")]
+)
+def test_a_failure_is_logged_as_one(event: str, level: str) -> None:
+    """In a process that starts as a function does, with its own logger."""
+    script = f"from saga_runtime import telemetry; telemetry.event({event!r}, saga_id='s-1')"
+    written = subprocess.run(
+        [sys.executable, "-c", script], env={**os.environ}, capture_output=True, text=True, check=True
+    ).stdout
+
+    line = json.loads(written)
+    assert (line["level"], line["message"], line["saga_id"]) == (level, event, "s-1")
+
+
 def test_an_invocation_that_counted_nothing_writes_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     telemetry.flush()
 
