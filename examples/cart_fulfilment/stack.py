@@ -67,15 +67,17 @@ CART_SCHEMA: Final = {
 
 START: Final = "$states.context.Execution.Input"
 TO_WHOM: Final = f'"customer": $parse({START}.request).customer, "order": {START}.saga_id'
-FAILED: Final = f"""{{"status": "FAILED", {TO_WHOM},
-    "step": $failure.step, "error": $failure.error, "detail": $failure.detail}}"""
-OUT_OF_STOCK: Final = f"""{{"status": "OUT_OF_STOCK", {TO_WHOM},
-    "detail": $failure.detail & ": nothing is charged, and nothing is kept for you"}}"""
-DECLINED: Final = f"""{{"status": "DECLINED", {TO_WHOM},
-    "detail": $failure.detail & ": nothing is charged, and nothing is kept for you"}}"""
-SHIPPED: Final = """{"status": "SHIPPED", "customer": $request.customer, "order": $outputs.CommitOrder.order,
-    "tracking": $outputs.ShipOrder.tracking, "amount": $outputs.CapturePayment.amount,
-    "currency": $outputs.CapturePayment.currency}"""
+NOTHING_KEPT: Final = '"detail": $failure.detail & ": nothing is charged, and nothing is kept for you"'
+FAILED: Final = (
+    f'{{"status": "FAILED", {TO_WHOM}, "step": $failure.step, "error": $failure.error, "detail": $failure.detail}}'
+)
+OUT_OF_STOCK: Final = f'{{"status": "OUT_OF_STOCK", {TO_WHOM}, {NOTHING_KEPT}}}'
+DECLINED: Final = f'{{"status": "DECLINED", {TO_WHOM}, {NOTHING_KEPT}}}'
+SHIPPED: Final = (
+    '{"status": "SHIPPED", "customer": $request.customer, "order": $outputs.CommitOrder.order, '
+    '"tracking": $outputs.ShipOrder.tracking, "amount": $outputs.CapturePayment.amount, '
+    '"currency": $outputs.CapturePayment.currency}'
+)
 
 
 class CartFulfilmentStack(Stack):

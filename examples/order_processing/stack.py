@@ -50,14 +50,16 @@ ORDER_SCHEMA = {
 
 START = "$states.context.Execution.Input"
 
-CONFIRMATION = """{"status": "COMPLETED", "customer": $request.customer, "order": $outputs.UpdateInventory.order,
-    "amount": $outputs.ProcessPayment.amount, "currency": $outputs.ProcessPayment.currency}"""
-
-FAILED = f"""{{"status": "FAILED", "customer": $parse({START}.request).customer, "order": {START}.saga_id,
-    "step": $failure.step, "error": $failure.error, "detail": $failure.detail}}"""
-
-DECLINED = f"""{{"status": "DECLINED", "customer": $parse({START}.request).customer, "order": {START}.saga_id,
-    "detail": "your card was declined: nothing was charged, and nothing is kept for you"}}"""
+TO_WHOM = f'"customer": $parse({START}.request).customer, "order": {START}.saga_id'
+CONFIRMATION = (
+    '{"status": "COMPLETED", "customer": $request.customer, "order": $outputs.UpdateInventory.order, '
+    '"amount": $outputs.ProcessPayment.amount, "currency": $outputs.ProcessPayment.currency}'
+)
+FAILED = f'{{"status": "FAILED", {TO_WHOM}, "step": $failure.step, "error": $failure.error, "detail": $failure.detail}}'
+DECLINED = (
+    f'{{"status": "DECLINED", {TO_WHOM}, '
+    '"detail": "your card was declined: nothing was charged, and nothing is kept for you"}'
+)
 
 
 class OrderProcessingStack(Stack):

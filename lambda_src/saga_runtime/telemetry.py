@@ -62,7 +62,8 @@ _collecting: Final = threading.Lock()
 
 def event(name: str, **fields: Any) -> None:
     """Log one decision. ``name`` is a stable key, not a sentence, and decides the level."""
-    _logger.log(level_of(name), name, extra=fields)
+    write = {logging.ERROR: _logger.error, logging.WARNING: _logger.warning}.get(level_of(name), _logger.info)
+    write(name, extra=fields)
 
 
 def level_of(name: str) -> int:
