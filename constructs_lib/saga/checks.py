@@ -27,6 +27,9 @@ def pivots_of(steps: Sequence[Step | StepGroup]) -> list[Step]:
     """The steps after which a saga only goes forward: the declared ones, or the last that mutates.
 
     None, if that one runs beside others: then nothing is final before the saga settles.
+
+    Raises:
+        ValueError: if the last that mutates has a condition: which requests it decides about is for the declaration.
     """
     declared = [step for step in leaves_of(steps) if step.pivot]
     if declared:
@@ -34,7 +37,13 @@ def pivots_of(steps: Sequence[Step | StepGroup]) -> list[Step]:
     mutating = [(node, step) for node in steps for step in node.steps if step.kind.mutates]
     if not mutating or mutating[-1][0].kind in _AT_ONCE:
         return []
-    return [mutating[-1][1]]
+    node, step = mutating[-1]
+    if node.when is not None or step.when is not None:
+        raise ValueError(
+            f"the last step that mutates must be unconditional to be the pivot by default, got {step.name} with "
+            f"when={node.when or step.when!r}; name the pivot: pivot=True on {step.name}, or on a step before it"
+        )
+    return [step]
 
 
 def check_steps(steps: Sequence[Step | StepGroup]) -> None:
@@ -81,6 +90,11 @@ def _check_pivots(steps: Sequence[Step | StepGroup], pivots: Sequence[Step]) -> 
                 )
             if step.pivot and len(pivots) > 1 and isinstance(node, StepGroup):
                 raise ValueError(f"step {step.name} of {node.name} must be the only pivot, got {len(pivots)}; keep one")
+            if step.pivot and step.when is not None and isinstance(node, StepGroup):
+                raise ValueError(
+                    f"step {step.name} of {node.name} must be unconditional to be the pivot, got when={step.when!r}; "
+                    f"give the condition to {node.name}, or put the step behind it"
+                )
             if step.pivot and not step.kind.mutates:
                 raise ValueError(f"step {step.name} changes nothing and cannot be the pivot; choose one that mutates")
     if len(pivots) > 1 and any(step.when is None for step in pivots):

@@ -202,8 +202,9 @@ class Step:
             name: PascalCase, at most 40 characters.
             fn: a function decorated with ``saga_runtime.atomic_step``.
             compensate: a function decorated with ``saga_runtime.compensation``.
-            pivot: after this step the saga only goes forward. Without one it is the last step that mutates. Several
-                steps may be pivots if each has a ``when`` and no request meets two of them.
+            pivot: after this step the saga only goes forward. Without one it is the last step that mutates, which must
+                have no condition then. Several steps may be pivots if each has a ``when`` and no request meets two of
+                them. Where a request meets none, the saga only goes forward behind the last one.
             when: JSONata condition over ``$request`` and ``$outputs``, with or without ``{% %}``.
             retry: ``Retry()`` by default.
             refusals: class names of your own subclasses of ``PermanentError`` that ``fn`` raises.

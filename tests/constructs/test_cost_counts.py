@@ -291,6 +291,21 @@ def _without_branches(saga: SagaPlan) -> SagaPlan:
     return plan(*nodes, on_failed=saga.on_failed, on_error=saga.on_error)
 
 
+@pytest.mark.parametrize("passed", [{"Fee"}, {"Fee", "Ship"}, {"Ship"}], ids=str)
+def test_a_path_around_the_pivot_costs_a_state_and_a_write_for_its_direction(passed: set[str]) -> None:
+    around = plan(
+        step("Debit", undo=True), step("Fee", pivot=True, when="$request.fee"), step("Ship", when="$request.ship")
+    )
+    request = {"fee": "Fee" not in passed, "ship": "Ship" not in passed}
+    done = run(definition_of(around), lambda name, _: {"Payload": {"output": {}}}, request=json.dumps(request))
+
+    counted = happy_path(described(around), Assumptions(skip=frozenset(passed)))
+
+    assert counted.total(Meter.TRANSITIONS) == len(done.trace)
+    directions = sum(use.by == "direction" and use.meter is Meter.WRITE_UNITS for use in counted.uses)
+    assert directions == sum(state.startswith("Only forward to") for state in done.trace)
+
+
 def test_a_notice_costs_one_state_and_its_choice_another() -> None:
     quiet = plan(step("Debit", undo=True), step("Credit", pivot=True))
     told = plan(*quiet.steps, on_failed=Notice(queue_url=QUEUE))

@@ -479,6 +479,29 @@ SAGAS: dict[str, tuple[Wrong, str]] = {
         ),
         "step B of Quick must be the only pivot, got 2; keep one",
     ),
+    "a pivot by default that not every request meets": (
+        lambda s: s.saga(s.atomic("Debit", compensate=s.fn), s.atomic("Fee", when="$request.fee"), s.event()),
+        (
+            "the last step that mutates must be unconditional to be the pivot by default, got Fee with "
+            "when='$request.fee'; name the pivot: pivot=True on Fee, or on a step before it"
+        ),
+    ),
+    "a pivot by default in a phase that not every request meets": (
+        lambda s: s.saga(
+            s.atomic("Debit", compensate=s.fn), Step.express("Quick", steps=[s.atomic("Fee")], when="$request.fee")
+        ),
+        (
+            "the last step that mutates must be unconditional to be the pivot by default, got Fee with "
+            "when='$request.fee'; name the pivot: pivot=True on Fee, or on a step before it"
+        ),
+    ),
+    "a pivot in a phase that not every request meets": (
+        lambda s: s.saga(Step.express("Quick", steps=[s.atomic("Fee", pivot=True, when="$request.fee")])),
+        (
+            "step Fee of Quick must be unconditional to be the pivot, got when='$request.fee'; "
+            "give the condition to Quick, or put the step behind it"
+        ),
+    ),
     "an event before the pivot": (
         lambda s: s.saga(s.event(), s.atomic()),
         (

@@ -463,6 +463,17 @@ def test_assignments_of_one_state_do_not_see_each_other(emulators: Emulators) ->
     assert run_machine(emulators.without("assign-together").aws, states)["output"] == 2
 
 
+def test_numbers_are_doubles_and_a_text_of_one_has_15_digits(emulators: Emulators) -> None:
+    text = """$parse('{"amount": 123456789012345678}')"""
+    output = {"text": f"{{% $string({text}) %}}", "number": f"{{% {text}.amount %}}"}
+    states = {"Show": {"Type": "Pass", "Output": output, "End": True}}
+
+    corrected = run_machine(emulators.corrected.aws, states)["output"]
+    assert corrected == {"text": '{"amount":123456789012346000}', "number": 123456789012345680}
+    bare = run_machine(emulators.without("jsonata-numbers").aws, states)["output"]
+    assert bare == {"text": '{"amount":123456789012345678}', "number": 123456789012345678}
+
+
 def test_a_slow_machine_fails_no_expression(emulators: Emulators) -> None:
     """An expression that takes some seconds here; AWS has a faster interpreter."""
     expression = "{% $sum([1..150000].($ * 2)) > 0 %}"

@@ -15,6 +15,7 @@ ENDING: Final = "constructs_lib/saga/asl/ending.py"
 TASKS: Final = "constructs_lib/saga/asl/tasks.py"
 STATES: Final = "constructs_lib/saga/asl/states.py"
 DIRECTION: Final = "constructs_lib/saga/asl/direction.py"
+FLOW: Final = "constructs_lib/saga/asl/flow.py"
 FENCE: Final = "constructs_lib/saga/asl/fence.py"
 RECOVERY_MACHINE: Final = "constructs_lib/saga/asl/recovery.py"
 
@@ -47,6 +48,11 @@ class SagaCondition(Condition):
         "behind a pivot that happened nothing is compensated, even if another pivot is still to come",
         DIRECTION,
         "A pivot that this execution has passed stands",
+    )
+    FORWARD_AROUND_PIVOTS = Because(
+        "behind the last pivot the record says that the saga only goes forward, if no row of a pivot does",
+        FLOW,
+        "only_forward_name(node) if index < self.last_pivot < ahead and not ran else node.name",
     )
     DIRECTION_OWNED = Because(
         "only the owner decides the direction",
@@ -136,6 +142,7 @@ class SagaPromise(StrEnum):
     EFFECT_FORGOTTEN = "EFFECT_FORGOTTEN"
     """A row that says DONE was covered: what stands can no longer be found."""
     UNDONE_BEHIND_A_STANDING_PIVOT = "UNDONE_BEHIND_A_STANDING_PIVOT"
+    """Or behind a step after it: what cannot be undone stands, and what came before it was undone."""
     DIRECTION_CHANGED = "DIRECTION_CHANGED"
     ANSWER_CHANGED = "ANSWER_CHANGED"
     PARKED_ALTHOUGH_SETTLED = "PARKED_ALTHOUGH_SETTLED"

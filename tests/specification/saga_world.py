@@ -20,6 +20,7 @@ class StepSpec:
         undo: whether it has a compensation.
         on_the_way: what its condition says for the request at hand.
         goes_on: whether a refusal of it may be passed over.
+        row: whether it leaves a row in the log. Without one it happens again in every run, like an event.
     """
 
     name: str
@@ -27,10 +28,11 @@ class StepSpec:
     undo: bool = False
     on_the_way: bool = True
     goes_on: bool = False
+    row: bool = True
 
 
 class Row(StrEnum):
-    """A step's log row."""
+    """A step's log row; of a step that leaves none, whether it happened."""
 
     NONE = "no row"
     DONE = "DONE"
@@ -67,6 +69,7 @@ class Do(StrEnum):
     TO_COMPENSATE = "Compensate from"
     TO_FORWARD = "Forward from"
     STUCK_FORWARD = "No way back from"
+    ONLY_FORWARD = "Only forward to"
     UNDO = "Undo"
     ASK_THE_LOG = "Ask the log"
     SETTLE_COMPLETED = "Settle completed"
@@ -222,7 +225,7 @@ def land(world: World, state: State, name: int, off: frozenset[Condition]) -> La
         becomes = {Row.NONE: Row.TOMBSTONE, Row.DONE: Row.UNDONE}
         row = world.rows[state.step]
         return Landed(world.with_row(state.step, becomes.get(row, row)))
-    if state.do in {Do.TO_COMPENSATE, Do.TO_FORWARD, Do.STUCK_FORWARD}:
+    if state.do in {Do.TO_COMPENSATE, Do.TO_FORWARD, Do.STUCK_FORWARD, Do.ONLY_FORWARD}:
         return _direct(world, state.do, name, off)
     if state.do in {Do.SETTLE_COMPLETED, Do.SETTLE_FAILED}:
         return _settle(world, state.do, name, off)

@@ -17,6 +17,8 @@ from tests.specification.whole_saga import SagaModel
 DEBIT = StepSpec(name="Debit", undo=True)
 CREDIT = StepSpec(name="Credit", pivot=True)
 RECEIPT = StepSpec(name="Receipt")
+SHIPMENT = StepSpec(name="Ship")
+EVENT = StepSpec(name="Announce", row=False)
 OTHER_WAY = StepSpec(name="Transfer", pivot=True, on_the_way=False)
 SHAPES = {
     "two steps": (DEBIT, CREDIT),
@@ -35,6 +37,10 @@ SHAPES = {
         StepSpec(name="Transfer", pivot=True),
     ),
     "a step between two pivots": (DEBIT, CREDIT, StepSpec(name="Fee", undo=True), OTHER_WAY),
+    "no pivot on the way": (DEBIT, replace(CREDIT, on_the_way=False), SHIPMENT, EVENT),
+    "no pivot on the way, an event first": (DEBIT, replace(CREDIT, on_the_way=False), EVENT, RECEIPT),
+    "no pivot on the way, nothing before": (OTHER_WAY, replace(DEBIT, on_the_way=False), SHIPMENT),
+    "two ways, neither taken": (OTHER_WAY, DEBIT, replace(CREDIT, on_the_way=False), SHIPMENT),
     "two pivots on one way": (DEBIT, CREDIT, StepSpec(name="Transfer", pivot=True)),
     "a step that may be passed over": (StepSpec(name="Discount", undo=True, goes_on=True), CREDIT, RECEIPT),
 }
@@ -51,6 +57,8 @@ SETTINGS = {
     "ways": replace(shaped("two ways, the pivot that is not taken first"), letters=2),
     "between": shaped("a step between two pivots"),
     "between, two recoveries": replace(shaped("a step between two pivots"), recoveries=2),
+    "around": shaped("no pivot on the way"),
+    "around, an event": replace(shaped("no pivot on the way, an event first"), recoveries=2),
     "passing over": shaped("a step that may be passed over"),
     "redrive": replace(shaped("two steps"), redrive=True),
     "restored": replace(shaped("two steps"), recoveries=2, restores=True),
@@ -89,6 +97,8 @@ class TestWholeSaga(RedundantConditionTests, LargeConfigurationTests, SpareCondi
             Mutant((C.FENCE_BEFORE_GIVING_UP,), P.FAILED_BUT_AN_EFFECT_STANDS),
             Mutant((C.FENCE_NO_ROW,), P.EFFECT_FORGOTTEN),
             Mutant((C.NO_WAY_BACK,), P.UNDONE_BEHIND_A_STANDING_PIVOT, "between"),
+            Mutant((C.FORWARD_AROUND_PIVOTS,), P.UNDONE_BEHIND_A_STANDING_PIVOT, "around"),
+            Mutant((C.FORWARD_AROUND_PIVOTS,), P.FAILED_BUT_AN_EFFECT_STANDS, "around, an event"),
             Mutant((C.DIRECTION_ONCE,), P.DIRECTION_CHANGED),
             Mutant((C.PARK_OWNED,), P.PARKED_ALTHOUGH_SETTLED),
             Mutant((C.FENCE_IN_RECOVERY,), P.FAILED_BUT_AN_EFFECT_STANDS),

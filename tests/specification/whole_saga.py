@@ -38,6 +38,18 @@ Moves = Iterator[Move[World]]
 Answer = tuple[str, World, State, bool, str | None]
 """What a machine's state can lead to: label, world, next state, whether that is a fault, broken promise."""
 
+_ABOUT_A_STEP = frozenset(
+    {
+        Do.STEP,
+        Do.FENCE,
+        Do.PASS_OVER,
+        Do.TO_COMPENSATE,
+        Do.TO_FORWARD,
+        Do.STUCK_FORWARD,
+        Do.ONLY_FORWARD,
+        Do.UNDO,
+    }
+)
 _SILENT = frozenset({Do.ASK_THE_LOG, Do.LOOK, Do.READ_DIRECTION})
 """States that only read."""
 
@@ -96,7 +108,10 @@ class SagaModel(Conditional):
             yield SagaPromise.COMPLETED_BUT_NOT_ALL_APPLIED
         if world.record.status is Status.FAILED and (Row.DONE in world.rows or world.restored):
             yield SagaPromise.FAILED_BUT_AN_EFFECT_STANDS
-        if Row.UNDONE in world.rows and any(step.pivot and row is Row.DONE for step, row in rows):
+        final = [step.pivot or index > self._last_pivot for index, step in enumerate(self.steps)]
+        if Row.UNDONE in world.rows and any(
+            is_final and row is Row.DONE for is_final, (_, row) in zip(final, rows, strict=True)
+        ):
             yield SagaPromise.UNDONE_BEHIND_A_STANDING_PIVOT
 
     def moves(self, world: World) -> Moves:
@@ -142,10 +157,9 @@ class SagaModel(Conditional):
     # -- executions -------------------------------------------------------------------------------------------------
 
     def _text(self, state: State) -> str:
-        about_a_step = {Do.STEP, Do.FENCE, Do.PASS_OVER, Do.TO_COMPENSATE, Do.TO_FORWARD, Do.STUCK_FORWARD, Do.UNDO}
         if state.do is Do.STEP:
             return self.steps[state.step].name
-        return f"{state.do} {self.steps[state.step].name}" if state.do in about_a_step else str(state.do)
+        return f"{state.do} {self.steps[state.step].name}" if state.do in _ABOUT_A_STEP else str(state.do)
 
     def _execution(self, world: World, machine: Machine, name: int, state: State) -> Moves:
         who, what = called(machine, name), self._text(state)
@@ -188,7 +202,8 @@ class SagaModel(Conditional):
         elif state.do is Do.LOOK:
             yield self._look(world, name)
         elif state.do is Do.ASK_THE_LOG:
-            stands = Row.DONE in world.rows and self.holds(SagaCondition.ASK_THE_LOG)
+            kept = (row for step, row in zip(self.steps, world.rows, strict=True) if step.row)
+            stands = Row.DONE in kept and self.holds(SagaCondition.ASK_THE_LOG)
             following = State(Do.PARK) if stands else State(Do.SETTLE_FAILED)
             yield "something stands" if stands else "nothing stands", world, following, False, None
         elif state.do is Do.READ_DIRECTION:
@@ -227,7 +242,7 @@ class SagaModel(Conditional):
     def _give_up(self, step: int) -> State:
         """Where a step's Catch leads."""
         spec = self.steps[step]
-        if step > max(index for index, other in enumerate(self.steps) if other.pivot):
+        if step > self._last_pivot:
             return State(Do.PARK)
         passed = any(other.pivot and other.on_the_way for other in self.steps[:step])
         if passed and self.holds(SagaCondition.NO_WAY_BACK):
@@ -271,6 +286,8 @@ class SagaModel(Conditional):
             return State(Do.HAND_OVER) if machine is Machine.RECOVERY else self._following(state.step)
         if state.do is Do.STUCK_FORWARD:
             return State(Do.PARK)
+        if state.do is Do.ONLY_FORWARD:
+            return State(Do.STEP, state.step)
         if state.do is Do.TO_COMPENSATE:
             return self._chain_from(state.step)
         if state.do is Do.UNDO:
@@ -280,7 +297,17 @@ class SagaModel(Conditional):
     def _following(self, step: int) -> State:
         ahead = (index for index in range(step + 1, len(self.steps)) if self.steps[index].on_the_way)
         index = next(ahead, None)
-        return State(Do.SETTLE_COMPLETED) if index is None else State(Do.STEP, index)
+        if index is None:
+            return State(Do.SETTLE_COMPLETED)
+        ran = step >= 0 and self.steps[step].pivot
+        around = step < self._last_pivot < index and not ran
+        if around and self.holds(SagaCondition.FORWARD_AROUND_PIVOTS):
+            return State(Do.ONLY_FORWARD, index)
+        return State(Do.STEP, index)
+
+    @property
+    def _last_pivot(self) -> int:
+        return max(index for index, step in enumerate(self.steps) if step.pivot)
 
     def _chain_from(self, step: int) -> State:
         back = (index for index in range(step, -1, -1) if self.steps[index].undo)

@@ -20,6 +20,7 @@ class Flow:
         variable: what keeps the outputs. A branch has one of its own: it may read the saga's variables, not set them.
         base: expression of what is known beside the variable; None for the saga itself.
         of_map: the map whose item the steps work on.
+        last_pivot: index of the last node with a pivot; -1 where none decides about these steps.
     """
 
     nodes: Sequence[Node]
@@ -28,6 +29,7 @@ class Flow:
     variable: str = "outputs"
     base: str | None = None
     of_map: CompiledGroup | None = None
+    last_pivot: int = -1
 
     @property
     def inner(self) -> bool:
@@ -83,16 +85,23 @@ class Flow:
         known = self.known(index + 1) if index >= 0 else self.base or "{}"
         bound = "" if known == "$outputs" else f" $outputs := {known};"
         choices: list[State] = []
-        default = self.end
-        for node in self.nodes[index + 1 :]:
+        default, known_false = self.end, set[str]()
+        for ahead, node in enumerate(self.nodes[index + 1 :], index + 1):
             if node.when is None:
-                default = node.name
+                default = self._entry(index, ahead)
                 break
+            if node.when in known_false:
+                continue
+            known_false.add(node.when)
             # Comparisons are booleans whatever they compare: a missing value, or one of another type, equals neither.
             names = f"$request := $parse({REQUEST});{bound}"
             stopped = undecided(node)
             choices += [
-                {"Condition": expression(f"({names} ({node.when}) = true)"), "Next": node.name, **first},
+                {
+                    "Condition": expression(f"({names} ({node.when}) = true)"),
+                    "Next": self._entry(index, ahead),
+                    **first,
+                },
                 {
                     "Condition": expression(f"({names} $not(({node.when}) = false))"),
                     "Next": stopped["Next"],
@@ -100,6 +109,16 @@ class Flow:
                 },
             ]
         return {name: {"Type": "Choice", "Choices": choices, "Default": default, **first}}
+
+    def _entry(self, index: int, ahead: int) -> str:
+        """Name of the state that leads from behind node ``index`` to node ``ahead``, with none between them.
+
+        Behind the last pivot a saga only goes forward. A pivot that ran says so by its row; on a path that leads around
+        the last one, the record has to.
+        """
+        node = self.nodes[ahead]
+        ran = index >= 0 and self.nodes[index].pivot
+        return only_forward_name(node) if index < self.last_pivot < ahead and not ran else node.name
 
     def known(self, index: int) -> str:
         """Expression of every output that is known when node ``index`` begins."""
@@ -129,6 +148,11 @@ class Flow:
     def _unassigned(self, index: int) -> bool:
         """Whether the variable has not been assigned when this node begins."""
         return index <= 0 and not self.nodes[0].when
+
+
+def only_forward_name(node: Node) -> str:
+    """Name of the state through which a path around all pivots leads to a node behind them."""
+    return f"Only forward to {node.name}"
 
 
 def item_of(flow: Flow) -> tuple[str, str] | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from constructs_lib.saga.asl.direction import give_up_name, giving_up
+from constructs_lib.saga.asl.direction import direct, give_up_name, giving_up
 from constructs_lib.saga.asl.ending import (
     FENCED,
     GO_ON,
@@ -17,16 +17,17 @@ from constructs_lib.saga.asl.ending import (
     who_settled,
 )
 from constructs_lib.saga.asl.failures import CONDITION_NOT_BOOLEAN, NEITHER, found_at, undecided_condition
-from constructs_lib.saga.asl.flow import Flow
+from constructs_lib.saga.asl.flow import Flow, only_forward_name
 from constructs_lib.saga.asl.groups import group_states
 from constructs_lib.saga.asl.plan import CompiledGroup, Node, SagaPlan, State
 from constructs_lib.saga.asl.states import expression
 from constructs_lib.saga.asl.tasks import Exits, replayed, step_states
+from saga_runtime.protocol import Direction
 
 
 def saga_flow(plan: SagaPlan) -> Flow:
     """The saga's own sequence of steps; behind the last one, it settles."""
-    return Flow(nodes=plan.steps, end=SETTLE_COMPLETED)
+    return Flow(nodes=plan.steps, end=SETTLE_COMPLETED, last_pivot=plan.last_pivot)
 
 
 def forward_states(plan: SagaPlan) -> dict[str, State]:
@@ -54,6 +55,9 @@ def forward_states(plan: SagaPlan) -> dict[str, State]:
             outputs = None if isinstance(node, CompiledGroup) else replayed(flow, index)
             states |= giving_up(plan, flow, index, outputs=outputs)
         states |= flow.choice(index, undecided)
+    # On a path without a pivot no row says that the saga only goes forward from here: the record says so.
+    around = {only_forward_name(node): node.name for node in plan.steps[plan.last_pivot + 1 :]}
+    states |= {name: direct(plan, Direction.FORWARD, following) for name, following in around.items()}
     return states | _only_forward(plan)
 
 

@@ -12,11 +12,10 @@ from constructs_lib.saga.cost.assumptions import OUTSIDE, Assumptions, read_unit
 from constructs_lib.saga.cost.prices import Meter
 from constructs_lib.saga.cost.tally import Purpose, Tally, Usage, front_door, look, settle
 from constructs_lib.saga.cost.usage import check_names, forward, items_of_map, rows_of, transaction
-from constructs_lib.saga.cost.ways import Passed, entered, exclude, ways_of
+from constructs_lib.saga.cost.ways import PIVOT, Passed, entered, exclude, ways_of
 from constructs_lib.saga.description import SagaDescription, StepDescription
 
 _AFTER: Final = "after"
-_PIVOT: Final = "pivot"
 CANCELED_RETRIES: Final = 3
 """How often the state machine repeats a transaction of its own that was canceled."""
 
@@ -84,7 +83,7 @@ def _give_up(tally: Tally, saga: SagaDescription, refuser: StepDescription) -> N
         _enter(tally, f"{refuser.name} stops")
     if _a_pivot_may_stand(saga, refuser):
         _enter(tally, "give up?")
-    if leaf.side == _PIVOT:
+    if leaf.side == PIVOT:
         _enter(tally, "fence")
         tally.write(Purpose.LOG, "fence", tally.inputs.row_units)
         if leaf.kind in OUTSIDE:
@@ -100,7 +99,7 @@ def _a_pivot_may_stand(saga: SagaDescription, refuser: StepDescription) -> bool:
     """Of several pivots one may lie behind the refused step: the state machine has to look."""
     before = saga.steps[: saga.steps.index(refuser)]
     return any(
-        leaf.side == _PIVOT and not exclude(step.when or leaf.when, refuser.when)
+        leaf.side == PIVOT and not exclude(step.when or leaf.when, refuser.when)
         for step in before
         for leaf in step.leaves
     )
@@ -137,7 +136,7 @@ def _undo_by_function(tally: Tally, step: StepDescription, *, ran: int, idle: in
         tally.write(Purpose.LOG, name, 2 * row * ran)
     elif ran:
         transaction(tally, step, ran, name)
-    says_so_already = refused and (step.kind in OUTSIDE or step.side == _PIVOT)
+    says_so_already = refused and (step.kind in OUTSIDE or step.side == PIVOT)
     if not says_so_already:
         tally.write(Purpose.LOG, name, (row if step.kind in OUTSIDE else 2 * row) * idle)
 
@@ -147,7 +146,7 @@ def _undo_writes(tally: Tally, step: StepDescription, *, ran: int, idle: int, re
     name = f"undo {step.name}"
     _enter(tally, name, ran + idle)
     tally.write(Purpose.LOG, name, tally.inputs.row_units * (ran + idle))
-    buried_by_fence = idle if refused and step.side == _PIVOT else 0
+    buried_by_fence = idle if refused and step.side == PIVOT else 0
     _enter(tally, f"{name}: look", ran + buried_by_fence)
     _enter(tally, f"{name}: stands?", ran + buried_by_fence)
     tally.read(Purpose.LOG, name, ran + buried_by_fence)

@@ -14,7 +14,7 @@ from typing import Final
 from constructs_lib.saga.cost.assumptions import Assumptions
 from constructs_lib.saga.cost.prices import Meter
 from constructs_lib.saga.cost.tally import MIB_PER_GB, MS, Purpose, Tally, Usage, front_door, look, settle
-from constructs_lib.saga.cost.ways import Passed, entered, ways_of
+from constructs_lib.saga.cost.ways import Passed, entered, leads_around_pivots, ways_of
 from constructs_lib.saga.description import SagaDescription, StepDescription
 
 FUNCTION_KINDS: Final = frozenset({"atomic", "external", "read-only", "notify", "callback", "wait"})
@@ -59,6 +59,10 @@ def _completed(saga: SagaDescription, inputs: Assumptions, passed: Passed) -> Us
     front_door(tally)
     for step in entered(saga.steps, passed):
         forward(tally, step, passed)
+    if leads_around_pivots(saga, passed):
+        tally.state("direction")
+        tally.write(Purpose.LOG, "direction", inputs.record_units)
+        tally.milliseconds += inputs.state_ms
     tally.state("settle")
     settle(tally)
     tally.milliseconds += inputs.state_ms

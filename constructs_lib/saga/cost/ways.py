@@ -1,7 +1,8 @@
 """Which steps a saga takes, and where its state machine has to choose. The rules are those of the generated definition.
 
 A condition is a JSONata text that nobody can evaluate at synth. Conditions are taken to be independent of each other,
-unless one is, to the letter, the negation of another: then exactly one of the two holds.
+unless one is, to the letter, the negation of another: then exactly one of the two holds. (Where what they look for is
+missing neither does, and the saga fails.)
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from typing import Final
 
 from constructs_lib.saga.description import SagaDescription, StepDescription
 
+PIVOT: Final = "pivot"
+"""The ``side`` of a pivot."""
 MAX_CONDITIONS: Final = 10
 """With more conditions than this only the way is looked at on which all of them hold."""
 
@@ -61,6 +64,16 @@ def entered(steps: Sequence[StepDescription], passed: Passed) -> Iterator[StepDe
         yield steps[index]
 
 
+def leads_around_pivots(saga: SagaDescription, passed: Passed) -> bool:
+    """Whether a way leads around every pivot to steps behind them: then the record has to say that it goes forward."""
+    pivots = [index for index, step in enumerate(saga.steps) if _has_pivot(step)]
+    taken = [index for index, step in enumerate(saga.steps) if step.name not in passed]
+    if not pivots or pivots[-1] in taken or not any(index > pivots[-1] for index in taken):
+        return False
+    before = [index for index in taken if index < pivots[-1]]
+    return not before or before[-1] not in pivots
+
+
 def exclude(one: str | None, other: str | None) -> bool:
     """Whether two conditions are, to the letter, each other's negation, over the request alone: it cannot change."""
     if one is None or other is None or "$outputs" in one + other:
@@ -96,6 +109,10 @@ def _is_balanced(text: str) -> bool:
         if depth < 0:
             return False
     return depth == 0
+
+
+def _has_pivot(step: StepDescription) -> bool:
+    return any(leaf.side == PIVOT for leaf in step.leaves)
 
 
 def _is_true(when: str, holds: dict[str, bool]) -> bool:

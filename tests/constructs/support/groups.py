@@ -49,11 +49,12 @@ def writes(name: str, *, undo: bool = True, **options: Any) -> CompiledStep:
     return step(name, function_arn="", writes=transaction, **options)
 
 
-def direct(name: str, *, output: str = "{}", **fields: Any) -> CompiledStep:
+def direct(name: str, *, output: str = "{}", when: str | None = None, **fields: Any) -> CompiledStep:
     """A call straight from the state machine: an event, unless fields say otherwise."""
     entry = {"Detail": '{% $merge([{"who": $request.who}, {"event_id": $step_key}]) %}'}
     event = {"Type": "Task", "Resource": "arn:aws:states:::events:putEvents", "Arguments": {"Entries": [entry]}}
-    return step(name, direct=DirectState(fields=fields or event | {"TimeoutSeconds": 30}, output=output))
+    state = DirectState(fields=fields or event | {"TimeoutSeconds": 30}, output=output)
+    return step(name, direct=state, when=when)
 
 
 def group(kind: GroupKind, name: str, *branches: list[CompiledStep], **options: Any) -> CompiledGroup:

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 from jsonata import Jsonata
 
+from constructs_lib.testing.emulator.corrections.reference_numbers import correct_the_library, doubles, parse
+
+correct_the_library()
 EXECUTION = "aaaaaaaaaaaaaaaaaaaaaaaaaa-1"
 REQUEST_ID = "aaaaaaaaaaaaaaaaaaaaaaaaaa"
 
 
+@lru_cache(maxsize=4_096)
 def compiled(expression: str) -> Jsonata:
-    """The expression, compiled.
+    """The expression, compiled. Bind variables when it is evaluated: the same program is given to everybody.
 
     Raises:
         jsonata.jexception.JException: if it is none.
     """
     program = Jsonata(expression)
-    program.register_lambda("parse", json.loads)
+    program.register_lambda("parse", parse)
     program.register_lambda("uuid", lambda: "00000000-0000-4000-8000-000000000000")
     return program
 
@@ -33,11 +37,8 @@ def evaluate(expression: str, *, states: Mapping[str, Any] | None = None, **vari
         **variables: what was assigned.
     """
     bare = expression.removeprefix("{%").removesuffix("%}").strip()
-    program = compiled(bare)
-    program.assign("states", {"context": context(), **(states or {})})
-    for name, value in variables.items():
-        program.assign(name, value)
-    return program.evaluate(None)
+    given = {"states": {"context": context(), **(states or {})}, **variables}
+    return doubles(compiled(bare).evaluate(None, doubles(given)))
 
 
 def context(*, saga_id: str = EXECUTION, request: str = "{}", execution: str = EXECUTION) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from typing import Any, Final
 from ministack.services import stepfunctions as states
 
 from . import Correction, Emulator, replace
+from .reference_numbers import correct_the_library, doubles, parse
 
 _EXPRESSION_MILLISECONDS: Final = 10_000
 
@@ -104,6 +105,26 @@ class _Context(dict[str, Any]):
         return self._variables if key == "variables" else super().get(key, default)
 
 
+def jsonata_numbers(_emulator: Emulator) -> None:
+    """Every number is a double, and ``$string`` keeps 15 significant digits of it, as in JSONata 2.0.6.
+
+    The emulator keeps integers exact: kinder than AWS, where an amount of more digits changes.
+    """
+    correct_the_library()
+    replace(states, "_sfn_jsonata_parse", lambda _original: parse)
+
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        def evaluate(
+            expression: str, raw_input: Any, ctx: Any = None, result: Any = None, error_output: Any = None
+        ) -> Any:
+            given = (doubles(value) for value in (raw_input, ctx, result, error_output))
+            return doubles(original(expression, *given))
+
+        return evaluate
+
+    replace(states, "_evaluate_jsonata", make)
+
+
 def jsonata_time(emulator: Emulator) -> None:
     """``$now()`` and ``$millis()`` show emulator time, so that times stored by a definition fit the others."""
     clock = emulator.clock
@@ -188,6 +209,7 @@ CORRECTIONS: Final[tuple[Correction, ...]] = (
     choice_default_output,
     choice_conditions,
     context_object,
+    jsonata_numbers,
     jsonata_time,
     assign_together,
     expression_patience,

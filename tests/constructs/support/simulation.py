@@ -1,0 +1,266 @@
+"""A saga of a plan, run from its reservation to its end: generated machines, tables in memory, functions as models.
+
+At every call of a machine its execution can be stopped: before the call takes effect, after it, or so that it takes
+effect only when everything else is over. A stopped saga is taken over and recovered, as often as need be.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from botocore.exceptions import ClientError
+
+from constructs_lib.saga.asl import CompiledGroup, SagaPlan, definition_of, phase_definition, recovery_of
+from tests.constructs.support.interpreter import Failure, Run, run
+from tests.constructs.support.jsonata import EXECUTION, REQUEST_ID, context
+from tests.unit.support.expressions import holds
+from tests.unit.support.memory_dynamodb import MemoryDynamoDB
+
+FORWARD = "arn:aws:states:eu-west-1:111111111111:stateMachine:forward"
+MANY_RECOVERIES = 6
+
+
+class Moment(StrEnum):
+    """When an execution is stopped at a call."""
+
+    BEFORE = "before"
+    AFTER = "after"
+    LATE = "and the call arrives last"
+
+
+class Stopped(BaseException):
+    """The execution was stopped."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stop:
+    """Where an execution is stopped: at its n-th call, counted from 1 over all executions of the saga."""
+
+    call: int
+    moment: Moment
+
+
+@dataclass(slots=True, kw_only=True)
+class Simulation:
+    """One saga.
+
+    Attributes:
+        plan: what it is made of; its tables are ``requests`` and ``log``.
+        request: the request's body.
+        refused: rows of steps that are refused, e.g. ``Debit`` or ``Pack[a]``.
+        stops: where it is stopped.
+        page: how many rows a query reads at most.
+        effects: how often each row's effect stands.
+        sent: how often something was sent that nothing takes back.
+        traces: states of every execution, by its name.
+        told: what the operators were sent.
+    """
+
+    plan: SagaPlan
+    request: Any
+    refused: frozenset[str] = frozenset()
+    stops: frozenset[Stop] = frozenset()
+    page: int = 1_000
+    outputs: Callable[[str], Mapping[str, Any]] = lambda row: {"of": row}
+    change: Callable[[dict[str, Any]], dict[str, Any]] = lambda definition: definition
+    effects: Counter[str] = field(default_factory=Counter)
+    sent: Counter[str] = field(default_factory=Counter)
+    traces: dict[str, list[str]] = field(default_factory=dict)
+    told: list[Any] = field(default_factory=list)
+    calls: int = 0
+    _store: MemoryDynamoDB = field(default_factory=MemoryDynamoDB)
+    _late: list[Callable[[], object]] = field(default_factory=list)
+
+    def run(self) -> Simulation:
+        """From the reservation to the end; what travels arrives last."""
+        self._reserve()
+        self._execute(definition_of(self.plan), EXECUTION)
+        recoveries = 0
+        while not (self.settled or self.parked) and recoveries < MANY_RECOVERIES:
+            recoveries += 1
+            owner = f"{EXECUTION}-r{recoveries}"
+            self._record["owner"] = {"S": owner}
+            self._execute(recovery_of(self.plan, FORWARD), owner)
+        for late in self._late:
+            late()
+        return self
+
+    @property
+    def settled(self) -> str | None:
+        """How it settled, if it did."""
+        status: str = self._record["status"]["S"]
+        return None if status == "IN_PROGRESS" else status
+
+    @property
+    def parked(self) -> bool:
+        """Whether it waits for a person."""
+        return "parked" in self._record
+
+    @property
+    def direction(self) -> str | None:
+        """The direction, if it was decided."""
+        direction: str | None = self._record.get("direction", {}).get("S")
+        return direction
+
+    @property
+    def rows(self) -> dict[str, str]:
+        """States of the log's rows."""
+        return {row["step"]["S"]: row["status"]["S"] for row in self._store.items("log")}
+
+    @property
+    def _record(self) -> dict[str, Any]:
+        return self._store.tables["requests"][(REQUEST_ID,)]
+
+    def _reserve(self) -> None:
+        fields = {"id": REQUEST_ID, "saga_id": EXECUTION, "owner": EXECUTION, "status": "IN_PROGRESS"}
+        record = {name: {"S": value} for name, value in {**fields, "definition": self.plan.fingerprint}.items()}
+        self._store.put_item(TableName="requests", Item=record | {"updated_at": {"N": "1"}})
+
+    # -- executions -------------------------------------------------------------------------------------------------
+
+    def _execute(self, definition: dict[str, Any], name: str, **given: Any) -> Run | None:
+        """Run an execution to its end; None if it was stopped."""
+        definition = self.change(definition)
+        resources = dict(_resources(definition))
+
+        def answer(state: str, arguments: Any) -> Any:
+            return self._call(resources[state], state, arguments, name)
+
+        around = context(request=json.dumps(self.request), execution=name)
+        try:
+            done = run(definition, answer, request=json.dumps(self.request), given=around, **given)
+        except Stopped:
+            return None
+        finally:
+            self.traces.setdefault(name, [])
+        self.traces[name] += done.trace
+        return done
+
+    def _call(self, resource: str, state: str, arguments: Any, name: str) -> Any:
+        self.calls += 1
+        stop = next((stop for stop in self.stops if stop.call == self.calls), None)
+        if stop is None:
+            return self._effect(resource, state, arguments, name)
+        if stop.moment is Moment.AFTER:
+            self._silently(lambda: self._effect(resource, state, arguments, name))
+        elif stop.moment is Moment.LATE and "xecution" not in resource:
+            self._late.append(lambda: self._silently(lambda: self._effect(resource, state, arguments, name)))
+        raise Stopped
+
+    @staticmethod
+    def _silently(effect: Callable[[], object]) -> None:
+        with contextlib.suppress(Failure):
+            effect()
+
+    def _effect(self, resource: str, state: str, arguments: Any, name: str) -> Any:
+        match resource.removeprefix("arn:aws:states:::"):
+            case "lambda:invoke":
+                return {"Payload": {"output": self._function(arguments["FunctionName"], arguments["Payload"])}}
+            case "sqs:sendMessage.waitForTaskToken":
+                return {"output": self._function(f"arn:{arguments['MessageBody']['step']}", arguments["MessageBody"])}
+            case "sqs:sendMessage":
+                self.told.append(json.loads(arguments["MessageBody"]))
+                return {}
+            case "events:putEvents":
+                self.sent[state] += 1
+                return {}
+            case "aws-sdk:sfn:startExecution":
+                self._execute(definition_of(self.plan), name)
+                return {}
+            case "aws-sdk:sfn:startSyncExecution":
+                return self._phase(arguments["StateMachineArn"], json.loads(arguments["Input"]), express=True)
+            case "states:startExecution.sync:2":
+                return self._phase(arguments["StateMachineArn"], arguments["Input"], express=False)
+            case table_call:
+                return self._table(table_call, arguments)
+
+    def _phase(self, arn: str, given: Mapping[str, Any], *, express: bool) -> dict[str, Any]:
+        group = next(n for n in self.plan.steps if isinstance(n, CompiledGroup) and n.machine_arn == arn)
+        done = self._execute(phase_definition(self.plan, group), f"phase {group.name}", outputs=given["outputs"])
+        if done is None:
+            raise Stopped
+        return {"Status": "SUCCEEDED", "Output": json.dumps(done.output)} if express else {"Output": done.output}
+
+    # -- tables -----------------------------------------------------------------------------------------------------
+
+    def _table(self, action: str, arguments: Any) -> Any:
+        try:
+            match action:
+                case "dynamodb:getItem":
+                    return self._store.get_item(**arguments)
+                case "dynamodb:putItem":
+                    return self._store.put_item(**arguments)
+                case "dynamodb:updateItem":
+                    return self._store.update_item(**arguments)
+                case "aws-sdk:dynamodb:query":
+                    return self._query(arguments)
+        except ClientError:
+            raise Failure("DynamoDB.ConditionalCheckFailedException") from None
+        raise AssertionError(f"no model of {action}; teach it")
+
+    def _query(self, arguments: Any) -> dict[str, Any]:
+        rows = sorted(self._store.items("log"), key=lambda row: str(row["step"]["S"]))
+        after = arguments.get("ExclusiveStartKey", {}).get("step", {}).get("S", "")
+        rows = [row for row in rows if row["step"]["S"] > after]
+        limit = min(self.page, arguments.get("Limit", self.page))
+        read, left = rows[:limit], rows[limit:]
+        names, values = arguments["ExpressionAttributeNames"], arguments["ExpressionAttributeValues"]
+        found = [row for row in read if holds(arguments.get("FilterExpression"), row, names, values)]
+        answer: dict[str, Any] = {"Count": len(found)}
+        if "ProjectionExpression" in arguments:
+            wanted = [names[name.strip()] for name in arguments["ProjectionExpression"].split(",")]
+            answer["Items"] = [{name: row[name] for name in wanted if name in row} for row in found]
+        if left:
+            answer["LastEvaluatedKey"] = {name: read[-1][name] for name in ("saga_id", "step")}
+        return answer
+
+    # -- functions --------------------------------------------------------------------------------------------------
+
+    def _function(self, arn: str, call: Mapping[str, Any]) -> Any:
+        """What a step's function, or its compensation, does: the row and the effect at once."""
+        row = call["step"] if "item_key" not in call else f"{call['step']}[{call['item_key']}]"
+        there = self._store.item("log", EXECUTION, row)
+        status = there["status"]["S"] if there is not None else None
+        if arn.startswith("arn:Undo"):
+            return self._undo(row, status)
+        if call.get("mode") == "ask":
+            if status is None:
+                self._write(row, call, "TOMBSTONE")
+            return {}
+        if status in ("DONE", "READ") and there is not None:
+            return json.loads(there["output"]["S"])
+        if status == "TOMBSTONE" and there is not None and "output" in there:
+            return json.loads(there["output"]["S"])
+        if status is not None:
+            raise Failure("SagaFenced")
+        if row in self.refused:
+            raise Failure("Invalid", json.dumps({"errorMessage": "no"}))
+        self._write(row, call, "DONE", output={"S": json.dumps(self.outputs(row))})
+        self.effects[row] += 1
+        return self.outputs(row)
+
+    def _undo(self, row: str, status: str | None) -> dict[str, Any]:
+        if status is None:
+            self._write(row, {"side": "before"}, "TOMBSTONE")
+        if status == "DONE":
+            self._store.tables["log"][(EXECUTION, row)]["status"] = {"S": "UNDONE"}
+            self.effects[row] -= 1
+        return {}
+
+    def _write(self, row: str, call: Mapping[str, Any], status: str, **more: Any) -> None:
+        item = {"saga_id": EXECUTION, "step": row, "status": status, "side": call["side"]}
+        self._store.put_item(TableName="log", Item={name: {"S": value} for name, value in item.items()} | more)
+
+
+def _resources(flow: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+    for name, state in flow["States"].items():
+        if state["Type"] == "Task":
+            yield name, state["Resource"]
+        for inner in (*state.get("Branches", ()), *([state["ItemProcessor"]] if "ItemProcessor" in state else ())):
+            yield from _resources(inner)
