@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from aws_cdk import aws_apigateway as apigateway
 
@@ -67,47 +66,3 @@ def _add(api: apigateway.RestApi, kind: apigateway.ResponseType, status: str | N
         response_headers=headers,
         templates={"application/json": template, PROBLEM: template},
     )
-
-
-_DRAFT_4: Final = frozenset(
-    {
-        "additionalProperties",
-        "description",
-        "enum",
-        "items",
-        "maxItems",
-        "maxLength",
-        "maximum",
-        "minItems",
-        "minLength",
-        "minimum",
-        "pattern",
-        "properties",
-        "required",
-        "title",
-        "type",
-        "uniqueItems",
-    }
-)
-
-
-def gateway_schema(schema: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The part of an operation's schema that the gateway can check itself: its models speak JSON schema draft 4.
-
-    A schema that uses more than the common part of the drafts is checked by the function alone; the gateway then
-    only asks for an object or an array.
-    """
-    base = {"$schema": "http://json-schema.org/draft-04/schema#"}
-    if schema is None or not _speaks_draft_4(schema):
-        return base | {"type": ["object", "array"]}
-    return base | {name: value for name, value in schema.items() if name != "$schema"}
-
-
-def _speaks_draft_4(schema: object) -> bool:
-    if not isinstance(schema, Mapping):
-        return isinstance(schema, bool)
-    if not set(schema) - {"$schema"} <= _DRAFT_4:
-        return False
-    parts = [*dict(schema.get("properties") or {}).values()]
-    parts += [schema[name] for name in ("items", "additionalProperties") if name in schema]
-    return all(_speaks_draft_4(part) for part in parts)

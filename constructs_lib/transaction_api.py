@@ -14,7 +14,6 @@ from constructs import Construct
 
 from constructs_lib._arguments import require_match
 from constructs_lib._body_limits import payload_environment, require_body_limit
-from constructs_lib._gateway_problems import gateway_schema
 from constructs_lib._rest_api import access_log_of, check_stage, rest_api
 from constructs_lib._web_acl import WebAcl, check_rate_per_address
 from constructs_lib.money_field import MoneyField
@@ -29,6 +28,7 @@ from saga_runtime.protocol import (
 )
 from saga_runtime.schema import compile_validator
 
+_ANY_JSON: Final = {"$schema": "http://json-schema.org/draft-04/schema#"}
 _IDENTITY: Final = r"^(iam|jwt|context:[A-Za-z0-9_.-]{1,64})$"
 
 
@@ -38,15 +38,15 @@ class Operation:
 
     Attributes:
         saga: what a request starts.
-        schema: JSON schema (draft 7) of the body. The function checks it; the gateway checks it, too, as far as its
-            models can (draft 4).
+        schema: JSON schema (draft 7) of a new request's body. A request that was recorded under an earlier schema is
+            answered as a duplicate.
         key_policy: ``REQUIRED`` (default): a request without ``Idempotency-Key`` is refused. ``OPTIONAL``: it gets a
             generated key, and the metric ``IdempotencyKeyMissing`` counts it; repeating it makes a new request.
         in_progress_answer: what a duplicate gets while its saga runs: ``CONFLICT`` (409, default) or ``ACCEPTED``
             (202 with the status).
-        max_body_bytes: largest body; 1 to 65,536 bytes, 32,768 by default. Larger ones are refused with 413. Up to
-            3,000,000 bytes if the saga has ``payloads`` and no expression of its steps looks into ``$request``: a
-            larger body travels by reference, and an expression would find nothing in it.
+        max_body_bytes: largest body of a new request; 1 to 65,536 bytes, 32,768 by default. Larger ones are refused
+            with 413. Up to 3,000,000 bytes if the saga has ``payloads`` and no expression of its steps looks into
+            ``$request``: a larger body travels by reference, and an expression would find nothing in it.
         money: where the body says how much money it moves; a ``TimeoutReconciler`` adds up what is in flight. Nothing
             by default. No request is refused for it.
     """
@@ -182,14 +182,12 @@ class TransactionApi(Construct):
             saga.payloads.grant_write(gatekeeper)
         integration = apigateway.LambdaIntegration(gatekeeper.function, proxy=True, allow_test_invoke=False)
         collection = self.api.root.add_resource(name)
-        schema = gateway_schema(operation.schema)
+        # JSON, and nothing more: a request that was recorded under an earlier schema must reach the gatekeeper.
         model = apigateway.CfnModel(
-            collection, "Body", rest_api_id=self.api.rest_api_id, content_type="application/json", schema=schema
+            collection, "Body", rest_api_id=self.api.rest_api_id, content_type="application/json", schema=_ANY_JSON
         )
         if self.api.latest_deployment is not None:
-            # A deployment is a snapshot: without a new one, the stage would go on checking by the former schema.
             self.api.latest_deployment.node.add_dependency(model)
-            self.api.latest_deployment.add_to_logical_id(schema)
         validator = apigateway.RequestValidator(
             collection, "Validator", rest_api=self.api, validate_request_body=True, validate_request_parameters=True
         )

@@ -14,7 +14,7 @@ import json
 import os
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
@@ -47,6 +47,7 @@ from saga_runtime.progress import steps_of
 from saga_runtime.protocol import (
     IDEMPOTENCY_KEY_HEADER,
     INLINE_BODY_BYTES,
+    MAX_PAYLOAD_BYTES,
     REPLAYED_HEADER,
     SCHEMA_FILE,
     Env,
@@ -144,38 +145,63 @@ def _answer(event: Mapping[str, Any]) -> HttpAnswer:
 def _accept(config: Settings, scope: str, event: Mapping[str, Any]) -> HttpAnswer:
     try:
         key = idempotency_key_of(event)
-        if key is None:
-            if config.key_policy is KeyPolicy.REQUIRED:
-                return problem(
-                    Problem.MISSING_KEY, f"send an {IDEMPOTENCY_KEY_HEADER} header, the same for every retry"
-                )
-            telemetry.count(Metric.KEY_MISSING)
-            key = str(uuid.uuid4())
-        body = body_of(event, config.max_body_bytes)
-        check = validator()
-        if check is not None:
-            check(body.value)
     except BadKey as error:
         return problem(Problem.BAD_KEY, str(error))
-    except TooLarge as error:
-        return problem(Problem.TOO_LARGE, str(error))
+    if key is None:
+        if config.key_policy is KeyPolicy.REQUIRED:
+            return problem(Problem.MISSING_KEY, f"send an {IDEMPOTENCY_KEY_HEADER} header, the same for every retry")
+        telemetry.count(Metric.KEY_MISSING)
+        key = str(uuid.uuid4())
+    try:
+        body = body_of(event, config.max_body_bytes)
     except Invalid as error:
         return problem(Problem.BAD_BODY, error.message)
+    except TooLarge as error:
+        return _refused(config, scope, key, event, problem(Problem.TOO_LARGE, str(error)))
+    check = validator()
     try:
-        reservation = _reservation(config, scope, key, body)
+        if check is not None:
+            check(body.value)
+    except Invalid as error:
+        return _refused(config, scope, key, event, problem(Problem.BAD_BODY, error.message))
+    try:
+        reservation = _travelling(config, _reservation(config, scope, key, body), body)
         met = _reserve(config, reservation)
     except (ClientError, BotoCoreError, TransientError) as error:
         telemetry.event("reserve_failed", error=type(error).__name__, code=aws.error_code(error))
-        return problem(
-            Problem.UNAVAILABLE,
-            "nothing is promised; send the same request under the same key again",
-            headers={"Retry-After": RETRY_AFTER_SECONDS},
-        )
+        return _unavailable()
     if met is None:
         telemetry.count(Metric.RESERVED, saga_id=reservation.saga_id)
         _start(reservation.execution_arn, reservation.saga_id, reservation.start_input)
         return _accepted(event, reservation.saga_id)
     return _answer_met(config, event, reservation, met)
+
+
+def _refused(config: Settings, scope: str, key: str, event: Mapping[str, Any], refusal: HttpAnswer) -> HttpAnswer:
+    """Answer a request that a new one's limits refuse; one that was recorded under earlier limits is a duplicate.
+
+    Bodies that no limits ever allowed have no fingerprint, and nothing was recorded of them.
+    """
+    try:
+        record = _record(config, request_id_of(scope, key))
+    except (ClientError, BotoCoreError) as error:
+        telemetry.event("look_failed", error=type(error).__name__, code=aws.error_code(error))
+        return _unavailable()
+    if record is None or record.expired(clock.now_ms()):
+        return refusal
+    try:
+        body = body_of(event, MAX_PAYLOAD_BYTES)
+    except (Invalid, TooLarge):
+        return refusal
+    return _answer_met(config, event, _reservation(config, scope, key, body), record)
+
+
+def _unavailable() -> HttpAnswer:
+    return problem(
+        Problem.UNAVAILABLE,
+        "nothing is promised; send the same request under the same key again",
+        headers={"Retry-After": RETRY_AFTER_SECONDS},
+    )
 
 
 def _reservation(config: Settings, scope: str, key: str, body: Body) -> Reservation:
@@ -188,7 +214,7 @@ def _reservation(config: Settings, scope: str, key: str, body: Body) -> Reservat
         scope=scope,
         operation=config.operation,
         fingerprint=fingerprint_of(config.operation, body.canonical),
-        request=_travelling(config, request_id, body.canonical),
+        request=body.canonical,
         definition=config.definition,
         recovery_machine_arn=config.recovery_machine_arn,
         execution_arn=execution_of(config.state_machine_arn, saga_id),
@@ -199,11 +225,12 @@ def _reservation(config: Settings, scope: str, key: str, body: Body) -> Reservat
     )
 
 
-def _travelling(config: Settings, request_id: str, canonical_body: str) -> str:
-    """The request as it travels: itself, or a reference. Stored before the record names it, so that it is there."""
-    if config.payloads is None or len(canonical_body.encode("utf-8")) <= config.inline_body_bytes:
-        return canonical_body
-    return canonical_json(store(config.payloads, request_id, canonical_body))
+def _travelling(config: Settings, reservation: Reservation, body: Body) -> Reservation:
+    """The reservation with its request as it travels: itself, or a reference. Stored before the record names it."""
+    if config.payloads is None or len(body.canonical.encode("utf-8")) <= config.inline_body_bytes:
+        return reservation
+    reference = store(config.payloads, reservation.request_id, body.canonical)
+    return replace(reservation, request=canonical_json(reference))
 
 
 def _reserve(config: Settings, reservation: Reservation) -> RequestRecord | None:
@@ -290,20 +317,23 @@ def _location(event: Mapping[str, Any], saga_id: str) -> str:
     return f"{path.rstrip('/')}/{saga_id}"
 
 
+def _record(config: Settings, request_id: str) -> RequestRecord | None:
+    """The record of a request, read strongly; None if there is none."""
+    found = aws.dynamodb().get_item(
+        TableName=config.request_table, Key={RecordAttribute.ID.value: {"S": request_id}}, ConsistentRead=True
+    )
+    return RequestRecord.from_item(found["Item"]) if "Item" in found else None
+
+
 def _look(config: Settings, scope: str, saga_id: str) -> HttpAnswer:
     """Status, steps and result of one saga; another caller's saga is as absent as one that never was."""
     nothing = problem(Problem.NOT_FOUND, "there is no such saga")
     if not is_saga_id(saga_id):
         return nothing
     try:
-        found = aws.dynamodb().get_item(
-            TableName=config.request_table,
-            Key={RecordAttribute.ID.value: {"S": request_id_from(saga_id)}},
-            ConsistentRead=True,
-        )
-        if "Item" not in found:
+        record = _record(config, request_id_from(saga_id))
+        if record is None:
             return nothing
-        record = RequestRecord.from_item(found["Item"])
         if record.scope != scope or record.saga_id != saga_id:
             return nothing
         steps = steps_of(config.log_table, saga_id)

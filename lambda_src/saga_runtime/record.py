@@ -201,6 +201,10 @@ class RequestRecord:
         """Whether the record holds its final answer."""
         return self.status in SETTLED
 
+    def expired(self, now_ms: int) -> bool:
+        """Whether the key is free again: the record counts as absent, deleted or not."""
+        return self.settled and self.expiration is not None and self.expiration <= now_ms // 1_000
+
 
 def _number(item: AttributeMap, name: str) -> int | None:
     return int(item[name]["N"]) if name in item else None

@@ -1,4 +1,4 @@
-"""A deployment that replaces an operation's saga, while requests are in progress: each has its effect once."""
+"""A deployment that replaces an operation's saga, or its schema, while requests are in progress: each happens once."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from constructs_lib.testing import ApiUser, Every, Fault, HttpResponse, LocalAws
 from saga_runtime.protocol import IDEMPOTENCY_KEY_HEADER, REPLAYED_HEADER
 
 from .reconcilers import prepare_reconciler, reconciling
-from .replacing.stack import DUE_AFTER_SECONDS, FUNCTION_SECONDS, NAME, synthesize
+from .replacing.stack import DUE_AFTER_SECONDS, FUNCTION_SECONDS, NAME, STRICT, synthesize
 from .support import eventually
 
 SPEED: Final = 8.0
@@ -28,11 +28,11 @@ class Replacing:
     """The stack, in the generation that was deployed last."""
 
     aws: LocalAws
-    assemblies: Mapping[int, Path]
+    assemblies: Mapping[str, Path]
     outputs: dict[str, str] = field(default_factory=dict)
     user: ApiUser | None = None
 
-    def deploy(self, generation: int) -> None:
+    def deploy(self, generation: str) -> None:
         """Deploy a generation of the stack; its reconciler stands still."""
         self.outputs = self.aws.deploy(self.assemblies[generation])[NAME]
         name = self.aws.resolve_function(f"{NAME}/Api/Gatekeeper/pay/Function")
@@ -80,7 +80,11 @@ class Replacing:
 @pytest.fixture(scope="module")
 def replacing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Replacing]:
     folder = tmp_path_factory.mktemp("replacing")
-    assemblies = {number: synthesize(folder / str(number), generation=number) for number in (1, 2)}
+    assemblies = {
+        "first": synthesize(folder / "first", generation=1),
+        "strict": synthesize(folder / "strict", generation=1, schema=STRICT),
+        "second": synthesize(folder / "second", generation=2),
+    }
     with LocalAws(speed=SPEED, sandboxes=3) as aws:
         yield Replacing(aws, assemblies)
 
@@ -88,7 +92,7 @@ def replacing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Replacing]:
 @pytest.fixture
 def first(replacing: Replacing) -> Replacing:
     """The first generation, emptied."""
-    replacing.deploy(1)
+    replacing.deploy("first")
     replacing.aws.reset()
     return replacing
 
@@ -100,7 +104,7 @@ class TestADuplicateAfterTheReplacement:
         first.aws.faults.plan(hold)
         saga_id = first.post("k").json()["saga_id"]
 
-        first.deploy(2)
+        first.deploy("second")
         first.until_due()
         answer = first.post("k")
 
@@ -118,7 +122,7 @@ class TestADuplicateAfterTheReplacement:
         saga_id = first.post("k").json()["saga_id"]
         first.aws.faults.clear()
 
-        first.deploy(2)
+        first.deploy("second")
         first.until_due()
         first.post("k")
         assert first.executions("V2") == []
@@ -131,16 +135,41 @@ class TestADuplicateAfterTheReplacement:
     def test_of_a_settled_saga_gets_its_response(self, first: Replacing) -> None:
         before = first.settle("k")
 
-        first.deploy(2)
+        first.deploy("second")
 
         assert first.post("k").body == before.body
         assert first.effects() == {"c/Pay": 1}
 
 
 def test_new_request_after_the_replacement_runs_on_the_new_saga(first: Replacing) -> None:
-    first.deploy(2)
+    first.deploy("second")
 
     saga_id = first.settle("k").json()["saga_id"]
 
     assert (first.executions("V1"), first.executions("V2")) == ([], [saga_id])
     assert first.effects() == {"c/Pay": 1}
+
+
+class TestARetryAfterTheSchemaBecameStricter:
+    def test_of_a_running_saga_is_a_duplicate(self, first: Replacing) -> None:
+        hold = Fault(function=f"states:{NAME}/V1/StateMachine", call="lambda:Invoke", action="delay", seconds=LONG)
+        first.aws.faults.plan(hold)
+        saga_id = first.post("k").json()["saga_id"]
+
+        first.deploy("strict")
+        answer = first.post("k")
+
+        assert (answer.status, answer.json()["saga_id"]) == (409, saga_id)
+        first.aws.faults.clear()
+        assert first.settle("k").json()["saga_id"] == saga_id
+        assert first.effects() == {"c/Pay": 1}
+
+    def test_of_a_settled_saga_gets_its_response(self, first: Replacing) -> None:
+        before = first.settle("k")
+
+        first.deploy("strict")
+        again, new = first.post("k"), first.post("another")
+
+        assert (again.status, again.body) == (200, before.body)
+        assert (new.status, new.json()["type"]) == (400, "urn:cdk-sagas:problem:bad-body")
+        assert first.effects() == {"c/Pay": 1}

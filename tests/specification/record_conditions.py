@@ -54,6 +54,11 @@ class RecordCondition(Condition):
         RECORD,
         "record.fingerprint != reservation.fingerprint",
     )
+    REFUSAL_LOOKS_FIRST = Because(
+        "a request that limits of today refuse may have been recorded under those of yesterday",
+        GATEKEEPER,
+        "record = _record(config, request_id_of(scope, key))",
+    )
     OWNED_EXISTS = Because("no update creates a record", RECORD, "attribute_exists(#id) AND")
     OWNED_IN_PROGRESS = Because("an answer that was given stays", RECORD, "#status = :in_progress AND")
     OWNED_OWNER = Because("only the owner of the record decides about it", RECORD, '#owner = :owner"')
@@ -78,3 +83,4 @@ class RecordPromise(StrEnum):
     UPDATE_CREATED_A_RECORD = "UPDATE_CREATED_A_RECORD"
     FIRST_CLIENT_TURNED_AWAY = "FIRST_CLIENT_TURNED_AWAY"
     SAGA_ON_TWO_MACHINES = "SAGA_ON_TWO_MACHINES"
+    REFUSED_ALTHOUGH_RECORDED = "REFUSED_ALTHOUGH_RECORDED"

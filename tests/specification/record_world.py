@@ -77,6 +77,7 @@ class At(StrEnum):
     RESERVE = "about to reserve"
     PUT = "about to put, having looked before"
     AGAIN = "about to reserve again, without an answer"
+    REFUSE = "about to refuse"
     START = "about to start"
     LOOK = "about to look at the owner's execution"
     TAKE_OVER = "about to take over"

@@ -47,6 +47,7 @@ class RequestRecordModel(Conditional):
         bodies: what clients send under the key.
         machines: state machines that gatekeepers may start; two while an operation's saga is replaced by another one,
             whose executions run on.
+        stricter: whether a gatekeeper may have been deployed with limits or a schema that refuse these bodies.
         deletion: whether DynamoDB deletes what is expired, which it does some time within days.
     """
 
@@ -57,6 +58,7 @@ class RequestRecordModel(Conditional):
     person: bool = True
     bodies: str = "a"
     machines: str = "M"
+    stricter: bool = False
     deletion: bool = True
 
     def initial(self) -> World:
@@ -124,6 +126,9 @@ class RequestRecordModel(Conditional):
                 of = f", and may start {machine}" if len(self.machines) > 1 else ""
                 actor = Actor(At.RESERVE, body, machine=machine)
                 yield Move(f"is sent request {body}{of}", self._become(world, actor))
+                if self.stricter:
+                    refuses = replace(actor, at=At.REFUSE)
+                    yield Move(f"is sent request {body}, which it does not accept", self._become(world, refuses))
             return
         yield Move("crashes", self._become(world), fault=True)
         if actor.at is At.RESERVE:
@@ -137,6 +142,8 @@ class RequestRecordModel(Conditional):
             yield from self._reserve(world, actor)
         elif actor.at is At.AGAIN:
             yield from self._refused(world, actor)
+        elif actor.at is At.REFUSE:
+            yield from self._refuse(world, actor)
         elif actor.at is At.START:
             yield from self._start(world, actor)
 
@@ -186,6 +193,17 @@ class RequestRecordModel(Conditional):
             may_start = same or not self.holds(RecordCondition.SAME_MACHINE)
             if record.owner.recovery == 0 and may_start and self.holds(RecordCondition.MET_RUNNING_DUE):
                 yield from self._start_due(world, record, actor)
+
+    def _refuse(self, world: World, actor: Actor) -> Moves:
+        """A request that a new one's limits refuse. What earlier limits accepted was recorded."""
+        record = world.record
+        recorded = record is not None and not self._free(record)
+        if recorded and self.holds(RecordCondition.REFUSAL_LOOKS_FIRST):
+            yield from self._refused(world, actor)
+            return
+        wrong = recorded and record is not None and record.body == actor.body
+        breaks = RecordPromise.REFUSED_ALTHOUGH_RECORDED if wrong else None
+        yield Move("answers: not accepted", self._become(world), breaks=breaks)
 
     def _start_due(self, world: World, record: Record, actor: Actor) -> Moves:
         """``due_at`` may have passed at any moment: the model has no clock."""

@@ -17,6 +17,7 @@ class TestRequestRecord(RedundantConditionTests, LargeConfigurationTests):
             "nobody recovers": RequestRecordModel(person=False, gatekeepers=2, bodies="ab"),
             "not deleted": RequestRecordModel(deletion=False),
             "replaced": RequestRecordModel(machines="MN"),
+            "stricter": RequestRecordModel(stricter=True),
         },
         large={
             "two letters, two bodies": RequestRecordModel(letters=2, bodies="ab"),
@@ -33,6 +34,7 @@ class TestRequestRecord(RedundantConditionTests, LargeConfigurationTests):
             Mutant((C.MET_RUNNING_DUE,), STUCK, "nobody recovers"),
             Mutant((C.STORED_START,), P.SECOND_SAGA_WHILE_FIRST_IS_OPEN),
             Mutant((C.SAME_MACHINE,), P.SAGA_ON_TWO_MACHINES, "replaced"),
+            Mutant((C.REFUSAL_LOOKS_FIRST,), P.REFUSED_ALTHOUGH_RECORDED, "stricter"),
             Mutant((C.MET_OTHER_BODY,), P.ANSWER_OF_ANOTHER_REQUEST, "nobody recovers"),
             Mutant((C.OWNED_OWNER,), P.SETTLED_BY_ANOTHER_SAGA),
             Mutant((C.OWNER_NAMES_THE_SAGA,), P.SETTLED_BY_ANOTHER_SAGA),

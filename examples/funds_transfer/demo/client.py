@@ -24,6 +24,11 @@ _LOOKS: Final = 4
 """How often a client looks at a transfer that is in progress before it sends the request again."""
 
 
+_TOO_FAST: Final = 429
+_KEY_REUSED: Final = 422
+_UNSENDABLE: Final = 507
+
+
 class GaveUpError(Exception):
     """A request was not settled within a client's patience."""
 
@@ -107,7 +112,7 @@ class Clients:
     def turn_away(self, nonsense: Nonsense) -> None:
         """Send what must be turned away, until it is."""
         send = functools.partial(self.post, nonsense.user, nonsense.key, nonsense.body)
-        self._until_settled(send, nonsense.user, nonsense.key)
+        self._until_settled(send, nonsense.user, nonsense.key, never_accepted=True)
 
     def drive(self, transfer: Transfer, pool: ThreadPoolExecutor) -> None:
         """Send a transfer's copies at once, then each again until it is settled.
@@ -133,22 +138,50 @@ class Clients:
         return self._until_settled(send, transfer.user, transfer.key, patient=patient)
 
     def _until_settled(
-        self, send: Callable[[], HttpResponse | None], user: str, key: str | None, *, patient: bool = False
+        self,
+        send: Callable[[], HttpResponse | None],
+        user: str,
+        key: str | None,
+        *,
+        patient: bool = False,
+        never_accepted: bool = False,
     ) -> HttpResponse:
+        """Send a request until its answer is final.
+
+        A refusal is about the attempt that it answers. Once an attempt may have been recorded, a later one that is
+        refused (its credentials expired, a firewall, a stricter schema) says nothing about it.
+
+        Args:
+            send: Sends it once.
+            user: Who sends it.
+            key: Under which key.
+            patient: Whether to look what becomes of it, and not just to ask again.
+            never_accepted: Whether any refusal is final: no gatekeeper would ever have recorded such a request.
+
+        Raises:
+            GaveUpError: If it is not settled within the clients' patience.
+        """
         deadline = time.monotonic() + PATIENCE_SECONDS
+        may_be_recorded = False
         for asked in itertools.count():
             if time.monotonic() >= deadline or self._stopped.is_set():
                 break
             answer = send()
-            if answer is not None and REPLAYED_HEADER.lower() in answer.headers:
+            if answer is not None and _is_final(answer):
                 return answer
-            if answer is None or answer.status == 429 or answer.status >= 500:
+            if answer is None or answer.status >= 500:
+                may_be_recorded = True
+                self._wait(answer)
+            elif answer.status == _TOO_FAST:
                 self._wait(answer)
             elif answer.status in {202, 409} and key is not None:
+                may_be_recorded = True
                 if patient:
                     self._watch(user, key, answer)
                 else:
                     self._wait(answer, longer=min(2**asked, _LONGEST))
+            elif may_be_recorded and not never_accepted:
+                self._wait(answer, longer=_LONGEST)
             else:
                 return answer
         raise GaveUpError(f"{user}'s request {key} was not settled within {PATIENCE_SECONDS:.0f} s")
@@ -191,6 +224,11 @@ class Clients:
             count = len(self._exchanges)
         self._heard(count)
         return answer
+
+
+def _is_final(answer: HttpResponse) -> bool:
+    """Whether an answer speaks of the key, and not only of one attempt under it, and nothing will change it."""
+    return REPLAYED_HEADER.lower() in answer.headers or answer.status in {_KEY_REUSED, _UNSENDABLE}
 
 
 def _all(pool: ThreadPoolExecutor, work: Sequence[Callable[[], None]]) -> None:
