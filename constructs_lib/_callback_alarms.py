@@ -26,7 +26,8 @@ def oldest_waiting_alarm(scope: Construct, sweeper: str, seconds: int) -> cloudw
     return _alarm(
         scope,
         "OldestWaiting",
-        f"A job is overdue and has been waited for more than {seconds} s, or nobody measures: see cdk-sagas callbacks",
+        f"A job is overdue, or its outcome not delivered, for more than {seconds} s, or nobody measures: "
+        "see cdk-sagas callbacks",
         metric,
         threshold=seconds,
         missing=cloudwatch.TreatMissingData.BREACHING,

@@ -99,12 +99,14 @@ class CallbackIntegration(Construct):
         message_seconds: for how long one of its messages can be delivered: when it is about to end in the dead-letter
             queue, somebody has it tried again, and the queue keeps it for as long as a new one.
         service: the dimension ``service`` of the metrics.
-        oldest_waiting_alarm: somebody waits for too long, for a quarter of an hour now, or nobody measures.
+        oldest_waiting_alarm: somebody waits for too long, for a quarter of an hour now, or an outcome cannot be
+            delivered, or nobody measures.
         dead_letters_alarm: a job could not be handed over, or was never answered.
         late_alarm: an outcome came when nobody waited any more.
-        conflict_alarm: a provider said two things of one job.
+        conflict_alarm: a provider reported two outcomes of one job, or used one event id for two things.
         unknown_alarm: an outcome came for a job that nobody knows.
-        signature_alarm: a webhook was not signed as it should be.
+        signature_alarm: a signature was wrong, or too old.
+        refused_alarm: a signed report could not be taken: the function failed, or returned what no job can have.
         approval: the approval page, if one was added.
         event_dead_letters: where events end that could not be delivered or handled, if events are received.
         event_dead_letters_alarm: there is one.
@@ -506,8 +508,8 @@ class CallbackIntegration(Construct):
         self.conflict_alarm = counted_alarm(
             scope,
             "Conflict",
-            "A provider said two things of one job: the first one counts, and somebody must ask",
-            [Metric.CALLBACK_CONFLICT],
+            "A provider reported two outcomes of one job, or used one event id for two things: ask it which is true",
+            [Metric.CALLBACK_CONFLICT, Metric.EVENT_ID_REUSED],
             [self.service],
         )
         self.unknown_alarm = counted_alarm(
@@ -520,8 +522,15 @@ class CallbackIntegration(Construct):
         self.signature_alarm = counted_alarm(
             scope,
             "Signature",
-            "A webhook was not signed as it should be: somebody tries, or a secret was changed",
+            "A signature was wrong or too old: a secret was changed on one side, or requests are forged or copied",
             [Metric.SIGNATURE_REFUSED],
+            [self.service],
+        )
+        self.refused_alarm = counted_alarm(
+            scope,
+            "Refused",
+            "What a provider reported could not be taken, and nothing of it is stored: see receiver_failed in the logs",
+            [Metric.CALLBACK_REFUSED],
             [self.service],
         )
         self.alarms: list[cloudwatch.Alarm] = [
@@ -531,6 +540,7 @@ class CallbackIntegration(Construct):
             self.conflict_alarm,
             self.unknown_alarm,
             self.signature_alarm,
+            self.refused_alarm,
         ]
 
 

@@ -58,7 +58,7 @@ def _answer(event: Any) -> HttpAnswer:
     try:
         claims = link_claims(request.query.get(TOKEN_PARAMETER, ""))
         if claims is None:
-            telemetry.count(Metric.SIGNATURE_REFUSED, reason="LINK")
+            telemetry.count(Metric.UNSIGNED, reason="LINK")
             return forged_page()
         return _answer_link(claims, request)
     except (ClientError, BotoCoreError, TransientError) as error:

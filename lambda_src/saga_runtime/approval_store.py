@@ -9,7 +9,7 @@ from typing import Any, Final
 from saga_runtime import aws, clock
 from saga_runtime.approvals import Decision
 from saga_runtime.callback_rows import TokenRow
-from saga_runtime.callback_store import marker_id, read_token, token_table, write
+from saga_runtime.callback_store import is_received, read_token, token_table, write
 from saga_runtime.callback_writes import token_key, token_put
 from saga_runtime.errors import TransientError
 from saga_runtime.protocol import APPROVAL_PREFIX, TokenAttribute, TokenStatus
@@ -54,7 +54,7 @@ def read_standing(job_id: str) -> Standing:
     """Read where a job stands. The token row comes last: an event that was received before has its outcome in it."""
     found = aws.dynamodb().get_item(TableName=token_table(), Key=_key(job_id), ConsistentRead=True)
     decision = _decision_in(found["Item"]) if "Item" in found else None
-    received = decision is not None and read_token(marker_id(decision.event_id)) is not None
+    received = decision is not None and is_received(decision.callback(job_id), ok=decision.approved)
     return Standing(decision=decision, received=received, waiting=read_token(job_id))
 
 

@@ -12,14 +12,14 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from saga_runtime import aws, clock, telemetry
 from saga_runtime.callback_decisions import Decision, LogChange, Receipt, TokenChange, receipt_of
-from saga_runtime.callback_rows import Callback, JobId, Outcome, StillWorking, TokenRow
+from saga_runtime.callback_rows import Callback, JobId, Marker, Outcome, StillWorking, TokenRow
 from saga_runtime.callback_saga_writes import LogPlace, SagaRecord
 from saga_runtime.callback_sending import heartbeat_row, settle_row
 from saga_runtime.callback_served import ServedStepOf, served
 from saga_runtime.callback_store import (
     LOOKS,
     alias_id,
-    marker_id,
+    marker_of,
     read_log,
     read_record,
     read_token,
@@ -52,20 +52,28 @@ def receive(callback: Callback) -> Receipt:
     """Write down what a provider says of a job, and tell whoever waits for it.
 
     Guaranteed: the outcome and the fact that its event was received are written in one transaction, or not at all. The
-    same event changes nothing when it comes again, and is told again if it was not told. What contradicts the outcome
-    that counts is written beside it. An answer about a job that nobody knows is kept under its id. A success is never
-    forgotten: the saga log says ``DONE``, ``READ``, or ``APPLIED_LATE`` if the job counted as not done.
+    same event changes nothing when it comes again, and is told again if it was not told. An event id that was used for
+    another job, or for the opposite outcome, does not make it the same event. What contradicts the outcome that counts
+    is written beside it. An answer about a job that nobody knows is kept under its id. A success is never forgotten:
+    the saga log says ``DONE``, ``READ``, or ``APPLIED_LATE`` if the job counted as not done.
 
     Not guaranteed: that whoever waits was told when this returns ``RECEIVED``; he will be.
 
     Raises:
+        Invalid: an outcome has no event id.
         TransientError: nothing is written, or it is unknown; receive the same event again.
     """
     if isinstance(callback.outcome, StillWorking):
         return heartbeat(callback.job_id)
     outcome = Outcome.of(callback.outcome)
+    marker = marker_of(callback, ok=outcome.ok)
     for _ in range(LOOKS):
-        receipt = _receive(callback, outcome)
+        try:
+            receipt = _receive(callback, outcome, marker)
+        except _Reused:
+            telemetry.count(Metric.EVENT_ID_REUSED, job_id=callback.job_id)
+            marker = replace(marker, reused=True)
+            continue
         if receipt is not None:
             return receipt
     raise TransientError(f"the rows of job {callback.job_id} keep changing")
@@ -87,13 +95,17 @@ def heartbeat(job_id: str) -> Receipt:
     return Receipt.UNKNOWN if row is None else heartbeat_row(row)
 
 
-def _receive(callback: Callback, outcome: Outcome) -> Receipt | None:
+class _Reused(Exception):
+    """The event's id was used for another job, or for the opposite outcome."""
+
+
+def _receive(callback: Callback, outcome: Outcome, marker: Marker) -> Receipt | None:
     """One look at the rows, and one try to write; None: something changed in between."""
     job_id, job = callback.job_id, JobId.parse(callback.job_id)
     if job is None:
         alias = read_token(alias_id(job_id))
         if alias is None or alias.status is not TokenStatus.ALIAS:
-            return _receive_unknown(callback, outcome, alias)
+            return _receive_unknown(callback, outcome, marker, alias)
         job_id = alias.job_id
         job = _parsed(job_id)
     token = read_token(job_id)
@@ -101,16 +113,10 @@ def _receive(callback: Callback, outcome: Outcome) -> Receipt | None:
     if saga is None:
         if token is not None:
             raise TransientError(f"this function does not serve step {job.step} of the saga that waits; deploy it")
-        return _receive_unknown(callback, outcome, read_token(alias_id(job_id)))
-    marker = marker_put(
-        table=token_table(),
-        marker=marker_id(callback.event_id),
-        event_id=callback.event_id,
-        job_id=job_id,
-        now_ms=clock.now_ms(),
-    )
+        return _receive_unknown(callback, outcome, marker, read_token(alias_id(job_id)))
     subject = Subject(job_id=job_id, job=job, token=token, saga=saga, log=read_log(saga.log, job))
-    return subject.write(outcome, callback.event_id, marker)
+    guard = marker_put(token_table(), marker, clock.now_ms())
+    return subject.write(outcome, marker.event_id, guard, marker)
 
 
 def _parsed(job_id: str) -> JobId:
@@ -128,22 +134,15 @@ def _saga_of(job: JobId, token: TokenRow | None) -> ServedStepOf | None:
     return next((one for one in served(job.step) if read_record(one.requests, job.saga_id)), None)
 
 
-def _receive_unknown(callback: Callback, outcome: Outcome, found: TokenRow | None) -> Receipt | None:
+def _receive_unknown(callback: Callback, outcome: Outcome, marker: Marker, found: TokenRow | None) -> Receipt | None:
     """Keep an answer about a job that nobody knows, under its id."""
     table, now_ms, row_id = token_table(), clock.now_ms(), alias_id(callback.job_id)
-    marker = marker_put(
-        table=table,
-        marker=marker_id(callback.event_id),
-        event_id=callback.event_id,
-        job_id=callback.job_id,
-        now_ms=now_ms,
-    )
     if found is None:
         entry = early_put(
             table=table,
             row_id=row_id,
             outcome=outcome,
-            event_id=callback.event_id,
+            event_id=marker.event_id,
             now_ms=now_ms,
             keep_days=UNKNOWN_DAYS,
             more=listed_change(row_id, now_ms, UNKNOWN_DAYS),
@@ -154,8 +153,10 @@ def _receive_unknown(callback: Callback, outcome: Outcome, found: TokenRow | Non
         entry = token_check(table, row_id, found)
     # Somebody may begin to wait for it right now: he looks at this row after his own write.
     nobody = [token_check(table, callback.job_id, None)] if JobId.parse(callback.job_id) else []
-    refused = transact([marker, entry, *nobody])
+    refused = transact([marker_put(table, marker, now_ms), entry, *nobody])
     if 0 in refused:
+        if not marker.is_in(refused[0]):
+            raise _Reused
         telemetry.count(Metric.CALLBACK_DUPLICATE)
         return Receipt.DUPLICATE
     if refused:
@@ -180,16 +181,20 @@ class Subject:
     token: TokenRow | None
     log: LogRow | None
 
-    def write(self, outcome: Outcome, event_id: str, guard: Any) -> Receipt | None:
+    def write(self, outcome: Outcome, event_id: str, guard: Any, marker: Marker | None = None) -> Receipt | None:
         """Decide, and write all of it at once.
 
         Args:
             outcome: what is said of the job.
             event_id: by which event.
             guard: the write that keeps this from being done twice.
+            marker: the event's marker, if that is the guard.
 
         Returns:
             None: something has changed since it was read.
+
+        Raises:
+            _Reused: the marker is there, of another job or outcome.
         """
         now_ms = clock.now_ms()
         decision = receipt_of(self.token, self.log, outcome, job=self.saga.step.job)
@@ -208,6 +213,8 @@ class Subject:
         token = self._token_entry(decision, outcome, event_id, now_ms)
         refused = transact([guard, token, log, *self._record_entry(record, now_ms)])
         if 0 in refused:
+            if marker is not None and not marker.is_in(refused[0]):
+                raise _Reused
             return self._again()
         return None if refused else self._written(decision, now_ms)
 
@@ -318,11 +325,11 @@ class Subject:
 
 
 def _told(row: TokenRow) -> Receipt:
-    """What is written will be told: by whoever sends the event again, or by the sweeper."""
+    """Deliver what is written, or leave it to the sweeper: it is stored, so the provider need not send it again."""
     try:
         return settle_row(row) or Receipt.SETTLED
-    except TransientError:
-        telemetry.event("callback_not_told", job_id=row.id)
+    except (TransientError, ClientError, BotoCoreError) as error:
+        telemetry.event("callback_not_told", job_id=row.id, error=type(error).__name__, code=aws.error_code(error))
         return Receipt.RECEIVED
 
 

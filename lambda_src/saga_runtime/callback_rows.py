@@ -107,7 +107,8 @@ class Callback:
 
     Attributes:
         job_id: the job: the id that the provider was given (``CallbackCall.job_id``), or the provider's own.
-        event_id: what the provider sends again under the same id is the same event.
+        event_id: what the provider sends again under the same id is the same event. None: a webhook's event is known
+            again by the bytes of its body, EventBridge's by its ``id``; a direct call needs an id.
         outcome: ``Succeeded(output)``, ``Failed(error, detail)`` or ``StillWorking()``.
 
     Raises:
@@ -115,17 +116,21 @@ class Callback:
     """
 
     job_id: str
-    event_id: str
+    event_id: str | None = None
     outcome: Succeeded | Failed | StillWorking
 
     def __post_init__(self) -> None:
         check_job_id(self.job_id)
-        if not _is_text(self.event_id, _EVENT_ID):
-            raise Invalid(f"an event's id must match {EVENT_ID_PATTERN}, got {_shown(self.event_id)}")
+        if self.event_id is not None and not _is_text(self.event_id, _EVENT_ID):
+            raise Invalid(
+                f"event_id must match {EVENT_ID_PATTERN}, got {_shown(self.event_id)}; leave it out if there is none",
+                job_id=self.job_id,
+            )
         if not isinstance(self.outcome, Succeeded | Failed | StillWorking):
             raise Invalid(
                 f"an outcome is Succeeded, Failed or StillWorking, got {type(self.outcome).__name__}; "
-                "return None for an event that is not of interest"
+                "return None for an event that is not of interest",
+                job_id=self.job_id,
             )
 
 
@@ -143,7 +148,7 @@ def callback_of(event: object) -> Callback:
     fields = frozenset(said) if isinstance(said, Mapping) else frozenset()
     outcome: Succeeded | Failed | StillWorking
     if fields == {"heartbeat"} and said["heartbeat"] is True:
-        return Callback(job_id=given.get("job_id", ""), event_id="heartbeat", outcome=StillWorking())
+        return Callback(job_id=given.get("job_id", ""), outcome=StillWorking())
     if {"ok"} <= fields <= {"ok", "output"} and said["ok"] is True:
         outcome = Succeeded(said.get("output", {}))
     elif {"ok", "error"} <= fields <= {"ok", "error", "detail"} and said["ok"] is False:
@@ -264,9 +269,40 @@ def alias_of(integration: str, provider_id: str) -> str:
     return f"{ALIAS_PREFIX}{integration}#{provider_id}"
 
 
-def marker_of(integration: str, event_id: str) -> str:
-    """Id of the row that says that an event was received, by the integration that received it."""
-    return f"{EVENT_PREFIX}{hashlib.sha256(f'{integration}#{event_id}'.encode()).hexdigest()}"
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Marker:
+    """The row that says that an event was received.
+
+    A provider may use one event id for two things: an object's id, a counter for each order. So an event is the same
+    one, come again, only if it speaks of the same job and says the same of it.
+
+    Attributes:
+        integration: which integration received it; two providers may use one id.
+        event_id: the event's id, as it was sent.
+        job_id: the job's id, as it was sent.
+        ok: whether the event reports a success.
+        reused: whether the id was used for something else before.
+    """
+
+    integration: str
+    event_id: str
+    job_id: str
+    ok: bool
+    reused: bool = False
+
+    @property
+    def id(self) -> str:
+        """Id of the row: by the event's id; of an id that was used for something else, by all that is said."""
+        text = f"{self.integration}#{self.event_id}"
+        if self.reused:
+            text = json.dumps([self.integration, self.event_id, self.job_id, self.ok])
+        return f"{EVENT_PREFIX}{hashlib.sha256(text.encode()).hexdigest()}"
+
+    def is_in(self, item: Mapping[str, Mapping[str, Any]] | None) -> bool:
+        """Whether a marker's item is of the same event, job and outcome."""
+        a = TokenAttribute
+        found = item or {}
+        return found.get(a.JOB_ID) == {"S": self.job_id} and found.get(a.OK) == {"BOOL": self.ok}
 
 
 def order_of(task: Mapping[str, Any]) -> str:

@@ -11,15 +11,16 @@ import os
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 from botocore.exceptions import BotoCoreError, ClientError
 
 from saga_runtime import aws
-from saga_runtime.callback_rows import JobId, TokenRow, alias_of, marker_of
+from saga_runtime.callback_rows import Callback, JobId, Marker, TokenRow, alias_of
 from saga_runtime.callback_saga_writes import SagaRecord
 from saga_runtime.callback_writes import token_key
-from saga_runtime.errors import TransientError
+from saga_runtime.errors import Invalid, TransientError
 from saga_runtime.identity import request_id_from
 from saga_runtime.protocol import Env, RecordAttribute
 from saga_runtime.saga_log import LogRow, log_key
@@ -44,9 +45,24 @@ def alias_id(provider_id: str) -> str:
     return alias_of(_integration(), provider_id)
 
 
-def marker_id(event_id: str) -> str:
-    """Id of the row that says that this function's integration received an event."""
-    return marker_of(_integration(), event_id)
+def marker_of(callback: Callback, *, ok: bool) -> Marker:
+    """The row that says that this function's integration received an event.
+
+    Raises:
+        Invalid: if the event has no id.
+    """
+    if callback.event_id is None:
+        raise Invalid("event_id must be set, got None; only a webhook and an event rule know an id by themselves")
+    return Marker(integration=_integration(), event_id=callback.event_id, job_id=callback.job_id, ok=ok)
+
+
+def is_received(callback: Callback, *, ok: bool) -> bool:
+    """Whether this function's integration received an event."""
+    marker = marker_of(callback, ok=ok)
+    item = _read(token_table(), token_key(marker.id))
+    if item is None or marker.is_in(item):
+        return item is not None
+    return _read(token_table(), token_key(replace(marker, reused=True).id)) is not None
 
 
 def _integration() -> str:
@@ -106,26 +122,27 @@ def write(entry: Any) -> Item | bool | None:
     return _tried(send)
 
 
-def transact(entries: Sequence[Any]) -> frozenset[int]:
+def transact(entries: Sequence[Any]) -> Mapping[int, Item | None]:
     """Write all entries, or none.
 
     Returns:
-        Empty: all are written. Otherwise which ones were refused.
+        Empty: all are written. Otherwise which ones were refused, each with the item that refused it, if it was asked
+        for.
 
     Raises:
         TransientError: conflicts, throttles, or no answer, more often than was tried.
     """
 
-    def send() -> frozenset[int]:
+    def send() -> Mapping[int, Item | None]:
         try:
             aws.dynamodb().transact_write_items(TransactItems=list(entries))
         except ClientError as error:
-            codes = [reason.get("Code") for reason in aws.cancellation_reasons(error)]
-            refused = frozenset(index for index, code in enumerate(codes) if code == _REFUSED)
+            reasons = enumerate(aws.cancellation_reasons(error))
+            refused = {index: reason.get("Item") for index, reason in reasons if reason.get("Code") == _REFUSED}
             if not refused:
                 raise
             return refused
-        return frozenset()
+        return {}
 
     return _tried(send)
 

@@ -36,7 +36,8 @@ class Swept:
     """What a sweep found.
 
     Attributes:
-        oldest_seconds: for how long the longest of those has waited that have waited longer than expected; 0: none has.
+        oldest_seconds: for how long the longest of those has waited that have waited longer than expected, or for how
+            long a row has been due that could not be looked after; 0: there is none.
         told: answers that were told now.
         waiting: who waits longer than expected.
         unanswered: jobs that were given up without an answer, and that somebody was told of now.
@@ -55,7 +56,7 @@ class Swept:
 
 
 def sweep(*, remaining_ms: Callable[[], int]) -> Swept:
-    """Look after every row that is due, and emit how long the oldest overdue token has waited.
+    """Look after every row that is due, and emit how long the oldest overdue one has waited.
 
     Every action is conditional, and repeatable: two sweeps at once, or one that dies anywhere, do no harm. A row that
     cannot be looked after does not keep the others from it.
@@ -64,7 +65,7 @@ def sweep(*, remaining_ms: Callable[[], int]) -> Swept:
     # Not the same shard first each time: one with many rows would keep the others waiting.
     first = now_ms // 60_000
     for shard in range(TOKEN_DUE_SHARDS):
-        for row_id in _due(f"{(first + shard) % TOKEN_DUE_SHARDS:02d}", now_ms):
+        for row_id, due_at in _due(f"{(first + shard) % TOKEN_DUE_SHARDS:02d}", now_ms):
             if remaining_ms() < _SPARE_MS:
                 swept.complete = False
                 break
@@ -72,12 +73,15 @@ def sweep(*, remaining_ms: Callable[[], int]) -> Swept:
                 _look_after(row_id, now_ms, swept)
             except (TransientError, ClientError, BotoCoreError, ValueError) as error:
                 swept.failed += 1
+                # Nobody else looks at it: it is overdue, whatever its state.
+                swept.oldest_seconds = max(swept.oldest_seconds, (now_ms - due_at) // 1000)
                 telemetry.event("sweep_failed", row_id=row_id, error=type(error).__name__, code=aws.error_code(error))
     telemetry.seconds(Metric.OLDEST_WAITING, swept.oldest_seconds)
     return swept
 
 
-def _due(shard: str, now_ms: int) -> Iterator[str]:
+def _due(shard: str, now_ms: int) -> Iterator[tuple[str, int]]:
+    """Ids of the rows of a shard that are due, and since when: both are in the index."""
     a = TokenAttribute
     pages: Any = (
         aws.dynamodb()
@@ -92,7 +96,7 @@ def _due(shard: str, now_ms: int) -> Iterator[str]:
     )
     for page in pages:
         for item in page["Items"]:
-            yield str(item[a.ID]["S"])
+            yield str(item[a.ID]["S"]), int(item[a.DUE_AT]["N"])
 
 
 def look_after(row_id: str, now_ms: int) -> Swept:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from saga_runtime.callback_rows import Outcome, TokenRow
+from saga_runtime.callback_rows import Marker, Outcome, TokenRow
 from saga_runtime.protocol import (
     SETTLING_SECONDS,
     TOKEN_DUE_SHARDS,
@@ -34,7 +34,7 @@ NOT_LATE: Final = "attribute_not_exists(#applied_late_at)"
 STILL_LATE: Final = "#applied_late_at = :late"
 
 _DAY_SECONDS: Final = 86_400
-Value = Mapping[str, str] | None
+Value = Mapping[str, Any] | None
 
 
 def token_key(row_id: str) -> dict[str, dict[str, str]]:
@@ -42,11 +42,15 @@ def token_key(row_id: str) -> dict[str, dict[str, str]]:
     return {TokenAttribute.ID.value: {"S": row_id}}
 
 
-def marker_put(*, table: str, marker: str, event_id: str, job_id: str, now_ms: int) -> Any:
-    """Say that an event was received; on condition that it was not."""
+def marker_put(table: str, marker: Marker, now_ms: int) -> Any:
+    """Say that an event was received; on condition that its id was not."""
     a = TokenAttribute
-    more = {a.EVENT_ID: {"S": event_id}, a.JOB_ID: {"S": job_id}}
-    return token_put(table, marker, TokenStatus.EVENT, now_ms, MARKER_DAYS, more)
+    more: dict[TokenAttribute, Value] = {
+        a.EVENT_ID: {"S": marker.event_id},
+        a.JOB_ID: {"S": marker.job_id},
+        a.OK: {"BOOL": marker.ok},
+    }
+    return token_put(table, marker.id, TokenStatus.EVENT, now_ms, MARKER_DAYS, more)
 
 
 def token_put(

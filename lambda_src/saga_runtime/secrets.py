@@ -39,6 +39,10 @@ class SecretsUnavailable(TransientError):
     code = "SECRETS_UNAVAILABLE"
 
 
+class SecretUnusable(SecretsUnavailable):
+    """A secret's current value holds nothing that could sign: it stays so until an operator changes it."""
+
+
 class _Versions(SecretsProvider):
     """Both versions of a secret as one value: Powertools keeps one value per name, whatever the version."""
 
@@ -109,7 +113,7 @@ class Secrets:
         found = [secret for version in json.loads(str(versions)) for secret in secrets_in(version)]
         if not found:
             telemetry.event("secret_empty")
-            raise SecretsUnavailable(f"the secret {name} holds nothing that could sign; put a secret value into it")
+            raise SecretUnusable(f"the secret {name} holds nothing that could sign; put a secret value into it")
         return found
 
 

@@ -268,9 +268,15 @@ def _refuse_inexact(value: Any, where: str) -> None:
     if isinstance(value, bool):
         return
     if isinstance(value, int) and abs(value) > MAX_EXACT_INTEGER:
-        raise Invalid(f"{where} is {value}: integers above {MAX_EXACT_INTEGER} lose digits in a state machine; use str")
+        raise Invalid(
+            f"{where} must be at most {MAX_EXACT_INTEGER} as a number, got {value}; a state machine would lose digits: "
+            "give it as text"
+        )
     if isinstance(value, float) or type(value).__name__ == "Decimal":
-        raise Invalid(f"{where} is {value!r}: a state machine's numbers are doubles; return a string")
+        raise Invalid(
+            f"{where} must be a whole number or text, got {value}; a state machine's numbers are doubles: "
+            "give it as text"
+        )
     if isinstance(value, Mapping):
         for name, item in value.items():
             _refuse_inexact(item, f"{where}.{name}")

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import os
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import PurePath
 from traceback import walk_tb
@@ -19,7 +20,7 @@ from saga_runtime.http import HttpAnswer, Problem, answer, problem
 from saga_runtime.http_request import HttpRequest
 from saga_runtime.identity import TooLarge, parse_json
 from saga_runtime.protocol import MAX_WEBHOOK_BYTES, Env, Metric
-from saga_runtime.secrets import SecretsUnavailable, secrets
+from saga_runtime.secrets import SecretsUnavailable, SecretUnusable, secrets
 from saga_runtime.signatures import Scheme, Signature, check_signature, scheme_of
 
 RETRY_AFTER_SECONDS: Final = "30"
@@ -117,10 +118,13 @@ class Webhook:
             return problem(Problem.BAD_BODY, error.message)
         try:
             found = _checked(expected, request, received_at)
-        except SecretsUnavailable:
-            return _unavailable()  # logged where it arose
+        except SecretsUnavailable as error:  # logged where it arose
+            if isinstance(error, SecretUnusable):
+                telemetry.count(Metric.CALLBACK_REFUSED, reason="SECRET")
+            return _unavailable()
         if found is not Signature.GENUINE:
-            telemetry.count(Metric.SIGNATURE_REFUSED, reason=found.value)
+            signed = found in (Signature.WRONG, Signature.STALE)
+            telemetry.count(Metric.SIGNATURE_REFUSED if signed else Metric.UNSIGNED, reason=found.value)
             kind, detail = _REFUSALS[found]
             return problem(kind, detail)
         return self._take(
@@ -134,12 +138,12 @@ class Webhook:
 
     def _take(self, event: WebhookEvent) -> HttpAnswer:
         """Only here may anything be written: the signature was right."""
+        digest = f"sha256:{hashlib.sha256(event.body).hexdigest()}"
         try:
-            receipt = _received(self.function(event))
+            receipt = _received("webhook", lambda: self.function(event), digest)
         except Invalid as error:
             return problem(Problem.BAD_BODY, error.message)
-        except Exception as error:  # noqa: BLE001  # whatever it is, the provider sends it again
-            _log_failure("webhook", error)
+        except Exception:  # noqa: BLE001  # whatever it is, the provider sends it again
             return _unavailable()
         return answer(202 if receipt is Receipt.UNKNOWN else 200, {"received": True})
 
@@ -160,10 +164,10 @@ class EventReceiver:
     def __call__(self, event: Any, _context: object = None) -> dict[str, bool]:
         """Handle one event."""
         aws.check_protocol()
+        published = event.get("id") if isinstance(event, Mapping) else None
         try:
-            _received(self.function(event))
+            _received("event", lambda: self.function(event), published)
         except Exception as error:  # noqa: BLE001  # whatever it is, Lambda calls again
-            _log_failure("event", error)
             # What Lambda writes of an error that gets out holds its message, and that may hold the event.
             raise TransientError(f"the event was not received: {type(error).__name__}") from None
         finally:
@@ -171,12 +175,31 @@ class EventReceiver:
         return {"received": True}
 
 
-def _received(said: Callback | None) -> Receipt | None:
-    if said is None:
-        return None
-    if not isinstance(said, Callback):
-        raise TypeError(f"a receiver returns a Callback or None, got {type(said).__name__}")
-    return receive(said)
+def _received(receiver: str, read: Callable[[], Callback | None], event_id: str | None) -> Receipt | None:
+    """Receive what a user's function reads in an event; None: it is not of interest.
+
+    What cannot be taken is logged and counted: the provider sends the same again, and mostly in vain.
+
+    Args:
+        receiver: what kind of receiver it is.
+        read: calls the function.
+        event_id: of an event for which the function names none.
+    """
+    said: Callback | None = None
+    try:
+        said = read()
+        if said is None:
+            return None
+        if not isinstance(said, Callback):
+            raise TypeError(f"a receiver returns a Callback or None, got {type(said).__name__}")
+        return receive(said if said.event_id is not None else replace(said, event_id=event_id))
+    except Exception as error:
+        job_id = said.job_id if isinstance(said, Callback) else getattr(error, "job_id", None)
+        _log_failure(receiver, error, job_id)
+        if said is None or not (isinstance(error, TransientError) or aws.is_transient(error)):
+            reason = "INVALID" if isinstance(error, Invalid) else "FAILED"
+            telemetry.count(Metric.CALLBACK_REFUSED, reason=reason, job_id=job_id or "")
+        raise
 
 
 def _checked(expected: Scheme, request: HttpRequest, now_ms: int) -> Signature:
@@ -205,15 +228,16 @@ def _unavailable() -> HttpAnswer:
     )
 
 
-def _log_failure(receiver: str, error: Exception) -> None:
-    """By name and place only: its message may hold what the provider sent."""
+def _log_failure(receiver: str, error: Exception, job_id: str | None) -> None:
+    """By name, place and job only: its message may hold what the provider sent."""
     places = [f"{PurePath(frame.f_code.co_filename).name}:{line}" for frame, line in walk_tb(error.__traceback__)]
     telemetry.event(
         "receiver_failed",
         receiver=receiver,
+        job_id=job_id,
         error=type(error).__name__,
         code=aws.error_code(error),
-        place=places[-1] if places else None,
+        places=places,
     )
 
 
@@ -237,14 +261,18 @@ def webhook(function: FromWebhook) -> Webhook:
     a malformed signature, or one outside the tolerance         400
     what the function raises ``Invalid`` for, or returns ids    400
     in that no job or event can have
-    an event of a job, also when it comes again                 200
+    an event of a job, also when it comes again, or cannot      200
+    be delivered to the waiting task yet
     an event of a job that nobody knows; it is kept             202
     the function failed, or the database or Secrets Manager     503 with ``Retry-After``
     did not answer
     ==========================================================  ==================================================
 
     Guaranteed: nothing is written before the signature was found right. What was answered 200 or 202 is written down,
-    once for each ``event_id``; what was answered otherwise left no trace, so that its redelivery counts.
+    once for each event; what was answered otherwise left nothing in any table, so that its redelivery counts. A signed
+    request that could not be taken is logged (``receiver_failed``) and counted (``CallbackRefused``).
+
+    Without an ``event_id`` an event is known again by the bytes of its body.
 
     Not guaranteed: that events come in the order in which they happened. A later one never undoes what an earlier one
     decided; contradictions are kept and told to the operators.
@@ -267,11 +295,12 @@ def event_receiver(function: FromEvent) -> EventReceiver:
     """Make a Lambda handler of a function that reads EventBridge events.
 
     The function is given the event and returns a ``Callback``, or None if the event is not of interest. It may be
-    called again with an event that it has seen: it must do nothing but read. ``event["id"]`` is a good ``event_id``,
-    unless the publisher may publish one happening twice: then take an id of the happening from the event's detail.
+    called again with an event that it has seen: it must do nothing but read. Without an ``event_id`` an event is known
+    again by EventBridge's own ``id``. If the publisher may publish one happening twice, take an id of the happening
+    from the event's detail.
 
-    Guaranteed: what did not raise is written down, once for each ``event_id``. What raised left no trace; Lambda calls
-    again, and gives what it gave up to the function's failure destination.
+    Guaranteed: what did not raise is written down, once for each event. What raised left nothing in any table; Lambda
+    calls again, and gives what it gave up to the function's failure destination.
 
     Not guaranteed: that EventBridge delivers in order, or that it delivers once.
 

@@ -415,9 +415,9 @@ class TestAlarms:
     @pytest.mark.parametrize(
         ("alarm", "metric"),
         [
-            ("Conflict", Metric.CALLBACK_CONFLICT),
             ("Unknown", Metric.CALLBACK_UNKNOWN),
             ("Signature", Metric.SIGNATURE_REFUSED),
+            ("Refused", Metric.CALLBACK_REFUSED),
         ],
     )
     def test_tell_what_functions_of_the_integration_count(self, cloud: Cloud, alarm: str, metric: Metric) -> None:
@@ -438,6 +438,12 @@ class TestAlarms:
             for metric in (Metric.CALLBACK_LATE, Metric.CALLBACK_APPLIED_LATE)
             for service in ("Shop-Warehouse", "Shop-Warehouse-Tokens-Sweeper")
         }
+
+    def test_tell_of_a_provider_that_contradicts_itself_or_repeats_an_event_id(self, cloud: Cloud) -> None:
+        metrics = cloud.one("Warehouse/Alarms/Conflict").properties["Metrics"]
+        parts = [metric["MetricStat"]["Metric"] for metric in metrics if not metric["ReturnData"]]
+        assert [part["MetricName"] for part in parts] == [Metric.CALLBACK_CONFLICT, Metric.EVENT_ID_REUSED]
+        assert {part["Dimensions"][0]["Value"] for part in parts} == {"Shop-Warehouse"}
 
     def test_tell_of_a_token_that_waits_for_too_long_and_of_silence(self, stack: Stack) -> None:
         CallbackIntegration(stack, "Warehouse", oldest_waiting=Duration.minutes(10))

@@ -127,6 +127,11 @@ class CallbackCondition(Condition):
         RECEIPT,
         "refused = transact([guard, token, log, *self._record_entry(record, now_ms)])",
     )
+    MARKER_OF_OUTCOME = Because(
+        "an event id that is met again for another job or outcome is not the same event",
+        RECEIPT,
+        "if marker is not None and not marker.is_in(refused[0]): raise _Reused",
+    )
     AS_READ = Because(
         "a receipt is written only if both rows are as they were read", WRITES, "condition, values = _as_read(found)"
     )

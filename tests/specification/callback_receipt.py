@@ -32,9 +32,11 @@ class Receipts(Conditional):
 
     Attributes:
         own_ids: whether the provider reports under an id of its own.
+        one_id: whether the provider uses one event id for all that it reports.
     """
 
     own_ids: bool = False
+    one_id: bool = False
 
     # -- what a receipt writes --------------------------------------------------------------------------------------
 
@@ -143,19 +145,26 @@ class Receipts(Conditional):
 
     def _receives(self, world: World, index: int, event: Event) -> Moves:
         known = not self.own_ids or world.alias.known
-        if event in world.markers:
+        marker = self._marker(event)
+        if marker in world.markers:
             yield self._again(world, index, event, known=known)
         elif not known:
             yield Move(f"{event} comes under an id that nobody knows", self._stored(world, event))
         elif not self.holds(C.ONE_RECEIPT):
-            marked = replace(world, markers=world.markers | {event})
+            marked = replace(world, markers=world.markers | {marker})
             yield Move(f"the marker of {event}", marked.with_receiver(index, Receiver(At.ROWS_LEFT, event)))
         elif not self.holds(C.AS_READ):
             read = (world.token.status, str(world.token.order), str(world.token.ok), world.row.status)
             yield Move(f"{event}: reads both rows", world.with_receiver(index, Receiver(At.WRITE, event, 0, read)))
         else:
-            marked = replace(self.received(world, ok=event.ok), markers=world.markers | {event})
+            marked = replace(self.received(world, ok=event.ok), markers=world.markers | {marker})
             yield self._written(world, marked, index, event)
+
+    def _marker(self, event: Event) -> Event:
+        """What two reports must have in common for the second one to count as the first one, come again."""
+        if not self.one_id:
+            return event
+        return Event.FAIL if not event.ok and self.holds(C.MARKER_OF_OUTCOME) else Event.OK
 
     def _written(self, before: World, after: World, index: int, event: Event) -> Move[World]:
         label = f"{event} is received: {_changes(before, after)}"
@@ -183,7 +192,7 @@ class Receipts(Conditional):
             alias = Alias.OK_THEN_FAIL
         elif alias is Alias.EARLY_FAIL and event.ok and self.holds(C.ALIAS_KEEPS_BOTH):
             alias = Alias.FAIL_THEN_OK
-        return replace(_acknowledged(world, event), alias=alias, markers=world.markers | {event})
+        return replace(_acknowledged(world, event), alias=alias, markers=world.markers | {self._marker(event)})
 
     def _goes_on(self, world: World, index: int, receiver: Receiver) -> Moves:
         event = receiver.event
@@ -224,7 +233,7 @@ class Receipts(Conditional):
         status, order, ok, log = receiver.read
         token = Token(TokenStatus(status), int(order), ok == "True")
         after = self.received(world, ok=event.ok, token=token, row=replace(world.row, status=Log(log)))
-        return self._written(world, replace(after, markers=world.markers | {event}), index, event)
+        return self._written(world, replace(after, markers=world.markers | {self._marker(event)}), index, event)
 
 
 def _acknowledged(world: World, event: Event | str) -> World:

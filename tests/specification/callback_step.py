@@ -45,6 +45,7 @@ class CallbackStepModel(Conditional):
         repeats: whether the provider acts once per key, and the job may be handed over again.
         own_ids: whether it reports under ids of its own.
         declines: whether it may decide against a job.
+        one_id: whether it uses one event id for all that it reports.
         twice: whether it reports a success twice, under two event ids.
         relents: whether it may do a job that it had refused.
         stale: whether it may report the refusal of a job that it did.
@@ -60,6 +61,7 @@ class CallbackStepModel(Conditional):
     receivers: int = 1
     repeats: bool = False
     own_ids: bool = False
+    one_id: bool = False
     declines: bool = True
     twice: bool = False
     relents: bool = False
@@ -130,7 +132,7 @@ class CallbackStepModel(Conditional):
 
     @cached_property
     def _receipts(self) -> Receipts:
-        return Receipts(off=self.off, own_ids=self.own_ids)
+        return Receipts(off=self.off, own_ids=self.own_ids, one_id=self.one_id)
 
     @cached_property
     def _dispatchers(self) -> Dispatchers:

@@ -213,7 +213,7 @@ def test_a_link_that_was_cut_or_changed_is_not_valid(reception: Reception, cut: 
             assert answer["statusCode"] == 403
             assert not [word for word in ("alice", WAIT_ID) if word in answer["body"]]
     assert reception.written() == []
-    assert reception.world.told.counts[Metric.SIGNATURE_REFUSED] == 4
+    assert reception.world.told.counts == {Metric.UNSIGNED: 4}
 
 
 @pytest.mark.parametrize("token", ["", ".", "a.b", "é.é", "AAAA", "AAAA.AAAA", "=.=", "e30.e30", "x" * 9_000])

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from saga_runtime.callback_receipt import Subject
-from saga_runtime.callback_rows import Callback, Outcome
+from saga_runtime.callback_rows import Callback, Marker, Outcome
 from saga_runtime.callback_served import served
 from saga_runtime.callback_store import read_record, read_token, token_table, write
 from saga_runtime.callback_sweep import sweep
@@ -75,11 +75,9 @@ def subject_of(depot: Depot) -> Subject:
 
 def write_as(subject: Subject, event_id: str = "e9", *, ok: bool = True) -> Receipt | None:
     """Write what a provider says, by what was read."""
-    marker = marker_put(
-        table=token_table(), marker=f"event#{event_id}", event_id=event_id, job_id=JOB_ID, now_ms=NOW_MS
-    )
+    marker = Marker(integration="", event_id=event_id, job_id=JOB_ID, ok=ok)
     outcome = Outcome.of(DONE if ok else REFUSED)
-    return subject.write(outcome, event_id, marker)
+    return subject.write(outcome, event_id, marker_put(token_table(), marker, NOW_MS), marker)
 
 
 def a_newer_attempt_is_told(depot: Depot) -> None:
@@ -340,7 +338,8 @@ def whoever_begins_to_wait_is_noticed_by_an_unknown_answer(depot: Depot) -> None
     """He registers between the receipt's look and its write, and has looked for answers already."""
     callback = Callback(job_id=JOB_ID, event_id="e1", outcome=DONE)
     depot.register()
-    assert RECEIPT._receive_unknown(callback, Outcome.of(DONE), None) is None
+    marker = Marker(integration="", event_id="e1", job_id=JOB_ID, ok=True)
+    assert RECEIPT._receive_unknown(callback, Outcome.of(DONE), marker, None) is None
 
 
 def a_late_answer_lets_a_parked_saga_go_on(depot: Depot) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -20,13 +21,13 @@ from saga_runtime.callback_rows import (
     Callback,
     Failed,
     JobId,
+    Marker,
     Outcome,
     StillWorking,
     Succeeded,
     TokenRow,
     alias_of,
     callback_of,
-    marker_of,
     order_of,
 )
 from saga_runtime.errors import Invalid, ProtocolMismatch
@@ -178,7 +179,11 @@ def test_a_jobs_id_is_taken_apart() -> None:
 
 
 def test_rows_of_one_table_do_not_meet() -> None:
-    assert len({JOB_ID, alias_of("", JOB_ID), marker_of("", JOB_ID), alias_of("", "event#1"), marker_of("", "1")}) == 5
+    marker = Marker(integration="", event_id="1", job_id=JOB_ID, ok=True)
+    markers = [marker, replace(marker, event_id=JOB_ID), replace(marker, reused=True)]
+    markers += [replace(marker, reused=True, ok=False), replace(marker, reused=True, job_id="j")]
+    ids = {JOB_ID, alias_of("", JOB_ID), alias_of("", "event#1"), *(each.id for each in markers)}
+    assert len(ids) == 8
     assert len(alias_of("", "x" * 255)) < 2_048
     assert len(SAGA_ID) <= MAX_SAGA_ID
 

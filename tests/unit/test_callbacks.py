@@ -12,6 +12,7 @@ from handlers import callback_direct, callback_sweeper
 from saga_runtime import aws, callback_sending, callback_store
 from saga_runtime.callback_rows import Outcome, alias_of
 from saga_runtime.callback_sending import nobody_waits
+from saga_runtime.callback_sweep import sweep
 from saga_runtime.callbacks import (
     Failed,
     Receipt,
@@ -358,6 +359,43 @@ def test_a_wait_is_overdue_only_for_as_long_as_somebody_waits(world: World, monk
     assert TokenAttribute.DUE_AT not in depot.token
     depot.time_out()
     assert depot.says("e1") is Receipt.LATE, "what happens nevertheless is written down"
+
+
+def test_an_answer_that_step_functions_refuses_for_good_makes_the_age_grow(depot: Depot) -> None:
+    depot.register()
+    depot.world.wire.plan(Fault(operation="SendTaskSuccess", action=Action.DENY, times=10**6))
+    assert depot.says("e1") is Receipt.RECEIVED
+
+    ages = []
+    for _ in range(3):
+        depot.world.clock.ms += 120_000
+        found = sweep(remaining_ms=lambda: 60_000)
+        ages.append((found.failed, found.oldest_seconds, depot.world.told.measured[Metric.OLDEST_WAITING]))
+
+    assert ages == [(1, 60, 60), (1, 180, 180), (1, 300, 300)]
+    depot.world.wire.forget()
+    assert (sweep(remaining_ms=lambda: 60_000).told, depot.token["status"]) == (1, "SETTLED")
+
+
+def test_a_row_that_cannot_be_read_makes_the_age_grow(depot: Depot) -> None:
+    depot.register()
+    depot.world.clock.ms += HEARTBEAT_SECONDS * 1_000 + 90_000
+    _change_token(status="NONSENSE")
+
+    assert (swept := sweep(remaining_ms=lambda: 60_000)).failed == 1
+    assert swept.oldest_seconds == 90
+
+
+def _change_token(**values: str) -> None:
+    key = {"id": {"S": JOB_ID}}
+    for name, value in values.items():
+        aws.dynamodb().update_item(
+            TableName="tokens",
+            Key=key,
+            UpdateExpression="SET #n = :v",
+            ExpressionAttributeNames={"#n": name},
+            ExpressionAttributeValues={":v": {"S": value}},
+        )
 
 
 def test_a_sweep_clears_what_took_effect_late_once_it_is_undone(depot: Depot) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from saga_runtime.callback_decisions import LogChange
-from saga_runtime.callback_rows import JobId, Outcome, TokenRow, alias_of, marker_of, order_of
+from saga_runtime.callback_rows import JobId, Marker, Outcome, TokenRow, alias_of, order_of
 from saga_runtime.callback_saga_writes import LogPlace, SagaRecord, log_check
 from saga_runtime.callback_unanswered import unanswered_entry
 from saga_runtime.callback_writes import (
@@ -41,6 +42,7 @@ TASK: dict[str, Any] = {
 }
 DONE = Outcome.success('{"parcel":"p-1"}')
 REFUSED = Outcome.failure("OutOfStock", "none left")
+MARKER = Marker(integration="Shop-Warehouse", event_id="evt_1", job_id="pk_77", ok=True)
 WAITING = Waiting(
     job_id=JOB_ID,
     saga_id=SAGA_ID,
@@ -86,9 +88,8 @@ def _tokens() -> dict[str, Any]:
         "waiting, newer": WAITING.replace(table, FOUND, at),
         "waiting, anew": WAITING.wait_anew(table, FOUND, at),
         "answered": WAITING.answer(table, FOUND, DONE, at),
-        "marker": marker_put(
-            table=table, marker=marker_of("Shop-Warehouse", "evt_1"), event_id="evt_1", job_id=JOB_ID, now_ms=at
-        ),
+        "marker": marker_put(table, MARKER, at),
+        "marker, of an id that was used": marker_put(table, replace(MARKER, reused=True), at),
         "early": early_put(table=table, row_id=JOB_ID, outcome=DONE, event_id="evt_1", now_ms=at, keep_days=400),
         "unknown": early_put(
             table=table,

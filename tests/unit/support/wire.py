@@ -33,6 +33,7 @@ class Action(StrEnum):
     DROP = "drop"
     THROTTLE = "throttle"
     CONFLICT = "conflict"
+    DENY = "deny"
 
 
 class Moment(StrEnum):
@@ -128,6 +129,8 @@ def _strike(fault: Fault, request: AWSPreparedRequest) -> AWSResponse:
             raise ReadTimeoutError(endpoint_url=request.url)
         case Action.THROTTLE:
             return error_response(request, "ThrottlingException")
+        case Action.DENY:
+            return error_response(request, "AccessDeniedException")
         case Action.CONFLICT:
             count = len(body_of(request)["TransactItems"])
             reasons = [{"Code": "TransactionConflict"}, *({"Code": "None"} for _ in range(count - 1))]
