@@ -53,3 +53,11 @@ def test_a_correction_is_tested_with_and_without(name: str) -> None:
 @pytest.mark.parametrize("name", sorted(declared()))
 def test_a_correction_says_why_it_is_there(name: str) -> None:
     assert len(ast.get_docstring(declared()[name]) or "") > 60
+
+
+def test_what_a_correction_does_not_know_of_aws_is_in_the_reference() -> None:
+    page = (ROOT / "docs" / "reference" / "local-aws.md").read_text(encoding="utf-8")
+    table = page.partition("<!-- models -->")[2].partition("\n\n")[0]
+
+    models = {name for name, function in declared().items() if "A model" in (ast.get_docstring(function) or "")}
+    assert set(re.findall(r"^\| `([a-z-]+)` \|", table, flags=re.MULTILINE)) == models

@@ -94,25 +94,6 @@ def test_the_machines_own_timeout_ends_the_execution(emulators: Emulators) -> No
     assert "ExecutionTimedOut" in events(emulators.corrected.aws, described["executionArn"])
 
 
-def test_a_child_that_timed_out_is_a_timeout_to_its_parent_and_no_other_failure(emulators: Emulators) -> None:
-    def parent_of_late_child(aws: LocalAws) -> str:
-        child = create_machine(aws, {"Long": {"Type": "Wait", "Seconds": 3600, "End": True}}, TimeoutSeconds=1)
-        states = {
-            "Child": {
-                "Type": "Task",
-                "Resource": "arn:aws:states:::states:startExecution.sync:2",
-                "Arguments": {"StateMachineArn": child, "Input": {}},
-                "Catch": [{"ErrorEquals": ["States.TaskFailed"], "Next": "Failed"}],
-                "End": True,
-            },
-            "Failed": {"Type": "Succeed"},
-        }
-        return str(run_machine(aws, states).get("error"))
-
-    assert parent_of_late_child(emulators.corrected.aws) == "States.Timeout"
-    assert parent_of_late_child(emulators.without("child-timeout").aws) == "None"
-
-
 def test_the_same_start_again_is_answered_while_it_runs_and_refused_otherwise(emulators: Emulators) -> None:
     def start_twice(aws: LocalAws, second_input: str = "{}", *, after_end: bool = False) -> str:
         arn = create_machine(aws, {"Wait": {"Type": "Wait", "Seconds": 0 if after_end else 3600, "End": True}})

@@ -92,7 +92,10 @@ def request_size(_emulator: Emulator) -> None:
 
 
 def event_size(_emulator: Emulator) -> None:
-    """An event above 6 MB cannot be handed to a function: 413. The emulator has no limit."""
+    """An event above 6 MB cannot be handed to a function: 413. The emulator has no limit.
+
+    A model: Lambda refuses such an event; which status the gateway makes of it is not documented.
+    """
 
     def make(original: Invoke) -> Invoke:
         async def call(function_ref: Any, event: Any, **options: Any) -> Any:

@@ -20,6 +20,9 @@ def parallel_branches(_emulator: Emulator) -> None:
 
     The emulator ignores the three fields, lets branches overwrite each other's context, and waits for the siblings
     of a failed branch, which then complete: kinder than AWS, which stops them at once. Their functions live on.
+
+    A model: an answer to a task of a stopped branch is refused from the moment at which its sibling failed; whether AWS
+    takes it for a while is not documented.
     """
 
     def make_run(original: Callable[..., Any]) -> Callable[..., Any]:

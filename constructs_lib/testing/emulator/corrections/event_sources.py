@@ -32,6 +32,9 @@ def batch_answers(_emulator: Emulator) -> None:
     """An answer that does not name failed messages as AWS wants it fails the whole batch.
 
     The emulator takes an unknown or empty identifier, a wrong key and any text for success, and deletes the messages.
+
+    A model: AWS documents that no JSON, a null or empty identifier and a wrong key fail the batch. That the identifier
+    of no message in it does, too, is the stricter reading.
     """
 
     def make_run(original: Callable[..., Any]) -> Callable[..., Any]:

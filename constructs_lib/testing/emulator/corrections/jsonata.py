@@ -180,11 +180,12 @@ def assign_together(_emulator: Emulator) -> None:
 
 
 def expression_patience(_emulator: Emulator) -> None:
-    """An expression may take ten seconds of the processor, where AWS allows one.
+    """An expression may take ten seconds of the processor.
 
-    The emulator measures real time, in an interpreter much slower than that of AWS: on a busy machine an innocent
-    expression fails. An endless one still does, only later. What this hides is an expression that takes AWS between
-    one second and ten: none that is generated here comes near.
+    The emulator allows one second of real time, in an interpreter much slower than that of AWS: on a busy machine an
+    innocent expression fails. An endless one still does, only later.
+
+    A model: AWS documents no such limit; no expression that is generated here comes near ten seconds.
     """
     from jsonata import timebox
 

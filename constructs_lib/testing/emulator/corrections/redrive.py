@@ -50,9 +50,11 @@ def redrive_execution(emulator: Emulator) -> None:
     """RedriveExecution takes up an execution that failed, timed out or was stopped, at the state at which it ended.
 
     The emulator knows no such operation. Under the same name, with the variables and the definition that the execution
-    had, and with a new count of retries and of the state machine's timeout. Where AWS redrives only the branches of a
-    Parallel or a Map that did not succeed, all of them run again here: less kind than AWS. No event
-    tells that a state is entered once more.
+    had, and with a new count of retries and of the state machine's timeout.
+
+    A model, of AWS's documentation: where AWS redrives only the branches of a Parallel or a Map that did not succeed,
+    all of them run again here: less kind than AWS. No event tells that a state is entered once more, and no status
+    event that the execution runs again.
     """
 
     def make_run(original: Callable[..., Any]) -> Callable[..., Any]:

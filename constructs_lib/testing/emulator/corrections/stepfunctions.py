@@ -229,23 +229,6 @@ def time_out(execution: ExecutionRecord, run: Halt) -> None:
     states._emit_execution_status_event(execution)
 
 
-def child_timeout(_emulator: Emulator) -> None:
-    """A child that timed out is States.Timeout to the state machine that waits for it, which no other name matches.
-
-    To the emulator it is States.TaskFailed, as any child that failed.
-    """
-
-    def make(original: Callable[..., Any]) -> Callable[..., Any]:
-        def failure(payload: dict[str, Any]) -> Any:
-            if payload.get("status") == "TIMED_OUT":
-                return "States.Timeout", f"Nested execution {payload.get('executionArn', '')} timed out"
-            return original(payload)
-
-        return failure
-
-    replace(states, "_nested_execution_failure", make)
-
-
 def start_execution(_emulator: Emulator) -> None:
     """StartExecution refuses bad names and bad input, and answers the same start again while it runs.
 
@@ -310,7 +293,8 @@ def definition_check(_emulator: Emulator) -> None:
     """A definition that AWS refuses is refused: missing targets, unreachable states, fields of the other language.
 
     The emulator accepts it, and fails, or not, when an execution comes by. What CloudFormation creates is not even
-    checked for expressions that cannot be parsed.
+    checked for expressions that cannot be parsed. AWS's own messages of missing targets and unreachable states are
+    quoted in localstack/localstack#11978 and aws-cloudformation/cfn-lint#4073.
     """
 
     def make(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -341,7 +325,6 @@ CORRECTIONS: Final[tuple[Correction, ...]] = (
     execution_time,
     final_status,
     machine_timeout,
-    child_timeout,
     start_execution,
     definition_check,
 )
