@@ -117,9 +117,12 @@ def _retry_of(state: Any, error: str) -> Any:
     return next(r for r in state["Retry"] if error in r["ErrorEquals"] or r["ErrorEquals"] == ["States.ALL"])
 
 
-def test_fenced_is_never_retried(definition: dict[str, Any]) -> None:
-    for name, state in _functions(definition):
-        assert _retry_of(state, ErrorName.FENCED.value)["MaxAttempts"] == 0, name
+@pytest.mark.parametrize("error", [ErrorName.FENCED, ErrorName.UNDECIDED])
+def test_what_no_further_try_could_change_is_never_retried(definition: dict[str, Any], error: ErrorName) -> None:
+    """Another execution owns the saga; or what the call did can only be found out by an operator."""
+    called = [(name, state) for name, state in tasks(definition) if state["Resource"] == LAMBDA]
+    for name, state in called:
+        assert _retry_of(state, error.value)["MaxAttempts"] == 0, name
 
 
 def _forward_steps(definition: dict[str, Any]) -> list[tuple[str, Any]]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from botocore.exceptions import ClientError
 
 from saga_runtime import Commit, StepCall, TransientError, atomic_step, aws, compensation
-from saga_runtime.errors import Invalid
-from saga_runtime.ledger import AccountUnknown, LedgerBuilder
+from saga_runtime.errors import Invalid, SagaError
+from saga_runtime.ledger import AccountClosed, AccountUnknown, CurrencyMismatch, LedgerBuilder, account_key
 from saga_runtime.ledger_store import Ledger
 from saga_runtime.money import Money
 from saga_runtime.protocol import Env
@@ -117,6 +118,72 @@ def test_a_refund_undoes_a_debit(world: World) -> None:
 
     assert world.balances() == {"alice": 500, "bob": 0}
     assert clearing(world, "fx") == 0
+
+
+@pytest.mark.parametrize(
+    ("edited", "balance", "error"),
+    [
+        ({"balance": {"N": "450"}}, 440, None),
+        ({"sequence": {"N": "7"}}, 490, None),
+        ({"currency": {"S": "USD"}}, 500, CurrencyMismatch),
+        ({"state": {"S": "CLOSED"}}, 500, AccountClosed),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_nothing_is_posted_by_what_was_read_before_an_account_was_changed_otherwise(
+    world: World, edited: dict[str, Any], balance: int, error: type[SagaError] | None
+) -> None:
+    """By hand, or by a restore: without the sequence that every posting moves on."""
+    changes = [edited]
+
+    @atomic_step
+    def debit_late(call: StepCall) -> Commit:
+        planned = LEDGER.debit(call, account="alice", amount=TEN, clearing="fx")
+        for attributes in changes:
+            _change("alice", attributes)
+        changes.clear()
+        return Commit(writes=planned)
+
+    if error is None:
+        debit_late(step_event(step="Debit"), Context())
+    else:
+        with pytest.raises(error):
+            debit_late(step_event(step="Debit"), Context())
+
+    assert world.balances()["alice"] == balance
+
+
+def _change(account_id: str, attributes: dict[str, Any]) -> None:
+    (name, value) = next(iter(attributes.items()))
+    aws.dynamodb().update_item(
+        TableName="ledger",
+        Key=account_key(account_id),
+        UpdateExpression="SET #name = :value",
+        ExpressionAttributeNames={"#name": name},
+        ExpressionAttributeValues={":value": value},
+    )
+
+
+@pytest.mark.parametrize("other", ["TransactionConflict", "ThrottlingError", "ConditionalCheckFailed"])
+def test_a_row_that_stands_decides_at_once_whatever_else_was_refused(
+    world: World, monkeypatch: pytest.MonkeyPatch, other: str
+) -> None:
+    debit(step_event(step="Debit"), Context())
+    row = next(item for item in world.items("log") if item["step"]["S"] == "Debit")
+    sent = []
+
+    def refuse(**arguments: Any) -> Any:
+        sent.append(arguments)
+        none = [{"Code": "None"} for _ in arguments["TransactItems"][2:]]
+        reasons = [{"Code": "ConditionalCheckFailed", "Item": row}, {"Code": other}, *none]
+        error = {"Error": {"Code": aws.TRANSACTION_CANCELED}, "CancellationReasons": reasons}
+        raise ClientError(error, "TransactWriteItems")  # type: ignore[arg-type]
+
+    monkeypatch.setattr(aws.dynamodb(), "transact_write_items", refuse)
+    debit(step_event(step="Debit"), Context())
+
+    assert len(sent) == 1
+    assert world.balances()["alice"] == 490
 
 
 def test_a_refund_to_an_account_that_was_closed_waits_in_suspense(world: World) -> None:
