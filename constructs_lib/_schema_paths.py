@@ -22,12 +22,24 @@ def may_lead_to(schema: Any, tokens: Sequence[str], kinds: Sequence[str]) -> boo
     return _Search(schema, tuple(kinds)).may(schema, tuple(tokens), _NONE)
 
 
+def may_have(schema: Any, members: Sequence[str]) -> bool:
+    """Whether a value that the schema allows may have this member of a member, as JSONata finds it: also in arrays.
+
+    Args:
+        schema: JSON schema (draft 7).
+        members: names, from the outside in.
+    """
+    kinds = ("array", "boolean", "integer", "null", "number", "object", "string")
+    return _Search(schema, kinds, through_arrays=True).may(schema, tuple(members), _NONE)
+
+
 class _Search:
     """``seen``: references that were followed since the last reference token was; following one again tells nothing."""
 
-    def __init__(self, root: Any, kinds: tuple[str, ...]) -> None:
+    def __init__(self, root: Any, kinds: tuple[str, ...], *, through_arrays: bool = False) -> None:
         self._root = root
         self._kinds = kinds
+        self._through_arrays = through_arrays
 
     def may(self, schema: Any, tokens: tuple[str, ...], seen: frozenset[str]) -> bool:
         if schema is False:
@@ -44,6 +56,8 @@ class _Search:
                 return False
         if not tokens:
             return self._is_allowed(schema, self._kinds)
+        if self._through_arrays:
+            return self._in_object(schema, tokens) or self._in_items(schema, tokens, seen)
         return self._in_object(schema, tokens) or self._in_array(schema, tokens)
 
     def _in_object(self, schema: Mapping[str, Any], tokens: tuple[str, ...]) -> bool:
@@ -63,6 +77,13 @@ class _Search:
         if isinstance(items, list):
             items = items[index] if index < len(items) else schema.get("additionalItems", True)
         return self.may(items, tokens[1:], _NONE)
+
+    def _in_items(self, schema: Mapping[str, Any], members: tuple[str, ...], seen: frozenset[str]) -> bool:
+        if not self._is_allowed(schema, ("array",)):
+            return False
+        items = schema.get("items", True)
+        parts = [*items, schema.get("additionalItems", True)] if isinstance(items, list) else [items]
+        return any(self.may(part, members, seen) for part in parts)
 
     @staticmethod
     def _is_allowed(schema: Mapping[str, Any], kinds: Sequence[str]) -> bool:

@@ -15,6 +15,8 @@ from constructs import Construct
 from constructs_lib._arguments import require_match
 from constructs_lib._body_limits import payload_environment, require_body_limit
 from constructs_lib._rest_api import access_log_of, check_stage, rest_api
+from constructs_lib._schema_form import require_schema
+from constructs_lib._schema_paths import may_have
 from constructs_lib._web_acl import WebAcl, check_rate_per_address
 from constructs_lib.money_field import MoneyField
 from constructs_lib.runtime_function import RuntimeFunction, own_code
@@ -26,7 +28,6 @@ from saga_runtime.protocol import (
     InProgressAnswer,
     KeyPolicy,
 )
-from saga_runtime.schema import compile_validator
 
 _ANY_JSON: Final = {"$schema": "http://json-schema.org/draft-04/schema#"}
 _IDENTITY: Final = r"^(iam|jwt|context:[A-Za-z0-9_.-]{1,64})$"
@@ -39,7 +40,8 @@ class Operation:
     Attributes:
         saga: what a request starts.
         schema: JSON schema (draft 7) of a new request's body. A request that was recorded under an earlier schema is
-            answered as a duplicate.
+            answered as a duplicate. With ``additionalProperties: false`` a typo in an expression over ``$request`` ends
+            the synth.
         key_policy: ``REQUIRED`` (default): a request without ``Idempotency-Key`` is refused. ``OPTIONAL``: it gets a
             generated key, and the metric ``IdempotencyKeyMissing`` counts it; repeating it makes a new request.
         in_progress_answer: what a duplicate gets while its saga runs: ``CONFLICT`` (409, default) or ``ACCEPTED``
@@ -60,10 +62,6 @@ class Operation:
 
     def __post_init__(self) -> None:
         require_body_limit(self.saga, self.max_body_bytes)
-        if self.schema is not None:
-            compile_validator(dict(self.schema))
-            if self.money is not None:
-                self.money.require_in(self.schema)
 
 
 class TransactionApi(Construct):
@@ -261,8 +259,10 @@ def _schema_bytes(schema: Mapping[str, Any]) -> bytes:
 def _check(operations: Mapping[str, Operation], authorizer: apigateway.IAuthorizer | None, identity: str) -> None:
     if not operations:
         raise ValueError("operations must name at least one operation, got none; add one")
-    for name in operations:
+    for name, operation in operations.items():
         require_match("an operation's name", name, OPERATION_PATTERN, "use lower case, digits and dashes")
+        if operation.schema is not None:
+            _check_schema(name, operation, operation.schema)
     require_match("identity", identity, _IDENTITY, "use iam, jwt or context:<key>")
     if (authorizer is None) != (identity == "iam"):
         kind = "no authorizer" if authorizer is None else "an authorizer"
@@ -270,3 +270,16 @@ def _check(operations: Mapping[str, Operation], authorizer: apigateway.IAuthoriz
             f"identity must fit the authorizer, got identity={identity!r} with {kind}; "
             "use identity='iam' without an authorizer, and 'jwt' or 'context:<key>' with one"
         )
+
+
+def _check_schema(name: str, operation: Operation, schema: Mapping[str, Any]) -> None:
+    """Refuse what is no schema, and what the saga looks for in vain in bodies that the schema allows."""
+    require_schema(f"schema of operation {name}", schema)
+    if operation.money is not None:
+        operation.money.require_in(schema)
+    for read in operation.saga.request_reads:
+        if not may_have(schema, read.members):
+            raise ValueError(
+                f"{read.where} must read members that the schema of operation {name} has, got "
+                f"$request.{'.'.join(read.members)} in {read.text!r}; correct it, or add the member to the schema"
+            )

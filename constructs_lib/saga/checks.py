@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from constructs_lib._arguments import require_unique
 from constructs_lib.saga.groups import StepGroup
+from constructs_lib.saga.jsonata_reads import reads_of
 from constructs_lib.saga.notices import Notify
 from constructs_lib.saga.steps import Step, StepKind
 
@@ -198,15 +198,19 @@ def check_statuses(refused: int, by_error: Mapping[str, int], steps: Sequence[St
 def check_recorded(steps: Sequence[Step | StepGroup]) -> None:
     """A map's items must be the same in every run: not from an answer that nobody keeps.
 
+    Args:
+        steps: whose expressions were found to be JSONata.
+
     Raises:
         ValueError: naming map and step.
     """
     for node in steps:
         if not isinstance(node, StepGroup) or node.items is None:
             continue
+        read = reads_of(node.items, {"outputs": ("outputs",), "request": None, "states": None}).paths
         for step in leaves_of(steps):
             forgotten = step.kind in (StepKind.SERVICE, StepKind.CUSTOM) or not step.record
-            if forgotten and re.search(rf"\$outputs\s*\.\s*{step.name}\b", node.items):
+            if forgotten and ("outputs", step.name) in read:
                 raise ValueError(
                     f"items of {node.name} come from {step.name}, whose output is not kept: a recovery would work on "
                     "others; take them from the request or from a recorded step"

@@ -23,6 +23,7 @@ from constructs_lib.saga.asl import (
     SagaPlan,
     Waiting,
 )
+from constructs_lib.saga.asl.states import bare
 from constructs_lib.saga.checks import NOTIFIER_SECONDS, leaves_of, pivots_of
 from constructs_lib.saga.description import (
     FunctionDescription,
@@ -173,22 +174,8 @@ def error_notices(steps: Sequence[Step]) -> dict[str, Notify]:
 
 def notice_of(notify: Notify) -> Notice:
     """A notice as the generator sees it."""
-    message = bare("message", notify.message) if notify.message is not None else None
+    message = bare(notify.message) if notify.message is not None else None
     return Notice(queue_url=notify.queue.queue_url, message=message)
-
-
-def bare(name: str, expression: str) -> str:
-    """A JSONata expression without its ``{% %}``.
-
-    Raises:
-        ValueError: if it is blank.
-    """
-    text = expression.strip()
-    if text.startswith("{%") and text.endswith("%}"):
-        text = text[2:-2].strip()
-    if not text:
-        raise ValueError(f"{name} must be a JSONata expression, got {expression!r}; leave it out for the default")
-    return text
 
 
 def shape_of(steps: Sequence[Step | StepGroup]) -> list[dict[str, Any]]:

@@ -43,6 +43,7 @@ class DirectCall:
         fields: of the state.
         effect: what it does to the world.
         output: JSONata expression of the step's output.
+        written: what the user wrote of the fields, by argument; texts with ``{% %}`` in it are JSONata.
         policies: what the state machine's role needs.
         timeout: of one attempt, in seconds.
     """
@@ -50,6 +51,7 @@ class DirectCall:
     fields: Mapping[str, Any]
     effect: Effect
     output: str
+    written: Mapping[str, object]
     policies: tuple[iam.PolicyStatement, ...] = ()
     timeout: int = _CALL_SECONDS
 
@@ -123,7 +125,12 @@ def sdk_call(
     )
     fields = {"Type": "Task", "Resource": f"arn:aws:states:::aws-sdk:{service}:{action}", "Arguments": dict(parameters)}
     return DirectCall(
-        fields=fields | {"TimeoutSeconds": seconds}, effect=effect, output=output, policies=policies, timeout=seconds
+        fields=fields | {"TimeoutSeconds": seconds},
+        effect=effect,
+        output=output,
+        written={"parameters": parameters},
+        policies=policies,
+        timeout=seconds,
     )
 
 
@@ -148,6 +155,11 @@ def event_call(*, step: str, bus: events.IEventBus, source: str, detail_type: st
         },
         effect=Effect.IDEMPOTENT,
         output="{}",
+        written={
+            "source": source,
+            "detail_type": detail_type,
+            "detail": f"{{% {detail} %}}" if detail is not None else "",
+        },
         policies=(iam.PolicyStatement(actions=["events:PutEvents"], resources=[bus.event_bus_arn]),),
     )
 
@@ -177,7 +189,14 @@ def custom_state(
         _check_waiting(f"{name} of step {step}", inner)
     seconds = state.get("Seconds" if kind == "Wait" else "TimeoutSeconds")
     known = seconds if isinstance(seconds, int) else _UNKNOWN_SECONDS
-    return DirectCall(fields=dict(state), effect=effect, output=output, policies=policies, timeout=known)
+    return DirectCall(
+        fields=dict(state),
+        effect=effect,
+        output=output,
+        written={"state": state},
+        policies=policies,
+        timeout=known,
+    )
 
 
 def _with_nested(name: str, state: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:

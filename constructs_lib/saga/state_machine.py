@@ -33,10 +33,10 @@ from constructs_lib.saga.asl import (
     phase_definition,
     recovery_of,
 )
+from constructs_lib.saga.asl.states import bare
 from constructs_lib.saga.budget import Finding, Severity, findings_of, worst_case
 from constructs_lib.saga.checks import NOTIFIER_SECONDS, check_recorded, check_statuses, check_steps, leaves_of
 from constructs_lib.saga.compiling import (
-    bare,
     compiled,
     describe,
     error_notices,
@@ -47,6 +47,7 @@ from constructs_lib.saga.compiling import (
 )
 from constructs_lib.saga.definition_file import compare_with_file
 from constructs_lib.saga.description import METADATA_TYPE, SagaDescription
+from constructs_lib.saga.expressions import checked_reads
 from constructs_lib.saga.groups import StepGroup
 from constructs_lib.saga.log import SagaLog
 from constructs_lib.saga.looks import outputs_looked_into, texts_of
@@ -133,6 +134,7 @@ class SagaStateMachine(Construct):
         description: the saga as plain data, which is in the cloud assembly, too.
         definition: the definition as data, before it became a string.
         recovery_definition: likewise, of the recovery machine.
+        request_reads: members of the request that expressions read; an ``Operation`` holds its schema against them.
         definition_fingerprint: identifies the steps' names, order, kinds and the pivot.
 
     Raises:
@@ -166,6 +168,7 @@ class SagaStateMachine(Construct):
         self._on_failed = on_failed
         self._texts = [*texts_of(self.steps), *texts_of(on_failed), result or ""]
         check_steps(self.steps)
+        self.request_reads = checked_reads(self.steps, result=result, on_failed=on_failed)
         check_recorded(self.steps)
         leaves = list(leaves_of(self.steps))
         shape = shape_of(self.steps)
@@ -204,7 +207,7 @@ class SagaStateMachine(Construct):
             log_days=log_retention_days,
             retention_seconds=requests.retention_seconds,
             timeout_seconds=timeout_seconds,
-            result=bare("result", result) if result is not None else "$outputs",
+            result=bare(result) if result is not None else "$outputs",
             refused_status=refused_status,
             failure_status=failure_status or {},
             partition=Stack.of(self).partition,

@@ -16,6 +16,7 @@ from aws_cdk import aws_sqs as sqs
 
 from constructs_lib._arguments import require_match, require_seconds, require_unique, require_whole_seconds
 from constructs_lib.runtime_function import RuntimeFunction
+from constructs_lib.saga.asl.states import bare
 from constructs_lib.saga.description import FunctionDescription
 from constructs_lib.saga.direct import DirectCall, DirectTransaction, Effect, custom_state, event_call, sdk_call
 from constructs_lib.saga.functions import facts_of
@@ -759,8 +760,8 @@ class Step:
             kind=StepKind.MAP,
             branches=(tuple(steps),),
             when=_bare(when),
-            items=_bare(items),
-            key=_bare(key),
+            items=bare(items),
+            key=bare(key),
             max_items=max_items,
             max_concurrency=max_concurrency,
         )
@@ -824,13 +825,7 @@ def _timeout(step: str, argument: str, code: StepCode, declared: Duration | None
 
 
 def _bare(expression: str | None) -> str | None:
-    """A JSONata expression without its ``{% %}``."""
-    if expression is None:
-        return None
-    text = expression.strip()
-    if text.startswith("{%") and text.endswith("%}"):
-        text = text[2:-2].strip()
-    return text
+    return bare(expression) if expression is not None else None
 
 
 def _optional(argument: str, step: str, expression: str | None) -> str | None:

@@ -107,7 +107,7 @@ def test_a_token_of_the_users_own_is_escaped_like_the_text_around_it(stack: Stac
     assert """ '{"a":1}')""" in states["Tell"]["Arguments"]["Payload"]["message"]
 
 
-@pytest.mark.parametrize("text", ["ünï 'quoted' \"twice\" \\ \u2028", "{% $request.a %}"])
+@pytest.mark.parametrize("text", ['"ünï \'quoted\' \\"twice\\" \\\\ \u2028"', "{% $outputs.Move.a %}"])
 def test_a_definition_is_the_same_whoever_writes_it(stack: Stack, text: str) -> None:
     made = SagaStateMachine(
         stack,

@@ -108,11 +108,14 @@ def test_a_pointer_that_leads_nowhere_in_the_schema_is_named(stack: Stack) -> No
     saga = saga_of(stack, Step.atomic("Move", fn=own(stack, "Move")))
     schema = {"type": "object", "properties": {"flag": {"type": "boolean"}, "amount": {"type": "integer"}}}
 
+    def api(id: str, money: MoneyField, schema: dict[str, Any] | None) -> None:
+        TransactionApi(stack, id, operations={"moves": Operation(saga=saga, schema=schema, money=money)})
+
     with pytest.raises(ValueError, match=r"money's amount must point to integer or number or string .* got '/flag'"):
-        Operation(saga=saga, schema=schema, money=MoneyField(amount="/flag", currency_code="EUR"))
+        api("Flag", MoneyField(amount="/flag", currency_code="EUR"), schema)
     with pytest.raises(ValueError, match=r"money's currency must point to string .* got '/amount'; correct"):
-        Operation(saga=saga, schema=schema, money=MoneyField(amount="/amount", currency="/amount"))
-    Operation(saga=saga, money=MoneyField(amount="/flag", currency="/amount"))
+        api("Amount", MoneyField(amount="/amount", currency="/amount"), schema)
+    api("Open", MoneyField(amount="/flag", currency="/amount"), None)
 
 
 def test_the_gatekeeper_is_told_where_the_money_stands(stack: Stack) -> None:

@@ -38,7 +38,10 @@ stack = Stack(app, "Foreign")
 ping = StepFunction(stack, "PingFunction", code=Path(__file__).parent / "functions", handler="ping.handler")
 LedgerTable(stack, "Ledger").grant_transfer(ping)
 requests = IdempotencyTable(stack, "Requests")
-saga = SagaStateMachine(stack, "Ping", requests=requests, steps=[Step.atomic("Ping", fn=ping, pivot=True)])
+saga = SagaStateMachine(stack, "Ping", requests=requests, steps=[
+    Step.atomic("Ping", fn=ping, pivot=True),
+    Step.atomic("Pong", fn=ping, when="$request.ping = true"),
+])
 schema = {"type": "object", "required": ["ping"]}
 TransactionApi(stack, "Api", operations={"pings": Operation(saga=saga, schema=schema)})
 app.synth()

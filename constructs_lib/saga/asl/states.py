@@ -43,6 +43,17 @@ def expression(jsonata: str) -> str:
     return f"{{% {jsonata} %}}"
 
 
+def bare(text: str) -> str:
+    """A JSONata expression without its ``{% %}``, if it has them."""
+    text = text.strip()
+    return text[2:-2].strip() if is_expression(text) else text
+
+
+def is_expression(text: str) -> bool:
+    """Whether Step Functions takes a text for JSONata."""
+    return text.startswith("{%") and text.endswith("%}")
+
+
 def now() -> State:
     """The time as a DynamoDB number, in milliseconds."""
     return {"N": expression("$string($millis())")}
@@ -148,10 +159,7 @@ def bound(jsonata: str, known: str, *, row: str = "", also: str = "") -> str:
 def bind_all(value: Any, known: str, *, row: str, also: str = "") -> Any:
     """A structure of a user's in which every expression is bound; what is no expression stays."""
     if isinstance(value, str):
-        text = value.strip()
-        if text.startswith("{%") and text.endswith("%}"):
-            return expression(bound(text[2:-2].strip(), known, row=row, also=also))
-        return value
+        return expression(bound(bare(value), known, row=row, also=also)) if is_expression(value.strip()) else value
     if isinstance(value, Mapping):
         return {name: bind_all(item, known, row=row, also=also) for name, item in value.items()}
     if isinstance(value, list | tuple):
