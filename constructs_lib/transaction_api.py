@@ -14,6 +14,7 @@ from constructs import Construct
 
 from constructs_lib._arguments import require_match
 from constructs_lib._body_limits import payload_environment, require_body_limit
+from constructs_lib._callback_alarms import counted_alarm
 from constructs_lib._rest_api import access_log_of, check_stage, rest_api
 from constructs_lib._schema_form import require_schema
 from constructs_lib._schema_paths import may_have
@@ -27,6 +28,7 @@ from saga_runtime.protocol import (
     Env,
     InProgressAnswer,
     KeyPolicy,
+    Metric,
 )
 
 _ANY_JSON: Final = {"$schema": "http://json-schema.org/draft-04/schema#"}
@@ -106,6 +108,9 @@ class TransactionApi(Construct):
         api: the REST API.
         gatekeepers: the gatekeeper functions, by operation.
         access_log: the access log's group.
+        start_refused_alarms: by operation: Step Functions refuses to start its sagas (a permission, a state machine or
+            a key that is gone). Requests are recorded and answered 503.
+        alarms: all of them. They have no actions: add yours.
         web_acl: the web ACL, if there is one.
 
     Raises:
@@ -155,6 +160,19 @@ class TransactionApi(Construct):
         )
         self._gatekeeper_scope = Construct(self, "Gatekeeper")
         self.gatekeepers = {name: self._operation(name, operation) for name, operation in self.operations.items()}
+        alarms = Construct(Construct(self, "Alarms"), "StartRefused")
+        self.start_refused_alarms = {
+            name: counted_alarm(
+                alarms,
+                name,
+                f"Step Functions refuses to start sagas of {name}, and will until something is changed: see the "
+                "gatekeeper's log event start_refused, and cdk-sagas doctor",
+                [Metric.START_REFUSED],
+                [gatekeeper.node.path.replace("/", "-")],
+            )
+            for name, gatekeeper in self.gatekeepers.items()
+        }
+        self.alarms = list(self.start_refused_alarms.values())
         self.web_acl = (
             WebAcl(self, "WebAcl", stage=self.api.deployment_stage, rate_per_address=per_address) if waf else None
         )

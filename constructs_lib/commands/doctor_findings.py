@@ -48,6 +48,7 @@ class Kind(StrEnum):
     NOT_DUE = "never found again"
     INTERRUPTED = "interrupted"
     NOT_STARTED = "not started"
+    START_REFUSED = "start refused"
     OVER_TIME = "over its time"
     STILL_DUE = "settled, still due"
     ROWS_END = "rows near their end"

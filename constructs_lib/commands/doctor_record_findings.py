@@ -51,6 +51,8 @@ class RecordFindings:
                 return self._soon(Kind.STILL_DUE, what, "the reconciler clears it", record.due_at)
             case Found.PARKED:
                 return self._parked(seen)
+            case Found.NOT_STARTED if seen.found.is_due(self.now_ms - NOBODY_CAME_MS):
+                return self._start_refused()
             case Found.NOT_STARTED if seen.found.is_due(self.now_ms):
                 # Before it is due, somebody is about to start it.
                 what = "reserved, and there is no execution of its owner's name"
@@ -96,6 +98,17 @@ class RecordFindings:
             "--repair makes it due",
             self.record.updated_at,
             mend=Mend.MAKE_DUE,
+        )
+
+    def _start_refused(self) -> Finding:
+        minutes = NOBODY_CAME_MS // 60_000
+        return self._about(
+            Kind.START_REFUSED,
+            Severity.REPAIR,
+            f"reserved, due for more than {minutes} min, and never started: its start is refused, or nothing tries it",
+            "find start_refused in the gatekeeper's log; --repair starts it, or names the code of the refusal",
+            self.record.created_at,
+            mend=Mend.LOOK_AFTER,
         )
 
     def _interrupted(self, seen: Seen) -> Finding:

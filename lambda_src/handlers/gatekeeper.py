@@ -1,8 +1,8 @@
 """The front door of one operation: reserve, start, answer.
 
 New request: two AWS calls (reserve, start). Duplicate: one. A reservation is never deleted, and once it is written
-the client's answer is 202 whatever becomes of the start: the record is durable, and is started again by the next
-duplicate that comes after ``due_at``, or by the reconciler.
+the client's answer is 202 also if the start is unclear: the record is durable, and is started again by the next
+duplicate that comes after ``due_at``, or by the reconciler. A start that is refused for good is answered 503.
 
 With a payload bucket, a body that is too large to travel is stored first, and a settled answer that refers to stored
 payloads is put together for its reader: one call more for each of them.
@@ -172,7 +172,8 @@ def _accept(config: Settings, scope: str, event: Mapping[str, Any]) -> HttpAnswe
         return _unavailable()
     if met is None:
         telemetry.count(Metric.RESERVED, saga_id=reservation.saga_id)
-        _start(reservation.execution_arn, reservation.saga_id, reservation.start_input)
+        if not _start(reservation.execution_arn, reservation.saga_id, reservation.start_input):
+            return _not_started(event, reservation.saga_id)
         return _accepted(event, reservation.saga_id)
     return _answer_met(config, event, reservation, met)
 
@@ -258,12 +259,14 @@ def _answer_met(
         return _settled(config, record, lambda body: stored(record.http_status or 200, body, headers))
     if met is Met.OWN:
         telemetry.event("own_reservation_met", saga_id=record.saga_id)
-        _start(record.execution_arn, record.saga_id, record.input)
+        if not _start(record.execution_arn, record.saga_id, record.input):
+            return _not_started(event, record.saga_id)
         return _accepted(event, record.saga_id)
     telemetry.count(Metric.DUPLICATE_IN_PROGRESS, saga_id=record.saga_id)
     if met is Met.RUNNING_DUE:
         telemetry.count(Metric.RESTARTED)
-        _start(record.execution_arn, record.saga_id, record.input)
+        if not _start(record.execution_arn, record.saga_id, record.input):
+            return _not_started(event, record.saga_id)
     headers = {"Retry-After": RETRY_AFTER_SECONDS, "Location": _location(event, record.saga_id)}
     if config.in_progress_answer is InProgressAnswer.ACCEPTED:
         return answer(202, {"saga_id": record.saga_id, "status": record.status.value}, headers)
@@ -293,18 +296,37 @@ def _settled(config: Settings, record: RequestRecord, send: Callable[[str], Http
         )
 
 
-def _start(execution_arn: str, saga_id: str, start_input: str) -> None:
+def _start(execution_arn: str, saga_id: str, start_input: str) -> bool:
     """Start the record's own state machine by name, with the stored bytes.
 
     Already there: another gatekeeper started it. Unclear: whoever looks next will.
+
+    Returns:
+        False: Step Functions refuses this start, and would refuse it again until a person changes something.
     """
     try:
         aws.step_functions().start_execution(stateMachineArn=machine_of(execution_arn), name=saga_id, input=start_input)
     except (ClientError, BotoCoreError) as error:
-        if aws.error_code(error) == "ExecutionAlreadyExists":
-            return
-        telemetry.count(Metric.START_FAILED)
-        telemetry.event("start_unclear", saga_id=saga_id, error=type(error).__name__, code=aws.error_code(error))
+        code = aws.error_code(error)
+        if code == "ExecutionAlreadyExists":
+            return True
+        if aws.is_transient(error):
+            telemetry.count(Metric.START_FAILED)
+            telemetry.event("start_unclear", saga_id=saga_id, error=type(error).__name__, code=code)
+            return True
+        telemetry.count(Metric.START_REFUSED)
+        telemetry.event("start_refused", saga_id=saga_id, code=code)
+        return False
+    return True
+
+
+def _not_started(event: Mapping[str, Any], saga_id: str) -> HttpAnswer:
+    return problem(
+        Problem.NOT_STARTED,
+        "the operators of this API are alarmed; send the same request under the same key again",
+        headers={"Retry-After": RETRY_AFTER_SECONDS, "Location": _location(event, saga_id)},
+        saga_id=saga_id,
+    )
 
 
 def _accepted(event: Mapping[str, Any], saga_id: str) -> HttpAnswer:

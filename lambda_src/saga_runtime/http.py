@@ -24,6 +24,7 @@ class Problem(StrEnum):
     NO_IDENTITY = "no-identity"
     NOT_FOUND = "not-found"
     UNAVAILABLE = "unavailable"
+    NOT_STARTED = "saga-not-started"
     UNSENDABLE = "answer-unsendable"
     NO_SIGNATURE = "no-signature"
     BAD_SIGNATURE = "bad-signature"
@@ -41,6 +42,7 @@ _TITLES: Final[dict[Problem, tuple[int, str]]] = {
     Problem.NO_IDENTITY: (403, "The caller is unknown"),
     Problem.NOT_FOUND: (404, "There is nothing here"),
     Problem.UNAVAILABLE: (503, "The request was not accepted"),
+    Problem.NOT_STARTED: (503, "The request is recorded, and its saga cannot be started"),
     # Neither a 4xx nor a 500: those say of a settled saga that nothing of it stands.
     Problem.UNSENDABLE: (507, "The saga is settled, but its answer cannot be sent"),
     Problem.NO_SIGNATURE: (401, "The signature is missing"),

@@ -760,6 +760,7 @@ class Metric(StrEnum):
     DUPLICATE_IN_PROGRESS = "DuplicateInProgress"
     KEY_REUSED = "IdempotencyKeyReused"
     START_FAILED = "SagaStartUnclear"
+    START_REFUSED = "SagaStartRefused"
     RESTARTED = "SagaStartedAgain"
     CONFLICT = "StepConflict"
     STEP_REPLAYED = "StepReplayed"

@@ -30,6 +30,7 @@ _ERRORS: Final = frozenset(
         "saga_without_record",
         "secret_empty",
         "secret_not_read",
+        "start_refused",
         "status_event_failed",
         "sweep_failed",
         "unanswered_queue_gone",

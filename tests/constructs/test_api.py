@@ -236,6 +236,18 @@ def test_another_schema_changes_nothing_but_the_gatekeepers_code(new_stack: Call
     assert template({"type": "object"}) == template({"type": "array", "maxItems": 3})
 
 
+def test_each_operation_has_an_alarm_of_starts_that_are_refused(stack: Stack) -> None:
+    api = TransactionApi(stack, "Api", operations={"orders": saga(stack), "refunds": saga(stack, "Other")})
+
+    cloud = Cloud(stack)
+    for name in ("orders", "refunds"):
+        alarm = cloud.one(f"Api/Alarms/StartRefused/{name}", "AWS::CloudWatch::Alarm").properties
+        variables = cloud.one(f"Api/Gatekeeper/{name}/Function").properties["Environment"]["Variables"]
+        assert (alarm["Namespace"], alarm["MetricName"], alarm["Threshold"]) == ("CdkSagas", "SagaStartRefused", 0)
+        assert alarm["Dimensions"] == [{"Name": "service", "Value": variables[Env.SERVICE.value]}]
+    assert api.alarms == [api.start_refused_alarms["orders"], api.start_refused_alarms["refunds"]]
+
+
 def test_a_deployment_waits_for_methods_and_models(reference: Cloud) -> None:
     (deployment,) = reference.of_type("AWS::ApiGateway::Deployment")
     depends = set(deployment.raw["DependsOn"])

@@ -75,6 +75,17 @@ def not_started(clinic: Clinic) -> None:
     clinic.pass_time()
 
 
+def start_refused(clinic: Clinic) -> None:
+    clinic.world.executions.forget(SAGA_ID)
+    clinic.world.executions.refuses = "StateMachineDoesNotExist"
+    clinic.pass_time(16 * 60_000)
+
+
+def started_again(clinic: Clinic) -> None:
+    start_refused(clinic)
+    clinic.world.executions.refuses = None
+
+
 def still_due(clinic: Clinic) -> None:
     clinic.settle()
     clinic.update(due_at={"N": str(clinic.world.clock.ms)}, due_shard={"S": SHARD})
@@ -316,6 +327,16 @@ SCENES: dict[str, Scene] = {
         left=(("for operators", "person"), ("parked", "person")),
     ),
     "not started": Scene(happens=not_started, found=(("not started", "soon"),), mended=f"started {SAGA_ID}", left=()),
+    "start refused": Scene(
+        happens=start_refused,
+        found=(("nobody looks", "person"), ("start refused", "repair")),
+    ),
+    "start refused no more": Scene(
+        happens=started_again,
+        found=(("nobody looks", "person"), ("start refused", "repair")),
+        mended=f"started {SAGA_ID}",
+        left=(("nobody looks", "person"),),
+    ),
     "settled and still due": Scene(
         happens=still_due, found=(("settled, still due", "soon"),), mended="not due any more", left=()
     ),
@@ -471,6 +492,15 @@ def test_it_is_repaired_once_and_twice_is_no_more(clinic: Clinic, scene: str) ->
     assert again == left
     assert clinic.stored == after
     assert (after == untouched) == (not this.mended)
+
+
+def test_repair_names_the_code_of_a_refused_start(clinic: Clinic) -> None:
+    start_refused(clinic)
+
+    (found,) = [one for one in clinic.finds("--repair") if one["kind"] == "start refused"]
+
+    assert "StateMachineDoesNotExist" in found["then"]
+    assert (found["severity"], found["mended"]) == ("person", "")
 
 
 @pytest.mark.parametrize("scene", [name for name, scene in SCENES.items() if scene.mended])

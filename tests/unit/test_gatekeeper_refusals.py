@@ -16,7 +16,7 @@ from saga_runtime.protocol import (
 )
 from saga_runtime.schema import compile_validator
 from tests.unit.support.client import accepted
-from tests.unit.support.samples import post
+from tests.unit.support.samples import DUE_AFTER_MS, post
 from tests.unit.support.wire import Action, Fault, Moment
 from tests.unit.support.world import World, forget_cached
 
@@ -112,6 +112,48 @@ def test_a_request_is_accepted_whatever_becomes_of_the_start(world: World, actio
 
     assert world.told.counts[Metric.START_FAILED] == 1
     assert [item[RecordAttribute.SAGA_ID]["S"] for item in world.items("requests")] == [saga_id]
+
+
+FOR_GOOD = [
+    "AccessDeniedException",
+    "InvalidArn",
+    "InvalidExecutionInput",
+    "InvalidName",
+    "KmsAccessDeniedException",
+    "KmsInvalidStateException",
+    "StateMachineDeleting",
+    "StateMachineDoesNotExist",
+    "ValidationException",
+]
+
+
+@pytest.mark.parametrize("code", FOR_GOOD)
+def test_start_that_is_refused_for_good_is_answered_503_and_counted(world: World, code: str) -> None:
+    world.executions.refuses = code
+
+    status, document, headers = world.call(post())
+
+    (record,) = world.items("requests")
+    assert (status, document["type"]) == (503, "urn:cdk-sagas:problem:saga-not-started")
+    assert document["saga_id"] == record[RecordAttribute.SAGA_ID]["S"]
+    assert headers["Retry-After"]
+    assert headers["Location"].endswith(document["saga_id"])
+    assert world.told.counts[Metric.START_REFUSED] == 1
+    assert world.told.counts[Metric.START_FAILED] == 0
+    assert ("start_refused", {"saga_id": document["saga_id"], "code": code}) in world.told.events
+
+
+def test_duplicate_whose_start_is_refused_for_good_is_answered_503(world: World) -> None:
+    world.executions.refuses = "StateMachineDoesNotExist"
+    saga_id = world.call(post())[1]["saga_id"]
+    world.clock.ms += DUE_AFTER_MS
+
+    status, document, _ = world.call(post())
+    assert (status, document["saga_id"]) == (503, saga_id)
+
+    world.executions.refuses = None
+    assert world.call(post())[0] == 409
+    assert list(world.executions.by_name) == [saga_id]
 
 
 def test_a_start_that_somebody_else_made_is_a_success(world: World) -> None:

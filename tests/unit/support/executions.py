@@ -49,6 +49,8 @@ class Executions:
     def __init__(self) -> None:
         self.by_name: dict[str, Execution] = {}
         self.elsewhere: list[Execution] = []
+        self.refuses: str | None = None
+        """The code with which every start is refused."""
 
     def start(self, name: str, text: str, machine: str = "") -> Execution:
         """Start one, or meet it.
@@ -86,6 +88,8 @@ class Executions:
     def answer(self, request: AWSPreparedRequest) -> AWSResponse:
         """Answer a ``StartExecution`` request."""
         body = body_of(request)
+        if self.refuses is not None:
+            return error_response(request, self.refuses)
         try:
             self.start(body["name"], body["input"], body["stateMachineArn"])
         except AlreadyExists as error:
