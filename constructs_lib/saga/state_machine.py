@@ -103,8 +103,8 @@ class SagaStateMachine(Construct):
         steps: in order; at least one.
         timeout: of the whole saga; 1 minute to 1 year. By default as long as it may take at worst, in full hours, and
             at least 2: where there is no way back, a step is retried for some 70 minutes before the saga is parked.
-        result: JSONata expression (with or without ``{% %}``) for the answer's ``result``; ``$outputs`` (every step's
-            output by the step's name) by default.
+        result: JSONata expression (with or without ``{% %}``) over ``$outputs`` (every step's output by the step's
+            name) for the answer's ``result``: what clients see. By default ``{}``: outputs are internal until published.
         refused_status: HTTP status of a refused saga's stored answer, 422 by default.
         failure_status: HTTP status by error name, e.g. ``{"InsufficientFunds": 402}``.
         on_failed: whom to tell when a saga has failed and nothing of it stands.
@@ -207,7 +207,7 @@ class SagaStateMachine(Construct):
             log_days=log_retention_days,
             retention_seconds=requests.retention_seconds,
             timeout_seconds=timeout_seconds,
-            result=bare(result) if result is not None else "$outputs",
+            result=bare(result) if result is not None else "{}",
             refused_status=refused_status,
             failure_status=failure_status or {},
             partition=Stack.of(self).partition,

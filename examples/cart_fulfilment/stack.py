@@ -123,6 +123,7 @@ class CartFulfilmentStack(Stack):
             "Cart",
             requests=requests,
             steps=[self._check(review_from), *self._pay(), self._fulfil()],
+            result='{"order": $outputs.CommitOrder.order, "tracking": $outputs.ShipOrder.tracking}',
             on_failed=Notify(queue=self._notices, message=FAILED),
             failure_status={"Declined": 402, "Rejected": 403, "UnknownItem": 404},
         )

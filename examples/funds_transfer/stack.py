@@ -38,6 +38,9 @@ MOST_IN_FLIGHT = {"EUR": 50_000_000}
 """Minor units above which an alarm tells: a transfer takes seconds, so that half a million euros are many at once."""
 TO_PARTNER = '$request.to_ledger = "partner"'
 
+MOVED = '$merge([$outputs.Transfer, $outputs.Credit]).{"amount": amount, "currency": currency}'
+"""What clients are shown of either way."""
+
 
 class FundsTransferStack(Stack):
     """``POST /transfers`` moves money once per Idempotency-Key; ``GET /transfers/{saga_id}`` tells.
@@ -70,6 +73,7 @@ class FundsTransferStack(Stack):
                 Step.atomic("Credit", fn=credit, pivot=True, when=TO_PARTNER),
                 Step.notify("Receipt", queue=notices),
             ],
+            result=MOVED,
             on_failed=Notify(queue=notices),
             failure_status={"InsufficientFunds": 402, "AccountUnknown": 404},
         )

@@ -121,6 +121,7 @@ class OrderProcessingStack(Stack):
                 Step.atomic("CreateShipment", fn=ship, when="$outputs.ValidateInventory.physical"),
                 Step.notify("Confirmation", queue=notices, message=CONFIRMATION),
             ],
+            result='{"order": $outputs.UpdateInventory.order}',
             on_failed=Notify(queue=notices, message=FAILED),
             failure_status={"Declined": 402, "UnknownItem": 404},
         )

@@ -200,8 +200,8 @@ class Commit:
 
     Attributes:
         writes: at most 99 writes, no two of them to the same item.
-        output: a JSON object for the steps that follow and for the answer. Amounts belong in strings: a state
-            machine's numbers are doubles.
+        output: a JSON object for the steps that follow. Clients see only what the saga's ``result`` names of it.
+            Amounts belong in strings: a state machine's numbers are doubles.
     """
 
     writes: Sequence[Write] = ()

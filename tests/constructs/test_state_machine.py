@@ -30,6 +30,13 @@ def _granted(cloud: Cloud, machine: str) -> set[tuple[str, str]]:
     }
 
 
+def test_outputs_are_internal_until_a_result_publishes_them(stack: Stack) -> None:
+    body = saga(stack).definition["States"]["Settle completed"]["Arguments"]["ExpressionAttributeValues"][":body"]["S"]
+
+    assert '"result": ({})' in body
+    assert "$outputs" not in body
+
+
 @pytest.mark.parametrize("path", MACHINES)
 def test_the_reference_apps_roles_fit_their_definitions(reference: Cloud, path: str) -> None:
     assert not role_problems(reference.definition(path), _granted(reference, path))

@@ -48,6 +48,7 @@ class CallbacksStack(Stack):
             self,
             "Saga",
             requests=requests,
+            result="$outputs",
             steps=[
                 Step.atomic("Reserve", fn=self._function("reserve"), compensate=self._function("release"), retry=retry),
                 Step.wait_for(

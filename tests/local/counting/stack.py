@@ -38,6 +38,7 @@ class CountingStack(Stack):
             self,
             "Plain",
             requests=requests,
+            result="$outputs",
             steps=[Step.atomic("First", fn=step, compensate=undo), Step.atomic("Second", fn=step)],
         )
         alarms = sqs.Queue(self, "Alarms", fifo=True)
@@ -45,6 +46,7 @@ class CountingStack(Stack):
             self,
             "Routed",
             requests=requests,
+            result="$outputs",
             steps=[
                 Step.atomic(
                     "First",

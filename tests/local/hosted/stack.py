@@ -40,6 +40,7 @@ class HostedStack(Stack):
             self,
             "Saga",
             requests=requests,
+            result="$outputs",
             steps=[
                 Step.external(
                     "Charge",

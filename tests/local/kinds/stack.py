@@ -48,8 +48,8 @@ class KindsStack(Stack):
         self._notices = sqs.Queue(self, "Notices", fifo=True)
         self._seen = sqs.Queue(self, "Seen")
         sagas = {
-            "kinds": SagaStateMachine(self, "Kinds", requests=requests, steps=self._every_kind()),
-            "items": SagaStateMachine(self, "Items", requests=requests, steps=self._items()),
+            "kinds": SagaStateMachine(self, "Kinds", requests=requests, result="$outputs", steps=self._every_kind()),
+            "items": SagaStateMachine(self, "Items", requests=requests, result="$outputs", steps=self._items()),
             "phase": SagaStateMachine(self, "Phase", requests=requests, steps=[self._five_steps()]),
         }
         front_door = TransactionApi(self, "Api", operations=sagas, cloud_watch_role=False)

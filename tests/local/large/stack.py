@@ -36,6 +36,7 @@ class LargeStack(Stack):
             self,
             "Report",
             requests=requests,
+            result="$outputs",
             payloads=payloads,
             steps=[
                 Step.atomic(

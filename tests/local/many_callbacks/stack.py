@@ -50,6 +50,7 @@ class ManyCallbacksStack(Stack):
             self,
             "Saga",
             requests=requests,
+            result="$outputs",
             steps=[
                 Step.wait_for("Go", via=people, heartbeat=beat, timeout=whole, when="$request.go"),
                 Step.callback("Pick", via=warehouse, provider=Provider(verify=True), heartbeat=beat, timeout=whole),
