@@ -84,6 +84,7 @@ bench: setup ## measure; results in build/benchmarks (docs/benchmarks.md says wh
 	@python -m benchmarks.transfers
 	@python -m benchmarks.callbacks
 	@python -m benchmarks.reconciler
+	@python -m benchmarks.reconciler_open
 	@python -m benchmarks.synth
 
 lock: setup ## resolve the locks anew (requirements/*.txt, package-lock.json)

@@ -55,13 +55,20 @@ SWEEP_MS: Final = 50_000
 MINUTE_MS: Final = 60_000
 RECOVERY_TAKES_MS: Final = 20_000
 """Assumed: then it has settled its saga."""
-TAKES_MS: Final = {"GetItem": 5.0, "Query": 8.0, "UpdateItem": 8.0, "DescribeExecution": 30.0, "StartExecution": 50.0}
+TAKES_MS: Final = {
+    "GetItem": 5.0,
+    "Query": 8.0,
+    "UpdateItem": 8.0,
+    "DescribeExecution": 30.0,
+    "ListExecutions": 150.0,
+    "StartExecution": 50.0,
+}
 """Assumed."""
-QUOTAS: Final = {"DescribeExecution": (300, 15), "StartExecution": (1_300, 300)}
+QUOTAS: Final = {"DescribeExecution": (300, 15), "ListExecutions": (200, 5), "StartExecution": (1_300, 300)}
 """Bucket, and refill per second, in us-east-1, us-west-2 and eu-west-1; elsewhere they are smaller.
 https://docs.aws.amazon.com/step-functions/latest/dg/service-quotas.html"""
 _A: Final = RecordAttribute
-_SERVED: Final = Served(
+SERVED: Final = Served(
     machine=MACHINE_ARN.rpartition(":")[2],
     requests="requests",
     shards=SHARDS,
@@ -117,7 +124,7 @@ def cost(store: Store) -> dict[str, Any]:
     answers = Aws(store=store, status=lambda _: "RUNNING")
     due = store.count(f"shard IS NOT NULL AND due <= {NOW_MS}")
     with connected(answers, lambda: NOW_MS):
-        caretaker = Caretaker(served=[_SERVED], limit=20)
+        caretaker = Caretaker(served=[SERVED], limit=20)
         done = Reconciler(caretaker=caretaker, remaining_ms=lambda: 3_600_000, workers=1).sweep()
     if (done.looked_at, done.failed) != (due, 0):
         raise RuntimeError(f"{due} were due, got {asdict(done)}")
@@ -213,8 +220,8 @@ def backlog(name: str, *, workers: int, quotas: bool, number: int) -> tuple[dict
                 crew.now_ms = begins = float(sweeps * MINUTE_MS)
                 executions.settle()
                 reconciler = Reconciler(
-                    caretaker=Caretaker(served=[_SERVED], limit=20),
-                    remaining_ms=partial(_left, crew, begins + SWEEP_MS),
+                    caretaker=Caretaker(served=[SERVED], limit=20),
+                    remaining_ms=partial(remaining, crew, begins + SWEEP_MS),
                     workers=workers,
                     crew=crew,
                 )
@@ -241,7 +248,8 @@ def backlog(name: str, *, workers: int, quotas: bool, number: int) -> tuple[dict
     return found, [(0.0, float(number)), *left(starts, number)]
 
 
-def _left(crew: TurnTakers, end_ms: float) -> int:
+def remaining(crew: TurnTakers, end_ms: float) -> int:
+    """Milliseconds until the function ends."""
     return int(end_ms - crew.now_ms)
 
 

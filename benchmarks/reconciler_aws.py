@@ -14,7 +14,7 @@ import json
 import sqlite3
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -108,6 +108,7 @@ class Aws:
         store: the request table's items; of others there are none.
         status: of an execution, by its name; None: there is none.
         started: is told of an execution that was started.
+        running: names of a state machine's executions that run, sorted.
         buckets: of calls, by operation; of others there are enough.
         takes_ms: how long each operation takes.
         wait: lets time pass.
@@ -120,6 +121,7 @@ class Aws:
     store: Store
     status: Callable[[str], str | None]
     started: Callable[[str], None] = lambda _: None
+    running: Callable[[str], Sequence[str]] = lambda _: ()
     buckets: Mapping[str, Bucket] = field(default_factory=dict)
     takes_ms: Mapping[str, float] = field(default_factory=dict)
     wait: Callable[[float], None] = lambda _: None
@@ -187,7 +189,18 @@ class Aws:
         status = self.status(arn.rpartition(":")[2])
         if status is None:
             return _response(400, {"__type": "ExecutionDoesNotExist", "message": "no"})
-        return _response(200, {"executionArn": arn, "status": status, "startDate": 1.0})
+        ended = {} if status == "RUNNING" else {"stopDate": 1.0}
+        return _response(200, {"executionArn": arn, "status": status, "startDate": 1.0, **ended})
+
+    def list_running(self, asked: Mapping[str, Any]) -> AWSResponse:
+        """ListExecutions: of those that run, and of nothing else."""
+        if asked["statusFilter"] != "RUNNING":
+            raise ValueError(f"what is listed are executions that run, got {asked}")
+        names, first, size = self.running(asked["stateMachineArn"]), int(asked.get("nextToken", 0)), asked["maxResults"]
+        page = names[first : first + size]
+        more = {"nextToken": str(first + size)} if first + size < len(names) else {}
+        listed = [{"executionArn": "arn", "stateMachineArn": "arn", "name": n, "status": "RUNNING"} for n in page]
+        return _response(200, {"executions": [{**one, "startDate": 1.0} for one in listed], **more})
 
     def start(self, asked: Mapping[str, Any]) -> AWSResponse:
         """StartExecution."""
@@ -205,6 +218,7 @@ _ANSWERS: Final[Mapping[str, Callable[[Aws, Mapping[str, Any]], AWSResponse]]] =
     "Query": Aws.query,
     "UpdateItem": Aws.update,
     "DescribeExecution": Aws.describe,
+    "ListExecutions": Aws.list_running,
     "StartExecution": Aws.start,
 }
 

@@ -108,9 +108,7 @@ class ReconcilerAlarms(Construct):
         super().__init__(scope, id)
         self._service = service
         self._measured = max(_MINUTES, _MISSED * limits.measures_minutes)
-        self.orphans = self._counted(
-            "Orphans", "A saga was found that nobody looked after; it is taken up again", Metric.ORPHANS
-        )
+        looked = max(_MINUTES, _MISSED * limits.looks_minutes)
         self.recoveries = self._counted(
             "Recoveries",
             f"More than {limits.recoveries} recoveries within {_MINUTES} minutes: look what kills executions",
@@ -158,9 +156,27 @@ class ReconcilerAlarms(Construct):
             "In every look, a saga could not be looked after, or nobody looks: see the function's log",
             Metric.RECONCILE_FAILED,
             statistic="Minimum",
-            minutes=max(_MINUTES, _MISSED * limits.looks_minutes),
+            minutes=looked,
             above=0,
             silence=True,
+        )
+        self.incomplete = self._alarm(
+            "Incomplete",
+            "No look gets to the end of what is due: raise Step Functions' quotas, or longest_interval",
+            Metric.LOOK_INCOMPLETE,
+            statistic="Minimum",
+            minutes=looked,
+            above=0,
+            silence=False,
+        )
+        self.overdue = self._alarm(
+            "Overdue",
+            f"A saga has been due for more than {looked} minutes: see cdk-sagas doctor",
+            Metric.OLDEST_OVERDUE,
+            statistic="Minimum",
+            minutes=looked,
+            above=looked * 60,
+            silence=False,
         )
         self.dead_letters = depth_alarm(self, "DeadLetters", "A status event could not be handled", dead_letters)
 
@@ -168,7 +184,6 @@ class ReconcilerAlarms(Construct):
     def all(self) -> list[cloudwatch.Alarm]:
         """Every one of them."""
         return [
-            self.orphans,
             self.recoveries,
             self.unsettled,
             self.oldest_in_flight,
@@ -178,6 +193,8 @@ class ReconcilerAlarms(Construct):
             self.late,
             self.record_missing,
             self.failing,
+            self.incomplete,
+            self.overdue,
             self.dead_letters,
         ]
 

@@ -37,7 +37,6 @@ _OF_SAGAS: Final = frozenset(
         "ended",
         "schedule",
         "measure",
-        "orphans_alarm",
         "recoveries_alarm",
         "unsettled_alarm",
         "oldest_in_flight_alarm",
@@ -47,6 +46,8 @@ _OF_SAGAS: Final = frozenset(
         "late_alarm",
         "record_missing_alarm",
         "failing_alarm",
+        "incomplete_alarm",
+        "overdue_alarm",
         "dead_letters_alarm",
     }
 )
@@ -90,6 +91,8 @@ class TimeoutReconciler(Construct):
         schedule: how often it looks at what is due; whole minutes, 1 to 60, 1 by default.
         measure: how often everything that is in flight is counted, and its money added up; whole minutes, 1 to 60, 5 by
             default. It reads all that is not settled: this costs with what is in flight.
+        longest_interval: how long an old or parked saga is not checked, at most; whole minutes, 1 to 60, 15 by default.
+            Status events tell of most ends at once; this is for those that are lost. Longer means fewer calls.
         recoveries_limit: recoveries of one saga that may die before a person decides; 1 to 100, 20 by default.
         recoveries_started: an alarm tells when more recoveries than these were started within a quarter of an hour, of
             all sagas together: then it is not a single one that died; 1 to 1,000,000, 20 by default.
@@ -114,7 +117,6 @@ class TimeoutReconciler(Construct):
         ended: the rule for status events.
         schedule: the rule that looks at what is due.
         measure: the rule that adds up what is in flight.
-        orphans_alarm: a saga was found that nobody looked after. It is taken up again by itself.
         recoveries_alarm: recoveries are started by the dozen: look for what kills executions.
         unsettled_alarm: a saga was parked whose owner succeeded: its record was restored or edited.
         oldest_in_flight_alarm: a saga is in progress for too long, or nobody measures.
@@ -125,6 +127,8 @@ class TimeoutReconciler(Construct):
         late_alarm: what took effect late could not be undone: a person has to look.
         record_missing_alarm: an execution ended badly whose saga has no record.
         failing_alarm: a saga cannot be looked after, for a quarter of an hour now, or nobody looks.
+        incomplete_alarm: no look of a quarter of an hour got to the end of what is due.
+        overdue_alarm: a saga has been due for too long, in every look of a quarter of an hour.
         dead_letters_alarm: a status event could not be handled; a later look finds its saga nevertheless.
         alarms: all of them, those of ``watch`` included. They have no actions: add yours.
 
@@ -141,6 +145,7 @@ class TimeoutReconciler(Construct):
         machines: Sequence[WatchedMachine] = (),
         schedule: Duration | None = None,
         measure: Duration | None = None,
+        longest_interval: Duration | None = None,
         recoveries_limit: int = 20,
         recoveries_started: int = 20,
         oldest_in_flight: Duration | None = None,
@@ -163,6 +168,7 @@ class TimeoutReconciler(Construct):
                 path,
                 "sagas",
                 measure=measure,
+                longest_interval=longest_interval,
                 oldest_in_flight=oldest_in_flight,
                 oldest_parked=oldest_parked,
                 money_in_flight=money_in_flight,
@@ -171,20 +177,26 @@ class TimeoutReconciler(Construct):
             _require_unused(path, "machines", oldest_untold=oldest_untold)
         every = _minutes("schedule", schedule or Duration.minutes(1))
         measured = _minutes("measure", measure or Duration.minutes(5))
+        longest = _minutes("longest_interval", longest_interval or Duration.minutes(15))
         require_count("recoveries_limit", recoveries_limit, at_least=1, at_most=100)
-        longest = max((saga.description.timeout for saga in sagas), default=0) + _HOUR
+        timeout = max((saga.description.timeout for saga in sagas), default=0) + _HOUR
         limits = AlarmLimits.of(
             looks_minutes=every,
             measures_minutes=measured,
             recoveries=recoveries_started,
-            oldest_in_flight=oldest_in_flight or Duration.seconds(min(longest, LONGEST_SECONDS)),
+            oldest_in_flight=oldest_in_flight or Duration.seconds(min(timeout, LONGEST_SECONDS)),
             oldest_parked=oldest_parked or Duration.days(1),
             money=money_in_flight or {},
         )
         self.watch: MachineWatch | None = None
         self.alarms: list[cloudwatch.Alarm] = []
         if sagas:
-            self._look_after(sagas, every, measured, recoveries_limit, limits, encryption_key, removal_policy)
+            told = {
+                Env.RECONCILED.value: told_of(self, sagas),
+                Env.RECOVERIES_LIMIT.value: str(recoveries_limit),
+                Env.LONGEST_LOOK.value: str(longest * 60),
+            }
+            self._look_after(sagas, every, measured, told, limits, encryption_key, removal_policy)
         if machines:
             self.watch = MachineWatch(
                 self,
@@ -209,7 +221,7 @@ class TimeoutReconciler(Construct):
         sagas: Sequence[SagaStateMachine],
         every: int,
         measured: int,
-        recoveries_limit: int,
+        told: Mapping[str, str],
         limits: AlarmLimits,
         encryption_key: kms.IKey | None,
         removal_policy: RemovalPolicy,
@@ -221,10 +233,7 @@ class TimeoutReconciler(Construct):
             handler="handlers.reconciler.handler",
             description="Takes interrupted sagas up again",
             timeout=Duration.seconds(_SECONDS),
-            environment={
-                Env.RECONCILED.value: told_of(self, sagas),
-                Env.RECOVERIES_LIMIT.value: str(recoveries_limit),
-            },
+            environment=told,
             removal_policy=removal_policy,
         )
         for saga in sagas:
@@ -264,7 +273,8 @@ class TimeoutReconciler(Construct):
             _allow_late_jobs(function, tokens)
         grant_send(queues_of([saga.operators]), function)
         machines = (saga.state_machine, saga.recovery_machine)
-        _allow(function, ["states:StartExecution"], [machine.state_machine_arn for machine in machines])
+        arns = [machine.state_machine_arn for machine in machines]
+        _allow(function, ["states:StartExecution", "states:ListExecutions"], arns)
         _allow(function, ["states:DescribeExecution"], [self._executions_of(machine) for machine in machines])
 
     def _executions_of(self, machine: sfn.StateMachine) -> str:
@@ -297,7 +307,6 @@ class TimeoutReconciler(Construct):
             dead_letters=self.dead_letters,
             limits=limits,
         )
-        self.orphans_alarm = alarms.orphans
         self.recoveries_alarm = alarms.recoveries
         self.unsettled_alarm = alarms.unsettled
         self.oldest_in_flight_alarm = alarms.oldest_in_flight
@@ -307,6 +316,8 @@ class TimeoutReconciler(Construct):
         self.late_alarm = alarms.late
         self.record_missing_alarm = alarms.record_missing
         self.failing_alarm = alarms.failing
+        self.incomplete_alarm = alarms.incomplete
+        self.overdue_alarm = alarms.overdue
         self.dead_letters_alarm = alarms.dead_letters
         self.alarms = alarms.all
 

@@ -23,6 +23,7 @@ from saga_runtime.identity import request_id_from
 from saga_runtime.late import LateFinding, LateUndo, late_rows, undo_late
 from saga_runtime.protocol import LogAttribute, Metric, ReconciledField, RecordAttribute, TokenAttribute
 from saga_runtime.reconciliation import (
+    LONGEST_LOOK_MS,
     Decision,
     Found,
     Need,
@@ -133,6 +134,10 @@ class LateSeen:
     rows: tuple[str, ...] = ()
 
 
+def _unknown(_machine_arn: str, _name: str) -> bool:
+    return False
+
+
 def _count(metric: Metric, saga_id: str) -> None:
     telemetry.count(metric, saga_id=saga_id)
 
@@ -153,13 +158,17 @@ class Caretaker:
     Attributes:
         served: the sagas; of others nothing is known.
         limit: recoveries of one saga after which a person decides.
+        longest_look_ms: what is old, or parked, is looked at again after this.
         step_functions: the client of Step Functions.
+        runs: whether an execution of a state machine is known to run; it is not asked for then.
         count: is told what to count, and the saga's id, once it is certain.
     """
 
     served: Sequence[Served]
     limit: int
+    longest_look_ms: int = LONGEST_LOOK_MS
     step_functions: Callable[[], SFNClient] = aws.step_functions
+    runs: Callable[[str, str], bool] = _unknown
     count: Callable[[Metric, str], None] = _count
 
     def read(self, table: str, request_id: str) -> Found | None:
@@ -202,7 +211,7 @@ class Caretaker:
                     owner = recoverer.owner(again.record)
                 found, record = again, again.record
         finding = what_to_do(record, owner, now_ms, log_days=saga.days)
-        decision = decide(found, finding, now_ms=now_ms, limit=self.limit)
+        decision = decide(found, finding, now_ms=now_ms, limit=self.limit, longest_ms=self.longest_look_ms)
         return Seen(saga=saga, found=found, status=owner.status, finding=finding, decision=decision, now_ms=now_ms)
 
     def carry_out(self, seen: Seen) -> bool:
@@ -243,7 +252,9 @@ class Caretaker:
         return undo_late(self._recoverer(late.saga), late.record, late.saga.log)
 
     def _recoverer(self, saga: Served) -> Recoverer:
-        return Recoverer(table=saga.requests, dynamodb=aws.dynamodb(), step_functions=self.step_functions())
+        return Recoverer(
+            table=saga.requests, dynamodb=aws.dynamodb(), step_functions=self.step_functions(), runs=self.runs
+        )
 
     def _carry_out(self, seen: Seen) -> bool:
         saga, record, decision, now_ms = seen.saga, seen.found.record, seen.decision, seen.now_ms

@@ -21,7 +21,9 @@ from saga_runtime.identity import request_id_from
 from saga_runtime.late import LateFinding
 from saga_runtime.protocol import DUE_INDEX, TOKEN_DUE_SHARDS, Env, Metric, RecordAttribute
 from saga_runtime.reconciliation import Need, saga_of_execution, was_owner
+from saga_runtime.record import AttributeMap
 from saga_runtime.recovery import Finding
+from saga_runtime.running import Running
 from saga_runtime.sweeping import Crew, Part, Start, Sweep, Threads
 
 __all__ = ["PAGE", "Reconciled", "Reconciler", "Served", "served_of"]
@@ -45,6 +47,9 @@ class Reconciled:
         failed: sagas that could not be looked after; the next sweep tries again.
         broken: those of them for which that will not help: their record cannot be read, or a call is refused for good.
         slowed: how often AWS refused for the moment, and everything was slowed down.
+        listed: sagas whose owners were found in a list of what runs, and not asked for.
+        pages: of such lists that were read.
+        overdue_seconds: for how long the oldest has been due, of those that were found to be.
         complete: whether everything that is due was looked at.
     """
 
@@ -58,6 +63,9 @@ class Reconciled:
     failed: int = 0
     broken: int = 0
     slowed: int = 0
+    listed: int = 0
+    pages: int = 0
+    overdue_seconds: int = 0
     complete: bool = True
 
 
@@ -85,7 +93,11 @@ class Reconciler:
     @classmethod
     def from_env(cls, remaining_ms: Callable[[], int]) -> Reconciler:
         """The reconciler that the environment describes."""
-        caretaker = Caretaker(served=served_of(os.environ[Env.RECONCILED]), limit=int(os.environ[Env.RECOVERIES_LIMIT]))
+        caretaker = Caretaker(
+            served=served_of(os.environ[Env.RECONCILED]),
+            limit=int(os.environ[Env.RECOVERIES_LIMIT]),
+            longest_look_ms=int(os.environ[Env.LONGEST_LOOK]) * 1_000,
+        )
         return cls(caretaker=caretaker, remaining_ms=remaining_ms, workers=sweeping.WORKERS)
 
     def sweep(self) -> Reconciled:
@@ -97,7 +109,8 @@ class Reconciler:
         done, now_ms = self._done, clock.now_ms()
         for make in (aws.dynamodb, aws.step_functions_once, aws.sqs):
             make()  # before several want it at once
-        caretaker = replace(self.caretaker, step_functions=aws.step_functions_once)
+        running = Running(step_functions=aws.step_functions_once, remaining_ms=self.remaining_ms, lock=self.crew.lock())
+        caretaker = replace(self.caretaker, step_functions=aws.step_functions_once, runs=running.includes)
         sweep = Sweep(
             parts=self._parts(caretaker, now_ms),
             remaining_ms=self.remaining_ms,
@@ -107,7 +120,10 @@ class Reconciler:
         )
         done.complete = sweep.run()
         done.slowed, done.late = sweep.brake.pulled, len(self._late)
+        done.listed, done.pages = running.known, running.pages
         telemetry.gauge(Metric.RECONCILE_FAILED, done.broken)
+        telemetry.gauge(Metric.LOOK_INCOMPLETE, not done.complete)
+        telemetry.seconds(Metric.OLDEST_OVERDUE, done.overdue_seconds)
         return done
 
     def execution_ended(self, name: str) -> None:
@@ -142,16 +158,30 @@ class Reconciler:
         found = [
             Part(
                 name=f"{table} {shard:02d}",
-                page=partial(_page, table, shard, now_ms),
+                page=partial(page, table, shard, now_ms),
                 look=partial(look, caretaker, table, now_ms),
             )
-            for counts, look in ((shards, self._look_at), (tokens, self._look_at_late_job))
+            for counts, page, look in (
+                (shards, self._due_page, self._look_at),
+                (tokens, _page, self._look_at_late_job),
+            )
             for table, count in counts.items()
             for shard in range(count)
         ]
         parts = deque(found)
         parts.rotate(-(now_ms // 60_000))
         return parts
+
+    def _due_page(self, table: str, shard: int, now_ms: int, start: Start) -> tuple[Sequence[str], Start | None]:
+        """Keys of one page of due records, the oldest first; how long those of our sagas have been due is kept."""
+        a = RecordAttribute
+        machines = {saga.machine for saga in self.caretaker.served if saga.requests == table}
+        items, following = _due_items(table, shard, now_ms, start, a.EXECUTION_ARN)
+        ours = (item for item in items if _machine(item) in machines)
+        oldest = min((int(item[a.DUE_AT.value]["N"]) for item in ours), default=now_ms)
+        with self._mine:
+            self._done.overdue_seconds = max(self._done.overdue_seconds, (now_ms - oldest) // 1_000)
+        return [str(item[a.ID.value]["S"]) for item in items], following
 
     def _look_at(self, caretaker: Caretaker, table: str, now_ms: int, request_id: str, again: bool) -> None:
         found = caretaker.read(table, request_id)
@@ -201,18 +231,41 @@ class Reconciler:
         telemetry.event("reconcile_failed", row_id=name, error=type(error).__name__, code=code, for_good=for_good)
 
 
+def _machine(item: AttributeMap) -> str:
+    """The name of the state machine that an item of the index names; empty: it names none."""
+    arn = str(item.get(RecordAttribute.EXECUTION_ARN, {}).get("S", ""))
+    return arn.rpartition(":")[0].rpartition(":")[2]
+
+
 def _page(table: str, shard: int, now_ms: int, start: Start) -> tuple[Sequence[str], Start | None]:
-    """Keys of one page of what is due in a shard. The index may be behind: every key is looked up strongly."""
+    """Keys of one page of what is due in a shard."""
+    items, following = _due_items(table, shard, now_ms, start)
+    return [str(item[RecordAttribute.ID.value]["S"]) for item in items], following
+
+
+def _due_items(
+    table: str, shard: int, now_ms: int, start: Start, *more: RecordAttribute
+) -> tuple[Sequence[AttributeMap], Start | None]:
+    """One page of what is due in a shard, the oldest first. The index may be behind: every key is looked up strongly.
+
+    Args:
+        table: the table.
+        shard: of its index.
+        now_ms: the time.
+        start: where the page begins.
+        more: attributes that are read beside the key and ``due_at``.
+    """
     a = RecordAttribute
+    names = {f"#{name.value}": name.value for name in (a.ID, a.DUE_AT, *more)}
     asked: dict[str, Any] = {
         "TableName": table,
         "IndexName": DUE_INDEX,
         "KeyConditionExpression": "#shard = :shard AND #due_at <= :now",
-        "ProjectionExpression": "#id",
-        "ExpressionAttributeNames": {"#shard": a.DUE_SHARD.value, "#due_at": a.DUE_AT.value, "#id": a.ID.value},
+        "ProjectionExpression": ", ".join(names),
+        "ExpressionAttributeNames": {**names, "#shard": a.DUE_SHARD.value},
         "ExpressionAttributeValues": {":shard": {"S": f"{shard:02d}"}, ":now": {"N": str(now_ms)}},
         "Limit": PAGE,
         **({"ExclusiveStartKey": start} if start else {}),
     }
     answer: Mapping[str, Any] = aws.dynamodb().query(**asked)
-    return [str(item[a.ID.value]["S"]) for item in answer["Items"]], answer.get("LastEvaluatedKey")
+    return answer["Items"], answer.get("LastEvaluatedKey")

@@ -33,7 +33,7 @@ from saga_runtime.recovery import Finding, rows_are_kept_until
 LOOK_MS: Final = 60_000
 """What is young is looked at again after this."""
 LONGEST_LOOK_MS: Final = 15 * 60_000
-"""What is old, or parked, is looked at again after this."""
+"""What is old, or parked, is looked at again after this, unless a deployment says otherwise."""
 LONGEST_PAUSE_MS: Final = 3_600_000
 """Between recoveries that die, one after the other."""
 
@@ -130,7 +130,7 @@ class Decision:
     reason: ParkedFor | None = None
 
 
-def decide(found: Found, finding: Finding, *, now_ms: int, limit: int) -> Decision:
+def decide(found: Found, finding: Finding, *, now_ms: int, limit: int, longest_ms: int = LONGEST_LOOK_MS) -> Decision:
     """Decide what is done for a saga.
 
     What is not due yet is only started, taken over for the first time, or parked: somebody else looks at it, or has
@@ -141,15 +141,16 @@ def decide(found: Found, finding: Finding, *, now_ms: int, limit: int) -> Decisi
         finding: what was found of its owner.
         now_ms: the time.
         limit: recoveries after which a person decides.
+        longest_ms: what is old, or parked, is looked at again after this.
     """
     record, due = found.record, found.is_due(now_ms)
     match finding:
         case Finding.SETTLED:
             return Decision(need=Need.CLEAR if due else Need.NOTHING)
         case Finding.PARKED:
-            return _later(LONGEST_LOOK_MS, due=due)
+            return _later(longest_ms, due=due)
         case Finding.RUNNING:
-            return _later(look_again_after(now_ms - record.created_at), due=due)
+            return _later(look_again_after(now_ms - record.created_at, longest_ms), due=due)
         case Finding.NOT_STARTED:
             return Decision(need=Need.START)
         case Finding.NAME_EXPIRED:
@@ -170,9 +171,9 @@ def _later(after_ms: int, *, due: bool) -> Decision:
     return Decision(need=Need.LOOK_LATER, after_ms=after_ms) if due else Decision(need=Need.NOTHING)
 
 
-def look_again_after(age_ms: int) -> int:
+def look_again_after(age_ms: int, longest_ms: int = LONGEST_LOOK_MS) -> int:
     """When a saga of an age is looked at again that runs: status events tell sooner, unless one is lost."""
-    return max(LOOK_MS, min(age_ms // 10, LONGEST_LOOK_MS))
+    return max(LOOK_MS, min(age_ms // 10, longest_ms))
 
 
 def pause_after(number: int) -> int:

@@ -7,7 +7,7 @@ is started by a derived name, and it decides its direction itself.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
@@ -176,6 +176,10 @@ def execution_of(machine_arn: str, name: str) -> str:
     return f"{machine_arn.replace(':stateMachine:', ':execution:', 1)}:{name}"
 
 
+def _unknown(_machine_arn: str, _name: str) -> bool:
+    return False
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recoverer:
     """Carries decisions out.
@@ -186,6 +190,7 @@ class Recoverer:
         step_functions: client of Step Functions.
         due_after_ms: when the record is looked at again after a take-over.
         log_days: how long rows of the saga's log are kept; None: not known, so that age stops nobody.
+        runs: whether an execution of a state machine is known to run; it is not asked for then.
     """
 
     table: str
@@ -193,6 +198,7 @@ class Recoverer:
     step_functions: SFNClient
     due_after_ms: int = 60_000
     log_days: int | None = None
+    runs: Callable[[str, str], bool] = _unknown
 
     def read(self, request_id: str) -> RequestRecord | None:
         """The request record, read strongly."""
@@ -209,6 +215,8 @@ class Recoverer:
         """
         forward = machine_of(record.execution_arn)
         machines = [forward] if record.owner == record.saga_id else [record.recovery_machine_arn, forward]
+        if any(self.runs(machine, record.owner) for machine in machines):
+            return Owner("RUNNING")
         found = Owner()
         for machine in machines:
             described = self._described(execution_of(machine, record.owner))

@@ -75,6 +75,7 @@ def test_is_told_what_the_runtime_reads(cloud: Cloud) -> None:
     variables = cloud.one("Reconciler/Function/Function").properties["Environment"]["Variables"]
 
     assert variables[Env.RECOVERIES_LIMIT] == "20"
+    assert variables[Env.LONGEST_LOOK] == "900"
     first, second = served_of(variables[Env.RECONCILED])
     assert first == Served(
         machine="${Plain/StateMachine.Name}",
@@ -102,6 +103,7 @@ def test_may_do_what_it_does_for_each_saga_and_nothing_else(cloud: Cloud) -> Non
             ("dynamodb:UpdateItem", log),
             ("sqs:SendMessage", f"${{{saga}/Operators.Arn}}"),
             *(("states:StartExecution", f"${{{machine}}}") for machine in machines),
+            *(("states:ListExecutions", f"${{{machine}}}") for machine in machines),
             *(("states:DescribeExecution", f"{execution}${{{machine}.Name}}:*") for machine in machines),
         }
 
@@ -218,11 +220,10 @@ def alarms_of(cloud: Cloud) -> dict[str, Mapping[str, Any]]:
 def test_alarms_tell_of_what_its_function_counts(cloud: Cloud, watched: WatchedStack) -> None:
     alarms = alarms_of(cloud)
 
-    assert len(watched.reconciler.alarms) == len(alarms) == 12
+    assert len(watched.reconciler.alarms) == len(alarms) == 13
     told = cloud.one("Reconciler/Function/Function").properties["Environment"]["Variables"][Env.SERVICE]
     metrics = {name: alarm["MetricName"] for name, alarm in alarms.items() if alarm["Namespace"] == METRIC_NAMESPACE}
     assert metrics == {
-        "Orphans": Metric.ORPHANS,
         "Recoveries": Metric.RECOVERIES,
         "Unsettled": Metric.UNSETTLED,
         "OldestInFlight": Metric.OLDEST_IN_FLIGHT,
@@ -233,6 +234,8 @@ def test_alarms_tell_of_what_its_function_counts(cloud: Cloud, watched: WatchedS
         "Late": Metric.LATE_STANDS,
         "RecordMissing": Metric.RECORD_MISSING,
         "Failing": Metric.RECONCILE_FAILED,
+        "Incomplete": Metric.LOOK_INCOMPLETE,
+        "Overdue": Metric.OLDEST_OVERDUE,
     }
     for name in metrics:
         dimensions = {dimension["Name"]: dimension["Value"] for dimension in alarms[name]["Dimensions"]}
@@ -242,7 +245,7 @@ def test_alarms_tell_of_what_its_function_counts(cloud: Cloud, watched: WatchedS
     assert {alarms[name]["Statistic"] for name in ("OldestInFlight", "OldestParked", "Unattended", "EUR", "JPY")} == {
         "Maximum"
     }
-    assert {alarms[name]["Statistic"] for name in ("Orphans", "Recoveries", "RecordMissing")} == {"Sum"}
+    assert {alarms[name]["Statistic"] for name in ("Recoveries", "RecordMissing")} == {"Sum"}
 
 
 def test_an_alarm_is_on_above_its_limit(cloud: Cloud, watched: WatchedStack) -> None:
@@ -250,7 +253,6 @@ def test_an_alarm_is_on_above_its_limit(cloud: Cloud, watched: WatchedStack) -> 
 
     longest = max(saga.description.timeout for saga in _sagas(watched))
     assert thresholds == {
-        "Orphans": 0,
         "Recoveries": 20,
         "Unsettled": 0,
         "OldestInFlight": longest + 3_600,
@@ -261,6 +263,8 @@ def test_an_alarm_is_on_above_its_limit(cloud: Cloud, watched: WatchedStack) -> 
         "Late": 0,
         "RecordMissing": 0,
         "Failing": 0,
+        "Incomplete": 0,
+        "Overdue": 900,
         "DeadLetters": 0,
     }
     assert list(watched.reconciler.money_alarms) == ["EUR", "JPY"]
@@ -273,8 +277,9 @@ def test_silence_is_alarming_of_every_look_and_of_every_measuring(cloud: Cloud) 
     assert silent == {"OldestInFlight", "OldestParked", "Failing"}
 
 
-def test_one_look_that_fails_is_no_alarm(cloud: Cloud) -> None:
-    assert alarms_of(cloud)["Failing"]["Statistic"] == "Minimum"
+@pytest.mark.parametrize("name", ["Failing", "Incomplete", "Overdue"])
+def test_one_look_that_fails_is_no_alarm(cloud: Cloud, name: str) -> None:
+    assert alarms_of(cloud)[name]["Statistic"] == "Minimum"
 
 
 def test_rare_looks_are_no_silence(stack: Stack) -> None:
@@ -282,7 +287,9 @@ def test_rare_looks_are_no_silence(stack: Stack) -> None:
     alarms = alarms_of(Cloud(stack))
 
     assert (alarms["Failing"]["Period"], alarms["OldestInFlight"]["Period"]) == (90 * 60, 180 * 60)
-    assert alarms["Orphans"]["Period"] == 900
+    assert (alarms["Incomplete"]["Period"], alarms["Overdue"]["Period"]) == (90 * 60, 90 * 60)
+    assert alarms["Overdue"]["Threshold"] == 90 * 60
+    assert alarms["Recoveries"]["Period"] == 900
 
 
 def _sagas(stack: Stack) -> list[SagaStateMachine]:
@@ -294,6 +301,7 @@ def test_limits_are_what_was_asked_for(stack: Stack) -> None:
         stack,
         schedule=Duration.minutes(5),
         measure=Duration.minutes(2),
+        longest_interval=Duration.hours(1),
         recoveries_limit=3,
         recoveries_started=7,
         oldest_in_flight=Duration.minutes(10),
@@ -307,6 +315,7 @@ def test_limits_are_what_was_asked_for(stack: Stack) -> None:
     assert cloud.one("Reconciler/Alarms/Recoveries").properties["Threshold"] == 7
     variables = cloud.one("Reconciler/Function/Function").properties["Environment"]["Variables"]
     assert variables[Env.RECOVERIES_LIMIT] == "3"
+    assert variables[Env.LONGEST_LOOK] == "3600"
     assert cloud.one("Reconciler/Alarms/OldestInFlight").properties["Threshold"] == 600
     assert cloud.one("Reconciler/Alarms/OldestParked").properties["Threshold"] == 3_600
     assert cloud.one("Reconciler/Function/Logs").raw["DeletionPolicy"] == "Delete"

@@ -182,6 +182,7 @@ def watch(world: World, monkeypatch: pytest.MonkeyPatch, boto3_session: boto3.Se
     }
     monkeypatch.setenv(Env.RECONCILED, json.dumps([{name.value: value for name, value in told.items()}]))
     monkeypatch.setenv(Env.RECOVERIES_LIMIT, str(LIMIT))
+    monkeypatch.setenv(Env.LONGEST_LOOK, "900")
     monkeypatch.setattr(RECONCILER, "TOKEN_DUE_SHARDS", SHARDS)
     monkeypatch.setattr(sweeping, "WORKERS", 1)
     with desk_in(world, monkeypatch, boto3_session, window=86_400) as desk:
@@ -985,17 +986,49 @@ def test_a_sweep_ends_before_its_function_does(watch: Watch) -> None:
 
     assert watch.sweep(remaining_ms=SPARE_MS - 1)["complete"] is False
     assert set(watch.executions) == {SAGA_ID}
+    assert watch.world.told.measured[Metric.LOOK_INCOMPLETE] == 1
+
+    watch.sweep()
+
+    assert watch.world.told.measured[Metric.LOOK_INCOMPLETE] == 0
+
+
+def test_age_of_the_oldest_overdue_saga_is_measured(watch: Watch) -> None:
+    watch.pass_time(DUE_AFTER_MS + 90_000)
+
+    assert watch.sweep()["overdue_seconds"] == 90
+    assert watch.world.told.measured[Metric.OLDEST_OVERDUE] == 90
+
+    assert watch.sweep()["overdue_seconds"] == 0
+    assert watch.world.told.measured[Metric.OLDEST_OVERDUE] == 0
+
+
+def test_overdue_saga_of_another_reconciler_is_not_measured(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
+    (fields,) = json.loads(os.environ[Env.RECONCILED])
+    monkeypatch.setenv(Env.RECONCILED, json.dumps([fields | {"machine": "Others"}]))
+    watch.pass_time(DUE_AFTER_MS + 90_000)
+
+    assert watch.sweep()["overdue_seconds"] == 0
+
+
+def test_old_saga_is_looked_at_again_after_the_longest_interval(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(Env.LONGEST_LOOK, "3600")
+    watch.pass_time(DAY_MS)
+
+    watch.sweep()
+
+    assert watch.record.due_at == watch.world.clock.ms + 3_600_000
 
 
 def test_the_first_shard_is_another_one_each_minute(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[str, int]] = []
-    page = RECONCILER._page
+    page = RECONCILER._due_items
 
     def noted(table: str, shard: int, *rest: Any) -> Any:
         asked.append((table, shard))
         return page(table, shard, *rest)
 
-    monkeypatch.setattr(RECONCILER, "_page", noted)
+    monkeypatch.setattr(RECONCILER, "_due_items", noted)
     watch.sweep()
     first = asked[0]
     asked.clear()

@@ -96,6 +96,15 @@ class Cloud:
                 raise DoesNotExist(name)
             return {"status": "TIMED_OUT"}
 
+    def list_executions(self, *, statusFilter: str, maxResults: int, nextToken: str = "0", **_: Any) -> Any:  # noqa: N803
+        """ListExecutions: recoveries run, in one list or the other."""
+        assert statusFilter == "RUNNING"
+        with self._calling():
+            names, first = sorted(self.started), int(nextToken)
+            page = [{"name": name} for name in names[first : first + maxResults]]
+            more = {"nextToken": str(first + maxResults)} if first + maxResults < len(names) else {}
+            return {"executions": page, **more}
+
     def start_execution(self, *, name: str, **_: Any) -> Any:
         """StartExecution."""
         with self._calling():
@@ -113,7 +122,7 @@ def cloud(monkeypatch: pytest.MonkeyPatch) -> Cloud:
     cloud = Cloud()
     for client in ("dynamodb", "step_functions_once", "sqs"):
         monkeypatch.setattr(aws, client, lambda: cloud)
-    for tell in ("event", "count", "gauge"):
+    for tell in ("event", "count", "gauge", "seconds"):
         monkeypatch.setattr(telemetry, tell, lambda *_, **__: None)
     monkeypatch.setattr(RECONCILER.clock, "now_ms", lambda: NOW_MS)
     return cloud

@@ -388,6 +388,7 @@ def test_a_status_event_of_a_saga_that_is_forgotten_or_whose_key_is_used_anew_do
     about = {f.MACHINE: "Transfers", f.REQUESTS: "requests", f.SHARDS: 16, f.LOG: "log", f.DAYS: LOG_DAYS}
     monkeypatch.setenv(Env.RECONCILED, json.dumps([{**about, f.OPERATORS: "q", f.TOKENS: {}}]))
     monkeypatch.setenv(Env.RECOVERIES_LIMIT, "20")
+    monkeypatch.setenv(Env.LONGEST_LOOK, "900")
     reconciler = Reconciler.from_env(lambda: 50_000)
 
     assert world.calls_of(lambda: reconciler.execution_ended(SAGA_ID)) == ["GetItem"]
