@@ -13,6 +13,7 @@ from constructs import Construct
 
 from constructs_lib._operator_actions import MACHINE_ACTIONS, REQUEST_TABLE_ACTIONS
 from constructs_lib._served_sagas import MAX_SERVED_BYTES, ServedSaga, served_bytes, served_text
+from constructs_lib._services import service_of
 from constructs_lib.runtime_function import RuntimeFunction
 from constructs_lib.token_table import ITEM_ACTIONS, TokenTable
 from saga_runtime.protocol import Env
@@ -35,6 +36,7 @@ class CallbackWorkers(Construct):
     def __init__(self, scope: Construct, id: str, *, integration: str, tokens: TokenTable) -> None:
         super().__init__(scope, id)
         self._integration = integration
+        self._owner = scope
         self._tokens = tokens
         self._stack = Stack.of(self)
         self._served: dict[str, ServedSaga] = {}
@@ -65,7 +67,7 @@ class CallbackWorkers(Construct):
             self._functions.append(function)
             function.add_environment(Env.TOKEN_TABLE.value, self._tokens.table_name)
             function.add_environment(Env.INTEGRATION.value, self._integration)
-            function.add_environment(Env.SERVICE.value, service_of(self._integration))
+            function.add_environment(Env.SERVICE.value, service_of(self._owner))
             self._tell(function)
             self._tokens.grant_receive(function)
             for policy in self._policies:
@@ -114,11 +116,6 @@ class CallbackWorkers(Construct):
     def _tell(self, function: lambda_.Function) -> None:
         """Setting a variable again replaces its value."""
         function.add_environment(Env.CALLBACKS.value, served_text(list(self._served.values())))
-
-
-def service_of(path: str) -> str:
-    """The dimension ``service`` of the metrics of what stands at a construct path."""
-    return path.replace("/", "-")
 
 
 def _attach(policy: iam.Policy, function: lambda_.Function) -> None:

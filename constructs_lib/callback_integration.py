@@ -20,10 +20,11 @@ from constructs import Construct
 
 from constructs_lib._arguments import require_between, require_seconds
 from constructs_lib._callback_alarms import counted_alarm, depth_alarm, oldest_waiting_alarm
-from constructs_lib._callback_workers import CallbackCode, CallbackWorkers, service_of
+from constructs_lib._callback_workers import CallbackCode, CallbackWorkers
 from constructs_lib._operator_actions import DEAD_LETTER_ACTIONS, QUEUE_ACTIONS
 from constructs_lib._rest_api import GATEWAY_SECONDS
 from constructs_lib._served_sagas import ServedSaga
+from constructs_lib._services import service_of
 from constructs_lib.approval_page import ApprovalPage
 from constructs_lib.callback_receivers import DirectReceiver, Webhook
 from constructs_lib.runtime_function import RuntimeFunction, own_code
@@ -144,7 +145,7 @@ class CallbackIntegration(Construct):
         self._hands_over = fn is not None
         self._schemes: dict[lambda_.Function, str] = {}
         self._asynchronous: list[lambda_.Function] = []
-        self.service = service_of(self.node.path)
+        self.service = service_of(self)
         self.tokens = tokens or TokenTable(self, "Tokens", encryption_key=encryption_key, removal_policy=removal_policy)
         self.event_dead_letters: sqs.Queue | None = None
         self.event_dead_letters_alarm: cloudwatch.Alarm | None = None
@@ -490,7 +491,7 @@ class CallbackIntegration(Construct):
 
     def _add_alarms(self, longest_wait: int) -> None:
         self._alarm_scope = scope = Construct(self, "Alarms")
-        sweeper = service_of(self.sweeper.node.path)
+        sweeper = self.sweeper.service
         self.oldest_waiting_alarm = oldest_waiting_alarm(scope, sweeper, longest_wait)
         self.dead_letters_alarm = depth_alarm(
             scope,

@@ -14,6 +14,7 @@ from aws_cdk import aws_logs as logs
 from constructs import Construct
 
 from constructs_lib._arguments import require_between, require_match, require_seconds
+from constructs_lib._services import service_of
 from constructs_lib.bundle import functions_zip, merged_code
 from saga_runtime.protocol import PROTOCOL_VERSION, Env
 
@@ -40,6 +41,7 @@ class RuntimeFunction(Construct):
             the CDK's process for each of them.
         memory_mib: its memory.
         architecture_name: ``arm64`` or ``x86_64``.
+        service: dimension of its metrics.
     """
 
     def __init__(
@@ -64,6 +66,7 @@ class RuntimeFunction(Construct):
         require_between("memory_mib", memory_mib, at_least=128, at_most=10_240)
         self.memory_mib = memory_mib
         self.architecture_name = architecture.name if architecture is not None else "arm64"
+        self.service = service_of(self)
         variables = dict(environment or {})
         taken = sorted(set(variables) & {Env.PROTOCOL.value, Env.SERVICE.value})
         if taken:
@@ -94,7 +97,7 @@ class RuntimeFunction(Construct):
             environment={
                 **variables,
                 Env.PROTOCOL.value: str(PROTOCOL_VERSION),
-                Env.SERVICE.value: self.node.path.replace("/", "-"),
+                Env.SERVICE.value: self.service,
             },
         )
         Validations.of(self.role).acknowledge(_TRACING)

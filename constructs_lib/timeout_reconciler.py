@@ -76,7 +76,7 @@ class TimeoutReconciler(Construct):
     It also watches Standard state machines that are no sagas: a function of yours is told of each execution that timed
     out or was stopped, until it returns. See ``WatchedMachine``.
 
-    The function reports its metrics under its own path (dimension ``service``).
+    The function reports its metrics under its stack's name and its own path (dimension ``service``).
 
     Example::
 
@@ -303,7 +303,7 @@ class TimeoutReconciler(Construct):
         alarms = ReconcilerAlarms(
             self,
             "Alarms",
-            service=self.function.node.path.replace("/", "-"),
+            service=self.function.service,
             dead_letters=self.dead_letters,
             limits=limits,
         )

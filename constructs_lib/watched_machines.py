@@ -283,7 +283,7 @@ class MachineWatch(Construct):
             metric=cloudwatch.Metric(
                 namespace=METRIC_NAMESPACE,
                 metric_name=metric.value,
-                dimensions_map={"service": self.function.node.path.replace("/", "-")},
+                dimensions_map={"service": self.function.service},
                 statistic="Sum" if above is None else "Maximum",
                 period=self._period,
             ),
