@@ -491,7 +491,7 @@ class CallbackIntegration(Construct):
 
     def _add_alarms(self, longest_wait: int) -> None:
         self._alarm_scope = scope = Construct(self, "Alarms")
-        sweeper = self.sweeper.service
+        sweeper = service_of(self.sweeper)
         self.oldest_waiting_alarm = oldest_waiting_alarm(scope, sweeper, longest_wait)
         self.dead_letters_alarm = depth_alarm(
             scope,

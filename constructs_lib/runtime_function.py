@@ -41,7 +41,6 @@ class RuntimeFunction(Construct):
             the CDK's process for each of them.
         memory_mib: its memory.
         architecture_name: ``arm64`` or ``x86_64``.
-        service: dimension of its metrics.
     """
 
     def __init__(
@@ -66,7 +65,6 @@ class RuntimeFunction(Construct):
         require_between("memory_mib", memory_mib, at_least=128, at_most=10_240)
         self.memory_mib = memory_mib
         self.architecture_name = architecture.name if architecture is not None else "arm64"
-        self.service = service_of(self)
         variables = dict(environment or {})
         taken = sorted(set(variables) & {Env.PROTOCOL.value, Env.SERVICE.value})
         if taken:
@@ -97,7 +95,7 @@ class RuntimeFunction(Construct):
             environment={
                 **variables,
                 Env.PROTOCOL.value: str(PROTOCOL_VERSION),
-                Env.SERVICE.value: self.service,
+                Env.SERVICE.value: service_of(self),
             },
         )
         Validations.of(self.role).acknowledge(_TRACING)

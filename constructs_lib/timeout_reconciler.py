@@ -18,6 +18,7 @@ from constructs_lib._reconciled import late_tokens_of, require_sagas, told_of
 from constructs_lib._reconciler_alarms import LONGEST_SECONDS, AlarmLimits, ReconcilerAlarms
 from constructs_lib._reconciler_queues import dead_letters_of, queue_for, rule_for
 from constructs_lib._schedules import run_every
+from constructs_lib._services import service_of
 from constructs_lib.runtime_function import RuntimeFunction, own_code
 from constructs_lib.saga.permissions import grant_send, queues_of
 from constructs_lib.saga.state_machine import SagaStateMachine
@@ -303,7 +304,7 @@ class TimeoutReconciler(Construct):
         alarms = ReconcilerAlarms(
             self,
             "Alarms",
-            service=self.function.service,
+            service=service_of(self.function),
             dead_letters=self.dead_letters,
             limits=limits,
         )

@@ -22,6 +22,7 @@ from constructs_lib._arguments import require_count, require_seconds
 from constructs_lib._callback_alarms import depth_alarm
 from constructs_lib._reconciler_queues import dead_letters_of, queue_for, rule_for
 from constructs_lib._schedules import run_every
+from constructs_lib._services import service_of
 from constructs_lib._tables import StatefulTable
 from constructs_lib._watched_checks import require_each_once_and_here, require_ends, require_watchable
 from constructs_lib.runtime_function import RuntimeFunction, own_code
@@ -283,7 +284,7 @@ class MachineWatch(Construct):
             metric=cloudwatch.Metric(
                 namespace=METRIC_NAMESPACE,
                 metric_name=metric.value,
-                dimensions_map={"service": self.function.service},
+                dimensions_map={"service": service_of(self.function)},
                 statistic="Sum" if above is None else "Maximum",
                 period=self._period,
             ),

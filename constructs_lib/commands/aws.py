@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+
+from saga_runtime.protocol import Env
 
 from .errors import CommandError
 
 if TYPE_CHECKING:
     import boto3
 
+LOCAL_STATE: Final = Path("build/local.json")
+"""Where ``cdk-sagas local up`` notes what runs."""
 NO_RIGHTS: Final = frozenset({"AccessDenied", "AccessDeniedException", "UnauthorizedOperation"})
 """What services answer to somebody who may not."""
 
@@ -35,12 +41,25 @@ def session_of(options: argparse.Namespace) -> boto3.Session:
     except ImportError:
         raise CommandError("this command needs boto3; install cdk-sagas with its dependencies") from None
     try:
-        session = boto3.Session(profile_name=options.profile, region_name=options.region)
+        # botocore reads AWS_DEFAULT_REGION only; the AWS CLI and every other SDK read AWS_REGION.
+        region = options.region or os.environ.get("AWS_REGION") or None
+        session = boto3.Session(profile_name=options.profile, region_name=region)
     except ProfileNotFound as error:
         raise CommandError(f"{error}; see the profiles in your AWS configuration") from None
     if session.region_name is None:
-        raise CommandError("no AWS region is configured; name one with --region, or set AWS_DEFAULT_REGION")
+        raise CommandError("no AWS region is configured; name one with --region, or set AWS_REGION")
+    _keep_local_time()
     return session
+
+
+def _keep_local_time() -> None:
+    """Take the clock of the local AWS that the environment leads to: it may run faster than this machine's."""
+    endpoint = os.environ.get("AWS_ENDPOINT_URL", "").rstrip("/")
+    if not endpoint or os.environ.get(Env.CLOCK) or not LOCAL_STATE.is_file():
+        return
+    state = json.loads(LOCAL_STATE.read_text(encoding="utf-8"))
+    if state.get("endpoint_url") == endpoint:
+        os.environ[Env.CLOCK.value] = state["clock"]
 
 
 @contextmanager

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from .aws import LOCAL_STATE
 from .errors import CommandError
 
 if TYPE_CHECKING:
     from ..testing.local_aws import LocalAws
 
 _ASSEMBLY: Final = Path("cdk.out")
-_STATE_FILE: Final = Path("build/local.json")
 _API_TYPE: Final = "AWS::ApiGateway::RestApi"
 #: Two, so that one can see that it does not see what is the other's.
 _USERS: Final = ("alice", "bob")
@@ -29,7 +30,7 @@ def add_parser(commands: Add) -> None:
         "local",
         help="local AWS in the background",
         description="An emulator of AWS on this machine, with every stack of a synthesized app. Exit status: 0; 1 "
-        "it could not be done, or, of status, reset and logs, nothing runs.",
+        "it could not be done, or, of status, env, reset and logs, nothing runs.",
     )
     actions = parser.add_subparsers(required=True, metavar="ACTION")
 
@@ -37,7 +38,7 @@ def add_parser(commands: Add) -> None:
         action: argparse.ArgumentParser = actions.add_parser(
             name, help=help_, description=f"{help_[0].upper()}{help_[1:]}."
         )
-        action.add_argument("--state", type=Path, default=_STATE_FILE, help="where to note what runs (%(default)s)")
+        action.add_argument("--state", type=Path, default=LOCAL_STATE, help="where to note what runs (%(default)s)")
         action.set_defaults(run=run)
         return action
 
@@ -48,6 +49,7 @@ def add_parser(commands: Add) -> None:
     up.add_argument("--sandboxes", type=int, default=4, help="sandboxes per function (%(default)s)")
     add("down", _down, "stop it and delete everything in it")
     add("status", _status, "say whether it runs, and where")
+    add("env", _env, 'print what a shell exports to use it: eval "$(cdk-sagas local env)"')
     add("reset", _reset, "empty tables, queues and logs; stacks stay")
     logs = add("logs", _logs, "print what functions printed")
     logs.add_argument("function", nargs="?", help="name, logical id or construct path (all functions)")
@@ -102,6 +104,7 @@ def _describe(aws: LocalAws) -> dict[str, Any]:
     return {
         "account": aws.account,
         "region": aws.region,
+        "clock": aws.clock,
         "functions": sorted(one.path.removesuffix("/Resource") or one.name for one in aws.functions()),
         "apis": apis,
         "users": users,
@@ -132,6 +135,24 @@ def _status(options: argparse.Namespace) -> int:
     return 0
 
 
+def _env(options: argparse.Namespace) -> int:
+    from saga_runtime.protocol import Env
+
+    from ..testing.emulator.settings import ROOT_ACCESS_KEY_ID, ROOT_SECRET_ACCESS_KEY
+
+    state = _running(options)
+    values = {
+        "AWS_ENDPOINT_URL": state["endpoint_url"],
+        "AWS_REGION": state["region"],
+        "AWS_DEFAULT_REGION": state["region"],
+        "AWS_ACCESS_KEY_ID": ROOT_ACCESS_KEY_ID,
+        "AWS_SECRET_ACCESS_KEY": ROOT_SECRET_ACCESS_KEY,
+        Env.CLOCK.value: state["clock"],
+    }
+    sys.stdout.write("".join(f"export {name}={shlex.quote(value)}\n" for name, value in values.items()))
+    return 0
+
+
 def _reset(options: argparse.Namespace) -> int:
     _attach(options).reset()
     sys.stdout.write("local AWS is empty; its stacks are as they were\n")
@@ -156,11 +177,21 @@ def _logs(options: argparse.Namespace) -> int:
 def _attach(options: argparse.Namespace) -> LocalAws:
     from ..testing.local_aws import LocalAws
 
+    state = _running(options)
+    assembly = Path(state["assembly"])
+    return LocalAws.attach(state["endpoint_url"], assembly if assembly.exists() else None)
+
+
+def _running(options: argparse.Namespace) -> dict[str, Any]:
+    """Return what is noted of the local AWS that runs.
+
+    Raises:
+        CommandError: If none does.
+    """
     state = _read(options.state)
     if state is None:
         raise CommandError("local AWS does not run; start it with cdk-sagas local up")
-    assembly = Path(state["assembly"])
-    return LocalAws.attach(state["endpoint_url"], assembly if assembly.exists() else None)
+    return state
 
 
 def _read(file: Path) -> dict[str, Any] | None:

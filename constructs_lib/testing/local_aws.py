@@ -262,11 +262,19 @@ class LocalAws:
 
     def now(self) -> datetime:
         """Return the time that functions, state machines and timestamps here have: real time at speed 1."""
+        return datetime.fromtimestamp(self._emulator_clock.now(), UTC)
+
+    @property
+    def clock(self) -> str:
+        """The value of ``CDK_SAGAS_CLOCK`` for a process that must have the same time as this emulator."""
+        return f"{self._emulator_clock.base!r}:{self._emulator_clock.speed!r}"
+
+    @property
+    def _emulator_clock(self) -> EmulatorClock:
         if self._clock is None:
-            answer = self._http.send("GET", f"{self.endpoint_url}{PROCESS_PATH}")
-            process = answer.json()
+            process = self._http.send("GET", f"{self.endpoint_url}{PROCESS_PATH}").json()
             self._clock = EmulatorClock(base=process["base"], speed=process["speed"])
-        return datetime.fromtimestamp(self._clock.now(), UTC)
+        return self._clock
 
     def functions(self) -> list[DeployedResource]:
         """Return every deployed function."""

@@ -11,8 +11,6 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from constructs_lib.testing import LocalAws
-from constructs_lib.testing.emulator.admin_paths import PROCESS_PATH
-from constructs_lib.testing.http import HttpClient
 
 _TRUST: Final = json.dumps(
     {
@@ -73,12 +71,6 @@ class Emulators:
     def fast(self, speed: float) -> Deployed:
         """Start a corrected emulator whose time passes faster."""
         return self.without(speed=speed)
-
-
-def clock_of(aws: LocalAws) -> str:
-    """The emulator's clock, for a process that must tell the same time."""
-    process = HttpClient().send("GET", f"{aws.endpoint_url}{PROCESS_PATH}").json()
-    return f"{process['base']!r}:{process['speed']!r}"
 
 
 def create_role(aws: LocalAws, *statements: Mapping[str, Any], name: str = "machine") -> str:

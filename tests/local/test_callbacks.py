@@ -21,8 +21,6 @@ from saga_runtime.identity import request_id_from
 from saga_runtime.protocol import IDEMPOTENCY_KEY_HEADER, Env
 from saga_runtime.recovery import machine_of
 
-from .support import clock_of
-
 SPEED: Final = 60.0
 PATIENCE_SECONDS: Final = 300.0
 PARCEL: Final = {"ok": True, "output": {"parcel": "p"}}
@@ -126,7 +124,7 @@ class Callbacks:
             "AWS_SECRET_ACCESS_KEY": "test",
             "AWS_DEFAULT_REGION": self.aws.region,
             "AWS_CONFIG_FILE": os.devnull,
-            Env.CLOCK.value: clock_of(self.aws),
+            Env.CLOCK.value: self.aws.clock,
         }
         done = subprocess.run(
             [sys.executable, "-m", "constructs_lib.cli", *words, "--table", self.outputs["RequestTableName"]],

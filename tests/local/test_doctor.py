@@ -21,7 +21,6 @@ from saga_runtime.record import RequestRecord, Reservation, reserve_put
 from saga_runtime.recovery import execution_of, machine_of, recovery_name
 
 from .reconcilers import RULES, reconciling
-from .support import clock_of
 from .transfer_system import PATIENCE_SECONDS, TransferSystem, transfer
 
 GUIDE: Final = Path("docs/how-to/find-what-is-stuck.md")
@@ -135,7 +134,7 @@ def ward(transfer_systems: dict[str, TransferSystem], monkeypatch: pytest.Monkey
     """The funds transfer, emptied, its reconciler's rules disabled; two accounts."""
     system = transfer_systems["FundsTransfer"]
     system.aws.reset()
-    ward = Ward(system, clock_of(system.aws))
+    ward = Ward(system, system.aws.clock)
     for name, value in (
         ("AWS_ENDPOINT_URL", system.aws.endpoint_url),
         ("AWS_ACCESS_KEY_ID", "test"),

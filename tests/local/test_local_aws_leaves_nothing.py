@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from constructs_lib.testing import EmulatorStartError, LocalAws
+from saga_runtime.protocol import Env
 
 from .support import eventually
 
@@ -187,7 +188,8 @@ def test_the_command_starts_it_in_the_background_and_stops_it(assembly: Path, tm
         )
 
     assert command("status").returncode == 1
-    up = command("up", "--assembly", str(assembly))
+    assert command("env").returncode == 1
+    up = command("up", "--assembly", str(assembly), "--speed", "20")
     assert up.returncode == 0, up.stderr
     state = json.loads((home / "build" / "local.json").read_text(encoding="utf-8"))
     try:
@@ -199,6 +201,10 @@ def test_the_command_starts_it_in_the_background_and_stops_it(assembly: Path, tm
         again = command("up", "--assembly", str(assembly))
         assert again.returncode == 0, again.stderr
         assert json.loads((home / "build" / "local.json").read_text(encoding="utf-8"))["pid"] == state["pid"]
+        exported = command("env").stdout.splitlines()
+        assert f"export AWS_ENDPOINT_URL={state['endpoint_url']}" in exported
+        assert f"export {Env.CLOCK}={state['clock']}" in exported
+        assert state["clock"].endswith(":20.0")
         assert command("reset").returncode == 0
         unknown = command("logs", "Nobody")
         assert (unknown.returncode, unknown.stderr.count("\n")) == (1, 1)

@@ -20,8 +20,6 @@ from examples.payment_gateway import Action, Moment, Operation, PaymentGateway, 
 from saga_runtime.identity import request_id_from
 from saga_runtime.protocol import IDEMPOTENCY_KEY_HEADER, Env
 
-from .support import clock_of
-
 SPEED: Final = 12.0
 PATIENCE_SECONDS: Final = 300.0
 CHARGED, DELIVERED = 1000, 300
@@ -71,7 +69,7 @@ class Parked:
             "AWS_SECRET_ACCESS_KEY": "test",
             "AWS_DEFAULT_REGION": self.aws.region,
             "AWS_CONFIG_FILE": os.devnull,
-            Env.CLOCK.value: clock_of(self.aws),
+            Env.CLOCK.value: self.aws.clock,
             "COLUMNS": "100",
         }
         done = subprocess.run(
