@@ -18,6 +18,7 @@ from constructs_lib._callback_alarms import counted_alarm
 from constructs_lib._rest_api import access_log_of, check_stage, rest_api
 from constructs_lib._schema_form import require_schema
 from constructs_lib._schema_paths import may_have
+from constructs_lib._services import service_of
 from constructs_lib._web_acl import WebAcl, check_rate_per_address
 from constructs_lib.money_field import MoneyField
 from constructs_lib.runtime_function import RuntimeFunction, own_code
@@ -168,7 +169,7 @@ class TransactionApi(Construct):
                 f"Step Functions refuses to start sagas of {name}, and will until something is changed: see the "
                 "gatekeeper's log event start_refused, and cdk-sagas doctor",
                 [Metric.START_REFUSED],
-                [gatekeeper.node.path.replace("/", "-")],
+                [service_of(gatekeeper)],
             )
             for name, gatekeeper in self.gatekeepers.items()
         }

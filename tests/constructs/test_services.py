@@ -8,7 +8,7 @@ import pytest
 from aws_cdk import NestedStack, Stack, Stage
 from aws_cdk import aws_stepfunctions as sfn
 
-from constructs_lib import TimeoutReconciler, WatchedMachine
+from constructs_lib import TimeoutReconciler, TransactionApi, WatchedMachine
 from constructs_lib._services import service_of
 from saga_runtime.protocol import METRIC_NAMESPACE, Env
 from tests.constructs.support.cloud import Cloud
@@ -24,6 +24,7 @@ def shop(new_app: AppFactory, stack_name: str | None = None) -> Stack:
     nightly = sfn.StateMachine.from_state_machine_name(stack, "Nightly", "nightly")
     machines = [WatchedMachine(machine=nightly, on_timeout=own(stack, "Release"))]
     TimeoutReconciler(stack, "Reconciler", sagas=[saga], machines=machines)
+    TransactionApi(stack, "Api", operations={"orders": saga})
     return stack
 
 
