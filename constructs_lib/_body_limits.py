@@ -1,11 +1,12 @@
-"""How large an operation's body may be, and from which size on it travels by reference."""
+"""Limits of an operation's body: its size, the size from which on it travels by reference, digits of its numbers."""
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 from constructs_lib._arguments import require_between
-from constructs_lib.saga.looks import looks_into_request, texts_of
+from constructs_lib.saga.looks import looks_into_request, request_paths, texts_of
 from saga_runtime.protocol import INLINE_BODY_BYTES, MAX_BODY_BYTES, MAX_PAYLOAD_BYTES, Env
 
 if TYPE_CHECKING:
@@ -21,6 +22,12 @@ def payload_environment(saga: SagaStateMachine) -> dict[str, str]:
         Env.PAYLOADS.value: saga.payloads.bucket.bucket_name,
         Env.INLINE_BODY_BYTES.value: str(inline),
     }
+
+
+def paths_environment(saga: SagaStateMachine) -> dict[str, str]:
+    """Environment of a gatekeeper: which numbers of a body expressions read."""
+    paths = request_paths(saga.steps)
+    return {Env.EXPRESSION_PATHS.value: json.dumps(paths, separators=(",", ":"), ensure_ascii=False)} if paths else {}
 
 
 def require_body_limit(saga: SagaStateMachine, max_body_bytes: int) -> None:

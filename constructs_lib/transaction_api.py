@@ -13,7 +13,7 @@ from aws_cdk import aws_iam as iam
 from constructs import Construct
 
 from constructs_lib._arguments import require_match
-from constructs_lib._body_limits import payload_environment, require_body_limit
+from constructs_lib._body_limits import paths_environment, payload_environment, require_body_limit
 from constructs_lib._callback_alarms import counted_alarm
 from constructs_lib._rest_api import access_log_of, check_stage, rest_api
 from constructs_lib._schema_form import require_schema
@@ -266,6 +266,7 @@ class TransactionApi(Construct):
                 Env.DUE_SHARDS.value: str(requests.due_shards),
                 Env.MAX_BODY_BYTES.value: str(operation.max_body_bytes),
                 **payload_environment(saga),
+                **paths_environment(saga),
                 **money,
             },
         )

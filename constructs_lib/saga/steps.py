@@ -743,7 +743,8 @@ class Step:
         Args:
             name: PascalCase, at most 40 characters.
             items: JSONata expression of an array over ``$request`` and ``$outputs``. It must give the same items in
-                every run: take it from the request, or from what a step recorded.
+                every run: take it from the request, or from what a step recorded. Items of a path of the request keep
+                every digit; numbers that any other expression reads have at most 15.
             key: JSONata expression over ``$item``: 1 to 64 characters of letters, digits and ``._:/@+=,-``. Never
                 an index.
             steps: plain steps. ``call.item`` and ``call.item_key`` tell them what they work on.

@@ -60,6 +60,7 @@ from saga_runtime.protocol import (
 )
 from saga_runtime.record import Met, RequestRecord, Reservation, reserve_put, what_was_met
 from saga_runtime.recovery import execution_of, machine_of
+from saga_runtime.request_paths import Paths, refuse_inexact
 from saga_runtime.schema import Validator, load_validator
 from saga_runtime.stated_money import MoneyPath
 
@@ -86,6 +87,7 @@ class Settings:
     payloads: str | None
     inline_body_bytes: int
     money: MoneyPath | None
+    expression_paths: Paths
 
     @classmethod
     def from_env(cls, env: Mapping[str, str]) -> Settings:
@@ -107,6 +109,7 @@ class Settings:
             payloads=env.get(Env.PAYLOADS),
             inline_body_bytes=int(env.get(Env.INLINE_BODY_BYTES, INLINE_BODY_BYTES)),
             money=MoneyPath.from_json(env[Env.MONEY]) if Env.MONEY in env else None,
+            expression_paths=json.loads(env.get(Env.EXPRESSION_PATHS, "[]")),
         )
 
 
@@ -162,6 +165,7 @@ def _accept(config: Settings, scope: str, event: Mapping[str, Any]) -> HttpAnswe
     try:
         if check is not None:
             check(body.value)
+        refuse_inexact(body.value, config.expression_paths)
     except Invalid as error:
         return _refused(config, scope, key, event, problem(Problem.BAD_BODY, error.message))
     try:

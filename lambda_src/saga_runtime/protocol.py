@@ -573,6 +573,7 @@ class Env(StrEnum):
     LEDGER_TABLE = "CDK_SAGAS_LEDGER_TABLE"
     PAYLOADS = "CDK_SAGAS_PAYLOADS"
     INLINE_BODY_BYTES = "CDK_SAGAS_INLINE_BODY_BYTES"
+    EXPRESSION_PATHS = "CDK_SAGAS_EXPRESSION_PATHS"
     STEP_HOST_APPLY = "CDK_SAGAS_HOST_APPLY"
     STEP_HOST_VERIFY = "CDK_SAGAS_HOST_VERIFY"
     STEP_HOST_UNDO = "CDK_SAGAS_HOST_UNDO"
@@ -647,6 +648,11 @@ class CallField(StrEnum):
     RECORD = "record"
     PROVIDER = "provider"
     ITEM = "item"
+    """JSON text of an object whose only member, ``ITEM_MEMBER``, is the item of a map."""
+    ITEM_PATH = "item_path"
+    """Instead: names of the members that lead to the map's items in the request, whose text has every digit."""
+    ITEM_INDEX = "item_index"
+    """The how manieth of them it is, from 0."""
     ITEM_KEY = "item_key"
     PAYLOADS = "payloads"
     TOKEN = "token"
@@ -700,6 +706,9 @@ PAYLOAD_KEY_PATTERN: Final = r"^[a-z2-7]{26}(-[0-9a-z]{1,13})?/[0-9a-f]{64}$"
 OUTPUT_FIELD: Final = "output"
 """Field of a step function's answer that holds the step's output."""
 
+ITEM_MEMBER: Final = "item"
+"""A text by itself would not be JSON: JSONata writes it without quotes."""
+
 SCHEMA_FILE: Final = "request_schema.json"
 """File beside the gatekeeper's code that holds the operation's JSON schema, when it has one."""
 
@@ -735,6 +744,8 @@ LEAST_LOG_DAYS: Final = 30
 """For so long at least are rows of a saga log kept, whatever a deployment says."""
 MAX_EXACT_INTEGER: Final = 10**15 - 1
 """JSONata numbers are doubles and its ``$string`` keeps 15 digits: larger integers travel as strings."""
+MAX_EXPRESSION_DIGITS: Final = 15
+"""Significant digits of a number that a JSONata expression reads: its ``$string`` keeps no more."""
 
 ITEM_KEY_PATTERN: Final = r"^[A-Za-z0-9._:/@+=,-]{1,64}$"
 """Key of an item of a map: part of the step key, so it must never be an index."""

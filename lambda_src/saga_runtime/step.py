@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
 from saga_runtime.errors import Invalid, ProtocolMismatch, SagaError
@@ -21,6 +22,7 @@ from saga_runtime.identity import (
 from saga_runtime.payloads import Deferred, Outputs, Payloads
 from saga_runtime.protocol import (
     ITEM_KEY_PATTERN,
+    ITEM_MEMBER,
     MAX_EXACT_INTEGER,
     MAX_OUTPUTS_BYTES,
     MAX_TRANSACT_ITEMS,
@@ -31,6 +33,7 @@ from saga_runtime.protocol import (
     Side,
 )
 from saga_runtime.references import has_reserved_member
+from saga_runtime.request_paths import items_at
 
 Refusal = Callable[[Mapping[str, Mapping[str, Any]] | None], SagaError]
 """Turns the item that refused a condition (or None, if there is none) into the error that says why."""
@@ -144,14 +147,15 @@ class StepCall:
         if not isinstance(outputs, Mapping):
             raise ProtocolMismatch("outputs must be an object")
         payloads = Payloads(saga_id=saga_id, bucket=event.get(f.PAYLOADS), inline=event.get(f.INLINE) is True)
+        requested = payloads.later(parse_json(request), parse_json)
         return StepCall(
             saga_id=saga_id,
             step=step,
             key=step_key_of(saga_id, step, item_key=item_key, undo=undo),
             side=Side(side),
-            item=None if item_key is None else parse_json(event[f.ITEM]),
+            item=None if item_key is None else _item_of(event, requested),
             item_key=item_key,
-            request=payloads.later(parse_json(request), parse_json),
+            request=requested,
             outputs=Outputs(outputs, payloads),
             payloads=payloads,
             log_table=table,
@@ -162,15 +166,44 @@ class StepCall:
 
 
 def _item_key_of(event: Mapping[str, Any]) -> str | None:
-    item, key = event.get(CallField.ITEM), event.get(CallField.ITEM_KEY)
-    if item is None and key is None:
+    f = CallField
+    key = event.get(f.ITEM_KEY)
+    if key is None and not any(name in event for name in (f.ITEM, f.ITEM_PATH, f.ITEM_INDEX)):
         return None
-    if not isinstance(item, str) or not isinstance(key, str):
-        kinds = f"{type(item).__name__} under a key that is {type(key).__name__}"
-        raise ProtocolMismatch(f"an item travels as JSON text under a key that is text, got {kinds}")
+    if not isinstance(key, str):
+        raise ProtocolMismatch(f"an item's key must be text, got {type(key).__name__}")
     if not is_item_key(key):
         raise Invalid(f"an item's key must match {ITEM_KEY_PATTERN}, got {key!r}")
     return key
+
+
+def _item_of(event: Mapping[str, Any], request: Any) -> Any:
+    """The item that a call is for: its text, or its place in the request, which is exact."""
+    text, path, index = (event.get(name) for name in (CallField.ITEM, CallField.ITEM_PATH, CallField.ITEM_INDEX))
+    if isinstance(text, str):
+        item = parse_json(text)
+        if not isinstance(item, Mapping) or set(item) != {ITEM_MEMBER}:
+            raise ProtocolMismatch(f"an item must travel as the member {ITEM_MEMBER} of an object, got other JSON")
+        return _with_integers(item[ITEM_MEMBER])
+    if not isinstance(path, list) or type(index) is not int or index < 0:
+        raise ProtocolMismatch(f"an item must travel as text or by path and index, got {path!r} and {index!r}")
+    return Deferred(lambda: _item_at(request.value if isinstance(request, Deferred) else request, path, index))
+
+
+def _item_at(request: Any, path: list[str], index: int) -> Any:
+    items = items_at(request, path)
+    if index >= len(items):
+        raise ProtocolMismatch(f"the request must have an item {index} at {'.'.join(path)}, got {len(items)} items")
+    return items[index]
+
+
+def _with_integers(value: Any) -> Any:
+    """The value with whole numbers as ``int``, as they are in a request: JSONata writes large ones with an exponent."""
+    if isinstance(value, Decimal):
+        return int(value) if value == value.to_integral_value() else value
+    if isinstance(value, Mapping):
+        return {name: _with_integers(member) for name, member in value.items()}
+    return [_with_integers(element) for element in value] if isinstance(value, list) else value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

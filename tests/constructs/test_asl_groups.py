@@ -90,7 +90,8 @@ def test_every_kind_costs_one_transition_a_group_two() -> None:
 def test_a_step_is_called_with_what_it_may_know() -> None:
     done = _forward("every kind", **WELL)
     pack = called(done, "Pack")[1]["Payload"]
-    assert (pack["item"], pack["item_key"], pack["step"], pack["side"]) == ('{"sku":"b"}', "b", "Pack", "before")
+    assert (pack["item_path"], pack["item_index"], pack["item_key"]) == (["items"], 1, "b")
+    assert (pack["step"], pack["side"]) == ("Pack", "before")
     assert pack["outputs"]["Left"] == {"of": "Left"}
     label = called(done, "Label")[1]["Payload"]
     assert label["outputs"]["Pack"] == {"of": "Pack"}, "of its own item"

@@ -19,7 +19,7 @@ from constructs_lib import (
     TransactionApi,
     payload_bucket,
 )
-from constructs_lib.saga.looks import looks_into_request, outputs_looked_into, texts_of
+from constructs_lib.saga.looks import looks_into_request, outputs_looked_into, request_paths, texts_of
 from saga_runtime.protocol import INLINE_BODY_BYTES, MAX_BODY_BYTES, MAX_PAYLOAD_BYTES, Env
 from tests.constructs.support.cloud import Cloud
 from tests.constructs.support.sagas import FUNCTIONS, plain_function
@@ -238,7 +238,14 @@ class TestWhatExpressionsLookInto:
         assert outputs_looked_into([text], ["Quote", "Pay"]) == found
 
     @pytest.mark.parametrize(
-        ("text", "looks"), [("$request.a", True), ("$requests.a", False), ("$outputs.A", False), ("", False)]
+        ("text", "looks"),
+        [
+            ("$request.a", True),
+            ("$parse($states.context.Execution.Input.request).a", True),
+            ("$requests.a", False),
+            ("$outputs.A", False),
+            ("", False),
+        ],
     )
     def test_in_the_request_is_found(self, text: str, looks: bool) -> None:
         assert looks_into_request([text]) is looks
@@ -250,3 +257,4 @@ class TestWhatExpressionsLookInto:
 
         assert "$request.deep" in set(texts_of([wrapped]))
         assert looks_into_request(texts_of([wrapped]))
+        assert request_paths([wrapped]) == (("deep",),)

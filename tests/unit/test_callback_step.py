@@ -630,7 +630,7 @@ def test_a_message_that_lacks_something_is_not_begun(picking: Picking, name: Cal
 
 def items(picking: Picking, count: int) -> list[Any]:
     """Messages of so many items of a map."""
-    return [picking.send(**{CallField.ITEM: "{}", CallField.ITEM_KEY: f"i-{index}"}) for index in range(count)]
+    return [picking.send(**{CallField.ITEM: '{"item":{}}', CallField.ITEM_KEY: f"i-{index}"}) for index in range(count)]
 
 
 def test_each_message_of_a_batch_has_its_share_of_the_time(picking: Picking, world: World) -> None:

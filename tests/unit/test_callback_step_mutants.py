@@ -233,15 +233,15 @@ def a_job_that_was_done_is_told_when_it_was_asked_for(make: Open) -> None:
 def a_message_is_not_begun_when_its_time_was_used_up(make: Open) -> None:
     picking = make()
     picking.warehouse.afterwards["pick"] = lambda: picking.passes(19_000)
-    items = [picking.send(**{CallField.ITEM: "{}", CallField.ITEM_KEY: key}) for key in ("a", "b")]
+    items = [picking.send(**{CallField.ITEM: '{"item":{}}', CallField.ITEM_KEY: key}) for key in ("a", "b")]
 
     assert picking.deliver(*items, context=Hourglass(20_000, picking.world)) == [1]
 
 
 def a_deadline_is_the_invocations(make: Open) -> None:
     picking = make()
-    picking.dispatch(picking.send(**{CallField.ITEM: "{}", CallField.ITEM_KEY: "a"}))
-    items = [picking.send(**{CallField.ITEM: "{}", CallField.ITEM_KEY: key}) for key in ("b", "c")]
+    picking.dispatch(picking.send(**{CallField.ITEM: '{"item":{}}', CallField.ITEM_KEY: "a"}))
+    items = [picking.send(**{CallField.ITEM: '{"item":{}}', CallField.ITEM_KEY: key}) for key in ("b", "c")]
     picking.deliver(*items)
 
     assert {int(item["deadline"]["N"]) for item in picking.world.items("log")} == {picking.world.clock.ms + LIFE_MS}

@@ -334,8 +334,8 @@ def test_the_compensation_of_an_atomic_step_leaves_an_external_steps_row_alone(s
 
 def test_items_of_a_map_have_rows_and_keys_of_their_own(shop: Shop, world: World) -> None:
     for sku in ("a-1", "b-2"):
-        shop.run(**{CallField.ITEM: f'{{"sku":"{sku}"}}', CallField.ITEM_KEY: sku})
-    shop.undo(**{CallField.ITEM: '{"sku":"a-1"}', CallField.ITEM_KEY: "a-1"})
+        shop.run(**{CallField.ITEM: f'{{"item":{{"sku":"{sku}"}}}}', CallField.ITEM_KEY: sku})
+    shop.undo(**{CallField.ITEM: '{"item":{"sku":"a-1"}}', CallField.ITEM_KEY: "a-1"})
 
     assert world.rows() == {f"{SAGA_ID}#{STEP}[a-1]": "UNDONE", f"{SAGA_ID}#{STEP}[b-2]": "DONE"}
     assert shop.gateway.charged == [provider_key_of(f"{SAGA_ID}#{STEP}[{sku}]") for sku in ("a-1", "b-2")]

@@ -74,7 +74,9 @@ def test_an_event_that_no_saga_of_this_release_sent_is_refused(field: CallField,
 
 
 def test_a_call_for_an_item_of_a_map_has_the_item_and_names_of_its_own() -> None:
-    event = {**step_event(), CallField.ITEM: '{"amount":9007199254740993,"rate":0.10}', CallField.ITEM_KEY: "sku-1"}
+    request = '{"items":[{"amount":1},{"amount":9007199254740993,"rate":0.10}]}'
+    place: dict[str, Any] = {CallField.ITEM_PATH: ["items"], CallField.ITEM_INDEX: 1, CallField.ITEM_KEY: "sku-1"}
+    event = {**step_event(), CallField.REQUEST: request, **place}
 
     call, undo = read(event), read(event, undo=True)
 
@@ -93,13 +95,55 @@ def test_outside_a_map_there_is_no_item() -> None:
 @pytest.mark.parametrize("key", ["", " ", "a b", "a]", "a[0", "a#undo", "ä", "a\n", "x" * 65])
 def test_an_item_whose_key_no_row_can_have_refuses_the_request(key: str) -> None:
     with pytest.raises(Invalid, match="an item's key"):
-        read({**step_event(), CallField.ITEM: "{}", CallField.ITEM_KEY: key})
+        read({**step_event(), CallField.ITEM: '{"item":{}}', CallField.ITEM_KEY: key})
 
 
-@pytest.mark.parametrize(("item", "key"), [({"a": 1}, "a"), ("{}", 0), ("{}", None), (None, "a")])
-def test_an_item_travels_as_text_under_a_key_that_is_text(item: Any, key: Any) -> None:
-    with pytest.raises(ProtocolMismatch, match="JSON text"):
-        read({**step_event(), CallField.ITEM: item, CallField.ITEM_KEY: key})
+@pytest.mark.parametrize(
+    ("text", "item"),
+    [
+        ('"abc"', "abc"),
+        ('"12"', "12"),
+        ('"true"', "true"),
+        ("12", 12),
+        ("true", True),
+        ("null", None),
+        ("[[1],[]]", [[1], []]),
+        ("1e+21", 10**21),
+        ('{"a":[1e+2,0.5]}', {"a": [100, Decimal("0.5")]}),
+    ],
+)
+def test_an_item_is_what_it_is_whatever_its_type(text: str, item: Any) -> None:
+    call = read({**step_event(), CallField.ITEM: f'{{"item":{text}}}', CallField.ITEM_KEY: "a"})
+
+    assert (call.item, type(call.item)) == (item, type(item))
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({CallField.ITEM: {"a": 1}, CallField.ITEM_KEY: "a"}, "as text or by path and index"),
+        ({CallField.ITEM: '{"item":1}', CallField.ITEM_KEY: 0}, "an item's key must be text, got int"),
+        ({CallField.ITEM: '{"item":1}'}, "an item's key must be text, got NoneType"),
+        ({CallField.ITEM_INDEX: 0}, "an item's key must be text, got NoneType"),
+        ({CallField.ITEM_KEY: "a"}, "as text or by path and index"),
+        ({CallField.ITEM: "1", CallField.ITEM_KEY: "a"}, "as the member item of an object"),
+        ({CallField.ITEM: '{"item":1,"b":2}', CallField.ITEM_KEY: "a"}, "as the member item of an object"),
+        ({CallField.ITEM_PATH: "a", CallField.ITEM_INDEX: 0, CallField.ITEM_KEY: "a"}, "by path and index"),
+        ({CallField.ITEM_PATH: ["a"], CallField.ITEM_INDEX: -1, CallField.ITEM_KEY: "a"}, "by path and index"),
+        ({CallField.ITEM_PATH: ["a"], CallField.ITEM_INDEX: True, CallField.ITEM_KEY: "a"}, "by path and index"),
+    ],
+)
+def test_an_item_that_no_saga_of_this_release_sent_is_refused(fields: dict[CallField, Any], message: str) -> None:
+    with pytest.raises(ProtocolMismatch, match=message):
+        read({**step_event(), **fields})
+
+
+def test_an_item_that_the_request_does_not_hold_is_refused_when_it_is_looked_at() -> None:
+    place = {CallField.ITEM_PATH: ["items"], CallField.ITEM_INDEX: 1, CallField.ITEM_KEY: "a"}
+    call = read({**step_event(), CallField.REQUEST: '{"items":[1]}', **place})
+
+    with pytest.raises(ProtocolMismatch, match="must have an item 1 at items, got 1 items"):
+        assert call.item
 
 
 @pytest.mark.parametrize("event", [None, [], "x", 1, {}])

@@ -88,7 +88,7 @@ def undo(shop: Shop) -> Any:
 
 def test_a_function_is_sent_all_that_it_needs_with_exact_numbers(shop: Shop, functions: Functions) -> None:
     request = '{"amount":9007199254740993,"rate":0.10}'
-    event = {CallField.REQUEST: request, CallField.ITEM: "1.50", CallField.ITEM_KEY: "a"}
+    event = {CallField.REQUEST: request, CallField.ITEM: '{"item":1.50}', CallField.ITEM_KEY: "a"}
 
     assert run(shop, **event, **{CallField.OUTPUTS: {"Quote": {"price": "1"}}}) == {"payment": "p-1"}
 

@@ -9,7 +9,7 @@ from typing import Final
 from constructs_lib.saga.asl.ending import ASK_THE_LOG, FENCED, park_of
 from constructs_lib.saga.asl.failures import found_at, thrown_at
 from constructs_lib.saga.asl.fence import KNOWN_ON_THE_WAY_BACK, fence_states, look_at_row
-from constructs_lib.saga.asl.flow import Flow, item_of, row_name
+from constructs_lib.saga.asl.flow import Flow, item_of, row_name, row_text
 from constructs_lib.saga.asl.items import items_of
 from constructs_lib.saga.asl.plan import CompiledGroup, CompiledStep, GroupKind, Node, SagaPlan, State
 from constructs_lib.saga.asl.states import (
@@ -133,8 +133,6 @@ def _undo_writes(
         raise TypeError(f"{step.name} has nothing that undoes it")
     name, a = _undo_name(step), LogAttribute
     undoing, again = f"{name}: writes", f"{name}: done?"
-    item = item_of(flow)
-    text = f'"{step.name}"' if item is None else f'"{step.name}[" & {item[0]} & "]"'
     row = {
         "Update": {
             "TableName": plan.log_table,
@@ -151,7 +149,9 @@ def _undo_writes(
         }
     }
     output = f" $output := $parse(${flow.row}.output.S);"
-    entries = bind_all(list(step.writes.compensate), KNOWN_ON_THE_WAY_BACK, row=f'({text} & "#undo")', also=output)
+    entries = bind_all(
+        list(step.writes.compensate), KNOWN_ON_THE_WAY_BACK, row=f'({row_text(flow, step)} & "#undo")', also=output
+    )
     canceled = {"ErrorEquals": ["States.ALL"], "Next": f"{again} look"}
     status = f"${flow.row}.{a.STATUS.value}.S"
     reason = found_at(row_name(flow, step) if flow.inner else name, "TransactionCanceled", "the undo was refused")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from constructs_lib.saga.asl.items import ITEM_KEY, item_fields
 from constructs_lib.saga.asl.plan import CompiledGroup, CompiledStep, Node, State
 from constructs_lib.saga.asl.states import REQUEST, expression
 
@@ -155,15 +156,16 @@ def only_forward_name(node: Node) -> str:
     return f"Only forward to {node.name}"
 
 
-def item_of(flow: Flow) -> tuple[str, str] | None:
-    """Expressions of key and value of the item that a map's step works on."""
-    if flow.of_map is None:
-        return None
-    value = "$states.context.Map.Item.Value"
-    return f"{value}.key", f"{value}.value"
+def item_of(flow: Flow) -> State:
+    """Fields of a call that tell its function the item that a map's step works on; none elsewhere."""
+    return item_fields(flow.of_map) if flow.of_map is not None else {}
+
+
+def row_text(flow: Flow, step: CompiledStep) -> str:
+    """JSONata expression of the sort key of a step's row: the item's key is part of it."""
+    return f'"{step.name}"' if flow.of_map is None else f'"{step.name}[" & {ITEM_KEY} & "]"'
 
 
 def row_name(flow: Flow, step: CompiledStep) -> str:
-    """Sort key of a step's row: the item's key is part of it."""
-    item = item_of(flow)
-    return step.name if item is None else expression(f'"{step.name}[" & {item[0]} & "]"')
+    """Sort key of a step's row."""
+    return step.name if flow.of_map is None else expression(row_text(flow, step))

@@ -2,22 +2,48 @@
 
 from __future__ import annotations
 
-from constructs_lib.saga.asl.plan import CompiledGroup
-from constructs_lib.saga.asl.states import REQUEST
+from typing import Final
+
+from constructs_lib.saga.asl.plan import CompiledGroup, State
+from constructs_lib.saga.asl.states import REQUEST, expression
+from constructs_lib.saga.looks import request_path
+from saga_runtime.protocol import ITEM_MEMBER, CallField
+
+_ITEM: Final = "$states.context.Map.Item"
+ITEM_KEY: Final = f"{_ITEM}.Value.key"
+"""Expression of the key of the item that a map's step works on."""
+
+
+def item_fields(group: CompiledGroup) -> State:
+    """Fields of a call by which its function knows the item, with every digit that it has in the request.
+
+    An item of a list that the request holds is told by its place there. Any other is written as JSON: its numbers have
+    no more digits than JSONata keeps, since the gatekeeper refuses those that have.
+    """
+    path = request_path(group.items)
+    key = {CallField.ITEM_KEY.value: expression(ITEM_KEY)}
+    if path is not None:
+        return {
+            **key,
+            CallField.ITEM_PATH.value: list(path),
+            CallField.ITEM_INDEX.value: expression(f"{_ITEM}.Index"),
+        }
+    return {**key, CallField.ITEM.value: expression(f'$string({{"{ITEM_MEMBER}": {_ITEM}.Value.value}})')}
 
 
 def items_of(group: CompiledGroup, known: str, *, strict: bool) -> str:
-    """A map's items as an array of keys and values.
+    """A map's items as an array of keys, and of values where they are not told by their place in the request.
 
     Strictly, bad items are an error: nothing has happened yet. On the way back they are none: with bad items the map
     never began.
     """
     bad = '$error("the items of the map are not an array of distinct keys within its limit")' if strict else "[]"
     outputs = "" if known == "$outputs" else f" $outputs := {known};"
+    value = "" if request_path(group.items) is not None else ', "value": $item'
     return (
         # In brackets of their own: an array that is written out would become one item of another array.
         f"($request := $parse({REQUEST});{outputs} $all := [({group.items})];"
-        f' $keyed := [$map($all, function($item) {{ {{"key": $string({group.key}), "value": $item}} }})];'
+        f' $keyed := [$map($all, function($item) {{ {{"key": $string({group.key}){value}}} }})];'
         f" $good := $count($keyed) <= {group.max_items} and $count($distinct($keyed.key)) = $count($keyed)"
         # Not an anchored match: whether "$" also matches before a newline differs between engines.
         " and $count($keyed[$length(key) > 0 and $length(key) <= 64 and"

@@ -122,8 +122,8 @@ def record_update(
     }
 
 
-def payload(plan: SagaPlan, step: CompiledStep, outputs: str, *, item: tuple[str, str] | None = None) -> State:
-    """What a step function is called with."""
+def payload(plan: SagaPlan, step: CompiledStep, outputs: str, *, item: State) -> State:
+    """What a step function is called with; ``item`` tells it the item that it works on, if any."""
     call = {
         CallField.PROTOCOL.value: PROTOCOL_VERSION,
         CallField.SAGA_ID.value: expression(SAGA_ID),
@@ -143,10 +143,7 @@ def payload(plan: SagaPlan, step: CompiledStep, outputs: str, *, item: tuple[str
         call[CallField.PAYLOADS.value] = plan.payloads
         if step.inline:
             call[CallField.INLINE.value] = True
-    if item is not None:
-        key, value = item
-        call |= {CallField.ITEM_KEY.value: expression(key), CallField.ITEM.value: expression(f"$string({value})")}
-    return call
+    return call | item
 
 
 def bound(jsonata: str, known: str, *, row: str = "", also: str = "") -> str:

@@ -9,7 +9,8 @@ from typing import Final
 from constructs_lib.saga.asl.callbacks import ANSWERED, NOT_IN_TIME, waiting_fields, waiting_retries
 from constructs_lib.saga.asl.failures import broken, found_at, refused, thrown_at
 from constructs_lib.saga.asl.fence import fence_states
-from constructs_lib.saga.asl.flow import Flow, item_of, row_name
+from constructs_lib.saga.asl.flow import Flow, item_of, row_name, row_text
+from constructs_lib.saga.asl.items import ITEM_KEY
 from constructs_lib.saga.asl.plan import CompiledStep, SagaPlan, State
 from constructs_lib.saga.asl.states import (
     CANCELED,
@@ -118,7 +119,7 @@ def _direct(plan: SagaPlan, flow: Flow, index: int, exits: Exits) -> State:
     step = _step(flow, index)
     if step.direct is None:
         raise TypeError(f"{step.name} is not called directly")
-    known, row = flow.known(index), _row_text(flow, step)
+    known, row = flow.known(index), row_text(flow, step)
     fields: State = bind_all(step.direct.fields, known, row=row)
     output = f'{{"{step.name}": {bound(step.direct.output, known, row=row)}}}'
     may_fail: State = {}
@@ -138,8 +139,7 @@ def _leads_on(flow: Flow, index: int, exits: Exits, output: str) -> State:
 
 def phase_through(flow: Flow, outputs: str) -> State:
     """What a phase answers when all its steps are through."""
-    item = item_of(flow)
-    key = {} if item is None else {"key": expression(item[0])}
+    key = {"key": expression(ITEM_KEY)} if flow.of_map is not None else {}
     return {PhaseField.OK.value: True, PhaseField.OUTPUTS.value: expression(outputs), **key}
 
 
@@ -195,18 +195,12 @@ def _call_payload(plan: SagaPlan, flow: Flow, index: int) -> State:
     }
 
 
-def _row_text(flow: Flow, step: CompiledStep) -> str:
-    """JSONata expression of a row's sort key."""
-    item = item_of(flow)
-    return f'"{step.name}"' if item is None else f'"{step.name}[" & {item[0]} & "]"'
-
-
 def _transaction(plan: SagaPlan, flow: Flow, index: int, exits: Exits) -> dict[str, State]:
     """The row and the writes in one transaction; refused, the row tells whether it happened already."""
     step = _step(flow, index)
     if step.writes is None:
         raise TypeError(f"{step.name} writes nothing directly")
-    known, row, a = flow.known(index), _row_text(flow, step), LogAttribute
+    known, row, a = flow.known(index), row_text(flow, step), LogAttribute
     output = bound(step.writes.output, known, row=row)
     look, decide = f"{step.name}: row", f"{step.name}: stands?"
     item = {
