@@ -288,9 +288,14 @@ def _undo(node: StepDescription) -> Need:
 
 
 def _waits(step: StepDescription) -> Need:
-    """A step that waits: its answer is lost again and again, and a last attempt has a sign of life until its end."""
+    """A step that waits: its answer is lost again and again, and an attempt has a sign of life until its end.
+
+    At worst a second attempt begins shortly before the time is up, and lasts as long again. Every further one is told
+    that the time is up, or loses its heartbeat if no dispatcher takes its message.
+    """
     lost = -(-step.timeout // step.heartbeat)
-    return Need(seconds=2 * step.timeout, events=_TASK_EVENTS + 1 + (_ATTEMPT_EVENTS + 1) * lost)
+    seconds = 2 * step.timeout + (lost - 1) * step.heartbeat
+    return Need(seconds=seconds, events=_TASK_EVENTS + 1 + (_ATTEMPT_EVENTS + 1) * lost)
 
 
 def _attempts(step: StepDescription, function: FunctionDescription | None, *, long: bool) -> Need:

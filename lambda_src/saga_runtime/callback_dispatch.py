@@ -103,7 +103,8 @@ class Job:
         if registration in (Registration.OLD, Registration.ANSWERED):
             telemetry.event("job_not_waited_for", job_id=waiting.job_id, registration=registration.value)
         elif row is None:
-            self._hand_over(nobody_else=True)
+            if not self._is_given_up():
+                self._hand_over(nobody_else=True)
         else:
             self._go_on(row, registration)
 
@@ -158,7 +159,9 @@ class Job:
         return token is not None and 0 < token.waiting_since <= row.accepted_at
 
     def _call_again(self, row: LogRow, *, nobody_else: bool) -> LogRow | None:
-        """Hold the row from now on, and hand the job over anew; otherwise what stands there now."""
+        """Hold the row from now on, and hand the job over anew, if there is time; otherwise what stands there now."""
+        if self._is_given_up():
+            return None
         taken = self.invocation.holder.take_over(row, clock.now_ms())
         result = write_row(taken, remaining_ms=self.invocation.remaining_ms)
         if not isinstance(result, Committed):
@@ -191,13 +194,22 @@ class Job:
 
         Nothing is written before that, or he would count as told when he was not.
         """
+        if self._is_given_up():
+            return False
+        telemetry.event("job_waits_on", job_id=self.message.waiting.job_id)
+        return True
+
+    def _is_given_up(self) -> bool:
+        """Whether the step's time is up; then whoever waits is told so, and the job is not handed over any more.
+
+        The state machine does not know: each of its attempts has a time of its own.
+        """
         waiting = self.message.waiting
         if not self.message.is_overdue(clock.now_ms()):
-            telemetry.event("job_waits_on", job_id=waiting.job_id)
-            return True
+            return False
         detail = f"step {self.invocation.call.step} has waited {waiting.timeout_seconds} s for an answer"
         self._give_up(CallbackOverdue(detail))
-        return False
+        return True
 
     def _give_up(self, error: SagaError) -> None:
         """Tell whoever waits that he will not learn what became of the job by waiting."""

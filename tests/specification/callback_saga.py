@@ -59,8 +59,9 @@ class Sagas(Conditional):
         match world.saga.at:
             case SagaAt.WAIT:
                 if world.saga.attempt < self.attempts:
-                    yield self._waits_again(world, "loses the heartbeat, and waits once more", fault=True)
-                yield replace(self._gives_up(world, "waits in vain, and gives up"), fault=True)
+                    # By either name of AWS: a lost heartbeat, or the attempt's own time.
+                    yield self._waits_again(world, "times out, and waits once more", fault=True)
+                yield replace(self._gives_up(world, "is told that its time is up, and gives up"), fault=True)
             case SagaAt.REFUSED if self.passes:
                 passed = replace(world, saga=replace(world.saga, passed=True))
                 yield self._to(passed, "passes the step over", SagaAt.ONWARD)

@@ -428,6 +428,35 @@ def test_a_refusal_counts_once_nothing_can_be_on_its_way(world: World, monkeypat
     assert (picking.status, picking.told()) == ("FAILED", "Declined")
 
 
+def test_a_job_is_not_handed_over_when_its_time_is_up(picking: Picking) -> None:
+    """Its dispatcher was away for all that time; the state machine does not know whose time it was."""
+    picking.send()
+    picking.passes(TIMEOUT_SECONDS * 1_000)
+
+    assert picking.dispatch(picking.send_again())
+
+    assert (picking.told(2), picking.warehouse.begun) == ("CallbackOverdue", [])
+    picking.everybody_dies()
+    picking.undo()
+    assert picking.status == "TOMBSTONE"
+    picking.check()
+
+
+@pytest.mark.parametrize("idempotent", [False, True])
+def test_a_job_is_not_handed_over_anew_when_its_time_is_up(
+    world: World, monkeypatch: pytest.MonkeyPatch, idempotent: bool
+) -> None:
+    more = {ProviderField.WINDOW: WINDOW_MS // 1_000} if idempotent else {}
+    picking = Picking(world, monkeypatch, **more)
+    cut_off(picking, NEVER_SENT)
+    picking.passes(TIMEOUT_SECONDS * 1_000)
+
+    assert picking.dispatch(picking.send_again())
+
+    assert (picking.told(2), picking.warehouse.begun) == ("CallbackOverdue", [])
+    picking.check()
+
+
 def test_a_refusal_of_a_name_of_ones_own_keeps_it(picking: Picking) -> None:
     class OutOfStock(PermanentError):
         pass

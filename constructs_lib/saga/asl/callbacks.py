@@ -8,9 +8,12 @@ from constructs_lib.saga.asl.plan import CompiledStep, SagaPlan, State
 from constructs_lib.saga.asl.states import expression, step_retries
 from saga_runtime.protocol import OUTPUT_FIELD, CallField, ErrorName, TaskField, WaitField
 
-HEARTBEAT_LOST: Final = "States.HeartbeatTimeout"
-TIME_IS_UP: Final = "States.Timeout"
-NOT_IN_TIME: Final = (HEARTBEAT_LOST, TIME_IS_UP)
+NOT_IN_TIME: Final = ("States.HeartbeatTimeout", "States.Timeout")
+"""Names of an attempt that ended without an answer.
+
+Recordings of AWS show a lost heartbeat as ``States.Timeout``, in the history and as the execution's error; AWS's page
+on errors says that the first name may stand in Retry and Catch. So neither says whether the step's time is up.
+"""
 ANSWERED: Final = f"$states.result.{OUTPUT_FIELD}"
 """JSONata expression of what the answer brought."""
 
@@ -55,14 +58,18 @@ def waiting_fields(plan: SagaPlan, step: CompiledStep, call: State) -> State:
 
 
 def waiting_retries(step: CompiledStep, *, no_way_back: bool) -> list[State]:
-    """A lost answer is asked for, as often as fits into the time that the step has; when that is up, it is given up."""
+    """A lost answer is asked for, as often as fits into the time that the step has.
+
+    Whether that time is up is decided by the dispatcher, from when the state was entered: it answers
+    ``CallbackOverdue`` or ``CallbackTimedOut``, which are not retried.
+    """
     if step.wait is None:
         raise TypeError(f"{step.name} waits for nothing")
     lost = {
-        "ErrorEquals": [HEARTBEAT_LOST],
+        "ErrorEquals": list(NOT_IN_TIME),
         "IntervalSeconds": 1,
         "BackoffRate": 1,
         "MaxAttempts": step.wait.attempts,
     }
-    final = (ErrorName.OVERDUE.value, TIME_IS_UP, *step.permanent_errors)
+    final = (ErrorName.OVERDUE.value, *step.permanent_errors)
     return [lost, *step_retries(final, step.retry, no_way_back=no_way_back, transient=step.transient_errors)]

@@ -18,6 +18,7 @@ from ministack.services import stepfunctions as states
 
 from . import Correction, Emulator, replace
 from .stepfunctions import Halt, check_halts, halts
+from .tasks import TIMED_OUT, LostHeartbeat
 
 _LONGEST_TASK_SECONDS: Final = 99_999_999
 _MAX_OUTPUT_BYTES: Final = 262_144
@@ -107,7 +108,7 @@ class _Waiting:
             now, ends = time.monotonic(), self._started + limit
             lost = self._last_sign + heartbeat if heartbeat else float("inf")
             # Which of the two came first is decided by when they were due, not by when this thread got its turn.
-            error = "States.HeartbeatTimeout" if lost <= ends else "States.Timeout"
+            error = LostHeartbeat() if lost <= ends else TIMED_OUT
             if min(ends, lost) > now:
                 return None
             self._over = True

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextvars
 import random
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from ministack.services import stepfunctions as states
 
@@ -13,6 +13,8 @@ from . import Correction, Emulator, replace
 
 _LONGEST_DELAY_SECONDS: Final = 31_622_400
 _MAX_PAYLOAD_BYTES: Final = 262_144
+_INTEGRATION: Final = "arn:aws:states:::"
+TIMED_OUT: Final = "States.Timeout"
 #: Names that neither States.ALL nor States.TaskFailed matches.
 _NEVER_CAUGHT_BY_WILDCARD: Final = frozenset({"States.DataLimitExceeded", "States.Runtime"})
 
@@ -70,8 +72,23 @@ def retry_delays(emulator: Emulator) -> None:
     del emulator
 
 
+class LostHeartbeat(str):
+    """The error of a task that lost its heartbeat.
+
+    Recordings of AWS (localstack, aws.validated, stepfunctions/v2/timeouts/test_heartbeats) call it States.Timeout, in
+    the history and as the execution's error. AWS's page on errors lets Retry and Catch name States.HeartbeatTimeout. No
+    recording shows which of the two they match: here either does.
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, name: str = TIMED_OUT) -> Self:
+        """By the name that AWS shows, also when it is copied."""
+        return super().__new__(cls, name)
+
+
 def error_names(_emulator: Emulator) -> None:
-    """States.Timeout matches a lost heartbeat; States.ALL does not match States.Runtime and States.DataLimitExceeded.
+    """Either name matches a lost heartbeat; States.ALL does not match States.Runtime and States.DataLimitExceeded.
 
     In the emulator a wildcard catches what ends an execution on AWS.
     """
@@ -80,12 +97,32 @@ def error_names(_emulator: Emulator) -> None:
         def matches(equals: list[str], error: str) -> bool:
             if error in _NEVER_CAUGHT_BY_WILDCARD:
                 return error in equals
-            heartbeat = error == "States.HeartbeatTimeout" and "States.Timeout" in equals
+            heartbeat = isinstance(error, LostHeartbeat) and "States.HeartbeatTimeout" in equals
             return heartbeat or bool(original(equals, error))
 
         return matches
 
     replace(states, "_error_matches", make)
+
+
+def timed_out_events(_emulator: Emulator) -> None:
+    """A task that times out has the event TaskTimedOut. In the emulator it has TaskFailed.
+
+    A recording of AWS: ``taskTimedOutEventDetails`` with ``error``, ``resource`` and ``resourceType``.
+    """
+
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        def add(execution: Any, event_type: str, details: Any = None) -> Any:
+            failed = (details or {}).get("taskFailedEventDetails", {})
+            if event_type == "TaskFailed" and failed.get("error") == TIMED_OUT:
+                service, _, action = str(failed.get("resource", "")).removeprefix(_INTEGRATION).partition(":")
+                told = {"error": TIMED_OUT, "resource": action, "resourceType": service}
+                return original(execution, "TaskTimedOut", {"taskTimedOutEventDetails": told})
+            return original(execution, event_type, details)
+
+        return add
+
+    replace(states, "_add_event", make)
 
 
 def payload_limit(_emulator: Emulator) -> None:
@@ -112,5 +149,6 @@ CORRECTIONS: Final[tuple[Correction, ...]] = (
     task_time,
     retry_delays,
     error_names,
+    timed_out_events,
     payload_limit,
 )
