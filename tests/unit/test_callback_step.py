@@ -446,7 +446,7 @@ def test_a_job_is_not_handed_over_when_its_time_is_up(picking: Picking) -> None:
 def test_a_job_is_not_handed_over_anew_when_its_time_is_up(
     world: World, monkeypatch: pytest.MonkeyPatch, idempotent: bool
 ) -> None:
-    more = {ProviderField.WINDOW: WINDOW_MS // 1_000} if idempotent else {}
+    more: dict[str, Any] = {ProviderField.WINDOW: WINDOW_MS // 1_000} if idempotent else {}
     picking = Picking(world, monkeypatch, **more)
     cut_off(picking, NEVER_SENT)
     picking.passes(TIMEOUT_SECONDS * 1_000)
