@@ -104,7 +104,7 @@ class SagaStateMachine(Construct):
         timeout: of the whole saga; 1 minute to 1 year. By default as long as it may take at worst, in full hours, and
             at least 2: where there is no way back, a step is retried for some 70 minutes before the saga is parked.
         result: JSONata expression (with or without ``{% %}``) over ``$outputs`` (every step's output by the step's
-            name) for the answer's ``result``: what clients see. By default ``{}``: outputs are internal until published.
+            name) for the answer's ``result``: what clients see. ``{}`` by default: they see no output.
         refused_status: HTTP status of a refused saga's stored answer, 422 by default.
         failure_status: HTTP status by error name, e.g. ``{"InsufficientFunds": 402}``.
         on_failed: whom to tell when a saga has failed and nothing of it stands.

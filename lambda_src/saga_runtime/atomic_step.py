@@ -7,6 +7,8 @@ import uuid
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from botocore.exceptions import ClientError
+
 from saga_runtime import aws, clock, telemetry
 from saga_runtime.errors import PermanentError, SagaFenced
 from saga_runtime.protocol import OUTPUT_FIELD, LogAttribute, Metric
@@ -31,6 +33,7 @@ def atomic_step(function: Callable[[StepCall], Commit]) -> LambdaHandler:
     Raises (from the handler):
         PermanentError: a condition that ``function`` or one of its writes names was not met; nothing was written.
         TransientError: nothing was written, or it is unknown; invoke again.
+        ServiceRefused: AWS refused a call for good; nothing was written.
         SagaFenced: the step was compensated.
 
     Example:
@@ -73,12 +76,15 @@ def _run(function: Callable[[StepCall], Commit], call: StepCall, remaining_ms: C
 
     try:
         result = commit(plan, remaining_ms=remaining_ms)
-    except PermanentError as refusal:
+    except (PermanentError, ClientError) as error:
+        refusal = error if isinstance(error, PermanentError) else aws.service_refusal(error)
+        if refusal is None:
+            raise
         # An earlier attempt may have succeeded, and changed the very state that refuses this one.
         row = read_row(call)
         if row is None:
             telemetry.event("step_refused", saga_id=call.saga_id, step=call.row_name, code=refusal.code)
-            raise
+            raise refusal from error if refusal is not error else None
         return replay_or_fence(call, row)
     if isinstance(result, RowRefused):
         return replay_or_fence(call, result.row or read_row(call))

@@ -12,8 +12,8 @@ import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
-from saga_runtime.errors import ProtocolMismatch
-from saga_runtime.protocol import PROTOCOL_VERSION, Env
+from saga_runtime.errors import ProtocolMismatch, ServiceRefused
+from saga_runtime.protocol import PROTOCOL_VERSION, SERVICE_REFUSALS, Env
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -144,6 +144,22 @@ def is_transient(error: BaseException) -> bool:
         status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
         return error_code(error) in THROTTLES or status >= 500
     return isinstance(error, BotoCoreError)
+
+
+def service_refusal(error: ClientError) -> ServiceRefused | None:
+    """The error of a call that AWS refused for good, under its own name; None if it may pass, or may have written.
+
+    A call that the SDK sent again may have been written the first time, and refused the second.
+    """
+    code = error_code(error)
+    if code == TRANSACTION_CANCELED and any(r.get("Code") == "ValidationError" for r in cancellation_reasons(error)):
+        code = "ValidationException"
+    name = f"AWS.{code}"
+    if name not in SERVICE_REFUSALS or error.response.get("ResponseMetadata", {}).get("RetryAttempts", 0):
+        return None
+    kind: type[ServiceRefused] = type(name, (ServiceRefused,), {"__module__": __name__})
+    said = error.response.get("Error", {}).get("Message", "")
+    return kind(f"AWS refused {error.operation_name}: {said or code}")
 
 
 def cancellation_reasons(error: ClientError) -> list[dict[str, Any]]:

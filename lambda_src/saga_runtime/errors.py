@@ -67,6 +67,16 @@ class CallbackOverdue(SagaError):
     code = "OVERDUE"
 
 
+class ServiceRefused(SagaError):
+    """AWS refused a call of a step for what it asks, or for the role that asks; nothing was written.
+
+    Raised under the service's own name (``protocol.SERVICE_REFUSALS``): ``AWS.ValidationException``, for example. The
+    same call is refused again until code or permissions change.
+    """
+
+    code = "SERVICE_REFUSED"
+
+
 class ProtocolMismatch(SagaError):
     """A function was called by a state machine of another release, or not by one of ours. Counts as in doubt."""
 

@@ -9,6 +9,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Final, Generic, overload
 
+from botocore.exceptions import ClientError
+
 from saga_runtime import aws, clock, telemetry
 from saga_runtime.atomic_step import Answer, read_row, replay_or_fence
 from saga_runtime.errors import Invalid, PermanentError, ProtocolMismatch, SagaFenced, StepInDoubt, TransientError
@@ -152,6 +154,12 @@ class ExternalStep(ProviderStep[ExternalCall]):
             raise ProtocolMismatch(f"an external step is called to act or to {CallMode.ASK}, got mode={mode!r}")
         try:
             return {OUTPUT_FIELD: self.ask(invocation) if mode else self._act(invocation)}
+        except ClientError as error:
+            refusal = aws.service_refusal(error)
+            # Without a row nobody called the provider: with one, the call may have had its effect.
+            if refusal is None or read_row(call) is not None:
+                raise
+            raise refusal from error
         finally:
             telemetry.flush()
 
@@ -299,6 +307,7 @@ def external_step(
         StepInDoubt: not known yet; invoke again.
         StepUndecided: nobody can find out; a person has to look.
         TransientError: the saga log did not answer; invoke again.
+        ServiceRefused: AWS refused to write the saga log for good; the provider was not asked.
         SagaFenced: the step was compensated.
 
     Example:

@@ -539,6 +539,14 @@ PERMANENT_ERRORS: Final = (
 )
 """Refusals: never retried. A subclass of ``PermanentError`` that a user defines is named in the step's ``refusals``."""
 
+SERVICE_REFUSALS: Final = (
+    "AWS.AccessDeniedException",
+    "AWS.ResourceNotFoundException",
+    "AWS.ValidationException",
+)
+"""Calls that AWS refused for good, and that wrote nothing: never retried on the way forward. Not names of exceptions
+that a function could raise itself: what an external step's function raises may come after its effect."""
+
 TRANSIENT_ERRORS: Final = (
     ErrorName.TRANSIENT,
     ErrorName.CONFLICT,

@@ -7,6 +7,8 @@ import uuid
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from botocore.exceptions import ClientError
+
 from saga_runtime import aws, clock, telemetry
 from saga_runtime.atomic_step import Answer, LambdaHandler, read_row
 from saga_runtime.errors import ProtocolMismatch
@@ -31,6 +33,10 @@ def read_only_step(function: Callable[[StepCall], Mapping[str, Any]]) -> LambdaH
     Not guaranteed: that the function is called once. Two runs at a time may both call it; so may a run after one that
     was cut off. It must change nothing. A refusal (``PermanentError``) is not recorded.
 
+    Raises (from the handler):
+        PermanentError: what ``function`` raised.
+        ServiceRefused: AWS refused a call for good, of the function or of the saga log; nothing was changed.
+
     Example:
         >>> from saga_runtime import StepCall, read_only_step
         >>> @read_only_step
@@ -49,6 +55,11 @@ def read_only_step(function: Callable[[StepCall], Mapping[str, Any]]) -> LambdaH
             if record:
                 return {OUTPUT_FIELD: _recorded(function, call, context.get_remaining_time_in_millis)}
             return {OUTPUT_FIELD: decode_output(_answer(function, call))}
+        except ClientError as error:
+            refusal = aws.service_refusal(error)
+            if refusal is None:
+                raise
+            raise refusal from error
         finally:
             telemetry.flush()
 

@@ -6,6 +6,7 @@ What can come back, and what it means:
 * our row refused: the row decides (replay, fenced, nothing to undo);
 * a conflict or a throttle anywhere: nothing was written, try again after a jittered delay;
 * a write refused: the write's ``refusal`` says why;
+* AWS refused the call itself: nothing was written, unless an earlier try was not answered;
 * no answer: unknown. It is sent again, and the row's condition tells what happened.
 """
 
@@ -51,28 +52,42 @@ def commit(plan: Plan, *, remaining_ms: Callable[[], int], backoff: Backoff = BA
         SagaError: what a write's ``refusal`` returned.
         Conflict: conflicts outlasted the tries; nothing was written by the last one.
         TransientError: throttled, or no answer, more often than was tried.
+        ClientError: AWS refused a call, of the plan or of the transaction; nothing was written.
     """
     last: SagaError = TransientError("no time was left to try")
+    unanswered = False
     for failures in range(1, backoff.attempts + 1):
-        row_entry, writes = plan()
         try:
-            entries: Any = [row_entry, *(write.action for write in writes)]
-            aws.dynamodb().transact_write_items(TransactItems=entries)
-            return Committed()
-        except (ClientError, BotoCoreError) as error:
-            outcome = _outcome(error, writes)
-            if isinstance(outcome, RowRefused):
-                return outcome
-            last = outcome
-            if not isinstance(outcome, TransientError):
-                raise outcome from None
+            result = _try(plan)
+        except ClientError as error:
+            if unanswered:  # an earlier try may have written what this one was not allowed to
+                raise TransientError("the database did not answer") from error
+            raise
+        if not isinstance(result, TransientError):
+            return result
+        last = result
         if isinstance(last, Conflict):
             count(Metric.CONFLICT)
+        else:
+            unanswered = True
         delay = backoff.delay_ms(failures, random.random())
         if failures == backoff.attempts or delay * 2 + 1_000 > remaining_ms():
             break
         time.sleep(delay / 1_000)
     raise last
+
+
+def _try(plan: Plan) -> Committed | RowRefused | TransientError:
+    row_entry, writes = plan()
+    entries: Any = [row_entry, *(write.action for write in writes)]
+    try:
+        aws.dynamodb().transact_write_items(TransactItems=entries)
+    except (ClientError, BotoCoreError) as error:
+        outcome = _outcome(error, writes)
+        if isinstance(outcome, RowRefused | TransientError):
+            return outcome
+        raise outcome from None
+    return Committed()
 
 
 def _outcome(error: ClientError | BotoCoreError, writes: Sequence[Write]) -> RowRefused | SagaError:

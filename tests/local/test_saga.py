@@ -407,6 +407,19 @@ class TestAStepThatBreaks:
         assert states[-4:] == ["Undo First", "Ask the log", "Nothing stands?", "Settle failed"]
 
 
+class TestACallThatAwsRefuses:
+    def test_is_not_tried_again_and_fails_the_saga_under_its_name(self, counting: Counting) -> None:
+        with counting.aws.calls.record() as calls:
+            answer = counting.settle("plain", "k", Second="not granted")
+            counting.states("PlainMachineArn", answer)
+
+        document = problem_of(answer)
+        assert (answer.status, document["error"], document["step"]) == (500, "AWS.AccessDeniedException", "Second")
+        assert "elsewhere" not in answer.text
+        assert counting.counts("k") == {"First": 0}
+        assert [call.state for call in calls if call.call == "lambda:Invoke"].count("Second") == 1
+
+
 class TestANamedRefusal:
     def test_that_lets_the_saga_go_on_leaves_the_step_out_and_fences_it(self, counting: Counting) -> None:
         answer = counting.settle("routed", "k", First="SoldOut")

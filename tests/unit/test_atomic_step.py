@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from botocore.exceptions import ClientError
 
 from saga_runtime import Commit, Conflict, Invalid, SagaFenced, StepCall, TransientError, Write, atomic_step, aws
 from saga_runtime.errors import PermanentError, ProtocolMismatch
@@ -219,13 +218,6 @@ def test_an_output_that_a_state_machine_would_change_refuses_the_step(world: Wor
         step_that(Commit(output=output))(step_event(), Context())
 
     assert world.rows() == {}
-
-
-def test_an_error_that_nobody_foresaw_stays_what_it_is(world: World) -> None:
-    missing = Write(action={"Put": {"TableName": "no-such-table", "Item": {"pk": {"S": "a"}}}})
-
-    with pytest.raises(ClientError):
-        step_that(Commit(writes=[missing]))(step_event(), Context())
 
 
 def test_a_row_is_kept_as_long_as_the_state_machine_says(world: World) -> None:

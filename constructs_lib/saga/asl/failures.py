@@ -40,9 +40,9 @@ def refused(plan: SagaPlan, name: str, *, error: str | None = None, detail: str 
     }
 
 
-def broken(name: str) -> State:
+def broken(name: str, error: str = "StepFailed") -> State:
     """What any other failure leaves: nothing that the function said; it may hold internals."""
-    return _failed(name, "StepFailed", "the step could not be completed")
+    return _failed(name, error, "the step could not be completed")
 
 
 def undecided_condition(name: str) -> State:

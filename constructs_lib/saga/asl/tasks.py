@@ -31,6 +31,7 @@ from constructs_lib.saga.asl.states import (
 )
 from saga_runtime.protocol import (
     OUTPUT_FIELD,
+    SERVICE_REFUSALS,
     CallField,
     ErrorName,
     LogAttribute,
@@ -145,7 +146,10 @@ def phase_through(flow: Flow, outputs: str) -> State:
 
 def _retries(step: CompiledStep, exits: Exits) -> list[State]:
     return step_retries(
-        step.permanent_errors, step.retry, no_way_back=exits.no_way_back, transient=step.transient_errors
+        (*step.permanent_errors, *_service_refusals(step)),
+        step.retry,
+        no_way_back=exits.no_way_back,
+        transient=step.transient_errors,
     )
 
 
@@ -161,6 +165,12 @@ def _catches(plan: SagaPlan, flow: Flow, step: CompiledStep, exits: Exits) -> li
         not_in_time = [
             {"ErrorEquals": list(NOT_IN_TIME), "Next": exits.give_up, "Assign": {flow.failure: nobody, **stuck}}
         ]
+    refused_calls: list[State] = []
+    if errors := _service_refusals(step):
+        by_name = broken(step.name, expression("$states.errorOutput.Error"))
+        refused_calls = [
+            {"ErrorEquals": list(errors), "Next": exits.give_up, "Assign": {flow.failure: by_name, **stuck}}
+        ]
     return [
         {"ErrorEquals": [ErrorName.FENCED.value], "Next": exits.fenced},
         *going_on,
@@ -170,8 +180,14 @@ def _catches(plan: SagaPlan, flow: Flow, step: CompiledStep, exits: Exits) -> li
             "Next": exits.give_up,
             "Assign": {flow.failure: refused(plan, step.name), **stuck},
         },
+        *refused_calls,
         {"ErrorEquals": ["States.ALL"], "Next": exits.give_up, "Assign": {flow.failure: broken(step.name), **stuck}},
     ]
+
+
+def _service_refusals(step: CompiledStep) -> tuple[str, ...]:
+    """Names that only a step's function raises: of a call that AWS refused for good, and that wrote nothing."""
+    return SERVICE_REFUSALS if step.wait is None and step.direct is None else ()
 
 
 def _meant_by(step: CompiledStep, error: str) -> list[str]:

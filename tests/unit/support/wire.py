@@ -33,7 +33,9 @@ class Action(StrEnum):
     DROP = "drop"
     THROTTLE = "throttle"
     CONFLICT = "conflict"
-    DENY = "deny"
+    DENY = "AccessDeniedException"
+    INVALID = "ValidationException"
+    MISSING = "ResourceNotFoundException"
 
 
 class Moment(StrEnum):
@@ -129,8 +131,8 @@ def _strike(fault: Fault, request: AWSPreparedRequest) -> AWSResponse:
             raise ReadTimeoutError(endpoint_url=request.url)
         case Action.THROTTLE:
             return error_response(request, "ThrottlingException")
-        case Action.DENY:
-            return error_response(request, "AccessDeniedException")
+        case Action.DENY | Action.INVALID | Action.MISSING:
+            return error_response(request, fault.action.value)
         case Action.CONFLICT:
             count = len(body_of(request)["TransactItems"])
             reasons = [{"Code": "TransactionConflict"}, *({"Code": "None"} for _ in range(count - 1))]
