@@ -7,6 +7,7 @@ function as its schedule would, or with the message in which a status event woul
 from __future__ import annotations
 
 import json
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -117,6 +118,7 @@ class Interrupted:
         sagas: of every cell.
         sweeps: at how many looks a saga was due and not settled.
         looks: what those looks said, and the calls that they made.
+        looked: how many looks began while a saga was open and not parked, those that died included.
         elsewhere: names of states that other tests interrupt.
         settling: states that change the record of a saga of the first way, when nobody interrupts it.
     """
@@ -127,8 +129,10 @@ class Interrupted:
     sagas: dict[Cell, str] = field(default_factory=dict)
     sweeps: Counter[str] = field(default_factory=Counter)
     looks: list[tuple[dict[str, Any], list[str]]] = field(default_factory=list)
+    looked: Counter[str] = field(default_factory=Counter)
     elsewhere: frozenset[str] = frozenset()
     settling: set[str] = field(default_factory=set)
+    _counting: threading.Lock = field(default_factory=threading.Lock)
 
     @property
     def aws(self) -> LocalAws:
@@ -197,10 +201,12 @@ class Interrupted:
 
     def look(self) -> dict[str, Any]:
         """One look at what is due, as the schedule has it; empty if the process died."""
+        self._count([record.saga_id for record in self.open_ones()])
         return self._invoke({})
 
     def event(self, saga_id: str) -> dict[str, Any]:
         """A status event of a saga's first execution, as it comes out of the queue; empty if the process died."""
+        self._count([saga_id])
         body = json.dumps({"detail": {"name": saga_id}})
         return self._invoke({"Records": [{"messageId": saga_id, "body": body}]})
 
@@ -227,6 +233,10 @@ class Interrupted:
             assert said["failed"] == 0, said
             self.looks.append((said, [call.call for call in calls if call.caller == self.function]))
             self.quiet(cells)
+
+    def _count(self, saga_ids: Sequence[str]) -> None:
+        with self._counting:
+            self.looked.update(saga_ids)
 
     def _invoke(self, event: Mapping[str, Any]) -> dict[str, Any]:
         answer = self.aws.client("lambda").invoke(FunctionName=self.function, Payload=json.dumps(event))

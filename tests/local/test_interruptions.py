@@ -400,9 +400,10 @@ def resume(done: Run) -> None:
         found.aws.client("sqs"),
         [served.operators for served in served_of(environment(found)[Env.RECONCILED])],
     )
+    entries: dict[str, str] = {}  # by id: on a busy machine one that was received may be visible again meanwhile
     while told := sqs.receive_message(QueueUrl=queue, MaxNumberOfMessages=10).get("Messages"):
-        for message in told:
-            done.entries.update(saga for saga in found.sagas.values() if saga in message["Body"])
+        entries |= {message["MessageId"]: message["Body"] for message in told}
+    done.entries.update(saga for saga in found.sagas.values() for body in entries.values() if saga in body)
     for cell in exhausted.values():
         found.change(cell, "SET due_at = :now", now=found.system.now_ms())
     found.look()
@@ -537,8 +538,8 @@ class TestAReconcilerThatDies:
     def test_leaves_to_a_person_what_a_person_has_to_decide_and_tells_of_it_at_least_once(self, run: Run) -> None:
         for each, record in run.parked.items():
             assert (record.parked, record.recoveries) == (record.owner, LIMIT), str(each)
-            # Rather twice than never: each of those who look before it says that it is parked tells of it, once.
-            assert 1 <= run.entries[record.saga_id] <= 1 + LOOKERS, str(each)
+            # The entry is sent before the record is parked: each look that finds it unparked sends one, at most.
+            assert 1 <= run.entries[record.saga_id] <= run.found.looked[record.saga_id], str(each)
         assert run.told_again == 0
 
 
