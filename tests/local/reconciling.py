@@ -24,6 +24,7 @@ class ReconciledStack(CallbacksStack):
             "EventsUrl": reconciler.queue.queue_url,
             "EndedRule": reconciler.ended.rule_name,
             "ScheduleRule": reconciler.schedule.rule_name,
+            "MeasureRule": reconciler.measure.rule_name,
         }
         for name, value in outputs.items():
             CfnOutput(self, name, value=value)

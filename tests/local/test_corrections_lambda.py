@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import signal
 import time
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
@@ -156,6 +157,23 @@ def test_a_sandbox_does_not_import_the_sdk_anew(emulators: Emulators) -> None:
         return min(taken)
 
     assert processor_seconds(emulators.corrected) < processor_seconds(emulators.without("forked-sandboxes")) / 2
+
+
+def test_the_process_that_forks_sandboxes_is_replaced_when_it_dies(target: Deployed) -> None:
+    def parent_of(pid: int) -> int:
+        return int(Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2].split()[1])
+
+    nursery = parent_of(target.invoke(do="ok")["pid"])
+    assert "nursery_program" in Path(f"/proc/{nursery}/cmdline").read_text("utf-8")
+
+    os.kill(nursery, signal.SIGKILL)
+    target.invoke(do="die")  # so that the next call needs a new sandbox
+
+    replaced = parent_of(target.invoke(do="ok")["pid"])
+    assert replaced != nursery
+    assert "nursery_program" in Path(f"/proc/{replaced}/cmdline").read_text("utf-8")
+    assert target.invoke(do="die")["errorType"] == "Runtime.ExitError"
+    assert parent_of(target.invoke(do="ok")["pid"]) == replaced
 
 
 @pytest.mark.parametrize("module", ["six", "jmespath", "urllib3"])

@@ -90,6 +90,8 @@ class Sandbox:
 class Nursery:
     """One process that has imported the SDK, and forks a sandbox whenever one is asked for.
 
+    If it dies, or does not answer in time, the next one takes its place.
+
     Args:
         packages: The folder with what Lambda's Python runtimes carry.
     """
@@ -98,23 +100,29 @@ class Nursery:
         self._packages = packages
         self._turn = threading.Lock()
         self._ours: socket.socket | None = None
+        self._process: subprocess.Popen[bytes] | None = None
 
     def spawn(self, script: str, *, folder: str, environment: dict[str, str]) -> Sandbox:
         """Start a sandbox that runs a script.
 
         Raises:
-            OSError: If the nursery is gone.
+            OSError: If two of these processes in turn are gone, or do not answer.
         """
         asked = json.dumps({"script": script, "folder": folder, "environment": environment}).encode()
+        try:
+            return self._spawn(asked)
+        except OSError:
+            # What a dead one may have forked has streams of its own, which end here.
+            return self._spawn(asked)
+
+    def _spawn(self, asked: bytes) -> Sandbox:
         their_in, stdin = os.pipe()
         stdout, their_out = os.pipe()
         stderr, their_err = os.pipe()
         given = (their_in, their_out, their_err)
         try:
             with self._turn:
-                ours = self._ours or self._start()
-                socket.send_fds(ours, [asked], given)
-                answer, handles, _flags, _address = socket.recv_fds(ours, 64, 1)
+                pid, handle = self._fork(asked, given)
         except BaseException:
             for descriptor in (stdin, stdout, stderr):
                 os.close(descriptor)
@@ -122,15 +130,35 @@ class Nursery:
         finally:
             for descriptor in given:
                 os.close(descriptor)
-        if not answer or not handles:
-            raise OSError("the process that forks sandboxes is gone")
         return Sandbox(
-            int(answer),
-            handles[0],
+            pid,
+            handle,
             os.fdopen(stdin, "w", buffering=1),
             os.fdopen(stdout, buffering=1),
             os.fdopen(stderr, buffering=1),
         )
+
+    def _fork(self, asked: bytes, given: tuple[int, ...]) -> tuple[int, int]:
+        """The new process's number, and a handle of it. Whoever fails is not asked again: its answer may still come."""
+        ours = self._ours or self._start()
+        try:
+            socket.send_fds(ours, [asked], given)
+            answer, handles, _flags, _address = socket.recv_fds(ours, 64, 1)
+            if not answer or not handles:
+                raise OSError("the process that forks sandboxes is gone")
+        except OSError:
+            self._end()
+            raise
+        return int(answer), handles[0]
+
+    def _end(self) -> None:
+        if self._ours is not None:
+            self._ours.close()
+            self._ours = None
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
 
     def _start(self) -> socket.socket:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -138,7 +166,7 @@ class Nursery:
         for end in (ours, theirs):
             end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _LARGEST_MESSAGE)
         # As a sandbox is started: see `bare_interpreter` and `function_environment`.
-        subprocess.Popen(
+        self._process = subprocess.Popen(
             [sys.executable, "-I", "-S", str(PROGRAM), str(theirs.fileno()), str(self._packages)],
             env={"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "en_US.UTF-8", "TZ": ":UTC"},
             pass_fds=[theirs.fileno()],
