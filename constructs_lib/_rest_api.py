@@ -58,6 +58,7 @@ def rest_api(
     burst_limit: int,
     cloud_watch_role: bool,
     problems: bool,
+    binary: bool = False,
 ) -> apigateway.RestApi:
     """An API with one stage and no methods.
 
@@ -71,6 +72,8 @@ def rest_api(
         cloud_watch_role: whether the stack sets the account's role for logs of API Gateway.
         problems: whether each refusal of the gateway itself has a problem document of its own. Each is a resource of
             the stack; without them, there are two for all.
+        binary: whether bodies reach the function byte for byte. Without it, API Gateway makes UTF-8 text of them
+            (https://docs.aws.amazon.com/apigateway/latest/developerguide/api-gateway-payload-encodings-workflow.html).
     """
     api = apigateway.RestApi(
         scope,
@@ -78,6 +81,7 @@ def rest_api(
         description=description,
         endpoint_types=[apigateway.EndpointType.REGIONAL],
         cloud_watch_role=False,
+        binary_media_types=["*/*"] if binary else None,
         deploy_options=apigateway.StageOptions(
             stage_name=stage_name,
             access_log_destination=apigateway.LogGroupLogDestination(access_log),

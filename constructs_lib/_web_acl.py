@@ -37,13 +37,17 @@ looks like an attack would be refused with 403 under every retry. The gateway's 
 against the operation's schema and limit; nothing renders or runs them."""
 
 
-def check_rate_per_address(waf: bool, rate_limit: float, rate_per_address: float | None) -> float:
-    """Requests per second that one address may send: twice the stage's own rate by default.
+def check_rate_per_address(
+    waf: bool, rate_limit: float, rate_per_address: float | None, *, default: float | None = None
+) -> float:
+    """Requests per second that one address may send: twice the stage's own rate, if there is no other default.
 
     Raises:
         ValueError: for a rate that is out of range, that no web ACL would apply, or that cannot be derived.
     """
     if rate_per_address is None:
+        if default is not None:
+            return default
         if waf and Token.is_unresolved(rate_limit):
             raise ValueError("rate_per_address must be given where rate_limit is a token, got none; give a number")
         return 2 * rate_limit

@@ -31,7 +31,7 @@ from constructs_lib.runtime_function import RuntimeFunction, own_code
 from constructs_lib.saga.functions import facts_of
 from constructs_lib.token_table import TokenTable
 from constructs_lib.webhook_schemes import WebhookScheme
-from saga_runtime.protocol import Env, Metric, ServedStepField
+from saga_runtime.protocol import PREVIOUS_SECONDS, Env, Metric, ServedStepField
 
 _DELIVERIES: Final = 185
 """EventBridge's most: over a day, ever more slowly."""
@@ -336,9 +336,11 @@ class CallbackIntegration(Construct):
         self,
         id: str,
         *,
-        rate_limit: float = 10,
-        burst_limit: int = 20,
-        waf: bool = False,
+        url: str | None = None,
+        previous_for: Duration | None = None,
+        rate_limit: float = 100,
+        burst_limit: int = 200,
+        waf: bool = True,
         rate_per_address: float | None = None,
         stage_name: str = "v1",
         cloud_watch_role: bool = True,
@@ -347,10 +349,14 @@ class CallbackIntegration(Construct):
 
         Args:
             id: construct id.
-            rate_limit: requests per second, for the whole stage; 10 by default.
-            burst_limit: requests at once, for the whole stage; 20 by default.
-            waf: whether to put a web ACL before the stage, as for ``TransactionApi``.
-            rate_per_address: requests per second of one address; twice ``rate_limit`` by default.
+            url: address of the page, e.g. of a domain that is mapped to the page's ``api``; the API's own by default.
+            previous_for: for how long after a rotation of the page's secret links count that its previous version
+                signed; 24 hours by default, 0 to 366 days. Links that expire later are void then.
+            rate_limit: requests per second of each method; 100 by default.
+            burst_limit: requests at once of each method; 200 by default.
+            waf: whether to put a web ACL before the stage, as for ``TransactionApi``; yes by default: the page is
+                open to everybody, and without it one stranger can use up all of its requests.
+            rate_per_address: requests per second of one address; 1 by default.
             stage_name: ``v1`` by default.
             cloud_watch_role: whether this stack sets API Gateway's role for logs, as for ``TransactionApi``.
 
@@ -370,6 +376,8 @@ class CallbackIntegration(Construct):
         self.approval = ApprovalPage(
             self,
             id,
+            url=url,
+            previous_for=previous_for or Duration.seconds(PREVIOUS_SECONDS),
             rate_limit=rate_limit,
             burst_limit=burst_limit,
             waf=waf,

@@ -70,6 +70,7 @@ class Webhook(Construct):
             burst_limit=burst_limit,
             cloud_watch_role=cloud_watch_role,
             problems=False,
+            binary=True,
         )
         resource = self.api.root.resource_for_path(path) if path is not None else self.api.root
         add_open_method(self.api, resource, "POST", function, reason=_SIGNED)

@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Final
+from dataclasses import dataclass
+from typing import Any, Final
 
-from aws_cdk import Duration
+from aws_cdk import Duration, Token
 from aws_cdk import aws_secretsmanager as secretsmanager
 
 from constructs_lib._arguments import require_seconds
-from saga_runtime.signatures import STRIPE_HEADER, HmacScheme, Scheme, StandardScheme, StripeScheme
+from saga_runtime.protocol import MIN_KEY_BYTES, PREVIOUS_SECONDS
+from saga_runtime.signatures import (
+    MAX_PREVIOUS_SECONDS,
+    STRIPE_HEADER,
+    HmacScheme,
+    Scheme,
+    StandardScheme,
+    StripeScheme,
+)
 
 _TOLERANCE: Final = Duration.minutes(5)
+_PREVIOUS_FOR: Final = Duration.seconds(PREVIOUS_SECONDS)
 _MAX_SECRETS: Final = 8
+_DEFAULT_LENGTH: Final = 32
+"""Characters that Secrets Manager generates."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,8 +34,12 @@ class StripeSignature:
     """Stripe's: ``Stripe-Signature: t=<seconds>,v1=<hex>[,v1=<hex>…]``, an HMAC-SHA256 of time and body.
 
     Attributes:
-        secrets: the secrets that count, each as the provider shows it (``whsec_`` included); 1 to 8. Name the old and
-            the new one while you change them, or rotate one in Secrets Manager: its previous version counts, too.
+        secrets: the secrets that count, each as the provider shows it (``whsec_`` included), of 16 bytes or more; 1 to
+            8. Name the old and the new one while you change them, or rotate one in Secrets Manager.
+        field: the field of the JSON object that each secret is; by default a secret is its text, and one that is JSON
+            signs nothing.
+        previous_for: for how long after a rotation the previous version counts, too: from when the current one was
+            created; 24 hours by default, 0 to 366 days.
         tolerance: how old a signed time may be; 1 second to 1 day, 5 minutes by default.
         header: ``Stripe-Signature`` by default; other providers sign likewise under other names.
 
@@ -32,8 +48,10 @@ class StripeSignature:
     """
 
     secrets: Sequence[secretsmanager.ISecret]
-    tolerance: Duration = field(default=_TOLERANCE)
+    tolerance: Duration = dataclasses.field(default=_TOLERANCE)
     header: str = STRIPE_HEADER
+    field: str | None = None
+    previous_for: Duration = dataclasses.field(default=_PREVIOUS_FOR)
 
     def __post_init__(self) -> None:
         """Refuse what cannot work."""
@@ -41,8 +59,7 @@ class StripeSignature:
 
     def to_json(self) -> str:
         """As the webhook's function reads it."""
-        scheme = StripeScheme(secrets=_arns(self.secrets), tolerance=_tolerance(self.tolerance), header=self.header)
-        return _json(scheme)
+        return _json(StripeScheme(**_common(self), header=self.header), self.secrets)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +71,8 @@ class HmacSignature:
 
     Attributes:
         secrets: the secrets that count, as for ``StripeSignature``.
+        field: as for ``StripeSignature``.
+        previous_for: likewise.
         header: the header with the signature, e.g. ``X-Hub-Signature-256``.
         hash: ``sha256`` (default) or ``sha512``.
         encoding: ``hex`` (default) or ``base64``.
@@ -73,7 +92,9 @@ class HmacSignature:
     prefix: str = ""
     timestamp_header: str | None = None
     template: str = "{body}"
-    tolerance: Duration = field(default=_TOLERANCE)
+    tolerance: Duration = dataclasses.field(default=_TOLERANCE)
+    field: str | None = None
+    previous_for: Duration = dataclasses.field(default=_PREVIOUS_FOR)
 
     def __post_init__(self) -> None:
         """Refuse what cannot work."""
@@ -82,16 +103,15 @@ class HmacSignature:
     def to_json(self) -> str:
         """As the webhook's function reads it."""
         scheme = HmacScheme(
-            secrets=_arns(self.secrets),
+            **_common(self),
             header=self.header,
             hash=self.hash,
             encoding=self.encoding,
             prefix=self.prefix,
             timestamp_header=self.timestamp_header,
             template=self.template,
-            tolerance=_tolerance(self.tolerance),
         )
-        return _json(scheme)
+        return _json(scheme, self.secrets)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,6 +120,8 @@ class StandardWebhooks:
 
     Attributes:
         secrets: the secrets that count, as for ``StripeSignature``; base64, with or without ``whsec_``.
+        field: as for ``StripeSignature``.
+        previous_for: likewise.
         tolerance: how old a signed time may be; 1 second to 1 day, 5 minutes by default.
 
     Raises:
@@ -107,7 +129,9 @@ class StandardWebhooks:
     """
 
     secrets: Sequence[secretsmanager.ISecret]
-    tolerance: Duration = field(default=_TOLERANCE)
+    tolerance: Duration = dataclasses.field(default=_TOLERANCE)
+    field: str | None = None
+    previous_for: Duration = dataclasses.field(default=_PREVIOUS_FOR)
 
     def __post_init__(self) -> None:
         """Refuse what cannot work."""
@@ -115,7 +139,7 @@ class StandardWebhooks:
 
     def to_json(self) -> str:
         """As the webhook's function reads it."""
-        return _json(StandardScheme(secrets=_arns(self.secrets), tolerance=_tolerance(self.tolerance)))
+        return _json(StandardScheme(**_common(self)), self.secrets)
 
 
 WebhookScheme = StripeSignature | HmacSignature | StandardWebhooks
@@ -131,10 +155,44 @@ def _arns(secrets: Sequence[secretsmanager.ISecret]) -> tuple[str, ...]:
     return tuple(secret.secret_arn for secret in secrets)
 
 
-def _tolerance(tolerance: Duration) -> int:
-    return require_seconds("tolerance", tolerance, at_least=1, at_most=86_400)
+def _common(scheme: WebhookScheme) -> dict[str, Any]:
+    return {
+        "secrets": _arns(scheme.secrets),
+        "tolerance": require_seconds("tolerance", scheme.tolerance, at_least=1, at_most=86_400),
+        "field": scheme.field,
+        "previous": require_seconds("previous_for", scheme.previous_for, at_least=0, at_most=MAX_PREVIOUS_SECONDS),
+    }
 
 
-def _json(scheme: Scheme) -> str:
+def _json(scheme: Scheme, secrets: Sequence[secretsmanager.ISecret]) -> str:
+    for secret in secrets:
+        _check_value(scheme, secret)
     fields = {name.value: value for name, value in scheme.fields().items()}
     return json.dumps(fields, separators=(",", ":"), sort_keys=True)
+
+
+def _check_value(scheme: Scheme, secret: secretsmanager.ISecret) -> None:
+    """Refuse a secret whose value is known here, and can sign nothing.
+
+    Raises:
+        ValueError: naming the secret and the remedy.
+    """
+    made = secret.node.default_child
+    if not isinstance(made, secretsmanager.CfnSecret):
+        return
+    generated, text = made.generate_secret_string, made.secret_string
+    path = secret.node.path
+    if isinstance(generated, secretsmanager.CfnSecret.GenerateSecretStringProperty):
+        named = generated.generate_string_key
+        if named is not None and scheme.field is None:
+            raise ValueError(f"field must name the key in secret {path}, which is JSON, got None; give field={named!r}")
+        if named != scheme.field:
+            return
+        text = "k" * int(generated.password_length or _DEFAULT_LENGTH)
+    elif text is None or Token.is_unresolved(text) or scheme.field is not None:
+        return
+    length = len(scheme.key_of(text))
+    if length < MIN_KEY_BYTES:
+        raise ValueError(
+            f"the key in secret {path} must have {MIN_KEY_BYTES} bytes or more, got {length}; give it a longer value"
+        )

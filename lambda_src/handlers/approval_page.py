@@ -15,11 +15,13 @@ from botocore.exceptions import BotoCoreError, ClientError
 from saga_runtime import aws, clock, telemetry
 from saga_runtime.approval_html import (
     ask_page,
+    closed_page,
     decided_page,
     expired_page,
     forged_page,
     refused_page,
     settled_page,
+    unknown_page,
     used_page,
 )
 from saga_runtime.approval_store import Standing, read_standing, write_decision
@@ -30,6 +32,7 @@ from saga_runtime.http import HttpAnswer
 from saga_runtime.http_request import HttpRequest
 from saga_runtime.identity import TooLarge
 from saga_runtime.protocol import Metric
+from saga_runtime.secrets import SecretUnusable
 
 MAX_FORM_BYTES: Final = 16_384
 RETRY_AFTER_SECONDS: Final = "2"
@@ -38,7 +41,7 @@ _CHOICES: Final = {"approve": True, "reject": False}
 
 
 def handler(event: Any, _context: object = None) -> dict[str, Any]:
-    """Answer ``GET`` and ``POST``."""
+    """Answer ``GET``, ``HEAD`` and ``POST``."""
     aws.check_protocol()
     try:
         return _answer(event).to_proxy()
@@ -63,6 +66,8 @@ def _answer(event: Any) -> HttpAnswer:
         return _answer_link(claims, request)
     except (ClientError, BotoCoreError, TransientError) as error:
         telemetry.event("approval_failed", error=type(error).__name__, code=aws.error_code(error))
+        if isinstance(error, SecretUnusable):
+            telemetry.count(Metric.CALLBACK_REFUSED, reason="SECRET")
         return refused_page(
             503,
             "Please try again",
@@ -74,21 +79,30 @@ def _answer(event: Any) -> HttpAnswer:
 def _answer_link(claims: Claims, request: HttpRequest) -> HttpAnswer:
     standing = read_standing(claims.job_id)
     decision = standing.decision
-    if decision is not None and not standing.is_open_anew:
-        if standing.is_lost:
-            receive(decision.callback(claims.job_id))
-        return used_page(claims, decision)
+    if decision is not None and standing.is_lost:
+        receive(decision.callback(claims.job_id))
     if claims.is_over(clock.now_ms()):
-        return expired_page(claims)
+        # Nothing more: links are kept in mail boxes for years.
+        return expired_page()
+    if decision is not None and not standing.is_open_anew:
+        return used_page(claims, decision)
+    if standing.waiting is None:
+        return unknown_page(claims)
     if standing.is_answered:
         return settled_page(claims)
-    return _decide(claims, request, standing) if request.method == "POST" else ask_page(claims)
+    if not standing.is_open(claims, clock.now_ms()):
+        return closed_page(claims)
+    return _decide(claims, request, standing) if request.method == "POST" else _ask(claims, standing)
+
+
+def _ask(claims: Claims, standing: Standing, *, status: int = 200, complaint: str = "") -> HttpAnswer:
+    return ask_page(claims, closes_at=standing.closes_at(claims), status=status, complaint=complaint)
 
 
 def _decide(claims: Claims, request: HttpRequest, standing: Standing) -> HttpAnswer:
     choice, note = _form(request.body)
     if choice is None:
-        return ask_page(claims, status=400, complaint="Press Approve or Reject.")
+        return _ask(claims, standing, status=400, complaint="Press Approve or Reject.")
     attempt = standing.waiting.order if standing.waiting is not None else ""
     decision = decide(claims, approved=choice, note=note, attempt=attempt, now_ms=clock.now_ms())
     counts = write_decision(claims.job_id, decision, instead_of=standing.decision)

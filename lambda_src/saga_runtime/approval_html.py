@@ -49,6 +49,7 @@ blockquote{margin:0 0 1rem;padding:.1rem 0 .1rem .9rem;border-left:3px solid var
 overflow-wrap:anywhere;unicode-bidi:isolate}
 """
 _STYLE_HASH: Final = base64.b64encode(hashlib.sha256(_STYLE.encode("utf-8")).digest()).decode("ascii")
+_DIRECTIONS: Final = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 _HEADERS: Final = {
     "Content-Security-Policy": (
         f"default-src 'none'; style-src 'sha256-{_STYLE_HASH}'; form-action 'self'; base-uri 'none'; "
@@ -58,12 +59,19 @@ _HEADERS: Final = {
     "X-Content-Type-Options": "nosniff",
     "X-Robots-Tag": "noindex, nofollow",
 }
-_LATE: Final = frozenset({Receipt.LATE, Receipt.APPLIED_LATE})
+_LATE: Final = frozenset({Receipt.LATE, Receipt.APPLIED_LATE, Receipt.CONFLICT, Receipt.UNKNOWN})
 
 
-def ask_page(claims: Claims, *, status: int = 200, complaint: str = "") -> HttpAnswer:
-    """What is asked, and the two ways to answer. Looking at it decides nothing."""
-    until = _moment(datetime.fromtimestamp(claims.expires, UTC))
+def ask_page(claims: Claims, *, closes_at: int, status: int = 200, complaint: str = "") -> HttpAnswer:
+    """What is asked, and the two ways to answer. Looking at it decides nothing.
+
+    Args:
+        claims: what the link says.
+        closes_at: until when it can decide, epoch milliseconds.
+        status: of the answer.
+        complaint: what was wrong with what was sent.
+    """
+    until = _moment(datetime.fromtimestamp(closes_at // 1_000, UTC))
     form = (
         '<form method="post">'
         f'<label for="note">Note <span>(optional, up to {MAX_NOTE} characters)</span></label>'
@@ -75,13 +83,13 @@ def ask_page(claims: Claims, *, status: int = 200, complaint: str = "") -> HttpA
         '<p class="soft">You can decide once, and cannot take it back here.</p>'
     )
     told = f'<p class="told bad" role="alert">{escape(complaint)}</p>' if complaint else ""
-    asked = f'<p class="soft">Asked of {escape(claims.reviewer)}. Open until {until}.</p>'
+    asked = f'<p class="soft">Asked of <bdi>{escape(claims.reviewer)}</bdi>. Open until {until}.</p>'
     return _page(status, _title(claims), told + asked + _details(claims) + form)
 
 
 def decided_page(claims: Claims, decision: Decision, receipt: Receipt) -> HttpAnswer:
     """The answer to a decision."""
-    if receipt in _LATE or receipt is Receipt.CONFLICT:
+    if receipt in _LATE:
         told = "Your decision is recorded, but it came too late: this was settled without it."
         return _page(200, _title(claims), f'<p class="told bad" role="status">{told}</p>' + _details(claims))
     verb, tone = ("Approved", "ok") if decision.approved else ("Rejected", "bad")
@@ -90,12 +98,13 @@ def decided_page(claims: Claims, decision: Decision, receipt: Receipt) -> HttpAn
 
 
 def used_page(claims: Claims, decision: Decision) -> HttpAnswer:
-    """Somebody has decided before."""
+    """It was decided before. The note is shown to its own reviewer only: it may not be meant for others."""
     verb, tone = ("approved", "ok") if decision.approved else ("rejected", "bad")
     when = _moment(datetime.fromisoformat(decision.at))
-    told = f"Already decided: {verb} by {escape(decision.reviewer)}"
+    told = f"Already decided: {verb} by <bdi>{escape(decision.reviewer)}</bdi>"
     body = f'<p class="told {tone}" role="status">{told}</p><p class="soft">{when}</p>'
-    return _page(409, _title(claims), body + _note(decision) + _details(claims))
+    note = _note(decision) if decision.reviewer == claims.reviewer else ""
+    return _page(409, _title(claims), body + note + _details(claims))
 
 
 def settled_page(claims: Claims) -> HttpAnswer:
@@ -104,11 +113,21 @@ def settled_page(claims: Claims) -> HttpAnswer:
     return _page(409, _title(claims), told + _details(claims))
 
 
-def expired_page(claims: Claims) -> HttpAnswer:
-    """The link is over."""
-    when = _moment(datetime.fromtimestamp(claims.expires, UTC))
-    told = f'<p class="told bad" role="status">This link expired on {when}.</p>'
-    return _page(410, _title(claims), told + "<p>Nothing was decided with it. Ask whoever sent it for a new one.</p>")
+def closed_page(claims: Claims) -> HttpAnswer:
+    """Nothing waits for the decision any more."""
+    told = '<p class="told bad" role="status">This is closed: the time to decide is over.</p>'
+    return _page(410, _title(claims), told + _details(claims))
+
+
+def unknown_page(claims: Claims) -> HttpAnswer:
+    """Nothing has ever waited for the decision, as far as the tables tell."""
+    told = '<p class="told bad" role="status">Nothing waits for this decision. It is not recorded here.</p>'
+    return _page(404, _title(claims), told)
+
+
+def expired_page() -> HttpAnswer:
+    """The link is over; it shows nothing of what it was for."""
+    return _page(410, "This link has expired", "<p>Ask the sender of the message for a new one.</p>")
 
 
 def forged_page() -> HttpAnswer:
@@ -127,12 +146,19 @@ def _title(claims: Claims) -> str:
 
 
 def _details(claims: Claims) -> str:
-    rows = "".join(f"<div><dt>{escape(label)}</dt><dd>{escape(value)}</dd></div>" for label, value in claims.details)
+    rows = "".join(
+        f"<div><dt><bdi>{escape(label)}</bdi></dt><dd>{escape(value)}</dd></div>" for label, value in claims.details
+    )
     return f"<dl>{rows}</dl>" if rows else ""
 
 
 def _note(decision: Decision) -> str:
     return f"<blockquote>{escape(decision.note)}</blockquote>" if decision.note else ""
+
+
+def _without_direction(text: str) -> str:
+    """Text without characters that change its direction: what a tab shows cannot be isolated by an element."""
+    return "".join(character for character in text if character not in _DIRECTIONS)
 
 
 def _moment(moment: datetime) -> str:
@@ -144,8 +170,8 @@ def _page(status: int, title: str, body: str, headers: dict[str, str] | None = N
     html = (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{escape(title)}</title><style>{_STYLE}</style></head>"
-        f"<body><main><h1>{escape(title)}</h1>{body}</main></body></html>"
+        f"<title>{escape(_without_direction(title))}</title><style>{_STYLE}</style></head>"
+        f"<body><main><h1><bdi>{escape(title)}</bdi></h1>{body}</main></body></html>"
     )
     return HttpAnswer(
         status=status, body=html, content_type="text/html; charset=utf-8", headers={**_HEADERS, **(headers or {})}

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from saga_runtime import aws, clock
-from saga_runtime.approvals import Decision
-from saga_runtime.callback_rows import TokenRow
-from saga_runtime.callback_store import is_received, read_token, token_table, write
+from saga_runtime.approvals import Claims, Decision
+from saga_runtime.callback_rows import JobId, TokenRow
+from saga_runtime.callback_store import is_received, read_record, read_token, token_table, write
 from saga_runtime.callback_writes import token_key, token_put
 from saga_runtime.errors import TransientError
-from saga_runtime.protocol import APPROVAL_PREFIX, TokenAttribute, TokenStatus
+from saga_runtime.protocol import APPROVAL_PREFIX, RecordStatus, TokenAttribute, TokenStatus
 
 KEEP_DAYS: Final = 400
 """So long a decision can be looked up: as long as the saga log keeps its rows by default."""
@@ -28,11 +28,13 @@ class Standing:
         decision: the one that was made, if one was.
         received: whether it was received as a callback.
         waiting: the job's token row.
+        in_progress: whether the job's saga is in progress.
     """
 
     decision: Decision | None
     received: bool
     waiting: TokenRow | None
+    in_progress: bool
 
     @property
     def is_answered(self) -> bool:
@@ -49,13 +51,32 @@ class Standing:
         """Whether a decision took effect and the job waits again: an operator has taken it back."""
         return self.decision is not None and self.received and self.waiting is not None and not self.is_answered
 
+    def closes_at(self, claims: Claims) -> int:
+        """Until when a link can decide, epoch milliseconds: until it expires, and no longer than the step waits."""
+        expires = claims.expires * 1_000
+        return min(expires, self.waiting.time_is_up_at) if self.waiting is not None else expires
+
+    def is_open(self, claims: Claims, now_ms: int) -> bool:
+        """Whether a state machine still waits for the decision."""
+        return self.in_progress and now_ms < self.closes_at(claims)
+
 
 def read_standing(job_id: str) -> Standing:
-    """Read where a job stands. The token row comes last: an event that was received before has its outcome in it."""
+    """Read where a job stands.
+
+    The token row comes after the event: an event that was received before has its outcome in it.
+    """
     found = aws.dynamodb().get_item(TableName=token_table(), Key=_key(job_id), ConsistentRead=True)
     decision = _decision_in(found["Item"]) if "Item" in found else None
     received = decision is not None and is_received(decision.callback(job_id), ok=decision.approved)
-    return Standing(decision=decision, received=received, waiting=read_token(job_id))
+    waiting, job = read_token(job_id), JobId.parse(job_id)
+    record = read_record(waiting.request_table, job.saga_id) if waiting is not None and job is not None else None
+    return Standing(
+        decision=decision,
+        received=received,
+        waiting=waiting,
+        in_progress=record is not None and record.status is RecordStatus.IN_PROGRESS,
+    )
 
 
 def write_decision(job_id: str, decision: Decision, *, instead_of: Decision | None) -> Decision:

@@ -25,8 +25,8 @@ from typing import Final, Protocol
 from saga_runtime.callback_rows import Callback, Failed, Succeeded, check_job_id
 from saga_runtime.errors import Invalid, ProtocolMismatch, Rejected
 from saga_runtime.identity import canonical_json
-from saga_runtime.protocol import Env
-from saga_runtime.secrets import secrets
+from saga_runtime.protocol import PREVIOUS_SECONDS, Env
+from saga_runtime.secrets import SecretKeys, secrets
 
 TOKEN_PARAMETER: Final = "t"  # noqa: S105  # its name in the address
 APPROVED: Final = "approved"
@@ -241,23 +241,23 @@ def approval_link(
         title=title,
         details=tuple((details or {}).items()),
     )
-    (key, *_) = secrets().active([secret])
+    (key, *_) = secrets().keys(_signing(secret))
     return f"{address}?{TOKEN_PARAMETER}={token_of(claims, key)}"
 
 
-def token_of(claims: Claims, key: str) -> str:
+def token_of(claims: Claims, key: bytes) -> str:
     """What a link says and a signature over it, as part of an address."""
     said = claims.encode()
     return f"{_to_text(said)}.{_to_text(_sign(said, key))}"
 
 
-def claims_of(token: str, keys: Iterable[str]) -> Claims | None:
+def claims_of(token: str, keys: Iterable[bytes]) -> Claims | None:
     """What a link says; None if none of the keys has signed it."""
     said, _, signature = token.partition(".")
     try:
         text, found = _to_bytes(said), _to_bytes(signature)
         # All of them, whichever fits: how long it takes says nothing about which.
-        fitting = [hmac.compare_digest(_sign(text, key), found) for key in keys if key.strip()]
+        fitting = [hmac.compare_digest(_sign(text, key), found) for key in keys]
         return Claims.decode(text) if any(fitting) else None
     except ValueError:  # binascii.Error is one
         return None
@@ -269,15 +269,24 @@ def link_claims(token: str) -> Claims | None:
     Raises:
         SecretsUnavailable: if Secrets Manager did not answer.
     """
-    names = [os.environ[Env.APPROVAL_SECRET]]
-    claims = claims_of(token, secrets().active(names))
+    wanted = _signing(os.environ[Env.APPROVAL_SECRET])
+    claims = claims_of(token, secrets().keys(wanted))
     if claims is None and secrets().may_look_anew():
-        claims = claims_of(token, secrets().active(names, anew=True))
+        claims = claims_of(token, secrets().keys(wanted, anew=True))
     return claims
 
 
-def _sign(said: bytes, key: str) -> bytes:
-    return hmac.digest(key.encode("utf-8"), _PURPOSE + said, "sha256")
+def _signing(secret: str) -> SecretKeys:
+    previous = int(os.environ.get(Env.APPROVAL_PREVIOUS_SECONDS, PREVIOUS_SECONDS))
+    return SecretKeys(names=(secret,), key_of=_key_of, field=None, previous_seconds=previous)
+
+
+def _key_of(secret: str) -> bytes:
+    return secret.strip().encode("utf-8")
+
+
+def _sign(said: bytes, key: bytes) -> bytes:
+    return hmac.digest(key, _PURPOSE + said, "sha256")
 
 
 def _to_text(raw: bytes) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from saga_runtime.callback_rows import order_of
+from saga_runtime.callback_rows import entered_at_of, order_of
 from saga_runtime.callback_writes import Waiting
 from saga_runtime.errors import ProtocolMismatch
 from saga_runtime.external_call import ExternalCall
@@ -18,8 +18,6 @@ from saga_runtime.saga_log import LogRow
 from saga_runtime.step import StepCall
 
 _SECOND_MS: Final = 1_000
-_ENTERED: Final = 2
-"""Which part of an attempt's order is the time at which the state was entered."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,8 +103,7 @@ class Message:
             keep_days=call.log_days,
             dead_letters=dead_letters if job else "",
         )
-        entered_at = int(order.split(".")[_ENTERED])
-        return cls(event=event, call=call, waiting=waiting, entered_at=entered_at, job=job)
+        return cls(event=event, call=call, waiting=waiting, entered_at=entered_at_of(order), job=job)
 
     def is_overdue(self, now_ms: int) -> bool:
         """Whether the time is up for which the step waits, all its attempts together."""

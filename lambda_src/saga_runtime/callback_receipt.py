@@ -87,12 +87,18 @@ def heartbeat(job_id: str) -> Receipt:
         known. ``UNKNOWN``: nobody has waited for it yet, or it is no job; nothing is written.
 
     Raises:
-        TransientError: Step Functions or the database did not answer; call again.
+        TransientError: Step Functions or the database did not answer, or the integration does not serve the saga that
+            waits; call again.
     """
     row = read_token(job_id if JobId.parse(job_id) else alias_id(job_id))
     if row is not None and row.status is TokenStatus.ALIAS:
         row = read_token(row.job_id)
-    return Receipt.UNKNOWN if row is None else heartbeat_row(row)
+    if row is None:
+        return Receipt.UNKNOWN
+    job = JobId.parse(row.id)
+    if job is not None and _saga_of(job, row) is None:
+        raise _not_served(job)
+    return heartbeat_row(row)
 
 
 class _Reused(Exception):
@@ -112,11 +118,16 @@ def _receive(callback: Callback, outcome: Outcome, marker: Marker) -> Receipt | 
     saga = _saga_of(job, token)
     if saga is None:
         if token is not None:
-            raise TransientError(f"this function does not serve step {job.step} of the saga that waits; deploy it")
+            raise _not_served(job)
         return _receive_unknown(callback, outcome, marker, read_token(alias_id(job_id)))
     subject = Subject(job_id=job_id, job=job, token=token, saga=saga, log=read_log(saga.log, job))
     guard = marker_put(token_table(), marker, clock.now_ms())
     return subject.write(outcome, marker.event_id, guard, marker)
+
+
+def _not_served(job: JobId) -> TransientError:
+    """Another integration's job, in a table that both share; or a function that was deployed before its saga."""
+    return TransientError(f"this function does not serve step {job.step} of the saga that waits; deploy it")
 
 
 def _parsed(job_id: str) -> JobId:
@@ -342,7 +353,7 @@ def adopt(found: TokenRow, job_id: str) -> None:
     job, token = _parsed(job_id), read_token(job_id)
     saga = _saga_of(job, token)
     if saga is None:
-        raise TransientError(f"this function does not serve step {job.step} of the saga that waits; deploy it")
+        raise _not_served(job)
     said, rest = _success_first(found)
     if said is None:
         return

@@ -44,6 +44,8 @@ _ROW_NAME: Final = re.compile(r"^([^\[]+)(?:\[(.+)\])?$")
 _NO_REFUSALS: Final = frozenset(ErrorName) - frozenset(PERMANENT_ERRORS) - {ErrorName.CALLBACK_TIMED_OUT}
 """Names by which a saga is told something else than that a job was refused."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_ENTERED: Final = 2
+"""Which part of an attempt's order is the time at which the state was entered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,6 +324,11 @@ def order_of(task: Mapping[str, Any]) -> str:
     return f"{started:015d}.{redriven:06d}.{entered:015d}.{retried:06d}"
 
 
+def entered_at_of(order: str) -> int:
+    """When the state was entered in which an attempt waits, epoch milliseconds: a part of its order."""
+    return int(order.split(".")[_ENTERED])
+
+
 def _milliseconds(text: object) -> int:
     try:
         moment = datetime.fromisoformat(str(text))
@@ -369,6 +376,11 @@ class TokenRow:
     unanswered_at: int = 0
     created_at: int = 0
     due_at: int = 0
+
+    @property
+    def time_is_up_at(self) -> int:
+        """When the step's time is up, all its attempts together; its dispatcher gives it up then."""
+        return entered_at_of(self.order) + self.waits_until - self.waiting_since
 
     @classmethod
     def from_item(cls, item: Mapping[str, Mapping[str, Any]]) -> TokenRow:

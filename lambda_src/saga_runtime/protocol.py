@@ -484,6 +484,10 @@ class SchemeField(StrEnum):
     """Of HMAC: the header with the signed time, in seconds since the epoch."""
     TEMPLATE = "template"
     """Of HMAC: the text that is signed, with ``{timestamp}`` and ``{body}``."""
+    FIELD = "field"
+    """The field of each secret's JSON object that is the key; absent: each secret is its text."""
+    PREVIOUS = "previous"
+    """Seconds for which a secret's previous version counts, from when the current one was created."""
 
 
 EVENT_PREFIX: Final = "event#"
@@ -498,6 +502,10 @@ SETTLING_SECONDS: Final = 60
 """An answer that has not been told after this long is told again."""
 EVENT_ID_PATTERN: Final = r"^[\x21-\x7e]{1,255}$"
 JOB_ID_PATTERN: Final = r"^[\x21-\x7e]{1,255}$"
+MIN_KEY_BYTES: Final = 16
+"""Shorter keys can be guessed: 128 bits are the least that RFC 2104 and Standard Webhooks come near to."""
+PREVIOUS_SECONDS: Final = 86_400
+"""For so long, unless it is declared otherwise, the previous version of a rotated secret counts."""
 MAX_WEBHOOK_BYTES: Final = 262_144
 """A webhook's body; larger ones are refused."""
 
@@ -592,6 +600,7 @@ class Env(StrEnum):
     WEBHOOK_SCHEME = "CDK_SAGAS_WEBHOOK_SCHEME"
     APPROVAL_URL = "CDK_SAGAS_APPROVAL_URL"
     APPROVAL_SECRET = "CDK_SAGAS_APPROVAL_SECRET"
+    APPROVAL_PREVIOUS_SECONDS = "CDK_SAGAS_APPROVAL_PREVIOUS_SECONDS"
     MAX_RECEIVES = "CDK_SAGAS_MAX_RECEIVES"
     DEAD_LETTERS = "CDK_SAGAS_DEAD_LETTERS"
     RECONCILED = "CDK_SAGAS_RECONCILED"

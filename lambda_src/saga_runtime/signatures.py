@@ -10,7 +10,6 @@ Signatures are computed over the body's bytes as they arrived, and compared in c
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 import hmac
 import json
@@ -20,10 +19,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
-from saga_runtime.protocol import SchemeField, SchemeKind
+from saga_runtime.protocol import PREVIOUS_SECONDS, SchemeField, SchemeKind
 
 DEFAULT_TOLERANCE: Final = 300
 """Seconds; what Stripe and Standard Webhooks recommend."""
+MAX_PREVIOUS_SECONDS: Final = 366 * 86_400
 MAX_SKEW: Final = 60
 """A signed time may lie so many seconds in the future, or the tolerance if that is shorter: clocks differ a little."""
 STRIPE_HEADER: Final = "Stripe-Signature"
@@ -81,10 +81,12 @@ class StripeScheme:
     secrets: tuple[str, ...]
     tolerance: int = DEFAULT_TOLERANCE
     header: str = STRIPE_HEADER
+    field: str | None = None
+    previous: int = PREVIOUS_SECONDS
 
     def __post_init__(self) -> None:
         """Refuse what cannot work."""
-        _check_common(self.secrets, self.tolerance)
+        _check_common(self)
         _check_header("header", self.header)
 
     @property
@@ -94,11 +96,11 @@ class StripeScheme:
 
     def fields(self) -> dict[SchemeField, Any]:
         """What travels in the environment."""
-        return {**_common(SchemeKind.STRIPE, self.secrets, self.tolerance), SchemeField.HEADER: self.header}
+        return {**_common(SchemeKind.STRIPE, self), SchemeField.HEADER: self.header}
 
     def key_of(self, secret: str) -> bytes:
-        """The key that a secret is: its characters, ``whsec_`` included."""
-        return secret.encode("utf-8")
+        """The key that a secret is: its characters, ``whsec_`` included, without blanks and line breaks around it."""
+        return secret.strip().encode("utf-8")
 
     def read(self, headers: Headers, body: bytes) -> Signed | Signature:
         """What the headers claim."""
@@ -140,10 +142,12 @@ class HmacScheme:
     timestamp_header: str | None = None
     template: str = _BODY
     tolerance: int = DEFAULT_TOLERANCE
+    field: str | None = None
+    previous: int = PREVIOUS_SECONDS
 
     def __post_init__(self) -> None:
         """Refuse what cannot work."""
-        _check_common(self.secrets, self.tolerance)
+        _check_common(self)
         _check_header("header", self.header)
         if self.hash not in _DIGESTS:
             raise ValueError(f"hash must be one of {', '.join(_DIGESTS)}, got {self.hash!r}")
@@ -170,7 +174,7 @@ class HmacScheme:
         """What travels in the environment."""
         f = SchemeField
         fields = {
-            **_common(SchemeKind.HMAC, self.secrets, self.tolerance),
+            **_common(SchemeKind.HMAC, self),
             f.HEADER: self.header,
             f.HASH: self.hash,
             f.ENCODING: self.encoding,
@@ -180,8 +184,8 @@ class HmacScheme:
         return fields if self.timestamp_header is None else {**fields, f.TIMESTAMP_HEADER: self.timestamp_header}
 
     def key_of(self, secret: str) -> bytes:
-        """The key that a secret is: its characters."""
-        return secret.encode("utf-8")
+        """The key that a secret is: its characters, without a line break at the end."""
+        return secret.rstrip("\r\n").encode("utf-8")
 
     def read(self, headers: Headers, body: bytes) -> Signed | Signature:
         """What the headers claim."""
@@ -214,10 +218,12 @@ class StandardScheme:
 
     secrets: tuple[str, ...]
     tolerance: int = DEFAULT_TOLERANCE
+    field: str | None = None
+    previous: int = PREVIOUS_SECONDS
 
     def __post_init__(self) -> None:
         """Refuse what cannot work."""
-        _check_common(self.secrets, self.tolerance)
+        _check_common(self)
 
     @property
     def digest(self) -> str:
@@ -226,13 +232,16 @@ class StandardScheme:
 
     def fields(self) -> dict[SchemeField, Any]:
         """What travels in the environment."""
-        return _common(SchemeKind.STANDARD, self.secrets, self.tolerance)
+        return _common(SchemeKind.STANDARD, self)
 
     def key_of(self, secret: str) -> bytes:
-        """The key that a secret is: what follows ``whsec_``, decoded; nothing if it cannot be."""
+        """The key that a secret is: what follows ``whsec_``, decoded as the official library decodes it.
+
+        That is, without regard to missing padding and to characters that are not of base64. Nothing if it cannot be.
+        """
         try:
-            return base64.b64decode(secret.removeprefix(STANDARD_SECRET_PREFIX), validate=True)
-        except (binascii.Error, ValueError):
+            return base64.b64decode(secret.strip().removeprefix(STANDARD_SECRET_PREFIX) + "==")
+        except ValueError:  # binascii.Error is one
             return b""
 
     def read(self, headers: Headers, body: bytes) -> Signed | Signature:
@@ -252,14 +261,14 @@ class StandardScheme:
 Scheme = StripeScheme | HmacScheme | StandardScheme
 
 
-def check_signature(scheme: Scheme, *, headers: Headers, body: bytes, secrets: Iterable[str], now_ms: int) -> Signature:
+def check_signature(scheme: Scheme, *, headers: Headers, body: bytes, keys: Iterable[bytes], now_ms: int) -> Signature:
     """Check a request's signature.
 
     Args:
         scheme: how the provider signs.
         headers: the request's headers.
         body: its body, byte for byte.
-        secrets: the active secrets themselves; one that is blank, or none of the scheme's kind, fits nothing.
+        keys: the active keys, as ``scheme.key_of`` makes them of secrets.
         now_ms: the time, epoch milliseconds.
 
     Returns:
@@ -268,7 +277,6 @@ def check_signature(scheme: Scheme, *, headers: Headers, body: bytes, secrets: I
     claimed = scheme.read(headers, body)
     if isinstance(claimed, Signature):
         return claimed
-    keys = keys_of(scheme, secrets)
     digests = [hmac.digest(key, claimed.content, scheme.digest) for key in keys]
     # All of them, whichever fits: how long it takes says nothing about which.
     fitting = [hmac.compare_digest(digest, found) for digest in digests for found in claimed.candidates]
@@ -277,12 +285,6 @@ def check_signature(scheme: Scheme, *, headers: Headers, body: bytes, secrets: I
     if claimed.time is not None and not _is_fresh(claimed.time, scheme.tolerance, now_ms):
         return Signature.STALE
     return Signature.GENUINE
-
-
-def keys_of(scheme: Scheme, secrets: Iterable[str]) -> list[bytes]:
-    """The keys that secrets are; blank ones are left out, for everybody knows them."""
-    keys = (scheme.key_of(secret) for secret in secrets if secret.strip())
-    return [key for key in keys if key]
 
 
 def scheme_of(text: str) -> Scheme:
@@ -336,16 +338,26 @@ def _decoded(texts: Iterable[str], decode: Callable[[str], bytes], digest: str) 
     return found
 
 
-def _common(kind: SchemeKind, secrets: tuple[str, ...], tolerance: int) -> dict[SchemeField, Any]:
+def _common(kind: SchemeKind, scheme: Scheme) -> dict[SchemeField, Any]:
     f = SchemeField
-    return {f.KIND: kind.value, f.SECRETS: list(secrets), f.TOLERANCE: tolerance}
+    fields = {f.KIND: kind.value, f.SECRETS: list(scheme.secrets), f.TOLERANCE: scheme.tolerance}
+    fields[f.PREVIOUS] = scheme.previous
+    return fields if scheme.field is None else {**fields, f.FIELD: scheme.field}
 
 
-def _check_common(secrets: tuple[str, ...], tolerance: int) -> None:
+def _check_common(scheme: Scheme) -> None:
+    secrets, tolerance, previous = scheme.secrets, scheme.tolerance, scheme.previous
     if not secrets or not all(secret.strip() for secret in secrets):
         raise ValueError(f"a scheme needs one secret or more, got {len(secrets)} with blank ones; give secrets=[…]")
     if type(tolerance) is not int or not 1 <= tolerance <= 86_400:
         raise ValueError(f"tolerance must be 1 to 86400 seconds, got {tolerance!r}")
+    if type(previous) is not int or not 0 <= previous <= MAX_PREVIOUS_SECONDS:
+        raise ValueError(f"previous must be 0 to {MAX_PREVIOUS_SECONDS} seconds, got {previous!r}")
+    if scheme.field is not None and not str(scheme.field).strip():
+        raise ValueError(
+            f"field must be the name of a JSON object's field, got {scheme.field!r}; leave it out if a "
+            "secret is its text"
+        )
 
 
 def _check_header(what: str, name: str) -> None:

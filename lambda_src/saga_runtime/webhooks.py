@@ -20,7 +20,7 @@ from saga_runtime.http import HttpAnswer, Problem, answer, problem
 from saga_runtime.http_request import HttpRequest
 from saga_runtime.identity import TooLarge, parse_json
 from saga_runtime.protocol import MAX_WEBHOOK_BYTES, Env, Metric
-from saga_runtime.secrets import SecretsUnavailable, SecretUnusable, secrets
+from saga_runtime.secrets import SecretKeys, SecretsUnavailable, SecretUnusable, secrets
 from saga_runtime.signatures import Scheme, Signature, check_signature, scheme_of
 
 RETRY_AFTER_SECONDS: Final = "30"
@@ -204,13 +204,19 @@ def _received(receiver: str, read: Callable[[], Callback | None], event_id: str 
 
 def _checked(expected: Scheme, request: HttpRequest, now_ms: int) -> Signature:
     """Check the signature; if it fits none of the secrets that are kept, once more with those that there are now."""
+    wanted = SecretKeys(
+        names=expected.secrets,
+        key_of=expected.key_of,
+        field=expected.field,
+        previous_seconds=expected.previous,
+    )
 
     def check(*, anew: bool) -> Signature:
         return check_signature(
             expected,
             headers=request.headers,
             body=request.body,
-            secrets=secrets().active(expected.secrets, anew=anew),
+            keys=secrets().keys(wanted, anew=anew),
             now_ms=now_ms,
         )
 

@@ -149,10 +149,14 @@ class TestTheRatePerAddress:
         TransactionApi(stack, "Api", operations={"orders": saga(stack)}, waf=True, rate_per_address=7.5)
         assert self._rule(Cloud(stack))["Statement"]["RateBasedStatement"]["Limit"] == 2_250
 
-    def test_of_an_approval_page_is_above_its_stages_too(self, stack: Stack) -> None:
+    def test_of_an_approval_page_is_far_below_its_stages(self, stack: Stack) -> None:
+        """The page is open to everybody: one stranger must not use up what reviewers need."""
         made = CallbackIntegration(stack, "Reviewers", fn=step_function(stack))
-        made.add_approval("Page", waf=True, rate_limit=4)
-        assert self._rule(Cloud(stack))["Statement"]["RateBasedStatement"]["Limit"] == 2 * 4 * 300
+        made.add_approval("Page")
+        cloud = Cloud(stack)
+        (setting,) = cloud.one("Reviewers/Page/RestApi/DeploymentStage.v1").properties["MethodSettings"]
+        limit = self._rule(cloud)["Statement"]["RateBasedStatement"]["Limit"]
+        assert (setting["ThrottlingRateLimit"], limit) == (100, 1 * 300)
 
     @pytest.mark.parametrize(
         ("options", "message"),

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from aws_cdk import Duration, Stack
+from aws_cdk import Duration, SecretValue, Stack
 from aws_cdk import aws_events as events
 from aws_cdk import aws_kms as kms
+from aws_cdk import aws_secretsmanager as secretsmanager
 
 from constructs_lib import CallbackIntegration, HmacSignature, StandardWebhooks, StripeSignature
 from saga_runtime.protocol import Env
@@ -15,6 +16,15 @@ from saga_runtime.signatures import StripeScheme, scheme_of
 from tests.constructs.support.cloud import Cloud
 from tests.constructs.support.factories import AppFactory
 from tests.constructs.support.integrations import SIGNING, WarehouseStack, environment, own, secret
+
+
+def _hmac(**options: Any) -> HmacSignature:
+    return HmacSignature(header="X-Signature", **options)
+
+
+def _generated(**options: Any) -> dict[str, Any]:
+    return {"generate_secret_string": secretsmanager.SecretStringGenerator(**options)}
+
 
 EVENT_DEAD_LETTERS = "${Warehouse/EventDeadLetters.Arn}"
 
@@ -47,9 +57,14 @@ class TestWebhooks:
         assert stage["TracingEnabled"] is True
         assert stage["AccessLogSetting"]["DestinationArn"].endswith(":log-group:${Warehouse/Webhook/AccessLog}")
 
+    def test_take_bodies_byte_for_byte(self, cloud: Cloud) -> None:
+        """Without it, API Gateway makes UTF-8 text of a body, and its signature never fits."""
+        assert cloud.one("Warehouse/Webhook/RestApi").properties["BinaryMediaTypes"] == ["*/*"]
+        assert "BinaryMediaTypes" not in cloud.one("Warehouse/Review/RestApi").properties
+
     def test_know_how_the_provider_signs(self, cloud: Cloud) -> None:
         scheme = scheme_of(environment(cloud, "FromWarehouse")[Env.WEBHOOK_SCHEME])
-        assert scheme == StripeScheme(secrets=(SIGNING,), tolerance=300, header="Stripe-Signature")
+        assert scheme == StripeScheme(secrets=(SIGNING,), tolerance=300, header="Stripe-Signature", previous=86_400)
 
     def test_have_an_address_with_their_path(self, warehouse: WarehouseStack, cloud: Cloud) -> None:
         url = cloud.flat(warehouse.resolve(warehouse.webhook.url))
@@ -130,6 +145,62 @@ class TestSchemes:
         read = scheme_of(StandardWebhooks(secrets=[secret(stack)]).to_json())
         assert (type(read).__name__, read.tolerance) == ("StandardScheme", 300)
 
+    @pytest.mark.parametrize("kind", [StripeSignature, StandardWebhooks, _hmac])
+    def test_say_which_field_is_the_key_and_how_long_a_previous_version_counts(self, stack: Stack, kind: Any) -> None:
+        read = scheme_of(kind(secrets=[secret(stack)]).to_json())
+        assert (read.field, read.previous) == (None, 86_400)
+
+        read = scheme_of(kind(secrets=[secret(stack, "Json")], field="key", previous_for=Duration.hours(1)).to_json())
+        assert (read.field, read.previous) == ("key", 3_600)
+
+    @pytest.mark.parametrize(
+        ("wrong", "message"),
+        [
+            ({"field": " "}, "field must be the name of a JSON object's field, got ' '"),
+            ({"previous_for": Duration.days(367)}, "previous_for must be 0 s to 31622400 s"),
+        ],
+    )
+    def test_take_no_field_without_a_name_and_no_previous_version_for_ever(
+        self, stack: Stack, wrong: dict[str, Any], message: str
+    ) -> None:
+        with pytest.raises(ValueError, match=f"^{message}"):
+            StripeSignature(secrets=[secret(stack)], **wrong)
+
+    @pytest.mark.parametrize(
+        ("made", "message"),
+        [
+            (_generated(generate_string_key="key", secret_string_template="{}"), "field must name the key in secret"),
+            (_generated(password_length=15), "the key in secret Test/Known must have 16 bytes or more, got 15"),
+            ({"secret_string_value": SecretValue.unsafe_plain_text("short")}, "the key in secret Test/Known must have"),
+        ],
+    )
+    def test_take_no_secret_of_which_is_known_that_it_signs_nothing(
+        self, stack: Stack, made: dict[str, Any], message: str
+    ) -> None:
+        known = secretsmanager.Secret(stack, "Known", **made)
+
+        with pytest.raises(ValueError, match=f"^{message}"):
+            StripeSignature(secrets=[known])
+
+    @pytest.mark.parametrize(
+        ("made", "field"),
+        [
+            ({}, None),
+            ({}, "key"),
+            (_generated(password_length=16), None),
+            (_generated(generate_string_key="key", secret_string_template="{}"), "key"),
+            ({"secret_string_value": SecretValue.unsafe_plain_text("k" * 16)}, None),
+        ],
+    )
+    def test_take_secrets_that_can_sign(self, stack: Stack, made: dict[str, Any], field: str | None) -> None:
+        StripeSignature(secrets=[secretsmanager.Secret(stack, "Known", **made)], field=field)
+
+    def test_of_standard_webhooks_count_what_is_decoded(self, stack: Stack) -> None:
+        made = secretsmanager.Secret(stack, "Known", **_generated(password_length=16))
+
+        with pytest.raises(ValueError, match="must have 16 bytes or more, got 12"):
+            StandardWebhooks(secrets=[made])
+
     def test_without_a_secret_are_refused(self) -> None:
         for kind in (StripeSignature, StandardWebhooks):
             with pytest.raises(ValueError, match=r"^secrets must be 1 to 8, got 0; name those that may sign"):
@@ -175,7 +246,7 @@ class TestEvents:
     def test_need_no_queue_where_none_are_received(self, stack: Stack) -> None:
         made = CallbackIntegration(stack, "Warehouse")
 
-        assert (made.event_dead_letters, made.event_dead_letters_alarm, len(made.alarms)) == (None, None, 6)
+        assert (made.event_dead_letters, made.event_dead_letters_alarm, len(made.alarms)) == (None, None, 7)
         assert "Warehouse/EventDeadLetters" not in Cloud(stack).resources
 
     def test_that_are_lost_can_be_kept_under_a_customers_key(self, regional_stack: Stack) -> None:
@@ -201,7 +272,7 @@ class TestEvents:
 class TestTheApprovalPage:
     def test_is_looked_at_and_decided_on_by_everybody_who_has_a_link(self, cloud: Cloud) -> None:
         methods = [m for m in cloud.of_type("AWS::ApiGateway::Method") if m.path.startswith("Warehouse/Review/")]
-        assert sorted(m.properties["HttpMethod"] for m in methods) == ["GET", "POST"]
+        assert sorted(m.properties["HttpMethod"] for m in methods) == ["GET", "HEAD", "POST"]
         for method in methods:
             assert method.properties["AuthorizationType"] == "NONE"
             assert "${Warehouse/Review/Page/Function.Arn}" in method.properties["Integration"]["Uri"]
@@ -215,6 +286,34 @@ class TestTheApprovalPage:
     def test_has_its_address_where_links_are_made(self, cloud: Cloud) -> None:
         url = environment(cloud, "HandOver")[Env.APPROVAL_URL]
         assert url.endswith("/${Warehouse/Review/RestApi/DeploymentStage.v1}/")
+
+    @pytest.mark.parametrize("url", ["https://approve.shop.example", "https://approve.shop.example:8443/a/b/"])
+    def test_has_an_address_of_the_users_own(self, stack: Stack, url: str) -> None:
+        made = CallbackIntegration(stack, "Reviews", fn=own(stack, "Send"))
+
+        assert made.add_approval("Review", url=url).url == url
+        assert environment(Cloud(stack), "Send")[Env.APPROVAL_URL] == url
+
+    @pytest.mark.parametrize(
+        "url", ["", "http://a.example", "https://a.example/?x=1", "https://a.example/#x", "a.example"]
+    )
+    def test_has_no_address_that_no_link_could_have(self, stack: Stack, url: str) -> None:
+        made = CallbackIntegration(stack, "Reviews", fn=own(stack, "Send"))
+
+        with pytest.raises(ValueError, match=r"^url must match .*; give an https address without a query"):
+            made.add_approval("Review", url=url)
+
+    def test_knows_how_long_links_of_the_secret_before_count(self, stack: Stack) -> None:
+        made = CallbackIntegration(stack, "Reviews", fn=own(stack, "Send"))
+        made.add_approval("Review", previous_for=Duration.days(2))
+
+        assert environment(Cloud(stack), "Reviews/Review/Page")[Env.APPROVAL_PREVIOUS_SECONDS] == "172800"
+
+    def test_takes_no_time_for_links_of_the_secret_before_that_is_out_of_range(self, stack: Stack) -> None:
+        made = CallbackIntegration(stack, "Reviews", fn=own(stack, "Send"))
+
+        with pytest.raises(ValueError, match=r"^previous_for must be 0 s to 31622400 s"):
+            made.add_approval("Review", previous_for=Duration.days(367))
 
     def test_writes_no_link_into_a_log(self, cloud: Cloud) -> None:
         stage = cloud.one("Warehouse/Review/RestApi/DeploymentStage.v1").properties

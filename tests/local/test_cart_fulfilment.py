@@ -8,6 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
 
 import pytest
 
@@ -15,6 +17,7 @@ from constructs_lib.testing import HttpResponse
 from constructs_lib.testing.faults import Fault
 from constructs_lib.testing.invariants import require_all_hold
 from examples.cart_fulfilment.providers import Action, Delivery, Trouble
+from examples.cart_fulfilment.providers.courier import sign_like_stripe
 from saga_runtime.late import late_rows
 from saga_runtime.protocol import RecordAttribute, RecordStatus, TokenAttribute, TokenStatus
 
@@ -428,6 +431,27 @@ class TestAnAnswer:
         assert day.system.record(saga_id).status == RecordStatus.FAILED
 
 
+class TestASignature:
+    def test_is_checked_over_the_bytes_as_they_came_text_or_not(self, day: Day) -> None:
+        """Latin-1: a gateway that made UTF-8 text of it would make the signature wrong."""
+        system, body = day.system, b'{"type": "from J\xf6rg"}'
+        found = system.aws.client("secretsmanager").get_secret_value(SecretId=system.outputs["PaymentsSecretArn"])
+        headers = sign_like_stripe(found["SecretString"], "", body, system.now_ms() // 1000)
+
+        def answer(body: bytes) -> tuple[int, str]:
+            request = Request(
+                system.here(system.outputs["PaymentsWebhookUrl"]),
+                data=body,
+                headers={**headers, "Content-Type": "application/json"},
+            )
+            with pytest.raises(HTTPError) as refused:
+                urlopen(request, timeout=120)
+            return refused.value.code, json.loads(refused.value.read())["type"].rpartition(":")[2]
+
+        assert answer(body) == (400, "bad-body")
+        assert answer(body.replace(b"\xf6", "\ufffd".encode())) == (401, "wrong-signature")
+
+
 class TestAReview:
     def test_is_for_dear_carts_only(self, day: Day) -> None:
         assert "FraudReview" not in day.system.statuses(day["calm"].saga_id)
@@ -439,7 +463,7 @@ class TestAReview:
     def test_counts_once(self, day: Day) -> None:
         (link, *_) = day.system.review_links(day["rejected"].saga_id)
 
-        assert day.system.decide(link, "approve") in {200, 409}
+        assert day.system.decide(link, "approve") in {409, 410}
         assert day.system.effects(day["rejected"].saga_id) == RELEASED
 
 

@@ -322,6 +322,22 @@ def test_a_heartbeat_moves_on_when_an_answer_is_expected(depot: Depot) -> None:
     assert depot.token["due_at"] == depot.token["expected_at"]
 
 
+@pytest.mark.parametrize("name", ["by its own id", "by the provider's"])
+def test_a_heartbeat_of_another_integrations_job_is_refused_as_its_answer_is(
+    depot: Depot, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """They share a table; a stranger must not keep a job alive that is not his."""
+    depot.register()
+    job_id = JOB_ID if name == "by its own id" else "their-1"
+    adopt_alias("their-1", JOB_ID)
+    monkeypatch.setenv(Env.CALLBACKS, "[]")
+
+    for outcome in (StillWorking(), DONE):
+        with pytest.raises(TransientError, match="does not serve step Pick"):
+            depot.says("e1", outcome, job_id)
+    assert (depot.world.tasks.heartbeats, depot.token["status"]) == ([], "WAITING")
+
+
 def test_a_heartbeat_finds_nobody_or_nothing(depot: Depot) -> None:
     assert heartbeat("their-1") is Receipt.UNKNOWN
     assert heartbeat(JOB_ID) is Receipt.UNKNOWN

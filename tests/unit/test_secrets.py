@@ -1,21 +1,28 @@
-"""Secrets: what counts as one, how long they are kept, and what a rotation looks like from here."""
+"""Secrets: which key they hold, how long they are kept, and what a rotation looks like from here."""
 
 from __future__ import annotations
 
-from importlib import import_module
+import json
 from typing import Any
 
 import boto3
 import pytest
 
 from saga_runtime import aws
-from saga_runtime.secrets import FORCED_SECONDS, MAX_AGE_SECONDS, SecretsUnavailable, secrets, secrets_in
-from tests.unit.support.mutation import Mutant, mutate
+from saga_runtime.protocol import MIN_KEY_BYTES, PREVIOUS_SECONDS
+from saga_runtime.secrets import (
+    FORCED_SECONDS,
+    MAX_AGE_SECONDS,
+    SecretKeys,
+    SecretsUnavailable,
+    SecretUnusable,
+    secrets,
+)
 from tests.unit.support.receiving import Reception, open_reception
 from tests.unit.support.wire import Action, Fault
 from tests.unit.support.world import World
 
-module = import_module("saga_runtime.secrets")
+ONE, TWO, THREE = ("one-and-sixteen-bytes", "two-and-sixteen-bytes", "three-and-sixteen-bytes")
 
 
 @pytest.fixture
@@ -24,84 +31,157 @@ def reception(world: World, monkeypatch: pytest.MonkeyPatch) -> Reception:
     return open_reception(world, monkeypatch)
 
 
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [
-        ("s3cret", ["s3cret"]),
-        (" padded ", [" padded "]),
-        ('["a", "b"]', ["a", "b"]),
-        ('{"current": "a", "previous": "b"}', ["a", "b"]),
-        ('["a", "", " ", 7, null, ["b"]]', ["a"]),
-        ("12345", ["12345"]),
-        ("true", ["true"]),
-        ('"quoted"', ['"quoted"']),
-        ("[not json", ["[not json"]),
-        ("[" * 100_000, ["[" * 100_000]),
-        ("[]", []),
-        ("{}", []),
-        ("", []),
-        ("  ", []),
-    ],
-)
-def test_a_secret_is_a_text_or_a_json_list_or_object_of_texts(text: str, found: list[str]) -> None:
-    assert secrets_in(text) == found
+def wanted(*names: str, field: str | None = None, previous_seconds: int = PREVIOUS_SECONDS) -> SecretKeys:
+    """Keys that are texts."""
+    return SecretKeys(names=names, key_of=str.encode, field=field, previous_seconds=previous_seconds)
 
 
-def test_a_secret_that_was_never_rotated_is_one(reception: Reception) -> None:
-    arn = reception.put_secret("hook", "one")
+def active(*names: str, anew: bool = False, **more: Any) -> list[str]:
+    """The active keys."""
+    return [key.decode() for key in secrets().keys(wanted(*names, **more), anew=anew)]
 
-    assert secrets().active([arn]) == ["one"]
+
+# Which key a secret holds
 
 
-def test_the_version_before_still_counts_and_the_current_one_comes_first(reception: Reception) -> None:
-    arn = reception.put_secret("hook", "one")
-    reception.rotate(arn, "two")
-    assert secrets().active([arn]) == ["two", "one"]
+@pytest.mark.parametrize("text", [ONE, f" {ONE} ", "1234567890123456", '"a quoted text of 16"', "[not json 0123456789"])
+def test_a_secret_is_its_text(reception: Reception, text: str) -> None:
+    assert active(reception.put_secret("hook", text)) == [text]
 
-    secrets.cache_clear()
-    reception.rotate(arn, "three")
-    assert secrets().active([arn]) == ["three", "two"]
+
+def test_a_field_of_a_json_object_is_the_key_and_no_other_signs(reception: Reception) -> None:
+    value = {"webhook_secret": ONE, "account": "acct_0123456789abcdef", "mode": "live-live-live-live"}
+
+    assert active(reception.put_secret("hook", json.dumps(value)), field="webhook_secret") == [ONE]
+
+
+@pytest.mark.parametrize("value", [{"key": ONE}, {}, [ONE], []])
+def test_a_json_secret_without_a_named_field_signs_nothing(reception: Reception, value: Any) -> None:
+    arn = reception.put_secret("hook", json.dumps(value))
+
+    with pytest.raises(SecretUnusable, match=r"it is JSON; name the field that is the key: field=…"):
+        active(arn)
+    ((name, told),) = reception.world.told.events
+    assert name == "secret_unusable"
+    assert ONE not in repr(told)
+
+
+@pytest.mark.parametrize("text", [ONE, "{}", '{"other": "0123456789abcdef"}', '{"key": 7}', '{"key": " "}', '["key"]'])
+def test_a_secret_without_the_field_that_is_named_signs_nothing(reception: Reception, text: str) -> None:
+    with pytest.raises(SecretUnusable, match="must be a JSON object with text in its field key"):
+        active(reception.put_secret("hook", text), field="key")
+
+
+@pytest.mark.parametrize("text", [" ", "\n\t"])
+def test_a_blank_secret_signs_nothing(reception: Reception, text: str) -> None:
+    with pytest.raises(SecretUnusable, match="it is blank; put a secret value into it"):
+        active(reception.put_secret("hook", text))
+
+
+def test_a_key_that_can_be_guessed_signs_nothing(reception: Reception) -> None:
+    assert active(reception.put_secret("long", "k" * MIN_KEY_BYTES)) == ["k" * MIN_KEY_BYTES]
+
+    with pytest.raises(SecretUnusable, match="a key must have 16 bytes or more, got 15"):
+        active(reception.put_secret("short", "k" * (MIN_KEY_BYTES - 1)))
+
+
+def test_one_unusable_secret_among_several_is_said(reception: Reception) -> None:
+    one, two = reception.put_secret("one", ONE), reception.put_secret("two", "x")
+
+    with pytest.raises(SecretUnusable):
+        active(one, two)
 
 
 def test_several_secrets_count_together(reception: Reception) -> None:
-    one, two = reception.put_secret("one", '["a","b"]'), reception.put_secret("two", "c")
+    one, two = reception.put_secret("one", ONE), reception.put_secret("two", TWO)
 
-    assert secrets().active([one, two]) == ["a", "b", "c"]
+    assert active(one, two) == [ONE, TWO]
 
 
 def test_binary_secrets_count_as_the_text_that_they_are(reception: Reception) -> None:
     client: Any = boto3.client("secretsmanager", config=aws.CONFIG)
-    arn = client.create_secret(Name="binary", SecretBinary=b"one")["ARN"]
+    arn = client.create_secret(Name="binary", SecretBinary=ONE.encode())["ARN"]
 
-    assert secrets().active([arn]) == ["one"]
+    assert active(arn) == [ONE]
+
+
+# Versions
+
+
+def test_a_secret_that_was_never_rotated_is_one(reception: Reception) -> None:
+    assert active(reception.put_secret("hook", ONE)) == [ONE]
+
+
+def test_the_version_before_still_counts_and_the_current_one_comes_first(reception: Reception) -> None:
+    arn = reception.put_secret("hook", ONE)
+    reception.rotate(arn, TWO)
+    assert active(arn) == [TWO, ONE]
+
+    secrets.cache_clear()
+    reception.rotate(arn, THREE)
+    assert active(arn) == [THREE, TWO]
+
+
+@pytest.mark.parametrize("previous_seconds", [1, 3_600, PREVIOUS_SECONDS])
+def test_the_version_before_counts_for_a_while_from_when_the_new_one_was_made(
+    reception: Reception, previous_seconds: int
+) -> None:
+    arn = reception.put_secret("hook", ONE)
+    reception.world.clock.ms += 7 * 86_400_000
+    reception.rotate(arn, TWO)
+    reception.world.clock.ms += previous_seconds * 1_000 - 1
+    assert active(arn, previous_seconds=previous_seconds) == [TWO, ONE]
+
+    reception.world.clock.ms += 1
+    assert active(arn, previous_seconds=previous_seconds) == [TWO]
+    secrets.cache_clear()
+    assert active(arn, previous_seconds=previous_seconds) == [TWO]
+
+
+def test_a_version_before_that_never_counts_can_be_declared(reception: Reception) -> None:
+    arn = reception.put_secret("hook", ONE)
+    reception.rotate(arn, TWO)
+
+    assert active(arn, previous_seconds=0) == [TWO]
+
+
+def test_a_version_before_that_holds_no_key_is_left_out(reception: Reception) -> None:
+    """What was put there by mistake does not stop what is there now."""
+    arn = reception.put_secret("hook", '{"key": "value"}')
+    reception.rotate(arn, TWO)
+
+    assert active(arn) == [TWO]
+
+
+# How long they are kept
 
 
 def test_a_secret_is_kept_for_five_minutes(reception: Reception) -> None:
-    arn = reception.put_secret("hook", "one")
-    secrets().active([arn])
-    reception.rotate(arn, "two")
+    arn = reception.put_secret("hook", ONE)
+    active(arn)
+    reception.rotate(arn, TWO)
     reception.world.clock.ms += MAX_AGE_SECONDS * 1_000 - 1
-    assert reception.world.calls_of(lambda: secrets().active([arn])) == []
-    assert secrets().active([arn]) == ["one"]
+    assert reception.world.calls_of(lambda: active(arn)) == []
+    assert active(arn) == [ONE]
 
     reception.world.clock.ms += 1
-    assert secrets().active([arn]) == ["two", "one"]
+    assert active(arn) == [TWO, ONE]
 
 
 def test_one_look_reads_both_versions(reception: Reception) -> None:
-    arn = reception.put_secret("hook", "one")
+    arn = reception.put_secret("hook", ONE)
 
-    assert reception.world.calls_of(lambda: secrets().active([arn])) == ["GetSecretValue", "GetSecretValue"]
+    assert reception.world.calls_of(lambda: active(arn)) == ["GetSecretValue", "GetSecretValue"]
 
 
 def test_a_forced_look_sees_the_rotation_at_once(reception: Reception) -> None:
-    arn = reception.put_secret("hook", "one")
-    secrets().active([arn])
-    reception.rotate(arn, "two")
+    arn = reception.put_secret("hook", ONE)
+    active(arn)
+    reception.rotate(arn, TWO)
 
-    assert secrets().active([arn], anew=True) == ["two", "one"]
-    assert reception.world.calls_of(lambda: secrets().active([arn])) == []
-    assert secrets().active([arn]) == ["two", "one"]
+    assert active(arn, anew=True) == [TWO, ONE]
+    assert reception.world.calls_of(lambda: active(arn)) == []
+    assert active(arn) == [TWO, ONE]
 
 
 def test_forced_looks_are_rare(reception: Reception) -> None:
@@ -115,97 +195,41 @@ def test_forced_looks_are_rare(reception: Reception) -> None:
     assert [look(), look()] == [True, False]
 
 
-@pytest.mark.parametrize("action", [Action.THROTTLE, Action.DROP])
+@pytest.mark.parametrize("action", [Action.THROTTLE, Action.DROP, Action.DENY])
 def test_without_secrets_manager_nothing_is_checked(reception: Reception, action: Action) -> None:
-    arn = reception.put_secret("hook", "one")
+    arn = reception.put_secret("hook", ONE)
     reception.world.wire.plan(Fault(operation="GetSecretValue", action=action, times=9))
 
     with pytest.raises(SecretsUnavailable, match=r"hook.* could not be read"):
-        secrets().active([arn])
+        active(arn)
 
 
 def test_a_lost_previous_version_is_not_taken_for_none(reception: Reception) -> None:
-    arn = reception.put_secret("hook", "one")
+    arn = reception.put_secret("hook", ONE)
     reception.world.wire.plan(Fault(operation="GetSecretValue", action=Action.THROTTLE, on=2, times=9))
 
     with pytest.raises(SecretsUnavailable):
-        secrets().active([arn])
+        active(arn)
 
 
 def test_a_secret_that_is_not_there_is_no_empty_secret(reception: Reception) -> None:
     with pytest.raises(SecretsUnavailable, match="could not be read"):
-        secrets().active(["arn:nobody"])
+        active("arn:nobody")
 
     ((name, told),) = reception.world.told.events
     assert (name, told["code"]) == ("secret_not_read", "ResourceNotFoundException")
 
 
-@pytest.mark.parametrize("value", ["[]", "{}", '[" "]'])
-def test_a_secret_with_nothing_in_it_is_said(reception: Reception, value: str) -> None:
-    arn = reception.put_secret("hook", value)
-
-    with pytest.raises(SecretsUnavailable, match="put a secret value into it"):
-        secrets().active([arn])
-
-
 def test_no_error_and_no_event_holds_a_secret(reception: Reception) -> None:
-    arn = reception.put_secret("hook", "sesame")
+    arn = reception.put_secret("hook", "sesame-opens-the-door")
     reception.world.wire.plan(Fault(operation="GetSecretValue", action=Action.DROP, on=2, times=9))
 
     with pytest.raises(SecretsUnavailable) as caught:
-        secrets().active([arn])
+        active(arn)
     assert "sesame" not in repr((caught.value, caught.value.__cause__, reception.world.told.events))
 
 
-def _rotation_is_seen(reception: Reception) -> None:
-    secrets.cache_clear()
-    arn = reception.put_secret(f"hook-{reception.world.clock.now_ms()}", "one")
-    reception.rotate(arn, "two")
-    assert secrets().active([arn]) == ["two", "one"]
+def test_a_kept_version_does_not_show_its_text(reception: Reception) -> None:
+    active(reception.put_secret("hook", ONE))
 
-
-def _forced_looks_are_rare(reception: Reception) -> None:
-    secrets.cache_clear()
-    secrets().may_look_anew()
-    assert not secrets().may_look_anew()
-
-
-def _blanks_are_none(reception: Reception) -> None:
-    assert module.secrets_in('["a", " "]') == ["a"]
-
-
-MUTANTS = [
-    Mutant(
-        name="both versions are the current one",
-        owner=module,
-        target="_Versions",
-        old='"VersionStage": stage',
-        new='"VersionStage": "AWSCURRENT"',
-        kills=_rotation_is_seen,
-    ),
-    Mutant(
-        name="every wrong signature looks anew",
-        owner=module,
-        target="Secrets",
-        old="self._forced_at = now_ms",
-        new="pass",
-        kills=_forced_looks_are_rare,
-    ),
-    Mutant(
-        name="blank secrets count",
-        owner=module,
-        target="secrets_in",
-        old=" and secret.strip()",
-        new="",
-        kills=_blanks_are_none,
-    ),
-]
-
-
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
-def test_each_condition_is_needed(reception: Reception, monkeypatch: pytest.MonkeyPatch, mutant: Mutant) -> None:
-    mutant.kills(reception)
-    mutate(monkeypatch, mutant)
-    reception.world.clock.ms += 1
-    with pytest.raises(AssertionError):
-        mutant.kills(reception)
+    assert ONE not in repr(vars(secrets()))

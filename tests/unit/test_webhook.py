@@ -12,7 +12,16 @@ import pytest
 import stripe
 
 from saga_runtime import Callback, Declined, Failed, Invalid, StillWorking, Succeeded, WebhookEvent, webhook
-from saga_runtime.protocol import MAX_WEBHOOK_BYTES, PROTOCOL_VERSION, Env, Metric, SchemeKind, StepStatus, TokenStatus
+from saga_runtime.protocol import (
+    MAX_WEBHOOK_BYTES,
+    PREVIOUS_SECONDS,
+    PROTOCOL_VERSION,
+    Env,
+    Metric,
+    SchemeKind,
+    StepStatus,
+    TokenStatus,
+)
 from tests.unit.support.mutation import Mutant, mutate
 from tests.unit.support.receiving import (
     JOB_ID,
@@ -31,6 +40,7 @@ from tests.unit.support.world import World
 module = import_module("saga_runtime.webhooks")
 
 NOW = NOW_MS // 1_000
+ONE, TWO = "one-of-sixteen-bytes", "two-of-sixteen-bytes"
 PICKED = {"id": "evt-1", "reference": JOB_ID, "type": "picked", "parcel": "p-1"}
 
 
@@ -212,24 +222,27 @@ def test_a_refusal_says_nothing_of_what_was_sent(reception: Reception) -> None:
 
 
 def test_a_rotated_secret_is_known_at_once(reception: Reception, monkeypatch: pytest.MonkeyPatch) -> None:
-    arn = reception.put_secret("rotating", "one")
+    arn = reception.put_secret("rotating", ONE)
     sign_by(monkeypatch, SchemeKind.STRIPE, arn)
-    assert status(signed(secret="one")) == 202
+    assert status(signed(secret=ONE)) == 202
 
-    reception.rotate(arn, "two")
-    assert status(signed(secret="two", id="evt-2")) == 202
-    assert status(signed(secret="one", id="evt-3")) == 202
+    reception.rotate(arn, TWO)
+    assert status(signed(secret=TWO, id="evt-2")) == 202
+    assert status(signed(secret=ONE, id="evt-3")) == 202
 
 
-def test_the_version_before_counts_until_the_next_rotation(
+def test_the_version_before_counts_for_a_day_and_until_the_next_rotation(
     reception: Reception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    arn = reception.put_secret("rotating", "one")
+    arn = reception.put_secret("rotating", ONE)
     sign_by(monkeypatch, SchemeKind.STRIPE, arn)
-    for value in ("two", "three"):
+    for value in (TWO, "three-three-three"):
         reception.rotate(arn, value)
 
-    assert [status(signed(secret=secret)) for secret in ("three", "two", "one")] == [202, 200, 401]
+    assert [status(signed(secret=secret)) for secret in ("three-three-three", TWO, ONE)] == [202, 200, 401]
+    reception.world.clock.ms += PREVIOUS_SECONDS * 1_000
+    at = reception.world.clock.ms // 1_000
+    assert [status(signed(secret=secret, at=at)) for secret in ("three-three-three", TWO)] == [200, 401]
 
 
 def test_wrong_signatures_make_one_look_at_the_secrets(reception: Reception) -> None:
@@ -487,7 +500,7 @@ def _unknown_jobs_are_accepted(reception: Reception) -> None:
 def _rotation_is_seen(reception: Reception) -> None:
     arn = module.scheme().secrets[0]
     reception.world.clock.ms += 30_000
-    at, new = reception.world.clock.ms // 1_000, f"new-{reception.world.clock.ms}"
+    at, new = reception.world.clock.ms // 1_000, f"new-and-long-{reception.world.clock.ms}"
     status(signed(at=at))
     reception.rotate(arn, new)
     assert status(signed(secret=new, at=at)) != 401

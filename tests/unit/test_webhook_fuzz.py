@@ -234,7 +234,7 @@ def test_whatever_a_provider_signs_is_answered_without_a_failure(
 
 
 def test_what_is_no_approval_link_decides_nothing(reception: Reception) -> None:
-    good = token_of(Claims(job_id=WAIT_ID, reviewer="alice", expires=NOW + 600), KEY)
+    good = token_of(Claims(job_id=WAIT_ID, reviewer="alice", expires=NOW + 600), KEY.encode())
     said, _, proof = good.partition(".")
     parts = st.sampled_from([said, proof, good, ".", "=", "A", "-_", "\u00e9", ""])
     tokens = st.text(max_size=60) | st.lists(parts, max_size=4).map("".join).filter(lambda text: text != good)
@@ -255,7 +255,7 @@ def test_what_is_no_approval_link_decides_nothing(reception: Reception) -> None:
 
 
 def test_a_form_that_makes_no_choice_decides_nothing(reception: Reception) -> None:
-    good = token_of(Claims(job_id=WAIT_ID, reviewer="alice", expires=NOW + 600), KEY)
+    good = token_of(Claims(job_id=WAIT_ID, reviewer="alice", expires=NOW + 600), KEY.encode())
     fields = st.dictionaries(st.sampled_from(["decision", "note", "x"]), st.text(max_size=20), max_size=3).map(
         lambda form: urlencode(form, errors="surrogatepass").encode()
     )

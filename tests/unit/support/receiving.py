@@ -12,6 +12,8 @@ from typing import Any
 
 import boto3
 import pytest
+from moto.backends import get_backend
+from moto.core.models import DEFAULT_ACCOUNT_ID
 
 from saga_runtime import aws, callbacks
 from saga_runtime.callback_rows import TokenRow
@@ -19,6 +21,7 @@ from saga_runtime.callback_store import read_token
 from saga_runtime.identity import step_key_of
 from saga_runtime.protocol import (
     Env,
+    RecordStatus,
     SchemeField,
     SchemeKind,
     ServedField,
@@ -28,7 +31,8 @@ from saga_runtime.protocol import (
     TokenStatus,
 )
 from saga_runtime.secrets import secrets
-from tests.unit.support.samples import SAGA_ID
+from tests.unit.support.depot import reserve
+from tests.unit.support.samples import NOW_MS, SAGA_ID
 from tests.unit.support.world import World
 
 webhook = import_module("saga_runtime.webhooks")
@@ -61,25 +65,36 @@ class Reception:
 
     def put_secret(self, name: str, value: str) -> str:
         """Make a secret; its ARN."""
-        return str(_secrets_manager().create_secret(Name=name, SecretString=value)["ARN"])
+        return self._made_now(_secrets_manager().create_secret(Name=name, SecretString=value))
 
     def rotate(self, arn: str, value: str) -> None:
         """Give it a new version; the one before stays, as the previous one."""
-        _secrets_manager().put_secret_value(SecretId=arn, SecretString=value)
+        self._made_now(_secrets_manager().put_secret_value(SecretId=arn, SecretString=value))
 
-    def wait(self, job_id: str = JOB_ID, *, order: str = "1", token: str = TOKEN) -> None:
-        """Let a state machine wait for a job."""
+    def _made_now(self, made: Any) -> str:
+        """Date a version by the one clock; the fake has a clock of its own."""
+        region = get_backend("secretsmanager")[DEFAULT_ACCOUNT_ID]["eu-central-1"]
+        version = region.secrets[made["ARN"]].versions[made["VersionId"]]
+        version["createdate"] = self.world.clock.ms // 1_000
+        return str(made["ARN"])
+
+    def wait(
+        self, job_id: str = JOB_ID, *, attempt: int = 1, token: str = TOKEN, timeout_seconds: int = 604_800
+    ) -> None:
+        """Let a state machine wait for a job of a saga in progress."""
+        if not self.world.items("requests"):
+            reserve()
         waiting = callbacks.Waiting(
             job_id=job_id,
             saga_id=SAGA_ID,
             row_name=job_id.partition("#")[2],
             token=self.world.tasks.wait(token),
-            order=order,
+            order=f"{0:015d}.{0:06d}.{NOW_MS:015d}.{attempt:06d}",
             log_table="log",
             request_table="requests",
             execution=SAGA_ID,
             heartbeat_seconds=60,
-            timeout_seconds=600,
+            timeout_seconds=timeout_seconds,
             keep_days=400,
         )
         callbacks.register(waiting)
@@ -98,7 +113,8 @@ class Reception:
     def written(self) -> list[dict[str, Any]]:
         """Everything in all tables, but for what ``wait`` wrote."""
         items = [item for table in ("tokens", "log", "requests") for item in self.world.items(table)]
-        return [item for item in items if item.get(TokenAttribute.STATUS, {}).get("S") != TokenStatus.WAITING]
+        waiting = {TokenStatus.WAITING, RecordStatus.IN_PROGRESS}
+        return [item for item in items if item.get(TokenAttribute.STATUS, {}).get("S") not in waiting]
 
 
 def open_reception(world: World, monkeypatch: pytest.MonkeyPatch) -> Reception:

@@ -1,0 +1,161 @@
+"""Standard Webhooks and Stripe, against the official packages: what they accept, we accept, and the other way round."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import time
+from typing import Any
+
+import pytest
+import standardwebhooks
+import stripe
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from saga_runtime.protocol import MIN_KEY_BYTES
+from saga_runtime.signatures import MAX_SKEW, Signature, StandardScheme, StripeScheme, check_signature
+
+ARN = ("arn:aws:secretsmanager:eu-central-1:111122223333:secret:hook",)
+STANDARD, STRIPE = StandardScheme(secrets=ARN), StripeScheme(secrets=ARN)
+MARGIN = 20
+"""Seconds: the packages have a clock of their own, which moves while both look."""
+
+keys = st.binary(min_size=MIN_KEY_BYTES, max_size=64)
+ages = st.sampled_from([0, 0, 0, 30, 250, 350, -30, -200, -350])
+bodies = st.text(max_size=30).map(lambda text: text.encode("utf-8", errors="ignore"))
+
+
+@st.composite
+def spelled(draw: st.DrawFn) -> tuple[bytes, str]:
+    """A key, and a secret that the official library reads it from."""
+    key = draw(keys)
+    text = base64.b64encode(key).decode()
+    if draw(st.booleans()):
+        text = text.rstrip("=")
+    for junk in draw(st.lists(st.sampled_from("\n\r\t .-_:;!"), max_size=3)):
+        at = draw(st.integers(0, len(text)))
+        text = text[:at] + junk + text[at:]
+    prefix, end = draw(st.sampled_from(["", "whsec_"])), draw(st.sampled_from(["", "\n", "\r\n", " ", "=", "==="]))
+    return key, f"{prefix}{text}{end}"
+
+
+@st.composite
+def changed(draw: st.DrawFn, signature: str) -> str:
+    """A header with a signature in it, as somebody may send it."""
+    version, _, digest = signature.partition(",")
+    return str(
+        draw(
+            st.sampled_from(
+                [
+                    signature,
+                    f"v2,abc {signature}",
+                    f"v1,AAAA {signature}",
+                    f"{signature} {signature}",
+                    f"v1a,{digest}",
+                    f"{version},{digest[:-3]}A{digest[-2:]}",
+                    f"{version},{digest.swapcase()}",
+                    f"{version},",
+                    signature.replace(",", " "),
+                ]
+            )
+        )
+    )
+
+
+def ours(scheme: StandardScheme | StripeScheme, headers: dict[str, str], body: bytes, secret: str) -> Signature:
+    """What we say."""
+    several = {name.lower(): (value,) for name, value in headers.items()}
+    now_ms = int(time.time() * 1_000)
+    return check_signature(scheme, headers=several, body=body, keys=[scheme.key_of(secret)], now_ms=now_ms)
+
+
+def theirs(headers: dict[str, str], body: bytes, secret: str) -> bool:
+    """What the official library of Standard Webhooks says."""
+    try:
+        standardwebhooks.Webhook(secret).verify(body, headers, json_parse=False)
+    except (standardwebhooks.WebhookVerificationError, ValueError):
+        return False
+    return True
+
+
+@given(st.data(), spelled(), bodies, ages, st.sampled_from(["msg_1", "msg.1.2", "a b"]))
+def test_what_the_official_library_accepts_is_genuine_and_nothing_else(
+    data: st.DataObject, secret: tuple[bytes, str], body: bytes, age: int, name: str
+) -> None:
+    key, text = secret
+    at = int(time.time()) - age
+    digest = hmac.digest(key, f"{name}.{at}.".encode() + body, "sha256")
+    header = data.draw(changed(f"v1,{base64.b64encode(digest).decode()}"))
+    headers = {"webhook-id": name, "webhook-timestamp": str(at), "webhook-signature": header}
+    sent = body if data.draw(st.booleans()) else body + b" "
+
+    accepted, found = theirs(headers, sent, text), ours(STANDARD, headers, sent, text)
+
+    if -age > MAX_SKEW - MARGIN:
+        assert found is not Signature.GENUINE or -age <= MAX_SKEW, "we allow less of the future"
+    elif accepted:
+        assert found is Signature.GENUINE
+    elif found is Signature.GENUINE:
+        # Junk beside it makes the library give up; the digest that fits is there all the same.
+        assert sent == body
+        assert base64.b64encode(digest).decode() in header
+
+
+@given(spelled())
+def test_a_secret_that_the_official_library_takes_is_the_same_key(secret: tuple[bytes, str]) -> None:
+    key, text = secret
+
+    assert STANDARD.key_of(text) == key
+
+
+def test_a_prefix_behind_a_blank_is_a_prefix() -> None:
+    """The library would decode it with the rest, into a key that no provider has."""
+    text = base64.b64encode(b"k" * 24).decode()
+
+    assert STANDARD.key_of(f" whsec_{text}") == b"k" * 24
+
+
+@pytest.mark.parametrize("secret", ["A", "AAAAA", "\u00e9"])
+def test_what_is_no_base64_at_all_is_no_key(secret: str) -> None:
+    assert len(STANDARD.key_of(secret)) < MIN_KEY_BYTES
+
+
+printable = st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=MIN_KEY_BYTES, max_size=60)
+
+
+@given(st.data(), printable, bodies, ages)
+def test_what_stripes_library_accepts_is_genuine_and_nothing_else(
+    data: st.DataObject, secret: str, body: bytes, age: int
+) -> None:
+    assume(abs(age - 300) > MARGIN)
+    at = int(time.time()) - age
+    digest = hmac.new(secret.encode(), f"{at}.".encode() + body, hashlib.sha256).hexdigest()
+    header = data.draw(
+        st.sampled_from(
+            [
+                f"t={at},v1={digest}",
+                f"t={at},v1={'0' * 64},v1={digest}",
+                f"t={at},v0={digest}",
+                f"v1={digest},t={at}",
+                f"t={at},v1={digest[:-1]}",
+                f"t={at},v1={digest},v2=x",
+                f"t={at + 1},v1={digest}",
+            ]
+        )
+    )
+    stored = data.draw(st.sampled_from(["{}", "{}\n", "{}\r\n", " {} "])).format(secret)
+
+    accepted: Any = _stripe_accepts(body, header, secret)
+    found = ours(STRIPE, {"Stripe-Signature": header}, body, stored)
+
+    if -age <= MAX_SKEW - MARGIN:
+        assert (found is Signature.GENUINE) == accepted
+
+
+def _stripe_accepts(body: bytes, header: str, secret: str) -> bool:
+    try:
+        return bool(stripe.WebhookSignature.verify_header(body, header, secret, tolerance=300))
+    except stripe.SignatureVerificationError:
+        return False
