@@ -26,7 +26,7 @@ class CallbackCall(ExternalCall):
 
     Attributes:
         job_id: the job, by the id under which its provider must speak of it: the step key. Give it to the provider as
-            a reference, unless the provider has ids of its own (``Accepted``).
+            a reference, unless the provider has ids of its own (``Accepted``). It holds a ``#``: quote it in a URL.
     """
 
     job_id: str

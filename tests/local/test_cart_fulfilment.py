@@ -30,8 +30,7 @@ REAL_SECONDS_OF_WORK: Final = 60
 """For everything beside waiting: functions that start, on a busy machine."""
 ALONE: Final = ("early",)
 """Played when the others are over: on a busy machine, whoever comes to wait for the answer may give up at once."""
-AUTHORIZED, DECLINED = "payment_intent.amount_capturable_updated", "payment_intent.payment_failed"
-EXPIRED = "payment_intent.canceled"
+AUTHORIZED, EXPIRED = "payment_intent.amount_capturable_updated", "payment_intent.canceled"
 PICKED, REJECTED, WALKING = "pick.completed", "pick.rejected", "pick.progress"
 SCANNED, LOST = "parcel.picked_up", "parcel.lost"
 
@@ -151,7 +150,7 @@ SCENES: Final[Mapping[str, Scene]] = {
         status=402,
         notice="DECLINED",
         card="card-declined",
-        troubles=[on("payments", DECLINED, Action.WRONG, seconds=100)],
+        troubles=[on("payments", EXPIRED, Action.WRONG, seconds=100)],
     ),
     "picked-after-all": failed(
         "OutOfStock",
@@ -242,7 +241,7 @@ def play(system: CartSystem, name: str) -> Outcome:
 def undone_if_late(system: CartSystem, saga_id: str, scene: Scene) -> None:
     """Wait until the reconciler has seen to what took effect late."""
     wrong = [trouble(saga_id) for _, trouble in scene.troubles]
-    if not any(trouble.action is Action.WRONG and trouble.on in {DECLINED, REJECTED} for trouble in wrong):
+    if not any(trouble.action is Action.WRONG and trouble.on in {EXPIRED, REJECTED} for trouble in wrong):
         return
 
     def undone() -> bool:

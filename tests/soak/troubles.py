@@ -15,7 +15,7 @@ from typing import Final, TypeAlias, TypeVar
 from examples import payment_gateway as gateway
 from examples.cart_fulfilment import providers
 from examples.cart_fulfilment.providers.carrier import Carrier
-from examples.cart_fulfilment.providers.payments import AUTHORIZED, FAILED, Payments
+from examples.cart_fulfilment.providers.payments import AUTHORIZED, EXPIRED, Payments
 from examples.cart_fulfilment.providers.warehouse import PICKED, REJECTED, Warehouse
 
 from .wishes import DECLINED_CARD, TEMPTING_PRICE
@@ -74,13 +74,13 @@ _OPERATIONS: Final = {
     "warehouse": ("pick", "cancel", "find-pick", "find-effects"),
     "carrier": ("label", "void", "handover", "find-label", "find-effects"),
 }
-_REFUSALS: Final = frozenset({FAILED, REJECTED})
+_REFUSALS: Final = frozenset({EXPIRED, REJECTED})
 _USUAL, _SECOND_THOUGHTS = '0, "currency"', f'{TEMPTING_PRICE % 10}, "currency"'
 _PICKED_AT_ONCE, _REJECTED_FIRST = '"why": null', '"why": "'
 _ONLY: Final[Mapping[tuple[str, str], str]] = {
     (AUTHORIZED, "silent"): _USUAL,
     (AUTHORIZED, "wrong"): _USUAL,
-    (FAILED, "wrong"): _SECOND_THOUGHTS,
+    (EXPIRED, "wrong"): _SECOND_THOUGHTS,
     (PICKED, "silent"): _PICKED_AT_ONCE,
     (PICKED, "wrong"): _PICKED_AT_ONCE,
     (REJECTED, "wrong"): _REJECTED_FIRST,

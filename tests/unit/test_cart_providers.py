@@ -31,6 +31,7 @@ SECRETS: Final = {
     "carrier": "the carrier's secret",
 }
 AUTHORIZED, FAILED = "payment_intent.amount_capturable_updated", "payment_intent.payment_failed"
+CANCELED = "payment_intent.canceled"
 EXPIRED = "payment_intent.canceled"
 INTENT: Final = {"amount": 1250, "currency": "EUR", "card": "card-1", "reference": "order-1", "expires_in": 3600}
 PICK: Final = {"reference": "order-1", "lines": [{"sku": "lamp", "quantity": 1}], "tracking": "T1", "pick_within": 3600}
@@ -178,7 +179,17 @@ class TestAPayment:
     def test_that_is_declined_is_told_later_and_holds_nothing(self, payments: Provider, listener: Listener) -> None:
         assert authorize(payments, card="card-declined")[0] == 202
 
-        listener.await_types(FAILED)
+        (failed,) = listener.await_types(FAILED)
+        assert failed["data"]["object"]["status"] == "requires_payment_method"
+        assert effects(payments) == []
+
+    def test_that_is_declined_waits_for_another_card_until_it_is_canceled(
+        self, payments: Provider, listener: Listener
+    ) -> None:
+        authorize(payments, card="card-declined", expires_in=10)
+
+        _, canceled = listener.await_types(FAILED, CANCELED)
+        assert canceled["data"]["object"]["last_payment_error"] == {"code": "card_declined"}
         assert effects(payments) == []
 
     def test_of_a_blocked_card_is_declined_at_once(self, payments: Provider) -> None:
@@ -386,15 +397,15 @@ class TestTroubleWithEvents:
         self.plan(payments, Action.WRONG, seconds=1)
         authorize(payments)
 
-        right, wrong = listener.await_types(AUTHORIZED, FAILED)
+        right, wrong = listener.await_types(AUTHORIZED, CANCELED)
         assert right["data"]["object"]["id"] == wrong["data"]["object"]["id"]
         assert right["id"] != wrong["id"]
 
     def test_wrong_of_a_refusal_is_done_after_all(self, payments: Provider, listener: Listener) -> None:
-        self.plan(payments, Action.WRONG, on=FAILED, seconds=10)
-        authorize(payments, card="card-declined")
+        self.plan(payments, Action.WRONG, on=CANCELED, seconds=10)
+        authorize(payments, card="card-declined", expires_in=10)
 
-        listener.await_types(FAILED, AUTHORIZED)
+        listener.await_types(FAILED, CANCELED, AUTHORIZED)
         assert effects(payments) == [("authorized", "k-1")]
 
     def test_wrong_of_a_pick_says_so_or_does_it(self, warehouse: Provider, listener: Listener) -> None:

@@ -7,8 +7,8 @@
     GET  /payment_intents?key=…         what was asked for under a key                    200
     GET  /effects?key=…                 what happened under a key                         200
 
-What becomes of a payment is told by a webhook. It ends by itself: a card's owner who has not confirmed after
-`expires_in` seconds cannot do so any more.
+What becomes of a payment is told by a webhook. As at Stripe, a card that is declined ends nothing: the payment
+waits for another card, until it is canceled. It ends by itself: after `expires_in` seconds it is canceled.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ EXPIRED: Final = "payment_intent.canceled"
 class Payments(Business):
     """The payment provider."""
 
-    events: ClassVar[Mapping[str, str]] = {AUTHORIZED: FAILED, FAILED: AUTHORIZED, EXPIRED: ""}
+    events: ClassVar[Mapping[str, str]] = {AUTHORIZED: EXPIRED, EXPIRED: AUTHORIZED, FAILED: ""}
 
     def __init__(self, plan: Plan) -> None:
         super().__init__(plan, sign=sign_like_stripe)
@@ -63,14 +63,14 @@ class Payments(Business):
         if name == AUTHORIZED:
             page.happened("authorized", key=job.key, job=job, amount=job.body["amount"])
             self.tell(page, AUTHORIZED, page.change(job, "requires_capture"))
-        if name == FAILED:
-            self.tell(page, FAILED, job)
-        if job.status not in {"processing", "requires_action"}:
+        if name == EXPIRED:
+            self.tell(page, EXPIRED, job)
+        if job.status not in {"processing", "requires_action", "requires_payment_method"}:
             return
         if name == "expire":
-            self.tell(page, EXPIRED, page.change(job, "canceled", why="expired"))
+            self.tell(page, EXPIRED, page.change(job, "canceled"))
         elif job.body["refused"]:
-            self.tell(page, FAILED, page.change(job, "failed", why="card_declined"))
+            self.tell(page, FAILED, page.change(job, "requires_payment_method", why="card_declined"))
         else:
             page.happened("authorized", key=job.key, job=job, amount=job.body["amount"])
             self.tell(page, AUTHORIZED, page.change(job, "requires_capture"))
@@ -80,7 +80,7 @@ class Payments(Business):
         payment = {
             "id": job.id, "object": "payment_intent", "status": job.status, "amount": job.body["amount"],
             "currency": job.body["currency"], "metadata": {"reference": job.reference},
-            "last_payment_error": {"code": "card_declined"} if type == FAILED else None,
+            "last_payment_error": {"code": "card_declined"} if job.body.get("why") == "card_declined" else None,
         }  # fmt: skip
         return {"id": event, "object": "event", "type": type, "created": now_ms // 1000, "data": {"object": payment}}
 
@@ -115,7 +115,7 @@ class Payments(Business):
             return problem(409, "payment_captured", "the money was taken; give it back first")
         held = job.body["amount"] if job.status in {"requires_capture", "succeeded"} else 0
         page.happened("canceled", key=asked.key, job=job, amount=held)
-        return Answer(status=200, document=shown(page.change(job, "canceled", why="requested")))
+        return Answer(status=200, document=shown(page.change(job, "canceled")))
 
     def _refund(self, page: Page, asked: Asked) -> Answer:
         job = page.job(asked.body["payment_intent"])

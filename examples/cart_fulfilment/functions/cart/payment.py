@@ -30,7 +30,7 @@ from .client import Client
 provider = Client.from_env("the payment provider", "PAYMENTS_URL")
 INTENTS = "/payment_intents"
 HELD = frozenset({"requires_capture", "succeeded"})
-OVER = frozenset({"failed", "canceled"})
+CANCELED = "canceled"
 
 
 def find(call: ExternalCall) -> Verdict:
@@ -43,7 +43,7 @@ def find(call: ExternalCall) -> Verdict:
     (payment,) = found
     if payment["status"] in HELD:
         return Applied(output=_held(payment))
-    return NotApplied() if payment["status"] in OVER else Pending()
+    return NotApplied() if payment["status"] == CANCELED else Pending()
 
 
 @callback_step(verify=find)
@@ -72,22 +72,29 @@ def authorize(call: CallbackCall) -> Accepted:
         raise provider.in_doubt(answer)
     # Under a key that was used before this is the first answer: what has become of it since?
     found, _ = provider.found(INTENTS, key=call.provider_key, reference=call.key, timeout=call.timeout_seconds)
-    if found and found[0]["status"] in OVER:
-        raise _refusal(found[0]["status"], payment=answer.document["id"])
+    if found and found[0]["status"] == CANCELED:
+        declined = found[0].get("why") == "card_declined"
+        raise Declined(_why(declined=declined), job_id=answer.document["id"])
     return Accepted(job_id=answer.document["id"])
 
 
 @webhook
 def from_provider(event: WebhookEvent) -> Callback | None:
-    """What the provider tells of a payment; it names it by an id of its own."""
+    """What the provider tells of a payment; it names it by an id of its own.
+
+    Another application's payments come here, too, if it shares the account: they do not have our reference. And a card
+    that was declined (``payment_intent.payment_failed``) is not the end: the owner may pay with another one, until the
+    payment is canceled.
+    """
     told = event.json
     payment = told["data"]["object"]
+    if "reference" not in payment.get("metadata", {}):
+        return None
     match told["type"]:
         case "payment_intent.amount_capturable_updated":
             outcome: Succeeded | Failed = Succeeded(_held(payment))
-        case "payment_intent.payment_failed" | "payment_intent.canceled":
-            refusal = _refusal(payment["status"])
-            outcome = Failed(type(refusal).__name__, refusal.message)
+        case "payment_intent.canceled":
+            outcome = Failed(Declined.__name__, _why(declined=payment["last_payment_error"] is not None))
         case _:
             return None
     return Callback(job_id=payment["id"], event_id=told["id"], outcome=outcome)
@@ -161,6 +168,5 @@ def _captured(call: ExternalCall) -> dict[str, Any]:
     return {"payment": held["payment"], "amount": held["amount"], "currency": held["currency"]}
 
 
-def _refusal(status: str, payment: str | None = None) -> Declined:
-    why = "the payment was declined" if status == "failed" else "the payment was not confirmed in time"
-    return Declined(why, job_id=payment)
+def _why(*, declined: bool) -> str:
+    return "the payment was declined" if declined else "the payment was not confirmed in time"
