@@ -45,17 +45,6 @@ def require_between(name: str, value: float, *, at_least: float, at_most: float)
         raise ValueError(f"{name} must be {at_least} to {at_most}, got {value}; choose a number in that range")
 
 
-def require_count(name: str, value: int, *, at_least: int, at_most: int) -> None:
-    """Refuse what is no whole number, or out of range; functions read it as one.
-
-    Raises:
-        ValueError: if it is.
-    """
-    if type(value) is not int and not Token.is_unresolved(value):
-        raise ValueError(f"{name} must be a whole number, got {value!r}; choose one of {at_least} to {at_most}")
-    require_between(name, value, at_least=at_least, at_most=at_most)
-
-
 def require_match(name: str, value: str, pattern: str, remedy: str) -> None:
     """Refuse a text that does not have the form it needs.
 

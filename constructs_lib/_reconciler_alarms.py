@@ -11,7 +11,7 @@ from aws_cdk import aws_cloudwatch as cloudwatch
 from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
-from constructs_lib._arguments import require_count, require_match, require_seconds
+from constructs_lib._arguments import require_between, require_match, require_seconds
 from constructs_lib._callback_alarms import depth_alarm
 from saga_runtime.protocol import CURRENCY_DIMENSION, CURRENCY_PATTERN, METRIC_NAMESPACE, Metric
 
@@ -65,12 +65,12 @@ class AlarmLimits:
         Raises:
             ValueError: for one that is out of range, naming it, its value and the remedy.
         """
-        require_count("recoveries_started", recoveries, at_least=1, at_most=_MOST_RECOVERIES)
+        require_between("recoveries_started", recoveries, at_least=1, at_most=_MOST_RECOVERIES)
         for currency, amount in money.items():
             require_match("a currency of money_in_flight", currency, CURRENCY_PATTERN, 'say it as ISO 4217 does: "EUR"')
-            if type(amount) is not int or not 0 <= amount <= _MOST_MONEY:
+            if not 0 <= amount <= _MOST_MONEY:
                 raise ValueError(
-                    f"money_in_flight[{currency!r}] must be an integer of 0 to {_MOST_MONEY} minor units, got "
+                    f"money_in_flight[{currency!r}] must be 0 to {_MOST_MONEY} minor units, got "
                     f"{amount!r}; metrics are doubles, and hold no larger one exactly"
                 )
         return cls(

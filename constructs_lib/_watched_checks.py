@@ -27,8 +27,6 @@ def require_watchable(machine: sfn.IStateMachine) -> None:
         ValueError: if it is, naming it and the remedy.
     """
     path = machine.node.path
-    if isinstance(machine, SagaStateMachine):
-        raise ValueError(f"machine must be a state machine, got the saga {path}; name it in sagas instead")
     if any(isinstance(scope, SagaStateMachine) for scope in machine.node.scopes):
         raise ValueError(f"machine must be a state machine that is no saga, got {path}; name its saga in sagas")
     if isinstance(machine, sfn.StateMachine):
@@ -50,16 +48,13 @@ def require_watchable(machine: sfn.IStateMachine) -> None:
 
 
 def require_ends(path: str, ends: Sequence[BadEnd]) -> None:
-    """Refuse ends that are none, or none that anybody is told of.
+    """Refuse ends that are none, or named twice.
 
     Raises:
         ValueError: if one is, naming the machine, the value and the remedy.
     """
     if not ends or len(set(ends)) < len(ends):
         raise ValueError(f"ends of {path} must be one or more, each once, got {list(ends)}; name those to tell")
-    unknown = [str(end) for end in ends if str(end) not in BadEnd.__members__]
-    if unknown:
-        raise ValueError(f"ends of {path} must be of {', '.join(BadEnd)}, got {unknown}; name those of BadEnd to tell")
 
 
 def require_each_once_and_here(scope: Construct, machines: Iterable[WatchedMachine]) -> None:

@@ -12,6 +12,7 @@ from constructs import Construct
 
 from constructs_lib._arguments import require_match, require_seconds
 from constructs_lib._rest_api import access_log_of, check_stage, rest_api
+from constructs_lib._types import checked
 from constructs_lib._web_acl import WebAcl, check_rate_per_address
 from constructs_lib.callback_receivers import add_open_method
 from constructs_lib.runtime_function import RuntimeFunction, own_code
@@ -48,6 +49,7 @@ class ApprovalPage(Construct):
         web_acl: the web ACL, if there is one.
     """
 
+    @checked
     def __init__(
         self,
         scope: Construct,

@@ -25,6 +25,7 @@ from constructs_lib._operator_actions import DEAD_LETTER_ACTIONS, QUEUE_ACTIONS
 from constructs_lib._rest_api import GATEWAY_SECONDS
 from constructs_lib._served_sagas import ServedSaga
 from constructs_lib._services import service_of
+from constructs_lib._types import checked
 from constructs_lib.approval_page import ApprovalPage
 from constructs_lib.callback_receivers import DirectReceiver, Webhook
 from constructs_lib.runtime_function import RuntimeFunction, own_code
@@ -117,6 +118,7 @@ class CallbackIntegration(Construct):
         ValueError: for a wrong argument, naming it, its value and the remedy.
     """
 
+    @checked
     def __init__(
         self,
         scope: Construct,
@@ -226,6 +228,7 @@ class CallbackIntegration(Construct):
         if jobs:
             self._let_sweeper_tell_of_jobs()
 
+    @checked
     def add_webhook(
         self,
         id: str,
@@ -289,6 +292,7 @@ class CallbackIntegration(Construct):
             secret.grant_read(function)
         return webhook
 
+    @checked
     def add_event_rule(
         self, id: str, *, bus: events.IEventBus, pattern: events.EventPattern, fn: CallbackCode
     ) -> events.Rule:
@@ -323,6 +327,7 @@ class CallbackIntegration(Construct):
             ],
         )
 
+    @checked
     def add_direct(self, id: str) -> DirectReceiver:
         """A function that is told outcomes: ``{"job_id", "event_id", "outcome"}``. See its ``grant_invoke``.
 
@@ -332,6 +337,7 @@ class CallbackIntegration(Construct):
         self._keep_lost_events_of(self._workers.adopt(id, receiver))
         return receiver
 
+    @checked
     def add_approval(
         self,
         id: str,

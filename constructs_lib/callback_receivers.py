@@ -13,6 +13,7 @@ from constructs import Construct
 
 from constructs_lib._arguments import require_match
 from constructs_lib._rest_api import access_log_of, check_stage, rest_api
+from constructs_lib._types import checked
 from constructs_lib.runtime_function import RuntimeFunction, own_code
 
 _PATH: Final = r"^[A-Za-z0-9._~-]{1,64}(/[A-Za-z0-9._~-]{1,64}){0,7}$"
@@ -39,6 +40,7 @@ class Webhook(Construct):
         association: of the web ACL, if one was given.
     """
 
+    @checked
     def __init__(
         self,
         scope: Construct,
@@ -99,6 +101,7 @@ class Webhook(Construct):
 class DirectReceiver(RuntimeFunction):
     """A function that anything with a grant may tell an outcome. Made by ``CallbackIntegration.add_direct``."""
 
+    @checked
     def __init__(self, scope: Construct, id: str, *, removal_policy: RemovalPolicy) -> None:
         super().__init__(
             scope,

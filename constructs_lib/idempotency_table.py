@@ -12,6 +12,7 @@ from constructs import Construct
 
 from constructs_lib._arguments import require_between, require_match, require_seconds
 from constructs_lib._tables import StatefulTable
+from constructs_lib._types import checked
 from saga_runtime.protocol import DUE_INDEX, IN_FLIGHT_ATTRIBUTES, OnExpired, RecordAttribute
 
 _POWERTOOLS_PREFIX: Final = r"^[A-Za-z][A-Za-z0-9._-]{0,63}$"
@@ -50,6 +51,7 @@ class IdempotencyTable(StatefulTable):
         ValueError: for an argument out of range, naming it, its value and the remedy.
     """
 
+    @checked
     def __init__(
         self,
         scope: Construct,

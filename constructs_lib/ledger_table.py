@@ -10,6 +10,7 @@ from aws_cdk import aws_kms as kms
 from constructs import Construct
 
 from constructs_lib._tables import StatefulTable
+from constructs_lib._types import checked
 from saga_runtime.protocol import Env, LedgerAttribute
 
 
@@ -34,6 +35,7 @@ class LedgerTable(StatefulTable):
         removal_policy: retained by default; anything else also turns deletion protection off.
     """
 
+    @checked
     def __init__(
         self,
         scope: Construct,

@@ -9,6 +9,7 @@ from typing import Any
 
 from constructs_lib._arguments import require_match
 from constructs_lib._schema_paths import may_lead_to
+from constructs_lib._types import check_fields
 from saga_runtime.protocol import CURRENCY_PATTERN, MoneyPathField
 from saga_runtime.stated_money import tokens_of
 
@@ -36,6 +37,7 @@ class MoneyField:
     currency_code: str | None = None
 
     def __post_init__(self) -> None:
+        check_fields(self)
         _require_pointer("amount", self.amount)
         if (self.currency is None) == (self.currency_code is None):
             raise ValueError(

@@ -11,6 +11,7 @@ from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
 from constructs_lib._arguments import require_between
+from constructs_lib._types import checked
 
 DEFAULT_KEEP_DAYS: Final = 430
 """Saga logs keep their rows for 400 days by default. DynamoDB may delete them days late; they still name objects."""
@@ -50,6 +51,7 @@ class PayloadBucket(Construct):
         ValueError: for an argument out of range, naming it, its value and the remedy.
     """
 
+    @checked
     def __init__(
         self,
         scope: Construct,

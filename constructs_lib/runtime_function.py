@@ -15,6 +15,7 @@ from constructs import Construct
 
 from constructs_lib._arguments import require_between, require_match, require_seconds
 from constructs_lib._services import service_of
+from constructs_lib._types import checked
 from constructs_lib.bundle import functions_zip, merged_code
 from saga_runtime.protocol import PROTOCOL_VERSION, Env
 
@@ -43,6 +44,7 @@ class RuntimeFunction(Construct):
         architecture_name: ``arm64`` or ``x86_64``.
     """
 
+    @checked
     def __init__(
         self,
         scope: Construct,
@@ -136,6 +138,7 @@ class StepFunction(RuntimeFunction):
         constructs_lib.bundle.BundleError: if the folder does not exist or would hide a part of the runtime.
     """
 
+    @checked
     def __init__(
         self,
         scope: Construct,

@@ -10,6 +10,7 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as lambda_
 from constructs import Construct
 
+from constructs_lib._types import checked
 from constructs_lib.runtime_function import RuntimeFunction, own_code
 from constructs_lib.saga.provider import Provider
 from saga_runtime.protocol import CLIENT_SHARE, Env
@@ -56,6 +57,7 @@ class StepHost(Construct):
         ValueError: for a function that is missing, that nobody would call, or whose timeout is unknown or does not fit.
     """
 
+    @checked
     def __init__(
         self,
         scope: Construct,

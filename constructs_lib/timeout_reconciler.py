@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from aws_cdk import Acknowledgment, ArnFormat, Duration, RemovalPolicy, Stack, Validations
@@ -12,13 +12,14 @@ from aws_cdk import aws_kms as kms
 from aws_cdk import aws_stepfunctions as sfn
 from constructs import Construct
 
-from constructs_lib._arguments import require_count, require_seconds
+from constructs_lib._arguments import require_between, require_seconds
 from constructs_lib._nag_ids import executions_id
 from constructs_lib._reconciled import late_tokens_of, require_sagas, told_of
 from constructs_lib._reconciler_alarms import LONGEST_SECONDS, AlarmLimits, ReconcilerAlarms
 from constructs_lib._reconciler_queues import dead_letters_of, queue_for, rule_for
 from constructs_lib._schedules import run_every
 from constructs_lib._services import service_of
+from constructs_lib._types import checked
 from constructs_lib.runtime_function import RuntimeFunction, own_code
 from constructs_lib.saga.permissions import grant_send, queues_of
 from constructs_lib.saga.state_machine import SagaStateMachine
@@ -137,6 +138,7 @@ class TimeoutReconciler(Construct):
         ValueError: for a wrong argument, naming it, its value and the remedy.
     """
 
+    @checked
     def __init__(
         self,
         scope: Construct,
@@ -158,10 +160,6 @@ class TimeoutReconciler(Construct):
     ) -> None:
         super().__init__(scope, id)
         path = self.node.path
-        _require_kind(f"sagas of {path}", sagas, SagaStateMachine, "name other state machines in machines")
-        _require_kind(
-            f"machines of {path}", machines, WatchedMachine, "say who is told: WatchedMachine(machine=…, on_timeout=…)"
-        )
         if sagas or not machines:
             require_sagas(self, sagas)
         else:
@@ -179,7 +177,7 @@ class TimeoutReconciler(Construct):
         every = _minutes("schedule", schedule or Duration.minutes(1))
         measured = _minutes("measure", measure or Duration.minutes(5))
         longest = _minutes("longest_interval", longest_interval or Duration.minutes(15))
-        require_count("recoveries_limit", recoveries_limit, at_least=1, at_most=100)
+        require_between("recoveries_limit", recoveries_limit, at_least=1, at_most=100)
         timeout = max((saga.description.timeout for saga in sagas), default=0) + _HOUR
         limits = AlarmLimits.of(
             looks_minutes=every,
@@ -321,12 +319,6 @@ class TimeoutReconciler(Construct):
         self.overdue_alarm = alarms.overdue
         self.dead_letters_alarm = alarms.dead_letters
         self.alarms = alarms.all
-
-
-def _require_kind(name: str, given: Iterable[object], kind: type, remedy: str) -> None:
-    wrong = [type(one).__name__ for one in given if not isinstance(one, kind)]
-    if wrong:
-        raise ValueError(f"{name} must be of {kind.__name__}, got {', '.join(wrong)}; {remedy}")
 
 
 def _require_unused(path: str, of: str, **given: object) -> None:

@@ -13,6 +13,7 @@ from constructs import Construct
 from constructs_lib._operator_actions import TOKEN_INDEX_ACTIONS, TOKEN_TABLE_ACTIONS
 from constructs_lib._schedules import run_every
 from constructs_lib._tables import StatefulTable
+from constructs_lib._types import checked
 from constructs_lib.runtime_function import RuntimeFunction, own_code
 from saga_runtime.protocol import DUE_INDEX, Env, TokenAttribute
 
@@ -61,6 +62,7 @@ class TokenTable(StatefulTable):
         schedule: the rule that calls it.
     """
 
+    @checked
     def __init__(
         self,
         scope: Construct,

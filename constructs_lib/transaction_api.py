@@ -19,6 +19,7 @@ from constructs_lib._rest_api import access_log_of, check_stage, rest_api
 from constructs_lib._schema_form import require_schema
 from constructs_lib._schema_paths import may_have
 from constructs_lib._services import service_of
+from constructs_lib._types import check_fields, checked
 from constructs_lib._web_acl import WebAcl, check_rate_per_address
 from constructs_lib.money_field import MoneyField
 from constructs_lib.runtime_function import RuntimeFunction, own_code
@@ -64,6 +65,7 @@ class Operation:
     money: MoneyField | None = None
 
     def __post_init__(self) -> None:
+        check_fields(self)
         require_body_limit(self.saga, self.max_body_bytes)
 
 
@@ -118,6 +120,7 @@ class TransactionApi(Construct):
         ValueError: for a wrong argument, naming it, its value and the remedy.
     """
 
+    @checked
     def __init__(
         self,
         scope: Construct,

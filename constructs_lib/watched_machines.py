@@ -18,12 +18,13 @@ from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_stepfunctions as sfn
 from constructs import Construct
 
-from constructs_lib._arguments import require_count, require_seconds
+from constructs_lib._arguments import require_between, require_seconds
 from constructs_lib._callback_alarms import depth_alarm
 from constructs_lib._reconciler_queues import dead_letters_of, queue_for, rule_for
 from constructs_lib._schedules import run_every
 from constructs_lib._services import service_of
 from constructs_lib._tables import StatefulTable
+from constructs_lib._types import check_fields
 from constructs_lib._watched_checks import require_each_once_and_here, require_ends, require_watchable
 from constructs_lib.runtime_function import RuntimeFunction, own_code
 from constructs_lib.saga.permissions import grant_send, queues_of
@@ -82,10 +83,11 @@ class WatchedMachine:
     attempts: int = 100
 
     def __post_init__(self) -> None:
+        check_fields(self)
         require_watchable(self.machine)
         path = self.machine.node.path
         require_ends(path, self.ends)
-        require_count("attempts", self.attempts, at_least=1, at_most=1_000)
+        require_between("attempts", self.attempts, at_least=1, at_most=1_000)
         require_seconds("grace", self.grace or Duration.seconds(_GRACE_SECONDS), at_least=0, at_most=14 * _DAY)
         if self.function_seconds > _LONGEST_SECONDS:
             raise ValueError(

@@ -12,6 +12,7 @@ from aws_cdk import Duration, Token
 from aws_cdk import aws_secretsmanager as secretsmanager
 
 from constructs_lib._arguments import require_seconds
+from constructs_lib._types import check_fields
 from saga_runtime.protocol import MIN_KEY_BYTES, PREVIOUS_SECONDS
 from saga_runtime.signatures import (
     MAX_PREVIOUS_SECONDS,
@@ -55,6 +56,7 @@ class StripeSignature:
 
     def __post_init__(self) -> None:
         """Refuse what cannot work."""
+        check_fields(self)
         self.to_json()
 
     def to_json(self) -> str:
@@ -98,6 +100,7 @@ class HmacSignature:
 
     def __post_init__(self) -> None:
         """Refuse what cannot work."""
+        check_fields(self)
         self.to_json()
 
     def to_json(self) -> str:
@@ -135,6 +138,7 @@ class StandardWebhooks:
 
     def __post_init__(self) -> None:
         """Refuse what cannot work."""
+        check_fields(self)
         self.to_json()
 
     def to_json(self) -> str:

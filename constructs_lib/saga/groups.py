@@ -48,13 +48,6 @@ class StepGroup:
         require_between(f"max_items of {self.name}", self.max_items, at_least=1, at_most=1_000)
         if not self.branches or any(not branch for branch in self.branches):
             raise ValueError(f"{self.name} must hold at least one step in every branch, got an empty one; add a step")
-        inner: tuple[object, ...] = tuple(step for branch in self.branches for step in branch)
-        for step in inner:
-            if isinstance(step, StepGroup):
-                raise ValueError(
-                    f"{self.name} holds {step.name}, which holds steps itself; put them beside each other: "
-                    "a group holds plain steps only"
-                )
         if self.when is not None and not self.when.strip():
             raise ValueError(f"when of {self.name} must be a JSONata condition, got {self.when!r}; leave it out")
         for name in ("items", "key"):

@@ -8,6 +8,7 @@ from typing import Any
 
 from aws_cdk import aws_sqs as sqs
 
+from constructs_lib._types import check_fields
 from saga_runtime.step import encode_output
 
 
@@ -28,6 +29,7 @@ class Notify:
     message: str | None = None
 
     def __post_init__(self) -> None:
+        check_fields(self)
         check_fifo(self.queue)
 
 
@@ -44,6 +46,7 @@ class GoOn:
     output: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        check_fields(self)
         encode_output(self.output)
 
 

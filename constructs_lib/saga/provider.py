@@ -8,6 +8,7 @@ from typing import Final
 from aws_cdk import Duration
 
 from constructs_lib._arguments import require_between, require_seconds
+from constructs_lib._types import check_fields
 
 PROVIDER_KEY_LENGTH: Final = 36
 """Length of the keys that providers are given: a UUID derived from the step key."""
@@ -46,6 +47,7 @@ class Provider:
     max_key_length: int = 255
 
     def __post_init__(self) -> None:
+        check_fields(self)
         require_seconds("grace", self.grace, at_least=0, at_most=3_600)
         require_seconds("clock_margin", self.clock_margin, at_least=0, at_most=60)
         for name in ("idempotent_for", "undo_idempotent_for"):

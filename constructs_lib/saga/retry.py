@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from constructs_lib._types import check_fields
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retry:
@@ -37,6 +39,7 @@ class Retry:
     in_doubt_cap: int = 60
 
     def __post_init__(self) -> None:
+        check_fields(self)
         for name in ("transient", "in_doubt"):
             attempts, interval, rate, cap = (
                 getattr(self, f"{name}_{part}") for part in ("attempts", "interval", "rate", "cap")

@@ -20,6 +20,7 @@ from constructs import Construct
 
 from constructs_lib._arguments import require_between, require_seconds
 from constructs_lib._at_synth import WhenAllIsKnown, warn_of_size
+from constructs_lib._types import checked
 from constructs_lib.idempotency_table import IdempotencyTable
 from constructs_lib.payload_bucket import PayloadBucket
 from constructs_lib.runtime_function import RuntimeFunction, own_code
@@ -141,6 +142,7 @@ class SagaStateMachine(Construct):
         ValueError: for a wrong argument, naming it, its value and the remedy.
     """
 
+    @checked
     def __init__(
         self,
         scope: Construct,

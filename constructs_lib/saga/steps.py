@@ -15,6 +15,7 @@ from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_sqs as sqs
 
 from constructs_lib._arguments import require_match, require_seconds, require_unique, require_whole_seconds
+from constructs_lib._types import checked
 from constructs_lib.runtime_function import RuntimeFunction
 from constructs_lib.saga.asl.states import bare
 from constructs_lib.saga.description import FunctionDescription
@@ -180,6 +181,7 @@ class Step:
         return self.kind is StepKind.NOTIFY
 
     @staticmethod
+    @checked
     def atomic(
         name: str,
         *,
@@ -239,6 +241,7 @@ class Step:
         )
 
     @staticmethod
+    @checked
     def external(
         name: str,
         *,
@@ -305,6 +308,7 @@ class Step:
         )
 
     @staticmethod
+    @checked
     def callback(
         name: str,
         *,
@@ -381,6 +385,7 @@ class Step:
         )
 
     @staticmethod
+    @checked
     def wait_for(
         name: str,
         *,
@@ -428,6 +433,7 @@ class Step:
         )
 
     @staticmethod
+    @checked
     def read_only(
         name: str,
         *,
@@ -480,6 +486,7 @@ class Step:
         )
 
     @staticmethod
+    @checked
     def dynamodb(
         name: str,
         *,
@@ -529,6 +536,7 @@ class Step:
         )
 
     @staticmethod
+    @checked
     def service(
         name: str,
         *,
@@ -585,6 +593,7 @@ class Step:
         )
 
     @staticmethod
+    @checked
     def event(
         name: str,
         *,
@@ -624,6 +633,7 @@ class Step:
         )
 
     @staticmethod
+    @checked
     def custom(
         name: str,
         *,
@@ -666,6 +676,7 @@ class Step:
         )
 
     @staticmethod
+    @checked
     def express(
         name: str, *, steps: Sequence[Step], when: str | None = None, timeout: Duration | None = None
     ) -> StepGroup:
@@ -689,6 +700,7 @@ class Step:
         return StepGroup(name=name, kind=StepKind.EXPRESS, branches=(tuple(steps),), when=_bare(when), timeout=seconds)
 
     @staticmethod
+    @checked
     def child(name: str, *, steps: Sequence[Step], timeout: Duration, when: str | None = None) -> StepGroup:
         """A phase in a Standard state machine with a history of its own: it does not eat the saga's 25,000 events.
 
@@ -705,6 +717,7 @@ class Step:
         return StepGroup(name=name, kind=StepKind.CHILD, branches=(tuple(steps),), when=_bare(when), timeout=seconds)
 
     @staticmethod
+    @checked
     def parallel(name: str, *, branches: Sequence[Sequence[Step]], when: str | None = None) -> StepGroup:
         """Branches that run at once. When one fails, the others run to their end; then everything is compensated.
 
@@ -723,6 +736,7 @@ class Step:
         )
 
     @staticmethod
+    @checked
     def map(
         name: str,
         *,
@@ -768,6 +782,7 @@ class Step:
         )
 
     @staticmethod
+    @checked
     def notify(
         name: str,
         *,

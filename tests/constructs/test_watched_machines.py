@@ -250,15 +250,15 @@ def one(stack: Stack, **options: Any) -> WatchedMachine:
         ({"ends": [BadEnd.FAILED, BadEnd.FAILED]}, r"ends of Test/Import must be one or more, each once, got \["),
         (
             {"ends": ["timed_out", BadEnd.FAILED]},
-            r"ends of Test/Import must be of TIMED_OUT, ABORTED, FAILED, got \['timed_out'\]; name those of BadEnd",
+            r"ends\[0\] of WatchedMachine must be a BadEnd, got 'timed_out'; write BadEnd.TIMED_OUT or BadEnd.ABORTED or",
         ),
-        ({"ends": "FAILED"}, r"ends of Test/Import must be of TIMED_OUT, ABORTED, FAILED, got \['F', "),
+        ({"ends": "FAILED"}, r"ends of WatchedMachine must be a list of BadEnd, got 'FAILED'"),
         (
             {"grace": Duration.seconds(Token.as_number({"Ref": "Grace"}))},
             r"grace must be known at synth, got a token",
         ),
-        ({"attempts": 1.5}, r"attempts must be a whole number, got 1.5; choose one of 1 to 1000"),
-        ({"attempts": True}, r"attempts must be a whole number, got True; choose"),
+        ({"attempts": 1.5}, r"attempts of WatchedMachine must be an int, got 1.5"),
+        ({"attempts": True}, r"attempts of WatchedMachine must be an int, got True"),
         ({"attempts": 0}, r"attempts must be 1 to 1000, got 0"),
         ({"grace": Duration.days(15)}, r"grace must be 0 s to 1209600 s, got 1296000 s"),
     ],
@@ -282,7 +282,7 @@ def test_an_express_machine_and_a_saga_are_refused(stack: Stack) -> None:
 
     with pytest.raises(ValueError, match=r"must be a Standard state machine, got the Express one Test/Express: nobody"):
         WatchedMachine(machine=express, on_timeout=told)
-    with pytest.raises(ValueError, match=r"must be a state machine, got the saga Test/Saga; name it in sagas"):
+    with pytest.raises(ValueError, match=r"must be an IStateMachine, got a SagaStateMachine; name it in sagas"):
         WatchedMachine(machine=saga, on_timeout=told)
     with pytest.raises(ValueError, match=r"that is no saga, got Test/Saga/StateMachine; name its saga in sagas"):
         WatchedMachine(machine=saga.state_machine, on_timeout=told)
@@ -415,9 +415,11 @@ def test_a_limit_of_machines_needs_machines(stack: Stack) -> None:
 def test_machines_and_sagas_are_not_taken_for_each_other(stack: Stack) -> None:
     plain: Any = machine(stack)
 
-    with pytest.raises(ValueError, match=r"machines of Test/A must be of WatchedMachine, got StateMachine; say who is"):
+    with pytest.raises(ValueError, match=r"machines\[0\] of .* must be a WatchedMachine, got a StateMachine; write Wa"):
         TimeoutReconciler(stack, "A", machines=[plain])
-    with pytest.raises(ValueError, match=r"sagas of Test/B must be of SagaStateMachine, got StateMachine; name other"):
+    with pytest.raises(
+        ValueError, match=r"sagas\[0\] of .* must be a SagaStateMachine, got a StateMachine; name other"
+    ):
         TimeoutReconciler(stack, "B", sagas=[plain])
 
 

@@ -1,0 +1,403 @@
+"""Every argument of every public construct and factory, with a value of a wrong type: an error of ours names it."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import types
+import typing
+from collections.abc import Callable, Iterator, Mapping
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aws_cdk import Duration, Stack, Token
+from aws_cdk import aws_apigateway as apigateway
+from aws_cdk import aws_cognito as cognito
+from aws_cdk import aws_dynamodb as dynamodb
+from aws_cdk import aws_events as events
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_kms as kms
+from aws_cdk import aws_lambda as lambda_
+from aws_cdk import aws_s3 as s3
+from aws_cdk import aws_secretsmanager as secretsmanager
+from aws_cdk import aws_sqs as sqs
+from aws_cdk import aws_stepfunctions as sfn
+from constructs import Construct
+
+import constructs_lib
+from constructs_lib import (
+    CallbackIntegration,
+    Effect,
+    GoOn,
+    HmacSignature,
+    IdempotencyTable,
+    LedgerTable,
+    MoneyField,
+    Notify,
+    Operation,
+    PayloadBucket,
+    Provider,
+    Retry,
+    RuntimeFunction,
+    SagaStateMachine,
+    StandardWebhooks,
+    Step,
+    StepFunction,
+    StepHost,
+    StripeSignature,
+    TimeoutReconciler,
+    TokenTable,
+    TransactionApi,
+    WatchedMachine,
+)
+from tests.constructs.support.sagas import FUNCTIONS, plain_function, saga, step_function
+
+MADE_BY_OTHERS = {"ApprovalPage", "DirectReceiver", "Step", "StepGroup", "Webhook"}
+"""Public for their attributes; ``CallbackIntegration`` and the factories of ``Step`` make them."""
+
+
+class World:
+    """Values of every type that an argument may be of."""
+
+    def __init__(self, app: Any) -> None:
+        self.app = app
+        self.stack = stack = Stack(app, "Test")
+        self.fn = plain_function(stack, "Function")
+        self.own = step_function(stack)
+        self.receiver = step_function(stack, "Receiver")
+        self.key = kms.Key(stack, "Key")
+        self.table = dynamodb.TableV2(
+            stack, "Table", partition_key=dynamodb.Attribute(name="id", type=dynamodb.AttributeType.STRING)
+        )
+        self.fifo = sqs.Queue(stack, "Fifo", fifo=True)
+        self.bus = events.EventBus(stack, "Bus")
+        self.secret = secretsmanager.Secret(stack, "Secret")
+        self.saga = saga(stack)
+        self.requests = IdempotencyTable(stack, "Requests")
+        self.via: Any = CallbackIntegration(stack, "Carrier", fn=self.own)
+        pass_ = sfn.DefinitionBody.from_string('{"StartAt": "A", "States": {"A": {"Type": "Succeed"}}}')
+        self.machine = sfn.StateMachine(stack, "Machine", definition_body=pass_)
+        self.provider = Provider(verify=True)
+        self.step = Step.atomic("Inner", fn=self.fn)
+
+
+Given = Callable[[World], dict[str, Any]]
+FACTORIES: dict[str, tuple[Callable[..., Any], Given]] = {
+    "CallbackIntegration": (CallbackIntegration, lambda _: {"tokens": None}),
+    "CallbackIntegration.add_approval": (CallbackIntegration.add_approval, lambda w: {"self": w.via}),
+    "CallbackIntegration.add_direct": (CallbackIntegration.add_direct, lambda w: {"self": w.via}),
+    "CallbackIntegration.add_event_rule": (
+        CallbackIntegration.add_event_rule,
+        lambda w: {"self": w.via, "bus": w.bus, "pattern": events.EventPattern(source=["a"]), "fn": w.receiver},
+    ),
+    "CallbackIntegration.add_webhook": (
+        CallbackIntegration.add_webhook,
+        lambda w: {"self": w.via, "fn": w.receiver, "scheme": StandardWebhooks(secrets=[w.secret])},
+    ),
+    "GoOn": (GoOn, lambda _: {}),
+    "HmacSignature": (HmacSignature, lambda w: {"secrets": [w.secret], "header": "X-Sign"}),
+    "IdempotencyTable": (IdempotencyTable, lambda _: {}),
+    "LedgerTable": (LedgerTable, lambda _: {}),
+    "MoneyField": (MoneyField, lambda _: {"amount": "/amount", "currency": "/currency"}),
+    "Notify": (Notify, lambda w: {"queue": w.fifo}),
+    "Operation": (Operation, lambda w: {"saga": w.saga}),
+    "PayloadBucket": (PayloadBucket, lambda _: {}),
+    "Provider": (Provider, lambda _: {"verify": True}),
+    "Retry": (Retry, lambda _: {}),
+    "RuntimeFunction": (
+        RuntimeFunction,
+        lambda _: {"code": lambda_.Code.from_inline("x"), "handler": "index.handler", "description": "d"},
+    ),
+    "SagaStateMachine": (SagaStateMachine, lambda w: {"requests": w.requests, "steps": [w.step]}),
+    "StandardWebhooks": (StandardWebhooks, lambda w: {"secrets": [w.secret]}),
+    "StepFunction": (StepFunction, lambda _: {"code": FUNCTIONS, "handler": "transfer.handler"}),
+    "StepHost": (StepHost, lambda w: {"apply": w.fn, "provider": w.provider, "verify": w.fn}),
+    "StripeSignature": (StripeSignature, lambda w: {"secrets": [w.secret]}),
+    "TimeoutReconciler": (TimeoutReconciler, lambda w: {"sagas": [w.saga]}),
+    "TokenTable": (TokenTable, lambda _: {}),
+    "TransactionApi": (TransactionApi, lambda w: {"operations": {"moves": w.saga}}),
+    "WatchedMachine": (WatchedMachine, lambda w: {"machine": w.machine, "on_timeout": w.fn}),
+    "Step.atomic": (Step.atomic, lambda w: {"fn": w.fn}),
+    "Step.callback": (
+        Step.callback,
+        lambda w: {"via": w.via, "provider": w.provider, "timeout": Duration.hours(2), "heartbeat": Duration.hours(1)},
+    ),
+    "Step.child": (Step.child, lambda w: {"steps": [w.step], "timeout": Duration.minutes(5)}),
+    "Step.custom": (Step.custom, lambda _: {"state": {"Type": "Pass"}}),
+    "Step.dynamodb": (
+        Step.dynamodb, lambda w: {"table": w.table, "writes": [{"Put": {"Item": {"id": {"S": "a"}}}}]},
+    ),
+    "Step.event": (Step.event, lambda w: {"bus": w.bus, "source": "shop", "detail_type": "Paid"}),
+    "Step.express": (Step.express, lambda w: {"steps": [w.step]}),
+    "Step.external": (Step.external, lambda w: {"fn": w.fn, "provider": w.provider}),
+    "Step.map": (Step.map, lambda w: {"items": "$request.i", "key": "$item.k", "steps": [w.step]}),
+    "Step.notify": (Step.notify, lambda w: {"queue": w.fifo}),
+    "Step.parallel": (Step.parallel, lambda w: {"branches": [[w.step], [Step.atomic("Other", fn=w.fn)]]}),
+    "Step.read_only": (Step.read_only, lambda w: {"fn": w.fn}),
+    "Step.service": (
+        Step.service,
+        lambda w: {"service": "s3", "action": "getObject", "parameters": {}, "effect": Effect.READ, "policies": []},
+    ),
+    "Step.wait_for": (
+        Step.wait_for, lambda w: {"via": w.via, "timeout": Duration.hours(2), "heartbeat": Duration.hours(1)},
+    ),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def world(new_app: Callable[[], Any]) -> World:
+    return World(new_app())
+
+
+def test_every_public_construct_and_factory_is_among_them() -> None:
+    public = {
+        name
+        for name in constructs_lib.__all__
+        if inspect.isclass(kind := getattr(constructs_lib, name)) and not issubclass(kind, Enum)
+    }
+    factories = {f"Step.{name}" for name, made in vars(Step).items() if isinstance(made, staticmethod)}
+    adding = {f"CallbackIntegration.{name}" for name in vars(CallbackIntegration) if name.startswith("add_")}
+
+    assert set(FACTORIES) == (public - MADE_BY_OTHERS) | factories | adding
+
+
+def _runs(factory: Callable[..., Any]) -> Callable[..., Any]:
+    """The function whose signature a call has: of a construct, the constructor."""
+    return factory.__init__ if inspect.isclass(factory) and issubclass(factory, Construct) else factory
+
+
+def _arguments() -> Iterator[tuple[str, str]]:
+    for name, (factory, _) in FACTORIES.items():
+        for argument in inspect.signature(_runs(factory)).parameters:
+            if argument != "self":
+                yield name, argument
+
+
+def _whole(factory: Callable[..., Any], given: dict[str, Any], world: World) -> dict[str, Any]:
+    """With the arguments that only say where something is, and what it is called."""
+    wanted = inspect.signature(_runs(factory)).parameters
+    unique = f"Id{len(list(world.stack.node.find_all()))}"
+    named = {"scope": world.stack, "id": unique, "name": "Named"}
+    return {**{name: value for name, value in named.items() if name in wanted}, **given}
+
+
+@pytest.mark.parametrize(("name", "argument"), list(_arguments()))
+def test_a_wrong_type_is_refused_by_name_value_and_remedy(world: World, name: str, argument: str) -> None:
+    factory, given = FACTORIES[name]
+
+    class Wrong:
+        pass
+
+    with pytest.raises(ValueError) as raised:  # noqa: PT011 -- the whole message is compared
+        factory(**{**_whole(factory, given(world), world), argument: Wrong()})
+
+    assert re.fullmatch(rf"{argument} of .* must be .*, got a Wrong; .+", str(raised.value)), str(raised.value)
+
+
+@pytest.mark.parametrize("name", FACTORIES)
+def test_the_arguments_of_these_tests_are_taken(world: World, name: str) -> None:
+    factory, given = FACTORIES[name]
+
+    factory(**_whole(factory, given(world), world))
+
+
+def _hint(factory: Callable[..., Any], argument: str) -> Any:
+    return typing.get_type_hints(factory.__init__ if inspect.isclass(factory) else factory).get(argument)
+
+
+def _options(hint: Any) -> list[Any]:
+    return list(typing.get_args(hint)) if isinstance(hint, types.UnionType) else [hint]
+
+
+@pytest.mark.parametrize(
+    ("name", "argument"),
+    [(n, a) for n, a in _arguments() if Duration in _options(_hint(FACTORIES[n][0], a))],
+)
+def test_a_number_is_no_duration(world: World, name: str, argument: str) -> None:
+    factory, given = FACTORIES[name]
+
+    with pytest.raises(
+        ValueError, match=rf"^{argument} of .* must be a Duration.*, got 10; write Duration.seconds\(10\)$"
+    ):
+        factory(**{**_whole(factory, given(world), world), argument: 10})
+
+
+@pytest.mark.parametrize(
+    ("name", "argument"),
+    [(n, a) for n, a in _arguments() if a in {"refusals", "transient"}],
+)
+def test_names_are_a_list_of_texts(world: World, name: str, argument: str) -> None:
+    factory, given = FACTORIES[name]
+
+    class SoldOut(Exception):
+        pass
+
+    wrong: Mapping[str, tuple[Any, str]] = {
+        "a text": ("SoldOut", f"{argument} of step Named must be a list of str, got 'SoldOut'; write ['SoldOut']"),
+        "a class": (
+            SoldOut, f"{argument} of step Named must be a list of str, got the class SoldOut; write ['SoldOut']",
+        ),
+        "a class in a list": (
+            [SoldOut], f"{argument}[0] of step Named must be a str, got the class SoldOut; write its name, 'SoldOut'",
+        ),
+        "a set": (
+            {"SoldOut"}, f"{argument} of step Named must be a list of str, got {{'SoldOut'}}; pass a list of str",
+        ),
+    }  # fmt: skip
+    for value, message in wrong.values():
+        with pytest.raises(ValueError) as raised:  # noqa: PT011 -- the whole message is compared
+            factory(**{**_whole(factory, given(world), world), argument: value})
+        assert str(raised.value) == message
+
+
+lib: Any = constructs_lib
+"""As an app without a type checker sees it."""
+
+
+SLIPS: dict[str, tuple[Callable[[World], Any], str]] = {
+    "an imported table": (
+        lambda w: lib.SagaStateMachine(
+            w.stack, "A", requests=dynamodb.TableV2.from_table_name(w.stack, "Theirs", "theirs"), steps=[w.step]
+        ),
+        "requests of SagaStateMachine A must be an IdempotencyTable, got a TableBaseV2; pass an IdempotencyTable",
+    ),
+    "an asset": (
+        lambda w: lib.StepFunction(
+            w.stack, "B", code=lambda_.Code.from_asset(str(FUNCTIONS)), handler="transfer.handler"
+        ),
+        "code of StepFunction B must be a str or a Path, got an AssetCode; pass the path of a folder",
+    ),
+    "one saga": (
+        lambda w: lib.TimeoutReconciler(w.stack, "C", sagas=w.saga),
+        ("sagas of TimeoutReconciler C must be a list of SagaStateMachine, got a SagaStateMachine; put it into a list"),
+    ),
+    "one secret": (
+        lambda w: lib.StandardWebhooks(secrets=w.secret),
+        "secrets of StandardWebhooks must be a list of ISecret, got a Secret; put it into a list",
+    ),
+    "a construct around a table": (
+        lambda w: lib.Step.dynamodb("Mark", table=w.requests, writes=[]),
+        "table of step Mark must be an ITableV2, got an IdempotencyTable; pass its .table",
+    ),
+    "a construct around a function": (
+        lambda w: lib.StepHost(w.stack, "D", apply=w.own, provider=w.provider),
+        "apply of StepHost D must be an IFunction, got a StepFunction; pass its .function",
+    ),
+    "an effect as a text": (
+        lambda w: lib.Step.custom("Mine", state={"Type": "Pass"}, effect="read"),
+        "effect of step Mine must be an Effect, got 'read'; write Effect.READ or Effect.IDEMPOTENT",
+    ),
+    "a class as an error's name": (
+        lambda w: lib.Step.atomic("Pay", fn=w.fn, on_error={ValueError: lib.Notify(queue=w.fifo)}),
+        "on_error of step Pay must be a str, got the class ValueError; write its name, 'ValueError'",
+    ),
+    "a status as a text": (
+        lambda w: lib.SagaStateMachine(
+            w.stack, "E", requests=w.requests, steps=[w.step], failure_status={"Declined": "402"}
+        ),
+        "failure_status['Declined'] of SagaStateMachine E must be an int, got '402'; pass an int",
+    ),
+    "a truth as a number": (
+        lambda w: lib.PayloadBucket(w.stack, "F", keep_days=True),
+        "keep_days of PayloadBucket F must be an int, got True; pass an int",
+    ),
+    "a variable that is a number": (
+        lambda w: lib.StepFunction(w.stack, "G", code=FUNCTIONS, handler="transfer.handler", environment={"N": 1}),
+        "environment['N'] of StepFunction G must be a str, got 1; pass a str",
+    ),
+    "a queue's address": (
+        lambda w: w.via.add_webhook("H", fn=w.own, scheme=lib.StandardWebhooks(secrets=[w.secret]), path=3),
+        "path of Carrier.add_webhook H must be a str or None, got 3; pass a str",
+    ),
+    "a long text": (
+        lambda w: lib.Retry(in_doubt_cap="x" * 90),
+        f"in_doubt_cap of Retry must be an int, got '{'x' * 58}…; pass an int",
+    ),
+}
+
+
+@pytest.mark.parametrize("slip", SLIPS)
+def test_a_slip_is_named_with_the_way_out(world: World, slip: str) -> None:
+    make, message = SLIPS[slip]
+
+    with pytest.raises(ValueError) as raised:  # noqa: PT011 -- the whole message is compared
+        make(world)
+
+    assert str(raised.value) == message
+
+
+IMPORTED: dict[str, Callable[[World], Any]] = {
+    "a key": lambda w: lib.LedgerTable(
+        Stack(w.app, "Here", env={"account": "111111111111", "region": "eu-west-1"}), "Ledger",
+        encryption_key=kms.Key.from_key_arn(w.stack, "ByArn", "arn:aws:kms:eu-west-1:111111111111:key/1234"),
+    ),
+    "a queue": lambda w: lib.Notify(
+        queue=sqs.Queue.from_queue_arn(w.stack, "Q", "arn:aws:sqs:eu-west-1:111111111111:theirs.fifo")
+    ),
+    "a secret": lambda w: StandardWebhooks(
+        secrets=[secretsmanager.Secret.from_secret_name_v2(w.stack, "S", "theirs")]
+    ),
+    "a bus": lambda w: lib.Step.event(
+        "Announce", bus=events.EventBus.from_event_bus_name(w.stack, "B", "b"), source="s", detail_type="d"
+    ),
+    "a bucket": lambda w: lib.PayloadBucket(
+        w.stack, "Logged", access_logs=s3.Bucket.from_bucket_name(w.stack, "Logs", "theirs")
+    ),
+    "a state machine": lambda w: lib.WatchedMachine(
+        machine=sfn.StateMachine.from_state_machine_arn(
+            w.stack, "M", "arn:aws:states:eu-west-1:111111111111:stateMachine:x"
+        ),
+        on_timeout=w.own,
+    ),
+    "a function": lambda w: lib.Step.atomic(
+        "Pay",
+        fn=lambda_.Function.from_function_arn(
+            w.stack, "TheirFunction", "arn:aws:lambda:eu-west-1:111111111111:function:theirs"
+        ),
+        fn_timeout=Duration.seconds(9),
+    ),
+    "an alias": lambda w: lib.Step.atomic(
+        "Pay",
+        fn=lambda_.Alias(w.stack, "Live", alias_name="live", version=w.fn.current_version),
+        fn_timeout=Duration.seconds(9),
+    ),
+    "a table": lambda w: lib.Step.dynamodb(
+        "Mark",
+        table=dynamodb.TableV2.from_table_name(w.stack, "T", "theirs"),
+        writes=[{"Put": {"Item": {"id": {"S": "a"}}}}],
+    ),
+    "a pool's authorizer": lambda w: lib.TransactionApi(
+        w.stack,
+        "Pooled",
+        operations={"moves": w.saga},
+        identity="jwt",
+        authorizer=apigateway.CognitoUserPoolsAuthorizer(
+            w.stack, "Authorizer", cognito_user_pools=[cognito.UserPool(w.stack, "Pool")]
+        ),
+    ),
+    "a policy": lambda w: lib.Step.service(
+        "Look",
+        service="s3",
+        action="getObject",
+        parameters={},
+        effect=Effect.READ,
+        policies=(iam.PolicyStatement(actions=["s3:GetObject"], resources=["*"]),),
+    ),
+    "a path": lambda w: lib.StepFunction(w.stack, "ByPath", code=Path(FUNCTIONS), handler="transfer.handler"),
+    "a token for a number": lambda w: lib.RuntimeFunction(
+        w.stack,
+        "Later",
+        code=lambda_.Code.from_inline("x"),
+        handler="index.handler",
+        description="d",
+        memory_mib=Token.as_number({"Ref": "Memory"}),
+    ),
+    "a dict for a struct": lambda w: w.via.add_event_rule("R", bus=w.bus, pattern={"source": ["a"]}, fn=w.receiver),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", IMPORTED)
+def test_what_the_cdk_imports_is_taken(world: World, case: str) -> None:
+    IMPORTED[case](world)
