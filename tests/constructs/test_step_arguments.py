@@ -404,7 +404,10 @@ GROUPS: dict[str, tuple[Wrong, str]] = {
     ),
     "a group in a group": (
         lambda s: Step.express("Quick", steps=[_map(s)]),  # type: ignore[list-item]
-        "steps[0] of step Quick must be a Step, got a StepGroup; put one beside the other: a group holds plain steps only",
+        (
+            "steps[0] of step Quick must be a Step, got a StepGroup; "
+            "put one beside the other: a group holds plain steps only"
+        ),
     ),
     "an Express phase of six minutes": (
         lambda s: Step.express("Quick", steps=[s.atomic()], timeout=Duration.minutes(6)),

@@ -250,7 +250,7 @@ def one(stack: Stack, **options: Any) -> WatchedMachine:
         ({"ends": [BadEnd.FAILED, BadEnd.FAILED]}, r"ends of Test/Import must be one or more, each once, got \["),
         (
             {"ends": ["timed_out", BadEnd.FAILED]},
-            r"ends\[0\] of WatchedMachine must be a BadEnd, got 'timed_out'; write BadEnd.TIMED_OUT or BadEnd.ABORTED or",
+            r"ends\[0\] of WatchedMachine must be a BadEnd, got 'timed_out'; write BadEnd.TIMED_OUT or",
         ),
         ({"ends": "FAILED"}, r"ends of WatchedMachine must be a list of BadEnd, got 'FAILED'"),
         (
@@ -417,9 +417,7 @@ def test_machines_and_sagas_are_not_taken_for_each_other(stack: Stack) -> None:
 
     with pytest.raises(ValueError, match=r"machines\[0\] of .* must be a WatchedMachine, got a StateMachine; write Wa"):
         TimeoutReconciler(stack, "A", machines=[plain])
-    with pytest.raises(
-        ValueError, match=r"sagas\[0\] of .* must be a SagaStateMachine, got a StateMachine; name other"
-    ):
+    with pytest.raises(ValueError, match=r"sagas\[0\] of .* must be a SagaStateMachine, got a StateMachine; name"):
         TimeoutReconciler(stack, "B", sagas=[plain])
 
 
