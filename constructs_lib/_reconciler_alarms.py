@@ -40,6 +40,7 @@ class AlarmLimits:
         oldest_in_flight: seconds that a saga in progress may be old.
         oldest_parked: seconds for which a saga may wait for a person.
         money: by currency, minor units that may be in flight.
+        longest_hold: seconds for which it may be kept from acting.
     """
 
     looks_minutes: int
@@ -48,6 +49,7 @@ class AlarmLimits:
     oldest_in_flight: int
     oldest_parked: int
     money: Mapping[str, int]
+    longest_hold: int
 
     @classmethod
     def of(
@@ -59,6 +61,7 @@ class AlarmLimits:
         oldest_in_flight: Duration,
         oldest_parked: Duration,
         money: Mapping[str, int],
+        longest_hold: Duration,
     ) -> AlarmLimits:
         """The limits, checked.
 
@@ -80,6 +83,7 @@ class AlarmLimits:
             oldest_in_flight=_age("oldest_in_flight", oldest_in_flight),
             oldest_parked=_age("oldest_parked", oldest_parked),
             money=dict(money),
+            longest_hold=_age("longest_hold", longest_hold),
         )
 
 
@@ -178,6 +182,15 @@ class ReconcilerAlarms(Construct):
             above=looked * 60,
             silence=False,
         )
+        self.held = self._alarm(
+            "Held",
+            f"The reconciler has been held for more than {limits.longest_hold} s: see cdk-sagas hold",
+            Metric.HOLD_AGE,
+            statistic="Maximum",
+            minutes=looked,
+            above=limits.longest_hold,
+            silence=False,
+        )
         self.dead_letters = depth_alarm(self, "DeadLetters", "A status event could not be handled", dead_letters)
 
     @property
@@ -195,6 +208,7 @@ class ReconcilerAlarms(Construct):
             self.failing,
             self.incomplete,
             self.overdue,
+            self.held,
             self.dead_letters,
         ]
 

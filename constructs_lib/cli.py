@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from ._version import __version__
-from .commands import callbacks, cost, doctor, graph, inspect, local, recover, resolve, trial_balance
+from .commands import callbacks, cost, doctor, graph, hold, inspect, local, recover, resolve, trial_balance
 from .commands.errors import CommandError
 
 _INTERRUPTED = 130
@@ -22,7 +22,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="cdk-sagas", description="Tools for sagas on AWS.")
     parser.add_argument("--version", action="version", version=f"cdk-sagas {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for command in (inspect, resolve, recover, doctor, callbacks, trial_balance, cost, graph, local):
+    for command in (inspect, resolve, recover, doctor, hold, callbacks, trial_balance, cost, graph, local):
         command.add_parser(commands)
     parsed = parser.parse_args(arguments)
     try:

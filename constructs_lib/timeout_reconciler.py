@@ -19,13 +19,14 @@ from constructs_lib._reconciler_alarms import LONGEST_SECONDS, AlarmLimits, Reco
 from constructs_lib._reconciler_queues import dead_letters_of, queue_for, rule_for
 from constructs_lib._schedules import run_every
 from constructs_lib._services import service_of
+from constructs_lib._tables import StatefulTable
 from constructs_lib._types import checked
 from constructs_lib.runtime_function import RuntimeFunction, own_code
 from constructs_lib.saga.permissions import grant_send, queues_of
 from constructs_lib.saga.state_machine import SagaStateMachine
 from constructs_lib.token_table import TokenTable
 from constructs_lib.watched_machines import MachineWatch, WatchedMachine
-from saga_runtime.protocol import DUE_INDEX, Env, Look, LookField, TokenAttribute
+from saga_runtime.protocol import DUE_INDEX, Env, HoldAttribute, Look, LookField, TokenAttribute
 
 _SECONDS: Final = 50
 """Shorter than the minute after which the next look begins: two would do no harm, and twice the work."""
@@ -50,6 +51,8 @@ _OF_SAGAS: Final = frozenset(
         "failing_alarm",
         "incomplete_alarm",
         "overdue_alarm",
+        "held_alarm",
+        "hold",
         "dead_letters_alarm",
     }
 )
@@ -104,6 +107,8 @@ class TimeoutReconciler(Construct):
             1 day by default.
         money_in_flight: for each currency, an alarm tells when more than this is in flight, in minor units:
             ``{"EUR": 5_000_000}``. Only what requests say counts: see ``Operation(money=…)``. None by default.
+        longest_hold: an alarm tells when ``hold`` has kept it from acting for longer than this; 1 minute to 366 days, 4
+            hours by default.
         oldest_untold: an alarm tells when a function of ``machines`` should have been told of an execution for longer
             than this; 1 minute to 366 days, 1 hour by default.
         encryption_key: a KMS key of your own for the queues. Of an imported one, its policy must let EventBridge
@@ -118,6 +123,8 @@ class TimeoutReconciler(Construct):
         dead_letters: where status events end that could not be delivered (whole) or handled.
         ended: the rule for status events.
         schedule: the rule that looks at what is due.
+        hold: the table whose item keeps it from acting, for a restore of tables: it checks and measures, and changes
+            nothing. ``cdk-sagas hold`` puts and deletes the item; no deployment does.
         measure: the rule that adds up what is in flight.
         recoveries_alarm: recoveries are started by the dozen: look for what kills executions.
         unsettled_alarm: a saga was parked whose owner succeeded: its record was restored or edited.
@@ -130,6 +137,7 @@ class TimeoutReconciler(Construct):
         record_missing_alarm: an execution ended badly whose saga has no record.
         failing_alarm: a saga cannot be looked after, for a quarter of an hour now, or nobody looks.
         incomplete_alarm: no look of a quarter of an hour got to the end of what is due.
+        held_alarm: it has been held for too long.
         overdue_alarm: a saga has been due for too long, in every look of a quarter of an hour.
         dead_letters_alarm: a status event could not be handled; a later look finds its saga nevertheless.
         alarms: all of them, those of ``watch`` included. They have no actions: add yours.
@@ -154,6 +162,7 @@ class TimeoutReconciler(Construct):
         oldest_in_flight: Duration | None = None,
         oldest_parked: Duration | None = None,
         money_in_flight: Mapping[str, int] | None = None,
+        longest_hold: Duration | None = None,
         oldest_untold: Duration | None = None,
         encryption_key: kms.IKey | None = None,
         removal_policy: RemovalPolicy = RemovalPolicy.RETAIN,
@@ -171,6 +180,7 @@ class TimeoutReconciler(Construct):
                 oldest_in_flight=oldest_in_flight,
                 oldest_parked=oldest_parked,
                 money_in_flight=money_in_flight,
+                longest_hold=longest_hold,
             )
         if not machines:
             _require_unused(path, "machines", oldest_untold=oldest_untold)
@@ -186,6 +196,7 @@ class TimeoutReconciler(Construct):
             oldest_in_flight=oldest_in_flight or Duration.seconds(min(timeout, LONGEST_SECONDS)),
             oldest_parked=oldest_parked or Duration.days(1),
             money=money_in_flight or {},
+            longest_hold=longest_hold or Duration.hours(4),
         )
         self.watch: MachineWatch | None = None
         self.alarms: list[cloudwatch.Alarm] = []
@@ -235,6 +246,9 @@ class TimeoutReconciler(Construct):
             environment=told,
             removal_policy=removal_policy,
         )
+        self.hold = HoldTable(self, "Hold")
+        self.function.function.add_environment(Env.HOLD_TABLE.value, self.hold.table_name)
+        self.hold.grant_look(self.function)
         for saga in sagas:
             self._grant(saga)
             saga.look_after(every=every * 60)
@@ -317,8 +331,20 @@ class TimeoutReconciler(Construct):
         self.failing_alarm = alarms.failing
         self.incomplete_alarm = alarms.incomplete
         self.overdue_alarm = alarms.overdue
+        self.held_alarm = alarms.held
         self.dead_letters_alarm = alarms.dead_letters
         self.alarms = alarms.all
+
+
+class HoldTable(StatefulTable):
+    """The table whose only item keeps a reconciler from acting. It goes with the stack: it holds no saga's data."""
+
+    def __init__(self, scope: Construct, id: str) -> None:
+        super().__init__(scope, id, partition_key=HoldAttribute.ID, removal_policy=RemovalPolicy.DESTROY)
+
+    def grant_look(self, grantee: iam.IGrantable) -> iam.Grant:
+        """Read the item."""
+        return self._grant(grantee, "dynamodb:GetItem")
 
 
 def _require_unused(path: str, of: str, **given: object) -> None:

@@ -86,7 +86,7 @@ def _run(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
 
 def _report(options: argparse.Namespace, session: Any) -> Report:
     from .doctor_aws import Aws
-    from .doctor_findings import by_nobody, ordered
+    from .doctor_findings import by_nobody, ordered, while_held
     from .doctor_parts import part_findings
     from .doctor_records import Records
     from .doctor_repair import Repairer
@@ -103,7 +103,7 @@ def _report(options: argparse.Namespace, session: Any) -> Report:
     )
     found = [*part_findings(system, more), *records.look(), *_deeper(options, aws, system, records), *records.overdue]
     found = [by_nobody(one) if one.saga is not None and not records.attended(one.saga) else one for one in found]
-    findings = ordered([*found, *aws.denied])
+    findings = ordered([*(while_held(one) for one in found), *aws.denied])
     if options.repair:
         findings = Repairer(records=records).repair(findings)
     findings = [records.with_money(one) for one in findings]

@@ -37,6 +37,7 @@ class Kind(StrEnum):
     RULE_DISABLED = "rule disabled"
     SOURCE_DISABLED = "source disabled"
     THROTTLED = "function at zero"
+    HELD = "held"
     DEAD_LETTERS = "dead letters"
     FOR_OPERATORS = "for operators"
 
@@ -91,6 +92,7 @@ class Saga:
         shards_known: whether the number of its index's shards is; else all that there can be are looked at.
         has_reconciler: whether one is told of it.
         attended: whether that one looks.
+        held: whether it is kept from acting, so that nothing may be repaired.
         timeout_seconds: of its machine; None: not known.
         retention_seconds: how long a settled record is kept; None: not known.
     """
@@ -101,6 +103,7 @@ class Saga:
     shards_known: bool = True
     has_reconciler: bool = False
     attended: bool = False
+    held: bool = False
     timeout_seconds: int | None = None
     retention_seconds: int | None = None
 
@@ -184,6 +187,14 @@ def by_nobody(finding: Finding) -> Finding:
     if finding.mend is None:
         return replace(finding, severity=Severity.PERSON, then=f"nobody does it: {finding.then}")
     return replace(finding, severity=Severity.REPAIR, then="nobody does it by himself; --repair does")
+
+
+def while_held(finding: Finding) -> Finding:
+    """A finding that is not repaired while its saga's reconciler is held."""
+    if finding.saga is None or not finding.saga.held or finding.mend is None:
+        return finding
+    then = "its reconciler is held: nothing is repaired until it is released"
+    return replace(finding, severity=Severity.PERSON, then=then, mend=None)
 
 
 def exit_status(findings: Iterable[Finding]) -> int:

@@ -10,6 +10,7 @@ from saga_runtime.protocol import Env
 
 from .doctor_findings import Finding, Kind, Severity
 from .doctor_system import Function, Queue, Rule, System
+from .moments import moment
 
 
 def part_findings(system: System, more: Sequence[str] = ()) -> Iterator[Finding]:
@@ -56,6 +57,14 @@ def _switched_off(system: System) -> Iterator[Finding]:
                 "delete-function-concurrency",
                 "--function-name",
                 function.name,
+            )
+        if function.switch is not None and function.switch.held is not None:
+            held = function.switch.held
+            yield _of_person(
+                Kind.HELD,
+                function.name,
+                f"it changes nothing since {moment(held.since_ms)}: {held.reason}",
+                "release it when what it was held for is done: cdk-sagas hold off",
             )
     ours = {function.arn: function for function in system.functions}
     queues = {queue.arn for queue in system.queues}

@@ -19,20 +19,21 @@ from .doctor_findings import RECOVERIES, UNKNOWN_DAYS, Saga
 from .doctor_readers import read_function, read_queue, read_rule, read_source
 from .doctor_system import MOST_SHARDS, Function, Rule, System
 from .errors import CommandError
+from .hold import read_switch
 
 _FORWARD: Final = re.compile(r"cdk-sagas protocol \d+, definition [0-9a-f]+")
 """Comment of a saga's forward machine; those of its recovery and of its phases say more."""
 _RETENTION: Final = re.compile(r"\+ (\d+)\)")
 
 _STACK: Final = "AWS::CloudFormation::Stack"
-_FUNCTION: Final = "AWS::Lambda::Function"
+FUNCTION: Final = "AWS::Lambda::Function"
 _MACHINE: Final = "AWS::StepFunctions::StateMachine"
 _QUEUE: Final = "AWS::SQS::Queue"
 _RULE: Final = "AWS::Events::Rule"
 _BUS: Final = "AWS::Events::EventBus"
 _SOURCE: Final = "AWS::Lambda::EventSourceMapping"
 _INVOKED: Final = "AWS::Lambda::EventInvokeConfig"
-_LOOKED_AT: Final = (_FUNCTION, _MACHINE, _QUEUE, _RULE, _BUS, _SOURCE, _INVOKED)
+_LOOKED_AT: Final = (FUNCTION, _MACHINE, _QUEUE, _RULE, _BUS, _SOURCE, _INVOKED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,12 +55,13 @@ def read_stacks(aws: Aws, names: Sequence[str]) -> System:
     Raises:
         CommandError: if there is no such stack, it may not be listed, or none has a saga.
     """
-    ids = _resources(aws, names)
+    ids = resources(aws, names)
     asks = bool(ids[_INVOKED])
     functions = _present(
-        all_of(lambda one: aws.allowed(f"function {one}", lambda: read_function(aws, one, asks)), ids[_FUNCTION])
+        all_of(lambda one: aws.allowed(f"function {one}", lambda: read_function(aws, one, asks)), ids[FUNCTION])
     )
-    functions_known = not any(aws.is_unknown(f"function {one}") for one in ids[_FUNCTION])
+    functions = [_with_switch(aws, function) for function in functions]
+    functions_known = not any(aws.is_unknown(f"function {one}") for one in ids[FUNCTION])
     machines = _present(
         all_of(lambda one: aws.allowed(f"machine {one}", lambda: read_machine(aws, one)), ids[_MACHINE])
     )
@@ -93,6 +95,15 @@ def read_stacks(aws: Aws, names: Sequence[str]) -> System:
         denied = f", or it may not be read: {aws.denied[0].what}" if aws.denied else ""
         raise CommandError(f"{said} has no saga{denied}; name the stack of a SagaStateMachine")
     return system
+
+
+def _with_switch(aws: Aws, function: Function) -> Function:
+    """A reconciler, and whether it is held."""
+    table = function.environment.get(Env.HOLD_TABLE)
+    if table is None:
+        return function
+    switch = aws.allowed(f"table {table}", lambda: read_switch(aws, function.name, table))
+    return replace(function, switch=switch)
 
 
 def check_tables(aws: Aws, tables: Sequence[str]) -> None:
@@ -140,6 +151,7 @@ def sagas_of(
                 limit=int(function.environment.get(Env.RECOVERIES_LIMIT, RECOVERIES)),
                 has_reconciler=True,
                 attended=function.works(rules, known=rules_known),
+                held=function.held,
                 timeout_seconds=machine.timeout_seconds if machine is not None else None,
                 retention_seconds=machine.retention_seconds if machine is not None else None,
             )
@@ -186,7 +198,7 @@ def _without_reconciler(
         yield key, saga
 
 
-def _resources(aws: Aws, stacks: Sequence[str]) -> dict[str, list[str]]:
+def resources(aws: Aws, stacks: Sequence[str]) -> dict[str, list[str]]:
     """Physical ids by type; of types that are looked at."""
     found: dict[str, list[str]] = {kind: [] for kind in _LOOKED_AT}
     ahead = list(stacks)

@@ -9,6 +9,7 @@ from typing import Final
 from saga_runtime.protocol import Env
 
 from .doctor_findings import Saga
+from .hold import Switch
 
 MOST_SHARDS: Final = 100
 """As many as a sparse index can have."""
@@ -22,6 +23,7 @@ class Function:
         environment: its variables.
         at_zero: whether its reserved concurrency is 0: it never runs.
         ends_in: ARN of where events end that it could not handle; empty: they are lost.
+        switch: of a reconciler, what may hold it; None: it has none, or it may not be read.
     """
 
     name: str
@@ -29,6 +31,12 @@ class Function:
     environment: Mapping[str, str]
     at_zero: bool
     ends_in: str = ""
+    switch: Switch | None = None
+
+    @property
+    def held(self) -> bool:
+        """Whether it is kept from acting."""
+        return self.switch is not None and self.switch.held is not None
 
     def schedules(self, rules: Sequence[Rule]) -> list[Rule]:
         """Those of some rules by which it looks."""

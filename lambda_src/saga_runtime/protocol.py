@@ -332,6 +332,18 @@ class Look(StrEnum):
     """Everything that is not settled: it is counted, and its money added up."""
 
 
+class HoldAttribute(StrEnum):
+    """Attributes of the only item in the table that may hold a reconciler. While it is there, nothing is changed."""
+
+    ID = "id"
+    SINCE = "since"
+    """Epoch milliseconds."""
+    REASON = "reason"
+
+
+HOLD_ID: Final = "hold"
+
+
 class MoneyPathField(StrEnum):
     """Fields of ``Env.MONEY``. Of the last two there is one."""
 
@@ -606,6 +618,7 @@ class Env(StrEnum):
     RECONCILED = "CDK_SAGAS_RECONCILED"
     RECOVERIES_LIMIT = "CDK_SAGAS_RECOVERIES_LIMIT"
     LONGEST_LOOK = "CDK_SAGAS_LONGEST_LOOK"
+    HOLD_TABLE = "CDK_SAGAS_HOLD_TABLE"
     WATCHED = "CDK_SAGAS_WATCHED"
     WATCH_TABLE = "CDK_SAGAS_WATCH_TABLE"
     WATCH_QUEUE = "CDK_SAGAS_WATCH_QUEUE"
@@ -829,4 +842,5 @@ class Metric(StrEnum):
     RECONCILE_FAILED = "ReconcileFailed"
     LOOK_INCOMPLETE = "LookIncomplete"
     OLDEST_OVERDUE = "AgeOfOldestOverdue"
+    HOLD_AGE = "AgeOfHold"
     RECORD_MISSING = "SagaWithoutRecord"

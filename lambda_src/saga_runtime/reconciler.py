@@ -17,6 +17,7 @@ from typing import Any, Final
 from saga_runtime import aws, clock, sweeping, telemetry
 from saga_runtime.callback_rows import JobId
 from saga_runtime.caretaker import Caretaker, Seen, Served, served_of
+from saga_runtime.hold import Hold, hold_of_env
 from saga_runtime.identity import request_id_from
 from saga_runtime.late import LateFinding
 from saga_runtime.protocol import DUE_INDEX, TOKEN_DUE_SHARDS, Env, Metric, RecordAttribute
@@ -49,6 +50,8 @@ class Reconciled:
         slowed: how often AWS refused for the moment, and everything was slowed down.
         listed: sagas whose owners were found in a list of what runs, and not asked for.
         pages: of such lists that were read.
+        held_seconds: for how long nothing may be changed; 0: it may be.
+        needed: sagas that would have been started, taken over or parked, had that been allowed.
         overdue_seconds: for how long the oldest has been due, of those that were found to be.
         complete: whether everything that is due was looked at.
     """
@@ -65,6 +68,8 @@ class Reconciled:
     slowed: int = 0
     listed: int = 0
     pages: int = 0
+    held_seconds: int = 0
+    needed: int = 0
     overdue_seconds: int = 0
     complete: bool = True
 
@@ -78,12 +83,14 @@ class Reconciler:
     Attributes:
         caretaker: looks after one saga.
         remaining_ms: time that is left.
+        hold: the switch under which it checks and measures, and changes nothing.
         workers: how many sagas a sweep looks after at once.
         crew: who does.
     """
 
     caretaker: Caretaker
     remaining_ms: Callable[[], int]
+    hold: Hold = field(default_factory=Hold)
     workers: int = sweeping.WORKERS
     crew: Crew = field(default_factory=Threads)
     _done: Reconciled = field(default_factory=Reconciled)
@@ -98,7 +105,7 @@ class Reconciler:
             limit=int(os.environ[Env.RECOVERIES_LIMIT]),
             longest_look_ms=int(os.environ[Env.LONGEST_LOOK]) * 1_000,
         )
-        return cls(caretaker=caretaker, remaining_ms=remaining_ms, workers=sweeping.WORKERS)
+        return cls(caretaker=caretaker, remaining_ms=remaining_ms, hold=hold_of_env(), workers=sweeping.WORKERS)
 
     def sweep(self) -> Reconciled:
         """Look after every saga that is due, in every shard of every table, and after what took effect late.
@@ -107,6 +114,8 @@ class Reconciler:
         function does, and no thread is left then.
         """
         done, now_ms = self._done, clock.now_ms()
+        held = self.hold.read()
+        done.held_seconds = 0 if held is None else max(1, (now_ms - held.since_ms) // 1_000)
         for make in (aws.dynamodb, aws.step_functions_once, aws.sqs):
             make()  # before several want it at once
         running = Running(step_functions=aws.step_functions_once, remaining_ms=self.remaining_ms, lock=self.crew.lock())
@@ -122,6 +131,7 @@ class Reconciler:
         done.slowed, done.late = sweep.brake.pulled, len(self._late)
         done.listed, done.pages = running.known, running.pages
         telemetry.gauge(Metric.RECONCILE_FAILED, done.broken)
+        telemetry.seconds(Metric.HOLD_AGE, done.held_seconds)
         telemetry.gauge(Metric.LOOK_INCOMPLETE, not done.complete)
         telemetry.seconds(Metric.OLDEST_OVERDUE, done.overdue_seconds)
         return done
@@ -142,7 +152,7 @@ class Reconciler:
             if found is not None and found.record.saga_id == saga_id:
                 saga = self.caretaker.saga_of(table, found.record)
                 seen = self.caretaker.look(saga, found, clock.now_ms()) if saga is not None else None
-                if seen is not None:
+                if seen is not None and self.hold.read() is None:
                     self.caretaker.carry_out(seen)
                 return
         if was_owner(name):
@@ -195,8 +205,10 @@ class Reconciler:
         seen = caretaker.look(saga, found, now_ms)
         if seen is None:
             return
-        did = caretaker.carry_out(seen)
+        held = self.hold.read() is not None
+        did = not held and caretaker.carry_out(seen)
         with self._mine:
+            self._done.needed += held and seen.decision.need in (Need.START, Need.TAKE_OVER, Need.PARK)
             self._count(seen, did)
 
     def _count(self, seen: Seen, did: bool) -> None:
@@ -216,7 +228,8 @@ class Reconciler:
         late = caretaker.look_late(table, row_id)
         if late is None:
             return
-        finding = caretaker.undo(late).finding
+        held = self.hold.read() is not None
+        finding = LateFinding.RUNNING if held else caretaker.undo(late).finding
         with self._mine:
             first = late.job.saga_id not in self._late
             self._late.add(late.job.saga_id)

@@ -76,6 +76,8 @@ def test_a_function_may_touch_this_and_nothing_else(cloud: Cloud, function: str)
 
 def test_tables_outlive_the_stack_and_can_be_restored(cloud: Cloud) -> None:
     for table in cloud.of_type("AWS::DynamoDB::GlobalTable"):
+        if table.path == "Reconciler/Hold/Table":
+            continue  # a switch, which goes with the stack
         (replica,) = table.properties["Replicas"]
         assert replica["DeletionProtectionEnabled"], table.path
         assert replica["PointInTimeRecoverySpecification"]["PointInTimeRecoveryEnabled"], table.path

@@ -122,7 +122,16 @@ def test_may_do_what_it_does_for_each_saga_and_nothing_else(cloud: Cloud) -> Non
         )
     }
     late = {("dynamodb:GetItem", tokens), ("dynamodb:Query", f"{tokens}/index/due")}
-    assert permissions == expected("Plain") | expected("Saga") | late | own_of_function
+    hold = {("dynamodb:GetItem", "${Reconciler/Hold/Table.Arn}")}
+    assert permissions == expected("Plain") | expected("Saga") | late | hold | own_of_function
+
+
+def test_its_switch_is_a_table_that_goes_with_the_stack(cloud: Cloud) -> None:
+    hold = cloud.one("Reconciler/Hold/Table")
+    variables = cloud.one("Reconciler/Function/Function").properties["Environment"]["Variables"]
+
+    assert variables[Env.HOLD_TABLE] == "${Reconciler/Hold/Table}"
+    assert hold.raw["DeletionPolicy"] == "Delete"
 
 
 def test_never_reads_a_task_token(cloud: Cloud) -> None:
@@ -220,7 +229,7 @@ def alarms_of(cloud: Cloud) -> dict[str, Mapping[str, Any]]:
 def test_alarms_tell_of_what_its_function_counts(cloud: Cloud, watched: WatchedStack) -> None:
     alarms = alarms_of(cloud)
 
-    assert len(watched.reconciler.alarms) == len(alarms) == 13
+    assert len(watched.reconciler.alarms) == len(alarms) == 14
     told = cloud.one("Reconciler/Function/Function").properties["Environment"]["Variables"][Env.SERVICE]
     metrics = {name: alarm["MetricName"] for name, alarm in alarms.items() if alarm["Namespace"] == METRIC_NAMESPACE}
     assert metrics == {
@@ -236,6 +245,7 @@ def test_alarms_tell_of_what_its_function_counts(cloud: Cloud, watched: WatchedS
         "Failing": Metric.RECONCILE_FAILED,
         "Incomplete": Metric.LOOK_INCOMPLETE,
         "Overdue": Metric.OLDEST_OVERDUE,
+        "Held": Metric.HOLD_AGE,
     }
     for name in metrics:
         dimensions = {dimension["Name"]: dimension["Value"] for dimension in alarms[name]["Dimensions"]}
@@ -265,6 +275,7 @@ def test_an_alarm_is_on_above_its_limit(cloud: Cloud, watched: WatchedStack) -> 
         "Failing": 0,
         "Incomplete": 0,
         "Overdue": 900,
+        "Held": 4 * 3_600,
         "DeadLetters": 0,
     }
     assert list(watched.reconciler.money_alarms) == ["EUR", "JPY"]
@@ -306,6 +317,7 @@ def test_limits_are_what_was_asked_for(stack: Stack) -> None:
         recoveries_started=7,
         oldest_in_flight=Duration.minutes(10),
         oldest_parked=Duration.hours(1),
+        longest_hold=Duration.minutes(30),
         removal_policy=RemovalPolicy.DESTROY,
     )
     cloud = Cloud(stack)
@@ -318,6 +330,7 @@ def test_limits_are_what_was_asked_for(stack: Stack) -> None:
     assert variables[Env.LONGEST_LOOK] == "3600"
     assert cloud.one("Reconciler/Alarms/OldestInFlight").properties["Threshold"] == 600
     assert cloud.one("Reconciler/Alarms/OldestParked").properties["Threshold"] == 3_600
+    assert cloud.one("Reconciler/Alarms/Held").properties["Threshold"] == 1_800
     assert cloud.one("Reconciler/Function/Logs").raw["DeletionPolicy"] == "Delete"
 
 

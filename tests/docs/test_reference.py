@@ -110,6 +110,7 @@ def test_every_stored_kind_has_its_table() -> None:
         "LedgerAttribute",
         "TokenAttribute",
         "WatchAttribute",
+        "HoldAttribute",
         "StartField",
         "CallField",
     }

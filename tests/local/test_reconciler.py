@@ -18,9 +18,12 @@ from typing import Any
 
 import pytest
 
+from constructs_lib.cli import main
 from constructs_lib.testing import Fault, LocalAws, Nth
 from constructs_lib.testing.fault_plan import Moment
+from saga_runtime.hold import KEPT_MS
 from saga_runtime.identity import request_id_from
+from saga_runtime.protocol import Env
 from saga_runtime.record import RequestRecord
 from saga_runtime.recovery import Recoverer, recovery_name
 
@@ -104,6 +107,41 @@ def test_a_stopped_saga_is_taken_up_by_its_status_event_and_undone(system: Callb
     record = record_of(system, "stopped")
     assert (record.owner, record.due_at) == (recovery_name(record.saga_id, 1), None)
     assert (system.row("stopped", "Reserve")["status"], system.row("stopped")["status"]) == ("UNDONE", "UNDONE")
+
+
+def test_a_held_reconciler_leaves_a_stopped_saga_alone_until_it_is_released(
+    system: Callbacks, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, value in (
+        ("AWS_ENDPOINT_URL", system.aws.endpoint_url),
+        ("AWS_ACCESS_KEY_ID", "test"),
+        ("AWS_SECRET_ACCESS_KEY", "test"),
+        ("AWS_REGION", system.aws.region),
+        (Env.CLOCK.value, system.aws.clock),
+    ):
+        monkeypatch.setenv(name, value)
+    system.begin("held")
+    system.waits("held")
+    assert main(["hold", "on", "--stack", "Callbacks", "--reason", "a restore"]) == 0
+    look(system)  # whoever looked right before may believe for ten seconds that it is not held
+    time.sleep(2 * KEPT_MS / 1_000 / SPEED)
+    stop(system, "held")
+    before = record_of(system, "held")
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while (done := look(system))["needed"] == 0:
+        assert time.monotonic() < deadline
+        time.sleep(1)
+
+    assert (done["taken_over"], record_of(system, "held")) == (0, before)
+    assert main(["hold", "status", "--stack", "Callbacks"]) == 0
+    assert ": a restore" in capsys.readouterr().out
+
+    assert main(["hold", "off", "--stack", "Callbacks"]) == 0
+    while not record_of(system, "held").recoveries:
+        assert time.monotonic() < deadline
+        time.sleep(1)
+        look(system)
+    system.ends("held", "FAILED")
 
 
 def test_a_running_saga_is_left_alone_and_looked_at_later(system: Callbacks) -> None:

@@ -29,9 +29,11 @@ from botocore.exceptions import ClientError
 from handlers import reconciler as entry
 from saga_runtime import aws, sweeping, telemetry
 from saga_runtime.errors import ProtocolMismatch
+from saga_runtime.hold import HOLD_KEY, KEPT_MS
 from saga_runtime.late import late_name
 from saga_runtime.protocol import (
     Env,
+    HoldAttribute,
     LogAttribute,
     Metric,
     ReconciledField,
@@ -63,6 +65,7 @@ from saga_runtime.recovery import CERTAIN_AFTER_MS, Finding, recovery_name
 from saga_runtime.saga_log import log_key
 from saga_runtime.sweeping import ATTEMPTS, SPARE_MS, Threads
 from tests.unit.support import settling
+from tests.unit.support.clinic import create_hold_table
 from tests.unit.support.desk import Desk, desk_in
 from tests.unit.support.executions import ExecutionStatus
 from tests.unit.support.mutation import Mutant, mutate
@@ -1186,6 +1189,141 @@ def test_what_is_refused_for_good_is_not_tried_again(watch: Watch, monkeypatch: 
         "reconcile_failed",
         {"row_id": REQUEST_ID, "error": "ClientError", "code": "AccessDeniedException", "for_good": True},
     ) in (watch.world.told.events)
+
+
+# The switch under which it checks and measures, and changes nothing.
+
+SWITCH = "hold"
+
+
+@pytest.fixture
+def switch(monkeypatch: pytest.MonkeyPatch, world: World) -> None:
+    """A switch that is off."""
+    create_hold_table()
+    monkeypatch.setenv(Env.HOLD_TABLE, SWITCH)
+
+
+def hold(watch: Watch) -> None:
+    """Set the switch, as an operator does."""
+    a = HoldAttribute
+    item: Any = {**HOLD_KEY, a.SINCE.value: {"N": str(watch.world.clock.ms)}, a.REASON.value: {"S": "restore"}}
+    aws.dynamodb().put_item(TableName=SWITCH, Item=item)
+
+
+def release() -> None:
+    """Reset it."""
+    aws.dynamodb().delete_item(TableName=SWITCH, Key=HOLD_KEY)
+
+
+HELD_SCENES = ["never started", "interrupted", "running", "exhausted", "history gone", "parked", "late", "unsettled"]
+
+
+@pytest.mark.usefixtures("switch")
+@pytest.mark.parametrize("scene", HELD_SCENES)
+def test_held_reconciler_changes_nothing(watch: Watch, scene: str) -> None:
+    prepare, _ = SCENES[scene]
+    prepare(watch)
+    hold(watch)
+    state = watch.desk.state, watch.world.items("tokens")
+
+    done = watch.sweep()
+    calls = watch.world.calls_of(watch.sweep)
+
+    assert (watch.desk.state, watch.world.items("tokens")) == state
+    assert watch.told == []
+    assert not {"UpdateItem", "PutItem", "StartExecution", "SendMessage"}.intersection(calls)
+    assert done["needed"] == (scene in ("never started", "interrupted", "exhausted", "history gone", "unsettled"))
+    assert watch.counted(Metric.RECOVERIES) == 0
+
+
+@pytest.mark.usefixtures("switch")
+def test_held_reconciler_measures(watch: Watch) -> None:
+    hold(watch)
+    watch.pass_time(DUE_AFTER_MS + 30_000)
+
+    watch.sweep()
+
+    assert watch.world.told.measured[Metric.HOLD_AGE] == 90
+    assert watch.world.told.measured[Metric.OLDEST_OVERDUE] == 30
+    assert watch.world.told.measured[Metric.RECONCILE_FAILED] == 0
+
+
+@pytest.mark.usefixtures("switch")
+def test_released_reconciler_does_what_is_due(watch: Watch) -> None:
+    interrupted(watch)
+    hold(watch)
+    watch.sweep()
+    release()
+    watch.pass_time(KEPT_MS)
+
+    assert watch.sweep()["taken_over"] == 1
+    assert watch.world.told.measured[Metric.HOLD_AGE] == 0
+
+
+@pytest.mark.usefixtures("switch")
+def test_status_event_of_a_held_reconciler_is_left_to_a_later_look(watch: Watch) -> None:
+    watch.dies()
+    hold(watch)
+    item = watch.item
+
+    assert watch.ended(SAGA_ID) == []
+    assert (watch.item, set(watch.executions)) == (item, {SAGA_ID})
+
+
+@pytest.mark.usefixtures("switch")
+def test_switch_is_read_strongly_and_at_most_every_ten_seconds(watch: Watch) -> None:
+    read: list[bool] = []
+    answer = aws.dynamodb().get_item
+
+    def noted(**asked: Any) -> Any:
+        if asked["TableName"] == SWITCH:
+            read.append(asked["ConsistentRead"])
+        return answer(**asked)
+
+    with pytest.MonkeyPatch.context() as noting:
+        noting.setattr(aws.dynamodb(), "get_item", noted)
+        watch.ended(SAGA_ID)
+        watch.ended(SAGA_ID)
+        assert read == [True]
+
+        watch.pass_time(KEPT_MS)
+        watch.ended(SAGA_ID)
+
+    assert read == [True, True]
+
+
+def test_reconciler_that_cannot_read_its_switch_changes_nothing(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
+    interrupted(watch)
+    monkeypatch.setenv(Env.HOLD_TABLE, "gone")
+    item = watch.item
+
+    with pytest.raises(ClientError, match="ResourceNotFoundException"):
+        watch.sweep()
+    assert watch.ended(SAGA_ID) == ["m0"]
+
+    assert (watch.item, set(watch.executions)) == (item, {SAGA_ID})
+
+
+@pytest.mark.usefixtures("switch")
+def test_item_without_its_attributes_holds_all_the_same(watch: Watch) -> None:
+    interrupted(watch)
+    aws.dynamodb().put_item(TableName=SWITCH, Item=HOLD_KEY)
+
+    assert watch.sweep()["needed"] == 1
+
+
+@pytest.mark.usefixtures("switch")
+def test_hold_that_is_set_during_a_look_stops_it(watch: Watch) -> None:
+    interrupted(watch)
+
+    def holds() -> None:
+        hold(watch)
+        watch.world.clock.ms += KEPT_MS
+
+    before(watch.world.wire, "DescribeExecution", holds)
+
+    assert watch.sweep()["needed"] == 1
+    assert set(watch.executions) == {SAGA_ID}
 
 
 # Two at once, and deaths at every call.

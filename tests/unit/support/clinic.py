@@ -23,6 +23,7 @@ from saga_runtime import aws
 from saga_runtime.protocol import (
     DUE_INDEX,
     Env,
+    HoldAttribute,
     LogAttribute,
     ReconciledField,
     RecordAttribute,
@@ -48,6 +49,8 @@ NESTED = f"arn:aws:cloudformation:eu-central-1:{ACCOUNT}:stack/Shop-Inner/1"
 MAPPING = "5f0e2c1a-0000-4000-8000-000000000001"
 """Id of what hands status events to the reconciler."""
 LIMIT = 3
+SWITCH = "hold"
+"""The table whose item may hold the reconciler."""
 DAYS = 400
 TIMEOUT_SECONDS = 14_400
 RETENTION_SECONDS = settling.RETENTION_SECONDS
@@ -401,6 +404,7 @@ def _deploy(clinic: Clinic) -> None:
         ("jobs", "jobs-dead"),
     ):
         queue(name, dead)
+    create_hold_table()
     f = ReconciledField
     told: dict[ReconciledField, Any] = {
         f.MACHINE: "Transfers",
@@ -421,6 +425,7 @@ def _deploy(clinic: Clinic) -> None:
         "Reconciler": {
             Env.RECONCILED.value: json.dumps([{name.value: value for name, value in told.items()}]),
             Env.RECOVERIES_LIMIT.value: str(LIMIT),
+            Env.HOLD_TABLE.value: SWITCH,
         },
         "Gatekeeper": {name.value: value for name, value in gatekeeper.items()},
         "Sweeper": {Env.TOKEN_TABLE.value: "tokens"},
@@ -448,6 +453,17 @@ def _deploy(clinic: Clinic) -> None:
 
 def _rule(target: str, **what: str) -> dict[str, Any]:
     return {"State": "ENABLED", **what, "Targets": [{"Arn": target}]}
+
+
+def create_hold_table() -> None:
+    """The table of the reconciler's switch, keyed as the construct keys it."""
+    client: Any = aws.dynamodb()
+    client.create_table(
+        TableName=SWITCH,
+        BillingMode="PAY_PER_REQUEST",
+        AttributeDefinitions=[{"AttributeName": HoldAttribute.ID.value, "AttributeType": "S"}],
+        KeySchema=[{"AttributeName": HoldAttribute.ID.value, "KeyType": "HASH"}],
+    )
 
 
 def create_watch_table() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from handlers import gatekeeper
-from saga_runtime import aws, clock, telemetry
+from saga_runtime import aws, clock, hold, telemetry
 from saga_runtime.ledger import LedgerBuilder
 from saga_runtime.money import Money
 from saga_runtime.protocol import (
@@ -182,6 +182,7 @@ def forget_cached() -> None:
     aws.step_functions.cache_clear()
     aws.step_functions_once.cache_clear()
     aws.sqs.cache_clear()
+    hold._hold.cache_clear()
     gatekeeper.settings.cache_clear()
     gatekeeper.validator.cache_clear()
 

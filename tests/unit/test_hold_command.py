@@ -1,0 +1,156 @@
+"""``cdk-sagas hold``, and what the doctor says and does not do while a reconciler is held."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from importlib import import_module
+from types import SimpleNamespace
+from typing import Any
+
+import boto3
+import pytest
+
+from constructs_lib.cli import main
+from saga_runtime import aws
+from saga_runtime.hold import HOLD_KEY, Held
+from saga_runtime.protocol import Env, HoldAttribute
+from tests.unit.support.clinic import SWITCH, Clinic, before, clinic_in
+from tests.unit.support.samples import SAGA_ID
+from tests.unit.support.world import World
+
+HOLD = import_module("constructs_lib.commands.hold")
+
+
+@pytest.fixture
+def clinic(world: World, monkeypatch: pytest.MonkeyPatch, boto3_session: boto3.Session) -> Iterator[Clinic]:
+    """A stack whose reconciler is not held."""
+    with clinic_in(world, monkeypatch, boto3_session) as clinic:
+
+        def client(service: Any, config: Any) -> Any:
+            return boto3_session.client(service, config=config)
+
+        monkeypatch.setattr(HOLD, "session_of", lambda _: SimpleNamespace(client=client))
+        yield clinic
+
+
+def held() -> Held | None:
+    item = aws.dynamodb().get_item(TableName=SWITCH, Key=HOLD_KEY).get("Item")
+    return Held.from_item(item) if item is not None else None
+
+
+def hold(*words: str) -> int:
+    return main(["hold", *words, "--stack", "Shop"])
+
+
+def test_hold_and_release(clinic: Clinic, capsys: pytest.CaptureFixture[str]) -> None:
+    assert hold("on", "--reason", "tables are restored") == 0
+    assert held() == Held(since_ms=clinic.world.clock.ms, reason="tables are restored")
+    said = capsys.readouterr().out
+    assert "Reconciler is held since" in said
+    assert ": tables are restored" in said
+    assert "end within a minute" in said
+
+    assert hold("off") == 0
+    assert held() is None
+    assert capsys.readouterr().out == "Reconciler is not held\n"
+
+
+@pytest.mark.parametrize("action", ["status", "off"])
+def test_nothing_is_written_where_nothing_is_to_change(
+    clinic: Clinic, capsys: pytest.CaptureFixture[str], action: str
+) -> None:
+    calls = clinic.world.calls_of(lambda: hold(action))
+
+    assert not {"PutItem", "DeleteItem", "UpdateItem"}.intersection(calls)
+    assert capsys.readouterr().out == "Reconciler is not held\n"
+
+
+def test_second_hold_keeps_the_first_ones_reason_and_time(clinic: Clinic) -> None:
+    hold("on", "--reason", "first")
+    before = held()
+    clinic.pass_time()
+    hold("on", "--reason", "second")
+
+    assert held() == before
+
+
+def test_of_two_operators_who_hold_at_once_the_first_ones_reason_stays(clinic: Clinic) -> None:
+    a = HoldAttribute
+    other: Any = {**HOLD_KEY, a.SINCE.value: {"N": "1"}, a.REASON.value: {"S": "first"}}
+    before(clinic.world.wire, "PutItem", lambda: aws.dynamodb().put_item(TableName=SWITCH, Item=other))
+
+    assert hold("on", "--reason", "second") == 0
+
+    assert held() == Held(since_ms=1, reason="first")
+
+
+def test_hold_without_a_reason_says_so(clinic: Clinic) -> None:
+    hold("on")
+
+    found = held()
+    assert found is not None
+    assert found.reason == "no reason given"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["on", "--reason", "  "], "--reason must be 1 to 1000 characters"),
+        (["on", "--reason", "x" * 1_001], "--reason must be 1 to 1000 characters"),
+        (["off", "--reason", "x"], "--reason goes with on, got off"),
+    ],
+)
+def test_wrong_options_are_refused(
+    clinic: Clinic, capsys: pytest.CaptureFixture[str], words: list[str], message: str
+) -> None:
+    assert hold(*words) == 1
+
+    assert message in capsys.readouterr().err
+    assert held() is None
+
+
+def test_stack_without_a_reconciler_is_refused(clinic: Clinic, capsys: pytest.CaptureFixture[str]) -> None:
+    del clinic.functions["Reconciler"][Env.HOLD_TABLE.value]
+
+    assert hold("on") == 1
+    assert "must have a TimeoutReconciler of sagas, got none" in capsys.readouterr().err
+
+
+def findings(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, dict[str, Any]]:
+    capsys.readouterr()
+    main(["doctor", "--stack", "Shop", "--json", *words])
+    return {one["kind"]: one for one in json.loads(capsys.readouterr().out)["findings"]}
+
+
+def test_doctor_finds_a_held_reconciler(clinic: Clinic, capsys: pytest.CaptureFixture[str]) -> None:
+    hold("on", "--reason", "restore")
+
+    found = findings(capsys)["held"]
+
+    assert found["severity"] == "person"
+    assert found["what"].startswith("it changes nothing since ")
+    assert found["what"].endswith(": restore")
+    assert found["then"].endswith("cdk-sagas hold off")
+
+
+def test_doctor_finds_no_hold_where_there_is_none(clinic: Clinic, capsys: pytest.CaptureFixture[str]) -> None:
+    assert findings(capsys) == {}
+
+
+def test_doctor_repairs_nothing_while_the_reconciler_is_held(
+    clinic: Clinic, capsys: pytest.CaptureFixture[str]
+) -> None:
+    clinic.dies()
+    hold("on")
+    before = clinic.stored
+
+    found = findings(capsys, "--repair")
+
+    assert clinic.stored == before
+    assert (found["interrupted"]["severity"], found["interrupted"]["mended"]) == ("person", "")
+    assert found["interrupted"]["then"] == "its reconciler is held: nothing is repaired until it is released"
+
+    hold("off")
+
+    assert findings(capsys, "--repair")["interrupted"]["mended"].startswith(f"handed to {SAGA_ID}-r1")
