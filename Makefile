@@ -65,9 +65,9 @@ up: synth ## start local AWS with every stack of app.py, and leave it running (a
 down: setup ## stop local AWS
 	@cdk-sagas local down
 
-deploy: setup ## deploy a stack to AWS with your own credentials: make deploy STACK=name
+deploy: setup ## deploy a stack to AWS with your own credentials: make deploy STACK=name (APPROVAL=never in a pipeline)
 	@test -n "$(STACK)" || { echo 'error: no stack named; run `make deploy STACK=name`; the names are in app.py' >&2; exit 1; }
-	@cdk deploy "$(STACK)"
+	@cdk deploy "$(STACK)" $(if $(APPROVAL),--require-approval $(APPROVAL))
 
 wheel: setup ## build wheel and source distribution into dist/
 	@python -m build --no-isolation --wheel --sdist --outdir dist . >build/wheel.log 2>&1 || { tail -20 build/wheel.log >&2; exit 1; }

@@ -59,6 +59,7 @@ def rest_api(
     cloud_watch_role: bool,
     problems: bool,
     binary: bool = False,
+    removal_policy: RemovalPolicy,
 ) -> apigateway.RestApi:
     """An API with one stage and no methods.
 
@@ -74,6 +75,7 @@ def rest_api(
             the stack; without them, there are two for all.
         binary: whether bodies reach the function byte for byte. Without it, API Gateway makes UTF-8 text of them
             (https://docs.aws.amazon.com/apigateway/latest/developerguide/api-gateway-payload-encodings-workflow.html).
+        removal_policy: of the log of its errors.
     """
     api = apigateway.RestApi(
         scope,
@@ -95,12 +97,27 @@ def rest_api(
         ),
     )
     stage = api.deployment_stage.node
-    stage.add_dependency(_account_logging(scope, set_role=cloud_watch_role))
+    stage.add_dependency(
+        _account_logging(scope, set_role=cloud_watch_role), _error_log(scope, api, stage_name, removal_policy)
+    )
     if isinstance(stage.default_child, apigateway.CfnStage):
         # API Gateway stores the ARN without `:*` at its end: with it, drift is reported for ever (aws/aws-cdk#38796).
         stage.default_child.add_property_override("AccessLogSetting.DestinationArn", _arn_of(access_log))
     (add_problem_responses if problems else add_default_responses)(api)
     return api
+
+
+def _error_log(
+    scope: Construct, api: apigateway.RestApi, stage_name: str, removal_policy: RemovalPolicy
+) -> logs.LogGroup:
+    """The group in which the gateway logs its errors, by a name of its own; left to it, it would be kept for ever."""
+    return logs.LogGroup(
+        scope,
+        "ErrorLog",
+        log_group_name=f"API-Gateway-Execution-Logs_{api.rest_api_id}/{stage_name}",
+        retention=logs.RetentionDays.THREE_MONTHS,
+        removal_policy=removal_policy,
+    )
 
 
 def _account_logging(scope: Construct, *, set_role: bool) -> Construct:

@@ -114,6 +114,7 @@ class ApprovalPage(Construct):
             burst_limit=burst_limit,
             cloud_watch_role=cloud_watch_role,
             problems=False,
+            removal_policy=removal_policy,
         )
         for verb in ("GET", "HEAD", "POST"):
             add_open_method(self.api, self.api.root, verb, self.page.function, reason=_LINKED)

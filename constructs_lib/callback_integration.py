@@ -501,6 +501,7 @@ class CallbackIntegration(Construct):
             retention_period=retention,
             visibility_timeout=visibility_timeout,
             dead_letter_queue=dead_letters,
+            removal_policy=self._removal_policy,
         )
 
     def _add_alarms(self, longest_wait: int) -> None:

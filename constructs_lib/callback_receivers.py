@@ -73,6 +73,7 @@ class Webhook(Construct):
             cloud_watch_role=cloud_watch_role,
             problems=False,
             binary=True,
+            removal_policy=removal_policy,
         )
         resource = self.api.root.resource_for_path(path) if path is not None else self.api.root
         add_open_method(self.api, resource, "POST", function, reason=_SIGNED)

@@ -161,6 +161,7 @@ class TransactionApi(Construct):
             burst_limit=burst_limit,
             cloud_watch_role=cloud_watch_role,
             problems=True,
+            removal_policy=removal_policy,
         )
         self._gatekeeper_scope = Construct(self, "Gatekeeper")
         self.gatekeepers = {name: self._operation(name, operation) for name, operation in self.operations.items()}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Final
 
-from aws_cdk import Acknowledgment, Duration, Validations
+from aws_cdk import Acknowledgment, Duration, RemovalPolicy, Validations
 from aws_cdk import aws_cloudwatch as cloudwatch
 from aws_cdk import aws_sqs as sqs
 from constructs import Construct
@@ -17,7 +17,9 @@ _READ_BY_PEOPLE: Final = Acknowledgment(
 )
 
 
-def operators_of(scope: Construct, given: sqs.IQueue | None) -> tuple[sqs.IQueue, cloudwatch.Alarm]:
+def operators_of(
+    scope: Construct, given: sqs.IQueue | None, removal_policy: RemovalPolicy
+) -> tuple[sqs.IQueue, cloudwatch.Alarm]:
     """The operators' queue, the construct's own if none was given, and its alarm.
 
     Raises:
@@ -28,7 +30,7 @@ def operators_of(scope: Construct, given: sqs.IQueue | None) -> tuple[sqs.IQueue
             f"operators must be a standard queue, got the FIFO queue {given.node.path}: an entry that comes twice does "
             "no harm, and one that is not deduplicated is never lost; give a standard queue"
         )
-    queue = given or _own_queue(scope)
+    queue = given or _own_queue(scope, removal_policy)
     alarm = cloudwatch.Alarm(
         scope,
         "ParkedAlarm",
@@ -42,13 +44,14 @@ def operators_of(scope: Construct, given: sqs.IQueue | None) -> tuple[sqs.IQueue
     return queue, alarm
 
 
-def _own_queue(scope: Construct) -> sqs.Queue:
+def _own_queue(scope: Construct, removal_policy: RemovalPolicy) -> sqs.Queue:
     queue = sqs.Queue(
         scope,
         "Operators",
         encryption=sqs.QueueEncryption.SQS_MANAGED,
         enforce_ssl=True,
         retention_period=_fortnight(),
+        removal_policy=removal_policy,
     )
     Validations.of(queue).acknowledge(_READ_BY_PEOPLE)
     return queue

@@ -117,7 +117,7 @@ class SagaStateMachine(Construct):
         log_retention_days: how long saga log rows are kept; 30 to 3650 days, 400 by default. Must outlast the saga, and
             half of it what may come after its end: an execution that is redriven, a message, a late answer.
         encryption_key: a KMS key of your own for the saga log, instead of the AWS managed one.
-        removal_policy: of the saga log and the log group; retained by default.
+        removal_policy: of the saga log, the log group and the operators' queue; retained by default.
 
     Attributes:
         state_machine: the state machine.
@@ -196,7 +196,7 @@ class SagaStateMachine(Construct):
         self.log_days = log_retention_days
         self.log = SagaLog(self, "Log", encryption_key=encryption_key, removal_policy=removal_policy)
         self.notifier = self._notifier(removal_policy) if any(step.queue is not None for step in leaves) else None
-        self.operators, self.parked_alarm = operators_of(self, operators)
+        self.operators, self.parked_alarm = operators_of(self, operators, removal_policy)
         plan = SagaPlan(
             steps=compiled(
                 self.steps,

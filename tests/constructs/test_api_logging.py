@@ -92,6 +92,17 @@ class TestAStagesAccessLog:
         assert "log-group:${Warehouse/Webhook/AccessLog}" in found.properties["AccessLogSetting"]["DestinationArn"]
 
 
+class TestAnApisErrorLog:
+    def test_has_the_gateways_name_and_an_end_and_is_there_before_the_stage(self, cart: Cloud) -> None:
+        """API Gateway would make it by itself, and keep it for ever."""
+        for stage in cart.of_type(STAGE):
+            log = cart.one(stage.path.partition("/RestApi/")[0] + "/ErrorLog", "AWS::Logs::LogGroup")
+            api = stage.properties["RestApiId"]
+            assert log.properties == {"LogGroupName": f"API-Gateway-Execution-Logs_{api}/v1", "RetentionInDays": 90}
+            assert log.logical_id in stage.raw["DependsOn"]
+            assert log.raw["DeletionPolicy"] == "Retain"
+
+
 class TestAStateMachinesLogGroup:
     def _names(self, cloud: Cloud) -> list[Any]:
         groups = {

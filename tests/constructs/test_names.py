@@ -43,7 +43,7 @@ HARMLESS = {
 def fixed_names(cloud: Cloud) -> list[str]:
     """Physical names that block a replacement, or that another deployment of the stack would have, too.
 
-    One that holds the resource's logical id and the stack's id does neither.
+    One that holds the resource's logical id and the stack's id does neither, nor one that holds the id of its API.
     """
     return [
         resource.path
@@ -51,6 +51,7 @@ def fixed_names(cloud: Cloud) -> list[str]:
         for name in PHYSICAL.get(resource.type, ())
         if name in resource.properties
         and not {resource.logical_id, "${AWS::StackId}"} <= set(_WORDS.findall(str(resource.properties[name])))
+        and not re.fullmatch(r"API-Gateway-Execution-Logs_\$\{.+/RestApi\}/\w+", str(resource.properties[name]))
     ]
 
 

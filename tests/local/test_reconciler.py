@@ -45,7 +45,9 @@ def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callbacks]:
         own = ("Api/Gatekeeper/picks/Function", "People/Dispatcher/Function")
         functions = [aws.resolve_function(f"Callbacks/{path}") for path in own]
         seconds = dict.fromkeys((*functions, outputs["FromWarehouse"], outputs["FromPeople"]), FUNCTION_SECONDS)
-        for name, longest in {**seconds, outputs["ReconcilerName"]: LONGEST_SECONDS}.items():
+        sweepers = [aws.resolve_function(f"Callbacks/{via}/Tokens/Sweeper/Function") for via in ("Warehouse", "People")]
+        seconds |= dict.fromkeys((*sweepers, outputs["ReconcilerName"]), LONGEST_SECONDS)
+        for name, longest in seconds.items():
             aws.client("lambda").update_function_configuration(FunctionName=name, Timeout=longest)
         for queue in ("JobsUrl", "PeopleJobsUrl", "EventsUrl"):
             aws.client("sqs").set_queue_attributes(

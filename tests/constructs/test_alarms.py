@@ -1,0 +1,46 @@
+"""How many alarms a construct brings: the page on deployment says it, from here."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from aws_cdk import Stack
+
+from constructs_lib import TimeoutReconciler, TransactionApi
+from tests.constructs.support.cloud import Cloud
+from tests.constructs.support.factories import ROOT, AppFactory
+from tests.constructs.support.integrations import WarehouseStack, integration
+from tests.constructs.support.sagas import saga
+
+
+def _alarms(stack: Stack, under: str) -> int:
+    return len([alarm for alarm in Cloud(stack).of_type("AWS::CloudWatch::Alarm") if alarm.path.startswith(under)])
+
+
+@pytest.fixture(scope="module")
+def documented() -> dict[str, list[int]]:
+    """Numbers in the table, by construct."""
+    page = (ROOT / "docs" / "how-to" / "deploy-to-aws.md").read_text(encoding="utf-8")
+    rows = page.partition("<!-- alarms -->")[2].partition("\n\n")[0].splitlines()[3:]
+    return {row.split("`")[1]: [int(number) for number in re.findall(r"\b\d+\b", row)] for row in rows}
+
+
+def test_of_each_construct_are_as_many_as_the_page_says(new_app: AppFactory, documented: dict[str, list[int]]) -> None:
+    stack = Stack(new_app(), "Test")
+    made = saga(stack)
+    TransactionApi(stack, "Api", operations={"orders": made, "returns": made})
+    TimeoutReconciler(stack, "Plain", sagas=[made], money_in_flight={})
+    TimeoutReconciler(stack, "Money", sagas=[made], money_in_flight={"EUR": 1, "JPY": 1})
+    integration(stack)
+    whole = WarehouseStack(new_app(), "Shop")
+
+    assert documented == {
+        "SagaStateMachine": [_alarms(stack, "Saga/")],
+        "TransactionApi": [_alarms(stack, "Api/") // 2],
+        "CallbackIntegration": [
+            _alarms(stack, "Warehouse/"),
+            _alarms(whole, "Warehouse/") - _alarms(stack, "Warehouse/"),
+        ],
+        "TimeoutReconciler": [_alarms(stack, "Plain/"), (_alarms(stack, "Money/") - _alarms(stack, "Plain/")) // 2],
+    }
