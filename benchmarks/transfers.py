@@ -1,4 +1,4 @@
-"""Transfers on local AWS, three ways, one emulator, one run: our saga, our one transaction, and the article's way.
+"""Transfers on local AWS, three ways, one emulator, one run: our saga, our one transaction, and functions in a row.
 
 The emulator is not AWS: what counts are the ratios, and what was counted.
 
@@ -40,7 +40,7 @@ TRANSFERS: Final = 120
 CLIENTS: Final = 8
 ROUNDS: Final = 3
 ACCOUNTS: Final = 24
-SAGA, TRANSACTION, ARTICLE = "saga: debit, credit", "one transaction: transfer", "the article: debit, credit, complete"
+SAGA, TRANSACTION, ARTICLE = "saga: debit, credit", "one transaction: transfer", "functions in a row: debit, credit, complete"
 
 
 class SagaStack(Stack):
@@ -121,11 +121,11 @@ def main() -> None:
         "clients": CLIENTS,
         "rounds": ROUNDS,
         "settled_per_second": {name: round(statistics.median(rate), 1) for name, rate in rates.items()},
-        "rate_beside_the_article": {
+        "rate_beside_functions_in_a_row": {
             name: round(statistics.median(rate) / statistics.median(rates[ARTICLE]), 2) for name, rate in rates.items()
         },
         "answer_ms_p50": {name: round(statistics.median(times) * 1e3, 1) for name, times in latencies.items()},
-        "answer_p50_beside_the_article": {
+        "answer_p50_beside_functions_in_a_row": {
             name: round(statistics.median(times) / statistics.median(latencies[ARTICLE]), 2)
             for name, times in latencies.items()
         },

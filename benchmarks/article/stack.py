@@ -1,4 +1,4 @@
-"""The article's stack: as described, with what any stack needs and nothing more."""
+"""The stack of functions in a row, with what any stack needs and nothing more."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading and writing the rows that callbacks are about: the one place that does.
+"""Reading and writing the rows that callbacks are about.
 
 Reads are strong. A write is committed, or refused because something is not as it was read: then whoever wrote reads
 again. A lost answer is sent again, by the SDK and here; a writer that is refused by its own write finds, when it reads

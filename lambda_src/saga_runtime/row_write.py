@@ -1,4 +1,4 @@
-"""Writing one saga log row by itself, on a condition: the one place that does.
+"""Writing one saga log row by itself, on a condition.
 
 What can come back is written, or refused with the row that stands there. A lost answer is sent again, by the SDK and
 here; a writer that is refused by its own row is told that it is written.

@@ -1,4 +1,4 @@
-"""Committing a log row together with a step's writes: the one place that sends a transaction.
+"""Committing a log row together with a step's writes, in one transaction.
 
 What can come back, and what it means:
 
