@@ -40,7 +40,11 @@ TRANSFERS: Final = 120
 CLIENTS: Final = 8
 ROUNDS: Final = 3
 ACCOUNTS: Final = 24
-SAGA, TRANSACTION, ARTICLE = "saga: debit, credit", "one transaction: transfer", "functions in a row: debit, credit, complete"
+SAGA, TRANSACTION, ARTICLE = (
+    "saga: debit, credit",
+    "one transaction: transfer",
+    "functions in a row: debit, credit, complete",
+)
 
 
 class SagaStack(Stack):
