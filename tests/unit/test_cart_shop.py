@@ -10,7 +10,8 @@ import pytest
 
 from examples.cart_fulfilment.functions.cart import shop as shop_module
 from examples.cart_fulfilment.functions.cart.shop import OutOfStock, ReservationLost, Shop, UnknownItem
-from saga_runtime import aws
+from saga_runtime import PermanentError, aws
+from saga_runtime.compensation import CompensationRefused
 from saga_runtime.protocol import OUTPUT_FIELD
 from tests.unit.support.payouts import OTHER_SAGA, without
 from tests.unit.support.samples import SAGA_ID, step_event
@@ -286,6 +287,30 @@ class TestACart:
         carts.ship()
 
         assert carts.order() == "SHIPPED"
+
+    def test_that_was_canceled_is_not_shipped(self, carts: Carts) -> None:
+        carts.offer(1)
+        carts.reserve()
+        carts.commit()
+        carts.cancel()
+
+        with pytest.raises(PermanentError, match="must be PAID, got CANCELED"):
+            carts.ship()
+        assert carts.order() == "CANCELED"
+
+    def test_that_was_shipped_is_not_canceled_and_its_goods_are_not_put_back(self, carts: Carts) -> None:
+        carts.offer(1)
+        carts.reserve()
+        carts.commit()
+        carts.ship()
+
+        with pytest.raises(CompensationRefused):
+            carts.cancel()
+        assert (carts.order(), carts.stock()) == ("SHIPPED", 0)
+
+    def test_that_was_never_committed_is_not_shipped(self, carts: Carts) -> None:
+        with pytest.raises(PermanentError, match="must be PAID, got unknown"):
+            carts.ship()
 
 
 SELLS: Final = 'self._delete(_goods(line["sku"], hold)),'

@@ -6,7 +6,7 @@
 ``goods#{sku}``       ``item``               ``price``, ``currency``, ``stock``: what is not sold; ``version``
 ``goods#{sku}``       ``hold#{step key}``    ``quantity`` that a cart holds, ``until`` when (epoch milliseconds)
 ``goods#{sku}``       a step key             one movement: what that step took from the stock, or put back
-``order#{saga id}``   ``order``              what was bought, by whom; ``status``: PAID, SHIPPED or CANCELED
+``order#{saga id}``   ``order``              what was bought, by whom; ``status``: PAID, then SHIPPED or CANCELED
 ====================  =====================  ===================================================================
 
 A hold is a lock that expires by itself: free is what is in stock, less the holds that are not over. Nobody has to give
@@ -27,6 +27,7 @@ from saga_runtime.identity import step_key_of
 
 ITEM: Final = "item"
 ORDER: Final = "order"
+PAID: Final = "PAID"
 HOLD_PREFIX: Final = "hold#"
 HOLDING_STEP: Final = "ReserveInventory"
 _DAY_MS: Final = 86_400_000
@@ -169,22 +170,26 @@ class Shop:
 
     def order(self, call: StepCall, lines: Sequence[Line], **texts: str) -> Write:
         """The order, under the saga's id: one request is one order."""
-        values = {"status": "PAID", "lines": json.dumps(lines), "step_key": call.key, **texts}
+        values = {"status": PAID, "lines": json.dumps(lines), "step_key": call.key, **texts}
         item = {**_order(call), **{name: {"S": text} for name, text in values.items()}}
         return Write(action={"Put": {"TableName": self.table, "Item": item}})
 
     def mark(self, call: StepCall, status: str, **texts: str) -> Write:
-        """What became of the order."""
+        """What became of an order that is paid: a canceled one is not shipped, and a shipped one not canceled."""
         changes = {"status": status, **texts}
         update = {
             "TableName": self.table,
             "Key": _order(call),
             "UpdateExpression": "SET " + ", ".join(f"#{name} = :{name}" for name in changes),
-            "ConditionExpression": "attribute_exists(id)",
+            "ConditionExpression": "#status = :paid",
             "ExpressionAttributeNames": {f"#{name}": name for name in changes},
-            "ExpressionAttributeValues": {f":{name}": {"S": text} for name, text in changes.items()},
+            "ExpressionAttributeValues": {
+                ":paid": {"S": PAID},
+                **{f":{name}": {"S": text} for name, text in changes.items()},
+            },
+            "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
         }
-        return Write(action={"Update": update})
+        return Write(action={"Update": update}, refusal=lambda order: _not_paid(call, order))
 
     def _taken(self, goods: Goods, quantity: int) -> Write:
         """Nobody has taken any since they were read; if somebody has, the runtime has them read again."""
@@ -210,6 +215,11 @@ class Shop:
 def lines_of(call: StepCall) -> list[dict[str, Any]]:
     """What was ordered."""
     return [{"sku": line["sku"], "quantity": line["quantity"]} for line in call.request["items"]]
+
+
+def _not_paid(call: StepCall, order: Mapping[str, Any] | None) -> PermanentError:
+    status = order["status"]["S"] if order else "unknown"
+    return PermanentError(f"order {call.saga_id} must be PAID, got {status}")
 
 
 def _hold_of(call: StepCall) -> str:
