@@ -21,6 +21,7 @@ from constructs import Construct
 from constructs_lib._arguments import require_between, require_seconds
 from constructs_lib._callback_alarms import counted_alarm, depth_alarm, oldest_waiting_alarm
 from constructs_lib._callback_workers import CallbackCode, CallbackWorkers
+from constructs_lib._handlers import require_made_by
 from constructs_lib._operator_actions import DEAD_LETTER_ACTIONS, QUEUE_ACTIONS
 from constructs_lib._rest_api import GATEWAY_SECONDS
 from constructs_lib._served_sagas import ServedSaga
@@ -135,6 +136,7 @@ class CallbackIntegration(Construct):
         removal_policy: RemovalPolicy = RemovalPolicy.RETAIN,
     ) -> None:
         super().__init__(scope, id)
+        require_made_by(f"fn of CallbackIntegration {id}", fn, "callback_step")
         require_between("batch_size", batch_size, at_least=1, at_most=10)
         require_between("max_receives", max_receives, at_least=2, at_most=100)
         if max_concurrency is not None:
@@ -268,7 +270,7 @@ class CallbackIntegration(Construct):
                 f"the timeout of fn of webhook {id} must be shorter than the gateway's {GATEWAY_SECONDS} s, got "
                 f"{seconds} s: the provider would be told that it failed while it goes on; lower it"
             )
-        function = self._receiver(f"fn of webhook {id}", fn)
+        function = self._receiver(f"fn of webhook {id}", fn, "webhook")
         text = scheme.to_json()
         if self._schemes.setdefault(function, text) != text:
             raise ValueError(
@@ -310,7 +312,7 @@ class CallbackIntegration(Construct):
         Raises:
             ValueError: for a wrong argument, naming it, its value and the remedy.
         """
-        function = self._receiver(f"fn of event rule {id}", fn)
+        function = self._receiver(f"fn of event rule {id}", fn, "event_receiver")
         return events.Rule(
             self,
             id,
@@ -420,7 +422,8 @@ class CallbackIntegration(Construct):
         )
         return self.tokens.grant_list(grantee)
 
-    def _receiver(self, name: str, code: CallbackCode) -> lambda_.Function:
+    def _receiver(self, name: str, code: CallbackCode, decorator: str) -> lambda_.Function:
+        require_made_by(name, code, decorator)
         function = self._workers.adopt(name, code)
         if function is self.dispatcher:
             raise ValueError(

@@ -9,6 +9,7 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
 from constructs import Construct
 
+from constructs_lib._ledger_use import may_post
 from constructs_lib._tables import StatefulTable
 from constructs_lib._types import checked
 from saga_runtime.protocol import Env, LedgerAttribute
@@ -59,4 +60,5 @@ class LedgerTable(StatefulTable):
 
     def grant_transfer(self, grantee: iam.IGrantable) -> iam.Grant:
         """Read accounts, and post to them in transactions. No delete, no scan, no query."""
+        may_post(grantee)
         return self._grant(grantee, "dynamodb:BatchGetItem", "dynamodb:PutItem", "dynamodb:UpdateItem")

@@ -14,6 +14,9 @@ from aws_cdk import aws_logs as logs
 from constructs import Construct
 
 from constructs_lib._arguments import require_between, require_match, require_seconds
+from constructs_lib._at_synth import WhenAllIsKnown
+from constructs_lib._handlers import find_handler
+from constructs_lib._ledger_use import warn_of_ledger
 from constructs_lib._services import service_of
 from constructs_lib._types import checked
 from constructs_lib.bundle import functions_zip, merged_code
@@ -42,6 +45,8 @@ class RuntimeFunction(Construct):
             the CDK's process for each of them.
         memory_mib: its memory.
         architecture_name: ``arm64`` or ``x86_64``.
+        decorator: the function of ``saga_runtime`` that makes its handler, ``atomic_step`` for example; None where it
+            is not known.
     """
 
     @checked
@@ -66,6 +71,7 @@ class RuntimeFunction(Construct):
         self.timeout_seconds = require_seconds("timeout", timeout, at_least=1, at_most=900)
         require_between("memory_mib", memory_mib, at_least=128, at_most=10_240)
         self.memory_mib = memory_mib
+        self.decorator: str | None = None
         self.architecture_name = architecture.name if architecture is not None else "arm64"
         variables = dict(environment or {})
         taken = sorted(set(variables) & {Env.PROTOCOL.value, Env.SERVICE.value})
@@ -124,7 +130,8 @@ class StepFunction(RuntimeFunction):
         id: construct id.
         code: folder with the function's Python files, relative to the working directory or absolute. Further
             packages that it needs must be in it; ``saga_runtime``, Powertools and boto3 are there already.
-        handler: ``module.function``, decorated with ``saga_runtime.atomic_step`` or ``saga_runtime.compensation``.
+        handler: ``module.function`` in that folder, made by a decorator of ``saga_runtime`` that fits its step. Read,
+            not imported: one that does not exist, or is made by another decorator, ends the synth.
         environment: environment variables, e.g. ``ledger.environment``.
         timeout: 1 s to 900 s, 15 s by default. The saga's task waits longer than this.
         memory_mib: 128 to 10240, 512 by default. More memory is more processor, too.
@@ -134,7 +141,7 @@ class StepFunction(RuntimeFunction):
         removal_policy: what becomes of the log group when the stack goes; retained by default.
 
     Raises:
-        ValueError: for an argument out of range, naming it, its value and the remedy.
+        ValueError: for a wrong argument, naming it, its value and the remedy.
         constructs_lib.bundle.BundleError: if the folder does not exist or would hide a part of the runtime.
     """
 
@@ -168,6 +175,10 @@ class StepFunction(RuntimeFunction):
             log_retention=log_retention,
             removal_policy=removal_policy,
         )
+        found = find_handler(f"StepFunction {id}", Path(code), handler)
+        self.decorator = found.decorator
+        if found.needs_ledger:
+            self.node.add_validation(WhenAllIsKnown(lambda: warn_of_ledger(self, environment or {})))
 
 
 def own_code(extra_files: Mapping[str, bytes] | None = None) -> lambda_.Code:

@@ -49,6 +49,7 @@ from constructs_lib.saga.compiling import (
 from constructs_lib.saga.definition_file import compare_with_file
 from constructs_lib.saga.description import METADATA_TYPE, SagaDescription
 from constructs_lib.saga.expressions import checked_reads
+from constructs_lib.saga.functions import require_here
 from constructs_lib.saga.groups import StepGroup
 from constructs_lib.saga.log import SagaLog
 from constructs_lib.saga.looks import outputs_looked_into, texts_of
@@ -173,6 +174,7 @@ class SagaStateMachine(Construct):
         self.request_reads = checked_reads(self.steps, result=result, on_failed=on_failed)
         check_recorded(self.steps)
         leaves = list(leaves_of(self.steps))
+        self._require_functions_here(leaves)
         shape = shape_of(self.steps)
         self.definition_fingerprint = fingerprint_of(shape)
         described = self._described(node.path, log_retention_days)
@@ -244,6 +246,16 @@ class SagaStateMachine(Construct):
         node.add_validation(WhenAllIsKnown(self._report_recoveries))
         self._grant(leaves)
         self._serve(log_retention_days)
+
+    def _require_functions_here(self, leaves: Sequence[Step]) -> None:
+        named: dict[lambda_.IFunction, str] = {}
+        for step in leaves:
+            if step.function is not None and step.wait is None and step.record:
+                named.setdefault(step.function, f"fn of step {step.name}")
+            if step.compensate is not None:
+                named.setdefault(step.compensate, f"compensate of step {step.name}")
+        for function, name in named.items():
+            require_here(self, name, function)
 
     def _described(self, path: str, log_days: int) -> SagaDescription:
         return describe(

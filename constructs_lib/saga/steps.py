@@ -15,6 +15,7 @@ from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_sqs as sqs
 
 from constructs_lib._arguments import require_match, require_seconds, require_unique, require_whole_seconds
+from constructs_lib._handlers import require_made_by
 from constructs_lib._types import checked
 from constructs_lib.runtime_function import RuntimeFunction
 from constructs_lib.saga.asl.states import bare
@@ -221,6 +222,8 @@ class Step:
         Raises:
             ValueError: for a wrong argument, naming it, its value and the remedy.
         """
+        require_made_by(f"fn of step {name}", fn, "atomic_step")
+        require_made_by(f"compensate of step {name}", compensate, "compensation")
         return Step(
             name=name,
             kind=StepKind.ATOMIC,
@@ -287,6 +290,8 @@ class Step:
                 f"the compensation of step {name} could never be decided when it is cut off: its provider has neither "
                 "undo_idempotent_for nor verify_undo; declare what the provider offers"
             )
+        require_made_by(f"fn of step {name}", fn, "external_step")
+        require_made_by(f"compensate of step {name}", compensate, "external_compensation")
         return Step(
             name=name,
             kind=StepKind.EXTERNAL,
@@ -364,6 +369,7 @@ class Step:
                 f"the compensation of step {name} could never be decided when it is cut off: its provider has neither "
                 "undo_idempotent_for nor verify_undo; declare what the provider offers"
             )
+        require_made_by(f"compensate of step {name}", compensate, "external_compensation")
         return Step(
             name=name,
             kind=StepKind.CALLBACK,
@@ -471,6 +477,7 @@ class Step:
             raise ValueError(
                 f"step {name} only reads, and has nothing that GoOn could fence; let its function return another output"
             )
+        require_made_by(f"fn of step {name}", fn, "read_only_step")
         return Step(
             name=name,
             kind=StepKind.READ_ONLY,

@@ -112,7 +112,7 @@ FACTORIES: dict[str, tuple[Callable[..., Any], Given]] = {
     ),
     "SagaStateMachine": (SagaStateMachine, lambda w: {"requests": w.requests, "steps": [w.step]}),
     "StandardWebhooks": (StandardWebhooks, lambda w: {"secrets": [w.secret]}),
-    "StepFunction": (StepFunction, lambda _: {"code": FUNCTIONS, "handler": "transfer.handler"}),
+    "StepFunction": (StepFunction, lambda _: {"code": FUNCTIONS, "handler": "plain.handler"}),
     "StepHost": (StepHost, lambda w: {"apply": w.fn, "provider": w.provider, "verify": w.fn}),
     "StripeSignature": (StripeSignature, lambda w: {"secrets": [w.secret]}),
     "TimeoutReconciler": (TimeoutReconciler, lambda w: {"sagas": [w.saga]}),
@@ -264,9 +264,7 @@ SLIPS: dict[str, tuple[Callable[[World], Any], str]] = {
         "requests of SagaStateMachine A must be an IdempotencyTable, got a TableBaseV2; pass an IdempotencyTable",
     ),
     "an asset": (
-        lambda w: lib.StepFunction(
-            w.stack, "B", code=lambda_.Code.from_asset(str(FUNCTIONS)), handler="transfer.handler"
-        ),
+        lambda w: lib.StepFunction(w.stack, "B", code=lambda_.Code.from_asset(str(FUNCTIONS)), handler="plain.handler"),
         "code of StepFunction B must be a str or a Path, got an AssetCode; pass the path of a folder",
     ),
     "one saga": (
@@ -304,7 +302,7 @@ SLIPS: dict[str, tuple[Callable[[World], Any], str]] = {
         "keep_days of PayloadBucket F must be an int, got True; pass an int",
     ),
     "a variable that is a number": (
-        lambda w: lib.StepFunction(w.stack, "G", code=FUNCTIONS, handler="transfer.handler", environment={"N": 1}),
+        lambda w: lib.StepFunction(w.stack, "G", code=FUNCTIONS, handler="plain.handler", environment={"N": 1}),
         "environment['N'] of StepFunction G must be a str, got 1; pass a str",
     ),
     "a queue's address": (
@@ -385,7 +383,7 @@ IMPORTED: dict[str, Callable[[World], Any]] = {
         effect=Effect.READ,
         policies=(iam.PolicyStatement(actions=["s3:GetObject"], resources=["*"]),),
     ),
-    "a path": lambda w: lib.StepFunction(w.stack, "ByPath", code=Path(FUNCTIONS), handler="transfer.handler"),
+    "a path": lambda w: lib.StepFunction(w.stack, "ByPath", code=Path(FUNCTIONS), handler="plain.handler"),
     "a token for a number": lambda w: lib.RuntimeFunction(
         w.stack,
         "Later",

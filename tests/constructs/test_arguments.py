@@ -94,7 +94,7 @@ def test_tables_refuse(stack: Stack, case: str) -> None:
 
 
 def _function(stack: Stack, **options: Any) -> StepFunction:
-    return StepFunction(stack, "Move", **{"code": FUNCTIONS, "handler": "transfer.handler", **options})
+    return StepFunction(stack, "Move", **{"code": FUNCTIONS, "handler": "plain.handler", **options})
 
 
 STEP_FUNCTIONS: dict[str, tuple[Wrong, str]] = {

@@ -74,7 +74,7 @@ def test_no_function_of_the_reference_app_is_created_behind_our_back(reference: 
 
 def test_a_step_function_takes_the_ledgers_environment(stack: Stack) -> None:
     ledger = LedgerTable(stack, "Ledger")
-    StepFunction(stack, "Move", code=FUNCTIONS, handler="transfer.handler", environment=ledger.environment)
+    StepFunction(stack, "Move", code=FUNCTIONS, handler="plain.handler", environment=ledger.environment)
     variables = Cloud(stack).one("Move/Function").properties["Environment"]["Variables"]
     assert variables["CDK_SAGAS_LEDGER_TABLE"] == "${Ledger/Table}"
 
@@ -84,7 +84,7 @@ def test_settings_of_a_step_function_reach_the_template(stack: Stack) -> None:
         stack,
         "Move",
         code=FUNCTIONS,
-        handler="transfer.handler",
+        handler="plain.handler",
         timeout=Duration.seconds(33),
         memory_mib=1024,
         architecture=lambda_.Architecture.X86_64,

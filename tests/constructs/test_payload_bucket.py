@@ -45,7 +45,7 @@ def saga(stack: Stack, payloads: PayloadBucket | None, *, when: str | None = Non
 
 def own(stack: Stack, id: str) -> StepFunction:
     """A step function of ours."""
-    return StepFunction(stack, id, code=FUNCTIONS, handler="transfer.handler")
+    return StepFunction(stack, id, code=FUNCTIONS, handler="plain.handler")
 
 
 def api(stack: Stack, machine: SagaStateMachine, max_body_bytes: int = 1_000_000) -> TransactionApi:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import re
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,6 +25,7 @@ from saga_runtime.protocol import Env
 from tests.docs.pages import ROOT, Snippet, snippets
 
 _KINDS = {"cdk", "run", "check"}
+_HANDLER = re.compile(r'"(\w+)\.\w+"')
 
 
 def _python(kind: str | None = None) -> list[Snippet]:
@@ -94,8 +96,12 @@ def test_every_stack_synthesizes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
     import constructs_lib
 
-    monkeypatch.chdir(ROOT / "examples" / "funds_transfer")  # a relative `code="functions"` is found from there
-    app = App(outdir=str(tmp_path), analytics_reporting=False)
+    # A relative `code="functions"` is found there. What a page's handlers are made by, its other blocks say.
+    (tmp_path / "functions").mkdir()
+    for module in {handler.group(1) for snippet in _python("cdk") for handler in _HANDLER.finditer(snippet.body)}:
+        (tmp_path / "functions" / f"{module}.py").write_text("from elsewhere import *\n")
+    monkeypatch.chdir(tmp_path)
+    app = App(outdir=str(tmp_path / "cdk.out"), analytics_reporting=False)
     public: dict[str, Any] = {name: getattr(constructs_lib, name) for name in constructs_lib.__all__}
     public |= {name: getattr(aws_cdk, name) for name in ("CfnOutput", "Duration", "RemovalPolicy", "Stack")}
     programs = _last_of("cdk")

@@ -27,7 +27,7 @@ PROVIDER = Provider(verify=True, undo_idempotent_for=Duration.hours(24))
 
 def own(scope: Construct, id: str, **options: Any) -> StepFunction:
     """A step function of ours."""
-    return StepFunction(scope, id, code=FUNCTIONS, handler="transfer.handler", **options)
+    return StepFunction(scope, id, code=FUNCTIONS, handler="plain.handler", **options)
 
 
 def integration(scope: Construct, id: str = "Warehouse", **options: Any) -> CallbackIntegration:

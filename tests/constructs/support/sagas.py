@@ -10,12 +10,12 @@ from constructs import Construct
 
 from constructs_lib import IdempotencyTable, SagaStateMachine, Step, StepFunction
 
-FUNCTIONS = Path(__file__).resolve().parents[3] / "examples" / "funds_transfer" / "functions"
+FUNCTIONS = Path(__file__).parent / "functions"
 
 
 def step_function(scope: Construct, id: str = "Move") -> StepFunction:
     """A step function of ours."""
-    return StepFunction(scope, id, code=FUNCTIONS, handler="transfer.handler")
+    return StepFunction(scope, id, code=FUNCTIONS, handler="plain.handler")
 
 
 def plain_function(scope: Construct, id: str, *, timeout: Duration | None = None) -> lambda_.Function:

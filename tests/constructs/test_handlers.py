@@ -1,0 +1,232 @@
+"""Functions of steps: their handlers, the stack that they are in, and the ledger that they post to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aws_cdk import Acknowledgment, Duration, NestedStack, Stack, Validations
+from aws_cdk import aws_events as events
+from aws_cdk import aws_lambda as lambda_
+from aws_cdk.assertions import Annotations, Match
+from constructs import Construct
+
+from constructs_lib import (
+    CallbackIntegration,
+    IdempotencyTable,
+    LedgerTable,
+    Provider,
+    SagaStateMachine,
+    StandardWebhooks,
+    Step,
+    StepFunction,
+)
+from tests.constructs.support.factories import AppFactory
+from tests.constructs.support.integrations import secret
+from tests.constructs.support.sagas import plain_function
+
+HANDLERS = """
+from saga_runtime import (
+    atomic_step, callback_step, compensation, event_receiver, external_compensation, external_step, read_only_step,
+    webhook,
+)
+
+@atomic_step
+def atomic(call): ...
+@compensation
+def undo(call, output): ...
+@external_step
+def external(call): ...
+@external_compensation(of=external)
+def external_undo(call, output): ...
+@read_only_step
+def read(call): ...
+@callback_step(verify=None)
+def callback(call): ...
+@webhook
+def hook(event): ...
+@event_receiver
+def receiver(event): ...
+"""
+PROVIDER = Provider(verify=True, undo_idempotent_for=Duration.hours(24))
+WAIT: dict[str, Any] = {"provider": PROVIDER, "timeout": Duration.hours(2), "heartbeat": Duration.hours(1)}
+
+
+class Made:
+    """A stack with a function for each handler."""
+
+    def __init__(self, stack: Stack, folder: Path) -> None:
+        self.stack = stack
+        self.folder = folder
+        self.bus = events.EventBus(stack, "Bus")
+        self.via = CallbackIntegration(stack, "Via")
+        self.secret = secret(stack)
+
+    def fn(self, handler: str) -> StepFunction:
+        return StepFunction(
+            self.stack, f"F{len(list(self.stack.node.find_all()))}", code=self.folder, handler=f"steps.{handler}"
+        )
+
+
+@pytest.fixture(scope="module")
+def made(new_app: Callable[[], Any], tmp_path_factory: pytest.TempPathFactory) -> Made:
+    folder = tmp_path_factory.mktemp("functions")
+    (folder / "steps.py").write_text(HANDLERS)
+    return Made(Stack(new_app(), "Test"), folder)
+
+
+USES: dict[str, tuple[Callable[[Made, StepFunction], Any], str, str]] = {
+    "fn of step Pay, atomic": (lambda _, f: Step.atomic("Pay", fn=f), "atomic", "atomic_step"),
+    "compensate of step Pay, atomic": (
+        lambda m, f: Step.atomic("Pay", fn=m.fn("atomic"), compensate=f), "undo", "compensation",
+    ),
+    "fn of step Pay, external": (
+        lambda _, f: Step.external("Pay", fn=f, provider=PROVIDER), "external", "external_step",
+    ),
+    "compensate of step Pay, external": (
+        lambda m, f: Step.external("Pay", fn=m.fn("external"), compensate=f, provider=PROVIDER),
+        "external_undo",
+        "external_compensation",
+    ),
+    "compensate of step Pay, callback": (
+        lambda m, f: Step.callback("Pay", via=m.via, compensate=f, **WAIT), "external_undo", "external_compensation",
+    ),
+    "fn of step Pay, read-only": (lambda _, f: Step.read_only("Pay", fn=f), "read", "read_only_step"),
+    "fn of CallbackIntegration I": (
+        lambda m, f: CallbackIntegration(Construct(m.stack, f"In{f.node.id}"), "I", fn=f),
+        "callback",
+        "callback_step",
+    ),
+    "fn of webhook W": (
+        lambda m, f: m.via.add_webhook("W", fn=f, scheme=StandardWebhooks(secrets=[m.secret])), "hook", "webhook",
+    ),
+    "fn of event rule R": (
+        lambda m, f: m.via.add_event_rule("R", bus=m.bus, pattern=events.EventPattern(source=["a"]), fn=f),
+        "receiver",
+        "event_receiver",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("use", USES)
+def test_a_handler_is_made_by_the_decorator_of_its_use(made: Made, use: str) -> None:
+    give, right, decorator = USES[use]
+    wrong = "read" if right == "atomic" else "atomic"
+    got = {"read": "read_only_step", "atomic": "atomic_step"}[wrong]
+    instead = {"read": "Step.read_only(fn=…)", "atomic": "Step.atomic(fn=…)"}[wrong]
+
+    with pytest.raises(ValueError) as raised:  # noqa: PT011 -- the whole message is compared
+        give(made, made.fn(wrong))
+
+    name = use.partition(",")[0]
+    assert str(raised.value) == (
+        f"{name} must be decorated with {decorator}, got {got}; decorate it so, or give it to {instead}"
+    )
+    give(made, made.fn(right))
+
+
+def test_a_handler_that_does_not_exist_ends_the_synth(made: Made) -> None:
+    with pytest.raises(
+        ValueError, match=r"^handler of StepFunction F\d+ must name a function in steps.py, got 'steps.redo'"
+    ):
+        made.fn("redo")
+
+
+# ---- the saga's stack -----------------------------------------------------------------------------------------------
+
+
+def _saga(stack: Stack, *steps: Step) -> SagaStateMachine:
+    return SagaStateMachine(stack, "Saga", requests=IdempotencyTable(stack, "Requests"), steps=list(steps))
+
+
+@pytest.mark.parametrize("nested", [False, True])
+@pytest.mark.parametrize("argument", ["fn", "compensate"])
+def test_a_function_of_another_stack_is_refused_with_the_way_out(
+    new_app: AppFactory, argument: str, nested: bool
+) -> None:
+    app = new_app()
+    sagas = Stack(app, "Sagas")
+    other = NestedStack(sagas, "Fns") if nested else Stack(app, "Fns")
+    near, far = plain_function(sagas, "Near"), plain_function(other, "Far")
+    functions: dict[str, Any] = {"fn": near, "compensate": near, argument: far}
+
+    with pytest.raises(ValueError) as raised:  # noqa: PT011 -- the whole message is compared
+        _saga(sagas, Step.atomic("Pay", **functions), Step.atomic("Last", fn=near))
+
+    path = "Sagas/Fns" if nested else "Fns"
+    assert str(raised.value) == (
+        f"{argument} of step Pay must be in the saga's stack Sagas, got {path}/Far of stack {path}: the state machine "
+        "names the function, and its role the saga log; create the function in the saga's stack"
+    )
+
+
+def test_an_imported_function_and_one_that_writes_no_row_may_be_elsewhere(new_app: AppFactory) -> None:
+    app = new_app()
+    sagas, other = Stack(app, "Sagas"), Stack(app, "Fns")
+    arn = "arn:aws:lambda:eu-west-1:111111111111:function:theirs"
+    theirs = lambda_.Function.from_function_arn(other, "Theirs", arn)
+    unrecorded = Step.read_only("Look", fn=plain_function(other, "Far"), record=False)
+
+    _saga(sagas, unrecorded, Step.atomic("Pay", fn=theirs, fn_timeout=Duration.seconds(9)))
+    app.synth()
+
+
+# ---- the ledger -----------------------------------------------------------------------------------------------------
+
+POSTS = """
+from saga_runtime import atomic_step
+from saga_runtime.ledger_store import Ledger
+
+ledger = Ledger.from_env()
+
+@atomic_step
+def handler(call): ...
+"""
+
+
+@pytest.fixture
+def posting(tmp_path: Path) -> Path:
+    folder = tmp_path / "functions"
+    folder.mkdir()
+    (folder / "post.py").write_text(POSTS)
+    return folder
+
+
+def _warnings(stack: Stack) -> list[str]:
+    found = Annotations.from_stack(stack).find_warning("*", Match.string_like_regexp("ledger"))
+    return [str(message.entry.data) for message in found]
+
+
+def test_a_function_without_the_ledger_that_its_module_asks_for_is_warned_of(stack: Stack, posting: Path) -> None:
+    ledger = LedgerTable(stack, "Ledger")
+    ledger.grant_transfer(StepFunction(stack, "Post", code=posting, handler="post.handler"))
+
+    (warning,) = _warnings(stack)
+    assert warning.startswith(
+        "environment of Test/Post must have CDK_SAGAS_LEDGER_TABLE, got none: its module calls Ledger.from_env(); "
+        "give it environment=ledger.environment, or"
+    )
+
+
+@pytest.mark.parametrize("grantee", ["function", "its Lambda function", "its role"])
+def test_a_function_that_was_given_its_ledger_is_taken(stack: Stack, posting: Path, grantee: str) -> None:
+    ledger = LedgerTable(stack, "Ledger")
+    post = StepFunction(stack, "Post", code=posting, handler="post.handler", environment=ledger.environment)
+    grantees: dict[str, Any] = {"function": post, "its Lambda function": post.function, "its role": post.role}
+    ledger.grant_transfer(grantees[grantee])
+
+    assert _warnings(stack) == []
+
+
+def test_a_forgotten_grant_is_a_warning_that_can_be_acknowledged(stack: Stack, posting: Path) -> None:
+    ledger = LedgerTable(stack, "Ledger")
+    post = StepFunction(stack, "Post", code=posting, handler="post.handler", environment=ledger.environment)
+    other = StepFunction(stack, "Other", code=posting, handler="post.handler", environment=ledger.environment)
+    Validations.of(other).acknowledge(Acknowledgment(id="cdk-sagas-ledger-grant", reason="a policy of the account's"))
+
+    (warning,) = _warnings(stack)
+    assert warning.startswith(
+        f"{post.node.path} must be granted the ledger that it posts to, got no grant; call ledger.grant_transfer(…)"
+    )

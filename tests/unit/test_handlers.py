@@ -1,0 +1,134 @@
+"""A handler, found in the text of a folder: whether it exists, what makes it, and whether it asks for a ledger."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+
+import saga_runtime
+from constructs_lib._handlers import DECORATORS, Handler, find_handler
+
+Write = Callable[[Mapping[str, str]], Path]
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    """Writes files into a folder."""
+
+    def written(files: Mapping[str, str]) -> Path:
+        for name, text in files.items():
+            file = tmp_path / "functions" / name
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text, "utf-8")
+        return tmp_path / "functions"
+
+    return written
+
+
+def found(write: Write, text: str, handler: str = "pay.charge", **others: str) -> Handler:
+    files = {f"{name}.py": content for name, content in others.items()}
+    return find_handler("StepFunction Pay", write({"pay.py": text, **files}), handler)
+
+
+def test_every_decorator_is_one_of_the_runtime() -> None:
+    assert [name for name in DECORATORS if not callable(getattr(saga_runtime, name))] == []
+
+
+MADE: dict[str, tuple[str, str | None]] = {
+    "a decorator": ("from saga_runtime import atomic_step\n@atomic_step\ndef charge(call): ...", "atomic_step"),
+    "a decorator with arguments": (
+        "from saga_runtime import external_step\n@external_step(verify=find)\ndef charge(call): ...", "external_step",
+    ),
+    "a decorator of the package": (
+        "import saga_runtime\n@saga_runtime.read_only_step\ndef charge(call): ...", "read_only_step",
+    ),
+    "a decorator of its module": (
+        "from saga_runtime.atomic_step import atomic_step\n@atomic_step\ndef charge(call): ...", "atomic_step",
+    ),
+    "another name for it": (
+        "from saga_runtime import compensation as undoes\n@undoes\ndef charge(call, output): ...", "compensation",
+    ),
+    "another name for the package": (
+        "import saga_runtime as rt\n@rt.webhook\ndef charge(event): ...", "webhook",
+    ),
+    "one decorator of several": (
+        "from saga_runtime import atomic_step\nfrom tools import traced\n@traced\n@atomic_step\ndef charge(call): ...",
+        "atomic_step",
+    ),
+    "a call": ("from saga_runtime import atomic_step\ndef _do(call): ...\ncharge = atomic_step(_do)", "atomic_step"),
+    "a call of a call": (
+        "from saga_runtime import external_step\ncharge = external_step(verify=f)(g)", "external_step",
+    ),
+    "a condition": (
+        "from saga_runtime import atomic_step\nif True:\n    @atomic_step\n    def charge(call): ...", "atomic_step",
+    ),
+    "an attempt": (
+        "try:\n    from fast import charge\nexcept ImportError:\n    def charge(event, context): ...", None,
+    ),
+    "a plain function": ("def charge(event, context): ...", None),
+    "a decorator of the user's own": ("from tools import atomic_step\n@atomic_step\ndef charge(call): ...", None),
+    "an import": ("from elsewhere import charge", None),
+    "everything of a module": ("from elsewhere import *", None),
+    "names that are made when they are asked for": ("def __getattr__(name): ...", None),
+    "a newer syntax than this Python's": ("def charge(call: = 3", None),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", MADE)
+def test_what_makes_a_handler(write: Write, case: str) -> None:
+    text, decorator = MADE[case]
+
+    assert found(write, text).decorator == decorator
+
+
+def test_a_module_in_packages_is_found(write: Write) -> None:
+    folder = write({"steps/__init__.py": "def charge(e, c): ...", "steps/deep/pay.py": "def charge(e, c): ..."})
+
+    assert find_handler("Pay", folder, "steps.charge") == find_handler("Pay", folder, "steps.deep.pay.charge")
+
+
+@pytest.mark.parametrize(
+    ("handler", "message"),
+    [
+        ("transfers.handler", "name a module in {folder}, got 'transfers.handler'; write transfer"),
+        ("nowhere.at.all", "name a module in {folder}, got 'nowhere.at.all'; there is deep.pay, transfer"),
+        ("transfer.handel", "name a function in transfer.py, got 'transfer.handel'; write handler"),
+        ("transfer.charge", "name a function in transfer.py, got 'transfer.charge'; there is handler, other"),
+        ("deep.pay.charge", "name a function in deep/pay.py, got 'deep.pay.charge'; there is none"),
+    ],
+)
+def test_what_is_not_there_is_refused_with_what_is(write: Write, handler: str, message: str) -> None:
+    folder = write({"transfer.py": "def handler(e, c): ...\ndef other(): ...\nSIZE = 3", "deep/pay.py": ""})
+
+    with pytest.raises(ValueError, match=re.escape(f"handler of Pay must {message.format(folder=folder)}") + "$"):
+        find_handler("Pay", folder, handler)
+
+
+ASKS = "from saga_runtime.ledger_store import Ledger\nledger = Ledger.from_env()\n"
+LEDGER: dict[str, tuple[Mapping[str, str], bool]] = {
+    "at the import": ({"pay.py": ASKS}, True),
+    "by another name": ({"pay.py": "import saga_runtime.ledger_store as s\nl: s.Ledger = s.Ledger.from_env()\n"}, True),
+    "in a module that is imported": ({"pay.py": "import shop\n", "shop.py": ASKS}, True),
+    "in a module of a package": ({"pay.py": "from shop import books\n", "shop/books.py": ASKS}, True),
+    "in a neighbour": ({"pay.py": "from steps.pay import x\n", "steps/pay.py": "from .books import l\n",
+                        "steps/books.py": ASKS}, True),
+    "in modules that import each other": (
+        {"pay.py": "import a\n", "a.py": "import b\n", "b.py": f"import a\n{ASKS}"}, True,
+    ),
+    "in a function, which may never be called": (
+        {"pay.py": "from saga_runtime.ledger_store import Ledger\ndef books():\n    return Ledger.from_env()\n"}, False,
+    ),
+    "in a module that is not imported": ({"pay.py": "", "shop.py": ASKS}, False),
+    "of another class": ({"pay.py": "from shop import Ledger\nledger = Ledger.from_env()\n", "shop.py": ""}, False),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", LEDGER)
+def test_whether_the_import_asks_for_the_ledger(write: Write, case: str) -> None:
+    files, asks = LEDGER[case]
+    folder = write({**files, "pay.py": files["pay.py"] + "def charge(event, context): ...\n"})
+
+    assert find_handler("Pay", folder, "pay.charge").needs_ledger is asks
