@@ -1,0 +1,1 @@
+"""AWS in memory: calls, permissions and the services behind them."""

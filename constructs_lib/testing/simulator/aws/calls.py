@@ -1,0 +1,405 @@
+"""Every call of AWS: scheduling point, fault, permission, service; and the SDK around it.
+
+Who calls waits while its request travels; others go on meanwhile. The request of a sender that dies may still arrive.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final, Protocol, TypeAlias
+from unittest import mock
+
+from botocore.client import BaseClient
+from botocore.exceptions import ConnectionClosedError, ReadTimeoutError
+from greenlet import getcurrent
+
+from ..checks.findings import Findings
+from ..checks.trace import Trace
+from ..engine.actors import Actor, Request
+from ..engine.kernel import MILLISECOND, SECOND, Elapsed, Future, Kernel, Task
+from ..errors import NotSimulatedError, ServiceError
+from ..faults.climate import Trouble
+from ..faults.weather import Weather
+from .demands import demands_of
+from .dynamodb import DynamoDB, Later
+from .roles import Roles
+
+_RETRIED_CODES: Final = frozenset(
+    {
+        "BandwidthLimitExceeded",
+        "LimitExceededException",
+        "ProvisionedThroughputExceededException",
+        "RequestLimitExceeded",
+        "RequestThrottled",
+        "RequestThrottledException",
+        "RequestTimeout",
+        "RequestTimeoutException",
+        "SlowDown",
+        "ThrottledException",
+        "Throttling",
+        "ThrottlingException",
+        "TooManyRequestsException",
+        "TransactionInProgressException",
+    }
+)
+"""Errors that an SDK tries again by itself (botocore's standard mode)."""
+_THROTTLES: Final = {
+    "dynamodb": "ThrottlingException",
+    "lambda": "TooManyRequestsException",
+    "sqs": "RequestThrottled",
+    "s3": "SlowDown",
+}
+_WRITES: Final = frozenset({"PutItem", "UpdateItem", "DeleteItem"})
+_MOST_BACKOFF: Final = 20 * SECOND
+_DEFAULT_ATTEMPTS: Final = {"dynamodb": 10}
+_LEGACY_ATTEMPTS: Final = 5
+_RETRIES_TRANSACTION: Final = "ClientRequestToken"
+
+
+Answer: TypeAlias = dict[str, Any] | Later | Future[dict[str, Any]]
+"""An answer that is there, one that is there after some time, or one that comes when somebody else is done."""
+
+
+class Service(Protocol):
+    """A simulated service."""
+
+    def call(self, operation: str, params: Mapping[str, Any], actor: Actor | None) -> Answer:
+        """Do what a request asks for; raises ServiceError where it refuses."""
+
+
+class LostError(Exception):
+    """No answer came: the connection broke, or it took too long.
+
+    Attributes:
+        late: whether the caller waited for as long as it was ready to.
+    """
+
+    def __init__(self, *, late: bool) -> None:
+        super().__init__("no answer")
+        self.late = late
+
+
+class Calls:
+    """Makes calls.
+
+    Args:
+        kernel: keeps the time.
+        weather: what goes wrong.
+        roles: who may do what.
+        trace: hears of each call.
+        findings: hears of each call that its role may not make.
+
+    Attributes:
+        services: by boto3's name.
+        scheduled_writes: how many writes were those of functions that a schedule began.
+    """
+
+    def __init__(self, kernel: Kernel, weather: Weather, roles: Roles, trace: Trace, findings: Findings) -> None:
+        self.services: dict[str, Service] = {}
+        self.scheduled_writes = 0
+        self._kernel = kernel
+        self._weather = weather
+        self._roles = roles
+        self._trace = trace
+        self._findings = findings
+
+    @contextmanager
+    def intercepted(self) -> Iterator[None]:
+        """Let every boto3 client of this process call the simulated services, until the context ends."""
+
+        def make_api_call(client: Any, operation: str, params: Any) -> Any:
+            return self._by_sdk(client, operation, params)
+
+        with mock.patch.object(BaseClient, "_make_api_call", make_api_call):
+            yield
+
+    def direct(self, service: str, operation: str, params: Mapping[str, Any]) -> dict[str, Any]:
+        """Make a call as the one who prepares or audits a run: at once, without faults.
+
+        Raises:
+            ServiceError: as the service refuses it.
+        """
+        answer = self._service(service).call(operation, params, None)
+        if isinstance(answer, Future):
+            raise NotSimulatedError(f"{service}:{operation} takes time; only a task can wait for it")
+        return answer.finish() if isinstance(answer, Later) else answer
+
+    def by_machine(self, actor: Actor, request: Request, patience: int) -> dict[str, Any]:
+        """Make a call as a state machine's integration: once, without an SDK.
+
+        Args:
+            actor: the execution.
+            request: the call.
+            patience: microseconds after which its state has timed out.
+
+        Raises:
+            ServiceError: as the service refuses it.
+            LostError: if no answer came.
+        """
+        return self._attempt(actor, request, patience)
+
+    def check(self, actor: Actor, request: Request) -> None:
+        """Refuse a call that the actor's role may not make.
+
+        Raises:
+            ServiceError: AccessDeniedException.
+        """
+        if actor.role is not None:
+            self._check_role(actor, actor.role, request)
+
+    def abandon(self, actor: Actor) -> None:
+        """The sender of a request died while it travelled: it may arrive all the same."""
+        request, actor.travelling = actor.travelling, None
+        if request is not None and self._weather.share() < 0.5:
+            self._arrive_later(actor, request)
+
+    # --- As an SDK
+
+    def _by_sdk(self, client: Any, operation: str, params: Any) -> Any:
+        service = str(client.meta.service_model.service_name)
+        current = getcurrent()
+        actor = current.process if isinstance(current, Task) else None
+        sent = _serialized(client, operation, params)
+        if not isinstance(actor, Actor):
+            try:
+                return _answered(client, operation, self.direct(service, operation, sent), 0)
+            except ServiceError as error:
+                raise _client_error(client, operation, error, 0) from None
+        if operation == "TransactWriteItems" and _RETRIES_TRANSACTION not in sent:
+            sent = {**sent, _RETRIES_TRANSACTION: str(uuid.UUID(bytes=self._kernel.entropy.randbytes(16), version=4))}
+        request = Request(service, operation, sent)
+        attempts = _attempts(client, service)
+        for attempt in range(1, attempts + 1):
+            try:
+                answer = self._attempt(actor, request, int(client.meta.config.read_timeout * SECOND))
+                return _answered(client, operation, answer, attempt - 1)
+            except ServiceError as error:
+                retried = error.code in _RETRIED_CODES or error.status >= 500
+                if not retried or attempt == attempts:
+                    raise _client_error(client, operation, error, attempt - 1) from None
+            except LostError as error:
+                if attempt == attempts:
+                    lost = ReadTimeoutError if error.late else ConnectionClosedError
+                    raise lost(endpoint_url=f"https://{service}.simulated") from None
+            most = min(_MOST_BACKOFF, SECOND * 2 ** (attempt - 1))
+            self._kernel.sleep(int(self._weather.share() * most))
+        raise AssertionError("an SDK tries at least once")
+
+    # --- One request
+
+    def _attempt(self, actor: Actor, request: Request, patience: int) -> dict[str, Any]:
+        weather = self._weather
+        trouble = weather.trouble(actor, request.service, request.operation)
+        if trouble is not None:
+            return self._troubled(actor, request, trouble, patience)
+        travels = weather.latency()
+        if travels > patience:
+            self._trace.call(actor, request, "travels on, given up by its sender")
+            self._arrive_later(actor, request)
+            self._kernel.sleep(patience)
+            raise LostError(late=True)
+        actor.travelling = request
+        self._kernel.sleep(travels)
+        actor.travelling = None
+        return self._arrived(actor, request, patience)
+
+    def _troubled(self, actor: Actor, request: Request, trouble: Trouble, patience: int) -> dict[str, Any]:
+        kernel, weather = self._kernel, self._weather
+        if trouble is Trouble.HOLD:
+            self._trace.call(actor, request, "is held")
+            kernel.sleep(weather.long())
+            return self._arrived(actor, request, patience)
+        kernel.sleep(weather.latency())
+        match trouble:
+            case Trouble.KILL_BEFORE:
+                self._trace.call(actor, request, "dies before it")
+                actor.kill()
+            case Trouble.LOSE_REQUEST:
+                self._trace.call(actor, request, "request lost")
+                raise LostError(late=False)
+            case Trouble.THROTTLE:
+                self._trace.call(actor, request, "throttled")
+                raise ServiceError(_THROTTLES.get(request.service, "ThrottlingException"), "Rate exceeded")
+            case Trouble.ERROR_BEFORE:
+                self._trace.call(actor, request, "service fails before it")
+                raise ServiceError("InternalServerError", "Internal server error", status=500)
+            case Trouble.CONFLICT:
+                self._trace.call(actor, request, "meets another transaction")
+                raise self._conflict(request)
+            case Trouble.LATE_REQUEST:
+                self._trace.call(actor, request, "travels on, given up by its sender")
+                self._arrive_later(actor, request)
+                kernel.sleep(patience)
+                raise LostError(late=True)
+        try:
+            self._arrived(actor, request, patience)
+        except ServiceError:
+            if trouble is not Trouble.KILL_AFTER and trouble is not Trouble.LOSE_ANSWER:
+                raise
+        if trouble is Trouble.KILL_AFTER:
+            self._trace.call(actor, request, "dies after it")
+            actor.kill()
+        if trouble is Trouble.LOSE_ANSWER:
+            self._trace.call(actor, request, "answer lost")
+            raise LostError(late=False)
+        self._trace.call(actor, request, "service fails after it")
+        raise ServiceError("InternalServerError", "Internal server error", status=500)
+
+    def _arrive_later(self, actor: Actor, request: Request) -> None:
+        """A request arrives when nobody waits for its answer."""
+
+        def arrive() -> None:
+            try:
+                answer = self._execute(actor, request)
+            except ServiceError as error:
+                self._trace.call(actor, request, f"arrives late: {error.code}")
+                return
+            if isinstance(answer, Later):
+                self._kernel.after(answer.delay, lambda: void(answer.finish()))
+            self._trace.call(actor, request, "arrives late")
+
+        self._kernel.after(self._weather.travel(), arrive)
+
+    def _arrived(self, actor: Actor, request: Request, patience: int) -> dict[str, Any]:
+        """A request is at its service while its sender waits."""
+        try:
+            answer = self._execute(actor, request)
+        except ServiceError as error:
+            self._trace.call(actor, request, error.code)
+            raise
+        if isinstance(answer, Future):
+            return self._awaited(actor, request, answer, patience)
+        if not isinstance(answer, Later):
+            self._trace.call(actor, request, "")
+            return answer
+        finished: list[dict[str, Any]] = []
+        self._kernel.after(answer.delay, lambda: finished.append(answer.finish()))
+        self._kernel.sleep(answer.delay + MILLISECOND)
+        self._trace.call(actor, request, "")
+        return finished[0]
+
+    def _awaited(self, actor: Actor, request: Request, answer: Future[dict[str, Any]], patience: int) -> dict[str, Any]:
+        """Wait for an answer that takes its time."""
+        self._trace.call(actor, request, "waits")
+        try:
+            return answer.wait(patience)
+        except Elapsed:
+            self._trace.call(actor, request, "no answer in time")
+            raise LostError(late=True) from None
+
+    def _execute(self, actor: Actor, request: Request) -> Answer:
+        service = self._service(request.service)
+        self.check(actor, request)
+        if actor.scheduled and request.operation in _WRITES:
+            self.scheduled_writes += 1
+        return service.call(request.operation, request.params, actor)
+
+    def _check_role(self, actor: Actor, role: str, request: Request) -> None:
+        wanted = self._roles.keys(role)
+        for demand in demands_of(request.service, request.operation, request.params, self._partition_key, wanted):
+            if not self._roles.allows(role, demand):
+                self._findings.add(
+                    "permission",
+                    f"{actor.of} makes {demand.action} on {demand.resource}, which its role {role} does not allow",
+                )
+                raise ServiceError(
+                    "AccessDeniedException",
+                    f"User: {role} is not authorized to perform: {demand.action} on resource: {demand.resource}",
+                )
+
+    def _partition_key(self, table: str) -> str:
+        dynamodb = self.services["dynamodb"]
+        return dynamodb.db.table(table).schema.names[0] if isinstance(dynamodb, DynamoService) else ""
+
+    def _service(self, name: str) -> Service:
+        found = self.services.get(name)
+        if found is None:
+            raise NotSimulatedError(f"the service {name} is not simulated")
+        return found
+
+    def _conflict(self, request: Request) -> ServiceError:
+        from .dynamodb.transactions import conflict
+
+        if request.operation != "TransactWriteItems":
+            return ServiceError("TransactionConflictException", "Transaction is ongoing for the item")
+        count = len(request.params["TransactItems"])
+        return conflict(request.params, int(self._weather.share() * count))
+
+
+class DynamoService:
+    """DynamoDB as a service of a run."""
+
+    def __init__(self, db: DynamoDB) -> None:
+        self.db = db
+
+    def call(self, operation: str, params: Mapping[str, Any], _actor: Actor | None) -> dict[str, Any] | Later:
+        """Do what a request asks for."""
+        return self.db.call(operation, params)
+
+
+def void(_result: object) -> None:
+    """Let a result be."""
+
+
+def _serialized(client: Any, operation: str, params: Any) -> Mapping[str, Any]:
+    """Parameters as they travel: resources of boto3 change them in hooks of their client."""
+    if client.meta.service_model.service_name == "dynamodb" and _is_of_resource(client):
+        model = client.meta.service_model.operation_model(operation)
+        return dict(client._emit_api_params(api_params=dict(params), operation_model=model, context={}))  # noqa: SLF001
+    return dict(params)
+
+
+def _is_of_resource(client: Any) -> bool:
+    known: bool | None = client.__dict__.get("_simulated_resource")
+    if known is None:
+        # A resource puts its own translation of values in front of every call.
+        found = client.meta.events._emitter  # noqa: SLF001 - botocore has no other way to ask
+        handlers = found._handlers.prefix_search("before-parameter-build.dynamodb")  # noqa: SLF001
+        known = any(
+            "TransformationInjector" in repr(handler) or "copy_dynamodb_params" in repr(handler) for handler in handlers
+        )
+        client.__dict__["_simulated_resource"] = known
+    return known
+
+
+def _answered(client: Any, operation: str, answer: dict[str, Any], retries: int) -> dict[str, Any]:
+    answer["ResponseMetadata"] = {
+        "RequestId": "00000000-0000-4000-8000-000000000000",
+        "HTTPStatusCode": 200,
+        "HTTPHeaders": {},
+        "RetryAttempts": retries,
+    }
+    if client.__dict__.get("_simulated_resource"):
+        model = client.meta.service_model.operation_model(operation)
+        client.meta.events.emit(
+            f"after-call.dynamodb.{operation}", http_response=None, parsed=answer, model=model, context={}
+        )
+    return answer
+
+
+def _client_error(client: Any, operation: str, error: ServiceError, retries: int) -> Exception:
+    parsed = {
+        "Error": {"Code": error.code, "Message": error.message},
+        "ResponseMetadata": {
+            "RequestId": "00000000-0000-4000-8000-000000000000",
+            "HTTPStatusCode": error.status,
+            "HTTPHeaders": {},
+            "RetryAttempts": retries,
+        },
+        "message": error.message,
+        **error.members,
+    }
+    made: Exception = client.exceptions.from_code(error.code)(parsed, operation)
+    return made
+
+
+def _attempts(client: Any, service: str) -> int:
+    """How often a client tries a call in all."""
+    retries = client.meta.config.retries or {}
+    if "total_max_attempts" in retries:
+        return int(retries["total_max_attempts"])
+    if "max_attempts" in retries:
+        return int(retries["max_attempts"]) + 1
+    return 3 if retries.get("mode") in ("standard", "adaptive") else _DEFAULT_ATTEMPTS.get(service, _LEGACY_ATTEMPTS)

@@ -1,0 +1,216 @@
+"""DynamoDB: its operations, as requests in and answers out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Protocol
+
+from ...errors import NotSimulatedError, ServiceError, invalid
+from ..dynamodb import reads, transactions
+from .tables import Table
+from .transactions import Tokens
+from .trees import Condition
+from .values import copied_item, stored
+from .writes import understood, write
+
+_WRITES: Final = {"PutItem": "Put", "UpdateItem": "Update", "DeleteItem": "Delete"}
+_EXPRESSIONS: Final = frozenset({"ExpressionAttributeNames", "ExpressionAttributeValues"})
+_WRITTEN: Final = _EXPRESSIONS | {
+    "TableName",
+    "ConditionExpression",
+    "ReturnValues",
+    "ReturnValuesOnConditionCheckFailure",
+    "ReturnConsumedCapacity",
+    "ReturnItemCollectionMetrics",
+}
+_READ: Final = _EXPRESSIONS | {
+    "TableName",
+    "IndexName",
+    "ConsistentRead",
+    "ProjectionExpression",
+    "FilterExpression",
+    "Limit",
+    "Select",
+    "ExclusiveStartKey",
+    "ReturnConsumedCapacity",
+}
+_TAKEN: Final[dict[str, frozenset[str]]] = {
+    "PutItem": _WRITTEN | {"Item"},
+    "UpdateItem": _WRITTEN | {"Key", "UpdateExpression"},
+    "DeleteItem": _WRITTEN | {"Key"},
+    "GetItem": frozenset(
+        {
+            "TableName",
+            "Key",
+            "ConsistentRead",
+            "ProjectionExpression",
+            "ExpressionAttributeNames",
+            "ReturnConsumedCapacity",
+        }
+    ),
+    "Query": _READ | {"KeyConditionExpression", "ScanIndexForward"},
+    "Scan": _READ,
+    "BatchGetItem": frozenset({"RequestItems", "ReturnConsumedCapacity"}),
+    "BatchWriteItem": frozenset({"RequestItems", "ReturnConsumedCapacity"}),
+    "TransactWriteItems": frozenset({"TransactItems", "ClientRequestToken", "ReturnConsumedCapacity"}),
+    "TransactGetItems": frozenset({"TransactItems", "ReturnConsumedCapacity"}),
+    "DescribeTable": frozenset({"TableName"}),
+}
+_MOST_BATCH: Final = {"BatchGetItem": 100, "BatchWriteItem": 25}
+
+
+class Timing(Protocol):
+    """What DynamoDB leaves open, drawn anew for each request."""
+
+    def index_lag(self) -> int:
+        """Microseconds by which an index, or a read that is not consistent, is behind."""
+
+    def commit_delay(self) -> int:
+        """Microseconds for which a transaction holds its items before it is written; 0: nobody can come between."""
+
+
+class Prompt:
+    """Timing of a DynamoDB that is never behind."""
+
+    def index_lag(self) -> int:
+        """None."""
+        return 0
+
+    def commit_delay(self) -> int:
+        """None."""
+        return 0
+
+
+class Later:
+    """An answer that is not there yet.
+
+    Attributes:
+        delay: microseconds until it is.
+        finish: makes it.
+    """
+
+    __slots__ = ("delay", "finish")
+
+    def __init__(self, delay: int, finish: Callable[[], dict[str, Any]]) -> None:
+        self.delay = delay
+        self.finish = finish
+
+
+class DynamoDB:
+    """Every table of a region.
+
+    Attributes:
+        tables: by name.
+        rewrite: makes another condition of the condition of a write, given its table and its text: for whoever wants
+            to know what happens without one of its clauses. None: conditions are as they were written.
+        timing: what is left open.
+    """
+
+    def __init__(self, clock: Callable[[], int], timing: Timing | None = None) -> None:
+        self.tables: dict[str, Table] = {}
+        self.rewrite: Callable[[Table, str, Condition], Condition] | None = None
+        self.timing: Timing = timing or Prompt()
+        self._clock = clock
+        self._tokens = Tokens()
+
+    def table(self, name: Any) -> Table:
+        """The table of a name or an ARN.
+
+        Raises:
+            ServiceError: ResourceNotFoundException.
+        """
+        found = self.tables.get(name) or self.tables.get(str(name).rpartition("table/")[2])
+        if found is None:
+            raise ServiceError("ResourceNotFoundException", "Requested resource not found")
+        return found
+
+    def call(self, operation: str, source: Mapping[str, Any]) -> dict[str, Any] | Later:
+        """Do what a request asks for.
+
+        Raises:
+            ServiceError: as DynamoDB refuses it.
+            NotSimulatedError: for what the simulator does not have.
+        """
+        taken = _TAKEN.get(operation)
+        if taken is None:
+            raise NotSimulatedError(f"dynamodb:{operation} is not simulated; add it to the simulator's DynamoDB")
+        if unknown := source.keys() - taken:
+            raise NotSimulatedError(f"{', '.join(sorted(unknown))} of dynamodb:{operation} is not simulated")
+        now = self._clock()
+        if operation in _WRITES:
+            asked = understood(_WRITES[operation], self.table(source["TableName"]), source, self.rewrite)
+            return write(operation, asked, now)
+        match operation:
+            case "TransactWriteItems":
+                return self._transact(source, now)
+            case "TransactGetItems":
+                return transactions.transact_get(source, self.table)
+            case "GetItem":
+                lag = 0 if source.get("ConsistentRead") else self.timing.index_lag()
+                return reads.get_item(self.table(source["TableName"]), source, now - lag)
+            case "Query" | "Scan":
+                read = reads.query if operation == "Query" else reads.scan
+                lag = 0 if source.get("ConsistentRead") else self.timing.index_lag()
+                return read(self.table(source["TableName"]), source, now - lag)
+            case "DescribeTable":
+                table = self.table(source["TableName"])
+                return {"Table": {"TableName": table.name, "TableArn": table.arn, "TableStatus": "ACTIVE"}}
+            case "BatchGetItem":
+                return self._batch_get(source, now)
+        return self._batch_write(source, now)
+
+    def _transact(self, source: Mapping[str, Any], now: int) -> dict[str, Any] | Later:
+        prepared = transactions.prepare(source, self.table, self._tokens, now, self.rewrite)
+        if prepared is None:
+            return {}
+        delay = self.timing.commit_delay()
+        if not delay:
+            prepared.commit(now, self._tokens)
+            return {}
+
+        def finish() -> dict[str, Any]:
+            prepared.commit(self._clock(), self._tokens)
+            return {}
+
+        return Later(delay, finish)
+
+    def _batch_get(self, source: Mapping[str, Any], now: int) -> dict[str, Any]:
+        found: dict[str, list[Any]] = {}
+        _check_batch("BatchGetItem", sum(len(asked["Keys"]) for asked in source["RequestItems"].values()))
+        for name, asked in source["RequestItems"].items():
+            table = self.table(name)
+            horizon = now if asked.get("ConsistentRead") else now - self.timing.index_lag()
+            each = {key: value for key, value in asked.items() if key != "Keys"}
+            answers = (reads.get_item(table, {**each, "Key": key}, horizon) for key in asked["Keys"])
+            found[name] = [answer["Item"] for answer in answers if answer]
+        return {"Responses": found, "UnprocessedKeys": {}}
+
+    def _batch_write(self, source: Mapping[str, Any], now: int) -> dict[str, Any]:
+        _check_batch("BatchWriteItem", sum(map(len, source["RequestItems"].values())))
+        for name, entries in source["RequestItems"].items():
+            table = self.table(name)
+            for entry in entries:
+                if "PutRequest" in entry:
+                    write("PutItem", understood("Put", table, entry["PutRequest"]), now)
+                else:
+                    write("DeleteItem", understood("Delete", table, entry["DeleteRequest"]), now)
+        return {"UnprocessedItems": {}}
+
+    # --- For tests, and for who prepares a run: no request, no fault, nothing is counted
+
+    def items(self, table: str) -> list[dict[str, Any]]:
+        """Every item of a table."""
+        return [copied_item(item) for item in self.table(table).every()]
+
+    def put(self, table: str, item: Mapping[str, Any]) -> None:
+        """Store an item."""
+        found = self.table(table)
+        kept = {name: stored(value) for name, value in item.items()}
+        found.put(found.schema.key_of(kept, of_item=True), kept, self._clock())
+
+
+def _check_batch(operation: str, count: int) -> None:
+    if not 1 <= count <= _MOST_BATCH[operation]:
+        raise invalid(
+            f"Too many items requested for the {operation} call: must be 1 to {_MOST_BATCH[operation]}, got {count}"
+        )

@@ -1,0 +1,204 @@
+"""EventBridge: rules, schedules and targets; events come late, twice or not at all."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from ..checks.trace import Trace
+from ..deployment.blueprint import ACCOUNT, REGION, RuleSpec, TargetSpec
+from ..engine.actors import Actor
+from ..engine.kernel import MILLISECOND, SECOND, Kernel
+from ..errors import NotSimulatedError
+from ..faults.climate import Event
+from ..faults.weather import Weather
+from .functions import Functions
+from .queues import Queues
+
+_MOST_IDLE: Final = 900 * SECOND
+"""A schedule that finds nothing to do is looked at less and less often, down to this."""
+_PLACE: Final = re.compile(r"<([^<>\s]+)>")
+
+
+class Events:
+    """Every rule of a run.
+
+    Args:
+        kernel: keeps the time.
+        functions: targets.
+        queues: targets.
+        weather: what goes wrong.
+        trace: hears of events.
+        busyness: a number that grows with everything that happens; a schedule that changed nothing slows down.
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        functions: Functions,
+        queues: Queues,
+        weather: Weather,
+        trace: Trace,
+        busyness: Callable[[], int],
+    ) -> None:
+        self.rules: list[RuleSpec] = []
+        self._kernel = kernel
+        self._functions = functions
+        self._queues = queues
+        self._weather = weather
+        self._trace = trace
+        self._busyness = busyness
+        self._number = 0
+
+    def add(self, rule: RuleSpec) -> None:
+        """Create a rule; one with a schedule begins at once."""
+        self.rules.append(rule)
+        if rule.every is not None:
+            first = int(self._weather.share() * rule.every * SECOND)
+            self._kernel.after(first, lambda: self._tick(rule, rule.every or 60, self._busyness()))
+
+    def call(self, operation: str, params: Mapping[str, Any], _actor: Actor | None) -> dict[str, Any]:
+        """The API: ``PutEvents``."""
+        if operation != "PutEvents":
+            raise NotSimulatedError(f"events:{operation} is not simulated")
+        entries = []
+        for entry in params["Entries"]:
+            bus = str(entry.get("EventBusName", "default")).rpartition("/")[2]
+            detail = json.loads(entry["Detail"])
+            entries.append({"EventId": self.publish(bus, entry["Source"], entry["DetailType"], detail)})
+        return {"Entries": entries, "FailedEntryCount": 0}
+
+    def publish(self, bus: str, source: str, kind: str, detail: Mapping[str, Any]) -> str:
+        """Publish an event; every rule that matches sends it, sooner or later.
+
+        Returns:
+            The event's id.
+        """
+        self._number += 1
+        event = {
+            "version": "0",
+            "id": f"{self._number:08x}-0000-4000-8000-000000000000",
+            "detail-type": kind,
+            "source": source,
+            "account": ACCOUNT,
+            "time": datetime.fromtimestamp(self._kernel.now // SECOND, UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+            "region": REGION,
+            "resources": [],
+            "detail": dict(detail),
+        }
+        for rule in self.rules:
+            if rule.bus == bus and rule.pattern is not None and matches(rule.pattern, event):
+                for target in rule.targets:
+                    self._deliver(rule, target, event)
+        return str(event["id"])
+
+    def _deliver(self, rule: RuleSpec, target: TargetSpec, event: Mapping[str, Any]) -> None:
+        weather = self._weather
+        if weather.happens(Event.EVENT_LOST, rule.name):
+            self._trace.note(rule.name, "event lost")
+            return
+        delay = self._weather.latency()
+        if weather.happens(Event.EVENT_LATE, rule.name):
+            delay += weather.long()
+        text = _sent(target, event)
+        self._kernel.after(delay, lambda: self._send(target, text))
+        if weather.happens(Event.EVENT_TWICE, rule.name):
+            self._kernel.after(delay + weather.long(), lambda: self._send(target, text))
+
+    def _send(self, target: TargetSpec, text: str, *, scheduled: bool = False) -> None:
+        if ":lambda:" in target.arn:
+            self._functions.invoke_later(target.arn, text, scheduled=scheduled)
+        elif ":sqs:" in target.arn:
+            self._queues.send(target.arn, text, group=target.group)
+        else:
+            raise NotSimulatedError(f"the target {target.arn} of a rule is not simulated")
+
+    def _tick(self, rule: RuleSpec, pause: int, busy: int) -> None:
+        """Send a schedule's event. While nothing happens, the next one may come later: it would find the same."""
+        now_busy = self._busyness()
+        every = rule.every or 60
+        following = every if now_busy != busy else min(max(2 * pause, every), max(every, _MOST_IDLE // SECOND))
+        if self._weather.happens(Event.SCHEDULE_LOST, rule.name):
+            self._trace.note(rule.name, "not sent")
+        else:
+            event = {
+                "version": "0",
+                "id": "00000000-0000-4000-8000-000000000000",
+                "detail-type": "Scheduled Event",
+                "source": "aws.events",
+                "account": ACCOUNT,
+                "time": datetime.fromtimestamp(self._kernel.now // SECOND, UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+                "region": REGION,
+                "resources": [],
+                "detail": {},
+            }
+            for target in rule.targets:
+                self._send(target, _sent(target, event), scheduled=True)
+        self._kernel.after(following * SECOND, lambda: self._tick(rule, following, now_busy))
+
+
+def _sent(target: TargetSpec, event: Mapping[str, Any]) -> str:
+    """What a target is sent of an event."""
+    if target.constant is not None:
+        return target.constant
+    if target.template is None:
+        return json.dumps(event)
+
+    def value(place: re.Match[str]) -> str:
+        path = target.paths.get(place[1])
+        if path is None:
+            raise NotSimulatedError(f"the variable {place[1]} of a rule's template is not simulated")
+        found: Any = event
+        for name in path.removeprefix("$.").split("."):
+            found = found.get(name) if isinstance(found, Mapping) else None
+        return json.dumps(found)
+
+    return _PLACE.sub(value, target.template)
+
+
+def matches(pattern: Mapping[str, Any], event: Mapping[str, Any]) -> bool:
+    """Whether an event fits a pattern.
+
+    Raises:
+        NotSimulatedError: for a comparison that is not known here.
+    """
+    for name, wanted in pattern.items():
+        found = event.get(name)
+        if isinstance(wanted, Mapping):
+            if not isinstance(found, Mapping) or not matches(wanted, found):
+                return False
+        elif not any(_fits(one, found, name in event) for one in wanted):
+            return False
+    return True
+
+
+def _fits(wanted: Any, found: Any, present: bool) -> bool:
+    if not isinstance(wanted, Mapping):
+        return bool(wanted == found or (isinstance(found, list) and wanted in found))
+    ((comparison, value),) = wanted.items()
+    match comparison:
+        case "prefix":
+            return isinstance(found, str) and found.startswith(value)
+        case "suffix":
+            return isinstance(found, str) and found.endswith(value)
+        case "exists":
+            return present is value
+        case "anything-but" if isinstance(value, list | str):
+            return present and found not in ([value] if isinstance(value, str) else value)
+        case "equals-ignore-case":
+            return isinstance(found, str) and found.lower() == value.lower()
+    raise NotSimulatedError(f"the comparison {comparison} of an event pattern is not simulated")
+
+
+def status_detail(execution: Mapping[str, Any]) -> dict[str, Any]:
+    """``detail`` of a Step Functions status change, as Step Functions publishes it."""
+    return {
+        **execution,
+        "inputDetails": {"included": True},
+        "outputDetails": None if execution.get("output") is None else {"included": True},
+        "startDate": execution["startDate"] // MILLISECOND,
+        "stopDate": None if execution["stopDate"] is None else execution["stopDate"] // MILLISECOND,
+    }

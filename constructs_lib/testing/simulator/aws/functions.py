@@ -1,0 +1,282 @@
+"""Lambda: invocations of the stack's own functions, their sandboxes, timeouts and errors."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from ..checks.trace import Trace
+from ..deployment.blueprint import REGION, AsyncSpec, FunctionSpec
+from ..deployment.images import Image, Switch
+from ..engine.actors import Actor, ActorKind
+from ..engine.kernel import MILLISECOND, SECOND, Future, Kernel
+from ..engine.machine import Environment
+from ..errors import NotSimulatedError, ServiceError
+from ..faults.climate import Event
+from ..faults.weather import Weather
+from .calls import Calls
+
+MOST_PAYLOAD_BYTES: Final = 6_291_456
+_COLD: Final = 300 * MILLISECOND
+_RETRY_SECONDS: Final = (60, 120)
+"""Before an asynchronous invocation that failed is tried again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How an invocation ended.
+
+    Attributes:
+        payload: what it returned, or the error's document, as JSON text.
+        error: the error's type; None: it returned.
+    """
+
+    payload: str
+    error: str | None = None
+
+
+class Context:
+    """What a handler is given beside its event."""
+
+    def __init__(self, spec: FunctionSpec, request_id: str, deadline: int, kernel: Kernel) -> None:
+        self.function_name = spec.name
+        self.function_version = "$LATEST"
+        self.invoked_function_arn = spec.arn
+        self.memory_limit_in_mb = spec.memory
+        self.aws_request_id = request_id
+        self.log_group_name = f"/aws/lambda/{spec.name}"
+        self.log_stream_name = "simulated"
+        self.identity = None
+        self.client_context = None
+        self._deadline = deadline
+        self._kernel = kernel
+
+    def get_remaining_time_in_millis(self) -> int:
+        """Milliseconds until the invocation is ended."""
+        return max(0, (self._deadline - self._kernel.now) // MILLISECOND)
+
+
+class Functions:
+    """Every function of a run.
+
+    Args:
+        kernel: keeps the time.
+        images: their modules.
+        switch: puts an image's modules in place.
+        environment: ``os.environ``.
+        calls: hears of requests that outlive their sender.
+        weather: what goes wrong.
+        trace: hears of invocations.
+
+    Attributes:
+        asynchronous: what happens to asynchronous invocations, by function.
+        changes: environment variables of a function that differ from those of the stack.
+        running: invocations that have not ended.
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        images: Mapping[str, Image],
+        switch: Switch,
+        environment: Environment,
+        calls: Calls,
+        weather: Weather,
+        trace: Trace,
+    ) -> None:
+        self.asynchronous: dict[str, AsyncSpec] = {}
+        self.changes: Callable[[str], Mapping[str, str]] = lambda _name: {}
+        self.running: dict[str, Actor] = {}
+        self._kernel = kernel
+        self._images = images
+        self._switch = switch
+        self._environment = environment
+        self._calls = calls
+        self._weather = weather
+        self._trace = trace
+        self._numbers: dict[str, int] = {}
+        self._idle: dict[str, int] = {}
+        self._environments: dict[str, dict[str, str]] = {}
+
+    def spec(self, name: str) -> FunctionSpec:
+        """A function, by name or ARN.
+
+        Raises:
+            ServiceError: ResourceNotFoundException.
+        """
+        found = self._images.get(name.partition(":function:")[2].partition(":")[0] or name)
+        if found is None:
+            raise ServiceError("ResourceNotFoundException", f"Function not found: {name}", status=404)
+        return found.spec
+
+    def invoke(self, name: str, payload: str, *, scheduled: bool = False) -> Future[Outcome]:
+        """Invoke a function, and have its outcome later; it runs when the present task waits."""
+        spec = self.spec(name)
+        number = self._numbers[spec.name] = self._numbers.get(spec.name, 0) + 1
+        outcome: Future[Outcome] = Future(self._kernel)
+        actor = self._actor(spec, number, outcome)
+        actor.scheduled = scheduled
+        idle = self._idle.get(spec.name, 0)
+        if idle:
+            self._idle[spec.name] = idle - 1
+        begins = self._kernel.now + (self._weather.latency() if idle else _COLD)
+        deadline = begins + spec.timeout * SECOND
+        request_id = f"{number:08x}-0000-4000-8000-{self._kernel.entropy.getrandbits(48):012x}"
+        context = Context(spec, request_id, deadline, self._kernel)
+        self.running[actor.name] = actor
+        timer = self._kernel.at(deadline, lambda: self._time_out(actor, spec, outcome))
+
+        def work() -> None:
+            if not idle:
+                self._kernel.sleep(_COLD)
+            handled = self._handle(spec, payload, context)
+            timer.cancel()
+            if actor.alive:
+                outcome.set(handled)
+                actor.on_death = None
+                self._idle[spec.name] = self._idle.get(spec.name, 0) + 1
+                self.running.pop(actor.name, None)
+                actor.kill()
+
+        self._kernel.at(begins if idle else self._kernel.now, lambda: self._begin(actor, work))
+        return outcome
+
+    def invoke_later(
+        self, name: str, payload: str, *, attempt: int = 0, since: int | None = None, scheduled: bool = False
+    ) -> None:
+        """Invoke a function asynchronously: what fails is tried again, then given to where failures go."""
+        spec = self.spec(name)
+        asynchronous = self.asynchronous.get(spec.name, AsyncSpec())
+        began = self._kernel.now if since is None else since
+        outcome = self.invoke(name, payload, scheduled=scheduled)
+
+        def look() -> None:
+            if outcome.value().error is None:
+                return
+            delay = _RETRY_SECONDS[min(attempt, 1)] * SECOND
+            too_old = self._kernel.now + delay - began > asynchronous.max_age * SECOND
+            if attempt < asynchronous.retries and not too_old:
+                self._kernel.after(delay, lambda: self.invoke_later(name, payload, attempt=attempt + 1, since=began))
+            elif asynchronous.on_failure is not None:
+                document = {
+                    "requestPayload": json.loads(payload),
+                    "responsePayload": json.loads(outcome.value().payload),
+                }
+                url = asynchronous.on_failure
+                self._calls.direct("sqs", "SendMessage", {"QueueUrl": url, "MessageBody": json.dumps(document)})
+
+        outcome.then(look)
+        if attempt == 0 and since is None and self._weather.happens(Event.EVENT_TWICE, spec.name):
+            self._kernel.after(self._weather.long(), lambda: self.invoke_later(name, payload, since=self._kernel.now))
+
+    def call(self, operation: str, params: Mapping[str, Any], _actor: Actor | None) -> Any:
+        """The API: ``Invoke``."""
+        if operation != "Invoke":
+            raise NotSimulatedError(f"lambda:{operation} is not simulated")
+        payload = params.get("Payload", b"{}")
+        text = payload.decode() if isinstance(payload, bytes | bytearray) else str(payload)
+        if len(text.encode()) > MOST_PAYLOAD_BYTES:
+            raise ServiceError("RequestTooLargeException", "Request must be smaller than 6291456 bytes", status=413)
+        if params.get("InvocationType") == "Event":
+            self.invoke_later(str(params["FunctionName"]), text)
+            return {"StatusCode": 202, "Payload": io.BytesIO(b"")}
+        outcome = self.invoke(str(params["FunctionName"]), text)
+        answer: Future[dict[str, Any]] = Future(self._kernel)
+        outcome.then(lambda: answer.set(_invoked(outcome.value())))
+        return answer
+
+    def _actor(self, spec: FunctionSpec, number: int, outcome: Future[Outcome]) -> Actor:
+        environment = self._environments.get(spec.name)
+        if environment is None:
+            environment = self._environments[spec.name] = {**_environment_of(spec), **self.changes(spec.name)}
+        image = self._images[spec.name]
+        actor = Actor(
+            f"{_short(spec.name)}#{number}",
+            ActorKind.FUNCTION,
+            of=spec.name,
+            role=spec.role,
+            environment=environment,
+            skew=self._weather.skew(),
+        )
+
+        def enter() -> None:
+            self._switch.to(image)
+            self._environment.current = environment
+
+        def died() -> None:
+            self.running.pop(actor.name, None)
+            self._calls.abandon(actor)
+            outcome.set(_failed("Runtime.ExitError", "RequestId: 0 Error: Runtime exited with error: signal: killed"))
+
+        actor.on_enter, actor.on_death = enter, died
+        return actor
+
+    def _begin(self, actor: Actor, work: Any) -> None:
+        if actor.alive:
+            self._kernel.spawn(actor, work)
+
+    def _time_out(self, actor: Actor, spec: FunctionSpec, outcome: Future[Outcome]) -> None:
+        self._trace.note(actor.name, f"timed out after {spec.timeout} s")
+        outcome.set(_failed("Sandbox.Timedout", f"RequestId: 0 Error: Task timed out after {spec.timeout}.00 seconds"))
+        actor.kill()
+
+    def _handle(self, spec: FunctionSpec, payload: str, context: Context) -> Outcome:
+        try:
+            handler = self._images[spec.name].start()
+            result = handler(json.loads(payload), context)
+        except SystemExit as error:
+            return _failed(
+                "Runtime.ExitError", f"RequestId: 0 Error: Runtime exited with error: exit status {error.code}"
+            )
+        except NotSimulatedError:
+            raise
+        except Exception as error:  # noqa: BLE001 - it is the invocation's outcome
+            return _failed(type(error).__name__, str(error))
+        try:
+            text = json.dumps(result)
+        except (TypeError, ValueError) as error:
+            return _failed("Runtime.MarshalError", f"Unable to marshal response: {error}")
+        if len(text) > MOST_PAYLOAD_BYTES:
+            return _failed(
+                "Function.ResponseSizeTooLarge", "Response payload size exceeded maximum allowed payload size"
+            )
+        return Outcome(text)
+
+
+def _failed(error: str, message: str) -> Outcome:
+    document = {"errorMessage": message, "errorType": error, "requestId": "0", "stackTrace": []}
+    return Outcome(json.dumps(document), error)
+
+
+def _invoked(outcome: Outcome) -> dict[str, Any]:
+    answer: dict[str, Any] = {"StatusCode": 200, "Payload": io.BytesIO(outcome.payload.encode())}
+    return answer if outcome.error is None else {**answer, "FunctionError": "Unhandled"}
+
+
+def _environment_of(spec: FunctionSpec) -> dict[str, str]:
+    return {
+        "AWS_ACCESS_KEY_ID": "simulated",
+        "AWS_SECRET_ACCESS_KEY": "simulated",
+        "AWS_SESSION_TOKEN": "simulated",
+        "AWS_REGION": REGION,
+        "AWS_DEFAULT_REGION": REGION,
+        "AWS_LAMBDA_FUNCTION_NAME": spec.name,
+        "AWS_LAMBDA_FUNCTION_MEMORY_SIZE": str(spec.memory),
+        "AWS_LAMBDA_FUNCTION_VERSION": "$LATEST",
+        "LAMBDA_TASK_ROOT": "/var/task",
+        "POWERTOOLS_LOG_LEVEL": "CRITICAL",
+        "POWERTOOLS_METRICS_DISABLED": "true",
+        "POWERTOOLS_TRACE_DISABLED": "true",
+        "TZ": ":UTC",
+        "_HANDLER": spec.handler,
+        **spec.environment,
+    }
+
+
+def _short(name: str) -> str:
+    """A function's name as a person reads it: without its stack, and what makes its logical id unique."""
+    bare = name.partition("-")[2] or name
+    return bare[:-8] if len(bare) > 8 and all(letter in "0123456789ABCDEF" for letter in bare[-8:]) else bare

@@ -1,0 +1,370 @@
+"""SQS: standard and FIFO queues, and the functions that receive from them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from ..checks.trace import Trace
+from ..deployment.blueprint import MappingSpec, QueueSpec
+from ..engine.actors import Actor
+from ..engine.kernel import MILLISECOND, SECOND, Kernel
+from ..errors import NotSimulatedError, ServiceError
+from ..faults.climate import Event
+from ..faults.weather import Weather
+from .functions import Functions
+
+MOST_BYTES: Final = 1_048_576
+_DEDUPLICATION: Final = 300 * SECOND
+_POLL: Final = 20 * MILLISECOND
+
+
+@dataclass(slots=True, kw_only=True)
+class Message:
+    """A message.
+
+    Attributes:
+        id: its id.
+        body: its text.
+        sent: when it was sent.
+        visible: when it can be received.
+        group: its message group, in a FIFO queue.
+        receives: how often it was received.
+        receipt: handle of the last receive.
+        attributes: message attributes.
+    """
+
+    id: str
+    body: str
+    sent: int
+    visible: int
+    group: str | None = None
+    receives: int = 0
+    receipt: str = ""
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(slots=True, kw_only=True)
+class Queue:
+    """A queue.
+
+    Attributes:
+        spec: what it is.
+        messages: those that were not deleted, in the order in which they were sent.
+        known: FIFO deduplication ids, with their message's id and when it was sent.
+    """
+
+    spec: QueueSpec
+    messages: list[Message] = field(default_factory=list)
+    known: dict[str, tuple[str, int]] = field(default_factory=dict)
+
+    def receivable(self, now: int, most: int) -> list[Message]:
+        """Messages that can be received; of a FIFO group none while an earlier one is hidden."""
+        found: list[Message] = []
+        blocked: set[str | None] = set()
+        for message in self.messages:
+            if len(found) == most:
+                break
+            if self.spec.fifo and message.group in blocked:
+                continue
+            if message.visible > now:
+                if self.spec.fifo:
+                    blocked.add(message.group)
+                continue
+            found.append(message)
+        return found
+
+
+class Queues:
+    """Every queue of a run, and what receives from it."""
+
+    def __init__(self, kernel: Kernel, functions: Functions, weather: Weather, trace: Trace) -> None:
+        self.queues: dict[str, Queue] = {}
+        self._kernel = kernel
+        self._functions = functions
+        self._weather = weather
+        self._trace = trace
+        self._pollers: dict[str, _Poller] = {}
+        self._number = 0
+
+    def add(self, spec: QueueSpec) -> None:
+        """Create a queue."""
+        self.queues[spec.name] = Queue(spec=spec)
+
+    def map(self, spec: MappingSpec) -> None:
+        """Let a function receive from a queue."""
+        self._pollers[spec.queue] = _Poller(self, spec, self._kernel, self._functions, self._weather, self._trace)
+
+    def queue(self, address: Any) -> Queue:
+        """A queue, by URL, ARN or name.
+
+        Raises:
+            ServiceError: NonExistentQueue.
+        """
+        found = self.queues.get(str(address).rpartition("/")[2].rpartition(":")[2])
+        if found is None:
+            raise ServiceError("AWS.SimpleQueueService.NonExistentQueue", "The specified queue does not exist.")
+        return found
+
+    def call(self, operation: str, params: Mapping[str, Any], _actor: Actor | None) -> dict[str, Any]:
+        """The API."""
+        queue = self.queue(params.get("QueueUrl") or params.get("QueueName"))
+        match operation:
+            case "SendMessage":
+                return self._send(queue, params)
+            case "SendMessageBatch":
+                sent = [{"Id": entry["Id"], **self._send(queue, entry)} for entry in params["Entries"]]
+                return {"Successful": sent, "Failed": []}
+            case "ReceiveMessage":
+                return self._receive(queue, params)
+            case "DeleteMessage":
+                self.delete(queue, params["ReceiptHandle"])
+                return {}
+            case "DeleteMessageBatch":
+                for entry in params["Entries"]:
+                    self.delete(queue, entry["ReceiptHandle"])
+                return {"Successful": [{"Id": entry["Id"]} for entry in params["Entries"]], "Failed": []}
+            case "ChangeMessageVisibility":
+                self._hide(queue, params)
+                return {}
+            case "GetQueueUrl":
+                return {"QueueUrl": queue.spec.url}
+            case "GetQueueAttributes":
+                return {"Attributes": self._attributes(queue)}
+            case "PurgeQueue":
+                queue.messages.clear()
+                return {}
+        raise NotSimulatedError(f"sqs:{operation} is not simulated")
+
+    def send(self, address: str, body: str, *, group: str | None = None) -> None:
+        """Send a message as a service does: not as a call, and without refusals."""
+        queue = self.queue(address)
+        given = {"MessageBody": body}
+        if queue.spec.fifo:
+            given |= {"MessageGroupId": group or "events", "MessageDeduplicationId": self._next("d")}
+        self._send(queue, given)
+
+    def delete(self, queue: Queue, receipt: str) -> None:
+        """Delete the message of a receipt; it may be delivered once more all the same."""
+        for number, message in enumerate(queue.messages):
+            if message.receipt == receipt:
+                if not queue.spec.fifo and self._weather.happens(Event.MESSAGE_TWICE, queue.spec.name):
+                    message.visible = self._kernel.now + self._weather.long()
+                    message.receipt = ""
+                    self._wake(queue, message.visible)
+                else:
+                    del queue.messages[number]
+                return
+
+    def take(self, queue: Queue, most: int, hidden: int) -> list[Message]:
+        """Receive messages, and hide them; those that were received too often go to the dead-letter queue."""
+        now = self._kernel.now
+        oldest = now - queue.spec.retention * SECOND
+        if queue.messages and queue.messages[0].sent < oldest:
+            queue.messages = [message for message in queue.messages if message.sent >= oldest]
+        taken: list[Message] = []
+        for message in queue.receivable(now, most):
+            if queue.spec.dead_letters is not None and message.receives >= queue.spec.max_receives:
+                queue.messages.remove(message)
+                self._trace.note(queue.spec.name, f"message {message.id} goes to the dead-letter queue")
+                self._move(message, self.queue(queue.spec.dead_letters))
+                continue
+            message.receives += 1
+            message.receipt = self._next("r")
+            message.visible = now + hidden
+            taken.append(message)
+        return taken
+
+    def _move(self, message: Message, to: Queue) -> None:
+        to.messages.append(
+            Message(
+                id=message.id,
+                body=message.body,
+                sent=message.sent,
+                visible=self._kernel.now,
+                group=message.group,
+                attributes=message.attributes,
+            )
+        )
+
+    def _next(self, prefix: str) -> str:
+        self._number += 1
+        return f"{prefix}{self._number:08d}"
+
+    def _send(self, queue: Queue, params: Mapping[str, Any]) -> dict[str, Any]:
+        body = params["MessageBody"]
+        if not isinstance(body, str) or not body:
+            raise ServiceError("MissingParameter", "The request must contain the parameter MessageBody.")
+        if len(body.encode()) > MOST_BYTES:
+            raise ServiceError(
+                "InvalidParameterValue",
+                f"One or more parameters are invalid. Reason: Message must be shorter than {MOST_BYTES} bytes.",
+            )
+        now = self._kernel.now
+        group, told = params.get("MessageGroupId"), params.get("MessageDeduplicationId")
+        message_id = self._next("m")
+        digest = {"MD5OfMessageBody": hashlib.md5(body.encode(), usedforsecurity=False).hexdigest()}
+        if queue.spec.fifo:
+            if not group:
+                raise ServiceError("MissingParameter", "The request must contain the parameter MessageGroupId.")
+            if told is None:
+                if not queue.spec.content_deduplication:
+                    raise ServiceError(
+                        "InvalidParameterValue",
+                        "The queue should either have ContentBasedDeduplication enabled or MessageDeduplicationId "
+                        "provided explicitly",
+                    )
+                told = hashlib.sha256(body.encode()).hexdigest()
+            former = queue.known.get(told)
+            if former is not None and now - former[1] < _DEDUPLICATION:
+                return {"MessageId": former[0], **digest}
+            queue.known[told] = (message_id, now)
+        delay = int(params.get("DelaySeconds") or 0) * SECOND
+        if self._weather.happens(Event.MESSAGE_LATE, queue.spec.name):
+            delay += self._weather.long()
+        message = Message(
+            id=message_id,
+            body=body,
+            sent=now,
+            visible=now + delay,
+            group=group,
+            attributes=params.get("MessageAttributes") or {},
+        )
+        queue.messages.append(message)
+        self._wake(queue, message.visible)
+        return {"MessageId": message_id, **digest}
+
+    def _receive(self, queue: Queue, params: Mapping[str, Any]) -> dict[str, Any]:
+        hidden = params.get("VisibilityTimeout")
+        seconds = queue.spec.visibility if hidden is None else int(hidden)
+        taken = self.take(queue, int(params.get("MaxNumberOfMessages") or 1), seconds * SECOND)
+        return {"Messages": [_received(message) for message in taken]} if taken else {}
+
+    def _hide(self, queue: Queue, params: Mapping[str, Any]) -> None:
+        for message in queue.messages:
+            if message.receipt == params["ReceiptHandle"]:
+                message.visible = self._kernel.now + int(params["VisibilityTimeout"]) * SECOND
+                self._wake(queue, message.visible)
+
+    def _attributes(self, queue: Queue) -> dict[str, str]:
+        now = self._kernel.now
+        hidden = sum(message.visible > now for message in queue.messages)
+        return {
+            "QueueArn": queue.spec.arn,
+            "ApproximateNumberOfMessages": str(len(queue.messages) - hidden),
+            "ApproximateNumberOfMessagesNotVisible": str(hidden),
+            "VisibilityTimeout": str(queue.spec.visibility),
+        }
+
+    def _wake(self, queue: Queue, at: int) -> None:
+        poller = self._pollers.get(queue.spec.name)
+        if poller is not None:
+            poller.wake(at)
+
+
+def _received(message: Message) -> dict[str, Any]:
+    return {
+        "MessageId": message.id,
+        "ReceiptHandle": message.receipt,
+        "Body": message.body,
+        "Attributes": {
+            "ApproximateReceiveCount": str(message.receives),
+            "SentTimestamp": str(message.sent // MILLISECOND),
+        },
+        "MessageAttributes": dict(message.attributes),
+    }
+
+
+class _Poller:
+    """An event source mapping: receives batches, invokes its function, deletes what was handled."""
+
+    def __init__(
+        self,
+        queues: Queues,
+        spec: MappingSpec,
+        kernel: Kernel,
+        functions: Functions,
+        weather: Weather,
+        trace: Trace,
+    ) -> None:
+        self._queues = queues
+        self._spec = spec
+        self._kernel = kernel
+        self._functions = functions
+        self._weather = weather
+        self._trace = trace
+        self._busy = 0
+        self._due: set[int] = set()
+
+    def wake(self, at: int) -> None:
+        """Receive soon after a moment."""
+        moment = max(at, self._kernel.now) + _POLL
+        if moment not in self._due:
+            self._due.add(moment)
+            self._kernel.at(moment, lambda: self._poll(moment))
+
+    def _poll(self, moment: int) -> None:
+        self._due.discard(moment)
+        queue = self._queues.queue(self._spec.queue)
+        if self._busy >= self._spec.concurrency:
+            return  # who ends wakes it
+        hidden = queue.spec.visibility * SECOND
+        batch = self._queues.take(queue, self._spec.batch, hidden)
+        if not batch:
+            return
+        self._busy += 1
+        for message in batch:
+            self.wake(message.visible)
+        receipts = {message.id: message.receipt for message in batch}
+        event = json.dumps({"Records": [_record(message, queue.spec) for message in batch]})
+        outcome = self._functions.invoke(self._spec.function, event)
+        outcome.then(lambda: self._handled(queue, receipts, outcome.value()))
+        if len(batch) == self._spec.batch:
+            self.wake(self._kernel.now)
+
+    def _handled(self, queue: Queue, receipts: Mapping[str, str], outcome: Any) -> None:
+        self._busy -= 1
+        failed = set(receipts) if outcome.error is not None else self._failed(receipts, outcome.payload)
+        for message_id, receipt in receipts.items():
+            if message_id not in failed:
+                self._queues.delete(queue, receipt)
+        if failed:
+            self._trace.note(queue.spec.name, f"{len(failed)} of {len(receipts)} messages come again")
+        self.wake(self._kernel.now)
+
+    def _failed(self, receipts: Mapping[str, str], payload: str) -> set[str]:
+        """Messages that come again; all of them, if the answer names one that was not in the batch."""
+        if not self._spec.partial:
+            return set()
+        answer = json.loads(payload)
+        if not answer:
+            return set()
+        named = [failure.get("itemIdentifier") for failure in (answer.get("batchItemFailures") or ())]
+        if any(name not in receipts for name in named):
+            return set(receipts)
+        return set(named)
+
+
+def _record(message: Message, spec: QueueSpec) -> dict[str, Any]:
+    attributes = {
+        "ApproximateReceiveCount": str(message.receives),
+        "SentTimestamp": str(message.sent // MILLISECOND),
+        "SenderId": "simulated",
+        "ApproximateFirstReceiveTimestamp": str(message.sent // MILLISECOND),
+    }
+    if message.group is not None:
+        attributes["MessageGroupId"] = message.group
+    return {
+        "messageId": message.id,
+        "receiptHandle": message.receipt,
+        "body": message.body,
+        "attributes": attributes,
+        "messageAttributes": dict(message.attributes),
+        "md5OfBody": "",
+        "eventSource": "aws:sqs",
+        "eventSourceARN": spec.arn,
+        "awsRegion": "us-east-1",
+    }

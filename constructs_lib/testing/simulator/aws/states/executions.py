@@ -1,0 +1,160 @@
+"""Executions of state machines: what they are, and where they stand."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from ...deployment.blueprint import MachineSpec, arn
+from ...engine.actors import Actor
+from ...engine.kernel import MILLISECOND, SECOND, Future, Timer
+
+MOST_BYTES: Final = 262_144
+MOST_EVENTS: Final = 25_000
+NAME_MICROSECONDS: Final = 90 * 86_400 * SECOND
+"""For so long after its end the name of an execution is taken."""
+REDRIVE_MICROSECONDS: Final = 14 * 86_400 * SECOND
+NAME: Final = re.compile(r'[^\s<>{}\[\]?*"#%\\^|~`$&,;:/\x00-\x1f\x7f-\x9f]{1,80}')
+
+
+@dataclass(slots=True)
+class Position:
+    """Where a flow stands: what a redrive goes on from.
+
+    Attributes:
+        state: the state that was entered last.
+        input: what it was entered with.
+        variables: those of this flow alone.
+        branches: of a Parallel or Map: where its branches stand, by number.
+        results: of a Parallel or Map: outputs of branches that have ended.
+    """
+
+    state: str
+    input: Any
+    variables: dict[str, Any] = field(default_factory=dict)
+    branches: dict[int, Position] = field(default_factory=dict)
+    results: dict[int, Any] = field(default_factory=dict)
+
+
+@dataclass(slots=True, kw_only=True)
+class Execution:
+    """One execution.
+
+    Attributes:
+        machine: the machine as it was when the execution began: an update does not change it.
+        name: its name.
+        input: its input, as text.
+        started: microseconds since the epoch.
+        position: where it stands.
+        ended: has a value when it has ended; another one for each redrive.
+        status: ``RUNNING`` and so on.
+        express: whether it is an Express execution.
+        stopped: when it ended.
+        output, error, cause: how.
+        redrives: how often it was redriven.
+        redriven: when it was last.
+        strands: what works for it: one actor for the flow and each branch.
+        events: of its history.
+        volume: bytes that it was given so far: no value can be larger.
+        timer: its machine's TimeoutSeconds.
+        stop_after: states after which it is stopped; 0: it is not.
+        stop_as: the status that it is stopped with.
+        context: the part of the context object that stays.
+    """
+
+    machine: MachineSpec
+    name: str
+    input: str
+    started: int
+    position: Position
+    ended: Future[None]
+    status: str = "RUNNING"
+    express: bool = False
+    stopped: int | None = None
+    output: str | None = None
+    error: str | None = None
+    cause: str | None = None
+    redrives: int = 0
+    redriven: int | None = None
+    strands: list[Actor] = field(default_factory=list)
+    events: int = 1
+    volume: int = 0
+    timer: Timer | None = None
+    stop_after: int = 0
+    stop_as: str = "ABORTED"
+    context: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def arn(self) -> str:
+        """Its ARN."""
+        return arn("states", f"{'express' if self.express else 'execution'}:{self.machine.name}:{self.name}")
+
+    @property
+    def running(self) -> bool:
+        """Whether it has not ended."""
+        return self.status == "RUNNING"
+
+    def described(self) -> dict[str, Any]:
+        """What DescribeExecution says of it."""
+        told: dict[str, Any] = {
+            "executionArn": self.arn,
+            "stateMachineArn": self.machine.arn,
+            "name": self.name,
+            "status": self.status,
+            "startDate": moment_of(self.started),
+            "input": self.input,
+            "redriveCount": self.redrives,
+        }
+        if self.stopped is not None:
+            told["stopDate"] = moment_of(self.stopped)
+        ends = {"output": self.output, "error": self.error, "cause": self.cause}
+        return told | {member: value for member, value in ends.items() if value is not None}
+
+    def event(self) -> dict[str, Any]:
+        """``detail`` of its status change event."""
+        return {
+            "executionArn": self.arn,
+            "stateMachineArn": self.machine.arn,
+            "name": self.name,
+            "status": self.status,
+            "startDate": self.started // MILLISECOND,
+            "stopDate": None if self.stopped is None else self.stopped // MILLISECOND,
+            "input": self.input if len(self.input) < 248 * 1024 else None,
+            "output": self.output,
+            "error": self.error,
+            "cause": self.cause,
+            "redriveCount": self.redrives,
+        }
+
+
+def moment_of(microseconds: int) -> datetime:
+    """A moment as an SDK gives it."""
+    return datetime.fromtimestamp(microseconds / SECOND, UTC)
+
+
+def timestamp(microseconds: int) -> str:
+    """A moment as the context object gives it."""
+    return moment_of(microseconds).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+@dataclass(slots=True, kw_only=True)
+class Waiting:
+    """A task that waits for whoever has its token.
+
+    Attributes:
+        execution: whose it is.
+        outcome: what it ends with: an output as text, or an error and a cause.
+        heard: when it was last heard of.
+        open: whether it still waits.
+    """
+
+    execution: Execution
+    outcome: Future[tuple[str, str, str | None]]
+    heard: int
+    open: bool = True
+
+
+Context = Mapping[str, Any]

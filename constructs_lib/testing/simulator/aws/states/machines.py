@@ -1,0 +1,365 @@
+"""Step Functions: state machines, executions and tokens, as a service."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, Final
+
+from ...checks.coverage import Coverage
+from ...checks.trace import Trace
+from ...deployment.blueprint import MachineSpec, arn
+from ...engine.actors import Actor, ActorKind
+from ...engine.kernel import SECOND, Future, Kernel, current_process
+from ...errors import NotSimulatedError, ServiceError
+from ...faults.climate import Event
+from ...faults.weather import Weather
+from .executions import (
+    MOST_BYTES,
+    MOST_EVENTS,
+    NAME,
+    NAME_MICROSECONDS,
+    REDRIVE_MICROSECONDS,
+    Execution,
+    Position,
+    Waiting,
+    moment_of,
+    timestamp,
+)
+from .failures import StateFailedError
+from .interpreter import Interpreter
+from .tasks import Tasks
+
+_MOST_CAUSE: Final = 32_768
+_EXPRESS_SECONDS: Final = 300
+_BOUNDARIES: Final = 10
+"""An execution that is stopped is stopped at one of so many of its states."""
+
+Publish = Callable[[Mapping[str, Any]], object]
+
+
+class StateMachines:
+    """Every state machine and execution of a run.
+
+    Args:
+        kernel: keeps the time.
+        tasks: does what Task states do.
+        weather: what goes wrong.
+        trace: hears of executions.
+        coverage: hears of states.
+        publish: publishes a status change event's detail.
+
+    Attributes:
+        machines: by ARN; an update replaces one, and running executions keep the former.
+        executions: by ARN.
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        tasks: Tasks,
+        weather: Weather,
+        trace: Trace,
+        coverage: Coverage,
+        publish: Publish,
+    ) -> None:
+        self.machines: dict[str, MachineSpec] = {}
+        self.executions: dict[str, Execution] = {}
+        self._kernel = kernel
+        self._weather = weather
+        self._trace = trace
+        self._publish = publish
+        self._waiting: dict[str, Waiting] = {}
+        self._number = 0
+        self._interpreter = Interpreter(kernel, tasks, weather, trace, coverage, self.stop)
+        tasks.machines = self
+
+    def running(self) -> list[Execution]:
+        """Executions that have not ended."""
+        return [execution for execution in self.executions.values() if execution.running]
+
+    # --- What others do with executions
+
+    def start(self, machine_arn: str, name: str | None, text: str) -> Execution:
+        """Start an execution.
+
+        Raises:
+            ServiceError: as StartExecution refuses it.
+        """
+        machine = self.machines.get(machine_arn)
+        if machine is None:
+            raise ServiceError("StateMachineDoesNotExist", f"State Machine Does Not Exist: '{machine_arn}'")
+        _check_input(text)
+        if name is None:
+            self._number += 1
+            name = f"{self._number:08d}-{self._kernel.entropy.getrandbits(64):016x}"
+        if not NAME.fullmatch(name):
+            raise ServiceError("InvalidName", f"Invalid Name: '{name}'")
+        express = machine.kind == "EXPRESS"
+        known = None if express else self.executions.get(arn("states", f"execution:{machine.name}:{name}"))
+        if known is not None and not self._is_forgotten(known):
+            if known.running and known.input == text:
+                return known
+            raise ServiceError("ExecutionAlreadyExists", f"Execution Already Exists: '{known.arn}'")
+        if express:
+            self._number += 1
+            name = f"{name}:{self._number}"
+        return self._begin(machine, name, text, express=express)
+
+    def stop(self, execution: Execution, status: str, error: str | None = None, cause: str | None = None) -> None:
+        """End an execution from outside; what runs in it ends where it is."""
+        if execution.running:
+            self._trace.note(execution.name, f"execution {status}")
+            self._end(execution, status, error=error, cause=cause)
+
+    def redrive(self, execution: Execution) -> None:
+        """Let an execution that failed go on where it did.
+
+        Raises:
+            ServiceError: ExecutionNotRedrivable.
+        """
+        now = self._kernel.now
+        too_late = execution.stopped is None or now - execution.stopped > REDRIVE_MICROSECONDS
+        if (
+            execution.express
+            or too_late
+            or execution.events >= MOST_EVENTS
+            or execution.status not in ("FAILED", "ABORTED", "TIMED_OUT")
+        ):
+            raise ServiceError("ExecutionNotRedrivable", f"The execution {execution.arn} cannot be redriven")
+        execution.status, execution.stopped = "RUNNING", None
+        execution.output = execution.error = execution.cause = None
+        execution.redrives += 1
+        execution.redriven = now
+        execution.ended = Future(self._kernel)
+        self._trace.note(execution.name, f"redriven, {execution.redrives} times by now")
+        self._run(execution)
+
+    def wait_for(self, token: str, execution: Execution) -> Waiting:
+        """Wait for whoever has a token."""
+        waiting = Waiting(execution=execution, outcome=Future(self._kernel), heard=self._kernel.now)
+        self._waiting[token] = waiting
+        return waiting
+
+    # --- The life of an execution
+
+    def _begin(self, machine: MachineSpec, name: str, text: str, *, express: bool) -> Execution:
+        now = self._kernel.now
+        execution = Execution(
+            machine=machine,
+            name=name,
+            input=text,
+            started=now,
+            position=Position(machine.definition["StartAt"], json.loads(text)),
+            ended=Future(self._kernel),
+            express=express,
+            volume=len(text),
+        )
+        self.executions[execution.arn] = execution
+        self._trace.note(name, f"execution of {machine.name} starts")
+        for event, status in ((Event.STOP, "ABORTED"), (Event.TIME_OUT, "TIMED_OUT")):
+            if not express and self._weather.happens(event, machine.name):
+                execution.stop_after = 1 + int(self._weather.share() * _BOUNDARIES)
+                execution.stop_as = status
+                if self._weather.share() < 0.3:  # not at a state's beginning, but at any time
+                    execution.stop_after = 0
+                    self._kernel.at(self._weather.moment(), partial(self.stop, execution, status))
+        self._run(execution)
+        return execution
+
+    def _run(self, execution: Execution) -> None:
+        machine = execution.machine
+        execution.context = {
+            "Execution": {
+                "Id": execution.arn,
+                "Input": json.loads(execution.input),
+                "Name": execution.name.partition(":")[0],
+                "RoleArn": arn("iam", f"role/{machine.role}", region=""),
+                "StartTime": timestamp(execution.started),
+                "RedriveCount": execution.redrives,
+                **({} if execution.redriven is None else {"RedriveTime": timestamp(execution.redriven)}),
+            },
+            "StateMachine": {"Id": machine.arn, "Name": machine.name},
+        }
+        actor = Actor(
+            f"{_short(machine.name)}/{execution.name[-12:]}", ActorKind.MACHINE, of=machine.name, role=machine.role
+        )
+        execution.strands = [actor]
+        limit = machine.definition.get("TimeoutSeconds")
+        if execution.express:
+            limit = min(limit or _EXPRESS_SECONDS, _EXPRESS_SECONDS)
+        ended = execution.ended
+        if limit is not None:
+            execution.timer = self._kernel.after(
+                int(limit * SECOND),
+                lambda: self.stop(execution, "TIMED_OUT", "States.Timeout") if execution.ended is ended else None,
+            )
+        self._announce(execution)
+        task = self._kernel.spawn(actor, lambda: self._interpreter.run(execution, actor))
+        task.ended.then(lambda: self._ran(execution, ended, task.ended))
+
+    def _ran(self, execution: Execution, run: Future[None], task: Future[str]) -> None:
+        """An execution's flow has ended; not if it was stopped."""
+        if execution.ended is not run or not execution.running:
+            return
+        try:
+            output = task.value()
+        except StateFailedError as failure:
+            self._trace.note(execution.name, f"execution FAILED: {failure.error}")
+            self._end(execution, "FAILED", error=failure.error, cause=failure.cause[:_MOST_CAUSE])
+        else:
+            self._trace.note(execution.name, "execution SUCCEEDED")
+            self._end(execution, "SUCCEEDED", output=output)
+
+    def _end(
+        self,
+        execution: Execution,
+        status: str,
+        *,
+        output: str | None = None,
+        error: str | None = None,
+        cause: str | None = None,
+    ) -> None:
+        execution.status, execution.stopped = status, self._kernel.now
+        execution.output, execution.error, execution.cause = output, error, cause
+        if execution.timer is not None:
+            execution.timer.cancel()
+        execution.ended.set(None)
+        self._announce(execution)
+        if (
+            status != "SUCCEEDED"
+            and not execution.express
+            and self._weather.happens(Event.REDRIVE, execution.machine.name)
+        ):
+            self._kernel.at(self._weather.moment(), lambda: self._redrive_if_possible(execution))
+        strands, execution.strands = execution.strands, []
+        present = current_process()
+        # Who ends its own execution ends last.
+        for strand in sorted(strands, key=lambda strand: strand is present):
+            strand.kill()
+
+    def _redrive_if_possible(self, execution: Execution) -> None:
+        if execution.status in ("FAILED", "ABORTED", "TIMED_OUT"):
+            self.redrive(execution)
+
+    def _announce(self, execution: Execution) -> None:
+        if not execution.express:
+            self._publish(execution.event())
+
+    def _is_forgotten(self, execution: Execution) -> bool:
+        return execution.stopped is not None and self._kernel.now - execution.stopped > NAME_MICROSECONDS
+
+    # --- The API
+
+    def call(self, operation: str, params: Mapping[str, Any], _actor: Actor | None) -> Any:
+        """Do what a request asks for."""
+        match operation:
+            case "StartExecution":
+                return self._start(params)
+            case "StartSyncExecution":
+                child = self.start(params["stateMachineArn"], params.get("name"), str(params.get("input", "{}")))
+                answer: Future[dict[str, Any]] = Future(self._kernel)
+                child.ended.then(lambda: answer.set(child.described()))
+                return answer
+            case "StopExecution":
+                execution = self._execution(params)
+                self.stop(execution, "ABORTED", params.get("error"), params.get("cause"))
+                return {"stopDate": moment_of(self._kernel.now)}
+            case "RedriveExecution":
+                self.redrive(self._execution(params))
+                return {"redriveDate": moment_of(self._kernel.now)}
+            case "DescribeExecution":
+                return self._describe(params)
+            case "ListExecutions":
+                return self._list(params)
+            case "DescribeStateMachine":
+                machine = self.machines.get(params["stateMachineArn"])
+                if machine is None:
+                    raise ServiceError("StateMachineDoesNotExist", "State Machine Does Not Exist")
+                definition = json.dumps(machine.definition)
+                return {
+                    "stateMachineArn": machine.arn,
+                    "name": machine.name,
+                    "definition": definition,
+                    "type": machine.kind,
+                }
+            case "SendTaskSuccess" | "SendTaskFailure" | "SendTaskHeartbeat":
+                return self._send(operation, params)
+        raise NotSimulatedError(f"states:{operation} is not simulated")
+
+    def _start(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        machine = self.machines.get(params["stateMachineArn"])
+        execution = self.start(params["stateMachineArn"], params.get("name"), str(params.get("input", "{}")))
+        if machine is not None and execution.express and self._weather.happens(Event.EXPRESS_TWICE, machine.name):
+            self.start(params["stateMachineArn"], params.get("name"), str(params.get("input", "{}")))
+        return {"executionArn": execution.arn, "startDate": moment_of(execution.started)}
+
+    def _execution(self, params: Mapping[str, Any]) -> Execution:
+        found = self.executions.get(params["executionArn"])
+        if found is None or self._is_forgotten(found):
+            raise ServiceError("ExecutionDoesNotExist", f"Execution Does Not Exist: '{params['executionArn']}'")
+        return found
+
+    def _describe(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        execution = self._execution(params)
+        if self._weather.happens(Event.DESCRIBE_BEHIND, execution.machine.name):
+            if execution.stopped is None:
+                if self._kernel.now - execution.started < 60 * SECOND:
+                    raise ServiceError("ExecutionDoesNotExist", f"Execution Does Not Exist: '{execution.arn}'")
+            elif self._kernel.now - execution.stopped < 60 * SECOND:
+                behind = dataclasses.replace(
+                    execution, status="RUNNING", stopped=None, output=None, error=None, cause=None
+                )
+                return behind.described()
+        return execution.described()
+
+    def _list(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        wanted = params.get("statusFilter")
+        found = [
+            execution.described()
+            for execution in reversed(self.executions.values())
+            if execution.machine.arn == params["stateMachineArn"] and wanted in (None, execution.status)
+        ]
+        start = int(params.get("nextToken") or 0)
+        page = found[start : start + int(params.get("maxResults") or 100)]
+        members = ("executionArn", "stateMachineArn", "name", "status", "startDate", "stopDate", "redriveCount")
+        told = [{member: one[member] for member in members if member in one} for one in page]
+        more = {"nextToken": str(start + len(page))} if start + len(page) < len(found) else {}
+        return {"executions": told, **more}
+
+    def _send(self, operation: str, params: Mapping[str, Any]) -> dict[str, Any]:
+        waiting = self._waiting.get(str(params.get("taskToken")))
+        if waiting is None:
+            raise ServiceError("InvalidToken", "Invalid Token: 'Invalid token'")
+        if not waiting.open or not waiting.execution.running or waiting.outcome.done:
+            raise ServiceError("TaskTimedOut", "Task Timed Out: 'Provided task does not exist anymore'")
+        if operation == "SendTaskHeartbeat":
+            waiting.heard = self._kernel.now
+        elif operation == "SendTaskSuccess":
+            output = str(params["output"])
+            try:
+                json.loads(output)
+            except ValueError:
+                raise ServiceError("InvalidOutput", "Invalid Output") from None
+            if len(output.encode()) > MOST_BYTES:
+                raise ServiceError("InvalidOutput", "Invalid Output: too large")
+            waiting.outcome.set(("success", output, None))
+        else:
+            waiting.outcome.set(("failure", str(params.get("error", "")), params.get("cause")))
+        return {}
+
+
+def _check_input(text: str) -> None:
+    try:
+        json.loads(text)
+    except ValueError:
+        raise ServiceError("InvalidExecutionInput", "Invalid State Machine Execution Input") from None
+    if len(text.encode()) > MOST_BYTES:
+        raise ServiceError("ValidationException", "The size of 'input' must be less than or equal to 262144")
+
+
+def _short(name: str) -> str:
+    bare = name.partition("-")[2] or name
+    return bare[:-8] if len(bare) > 8 and all(letter in "0123456789ABCDEF" for letter in bare[-8:]) else bare

@@ -1,0 +1,64 @@
+"""What stays from run to run: a blueprint, and its functions' code."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any, Self
+
+from .blueprint import Blueprint
+from .images import Bundle, Image, Switch
+from .parts import Parts, parts_of
+from .template import blueprint_of
+
+
+class Deployment:
+    """A stack, ready to be simulated any number of times. Close it, or use it as a context.
+
+    Args:
+        blueprint: what is deployed.
+
+    Attributes:
+        blueprint: as given.
+        parts: which table plays which part.
+        images: modules of each function.
+        switch: puts a function's modules in place.
+    """
+
+    def __init__(self, blueprint: Blueprint) -> None:
+        self.blueprint = blueprint
+        self.parts: Parts = parts_of(blueprint)
+        self._workspace = tempfile.TemporaryDirectory(prefix="cdk-sagas-simulator-")
+        bundles: dict[Path | str, Bundle] = {}
+        self.images: dict[str, Image] = {}
+        for spec in blueprint.functions.values():
+            if spec.code not in bundles:
+                bundles[spec.code] = Bundle(spec.code, Path(self._workspace.name))
+            self.images[spec.name] = Image(spec, bundles[spec.code])
+        self.switch = Switch(tuple(bundles.values()))
+
+    @classmethod
+    def of_assembly(cls, folder: Path) -> Deployment:
+        """Deploy a synthesized assembly."""
+        return cls(blueprint_of(folder))
+
+    @classmethod
+    def of_stack(cls, stack: Any) -> Deployment:
+        """Synthesize the app of a CDK stack, and deploy it."""
+        return cls.of_assembly(Path(stack.node.root.synth().directory))
+
+    def reset(self) -> None:
+        """Forget what a run left in the functions' modules."""
+        self.switch.to(None)
+        for image in self.images.values():
+            image.reset()
+
+    def close(self) -> None:
+        """Remove unpacked code."""
+        self._workspace.cleanup()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

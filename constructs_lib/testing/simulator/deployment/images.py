@@ -1,0 +1,250 @@
+"""Functions' code in one process: each function has modules of its own, under the names that its bundle gives them.
+
+A bundle's modules are loaded as in its sandbox: from its own files, with its own environment. Libraries that every
+bundle brings along, and that keep no state of a saga, are shared with the process that simulates. So are compiled
+texts: a module that stands in many bundles is compiled once.
+
+A function has one set of modules, which all invocations of it share, also those that run at once: module state is that
+of one warm sandbox. Modules of users are loaded again for each run, so that no run sees what a former one left.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import json
+import sys
+import zipfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from importlib.machinery import PathFinder, SourceFileLoader
+from importlib.util import find_spec
+from pathlib import Path
+from types import CodeType, ModuleType
+from typing import Any, Final, Self
+from unittest import mock
+
+import fastjsonschema
+
+from ..engine.dates import virtual_datetime, virtualize_dates
+from .blueprint import FunctionSpec
+from .observing import TELEMETRY, listen
+
+SHARED: Final = frozenset(
+    {
+        "aws_lambda_powertools",
+        "boto3",
+        "botocore",
+        "dateutil",
+        "fastjsonschema",
+        "jmespath",
+        "s3transfer",
+        "six",
+        "typing_extensions",
+        "urllib3",
+    }
+)
+"""Libraries of which a process has one copy, whatever a bundle brings along."""
+_OURS: Final = ("saga_runtime", "handlers")
+_STATEFUL: Final = (("saga_runtime.secrets", "secrets"),)
+"""Caches of the runtime that hold what a run gave them: emptied after each run."""
+
+_codes: Final[dict[tuple[str, str], CodeType]] = {}
+
+
+class _Loader(SourceFileLoader):
+    """Loads a module whose text may have been compiled before, under another path."""
+
+    def get_code(self, fullname: str) -> CodeType:
+        source = self.get_data(self.path)
+        told = (fullname, hashlib.sha256(source).hexdigest())
+        if told not in _codes:
+            _codes[told] = _installed_code(fullname, source) or compile(source, self.path, "exec", dont_inherit=True)
+        return _codes[told]
+
+
+def _installed_code(fullname: str, source: bytes) -> CodeType | None:
+    """The code of the same module as it is installed, if its text is the same: it is compiled already."""
+    if fullname.partition(".")[0] != _OURS[0]:
+        return None
+    try:
+        spec = find_spec(fullname)
+    except (ImportError, ValueError):
+        return None
+    loader = spec.loader if spec is not None else None
+    if type(loader) is not SourceFileLoader or loader.get_data(loader.path) != source:
+        return None
+    return loader.get_code(fullname)
+
+
+@contextmanager
+def schemas_compiled_once() -> Iterator[None]:
+    """Compile each JSON schema once in a process, until the context ends: it takes longer than what it checks."""
+    real = fastjsonschema.compile
+
+    def compile_schema(definition: Any, *given: Any, **options: Any) -> Any:
+        key = (json.dumps(definition, sort_keys=True, default=repr), repr(given), repr(sorted(options.items())))
+        if key not in _schemas:
+            _schemas[key] = real(definition, *given, **options)
+        return _schemas[key]
+
+    with mock.patch.object(fastjsonschema, "compile", compile_schema):
+        yield
+
+
+_schemas: Final[dict[tuple[str, str, str], Any]] = {}
+
+
+class Bundle:
+    """A function's code as files.
+
+    Args:
+        code: folder or zip file that holds it; or the source of one module, ``index``.
+        workspace: folder for what has to be unpacked.
+
+    Attributes:
+        folder: where its modules are.
+        names: top-level names that are its own.
+        libraries: those of them that are installed packages, whose modules stay from run to run.
+    """
+
+    def __init__(self, code: Path | str, workspace: Path) -> None:
+        if isinstance(code, str):
+            self.folder = workspace / hashlib.sha256(code.encode()).hexdigest()[:16]
+            self.folder.mkdir(exist_ok=True)
+            (self.folder / "index.py").write_text(code, encoding="utf-8")
+        elif code.is_dir():
+            self.folder = code
+        else:
+            self.folder = workspace / code.stem
+            if not self.folder.exists():
+                _unpack(code, self.folder)
+        found = {path.name.partition(".")[0] for path in self.folder.iterdir() if path.name != "__pycache__"}
+        self.names = frozenset(found - SHARED)
+        installed = {path.name.partition("-")[0].lower() for path in self.folder.glob("*.dist-info")}
+        self.libraries = frozenset({*_OURS, *(name for name in self.names if name.lower() in installed)})
+
+
+def _unpack(archive: Path, folder: Path) -> None:
+    with zipfile.ZipFile(archive) as packed:
+        wanted = [name for name in packed.namelist() if name.split("/", 1)[0].partition(".")[0] not in SHARED]
+        packed.extractall(folder, wanted)
+
+
+class Modules:
+    """What is in ``sys.modules`` under some names: a function's, or the simulating process's own."""
+
+    def __init__(self) -> None:
+        self.held: dict[str, ModuleType] = {}
+
+
+class Image(Modules):
+    """Modules of one function.
+
+    Attributes:
+        spec: the function.
+        handler: what Lambda calls; None: the sandbox is cold.
+    """
+
+    def __init__(self, spec: FunctionSpec, bundle: Bundle) -> None:
+        super().__init__()
+        self.spec = spec
+        self.bundle = bundle
+        self.handler: Callable[[Any, Any], Any] | None = None
+        self._kept: dict[str, ModuleType] = {"datetime": virtual_datetime()}
+        self.held = dict(self._kept)
+
+    def start(self) -> Callable[[Any, Any], Any]:
+        """Load the handler, as a cold start does. The image is the active one.
+
+        Raises:
+            Exception: whatever a module raises while it is loaded.
+        """
+        if self.handler is None:
+            module, _, name = self.spec.handler.replace("/", ".").rpartition(".")
+            self.handler = getattr(importlib.import_module(module), name)
+            virtualize_dates("aws_lambda_powertools")
+        return self.handler
+
+    def reset(self) -> None:
+        """Be cold again: nothing is left of what the function's own modules hold."""
+        libraries = self.bundle.libraries
+        self._kept |= {name: module for name, module in self.held.items() if name.partition(".")[0] in libraries}
+        self.held = dict(self._kept)
+        for module, cache in _STATEFUL:
+            if module in self.held:
+                getattr(self.held[module], cache).cache_clear()
+        self.handler = None
+
+
+class Switch:
+    """Puts the modules of whoever runs into ``sys.modules``; a context that leaves them as they were.
+
+    Args:
+        bundles: all that may run.
+    """
+
+    def __init__(self, bundles: Sequence[Bundle]) -> None:
+        self._private = frozenset({"datetime"}.union(*(bundle.names for bundle in bundles)))
+        self._outside = Modules()
+        self._active: Modules = self._outside
+
+    def __enter__(self) -> Self:
+        self._active = self._outside
+        self._outside.held = {name: sys.modules[name] for name in tuple(sys.modules) if self._is_private(name)}
+        sys.meta_path.insert(0, self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.to(None)
+        sys.meta_path.remove(self)
+
+    def to(self, wanted: Modules | None) -> None:
+        """Make other modules the ones that are found; None: those of the simulating process."""
+        wanted = wanted if wanted is not None else self._outside
+        active = self._active
+        if wanted is active:
+            return
+        modules = sys.modules
+        for name in active.held:
+            modules.pop(name, None)
+        modules.update(wanted.held)
+        self._active = wanted
+
+    def _is_private(self, name: str) -> bool:
+        return name.partition(".")[0] in self._private
+
+    # --- As a finder on sys.meta_path
+
+    def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> Any:
+        """Find a module of the function that runs; remember one that the simulating process loads only now."""
+        active = self._active
+        if isinstance(active, Image):
+            if fullname.partition(".")[0] not in active.bundle.names:
+                return None
+            path = path if path is not None else [str(active.bundle.folder)]
+        elif not self._is_private(fullname):
+            return None
+        spec = PathFinder.find_spec(fullname, path, target)
+        if spec is not None and type(spec.loader) is SourceFileLoader:
+            spec.loader = _Recorded(active, fullname, spec.loader.path)
+        return spec
+
+
+class _Recorded(_Loader):
+    """Loads a module for a function, or for the simulating process, and remembers whose it is."""
+
+    def __init__(self, owner: Modules, fullname: str, path: str) -> None:
+        super().__init__(fullname, path)
+        self._owner = owner
+
+    def exec_module(self, module: ModuleType) -> None:
+        held = self._owner.held
+        held[module.__name__] = module
+        try:
+            super().exec_module(module)
+            if module.__name__ == TELEMETRY and isinstance(self._owner, Image):
+                listen(module)
+        except BaseException:
+            held.pop(module.__name__, None)
+            raise

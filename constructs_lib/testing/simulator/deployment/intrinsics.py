@@ -1,0 +1,199 @@
+"""CloudFormation's references: which name, ARN or address each resource of a template has in the simulation."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from ..errors import NotSimulatedError
+from .blueprint import ACCOUNT, REGION, arn
+
+_PSEUDO: Final = {
+    "AWS::AccountId": ACCOUNT,
+    "AWS::Partition": "aws",
+    "AWS::Region": REGION,
+    "AWS::URLSuffix": "amazonaws.com",
+    "AWS::NoValue": None,
+}
+_NAME_OF: Final = {
+    "AWS::Lambda::Function": ("FunctionName", 64),
+    "AWS::DynamoDB::GlobalTable": ("TableName", 255),
+    "AWS::DynamoDB::Table": ("TableName", 255),
+    "AWS::SQS::Queue": ("QueueName", 75),
+    "AWS::StepFunctions::StateMachine": ("StateMachineName", 80),
+    "AWS::Events::Rule": ("Name", 64),
+    "AWS::Events::EventBus": ("Name", 64),
+    "AWS::IAM::Role": ("RoleName", 64),
+    "AWS::S3::Bucket": ("BucketName", 63),
+    "AWS::ApiGateway::Stage": ("StageName", 64),
+}
+"""Property that sets a resource's name, and how long one that CloudFormation makes may be."""
+_ARN_OF: Final[dict[str, Callable[[str], str]]] = {
+    "AWS::Lambda::Function": lambda name: arn("lambda", f"function:{name}"),
+    "AWS::DynamoDB::GlobalTable": lambda name: arn("dynamodb", f"table/{name}"),
+    "AWS::DynamoDB::Table": lambda name: arn("dynamodb", f"table/{name}"),
+    "AWS::SQS::Queue": lambda name: arn("sqs", name),
+    "AWS::StepFunctions::StateMachine": lambda name: arn("states", f"stateMachine:{name}"),
+    "AWS::Events::Rule": lambda name: arn("events", f"rule/{name}"),
+    "AWS::Events::EventBus": lambda name: arn("events", f"event-bus/{name}"),
+    "AWS::IAM::Role": lambda name: arn("iam", f"role/{name}", region=""),
+    "AWS::S3::Bucket": lambda name: arn("s3", name, region="", account=""),
+    "AWS::Logs::LogGroup": lambda name: arn("logs", f"log-group:{name}:*"),
+    "AWS::SecretsManager::Secret": lambda name: arn("secretsmanager", f"secret:{name}-Simula"),
+    "AWS::KMS::Key": lambda name: arn("kms", f"key/{name}"),
+}
+_REF_IS_ARN: Final = frozenset({"AWS::StepFunctions::StateMachine", "AWS::SecretsManager::Secret"})
+_SUBSTITUTED: Final = re.compile(r"\$\{(!?)([^}]+)\}")
+
+
+class Resolver:
+    """Resolves the references of one template.
+
+    Args:
+        stack: the stack's name.
+        template: its template.
+        exports: what other stacks export; this one's exports are added to it.
+    """
+
+    def __init__(self, stack: str, template: Mapping[str, Any], exports: dict[str, Any]) -> None:
+        self._stack = stack
+        self._resources: Mapping[str, Any] = template.get("Resources", {})
+        self._parameters: Mapping[str, Any] = template.get("Parameters", {})
+        self._conditions: Mapping[str, Any] = template.get("Conditions", {})
+        self._outputs: Mapping[str, Any] = template.get("Outputs", {})
+        self._exports = exports
+
+    def name(self, logical_id: str) -> str:
+        """Physical name of a resource: its own, or one made of the stack's name and its logical id."""
+        resource = self._resources[logical_id]
+        kind = resource["Type"]
+        given, most = _NAME_OF.get(kind, (None, 128))
+        properties = resource.get("Properties", {})
+        if given is not None and given in properties:
+            return str(self.resolve(properties[given]))
+        made = f"{self._stack}-{logical_id}"
+        if kind == "AWS::S3::Bucket":
+            made = made.lower()
+        fifo = ".fifo" if kind == "AWS::SQS::Queue" and properties.get("FifoQueue") else ""
+        if len(made) + len(fifo) > most:
+            digest = hashlib.sha256(made.encode()).hexdigest()[:8]
+            made = f"{made[: most - len(fifo) - 9]}-{digest}"
+        return made + fifo
+
+    def reference(self, logical_id: str) -> Any:
+        """What ``Ref`` gives."""
+        if logical_id in _PSEUDO:
+            return _PSEUDO[logical_id]
+        if logical_id == "AWS::StackName":
+            return self._stack
+        if logical_id == "AWS::StackId":
+            digest = hashlib.sha256(self._stack.encode()).hexdigest()
+            return arn("cloudformation", f"stack/{self._stack}/{digest[:8]}-0000-4000-8000-{digest[8:20]}")
+        if logical_id in self._parameters:
+            return self._parameters[logical_id].get("Default", "")
+        kind = self._resources[logical_id]["Type"]
+        name = self.name(logical_id)
+        if kind in _REF_IS_ARN:
+            return _ARN_OF[kind](name)
+        if kind == "AWS::SQS::Queue":
+            return f"https://sqs.{REGION}.amazonaws.com/{ACCOUNT}/{name}"
+        if kind.startswith("AWS::ApiGateway::") and kind != "AWS::ApiGateway::Stage":
+            return hashlib.sha256(name.encode()).hexdigest()[:10]
+        return name
+
+    def attribute(self, logical_id: str, attribute: str) -> Any:
+        """What ``Fn::GetAtt`` gives."""
+        kind = self._resources[logical_id]["Type"]
+        name = self.name(logical_id)
+        if attribute == "Arn":
+            return _ARN_OF[kind](name) if kind in _ARN_OF else arn(kind.split("::")[1].lower(), name)
+        if attribute in ("Name", "QueueName", "FunctionName", "TableName"):
+            return name
+        if attribute == "QueueUrl":
+            return self.reference(logical_id)
+        return f"{name}.{attribute}"
+
+    def resolve(self, value: Any) -> Any:
+        """A value with everything in it resolved.
+
+        Raises:
+            NotSimulatedError: for a function of CloudFormation that is not known here.
+        """
+        if isinstance(value, list):
+            return [found for found in map(self.resolve, value) if found is not None]
+        if not isinstance(value, dict):
+            return value
+        if len(value) == 1:
+            ((name, argument),) = value.items()
+            if name == "Ref":
+                return self.reference(argument)
+            if name.startswith("Fn::"):
+                return self._function(name, argument)
+        resolved = {name: self.resolve(part) for name, part in value.items()}
+        return {name: part for name, part in resolved.items() if part is not None or value[name] is None}
+
+    def outputs(self) -> dict[str, str]:
+        """The stack's outputs; what it exports is known to stacks that are read later."""
+        found = {}
+        for name, output in self._outputs.items():
+            value = self.resolve(output["Value"])
+            found[name] = str(value)
+            if "Export" in output:
+                self._exports[str(self.resolve(output["Export"]["Name"]))] = value
+        return found
+
+    def _function(self, name: str, argument: Any) -> Any:
+        match name:
+            case "Fn::GetAtt":
+                parts = argument if isinstance(argument, list) else argument.split(".", 1)
+                return self.attribute(parts[0], parts[1])
+            case "Fn::Join":
+                return str(argument[0]).join(str(part) for part in self.resolve(argument[1]))
+            case "Fn::Sub":
+                return self._substituted(argument)
+            case "Fn::Select":
+                return self.resolve(argument[1])[int(argument[0])]
+            case "Fn::Split":
+                return str(self.resolve(argument[1])).split(argument[0])
+            case "Fn::ImportValue":
+                return self._exports[str(self.resolve(argument))]
+            case "Fn::If":
+                return self.resolve(argument[1] if self._is(argument[0]) else argument[2])
+            case "Fn::GetAZs":
+                return [f"{REGION}{letter}" for letter in "abc"]
+        raise NotSimulatedError(f"{name} is not simulated")
+
+    def _substituted(self, argument: Any) -> str:
+        text, given = argument if isinstance(argument, list) else (argument, {})
+
+        def found(match: re.Match[str]) -> str:
+            literal, name = match.groups()
+            if literal:
+                return f"${{{name}}}"
+            if name in given:
+                return str(self.resolve(given[name]))
+            logical_id, _, attribute = name.partition(".")
+            return str(self.attribute(logical_id, attribute) if attribute else self.reference(name))
+
+        return _SUBSTITUTED.sub(found, text)
+
+    def _is(self, condition: str) -> bool:
+        """Whether a condition of the template is true."""
+        return bool(self._holds(self._conditions[condition]))
+
+    def _holds(self, value: Any) -> bool:
+        ((name, argument),) = value.items()
+        match name:
+            case "Fn::Equals":
+                return bool(self.resolve(argument[0]) == self.resolve(argument[1]))
+            case "Fn::Not":
+                return not self._holds(argument[0])
+            case "Fn::And":
+                return all(map(self._holds, argument))
+            case "Fn::Or":
+                return any(map(self._holds, argument))
+            case "Condition":
+                return self._is(argument)
+        raise NotSimulatedError(f"{name} in a condition is not simulated")

@@ -1,0 +1,93 @@
+"""Which table, machine and queue of a stack plays which part in its sagas: read from the functions' environments."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from saga_runtime.protocol import Env, ReconciledField
+
+from .blueprint import Blueprint
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operation:
+    """An operation of a ``TransactionApi`` and the saga behind it.
+
+    Attributes:
+        name: its name, which is its path, too.
+        requests: table of request records.
+        log: table of its saga log.
+        machine, recovery: ARNs of its state machines.
+        definition: fingerprint of its definition.
+    """
+
+    name: str
+    requests: str
+    log: str
+    machine: str
+    recovery: str
+    definition: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """Parts of what is deployed.
+
+    Attributes:
+        operations: by name.
+        ledgers: tables of ledgers.
+        tokens: tables of task tokens.
+        operators: URLs of operators' queues, by the forward machine's name.
+        log_days: how long rows are kept, by log.
+    """
+
+    operations: Mapping[str, Operation]
+    ledgers: tuple[str, ...]
+    tokens: tuple[str, ...]
+    operators: Mapping[str, str]
+    log_days: Mapping[str, int]
+
+    @property
+    def requests(self) -> tuple[str, ...]:
+        """Tables of request records."""
+        return _once(operation.requests for operation in self.operations.values())
+
+    @property
+    def logs(self) -> tuple[str, ...]:
+        """Tables of saga logs."""
+        return _once(operation.log for operation in self.operations.values())
+
+
+def parts_of(blueprint: Blueprint) -> Parts:
+    """Find the parts of a blueprint."""
+    environments = [function.environment for function in blueprint.functions.values()]
+    operators, log_days = {}, {}
+    for environment in environments:
+        for served in json.loads(environment.get(Env.RECONCILED, "[]")):
+            operators[served[ReconciledField.MACHINE]] = served[ReconciledField.OPERATORS]
+            log_days[served[ReconciledField.LOG]] = served[ReconciledField.DAYS]
+    operations = {
+        environment[Env.OPERATION]: Operation(
+            name=environment[Env.OPERATION],
+            requests=environment[Env.REQUEST_TABLE],
+            log=environment[Env.LOG_TABLE],
+            machine=environment[Env.STATE_MACHINE_ARN],
+            recovery=environment[Env.RECOVERY_MACHINE_ARN],
+            definition=environment[Env.DEFINITION],
+        )
+        for environment in environments
+        if Env.OPERATION in environment
+    }
+    return Parts(
+        operations=operations,
+        ledgers=_once(env[Env.LEDGER_TABLE] for env in environments if Env.LEDGER_TABLE in env),
+        tokens=_once(env[Env.TOKEN_TABLE] for env in environments if Env.TOKEN_TABLE in env),
+        operators=operators,
+        log_days=log_days,
+    )
+
+
+def _once(names: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(names))

@@ -1,0 +1,69 @@
+"""Who acts in a simulation: invocations, executions, clients, operators and providers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, MutableMapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from .kernel import Process
+
+
+class ActorKind(StrEnum):
+    """What an actor is; it decides what may go wrong with its calls.
+
+    Attributes:
+        FUNCTION: an invocation of a function: it can be killed, held and cut off.
+        MACHINE: an execution of a state machine: its calls fail, itself does not die.
+        SERVICE: a service that delivers (a rule, an event source mapping, API Gateway).
+        OUTSIDE: a client, an operator or a provider.
+    """
+
+    FUNCTION = "function"
+    MACHINE = "machine"
+    SERVICE = "service"
+    OUTSIDE = "outside"
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A call of AWS on its way: service, operation and parameters."""
+
+    service: str
+    operation: str
+    params: Mapping[str, Any]
+
+
+class Actor(Process):
+    """A process with an identity.
+
+    Attributes:
+        kind: what it is.
+        of: name of the function or the state machine that it is an instance of; of everything else, its own name.
+        role: name of the role that signs its calls; None: it may do everything.
+        environment: its environment variables.
+        travelling: its request that is on its way, and may still arrive when its sender is dead.
+        scheduled: whether a schedule began it: what it writes alone is no reason for the schedule to hurry.
+    """
+
+    __slots__ = ("environment", "kind", "of", "role", "scheduled", "travelling")
+
+    def __init__(
+        self,
+        name: str,
+        kind: ActorKind,
+        *,
+        of: str | None = None,
+        role: str | None = None,
+        environment: MutableMapping[str, str] | None = None,
+        skew: int = 0,
+        on_enter: Callable[[], None] | None = None,
+    ) -> None:
+        super().__init__(name, skew=skew, on_enter=on_enter)
+        self.kind = kind
+        self.of = of or name
+        self.role = role
+        self.environment: MutableMapping[str, str] = environment if environment is not None else {}
+        self.travelling: Request | None = None
+        self.scheduled = False

@@ -1,0 +1,37 @@
+"""What a simulated service answers when it refuses, and what the simulator itself refuses to pretend."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+_REFUSED: Final = 400
+
+
+class ServiceError(Exception):
+    """An error as a service answers it.
+
+    Attributes:
+        code: the error's code, as ``ClientError.response["Error"]["Code"]`` holds it.
+        message: its message.
+        status: HTTP status.
+        members: further members of the response, such as ``CancellationReasons`` or ``Item``.
+    """
+
+    def __init__(
+        self, code: str, message: str = "", *, status: int = _REFUSED, members: Mapping[str, Any] | None = None
+    ) -> None:
+        super().__init__(f"{code}: {message}")
+        self.code = code
+        self.message = message
+        self.status = status
+        self.members = dict(members or {})
+
+
+class NotSimulatedError(NotImplementedError):
+    """The run needs something that the simulator does not have; it never guesses."""
+
+
+def invalid(message: str) -> ServiceError:
+    """A ``ValidationException``."""
+    return ServiceError("ValidationException", message)

@@ -1,0 +1,129 @@
+"""What goes wrong now: decides at each call, and at each occasion, by the seed; counts what it did."""
+
+from __future__ import annotations
+
+from bisect import bisect
+from collections import Counter
+from itertools import accumulate
+from random import Random
+from typing import Final
+
+from ..engine.actors import Actor, ActorKind
+from ..engine.kernel import MILLISECOND, SECOND, Kernel
+from .climate import HOUR, MINUTE, Climate, Event, Trouble
+
+_OF_PROCESSES: Final = frozenset({Trouble.KILL_BEFORE, Trouble.KILL_AFTER, Trouble.HOLD})
+_OF_DYNAMODB: Final = frozenset({"PutItem", "UpdateItem", "DeleteItem", "TransactWriteItems"})
+_SLOW_SHARE: Final = 0.04
+"""Of calls that take much longer than usual."""
+
+
+class Weather:
+    """Draws faults, delays and clocks for one run.
+
+    Args:
+        climate: what goes wrong.
+        kernel: keeps the time.
+        seed: what everything is drawn from.
+
+    Attributes:
+        climate: as given.
+        hit: how often each kind of fault hit which call, or which occasion.
+    """
+
+    def __init__(self, climate: Climate, kernel: Kernel, seed: str) -> None:
+        self.climate = climate
+        self.hit: Counter[tuple[str, str]] = Counter()
+        self._kernel = kernel
+        self._random = Random(f"{seed}:weather")
+        self._latencies = Random(f"{seed}:latency")
+        self._tables: dict[ActorKind, tuple[list[float], list[Trouble]]] = {}
+        for kind in ActorKind:
+            of_kind = [trouble for trouble in climate.troubles if _can_hit(kind, trouble)]
+            self._tables[kind] = (list(accumulate(climate.troubles[trouble] for trouble in of_kind)), of_kind)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing goes wrong any more."""
+        return self._kernel.now >= self.climate.ends
+
+    def trouble(self, actor: Actor, service: str, operation: str) -> Trouble | None:
+        """What goes wrong with a call; None: nothing."""
+        climate = self.climate
+        if self._kernel.now >= climate.ends and not climate.outages:
+            return None
+        found = self._outage(actor, service)
+        if found is None and self._kernel.now < climate.ends:
+            shares, troubles = self._tables[actor.kind]
+            if shares:
+                number = bisect(shares, self._random.random())
+                found = troubles[number] if number < len(troubles) else None
+        if found is Trouble.CONFLICT and (service != "dynamodb" or operation not in _OF_DYNAMODB):
+            return None
+        if found is not None:
+            self.hit[f"{actor.of} {service}:{operation}", found.value] += 1
+        return found
+
+    def happens(self, event: Event, where: str) -> bool:
+        """Whether something happens at an occasion for it."""
+        share = self.climate.events.get(event)
+        if share is None or self.is_over or self._random.random() >= share:
+            return False
+        self.hit[where, event.value] += 1
+        return True
+
+    def latency(self) -> int:
+        """Microseconds that a call takes."""
+        random = self._latencies.random
+        usual = self.climate.latency
+        if self._kernel.now < self.climate.ends and random() < _SLOW_SHARE:
+            return int(usual * 10 ** (3 * random()))
+        return int(usual * (0.5 + random()))
+
+    def index_lag(self) -> int:
+        """Microseconds by which an index is behind."""
+        most = self.climate.index_lag
+        return int(self._latencies.random() ** 2 * most) if most and not self.is_over else 0
+
+    def commit_delay(self) -> int:
+        """Microseconds for which a transaction holds its items before it is written."""
+        most = self.climate.commit_delay
+        if not most or self.is_over:
+            return 0
+        return int(self._latencies.random() ** 2 * most)
+
+    def skew(self) -> int:
+        """Microseconds by which a clock is ahead."""
+        most = self.climate.skew
+        return int((self._latencies.random() - 0.5) * most) if most else 0
+
+    def share(self) -> float:
+        """A number in [0, 1), for whatever else is open."""
+        return self._random.random()
+
+    def long(self) -> int:
+        """Microseconds that are long for a call: from a second to an hour."""
+        return int(SECOND * 10 ** (self._random.random() * 3.5))
+
+    def travel(self) -> int:
+        """Microseconds for which a request may travel that its sender gave up."""
+        return int(MILLISECOND * 10 ** (self._random.random() * 5))
+
+    def moment(self) -> int:
+        """A moment until the faults are over, or a minute from now."""
+        left = max(MINUTE, self.climate.ends - self._kernel.now)
+        return self._kernel.now + int(self._random.random() * min(left, HOUR))
+
+    def _outage(self, actor: Actor, service: str) -> Trouble | None:
+        now = self._kernel.now
+        for outage in self.climate.outages:
+            if outage.begins <= now < outage.ends and outage.what in (service, actor.of):
+                return outage.how
+        return None
+
+
+def _can_hit(kind: ActorKind, trouble: Trouble) -> bool:
+    if trouble in _OF_PROCESSES:
+        return kind is ActorKind.FUNCTION
+    # A state machine's integrations are AWS's own calls: they fail, and are never heard of twice.
+    return not (kind is ActorKind.MACHINE and trouble is Trouble.LATE_REQUEST)

@@ -1,0 +1,1 @@
+"""Who acts outside of AWS: clients, operators, and providers behind HTTP."""

@@ -1,0 +1,153 @@
+"""Clients: they send a request under a key until they have its settled answer, as clients are told to; most do."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from saga_runtime.protocol import IDEMPOTENCY_KEY_HEADER, REPLAYED_HEADER
+
+from ..aws.gateway import ConnectionLostError, Response
+from ..engine.kernel import SECOND
+from ..faults.climate import Event
+from ..workload import Intent
+from ..world import World
+
+_FIRST_PAUSE: Final = SECOND
+_LONGEST_PAUSE: Final = 1_800 * SECOND
+_PATIENCE: Final = 400
+"""Requests after which a client has given up."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Fate:
+    """What became of an intent, as its client knows it.
+
+    Attributes:
+        intent: what the client wants.
+        key: the key that it was sent under.
+        settled: every settled answer, as status and body.
+        refused: statuses of answers that say that nothing was recorded.
+        accepted: ids of sagas that answers named.
+        misused: statuses of the answers to another body under the same key.
+        done: whether the client sends nothing any more.
+        gave_up: whether it has no settled answer.
+    """
+
+    intent: Intent
+    key: str
+    settled: list[tuple[int, str]] = field(default_factory=list)
+    refused: list[int] = field(default_factory=list)
+    accepted: set[str] = field(default_factory=set)
+    misused: list[int] = field(default_factory=list)
+    done: bool = False
+    gave_up: bool = False
+
+
+class Client:
+    """One client with one intent.
+
+    Args:
+        world: where it sends its requests.
+        name: for traces.
+        fate: what it learns.
+    """
+
+    def __init__(self, world: World, name: str, fate: Fate) -> None:
+        self._world = world
+        self._actor = world.actor(name)
+        self._fate = fate
+        self._share = world.weather.share
+
+    def begin(self, after: int) -> None:
+        """Send the first request after some microseconds."""
+        self._world.kernel.after(after, lambda: self._spawn(self._insist))
+
+    def _spawn(self, work: Any) -> None:
+        self._world.kernel.spawn(self._actor, work)
+
+    def _insist(self) -> None:
+        """Send the request until it is answered."""
+        fate, weather = self._fate, self._world.weather
+        pause = _FIRST_PAUSE
+        gives_up_after = _PATIENCE
+        if weather.happens(Event.CLIENT_GIVES_UP, "client"):
+            gives_up_after = 1 + int(self._share() * 3)
+        if weather.happens(Event.CLIENT_REPEATS, "client"):
+            self._spawn(self._repeat)
+        for number in range(gives_up_after):
+            if number and fate.intent.other_body is not None and weather.happens(Event.CLIENT_CHANGES, "client"):
+                self._misuse(fate.intent.other_body)
+            if self._is_over(self._post(fate.intent.body)):
+                break
+            self._world.kernel.sleep(int(pause * (0.5 + self._share())))
+            pause = min(pause * 2, _LONGEST_PAUSE)
+            if fate.accepted and self._share() < 0.2:
+                self._look()
+        else:
+            fate.gave_up = True
+        fate.done = True
+        if fate.settled and self._share() < 0.3:
+            self._world.kernel.sleep(int(self._share() * 60 * SECOND))
+            self._post(fate.intent.body)
+
+    def _repeat(self) -> None:
+        """Send the same request beside the one that insists."""
+        for _ in range(1 + int(self._share() * 4)):
+            self._world.kernel.sleep(int(self._share() ** 3 * 120 * SECOND))
+            self._post(self._fate.intent.body)
+
+    def _misuse(self, body: Mapping[str, Any]) -> None:
+        response = self._send("POST", self._path, body)
+        if response is not None:
+            self._fate.misused.append(response.status)
+
+    def _post(self, body: Mapping[str, Any]) -> Response | None:
+        response = self._send("POST", self._path, body)
+        if response is None:
+            return None
+        fate = self._fate
+        if response.headers.get(REPLAYED_HEADER.lower()) == "true":
+            fate.settled.append((response.status, response.body))
+        elif response.status in (400, 403, 404, 413, 422):
+            fate.refused.append(response.status)
+        elif response.status in (202, 409):
+            saga_id = response.json().get("saga_id")
+            if saga_id is not None:
+                fate.accepted.add(saga_id)
+        return response
+
+    def _look(self) -> None:
+        """Look at the saga, as a client may between its requests."""
+        self._send("GET", f"{self._path}/{min(self._fate.accepted)}", None)
+
+    @property
+    def _path(self) -> str:
+        return f"/{self._fate.intent.operation}"
+
+    def _send(self, method: str, path: str, body: Mapping[str, Any] | None) -> Response | None:
+        fate = self._fate
+        headers = {"content-type": "application/json"}
+        if body is not None:
+            headers[IDEMPOTENCY_KEY_HEADER] = fate.key
+        try:
+            return self._world.gateway.send(
+                self._actor,
+                method,
+                path,
+                headers=headers,
+                body="" if body is None else json.dumps(body),
+                user=fate.intent.user,
+            )
+        except ConnectionLostError:
+            return None
+
+    def _is_over(self, response: Response | None) -> bool:
+        """Whether an answer leaves nothing to ask."""
+        if response is None:
+            return False
+        if response.headers.get(REPLAYED_HEADER.lower()) == "true":
+            return True
+        return response.status in (400, 403, 404, 413, 422, 507)

@@ -1,0 +1,107 @@
+"""Operators: they find parked sagas, find out what nobody else could, and resume them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import boto3
+from botocore.exceptions import BotoCoreError, ClientError
+
+from saga_runtime.protocol import LogAttribute, RecordAttribute, StepStatus
+from saga_runtime.record import RequestRecord
+from saga_runtime.recovery import Recoverer
+from saga_runtime.resolution import CannotResolve, Statement
+from saga_runtime.resolver import Resolver
+from saga_runtime.saga_log import UNDER_WAY
+
+from ..deployment.parts import Operation
+from ..engine.kernel import SECOND
+from ..workload import Workload
+from ..world import World
+
+if TYPE_CHECKING:
+    from ..engine.actors import Actor
+
+_DUE_AFTER_MS: Final = 60_000
+_EVERY: Final = 900 * SECOND
+_RESUMES_FIRST: Final = 2
+"""So often an operator only resumes a saga, before finding out what it cannot decide."""
+
+
+class Operator:
+    """Somebody who looks after parked sagas.
+
+    Args:
+        world: where the sagas are.
+        workload: knows what an operator finds out.
+
+    Attributes:
+        resumed: how often each saga was resumed.
+    """
+
+    def __init__(self, world: World, workload: Workload) -> None:
+        self.resumed: dict[str, int] = {}
+        self._world = world
+        self._workload = workload
+        self._actor: Actor = world.actor("operator")
+        self._active = False
+
+    def begin(self) -> None:
+        """Look now and then, until the run ends."""
+        self._world.kernel.after(int((0.2 + self._world.weather.share()) * _EVERY), self._look)
+
+    def _look(self) -> None:
+        if not self._active:
+            self._active = True
+            self._world.kernel.spawn(self._actor, self._resume_all)
+        self.begin()
+
+    def _resume_all(self) -> None:
+        try:
+            for operation in self._world.parts.operations.values():
+                for item in self._world.records(operation.requests):
+                    if RecordAttribute.PARKED.value in item and self._is_of(operation, item):
+                        self._resume(operation, item)
+        finally:
+            self._active = False
+
+    def _is_of(self, operation: Operation, item: Mapping[str, Any]) -> bool:
+        return bool(item[RecordAttribute.OPERATION.value]["S"] == operation.name)
+
+    def _resume(self, operation: Operation, item: Mapping[str, Any]) -> None:
+        record = RequestRecord.from_item(item)
+        dynamodb: Any = boto3.client("dynamodb")
+        states: Any = boto3.client("stepfunctions")
+        days = self._world.parts.log_days.get(operation.log)
+        recoverer = Recoverer(
+            table=operation.requests,
+            dynamodb=dynamodb,
+            step_functions=states,
+            due_after_ms=_DUE_AFTER_MS,
+            log_days=days,
+        )
+        resolver = Resolver(recoverer=recoverer, log_table=operation.log, log_days=days)
+        now_ms = (self._world.kernel.now + self._actor.skew) // 1_000
+        try:
+            if self.resumed.get(record.saga_id, 0) >= _RESUMES_FIRST:
+                self._state_what_is_so(resolver, record, operation, now_ms)
+            resumed = resolver.resume(record, now_ms)
+        except (CannotResolve, ClientError, BotoCoreError) as refusal:
+            self._world.trace.note("operator", f"cannot resume {record.saga_id}: {refusal}")
+            return
+        self.resumed[record.saga_id] = self.resumed.get(record.saga_id, 0) + 1
+        self._world.trace.note("operator", f"resumes {record.saga_id}: {resumed.finding}")
+
+    def _state_what_is_so(self, resolver: Resolver, record: RequestRecord, operation: Operation, now_ms: int) -> None:
+        """Say of every step that is in doubt whether it was applied, as far as that can be found out."""
+        for row in self._world.db.items(operation.log):
+            status = StepStatus(row[LogAttribute.STATUS.value]["S"])
+            if row[LogAttribute.SAGA_ID.value]["S"] != record.saga_id or status not in UNDER_WAY:
+                continue
+            applied = self._workload.find_out(self._world, row)
+            if applied is not None:
+                statement = Statement(applied=applied, undo=status is StepStatus.UNDOING)
+                name = row[LogAttribute.STEP.value]["S"]
+                resolver.resolve(record, name, None, statement, now_ms)
+                self._world.trace.note("operator", f"states {name} of {record.saga_id}: applied={applied}")

@@ -1,0 +1,103 @@
+"""What must hold when a run has ended: the promise, and what clients were told of it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+
+from saga_runtime.identity import is_saga_id, request_id_from
+from saga_runtime.protocol import SETTLED, LogAttribute, RecordAttribute, RecordStatus, StepStatus
+
+from ..invariants import Invariant, Item, audit_ledger, audit_sagas, together
+from .outside.clients import Fate
+from .world import World
+
+_APPLIED = (StepStatus.DONE, StepStatus.UNDONE, StepStatus.UNDOING, StepStatus.APPLIED_LATE)
+
+
+def audit(world: World, fates: Sequence[Fate]) -> list[Invariant]:
+    """Audit everything that the library promises of any stack."""
+    parts = world.parts
+    audits: list[Iterable[Invariant]] = []
+    for table in parts.requests:
+        logs = {operation.log for operation in parts.operations.values() if operation.requests == table}
+        rows = [row for log in sorted(logs) for row in world.table(log)]
+        audits.append(audit_sagas(world.records(table), rows))
+    audits.extend(audit_ledger(world.table(ledger)) for ledger in parts.ledgers)
+    return [
+        *together(*audits),
+        _nothing_runs(world),
+        _one_saga_per_request(world),
+        _rows_moved_forward(world),
+        *_answers(world, fates),
+    ]
+
+
+def _nothing_runs(world: World) -> Invariant:
+    running = tuple(
+        f"execution {execution.name} of {execution.machine.name} runs" for execution in world.machines.running()
+    )
+    return Invariant(name="nothing runs any more", checked=len(world.machines.executions), violations=running)
+
+
+def _one_saga_per_request(world: World) -> Invariant:
+    """Whatever log they are in: two sagas of one request must not both have an effect."""
+    sagas: dict[str, set[str]] = defaultdict(set)
+    for log in world.parts.logs:
+        for row in world.table(log):
+            saga_id = row[LogAttribute.SAGA_ID]["S"]
+            if StepStatus(row[LogAttribute.STATUS]["S"]) in _APPLIED and is_saga_id(saga_id):
+                sagas[request_id_from(saga_id)].add(f"{log}/{saga_id}")
+    violations = tuple(
+        f"request {request} took effect as {sorted(found)}" for request, found in sagas.items() if len(found) > 1
+    )
+    return Invariant(name="a request takes effect as one saga", checked=len(sagas), violations=violations)
+
+
+def _rows_moved_forward(world: World) -> Invariant:
+    """A step took effect once, and was undone once: counted at every write, not from the row that is left."""
+    violations = []
+    for (log, key), statuses in world.rows_seen.items():
+        for status in (StepStatus.DONE, StepStatus.UNDONE):
+            times = statuses.count(status.value)
+            if times > 1:
+                violations.append(f"step {key[-1]} of {key[0]} in {log} became {status} {times} times: {statuses}")
+    return Invariant(
+        name="each step is done and undone once", checked=len(world.rows_seen), violations=tuple(violations)
+    )
+
+
+def _answers(world: World, fates: Sequence[Fate]) -> Iterator[Invariant]:
+    records = {
+        item[RecordAttribute.SAGA_ID]["S"]: item for table in world.parts.requests for item in world.records(table)
+    }
+    changed, untrue, recorded = [], [], []
+    for fate in fates:
+        answers = set(fate.settled)
+        if len(answers) > 1:
+            changed.append(f"key {fate.key} was answered {sorted(answers)}")
+        for status, body in answers:
+            said = _said(status, body, records, fate)
+            if said is not None:
+                untrue.append(said)
+        if fate.refused and not fate.settled and fate.accepted:
+            recorded.append(
+                f"key {fate.key} was refused with {fate.refused}, and is recorded as {sorted(fate.accepted)}"
+            )
+    yield Invariant(name="an answer stays what it was", checked=len(fates), violations=tuple(changed))
+    yield Invariant(name="an answer is what is recorded", checked=len(fates), violations=tuple(untrue))
+    yield Invariant(name="what was refused is not recorded", checked=len(fates), violations=tuple(recorded))
+
+
+def _said(status: int, body: str, records: dict[str, Item], fate: Fate) -> str | None:
+    """What is wrong with a settled answer; None: nothing."""
+    for saga_id in sorted(fate.accepted):
+        record = records.get(saga_id)
+        if record is None:
+            continue
+        stored = RecordStatus(record[RecordAttribute.STATUS]["S"])
+        if stored not in SETTLED:
+            return f"key {fate.key} was answered {status}, and saga {saga_id} is {stored}"
+        if (status < 300) != (stored is RecordStatus.COMPLETED):
+            return f"key {fate.key} was answered {status} {body}, and saga {saga_id} is {stored}"
+    return None

@@ -1,0 +1,119 @@
+"""What a simulation found, for people and for machines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from .checks.coverage import Coverage
+from .run import RunResult
+
+_LINES: Final = 60
+_FINDINGS: Final = 10
+_FAULTS: Final = 25
+
+
+class PromiseBrokenError(AssertionError):
+    """A simulation found something that must not be."""
+
+
+@dataclass(slots=True, kw_only=True)
+class SimulationReport:
+    """What came of many runs.
+
+    Attributes:
+        seed: of the first run; each further run has the next one.
+        sagas: how many intents there were.
+        runs: how many runs.
+        faults: how many faults hit.
+        parked: sagas that were parked at some time.
+        seconds: of this process's processor time.
+        coverage: what was reached.
+        violated: runs that found something.
+        statuses: how many sagas ended how.
+    """
+
+    seed: int
+    sagas: int = 0
+    runs: int = 0
+    faults: int = 0
+    parked: int = 0
+    seconds: float = 0.0
+    coverage: Coverage = field(default_factory=Coverage)
+    violated: list[RunResult] = field(default_factory=list)
+    statuses: dict[str, int] = field(default_factory=dict)
+
+    def add(self, result: RunResult) -> None:
+        """Add a run."""
+        self.sagas += result.sagas
+        self.runs += 1
+        self.faults += result.faults
+        self.parked += result.parked
+        for status, count in result.statuses.items():
+            self.statuses[status] = self.statuses.get(status, 0) + count
+        if result.findings:
+            self.violated.append(result)
+
+    @property
+    def kept(self) -> bool:
+        """Whether nothing was found."""
+        return not self.violated
+
+    def require_kept(self) -> None:
+        """Fail if something was found.
+
+        Raises:
+            PromiseBrokenError: naming seed, findings and faults of the first such run, with the end of its trace.
+        """
+        if self.violated:
+            raise PromiseBrokenError(str(self))
+
+    def as_json(self) -> dict[str, Any]:
+        """The report as data."""
+        return {
+            "sagas": self.sagas,
+            "seed": self.seed,
+            "runs": self.runs,
+            "faults": self.faults,
+            "parked": self.parked,
+            "violated": [
+                {"seed": run.seed, "findings": [str(finding) for finding in run.findings]} for run in self.violated
+            ],
+            "seconds": round(self.seconds, 1),
+            "statuses": self.statuses,
+            "coverage": self.coverage.as_json(),
+        }
+
+    def __str__(self) -> str:
+        return "\n".join(self._lines())
+
+    def _lines(self) -> Iterator[str]:
+        rate = self.sagas / self.seconds if self.seconds else 0.0
+        reached = self.coverage
+        yield (
+            f"{self.sagas} sagas in {self.runs} runs from seed {self.seed}, {self.faults} faults, "
+            f"{self.seconds:.1f} s ({rate:.0f} sagas a second), {self.parked} parked on the way"
+        )
+        yield (
+            f"reached {len(reached.states)} of {len(reached.known_states)} states, {len(reached.transitions)} "
+            f"transitions, {len(reached.faults)} pairs of call and fault"
+        )
+        if not self.violated:
+            yield "nothing was found"
+            return
+        yield f"{len(self.violated)} runs broke the promise; the first one:"
+        yield from told(self.violated[0])
+
+
+def told(run: RunResult) -> Iterator[str]:
+    """A run that found something, as a person reads it."""
+    yield f"  seed {run.seed}: simulate(…, seed={run.seed}, sagas={run.sagas}) repeats it"
+    for finding in run.findings[:_FINDINGS]:
+        yield f"  {finding}"
+    if len(run.findings) > _FINDINGS:
+        yield f"  and {len(run.findings) - _FINDINGS} more"
+    yield f"  faults that hit: {', '.join(run.hit[:_FAULTS])}{' …' if len(run.hit) > _FAULTS else ''}"
+    lines = run.about()
+    yield f"  the last {min(len(lines), _LINES)} of {len(lines)} lines about it:"
+    yield from (f"  {line}" for line in lines[-_LINES:])

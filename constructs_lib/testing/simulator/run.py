@@ -1,0 +1,184 @@
+"""One run: a world, clients, faults, and calm until nothing is left to do; then the audits."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any, Final
+
+from saga_runtime.protocol import RecordAttribute, RecordStatus
+
+from ..invariants import Invariant
+from .checks.coverage import Coverage
+from .checks.findings import Finding
+from .deployment.deployment import Deployment
+from .engine.kernel import SECOND, OutOfStepsError
+from .faults.climate import HOUR, MINUTE, Climate, drawn_climate
+from .outside.clients import Client, Fate
+from .outside.operators import Operator
+from .promise import audit
+from .workload import Workload
+from .world import World, running
+
+_REQUEST: Final = re.compile(r"\b[a-z2-7]{26}\b")
+"""The part of a saga's id that is its request's."""
+START: Final = 1_767_225_600 * SECOND
+"""When a run begins: 2026-01-01T00:00:00Z."""
+
+
+@dataclass(slots=True, kw_only=True)
+class RunResult:
+    """What a run found.
+
+    Attributes:
+        seed: repeats it.
+        sagas: how many intents there were.
+        findings: what is wrong.
+        faults: how many faults hit.
+        parked: sagas that were parked at some time.
+        steps: of the kernel.
+        virtual: microseconds that passed in it.
+        trace: every line, if they were asked for or something is wrong.
+        statuses: how many sagas ended how.
+        hit: calls and occasions with the fault that hit them, the most frequent first.
+    """
+
+    seed: int
+    sagas: int
+    findings: list[Finding] = field(default_factory=list)
+    faults: int = 0
+    parked: int = 0
+    steps: int = 0
+    virtual: int = 0
+    trace: list[str] = field(default_factory=list)
+    statuses: dict[str, int] = field(default_factory=dict)
+    hit: list[str] = field(default_factory=list)
+
+    def about(self) -> list[str]:
+        """Lines of the trace about the sagas that the findings name; every line if they name none."""
+        named = {word for finding in self.findings for word in _REQUEST.findall(finding.text)}
+        return [line for line in self.trace if any(name in line for name in named)] if named else self.trace
+
+
+def simulate_once(
+    deployment: Deployment,
+    workload: Workload,
+    seed: int,
+    *,
+    sagas: int,
+    coverage: Coverage,
+    climate: Climate | None = None,
+    traced: bool = False,
+) -> RunResult:
+    """Run a world to its end, and audit it.
+
+    Args:
+        deployment: what is deployed.
+        workload: what is asked of it.
+        seed: what everything is drawn from.
+        sagas: how many clients there are.
+        coverage: counts what is reached.
+        climate: what goes wrong; drawn from the seed if it is not given.
+        traced: whether the trace is wanted also of a run in which nothing is wrong.
+    """
+    random = Random(f"{seed}:run")
+    length = int(random.choice((1, 1, 5, 30)) * MINUTE)
+    burst = random.choice((0.0, 0.02, 1.0))  # all at once, nearly so, or over all of the time
+    if climate is None:
+        services = ("dynamodb", "stepfunctions", "sqs", "lambda", *sorted(deployment.blueprint.functions))
+        climate = drawn_climate(random, start=START, length=length, services=services)
+    with running(deployment, climate, str(seed), start=START, coverage=coverage, changes=workload.environment) as world:
+        workload.prepare(world, random)
+        world.connect(workload.providers(world, random))
+        fates = []
+        for number in range(sagas):
+            intent = workload.intent(number, random)
+            fate = Fate(intent=intent, key=intent.key or f"key-{number}-{random.getrandbits(32):08x}")
+            fates.append(fate)
+            Client(world, f"client {number}", fate).begin(int(random.random() * burst * length))
+        operator = Operator(world, workload)
+        operator.begin()
+        result = RunResult(seed=seed, sagas=sagas)
+        try:
+            ended = _run(world, fates, int(workload.patience.total_seconds() * SECOND))
+        except OutOfStepsError as error:
+            world.findings.add("in flight", str(error))
+            ended = False
+        invariants: list[Invariant] = []
+        if not ended:
+            world.findings.add("in flight", f"not everything has ended: {_left(world, fates)}")
+        invariants += audit(world, fates)
+        invariants += workload.audit(world)
+        for invariant in invariants:
+            for violation in invariant.violations:
+                world.findings.add(invariant.name, violation)
+        coverage.add_faults(world.weather.hit)
+        result.findings = world.findings.found
+        result.faults = sum(world.weather.hit.values())
+        result.parked = len(operator.resumed)
+        result.hit = [f"{what}: {where} ({count})" for (where, what), count in world.weather.hit.most_common()]
+        result.steps = world.kernel.steps
+        result.virtual = world.kernel.now - START
+        result.statuses = _statuses(world)
+        if traced or result.findings:
+            result.trace = list(world.trace.lines())
+    return result
+
+
+def _run(world: World, fates: list[Fate], patience: int) -> bool:
+    """Let everything happen; whether nothing was left to do in time."""
+    state = {"quiet": False}
+    kernel = world.kernel
+    pause = 10 * SECOND
+
+    def look() -> None:
+        nonlocal pause
+        state["quiet"] = _is_quiet(world, fates)
+        pause = min(int(pause * 1.3), HOUR)
+        kernel.after(pause, look)
+
+    kernel.after(pause, look)
+    last = max(
+        world.weather.climate.ends, kernel.now, *(outage.ends for outage in world.weather.climate.outages or ()), 0
+    )
+    return kernel.run(until=last + patience, ended=lambda: state["quiet"])
+
+
+def _is_quiet(world: World, fates: list[Fate]) -> bool:
+    return world.weather.is_over and all(fate.done for fate in fates) and not _left(world, fates)
+
+
+def _left(world: World, fates: list[Fate]) -> dict[str, Any]:
+    """What has not ended."""
+    left: dict[str, Any] = {}
+    if running_now := [execution.name for execution in world.machines.running()]:
+        left["executions"] = running_now
+    if world.functions.running:
+        left["invocations"] = list(world.functions.running)
+    waiting = {
+        mapping.queue: count
+        for mapping in world.deployment.blueprint.mappings
+        if (count := len(world.queues.queues[mapping.queue].messages))
+    }
+    if waiting:
+        left["messages"] = waiting
+    records = [item for table in world.parts.requests for item in world.records(table)]
+    if open_now := [
+        f"{item[RecordAttribute.SAGA_ID]['S']}{' (parked)' if RecordAttribute.PARKED.value in item else ''}"
+        for item in records
+        if item[RecordAttribute.STATUS]["S"] == RecordStatus.IN_PROGRESS.value
+    ]:
+        left["sagas"] = open_now
+    if clients := [fate.key for fate in fates if not fate.done]:
+        left["clients"] = clients
+    return left
+
+
+def _statuses(world: World) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for table in world.parts.requests:
+        for item in world.records(table):
+            status = item[RecordAttribute.STATUS]["S"]
+            found[status] = found.get(status, 0) + 1
+    return dict(sorted(found.items()))

@@ -1,0 +1,102 @@
+"""Simulate a stack: many runs, each with other sagas, faults and schedules."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from .deployment.deployment import Deployment
+from .faults.climate import Climate
+from .report import SimulationReport
+from .run import simulate_once
+from .workload import Workload
+
+if TYPE_CHECKING:
+    from aws_cdk import Stack
+
+SAGAS_OF_A_RUN: Final = 10
+"""Clients of one run: enough to get into each other's way, few enough to read about."""
+
+
+def simulate(
+    stack: Stack | Path | Deployment,
+    workload: Workload,
+    *,
+    sagas: int = 1_000,
+    seed: int = 0,
+    climate: Climate | None = None,
+    stop_at_first: bool = True,
+    progress: Callable[[SimulationReport], None] | None = None,
+) -> SimulationReport:
+    """Run many sagas of a stack under random faults and schedules, in virtual time, in this process.
+
+    The stack's definitions are interpreted, its functions run as they are, and AWS is in memory: no port, no process,
+    no network. What one seed found, the same seed finds again.
+
+    Args:
+        stack: a CDK stack, which is synthesized; or a synthesized assembly (``cdk.out``); or what is deployed already.
+        workload: what is asked of it, and what must hold beside the promise.
+        sagas: how many intents clients have, at least; 1 or more.
+        seed: of the first run.
+        climate: what goes wrong; drawn for each run from its seed if it is not given.
+        stop_at_first: whether to end with the first run that finds something.
+        progress: is called after each run.
+
+    Returns:
+        What was found: ``report.require_kept()`` fails if it is anything.
+
+    Raises:
+        NotSimulatedError: if the stack needs what the simulator does not have.
+
+    Example:
+        ```python
+        def test_transfers_keep_their_promise() -> None:
+            simulate(FundsTransferStack(App(), "FundsTransfer"), Transfers(), sagas=1_000).require_kept()
+        ```
+    """
+    whole: Any = sagas
+    if isinstance(whole, bool) or not isinstance(whole, int) or whole < 1:
+        raise ValueError(f"sagas must be a whole number from 1 on, got {sagas!r}")
+    number: Any = seed
+    if isinstance(number, bool) or not isinstance(number, int):
+        raise ValueError(f"seed must be an integer, got {seed!r}; a run is repeated by its seed")
+    if isinstance(stack, Deployment):
+        return _simulated(stack, workload, sagas, seed, climate, progress, stop_at_first=stop_at_first)
+    made = Deployment.of_assembly(stack) if isinstance(stack, Path) else Deployment.of_stack(stack)
+    with made as deployment:
+        return _simulated(deployment, workload, sagas, seed, climate, progress, stop_at_first=stop_at_first)
+
+
+def _simulated(
+    deployment: Deployment,
+    workload: Workload,
+    sagas: int,
+    seed: int,
+    climate: Climate | None,
+    progress: Callable[[SimulationReport], None] | None,
+    *,
+    stop_at_first: bool,
+) -> SimulationReport:
+    report = SimulationReport(seed=seed)
+    for machine in deployment.blueprint.machines.values():
+        report.coverage.know(machine.name, machine.definition)
+    began = time.process_time()
+    while report.sagas < sagas:
+        report.add(
+            simulate_once(
+                deployment,
+                workload,
+                seed + report.runs,
+                sagas=min(SAGAS_OF_A_RUN, sagas),
+                coverage=report.coverage,
+                climate=climate,
+            )
+        )
+        report.seconds = time.process_time() - began
+        if progress is not None:
+            progress(report)
+        if report.violated and stop_at_first:
+            break
+    return report

@@ -1,0 +1,265 @@
+"""One run's services, put together; and what prepares and audits a run does with them."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import io
+import string
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from random import Random
+from typing import Any, Final
+from unittest import mock
+
+import boto3.session
+
+from saga_runtime.protocol import LogAttribute, RecordAttribute
+
+from ..invariants import Item
+from ..names import find
+from .aws.calls import Calls, DynamoService
+from .aws.dynamodb import DynamoDB, Index, KeySchema, Table
+from .aws.dynamodb.tables import Key
+from .aws.events import Events
+from .aws.functions import Functions
+from .aws.gateway import Gateway
+from .aws.queues import Queues
+from .aws.roles import Roles
+from .aws.states import StateMachines, Tasks
+from .aws.storage import Buckets, Secrets
+from .checks.coverage import Coverage
+from .checks.findings import Findings
+from .checks.trace import Trace
+from .deployment.blueprint import REGION, TableSpec
+from .deployment.deployment import Deployment
+from .deployment.images import schemas_compiled_once
+from .deployment.observing import observed
+from .engine.actors import Actor, ActorKind
+from .engine.kernel import Kernel
+from .engine.machine import Environment, timed_by, virtual_machine
+from .faults.climate import Climate
+from .faults.weather import Weather
+from .outside.internet import Internet
+from .outside.providers import Provider
+
+Changes = Callable[[str], Mapping[str, str]]
+
+
+def _no_changes(_function: str) -> Mapping[str, str]:
+    return {}
+
+
+STATUS_CHANGE: Final = "Step Functions Execution Status Change"
+
+
+class World:
+    """Everything that exists in one run.
+
+    Args:
+        deployment: what is deployed.
+        climate: what goes wrong.
+        seed: what everything is drawn from.
+        start: when it begins; microseconds since the epoch.
+        coverage: counts what is reached.
+        environment: ``os.environ`` while the run goes on.
+        changes: environment variables of a function that differ from those of the stack.
+
+    Attributes:
+        rows_seen: every status that each saga log row has had, in order, by log and key.
+    """
+
+    def __init__(
+        self,
+        deployment: Deployment,
+        climate: Climate,
+        seed: str,
+        *,
+        start: int,
+        coverage: Coverage,
+        environment: Environment,
+        changes: Changes = _no_changes,
+    ) -> None:
+        blueprint = deployment.blueprint
+        self.deployment = deployment
+        self.parts = deployment.parts
+        self.outputs: Mapping[str, Mapping[str, str]] = blueprint.outputs
+        self.coverage = coverage
+        self.kernel = Kernel(start=start, entropy=Random(f"{seed}:entropy"))
+        self.weather = Weather(climate, self.kernel, seed)
+        self.trace = Trace(lambda: self.kernel.now)
+        self.findings = Findings()
+        self.calls = Calls(self.kernel, self.weather, _roles_of(deployment), self.trace, self.findings)
+        self.db = DynamoDB(lambda: self.kernel.now, self.weather)
+        self.db.tables = {spec.name: _table(spec) for spec in blueprint.tables.values()}
+        self.rows_seen: dict[tuple[str, Key], list[str]] = {}
+        for log in self.parts.logs:
+            self.db.tables[log].heard = self._row_written
+        self.functions = Functions(
+            self.kernel, deployment.images, deployment.switch, environment, self.calls, self.weather, self.trace
+        )
+        self.functions.changes = changes
+        self.functions.asynchronous = dict(blueprint.asynchronous)
+        self.queues = Queues(self.kernel, self.functions, self.weather, self.trace)
+        for queue in blueprint.queues.values():
+            self.queues.add(queue)
+        for mapping in blueprint.mappings:
+            self.queues.map(mapping)
+        self.events = Events(self.kernel, self.functions, self.queues, self.weather, self.trace, self._writes)
+        tasks = Tasks(self.kernel, self.calls, self.functions, self.weather, self.trace)
+        self.machines = StateMachines(
+            self.kernel,
+            tasks,
+            self.weather,
+            self.trace,
+            coverage,
+            lambda detail: self.events.publish("default", "aws.states", STATUS_CHANGE, detail),
+        )
+        for machine in blueprint.machines.values():
+            self.machines.machines[machine.arn] = machine
+        for rule in blueprint.rules:
+            self.events.add(rule)
+        self.buckets = Buckets(blueprint.buckets)
+        self.secrets = Secrets()
+        drawn = Random(f"{seed}:secrets")
+        for secret in blueprint.secrets.values():
+            self.secrets.put(secret, "".join(drawn.choices(string.ascii_letters + string.digits, k=64)))
+        self.internet = Internet(self.kernel, self.weather, self.trace)
+        self.gateway = Gateway(self.kernel, self.functions, self.weather, self.trace, blueprint.apis)
+        self.calls.services = {
+            "dynamodb": DynamoService(self.db),
+            "lambda": self.functions,
+            "sqs": self.queues,
+            "stepfunctions": self.machines,
+            "events": self.events,
+            "s3": self.buckets,
+            "secretsmanager": self.secrets,
+        }
+
+    def _writes(self) -> int:
+        """A number that grows with every write, message and start."""
+        written = sum(table.writes for table in self.db.tables.values())
+        return written - self.calls.scheduled_writes + len(self.machines.executions)
+
+    def _row_written(self, table: Table, key: Key, item: Item | None) -> None:
+        status = "(none)" if item is None else str(item[LogAttribute.STATUS]["S"])
+        seen = self.rows_seen.setdefault((table.name, key), [])
+        if not seen or seen[-1] != status:
+            seen.append(status)
+
+    def connect(self, providers: Mapping[str, Provider]) -> None:
+        """Let functions reach providers, by the beginning of their URLs."""
+        self.internet.providers = dict(providers)
+
+    # --- For who prepares a run, acts in it from outside, or audits it
+
+    def actor(self, name: str) -> Actor:
+        """Somebody outside of AWS, who may do everything there."""
+        return Actor(name, ActorKind.OUTSIDE, on_enter=lambda: self.deployment.switch.to(None))
+
+    def table(self, name: str) -> list[Item]:
+        """Every item of a table, by physical name, logical id or construct path."""
+        if name not in self.db.tables:
+            kinds = ("AWS::DynamoDB::GlobalTable", "AWS::DynamoDB::Table")
+            resources = [resource for resource in self.deployment.blueprint.resources if resource.type in kinds]
+            for kind in kinds:
+                if any(resource.answers_to(name) and resource.type == kind for resource in resources):
+                    name = find(resources, name, type=kind).physical_id
+        return list(self.db.items(name))
+
+    def records(self, table: str) -> list[Item]:
+        """Every request record of a table; what others keep in it is left out."""
+        return [item for item in self.db.items(table) if RecordAttribute.SAGA_ID.value in item]
+
+    def output(self, name: str) -> str:
+        """An output of the stack that has it."""
+        for outputs in self.outputs.values():
+            if name in outputs:
+                return outputs[name]
+        raise KeyError(f"no stack has an output {name}; there are {[list(found) for found in self.outputs.values()]}")
+
+    def call(self, service: str, operation: str, params: Mapping[str, Any]) -> dict[str, Any]:
+        """Make a call at once, without faults."""
+        return self.calls.direct(service, operation, params)
+
+
+def _roles_of(deployment: Deployment) -> Roles:
+    roles = deployment.__dict__.get("roles")
+    if roles is None:
+        roles = deployment.__dict__["roles"] = Roles(deployment.blueprint.roles)
+    return roles
+
+
+def _table(spec: TableSpec) -> Table:
+    indexes = {
+        index.name: Index(
+            name=index.name, schema=KeySchema(names=index.keys, kinds=index.kinds), projected=index.projected
+        )
+        for index in spec.indexes
+    }
+    schema = KeySchema(names=spec.keys, kinds=spec.kinds)
+    return Table(name=spec.name, arn=spec.arn, schema=schema, indexes=indexes, ttl=spec.ttl)
+
+
+@contextmanager
+def running(
+    deployment: Deployment,
+    climate: Climate,
+    seed: str,
+    *,
+    start: int,
+    coverage: Coverage,
+    changes: Changes = _no_changes,
+) -> Iterator[World]:
+    """A world in which things can happen, until the context ends."""
+    with ExitStack() as stack:
+        stack.enter_context(contextlib.redirect_stdout(io.StringIO()))
+        environment = stack.enter_context(virtual_machine(seed))
+        stack.enter_context(deployment.switch)
+        stack.enter_context(_one_client_of_each())
+        stack.enter_context(schemas_compiled_once())
+        world = World(
+            deployment, climate, seed, start=start, coverage=coverage, environment=environment, changes=changes
+        )
+        stack.enter_context(timed_by(world.kernel))
+        stack.enter_context(world.calls.intercepted())
+        stack.enter_context(world.internet.reached())
+        stack.enter_context(observed(coverage.observe))
+        try:
+            yield world
+        finally:
+            for execution in world.machines.running():
+                for strand in execution.strands:
+                    strand.kill()
+            for actor in list(world.functions.running.values()):
+                actor.kill()
+            deployment.reset()
+
+
+@contextmanager
+def _one_client_of_each() -> Iterator[None]:
+    """Make each client once in a process: what a client holds is the same for everybody."""
+    make: Any = boto3.session.Session.client
+
+    @functools.wraps(make)
+    def client(session: Any, service: str, *given: Any, **options: Any) -> Any:
+        config = options.get("config")
+        told = sorted((name, repr(value)) for name, value in vars(config).items()) if config is not None else ()
+        key = (
+            service,
+            repr(given),
+            repr(sorted((n, repr(v)) for n, v in options.items() if n != "config")),
+            repr(told),
+        )
+        if key not in _clients:
+            options["region_name"] = options.get("region_name") or REGION
+            options.setdefault("aws_access_key_id", "simulated")
+            options.setdefault("aws_secret_access_key", "simulated")
+            _clients[key] = make(session, service, *given, **options)
+        return _clients[key]
+
+    with mock.patch.object(boto3.session.Session, "client", client):
+        yield
+
+
+_clients: dict[Any, Any] = {}

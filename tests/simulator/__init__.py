@@ -1,0 +1,1 @@
+"""The simulator, held against what it stands for, and the examples simulated."""

@@ -1,0 +1,23 @@
+"""The four examples keep their promise under random faults and schedules."""
+
+from __future__ import annotations
+
+import pytest
+
+from constructs_lib.testing.simulator import simulate
+
+from .conftest import Deployed
+from .examples import EXAMPLES
+
+SAGAS = {"funds_transfer": 250, "order_processing": 120, "agentic_payout": 120, "cart_fulfilment": 40}
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_an_example_keeps_its_promise(name: str, deployed: Deployed) -> None:
+    report = simulate(deployed(name), EXAMPLES[name].workload(), sagas=SAGAS[name], seed=1_000)
+    report.require_kept()
+    assert report.sagas >= SAGAS[name]
+    assert report.faults > report.sagas
+    assert set(report.statuses) == {"COMPLETED", "FAILED"}
+    # Most of what there is was reached: otherwise nothing was tried.
+    assert len(report.coverage.states) > 0.55 * len(report.coverage.known_states)

@@ -1,0 +1,109 @@
+"""The simulator finds what a condition prevents, when the condition is gone; and what it found can be read."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from constructs_lib.testing.simulator import Climate, PromiseBrokenError, World, simulate
+from constructs_lib.testing.simulator.aws.dynamodb import Condition, Table, clauses_of, without
+from constructs_lib.testing.simulator.run import simulate_once
+
+from .conftest import Deployed
+from .workloads.transfers import Transfers
+
+MOST = 600
+"""Sagas within which each must be found."""
+
+
+class _Weakened(Transfers):
+    """Transfers on a database that does not look at some clauses of conditions."""
+
+    def __init__(self, table: str, *clauses: str) -> None:
+        self._table = table
+        self._clauses = clauses
+
+    def prepare(self, world: World, random: Random) -> None:
+        super().prepare(world, random)
+        world.db.rewrite = self._weakened
+
+    def _weakened(self, table: Table, _text: str, condition: Condition) -> Condition:
+        if self._table in table.name:
+            for clause in list(clauses_of(condition)):
+                if str(clause) in self._clauses:
+                    condition = without(condition, clause)
+        return condition
+
+
+@pytest.mark.parametrize(
+    ("table", "clauses", "broken"),
+    [
+        (
+            "LogTable",
+            ("attribute_not_exists(#saga_id)",),
+            {"log and ledger agree", "each step is done and undone once"},
+        ),
+        ("Ledger", ("#sequence = :read", "#balance = :before"), {"balances equal their entries"}),
+    ],
+)
+def test_what_a_condition_prevents_is_found(
+    table: str, clauses: tuple[str, ...], broken: Collection[str], deployed: Deployed
+) -> None:
+    report = simulate(deployed("funds_transfer"), _Weakened(table, *clauses), sagas=MOST)
+    assert not report.kept
+    assert {finding.kind for finding in report.violated[0].findings} & set(broken)
+
+
+def test_a_finding_is_told_so_that_it_can_be_repeated(deployed: Deployed) -> None:
+    workload = _Weakened("Ledger", "#sequence = :read", "#balance = :before")
+    report = simulate(deployed("funds_transfer"), workload, sagas=MOST)
+    with pytest.raises(PromiseBrokenError) as broken:
+        report.require_kept()
+    told = str(broken.value)
+    seed = report.violated[0].seed
+    assert f"seed={seed}, sagas=10) repeats it" in told
+    assert "balances equal their entries" in told
+    assert "dynamodb:TransactWriteItems" in told
+    again = simulate(deployed("funds_transfer"), workload, sagas=10, seed=seed)
+    assert again.violated[0].trace == report.violated[0].trace
+    assert report.as_json()["violated"][0]["seed"] == seed
+
+
+def test_nothing_goes_wrong_where_nothing_is_to_go_wrong(deployed: Deployed) -> None:
+    report = simulate(deployed("funds_transfer"), Transfers(), sagas=50, climate=Climate())
+    report.require_kept()
+    assert report.faults == 0
+    assert report.parked == 0
+    assert report.coverage.faults == {}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"sagas": 0}, "sagas must be a whole number from 1 on, got 0"),
+        ({"sagas": True}, "sagas must be a whole number from 1 on, got True"),
+        ({"seed": "1"}, "seed must be an integer, got '1'"),
+    ],
+)
+def test_wrong_arguments_are_refused(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        simulate(Path("nowhere"), Transfers(), **arguments)
+
+
+def test_a_run_goes_on_behind_the_real_clock(deployed: Deployed) -> None:
+    import time
+
+    began = time.monotonic()
+    result = simulate_once(deployed("funds_transfer"), Transfers(), 3, sagas=10, coverage=_coverage(), traced=True)
+    assert result.virtual > 20 * (time.monotonic() - began) * 1_000_000 or result.virtual > 60_000_000
+    assert any("[Which step first?]" in line for line in result.trace)
+
+
+def _coverage() -> Any:
+    from constructs_lib.testing.simulator.checks.coverage import Coverage
+
+    return Coverage()

@@ -1,0 +1,36 @@
+"""How a user simulates a stack: the page on the simulator shows this file."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+from aws_cdk import App
+
+from constructs_lib.testing.simulator import Intent, Workload, World, simulate
+from examples.funds_transfer.stack import FundsTransferStack
+
+
+def opened(account: str) -> dict[str, Any]:
+    """An account of the funds transfer that has no entries yet."""
+    from saga_runtime.ledger import LedgerBuilder
+    from saga_runtime.money import Money
+
+    (write,) = LedgerBuilder(table="ledger").open_account(account_id=account, opening=Money(0, "EUR"), now_ms=1)
+    item: dict[str, Any] = write.action["Put"]["Item"]
+    return item
+
+
+class Transfers(Workload):
+    def prepare(self, world: World, random: Random) -> None:
+        for account in ("alice", "bob"):
+            world.db.put(world.output("LedgerTableName"), opened(account))
+
+    def intent(self, number: int, random: Random) -> Intent:
+        body = {"from": "alice", "to": "bob", "amount": random.choice((1, 50)), "currency": "EUR"}
+        return Intent(operation="transfers", body=body)
+
+
+def test_transfers_keep_their_promise() -> None:
+    stack = FundsTransferStack(App(), "FundsTransfer")
+    simulate(stack, Transfers(), sagas=100).require_kept()

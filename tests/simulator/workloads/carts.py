@@ -1,0 +1,147 @@
+"""What is asked of the cart fulfilment, and who answers it later: three providers, and reviewers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from datetime import timedelta
+from functools import partial
+from random import Random
+from typing import Any, Final
+from urllib.parse import urlencode, urlsplit
+
+from constructs_lib.testing import audit_provider
+from constructs_lib.testing.invariants import Invariant, Item
+from constructs_lib.testing.simulator import ConnectionLostError, Intent, Provider, Workload, World
+from examples.cart_fulfilment.audit import audit_shop
+from examples.cart_fulfilment.providers.business import Business
+from examples.cart_fulfilment.providers.carrier import NOWHERE, Carrier
+from examples.cart_fulfilment.providers.payments import BLOCKED_CARD, CONFIRMED_CARD, DECLINED_CARD, Payments
+from examples.cart_fulfilment.providers.troubles import Plan
+from examples.cart_fulfilment.providers.warehouse import EMPTY, UNLISTED, Warehouse
+from saga_runtime.protocol import LogAttribute, StepStatus
+
+from .providers import SimulatedProvider
+
+URLS: Final = {name: f"https://{name}.example.com" for name in ("payments", "warehouse", "carrier")}
+STEPS: Final = {
+    "payments": ("AuthorizePayment", "CapturePayment"),
+    "warehouse": ("Pick",),
+    "carrier": ("ShippingLabel",),
+}
+STOCK: Final = {"book": 3, "lamp": 100, "piano": 100, EMPTY: 100, UNLISTED: 100}
+PRICES: Final = {"piano": 200_000}
+PRICE: Final = 1_250
+_SECOND: Final = 1_000_000
+
+
+class Carts(Workload):
+    """Carts of few goods; some have to be reviewed, some cards are declined, some goods are not there."""
+
+    def prepare(self, world: World, random: Random) -> None:
+        del random
+        for sku, stock in STOCK.items():
+            numbers = {"price": PRICES.get(sku, PRICE), "stock": stock, "version": 0}
+            item: dict[str, Any] = {
+                "id": {"S": f"goods#{sku}"},
+                "entry": {"S": "item"},
+                "currency": {"S": "EUR"},
+                **{name: {"N": str(number)} for name, number in numbers.items()},
+            }
+            world.db.put(world.output("ShopTableName"), item)
+
+    def providers(self, world: World, random: Random) -> Mapping[str, Provider]:
+        rules: dict[str, Callable[[Plan], Business]] = {
+            "payments": Payments,
+            "warehouse": partial(Warehouse, carrier=URLS["carrier"]),
+            "carrier": Carrier,
+        }
+        self.by_name = {
+            name: SimulatedProvider(
+                world,
+                name,
+                business,
+                webhook=world.output(f"{name.title()}WebhookUrl"),
+                secret=world.output(f"{name.title()}SecretArn"),
+            )
+            for name, business in rules.items()
+        }
+        _Reviewer(world, random).begin()
+        return {URLS[name]: provider for name, provider in self.by_name.items()}
+
+    def intent(self, number: int, random: Random) -> Intent:
+        cards = ("card-1", "card-1", "card-1", CONFIRMED_CARD, DECLINED_CARD, BLOCKED_CARD)
+        skus = random.sample(["book", "lamp", "lamp", "lamp", "piano", EMPTY, UNLISTED], random.choice((1, 1, 2)))
+        body = {
+            "customer": random.choice(("ada", "eve")),
+            "card": random.choice(cards),
+            "address": random.choice(("10 Mill Lane", "10 Mill Lane", "10 Mill Lane", NOWHERE)),
+            "items": [{"sku": sku, "quantity": random.choice((1, 2))} for sku in dict.fromkeys(skus)],
+        }
+        return Intent(operation="carts", body=body, user="ada", other_body={**body, "customer": "mallory"})
+
+    patience = timedelta(days=14)
+
+    def find_out(self, world: World, row: Item) -> bool | None:
+        """A label of a parcel on its way cannot be voided: the operator agrees with the carrier on the phone."""
+        step, status = row[LogAttribute.STEP]["S"], row[LogAttribute.STATUS]["S"]
+        if (step, status) == ("ShippingLabel", StepStatus.UNDOING):
+            return self.by_name["carrier"].void_by_hand(row[LogAttribute.SAGA_ID]["S"])
+        return None
+
+    def audit(self, world: World) -> Iterable[Invariant]:
+        rows = world.table(world.output("LogTableName"))
+        return [
+            *(
+                invariant
+                for name, provider in self.by_name.items()
+                for invariant in audit_provider(rows, provider.effects(), steps=STEPS[name])
+            ),
+            *audit_shop(world.table(world.output("ShopTableName")), rows, STOCK),
+        ]
+
+
+class _Reviewer:
+    """Somebody who reads the reviewers' mail, and decides, or does not, or both ways."""
+
+    def __init__(self, world: World, random: Random) -> None:
+        self._world = world
+        self._random = Random(random.getrandbits(64))
+        self._seen: set[str] = set()
+
+    def begin(self) -> None:
+        """Look now and then."""
+        self._world.kernel.after(600 * _SECOND, self._look)
+
+    def _look(self) -> None:
+        queue = self._world.queues.queue(self._world.output("ReviewMailQueueUrl"))
+        for message in list(queue.messages):
+            if message.id not in self._seen:
+                self._seen.add(message.id)
+                link = json.loads(message.body)["link"]
+                for _ in range(self._random.choice((0, 1, 1, 1, 1, 2))):
+                    delay = int(self._random.random() * 8 * 3_600) * _SECOND
+                    self._world.kernel.after(delay, partial(self._begin, link, self._random.random() < 0.7))
+        self.begin()
+
+    def _begin(self, link: str, approves: bool) -> None:
+        self._world.kernel.spawn(self._world.actor("reviewer"), lambda: self._decide(link, approves))
+
+    def _decide(self, link: str, approves: bool) -> None:
+        parts = urlsplit(link)
+        body = urlencode({"decision": "approve" if approves else "reject", "note": "seen"})
+        for _ in range(20):
+            try:
+                response = self._world.gateway.send(
+                    self._world.actor("reviewer"),
+                    "POST",
+                    f"/?{parts.query}",
+                    headers={"content-type": "application/x-www-form-urlencoded"},
+                    body=body,
+                    api=parts.netloc.partition(".")[0],
+                )
+            except ConnectionLostError:
+                response = None
+            if response is not None and response.status < 500 and response.status != 429:
+                return
+            self._world.kernel.sleep(30 * _SECOND)
