@@ -23,7 +23,7 @@ endif
 PATHS := $(wildcard benchmarks constructs_lib lambda_src examples tests tools app.py hatch_build.py)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check lint types format synth up down deploy wheel spec-full soak bench lock clean clean-all
+.PHONY: help setup demo test check lint types format synth up down deploy wheel spec-full simulate soak bench lock clean clean-all
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -75,6 +75,9 @@ wheel: setup ## build wheel and source distribution into dist/
 
 spec-full: setup ## check the specification in its large configurations (some minutes)
 	@CDK_SAGAS_SPECIFICATION=full python -m pytest tests/specification
+
+simulate: setup ## sagas of all examples under random faults, in virtual time (SAGAS=n SEED=s); build/simulation-report.json
+	@python -m tests.simulator $(if $(SAGAS),--sagas $(SAGAS)) $(if $(SEED),--seed $(SEED))
 
 soak: setup ## sagas of all examples for 10 minutes while everything fails (SEED=n repeats); build/soak-report.html
 	@python -m tests.soak $(if $(SEED),--seed $(SEED)) $(if $(SECONDS),--seconds $(SECONDS))
