@@ -20,6 +20,8 @@ MAX_HISTORY_EVENTS: Final = 25_000
 MAX_DEDUPLICATION_ID: Final = 128
 """SQS's limit for the deduplication id of a FIFO message."""
 _MAX_ITEM_KEY: Final = 64
+_LEAST_OUTPUT_BYTES: Final = 200
+"""An item's key, and a reference or an id."""
 _TASK_MARGIN: Final = 10
 _CALL_SECONDS: Final = 30
 _TASK_EVENTS: Final = 5
@@ -102,6 +104,7 @@ def findings_of(saga: SagaDescription) -> Iterator[Finding]:
     yield from _windows(saga)
     yield from _redeliveries(saga)
     yield from _payloads(saga)
+    yield from _shares(saga)
 
 
 def _time(saga: SagaDescription, worst: float) -> Iterator[Finding]:
@@ -216,7 +219,7 @@ def _payloads(saga: SagaDescription) -> Iterator[Finding]:
                 message=f"step {step.name} sends {step.constant} bytes that stand in the definition, and a state may "
                 f"have {MAX_STATE_PAYLOAD}; send less, or a reference",
             )
-    together = sum(step.instead for step in saga.leaves)
+    together = sum(step.instead * max(node.max_items, 1) for node in saga.steps for step in node.leaves)
     if together > MAX_OUTPUTS_BYTES:
         largest = max(saga.leaves, key=lambda step: step.instead)
         yield Finding(
@@ -225,6 +228,21 @@ def _payloads(saga: SagaDescription) -> Iterator[Finding]:
             message=f"outputs of GoOn may have {together} bytes together, and all outputs of a saga "
             f"{MAX_OUTPUTS_BYTES}: a later step would be refused; {largest.name} has most of them: shorten its output",
         )
+
+
+def _shares(saga: SagaDescription) -> Iterator[Finding]:
+    """Of a map's items each has an equal share of the room for outputs, however many come."""
+    for group in saga.steps:
+        if not group.max_items:
+            continue
+        room = MAX_OUTPUTS_BYTES // group.max_items // len(list(group.leaves))
+        if room < _LEAST_OUTPUT_BYTES:
+            yield Finding(
+                id=f"cdk-sagas-share-{group.name}",
+                severity=Severity.WARNING,
+                message=f"{group.name} takes {group.max_items} items, so each of its steps may answer {room} bytes for "
+                f"one, the item's key of up to {_MAX_ITEM_KEY} characters included; lower max_items, or return less",
+            )
 
 
 def tried(node: StepDescription) -> float:

@@ -111,6 +111,7 @@ def _step(
         compensate_task_seconds=step.compensate_timeout + TASK_MARGIN_SECONDS,
         inline=inline,
         record=step.kind is StepKind.READ_ONLY and step.record,
+        recorded=step.record,
         provider=_provider(step.provider, step.refusals) if step.provider is not None else None,
         wait=(
             Waiting(

@@ -90,6 +90,16 @@ def _names(text: str) -> Path:
     return tuple(plain or quoted for plain, quoted in _NAME.findall(text))
 
 
+def outputs_named(texts: Iterable[str], steps: Iterable[str]) -> frozenset[str]:
+    """Names of the steps whose outputs an expression names, in whole or in part."""
+    known = frozenset(steps)
+    found: set[str] = set()
+    for text in texts:
+        for match in _OUTPUTS.finditer(text):
+            found |= {match.group(1)} if match.group(1) in known else known
+    return frozenset(found)
+
+
 def outputs_looked_into(texts: Iterable[str], steps: Iterable[str]) -> frozenset[str]:
     """Names of the steps whose outputs an expression looks into.
 

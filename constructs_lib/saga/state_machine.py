@@ -449,9 +449,12 @@ class SagaStateMachine(Construct):
                 needed.append((self.log.grant_commit, step.function))
             if step.compensate is not None:
                 needed.append((self.log.grant_compensate, step.compensate))
+            asked = step.wait.via.dispatcher if step.wait is not None else step.function
+            functions = [function for function in (asked, step.compensate) if function is not None]
+            if step.provider is not None and any(node.kind is StepKind.MAP for node in self.steps):
+                # What items of a map answered is read by the names of their rows, which the function does not know.
+                needed += [(self.log.grant_list, function) for function in functions]
             if self.payloads is not None:
-                asked = step.wait.via.dispatcher if step.wait is not None else step.function
-                functions = [function for function in (asked, step.compensate) if function is not None]
                 needed += [
                     (grant, function)
                     for function in functions

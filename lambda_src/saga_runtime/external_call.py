@@ -44,22 +44,24 @@ class Invocation:
         provider: what the saga declares of the provider.
         remaining_ms: how much time is left.
         deadline: epoch milliseconds at which this invocation is certainly dead.
+        undoing: whether it is one of the compensation: what it learns of the step does not travel.
     """
 
     call: StepCall
     provider: ProviderSettings
     remaining_ms: Callable[[], int]
     deadline: int
+    undoing: bool = False
 
     @classmethod
-    def begin(cls, call: StepCall, event: Any, remaining_ms: Callable[[], int]) -> Invocation:
+    def begin(cls, call: StepCall, event: Any, remaining_ms: Callable[[], int], *, undoing: bool = False) -> Invocation:
         """Begin one: its end is certain when its time is over, by the clock of whoever may look, a margin included."""
         provider = ProviderSettings.from_event(event)
         left = (
             remaining_ms()
         )  # looked at before the clock: what passes in between makes the deadline later, not earlier
         deadline = _certainly_dead_at(clock.now_ms(), left, provider.margin_ms)
-        return cls(call=call, provider=provider, remaining_ms=remaining_ms, deadline=deadline)
+        return cls(call=call, provider=provider, remaining_ms=remaining_ms, deadline=deadline, undoing=undoing)
 
     @property
     def holder(self) -> Holder:

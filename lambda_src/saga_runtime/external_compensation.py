@@ -48,7 +48,7 @@ class ExternalCompensation(Generic[Given]):
         """Handle one call by the state machine."""
         aws.check_protocol()
         call = StepCall.from_event(event, attempt=uuid.uuid4().hex, now_ms=clock.now_ms(), undo=True)
-        invocation = Invocation.begin(call, event, context.get_remaining_time_in_millis)
+        invocation = Invocation.begin(call, event, context.get_remaining_time_in_millis, undoing=True)
         self.of.check(invocation)
         if invocation.provider.verify_undo and self.verify_undo is None:
             raise ProtocolMismatch(

@@ -115,7 +115,7 @@ class ProviderStep(ABC, Generic[Given]):
 
     def write_verified(self, invocation: Invocation, row: LogRow, verdict: Applied) -> Committed | RowRefused:
         """Write down what the provider said of the attempt that was read."""
-        output = _kept(invocation.call, verdict.output)
+        output = _kept(invocation, verdict.output)
         entry = invocation.holder.done(output, clock.now_ms(), held=row.attempt)
         return write_row(entry, remaining_ms=invocation.remaining_ms)
 
@@ -186,7 +186,7 @@ class ExternalStep(ProviderStep[ExternalCall]):
                 if isinstance(verdict, Applied):
                     result = self.write_verified(invocation, row, verdict)
                     if isinstance(result, Committed):
-                        return decode_output(_kept(call, verdict.output))
+                        return decode_output(_kept(invocation, verdict.output))
                 else:
                     result = self._take_over(invocation, row)
                     if isinstance(result, Committed):
@@ -217,7 +217,7 @@ class ExternalStep(ProviderStep[ExternalCall]):
         """
         call = invocation.call
         try:
-            output = _kept(call, call_out(self.function, invocation, self.given(invocation)))
+            output = _kept(invocation, call_out(self.function, invocation, self.given(invocation)))
         except PermanentError as refusal:
             require_refusal(refusal, invocation)
             if not nobody_else:
@@ -264,10 +264,12 @@ def _settled(call: StepCall, row: LogRow, entry: Entry) -> Any:
             return replay_or_fence(call, row)
 
 
-def _kept(call: StepCall, output: Any) -> str:
+def _kept(invocation: Invocation, output: Any) -> str:
     """The output as it is stored. It comes from a call that took effect, so what is wrong with it is no refusal."""
+    call = invocation.call
     try:
-        return call.encode(output)
+        # On the way back only the undo is given the output: what it takes beside others does not matter.
+        return call.encode(output, alone=invocation.undoing)
     except Invalid as error:
         raise StepInDoubt(f"step {call.step} took effect, and its output cannot be kept: {error.message}") from error
 

@@ -107,13 +107,18 @@ class Payloads:
         """How large the step's output may be."""
         return MAX_PAYLOAD_BYTES if self.bucket is not None and not self.inline else MAX_OUTPUT_BYTES
 
-    def travelling(self, output: str) -> str:
+    def travelling(self, output: str, *, at_most: int = INLINE_OUTPUT_BYTES) -> str:
         """The step's output as it travels: itself, or the reference under which it was stored.
+
+        Args:
+            output: the output.
+            at_most: bytes that there is room for.
 
         Raises:
             TransientError: if the bucket did not answer.
         """
-        if self.bucket is None or self.inline or len(output.encode("utf-8")) <= INLINE_OUTPUT_BYTES:
+        inline = min(at_most, INLINE_OUTPUT_BYTES)
+        if self.bucket is None or self.inline or len(output.encode("utf-8")) <= inline:
             return output
         return canonical_json(store(self.bucket, self.saga_id, output))
 

@@ -689,8 +689,33 @@ class CallField(StrEnum):
     TASK = "task"
     WAIT = "wait"
     REQUEST_TABLE = "request_table"
+    SHARE = "share"
+    """``ShareField``: the part of the room for outputs that an item of a map, or a branch, has to itself."""
+    LOGGED = "logged"
+    """``LoggedField``: steps whose outputs the function reads from the saga log when it looks at them."""
     INLINE = "inline"
     """True: an expression looks into this step's output, so it never travels by reference."""
+
+
+class ShareField(StrEnum):
+    """Fields of a share of the room for outputs."""
+
+    OF = "of"
+    """How many equal shares there are: the branches, or the items that a map takes at most."""
+    OWN = "own"
+    """Names of the steps before this one in its item or branch."""
+    LEFT = "left"
+    """How many of its steps are still to answer, this one included."""
+
+
+class LoggedField(StrEnum):
+    """Fields of which outputs are meant: names of steps."""
+
+    STEPS = "steps"
+    PER_ITEM = "per_item"
+    """Steps of maps, one row for each item."""
+    OWN = "own"
+    """Steps of the same item."""
 
 
 class CallMode(StrEnum):

@@ -19,6 +19,7 @@ from saga_runtime.identity import (
     row_name_of,
     step_key_of,
 )
+from saga_runtime.logged_outputs import LoggedOutputs
 from saga_runtime.payloads import Deferred, Outputs, Payloads
 from saga_runtime.protocol import (
     ITEM_KEY_PATTERN,
@@ -30,6 +31,7 @@ from saga_runtime.protocol import (
     REFERENCE_FIELD,
     STEP_NAME_PATTERN,
     CallField,
+    ShareField,
     Side,
 )
 from saga_runtime.references import has_reserved_member
@@ -59,6 +61,7 @@ class StepCall:
         attempt: unique per invocation; for logs.
         now_ms: time of the invocation, epoch milliseconds.
         payloads: where the saga's large payloads are; None if it has no bucket.
+        share: the part of the room for outputs that the step has.
     """
 
     saga_id: str
@@ -74,6 +77,7 @@ class StepCall:
     payloads: Payloads | None = None
     item: Any = None
     item_key: str | None = None
+    share: Share | None = None
 
     @property
     def row_name(self) -> str:
@@ -92,14 +96,20 @@ class StepCall:
             value = object.__getattribute__(self, name)
             return value.value if type(value) is Deferred else value
 
-    def encode(self, output: Mapping[str, Any]) -> str:
+    def encode(self, output: Mapping[str, Any], *, alone: bool = False) -> str:
         """The step's output as it is kept in its row and answered: itself, or a reference if it is large.
+
+        Args:
+            output: what the step returns.
+            alone: whether it does not travel beside those of other steps.
 
         Raises:
             Invalid: if it is not an object, is too large, or holds what an output must not hold.
             TransientError: if the payload bucket did not answer.
         """
-        return encode_output(output, beside=self.outputs, payloads=self.payloads)
+        if alone:
+            return encode_output(output, payloads=self.payloads)
+        return encode_output(output, beside=self.outputs, payloads=self.payloads, share=self.share)
 
     def decode(self, text: str | None) -> Any:
         """What the step returned, as its row keeps it; a large output is read from the bucket.
@@ -156,13 +166,24 @@ class StepCall:
             item=None if item_key is None else _item_of(event, requested),
             item_key=item_key,
             request=requested,
-            outputs=Outputs(outputs, payloads),
+            outputs=Outputs(_logged(event, table, saga_id, item_key, outputs), payloads),
+            share=Share.of_event(event, item_key or step),
             payloads=payloads,
             log_table=table,
             log_days=log_days,
             attempt=attempt,
             now_ms=now_ms,
         )
+
+
+def _logged(
+    event: Mapping[str, Any], table: str, saga_id: str, item_key: str | None, outputs: Mapping[str, Any]
+) -> Mapping[str, Any]:
+    """The outputs that were sent, and those that the saga log has if the state machine leaves them there."""
+    told = event.get(CallField.LOGGED)
+    if told is None:
+        return outputs
+    return LoggedOutputs.of(told, table=table, saga_id=saga_id, item_key=item_key, others=outputs)
 
 
 def _item_key_of(event: Mapping[str, Any]) -> str | None:
@@ -248,8 +269,69 @@ class Commit:
             )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """The part of the room for a saga's outputs that one step has.
+
+    Items of a map, and branches, do not know of each other's outputs. Each has an equal share of what the steps before
+    all of them left, however many items there are: so all outputs together always fit.
+
+    Attributes:
+        of: how many equal shares there are; 1: the whole room.
+        own: names of the steps before this one in its item or branch.
+        left: how many steps of the item or branch are still to answer, this one included.
+        key: what stands before an output, beside all others: the item's key, or the step's name.
+    """
+
+    of: int = 1
+    own: frozenset[str] = frozenset()
+    left: int = 1
+    key: str = ""
+
+    @classmethod
+    def of_event(cls, event: Mapping[str, Any], key: str) -> Share:
+        """Read the share that a state machine gives a step.
+
+        Raises:
+            ProtocolMismatch: if it gives something else.
+        """
+        told = event.get(CallField.SHARE)
+        if told is None:
+            return cls()
+        of, own, left = (told.get(name) if isinstance(told, Mapping) else None for name in ShareField)
+        if not (type(of) is type(left) is int and of > 0 and left > 0 and isinstance(own, list)):
+            raise ProtocolMismatch(f"a share of the room for outputs must have {', '.join(ShareField)}, got {told!r}")
+        return cls(of=of, own=frozenset(own), left=left, key=key)
+
+    @property
+    def shared(self) -> bool:
+        """Whether others have a share, too."""
+        return self.of > 1
+
+    def room(self, others: Mapping[str, Any]) -> int:
+        """Bytes that are left for the step's output, and what stands before it, beside those of the steps before it."""
+        before = _size({name: output for name, output in others.items() if name not in self.own})
+        own = sum(self.taken(_size(others[name])) for name in self.own if name in others)
+        return (MAX_OUTPUTS_BYTES - before) // self.of - own
+
+    def taken(self, size: int) -> int:
+        """Bytes that an output of this size takes, beside all others."""
+        return size + (len(self.key.encode("utf-8")) + _PUNCTUATION if self.shared else 0)
+
+
+_PUNCTUATION: Final = len('"":,')
+
+
+def _size(value: Any) -> int:
+    return len(json.dumps(value, ensure_ascii=False).encode("utf-8"))
+
+
 def encode_output(
-    output: Mapping[str, Any], *, beside: Mapping[str, Any] | None = None, payloads: Payloads | None = None
+    output: Mapping[str, Any],
+    *,
+    beside: Mapping[str, Any] | None = None,
+    payloads: Payloads | None = None,
+    share: Share | None = None,
 ) -> str:
     """The output as it is stored and answered.
 
@@ -257,13 +339,14 @@ def encode_output(
         output: what the step returns.
         beside: outputs of the steps before it: all of a saga's outputs together have a limit, too.
         payloads: where a large output is stored; then what is returned is a reference.
+        share: the part of that limit that is the step's; all of it by default.
 
     Raises:
         Invalid: if it is not an object, is too large, holds a number that a state machine would change, or has a
             member by the name that only references have.
         TransientError: if the payload bucket did not answer.
     """
-    kept = payloads or Payloads(saga_id="")
+    kept, mine = payloads or Payloads(saga_id=""), share or Share()
     if not isinstance(output, Mapping):
         raise Invalid(f"a step's output must be an object, got {type(output).__name__}")
     text = canonical_json(output)
@@ -273,15 +356,21 @@ def encode_output(
     size = len(text.encode("utf-8"))
     if size > kept.max_output_bytes:
         raise Invalid(f"a step's output may have {kept.max_output_bytes} bytes, got {size}; {_remedy(kept)}")
-    text = kept.travelling(text)
-    others = beside.raw if isinstance(beside, Outputs) else beside or {}
-    together = len(text.encode("utf-8")) + len(json.dumps(others, ensure_ascii=False).encode("utf-8"))
-    if together > MAX_OUTPUTS_BYTES:
+    room = mine.room(beside.raw if isinstance(beside, Outputs) else beside or {})
+    # In a share the steps that are still to answer have room, too: for a reference at least.
+    text = kept.travelling(text, at_most=room // mine.left - mine.taken(0))
+    taken = mine.taken(len(text.encode("utf-8")))
+    if taken <= room:
+        return text
+    if mine.shared:
         raise Invalid(
-            f"all outputs of a saga together may have {MAX_OUTPUTS_BYTES} bytes, got {together}; "
-            "give the saga payloads=PayloadBucket(…), or store them and return their keys instead"
+            f"the output must have at most {max(room - mine.taken(0), 0)} bytes beside those of its item or branch, "
+            f"got {size}; return less, lower max_items, or give the saga payloads=PayloadBucket(…)"
         )
-    return text
+    raise Invalid(
+        f"all outputs of a saga together may have {MAX_OUTPUTS_BYTES} bytes, got {MAX_OUTPUTS_BYTES - room + taken}; "
+        "give the saga payloads=PayloadBucket(…), or store them and return their keys instead"
+    )
 
 
 def _remedy(payloads: Payloads) -> str:

@@ -20,6 +20,7 @@ from tests.constructs.support.answers import (
     record,
     refusal,
     row,
+    seen_in_the_log,
 )
 from tests.constructs.support.groups import GROUPED, child, express, external, of_items, plan
 from tests.constructs.support.interpreter import Failure, Run, run
@@ -208,17 +209,7 @@ def test_a_phase_that_was_refused_is_undone_step_by_step(kind: str) -> None:
         "Ask the log", "Nothing stands?", "Settle failed",
     ]  # fmt: skip
     assert (body(done, "Settle failed")["error"], body(done, "Settle failed")["step"]) == ("Invalid", "Hold")
-    assert done.sent["Undo Hold"]["Payload"]["outputs"] == {"Reserve": {"n": 1}}
-
-
-LOG = {
-    "Items": [
-        {"step": {"S": "Reserve"}, "output": {"S": '{"n": 1}'}},
-        {"step": {"S": "Hold"}},
-        {"step": {"S": "Pack[a]"}, "output": {"S": '{"p": 1}'}},
-        {"step": {"S": "Pack[b]"}, "output": {"S": '{"p": 2}'}},
-    ]
-}
+    assert seen_in_the_log(done, "Undo Hold") == {"steps": ["Reserve"], "per_item": [], "own": []}
 
 
 @pytest.mark.parametrize(
@@ -232,12 +223,10 @@ LOG = {
 )
 def test_of_a_phase_that_is_lost_the_log_tells_what_its_steps_answered(kind: str, answer: Any) -> None:
     """A provider's call in it may have to be repeated, with the same arguments, before it can be undone."""
-    by_state = {"Prepare": answer, "Read outputs of Prepare": LOG}
-    done = run(definition_of(_one_phase(kind)), answers(by_state), given=_STATE)
-    assert "Read outputs of Prepare" in done.trace
+    done = run(definition_of(_one_phase(kind)), answers(Prepare=answer), given=_STATE)
     assert done.trace[-1] == "Settle failed"
     assert body(done, "Settle failed")["error"] == "StepFailed"
-    assert done.sent["Undo Hold"]["Payload"]["outputs"] == {"Reserve": {"n": 1}, "Pack": {"a": {"p": 1}, "b": {"p": 2}}}
+    assert seen_in_the_log(done, "Undo Hold") == {"steps": ["Reserve"], "per_item": [], "own": []}
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -309,13 +298,12 @@ def test_a_pivot_in_doubt_in_a_phase_is_asked_with_what_the_log_knows() -> None:
         "Money": {"Status": "TIMED_OUT"},
         "Fence Credit": CONDITION_FAILED,
         "Fence Credit: look": [row("INTENT"), row("DONE")],
-        "Fence Credit: outputs": LOG,
         "Try Money again?": {},
     }
     done = _forward("pivot in an express phase", **by_state)
     asked = called(done, "Fence Credit: ask")[0]["Payload"]
     assert asked["mode"] == "ask"
-    assert asked["outputs"]["Reserve"] == {"n": 1}
+    assert asked["logged"] == {"steps": ["Reserve", "Debit"], "per_item": [], "own": []}
     assert "Forward from Credit" in done.trace
 
 
@@ -330,7 +318,7 @@ def test_a_pivot_in_doubt_that_nobody_can_decide_is_parked_with_what_was_said() 
     assert entry["stuck"] == {"step": "Credit", "error": "StepUndecided", "detail": "the provider does not know"}
 
 
-def test_a_plain_pivot_in_doubt_is_asked_with_the_outputs_at_hand() -> None:
+def test_a_plain_pivot_in_doubt_is_asked_with_the_outputs_that_it_saw() -> None:
     by_state = {
         **WELL,
         "Pay": Failure("States.Timeout"),
@@ -338,7 +326,10 @@ def test_a_plain_pivot_in_doubt_is_asked_with_the_outputs_at_hand() -> None:
         "Fence Pay: look": [row("INTENT"), row("DONE", '{"receipt": "r"}')],
     }
     done = _forward("every kind", **by_state)
-    assert done.sent["Fence Pay: ask"]["Payload"]["outputs"]["Quote"] == {"of": "Quote"}
+    seen = seen_in_the_log(done, "Fence Pay: ask")
+    assert seen["steps"] == ["Quote", "Reserve", "Rate", "Hold", "Left", "Right", "Further", "Mark"]
+    assert seen["per_item"] == ["Pack", "Label"]
+    assert done.sent["Fence Pay: ask"]["Payload"]["outputs"] == {"Look": {}}, "no row keeps it"
     assert done.trace[-1] == "Settle completed"
     assert body(done)["result"]["Pay"] == {"receipt": "r"}
 

@@ -36,6 +36,8 @@ def _broken(saga: Simulation, undisturbed: Simulation) -> Iterator[str]:
 
 def _disturbed(drawn: Drawn, **options: Any) -> Iterator[tuple[Simulation, frozenset[Stop], list[str]]]:
     """The saga, stopped at each of its calls in turn, and at some call of its recovery, too."""
+    # Pages of the log are short, as if its rows were large.
+    options |= {"page": 1 + len(drawn.plan.steps) % 3}
     undisturbed = Simulation(plan=drawn.plan, request=drawn.request, refused=drawn.refused, **options).run()
     for call, moment in product(range(1, undisturbed.calls + 1), Moment):
         for again in (frozenset[Stop](), frozenset({Stop(call=call + 2 + call % 4, moment=Moment.AFTER)})):

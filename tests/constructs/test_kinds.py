@@ -73,8 +73,9 @@ def _on_log(cloud: Cloud, function: str, saga: str) -> set[str]:
         ("Step", {"PutItem", "GetItem"}),
         ("Quote", {"PutItem", "GetItem"}),
         ("Undo", {"PutItem", "GetItem", "UpdateItem"}),
-        ("Charge", {"PutItem", "GetItem", "UpdateItem"}),
-        ("Refund", {"PutItem", "GetItem", "UpdateItem"}),
+        # The saga has a map: what its items answered is found by a query.
+        ("Charge", {"PutItem", "GetItem", "UpdateItem", "Query"}),
+        ("Refund", {"PutItem", "GetItem", "UpdateItem", "Query"}),
         ("Kinds/Notifier", {"PutItem", "GetItem"}),
     ],
 )

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from constructs_lib.saga.asl import recovery_of
+from constructs_lib.saga.asl import CompiledStep, definition_of, recovery_of
 from tests.constructs.support.answers import (
     CONDITION_FAILED,
     answers,
@@ -81,11 +81,10 @@ def test_under_another_definition_that_fits_the_rows_the_saga_goes_on(rows: Any,
         _rows(("Pack", "before", "DONE")),
         _rows(("Debit", "before", "DONE"), ("Credit", "before", "DONE")),
         {"Items": [{"step": {"S": "Debit"}, "status": {"S": "DONE"}}]},
-        {**FITTING, "LastEvaluatedKey": {"step": {"S": "Quote"}}},
     ],
     ids=[
         "a step that is gone", "a doubt that is gone", "another side", "another side, undoing",
-        "an item of a plain step", "a plain row of a step of items", "one of two", "no side", "not all of them read",
+        "an item of a plain step", "a plain row of a step of items", "one of two", "no side",
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("direction", ["compensate", "forward"])
@@ -108,63 +107,67 @@ def test_a_record_of_another_owner_is_not_even_compared() -> None:
 
 # ---- outputs --------------------------------------------------------------------------------------------------------
 
-PARCELS = {"Items": [{"step": {"S": "Plan"}, "output": {"S": '{"parcels": [{"id": "x"}, {"id": "y"}]}'}}]}
+PARCELS = {"Item": {"output": {"S": '{"parcels": [{"id": "x"}, {"id": "y"}]}'}}}
 BY_OUTPUT = GROUPED["items from an output, no pivot"]
 
 
 def test_a_recovery_reads_the_outputs_that_a_maps_items_come_from() -> None:
-    done = _recover(BY_OUTPUT, began_as="d", **{"Read the outputs": PARCELS})
+    done = _recover(BY_OUTPUT, began_as="d", **{"Read the output of Plan": PARCELS})
+    assert done.sent["Read the output of Plan"]["Key"]["step"] == {"S": "Plan"}
     assert keys_called(done, "Undo Load") == keys_called(done, "Undo Book") == ["x", "y"]
     assert done.trace[-1] == "Settle failed"
 
 
 def test_without_the_step_that_items_come_from_the_map_never_began() -> None:
-    done = _recover(BY_OUTPUT, began_as="d", **{"Read the outputs": {"Items": []}})
+    done = _recover(BY_OUTPUT, began_as="d", **{"Read the output of Plan": {}})
     assert "Undo Load" not in done.trace
     assert done.trace[-1] == "Settle failed"
 
 
 def test_a_recovery_without_a_direction_reads_them_behind_the_fence() -> None:
     made = dataclasses.replace(BY_OUTPUT, steps=(*BY_OUTPUT.steps, step("Pay", pivot=True)))
-    done = _recover(made, began_as="d", direction="", **{"Read the outputs": PARCELS})
-    assert done.trace[2:6] == ["Fence Pay", "Compensate", "Read the outputs", "Undo Parcels"]
+    done = _recover(made, began_as="d", direction="", **{"Read the output of Plan": PARCELS})
+    assert done.trace[2:6] == ["Fence Pay", "Compensate", "Read the output of Plan", "Undo Parcels"]
 
 
-def test_outputs_of_items_are_read_by_their_keys() -> None:
-    saga = plan(step("Only", pivot=True), external("Charge"))
-    log = {
-        "Items": [
-            {"step": {"S": "Pack[a/1]"}, "output": {"S": '{"n": 1}'}},
-            {"step": {"S": "Pack[b]"}, "output": {"S": '{"n": 2}'}},
-            {"step": {"S": "Label[b]"}, "output": {"S": "{}"}},
-            {"step": {"S": "Quote"}, "output": {"S": '{"n": 3}'}},
-            {"step": {"S": "Charge"}},
-        ]
-    }
-    done = _recover(saga, began_as="d", **{"Read the outputs": log})
-    assert done.sent["Undo Charge"]["Payload"]["outputs"] == {
-        "Pack": {"a/1": {"n": 1}, "b": {"n": 2}},
-        "Label": {"b": {}},
-        "Quote": {"n": 3},
-    }
+def _undone_by(text: str) -> CompiledStep:
+    """A transaction of the state machine that an expression undoes."""
+    mark = writes("Mark")
+    assert mark.writes is not None
+    undo = {"Delete": {"TableName": "items", "Key": {"id": {"S": f"{{% {text} %}}"}}}}
+    return dataclasses.replace(mark, writes=dataclasses.replace(mark.writes, compensate=[undo]))
 
 
-def test_a_saga_whose_compensations_need_no_outputs_reads_none() -> None:
-    assert "Read the outputs" not in recovery_of(SAGA, FORWARD_MACHINE)["States"]
+STANDING = {"Undo Mark": CONDITION_FAILED, "Undo Mark: look": row("DONE", "{}")}
+
+
+def test_outputs_of_items_are_read_by_their_keys_page_by_page() -> None:
+    saga = plan(of_items("Ship", step("Pack", undo=True)), _undone_by('$outputs.Pack."a/1".n & $outputs.Pack.b.n'))
+    pages: list[dict[str, Any]] = [
+        {
+            "Items": [{"step": {"S": "Pack[a/1]"}, "output": {"S": '{"n": "1"}'}}],
+            "LastEvaluatedKey": {"saga_id": {"S": EXECUTION}, "step": {"S": "Pack[a/1]"}},
+        },
+        {"Items": [{"step": {"S": "Pack[b]"}, "output": {"S": '{"n": "2"}'}}, {"step": {"S": "Pack[c]"}}]},
+    ]
+    first = "Read the output of Pack"
+    done = _recover(saga, began_as="d", **{first: pages[0], f"{first}: more": pages[1]}, **STANDING)
+
+    assert done.sent["Undo Mark: writes"]["TransactItems"][1]["Delete"]["Key"] == {"id": {"S": "12"}}
+    assert done.sent[first]["ExpressionAttributeValues"][":items"] == {"S": "Pack["}
+    assert done.sent[f"{first}: more"]["ExclusiveStartKey"] == pages[0]["LastEvaluatedKey"]
+
+
+def test_a_saga_whose_compensations_name_no_outputs_reads_none() -> None:
+    saga = plan(step("Quote", record=True), external("Charge"), step("Only", pivot=True))
+    for machine in (definition_of(saga), recovery_of(saga, FORWARD_MACHINE)):
+        assert not [name for name in machine["States"] if name.startswith("Read the output")]
 
 
 def test_writes_that_are_undone_by_an_output_have_it_read() -> None:
-    undo = {"Delete": {"TableName": "items", "Key": {"id": {"S": "{% $outputs.Quote.id %}"}}}}
-    mark = writes("Mark")
-    assert mark.writes is not None
-    mark = dataclasses.replace(mark, writes=dataclasses.replace(mark.writes, compensate=[undo]))
-    saga = plan(step("Quote", record=True), mark, step("Pay", pivot=True))
-    log = {"Items": [{"step": {"S": "Quote"}, "output": {"S": '{"id": "q"}'}}]}
-    done = _recover(
-        saga,
-        began_as="d",
-        **{"Read the outputs": log, "Undo Mark": CONDITION_FAILED, "Undo Mark: look": row("DONE", "{}")},
-    )
+    saga = plan(step("Quote", record=True), _undone_by("$outputs.Quote.id"), step("Pay", pivot=True))
+    log = {"Item": {"output": {"S": '{"id": "q"}'}}}
+    done = _recover(saga, began_as="d", **{"Read the output of Quote": log}, **STANDING)
     assert done.sent["Undo Mark: writes"]["TransactItems"][1]["Delete"]["Key"] == {"id": {"S": "q"}}
 
 
@@ -172,11 +175,10 @@ def test_a_pivot_in_doubt_is_asked_with_the_outputs_in_the_log() -> None:
     by_state = {
         "Fence Pay": CONDITION_FAILED,
         "Fence Pay: look": [row("INTENT"), row("DONE")],
-        "Fence Pay: outputs": {"Items": [{"step": {"S": "Quote"}, "output": {"S": '{"n": 3}'}}]},
     }
     done = _recover(
         plan(step("Quote", record=True), external("Pay", pivot=True)), began_as="d", direction="", **by_state
     )
     asked = done.sent["Fence Pay: ask"]["Payload"]
-    assert (asked["mode"], asked["outputs"]) == ("ask", {"Quote": {"n": 3}})
+    assert (asked["mode"], asked["outputs"], asked["logged"]["steps"]) == ("ask", {}, ["Quote"])
     assert done.trace[-1] == "Handed over"

@@ -266,3 +266,20 @@ def test_outputs_of_go_on_routes_that_no_saga_can_have_are_a_warning() -> None:
     finding = _found(saga(half, larger, PIVOT))["cdk-sagas-outputs"]
     assert finding.severity is Severity.WARNING
     assert "Two has most of them" in finding.message
+
+
+def test_what_a_map_goes_on_with_counts_for_each_item() -> None:
+    inner = step("One", undo=True, instead=MAX_OUTPUTS_BYTES // 40)
+    assert "cdk-sagas-outputs" not in _found(saga(group("map", "Ship", [inner], max_items=40), PIVOT))
+    assert "cdk-sagas-outputs" in _found(saga(group("map", "Ship", [inner], max_items=41), PIVOT))
+
+
+@pytest.mark.parametrize(("items", "steps", "room"), [(1_000, 1, 98), (245, 2, 200), (246, 2, 199), (40, 3, 819)])
+def test_a_map_of_so_many_items_that_none_may_answer_is_doubtful(items: int, steps: int, room: int) -> None:
+    inner = [step(f"S{number}", undo=True) for number in range(steps)]
+    found = _found(saga(group("map", "Ship", inner, max_items=items), PIVOT))
+    if room >= 200:
+        assert "cdk-sagas-share-Ship" not in found
+    else:
+        finding = found["cdk-sagas-share-Ship"]
+        assert (finding.severity, f"may answer {room} bytes" in finding.message) == (Severity.WARNING, True)

@@ -175,6 +175,6 @@ def test_the_original_has_it(bucket: World, mutant: Mutant) -> None:
 def test_an_output_that_is_looked_into_travels_itself(bucket: World, monkeypatch: pytest.MonkeyPatch) -> None:
     what_an_expression_looks_into_travels(bucket)
 
-    monkeypatch.setattr(Payloads, "travelling", lambda self, output: canonical_json(reference_to(SAGA_ID, output)))
+    monkeypatch.setattr(Payloads, "travelling", lambda self, output, **_: canonical_json(reference_to(SAGA_ID, output)))
     with pytest.raises(AssertionError):
         what_an_expression_looks_into_travels(bucket)

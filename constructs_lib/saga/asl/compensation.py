@@ -8,9 +8,10 @@ from typing import Final
 
 from constructs_lib.saga.asl.ending import ASK_THE_LOG, FENCED, park_of
 from constructs_lib.saga.asl.failures import found_at, thrown_at
-from constructs_lib.saga.asl.fence import KNOWN_ON_THE_WAY_BACK, fence_states, look_at_row
+from constructs_lib.saga.asl.fence import fence_states, look_at_row
 from constructs_lib.saga.asl.flow import Flow, item_of, row_name, row_text
 from constructs_lib.saga.asl.items import items_of
+from constructs_lib.saga.asl.outputs import KNOWN_ON_THE_WAY_BACK, known_on_the_way_back, outputs_in_the_log
 from constructs_lib.saga.asl.plan import CompiledGroup, CompiledStep, GroupKind, Node, SagaPlan, State
 from constructs_lib.saga.asl.states import (
     EXECUTION,
@@ -105,14 +106,14 @@ def _undo_step(plan: SagaPlan, flow: Flow, step: CompiledStep, way: _Way, *, stu
     if step.compensate_arn is None:
         return _undo_writes(plan, flow, step, following=way.following, stuck=way.stuck, stuck_assign=stuck_assign)
     # A call whose outcome is not known may have to be repeated, and with the same arguments.
-    known = KNOWN_ON_THE_WAY_BACK if step.provider is not None else "{}"
+    seen = outputs_in_the_log(plan, flow, step, known_on_the_way_back(flow.of_map)) if step.provider is not None else {}
     only_late: State = {CallField.MODE.value: CallMode.LATE.value} if way.late else {}
     undo = {
         "Type": "Task",
         "Resource": "arn:aws:states:::lambda:invoke",
         "Arguments": {
             "FunctionName": step.compensate_arn,
-            "Payload": payload(plan, step, known, item=item_of(flow)) | only_late,
+            "Payload": payload(plan, step, "{}", item=item_of(flow)) | seen | only_late,
         },
         "TimeoutSeconds": step.compensate_task_seconds,
         "Retry": step_retries((), step.retry, no_way_back=True, transient=step.transient_errors),
@@ -150,7 +151,10 @@ def _undo_writes(
     }
     output = f" $output := $parse(${flow.row}.output.S);"
     entries = bind_all(
-        list(step.writes.compensate), KNOWN_ON_THE_WAY_BACK, row=f'({row_text(flow, step)} & "#undo")', also=output
+        list(step.writes.compensate),
+        known_on_the_way_back(flow.of_map),
+        row=f'({row_text(flow, step)} & "#undo")',
+        also=output,
     )
     canceled = {"ErrorEquals": ["States.ALL"], "Next": f"{again} look"}
     status = f"${flow.row}.{a.STATUS.value}.S"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from constructs_lib.saga.asl.failures import CONDITION_NOT_BOOLEAN, NEITHER, found_at, thrown_at
+from constructs_lib.saga.asl.outputs import next_page, pages
 from constructs_lib.saga.asl.plan import Notice, SagaPlan, State
 from constructs_lib.saga.asl.states import (
     EXECUTION,
@@ -123,10 +124,11 @@ def settle_failed(plan: SagaPlan, *, again: str) -> dict[str, State]:
     told, tell = _tell(plan)
     late = any(step.job and step.compensated for step in plan.leaves)
     return {
-        ASK_THE_LOG: _ask_the_log(plan, late=late),
+        **_ask_the_log(plan, late=late),
         NOTHING_LEFT: {
             "Type": "Choice",
             "Choices": [
+                next_page(ASK_THE_LOG, while_="($nothing_stands or $only_late)" if late else "$nothing_stands"),
                 {"Condition": expression("$nothing_stands"), "Next": told},
                 # Each row turns late once at most, so this ends.
                 *([{"Condition": expression("$only_late"), "Next": again}] if late else []),
@@ -177,29 +179,31 @@ def _settle(plan: SagaPlan, status: RecordStatus, *, http_status: str, body: str
     }
 
 
-def _ask_the_log(plan: SagaPlan, *, late: bool) -> State:
+def _ask_the_log(plan: SagaPlan, *, late: bool) -> dict[str, State]:
     """Before a saga settles FAILED, its log must say that nothing stands."""
     a = LogAttribute
     values = {f":s{n}": {"S": status.value} for n, status in enumerate(NOTHING_STANDS)}
-    all_seen = "$not($exists($states.result.LastEvaluatedKey))"
     # Somebody else may be undoing what turned late: the compensations wait for him, or take it over.
     turned = ", ".join(f'"{status.value}"' for status in (StepStatus.APPLIED_LATE, StepStatus.UNDOING))
-    only_late = f"$not($exists($states.result.Items[$not({a.STATUS.value}.S in [{turned}])]))"
-    return {
-        **call("aws-sdk:dynamodb:query"),
-        "Arguments": {
-            "TableName": plan.log_table,
-            "ConsistentRead": True,
-            **({"ProjectionExpression": "#status"} if late else {"Select": "COUNT"}),
-            "KeyConditionExpression": "#saga_id = :saga_id",
-            "FilterExpression": f"NOT #status IN ({', '.join(values)})",
-            "ExpressionAttributeNames": {"#saga_id": a.SAGA_ID.value, "#status": a.STATUS.value},
-            "ExpressionAttributeValues": {":saga_id": {"S": expression(SAGA_ID)}, **values},
-        },
-        "Assign": {"nothing_stands": expression(f"$states.result.Count = 0 and {all_seen}")}
-        | ({"only_late": expression(f"{all_seen} and {only_late}")} if late else {}),
-        "Next": NOTHING_LEFT,
+    tests = {"nothing_stands": "$states.result.Count = 0"}
+    if late:
+        tests["only_late"] = f"$not($exists($states.result.Items[$not({a.STATUS.value}.S in [{turned}])]))"
+    arguments = {
+        "TableName": plan.log_table,
+        "ConsistentRead": True,
+        **({"ProjectionExpression": "#status"} if late else {"Select": "COUNT"}),
+        "KeyConditionExpression": "#saga_id = :saga_id",
+        "FilterExpression": f"NOT #status IN ({', '.join(values)})",
+        "ExpressionAttributeNames": {"#saga_id": a.SAGA_ID.value, "#status": a.STATUS.value},
+        "ExpressionAttributeValues": {":saga_id": {"S": expression(SAGA_ID)}, **values},
     }
+    return pages(
+        ASK_THE_LOG,
+        arguments,
+        {name: expression(test) for name, test in tests.items()},
+        over=NOTHING_LEFT,
+        again={name: expression(f"${name} and {test}") for name, test in tests.items()},
+    )
 
 
 def _tell(plan: SagaPlan) -> tuple[str, dict[str, State]]:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from constructs_lib.saga.asl.failures import broken, found_at, thrown_at
-from constructs_lib.saga.asl.flow import Flow, item_of, row_name
-from constructs_lib.saga.asl.outputs import read_outputs
+from constructs_lib.saga.asl.flow import Flow, item_of, row_name, share_of
+from constructs_lib.saga.asl.outputs import outputs_in_the_log
 from constructs_lib.saga.asl.plan import CompiledStep, SagaPlan, State
 from constructs_lib.saga.asl.states import (
     EXECUTION,
@@ -24,8 +24,6 @@ from constructs_lib.saga.asl.states import (
 from saga_runtime.protocol import NOTHING_STANDS, CallField, CallMode, LogAttribute, StepStatus
 
 _DAY_SECONDS: Final = 86_400
-KNOWN_ON_THE_WAY_BACK: Final = "($exists($outputs) ? $outputs : {})"
-"""Expression of the outputs there: nothing, if the saga turned round before its first step answered."""
 
 
 def fence_states(
@@ -54,8 +52,7 @@ def fence_states(
         buried: where to go when the step did not happen and now never will.
         stands: where to go when it happened.
         stuck: where to go when that cannot be known.
-        known: expression of the outputs that the function is asked with: a provider's call may have been made of them.
-            None where they are not at hand: then they are read from the log.
+        known: expression of the outputs that are at hand; None where none are.
         instead: output (JSON) that the tombstone keeps for a step that is passed over: another run of the saga finds
             it there, and passes the step over, too.
         buried_outputs: what the outputs become in the first case, if anything.
@@ -87,12 +84,10 @@ def fence_states(
     }
     if step.provider is not None:
         in_doubt = expression(f'{status} = "{StepStatus.INTENT.value}"')
-        reading = f"{name}: outputs"
-        states[decide]["Choices"].append({"Condition": in_doubt, "Next": ask if known is not None else reading})
-        if known is None:
-            states[reading] = read_outputs(plan, ask)
-        sent = payload(plan, step, known or "$outputs", item=item_of(flow))
-        sent |= {CallField.MODE.value: CallMode.ASK.value}
+        states[decide]["Choices"].append({"Condition": in_doubt, "Next": ask})
+        # A provider's call may have been made of the outputs that the step saw.
+        sent = payload(plan, step, "{}", item=item_of(flow)) | outputs_in_the_log(plan, flow, step, known)
+        sent |= share_of(flow, step) | {CallField.MODE.value: CallMode.ASK.value}
         states[ask] = {
             "Type": "Task",
             "Resource": "arn:aws:states:::lambda:invoke",

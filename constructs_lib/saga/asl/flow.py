@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from constructs_lib.saga.asl.items import ITEM_KEY, item_fields
 from constructs_lib.saga.asl.plan import CompiledGroup, CompiledStep, Node, State
 from constructs_lib.saga.asl.states import REQUEST, expression
+from saga_runtime.protocol import CallField, ShareField
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,6 +22,7 @@ class Flow:
         variable: what keeps the outputs. A branch has one of its own: it may read the saga's variables, not set them.
         base: expression of what is known beside the variable; None for the saga itself.
         of_map: the map whose item the steps work on.
+        shares: items or branches that share the room for outputs; 0 where nothing runs beside these steps.
         last_pivot: index of the last node with a pivot; -1 where none decides about these steps.
     """
 
@@ -30,6 +32,7 @@ class Flow:
     variable: str = "outputs"
     base: str | None = None
     of_map: CompiledGroup | None = None
+    shares: int = 0
     last_pivot: int = -1
 
     @property
@@ -159,6 +162,16 @@ def only_forward_name(node: Node) -> str:
 def item_of(flow: Flow) -> State:
     """Fields of a call that tell its function the item that a map's step works on; none elsewhere."""
     return item_fields(flow.of_map) if flow.of_map is not None else {}
+
+
+def share_of(flow: Flow, step: CompiledStep) -> State:
+    """Fields of a call that tell the step's part of the room for outputs; none where nothing runs beside it."""
+    if not flow.shares:
+        return {}
+    index = flow.nodes.index(step)
+    own = [node.name for node in flow.nodes[:index]]
+    share = {ShareField.OF: flow.shares, ShareField.OWN: own, ShareField.LEFT: len(flow.nodes) - index}
+    return {CallField.SHARE.value: {field.value: value for field, value in share.items()}}
 
 
 def row_text(flow: Flow, step: CompiledStep) -> str:

@@ -44,11 +44,11 @@ def group_states(plan: SagaPlan, flow: Flow, index: int) -> dict[str, State]:
     failed = (
         f"$exists($phase.{PhaseField.FAILURE}) ? $phase.{PhaseField.FAILURE} : {jsonata_object(broken(group.name))}"
     )
-    lost, reading, choices = give_up, {}, []
-    if back and group.undo_needs_outputs:
+    lost, reading, choices = give_up, dict[str, State](), []
+    if back:
         # It answered nothing: what its steps answered before one failed is in the log only.
-        lost = f"Read outputs of {group.name}"
-        reading = {lost: read_outputs(plan, give_up)}
+        named = plan.named_to_undo.intersection(step.name for step in group.leaves)
+        lost, reading = read_outputs(plan, named, give_up, label=", lost")
     if lost != give_up and group.kind is GroupKind.EXPRESS:
         unheard = expression(f'$phase.{PhaseField.FAILURE}.step = "{group.name}"')
         choices = [{"Condition": unheard, "Next": lost, "Assign": {"failure": broken(group.name)}}]
@@ -187,6 +187,7 @@ def _branch(plan: SagaPlan, group: CompiledGroup, number: int, known: str) -> tu
         variable="own",
         base=known,
         of_map=group if group.kind is GroupKind.MAP else None,
+        shares={GroupKind.MAP: group.max_items, GroupKind.PARALLEL: len(group.branches)}.get(group.kind, 0),
     )
     exits = Exits(fenced=fenced, give_up=stops, stuck=stops, outcome=group.kind is not GroupKind.EXPRESS)
 

@@ -1,32 +1,141 @@
-"""What a saga's steps answered, and where they stand, read from its log."""
+"""Outputs of steps where an execution has not seen them, or a step does not see them as it did: read from the log.
+
+A function reads them itself, one by one, so no state has to hold them. It is told which ones its step saw. Expressions
+need them in ``$outputs``: those that they name are read before.
+"""
 
 from __future__ import annotations
 
-from constructs_lib.saga.asl.plan import SagaPlan, State
-from constructs_lib.saga.asl.states import SAGA_ID, call, expression
-from saga_runtime.protocol import LogAttribute
+import json
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from constructs_lib.saga.asl.flow import Flow
+from constructs_lib.saga.asl.items import ITEM_KEY
+from constructs_lib.saga.asl.plan import CompiledGroup, CompiledStep, GroupKind, Node, SagaPlan, State
+from constructs_lib.saga.asl.states import SAGA_ID, call, expression, row_key
+from saga_runtime.protocol import CallField, LogAttribute, LoggedField
+
+KNOWN_ON_THE_WAY_BACK: Final = "($exists($outputs) ? $outputs : {})"
+"""Expression of the outputs there: nothing, if the saga turned round before its first step answered."""
+_REST: Final = "rest"
+"""Variable that keeps where a query of the log goes on; an empty object at its end."""
+_ROWS_WITH_OUTPUTS: Final = 3
+"""So many rows with outputs fit a state, whatever is in them: an output may double when it is escaped."""
 
 
-def read_outputs(plan: SagaPlan, following: str) -> State:
-    """Assign ``$outputs`` from the log: by step, and in a map by step and item key.
+def outputs_in_the_log(plan: SagaPlan, flow: Flow, step: CompiledStep, known: str | None) -> State:
+    """Fields of a call by which its function knows the outputs that its step saw.
 
-    Needed where an execution has not seen them itself: in a recovery, or when a group failed that answered nothing.
+    Args:
+        plan: the plan.
+        flow: where the call is made.
+        step: whose function it is.
+        known: expression of the outputs that are at hand. Those that no row keeps are taken from there.
     """
-    a = LogAttribute
-    name = f"{a.STEP.value}.S"
-    value = f"$parse({a.OUTPUT.value}.S)"
-    answered = f"$states.result.Items[$exists({a.OUTPUT.value})]"
-    in_a_map = f'$contains({name}, "[")'
-    of_steps = f"{answered}[$not({in_a_map})].{{{name}: {value}}}"
-    item_key = f'$substringBefore($substringAfter({name}, "["), "]")'
-    grouped = f'$m{{$substringBefore({name}, "["): $merge([$.{{{item_key}: {value}}}])}}'
-    of_items = f"($m := {answered}[{in_a_map}]; $exists($m) ? {grouped} : {{}})"
+    seen = list(_seen_by(plan, step))
+    own = [leaf for leaf, group in seen if flow.of_map is not None and group is flow.of_map]
+    before = [(leaf, group) for leaf, group in seen if leaf not in own]
+    told = {
+        LoggedField.STEPS: [leaf.name for leaf, group in before if leaf.logged and not _is_map(group)],
+        LoggedField.PER_ITEM: [leaf.name for leaf, group in before if leaf.logged and _is_map(group)],
+        LoggedField.OWN: [leaf.name for leaf in own if leaf.logged],
+    }
+    unkept = [leaf.name for leaf, _ in seen if not leaf.logged]
+    at_hand = "{}"
+    if unkept and known is not None:
+        # Nothing that a function found is an empty object, which is nothing to JSONata.
+        at_hand = f"$merge([{{}}, $sift({known}, function($v, $k) {{ $k in {json.dumps(unkept)} }})])"
+    return {CallField.OUTPUTS.value: expression(at_hand), CallField.LOGGED.value: {k.value: v for k, v in told.items()}}
+
+
+def known_on_the_way_back(group: CompiledGroup | None) -> str:
+    """Expression of the outputs on the way back; in an item of a map, its own ones without the item's key."""
+    if group is None:
+        return KNOWN_ON_THE_WAY_BACK
+    names = json.dumps([step.name for step in group.leaves])
+    others = f"$sift($o, function($v, $k) {{ $not($k in {names}) }})"
+    own = f"{names}.($v := $lookup($lookup($o, $), $key); $exists($v) ? {{$: $v}} : {{}})"
+    return f"($o := {KNOWN_ON_THE_WAY_BACK}; $key := {ITEM_KEY}; $merge([{{}}, {others}, {own}]))"
+
+
+def read_outputs(
+    plan: SagaPlan, names: Iterable[str], following: str, *, label: str = ""
+) -> tuple[str, dict[str, State]]:
+    """Assign these steps' outputs to ``$outputs``: by step, and of a map's steps by item key.
+
+    Args:
+        plan: the plan.
+        names: the steps.
+        following: where to go on.
+        label: what tells these states from others that read the same.
+
+    Returns:
+        Name of the first state, and the states.
+    """
+    states: dict[str, State] = {}
+    for step, group in _placed(plan.steps):
+        if step.name in names and step.logged:
+            first = f"Read the output of {step.name}{label}"
+            states |= (
+                _read_items(plan, step, first, following)
+                if _is_map(group)
+                else {first: _read_one(plan, step, following)}
+            )
+            following = first
+    return following, states
+
+
+def _read_one(plan: SagaPlan, step: CompiledStep, following: str) -> State:
+    found = f"$states.result.Item.{LogAttribute.OUTPUT.value}.S"
+    with_it = f'$merge([$o, {{"{step.name}": $parse({found})}}])'
     return {
-        **call("aws-sdk:dynamodb:query"),
-        "Arguments": rows(plan, a.STEP, a.OUTPUT),
-        "Assign": {"outputs": expression(f"$merge([{{}}, {of_steps}, {of_items}])")},
+        **call("dynamodb:getItem"),
+        "Arguments": {"TableName": plan.log_table, "Key": row_key(step.name), "ConsistentRead": True},
+        "Assign": {"outputs": expression(f"($o := {KNOWN_ON_THE_WAY_BACK}; $exists({found}) ? {with_it} : $o)")},
         "Next": following,
     }
+
+
+def _read_items(plan: SagaPlan, step: CompiledStep, first: str, following: str) -> dict[str, State]:
+    a, name = LogAttribute, f"{LogAttribute.STEP.value}.S"
+    key = f'$substringBefore($substringAfter({name}, "["), "]")'
+    page = f"$states.result.Items[$exists({a.OUTPUT.value})].{{{key}: $parse({a.OUTPUT.value}.S)}}"
+    items = f'$merge([{{}}, $lookup($o, "{step.name}"), {page}])'
+    outputs = expression(f'($o := {KNOWN_ON_THE_WAY_BACK}; $merge([$o, {{"{step.name}": {items}}}]))')
+    arguments = rows(plan, a.STEP, a.OUTPUT) | {"Limit": _ROWS_WITH_OUTPUTS}
+    arguments["KeyConditionExpression"] += f" AND begins_with(#{a.STEP.value}, :items)"
+    arguments["ExpressionAttributeValues"] |= {":items": {"S": f"{step.name}["}}
+    over = f"{first}: all?"
+    return pages(first, arguments, {"outputs": outputs}, over=over) | {
+        over: {"Type": "Choice", "Choices": [next_page(first)], "Default": following}
+    }
+
+
+def pages(first: str, arguments: State, assign: State, *, over: str, again: State | None = None) -> dict[str, State]:
+    """Two states that read the log page by page: the first one, and the one that a rule of ``over`` leads back to.
+
+    Args:
+        first: name of the first state.
+        arguments: of the query.
+        assign: what a page is made of.
+        over: name of the choice behind each page; one of its rules is ``next_page``.
+        again: what every further page is made of, where it differs.
+    """
+    rest = "$states.result.LastEvaluatedKey"
+    told = {_REST: expression(f"$exists({rest}) ? {rest} : {{}}")}
+    query = call("aws-sdk:dynamodb:query")
+    further = arguments | {"ExclusiveStartKey": expression(f"${_REST}")}
+    return {
+        first: {**query, "Arguments": arguments, "Assign": assign | told, "Next": over},
+        f"{first}: more": {**query, "Arguments": further, "Assign": (again or assign) | told, "Next": over},
+    }
+
+
+def next_page(first: str, *, while_: str = "true") -> State:
+    """Rule of a choice: on to the next page, if there is one and it matters."""
+    more = f"$exists(${_REST}.{LogAttribute.SAGA_ID.value}) and {while_}"
+    return {"Condition": expression(more), "Next": f"{first}: more"}
 
 
 def rows(plan: SagaPlan, *attributes: LogAttribute) -> State:
@@ -40,3 +149,25 @@ def rows(plan: SagaPlan, *attributes: LogAttribute) -> State:
         "ExpressionAttributeNames": {"#saga_id": LogAttribute.SAGA_ID.value, **names},
         "ExpressionAttributeValues": {":saga_id": {"S": expression(SAGA_ID)}},
     }
+
+
+def _placed(nodes: Iterable[Node]) -> Iterator[tuple[CompiledStep, CompiledGroup | None]]:
+    for node in nodes:
+        for leaf in node.leaves:
+            yield leaf, node if isinstance(node, CompiledGroup) else None
+
+
+def _seen_by(plan: SagaPlan, step: CompiledStep) -> Iterator[tuple[CompiledStep, CompiledGroup | None]]:
+    """Steps whose outputs a step sees: those before it; of a group that it stands in, those of its own branch."""
+    for node in plan.steps:
+        if step not in node.leaves:
+            yield from _placed([node])
+            continue
+        if isinstance(node, CompiledGroup):
+            branch = next(branch for branch in node.branches if step in branch)
+            yield from ((leaf, node) for leaf in branch[: branch.index(step)])
+        return
+
+
+def _is_map(group: CompiledGroup | None) -> bool:
+    return group is not None and group.kind is GroupKind.MAP

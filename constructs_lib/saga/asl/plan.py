@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from constructs_lib.saga.looks import outputs_named
 from constructs_lib.saga.retry import Retry
 from saga_runtime.protocol import Side
 
@@ -78,6 +79,7 @@ class CompiledStep:
     compensate_arn: str | None = None
     compensate_task_seconds: int = 0
     record: bool = False
+    recorded: bool = True
     inline: bool = False
     provider: Mapping[str, Any] | None = None
     notice: Notice | None = None
@@ -97,13 +99,15 @@ class CompiledStep:
         return self.wait is not None and self.provider is not None
 
     @property
-    def undo_needs_outputs(self) -> bool:
-        """Whether its compensation must know what the steps before it answered.
+    def logged(self) -> bool:
+        """Whether a row of the saga log keeps what it answers."""
+        return self.recorded and self.direct is None
 
-        At a provider the step's own call may have to be repeated; what the state machine undoes itself may name them.
-        """
-        named = self.writes is not None and "$outputs" in json.dumps(list(self.writes.compensate), default=dict)
-        return (self.provider is not None and self.compensated) or named
+    @property
+    def undo_texts(self) -> Iterator[str]:
+        """Texts with the expressions that undo it."""
+        if self.writes is not None:
+            yield json.dumps(list(self.writes.compensate), default=dict)
 
     @property
     def leaves(self) -> tuple[CompiledStep, ...]:
@@ -151,10 +155,12 @@ class CompiledGroup:
         return any(step.compensated for step in self.leaves)
 
     @property
-    def undo_needs_outputs(self) -> bool:
-        """Whether one of its compensations must know what the steps before it answered."""
-        of_items = self.kind is GroupKind.MAP and self.compensated and "$outputs" in self.items + self.key
-        return of_items or any(step.undo_needs_outputs for step in self.leaves)
+    def undo_texts(self) -> Iterator[str]:
+        """Texts with the expressions that undo its steps."""
+        if self.kind is GroupKind.MAP and self.compensated:
+            yield from (self.items, self.key)
+        for step in self.leaves:
+            yield from step.undo_texts
 
     @property
     def pivot(self) -> bool:
@@ -216,6 +222,7 @@ class SagaPlan:
         return Side.BEFORE if names.index(step.name) < last else Side.AFTER
 
     @property
-    def undo_needs_outputs(self) -> bool:
-        """Whether a compensation must know what the steps answered."""
-        return any(node.undo_needs_outputs for node in self.steps)
+    def named_to_undo(self) -> frozenset[str]:
+        """Names of the steps whose outputs an expression names that undoes something."""
+        texts = [text for node in self.steps for text in node.undo_texts]
+        return outputs_named(texts, [leaf.name for leaf in self.leaves])

@@ -15,7 +15,7 @@ from constructs_lib.saga.asl.ending import FENCED, fenced_or_parked, park_of, se
 from constructs_lib.saga.asl.failures import found_at
 from constructs_lib.saga.asl.fence import fence_states
 from constructs_lib.saga.asl.forward import saga_flow
-from constructs_lib.saga.asl.outputs import read_outputs, rows
+from constructs_lib.saga.asl.outputs import next_page, pages, read_outputs, rows
 from constructs_lib.saga.asl.plan import CompiledGroup, GroupKind, Node, SagaPlan, State
 from constructs_lib.saga.asl.states import (
     EXECUTION,
@@ -46,8 +46,8 @@ GO_FORWARD: Final = "Start forward"
 HANDED_OVER: Final = "Handed over"
 READ_ROWS: Final = "Read the rows"
 COMPATIBLE: Final = "Compatible?"
-READ_OUTPUTS: Final = "Read the outputs"
-READ_FOR_LATE: Final = "Read the outputs of late"
+_ROWS: Final = 1_000
+"""So many rows without outputs fit a state."""
 LATE_UNDONE: Final = "Late undone"
 TELL_OF_LATE: Final = "Tell the operators of late"
 LATE_STUCK: Final = "End late stuck"
@@ -72,20 +72,24 @@ def recovery_of(plan: SagaPlan, forward_machine_arn: str) -> State:
             stands=FORWARD,
             stuck=park_of(plan),
         )
-    back = READ_OUTPUTS if plan.undo_needs_outputs else chain_from(plan, len(plan.steps) - 1)
+    first_late, late = _late(plan)
+    back, reading = read_outputs(plan, plan.named_to_undo, chain_from(plan, len(plan.steps) - 1))
     states = {
         READ_DIRECTION: _read_direction(plan),
         WHICH_DIRECTION: _which_direction(
-            plan, undecided=f"Fence {pivots[0].name}" if pivots else COMPENSATE, compensating=back
+            plan,
+            undecided=f"Fence {pivots[0].name}" if pivots else COMPENSATE,
+            compensating=back,
+            first_late=first_late,
         ),
         **_compatible(plan),
         **fences,
         COMPENSATE: direct(plan, Direction.COMPENSATE, back),
-        READ_OUTPUTS: read_outputs(plan, chain_from(plan, len(plan.steps) - 1)),
+        **reading,
         FORWARD: direct(plan, Direction.FORWARD, GO_FORWARD),
         GO_FORWARD: _go_forward(forward_machine_arn),
         HANDED_OVER: {"Type": "Succeed"},
-        **_late(plan),
+        **late,
         **chain(plan),
         **settle_failed(plan, again=chain_from(plan, len(plan.steps) - 1)),
         **fenced_or_parked(plan),
@@ -97,12 +101,17 @@ def _has_jobs(plan: SagaPlan) -> bool:
     return any(step.job and step.compensated for step in plan.leaves)
 
 
-def _late(plan: SagaPlan) -> dict[str, State]:
-    """Undo what took effect when nobody counted on it any more: the record is left as it is, settled or not."""
+def _late(plan: SagaPlan) -> tuple[str | None, dict[str, State]]:
+    """Undo what took effect when nobody counted on it any more: the record is left as it is, settled or not.
+
+    Returns:
+        Name of the first state, and the states; None and none, if the saga has no jobs that could be undone.
+    """
     if not _has_jobs(plan):
-        return {}
+        return None, {}
     stuck = LATE_STUCK if plan.operators is None else TELL_OF_LATE
     first, states = late_chain(plan, over=LATE_UNDONE, fenced=FENCED, stuck=stuck)
+    first, reading = read_outputs(plan, plan.named_to_undo, first, label=" of late")
     body = (
         f'$string({{"saga_id": {SAGA_ID}, "request_id": {REQUEST_ID}, "execution": {EXECUTION}, '
         '"stuck": $exists($stuck) ? $stuck : {}, "late": true})'
@@ -115,8 +124,8 @@ def _late(plan: SagaPlan) -> dict[str, State]:
             "Catch": [{"ErrorEquals": ["States.ALL"], "Next": LATE_STUCK}],
             "Next": LATE_STUCK,
         }
-    return {
-        READ_FOR_LATE: read_outputs(plan, first),
+    return first, {
+        **reading,
         **states,
         LATE_UNDONE: {"Type": "Succeed"},
         **told,
@@ -148,19 +157,21 @@ def _compatible(plan: SagaPlan) -> dict[str, State]:
     side = f'$lookup($sides, $contains({name}, "[") ? $substringBefore({name}, "[") & "[]" : {name})'
     fits = (
         f"($sides := {sides}; $rows := $states.result.Items[{a.STATUS.value}.S in [{stands}]];"
-        f" $count($rows[{side} = {a.SIDE.value}.S]) = $count($rows)"
-        " and $not($exists($states.result.LastEvaluatedKey)))"
+        f" $count($rows[{side} = {a.SIDE.value}.S]) = $count($rows))"
     )
     return {
-        READ_ROWS: {
-            **call("aws-sdk:dynamodb:query"),
-            "Arguments": rows(plan, a.STEP, a.SIDE, a.STATUS),
-            "Assign": {"compatible": expression(fits)},
-            "Next": COMPATIBLE,
-        },
+        **pages(
+            READ_ROWS,
+            rows(plan, a.STEP, a.SIDE, a.STATUS) | {"Limit": _ROWS},
+            {"compatible": expression(fits)},
+            over=COMPATIBLE,
+        ),
         COMPATIBLE: {
             "Type": "Choice",
-            "Choices": [{"Condition": expression("$compatible"), "Next": WHICH_DIRECTION}],
+            "Choices": [
+                next_page(READ_ROWS, while_="$compatible"),
+                {"Condition": expression("$compatible"), "Next": WHICH_DIRECTION},
+            ],
             "Default": park_of(plan),
             "Assign": found_at(
                 COMPATIBLE, "DefinitionChanged", "the saga began under a definition whose steps do not fit this one"
@@ -186,7 +197,7 @@ def _read_direction(plan: SagaPlan) -> State:
     }
 
 
-def _which_direction(plan: SagaPlan, *, undecided: str, compensating: str) -> State:
+def _which_direction(plan: SagaPlan, *, undecided: str, compensating: str, first_late: str | None) -> State:
     """A direction that was written stays. Whoever no longer owns the record touches nothing."""
     a = RecordAttribute
     direction = f"$record.{a.DIRECTION.value}.S"
@@ -195,11 +206,11 @@ def _which_direction(plan: SagaPlan, *, undecided: str, compensating: str) -> St
         f'and $record.{a.STATUS.value}.S = "{RecordStatus.IN_PROGRESS.value}"'
     )
     other = f'$record.{a.DEFINITION.value}.S != "{plan.fingerprint}" and $not($exists($compatible))'
-    late = {"Condition": expression(f"$exists({INPUT}.{StartField.LATE.value})"), "Next": READ_FOR_LATE}
+    late = {"Condition": expression(f"$exists({INPUT}.{StartField.LATE.value})"), "Next": first_late}
     return {
         "Type": "Choice",
         "Choices": [
-            *([late] if _has_jobs(plan) else []),
+            *([late] if first_late is not None else []),
             {"Condition": expression(f"$not({mine})"), "Next": FENCED},
             {"Condition": expression(other), "Next": READ_ROWS},
             {"Condition": expression(f'{direction} = "{Direction.FORWARD.value}"'), "Next": GO_FORWARD},

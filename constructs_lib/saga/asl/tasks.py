@@ -9,7 +9,7 @@ from typing import Final
 from constructs_lib.saga.asl.callbacks import ANSWERED, NOT_IN_TIME, waiting_fields, waiting_retries
 from constructs_lib.saga.asl.failures import broken, found_at, refused, thrown_at
 from constructs_lib.saga.asl.fence import fence_states
-from constructs_lib.saga.asl.flow import Flow, item_of, row_name, row_text
+from constructs_lib.saga.asl.flow import Flow, item_of, row_name, row_text, share_of
 from constructs_lib.saga.asl.items import ITEM_KEY
 from constructs_lib.saga.asl.plan import CompiledStep, SagaPlan, State
 from constructs_lib.saga.asl.states import (
@@ -199,7 +199,7 @@ def _meant_by(step: CompiledStep, error: str) -> list[str]:
 
 def _call_payload(plan: SagaPlan, flow: Flow, index: int) -> State:
     step, known = _step(flow, index), flow.known(index)
-    sent = payload(plan, step, known, item=item_of(flow))
+    sent = payload(plan, step, known, item=item_of(flow)) | share_of(flow, step)
     if step.notice is None:
         return sent
     outputs = "" if known == "$outputs" else f"; $outputs := {known}"

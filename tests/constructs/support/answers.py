@@ -48,6 +48,8 @@ def answers(by_state: dict[str, Any] | None = None, **others: Any) -> Answer:
 def _usual(name: str) -> Any:
     if name == "Ask the log":
         return {"Count": 0}
+    if name.startswith("Read the output of "):
+        return {}
     if name.startswith("Read "):
         return {"Items": []}
     return {"Payload": {"output": {"of": name}}}
@@ -93,6 +95,12 @@ def operators_are_told(done: Run) -> dict[str, Any]:
 def called(done: Run, state: str) -> list[Any]:
     """Arguments of each call that a state made."""
     return [arguments for name, arguments in done.calls if name == state]
+
+
+def seen_in_the_log(done: Run, state: str) -> dict[str, list[str]]:
+    """Steps whose outputs a function was told to read from the log."""
+    seen: dict[str, list[str]] = done.sent[state]["Payload"]["logged"]
+    return seen
 
 
 def keys_called(done: Run, state: str) -> list[str]:

@@ -1,20 +1,27 @@
 """A small interpreter of definitions: it walks from state to state, evaluates every expression, and calls nothing.
 
 Not Step Functions: no retries, no waiting, and branches and items run one after the other. It shows which way an
-execution takes, what it sends on the way, and what it ends with. A branch that fails fails its Parallel or Map.
+execution takes, what it sends on the way, and what it ends with. A branch that fails fails its Parallel or Map. What a
+state sends, is answered, answers or assigns has a limit, as on AWS: beyond it the execution fails, whatever it catches.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from jsonata.jexception import JException
 
+from saga_runtime.protocol import MAX_STATE_PAYLOAD
 from tests.constructs.support.jsonata import context, evaluate, evaluated
 
-MANY = 500
+MANY = 5_000
+
+
+class TooLarge(Exception):
+    """A state's data is larger than Step Functions lets it be; no state can catch that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +73,19 @@ def run(
         around["context"]["Execution"]["Input"]["late"] = True
     if outputs is not None:
         around["context"]["Execution"]["Input"]["outputs"] = outputs
-    return _walk(definition, answer, around, Run())
+    done = Run()
+    try:
+        return _walk(definition, answer, around, done)
+    except TooLarge:
+        done.status, done.error = "FAILED", "States.DataLimitExceeded"
+        return done
+
+
+def _fitting(value: Any) -> Any:
+    """The value, if a state may hold it."""
+    if len(json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8")) > MAX_STATE_PAYLOAD:
+        raise TooLarge
+    return value
 
 
 def _walk(flow: Mapping[str, Any], answer: Answer, around: dict[str, Any], done: Run) -> Run:
@@ -107,7 +126,7 @@ def _step(state: Mapping[str, Any], name: str, answer: Answer, around: dict[str,
 
 def _pass(state: Mapping[str, Any], around: dict[str, Any], done: Run) -> str | None:
     # Everything is evaluated with the variables that the state began with.
-    output = evaluated(state.get("Output"), states=around, **done.variables)
+    output = _fitting(evaluated(state.get("Output"), states=around, **done.variables))
     _assign(state, around, done)
     done.output = output
     return _next(state, done)
@@ -116,8 +135,8 @@ def _pass(state: Mapping[str, Any], around: dict[str, Any], done: Run) -> str | 
 def _work(state: Mapping[str, Any], name: str, answer: Answer, around: dict[str, Any], done: Run) -> str | None:
     """A state that can fail."""
     try:
-        result = {**around, "result": _result(state, name, answer, around, done)}
-        output = evaluated(state.get("Output"), states=result, **done.variables)
+        result = {**around, "result": _fitting(_result(state, name, answer, around, done))}
+        output = _fitting(evaluated(state.get("Output"), states=result, **done.variables))
         _assign(state, result, done)
         done.output = output
     except Failure as failure:
@@ -138,7 +157,7 @@ def _result(state: Mapping[str, Any], name: str, answer: Answer, around: dict[st
         return [
             _branch(state["ItemProcessor"], answer, _at(around, index, item), done) for index, item in enumerate(items)
         ]
-    arguments = done.sent[name] = evaluated(state["Arguments"], states=around, **done.variables)
+    arguments = done.sent[name] = _fitting(evaluated(state["Arguments"], states=around, **done.variables))
     done.calls.append((name, arguments))
     return answer(name, arguments)
 
@@ -149,7 +168,7 @@ def _items(state: Mapping[str, Any], around: dict[str, Any], done: Run) -> list[
     except JException as error:
         raise Failure("States.QueryEvaluationError", str(error)) from error
     assert isinstance(items, list), f"a Map needs an array, got {items!r}"
-    return items
+    return list(_fitting(items))
 
 
 def _at(around: dict[str, Any], index: int, item: Any) -> dict[str, Any]:
@@ -176,4 +195,4 @@ def _next(state: Mapping[str, Any], done: Run) -> str | None:
 
 
 def _assign(holder: Mapping[str, Any], around: Mapping[str, Any], done: Run) -> None:
-    done.variables |= evaluated(holder.get("Assign", {}), states=around, **done.variables)
+    done.variables |= _fitting(evaluated(holder.get("Assign", {}), states=around, **done.variables))

@@ -1,4 +1,6 @@
-"""A saga of a plan, run from its reservation to its end: generated machines, tables in memory, functions as models.
+"""A saga of a plan, run from its reservation to its end: generated machines, tables in memory.
+
+Its functions are models, or handlers of the runtime, which write the same tables and wait by the same clock.
 
 At every call of a machine its execution can be stopped: before the call takes effect, after it, or so that it takes
 effect only when everything else is over. A stopped saga is taken over and recovered, as often as need be.
@@ -7,16 +9,20 @@ effect only when everything else is over. A stopped saga is taken over and recov
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
+from unittest.mock import patch
 
 from botocore.exceptions import ClientError
 
 from constructs_lib.saga.asl import CompiledGroup, SagaPlan, definition_of, phase_definition, recovery_of
+from saga_runtime import aws, clock
+from saga_runtime.errors import PermanentError, ProtocolMismatch, SagaFenced, StepUndecided
 from tests.constructs.support.interpreter import Failure, Run, run
 from tests.constructs.support.jsonata import EXECUTION, REQUEST_ID, context
 from tests.unit.support.expressions import holds
@@ -24,6 +30,11 @@ from tests.unit.support.memory_dynamodb import MemoryDynamoDB
 
 FORWARD = "arn:aws:states:eu-west-1:111111111111:stateMachine:forward"
 MANY_RECOVERIES = 6
+RETRIES = 5
+_PAUSE_MS = 600_000
+_DECIDED = (PermanentError, ProtocolMismatch, SagaFenced, StepUndecided)
+"""What no state tries again."""
+Handler = Callable[[Any, Any], Any]
 
 
 class Moment(StrEnum):
@@ -46,6 +57,40 @@ class Stop:
     moment: Moment
 
 
+class _Context:
+    """Of a function that has a minute."""
+
+    def get_remaining_time_in_millis(self) -> int:
+        return 60_000
+
+
+class _Store(MemoryDynamoDB):
+    """Tables, and the pages of a query for all rows of one partition or of one step."""
+
+    def get_paginator(self, operation: str) -> _Store:
+        assert operation == "query"
+        return self
+
+    def paginate(self, **arguments: Any) -> Iterable[dict[str, Any]]:
+        begins = arguments["ExpressionAttributeValues"].get(":items", {}).get("S", "")
+        for row in self.items(arguments["TableName"]):
+            if row["step"]["S"].startswith(begins):
+                yield {"Items": [row]}
+
+
+@dataclass(frozen=True, slots=True)
+class _Bucket:
+    """A payload bucket."""
+
+    objects: dict[str, bytes]
+
+    def put_object(self, **arguments: Any) -> None:
+        self.objects[arguments["Key"]] = arguments["Body"]
+
+    def get_object(self, **arguments: Any) -> dict[str, Any]:
+        return {"Body": io.BytesIO(self.objects[arguments["Key"]])}
+
+
 @dataclass(slots=True, kw_only=True)
 class Simulation:
     """One saga.
@@ -56,6 +101,7 @@ class Simulation:
         refused: rows of steps that are refused, e.g. ``Debit`` or ``Pack[a]``.
         stops: where it is stopped.
         page: how many rows a query reads at most.
+        functions: handlers of the runtime, by the ARN of the function; every other function is a model.
         effects: how often each row's effect stands.
         sent: how often something was sent that nothing takes back.
         traces: states of every execution, by its name.
@@ -69,16 +115,27 @@ class Simulation:
     page: int = 1_000
     outputs: Callable[[str], Mapping[str, Any]] = lambda row: {"of": row}
     change: Callable[[dict[str, Any]], dict[str, Any]] = lambda definition: definition
+    functions: Mapping[str, Handler] = field(default_factory=dict)
     effects: Counter[str] = field(default_factory=Counter)
     sent: Counter[str] = field(default_factory=Counter)
     traces: dict[str, list[str]] = field(default_factory=dict)
     told: list[Any] = field(default_factory=list)
     calls: int = 0
-    _store: MemoryDynamoDB = field(default_factory=MemoryDynamoDB)
+    now_ms: int = 1_750_000_000_000
+    _store: _Store = field(default_factory=_Store)
+    _objects: dict[str, bytes] = field(default_factory=dict)
     _late: list[Callable[[], object]] = field(default_factory=list)
 
     def run(self) -> Simulation:
         """From the reservation to the end; what travels arrives last."""
+        with (
+            patch.object(aws, "dynamodb", lambda: self._store),
+            patch.object(aws, "s3", lambda: _Bucket(self._objects)),
+            patch.object(clock, "now_ms", lambda: self.now_ms),
+        ):
+            return self._run()
+
+    def _run(self) -> Simulation:
         self._reserve()
         self._execute(definition_of(self.plan), EXECUTION)
         recoveries = 0
@@ -205,12 +262,14 @@ class Simulation:
         raise AssertionError(f"no model of {action}; teach it")
 
     def _query(self, arguments: Any) -> dict[str, Any]:
+        values = arguments["ExpressionAttributeValues"]
+        begins = values.get(":items", {}).get("S", "")
         rows = sorted(self._store.items("log"), key=lambda row: str(row["step"]["S"]))
         after = arguments.get("ExclusiveStartKey", {}).get("step", {}).get("S", "")
-        rows = [row for row in rows if row["step"]["S"] > after]
+        rows = [row for row in rows if row["step"]["S"] > after and row["step"]["S"].startswith(begins)]
         limit = min(self.page, arguments.get("Limit", self.page))
         read, left = rows[:limit], rows[limit:]
-        names, values = arguments["ExpressionAttributeNames"], arguments["ExpressionAttributeValues"]
+        names = arguments["ExpressionAttributeNames"]
         found = [row for row in read if holds(arguments.get("FilterExpression"), row, names, values)]
         answer: dict[str, Any] = {"Count": len(found)}
         if "ProjectionExpression" in arguments:
@@ -224,6 +283,8 @@ class Simulation:
 
     def _function(self, arn: str, call: Mapping[str, Any]) -> Any:
         """What a step's function, or its compensation, does: the row and the effect at once."""
+        if arn in self.functions:
+            return self._handled(self.functions[arn], call)
         row = call["step"] if "item_key" not in call else f"{call['step']}[{call['item_key']}]"
         there = self._store.item("log", EXECUTION, row)
         status = there["status"]["S"] if there is not None else None
@@ -245,6 +306,19 @@ class Simulation:
         self.effects[row] += 1
         return self.outputs(row)
 
+    def _handled(self, handler: Handler, call: Mapping[str, Any]) -> Any:
+        """What a handler answers, tried again as its state would."""
+        tried = 0
+        while True:
+            try:
+                return handler(json.loads(json.dumps(call)), _Context())["output"]
+            except Exception as error:  # a state machine takes whatever it is
+                tried += 1
+                if isinstance(error, _DECIDED) or tried > RETRIES:
+                    cause = json.dumps({"errorMessage": str(error), "errorType": type(error).__name__})
+                    raise Failure(type(error).__name__, cause) from error
+                self.now_ms += _PAUSE_MS
+
     def _undo(self, row: str, status: str | None) -> dict[str, Any]:
         if status is None:
             self._write(row, {"side": "before"}, "TOMBSTONE")
@@ -255,7 +329,9 @@ class Simulation:
 
     def _write(self, row: str, call: Mapping[str, Any], status: str, **more: Any) -> None:
         item = {"saga_id": EXECUTION, "step": row, "status": status, "side": call["side"]}
-        self._store.put_item(TableName="log", Item={name: {"S": value} for name, value in item.items()} | more)
+        times = {"updated_at": {"N": str(self.now_ms)}}
+        texts = {name: {"S": value} for name, value in item.items()}
+        self._store.put_item(TableName="log", Item=texts | times | more)
 
 
 def _resources(flow: Mapping[str, Any]) -> Iterable[tuple[str, str]]:

@@ -1,0 +1,108 @@
+"""A log of more than a page: whoever reads it reads all of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from constructs_lib.saga.asl import SagaPlan, definition_of, recovery_of
+from tests.constructs.support.answers import answers, called, operators_are_told, record, refusal
+from tests.constructs.support.groups import FORWARD_MACHINE, of_items, plan
+from tests.constructs.support.interpreter import run
+from tests.constructs.support.jsonata import EXECUTION
+from tests.constructs.support.plans import job, step
+from tests.constructs.support.simulation import Simulation
+
+NEXT = {"saga_id": {"S": EXECUTION}, "step": {"S": "Debit"}}
+PLAIN = plan(step("Debit", undo=True), step("Credit", pivot=True))
+JOBS = plan(step("Reserve", undo=True), job("Pay", undo=True), step("Commit", pivot=True))
+EMPTY: dict[str, Any] = {"Count": 0, "Items": []}
+MORE = {**EMPTY, "LastEvaluatedKey": NEXT}
+LATE = {"Count": 1, "Items": [{"status": {"S": "APPLIED_LATE"}}]}
+STANDS = {"Count": 1, "Items": [{"status": {"S": "DONE"}}]}
+
+
+def _asked(saga: SagaPlan, first: Any, *further: Any) -> Any:
+    pages = {"Ask the log": first, "Ask the log: more": list(further)}
+    return run(definition_of(saga), answers({saga.steps[0].name: refusal(), **pages}))
+
+
+@pytest.mark.parametrize("saga", [PLAIN, JOBS], ids=["plain", "jobs"])
+def test_a_log_of_three_pages_over_which_nothing_stands_is_settled(saga: SagaPlan) -> None:
+    done = _asked(saga, MORE, MORE, EMPTY)
+
+    assert done.trace[-1] == "Settle failed"
+    further = called(done, "Ask the log: more")
+    assert [page["ExclusiveStartKey"] for page in further] == [NEXT, NEXT]
+    assert further[0]["FilterExpression"] == done.sent["Ask the log"]["FilterExpression"]
+
+
+@pytest.mark.parametrize("saga", [PLAIN, JOBS], ids=["plain", "jobs"])
+@pytest.mark.parametrize("page", [0, 1, 2])
+def test_what_stands_is_found_on_whichever_page(saga: SagaPlan, page: int) -> None:
+    pages = [MORE, MORE, EMPTY]
+    pages[page] = {**pages[page], **STANDS}
+    done = _asked(saga, *pages)
+
+    assert operators_told_of(done) == "StepsStand"
+
+
+def operators_told_of(done: Any) -> str:
+    error: str = done.variables["stuck"]["error"]
+    assert done.trace[-2:] == ["Park the saga", "End parked"]
+    return error
+
+
+def test_what_turned_late_is_undone_only_when_the_whole_log_was_read() -> None:
+    pages = {"Ask the log": [{**LATE, "LastEvaluatedKey": NEXT}, EMPTY], "Ask the log: more": EMPTY}
+    done = run(definition_of(JOBS), answers({"Reserve": refusal(), **pages}))
+
+    asked = done.trace.index("Ask the log")
+    assert done.trace[asked : asked + 5] == [
+        "Ask the log", "Nothing stands?", "Ask the log: more", "Nothing stands?", "Undo Pay",
+    ]  # fmt: skip
+    assert done.trace[-1] == "Settle failed"
+
+
+def test_behind_what_turned_late_something_else_may_stand() -> None:
+    done = _asked(JOBS, {**LATE, "LastEvaluatedKey": NEXT}, STANDS)
+
+    assert operators_told_of(done) == "StepsStand"
+
+
+def _rows(*names: str, **more: Any) -> dict[str, Any]:
+    rows = [{"step": {"S": name}, "side": {"S": "before"}, "status": {"S": "DONE"}} for name in names]
+    return {"Items": rows, **more}
+
+
+@pytest.mark.parametrize(("further", "fits"), [("Debit", True), ("Gone", False)])
+def test_rows_of_another_definition_are_compared_on_every_page(further: str, fits: bool) -> None:
+    found = record(definition="old", direction="compensate")
+    pages = {"Read the rows": _rows("Debit", LastEvaluatedKey=NEXT), "Read the rows: more": _rows(further)}
+    saga = plan(*PLAIN.steps)
+    done = run(recovery_of(saga, FORWARD_MACHINE), answers({"Read the direction": found, **pages}))
+
+    assert done.sent["Read the rows: more"]["ExclusiveStartKey"] == NEXT
+    if fits:
+        assert done.trace[-1] == "Settle failed"
+    else:
+        assert operators_are_told(done)["stuck"]["error"] == "DefinitionChanged"
+
+
+def test_a_row_that_does_not_fit_ends_the_reading() -> None:
+    found = record(definition="old", direction="compensate")
+    pages = {"Read the rows": _rows("Gone", LastEvaluatedKey=NEXT)}
+    done = run(recovery_of(plan(*PLAIN.steps), FORWARD_MACHINE), answers({"Read the direction": found, **pages}))
+
+    assert "Read the rows: more" not in done.trace
+    assert operators_are_told(done)["stuck"]["error"] == "DefinitionChanged"
+
+
+def test_a_saga_of_a_thousand_items_is_undone_and_settled() -> None:
+    saga = plan(of_items("All", step("Pack", undo=True), max_items=1_000), step("End", pivot=True), fingerprint="new")
+    request = {"items": [{"sku": f"item-{number}"} for number in range(1_000)]}
+    done = Simulation(plan=saga, request=request, refused=frozenset({"End"}), page=300).run()
+
+    assert done.settled == "FAILED"
+    assert not +done.effects
