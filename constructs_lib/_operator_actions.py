@@ -37,8 +37,9 @@ DOCTOR_LOOKS: Final = (
     "sqs:GetQueueAttributes",
     "states:DescribeExecution",
     "states:DescribeStateMachine",
+    "states:ListExecutions",
 )
-"""What a look takes; ``Scan`` with ``--deep`` only."""
+"""What a look takes; ``Scan`` and ``ListExecutions`` with ``--deep`` only."""
 DOCTOR_REPAIRS: Final = (
     "dynamodb:UpdateItem",
     "sqs:SendMessage",

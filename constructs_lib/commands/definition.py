@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from constructs_lib.saga.asl.ending import SETTLE_COMPLETED
 from saga_runtime.protocol import CallField, LogAttribute, ProviderField, Side
 from saga_runtime.record import RequestRecord
 from saga_runtime.recovery import machine_of
@@ -105,6 +106,43 @@ def deployed_saga(definitions: list[dict[str, Any]], log_table: str | None = Non
     jobs = any(CallField.TOKEN.value in _payload(s) and CallField.PROVIDER.value in _payload(s) for s in states)
     days = [step.declared.log_days for step in steps.values() if step.declared is not None]
     return DeployedSaga(log_table=table, log_days=min(days, default=None), steps=steps, has_jobs=jobs)
+
+
+def always_taken(definition: Mapping[str, Any], log_table: str) -> frozenset[str]:
+    """Steps of a forward machine without which no way leads to its completion, and that leave a row.
+
+    Steps in branches, items and phases are left out: of those nothing is claimed.
+
+    Args:
+        definition: of the forward machine.
+        log_table: the saga log.
+    """
+    states: Mapping[str, Mapping[str, Any]] = definition.get("States", {})
+    of_step: dict[str, set[str]] = {}
+    for name, state in states.items():
+        if "Branches" not in state and "ItemProcessor" not in state:
+            for step in _steps({"States": {name: state}}, log_table):
+                of_step.setdefault(step.name, set()).add(name)
+    first = str(definition.get("StartAt", ""))
+    if not _completes(states, first, without=()):
+        return frozenset()  # of another form than any that is known
+    return frozenset(step for step, names in of_step.items() if not _completes(states, first, without=names))
+
+
+def _completes(states: Mapping[str, Mapping[str, Any]], first: str, *, without: Collection[str]) -> bool:
+    """Whether a way leads from a state to the completion that enters none of some states."""
+    ahead, seen = [first], set(without)
+    while ahead:
+        name = ahead.pop()
+        if name in seen or name not in states:
+            continue
+        if name == SETTLE_COMPLETED:
+            return True
+        seen.add(name)
+        state = states[name]
+        ahead += [str(state[key]) for key in ("Next", "Default") if key in state]
+        ahead += [str(rule["Next"]) for key in ("Choices", "Catch") for rule in state.get(key, ()) if "Next" in rule]
+    return False
 
 
 def _log_table(definitions: list[dict[str, Any]]) -> str | None:

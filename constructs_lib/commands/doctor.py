@@ -47,6 +47,9 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "--token-table", metavar="TABLE", action="append", help="with --table: name of a TokenTable's table; repeat it"
     )
+    parser.add_argument(
+        "--ledger", metavar="TABLE", action="append", help="with --table: name of a LedgerTable's table; repeat it"
+    )
     parser.add_argument("--deep", action="store_true", help="also read whole tables: says beforehand what that takes")
     parser.add_argument(
         "--rate", metavar="UNITS", type=_positive, help="with --deep: at most so many read units a second (500)"
@@ -68,8 +71,8 @@ def _positive(text: str) -> int:
 
 
 def _run(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
-    if options.stack is not None and (options.log_table or options.token_table):
-        parser.error("--log-table and --token-table go with --table: a stack says itself which ones it has")
+    if options.stack is not None and (options.log_table or options.token_table or options.ledger):
+        parser.error("--log-table, --token-table and --ledger go with --table: a stack says itself which ones it has")
     if options.rate is not None and not options.deep:
         parser.error("--rate is about --deep")
     session = session_of(options)
@@ -125,13 +128,14 @@ def _system(options: argparse.Namespace, aws: Aws) -> System:
 
     if options.stack is not None:
         return read_stacks(aws, list(dict.fromkeys(options.stack)))
-    tokens = options.token_table or ()
-    check_tables(aws, [options.table, *tokens, *([options.log_table] if options.log_table else [])])
-    return named_system(options.table, options.log_table, tokens)
+    tokens, ledgers = options.token_table or (), options.ledger or ()
+    check_tables(aws, [options.table, *tokens, *ledgers, *([options.log_table] if options.log_table else [])])
+    return named_system(options.table, options.log_table, tokens, ledgers)
 
 
 def _deeper(options: argparse.Namespace, aws: Aws, system: System, records: Records) -> list[Finding]:
     """Token tables, what is kept of hand-written machines, and with ``--deep`` whole tables."""
+    from .doctor_contradictions import Contradictions
     from .doctor_findings import Kind
     from .doctor_log import Deep
     from .doctor_scan import RATE, Scan
@@ -141,18 +145,18 @@ def _deeper(options: argparse.Namespace, aws: Aws, system: System, records: Reco
     watches = [Watch(aws=aws, function=function, now_ms=records.now_ms) for function in system.watches]
     scan = Scan(aws=aws, rate=options.rate or RATE) if options.deep else None
     found: list[Finding] = []
+    deep = None
     if scan is not None:
-        deep = Deep(records=records, scan=scan)
+        contradictions = Contradictions(records=records, scan=scan, ledgers=system.ledgers)
+        deep = Deep(records=records, scan=scan, contradictions=contradictions)
         scan.announce([*deep.tables(), *system.token_tables, *(watch.table for watch in watches)])
     for table in system.token_tables:
         found += Tokens(records=records, table=table, swept=system.sweeps(table)).look(scan)
     for watch in watches:
         found += aws.gathered(f"table {watch.table}", watch.look(scan))
-    if scan is not None:
+    if deep is not None:
         late = {one.id for one in found if one.kind is Kind.LATE}
-        found += [
-            one for one in Deep(records=records, scan=scan).look() if one.kind is not Kind.LATE or one.id not in late
-        ]
+        found += [one for one in deep.look() if one.kind is not Kind.LATE or one.id not in late]
     return found
 
 

@@ -63,6 +63,7 @@ class Kind(StrEnum):
 
     ROW_OPEN = "row left open"
     RECORD_LOST = "record lost"
+    RECORD_WRONG = "record contradicted"
 
     END_STUCK = "end stuck"
     END_NOT_TOLD = "end not told"
@@ -95,6 +96,9 @@ class Saga:
         held: whether it is kept from acting, so that nothing may be repaired.
         timeout_seconds: of its machine; None: not known.
         retention_seconds: how long a settled record is kept; None: not known.
+        arn: of its forward state machine; empty: not known.
+        definition: fingerprint of its deployed definition; empty: not known.
+        always: steps of that definition that every request takes, and that leave a row.
     """
 
     served: Served
@@ -106,6 +110,9 @@ class Saga:
     held: bool = False
     timeout_seconds: int | None = None
     retention_seconds: int | None = None
+    arn: str = ""
+    definition: str = ""
+    always: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,6 +20,7 @@ from saga_runtime.record import RequestRecord
 from saga_runtime.saga_log import log_key
 
 from .doctor_aws import Item
+from .doctor_contradictions import Contradictions
 from .doctor_findings import Finding, Kind, Mend, Saga, Severity
 from .doctor_record_findings import UNREADABLE, unreadable
 from .doctor_records import Records
@@ -40,6 +41,11 @@ _RECORD: Final = (
     RecordAttribute.STATUS,
     RecordAttribute.DUE_AT,
     RecordAttribute.DUE_SHARD,
+    RecordAttribute.OWNER,
+    RecordAttribute.DEFINITION,
+    RecordAttribute.EXECUTION_ARN,
+    RecordAttribute.RECOVERY_MACHINE_ARN,
+    RecordAttribute.CREATED_AT,
 )
 _RECORD_NAMES: Final = tuple(name.value for name in _RECORD)
 _OPEN: Final = (StepStatus.INTENT, StepStatus.UNDOING, StepStatus.APPLIED_LATE)
@@ -68,6 +74,7 @@ class Deep:
 
     records: Records
     scan: Scan
+    contradictions: Contradictions
 
     def look(self) -> list[Finding]:
         """Request tables and saga logs of the system, each once."""
@@ -77,24 +84,24 @@ class Deep:
             found += self.records.aws.gathered(f"table {table}", self._not_due(table))
         for log in dict.fromkeys(saga.served.log for saga in sagas if saga.served.log):
             found += _joined(self.records.aws.gathered(f"table {log}", self._log(log)))
-        return found
+        return [*found, *self.contradictions.look()]
 
     def tables(self) -> list[str]:
         """What it reads whole."""
         names = [name for saga in self.records.sagas for name in (saga.served.requests, saga.served.log) if name]
-        return list(dict.fromkeys(names))
+        return list(dict.fromkeys([*names, *self.contradictions.ledgers]))
 
     def _not_due(self, table: str) -> Iterator[Finding]:
         """Records in progress that no index holds, or one part of it at which nobody looks."""
         a = RecordAttribute
         shards = [saga.served.shards for saga in self.records.sagas if saga.served.requests == table]
-        suspects = [
-            str(item[a.ID.value]["S"])
-            for item in self.scan.items(table, _RECORD_NAMES)
-            if a.SAGA_ID in item
-            and item.get(a.STATUS, {}).get("S") == RecordStatus.IN_PROGRESS
-            and not _found_by_index(item, max(shards))
-        ]
+        suspects = []
+        for item in self.scan.items(table, _RECORD_NAMES):
+            if a.SAGA_ID not in item:
+                continue
+            self.contradictions.saw(table, item)
+            if item.get(a.STATUS, {}).get("S") == RecordStatus.IN_PROGRESS and not _found_by_index(item, max(shards)):
+                suspects.append(str(item[a.ID.value]["S"]))
         for start in range(0, len(suspects), _BATCH):
             yield from self.records.look_at(table, suspects[start : start + _BATCH])
 
@@ -102,6 +109,8 @@ class Deep:
         batch: list[_Row] = []
         for item in self.scan.items(log, _ROW_NAMES):
             row = _row(item)
+            if row is not None:
+                self.contradictions.saw_row(row.saga_id, row.step)
             if row is not None and self._suspicious(log, row):
                 batch.append(row)
             if len(batch) >= _BATCH:
@@ -112,8 +121,12 @@ class Deep:
     def _suspicious(self, log: str, row: _Row) -> bool:
         if row.status in _OPEN:
             return True
+        return row.status is StepStatus.DONE and self._has_record(log, row) is not False
+
+    def _has_record(self, log: str, row: _Row) -> bool | None:
+        """Whether a row's saga certainly has a record still; None: nobody knows."""
         kept = self._kept_ms(log)
-        return row.status is StepStatus.DONE and kept is not None and self.records.now_ms - row.created_at < kept
+        return None if kept is None else self.records.now_ms - row.created_at < kept
 
     def _kept_ms(self, log: str) -> int | None:
         """For how long after a row's first write its saga's record is certainly there; None: nobody knows."""
@@ -126,17 +139,20 @@ class Deep:
         if not rows:
             return
         homes = self._homes(log, {row.saga_id for row in rows})
-        left = [row for row in rows if self._left_behind(row, homes)]
+        left = [row for row in rows if self._left_behind(log, row, homes)]
         again = self._rows_again(log, left)
         for row in left:
             if again.get((row.saga_id, row.step)) == row.status:
                 yield from self._readable(log, row, homes)
 
-    def _left_behind(self, row: _Row, homes: Mapping[str, Item]) -> bool:
+    def _left_behind(self, log: str, row: _Row, homes: Mapping[str, Item]) -> bool:
         home = homes.get(row.saga_id)
         if home is None:
-            return True
-        return row.status in _OPEN and home.get(RecordAttribute.STATUS, {}).get("S") != RecordStatus.IN_PROGRESS
+            return row.status in _OPEN or self._has_record(log, row) is True
+        status = home.get(RecordAttribute.STATUS, {}).get("S")
+        if row.status is StepStatus.DONE:
+            return status == RecordStatus.FAILED
+        return status != RecordStatus.IN_PROGRESS
 
     def _homes(self, log: str, saga_ids: Iterable[str]) -> dict[str, Item]:
         """Records by saga; of sagas that have one."""
@@ -173,6 +189,16 @@ class Deep:
             return
         record = RequestRecord.from_item(home)
         saga = self.records.saga_of(self._requests(log), record)
+        if row.status is StepStatus.DONE:
+            yield self._finding(
+                Kind.RECORD_WRONG,
+                row,
+                f"its saga is {record.status}, and it is {row.status}: it was never compensated",
+                "record or log were restored or edited: find out which is right, and undo it by hand if it exists",
+                command=self.records.command(saga, "inspect", row.saga_id),
+                saga=saga,
+            )
+            return
         if row.status is StepStatus.INTENT:
             yield self._finding(
                 Kind.ROW_OPEN,

@@ -25,7 +25,7 @@ from saga_runtime.recovery import machine_of
 from .doctor_aws import Aws, Item, all_of
 from .doctor_findings import UNKNOWN_DAYS, Finding, Flight, Saga
 from .doctor_record_findings import NOBODY_CAME_MS, UNREADABLE, RecordFindings, nobody_came, unreadable
-from .doctor_stack import Machine, read_machine
+from .doctor_stack import Machine, read_machine, with_machine
 from .doctor_system import MOST_SHARDS
 
 _LOOKS: Final = 4
@@ -120,14 +120,18 @@ class Records:
 
     def saga_of(self, table: str, record: RequestRecord) -> Saga:
         """Where a record's saga is at home; what is not known of it is left open."""
-        machine = machine_of(record.execution_arn).rpartition(":")[2]
+        return self.saga_at(table, record.execution_arn)
+
+    def saga_at(self, table: str, execution_arn: str) -> Saga:
+        """The same, by the ARN of the saga's first execution."""
+        machine = machine_of(execution_arn).rpartition(":")[2]
         mine = [saga for saga in self.sagas if saga.served.requests == table]
         known = next((saga for saga in mine if saga.served.machine == machine), None)
         if known is not None:
             return known
         whichever = next((saga for saga in mine if not saga.served.machine), None)
         if whichever is not None:
-            return self._as_said(whichever, machine_of(record.execution_arn))
+            return self._as_said(whichever, machine_of(execution_arn))
         names = Served(machine=machine, requests=table, shards=MOST_SHARDS, log="", days=UNKNOWN_DAYS, operators="")
         return Saga(served=names, shards_known=False)
 
@@ -139,9 +143,7 @@ class Records:
         if said is None or said.requests != served.requests:
             return replace(saga, served=served)
         served = replace(served, log=said.log or served.log, days=said.days or served.days, operators=said.operators)
-        return replace(
-            saga, served=served, timeout_seconds=said.timeout_seconds, retention_seconds=said.retention_seconds
-        )
+        return with_machine(replace(saga, served=served), said)
 
     def command(self, saga: Saga, *words: str) -> str:
         """A command of ours about a saga, to be copied."""

@@ -13,7 +13,7 @@ from saga_runtime.caretaker import Served, served_of
 from saga_runtime.protocol import Env
 
 from .aws import NO_RIGHTS
-from .definition import deployed_saga
+from .definition import always_taken, deployed_saga
 from .doctor_aws import Aws, all_of, refusal_of
 from .doctor_findings import RECOVERIES, UNKNOWN_DAYS, Saga
 from .doctor_readers import read_function, read_queue, read_rule, read_source
@@ -21,7 +21,7 @@ from .doctor_system import MOST_SHARDS, Function, Rule, System
 from .errors import CommandError
 from .hold import read_switch
 
-_FORWARD: Final = re.compile(r"cdk-sagas protocol \d+, definition [0-9a-f]+")
+_FORWARD: Final = re.compile(r"cdk-sagas protocol \d+, definition ([0-9a-f]+)")
 """Comment of a saga's forward machine; those of its recovery and of its phases say more."""
 _RETENTION: Final = re.compile(r"\+ (\d+)\)")
 
@@ -47,6 +47,9 @@ class Machine:
     operators: str
     timeout_seconds: int | None
     retention_seconds: int | None
+    arn: str = ""
+    definition: str = ""
+    always: frozenset[str] = frozenset()
 
 
 def read_stacks(aws: Aws, names: Sequence[str]) -> System:
@@ -90,6 +93,9 @@ def read_stacks(aws: Aws, names: Sequence[str]) -> System:
         queues=tuple(queues),
         functions_known=functions_known,
         rules_known=rules_known,
+        ledgers=tuple(
+            sorted({one.environment[Env.LEDGER_TABLE] for one in functions if Env.LEDGER_TABLE in one.environment})
+        ),
     )
     if not system.tables:
         denied = f", or it may not be read: {aws.denied[0].what}" if aws.denied else ""
@@ -127,13 +133,14 @@ def check_tables(aws: Aws, tables: Sequence[str]) -> None:
                 ) from None
 
 
-def named_system(table: str, log: str | None, tokens: Sequence[str]) -> System:
+def named_system(table: str, log: str | None, tokens: Sequence[str], ledgers: Sequence[str] = ()) -> System:
     """What is known where only tables are named: whether somebody looks after their sagas is not."""
     served = Served(machine="", requests=table, shards=MOST_SHARDS, log=log or "", days=UNKNOWN_DAYS, operators="")
     return System(
         name=f"table {table}",
         sagas=(Saga(served=served, shards_known=False, limit_known=False, attended=True),),
         token_tables=tuple(dict.fromkeys(tokens)),
+        ledgers=tuple(dict.fromkeys(ledgers)),
     )
 
 
@@ -146,15 +153,14 @@ def sagas_of(
     for function in functions:
         for served in _served_by(function):
             machine = said.get((served.requests, served.machine))
-            found[served.requests, served.machine] = Saga(
+            saga = Saga(
                 served=served,
                 limit=int(function.environment.get(Env.RECOVERIES_LIMIT, RECOVERIES)),
                 has_reconciler=True,
                 attended=function.works(rules, known=rules_known),
                 held=function.held,
-                timeout_seconds=machine.timeout_seconds if machine is not None else None,
-                retention_seconds=machine.retention_seconds if machine is not None else None,
             )
+            found[served.requests, served.machine] = saga if machine is None else with_machine(saga, machine)
     for key, saga in _without_reconciler(functions, machines):
         found.setdefault(key, saga)
     return list(found.values())
@@ -194,7 +200,7 @@ def _without_reconciler(
         )
         saga = Saga(served=served, shards_known=key in shards)
         if machine is not None:
-            saga = replace(saga, timeout_seconds=machine.timeout_seconds, retention_seconds=machine.retention_seconds)
+            saga = with_machine(saga, machine)
         yield key, saga
 
 
@@ -238,12 +244,26 @@ def _pages(aws: Aws, stack: str) -> Iterator[Any]:
 def read_machine(aws: Aws, arn: str) -> Machine | None:
     """What a state machine says of its saga; None: it is not a saga's forward machine."""
     described = aws.step_functions.describe_state_machine(stateMachineArn=arn)
-    return machine_said(described["name"], json.loads(described["definition"]))
+    machine = machine_said(described["name"], json.loads(described["definition"]))
+    return replace(machine, arn=arn) if machine is not None else None
+
+
+def with_machine(saga: Saga, machine: Machine) -> Saga:
+    """A saga, with what its machine says of it."""
+    return replace(
+        saga,
+        timeout_seconds=machine.timeout_seconds,
+        retention_seconds=machine.retention_seconds,
+        arn=machine.arn,
+        definition=machine.definition,
+        always=machine.always,
+    )
 
 
 def machine_said(name: str, definition: dict[str, Any]) -> Machine | None:
     """What a definition says of its saga; None: it is not a saga's forward machine."""
-    if not _FORWARD.fullmatch(str(definition.get("Comment", ""))):
+    comment = _FORWARD.fullmatch(str(definition.get("Comment", "")))
+    if comment is None:
         return None
     states: Mapping[str, Mapping[str, Any]] = definition["States"]
     asked: list[Any] = [state.get("Arguments") for state in states.values()]
@@ -263,6 +283,8 @@ def machine_said(name: str, definition: dict[str, Any]) -> Machine | None:
         operators=str(told),
         timeout_seconds=definition.get("TimeoutSeconds"),
         retention_seconds=int(kept.group(1)) if kept is not None else None,
+        definition=comment.group(1),
+        always=always_taken(definition, saga.log_table) if saga is not None else frozenset(),
     )
 
 

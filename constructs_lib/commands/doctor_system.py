@@ -114,6 +114,7 @@ class System:
         token_tables: those of its callbacks.
         functions, rules, sources, queues: none, where no stack was named.
         functions_known, rules_known: whether all of them that are there could be looked at.
+        ledgers: tables of ledgers that functions are told of, or that were named.
     """
 
     name: str
@@ -125,6 +126,7 @@ class System:
     queues: tuple[Queue, ...] = ()
     functions_known: bool = True
     rules_known: bool = True
+    ledgers: tuple[str, ...] = ()
 
     @property
     def tables(self) -> tuple[str, ...]:

@@ -172,7 +172,7 @@ def test_what_is_broken_by_hand_is_found_and_repaired_and_then_nothing_is(ward: 
             "function at zero": "person",
             "dead letters": "person",
             "left unsettled": "person",
-            "not started": "repair",
+            "start refused": "repair",  # so it seems: it has been due for an hour
             "never found again": "repair",
             "record lost": "person",
         }
@@ -210,6 +210,26 @@ def test_what_is_broken_by_hand_is_found_and_repaired_and_then_nothing_is(ward: 
     assert ward.system.balances() == {"alice": 950, "bob": 1050}
 
 
+def test_a_record_and_a_log_that_were_restored_without_the_ledger_are_found_and_never_compensated(ward: Ward) -> None:
+    saga_id = ward.unsettled("restored")
+    dynamodb = ward.system.aws.client("dynamodb")
+    rows = [row for row in ward.system.rows() if row["saga_id"]["S"] == saga_id]
+    for row in rows:
+        dynamodb.delete_item(
+            TableName=ward.system.outputs["LogTableName"], Key={"saga_id": row["saga_id"], "step": row["step"]}
+        )
+    ward.waited(lambda: "left unsettled" in ward.finds())
+
+    found = ward.finds("--deep")
+
+    assert (found["left unsettled"], found["record contradicted"]) == ("person", "person")
+    said = " ".join(ward.says("--deep")[1].split())
+    assert re.search(r"Transfer: ledger \S+ has its entry, and it has no row", said)
+    ward.says("--repair")
+    assert (ward.record(saga_id).parked, ward.record(saga_id).recoveries) == (saga_id, 0)
+    assert ward.system.balances() == {"alice": 990, "bob": 1010}
+
+
 def test_the_rights_in_the_guide_are_enough_to_look_and_not_to_write(
     ward: Ward, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -232,7 +252,7 @@ def test_the_rights_in_the_guide_are_enough_to_look_and_not_to_write(
     unknown = set(re.findall(r"not allowed: (\w+)", refused))
     assert unknown <= {"GetFunctionConcurrency", "GetEventSourceMapping", "GetFunctionEventInvokeConfig"}
     found.pop("not looked at")
-    assert found == {"nobody looks": "person", "rule disabled": "person", "not started": "repair"}
+    assert found == {"nobody looks": "person", "rule disabled": "person", "start refused": "repair"}
     assert "NOT repaired, AccessDenied" in " ".join(refused.split())
     assert f"repaired: started {reserved}" in " ".join(repaired.split())
 

@@ -187,7 +187,7 @@ def row_is_closed_after_its_record_was_read(clinic: Clinic) -> None:
 def token_is_told_after_it_was_read(clinic: Clinic) -> None:
     """Read as waiting; then answered, and its saga settled, before its record is read."""
     clinic.depot.register()
-    before(clinic.world.wire, "GetItem", lambda: completes_by_token(clinic))
+    before(clinic.world.wire, "GetItem", lambda: completes_by_token(clinic), on=2)  # the first is of the switch
 
     assert clinic.finds() == []
 

@@ -47,6 +47,7 @@ TOLD: dict[str, tuple[str, ...]] = {
     "GetFunctionEventInvokeConfig": ("answer not told", "dead letters", "not looked at", "parked"),
     "GetItem": ("answer not told", "dead letters", "not looked at", "parked"),
     "GetQueueAttributes": ("answer not told", "not looked at", "parked"),
+    "ListExecutions": ("answer not told", "dead letters", "not looked at", "parked"),
     "ListTargetsByRule": ("answer not told", "dead letters", "not looked at", "parked"),
     "Query": ("answer not told", "dead letters", "not looked at"),
     "Scan": ("answer not told", "dead letters", "not looked at", "parked"),

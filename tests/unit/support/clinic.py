@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -37,7 +38,7 @@ from tests.unit.support import settling
 from tests.unit.support.depot import Depot
 from tests.unit.support.desk import Desk, desk_in
 from tests.unit.support.executions import ExecutionStatus
-from tests.unit.support.samples import ACCOUNT, DAY_MS, MACHINE_ARN, RECOVERY_MACHINE_ARN, REQUEST_ID, SAGA_ID
+from tests.unit.support.samples import ACCOUNT, DAY_MS, MACHINE_ARN, NOW_MS, RECOVERY_MACHINE_ARN, REQUEST_ID, SAGA_ID
 from tests.unit.support.wire import Wire, body_of, error_response, response
 from tests.unit.support.world import World
 
@@ -69,6 +70,7 @@ READS = frozenset(
         "GetFunctionEventInvokeConfig",
         "GetItem",
         "GetQueueAttributes",
+        "ListExecutions",
         "ListStackResources",
         "ListTargetsByRule",
         "Query",
@@ -101,8 +103,9 @@ def definition(recovery: bool = False) -> dict[str, Any]:
     return {
         "Comment": f"cdk-sagas protocol 1, definition 0123456789abcdef{', recovery' if recovery else ''}",
         "TimeoutSeconds": TIMEOUT_SECONDS,
+        "StartAt": "Pick",
         "States": {
-            "Pick": {"Type": "Task", "Arguments": {"MessageBody": told}},
+            "Pick": {"Type": "Task", "Arguments": {"MessageBody": told}, "Next": "Settle completed"},
             "Settle completed": {"Type": "Task", "Arguments": settle},
             "Tell the operators": {"Type": "Task", "Arguments": {"QueueUrl": "{operators}", "MessageBody": "x"}},
         },
@@ -275,12 +278,23 @@ class Clinic:
                 targets = self.rules[body_of(request)["Rule"]]["Targets"]
                 entries = [{"Id": str(place), **target} for place, target in enumerate(targets)]
                 return response(request, 200, {"Targets": entries})
+            case "ListExecutions":
+                return response(request, 200, {"executions": list(self._listed(body_of(request)))})
             case "DescribeStateMachine":
                 arn = body_of(request)["stateMachineArn"]
                 text = json.dumps(self.machines[arn]).replace("{operators}", self.queues["operators"])
                 return response(request, 200, {"name": arn.rpartition(":")[2], "definition": text})
             case _:
                 return None
+
+    def _listed(self, asked: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        """Executions of one state machine and status, the most recent first."""
+        recoveries = asked["stateMachineArn"] == RECOVERY_MACHINE_ARN
+        for one in reversed(list(self.world.executions.by_name.values())):
+            if one.status == asked["statusFilter"] and recoveries == (re.search(r"-[rl]\d+$", one.name) is not None):
+                stopped = (one.stopped_ms or NOW_MS + 2_000) / 1_000
+                arn = f"{asked['stateMachineArn'].replace(':stateMachine:', ':execution:')}:{one.name}"
+                yield {"executionArn": arn, "name": one.name, "status": one.status.value, "stopDate": stopped}
 
     def _function(self, operation: str, request: AWSPreparedRequest) -> AWSResponse:
         name = unquote(request.url.partition("?")[0]).split("/")[-2]

@@ -193,7 +193,8 @@ class Desk:
         if there is None or forward != (re.search(r"-[rl]\d+$", name) is None):
             return error_response(request, "ExecutionDoesNotExist")
         ended = there.status is not ExecutionStatus.RUNNING
-        stopped = {"stopDate": NOW_MS / 1_000 + 2} if ended else {}
+        stopped = {"stopDate": (there.stopped_ms or NOW_MS + 2_000) / 1_000} if ended else {}
+        output = {"output": there.output} if there.status is ExecutionStatus.SUCCEEDED else {}
         failed = {"error": "SagaParked", "cause": "the saga waits for a person"}
         return response(
             request,
@@ -203,6 +204,7 @@ class Desk:
                 "status": there.status.value,
                 "startDate": NOW_MS / 1_000,
                 **stopped,
+                **output,
                 **(failed if there.status is ExecutionStatus.FAILED else {}),
             },
         )

@@ -37,6 +37,9 @@ class Execution:
     input: str
     status: ExecutionStatus = ExecutionStatus.RUNNING
     machine: str = ""
+    output: str = "{}"
+    stopped_ms: int = 0
+    """When it ended; 0: a moment after it began."""
 
 
 class Executions:

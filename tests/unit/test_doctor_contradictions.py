@@ -1,0 +1,264 @@
+"""``cdk-sagas doctor --deep``: records that contradict an execution, their log, or the ledger."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import boto3
+import pytest
+
+from constructs_lib.commands.definition import always_taken
+from constructs_lib.saga.asl import definition_of
+from saga_runtime import aws
+from saga_runtime.ledger import entry_key
+from saga_runtime.protocol import Env, LedgerAttribute, RecordStatus, StepStatus
+from saga_runtime.recovery import recovery_name
+from tests.constructs.support.plans import PLANS
+from tests.unit.support.clinic import RETENTION_SECONDS, Clinic, before, clinic_in
+from tests.unit.support.executions import ExecutionStatus
+from tests.unit.support.samples import DAY_MS, NOW_MS, SAGA_ID
+from tests.unit.support.world import World
+
+R1 = recovery_name(SAGA_ID, 1)
+DEFINITION = "0123456789abcdef"
+"""Of the deployed state machine."""
+OTHER = "bbbbbbbbbbbbbbbbbbbbbbbbbb-m0000000"
+"""A saga of another stack."""
+
+
+@pytest.fixture
+def clinic(world: World, monkeypatch: pytest.MonkeyPatch, boto3_session: boto3.Session) -> Iterator[Clinic]:
+    """A stack with a saga that runs; nothing is wrong."""
+    with clinic_in(world, monkeypatch, boto3_session) as clinic:
+        clinic.functions["Gatekeeper"][Env.LEDGER_TABLE.value] = "ledger"
+        yield clinic
+
+
+def wrong(clinic: Clinic) -> list[tuple[str, str]]:
+    """Kind and text of what contradicts a record."""
+    found = clinic.finds("--deep")
+    assert {one["severity"] for one in found} <= {"person"}
+    return [(one["kind"], one["what"]) for one in found]
+
+
+def succeeded(clinic: Clinic, name: str = SAGA_ID, verdict: RecordStatus | None = RecordStatus.COMPLETED) -> None:
+    """Let an execution succeed, with what a settle outputs; None: with what one outputs that settled nothing."""
+    if name not in clinic.world.executions.by_name:
+        clinic.world.executions.start(name, clinic.desk.record.input)
+    clinic.dies(name, ExecutionStatus.SUCCEEDED)
+    if verdict is not None:
+        output = json.dumps({"saga_id": SAGA_ID, "status": verdict.value})
+        clinic.world.executions.by_name[name].output = output
+
+
+def taken_over(clinic: Clinic) -> None:
+    """Let a recovery settle the saga FAILED, as one did after the record was restored."""
+    clinic.update(owner={"S": R1}, recoveries={"N": "1"})
+    succeeded(clinic, R1, RecordStatus.FAILED)
+    clinic.settle()
+
+
+def test_saga_as_it_should_be_contradicts_nothing(clinic: Clinic) -> None:
+    clinic.put_row("Pick", StepStatus.DONE)
+    clinic.update(definition={"S": DEFINITION})
+    post(f"{SAGA_ID}#Pick")
+    succeeded(clinic)
+    clinic.settle(RecordStatus.COMPLETED)
+
+    assert wrong(clinic) == []
+
+
+# An execution that succeeded.
+
+
+def test_execution_that_settled_a_saga_which_a_later_one_settled_again(clinic: Clinic) -> None:
+    succeeded(clinic)
+    taken_over(clinic)
+
+    what = f"{SAGA_ID} settled it as COMPLETED, and its record is FAILED, owned by {R1}"
+    assert wrong(clinic) == [("record contradicted", what)]
+
+
+def test_execution_that_found_its_saga_settled_contradicts_nothing(clinic: Clinic) -> None:
+    succeeded(clinic, verdict=None)
+    taken_over(clinic)
+
+    assert wrong(clinic) == []
+
+
+def test_execution_whose_saga_has_no_record(clinic: Clinic) -> None:
+    succeeded(clinic)
+    clinic.forget()
+
+    assert wrong(clinic) == [
+        ("record lost", "its execution SUCCEEDED, and it has no record, which cannot have expired yet")
+    ]
+
+
+def test_execution_whose_record_may_have_expired_is_not_missed(clinic: Clinic) -> None:
+    succeeded(clinic)
+    clinic.forget()
+    clinic.pass_time(RETENTION_SECONDS * 1_000)
+
+    assert wrong(clinic) == []
+
+
+def test_record_that_is_settled_during_the_look_contradicts_nothing(clinic: Clinic) -> None:
+    """The scan saw it owned by a recovery; by now it is as it was."""
+    succeeded(clinic)
+    taken_over(clinic)
+    before(clinic.world.wire, "ListExecutions", lambda: clinic.update(owner={"S": SAGA_ID}))
+
+    assert wrong(clinic) == []
+
+
+# A completed saga whose rows are not there.
+
+
+def completed(clinic: Clinic, definition: str = DEFINITION) -> None:
+    clinic.update(definition={"S": definition})
+    succeeded(clinic)
+    clinic.settle(RecordStatus.COMPLETED)
+
+
+def test_completed_saga_without_a_row_of_a_step_that_every_request_takes(clinic: Clinic) -> None:
+    completed(clinic)
+
+    what = "COMPLETED, and its log has no row of Pick, which every request takes"
+    assert wrong(clinic) == [("record contradicted", what)]
+
+
+def test_completed_saga_of_another_definition_is_not_judged_by_this_one(clinic: Clinic) -> None:
+    completed(clinic, "fedcba9876543210")
+
+    assert wrong(clinic) == []
+
+
+def test_completed_saga_whose_rows_may_have_expired_is_not_judged(clinic: Clinic) -> None:
+    completed(clinic)
+    clinic.pass_time(400 * DAY_MS)
+
+    assert wrong(clinic) == []
+
+
+def test_row_that_the_scan_did_not_see_is_looked_up(clinic: Clinic) -> None:
+    completed(clinic)
+    before(clinic.world.wire, "ListExecutions", lambda: clinic.put_row("Pick", StepStatus.DONE))
+
+    assert wrong(clinic) == []
+
+
+# A failed saga with a step that stands.
+
+
+def test_failed_saga_with_a_step_that_was_never_compensated(clinic: Clinic) -> None:
+    clinic.put_row("Pick", StepStatus.DONE)
+    succeeded(clinic, verdict=RecordStatus.FAILED)
+    clinic.settle()
+
+    what = "its saga is FAILED, and it is DONE: it was never compensated"
+    assert wrong(clinic) == [("record contradicted", what)]
+
+
+# Entries of a ledger.
+
+
+def post(entry_id: str, posted_at: int = NOW_MS) -> None:
+    a = LedgerAttribute
+    item: Any = {
+        **entry_key("alice", entry_id),
+        a.ENTRY_ID.value: {"S": entry_id},
+        a.POSTED_AT.value: {"N": str(posted_at)},
+    }
+    aws.dynamodb().put_item(TableName="ledger", Item=item)
+
+
+def row(status: StepStatus | None) -> Callable[[Clinic], None]:
+    def put(clinic: Clinic) -> None:
+        if status is not None:
+            clinic.put_row("Pick", status)
+
+    return put
+
+
+@pytest.mark.parametrize(
+    ("entry", "status", "says"),
+    [
+        ("Pick", None, "its entry, and it has no row"),
+        ("Pick", StepStatus.TOMBSTONE, "its entry, and its row says TOMBSTONE"),
+        ("Pick", StepStatus.FAILED, "its entry, and its row says FAILED"),
+        ("Pick", StepStatus.DONE, ""),
+        ("Pick", StepStatus.UNDONE, ""),
+        ("Pick#undo", StepStatus.UNDONE, ""),
+        ("Pick#undo", StepStatus.DONE, "the entry of its undo, and its row says DONE"),
+        ("Pick#undo", None, "the entry of its undo, and it has no row"),
+    ],
+)
+def test_entry_of_a_ledger_and_its_row(clinic: Clinic, entry: str, status: StepStatus | None, says: str) -> None:
+    row(status)(clinic)
+    post(f"{SAGA_ID}#{entry}")
+
+    expected = [("record contradicted", f"Pick: ledger ledger has {says}")] if says else []
+    assert wrong(clinic) == expected
+
+
+def test_entry_of_an_item_of_a_map(clinic: Clinic) -> None:
+    post(f"{SAGA_ID}#Pick[a]")
+
+    assert wrong(clinic) == [("record contradicted", "Pick[a]: ledger ledger has its entry, and it has no row")]
+
+
+@pytest.mark.parametrize("entry", ["open#alice", f"{OTHER}#Pick", "a#b#c", f"{SAGA_ID}#Pick#redo"])
+def test_entry_that_is_no_saga_of_the_stack_is_left(clinic: Clinic, entry: str) -> None:
+    post(entry)
+
+    assert wrong(clinic) == []
+
+
+def test_entry_that_no_restore_reaches_is_left(clinic: Clinic) -> None:
+    post(f"{SAGA_ID}#Pick", posted_at=NOW_MS - 36 * DAY_MS)
+
+    assert wrong(clinic) == []
+
+
+def test_entry_of_a_saga_whose_record_is_lost_is_known_by_its_execution(clinic: Clinic) -> None:
+    post(f"{SAGA_ID}#Pick")
+    succeeded(clinic)
+    clinic.forget()
+
+    assert ("record contradicted", "Pick: ledger ledger has its entry, and it has no row") in wrong(clinic)
+
+
+def test_ledger_of_a_table_that_is_named_is_read(clinic: Clinic) -> None:
+    post(f"{SAGA_ID}#Pick")
+    named = ("--table", "requests", "--log-table", "log", "--ledger", "ledger")
+
+    found = clinic.finds("--deep", system=named)
+
+    assert [one["kind"] for one in found] == ["record contradicted"]
+
+
+# Which steps every request takes.
+
+
+@pytest.mark.parametrize(
+    ("plan", "steps"),
+    [
+        ("several steps", {"Reserve", "Credit", "Report"}),
+        ("conditional steps", {"Credit"}),
+        ("two pivots", {"Receipt"}),
+        ("jobs", {"Reserve", "Commit", "Ship"}),
+        ("a wait that may be passed over", {"Review", "Commit"}),
+    ],
+)
+def test_steps_that_every_request_takes_are_read_from_the_definition(plan: str, steps: set[str]) -> None:
+    log = definition_of(PLANS[plan])
+
+    assert always_taken(log, PLANS[plan].log_table) == steps
+
+
+def test_of_a_definition_of_another_form_nothing_is_claimed() -> None:
+    assert always_taken({"StartAt": "A", "States": {"A": {"Type": "Succeed"}}}, "log") == frozenset()
+    assert always_taken({}, "log") == frozenset()
