@@ -281,6 +281,16 @@ def test_what_the_question_for_a_job_raises_is_no_answer(
     assert (picking.status, picking.told()) == ("INTENT", None)
 
 
+@pytest.mark.parametrize("name", [*RAISES, "a refusal"])
+def test_what_an_announcement_raises_ends_no_wait(world: World, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    waiting = Picking(world, monkeypatch, job=False)
+    waiting.warehouse.afterwards["pick"] = lambda: ALL[name](waiting.warehouse.seen[-1])
+
+    assert waiting.deliver(waiting.send()) == [0]
+
+    assert (waiting.status, waiting.told()) == (None, None)
+
+
 def test_a_declared_refusal_refuses(world: World) -> None:
     shop = _shop(world)
     shop.gateway.meanwhile["charge"] = lambda: _raise(CardDeclined("no funds"))

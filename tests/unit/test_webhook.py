@@ -347,8 +347,10 @@ def test_a_signed_answer_that_cannot_be_taken_is_logged_and_counted_with_its_job
     reception.wait()
     body = json.dumps({**PICKED, **change}, default=float).encode()
 
-    assert status(signed(body)) == 400
+    code, document = answered(signed(body))
 
+    assert code == 400
+    assert not [word for word in ("Decimal", "Traceback", "NoneType") if word in document["detail"]]
     (name, told), (metric, reason) = reception.world.told.events
     assert (name, told["error"], told["job_id"]) == ("receiver_failed", "Invalid", job_id or None)
     assert (metric, reason) == (Metric.CALLBACK_REFUSED, {"reason": "INVALID", "job_id": job_id})
@@ -362,6 +364,26 @@ def test_an_answer_that_a_missing_permission_keeps_out_is_counted_with_its_job(r
     assert status(signed()) == 503
 
     assert reception.world.told.events[-1] == (Metric.CALLBACK_REFUSED, {"reason": "FAILED", "job_id": JOB_ID})
+
+
+@pytest.mark.parametrize("value", [" ", "short", '{"webhook_secret": "whsec_0123456789"}'])
+def test_a_secret_that_can_sign_nothing_is_answered_503_logged_and_counted(
+    reception: Reception, monkeypatch: pytest.MonkeyPatch, value: str
+) -> None:
+    sign_by(monkeypatch, SchemeKind.STRIPE, reception.put_secret("unusable", value))
+
+    answer = from_warehouse(signed(), None)
+
+    assert (answer["statusCode"], answer["headers"]["Retry-After"]) == (503, "30")
+    (name, _), (metric, reason) = reception.world.told.events
+    assert (name, metric, reason) == ("secret_unusable", Metric.CALLBACK_REFUSED, {"reason": "SECRET"})
+
+
+def test_only_the_named_field_of_a_json_secret_signs(reception: Reception, monkeypatch: pytest.MonkeyPatch) -> None:
+    arn = reception.put_secret("json", json.dumps({"key": ONE, "mode": TWO}))
+    sign_by(monkeypatch, SchemeKind.STRIPE, arn, field="key")
+
+    assert [status(signed(secret=secret)) for secret in (ONE, TWO)] == [202, 401]
 
 
 def test_an_outage_is_no_refusal(reception: Reception) -> None:
