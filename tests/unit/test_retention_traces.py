@@ -32,13 +32,14 @@ from saga_runtime.protocol import (
     RecordAttribute,
     ServedField,
     TokenAttribute,
+    WaitField,
 )
 from saga_runtime.reconciler import Reconciler
 from saga_runtime.reconciliation import Found, Need, decide, kept_until, may_forget, rows_end
 from saga_runtime.record import RequestRecord, reserve_put
 from saga_runtime.recovery import Finding, Owner, what_to_do
 from saga_runtime.saga_log import log_key
-from tests.unit.support.depot import PARCEL, entries_of, operators_queue, served
+from tests.unit.support.depot import HEARTBEAT_SECONDS, PARCEL, entries_of, operators_queue, served
 from tests.unit.support.gateway import GRACE_MS, IDEMPOTENT, LIFE_MS, Shop
 from tests.unit.support.samples import DAY_MS, NOW_MS, SAGA_ID, SCOPE, reservation_of, step_event
 from tests.unit.support.warehouse import Picking
@@ -228,8 +229,18 @@ def test_a_message_that_is_delivered_again_while_the_row_is_there_hands_nothing_
     assert len(picking.warehouse.begun) == 1
 
 
-def test_a_message_that_is_delivered_again_when_the_row_is_gone_hands_the_job_over_twice(picking: Picking) -> None:
-    message = picking.send(**SHORT)
+LONG: Final[dict[str, Any]] = {
+    **SHORT,
+    CallField.WAIT: {WaitField.HEARTBEAT: HEARTBEAT_SECONDS, WaitField.TIMEOUT: (LOG_DAYS + 1) * 86_400},
+}
+"""A step that may wait for longer than its row is kept."""
+
+
+@pytest.mark.parametrize(("sent", "begun"), [(SHORT, 1), (LONG, 2)], ids=["its time is up", "its time is not up"])
+def test_a_message_that_is_delivered_again_when_the_row_is_gone_hands_the_job_over_if_its_time_is_not_up(
+    picking: Picking, sent: dict[str, Any], begun: int
+) -> None:
+    message = picking.send(**sent)
     picking.dispatch(message)
     picking.calls_back()
     settle(picking)
@@ -237,15 +248,16 @@ def test_a_message_that_is_delivered_again_when_the_row_is_gone_hands_the_job_ov
 
     assert picking.dispatch(message)
 
-    assert len(picking.warehouse.begun) == 2
+    assert len(picking.warehouse.begun) == begun
 
 
-def test_a_message_that_is_delivered_again_when_the_tombstone_is_gone_begins_what_was_given_up(
-    world: World, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("sent", "begun"), [(SHORT, 0), (LONG, 1)], ids=["its time is up", "its time is not up"])
+def test_a_message_that_is_delivered_again_when_the_tombstone_is_gone_begins_what_was_given_up_if_its_time_is_not_up(
+    world: World, monkeypatch: pytest.MonkeyPatch, sent: dict[str, Any], begun: int
 ) -> None:
     picking = Picking(world, monkeypatch)
-    message = picking.send(**SHORT)
-    picking.cancel({**picking.event(), **SHORT}, Context())
+    message = picking.send(**sent)
+    picking.cancel({**picking.event(), **sent}, Context())
     assert picking.dispatch(message)
     assert picking.warehouse.begun == []
     settle(picking)
@@ -253,7 +265,7 @@ def test_a_message_that_is_delivered_again_when_the_tombstone_is_gone_begins_wha
 
     assert picking.dispatch(message)
 
-    assert len(picking.warehouse.begun) == 1
+    assert len(picking.warehouse.begun) == begun
 
 
 def test_a_wait_whose_message_comes_when_all_is_forgotten_is_announced_again_and_that_is_all(
