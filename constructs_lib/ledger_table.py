@@ -25,8 +25,8 @@ class LedgerTable(StatefulTable):
     transaction, no balance falls below zero or rises above its cap, and one step key posts at most once per account.
     Not guaranteed: anything about writes that others make to the table; grant it to step functions only.
 
-    Limits: an account takes some 15 to 50 postings per second (simulated): concurrent ones conflict and are tried again,
-    8 times. DynamoDB's capacity of 500 transactional updates per second and item is not reached.
+    Limits: an account takes some 15 to 50 postings per second (simulated): concurrent ones conflict and are tried
+    again, 8 times. DynamoDB's capacity of 500 transactional updates per second and item is not reached.
 
     Args:
         scope: parent construct.

@@ -118,7 +118,8 @@ class SagaStateMachine(Construct):
         log_retention_days: how long saga log rows are kept; 30 to 3650 days, 400 by default. Must outlast the saga, and
             half of it what may come after its end: an execution that is redriven, a message, a late answer.
         encryption_key: a KMS key of your own for the saga log, instead of the AWS managed one.
-        removal_policy: of the saga log, the log group and the operators' queue; retained by default.
+        removal_policy: of the saga log, the log group, the operators' queue, and of the state machines with their
+            roles: executions of a deleted one end at their next state. Retained by default.
 
     Attributes:
         state_machine: the state machine.
@@ -226,6 +227,7 @@ class SagaStateMachine(Construct):
             self, "Logs", retention=logs.RetentionDays.THREE_MONTHS, removal_policy=removal_policy
         )
         _name_as_vended(self.log_group)
+        self._removal_policy = removal_policy
         self.phase_definitions: dict[str, State] = {}
         self.phases: dict[str, sfn.StateMachine] = {}
         self._roles: dict[str, iam.IRole] = {}
@@ -377,6 +379,8 @@ class SagaStateMachine(Construct):
             logs=sfn.LogOptions(destination=self.log_group, level=sfn.LogLevel.ALL, include_execution_data=False),
         )
         self._roles[id] = machine.role
+        if self._removal_policy is not RemovalPolicy.DESTROY:
+            _outlive_the_stack(machine)
         Validations.of(self._roles[id]).acknowledge(_ACCOUNT_WIDE)
         return machine
 
@@ -461,6 +465,18 @@ class SagaStateMachine(Construct):
                     for grant in (self.payloads.grant_read, self.payloads.grant_write)
                 ]
         return list(dict.fromkeys(needed))
+
+
+def _outlive_the_stack(machine: sfn.StateMachine) -> None:
+    """Keep a state machine, and its role's rights, when it is replaced or its stack is deleted.
+
+    AWS ends the executions of a state machine that is deleted at their next transition, and forgets them: their sagas
+    would be in progress with nothing that tells how far they came. What a deployment that failed has made goes.
+    """
+    for part in (machine, machine.role):
+        for node in part.node.find_all():
+            if isinstance(node, sfn.CfnStateMachine | iam.CfnRole | iam.CfnPolicy):
+                node.apply_removal_policy(RemovalPolicy.RETAIN_ON_UPDATE_OR_DELETE)
 
 
 def _name_as_vended(group: logs.LogGroup) -> None:
