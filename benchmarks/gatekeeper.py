@@ -100,7 +100,6 @@ def environment_of_functions() -> dict[str, str]:
         "CDK_SAGAS_KEY_POLICY": "REQUIRED",
         "CDK_SAGAS_LOG_TABLE": "log",
         "CDK_SAGAS_MAX_BODY_BYTES": "65536",
-        "CDK_SAGAS_ON_EXPIRED": "ABSENT",
         "CDK_SAGAS_OPERATION": "transfers",
         "CDK_SAGAS_RECOVERY_MACHINE_ARN": "arn:aws:states:us-east-1:000000000000:stateMachine:recovery",
         "CDK_SAGAS_REQUEST_TABLE": "table",

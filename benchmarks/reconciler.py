@@ -35,7 +35,7 @@ from benchmarks.report import FOLDER, write_report
 from saga_runtime import aws, clock, telemetry
 from saga_runtime.caretaker import Caretaker, Served
 from saga_runtime.identity import request_id_of
-from saga_runtime.protocol import OnExpired, RecordAttribute, RecordStatus
+from saga_runtime.protocol import RecordAttribute, RecordStatus
 from saga_runtime.reconciler import Reconciler
 from saga_runtime.record import AttributeMap, reserve_put
 from saga_runtime.sweeping import WORKERS
@@ -81,7 +81,7 @@ SERVED: Final = Served(
 def reserved(number: int) -> AttributeMap:
     """A request's record as it is reserved, a minute before it is due now."""
     reservation = replace(reservation_of(key=f"key-{number}", now_ms=NOW_MS - MINUTE_MS), due_shards=SHARDS)
-    item: AttributeMap = reserve_put(reservation, OnExpired.ABSENT)["Item"]
+    item: AttributeMap = reserve_put(reservation)["Item"]
     return item
 
 

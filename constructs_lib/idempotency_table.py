@@ -13,23 +13,27 @@ from constructs import Construct
 from constructs_lib._arguments import require_between, require_match, require_seconds
 from constructs_lib._tables import StatefulTable
 from constructs_lib._types import checked
-from saga_runtime.protocol import DUE_INDEX, IN_FLIGHT_ATTRIBUTES, OnExpired, RecordAttribute
+from saga_runtime.protocol import DUE_INDEX, IN_FLIGHT_ATTRIBUTES, RESPONSE_INDEX, RecordAttribute
 
 _POWERTOOLS_PREFIX: Final = r"^[A-Za-z][A-Za-z0-9._-]{0,63}$"
-_YEAR: Final = 366 * 86_400
+_DAY: Final = 86_400
+_YEAR: Final = 366 * _DAY
+_TEN_YEARS: Final = 3_650 * _DAY
 
 
 class IdempotencyTable(StatefulTable):
-    """One record per request: reserved atomically, settled once, answered from until its retention is over.
+    """One record per request: reserved atomically, settled once, replayed for a while, and refused for longer.
 
     Creates a DynamoDB table (on demand, encrypted with the AWS managed key, point-in-time recovery, deletion
-    protection, retained) with a sparse index of the records that are not settled: when somebody must look at them
-    again, and what adds up to the money in flight.
+    protection, retained) with two sparse indexes: of the records that are not settled (when a reconciler must check
+    them, and what adds up to the money in flight), and of the responses that will expire.
 
     Guaranteed: of any number of concurrent requests under one key exactly one reserves; a record in progress never
-    expires and is never deleted; a settled record answers for ``retention`` after it settled.
-    Not guaranteed: that a key is remembered longer than that. A client that repeats a request after its retention
-    makes a new one.
+    expires and is never deleted; a response is replayed for ``replay_for`` after its request settled; from then until
+    ``remember_for`` after it settled the key is refused with 410, and nothing moves, whenever DynamoDB deletes items.
+    Not guaranteed: that a key is remembered longer than that: then the same request is a new one. That a response is
+    removed on time: a ``TimeoutReconciler`` removes it, with the request, within minutes; without one the whole record
+    stays until the key is forgotten.
 
     The names of the key and of the TTL attribute are those that Powertools uses by default, so its
     ``DynamoDBPersistenceLayer`` works on this table; see ``grant_powertools``.
@@ -37,9 +41,9 @@ class IdempotencyTable(StatefulTable):
     Args:
         scope: parent construct.
         id: construct id.
-        retention: how long a settled request is answered from its record; 1 minute to 366 days, 7 days by default.
-        on_expired: what a record counts as whose retention is over and that DynamoDB has not deleted yet (its TTL
-            deletes up to days late): ``ABSENT`` (default) or ``REFUSED``, still a duplicate.
+        replay_for: how long the response of a settled request is replayed; 1 minute to 366 days, 7 days by default.
+        remember_for: how long its key is remembered, from the same moment on; not shorter than ``replay_for``, up to
+            3,650 days, 400 days by default.
         due_after: when a record in progress is looked at again; 5 s to 1 day, 1 minute by default. A duplicate that
             comes later starts the saga again by its name, which heals a start that was lost.
         due_shards: partitions of the sparse index; 1 to 100, 16 by default. Never lower it: records in the shards
@@ -57,18 +61,24 @@ class IdempotencyTable(StatefulTable):
         scope: Construct,
         id: str,
         *,
-        retention: Duration | None = None,
-        on_expired: OnExpired = OnExpired.ABSENT,
+        replay_for: Duration | None = None,
+        remember_for: Duration | None = None,
         due_after: Duration | None = None,
         due_shards: int = 16,
         encryption_key: kms.IKey | None = None,
         removal_policy: RemovalPolicy = RemovalPolicy.RETAIN,
     ) -> None:
-        self.retention = retention or Duration.days(7)
-        self.on_expired = on_expired
+        self.replay_for = replay_for or Duration.days(7)
+        self.remember_for = remember_for or Duration.days(400)
         self.due_after = due_after or Duration.minutes(1)
         self.due_shards = due_shards
-        self.retention_seconds = require_seconds("retention", self.retention, at_least=60, at_most=_YEAR)
+        self.replay_seconds = require_seconds("replay_for", self.replay_for, at_least=60, at_most=_YEAR)
+        self.remember_seconds = require_seconds("remember_for", self.remember_for, at_least=60, at_most=_TEN_YEARS)
+        if self.remember_seconds < self.replay_seconds:
+            raise ValueError(
+                f"remember_for must not be shorter than replay_for, got remember_for={self.remember_seconds} s "
+                f"replay_for={self.replay_seconds} s; raise remember_for or lower replay_for"
+            )
         require_seconds("due_after", self.due_after, at_least=5, at_most=86_400)
         require_between("due_shards", due_shards, at_least=1, at_most=100)
         super().__init__(
@@ -85,7 +95,17 @@ class IdempotencyTable(StatefulTable):
                     sort_key=dynamodb.Attribute(name=RecordAttribute.DUE_AT, type=dynamodb.AttributeType.NUMBER),
                     projection_type=dynamodb.ProjectionType.INCLUDE,
                     non_key_attributes=[name.value for name in IN_FLIGHT_ATTRIBUTES],
-                )
+                ),
+                dynamodb.GlobalSecondaryIndexPropsV2(
+                    index_name=RESPONSE_INDEX,
+                    partition_key=dynamodb.Attribute(
+                        name=RecordAttribute.RESPONSE_SHARD, type=dynamodb.AttributeType.STRING
+                    ),
+                    sort_key=dynamodb.Attribute(
+                        name=RecordAttribute.RESPONSE_EXPIRES_AT, type=dynamodb.AttributeType.NUMBER
+                    ),
+                    projection_type=dynamodb.ProjectionType.KEYS_ONLY,
+                ),
             ],
             encryption_key=encryption_key,
             removal_policy=removal_policy,

@@ -26,7 +26,7 @@ from constructs_lib.saga.permissions import grant_send, queues_of
 from constructs_lib.saga.state_machine import SagaStateMachine
 from constructs_lib.token_table import TokenTable
 from constructs_lib.watched_machines import MachineWatch, WatchedMachine
-from saga_runtime.protocol import DUE_INDEX, Env, HoldAttribute, Look, LookField, TokenAttribute
+from saga_runtime.protocol import DUE_INDEX, RESPONSE_INDEX, Env, HoldAttribute, Look, LookField, TokenAttribute
 
 _SECONDS: Final = 50
 """Shorter than the minute after which the next look begins: two would do no harm, and twice the work."""
@@ -77,6 +77,7 @@ class TimeoutReconciler(Construct):
 
     One reconciler may look after several sagas, with different tables, also of other stacks of its app in the same
     account and region. What is in flight is measured by the way: sagas, their ages, and the money that they move.
+    Responses that have expired are removed, with the requests that they answer.
 
     It also watches Standard state machines that are no sagas: a function of yours is told of each execution that timed
     out or was stopped, until it returns. See ``WatchedMachine``.
@@ -125,7 +126,7 @@ class TimeoutReconciler(Construct):
         schedule: the rule that looks at what is due.
         hold: the table whose item keeps it from acting, for a restore of tables: it checks and measures, and changes
             nothing. ``cdk-sagas hold`` puts and deletes the item; no deployment does.
-        measure: the rule that adds up what is in flight.
+        measure: the rule that adds up what is in flight, and removes responses that have expired.
         recoveries_alarm: recoveries are started by the dozen: look for what kills executions.
         unsettled_alarm: a saga was parked whose owner succeeded: its record was restored or edited.
         oldest_in_flight_alarm: a saga is in progress for too long, or nobody measures.
@@ -281,7 +282,8 @@ class TimeoutReconciler(Construct):
         saga.requests.grant_settle(function)
         saga.log.grant_list(function)
         _allow(function, ["dynamodb:UpdateItem"], [saga.log.table_arn])
-        _allow(function, ["dynamodb:Query"], [f"{saga.requests.table_arn}/index/{DUE_INDEX}"])
+        indexes = [f"{saga.requests.table_arn}/index/{index}" for index in (DUE_INDEX, RESPONSE_INDEX)]
+        _allow(function, ["dynamodb:Query"], indexes)
         for tokens in late_tokens_of(saga):
             _allow_late_jobs(function, tokens)
         grant_send(queues_of([saga.operators]), function)

@@ -265,7 +265,6 @@ class TransactionApi(Construct):
                 Env.DEFINITION.value: saga.definition_fingerprint,
                 Env.KEY_POLICY.value: operation.key_policy.value,
                 Env.IN_PROGRESS_ANSWER.value: operation.in_progress_answer.value,
-                Env.ON_EXPIRED.value: requests.on_expired.value,
                 Env.DUE_AFTER_SECONDS.value: str(int(requests.due_after.to_seconds())),
                 Env.DUE_SHARDS.value: str(requests.due_shards),
                 Env.MAX_BODY_BYTES.value: str(operation.max_body_bytes),

@@ -129,7 +129,7 @@ class Contradictions:
 
     def _kept_since(self, saga: Saga) -> int:
         """Sagas that ended after this have their records, epoch milliseconds."""
-        seconds = saga.retention_seconds
+        seconds = saga.remember_seconds
         kept_ms = _REMEMBERED_DAYS * _DAY_MS if seconds is None else seconds * 1_000 - _SKEW_MS
         return self.records.now_ms - kept_ms
 
@@ -139,7 +139,7 @@ class Contradictions:
             return  # a later saga has the key; or it is as it should be by now
         verdict = self._verdict(ended)
         if record is None:
-            if saga.retention_seconds is not None:
+            if saga.remember_seconds is not None:
                 what = "its execution SUCCEEDED, and it has no record, which cannot have expired yet"
                 then = "find out who deleted it; its client may ask again, and it would be done again"
                 yield self._finding(Kind.RECORD_LOST, saga, ended.saga_id, what, then, ended.stopped_ms)

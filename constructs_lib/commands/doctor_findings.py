@@ -95,7 +95,7 @@ class Saga:
         attended: whether that one looks.
         held: whether it is kept from acting, so that nothing may be repaired.
         timeout_seconds: of its machine; None: not known.
-        retention_seconds: how long a settled record is kept; None: not known.
+        remember_seconds: how long a settled record is kept; None: not known.
         arn: of its forward state machine; empty: not known.
         definition: fingerprint of its deployed definition; empty: not known.
         always: steps of that definition that every request takes, and that leave a row.
@@ -109,7 +109,7 @@ class Saga:
     attended: bool = False
     held: bool = False
     timeout_seconds: int | None = None
-    retention_seconds: int | None = None
+    remember_seconds: int | None = None
     arn: str = ""
     definition: str = ""
     always: frozenset[str] = frozenset()

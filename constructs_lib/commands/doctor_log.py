@@ -2,7 +2,7 @@
 
 Rows are read first, then their sagas' records, then those rows again: a saga that runs at this moment closes its rows
 before it settles, so a row that is still open after its record was seen to be settled, or gone, has been left behind.
-A record is gone for good when it is: it is reserved before the first row is written, and is kept for its retention
+A record is gone for good when it is: it is reserved before the first row is written, and is kept for `remember_for`
 after it settled. Changes nothing.
 """
 
@@ -130,7 +130,7 @@ class Deep:
 
     def _kept_ms(self, log: str) -> int | None:
         """For how long after a row's first write its saga's record is certainly there; None: nobody knows."""
-        kept = [saga.retention_seconds for saga in self.records.sagas if saga.served.log == log]
+        kept = [saga.remember_seconds for saga in self.records.sagas if saga.served.log == log]
         known = [seconds for seconds in kept if seconds is not None]
         return min(known) * 1_000 - _SKEW_MS if known and len(known) == len(kept) else None
 

@@ -46,7 +46,7 @@ class Machine:
     days: int | None
     operators: str
     timeout_seconds: int | None
-    retention_seconds: int | None
+    remember_seconds: int | None
     arn: str = ""
     definition: str = ""
     always: frozenset[str] = frozenset()
@@ -253,7 +253,7 @@ def with_machine(saga: Saga, machine: Machine) -> Saga:
     return replace(
         saga,
         timeout_seconds=machine.timeout_seconds,
-        retention_seconds=machine.retention_seconds,
+        remember_seconds=machine.remember_seconds,
         arn=machine.arn,
         definition=machine.definition,
         always=machine.always,
@@ -282,7 +282,7 @@ def machine_said(name: str, definition: dict[str, Any]) -> Machine | None:
         days=saga.log_days if saga is not None else None,
         operators=str(told),
         timeout_seconds=definition.get("TimeoutSeconds"),
-        retention_seconds=int(kept.group(1)) if kept is not None else None,
+        remember_seconds=int(kept.group(1)) if kept is not None else None,
         definition=comment.group(1),
         always=always_taken(definition, saga.log_table) if saga is not None else frozenset(),
     )

@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 
 METADATA_TYPE: Final = "cdk-sagas:saga"
 """Type of the construct metadata under which a saga's description stands in the cloud assembly."""
-SCHEMA: Final = 1
+SCHEMA: Final = 2
 
 _T = TypeVar("_T")
 
@@ -122,7 +122,8 @@ class SagaDescription:
         timeout: of the whole saga, in seconds.
         fingerprint: of the definition.
         tells_of_failure: whether somebody is told when it fails.
-        retention: how long its request's record is kept after it settled, in seconds; 0 if that is not known.
+        replayed: for how long its request's response is replayed after it settled, in seconds; 0 if that is not known.
+        remembered: for how long its request's key is refused, in seconds; 0 if that is not known.
         due_after: seconds after which its request's record is looked at first; 0 if that is not known.
         log_days: how long rows of its log are kept; 0 if that is not known.
         schema: of this description.
@@ -133,7 +134,8 @@ class SagaDescription:
     timeout: int
     fingerprint: str
     tells_of_failure: bool = False
-    retention: int = 0
+    replayed: int = 0
+    remembered: int = 0
     due_after: int = 0
     log_days: int = 0
     schema: int = SCHEMA

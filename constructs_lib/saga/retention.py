@@ -70,13 +70,13 @@ def kept_after_the_end(log_days: int) -> int:
 
 def _clients(saga: SagaDescription) -> Iterator[Finding]:
     worst = worst_case(saga).seconds
-    if 0 < saga.retention < worst:
+    if 0 < saga.remembered < worst:
         yield Finding(
             id="cdk-sagas-retention",
             severity=Severity.WARNING,
-            message=f"requests are kept for {saga.retention} s after they settled, and the saga may be tried for "
-            f"{worst:g} s: a client that repeats its request for as long would begin another saga; raise the "
-            "retention of the IdempotencyTable",
+            message=f"keys are remembered for {saga.remembered} s after their requests settled, and the saga may be "
+            f"tried for {worst:g} s: a client that repeats its request for as long would begin another saga; raise "
+            "remember_for of the IdempotencyTable",
         )
 
 
@@ -106,14 +106,14 @@ def _messages(saga: SagaDescription, step: StepDescription) -> Iterator[Finding]
 
 
 def _late_answers(saga: SagaDescription, step: StepDescription) -> Iterator[Finding]:
-    need = saga.retention + LATE_DAYS * DAY
+    need = saga.replayed + LATE_DAYS * DAY
     if kept_after_the_end(saga.log_days) < need:
         yield Finding(
             id=f"cdk-sagas-retention-late-{step.name}",
             severity=Severity.ERROR,
-            message=f"what step {step.name} did late is undone for as long as the request's record is kept, "
-            f"{saga.retention} s, and {LATE_DAYS} days, {_rows(saga)}: nobody would know that the job was given up, "
-            f"and its effect would stand; {_keep(need)}, or lower the retention of the IdempotencyTable",
+            message=f"what step {step.name} did late is undone for as long as the request's response is replayed, "
+            f"{saga.replayed} s, and {LATE_DAYS} days, {_rows(saga)}: nobody would know that the job was given up, "
+            f"and its effect would stand; {_keep(need)}, or lower replay_for of the IdempotencyTable",
         )
 
 

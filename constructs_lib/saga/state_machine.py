@@ -185,10 +185,10 @@ class SagaStateMachine(Construct):
             else max(2, ceil(worst_case(described).seconds / _HOUR)) * _HOUR
         )
         require_between("log_retention_days", log_retention_days, at_least=LEAST_LOG_DAYS, at_most=3_650)
-        if log_retention_days * _DAY < timeout_seconds + requests.retention_seconds:
+        if log_retention_days * _DAY < timeout_seconds + requests.replay_seconds:
             raise ValueError(
-                f"log_retention_days must outlast timeout and the requests' retention, got {log_retention_days} days "
-                f"for {timeout_seconds} s + {requests.retention_seconds} s; raise it"
+                f"log_retention_days must outlast timeout and the requests' replay_for, got {log_retention_days} days "
+                f"for {timeout_seconds} s + {requests.replay_seconds} s; raise it"
             )
         if payloads is not None and payloads.keep_days < log_retention_days:
             raise ValueError(
@@ -210,7 +210,8 @@ class SagaStateMachine(Construct):
             request_table=requests.table_name,
             log_table=self.log.table_name,
             log_days=log_retention_days,
-            retention_seconds=requests.retention_seconds,
+            replay_seconds=requests.replay_seconds,
+            remember_seconds=requests.remember_seconds,
             timeout_seconds=timeout_seconds,
             result=bare(result) if result is not None else "{}",
             refused_status=refused_status,
@@ -266,7 +267,8 @@ class SagaStateMachine(Construct):
             timeout=0,
             fingerprint=self.definition_fingerprint,
             tells_of_failure=self._on_failed is not None,
-            retention=self.requests.retention_seconds,
+            replayed=self.requests.replay_seconds,
+            remembered=self.requests.remember_seconds,
             due_after=int(self.requests.due_after.to_seconds()),
             log_days=log_days,
         )

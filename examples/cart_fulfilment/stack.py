@@ -116,7 +116,7 @@ class CartFulfilmentStack(Stack):
         self._notices = self._notices_queue()
         self._out_of_stock = Notify(queue=self._notices, message=OUT_OF_STOCK)
         # Longer than a cart can take: whoever asks again for so long must not begin another one.
-        requests = IdempotencyTable(self, "Requests", due_after=due_after, retention=Duration.days(30))
+        requests = IdempotencyTable(self, "Requests", due_after=due_after, replay_for=Duration.days(30))
 
         saga = SagaStateMachine(
             self,

@@ -54,7 +54,6 @@ from saga_runtime.protocol import (
     InProgressAnswer,
     KeyPolicy,
     Metric,
-    OnExpired,
     RecordAttribute,
     RecordStatus,
 )
@@ -80,7 +79,6 @@ class Settings:
     definition: str
     key_policy: KeyPolicy
     in_progress_answer: InProgressAnswer
-    on_expired: OnExpired
     due_after_ms: int
     due_shards: int
     max_body_bytes: int
@@ -102,7 +100,6 @@ class Settings:
             definition=env[Env.DEFINITION],
             key_policy=KeyPolicy(env[Env.KEY_POLICY]),
             in_progress_answer=InProgressAnswer(env[Env.IN_PROGRESS_ANSWER]),
-            on_expired=OnExpired(env[Env.ON_EXPIRED]),
             due_after_ms=int(env[Env.DUE_AFTER_SECONDS]) * 1000,
             due_shards=int(env[Env.DUE_SHARDS]),
             max_body_bytes=int(env[Env.MAX_BODY_BYTES]),
@@ -192,7 +189,7 @@ def _refused(config: Settings, scope: str, key: str, event: Mapping[str, Any], r
     except (ClientError, BotoCoreError) as error:
         telemetry.event("look_failed", error=type(error).__name__, code=aws.error_code(error))
         return _unavailable()
-    if record is None or record.expired(clock.now_ms()):
+    if record is None or record.forgotten(clock.now_ms()):
         return refusal
     try:
         body = body_of(event, MAX_PAYLOAD_BYTES)
@@ -241,7 +238,7 @@ def _travelling(config: Settings, reservation: Reservation, body: Body) -> Reser
 def _reserve(config: Settings, reservation: Reservation) -> RequestRecord | None:
     """Reserve; None if this call did it, otherwise the record that stands in the way."""
     try:
-        aws.dynamodb().put_item(TableName=config.request_table, **reserve_put(reservation, config.on_expired))
+        aws.dynamodb().put_item(TableName=config.request_table, **reserve_put(reservation))
     except ClientError as error:
         if aws.error_code(error) != aws.CONDITION_FAILED:
             raise
@@ -257,6 +254,16 @@ def _answer_met(
     if met is Met.OTHER_BODY:
         telemetry.count(Metric.KEY_REUSED, saga_id=record.saga_id)
         return problem(Problem.KEY_REUSED, "this key was used for another request; use a new key for a new request")
+    if met is Met.EXPIRED:
+        telemetry.count(Metric.KEY_EXPIRED, saga_id=record.saga_id)
+        return problem(
+            Problem.KEY_EXPIRED,
+            "the request was settled, and is not repeated; a new request needs a new key",
+            headers={"Location": _location(event, record.saga_id)},
+            saga_id=record.saga_id,
+            saga_status=record.status.value,
+            http_status=record.http_status,
+        )
     if met is Met.SETTLED:
         telemetry.count(Metric.REPLAYED, saga_id=record.saga_id)
         headers = {REPLAYED_HEADER: "true", "Location": _location(event, record.saga_id)}
@@ -369,5 +376,7 @@ def _look(config: Settings, scope: str, saga_id: str) -> HttpAnswer:
     document: dict[str, Any] = {"saga_id": saga_id, "status": record.status.value, "steps": steps}
     if record.settled:
         document["http_status"] = record.http_status
+        if record.response_expired(clock.now_ms()):
+            return answer(200, document)
         return _settled(config, record, lambda body: answer(200, {**document, "answer": json.loads(body)}))
     return answer(200, document, {"Retry-After": RETRY_AFTER_SECONDS})

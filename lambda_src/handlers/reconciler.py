@@ -1,18 +1,20 @@
 """Looks after interrupted sagas: those that are due, by a schedule, and those whose executions ended badly, at once.
 
-By a schedule of its own it adds up what is in flight.
+By a schedule of its own it adds up what is in flight, and removes responses that have expired.
 """
 
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import asdict
 from typing import Any
 
 from saga_runtime import aws, telemetry
+from saga_runtime.expired_responses import remove_expired
 from saga_runtime.in_flight import OutOfTime, measure
-from saga_runtime.protocol import Look, LookField
-from saga_runtime.reconciler import Reconciler
+from saga_runtime.protocol import Env, Look, LookField
+from saga_runtime.reconciler import Reconciler, served_of
 from saga_runtime.sweeping import OF_ONE_KEY
 
 
@@ -39,12 +41,17 @@ def handler(event: Any, context: Any) -> dict[str, Any]:
 
 
 def _measured(context: Any) -> dict[str, Any]:
-    """What is in flight. What cannot be read in time is not tried again at once: it would be as much again."""
+    """What is in flight. What cannot be read in time is not tried again at once: it would be as much again.
+
+    Then, in the time that is left, responses that have expired are removed.
+    """
+    found: dict[str, Any] = {}
     try:
-        return asdict(measure(context.get_remaining_time_in_millis))
+        found = asdict(measure(context.get_remaining_time_in_millis))
     except OutOfTime as error:
         telemetry.event("in_flight_not_measured", reached=str(error))
-        return {}
+    remove_expired(served_of(os.environ[Env.RECONCILED]), context.get_remaining_time_in_millis)
+    return found
 
 
 def _handled(reconciler: Reconciler, message: dict[str, Any]) -> bool:

@@ -16,10 +16,10 @@ from saga_runtime.protocol import LogAttribute, RecordAttribute, RecordStatus, S
 from saga_runtime.saga_log import NO_ROW, LogRow, log_key, row_put
 
 LATE_DAYS: Final = 7
-"""A settled record is kept for so long, at least, after a job turned out to have taken effect late."""
+"""A settled record is kept whole for so long, at least, after a job turned out to have taken effect late."""
 SAME_LOG_ROW: Final = "#status = :found"
 SAME_RECORD: Final = "#saga_id = :saga_id AND #status = :found"
-SAME_EXPIRATION: Final = "#expiration = :was"
+SAME_RESPONSE: Final = "#response_expires_at = :was AND attribute_exists(#input)"
 PARKED_ALIKE: Final = "#parked = :parked"
 SAME_PARKING: Final = "#parked = :parked AND #stuck = :stuck"
 NOT_PARKED: Final = "attribute_not_exists(#parked)"
@@ -123,6 +123,7 @@ class SagaRecord:
 
     Attributes:
         expiration: epoch seconds; 0: none.
+        response_expires_at: until when a settled record is kept whole; epoch seconds; 0: it is not settled.
         parked: by which execution; empty: not parked.
         stuck: why, as it is stored.
     """
@@ -131,20 +132,22 @@ class SagaRecord:
     saga_id: str
     status: RecordStatus
     expiration: int = 0
+    response_expires_at: int = 0
     parked: str = ""
     stuck: str = ""
 
     @classmethod
     def from_item(cls, item: Mapping[str, Mapping[str, Any]]) -> SagaRecord | None:
-        """Read an item; None if it is none of a saga."""
+        """Read an item; None if it is none of a saga, or a tombstone: what an undo would need is gone from it."""
         a = RecordAttribute
-        if a.SAGA_ID not in item or a.STATUS not in item:
+        if a.SAGA_ID not in item or a.STATUS not in item or a.INPUT not in item:
             return None
         return cls(
             request_id=item[a.ID]["S"],
             saga_id=item[a.SAGA_ID]["S"],
             status=RecordStatus(item[a.STATUS]["S"]),
             expiration=int(item[a.EXPIRATION]["N"]) if a.EXPIRATION in item else 0,
+            response_expires_at=int(item[a.RESPONSE_EXPIRES_AT]["N"]) if a.RESPONSE_EXPIRES_AT in item else 0,
             parked=item[a.PARKED]["S"] if a.PARKED in item else "",
             stuck=item[a.STUCK]["S"] if a.STUCK in item else "",
         )
@@ -177,13 +180,17 @@ class SagaRecord:
         return self._update(table, f"{SAME_RECORD} AND {SAME_PARKING}", sets, removes, values, also=(a.PARKED, a.STUCK))
 
     def kept(self, table: str, now_ms: int) -> Any | None:
-        """Keep a settled record until what took effect late is undone; None: it is kept for long enough."""
+        """Keep a settled record whole until what took effect late is undone; None: it is, for long enough."""
         until = now_ms // 1000 + LATE_DAYS * _DAY_SECONDS
-        if not self.expiration or self.expiration >= until:
+        if not self.response_expires_at or self.response_expires_at >= until:
             return None
-        sets: dict[RecordAttribute, Mapping[str, str]] = {RecordAttribute.EXPIRATION: {"N": str(until)}}
-        values = {":was": {"N": str(self.expiration)}}
-        return self._update(table, f"{SAME_RECORD} AND {SAME_EXPIRATION}", sets, (), values)
+        a = RecordAttribute
+        sets: dict[RecordAttribute, Mapping[str, str]] = {
+            a.RESPONSE_EXPIRES_AT: {"N": str(until)},
+            a.EXPIRATION: {"N": str(max(self.expiration, until))},
+        }
+        values = {":was": {"N": str(self.response_expires_at)}}
+        return self._update(table, f"{SAME_RECORD} AND {SAME_RESPONSE}", sets, (), values, also=(a.INPUT,))
 
     def _update(
         self,

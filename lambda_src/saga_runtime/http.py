@@ -18,6 +18,7 @@ class Problem(StrEnum):
     BAD_KEY = "bad-idempotency-key"
     MISSING_KEY = "missing-idempotency-key"
     KEY_REUSED = "idempotency-key-reused"
+    KEY_EXPIRED = "idempotency-key-expired"
     IN_PROGRESS = "request-in-progress"
     BAD_BODY = "bad-body"
     TOO_LARGE = "body-too-large"
@@ -36,6 +37,7 @@ _TITLES: Final[dict[Problem, tuple[int, str]]] = {
     Problem.BAD_KEY: (400, "The Idempotency-Key is malformed"),
     Problem.MISSING_KEY: (400, "The Idempotency-Key is missing"),
     Problem.KEY_REUSED: (422, "The Idempotency-Key was used with another request"),
+    Problem.KEY_EXPIRED: (410, "The response to this Idempotency-Key has expired"),
     Problem.IN_PROGRESS: (409, "The request is in progress"),
     Problem.BAD_BODY: (400, "The body is not what this operation takes"),
     Problem.TOO_LARGE: (413, "The body is too large"),

@@ -61,6 +61,8 @@ def undo_late(recoverer: Recoverer, record: RequestRecord, log_table: str) -> La
     rows, undone = _rows(recoverer, record, log_table)
     if not rows:
         return LateUndo(finding=LateFinding.NOTHING)
+    if record.tombstone:
+        return LateUndo(finding=LateFinding.EXHAUSTED, rows=rows)  # what an execution would be started with is gone
     died = 0
     # Whoever succeeded undid a row, and no row turns late twice. More than that undo nothing: theirs is a definition
     # that does not know the step any more.

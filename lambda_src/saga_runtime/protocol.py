@@ -39,6 +39,10 @@ class RecordAttribute(StrEnum):
     DUE_AT = "due_at"
     DUE_SHARD = "due_shard"
     HTTP_STATUS = "http_status"
+    RESPONSE_EXPIRES_AT = "response_expires_at"
+    """Until when a settled record's response is replayed; epoch seconds. From then on its key is refused."""
+    RESPONSE_SHARD = "response_shard"
+    """Place in the index of responses that are to be removed when they expire; until one is."""
     BODY = "body"
     ANSWERED_AT = "answered_at"
     """When a callback came for which nobody waited: who would park the saga since does not know of it."""
@@ -154,6 +158,10 @@ class LedgerAttribute(StrEnum):
 
 DUE_INDEX: Final = "due"
 """Sparse index of the request records, or of the token rows, that somebody must look at again."""
+RESPONSE_INDEX: Final = "responses"
+"""Sparse index of the settled request records that still hold a response, by when it expires."""
+FIRST_SHARD: Final = "00"
+"""Every index has it, however many it has."""
 
 
 class TokenAttribute(StrEnum):
@@ -593,7 +601,6 @@ class Env(StrEnum):
     IDENTITY = "CDK_SAGAS_IDENTITY"
     KEY_POLICY = "CDK_SAGAS_KEY_POLICY"
     IN_PROGRESS_ANSWER = "CDK_SAGAS_IN_PROGRESS_ANSWER"
-    ON_EXPIRED = "CDK_SAGAS_ON_EXPIRED"
     DUE_AFTER_SECONDS = "CDK_SAGAS_DUE_AFTER_SECONDS"
     DUE_SHARDS = "CDK_SAGAS_DUE_SHARDS"
     MAX_BODY_BYTES = "CDK_SAGAS_MAX_BODY_BYTES"
@@ -637,13 +644,6 @@ class InProgressAnswer(StrEnum):
 
     CONFLICT = "CONFLICT"
     ACCEPTED = "ACCEPTED"
-
-
-class OnExpired(StrEnum):
-    """What a settled record counts as whose retention is over and that DynamoDB has not deleted yet."""
-
-    ABSENT = "ABSENT"
-    REFUSED = "REFUSED"
 
 
 class StartField(StrEnum):
@@ -828,6 +828,7 @@ class Metric(StrEnum):
     KEY_REUSED = "IdempotencyKeyReused"
     START_FAILED = "SagaStartUnclear"
     START_REFUSED = "SagaStartRefused"
+    KEY_EXPIRED = "IdempotencyKeyExpired"
     RESTARTED = "SagaStartedAgain"
     CONFLICT = "StepConflict"
     STEP_REPLAYED = "StepReplayed"

@@ -2,10 +2,14 @@
 
 ::
 
-    (absent) --reserve--> IN_PROGRESS --settle--> COMPLETED | FAILED --retention over, reserve--> IN_PROGRESS (new saga)
+    (absent) --reserve--> IN_PROGRESS --settle--> COMPLETED | FAILED --key forgotten, reserve--> IN_PROGRESS (new saga)
 
-Every update after the reservation requires that the record exists, is IN_PROGRESS and is still owned by the execution
-that the writer means. No update ever creates an item, and a record in progress never expires.
+Every update of a record in progress requires that it exists, is IN_PROGRESS and is still owned by the execution that
+the writer means. No update ever creates an item, and a record in progress never expires.
+
+A settled record has two ends. Until its response expires, the response is replayed. Then the response and the request
+are removed, and the rest, a tombstone, refuses the key until it is forgotten. Times in the record decide, never the
+moment at which something is removed or deleted.
 """
 
 from __future__ import annotations
@@ -22,7 +26,6 @@ from saga_runtime.protocol import (
     PROTOCOL_VERSION,
     SETTLED,
     Direction,
-    OnExpired,
     RecordAttribute,
     RecordStatus,
     StartField,
@@ -43,10 +46,9 @@ OWNED_NAMES: Final = {
     "#owner": RecordAttribute.OWNER.value,
 }
 
-RESERVE: Final = "attribute_not_exists(#id)"
-RESERVE_OR_EXPIRED: Final = (
-    "attribute_not_exists(#id) OR (#status IN (:completed, :failed) AND #expiration <= :now_seconds)"
-)
+RESERVE: Final = "attribute_not_exists(#id) OR (#status IN (:completed, :failed) AND #expiration <= :now_seconds)"
+RESPONSE_OVER: Final = "#response_expires_at <= :now_seconds"
+"""Only settled records say when their response expires; of a record that is gone, or new, the comparison is false."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +97,7 @@ def due_shard_of(request_id: str, shards: int) -> str:
     return f"{int.from_bytes(digest[:4], 'big') % shards:02d}"
 
 
-def reserve_put(reservation: Reservation, on_expired: OnExpired) -> dict[str, Any]:
+def reserve_put(reservation: Reservation) -> dict[str, Any]:
     """Arguments of the ONE conditional put that reserves. A refusal carries the record that stands in the way.
 
     What every duplicate reads back is kept small: no update yet and no recovery are said by absence.
@@ -120,7 +122,16 @@ def reserve_put(reservation: Reservation, on_expired: OnExpired) -> dict[str, An
             a.DUE_SHARD.value: {"S": due_shard_of(reservation.request_id, reservation.due_shards)},
         },
         "ConditionExpression": RESERVE,
-        "ExpressionAttributeNames": {"#id": a.ID.value},
+        "ExpressionAttributeNames": {
+            "#id": a.ID.value,
+            "#status": a.STATUS.value,
+            "#expiration": a.EXPIRATION.value,
+        },
+        "ExpressionAttributeValues": {
+            ":completed": {"S": RecordStatus.COMPLETED.value},
+            ":failed": {"S": RecordStatus.FAILED.value},
+            ":now_seconds": {"N": str(reservation.now_ms // 1000)},
+        },
         "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
     }
     if reservation.money is not None:
@@ -128,20 +139,32 @@ def reserve_put(reservation: Reservation, on_expired: OnExpired) -> dict[str, An
             a.AMOUNT.value: {"N": str(reservation.money.amount)},
             a.CURRENCY.value: {"S": reservation.money.currency},
         }
-    if on_expired is OnExpired.ABSENT:
-        put["ConditionExpression"] = RESERVE_OR_EXPIRED
-        put["ExpressionAttributeNames"] |= {"#status": a.STATUS.value, "#expiration": a.EXPIRATION.value}
-        put["ExpressionAttributeValues"] = {
-            ":completed": {"S": RecordStatus.COMPLETED.value},
-            ":failed": {"S": RecordStatus.FAILED.value},
-            ":now_seconds": {"N": str(reservation.now_ms // 1000)},
-        }
     return put
+
+
+def remove_response_update(request_id: str, now_ms: int) -> dict[str, Any]:
+    """Arguments of the update that makes a tombstone of a record whose response has expired.
+
+    What it removes is what a client sent or received. What is left refuses the key, and tells how the saga ended.
+    """
+    a = RecordAttribute
+    removed = (a.INPUT, a.BODY, a.FAILURE, a.AMOUNT, a.CURRENCY, a.RESPONSE_SHARD)
+    return {
+        "Key": {a.ID.value: {"S": request_id}},
+        "UpdateExpression": f"REMOVE {', '.join(f'#{name.value}' for name in removed)}",
+        "ConditionExpression": RESPONSE_OVER,
+        "ExpressionAttributeNames": {f"#{name.value}": name.value for name in (*removed, a.RESPONSE_EXPIRES_AT)},
+        "ExpressionAttributeValues": {":now_seconds": {"N": str(now_ms // 1_000)}},
+    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestRecord:
-    """A request record, read back. Times are epoch milliseconds, ``expiration`` is epoch seconds."""
+    """A request record, read back. Times are epoch milliseconds; those when something expires are epoch seconds.
+
+    Attributes:
+        input: what its executions are started with; empty: it is a tombstone.
+    """
 
     request_id: str
     saga_id: str
@@ -158,6 +181,7 @@ class RequestRecord:
     updated_at: int
     due_at: int | None
     expiration: int | None
+    response_expires_at: int | None
     parked: str | None
     http_status: int | None
     body: str | None
@@ -172,13 +196,14 @@ class RequestRecord:
         """
         a = RecordAttribute
         try:
+            status = RecordStatus(item[a.STATUS]["S"])
             return cls(
                 request_id=item[a.ID]["S"],
                 saga_id=item[a.SAGA_ID]["S"],
-                status=RecordStatus(item[a.STATUS]["S"]),
+                status=status,
                 scope=item[a.SCOPE]["S"],
                 fingerprint=item[a.FINGERPRINT]["S"],
-                input=item[a.INPUT]["S"],
+                input=(_text(item, a.INPUT) or "") if status in SETTLED else item[a.INPUT]["S"],
                 owner=item[a.OWNER]["S"],
                 execution_arn=item[a.EXECUTION_ARN]["S"],
                 recovery_machine_arn=item[a.RECOVERY_MACHINE_ARN]["S"],
@@ -188,6 +213,7 @@ class RequestRecord:
                 updated_at=_number(item, a.UPDATED_AT) or int(item[a.CREATED_AT]["N"]),
                 due_at=_number(item, a.DUE_AT),
                 expiration=_number(item, a.EXPIRATION),
+                response_expires_at=_number(item, a.RESPONSE_EXPIRES_AT),
                 parked=_text(item, a.PARKED),
                 http_status=_number(item, a.HTTP_STATUS),
                 body=_text(item, a.BODY),
@@ -201,7 +227,17 @@ class RequestRecord:
         """Whether the record holds its final answer."""
         return self.status in SETTLED
 
-    def expired(self, now_ms: int) -> bool:
+    @property
+    def tombstone(self) -> bool:
+        """Whether response and request were removed: nothing of this saga can be replayed, started or undone."""
+        return self.settled and not self.input
+
+    def response_expired(self, now_ms: int) -> bool:
+        """Whether a settled record's response is not replayed any more, removed or not."""
+        over = self.response_expires_at is not None and self.response_expires_at <= now_ms // 1_000
+        return self.tombstone or (self.settled and over)
+
+    def forgotten(self, now_ms: int) -> bool:
         """Whether the key is free again: the record counts as absent, deleted or not."""
         return self.settled and self.expiration is not None and self.expiration <= now_ms // 1_000
 
@@ -224,6 +260,8 @@ class Met(StrEnum):
     RUNNING_DUE = "RUNNING_DUE"
     """In progress, and perhaps never started: start it on the spot, with the stored bytes."""
     SETTLED = "SETTLED"
+    EXPIRED = "EXPIRED"
+    """Settled, and its response has expired: the key is refused."""
 
 
 def what_was_met(record: RequestRecord, reservation: Reservation) -> Met:
@@ -231,7 +269,7 @@ def what_was_met(record: RequestRecord, reservation: Reservation) -> Met:
     if record.fingerprint != reservation.fingerprint:
         return Met.OTHER_BODY
     if record.settled:
-        return Met.SETTLED
+        return Met.EXPIRED if record.response_expired(reservation.now_ms) else Met.SETTLED
     if record.execution_arn == reservation.execution_arn:
         return Met.OWN
     return Met.RUNNING_DUE if _may_start(record, reservation) else Met.RUNNING

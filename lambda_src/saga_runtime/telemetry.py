@@ -26,6 +26,7 @@ _ERRORS: Final = frozenset(
         "look_failed",
         "receiver_failed",
         "reconcile_failed",
+        "remove_failed",
         "reserve_failed",
         "saga_without_record",
         "secret_not_read",

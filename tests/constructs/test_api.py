@@ -17,7 +17,6 @@ from constructs_lib import (
     IdempotencyTable,
     InProgressAnswer,
     KeyPolicy,
-    OnExpired,
     Operation,
     TransactionApi,
 )
@@ -180,7 +179,7 @@ def test_without_asking_there_is_no_web_acl(stack: Stack) -> None:
 
 
 def test_what_was_asked_for_reaches_stage_and_gatekeeper(stack: Stack) -> None:
-    requests = IdempotencyTable(stack, "Requests", on_expired=OnExpired.REFUSED, due_shards=3)
+    requests = IdempotencyTable(stack, "Requests", due_shards=3)
     TransactionApi(
         stack,
         "Api",
@@ -203,7 +202,6 @@ def test_what_was_asked_for_reaches_stage_and_gatekeeper(stack: Stack) -> None:
     variables = cloud.one("Api/Gatekeeper/orders/Function").properties["Environment"]["Variables"]
     assert variables[Env.KEY_POLICY.value] == "OPTIONAL"
     assert variables[Env.IN_PROGRESS_ANSWER.value] == "ACCEPTED"
-    assert variables[Env.ON_EXPIRED.value] == "REFUSED"
     assert variables[Env.DUE_SHARDS.value] == "3"
     assert variables[Env.MAX_BODY_BYTES.value] == "1000"
     assert not cloud.of_type("AWS::ApiGateway::Account")

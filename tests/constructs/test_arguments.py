@@ -43,17 +43,28 @@ def _requests(stack: Stack, **options: Any) -> IdempotencyTable:
 
 
 TABLES: dict[str, tuple[Wrong, str]] = {
-    "retention too short": (
-        lambda stack: _requests(stack, retention=Duration.seconds(59)),
-        "retention must be 60 s to 31622400 s, got 59 s; choose a duration in that range",
+    "replayed too shortly": (
+        lambda stack: _requests(stack, replay_for=Duration.seconds(59)),
+        "replay_for must be 60 s to 31622400 s, got 59 s; choose a duration in that range",
     ),
-    "retention too long": (
-        lambda stack: _requests(stack, retention=Duration.days(367)),
-        "retention must be 60 s to 31622400 s, got 31708800 s; choose a duration in that range",
+    "replayed too long": (
+        lambda stack: _requests(stack, replay_for=Duration.days(367)),
+        "replay_for must be 60 s to 31622400 s, got 31708800 s; choose a duration in that range",
     ),
-    "retention in fractions": (
-        lambda stack: _requests(stack, retention=Duration.millis(60_500)),
-        "retention must be a whole number of seconds, got 1 minute 500 millis; round it",
+    "remembered too long": (
+        lambda stack: _requests(stack, remember_for=Duration.days(3_651)),
+        "remember_for must be 60 s to 315360000 s, got 315446400 s; choose a duration in that range",
+    ),
+    "remembered for less than replayed": (
+        lambda stack: _requests(stack, replay_for=Duration.days(2), remember_for=Duration.days(1)),
+        (
+            "remember_for must not be shorter than replay_for, got remember_for=86400 s replay_for=172800 s; raise "
+            "remember_for or lower replay_for"
+        ),
+    ),
+    "replayed in fractions": (
+        lambda stack: _requests(stack, replay_for=Duration.millis(60_500)),
+        "replay_for must be a whole number of seconds, got 1 minute 500 millis; round it",
     ),
     "due too early": (
         lambda stack: _requests(stack, due_after=Duration.seconds(4)),
@@ -354,7 +365,7 @@ SAGAS: dict[str, tuple[Wrong, str]] = {
     "a log that the saga outlasts": (
         lambda stack: _saga(stack, _step(stack), log_retention_days=30, timeout=Duration.days(25)),
         (
-            "log_retention_days must outlast timeout and the requests' retention, got 30 days "
+            "log_retention_days must outlast timeout and the requests' replay_for, got 30 days "
             "for 2160000 s + 604800 s; raise it"
         ),
     ),

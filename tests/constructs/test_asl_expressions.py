@@ -149,13 +149,23 @@ def test_a_saga_that_went_well_settles_with_every_output() -> None:
     }
 
 
-def test_a_settled_record_is_no_longer_due_and_expires_after_its_retention() -> None:
+def test_a_settled_record_is_no_longer_due_and_says_when_what_expires() -> None:
     settle = run(ONE, _answers()).sent["Settle completed"]
     assert settle["UpdateExpression"].endswith("REMOVE #due_at, #due_shard")
     values = settle["ExpressionAttributeValues"]
     assert values[":http_status"] == {"N": "200"}
-    seconds = int(values[":expiration"]["N"]) - int(values[":now"]["N"]) // 1000
-    assert seconds == PLANS["one step"].retention_seconds
+    now = int(values[":now"]["N"]) // 1000
+    assert int(values[":response_expires_at"]["N"]) - now == PLANS["one step"].replay_seconds
+    assert int(values[":expiration"]["N"]) - now == PLANS["one step"].remember_seconds
+    assert "#response_shard = if_not_exists(#due_shard, :shard)" in settle["UpdateExpression"]
+
+
+def test_a_response_that_expires_with_its_key_is_not_listed() -> None:
+    machine = definition_of(plan(step("Transfer", pivot=True), remember_seconds=604_800))
+    settle = run(machine, _answers()).sent["Settle completed"]
+    values = settle["ExpressionAttributeValues"]
+    assert values[":expiration"] == values[":response_expires_at"]
+    assert "response_shard" not in str(settle)
 
 
 def test_the_record_and_the_rows_are_found_by_their_keys() -> None:

@@ -229,4 +229,4 @@ def test_the_description_knows_what_the_budget_needs(stack: Stack) -> None:
     assert list(charge.in_doubt.delays) == [5, 10, 20]
     assert charge.transient is not None
     assert list(charge.transient.delays) == [2, 4, 8, 16, 32, 60]
-    assert made.description.retention == 7 * 86_400
+    assert (made.description.replayed, made.description.remembered) == (7 * 86_400, 400 * 86_400)

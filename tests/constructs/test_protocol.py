@@ -10,12 +10,12 @@ from handlers.gatekeeper import Settings
 from saga_runtime.protocol import (
     DUE_INDEX,
     PROTOCOL_VERSION,
+    RESPONSE_INDEX,
     CallField,
     Env,
     InProgressAnswer,
     KeyPolicy,
     LogAttribute,
-    OnExpired,
     RecordAttribute,
     RecordStatus,
     Side,
@@ -56,7 +56,6 @@ def test_the_gatekeeper_reads_its_settings_from_what_the_template_gives_it(refer
     assert settings.operation == "transfers"
     assert settings.identity == "iam"
     assert (settings.key_policy, settings.in_progress_answer) == (KeyPolicy.REQUIRED, InProgressAnswer.CONFLICT)
-    assert settings.on_expired is OnExpired.ABSENT
     assert (settings.due_after_ms, settings.due_shards) == (60_000, 16)
 
 
@@ -66,20 +65,23 @@ def test_what_only_local_aws_sets_is_not_in_the_template(reference: Cloud, optio
         assert optional.value not in _variables(function)
 
 
-def test_a_record_that_the_runtime_reserves_fits_the_tables_keys(reference: Cloud) -> None:
-    item = _reserved()["Item"]
+def test_records_that_are_reserved_and_settled_fit_the_tables_keys(reference: Cloud) -> None:
+    definition = reference.definition("Transfer/StateMachine")
+    sent = run(definition, lambda *_: {"Payload": {"output": {}}}).sent["Settle completed"]
+    settled = {name: sent["ExpressionAttributeValues"][f":{name}"] for name in ("response_expires_at",)}
+    settled["response_shard"] = sent["ExpressionAttributeValues"][":shard"]
+    item = _reserved()["Item"] | settled
     table = reference.one("Requests/Table").properties
     types = {a["AttributeName"]: a["AttributeType"] for a in table["AttributeDefinitions"]}
     for name, kind in types.items():
         assert set(item[name]) == {kind}, name
-    (index,) = table["GlobalSecondaryIndexes"]
-    assert index["IndexName"] == DUE_INDEX
+    assert [index["IndexName"] for index in table["GlobalSecondaryIndexes"]] == [DUE_INDEX, RESPONSE_INDEX]
 
 
 def _reserved() -> dict[str, Any]:
     numbers = {"now_ms", "due_after_ms", "due_shards"}
     fields: dict[str, Any] = {name: 1 if name in numbers else "a" for name in Reservation.__dataclass_fields__}
-    return reserve_put(Reservation(**fields | {"money": None}), OnExpired.ABSENT)
+    return reserve_put(Reservation(**fields | {"money": None}))
 
 
 def test_a_row_that_the_runtime_writes_fits_the_logs_keys(reference: Cloud) -> None:

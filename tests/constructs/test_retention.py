@@ -54,7 +54,8 @@ def saga(*steps: StepDescription, **options: Any) -> SagaDescription:
     """A saga of these steps, by default one, and with what the constructs have by default."""
     declared: dict[str, Any] = {
         "timeout": 2 * HOUR,
-        "retention": 7 * DAY,
+        "replayed": 7 * DAY,
+        "remembered": DEFAULT_DAYS * DAY,
         "due_after": 60,
         "log_days": DEFAULT_DAYS,
     }
@@ -92,7 +93,7 @@ def test_what_the_constructs_have_by_default_is_nothing_to_speak_of(every: int |
 
 
 def test_what_is_not_known_is_not_held_against_anything() -> None:
-    made = saga(pick(), retention=0, log_days=0, timeout=300 * DAY)
+    made = saga(pick(), replayed=0, remembered=0, log_days=0, timeout=300 * DAY)
 
     assert (found(made), found_later(made, every=None)) == ({}, {})
 
@@ -102,14 +103,14 @@ def test_half_of_the_rows_time_is_for_what_comes_after_the_end(log_days: int, da
     assert kept_after_the_end(log_days) == days * DAY
 
 
-def test_a_retention_below_the_worst_case_is_a_warning() -> None:
+def test_a_key_that_is_remembered_for_less_than_the_worst_case_is_a_warning() -> None:
     worst = int(worst_case(saga()).seconds)
 
-    assert found(saga(retention=worst)) == {}
-    finding = found(saga(retention=worst - 1))["cdk-sagas-retention"]
+    assert found(saga(remembered=worst)) == {}
+    finding = found(saga(remembered=worst - 1))["cdk-sagas-retention"]
     assert finding.severity is Severity.WARNING
-    assert f"kept for {worst - 1} s" in finding.message
-    assert "raise the retention of the IdempotencyTable" in finding.message
+    assert f"remembered for {worst - 1} s" in finding.message
+    assert "raise remember_for of the IdempotencyTable" in finding.message
 
 
 def test_rows_must_outlast_an_execution_that_is_redriven_on_the_last_day_and_runs_to_its_timeout() -> None:
@@ -134,17 +135,17 @@ def test_rows_must_outlast_the_last_message_of_a_job() -> None:
 
 
 def test_rows_must_outlast_the_record_by_which_a_late_answer_is_undone() -> None:
-    assert found(saga(pick(), retention=193 * DAY)) == {}
-    finding = found(saga(pick(), retention=193 * DAY + 1))["cdk-sagas-retention-late-Pick"]
+    assert found(saga(pick(), replayed=193 * DAY)) == {}
+    finding = found(saga(pick(), replayed=193 * DAY + 1))["cdk-sagas-retention-late-Pick"]
     assert finding.severity is Severity.ERROR
     assert f"{193 * DAY + 1} s, and 7 days" in finding.message
-    assert finding.message.endswith("raise log_retention_days to 402, or lower the retention of the IdempotencyTable")
-    assert found(saga(step(), retention=366 * DAY)) == {}
+    assert finding.message.endswith("raise log_retention_days to 402, or lower replay_for of the IdempotencyTable")
+    assert found(saga(step(), replayed=366 * DAY)) == {}
 
 
 @pytest.mark.parametrize("days", [30, 31, 47, 63, 64, 65, 100, 399])
 def test_the_days_that_a_message_names_are_enough_and_no_more_than_needed(days: int) -> None:
-    made = saga(pick(), timeout=366 * DAY, retention=366 * DAY, log_days=days)
+    made = saga(pick(), timeout=366 * DAY, replayed=366 * DAY, log_days=days)
     errors = [finding for finding in found(made).values() if finding.severity is Severity.ERROR]
     enough = max(remedy_of(finding) for finding in errors)
 
@@ -314,7 +315,7 @@ def test_a_job_whose_rows_are_kept_too_shortly_ends_the_synth(stack: Stack) -> N
         stack,
         job(integration(stack), compensate=own(stack, "Cancel")),
         log_retention_days=64,
-        requests=IdempotencyTable(stack, "Requests", retention=Duration.days(26)),
+        requests=IdempotencyTable(stack, "Requests", replay_for=Duration.days(26)),
     )
     TimeoutReconciler(stack, "Reconciler", sagas=[made])
 
@@ -365,7 +366,7 @@ def test_the_page_tells_the_same_numbers() -> None:
     numbers = (
         f"{REDRIVE_DAYS} days + `timeout` ≤",
         f"`timeout` + {MESSAGES // DAY} days ≤",
-        f"`retention` + {LATE_DAYS} days ≤",
+        f"`replay_for` + {LATE_DAYS} days ≤",
     )
     for text in (
         *numbers,

@@ -64,9 +64,9 @@ MUTANTS = [
     _without(
         "a client that asks to the very end is late",
         "_clients",
-        "saga.retention < worst",
-        "saga.retention <= worst",
-        r.test_a_retention_below_the_worst_case_is_a_warning,
+        "saga.remembered < worst",
+        "saga.remembered <= worst",
+        r.test_a_key_that_is_remembered_for_less_than_the_worst_case_is_a_warning,
     ),
     _without("the key is needed past the second call", "_undo_windows", "< never", "<= never", _NEVER),
     _without("clocks agree", "_undo_windows", "step.grace - step.margin", "step.grace - 3 * step.margin", _NEVER),

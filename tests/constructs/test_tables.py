@@ -10,7 +10,14 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
 
 from constructs_lib import IdempotencyTable, LedgerTable, SagaStateMachine, Step
-from saga_runtime.protocol import DUE_INDEX, IN_FLIGHT_ATTRIBUTES, LedgerAttribute, LogAttribute, RecordAttribute
+from saga_runtime.protocol import (
+    DUE_INDEX,
+    IN_FLIGHT_ATTRIBUTES,
+    RESPONSE_INDEX,
+    LedgerAttribute,
+    LogAttribute,
+    RecordAttribute,
+)
 from tests.constructs.support.cloud import Cloud, Resource
 from tests.constructs.support.sagas import plain_function, saga
 
@@ -64,7 +71,7 @@ def test_the_request_table_has_the_key_and_the_ttl_that_powertools_expects(refer
     assert RecordAttribute.EXPIRATION.value == "expiration"
 
 
-def test_the_due_index_is_sparse_and_holds_what_adds_up_to_the_money_in_flight_and_no_request(reference: Cloud) -> None:
+def test_the_indexes_are_sparse_and_hold_what_adds_up_to_the_money_in_flight_and_no_request(reference: Cloud) -> None:
     table = reference.one("Requests/Table").properties
     assert table["GlobalSecondaryIndexes"] == [
         {
@@ -74,7 +81,12 @@ def test_the_due_index_is_sparse_and_holds_what_adds_up_to_the_money_in_flight_a
                 "ProjectionType": "INCLUDE",
                 "NonKeyAttributes": [name.value for name in IN_FLIGHT_ATTRIBUTES],
             },
-        }
+        },
+        {
+            "IndexName": RESPONSE_INDEX,
+            "KeySchema": _key(RecordAttribute.RESPONSE_SHARD.value, RecordAttribute.RESPONSE_EXPIRES_AT.value),
+            "Projection": {"ProjectionType": "KEYS_ONLY"},
+        },
     ]
     assert not {RecordAttribute.INPUT, RecordAttribute.BODY, RecordAttribute.SCOPE} & set(IN_FLIGHT_ATTRIBUTES)
     types = {a["AttributeName"]: a["AttributeType"] for a in table["AttributeDefinitions"]}
@@ -82,6 +94,8 @@ def test_the_due_index_is_sparse_and_holds_what_adds_up_to_the_money_in_flight_a
         RecordAttribute.ID.value: "S",
         RecordAttribute.DUE_SHARD.value: "S",
         RecordAttribute.DUE_AT.value: "N",
+        RecordAttribute.RESPONSE_SHARD.value: "S",
+        RecordAttribute.RESPONSE_EXPIRES_AT.value: "N",
     }
 
 

@@ -99,6 +99,7 @@ def test_may_do_what_it_does_for_each_saga_and_nothing_else(cloud: Cloud) -> Non
             ("dynamodb:GetItem", requests),
             ("dynamodb:UpdateItem", requests),
             ("dynamodb:Query", f"{requests}/index/due"),
+            ("dynamodb:Query", f"{requests}/index/responses"),
             ("dynamodb:Query", log),
             ("dynamodb:UpdateItem", log),
             ("sqs:SendMessage", f"${{{saga}/Operators.Arn}}"),

@@ -16,7 +16,7 @@ import pytest
 
 from constructs_lib.cli import main
 from saga_runtime.identity import request_id_from, request_id_of, saga_id_of
-from saga_runtime.protocol import Env, OnExpired, StartField
+from saga_runtime.protocol import Env, StartField
 from saga_runtime.record import RequestRecord, Reservation, reserve_put
 from saga_runtime.recovery import execution_of, machine_of, recovery_name
 
@@ -117,7 +117,7 @@ class Ward:
             due_after_ms=60_000,
             due_shards=16,
         )
-        put: Any = reserve_put(reservation, OnExpired.ABSENT)
+        put: Any = reserve_put(reservation)
         self.system.aws.client("dynamodb").put_item(TableName=self.table, **put)
         return saga_id
 

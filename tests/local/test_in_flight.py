@@ -10,7 +10,7 @@ import pytest
 
 from constructs_lib.testing import Every, Fault, LocalAws
 from saga_runtime.identity import request_id_of, saga_id_of
-from saga_runtime.protocol import Look, LookField, Metric, OnExpired, RecordAttribute, RecordStatus
+from saga_runtime.protocol import Look, LookField, Metric, RecordAttribute, RecordStatus
 from saga_runtime.record import Reservation, reserve_put
 from saga_runtime.recovery import execution_of
 from saga_runtime.stated_money import StatedMoney
@@ -124,7 +124,7 @@ def test_a_reconciler_in_another_stack_may_do_what_it_does(apart: tuple[LocalAws
         due_shards=16,
         money=StatedMoney(amount=EUROS, currency="EUR"),
     )
-    put: Any = reserve_put(reservation, OnExpired.ABSENT)
+    put: Any = reserve_put(reservation)
     aws.client("dynamodb").put_item(TableName=outputs["RequestTableName"], **put)
 
     def asked(payload: dict[str, str]) -> dict[str, Any]:

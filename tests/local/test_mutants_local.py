@@ -65,7 +65,7 @@ class TestTheReserveCondition:
         always = (
             "attribute_not_exists(#id) OR #status <> :completed OR #status <> :failed OR #expiration > :now_seconds"
         )
-        with _other_code(system, system.gatekeeper, record.RESERVE_OR_EXPIRED, always):
+        with _other_code(system, system.gatekeeper, record.RESERVE, always):
             self._duplicates(system)
 
             assert ONE_SAGA in _broken(system)

@@ -1,7 +1,8 @@
-"""A deployment that replaces an operation's saga, or its schema, while requests are in progress: each happens once."""
+"""Deployments that replace an operation's saga, its schema or its windows: each request still has its effect once."""
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -11,10 +12,11 @@ from typing import Any, Final
 import pytest
 
 from constructs_lib.testing import ApiUser, Every, Fault, HttpResponse, LocalAws
-from saga_runtime.protocol import IDEMPOTENCY_KEY_HEADER, REPLAYED_HEADER
+from saga_runtime.protocol import IDEMPOTENCY_KEY_HEADER, REPLAYED_HEADER, Look, LookField
+from saga_runtime.record import RequestRecord
 
 from .reconcilers import prepare_reconciler, reconciling
-from .replacing.stack import DUE_AFTER_SECONDS, FUNCTION_SECONDS, NAME, STRICT, synthesize
+from .replacing.stack import DUE_AFTER_SECONDS, FUNCTION_SECONDS, NAME, REPLAY_SECONDS, STRICT, synthesize
 from .support import eventually
 
 SPEED: Final = 8.0
@@ -72,9 +74,26 @@ class Replacing:
 
     def until_due(self) -> None:
         """Wait until a request that was reserved before is due."""
-        due = self.aws.now().timestamp() + DUE_AFTER_SECONDS + 1
-        while self.aws.now().timestamp() < due:
+        self.wait(DUE_AFTER_SECONDS + 1)
+
+    def wait(self, seconds: float) -> None:
+        """Let so much of the emulator's time pass."""
+        until = self.aws.now().timestamp() + seconds
+        while self.aws.now().timestamp() < until:
             time.sleep(0.1)
+
+    def measure(self) -> None:
+        """Call the reconciler as its schedule for measuring does."""
+        event = {LookField.LOOK.value: Look.IN_FLIGHT.value}
+        answer = self.aws.client("lambda").invoke(
+            FunctionName=self.outputs["ReconcilerName"], Payload=json.dumps(event)
+        )
+        assert "FunctionError" not in answer, answer["Payload"].read()
+
+    def record(self) -> dict[str, Any]:
+        """The only request record."""
+        (item,) = self.aws.client("dynamodb").scan(TableName=self.outputs["RequestTableName"])["Items"]
+        return item
 
 
 @pytest.fixture(scope="module")
@@ -84,6 +103,7 @@ def replacing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Replacing]:
         "first": synthesize(folder / "first", generation=1),
         "strict": synthesize(folder / "strict", generation=1, schema=STRICT),
         "second": synthesize(folder / "second", generation=2),
+        "brief": synthesize(folder / "brief", generation=1, brief=True),
     }
     with LocalAws(speed=SPEED, sandboxes=3) as aws:
         yield Replacing(aws, assemblies)
@@ -173,3 +193,24 @@ class TestARetryAfterTheSchemaBecameStricter:
         assert (again.status, again.body) == (200, before.body)
         assert (new.status, new.json()["type"]) == (400, "urn:cdk-sagas:problem:bad-body")
         assert first.effects() == {"c/Pay": 1}
+
+
+def test_key_whose_response_has_expired_is_refused_and_nothing_moves(first: Replacing) -> None:
+    first.deploy("brief")
+    saga_id = first.post("k").json()["saga_id"]
+    first.settle("k")
+    first.wait(REPLAY_SECONDS + 1)
+
+    before = first.post("k")
+    first.measure()
+    after = first.post("k")
+
+    assert (before.status, after.status) == (410, 410)
+    assert before.body == after.body
+    document = after.json()
+    assert document["type"] == "urn:cdk-sagas:problem:idempotency-key-expired"
+    assert (document["saga_id"], document["saga_status"], document["http_status"]) == (saga_id, "COMPLETED", 200)
+    assert RequestRecord.from_item(first.record()).tombstone
+    assert first.post("k", {"counter": "other"}).status == 422
+    assert first.executions("V1") == [saga_id]
+    assert first.effects() == {"c/Pay": 1}

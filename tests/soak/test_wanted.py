@@ -10,7 +10,6 @@ from typing import Any, Final
 import pytest
 
 from saga_runtime.identity import request_id_of
-from saga_runtime.protocol import OnExpired
 from saga_runtime.record import RequestRecord, reserve_put
 from tests.unit.support.samples import NOW_MS, SCOPE, reservation_of
 
@@ -54,7 +53,7 @@ def paid_out() -> Wish:
 
 def record_of(key: str) -> RequestRecord:
     """A request's record, as it is reserved."""
-    item: Any = reserve_put(reservation_of(key=key, now_ms=NOW_MS), OnExpired.ABSENT)["Item"]
+    item: Any = reserve_put(reservation_of(key=key, now_ms=NOW_MS))["Item"]
     return RequestRecord.from_item(item)
 
 

@@ -23,10 +23,20 @@ class RecordCondition(Condition):
         "only a settled record can be over", RECORD, "#status IN (:completed, :failed) AND"
     )
     RESERVE_OR_EXPIRED_TIME = Because(
-        "a settled record answers duplicates until its retention is over", RECORD, "#expiration <= :now_seconds"
+        "a settled record answers duplicates until its key is forgotten", RECORD, "#expiration <= :now_seconds"
+    )
+    RESPONSE_OVER = Because(
+        "only a settled record says when its response expires: an index that is behind names other records, too",
+        RECORD,
+        '"#response_expires_at <= :now_seconds"',
+    )
+    TOMBSTONE_IS_EXPIRED = Because(
+        "what has no response any more is expired, whatever the time is", RECORD, "return self.tombstone or"
     )
     EXPIRATION_AT_SETTLE = Because(
-        "a record in progress never expires, however long its saga takes", ENDING, "#expiration = :expiration REMOVE"
+        "a record in progress never expires, however long its saga takes",
+        ENDING,
+        "#expiration = :expiration, #response_expires_at",
     )
     RESERVATION_STAYS = Because(
         "a start without an answer may still arrive: its reservation is never deleted",
@@ -84,3 +94,6 @@ class RecordPromise(StrEnum):
     FIRST_CLIENT_TURNED_AWAY = "FIRST_CLIENT_TURNED_AWAY"
     SAGA_ON_TWO_MACHINES = "SAGA_ON_TWO_MACHINES"
     REFUSED_ALTHOUGH_RECORDED = "REFUSED_ALTHOUGH_RECORDED"
+    REQUEST_REMOVED = "REQUEST_REMOVED"
+    RESPONSE_REMOVED_TOO_EARLY = "RESPONSE_REMOVED_TOO_EARLY"
+    ANSWERED_WITHOUT_RESPONSE = "ANSWERED_WITHOUT_RESPONSE"

@@ -49,15 +49,26 @@ class Name:
         return f"saga{self.saga}" + (f"-r{self.recovery}" if self.recovery else "")
 
 
+class Age(StrEnum):
+    """What has expired of a settled record."""
+
+    FRESH = "nothing has expired"
+    REFUSED = "its response has expired"
+    """The key is refused; the response may have been removed."""
+    FORGOTTEN = "its key is forgotten"
+    """It counts as absent; DynamoDB deletes it some time within days."""
+
+
 @dataclass(frozen=True, slots=True)
 class Record:
-    """The request record."""
+    """The request record; ``whole`` until its request and its response are removed."""
 
     status: Status
     saga: int
     owner: Name
     body: str
-    over: bool = False
+    age: Age = Age.FRESH
+    whole: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,3 +128,5 @@ class World:
     gatekeepers: tuple[Actor, ...]
     person: Actor
     letters: frozenset[Letter] = frozenset()
+    remover: bool = False
+    """Whether a reconciler has read the key from the index of responses, some time ago."""

@@ -20,6 +20,7 @@ from tests.specification.record_world import (
     RUNNING,
     VERDICT,
     Actor,
+    Age,
     At,
     Kind,
     Name,
@@ -49,6 +50,7 @@ class RequestRecordModel(Conditional):
             whose executions run on.
         stricter: whether a gatekeeper may have been deployed with limits or a schema that refuse these bodies.
         deletion: whether DynamoDB deletes what is expired, which it does some time within days.
+        remembered: whether keys are remembered for longer than responses are replayed.
     """
 
     sagas: int = 2
@@ -60,6 +62,7 @@ class RequestRecordModel(Conditional):
     machines: str = "M"
     stricter: bool = False
     deletion: bool = True
+    remembered: bool = False
 
     def initial(self) -> World:
         """Nothing was ever asked."""
@@ -83,6 +86,10 @@ class RequestRecordModel(Conditional):
         if record is None or not record.saga:
             return
         row = world.sagas[record.saga - 1].row
+        if not record.whole and record.status is Status.IN_PROGRESS:
+            yield RecordPromise.REQUEST_REMOVED
+        if not record.whole and record.age is Age.FRESH:
+            yield RecordPromise.RESPONSE_REMOVED_TOO_EARLY
         if record.status is Status.COMPLETED and row is not Row.DONE:
             yield RecordPromise.COMPLETED_WITHOUT_EFFECT
         if record.status is Status.FAILED and row is Row.DONE:
@@ -103,6 +110,8 @@ class RequestRecordModel(Conditional):
         for kind, name in sorted(world.letters):
             yield from self._letter(world, kind, name)
         yield from self._time(world)
+        if self.remembered:
+            yield from self._remover(world)
         if self.person:
             yield from self._person(world)
 
@@ -151,7 +160,7 @@ class RequestRecordModel(Conditional):
         if record is None:
             return True
         settled = record.status is not Status.IN_PROGRESS or not self.holds(RecordCondition.RESERVE_OR_EXPIRED_SETTLED)
-        over = record.over or not self.holds(RecordCondition.RESERVE_OR_EXPIRED_TIME)
+        over = record.age is Age.FORGOTTEN or not self.holds(RecordCondition.RESERVE_OR_EXPIRED_TIME)
         return settled and over
 
     def _reserve(self, world: World, actor: Actor) -> Moves:
@@ -159,7 +168,7 @@ class RequestRecordModel(Conditional):
             yield Move("would reserve once more than the model looks at", self._become(world))
             return
         opened, breaks = self._open(world, actor)
-        if breaks is None and world.record is not None and not world.record.over:
+        if breaks is None and world.record is not None and world.record.age is not Age.FORGOTTEN:
             breaks = RecordPromise.SECOND_SAGA_WITHIN_RETENTION
         name = Name(len(opened.sagas), 0)
         reserved = replace(opened, record=Record(Status.IN_PROGRESS, name.saga, name, actor.body))
@@ -181,6 +190,11 @@ class RequestRecordModel(Conditional):
             yield Move("finds nothing in its way any more, and gives up", self._become(world))
         elif record.body != actor.body and self.holds(RecordCondition.MET_OTHER_BODY):
             yield Move("answers: this key was used for another request", self._become(world))
+        elif record.status is not Status.IN_PROGRESS and self._is_expired(record):
+            yield Move("answers: the response has expired", self._become(world))
+        elif record.status is not Status.IN_PROGRESS and not record.whole:
+            without = RecordPromise.ANSWERED_WITHOUT_RESPONSE
+            yield Move("answers what is stored", self._become(world), breaks=without)
         elif record.status is not Status.IN_PROGRESS:
             wrong = RecordPromise.ANSWER_OF_ANOTHER_REQUEST if record.body != actor.body else None
             yield Move("answers what is stored", self._become(world), breaks=wrong)
@@ -193,6 +207,10 @@ class RequestRecordModel(Conditional):
             may_start = same or not self.holds(RecordCondition.SAME_MACHINE)
             if record.owner.recovery == 0 and may_start and self.holds(RecordCondition.MET_RUNNING_DUE):
                 yield from self._start_due(world, record, actor)
+
+    def _is_expired(self, record: Record) -> bool:
+        """By what is missing. That its clock says so, too, matters to nobody: nothing is promised after that."""
+        return not record.whole and self.holds(RecordCondition.TOMBSTONE_IS_EXPIRED)
 
     def _refuse(self, world: World, actor: Actor) -> Moves:
         """A request that a new one's limits refuse. What earlier limits accepted was recorded."""
@@ -298,7 +316,8 @@ class RequestRecordModel(Conditional):
         sagas = list(world.sagas)
         if record.saga:
             sagas[record.saga - 1] = replace(sagas[record.saga - 1], settled=True)
-        return replace(world, record=replace(record, status=verdict, over=False), sagas=tuple(sagas)), breaks
+        settled = replace(record, status=verdict, age=Age.FRESH)
+        return replace(world, record=settled, sagas=tuple(sagas)), breaks
 
     def _sent(self, world: World, kind: Kind, name: Name) -> World:
         """The world with a letter on its way, unless it could change nothing any more, or the model has no room."""
@@ -329,10 +348,34 @@ class RequestRecordModel(Conditional):
         if record is None:
             return
         expires = record.status is not Status.IN_PROGRESS or not self.holds(RecordCondition.EXPIRATION_AT_SETTLE)
-        if expires and not record.over:
-            yield Move("the record's expiration passes", replace(world, record=replace(record, over=True)), fault=True)
-        if record.over and self.deletion:
+        if expires and self.remembered and record.age is Age.FRESH:
+            refused = replace(record, age=Age.REFUSED)
+            yield Move("the response expires", replace(world, record=refused), fault=True)
+        elif expires and record.age is not Age.FORGOTTEN:
+            forgotten = replace(record, age=Age.FORGOTTEN)
+            yield Move("the record's expiration passes", replace(world, record=forgotten), fault=True)
+        if record.age is Age.FORGOTTEN and self.deletion:
             yield Move("DynamoDB deletes the expired record", replace(world, record=None), fault=True)
+
+    def _remover(self, world: World) -> Moves:
+        """A reconciler reads a key from an index that is behind, and removes what it may by one update."""
+        record = world.record
+        if not world.remover:
+            if record is not None and record.whole and record.age is not Age.FRESH:
+                yield Move("reconciler reads the key of an expired response", replace(world, remover=True), fault=True)
+            return
+        done = replace(world, remover=False)
+        if not self.holds(RecordCondition.RESPONSE_OVER):
+            if record is None:
+                stub = Record(Status.COMPLETED, 0, Name(0, 0), "", whole=False)
+                created = RecordPromise.UPDATE_CREATED_A_RECORD
+                yield Move("reconciler removes a response", replace(done, record=stub), breaks=created)
+            else:
+                yield Move("reconciler removes a response", replace(done, record=replace(record, whole=False)))
+        elif record is not None and record.status is not Status.IN_PROGRESS and record.age is not Age.FRESH:
+            yield Move("reconciler removes the response", replace(done, record=replace(record, whole=False)))
+        else:
+            yield Move("reconciler finds no expired response", done)
 
     def _person(self, world: World) -> Moves:
         record, person = world.record, world.person

@@ -18,6 +18,7 @@ class TestRequestRecord(RedundantConditionTests, LargeConfigurationTests):
             "not deleted": RequestRecordModel(deletion=False),
             "replaced": RequestRecordModel(machines="MN"),
             "stricter": RequestRecordModel(stricter=True),
+            "remembered": RequestRecordModel(remembered=True, letters=0),
         },
         large={
             "two letters, two bodies": RequestRecordModel(letters=2, bodies="ab"),
@@ -34,6 +35,8 @@ class TestRequestRecord(RedundantConditionTests, LargeConfigurationTests):
             Mutant((C.MET_RUNNING_DUE,), STUCK, "nobody recovers"),
             Mutant((C.STORED_START,), P.SECOND_SAGA_WHILE_FIRST_IS_OPEN),
             Mutant((C.SAME_MACHINE,), P.SAGA_ON_TWO_MACHINES, "replaced"),
+            Mutant((C.RESPONSE_OVER,), P.REQUEST_REMOVED, "remembered"),
+            Mutant((C.TOMBSTONE_IS_EXPIRED,), P.ANSWERED_WITHOUT_RESPONSE, "remembered"),
             Mutant((C.REFUSAL_LOOKS_FIRST,), P.REFUSED_ALTHOUGH_RECORDED, "stricter"),
             Mutant((C.MET_OTHER_BODY,), P.ANSWER_OF_ANOTHER_REQUEST, "nobody recovers"),
             Mutant((C.OWNED_OWNER,), P.SETTLED_BY_ANOTHER_SAGA),

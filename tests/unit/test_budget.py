@@ -150,7 +150,7 @@ def _found(made: SagaDescription) -> dict[str, Finding]:
 
 
 def test_a_saga_that_fits_is_nothing_to_speak_of() -> None:
-    assert _found(saga(step("One", undo=True), PIVOT, step("Book", side="after"), retention=604_800)) == {}
+    assert _found(saga(step("One", undo=True), PIVOT, step("Book", side="after"), remembered=604_800)) == {}
 
 
 def test_a_timeout_below_the_worst_case_is_a_warning() -> None:

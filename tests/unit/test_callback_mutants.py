@@ -280,10 +280,12 @@ def a_saga_is_looked_at_when_something_took_effect_late(depot: Depot) -> None:
 
 
 def a_settled_record_outlives_what_took_effect_late(depot: Depot) -> None:
-    """Its retention is nearly over."""
-    depot.change_record(status=RecordStatus.FAILED.value, expiration=NOW_MS // 1_000 + 60)
+    """Its response, and its key, have nearly expired."""
+    soon = NOW_MS // 1_000 + 60
+    depot.change_record(status=RecordStatus.FAILED.value, expiration=soon, response_expires_at=soon)
     a_buried_job_that_was_done_is_late(depot)
-    assert int(depot.record()["expiration"]) == depot.world.clock.ms // 1_000 + 7 * 86_400
+    for name in ("expiration", "response_expires_at"):
+        assert int(depot.record()[name]) == depot.world.clock.ms // 1_000 + 7 * 86_400
 
 
 def a_receipt_counts_on_the_token_row_that_it_read(depot: Depot) -> None:
@@ -600,7 +602,7 @@ MUTANTS = [
         "let a settled record go",
         SAGA_WRITES,
         "kept",
-        "self.expiration >= until",
+        "self.response_expires_at >= until",
         "True",
         a_settled_record_outlives_what_took_effect_late,
     ),

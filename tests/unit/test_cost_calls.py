@@ -14,7 +14,7 @@ from constructs_lib.saga.cost.usage import INDEX_UNITS, MOVED_INDEX_UNITS, TOKEN
 from constructs_lib.saga.description import SagaDescription, StepDescription
 from handlers import notifier
 from saga_runtime import Commit, StepCall, Write, atomic_step, aws, compensation, read_only_step
-from saga_runtime.protocol import CallField, OnExpired, Side
+from saga_runtime.protocol import CallField, Side
 from saga_runtime.record import reserve_put
 from saga_runtime.saga_log import done_put
 from tests.unit.support.client import accepted
@@ -193,7 +193,7 @@ def _size(item: dict[str, Any]) -> int:
 
 def test_a_record_is_as_large_as_is_assumed() -> None:
     request = '{"amount":200}'
-    item = dict(reserve_put(reservation_of(body=request), OnExpired.ABSENT)["Item"])
+    item = dict(reserve_put(reservation_of(body=request))["Item"])
     # The sample's names are short; those of a stack are up to this long.
     arn = f"arn:aws:states:eu-central-1:111111111111:execution:{'n' * 60}:{SAGA_ID}"
     item |= {"execution_arn": {"S": arn}, "recovery_machine_arn": {"S": arn}}
@@ -219,4 +219,7 @@ def test_a_row_is_no_larger_than_is_assumed() -> None:
 def test_an_answer_adds_no_more_than_is_assumed() -> None:
     body = f'{{"saga_id":"{SAGA_ID}","status":"COMPLETED","result":}}'
 
-    assert len(f"http_status200body{body}updated_at1700000expiration170000") <= ANSWER_BYTES
+    assert (
+        len(f"http_status200body{body}updated_at1700000expiration170000response_expires_at170000response_shard00")
+        <= ANSWER_BYTES
+    )

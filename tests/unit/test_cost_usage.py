@@ -150,8 +150,9 @@ def test_a_larger_request_makes_a_larger_record() -> None:
         for size in (100, 5_000)
     )
 
-    assert small == (1 + 1) + (2 + 1)
-    assert large == (6 + 1) + (7 + 1)
+    # Reserved, settled, and its response removed: the record, and entries of its indexes.
+    assert small == (1 + 1) + (2 + 2) + (2 + 1)
+    assert large == (6 + 1) + (7 + 2) + (7 + 1)
 
 
 def test_without_an_api_the_record_is_still_written() -> None:
@@ -159,7 +160,7 @@ def test_without_an_api_the_record_is_still_written() -> None:
 
     assert usage.total(Meter.REST_REQUESTS) == 0
     assert usage.total(Meter.LAMBDA_REQUESTS) == 1
-    assert usage.total(Meter.WRITE_UNITS, Purpose.API) == 6
+    assert usage.total(Meter.WRITE_UNITS, Purpose.API) == 10
 
 
 def test_an_express_phase_is_billed_to_the_next_100_ms_at_64_mb() -> None:

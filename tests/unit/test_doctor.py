@@ -29,7 +29,7 @@ from tests.unit.support.clinic import (
     LIMIT,
     MAPPING,
     READS,
-    RETENTION_SECONDS,
+    REMEMBER_SECONDS,
     SCAN,
     SHARD,
     TIMEOUT_SECONDS,
@@ -563,7 +563,7 @@ def test_a_record_that_cannot_be_read_keeps_no_other_from_being_found(
 
 def test_rows_are_kept_for_longer_than_records_and_that_is_no_finding(clinic: Clinic) -> None:
     record_lost(clinic)
-    clinic.pass_time(RETENTION_SECONDS * 1_000)
+    clinic.pass_time(REMEMBER_SECONDS * 1_000)
 
     assert clinic.kinds("--deep") == []
 

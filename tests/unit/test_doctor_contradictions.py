@@ -16,7 +16,7 @@ from saga_runtime.ledger import entry_key
 from saga_runtime.protocol import Env, LedgerAttribute, RecordStatus, StepStatus
 from saga_runtime.recovery import recovery_name
 from tests.constructs.support.plans import PLANS
-from tests.unit.support.clinic import RETENTION_SECONDS, Clinic, before, clinic_in
+from tests.unit.support.clinic import REMEMBER_SECONDS, Clinic, before, clinic_in
 from tests.unit.support.executions import ExecutionStatus
 from tests.unit.support.samples import DAY_MS, NOW_MS, SAGA_ID
 from tests.unit.support.world import World
@@ -100,7 +100,7 @@ def test_execution_whose_saga_has_no_record(clinic: Clinic) -> None:
 def test_execution_whose_record_may_have_expired_is_not_missed(clinic: Clinic) -> None:
     succeeded(clinic)
     clinic.forget()
-    clinic.pass_time(RETENTION_SECONDS * 1_000)
+    clinic.pass_time(REMEMBER_SECONDS * 1_000)
 
     assert wrong(clinic) == []
 

@@ -15,7 +15,7 @@ from botocore.retries.bucket import TokenBucket
 
 from constructs_lib.commands.doctor_aws import refusal_of
 from saga_runtime import aws
-from saga_runtime.protocol import DUE_INDEX, OnExpired, RecordAttribute
+from saga_runtime.protocol import DUE_INDEX, RecordAttribute
 from saga_runtime.record import reserve_put
 from tests.unit.support.clinic import COMMAND, READS, SHARD, Clinic, clinic_in
 from tests.unit.support.samples import NOW_MS, reservation_of
@@ -62,7 +62,7 @@ def many_things(clinic: Clinic) -> None:
     send(clinic, "jobs-dead")
     clinic.failures["Dispatcher"] = "jobs-dead"
     other = reservation_of(key="another")
-    put: Any = reserve_put(other, OnExpired.ABSENT)
+    put: Any = reserve_put(other)
     put["Item"][RecordAttribute.DUE_SHARD.value] = {"S": SHARD}
     aws.dynamodb().put_item(**put, TableName="requests")
     clinic.world.executions.start(other.saga_id, "{}")

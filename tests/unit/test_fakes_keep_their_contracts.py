@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from saga_runtime import aws
 from saga_runtime.external_log import Holder
-from saga_runtime.protocol import Direction, OnExpired, RecordStatus, Side, StepStatus
+from saga_runtime.protocol import Direction, RecordStatus, Side, StepStatus
 from saga_runtime.record import RequestRecord, reserve_put
 from saga_runtime.saga_log import LogRow, done_put, tombstone_put, undone_update
 from tests.unit.support.executions import AlreadyExists, Executions, ExecutionStatus, InvalidStart
@@ -101,13 +101,11 @@ HOLDER = Holder(
 LATER = dataclasses.replace(HOLDER, attempt="b", deadline=NOW_MS + 20)
 INTENT = LogRow(saga_id=SAGA_ID, step="Transfer", status=StepStatus.INTENT, output=None, updated_at=NOW_MS, attempt="a")
 CALLS: dict[str, Any] = {
-    "reserve": lambda db: db.put_item(TableName="requests", **reserve_put(reservation_of(), OnExpired.ABSENT)),
+    "reserve": lambda db: db.put_item(TableName="requests", **reserve_put(reservation_of())),
     "reserve later": lambda db: db.put_item(
-        TableName="requests", **reserve_put(reservation_of(now_ms=NOW_MS + 8 * 86_400_000), OnExpired.ABSENT)
+        TableName="requests", **reserve_put(reservation_of(now_ms=NOW_MS + 8 * 86_400_000))
     ),
-    "reserve strictly": lambda db: db.put_item(
-        TableName="requests", **reserve_put(reservation_of(), OnExpired.REFUSED)
-    ),
+    "reserve strictly": lambda db: db.put_item(TableName="requests", **reserve_put(reservation_of())),
     "complete": lambda db: db.update_item(**settle(**WHO, status=RecordStatus.COMPLETED)),
     "fail": lambda db: db.update_item(**settle(**WHO, status=RecordStatus.FAILED)),
     "park": lambda db: db.update_item(**park(**WHO)),

@@ -17,7 +17,7 @@ from saga_runtime.protocol import (
     RecordStatus,
 )
 from saga_runtime.recovery import Recoverer, machine_of
-from tests.unit.support.client import accepted, settled
+from tests.unit.support.client import accepted, remove_response, settled
 from tests.unit.support.executions import ExecutionStatus
 from tests.unit.support.samples import DAY_MS, DUE_AFTER_MS, MACHINE_ARN, get, post
 from tests.unit.support.wire import Action, Fault
@@ -182,10 +182,10 @@ def test_a_settled_duplicate_makes_exactly_one_call(world: World) -> None:
     assert world.calls_of(lambda: world.call(post())) == ["PutItem"]
 
 
-def test_a_key_is_reserved_anew_when_its_retention_is_over(world: World) -> None:
+def test_a_key_is_reserved_anew_when_it_is_forgotten(world: World) -> None:
     first = accepted(world)
     settled(world, first, RecordStatus.COMPLETED, "{}")
-    world.clock.ms += 7 * DAY_MS
+    world.clock.ms += 400 * DAY_MS
 
     second = accepted(world)
 
@@ -194,16 +194,66 @@ def test_a_key_is_reserved_anew_when_its_retention_is_over(world: World) -> None
     assert set(world.executions.by_name) == {first, second}
 
 
-def test_a_key_whose_retention_is_over_may_stay_refused_until_it_is_deleted(
-    world: World, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("removed", [False, True])
+@pytest.mark.parametrize("age_ms", [7 * DAY_MS, 400 * DAY_MS - 1_000])
+@pytest.mark.parametrize(("status", "code"), [(RecordStatus.COMPLETED, 200), (RecordStatus.FAILED, 422)])
+def test_key_whose_response_has_expired_is_refused_and_nothing_moves(
+    world: World, status: RecordStatus, code: int, age_ms: int, removed: bool
 ) -> None:
-    monkeypatch.setenv(Env.ON_EXPIRED, "REFUSED")
+    saga_id = accepted(world)
+    settled(world, saga_id, status, '{"first":true}')
+    world.clock.ms += age_ms
+    if removed:
+        remove_response(world)
+    before = world.items("requests")
+
+    calls = world.calls_of(lambda: world.call(post()))
+    answer, document, headers = world.call(post())
+
+    assert calls == ["PutItem"]
+    assert (answer, document["type"]) == (410, "urn:cdk-sagas:problem:idempotency-key-expired")
+    assert (document["saga_id"], document["saga_status"], document["http_status"]) == (saga_id, status, code)
+    assert headers["Location"].endswith(saga_id)
+    assert REPLAYED_HEADER not in headers
+    assert world.items("requests") == before
+    assert list(world.executions.by_name) == [saga_id]
+    assert world.told.counts[Metric.KEY_EXPIRED] == 2
+
+
+def test_response_is_replayed_until_it_expires(world: World) -> None:
     settled(world, accepted(world), RecordStatus.COMPLETED, '{"first":true}')
-    world.clock.ms += 8 * DAY_MS
+    world.clock.ms += 7 * DAY_MS - 1_000
 
-    status, document, _ = world.call(post())
+    assert world.call(post())[:2] == (200, {"first": True})
 
-    assert (status, document) == (200, {"first": True})
+
+def test_response_that_a_fast_clock_removed_early_is_refused(world: World) -> None:
+    settled(world, accepted(world), RecordStatus.COMPLETED, '{"first":true}')
+    world.clock.ms += 7 * DAY_MS
+    remove_response(world)
+    world.clock.ms -= 2_000
+
+    assert world.call(post())[0] == 410
+
+
+@pytest.mark.parametrize("age_days", [7, 399])
+def test_another_body_under_an_expired_key_is_reused(world: World, age_days: int) -> None:
+    settled(world, accepted(world), RecordStatus.COMPLETED, "{}")
+    world.clock.ms += age_days * DAY_MS
+    remove_response(world)
+
+    assert world.call(post({"amount": 1}))[0] == 422
+
+
+def test_look_at_a_saga_whose_response_has_expired_tells_how_it_ended(world: World) -> None:
+    saga_id = accepted(world)
+    settled(world, saga_id, RecordStatus.COMPLETED, '{"first":true}')
+    world.clock.ms += 7 * DAY_MS
+    expected = (200, {"saga_id": saga_id, "status": "COMPLETED", "steps": [], "http_status": 200})
+
+    assert world.call(get(saga_id))[:2] == expected
+    remove_response(world)
+    assert world.call(get(saga_id))[:2] == expected
 
 
 def test_the_same_key_with_another_body_is_refused_whether_running_or_settled(world: World) -> None:

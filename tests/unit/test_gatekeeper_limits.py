@@ -113,10 +113,21 @@ def test_key_that_is_free_again_is_refused_as_a_new_request(
 ) -> None:
     settled(world, accepted(world), RecordStatus.COMPLETED, RESULT)
     deploy(monkeypatch)
-    world.clock.ms += 7 * DAY_MS
+    world.clock.ms += 400 * DAY_MS
 
     assert _problem(world.call(post())) == REFUSED_BY[deploy]
     assert len(world.items("requests")) == 1
+
+
+@LIMITS
+def test_key_whose_response_has_expired_is_refused_as_such(
+    world: World, monkeypatch: pytest.MonkeyPatch, deploy: Deploy
+) -> None:
+    settled(world, accepted(world), RecordStatus.COMPLETED, RESULT)
+    deploy(monkeypatch)
+    world.clock.ms += 7 * DAY_MS
+
+    assert _problem(world.call(post())) == (410, "urn:cdk-sagas:problem:idempotency-key-expired")
 
 
 @LIMITS

@@ -13,10 +13,10 @@ from botocore.exceptions import ClientError
 from handlers import reconciler as entry
 from saga_runtime import aws
 from saga_runtime.in_flight import SPARE_MS, UNATTENDED_MS, InFlight, OutOfTime
-from saga_runtime.protocol import DUE_INDEX, IN_FLIGHT_ATTRIBUTES, Env, Look, LookField, Metric, RecordAttribute
+from saga_runtime.protocol import Env, Look, LookField, Metric, RecordAttribute
 from tests.unit.support.mutation import Mutant, mutate
 from tests.unit.support.samples import ACCOUNT, NOW_MS
-from tests.unit.support.world import Context, World
+from tests.unit.support.world import Context, World, create_table
 
 A = RecordAttribute
 IN_FLIGHT = import_module("saga_runtime.in_flight")
@@ -48,33 +48,10 @@ def record(
 def tables(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
     """Three request tables, and a reconciler of four sagas."""
     for name in dict.fromkeys(table for table, _, _ in SERVED):
-        _create(name)
+        create_table(name, "requests")
     monkeypatch.setenv(Env.RECONCILED, json.dumps([_told(*saga) for saga in SERVED]))
     monkeypatch.setenv(Env.RECOVERIES_LIMIT, "3")
     return world
-
-
-def _create(name: str) -> None:
-    client: Any = aws.dynamodb()
-    client.create_table(
-        TableName=name,
-        BillingMode="PAY_PER_REQUEST",
-        AttributeDefinitions=[
-            {"AttributeName": key.value, "AttributeType": kind}
-            for key, kind in ((A.ID, "S"), (A.DUE_SHARD, "S"), (A.DUE_AT, "N"))
-        ],
-        KeySchema=[{"AttributeName": A.ID.value, "KeyType": "HASH"}],
-        GlobalSecondaryIndexes=[
-            {
-                "IndexName": DUE_INDEX,
-                "KeySchema": [
-                    {"AttributeName": A.DUE_SHARD.value, "KeyType": "HASH"},
-                    {"AttributeName": A.DUE_AT.value, "KeyType": "RANGE"},
-                ],
-                "Projection": {"ProjectionType": "INCLUDE", "NonKeyAttributes": list(IN_FLIGHT_ATTRIBUTES)},
-            }
-        ],
-    )
 
 
 def _told(table: str, machine: str, shards: int) -> dict[str, Any]:

@@ -30,11 +30,11 @@ def _code(name: str, owner: Any, target: str, kills: Scenario, *, old: str, new:
 
 s = scenarios
 MUTANTS = [
-    _condition("reserve without its condition", record, "RESERVE_OR_EXPIRED", s.a_duplicate_reserves_nothing),
+    _condition("reserve without its condition", record, "RESERVE", s.a_duplicate_reserves_nothing),
     _condition(
         "reserve though the retention is not over",
         record,
-        "RESERVE_OR_EXPIRED",
+        "RESERVE",
         s.a_settled_key_is_taken_until_its_retention_is_over,
         drop=" AND #expiration <= :now_seconds",
     ),

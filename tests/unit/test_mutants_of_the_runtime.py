@@ -130,8 +130,8 @@ MUTANTS = [
         name="start again with new bytes",
         owner=gatekeeper,
         target="_answer_met",
-        old="telemetry.count(Metric.RESTARTED)\n        _start(config, record.saga_id, record.input)",
-        new="_start(config, record.saga_id, reservation.start_input)",
+        old="RESTARTED)\n        if not _start(record.execution_arn, record.saga_id, record.input)",
+        new="RESTARTED)\n        if not _start(record.execution_arn, record.saga_id, reservation.start_input)",
         kills=a_saga_is_started_again_with_its_stored_bytes,
     ),
     Mutant(

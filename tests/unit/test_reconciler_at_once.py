@@ -23,7 +23,6 @@ from saga_runtime.late import late_name
 from saga_runtime.protocol import (
     LogAttribute,
     Metric,
-    OnExpired,
     RecordAttribute,
     RecordStatus,
     Side,
@@ -80,7 +79,7 @@ class Fleet:
     def reserve(self, key: str, *, age_ms: int = DUE_AFTER_MS, start: bool = True) -> Reservation:
         """A saga that is due now, and whose execution runs."""
         reservation = replace(reservation_of(key=key, now_ms=self.world.clock.ms - age_ms), due_shards=SHARDS)
-        put: Any = reserve_put(replace(reservation, due_after_ms=age_ms), OnExpired.ABSENT)
+        put: Any = reserve_put(replace(reservation, due_after_ms=age_ms))
         aws.dynamodb().put_item(TableName="requests", **put)
         if start:
             self.world.executions.start(reservation.saga_id, reservation.start_input)

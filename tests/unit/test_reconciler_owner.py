@@ -15,7 +15,7 @@ import pytest
 
 from saga_runtime import aws
 from saga_runtime.caretaker import Caretaker, Seen, Served
-from saga_runtime.protocol import Metric, OnExpired, RecordAttribute, RecordStatus
+from saga_runtime.protocol import Metric, RecordAttribute, RecordStatus
 from saga_runtime.reconciliation import Found, Need
 from saga_runtime.record import RequestRecord, reserve_put
 from saga_runtime.recovery import Finding, Owner, Recoverer, execution_of, recovery_name, what_to_do
@@ -26,7 +26,7 @@ R1 = recovery_name(SAGA_ID, 1)
 LATER_MS = NOW_MS + 3_600_000
 STOPPED = NOW_MS // 1_000 + 60
 """When executions ended; epoch seconds."""
-ITEM: dict[str, Any] = reserve_put(reservation_of(), OnExpired.ABSENT)["Item"]
+ITEM: dict[str, Any] = reserve_put(reservation_of())["Item"]
 TAKEN_OVER: dict[str, Any] = {**ITEM, A.OWNER.value: {"S": R1}, A.RECOVERIES.value: {"N": "1"}}
 SAGA = Served(machine="Transfers", requests="requests", shards=16, log="log", days=400, operators="queue")
 FIRST = execution_of(MACHINE_ARN, SAGA_ID)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from saga_runtime.protocol import OnExpired, RecordAttribute, RecordStatus
+from saga_runtime.protocol import RecordAttribute, RecordStatus
 from saga_runtime.record import Met, RequestRecord, due_shard_of, reserve_put, what_was_met
 from saga_runtime.recovery import (
     CERTAIN_AFTER_MS,
@@ -21,7 +21,7 @@ from saga_runtime.recovery import (
 )
 from tests.unit.support.samples import DAY_MS, DUE_AFTER_MS, MACHINE_ARN, NOW_MS, SAGA_ID, reservation_of
 
-ITEM: dict[str, Any] = reserve_put(reservation_of(), OnExpired.ABSENT)["Item"]
+ITEM: dict[str, Any] = reserve_put(reservation_of())["Item"]
 RECORD = RequestRecord.from_item(ITEM)
 LATER = NOW_MS + 1
 DUE = NOW_MS + DUE_AFTER_MS

@@ -11,7 +11,7 @@ from constructs_lib.saga.retry import Retry
 from saga_runtime.protocol import Direction, RecordStatus
 from tests.constructs.support.plans import PLANS
 from tests.unit.support.samples import NOW_MS, REQUEST_ID, SAGA_ID
-from tests.unit.support.settling import RETENTION_SECONDS, direct, park, settle
+from tests.unit.support.settling import REMEMBER_SECONDS, REPLAY_SECONDS, direct, park, settle
 
 WHO: dict[str, Any] = {"request_id": REQUEST_ID, "execution": SAGA_ID, "now_ms": NOW_MS}
 
@@ -37,7 +37,8 @@ def updates() -> dict[str, dict[str, Any]]:
         request_table="requests",
         log_table="log",
         log_days=400,
-        retention_seconds=RETENTION_SECONDS,
+        replay_seconds=REPLAY_SECONDS,
+        remember_seconds=REMEMBER_SECONDS,
         timeout_seconds=3_600,
         result="$outputs",
         failure_status={},

@@ -7,13 +7,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from saga_runtime.protocol import OnExpired
 from tests.unit.support.executions import ExecutionStatus
 from tests.unit.support.request_model import Phase, RequestModel
 from tests.unit.support.samples import DAY_MS, DUE_AFTER_MS
 
 BODIES = ('{"amount":1}', '{"amount":2}')
-SPANS = (1, DUE_AFTER_MS, DAY_MS, 7 * DAY_MS, 89 * DAY_MS, 91 * DAY_MS)
+SPANS = (1, DUE_AFTER_MS, DAY_MS, 7 * DAY_MS, 89 * DAY_MS, 91 * DAY_MS, 400 * DAY_MS)
 
 
 class RequestMachine(RuleBasedStateMachine):
@@ -23,9 +22,8 @@ class RequestMachine(RuleBasedStateMachine):
         super().__init__()
         self.model = RequestModel()
 
-    @initialize(on_expired=st.sampled_from(OnExpired), body=st.sampled_from(BODIES), lost=st.booleans())
-    def first_request(self, on_expired: OnExpired, body: str, lost: bool) -> None:
-        self.model.on_expired = on_expired
+    @initialize(body=st.sampled_from(BODIES), lost=st.booleans())
+    def first_request(self, body: str, lost: bool) -> None:
         self.model.request(body, answer_lost=lost)
 
     @rule(body=st.sampled_from(BODIES), lost=st.booleans())
@@ -87,6 +85,10 @@ class RequestMachine(RuleBasedStateMachine):
     @rule(ms=st.sampled_from(SPANS))
     def time_passes(self, ms: int) -> None:
         self.model.wait(ms)
+
+    @rule()
+    def response_is_removed(self) -> None:
+        self.model.remove_response()
 
     @rule()
     def ttl_deletes(self) -> None:

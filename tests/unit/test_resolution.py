@@ -224,11 +224,10 @@ def test_a_command_that_dies_anywhere_is_finished_by_its_repetition(
         settle_in()
 
     def settle_in() -> None:
-        from saga_runtime.protocol import OnExpired
         from saga_runtime.record import reserve_put
         from tests.unit.support.samples import reservation_of
 
-        reserve: Any = reserve_put(reservation_of(), OnExpired.ABSENT)
+        reserve: Any = reserve_put(reservation_of())
         aws.dynamodb().put_item(TableName="requests", **reserve)
         world.executions.start(SAGA_ID, desk.record.input)
         desk.shop.gateway.charged.clear()

@@ -12,13 +12,15 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 import pytest
+from botocore.exceptions import ClientError
 
 from constructs_lib.saga.retention import kept_after_the_end
 from saga_runtime import Commit, NotApplied, StepCall, Write, atomic_step, aws, compensation
-from saga_runtime.callback_saga_writes import LATE_DAYS
+from saga_runtime.callback_saga_writes import LATE_DAYS, SagaRecord
 from saga_runtime.callbacks import Receipt
 from saga_runtime.errors import SagaFenced, StepUndecided
 from saga_runtime.identity import request_id_of
+from saga_runtime.late import LateFinding, undo_late
 from saga_runtime.payloads import PayloadLost
 from saga_runtime.protocol import (
     REFERENCE_FIELD,
@@ -26,7 +28,6 @@ from saga_runtime.protocol import (
     Env,
     LedgerAttribute,
     LogAttribute,
-    OnExpired,
     ProviderField,
     ReconciledField,
     RecordAttribute,
@@ -37,8 +38,9 @@ from saga_runtime.protocol import (
 from saga_runtime.reconciler import Reconciler
 from saga_runtime.reconciliation import Found, Need, decide, kept_until, may_forget, rows_end
 from saga_runtime.record import RequestRecord, reserve_put
-from saga_runtime.recovery import Finding, Owner, what_to_do
+from saga_runtime.recovery import Finding, Owner, Recoverer, what_to_do
 from saga_runtime.saga_log import log_key
+from tests.unit.support.client import remove_response
 from tests.unit.support.depot import HEARTBEAT_SECONDS, PARCEL, entries_of, operators_queue, served
 from tests.unit.support.gateway import GRACE_MS, IDEMPOTENT, LIFE_MS, Shop
 from tests.unit.support.samples import DAY_MS, NOW_MS, SAGA_ID, SCOPE, reservation_of, step_event
@@ -107,7 +109,7 @@ def picking(world: World, monkeypatch: pytest.MonkeyPatch) -> Picking:
 def settle(picking: Picking, *, days: float = 7) -> None:
     """Let the saga's record be settled as a failure."""
     until = int(picking.world.clock.ms / 1_000 + days * 86_400)
-    picking.depot.change_record(status="FAILED", expiration=until)
+    picking.depot.change_record(status="FAILED", expiration=until, response_expires_at=until)
 
 
 def give_up(picking: Picking) -> None:
@@ -208,7 +210,7 @@ def test_whenever_an_open_saga_ends_half_of_its_rows_time_is_left(log_days: int)
 
 
 def _reserved() -> dict[str, Any]:
-    put: dict[str, Any] = reserve_put(reservation_of(), OnExpired.ABSENT)
+    put: dict[str, Any] = reserve_put(reservation_of())
     item: dict[str, Any] = put["Item"]
     return item
 
@@ -346,6 +348,51 @@ def test_a_late_success_without_a_record_is_told_to_a_person(picking: Picking, m
     assert "the saga's record is gone" in entry["stuck"]["detail"]
 
 
+def test_late_success_of_a_tombstone_is_told_to_a_person(picking: Picking, monkeypatch: pytest.MonkeyPatch) -> None:
+    url = operators_queue()
+    monkeypatch.setenv(Env.CALLBACKS, json.dumps([served(operators=url)]))
+    give_up(picking)
+    settle(picking)
+    picking.world.clock.ms += 8 * DAY_MS
+    remove_response(picking.world)
+    before = picking.world.items("requests")
+
+    assert picking.calls_back() is Receipt.APPLIED_LATE
+
+    (entry,) = entries_of(url)
+    assert "the saga's record is gone" in entry["stuck"]["detail"]
+    assert picking.world.items("requests") == before
+    recoverer = Recoverer(table="requests", dynamodb=aws.dynamodb(), step_functions=aws.step_functions())
+    assert undo_late(recoverer, RequestRecord.from_item(before[0]), "log").finding is LateFinding.EXHAUSTED
+
+
+def test_response_is_not_removed_while_a_late_effect_is_to_be_undone(picking: Picking) -> None:
+    give_up(picking)
+    settle(picking)
+    picking.world.clock.ms += 7 * DAY_MS
+
+    assert picking.calls_back() is Receipt.APPLIED_LATE
+
+    with pytest.raises(ClientError, match="ConditionalCheckFailed"):
+        remove_response(picking.world)
+    picking.world.clock.ms += LATE_DAYS * DAY_MS
+    remove_response(picking.world)
+
+
+def test_record_that_became_a_tombstone_since_it_was_read_is_not_kept(picking: Picking) -> None:
+    give_up(picking)
+    settle(picking)
+    picking.world.clock.ms += 8 * DAY_MS
+    read = SagaRecord.from_item(picking.world.items("requests")[0])
+    assert read is not None
+    kept = read.kept("requests", picking.world.clock.ms)
+    assert kept is not None
+    remove_response(picking.world)
+
+    with pytest.raises(ClientError, match="ConditionalCheckFailed"):
+        aws.dynamodb().update_item(**kept["Update"])
+
+
 def test_an_event_that_comes_again_when_its_marker_is_gone_changes_nothing_by_the_rows(picking: Picking) -> None:
     picking.dispatch(picking.send())
     picking.calls_back("event-1")
@@ -407,7 +454,7 @@ def test_a_status_event_of_a_saga_that_is_forgotten_or_whose_key_is_used_anew_do
 
     anew = reservation_of(now_ms=NOW_MS + 8 * DAY_MS)
     assert anew.request_id == request_id_of(SCOPE, "key-1")
-    aws.dynamodb().put_item(TableName="requests", **reserve_put(anew, OnExpired.ABSENT))
+    aws.dynamodb().put_item(TableName="requests", **reserve_put(anew))
     assert world.calls_of(lambda: reconciler.execution_ended(SAGA_ID)) == ["GetItem"]
 
 

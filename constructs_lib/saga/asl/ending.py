@@ -23,6 +23,7 @@ from constructs_lib.saga.asl.states import (
     seconds_from_now,
 )
 from saga_runtime.protocol import (
+    FIRST_SHARD,
     NOTHING_STANDS,
     SETTLED,
     Direction,
@@ -157,20 +158,28 @@ def fenced_or_parked(plan: SagaPlan) -> dict[str, State]:
 def _settle(plan: SagaPlan, status: RecordStatus, *, http_status: str, body: str) -> State:
     """Write the final answer, straight from the state machine, and end."""
     a = RecordAttribute
-    names = (a.HTTP_STATUS, a.BODY, a.UPDATED_AT, a.EXPIRATION, a.DUE_AT, a.DUE_SHARD)
+    names = [a.HTTP_STATUS, a.BODY, a.UPDATED_AT, a.EXPIRATION, a.RESPONSE_EXPIRES_AT, a.DUE_AT, a.DUE_SHARD]
+    listed, shard = "", {}
+    if plan.remember_seconds > plan.replay_seconds:
+        # It is found again when its response expires, in the shard in which its reservation put it.
+        names.append(a.RESPONSE_SHARD)
+        listed, shard = ", #response_shard = if_not_exists(#due_shard, :shard)", {":shard": {"S": FIRST_SHARD}}
     return {
         **call("dynamodb:updateItem"),
         "Arguments": record_update(
             plan,
             "SET #status = :settled, #http_status = :http_status, #body = :body, #updated_at = :now, "
-            "#expiration = :expiration REMOVE #due_at, #due_shard",
+            f"#expiration = :expiration, #response_expires_at = :response_expires_at{listed} "
+            "REMOVE #due_at, #due_shard",
             names={f"#{name.value}": name.value for name in names},
             values={
                 ":settled": {"S": status.value},
                 ":http_status": {"N": http_status},
                 ":body": {"S": expression(body)},
                 ":now": now(),
-                ":expiration": seconds_from_now(plan.retention_seconds),
+                ":expiration": seconds_from_now(plan.remember_seconds),
+                ":response_expires_at": seconds_from_now(plan.replay_seconds),
+                **shard,
             },
         ),
         "Catch": [refused_write(LOOK_AT_RECORD)],

@@ -179,7 +179,8 @@ class SagaPlan:
     request_table: str
     log_table: str
     log_days: int
-    retention_seconds: int
+    replay_seconds: int
+    remember_seconds: int
     timeout_seconds: int
     result: str
     failure_status: Mapping[str, int]

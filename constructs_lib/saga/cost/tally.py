@@ -137,9 +137,10 @@ def front_door(tally: Tally) -> None:
 
 
 def settle(tally: Tally) -> None:
-    """The final update of the record, which also leaves the sparse index."""
-    tally.write(Purpose.API, "settle", tally.inputs.settled_record_units)
-    tally.write(Purpose.API, "settle, index", 1)
+    """The final update of the record, which changes sparse indexes; and the removal of its response, later."""
+    for name, index_units in (("settle", 2), ("response removed", 1)):
+        tally.write(Purpose.API, name, tally.inputs.settled_record_units)
+        tally.write(Purpose.API, f"{name}, index", index_units)
 
 
 def look(tally: Tally, *, rows: int) -> None:

@@ -25,6 +25,7 @@ _LOOKS: Final = 4
 
 
 _TOO_FAST: Final = 429
+_KEY_EXPIRED: Final = 410
 _KEY_REUSED: Final = 422
 _UNSENDABLE: Final = 507
 
@@ -228,7 +229,7 @@ class Clients:
 
 def _is_final(answer: HttpResponse) -> bool:
     """Whether an answer speaks of the key, and not only of one attempt under it, and nothing will change it."""
-    return REPLAYED_HEADER.lower() in answer.headers or answer.status in {_KEY_REUSED, _UNSENDABLE}
+    return REPLAYED_HEADER.lower() in answer.headers or answer.status in {_KEY_EXPIRED, _KEY_REUSED, _UNSENDABLE}
 
 
 def _all(pool: ThreadPoolExecutor, work: Sequence[Callable[[], None]]) -> None:

@@ -24,6 +24,8 @@ from constructs_lib import (
 _FUNCTIONS: Final = Path(__file__).parent.parent / "counting" / "functions"
 NAME: Final = "Replacing"
 DUE_AFTER_SECONDS: Final = 60
+REPLAY_SECONDS: Final = 60
+"""Of the stack that replays responses only briefly."""
 FUNCTION_SECONDS: Final = 120
 """In the emulator's time: long enough for a process to start on a busy machine."""
 _PATIENT: Final = Retry(in_doubt_attempts=4, in_doubt_interval=10, in_doubt_cap=80)
@@ -34,12 +36,19 @@ STRICT: Final[Mapping[str, Any]] = {"type": "object", "required": ["counter", "r
 class ReplacingStack(Stack):
     """``POST /pay`` counts once, by the saga V1; from the second generation on by V2."""
 
-    def __init__(self, scope: Construct, id: str, *, generation: int, schema: Mapping[str, Any] | None) -> None:
+    def __init__(
+        self, scope: Construct, id: str, *, generation: int, schema: Mapping[str, Any] | None, brief: bool
+    ) -> None:
         super().__init__(scope, id)
         self._counters = dynamodb.TableV2(
             self, "Counters", partition_key=dynamodb.Attribute(name="id", type=dynamodb.AttributeType.STRING)
         )
-        requests = IdempotencyTable(self, "Requests", due_after=Duration.seconds(DUE_AFTER_SECONDS))
+        requests = IdempotencyTable(
+            self,
+            "Requests",
+            due_after=Duration.seconds(DUE_AFTER_SECONDS),
+            replay_for=Duration.seconds(REPLAY_SECONDS) if brief else None,
+        )
         self._step = self._function()
         sagas = [self._saga(f"V{number}", requests) for number in range(1, generation + 1)]
         reconciler = TimeoutReconciler(self, "Reconciler", sagas=sagas)
@@ -78,9 +87,9 @@ class ReplacingStack(Stack):
         return function
 
 
-def synthesize(folder: Path, *, generation: int, schema: Mapping[str, Any] | None = None) -> Path:
+def synthesize(folder: Path, *, generation: int, schema: Mapping[str, Any] | None = None, brief: bool = False) -> Path:
     """The assembly."""
     app = App(outdir=str(folder))
-    ReplacingStack(app, NAME, generation=generation, schema=schema)
+    ReplacingStack(app, NAME, generation=generation, schema=schema, brief=brief)
     app.synth()
     return folder

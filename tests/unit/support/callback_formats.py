@@ -150,7 +150,13 @@ def _saga() -> dict[str, Any]:
     record = SagaRecord(
         request_id=REQUEST_ID, saga_id=SAGA_ID, status=RecordStatus.IN_PROGRESS, parked="owner", stuck="{}"
     )
-    settled = SagaRecord(request_id=REQUEST_ID, saga_id=SAGA_ID, status=RecordStatus.FAILED, expiration=NOW_MS // 1_000)
+    settled = SagaRecord(
+        request_id=REQUEST_ID,
+        saga_id=SAGA_ID,
+        status=RecordStatus.FAILED,
+        expiration=NOW_MS // 1_000 + 400 * 86_400,
+        response_expires_at=NOW_MS // 1_000,
+    )
     return {
         "log: put done": place.entry(LogChange.PUT_DONE, None, DONE, at),
         "log: put read": place.entry(LogChange.PUT_READ, None, DONE, at),

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from saga_runtime import aws
-from saga_runtime.protocol import RecordStatus
+from saga_runtime.protocol import RecordAttribute, RecordStatus
+from saga_runtime.record import remove_response_update
 from tests.unit.support.samples import post
 from tests.unit.support.settling import settle
 from tests.unit.support.world import World
@@ -16,6 +17,13 @@ def accepted(world: World, **request: Any) -> str:
     status, document, _ = world.call(post(**request))
     assert status == 202, document
     return str(document["saga_id"])
+
+
+def remove_response(world: World) -> None:
+    """Remove the response of the only request, as a reconciler does; it must have expired."""
+    (item,) = world.items("requests")
+    update = remove_response_update(item[RecordAttribute.ID]["S"], world.clock.ms)
+    aws.dynamodb().update_item(TableName="requests", **update)
 
 
 def settled(world: World, saga_id: str, status: RecordStatus, body: str) -> None:

@@ -54,7 +54,7 @@ SWITCH = "hold"
 """The table whose item may hold the reconciler."""
 DAYS = 400
 TIMEOUT_SECONDS = 14_400
-RETENTION_SECONDS = settling.RETENTION_SECONDS
+REMEMBER_SECONDS = settling.REMEMBER_SECONDS
 SHARDS, SHARD = 2, "01"
 """Of the index of records: every query takes its time here."""
 READS = frozenset(
@@ -96,7 +96,7 @@ def definition(recovery: bool = False) -> dict[str, Any]:
     """A saga's definition, as far as the doctor reads it."""
     settle = settling.settle(request_id=REQUEST_ID, execution=SAGA_ID, status=RecordStatus.COMPLETED, now_ms=0)
     settle["ExpressionAttributeValues"][":expiration"] = {
-        "N": f"{{% $string($floor($millis() / 1000) + {RETENTION_SECONDS}) %}}"
+        "N": f"{{% $string($floor($millis() / 1000) + {REMEMBER_SECONDS}) %}}"
     }
     told = {"step": "Pick", "log_table": "log", "log_days": DAYS, "side": "before", "token": "t"}
     told |= {"provider": {"grace": 0}}

@@ -33,7 +33,6 @@ from saga_runtime.external_log import Holder
 from saga_runtime.identity import step_key_of
 from saga_runtime.protocol import (
     Env,
-    OnExpired,
     RecordAttribute,
     ServedField,
     ServedStepField,
@@ -74,7 +73,7 @@ def served(*, job: bool = True, undo: bool = True, operators: str = "", requests
 
 def reserve() -> None:
     """Let the saga's request be under way."""
-    aws.dynamodb().put_item(TableName="requests", **reserve_put(reservation_of(), OnExpired.ABSENT))
+    aws.dynamodb().put_item(TableName="requests", **reserve_put(reservation_of()))
 
 
 def operators_queue() -> str:

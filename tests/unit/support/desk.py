@@ -21,7 +21,7 @@ from constructs_lib.cli import main
 from constructs_lib.commands import saga as saga_command
 from constructs_lib.commands.definition import deployed_saga
 from saga_runtime import aws
-from saga_runtime.protocol import CallField, Direction, Env, OnExpired, Side
+from saga_runtime.protocol import CallField, Direction, Env, Side
 from saga_runtime.record import RequestRecord, reserve_put
 from saga_runtime.recovery import Recoverer
 from saga_runtime.resolution import DeclaredStep
@@ -228,7 +228,7 @@ def desk_in(world: World, monkeypatch: pytest.MonkeyPatch, session: boto3.Sessio
     monkeypatch.setenv(Env.CLOCK, "1.0:1")
     connected = SimpleNamespace(client=functools.cache(session.client))
     monkeypatch.setattr(saga_command, "session_of", lambda _: connected)
-    reserve: Any = reserve_put(reservation_of(), OnExpired.ABSENT)
+    reserve: Any = reserve_put(reservation_of())
     aws.dynamodb().put_item(TableName="requests", **reserve)
     world.executions.start(SAGA_ID, desk.record.input)
     world.wire.forget()

@@ -31,13 +31,12 @@ from saga_runtime.money import Money
 from saga_runtime.protocol import (
     IN_FLIGHT_ATTRIBUTES,
     Direction,
-    OnExpired,
     RecordAttribute,
     RecordStatus,
     Side,
     StepStatus,
 )
-from saga_runtime.record import AttributeMap, RequestRecord, due_shard_of, reserve_put
+from saga_runtime.record import AttributeMap, RequestRecord, due_shard_of, remove_response_update, reserve_put
 from saga_runtime.recovery import take_over_update
 from saga_runtime.saga_log import LogRow, done_put, tombstone_put, undone_update
 from saga_runtime.stated_money import MoneyPath
@@ -91,18 +90,14 @@ def _record() -> dict[str, Any]:
     reservation = reservation_of(body=BODY)
     return {
         "start input": reservation.start_input,
-        "reserve, expired is absent": reserve_put(reservation, OnExpired.ABSENT),
+        "reserve": reserve_put(reservation),
         "reserve, of what it moves": {
             name: value
-            for name, value in reserve_put(replace(reservation, money=MONEY.read(parse_json(BODY))), OnExpired.ABSENT)[
-                "Item"
-            ].items()
+            for name, value in reserve_put(replace(reservation, money=MONEY.read(parse_json(BODY))))["Item"].items()
             if name in {RecordAttribute.AMOUNT, RecordAttribute.CURRENCY}
         },
         "index of what is not settled": list(IN_FLIGHT_ATTRIBUTES),
-        "reserve, expired is refused": {
-            key: value for key, value in reserve_put(reservation, OnExpired.REFUSED).items() if key != "Item"
-        },
+        "remove the response": remove_response_update(REQUEST_ID, NOW_MS),
         "settle": settle(**_WHO, status=RecordStatus.COMPLETED, body='{"paid":"2.00"}'),
         "park": park(**_WHO),
         "direct": direct(**_WHO, direction=Direction.COMPENSATE),
@@ -112,7 +107,7 @@ def _record() -> dict[str, Any]:
 
 def _reserved() -> AttributeMap:
     db = MemoryDynamoDB()
-    db.put_item(TableName="requests", **reserve_put(reservation_of(body=BODY), OnExpired.ABSENT))
+    db.put_item(TableName="requests", **reserve_put(reservation_of(body=BODY)))
     item = db.item("requests", REQUEST_ID)
     assert item is not None
     return item

@@ -14,8 +14,8 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
-from saga_runtime.protocol import Direction, OnExpired, RecordStatus, Side, StepStatus
-from saga_runtime.record import Met, RequestRecord, reserve_put, what_was_met
+from saga_runtime.protocol import Direction, RecordStatus, Side, StepStatus
+from saga_runtime.record import Met, RequestRecord, remove_response_update, reserve_put, what_was_met
 from saga_runtime.recovery import Finding, Owner, machine_of, recovery_name, what_to_do
 from saga_runtime.saga_log import (
     LogRow,
@@ -74,7 +74,7 @@ class Look:
 class RequestModel:
     """One key, and everybody who has to do with it."""
 
-    def __init__(self, on_expired: OnExpired = OnExpired.ABSENT) -> None:
+    def __init__(self) -> None:
         self.db = MemoryDynamoDB()
         self.executions = Executions()
         self.phases: dict[str, Phase] = {}
@@ -82,7 +82,6 @@ class RequestModel:
         self.now_ms = NOW_MS
         self.machine = MACHINE_ARN
         """Of the saga that the operation names now."""
-        self.on_expired = on_expired
         self.starts: list[Start] = []
         self.settles: list[Settle] = []
         self.looks: list[Look] = []
@@ -117,10 +116,10 @@ class RequestModel:
         self.now_ms += 1
         reservation = reservation_of(body=body, now_ms=self.now_ms, machine_arn=self.machine)
         before = self.record
-        put = {"TableName": "requests", **reserve_put(reservation, self.on_expired)}
+        put = {"TableName": "requests", **reserve_put(reservation)}
         there = self._put(put)
         if there is None:
-            assert before is None or before.settled, "a new saga was reserved while the old one was in progress"
+            assert before is None or before.forgotten(self.now_ms), "a new saga was reserved under a key that is known"
             self.bodies[reservation.saga_id] = body
             self.inputs[reservation.saga_id] = reservation.start_input
             if not answer_lost:
@@ -135,6 +134,10 @@ class RequestModel:
             self.starts.append(Start(there.saga_id, there.input, self.machine))
         if met is Met.SETTLED:
             assert there.status is self.verdicts[there.saga_id], "an answer that is not the verdict"
+            assert there.body is not None, "an answer without its response"
+        if met is Met.EXPIRED:
+            assert there.response_expires_at is not None
+            assert there.response_expires_at <= self.now_ms // 1_000, "refused before the response had expired"
         return met
 
     def _put(self, put: Mapping[str, Any]) -> RequestRecord | None:
@@ -275,6 +278,10 @@ class RequestModel:
             if self.now_ms - ended >= NAME_DAYS * DAY_MS and name in self.executions.by_name:
                 self.executions.forget(name)
 
+    def remove_response(self) -> None:
+        """A reconciler removes an expired response, by a key that its index told it at whatever moment."""
+        self._update({"TableName": "requests", **remove_response_update(REQUEST_ID, self.now_ms)})
+
     def expire(self) -> None:
         """DynamoDB's TTL deletes the record, if its time has come."""
         record = self.record
@@ -307,6 +314,8 @@ class RequestModel:
             return
         assert self.verdicts.setdefault(saga_id, record.status) is record.status, "a verdict changed"
         assert record.expiration is not None, "a settled record never expires"
+        assert (record.body is None) == record.tombstone, "half a tombstone"
+        assert record.response_expired(self.now_ms) or not record.tombstone, "a response was removed too early"
         assert record.due_at is None, "somebody looks at a settled record"
         stands = self.applied[saga_id] - self.undone[saga_id]
         assert stands == (1 if record.status is RecordStatus.COMPLETED else 0), f"{record.status} with {stands} effects"

@@ -34,7 +34,6 @@ GATEKEEPER_ENV: dict[str, str] = {
     Env.DEFINITION: "definition-1",
     Env.KEY_POLICY: "REQUIRED",
     Env.IN_PROGRESS_ANSWER: "CONFLICT",
-    Env.ON_EXPIRED: "ABSENT",
     Env.DUE_AFTER_SECONDS: str(DUE_AFTER_MS // 1000),
     Env.DUE_SHARDS: "16",
     Env.MAX_BODY_BYTES: "100000",

@@ -124,7 +124,7 @@ def a_name_that_is_free_again_is_not_started_again() -> None:
 def a_late_settle_of_an_old_saga_leaves_a_new_one_alone() -> None:
     """A key was reserved anew; the old saga's settle still travels."""
     model, saga_id = settled()
-    model.now_ms += 7 * DAY_MS
+    model.now_ms += 400 * DAY_MS
     model.request(A)
     model.deliver_settle(Settle(saga_id, RecordStatus.COMPLETED))
     model.check()
@@ -133,7 +133,7 @@ def a_late_settle_of_an_old_saga_leaves_a_new_one_alone() -> None:
 def a_late_settle_creates_nothing() -> None:
     """TTL deleted the record; a settle that still travels finds nothing to update."""
     model, saga_id = settled()
-    model.now_ms += 8 * DAY_MS
+    model.now_ms += 401 * DAY_MS
     model.expire()
     assert not model.deliver_settle(Settle(saga_id, RecordStatus.COMPLETED))
     assert model.record is None

@@ -6,29 +6,42 @@ from collections.abc import Mapping
 from typing import Any
 
 from saga_runtime import record, recovery
-from saga_runtime.protocol import Direction, RecordAttribute, RecordStatus
+from saga_runtime.protocol import FIRST_SHARD, Direction, RecordAttribute, RecordStatus
 from saga_runtime.record import RequestRecord
 from tests.unit.support.samples import DUE_AFTER_MS
 
-RETENTION_SECONDS = 7 * 86_400
+REPLAY_SECONDS = 7 * 86_400
+REMEMBER_SECONDS = 400 * 86_400
 NO_OTHER_DIRECTION = "(attribute_not_exists(#direction) OR #direction = :direction)"
 
 
 def settle(*, request_id: str, execution: str, status: RecordStatus, now_ms: int, body: str = "{}") -> dict[str, Any]:
-    """The final answer: status, body, retention; nobody has to look at the record again."""
+    """The final answer: status, body, and when what expires; no reconciler has to look at the record again."""
     a = RecordAttribute
     return _owned(
         request_id,
         execution,
         "SET #status = :settled, #http_status = :http_status, #body = :body, #updated_at = :now, "
-        "#expiration = :expiration REMOVE #due_at, #due_shard",
-        (a.HTTP_STATUS, a.BODY, a.UPDATED_AT, a.EXPIRATION, a.DUE_AT, a.DUE_SHARD),
+        "#expiration = :expiration, #response_expires_at = :response_expires_at, "
+        "#response_shard = if_not_exists(#due_shard, :shard) REMOVE #due_at, #due_shard",
+        (
+            a.HTTP_STATUS,
+            a.BODY,
+            a.UPDATED_AT,
+            a.EXPIRATION,
+            a.RESPONSE_EXPIRES_AT,
+            a.DUE_AT,
+            a.DUE_SHARD,
+            a.RESPONSE_SHARD,
+        ),
         {
             ":settled": {"S": status.value},
             ":http_status": {"N": "200" if status is RecordStatus.COMPLETED else "422"},
             ":body": {"S": body},
             ":now": {"N": str(now_ms)},
-            ":expiration": {"N": str(now_ms // 1000 + RETENTION_SECONDS)},
+            ":expiration": {"N": str(now_ms // 1000 + REMEMBER_SECONDS)},
+            ":response_expires_at": {"N": str(now_ms // 1000 + REPLAY_SECONDS)},
+            ":shard": {"S": FIRST_SHARD},
         },
     )
 

@@ -17,6 +17,7 @@ from saga_runtime.money import Money
 from saga_runtime.protocol import (
     DUE_INDEX,
     IN_FLIGHT_ATTRIBUTES,
+    RESPONSE_INDEX,
     LedgerAttribute,
     LogAttribute,
     Metric,
@@ -34,10 +35,19 @@ _KEYS: dict[str, list[str]] = {
     "ledger": [LedgerAttribute.PK.value, LedgerAttribute.SK.value],
     "tokens": [TokenAttribute.ID.value],
 }
-_DUE: dict[str, tuple[str, str]] = {
-    "requests": (RecordAttribute.DUE_SHARD.value, RecordAttribute.DUE_AT.value),
-    "tokens": (TokenAttribute.DUE_SHARD.value, TokenAttribute.DUE_AT.value),
+_KEYS_ONLY = {"ProjectionType": "KEYS_ONLY"}
+_INDEXES: dict[str, list[tuple[str, tuple[str, str], list[str]]]] = {
+    "requests": [
+        (
+            DUE_INDEX,
+            (RecordAttribute.DUE_SHARD.value, RecordAttribute.DUE_AT.value),
+            [name.value for name in IN_FLIGHT_ATTRIBUTES],
+        ),
+        (RESPONSE_INDEX, (RecordAttribute.RESPONSE_SHARD.value, RecordAttribute.RESPONSE_EXPIRES_AT.value), []),
+    ],
+    "tokens": [(DUE_INDEX, (TokenAttribute.DUE_SHARD.value, TokenAttribute.DUE_AT.value), [])],
 }
+"""Index, its keys, and what it holds beside them."""
 
 
 class Clock:
@@ -151,29 +161,30 @@ class World:
 
 def create_tables() -> None:
     """The tables, keyed as the constructs key them."""
+    for name in _KEYS:
+        create_table(name, name)
+
+
+def create_table(name: str, kind: str) -> None:
+    """A table of a kind, which is the name of the one that tests have anyway."""
     client: Any = aws.dynamodb()
-    for name, keys in _KEYS.items():
-        attributes = [{"AttributeName": key, "AttributeType": "S"} for key in keys]
-        index: dict[str, Any] = {}
-        if name in _DUE:
-            due = [(_DUE[name][0], "S", "HASH"), (_DUE[name][1], "N", "RANGE")]
-            attributes += [{"AttributeName": key, "AttributeType": kind} for key, kind, _ in due]
-            schema = [{"AttributeName": key, "KeyType": role} for key, _, role in due]
-            projection: dict[str, Any] = {"ProjectionType": "KEYS_ONLY"}
-            if name == "requests":
-                projection = {"ProjectionType": "INCLUDE", "NonKeyAttributes": list(IN_FLIGHT_ATTRIBUTES)}
-            index = {
-                "GlobalSecondaryIndexes": [{"IndexName": DUE_INDEX, "KeySchema": schema, "Projection": projection}]
-            }
-        client.create_table(
-            TableName=name,
-            BillingMode="PAY_PER_REQUEST",
-            AttributeDefinitions=attributes,
-            KeySchema=[
-                {"AttributeName": key, "KeyType": role} for key, role in zip(keys, ("HASH", "RANGE"), strict=False)
-            ],
-            **index,
-        )
+    types = dict.fromkeys(_KEYS[kind], "S")
+    indexes: list[dict[str, Any]] = []
+    for index, (shard, time), projected in _INDEXES.get(kind, ()):
+        types |= {shard: "S", time: "N"}
+        projection = {"ProjectionType": "INCLUDE", "NonKeyAttributes": projected} if projected else _KEYS_ONLY
+        indexes.append({"IndexName": index, "KeySchema": _schema([shard, time]), "Projection": projection})
+    client.create_table(
+        TableName=name,
+        BillingMode="PAY_PER_REQUEST",
+        AttributeDefinitions=[{"AttributeName": key, "AttributeType": type_} for key, type_ in types.items()],
+        KeySchema=_schema(_KEYS[kind]),
+        **({"GlobalSecondaryIndexes": indexes} if indexes else {}),
+    )
+
+
+def _schema(keys: list[str]) -> list[dict[str, str]]:
+    return [{"AttributeName": key, "KeyType": role} for key, role in zip(keys, ("HASH", "RANGE"), strict=False)]
 
 
 def forget_cached() -> None:
