@@ -164,7 +164,7 @@ class ExternalCondition(Condition):
     UNDO_OWN_KEY = Because(
         "under the step's key an idempotent provider would answer what became of the step",
         COMPENSATION,
-        "to_the_end(self.function, self.of.given(invocation, undo=True), output)",
+        "call_out(self.function, invocation, self.of.given(invocation, undo=True), output)",
     )
     UNDO_AFTER_DEADLINE = Because(
         "an undo is repeated only when who made it is certainly dead",

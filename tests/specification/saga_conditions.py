@@ -126,7 +126,7 @@ class SagaCondition(Condition):
         'PARKED: Final = f"{OWNED} AND attribute_exists(#parked)"',
     )
     RESTART_YOUNG = Because(
-        "the same, for a duplicate that finds the saga due", RECORD, "return due and name_is_taken and"
+        "the same, for a duplicate that finds the saga due", RECORD, "and due and name_is_taken and"
     )
     RESTART_NOT_PARKED = Because("a duplicate does not start what is parked", RECORD, "record.parked is None")
     RESTART_FIRST_OWNER = Because(

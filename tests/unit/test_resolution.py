@@ -155,7 +155,7 @@ def test_a_side_behind_the_pivot_goes_forward_before_the_direction_is_written(de
 
 
 def test_an_item_of_a_map_has_a_row_of_its_own(desk: Desk) -> None:
-    desk.never_sent(step="Ship", side="after", item='{"sku":"a"}', item_key="a")
+    desk.never_sent(step="Ship", side="after", item='{"item":{"sku":"a"}}', item_key="a")
     desk.park(Direction.FORWARD)
     desk.shop.everybody_dies()
 
