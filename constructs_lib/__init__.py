@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from constructs_lib._lazy import lazy_exports
+from constructs_lib.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from constructs_lib.approval_page import ApprovalPage
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from constructs_lib.transaction_api import Operation, TransactionApi
     from constructs_lib.watched_machines import WatchedMachine
     from constructs_lib.webhook_schemes import HmacSignature, StandardWebhooks, StripeSignature
-    from saga_runtime.protocol import BadEnd, InProgressAnswer, KeyPolicy
+    from saga_runtime.protocol import BadEnd, InProgressAnswer, KeyPolicy, OnExpired
 
 __all__ = [
     "ApprovalPage",
@@ -52,6 +52,7 @@ __all__ = [
     "LedgerTable",
     "MoneyField",
     "Notify",
+    "OnExpired",
     "Operation",
     "PayloadBucket",
     "Provider",
@@ -88,6 +89,7 @@ __getattr__, __dir__ = lazy_exports(
         "LedgerTable": "constructs_lib.ledger_table",
         "MoneyField": "constructs_lib.money_field",
         "Notify": "constructs_lib.saga",
+        "OnExpired": "saga_runtime.protocol",
         "Operation": "constructs_lib.transaction_api",
         "PayloadBucket": "constructs_lib.payload_bucket",
         "Provider": "constructs_lib.saga",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from constructs_lib._lazy import lazy_exports
+from constructs_lib.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from .assembly import AssemblyError

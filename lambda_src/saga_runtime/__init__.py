@@ -7,7 +7,8 @@ and ``external_log``) are pure; ``atomic_step``, ``compensation``, ``external_st
 What only some functions need is imported when it is first asked for: each import is part of every cold start.
 """
 
-from typing import TYPE_CHECKING
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
 
 from saga_runtime.atomic_step import atomic_step
 from saga_runtime.compensation import compensation
@@ -26,7 +27,6 @@ from saga_runtime.errors import (
 from saga_runtime.external_call import ExternalCall
 from saga_runtime.external_compensation import external_compensation
 from saga_runtime.external_step import external_step
-from saga_runtime.lazy import lazy_exports
 from saga_runtime.read_only_step import read_only_step
 from saga_runtime.step import Commit, StepCall, Write
 from saga_runtime.verdict import Applied, NotApplied, Pending, Unknown, Verdict
@@ -76,19 +76,28 @@ __all__ = [
     "webhook",
 ]
 
-__getattr__, __dir__ = lazy_exports(
-    __name__,
-    {
-        "Accepted": ".callback_call",
-        "Callback": ".callback_rows",
-        "CallbackCall": ".callback_call",
-        "Failed": ".callback_rows",
-        "StillWorking": ".callback_rows",
-        "Succeeded": ".callback_rows",
-        "WebhookEvent": ".webhooks",
-        "approval_link": ".approvals",
-        "callback_step": ".callback_handler",
-        "event_receiver": ".webhooks",
-        "webhook": ".webhooks",
-    },
-)
+_LATER: Final = {
+    "Accepted": ".callback_call",
+    "Callback": ".callback_rows",
+    "CallbackCall": ".callback_call",
+    "Failed": ".callback_rows",
+    "StillWorking": ".callback_rows",
+    "Succeeded": ".callback_rows",
+    "WebhookEvent": ".webhooks",
+    "approval_link": ".approvals",
+    "callback_step": ".callback_handler",
+    "event_receiver": ".webhooks",
+    "webhook": ".webhooks",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(_LATER[name], __name__), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LATER})

@@ -1105,13 +1105,14 @@ def test_an_index_that_is_behind_costs_one_read(watch: Watch, monkeypatch: pytes
     watch.dies()
     if gone:
         record_is_gone(watch)
-    page = RECONCILER._page
+    stale = {A.ID.value: {"S": REQUEST_ID}, A.DUE_AT.value: {"N": str(NOW_MS)}}
+    due_items = RECONCILER._due_items
 
-    def behind(table: str, *rest: Any) -> Any:
-        keys, start = page(table, *rest)
-        return ([REQUEST_ID] if (table, rest[0]) == ("requests", int(SHARD)) else keys), start
+    def behind(table: str, shard: int, *rest: Any) -> Any:
+        items, start = due_items(table, shard, *rest)
+        return ([stale] if (table, shard) == ("requests", int(SHARD)) else items), start
 
-    monkeypatch.setattr(RECONCILER, "_page", behind)
+    monkeypatch.setattr(RECONCILER, "_due_items", behind)
     calls = watch.world.calls_of(watch.sweep)
 
     assert [call for call in calls if call != "Query"] == ["GetItem"]
