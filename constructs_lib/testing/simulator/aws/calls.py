@@ -99,6 +99,7 @@ class Calls:
     def __init__(self, kernel: Kernel, weather: Weather, roles: Roles, trace: Trace, findings: Findings) -> None:
         self.services: dict[str, Service] = {}
         self.scheduled_writes = 0
+        self._allowed: set[tuple[Any, ...]] = set()
         self._kernel = kernel
         self._weather = weather
         self._roles = roles
@@ -297,6 +298,10 @@ class Calls:
         return service.call(request.operation, request.params, actor)
 
     def _check_role(self, actor: Actor, role: str, request: Request) -> None:
+        params = request.params
+        simple = (role, request.operation, params.get("TableName"), params.get("IndexName"))
+        if simple in self._allowed:
+            return
         wanted = self._roles.keys(role)
         for demand in demands_of(request.service, request.operation, request.params, self._partition_key, wanted):
             if not self._roles.allows(role, demand):
@@ -308,6 +313,8 @@ class Calls:
                     "AccessDeniedException",
                     f"User: {role} is not authorized to perform: {demand.action} on resource: {demand.resource}",
                 )
+        if simple[2] is not None and not wanted:
+            self._allowed.add(simple)
 
     def _partition_key(self, table: str) -> str:
         dynamodb = self.services["dynamodb"]

@@ -149,6 +149,16 @@ class Timer:
         self.act = None
 
 
+class _Rest:
+    """A task that sleeps."""
+
+    __slots__ = ("task", "wait")
+
+    def __init__(self, task: Task, wait: int) -> None:
+        self.task = task
+        self.wait = wait
+
+
 class Kernel:
     """Virtual time, and what happens in it.
 
@@ -165,7 +175,7 @@ class Kernel:
         self.hub = getcurrent()
         self.steps = 0
         self._most_steps = most_steps
-        self._heap: list[tuple[int, int, Timer]] = []
+        self._heap: list[tuple[int, int, Timer | _Rest]] = []
         self._number = 0
 
     def at(self, moment: int, act: Callable[[], None]) -> Timer:
@@ -208,8 +218,8 @@ class Kernel:
             ProcessKilled: if its process is dead.
         """
         task = current_task()
-        wait = task.waits + 1
-        self.after(delay, lambda: self.resume(task, wait))
+        self._number += 1
+        heapq.heappush(self._heap, (self.now + delay, self._number, _Rest(task, task.waits + 1)))
         self.wait(task)
 
     def wait(self, task: Task) -> Any:
@@ -238,19 +248,20 @@ class Kernel:
         """
         heap = self._heap
         while heap:
-            moment, _, timer = heap[0]
+            moment, _, entry = heap[0]
             if until is not None and moment > until:
                 self.now = until
                 return False
             heapq.heappop(heap)
-            act = timer.act
-            if act is None:
-                continue
-            self.now = moment
             self.steps += 1
             if self.steps > self._most_steps:
                 raise OutOfStepsError(f"the run took {self._most_steps} steps and has not ended")
-            act()
+            if isinstance(entry, _Rest):
+                self.now = moment
+                self.resume(entry.task, entry.wait)
+            elif (act := entry.act) is not None:
+                self.now = moment
+                act()
             if ended is not None and ended():
                 return True
         if until is not None:

@@ -12,7 +12,7 @@ from ...errors import invalid
 from .parsing import Expression, condition_of, projection_of
 from .tables import Index, Key, KeySchema, Table
 from .trees import AllOf, Between, Comparison, Condition, Function, Operand, Path, check_types
-from .values import Item, Value, copied, copied_item, item_size, number, stored
+from .values import Item, Value, copied, copied_item, item_size, number, stored_item
 from .writes import check_placeholders
 
 MOST_PAGE_BYTES: Final = 1_048_576
@@ -52,7 +52,7 @@ def get_item(table: Table, source: Mapping[str, Any], horizon: int) -> dict[str,
     """An item, as a reader sees it who knows writes until a moment."""
     projection = _projection(source)
     check_placeholders([projection] if projection else [], source.get("ExpressionAttributeNames") or {}, {})
-    key = table.schema.key_of({name: stored(value) for name, value in source["Key"].items()}, of_item=False)
+    key = table.schema.key_of(stored_item(source["Key"]), of_item=False)
     item = table.get(key) if source.get("ConsistentRead") else table.get_as_of(key, horizon)
     return {} if item is None else {"Item": projected(item, source, projection)}
 
@@ -84,7 +84,7 @@ def query(table: Table, source: Mapping[str, Any], horizon: int) -> dict[str, An
     index = _index(table, source)
     schema = index.schema if index is not None else table.schema
     names: Mapping[str, str] = source.get("ExpressionAttributeNames") or {}
-    values = {name: stored(value) for name, value in (source.get("ExpressionAttributeValues") or {}).items()}
+    values = stored_item(source.get("ExpressionAttributeValues") or {})
     text = source.get("KeyConditionExpression")
     if text is None:
         raise invalid("Either the KeyConditions or KeyConditionExpression parameter must be specified in the request.")
@@ -121,7 +121,7 @@ def scan(table: Table, source: Mapping[str, Any], horizon: int) -> dict[str, Any
     index = _index(table, source)
     schema = index.schema if index is not None else table.schema
     names: Mapping[str, str] = source.get("ExpressionAttributeNames") or {}
-    values = {name: stored(value) for name, value in (source.get("ExpressionAttributeValues") or {}).items()}
+    values = stored_item(source.get("ExpressionAttributeValues") or {})
     filtered, projection = _filter(source), _projection(source)
     check_placeholders([part for part in (filtered, projection) if part is not None], names, values)
     if index is not None:
@@ -160,7 +160,7 @@ def _page(
     of_key = tuple(dict.fromkeys((*schema.names, *table.schema.names)))
     start = source.get("ExclusiveStartKey")
     if start:
-        items = _behind(items, {name: stored(value) for name, value in start.items()}, of_key, source)
+        items = _behind(items, stored_item(start), of_key, source)
     limit = source.get("Limit")
     if limit is not None and limit < 1:
         raise invalid("1 validation error detected: Value at 'limit' must be greater than or equal to 1")

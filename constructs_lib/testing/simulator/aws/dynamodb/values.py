@@ -193,7 +193,7 @@ def copied(value: Value) -> dict[str, Any]:
 
 def copied_item(item: Mapping[str, Value]) -> Item:
     """A copy of a stored item that its reader may change."""
-    return {name: copied(value) for name, value in item.items()}
+    return {name: dict(value) if "S" in value or "N" in value else copied(value) for name, value in item.items()}
 
 
 def equal(left: Value, right: Value) -> bool:
@@ -258,7 +258,25 @@ def number_size(text: str) -> int:
 
 def item_size(item: Mapping[str, Value]) -> int:
     """Bytes of an item."""
-    return sum(len(name) + size_of(value) for name, value in item.items())
+    size = 0
+    for name, value in item.items():
+        text = value.get("S")
+        size += len(name) + (len(text) if text is not None and text.isascii() else size_of(value))
+    return size
+
+
+def stored_item(item: Mapping[str, Any]) -> Item:
+    """A copy of an item as it is stored.
+
+    Raises:
+        ServiceError: if one of its values is none that DynamoDB takes.
+    """
+    return {
+        name: {"S": value["S"]}
+        if type(value) is dict and len(value) == 1 and type(value.get("S")) is str
+        else stored(value)
+        for name, value in item.items()
+    }
 
 
 def is_type(kind: object) -> bool:

@@ -11,7 +11,7 @@ from .parsing import Expression, condition_of, update_of
 from .tables import Key, Table
 from .trees import Condition, check_types
 from .updates import Update
-from .values import MOST_ITEM_BYTES, Item, Value, copied, copied_item, item_size, stored
+from .values import MOST_ITEM_BYTES, Item, Value, copied, copied_item, item_size, stored_item
 
 NO_ITEM: Final[Item] = {}
 _REFUSED: Final = "The conditional request failed"
@@ -93,7 +93,7 @@ def understood(kind: str, table: Table, source: Mapping[str, Any], change: Any =
     """
     names: Mapping[str, str] = source.get("ExpressionAttributeNames") or {}
     given = source.get("ExpressionAttributeValues")
-    values = {name: stored(value) for name, value in given.items()} if given else {}
+    values = stored_item(given) if given else {}
     condition = expression = None
     used: list[Expression] = []
     if (text := source.get("ConditionExpression")) is not None:
@@ -104,11 +104,11 @@ def understood(kind: str, table: Table, source: Mapping[str, Any], change: Any =
         raise invalid("The expression can not be empty;")
     item = None
     if kind == "Put":
-        item = {name: stored(value) for name, value in source["Item"].items()}
+        item = stored_item(source["Item"])
         check_item(table, item)
         key = table.schema.key_of(item, of_item=True)
     else:
-        key = table.schema.key_of({name: stored(value) for name, value in source["Key"].items()}, of_item=False)
+        key = table.schema.key_of(stored_item(source["Key"]), of_item=False)
         if (update := source.get("UpdateExpression")) is not None:
             parsed = update_of(update)
             used.append(parsed)

@@ -23,6 +23,8 @@ from jsonata.jexception import JException
 from jsonata.utils import Utils
 
 _PATH: Final = re.compile(r"\$([A-Za-z_][A-Za-z0-9_]*)((?:\.[A-Za-z_][A-Za-z0-9_]*)*)")
+_TIME: Final = re.compile(r"\$string\((?:\$millis\(\)|\$floor\(\$millis\(\) / 1000\)(?: \+ ([0-9]{1,12}))?)\)")
+"""The time in milliseconds, or in seconds with some more: what every write of a definition says."""
 _EXACT: Final = 2**53
 _UNDEFINED: Final = object()
 _PLAIN: Final = (str, bool, type(None))
@@ -73,6 +75,10 @@ def _value(text: str, states: Mapping[str, Any], variables: Mapping[str, Any], m
         found = _followed(path, states, variables)
         if found is not _UNDEFINED:
             return found
+    time = _time(text)
+    if time is not None:
+        unit, more = time
+        return str(moment.now_ms // unit + more)
     program = _program(text)
     bindings = {name: Utils.NULL_VALUE if value is None else value for name, value in variables.items()}
     bindings["states"] = states
@@ -94,6 +100,15 @@ def _path(text: str) -> tuple[str, ...] | None:
     """Names of a plain path; None: it is more than that."""
     found = _PATH.fullmatch(text)
     return None if found is None else (found[1], *found[2].split(".")[1:])
+
+
+@lru_cache(maxsize=8192)
+def _time(text: str) -> tuple[int, int] | None:
+    """Milliseconds of the unit in which an expression tells the time, and what it adds; None: it is another one."""
+    found = _TIME.fullmatch(text)
+    if found is None:
+        return None
+    return (1, 0) if "$floor" not in text else (1_000, int(found[1] or 0))
 
 
 def _followed(path: tuple[str, ...], states: Mapping[str, Any], variables: Mapping[str, Any]) -> Any:
