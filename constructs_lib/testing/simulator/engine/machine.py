@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Iterator, MutableMapping
 from contextlib import ExitStack, contextmanager
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 from unittest import mock
 
 from greenlet import getcurrent
@@ -27,7 +27,7 @@ _NANOSECONDS: Final = 1_000
 _real_time, _real_time_ns = time.time, time.time_ns
 _real_monotonic, _real_monotonic_ns = time.monotonic, time.monotonic_ns
 _real_counter, _real_counter_ns = time.perf_counter, time.perf_counter_ns
-_real_sleep, _real_urandom = time.sleep, os.urandom
+_real_sleep, _real_urandom, _real_exit = time.sleep, os.urandom, os._exit
 _real_lock, _real_rlock, _real_pool = threading.Lock, threading.RLock, concurrent.futures.ThreadPoolExecutor
 
 
@@ -130,6 +130,13 @@ def _urandom(size: int) -> bytes:
     return _real_urandom(size) if kernel is None else kernel.entropy.randbytes(size)
 
 
+def _exit(status: int) -> NoReturn:
+    current = getcurrent()
+    if isinstance(current, Task):
+        current.process.kill()
+    _real_exit(status)
+
+
 def _lock() -> Any:
     return CooperativeLock(reentrant=False) if isinstance(getcurrent(), Task) else _real_lock()
 
@@ -153,6 +160,7 @@ _REPLACED: Final[tuple[tuple[Any, str, Any], ...]] = (
     (time, "perf_counter_ns", _perf_counter_ns),
     (time, "sleep", _sleep),
     (os, "urandom", _urandom),
+    (os, "_exit", _exit),
     (random, "_urandom", _urandom),
     (threading, "Lock", _lock),
     (threading, "RLock", _rlock),

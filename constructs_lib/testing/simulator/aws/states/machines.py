@@ -194,7 +194,7 @@ class StateMachines:
         if limit is not None:
             execution.timer = self._kernel.after(
                 int(limit * SECOND),
-                lambda: self.stop(execution, "TIMED_OUT", "States.Timeout") if execution.ended is ended else None,
+                lambda: self.stop(execution, "TIMED_OUT") if execution.ended is ended else None,
             )
         self._announce(execution)
         task = self._kernel.spawn(actor, lambda: self._interpreter.run(execution, actor))
