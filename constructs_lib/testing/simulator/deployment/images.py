@@ -17,6 +17,7 @@ import sys
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import _lru_cache_wrapper
 from importlib.machinery import PathFinder, SourceFileLoader
 from importlib.util import find_spec
 from pathlib import Path
@@ -46,8 +47,8 @@ SHARED: Final = frozenset(
 )
 """Libraries of which a process has one copy, whatever a bundle brings along."""
 _OURS: Final = ("saga_runtime", "handlers")
-_STATEFUL: Final = (("saga_runtime.secrets", "secrets"),)
-"""Caches of the runtime that hold what a run gave them: emptied after each run."""
+_CLIENTS: Final = "saga_runtime.aws"
+"""The module whose caches hold clients only: they stay from run to run. Others may hold what a run gave them."""
 
 _codes: Final[dict[tuple[str, str], CodeType]] = {}
 
@@ -171,10 +172,17 @@ class Image(Modules):
         libraries = self.bundle.libraries
         self._kept |= {name: module for name, module in self.held.items() if name.partition(".")[0] in libraries}
         self.held = dict(self._kept)
-        for module, cache in _STATEFUL:
-            if module in self.held:
-                getattr(self.held[module], cache).cache_clear()
+        for name, module in self.held.items():
+            if name.partition(".")[0] in _OURS and name != _CLIENTS:
+                _empty_caches(module)
         self.handler = None
+
+
+def _empty_caches(module: ModuleType) -> None:
+    """Let a module's functions forget what they returned."""
+    for value in vars(module).values():
+        if isinstance(value, _lru_cache_wrapper):
+            value.cache_clear()
 
 
 class Switch:
