@@ -9,7 +9,7 @@ from constructs_lib.testing.simulator import simulate
 from .conftest import Deployed
 from .examples import EXAMPLES
 
-SAGAS = {"funds_transfer": 250, "order_processing": 120, "agentic_payout": 120, "cart_fulfilment": 40}
+SAGAS = {"funds_transfer": 250, "order_processing": 120, "agentic_payout": 300, "cart_fulfilment": 120}
 
 
 @pytest.mark.parametrize("name", EXAMPLES)

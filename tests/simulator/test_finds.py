@@ -45,7 +45,7 @@ class _Weakened(Transfers):
         (
             "LogTable",
             ("attribute_not_exists(#saga_id)",),
-            {"log and ledger agree", "each step is done and undone once"},
+            {"log and ledger agree", "records and log agree", "each step is done and undone once"},
         ),
         ("Ledger", ("#sequence = :read", "#balance = :before"), {"balances equal their entries"}),
     ],

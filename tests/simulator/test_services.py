@@ -196,7 +196,9 @@ def test_a_call_that_its_role_does_not_allow_is_denied_and_found() -> None:
         assert "sqs:SendMessage" in world.findings.found[0].text
 
 
-# --- APIs
+# --- APIs and secrets
+
+SECRET = "arn:aws:secretsmanager:r:1:secret:signing"
 
 
 def _api(source: str, climate: Climate) -> list[Response]:
@@ -237,6 +239,38 @@ def handler(event, context):
     assert responses[0].json() == ["GET", {"id": "7"}, {"x": "1"}, "AIDAann"]
     assert responses[0].headers == {"x-told": "1"}
     assert responses[2].json() == ["POST", None, None, None]
+
+
+def test_an_api_with_binary_types_hands_bodies_over_in_base64() -> None:
+    source = """
+import base64
+def handler(event, context):
+    assert event["isBase64Encoded"]
+    return {"statusCode": 200, "body": base64.b64decode(event["body"]).decode()}
+"""
+    made = blueprint(door=source)
+    route = RouteSpec(method="POST", path="/", function="door", authorization="NONE")
+    made.apis["api"] = ApiSpec(id="api", stage="v1", binary=True, routes=(route,))
+    found: list[Response] = []
+    with world_of(made) as world:
+        actor = world.actor("client")
+        world.kernel.spawn(actor, lambda: found.append(world.gateway.send(actor, "POST", "/", body="grüezi")))
+        world.kernel.run(until=START + 120 * SECOND)
+    assert [response.body for response in found] == ["grüezi"]
+
+
+def test_a_secrets_version_has_the_time_of_its_creation() -> None:
+    made = blueprint()
+    made.secrets["Secret"] = SECRET
+    with world_of(made) as world:
+        before = world.secrets.call("GetSecretValue", {"SecretId": SECRET}, None)
+        world.kernel.run(until=START + 60 * SECOND)
+        world.secrets.put(SECRET, "new")
+        current = world.secrets.call("GetSecretValue", {"SecretId": SECRET}, None)
+        previous = world.secrets.call("GetSecretValue", {"SecretId": SECRET, "VersionStage": "AWSPREVIOUS"}, None)
+    assert previous["SecretString"] == before["SecretString"]
+    assert previous["CreatedDate"] == before["CreatedDate"]
+    assert (current["CreatedDate"] - previous["CreatedDate"]).total_seconds() == 60
 
 
 @pytest.mark.parametrize("source", ["def handler(event, context):\n    return 1\n", "raise ValueError('broken')\n"])

@@ -120,7 +120,7 @@ class World:
         for rule in blueprint.rules:
             self.events.add(rule)
         self.buckets = Buckets(blueprint.buckets)
-        self.secrets = Secrets()
+        self.secrets = Secrets(self.kernel)
         drawn = Random(f"{seed}:secrets")
         for secret in blueprint.secrets.values():
             self.secrets.put(secret, "".join(drawn.choices(string.ascii_letters + string.digits, k=64)))

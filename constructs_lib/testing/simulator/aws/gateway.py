@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 from collections.abc import Mapping
@@ -177,8 +178,8 @@ class Gateway:
             "pathParameters": dict(parameters) or None,
             "stageVariables": None,
             "requestContext": context,
-            "body": body or None,
-            "isBase64Encoded": False,
+            "body": (base64.b64encode(body.encode()).decode() if api.binary else body) or None,
+            "isBase64Encoded": api.binary,
         }
 
 

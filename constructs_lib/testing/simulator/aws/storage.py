@@ -6,9 +6,12 @@ import base64
 import hashlib
 import io
 from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 from ..engine.actors import Actor
+from ..engine.kernel import SECOND, Kernel
 from ..errors import NotSimulatedError, ServiceError
 
 
@@ -63,23 +66,37 @@ def _tag(body: bytes) -> str:
     return f'"{hashlib.md5(body, usedforsecurity=False).hexdigest()}"'
 
 
-class Secrets:
-    """Every secret of a run: values by version stage."""
+@dataclass(frozen=True, slots=True)
+class SecretVersion:
+    """A version of a secret.
 
-    def __init__(self) -> None:
-        self.values: dict[str, dict[str, str]] = {}
+    Attributes:
+        text: its value.
+        created_at: virtual time in microseconds.
+    """
+
+    text: str
+    created_at: int
+
+
+class Secrets:
+    """Every secret of a run: versions by stage."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
+        self.versions: dict[str, dict[str, SecretVersion]] = {}
 
     def put(self, secret_arn: str, value: str) -> None:
         """Put a new value: the former one is ``AWSPREVIOUS`` now."""
-        stages = self.values.setdefault(secret_arn, {})
+        stages = self.versions.setdefault(secret_arn, {})
         if "AWSCURRENT" in stages:
             stages["AWSPREVIOUS"] = stages["AWSCURRENT"]
-        stages["AWSCURRENT"] = value
+        stages["AWSCURRENT"] = SecretVersion(value, self._kernel.now)
 
     def call(self, operation: str, params: Mapping[str, Any], _actor: Actor | None) -> dict[str, Any]:
         """The API: ``GetSecretValue`` and ``PutSecretValue``."""
         name = str(params["SecretId"])
-        secret_arn = next((known for known in self.values if name in (known, known.rpartition(":secret:")[2])), None)
+        secret_arn = next((known for known in self.versions if name in (known, known.rpartition(":secret:")[2])), None)
         if secret_arn is None:
             raise ServiceError("ResourceNotFoundException", "Secrets Manager can't find the specified secret.")
         if operation == "PutSecretValue":
@@ -88,9 +105,15 @@ class Secrets:
         if operation != "GetSecretValue":
             raise NotSimulatedError(f"secretsmanager:{operation} is not simulated")
         stage = str(params.get("VersionStage", "AWSCURRENT"))
-        value = self.values[secret_arn].get(stage)
-        if value is None:
+        version = self.versions[secret_arn].get(stage)
+        if version is None:
             raise ServiceError(
                 "ResourceNotFoundException", f"Secrets Manager can't find the value for staging label: {stage}"
             )
-        return {"ARN": secret_arn, "Name": name, "SecretString": value, "VersionStages": [stage]}
+        return {
+            "ARN": secret_arn,
+            "Name": name,
+            "SecretString": version.text,
+            "VersionStages": [stage],
+            "CreatedDate": datetime.fromtimestamp(version.created_at / SECOND, UTC),
+        }

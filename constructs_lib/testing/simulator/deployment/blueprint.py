@@ -198,11 +198,12 @@ class RouteSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiSpec:
-    """A REST API: its id, its stage and its methods."""
+    """A REST API: its id, its stage, its methods, and whether bodies reach functions in base64."""
 
     id: str
     stage: str
     routes: tuple[RouteSpec, ...]
+    binary: bool = False
 
 
 @dataclass(slots=True, kw_only=True)

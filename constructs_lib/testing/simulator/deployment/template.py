@@ -239,7 +239,7 @@ class _Reader:
         for role in given.get("Roles", ()):
             self._to.roles.setdefault(str(role), []).extend(_statements(given["PolicyDocument"]))
 
-    def _api(self, logical_id: str, _given: dict[str, Any]) -> None:
+    def _api(self, logical_id: str, given: dict[str, Any]) -> None:
         routes = []
         stage = "prod"
         for method_id, resource in self._resources.items():
@@ -264,7 +264,9 @@ class _Reader:
                     )
                 )
         api = str(self._resolver.reference(logical_id))
-        self._to.apis[api] = ApiSpec(id=api, stage=stage, routes=tuple(routes))
+        self._to.apis[api] = ApiSpec(
+            id=api, stage=stage, binary="*/*" in given.get("BinaryMediaTypes", ()), routes=tuple(routes)
+        )
 
     def _path(self, resource_id: Any) -> str:
         """Path of an API's resource."""
