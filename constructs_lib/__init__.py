@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from constructs_lib.transaction_api import Operation, TransactionApi
     from constructs_lib.watched_machines import WatchedMachine
     from constructs_lib.webhook_schemes import HmacSignature, StandardWebhooks, StripeSignature
-    from saga_runtime.protocol import BadEnd, InProgressAnswer, KeyPolicy, OnExpired
+    from saga_runtime.protocol import BadEnd, InProgressAnswer, KeyPolicy
 
 __all__ = [
     "ApprovalPage",
@@ -52,7 +52,6 @@ __all__ = [
     "LedgerTable",
     "MoneyField",
     "Notify",
-    "OnExpired",
     "Operation",
     "PayloadBucket",
     "Provider",
@@ -89,7 +88,6 @@ __getattr__, __dir__ = lazy_exports(
         "LedgerTable": "constructs_lib.ledger_table",
         "MoneyField": "constructs_lib.money_field",
         "Notify": "constructs_lib.saga",
-        "OnExpired": "saga_runtime.protocol",
         "Operation": "constructs_lib.transaction_api",
         "PayloadBucket": "constructs_lib.payload_bucket",
         "Provider": "constructs_lib.saga",
