@@ -5,12 +5,14 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from typing import Final
 
 from ._version import __version__
-from .commands import callbacks, cost, doctor, graph, hold, inspect, local, recover, resolve, trial_balance
+from .commands import adopt, callbacks, cost, doctor, graph, hold, inspect, local, recover, resolve, trial_balance
 from .commands.errors import CommandError
 
-_INTERRUPTED = 130
+COMMANDS: Final = (inspect, resolve, recover, adopt, doctor, hold, callbacks, trial_balance, cost, graph, local)
+_INTERRUPTED: Final = 130
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -22,7 +24,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="cdk-sagas", description="Tools for sagas on AWS.")
     parser.add_argument("--version", action="version", version=f"cdk-sagas {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for command in (inspect, resolve, recover, doctor, hold, callbacks, trial_balance, cost, graph, local):
+    for command in COMMANDS:
         command.add_parser(commands)
     parsed = parser.parse_args(arguments)
     try:

@@ -46,6 +46,8 @@ class Kind(StrEnum):
     NAME_EXPIRED = "name expired"
     ROWS_GONE = "rows may be gone"
     UNSETTLED = "left unsettled"
+    NOT_ALLOWED = "owner unknown"
+    MACHINE_GONE = "machine gone"
     NOT_DUE = "never found again"
     INTERRUPTED = "interrupted"
     NOT_STARTED = "not started"

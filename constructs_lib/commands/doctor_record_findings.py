@@ -60,6 +60,9 @@ class RecordFindings:
             case Found.NAME_EXPIRED:
                 what = "no execution of its owner's name, and too old to tell whether it ever ran"
                 return self._for_a_person(Kind.NAME_EXPIRED, what, record.created_at)
+            case Found.OWNER_UNKNOWN:
+                what = "its owner's execution may not be described: its record names another recovery machine"
+                return self._for_a_person(Kind.NOT_ALLOWED, what, record.updated_at)
             case Found.OWNER_SUCCEEDED:
                 what = "in progress although its owner's execution SUCCEEDED: its record was restored, or edited"
                 return self._for_a_person(Kind.UNSETTLED, what, record.updated_at)
@@ -76,6 +79,17 @@ class RecordFindings:
                 return self._running()
             case _:
                 return None
+
+    def machine_gone(self, arn: str) -> Finding:
+        """A state machine of a saga in progress was deleted: nothing can start it."""
+        return self._about(
+            Kind.MACHINE_GONE,
+            Severity.PERSON,
+            f"in progress, and {arn} was deleted: nothing can start it",
+            "name a recovery machine that writes the same saga log",
+            self.record.updated_at,
+            command=self.command("adopt", self.record.saga_id, "--recovery-machine", "ARN"),
+        )
 
     def rows_end(self) -> Finding:
         """Rows of its log come near their end."""

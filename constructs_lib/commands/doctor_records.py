@@ -15,6 +15,7 @@ from decimal import Decimal
 from functools import partial
 from typing import Any, Final
 
+from saga_runtime.aws import error_code
 from saga_runtime.caretaker import Caretaker, Seen, Served
 from saga_runtime.protocol import DUE_INDEX, LogAttribute, RecordAttribute
 from saga_runtime.reconciliation import Found, kept_until, may_forget
@@ -54,6 +55,7 @@ class Records:
     _in_flight: dict[str, RequestRecord] = field(default_factory=dict)
     _said: dict[str, Machine | None] = field(default_factory=dict)
     _money: dict[str, tuple[int, str]] = field(default_factory=dict)
+    _gone: dict[str, bool] = field(default_factory=dict)
 
     def look(self) -> list[Finding]:
         """What the sparse indexes hold, due or not; who did not look, ``overdue`` says then."""
@@ -137,6 +139,8 @@ class Records:
 
     def _as_said(self, saga: Saga, arn: str) -> Saga:
         """A saga of a named table, as far as its machine tells of it: asked once."""
+        if arn not in self._said and self._is_gone(arn):
+            self._said[arn] = None
         if arn not in self._said:
             self._said[arn] = self.aws.allowed(f"machine {arn}", partial(read_machine, self.aws, arn))
         served, said = replace(saga.served, machine=arn.rpartition(":")[2]), self._said[arn]
@@ -198,16 +202,33 @@ class Records:
         if seen is None:
             return
         record = seen.found.record
-        if seen.found.is_due(self.now_ms - NOBODY_CAME_MS) and record.due_at is not None:
+        gone = self._gone_machine(record)
+        if gone is None and seen.found.is_due(self.now_ms - NOBODY_CAME_MS) and record.due_at is not None:
             self.nobody_came(saga, record.due_at)
         about = RecordFindings(
             saga=saga, record=record, item=item, now_ms=self.now_ms, command=partial(self.command, saga)
         )
         log = saga.served.log  # a table alone does not say where rows are
         open_long = log and not record.settled and may_forget(record, self.now_ms, saga.served.days)
-        yield from (one for one in (about.seen(seen), about.not_due()) if one is not None)
+        if gone is not None:
+            yield about.machine_gone(gone)
+        if gone is None or record.parked is not None:
+            yield from (one for one in (about.seen(seen), about.not_due()) if one is not None)
         if open_long and self._rows_end(saga, record):
             yield about.rows_end()
+
+    def _gone_machine(self, record: RequestRecord) -> str | None:
+        """A state machine of a saga in progress that was deleted; None: there is none, or nobody may know."""
+        if record.settled:
+            return None
+        machines = (machine_of(record.execution_arn), record.recovery_machine_arn)
+        return next((arn for arn in machines if self._is_gone(arn)), None)
+
+    def _is_gone(self, arn: str) -> bool:
+        """Whether a state machine was deleted: asked once, more or less."""
+        if arn not in self._gone:
+            self._gone[arn] = bool(self.aws.allowed(f"machine {arn}", partial(_was_deleted, self.aws, arn)))
+        return self._gone[arn]
 
     def _seen(self, saga: Saga, found: Found) -> Seen | None:
         """A look that was the same twice; None: it moves, so somebody is at it, or its record is gone."""
@@ -238,6 +259,17 @@ class Records:
             ExpressionAttributeValues={":saga_id": {"S": record.saga_id}, ":before": {"N": str(before)}},
         )
         return any(page["Items"] for page in found)
+
+
+def _was_deleted(aws: Aws, arn: str) -> bool:
+    from botocore.exceptions import ClientError
+
+    try:
+        return aws.step_functions.describe_state_machine(stateMachineArn=arn).get("status") == "DELETING"
+    except ClientError as error:
+        if error_code(error) != "StateMachineDoesNotExist":
+            raise
+        return True
 
 
 def _uncounted(*_: object) -> None:

@@ -24,7 +24,7 @@ from saga_runtime.protocol import Env, RecordAttribute, TokenStatus
 from saga_runtime.reconciliation import Need, ParkedFor
 from saga_runtime.record import OWNED, OWNED_NAMES, RequestRecord
 from saga_runtime.recovery import Finding as Finds
-from saga_runtime.recovery import Recoverer, recovery_name
+from saga_runtime.recovery import MachineGone, Recoverer, recovery_name
 
 from .aws import NO_RIGHTS, environment
 from .doctor_aws import all_of
@@ -111,6 +111,8 @@ class Repairer:
             return finding
         try:
             mended = replace(finding, mended=self._mend(finding, finding.mend))
+        except MachineGone as gone:
+            return replace(finding, severity=Severity.PERSON, then=f"NOT repaired: {gone}")
         except (ClientError, BotoCoreError, SagaError, *UNREADABLE) as error:
             code = runtime.error_code(error) or type(error).__name__
             then = f"NOT repaired, {code}: repeat this"

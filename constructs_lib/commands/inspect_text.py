@@ -25,6 +25,7 @@ _FINDINGS: Final = {
     Finding.NAME_EXPIRED: "too old to tell whether it ever ran",
     Finding.RUNNING: "running",
     Finding.DEAD: "interrupted: its owner ended without settling",
+    Finding.OWNER_UNKNOWN: "its owner's execution may not be described",
     Finding.OWNER_SUCCEEDED: "in progress although its owner succeeded: restored, or edited",
     Finding.ROWS_EXPIRED: "nothing of it runs, and rows of its log may be gone",
 }

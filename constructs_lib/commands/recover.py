@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from .aws import one_line_errors
+from .errors import CommandError
 from .saga import FoundSaga, add_log_option, add_saga_options, deployed, find_saga
 
 if TYPE_CHECKING:
@@ -49,11 +50,16 @@ def add_parser(commands: Any) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
+    from saga_runtime.recovery import MachineGone
+
     with one_line_errors(f"saga {options.saga} was not looked at"):
         found = find_saga(options)
         saga = deployed(found, options.log_table)
         # Without its rows, a saga must not be run again.
-        finding, started = replace(found.recoverer, log_days=saga.log_days).recover(found.record, found.now_ms)
+        try:
+            finding, started = replace(found.recoverer, log_days=saga.log_days).recover(found.record, found.now_ms)
+        except MachineGone as gone:
+            raise CommandError(str(gone)) from None
         sys.stdout.write(f"saga {options.saga} {_SAID[finding.value]}{f' by {started}' if started else ''}\n")
         exhausted = _undo_late(found, saga)
     return 1 if exhausted or finding.value in _FOR_A_PERSON else 0

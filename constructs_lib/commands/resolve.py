@@ -55,6 +55,7 @@ def add_parser(commands: Any) -> None:
 def _run(options: argparse.Namespace) -> int:
     statement = _statement(options)
     with one_line_errors(f"saga {options.saga} was not resolved"):
+        from saga_runtime.recovery import MachineGone
         from saga_runtime.resolution import CannotResolve
 
         found = find_saga(options)
@@ -65,7 +66,7 @@ def _run(options: argparse.Namespace) -> int:
             if found.record.settled and statement is not None:
                 return 0  # what was left to undo is undone; the saga itself has ended
             resumed = _resume(found, saga)
-        except (CannotResolve, ValueError) as refusal:
+        except (CannotResolve, MachineGone, ValueError) as refusal:
             raise CommandError(str(refusal)) from None
     started = f" by {resumed.started}" if resumed.started else ""
     sys.stdout.write(f"saga {options.saga} {_RESUMED[resumed.finding.value]}{started}\n")

@@ -102,6 +102,11 @@ def deployed(found: FoundSaga, log_table: str | None) -> DeployedSaga:
     except ClientError as error:
         if log_table is None:
             code = error.response.get("Error", {}).get("Code")
+            if code == "StateMachineDoesNotExist":
+                raise CommandError(
+                    f"the state machine of saga {found.record.saga_id} must exist, got none; move the saga to another "
+                    "one with cdk-sagas adopt, or name its log with --log-table to inspect it"
+                ) from None
             raise CommandError(
                 f"the saga's state machine cannot be described ({code}); name its log with --log-table"
             ) from None

@@ -56,6 +56,8 @@ THROTTLES: Final = frozenset(
         "TransactionInProgressException",
     }
 )
+NO_RIGHTS: Final = frozenset({"AccessDenied", "AccessDeniedException", "UnauthorizedOperation"})
+"""What services answer to a caller without the right."""
 CONDITION_FAILED: Final = "ConditionalCheckFailedException"
 TRANSACTION_CANCELED: Final = "TransactionCanceledException"
 TRANSACTION_CONFLICT: Final = "TransactionConflictException"

@@ -23,6 +23,7 @@ from saga_runtime.identity import request_id_from
 from saga_runtime.late import LateFinding, LateUndo, late_rows, undo_late
 from saga_runtime.protocol import LogAttribute, Metric, ReconciledField, RecordAttribute, TokenAttribute
 from saga_runtime.reconciliation import (
+    DENIED_MS,
     LONGEST_LOOK_MS,
     Decision,
     Found,
@@ -44,6 +45,7 @@ from saga_runtime.recovery import (
     Finding,
     Owner,
     Recoverer,
+    execution_of,
     machine_of,
     may_have_forgotten,
     recovery_name,
@@ -201,7 +203,14 @@ class Caretaker:
         """
         record, recoverer, owner = found.record, self._recoverer(saga), Owner()
         if not record.settled and record.parked is None:
-            owner = recoverer.owner(record)
+            try:
+                owner = recoverer.owner(record)
+            except ClientError as error:
+                if not _is_of_another(recoverer, error, record, now_ms):
+                    raise
+                finding = Finding.OWNER_UNKNOWN
+                decision = decide(found, finding, now_ms=now_ms, limit=self.limit, longest_ms=self.longest_look_ms)
+                return Seen(saga=saga, found=found, status=None, finding=finding, decision=decision, now_ms=now_ms)
             if owner.status == "SUCCEEDED":
                 # It may have settled since the record was read; or another recovery owns it by now.
                 again = self.read(saga.requests, record.request_id)
@@ -299,6 +308,19 @@ class Caretaker:
         if done and reason is ParkedFor.OWNER_SUCCEEDED:
             self.count(Metric.UNSETTLED, found.record.saga_id)
         return done
+
+
+def _is_of_another(recoverer: Recoverer, error: ClientError, record: RequestRecord, now_ms: int) -> bool:
+    """Whether a record names a recovery machine that is not its saga's, or not any more: nobody may ask for it.
+
+    So it is if the recovery's execution may not be described, and the forward machine's may: else rights are missing,
+    which is an error. And it has been so for long: a record that cannot be looked after stays due.
+    """
+    overdue = record.due_at is not None and now_ms - record.due_at >= DENIED_MS
+    if record.owner == record.saga_id or not overdue or aws.error_code(error) not in aws.NO_RIGHTS:
+        return False
+    recoverer.described(execution_of(machine_of(record.execution_arn), record.owner))
+    return True
 
 
 def _keep_rows(saga: Served, record: RequestRecord, now_ms: int) -> None:

@@ -8,6 +8,7 @@
     no such execution                         started, by the same name and with the same stored bytes
     no such execution, and its name expired   parked
     its owner succeeded                       parked
+    its owner may not be asked for, for long  parked
     nothing runs, and rows may be gone        parked
     running, or a person redrives it          looked at again later
     ended without settling                    taken over; after too many recoveries parked
@@ -34,6 +35,8 @@ LOOK_MS: Final = 60_000
 """What is young is looked at again after this."""
 LONGEST_LOOK_MS: Final = 15 * 60_000
 """What is old, or parked, is looked at again after this, unless a deployment says otherwise."""
+DENIED_MS: Final = 15 * 60_000
+"""Rights may be missing for a moment after a deployment. A saga that has been due for so long has been denied since."""
 LONGEST_PAUSE_MS: Final = 3_600_000
 """Between recoveries that die, one after the other."""
 
@@ -69,6 +72,7 @@ class ParkedFor(StrEnum):
 
     RECOVERIES_EXHAUSTED = "RecoveriesExhausted"
     NAME_EXPIRED = "ExecutionNameExpired"
+    OWNER_UNKNOWN = "OwnerUnknown"
     OWNER_SUCCEEDED = "OwnerSucceeded"
     ROWS_EXPIRED = "RowsExpired"
 
@@ -76,6 +80,7 @@ class ParkedFor(StrEnum):
 _SAID: Final = {
     ParkedFor.RECOVERIES_EXHAUSTED: "its recoveries ended without settling it, as often as is allowed",
     ParkedFor.NAME_EXPIRED: "its execution does not exist, and is too old to tell whether it ever ran",
+    ParkedFor.OWNER_UNKNOWN: "its owner's execution may not be described: the record names another recovery machine",
     ParkedFor.OWNER_SUCCEEDED: "its owner succeeded, and so settled it: this record was restored, or edited",
     ParkedFor.ROWS_EXPIRED: "rows of its log may be gone, without which its steps could happen twice",
 }
@@ -155,6 +160,8 @@ def decide(found: Found, finding: Finding, *, now_ms: int, limit: int, longest_m
             return Decision(need=Need.START)
         case Finding.NAME_EXPIRED:
             return Decision(need=Need.PARK, reason=ParkedFor.NAME_EXPIRED)
+        case Finding.OWNER_UNKNOWN:
+            return Decision(need=Need.PARK, reason=ParkedFor.OWNER_UNKNOWN)
         case Finding.OWNER_SUCCEEDED:
             return Decision(need=Need.PARK, reason=ParkedFor.OWNER_SUCCEEDED)
         case Finding.ROWS_EXPIRED:

@@ -28,6 +28,16 @@ CERTAIN_AFTER_MS: Final = 60_000
 """``DescribeExecution`` is eventually consistent: for so long after an execution ended, another may be missing."""
 
 
+class MachineGone(RuntimeError):
+    """The state machine of a saga was deleted: nothing of it can be started."""
+
+    def __init__(self, machine_arn: str) -> None:
+        super().__init__(
+            f"state machine {machine_arn} must exist to start the saga, got none; move the saga to another one with "
+            "cdk-sagas adopt"
+        )
+
+
 class Finding(StrEnum):
     """What a look at a saga finds, in the order in which it is asked."""
 
@@ -43,6 +53,8 @@ class Finding(StrEnum):
     """Its owner runs, or succeeded a moment ago."""
     DEAD = "DEAD"
     """Its owner ended without settling: take over."""
+    OWNER_UNKNOWN = "OWNER_UNKNOWN"
+    """Step Functions refuses to describe its owner's execution, and has for long. An operator decides."""
     OWNER_SUCCEEDED = "OWNER_SUCCEEDED"
     """Its owner settled it, and the record says otherwise: it was restored, or edited. An operator decides."""
     ROWS_EXPIRED = "ROWS_EXPIRED"
@@ -219,13 +231,14 @@ class Recoverer:
             return Owner("RUNNING")
         found = Owner()
         for machine in machines:
-            described = self._described(execution_of(machine, record.owner))
+            described = self.described(execution_of(machine, record.owner))
             found = described if described.status is not None else found
             if found.status in _RUNNING:
                 break
         return found
 
-    def _described(self, execution_arn: str) -> Owner:
+    def described(self, execution_arn: str) -> Owner:
+        """Ask Step Functions for one execution."""
         try:
             return Owner.from_answer(self.step_functions.describe_execution(executionArn=execution_arn))
         except self.step_functions.exceptions.ExecutionDoesNotExist:
@@ -236,6 +249,9 @@ class Recoverer:
 
         Returns:
             What was found, and the name of the execution that was started, if one was.
+
+        Raises:
+            MachineGone: if it would have to be started, and its state machine was deleted. Nothing was written.
         """
         owner = self.owner(record)
         if owner.status == _SUCCEEDED:
@@ -254,6 +270,7 @@ class Recoverer:
             return finding, record.owner
         if finding is not Finding.DEAD:
             return finding, None
+        self.require_machine(record.recovery_machine_arn)
         try:
             self.dynamodb.update_item(
                 TableName=self.table,
@@ -265,9 +282,31 @@ class Recoverer:
         self.start(record.recovery_machine_arn, name, record.input)
         return finding, name
 
+    def require_machine(self, machine_arn: str) -> None:
+        """Require that executions of a state machine can be started, before anything is written that counts on it.
+
+        Raises:
+            MachineGone: if it does not exist, or is being deleted.
+        """
+        try:
+            described = self.step_functions.describe_state_machine(stateMachineArn=machine_arn)
+        except self.step_functions.exceptions.StateMachineDoesNotExist:
+            raise MachineGone(machine_arn) from None
+        if described.get("status") == "DELETING":
+            raise MachineGone(machine_arn)
+
     def start(self, machine_arn: str, name: str, start_input: str) -> None:
-        """Start an execution by name, with the stored bytes; that it exists already means that somebody did."""
+        """Start an execution by name, with the stored bytes; that it exists already means that somebody did.
+
+        Raises:
+            MachineGone: if the state machine does not exist, or is being deleted.
+        """
         try:
             self.step_functions.start_execution(stateMachineArn=machine_arn, name=name, input=start_input)
         except self.step_functions.exceptions.ExecutionAlreadyExists:
             return
+        except (
+            self.step_functions.exceptions.StateMachineDoesNotExist,
+            self.step_functions.exceptions.StateMachineDeleting,
+        ):
+            raise MachineGone(machine_arn) from None

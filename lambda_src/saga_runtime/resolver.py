@@ -109,11 +109,13 @@ class Resolver:
 
         Raises:
             CannotResolve: if the saga is settled, or was parked anew since it was read.
+            MachineGone: if its state machine was deleted. Nothing was written: it stays parked, with its reason.
         """
         self._require_unsettled(record)
         self._require_young(record, now_ms)
         if record.parked is None:
             return self._recovered(record, now_ms)
+        self.recoverer.require_machine(record.recovery_machine_arn)
         if self._update(unpark_update(record, now_ms, self.recoverer.due_after_ms)):
             return Resumed(finding=Finding.PARKED, started=self._next(record))
         # Somebody else did it in between, or one's own answer was lost and the update was sent again.
@@ -128,6 +130,7 @@ class Resolver:
         finding, started = self.recoverer.recover(record, now_ms)
         if finding not in (Finding.NAME_EXPIRED, Finding.OWNER_SUCCEEDED):
             return Resumed(finding=finding, started=started)
+        self.recoverer.require_machine(record.recovery_machine_arn)
         # An operator decided. Its owner does not run, or its history would be there; rows and owner keep it single.
         if not self._update(take_over_update(record, now_ms, self.recoverer.due_after_ms)):
             return Resumed(finding=Finding.RUNNING, started=None)

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from constructs_lib.commands import callbacks, cost, doctor, graph, hold, local, recover, resolve, trial_balance
-from constructs_lib.commands import inspect as inspect_command
+from constructs_lib.cli import COMMANDS
 from tests.docs.pages import DOCS, ROOT, Snippet, anchors, links, pages, prose, snippets
 
 _DIAGRAMS = {"flowchart", "sequenceDiagram", "stateDiagram-v2"}
@@ -111,7 +110,7 @@ def _commands(program: str) -> list[tuple[Snippet, str]]:
 def test_every_command_of_ours_is_one(snippet: Snippet, command: str) -> None:
     parser = argparse.ArgumentParser(exit_on_error=False)
     actions = parser.add_subparsers(required=True)
-    for module in (inspect_command, resolve, recover, doctor, hold, callbacks, trial_balance, cost, graph, local):
+    for module in COMMANDS:
         module.add_parser(actions)
 
     assert parser.parse_args(shlex.split(command)[1:]).run

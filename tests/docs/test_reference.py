@@ -16,8 +16,7 @@ import pytest
 import constructs_lib
 import constructs_lib.testing
 import saga_runtime
-from constructs_lib.commands import callbacks, cost, doctor, graph, local, recover, resolve, trial_balance
-from constructs_lib.commands import inspect as inspect_command
+from constructs_lib.cli import COMMANDS
 from constructs_lib.saga.definition_file import WRITE_VARIABLE
 from constructs_lib.testing.fault_plan import Action
 from saga_runtime import errors, http, ledger, protocol, telemetry
@@ -281,7 +280,7 @@ def test_every_command_and_option_is_documented() -> None:
     page = prose(REFERENCE / "command.md")
     parser = argparse.ArgumentParser()
     commands: Any = parser.add_subparsers()
-    for module in (inspect_command, resolve, recover, doctor, callbacks, trial_balance, cost, graph, local):
+    for module in COMMANDS:
         module.add_parser(commands)
 
     for name, command in commands.choices.items():

@@ -22,7 +22,7 @@ from saga_runtime.callbacks import Failed, Succeeded
 from saga_runtime.identity import saga_id_of, step_key_of
 from saga_runtime.late import MOST_TRIES, late_name
 from saga_runtime.protocol import BadEnd, RecordAttribute, StepStatus, TokenAttribute
-from saga_runtime.recovery import CERTAIN_AFTER_MS, recovery_name
+from saga_runtime.recovery import CERTAIN_AFTER_MS, execution_of, recovery_name
 from saga_runtime.watch_rows import ListRow, end_id, found_put, list_id, list_put
 from tests.unit.support.clinic import (
     DAYS,
@@ -36,11 +36,19 @@ from tests.unit.support.clinic import (
     Clinic,
     clinic_in,
     create_watch_table,
+    definition,
     function_arn,
 )
 from tests.unit.support.depot import DONE, JOB_ID, REFUSED, STEP
 from tests.unit.support.executions import ExecutionStatus
-from tests.unit.support.samples import DAY_MS, MACHINE_ARN, NOW_MS, SAGA_ID, reservation_of
+from tests.unit.support.samples import (
+    DAY_MS,
+    MACHINE_ARN,
+    NOW_MS,
+    RECOVERY_MACHINE_ARN,
+    SAGA_ID,
+    reservation_of,
+)
 from tests.unit.support.wire import Action, Fault, Killed, Moment
 from tests.unit.support.world import World
 
@@ -115,6 +123,32 @@ def rows_gone(clinic: Clinic) -> None:
 
 def parked(clinic: Clinic) -> None:
     clinic.desk.park()
+
+
+def machine_gone(clinic: Clinic) -> None:
+    gone = f"{MACHINE_ARN}Gone"
+    clinic.desk.deleted |= {gone, f"{gone}Recovery"}
+    clinic.update(execution_arn={"S": execution_of(gone, SAGA_ID)}, recovery_machine_arn={"S": f"{gone}Recovery"})
+    clinic.pass_time(16 * 60_000)
+    due_now(clinic)
+
+
+def machine_gone_and_parked(clinic: Clinic) -> None:
+    clinic.desk.park()
+    machine_gone(clinic)
+
+
+def recovery_machine_is_being_deleted(clinic: Clinic) -> None:
+    interrupted(clinic)
+    clinic.desk.deleting |= {RECOVERY_MACHINE_ARN}
+
+
+def owner_unknown(clinic: Clinic) -> None:
+    """A recovery on a machine that was replaced, and that nobody may ask after any more."""
+    clinic.update(owner={"S": R1}, recoveries={"N": "1"}, recovery_machine_arn={"S": f"{RECOVERY_MACHINE_ARN}Old"})
+    clinic.machines[f"{RECOVERY_MACHINE_ARN}Old"] = definition(recovery=True)
+    clinic.desk.hidden.add(f"{RECOVERY_MACHINE_ARN}Old")
+    clinic.pass_time(17 * 60_000)
 
 
 def over_time(clinic: Clinic) -> None:
@@ -359,6 +393,19 @@ SCENES: dict[str, Scene] = {
         left=(("for operators", "person"), ("parked", "person")),
     ),
     "parked": Scene(happens=parked, found=(("parked", "person"),)),
+    "machine gone": Scene(happens=machine_gone, found=(("machine gone", "person"),)),
+    "machine gone, and parked": Scene(
+        happens=machine_gone_and_parked, found=(("parked", "person"), ("machine gone", "person"))
+    ),
+    "recovery machine is being deleted": Scene(
+        happens=recovery_machine_is_being_deleted, found=(("machine gone", "person"),)
+    ),
+    "owner unknown": Scene(
+        happens=owner_unknown,
+        found=(("nobody looks", "person"), ("owner unknown", "person")),
+        mended="parked, and the operators were told",
+        left=(("nobody looks", "person"), ("for operators", "person"), ("parked", "person")),
+    ),
     "over its time": Scene(happens=over_time, found=(("over its time", "ok"),)),
     "never due": Scene(
         happens=never_due,
@@ -499,7 +546,7 @@ def test_repair_names_the_code_of_a_refused_start(clinic: Clinic) -> None:
 
     (found,) = [one for one in clinic.finds("--repair") if one["kind"] == "start refused"]
 
-    assert "StateMachineDoesNotExist" in found["then"]
+    assert f"NOT repaired: state machine {MACHINE_ARN} must exist" in found["then"]
     assert (found["severity"], found["mended"]) == ("person", "")
 
 

@@ -215,6 +215,7 @@ DECISIONS: list[tuple[Finding, dict[str, Any], bool, Decision]] = [
     (Finding.NOT_STARTED, {}, False, Decision(need=Need.START)),
     (Finding.NOT_STARTED, {"recoveries": LIMIT}, True, Decision(need=Need.START)),
     (Finding.NAME_EXPIRED, {}, True, Decision(need=Need.PARK, reason=ParkedFor.NAME_EXPIRED)),
+    (Finding.OWNER_UNKNOWN, {}, True, Decision(need=Need.PARK, reason=ParkedFor.OWNER_UNKNOWN)),
     (Finding.OWNER_SUCCEEDED, {}, True, Decision(need=Need.PARK, reason=ParkedFor.OWNER_SUCCEEDED)),
     (Finding.OWNER_SUCCEEDED, {}, False, Decision(need=Need.PARK, reason=ParkedFor.OWNER_SUCCEEDED)),
     (Finding.ROWS_EXPIRED, {}, True, Decision(need=Need.PARK, reason=ParkedFor.ROWS_EXPIRED)),

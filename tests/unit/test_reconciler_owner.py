@@ -12,13 +12,14 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from botocore.exceptions import ClientError
 
 from saga_runtime import aws
 from saga_runtime.caretaker import Caretaker, Seen, Served
 from saga_runtime.protocol import Metric, RecordAttribute, RecordStatus
-from saga_runtime.reconciliation import Found, Need
+from saga_runtime.reconciliation import DENIED_MS, Found, Need, ParkedFor
 from saga_runtime.record import RequestRecord, reserve_put
-from saga_runtime.recovery import Finding, Owner, Recoverer, execution_of, recovery_name, what_to_do
+from saga_runtime.recovery import Finding, MachineGone, Owner, Recoverer, execution_of, recovery_name, what_to_do
 from tests.unit.support.samples import DAY_MS, MACHINE_ARN, NOW_MS, RECOVERY_MACHINE_ARN, SAGA_ID, reservation_of
 
 A = RecordAttribute
@@ -41,6 +42,14 @@ class AlreadyExists(Exception):
     """The name was used before."""
 
 
+class Gone(Exception):
+    """There is no such state machine."""
+
+
+class Deleting(Exception):
+    """The state machine is being deleted."""
+
+
 class Refused(Exception):
     """Anything else."""
 
@@ -50,6 +59,8 @@ class Exceptions:
 
     ExecutionDoesNotExist = DoesNotExist
     ExecutionAlreadyExists = AlreadyExists
+    StateMachineDoesNotExist = Gone
+    StateMachineDeleting = Deleting
 
 
 @dataclass
@@ -64,6 +75,7 @@ class Cloud:
         answers: what a start raises.
         then: what happens after an execution was asked after, by its ARN; once.
         updates: writes of the record.
+        machine: status of every state machine, or what the question raises.
     """
 
     statuses: dict[str, str] = field(default_factory=dict)
@@ -73,17 +85,26 @@ class Cloud:
     answers: Exception | None = None
     then: dict[str, Callable[[], None]] = field(default_factory=dict)
     updates: int = 0
+    machine: str | Exception = "ACTIVE"
     exceptions = Exceptions
 
     def describe_execution(self, *, executionArn: str) -> Mapping[str, Any]:  # noqa: N803  # AWS's name
         """DescribeExecution."""
         self.asked.append(executionArn)
         status = self.statuses.get(executionArn)
+        if status == "DENIED":
+            raise ClientError({"Error": {"Code": "AccessDeniedException"}}, "DescribeExecution")
         self.then.pop(executionArn, lambda: None)()
         if status is None:
             raise DoesNotExist(executionArn)
         ended = {} if status in ("RUNNING", "PENDING_REDRIVE") else {"stopDate": datetime.fromtimestamp(STOPPED, UTC)}
         return {"status": status, **ended}
+
+    def describe_state_machine(self, *, stateMachineArn: str) -> Mapping[str, Any]:  # noqa: N803  # AWS's name
+        """DescribeStateMachine."""
+        if isinstance(self.machine, Exception):
+            raise self.machine
+        return {"stateMachineArn": stateMachineArn, "status": self.machine}
 
     def start_execution(self, *, stateMachineArn: str, name: str, input: str) -> None:  # noqa: N803  # AWS's name
         """StartExecution."""
@@ -311,6 +332,63 @@ def test_a_start_that_is_refused_otherwise_is_none(cloud: Cloud) -> None:
     cloud.answers = Refused()
 
     with pytest.raises(Refused):
+        recoverer(cloud).start(MACHINE_ARN, SAGA_ID, "{}")
+
+
+# An execution that may not be described.
+
+
+def test_a_recovery_on_a_machine_of_another_is_parked_once_it_has_been_due_for_long(cloud: Cloud) -> None:
+    cloud.item, cloud.statuses = TAKEN_OVER, {RECOVERY: "DENIED"}
+
+    seen = look(cloud)
+
+    assert seen is not None
+    assert (seen.finding, seen.decision.need, seen.decision.reason) == (
+        Finding.OWNER_UNKNOWN,
+        Need.PARK,
+        ParkedFor.OWNER_UNKNOWN,
+    )
+
+
+def test_a_recovery_that_may_not_be_described_for_a_moment_is_an_error(cloud: Cloud) -> None:
+    due = {A.DUE_AT.value: {"N": str(LATER_MS - DENIED_MS + 1)}}
+    cloud.item, cloud.statuses = {**TAKEN_OVER, **due}, {RECOVERY: "DENIED"}
+
+    with pytest.raises(ClientError, match="AccessDenied"):
+        look(cloud)
+
+
+@pytest.mark.parametrize(
+    ("item", "statuses"),
+    [(ITEM, {FIRST: "DENIED"}), (TAKEN_OVER, {RECOVERY: "DENIED", FORWARD: "DENIED"})],
+    ids=["first execution", "rights are missing"],
+)
+def test_rights_that_are_missing_are_an_error(cloud: Cloud, item: dict[str, Any], statuses: dict[str, str]) -> None:
+    cloud.item, cloud.statuses = item, statuses
+
+    with pytest.raises(ClientError, match="AccessDenied"):
+        look(cloud)
+
+
+# A state machine that is gone.
+
+
+@pytest.mark.parametrize("machine", [Gone(), "DELETING"])
+def test_a_saga_is_not_taken_over_for_a_machine_that_is_gone(cloud: Cloud, machine: str | Exception) -> None:
+    cloud.item, cloud.statuses, cloud.machine = ITEM, {FIRST: "ABORTED"}, machine
+
+    with pytest.raises(MachineGone, match=f"state machine {RECOVERY_MACHINE_ARN} must exist.*cdk-sagas adopt"):
+        recoverer(cloud).recover(RequestRecord.from_item(ITEM), LATER_MS)
+
+    assert (cloud.updates, cloud.started) == (0, [])
+
+
+@pytest.mark.parametrize("answer", [Gone(), Deleting()])
+def test_a_start_on_a_machine_that_is_gone_names_it(cloud: Cloud, answer: Exception) -> None:
+    cloud.answers = answer
+
+    with pytest.raises(MachineGone, match=MACHINE_ARN):
         recoverer(cloud).start(MACHINE_ARN, SAGA_ID, "{}")
 
 

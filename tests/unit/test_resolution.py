@@ -18,7 +18,7 @@ from saga_runtime.saga_log import done_put
 from tests.unit.support import resolving, settling
 from tests.unit.support.desk import LOG_DAYS, Desk, desk_in
 from tests.unit.support.gateway import LIFE_MS, STEP
-from tests.unit.support.samples import DAY_MS, REQUEST_ID, SAGA_ID
+from tests.unit.support.samples import DAY_MS, RECOVERY_MACHINE_ARN, REQUEST_ID, SAGA_ID
 from tests.unit.support.wire import Action, Fault, Killed, Moment
 from tests.unit.support.world import World
 
@@ -341,6 +341,7 @@ def test_without_the_definition_the_longest_grace_counts(desk: Desk) -> None:
     assert "cannot be described (AccessDeniedException)" in desk.is_refused(STEP, "--not-applied")
     assert "for 3570 s; wait" in desk.is_refused(STEP, "--not-applied", "--log-table", "log")
     desk.shop.passes(3_570_000)
+    desk.definitions[RECOVERY_MACHINE_ARN] = {}
     desk.resolves(STEP, "--not-applied", "--log-table", "log")
 
 

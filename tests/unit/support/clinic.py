@@ -282,8 +282,12 @@ class Clinic:
                 return response(request, 200, {"executions": list(self._listed(body_of(request)))})
             case "DescribeStateMachine":
                 arn = body_of(request)["stateMachineArn"]
+                if arn in self.desk.deleted:
+                    return error_response(request, "StateMachineDoesNotExist")
                 text = json.dumps(self.machines[arn]).replace("{operators}", self.queues["operators"])
-                return response(request, 200, {"name": arn.rpartition(":")[2], "definition": text})
+                status = "DELETING" if arn in self.desk.deleting else "ACTIVE"
+                said = {"name": arn.rpartition(":")[2], "definition": text, "status": status}
+                return response(request, 200, said)
             case _:
                 return None
 

@@ -84,11 +84,17 @@ class Desk:
         world: the runtime's surroundings.
         shop: the step's functions and the provider.
         definitions: what Step Functions says of machines.
+        deleted: state machines that were deleted; of others that are not defined, nobody may know.
+        deleting: those that are being deleted.
+        hidden: those whose executions may not be described.
     """
 
     world: World
     shop: Shop
     definitions: dict[str, dict[str, Any]] = field(default_factory=dict)
+    deleted: set[str] = field(default_factory=set)
+    deleting: set[str] = field(default_factory=set)
+    hidden: set[str] = field(default_factory=set)
 
     def says(self, *words: str) -> tuple[int, str]:
         """Run a command about the saga: its exit status, and what it said."""
@@ -183,11 +189,16 @@ class Desk:
         """Answer for Step Functions."""
         body = body_of(request)
         if operation == "DescribeStateMachine":
+            if body["stateMachineArn"] in self.deleted:
+                return error_response(request, "StateMachineDoesNotExist")
             definition = self.definitions.get(body["stateMachineArn"])
             if definition is None:
                 return error_response(request, "AccessDeniedException")
-            return response(request, 200, {"definition": json.dumps(definition)})
+            status = "DELETING" if body["stateMachineArn"] in self.deleting else "ACTIVE"
+            return response(request, 200, {"definition": json.dumps(definition), "status": status})
         machine, _, name = body["executionArn"].rpartition(":")
+        if machine.replace(":execution:", ":stateMachine:") in self.hidden:
+            return error_response(request, "AccessDeniedException")
         forward = machine.endswith(":Transfers")
         there = self.world.executions.by_name.get(name)
         if there is None or forward != (re.search(r"-[rl]\d+$", name) is None):

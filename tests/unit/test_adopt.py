@@ -1,0 +1,379 @@
+"""``cdk-sagas adopt`` moves a saga whose state machine is gone to another one, once, and never away from its rows."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import boto3
+import pytest
+
+from constructs_lib.commands.adopt import Target, adopt_update
+from saga_runtime import aws
+from saga_runtime.protocol import RecordAttribute, RecordStatus, Side, StepStatus
+from saga_runtime.recovery import execution_of
+from tests.unit.support import settling
+from tests.unit.support.desk import LOG_DAYS, Desk, desk_in, function_state
+from tests.unit.support.executions import ExecutionStatus
+from tests.unit.support.samples import DAY_MS, MACHINE_ARN, RECOVERY_MACHINE_ARN, REQUEST_ID, SAGA_ID
+from tests.unit.support.wire import Action, Fault, Killed, Moment
+from tests.unit.support.world import World
+
+R1, R2 = f"{SAGA_ID}-r1", f"{SAGA_ID}-r2"
+NEW, NEW_RECOVERY = f"{MACHINE_ARN}New", f"{MACHINE_ARN}NewRecovery"
+ADOPT = ("adopt", "--recovery-machine", NEW_RECOVERY)
+A = RecordAttribute
+
+
+def machines(log: str = "log", table: str = "requests") -> dict[str, dict[str, Any]]:
+    """Definitions of the machines that replace those that are gone."""
+    settle = settling.settle(request_id=REQUEST_ID, execution=SAGA_ID, status=RecordStatus.COMPLETED, now_ms=0)
+    step = function_state("Commit", Side.PIVOT, log_table=log)
+    said = "cdk-sagas protocol 1, definition 0123456789abcdef"
+    forward = {"Commit": step, "Settle completed": {"Type": "Task", "Arguments": settle | {"TableName": table}}}
+    start = {"Type": "Task", "Arguments": {"StateMachineArn": NEW}}
+    return {
+        NEW: {"Comment": said, "StartAt": "Commit", "States": forward},
+        NEW_RECOVERY: {"Comment": f"{said}, recovery", "States": {"Undo Commit": step, "Start forward": start}},
+    }
+
+
+@pytest.fixture
+def desk(world: World, monkeypatch: pytest.MonkeyPatch, boto3_session: boto3.Session) -> Iterator[Desk]:
+    """A saga with a row, whose machines are gone, and others that write the same log."""
+    with desk_in(world, monkeypatch, boto3_session) as made:
+        made.definitions |= machines()
+        made.deleted |= {MACHINE_ARN, RECOVERY_MACHINE_ARN}
+        made.shop.run()
+        yield made
+
+
+def refused(desk: Desk, *words: str) -> str:
+    """Run ``adopt``, which must change nothing, and must say why in one line."""
+    before = desk.state
+    status, told = desk.says(*ADOPT, *words)
+    assert (status, told.count("\n"), desk.state) == (1, 1, before), told
+    return told
+
+
+def is_moved(desk: Desk, owner: str) -> None:
+    record = desk.record
+    assert (record.execution_arn, record.recovery_machine_arn) == (execution_of(NEW, SAGA_ID), NEW_RECOVERY)
+    assert (record.owner, record.parked) == (owner, None)
+    assert desk.world.executions.by_name[owner].machine == NEW_RECOVERY
+    assert desk.world.executions.by_name[owner].input == record.input
+
+
+# What it does.
+
+
+def test_a_parked_saga_goes_on_on_the_other_machine(desk: Desk) -> None:
+    desk.park()
+
+    assert desk.says(*ADOPT) == (0, f"saga {SAGA_ID} is on {NEW_RECOVERY}: started {R1}\n")
+
+    is_moved(desk, R1)
+    assert not {A.PARKED, A.PARKED_AT, A.STUCK} & set(desk.world.items("requests")[0])
+
+
+def died(desk: Desk) -> None:
+    desk.world.executions.end(SAGA_ID, ExecutionStatus.FAILED)
+
+
+def forgotten(desk: Desk) -> None:
+    desk.world.executions.forget(SAGA_ID)
+
+
+def is_being_deleted(desk: Desk) -> None:
+    died(desk)
+    desk.deleted.clear()
+    desk.deleting |= {MACHINE_ARN}
+    desk.definitions[RECOVERY_MACHINE_ARN] = {}
+
+
+def lost_its_recovery_machine(desk: Desk) -> None:
+    died(desk)
+    desk.deleted.remove(MACHINE_ARN)
+
+
+@pytest.mark.parametrize("happens", [died, forgotten, is_being_deleted, lost_its_recovery_machine])
+def test_an_interrupted_saga_goes_on_on_the_other_machine(desk: Desk, happens: Callable[[Desk], None]) -> None:
+    happens(desk)
+
+    assert desk.says(*ADOPT)[0] == 0
+
+    is_moved(desk, R1)
+
+
+def test_of_a_settled_saga_nothing_but_its_machines_changes(desk: Desk) -> None:
+    settle: Any = settling.settle(request_id=REQUEST_ID, execution=SAGA_ID, status=RecordStatus.FAILED, now_ms=desk.now)
+    aws.dynamodb().update_item(**settle)
+    (before,) = desk.world.items("requests")
+
+    assert desk.says(*ADOPT) == (0, f"saga {SAGA_ID} is on {NEW_RECOVERY}\n")
+
+    moved = {A.EXECUTION_ARN: {"S": execution_of(NEW, SAGA_ID)}, A.RECOVERY_MACHINE_ARN: {"S": NEW_RECOVERY}}
+    assert desk.world.items("requests") == [before | moved]
+    assert set(desk.world.executions.by_name) == {SAGA_ID}
+
+
+def test_the_gatekeeper_starts_no_saga_that_was_moved(desk: Desk) -> None:
+    """A retry finds the name free on the new machine; the saga's owner is another one."""
+    forgotten(desk)
+
+    assert desk.says(*ADOPT)[0] == 0
+
+    assert desk.record.owner != SAGA_ID
+    assert set(desk.world.executions.by_name) == {R1}
+
+
+# Repeated, interrupted, at once.
+
+WAYS = ((Action.KILL, Moment.BEFORE), (Action.KILL, Moment.AFTER), (Action.DROP, Moment.AFTER))
+
+
+@pytest.mark.parametrize("parked", [False, True])
+@pytest.mark.parametrize(("action", "moment"), WAYS)
+@pytest.mark.parametrize("operation", ["DescribeStateMachine", "GetItem", "UpdateItem", "StartExecution"])
+def test_a_move_that_dies_anywhere_is_finished_by_its_repetition(
+    desk: Desk, parked: bool, operation: str, action: Action, moment: Moment
+) -> None:
+    desk.park() if parked else died(desk)
+    desk.world.wire.plan(Fault(operation=operation, action=action, moment=moment, times=1))
+
+    with contextlib.suppress(Killed):
+        desk.says(*ADOPT)
+    assert desk.world.wire.fired
+    desk.world.wire.forget()
+    assert desk.says(*ADOPT)[0] == 0
+
+    is_moved(desk, R1)
+    assert set(desk.world.executions.by_name) == {SAGA_ID, R1}
+
+
+def before(desk: Desk, operation: str, happens: Callable[[], object]) -> None:
+    """Let something happen before the first call of an operation; once."""
+    send = desk.world.wire.send
+
+    def disturbed(event_name: str, request: Any, deliver: Any) -> Any:
+        if event_name.endswith(f".{operation}"):
+            setattr(desk.world.wire, "send", send)  # noqa: B010  # mypy knows it as a method
+            happens()
+        return send(event_name, request, deliver)
+
+    setattr(desk.world.wire, "send", disturbed)  # noqa: B010
+
+
+def test_two_operators_at_once_start_one_recovery(desk: Desk) -> None:
+    desk.park()
+    before(desk, "UpdateItem", lambda: desk.says(*ADOPT))
+
+    assert desk.says(*ADOPT)[0] == 0
+
+    is_moved(desk, R1)
+    assert set(desk.world.executions.by_name) == {SAGA_ID, R1}
+
+
+def target() -> Target:
+    return Target(forward=NEW, recovery=NEW_RECOVERY, log="log", log_days=LOG_DAYS)
+
+
+def settled_meanwhile(desk: Desk) -> None:
+    settle: Any = settling.settle(request_id=REQUEST_ID, execution=SAGA_ID, status=RecordStatus.FAILED, now_ms=desk.now)
+    aws.dynamodb().update_item(**settle)
+
+
+def changed(name: str, value: str) -> Callable[[Desk], None]:
+    def change(desk: Desk) -> None:
+        aws.dynamodb().update_item(
+            TableName="requests",
+            Key={A.ID.value: {"S": REQUEST_ID}},
+            UpdateExpression="SET #name = :value",
+            ExpressionAttributeNames={"#name": name},
+            ExpressionAttributeValues={":value": {"S": value}},
+        )
+
+    return change
+
+
+@pytest.mark.parametrize(
+    "happens",
+    [
+        settled_meanwhile,
+        lambda desk: desk.park(),
+        changed(A.OWNER, R1),
+        changed(A.SAGA_ID, "another"),
+        changed(A.EXECUTION_ARN, execution_of(f"{MACHINE_ARN}Third", SAGA_ID)),
+        changed(A.RECOVERY_MACHINE_ARN, f"{MACHINE_ARN}Third"),
+    ],
+    ids=["settled", "parked", "taken over", "another saga", "moved", "moved otherwise"],
+)
+def test_what_changed_since_it_was_read_is_not_moved(desk: Desk, happens: Callable[[Desk], None]) -> None:
+    update: Any = adopt_update(desk.record, target(), desk.now, 60_000)
+    happens(desk)
+    state = desk.state
+
+    with pytest.raises(aws.dynamodb().exceptions.ConditionalCheckFailedException):
+        aws.dynamodb().update_item(TableName="requests", **update)
+
+    assert desk.state == state
+
+
+def test_a_saga_that_is_not_parked_any_more_is_not_moved_as_one_that_is(desk: Desk) -> None:
+    desk.park()
+    update: Any = adopt_update(desk.record, target(), desk.now, 60_000)
+    aws.dynamodb().update_item(
+        TableName="requests", Key={A.ID.value: {"S": REQUEST_ID}}, UpdateExpression="REMOVE parked"
+    )
+
+    with pytest.raises(aws.dynamodb().exceptions.ConditionalCheckFailedException):
+        aws.dynamodb().update_item(TableName="requests", **update)
+
+
+# What it refuses.
+
+
+def test_a_saga_whose_machines_are_there_is_not_moved(desk: Desk) -> None:
+    desk.park()
+    desk.deleted.clear()
+
+    assert "must be gone, got both of them; use cdk-sagas recover or resolve" in refused(desk)
+
+
+def test_a_log_without_the_sagas_rows_is_refused(desk: Desk) -> None:
+    desk.park()
+    aws.dynamodb().delete_item(TableName="log", Key={"saga_id": {"S": SAGA_ID}, "step": {"S": "Charge"}})
+
+    assert f"log log must have rows of saga {SAGA_ID}, got none" in refused(desk)
+    assert "must be that of saga" in refused(desk, "--log-table", "OldLog")
+    assert desk.says(*ADOPT, "--log-table", "log")[0] == 0
+    is_moved(desk, R1)
+
+
+def test_another_log_than_the_one_that_the_machine_that_is_left_names_is_refused(desk: Desk) -> None:
+    died(desk)
+    desk.deleted.remove(MACHINE_ARN)
+    desk.definitions[MACHINE_ARN]["States"] = {"Commit": function_state("Commit", Side.PIVOT, log_table="OldLog")}
+
+    assert "must be that of saga" in refused(desk)
+    assert "must be that of saga" in refused(desk, "--log-table", "log")
+
+
+def test_a_saga_that_runs_is_not_moved(desk: Desk) -> None:
+    assert "must have ended without settling it, got RUNNING" in refused(desk)
+
+
+def test_a_saga_whose_owner_succeeded_is_not_moved(desk: Desk) -> None:
+    desk.world.executions.end(SAGA_ID, ExecutionStatus.SUCCEEDED)
+
+    assert "must have ended without settling it, got SUCCEEDED" in refused(desk)
+
+
+@pytest.mark.parametrize("parked", [False, True])
+def test_a_saga_whose_rows_may_be_gone_is_not_moved(desk: Desk, parked: bool) -> None:
+    desk.park() if parked else died(desk)
+    desk.shop.passes(LOG_DAYS * DAY_MS)
+
+    assert "its steps could happen twice" in refused(desk)
+
+
+@pytest.mark.parametrize(
+    ("arn", "why"),
+    [
+        (NEW, "must be the ARN of a saga's recovery machine"),
+        (f"{NEW}Gone", "must be the ARN of a saga's recovery machine"),
+        (RECOVERY_MACHINE_ARN, "must be the ARN of a saga's recovery machine"),
+    ],
+)
+def test_what_is_no_recovery_machine_is_refused(desk: Desk, arn: str, why: str) -> None:
+    desk.park()
+    desk.deleted.add(f"{NEW}Gone")
+
+    status, told = desk.says("adopt", "--recovery-machine", arn)
+
+    assert (status, told.count("\n")) == (1, 1)
+    assert why in told
+    assert desk.record.parked is not None
+
+
+def without_forward(desk: Desk) -> None:
+    del desk.definitions[NEW_RECOVERY]["States"]["Start forward"]
+
+
+def forward_is_gone(desk: Desk) -> None:
+    desk.deleted.add(NEW)
+
+
+def forward_of_another_definition(desk: Desk) -> None:
+    desk.definitions[NEW]["Comment"] = "cdk-sagas protocol 1, definition 1123456789abcdef"
+
+
+def recovery_is_deleted(desk: Desk) -> None:
+    desk.deleting.add(NEW_RECOVERY)
+
+
+def of_another_table(desk: Desk) -> None:
+    desk.definitions |= machines(table="others")
+
+
+def of_two_logs(desk: Desk) -> None:
+    desk.definitions[NEW_RECOVERY]["States"]["Undo Commit"] = function_state("Commit", Side.PIVOT, log_table="other")
+
+
+@pytest.mark.parametrize(
+    ("happens", "why"),
+    [
+        (without_forward, "must start its saga's forward machine, got ''"),
+        (forward_is_gone, "must start its saga's forward machine"),
+        (forward_of_another_definition, "must start its saga's forward machine"),
+        (recovery_is_deleted, "must be the ARN of a saga's recovery machine"),
+        (of_another_table, "must be of table requests, got others"),
+        (of_two_logs, "must name the log of its saga, got 'log'"),
+    ],
+)
+def test_machines_that_do_not_fit_are_refused(desk: Desk, happens: Callable[[Desk], None], why: str) -> None:
+    desk.park()
+    happens(desk)
+
+    assert why in refused(desk)
+
+
+# What others do about a machine that is gone.
+
+
+def test_a_parked_saga_whose_machine_is_gone_stays_parked_with_its_reason(desk: Desk) -> None:
+    desk.park()
+
+    told = desk.is_refused("--resume", "--log-table", "log")
+
+    assert f"state machine {RECOVERY_MACHINE_ARN} must exist to start the saga, got none" in told
+    assert "cdk-sagas adopt" in told
+    assert A.STUCK in desk.world.items("requests")[0]
+
+
+def test_an_interrupted_saga_whose_machine_is_gone_stays_as_it_is(desk: Desk) -> None:
+    died(desk)
+    state = desk.state
+
+    status, told = desk.says("recover", "--log-table", "log")
+
+    assert (status, desk.state) == (1, state)
+    assert "must exist to start the saga, got none; move the saga to another one with cdk-sagas adopt" in told
+
+
+def test_without_its_log_a_saga_whose_machine_is_gone_is_named(desk: Desk) -> None:
+    for command in ("inspect", "recover"):
+        status, told = desk.says(command)
+        assert (status, told.count("\n")) == (1, 1)
+        assert "move the saga to another one with cdk-sagas adopt" in told
+
+
+def test_the_row_of_the_saga_is_left_alone(desk: Desk) -> None:
+    desk.park()
+    rows = desk.world.items("log")
+
+    desk.says(*ADOPT)
+
+    assert desk.world.items("log") == rows
+    assert desk.shop.status == StepStatus.DONE
