@@ -181,8 +181,9 @@ class Tokens:
         if undo.finding is LateFinding.RUNNING:
             return self._about(row, Found.LATE, Severity.OK, f"{what}; {name} is undoing it", "nothing", saga=saga)
         if undo.finding is LateFinding.EXHAUSTED:
+            why = "its request was removed" if late.record.tombstone else "it was tried again and again to undo it"
             return replace(
-                self._of_person(row, Found.LATE, f"{what}; it was tried again and again to undo it", "undo it by hand"),
+                self._of_person(row, Found.LATE, f"{what}; {why}", "undo it by hand"),
                 command=self.records.command(saga, "inspect", row.saga_id),
                 saga=saga,
             )

@@ -31,6 +31,7 @@ _LATE = {
     "STARTED": "undoing it",
     "EXHAUSTED": "tried again and again to undo it, and it stands: a person decides",
 }
+_NO_REQUEST = "its request was removed, and it stands: a person undoes it"
 _FOR_A_PERSON = frozenset({"PARKED", "NAME_EXPIRED", "OWNER_SUCCEEDED", "ROWS_EXPIRED"})
 
 
@@ -74,5 +75,7 @@ def _undo_late(found: FoundSaga, saga: DeployedSaga) -> bool:
     late = undo_late(found.recoverer, found.record, saga.log_table)
     if late.finding is not LateFinding.NOTHING:
         by = f" by {late.execution}" if late.execution else ""
-        sys.stdout.write(f"{', '.join(late.rows)} took effect late: {_LATE[late.finding.value]}{by}\n")
+        exhausted = late.finding is LateFinding.EXHAUSTED
+        said = _NO_REQUEST if exhausted and found.record.tombstone else _LATE[late.finding.value]
+        sys.stdout.write(f"{', '.join(late.rows)} took effect late: {said}{by}\n")
     return late.finding is LateFinding.EXHAUSTED

@@ -40,6 +40,7 @@ class Remover:
         workers: how many records are written at once.
         crew: the threads that do it.
         removed: how many responses were removed.
+        complete: whether there was time for all that had expired.
         hold: the switch that keeps the reconciler from acting.
     """
 
@@ -48,6 +49,7 @@ class Remover:
     workers: int = sweeping.WORKERS
     crew: Crew = field(default_factory=Threads)
     removed: int = 0
+    complete: bool = True
     hold: Hold = field(default_factory=hold_of_env)
     _mine: threading.Lock = field(default_factory=threading.Lock)
 
@@ -65,7 +67,8 @@ class Remover:
         )
         parts.rotate(-(now_ms // 60_000))  # another one first each time, in case there is no time for all of them
         aws.dynamodb()  # before several want it at once
-        Sweep(parts=parts, remaining_ms=self.remaining_ms, failed=_failed, workers=self.workers, crew=self.crew).run()
+        sweep = Sweep(parts=parts, remaining_ms=self.remaining_ms, failed=_failed, workers=self.workers, crew=self.crew)
+        self.complete = sweep.run()
         return self.removed
 
     def _remove(self, table: str, now_ms: int, request_id: str, _again: bool) -> None:
@@ -87,9 +90,10 @@ def remove_expired(served: Iterable[Served], remaining_ms: Callable[[], int]) ->
     tables: dict[str, int] = {}
     for saga in served:
         tables[saga.requests] = max(saga.shards, tables.get(saga.requests, 0))
-    removed = Remover(tables=tables, remaining_ms=remaining_ms).run()
-    if removed:
-        telemetry.event("responses_removed", removed=removed)
+    remover = Remover(tables=tables, remaining_ms=remaining_ms)
+    removed = remover.run()
+    if removed or not remover.complete:
+        telemetry.event("responses_removed", removed=removed, complete=remover.complete)
     return removed
 
 

@@ -30,7 +30,7 @@ class LateFinding(StrEnum):
     """It is being undone."""
     STARTED = "STARTED"
     EXHAUSTED = "EXHAUSTED"
-    """It was tried again and again: a person has to look."""
+    """It was tried again and again, or the request was removed: a person has to look."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,8 +61,6 @@ def undo_late(recoverer: Recoverer, record: RequestRecord, log_table: str) -> La
     rows, undone = _rows(recoverer, record, log_table)
     if not rows:
         return LateUndo(finding=LateFinding.NOTHING)
-    if record.tombstone:
-        return LateUndo(finding=LateFinding.EXHAUSTED, rows=rows)  # what an execution would be started with is gone
     died = 0
     # Whoever succeeded undid a row, and no row turns late twice. More than that undo nothing: theirs is a definition
     # that does not know the step any more.
@@ -72,6 +70,8 @@ def undo_late(recoverer: Recoverer, record: RequestRecord, log_table: str) -> La
         if status in _RUNNING:
             return LateUndo(finding=LateFinding.RUNNING, rows=rows, execution=name)
         if status is None:
+            if record.tombstone:
+                break  # what it would be started with is gone
             recoverer.start(record.recovery_machine_arn, name, late_input(record.input))
             return LateUndo(finding=LateFinding.STARTED, rows=rows, execution=name)
         died += status != "SUCCEEDED"

@@ -145,10 +145,11 @@ def reserve_put(reservation: Reservation) -> dict[str, Any]:
 def remove_response_update(request_id: str, now_ms: int) -> dict[str, Any]:
     """Arguments of the update that makes a tombstone of a record whose response has expired.
 
-    What it removes is what a client sent or received. What is left refuses the key, and tells how the saga ended.
+    What it removes is what a client sent or received, and what errors said. What is left refuses the key, and tells how
+    the saga ended.
     """
     a = RecordAttribute
-    removed = (a.INPUT, a.BODY, a.FAILURE, a.AMOUNT, a.CURRENCY, a.RESPONSE_SHARD)
+    removed = (a.INPUT, a.BODY, a.FAILURE, a.STUCK, a.AMOUNT, a.CURRENCY, a.RESPONSE_SHARD)
     return {
         "Key": {a.ID.value: {"S": request_id}},
         "UpdateExpression": f"REMOVE {', '.join(f'#{name.value}' for name in removed)}",

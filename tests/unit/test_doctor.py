@@ -21,9 +21,10 @@ from saga_runtime import aws
 from saga_runtime.callbacks import Failed, Succeeded
 from saga_runtime.identity import saga_id_of, step_key_of
 from saga_runtime.late import MOST_TRIES, late_name
-from saga_runtime.protocol import BadEnd, RecordAttribute, StepStatus, TokenAttribute
+from saga_runtime.protocol import BadEnd, RecordAttribute, RecordStatus, StepStatus, TokenAttribute
 from saga_runtime.recovery import CERTAIN_AFTER_MS, execution_of, recovery_name
 from saga_runtime.watch_rows import ListRow, end_id, found_put, list_id, list_put
+from tests.unit.support.client import remove_response
 from tests.unit.support.clinic import (
     DAYS,
     LIMIT,
@@ -212,6 +213,11 @@ def late_and_tried_for_long(clinic: Clinic) -> None:
     for number in range(1, MOST_TRIES + 1):
         clinic.world.executions.start(late_name(SAGA_ID, number), "{}")
         clinic.dies(late_name(SAGA_ID, number))
+
+
+def late_of_a_tombstone(clinic: Clinic) -> None:
+    late(clinic)
+    clinic.remove("input", "body")
 
 
 def late_and_its_token_gone(clinic: Clinic) -> None:
@@ -437,6 +443,7 @@ SCENES: dict[str, Scene] = {
     "late, and nothing undoes it": Scene(happens=late_and_nothing_undoes_it, found=LATE_BY_PERSON),
     "late, without a record": Scene(happens=late_without_record, found=LATE_BY_PERSON),
     "late, and tried for long": Scene(happens=late_and_tried_for_long, found=LATE_BY_PERSON),
+    "late, and its request is removed": Scene(happens=late_of_a_tombstone, found=LATE_BY_PERSON),
     "late, and its token gone": Scene(
         happens=late_and_its_token_gone,
         found=(("took effect late", "repair"),),
@@ -611,6 +618,16 @@ def test_a_record_that_cannot_be_read_keeps_no_other_from_being_found(
 def test_rows_are_kept_for_longer_than_records_and_that_is_no_finding(clinic: Clinic) -> None:
     record_lost(clinic)
     clinic.pass_time(REMEMBER_SECONDS * 1_000)
+
+    assert clinic.kinds("--deep") == []
+
+
+def test_a_tombstone_is_no_finding(clinic: Clinic) -> None:
+    clinic.settle(RecordStatus.COMPLETED)
+    clinic.dies(status=ExecutionStatus.SUCCEEDED)
+    clinic.put_row("Debit", StepStatus.DONE)
+    clinic.pass_time(8 * DAY_MS)
+    remove_response(clinic.world)
 
     assert clinic.kinds("--deep") == []
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from typing import Any
 
@@ -18,11 +19,11 @@ from tests.unit.support.client import accepted, settled
 from tests.unit.support.clinic import create_hold_table
 from tests.unit.support.samples import BODY, DAY_MS, post
 from tests.unit.support.settling import settle
-from tests.unit.support.wire import Action, Fault
+from tests.unit.support.wire import Action, Fault, Killed, Moment
 from tests.unit.support.world import Context, World, create_table
 
 A = RecordAttribute
-CONTENT = {A.INPUT.value, A.BODY.value, A.FAILURE.value, A.AMOUNT.value, A.CURRENCY.value}
+CONTENT = {name.value for name in (A.INPUT, A.BODY, A.FAILURE, A.STUCK, A.AMOUNT, A.CURRENCY)}
 
 
 @pytest.fixture(autouse=True)
@@ -50,8 +51,13 @@ def test_expired_response_is_removed_with_its_request(world: World) -> None:
     aws.dynamodb().update_item(
         TableName="requests",
         Key={A.ID.value: {"S": request_id_from(saga_id)}},
-        UpdateExpression="SET #f = :f, #a = :a, #c = :c",
-        ExpressionAttributeNames={"#f": A.FAILURE.value, "#a": A.AMOUNT.value, "#c": A.CURRENCY.value},
+        UpdateExpression="SET #f = :f, #s = :f, #a = :a, #c = :c",
+        ExpressionAttributeNames={
+            "#f": A.FAILURE.value,
+            "#s": A.STUCK.value,
+            "#a": A.AMOUNT.value,
+            "#c": A.CURRENCY.value,
+        },
         ExpressionAttributeValues={":f": {"S": "{}"}, ":a": {"N": "1"}, ":c": {"S": "EUR"}},
     )
     settled(world, saga_id, RecordStatus.FAILED, '{"iban":"DE00"}')
@@ -67,7 +73,7 @@ def test_expired_response_is_removed_with_its_request(world: World) -> None:
     assert str(BODY["amount"]) not in str(after)
     record = RequestRecord.from_item(after)
     assert (record.tombstone, record.status, record.http_status) == (True, RecordStatus.FAILED, 422)
-    assert ("responses_removed", {"removed": 1}) in world.told.events
+    assert ("responses_removed", {"removed": 1, "complete": True}) in world.told.events
 
 
 def test_response_that_is_replayed_stays(world: World) -> None:
@@ -160,7 +166,7 @@ def test_responses_of_every_shard_and_table_are_removed(world: World, monkeypatc
     records = [RequestRecord.from_item(item) for table in ("requests", "others") for item in world.items(table)]
     assert len(records) == 61
     assert all(record.tombstone for record in records)
-    assert ("responses_removed", {"removed": 61}) in world.told.events
+    assert ("responses_removed", {"removed": 61, "complete": True}) in world.told.events
 
 
 def _told() -> str:
@@ -176,6 +182,7 @@ def test_nothing_is_removed_when_no_time_is_left(world: World) -> None:
     measured(remaining_ms=6_000)
 
     assert item_of(world) == before
+    assert ("responses_removed", {"removed": 0, "complete": False}) in world.told.events
 
 
 def test_held_reconciler_removes_nothing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -208,6 +215,48 @@ def test_what_cannot_be_removed_now_is_logged_and_removed_later(world: World) ->
     world.wire.forget()
     measured()
     assert RequestRecord.from_item(item_of(world)).tombstone
+
+
+@pytest.mark.parametrize("action", [Action.KILL, Action.DROP])
+@pytest.mark.parametrize("moment", list(Moment))
+def test_removal_that_is_cut_off_is_done_once_by_the_next_one(world: World, action: Action, moment: Moment) -> None:
+    settled(world, accepted(world), RecordStatus.COMPLETED, "{}")
+    before = item_of(world)
+    world.clock.ms += 8 * DAY_MS
+    world.wire.plan(Fault(operation="UpdateItem", action=action, moment=moment, times=100))
+
+    with contextlib.suppress(Killed):
+        measured()
+    assert (item_of(world) == before) is (moment is Moment.BEFORE)
+    assert world.call(post())[0] == 410
+
+    world.wire.forget()
+    measured()
+    assert RequestRecord.from_item(item_of(world)).tombstone
+    assert world.call(post())[0] == 410
+
+
+def test_nobody_recovers_a_tombstone(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(Env.LONGEST_LOOK, "900")
+    saga_id = accepted(world)
+    settled(world, saga_id, RecordStatus.COMPLETED, "{}")
+    world.clock.ms += 8 * DAY_MS
+    measured()
+    before = item_of(world)
+    ended = {"messageId": "1", "body": json.dumps({"detail": {"name": saga_id}})}
+
+    assert world.calls_of(lambda: entry.handler({"Records": [ended]}, Context())) == ["GetItem"]
+    aws.dynamodb().update_item(
+        TableName="requests",
+        Key={A.ID.value: before["id"]},
+        UpdateExpression="SET #d = :now, #s = :shard",
+        ExpressionAttributeNames={"#d": A.DUE_AT.value, "#s": A.DUE_SHARD.value},
+        ExpressionAttributeValues={":now": {"N": str(world.clock.ms)}, ":shard": {"S": "00"}},
+    )
+    entry.handler({}, Context())
+
+    assert item_of(world) == before
+    assert list(world.executions.by_name) == [saga_id]
 
 
 def test_response_of_another_spelling_of_the_request_is_refused_after_its_removal(world: World) -> None:

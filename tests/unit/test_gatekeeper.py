@@ -20,6 +20,7 @@ from saga_runtime.recovery import Recoverer, machine_of
 from tests.unit.support.client import accepted, remove_response, settled
 from tests.unit.support.executions import ExecutionStatus
 from tests.unit.support.samples import DAY_MS, DUE_AFTER_MS, MACHINE_ARN, get, post
+from tests.unit.support.settling import park
 from tests.unit.support.wire import Action, Fault
 from tests.unit.support.world import World
 
@@ -234,6 +235,55 @@ def test_response_that_a_fast_clock_removed_early_is_refused(world: World) -> No
     world.clock.ms -= 2_000
 
     assert world.call(post())[0] == 410
+
+
+@pytest.mark.parametrize("second_behind_ms", [0, 1, 2_000])
+def test_two_retries_at_the_end_of_a_key_start_one_saga(world: World, second_behind_ms: int) -> None:
+    first = accepted(world)
+    settled(world, first, RecordStatus.COMPLETED, "{}")
+    world.clock.ms += 400 * DAY_MS
+    remove_response(world)
+
+    anew = accepted(world)
+    world.clock.ms -= second_behind_ms
+
+    _, document, _ = world.call(post())
+    assert document["saga_id"] == anew
+    assert list(world.executions.by_name) == [first, anew]
+
+
+def test_clocks_apart_at_the_end_of_a_response_disagree_and_nothing_moves(world: World) -> None:
+    saga_id = accepted(world)
+    settled(world, saga_id, RecordStatus.COMPLETED, '{"first":true}')
+    world.clock.ms += 7 * DAY_MS
+    before = world.items("requests")
+
+    assert world.call(post())[0] == 410
+    world.clock.ms -= 2_000
+    assert world.call(post())[:2] == (200, {"first": True})
+
+    assert world.items("requests") == before
+    assert list(world.executions.by_name) == [saga_id]
+
+
+@pytest.mark.parametrize("parked", [False, True])
+def test_windows_begin_when_a_saga_settles_however_long_it_runs(world: World, parked: bool) -> None:
+    saga_id = accepted(world)
+    if parked:
+        aws.dynamodb().update_item(**park(request_id=saga_id[:26], execution=saga_id, now_ms=world.clock.ms))
+    for _ in range(3):
+        world.clock.ms += 200 * DAY_MS
+        assert world.call(post())[0] == 409
+
+    settled(world, saga_id, RecordStatus.COMPLETED, '{"first":true}')
+
+    world.clock.ms += 7 * DAY_MS - 1_000
+    assert world.call(post())[:2] == (200, {"first": True})
+    world.clock.ms += 1_000
+    assert world.call(post())[0] == 410
+    world.clock.ms += 393 * DAY_MS - 1_000
+    assert world.call(post())[0] == 410
+    assert list(world.executions.by_name) == [saga_id]
 
 
 @pytest.mark.parametrize("age_days", [7, 399])

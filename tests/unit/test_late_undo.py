@@ -131,6 +131,36 @@ def test_many_that_died_are_a_persons_business(desk: Desk) -> None:
     assert look(desk) == LateUndo(finding=LateFinding.EXHAUSTED, rows=("Pick",))
 
 
+def remove_request() -> None:
+    """Make a tombstone of the record, as a reconciler does."""
+    settle()
+    a = RecordAttribute
+    aws.dynamodb().update_item(
+        TableName="requests",
+        Key={a.ID.value: {"S": REQUEST_ID}},
+        UpdateExpression="REMOVE #input, #body",
+        ExpressionAttributeNames={"#input": a.INPUT.value, "#body": a.BODY.value},
+    )
+
+
+def test_late_effect_of_a_tombstone_is_a_persons_business(desk: Desk) -> None:
+    has_row(StepStatus.APPLIED_LATE)
+    remove_request()
+
+    assert look(desk) == LateUndo(finding=LateFinding.EXHAUSTED, rows=("Pick",))
+    assert set(desk.world.executions.by_name) == {SAGA_ID}
+
+
+def test_late_undo_that_outlives_the_request_is_running(desk: Desk) -> None:
+    has_row(StepStatus.APPLIED_LATE)
+    look(desk)
+    remove_request()
+
+    assert look(desk) == LateUndo(finding=LateFinding.RUNNING, rows=("Pick",), execution=L1)
+    desk.world.executions.end(L1, ExecutionStatus.FAILED)
+    assert look(desk) == LateUndo(finding=LateFinding.EXHAUSTED, rows=("Pick",))
+
+
 def late_one_after_the_other(desk: Desk, jobs: int) -> list[str | None]:
     """Jobs take effect when the one before is undone: whom they are undone by."""
     found = []
@@ -187,18 +217,39 @@ def test_every_row_of_a_long_log_is_looked_at(desk: Desk) -> None:
     assert look(desk).rows == tuple(f"Pick[{number}]" for number in range(4))
 
 
-def test_the_command_undoes_late_effects_of_a_settled_saga(desk: Desk) -> None:
-    has_row(StepStatus.APPLIED_LATE)
-    settle()
+def has_job(desk: Desk) -> None:
+    """Let the saga's definition have a step that is a job."""
     told = {CallField.TOKEN.value: "{% $states.context.Task.Token %}", CallField.PROVIDER.value: {}}
     pick = {"Type": "Task", "Arguments": {"QueueUrl": "queue", "MessageBody": told}}
     desk.definitions[MACHINE_ARN]["States"]["Pick"] = pick
+
+
+def test_the_command_undoes_late_effects_of_a_settled_saga(desk: Desk) -> None:
+    has_row(StepStatus.APPLIED_LATE)
+    settle()
+    has_job(desk)
 
     status, said = desk.says("recover")
 
     assert (status, said.splitlines()) == (
         0,
         [f"saga {SAGA_ID} is settled: nothing to do", f"Pick took effect late: undoing it by {L1}"],
+    )
+
+
+def test_the_command_says_that_a_tombstone_is_a_persons_business(desk: Desk) -> None:
+    has_row(StepStatus.APPLIED_LATE)
+    remove_request()
+    has_job(desk)
+
+    status, said = desk.says("recover")
+
+    assert (status, said.splitlines()) == (
+        1,
+        [
+            f"saga {SAGA_ID} is settled: nothing to do",
+            "Pick took effect late: its request was removed, and it stands: a person undoes it",
+        ],
     )
 
 
