@@ -128,7 +128,7 @@ class Fault:
         object.__setattr__(self, "moment", _member(Moment, "moment", self.moment))
         object.__setattr__(self, "attempts", _member(Attempts, "attempts", self.attempts))
         require_schedule(self.on)
-        _require_containing(self.containing)
+        require_containing(self.containing)
         self._check_refusals()
         self._check_delay()
         self._check_state_machine()
@@ -147,7 +147,7 @@ class Fault:
             return False
         if self.call not in {ANY, call} and self.call != f"{call.partition(':')[0]}:{ANY}":
             return False
-        return self.containing is None or self.containing.encode() in body
+        return contains(body, self.containing)
 
     def _check_refusals(self) -> None:
         if self.action in {Action.THROTTLE, Action.CONFLICT} and self.moment == Moment.AFTER:
@@ -230,7 +230,7 @@ class StopAt:
         object.__setattr__(self, "moment", _member(Moment, "moment", self.moment))
         object.__setattr__(self, "status", _member(StopStatus, "status", self.status))
         require_schedule(self.on)
-        _require_containing(self.containing)
+        require_containing(self.containing)
 
     def matches(self, machine: str, state: str, moment: Moment, execution_input: str) -> bool:
         """Whether reaching `moment` of `state` in `machine` (physical name) is what this counts."""
@@ -292,7 +292,13 @@ def _require_state(value: object) -> None:
         raise ValueError(f"state must be the name of a state, 1 to 80 characters, got {value!r}")
 
 
-def _require_containing(value: object) -> None:
+def contains(body: bytes, text: str | None) -> bool:
+    """Whether a call's body contains a text; every body does without one."""
+    return text is None or text.encode() in body
+
+
+def require_containing(value: object) -> None:
+    """Refuse what is no text, and the empty one."""
     if value is not None and (not isinstance(value, str) or not value):
         raise ValueError(f"containing must be some text, got {value!r}; leave it out to match every call")
 

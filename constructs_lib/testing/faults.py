@@ -22,7 +22,19 @@ from http.client import HTTPConnection
 from typing import Any, Final, Self, overload
 from urllib.parse import urlsplit
 
-from .fault_plan import ANY, STATES_PREFIX, Action, Attempts, Fault, Moment, Planned, StopAt, from_wire, to_wire
+from .fault_plan import (
+    ANY,
+    STATES_PREFIX,
+    Action,
+    Attempts,
+    Fault,
+    Moment,
+    Planned,
+    StopAt,
+    from_wire,
+    require_containing,
+    to_wire,
+)
 from .fault_schedules import Every, First, Nth, Schedule, Share
 
 __all__ = [
@@ -249,13 +261,15 @@ class FaultControl:
 class Recording(Sequence[RecordedCall]):
     """The recorded calls in order of arrival: those so far while the recording runs, all of them afterwards."""
 
-    def __init__(self, control: _Control) -> None:
+    def __init__(self, control: _Control, containing: str | None) -> None:
         self._control = control
+        self._containing = containing
         self._path = ""
         self._ended: tuple[RecordedCall, ...] | None = None
 
     def __enter__(self) -> Self:
-        self._path = f"{_CALLS_PATH}/{self._control.request('POST', _CALLS_PATH)['id']}"
+        id_ = self._control.request("POST", _CALLS_PATH, {"containing": self._containing})["id"]
+        self._path = f"{_CALLS_PATH}/{id_}"
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -293,7 +307,7 @@ class CallRecorder:
         """
         self._control = _Control(endpoint_url)
 
-    def record(self) -> Recording:
+    def record(self, *, containing: str | None = None) -> Recording:
         """Record every AWS call that functions and state machines make while the context is open.
 
         Calls of the test itself and of API users are not recorded. What an execution does after the context is left
@@ -306,10 +320,17 @@ class CallRecorder:
             [(call.caller, call.call) for call in calls]
             ```
 
+        Args:
+            containing: only calls whose request body contains this text, as a `Fault` with the same text counts them.
+
         Returns:
             A context manager, and the sequence of calls.
+
+        Raises:
+            ValueError: if the text is empty.
         """
-        return Recording(self._control)
+        require_containing(containing)
+        return Recording(self._control, containing)
 
 
 class _Control:

@@ -13,16 +13,17 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Final
 
 from botocore.exceptions import ClientError
 
+from constructs_lib.saga.asl.failures import CONDITION_NOT_BOOLEAN
 from constructs_lib.testing import Fault, First, LocalAws, Nth, RecordedCall, StopAt
 from constructs_lib.testing.fault_plan import Action, Moment, Planned, StopStatus
 from constructs_lib.testing.invariants import Item
 from saga_runtime.identity import request_id_from
-from saga_runtime.protocol import RecordAttribute
+from saga_runtime.protocol import Env, RecordAttribute
 from saga_runtime.record import RequestRecord
 
 from .two_ledgers import TwoLedgers, await_quiet, entered_states
@@ -210,6 +211,17 @@ class Interrupted:
         body = json.dumps({"detail": {"name": saga_id}})
         return self._invoke({"Records": [{"messageId": saga_id, "body": body}]})
 
+    @property
+    def hold_table(self) -> str:
+        """Where the reconciler reads whether it may act."""
+        return self.environment[Env.HOLD_TABLE]
+
+    @cached_property
+    def environment(self) -> dict[str, str]:
+        """What the reconciler's function gets."""
+        functions = self.aws.client("lambda")
+        return functions.get_function_configuration(FunctionName=self.function)["Environment"]["Variables"]
+
     def change(self, cell: Cell, update: str, **values: int) -> None:
         """Change a cell's record by hand."""
         self.aws.client("dynamodb").update_item(
@@ -227,11 +239,14 @@ class Interrupted:
                 return
             self.await_due(cells)
             self.sweeps.update(record.saga_id for record in self.open_ones(cells))
-            with self.aws.calls.record() as calls:
+            with self.aws.calls.record() as calls, self.aws.calls.record(containing=self.hold_table) as switch:
                 said = self.look()
             assert said.get("complete") is True, said
             assert said["failed"] == 0, said
-            self.looks.append((said, [call.call for call in calls if call.caller == self.function]))
+            made = [call.call for call in calls if call.caller == self.function]
+            for call in switch:  # the hold switch is read by time, not by saga
+                made.remove(call.call)
+            self.looks.append((said, made))
             self.quiet(cells)
 
     def _count(self, saga_ids: Sequence[str]) -> None:
@@ -379,7 +394,8 @@ def _without_catch(definition: Mapping[str, Any]) -> set[str]:
 
 
 def _next(state: Mapping[str, Any]) -> list[str]:
-    return [one[key] for one in (state, *state.get("Choices", ())) for key in ("Next", "Default") if key in one]
+    branches = [one for one in state.get("Choices", ()) if CONDITION_NOT_BOOLEAN not in str(one.get("Assign"))]
+    return [one[key] for one in (state, *branches) for key in ("Next", "Default") if key in one]
 
 
 # --- What interrupts

@@ -90,7 +90,9 @@ class Stack:
         """The names of the errors that tasks of the execution met."""
         history = self.aws.client("stepfunctions").get_execution_history(executionArn=execution["executionArn"])
         return [
-            event["taskFailedEventDetails"]["error"] for event in history["events"] if event["type"] == "TaskFailed"
+            (event.get("taskFailedEventDetails") or event["taskTimedOutEventDetails"])["error"]
+            for event in history["events"]
+            if event["type"] in ("TaskFailed", "TaskTimedOut")
         ]
 
     @property
@@ -415,6 +417,16 @@ def test_a_recording_lists_the_calls_of_functions_in_order_with_their_retries(st
     assert {call.caller for call in calls} == {stack.outputs["Worker"]}
     assert calls[0].request_id == first
     assert [call.fault for call in calls] == [None, id_, None, None]
+
+
+def test_a_recording_may_list_only_the_calls_that_contain_a_text(stack: Stack) -> None:
+    with stack.aws.calls.record(containing='"wanted"') as calls:
+        stack.invoke(put="other")
+        stack.invoke(put="wanted")
+
+    assert [summary(call) for call in calls] == [(PUT, 1, 1, 200)]
+    with pytest.raises(ValueError, match="containing must be some text, got ''"):
+        stack.aws.calls.record(containing="")
 
 
 def test_a_dropped_call_is_recorded_without_status(stack: Stack) -> None:

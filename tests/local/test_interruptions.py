@@ -149,7 +149,9 @@ def transfers(system: TwoLedgers) -> Interrupted:
         Way(name="partner", status=200, ask=partner, decided="Credit"),
         Way(name="refused", status=422, ask=partial(partner, closed=True), decided="Compensate from Credit"),
     ]
-    return Interrupted(system=system, forward=FORWARD, ways=ways)
+    # One of two opposite conditions holds: no transfer leads around both pivots.
+    elsewhere = frozenset({"Only forward to Receipt"})
+    return Interrupted(system=system, forward=FORWARD, ways=ways, elsewhere=elsewhere)
 
 
 def orders(system: OrderSystem) -> Interrupted:
@@ -281,7 +283,8 @@ def record_points(done: Run) -> list[Cell]:
     found.quiet(list(samples.values()))
     exhaust(found, [samples[Kind.PARK]])
     for kind, cell in samples.items():
-        with found.aws.calls.record() as calls:
+        request_id = found.system.record(found.sagas[cell]).request_id
+        with found.aws.calls.record(containing=request_id) as calls:
             assert found.event(found.sagas[cell]) == {"batchItemFailures": []}
         done.points[kind] = points_of(calls.calls, found.function)
     unpark(found, [samples[Kind.PARK]])
@@ -398,7 +401,7 @@ def resume(done: Run) -> None:
     done.parked = {each: found.system.record(found.sagas[cell]) for each, cell in exhausted.items()}
     sqs, (queue,) = (
         found.aws.client("sqs"),
-        [served.operators for served in served_of(environment(found)[Env.RECONCILED])],
+        [served.operators for served in served_of(found.environment[Env.RECONCILED])],
     )
     entries: dict[str, str] = {}  # by id: on a busy machine one that was received may be visible again meanwhile
     while told := sqs.receive_message(QueueUrl=queue, MaxNumberOfMessages=10).get("Messages"):
@@ -415,12 +418,6 @@ def resume(done: Run) -> None:
 def forward_of(done: Run) -> str:
     """Physical name of the machine in which sagas begin."""
     return done.found.aws.resolve_state_machine(done.found.forward).rpartition(":")[2]
-
-
-def environment(found: Interrupted) -> dict[str, str]:
-    """What the reconciler's function is told."""
-    functions = found.aws.client("lambda")
-    return functions.get_function_configuration(FunctionName=found.function)["Environment"]["Variables"]
 
 
 # --- What must be
@@ -544,4 +541,4 @@ class TestAReconcilerThatDies:
 
 
 def test_the_limit_is_that_of_the_construct(run: Run) -> None:
-    assert environment(run.found)[Env.RECOVERIES_LIMIT] == str(LIMIT)
+    assert run.found.environment[Env.RECOVERIES_LIMIT] == str(LIMIT)

@@ -44,7 +44,7 @@ def _dispatch(engine: FaultEngine, method: str, path: str, content: dict[str, An
             engine.clear(content.get("ids"))
             return 200, {}
         case "POST", path if path == _CALLS:
-            return 200, {"id": engine.open_recording()}
+            return 200, {"id": engine.open_recording(content.get("containing"))}
         case "GET" | "DELETE", path if path.startswith(f"{_CALLS}/"):
             return _recording(engine, method, path.removeprefix(f"{_CALLS}/"))
         case _:

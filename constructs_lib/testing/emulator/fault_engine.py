@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
-from ..fault_plan import Attempts, Fault, Moment, Planned, StopAt, to_wire
+from ..fault_plan import Attempts, Fault, Moment, Planned, StopAt, contains, to_wire
 from ..fault_schedules import Occurrence
 
 #: How many firings of a fault are told one by one; beyond, they are only counted.
@@ -111,6 +111,14 @@ class _Entry:
             self.firings.append(firing)
 
 
+@dataclass(slots=True, kw_only=True)
+class _Recording:
+    """Calls so far, of those whose body contains a text."""
+
+    containing: str | None
+    records: list[Record] = field(default_factory=list)
+
+
 class FaultEngine:
     """The plan, its counters and the open recordings. Every method may be called from any thread.
 
@@ -124,7 +132,7 @@ class FaultEngine:
         self._lock = threading.Lock()
         self._ids = itertools.count(1)
         self._entries: dict[str, _Entry] = {}
-        self._recordings: dict[str, list[Record]] = {}
+        self._recordings: dict[str, _Recording] = {}
 
     def plan(self, planned: list[Planned]) -> list[str]:
         """Add to the plan, and return the ids."""
@@ -161,19 +169,19 @@ class FaultEngine:
                 for key, entry in self._entries.items()
             ]
 
-    def open_recording(self) -> str:
-        """Begin to record every call, and return the recording's id."""
+    def open_recording(self, containing: str | None = None) -> str:
+        """Begin to record every call whose body contains a text, and return the recording's id."""
         with self._lock:
             key = f"recording-{next(self._ids)}"
-            self._recordings[key] = []
+            self._recordings[key] = _Recording(containing=containing)
             self._arm()
             return key
 
     def recorded(self, id: str) -> list[dict[str, Any]] | None:
         """Return what a recording has so far, in order; None if there is no such recording."""
         with self._lock:
-            records = self._recordings.get(id)
-            return None if records is None else [asdict(record) for record in records]
+            recording = self._recordings.get(id)
+            return None if recording is None else [asdict(record) for record in recording.records]
 
     def close_recording(self, id: str) -> None:
         """End a recording."""
@@ -243,8 +251,9 @@ class FaultEngine:
             state=call.state,
             fault=fault,
         )
-        for records in self._recordings.values():
-            records.append(record)
+        for recording in self._recordings.values():
+            if contains(call.body, recording.containing):
+                recording.records.append(record)
 
         def note(status: int | None) -> None:
             record.status = status
