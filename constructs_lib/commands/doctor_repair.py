@@ -203,7 +203,7 @@ class Repairer:
         caretaker = self.records.caretaker(saga)
         if finding.table:
             late = caretaker.look_late(finding.table, finding.id)
-            return "it is undone by now" if late is None else _undo_said(caretaker.undo(late))
+            return "it is undone by now" if late is None else _undo_said(caretaker.undo(late, self.records.now_ms))
         found = caretaker.read(saga.served.requests, request_id_from(finding.saga_id))
         if found is None or found.record.saga_id != finding.saga_id:
             return ""

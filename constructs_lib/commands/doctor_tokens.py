@@ -181,10 +181,13 @@ class Tokens:
         if undo.finding is LateFinding.RUNNING:
             return self._about(row, Found.LATE, Severity.OK, f"{what}; {name} is undoing it", "nothing", saga=saga)
         if undo.finding is LateFinding.EXHAUSTED:
-            why = "its request was removed" if late.record.tombstone else "it was tried again and again to undo it"
+            why, then = "it was tried again and again to undo it", "correct the cause"
+            command = ["recover", row.saga_id, "--again"]
+            if late.record.tombstone:
+                why, then, command = "its request was removed", "undo it by hand", ["inspect", row.saga_id]
             return replace(
-                self._of_person(row, Found.LATE, f"{what}; {why}", "undo it by hand"),
-                command=self.records.command(saga, "inspect", row.saga_id),
+                self._of_person(row, Found.LATE, f"{what}; {why}", then),
+                command=self.records.command(saga, *command),
                 saga=saga,
             )
         if undo.execution == late_name(row.saga_id, 1) and self.records.now_ms - row.since >= NOBODY_CAME_MS:

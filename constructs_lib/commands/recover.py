@@ -29,7 +29,7 @@ _SAID = {
 _LATE = {
     "RUNNING": "being undone",
     "STARTED": "undoing it",
-    "EXHAUSTED": "tried again and again to undo it, and it stands: a person decides",
+    "EXHAUSTED": "tried again and again to undo it, and it stands; once the cause is gone, --again",
 }
 _NO_REQUEST = "its request was removed, and it stands: a person undoes it"
 _FOR_A_PERSON = frozenset({"PARKED", "NAME_EXPIRED", "OWNER_SUCCEEDED", "ROWS_EXPIRED"})
@@ -46,6 +46,11 @@ def add_parser(commands: Any) -> None:
         "or nothing was to do; 1 a person decides, the saga is unknown, or AWS refused a call.",
     )
     add_saga_options(parser)
+    parser.add_argument(
+        "--again",
+        action="store_true",
+        help="also where it was tried again and again to undo what took effect late: the cause is gone",
+    )
     add_log_option(parser)
     parser.set_defaults(run=_run)
 
@@ -56,23 +61,23 @@ def _run(options: argparse.Namespace) -> int:
     with one_line_errors(f"saga {options.saga} was not looked at"):
         found = find_saga(options)
         saga = deployed(found, options.log_table)
-        # Without its rows, a saga must not be run again.
         try:
+            # Without its rows, a saga must not be run again.
             finding, started = replace(found.recoverer, log_days=saga.log_days).recover(found.record, found.now_ms)
+            sys.stdout.write(f"saga {options.saga} {_SAID[finding.value]}{f' by {started}' if started else ''}\n")
+            exhausted = _undo_late(found, saga, again=options.again)
         except MachineGone as gone:
             raise CommandError(str(gone)) from None
-        sys.stdout.write(f"saga {options.saga} {_SAID[finding.value]}{f' by {started}' if started else ''}\n")
-        exhausted = _undo_late(found, saga)
     return 1 if exhausted or finding.value in _FOR_A_PERSON else 0
 
 
-def _undo_late(found: FoundSaga, saga: DeployedSaga) -> bool:
+def _undo_late(found: FoundSaga, saga: DeployedSaga, *, again: bool) -> bool:
     """Start what undoes late effects; whether a person has to look."""
-    from saga_runtime.late import LateFinding, undo_late
+    from saga_runtime.late import LateFinding, undo_again, undo_late
 
     if not saga.has_jobs:
         return False
-    late = undo_late(found.recoverer, found.record, saga.log_table)
+    late = (undo_again if again else undo_late)(found.recoverer, found.record, saga.log_table)
     if late.finding is not LateFinding.NOTHING:
         by = f" by {late.execution}" if late.execution else ""
         exhausted = late.finding is LateFinding.EXHAUSTED

@@ -20,7 +20,7 @@ from botocore.exceptions import ClientError
 from saga_runtime import aws, telemetry
 from saga_runtime.callback_rows import JobId
 from saga_runtime.identity import request_id_from
-from saga_runtime.late import LateFinding, LateUndo, late_rows, undo_late
+from saga_runtime.late import LateFinding, LateUndo, give_up_update, late_rows, undo_late
 from saga_runtime.protocol import LogAttribute, Metric, ReconciledField, RecordAttribute, TokenAttribute
 from saga_runtime.reconciliation import (
     DENIED_MS,
@@ -254,11 +254,18 @@ class Caretaker:
             return None  # it is undone; what stands beside it may be what nothing undoes
         return LateSeen(saga=saga, job=job, record=found.record, rows=rows)
 
-    def undo(self, late: LateSeen) -> LateUndo:
-        """See to it that what took effect late is undone; if nobody can any more, ``EXHAUSTED``."""
-        if late.record is None:
-            return LateUndo(finding=LateFinding.EXHAUSTED)
-        return undo_late(self._recoverer(late.saga), late.record, late.saga.log)
+    def undo(self, late: LateSeen, now_ms: int) -> LateUndo:
+        """See to it that what took effect late is undone; if nobody can any more, ``EXHAUSTED``.
+
+        What could not be undone is put off, as parked sagas are: its executions are asked for again after a while.
+        """
+        record = late.record
+        if record is None or (record.late_at is not None and record.late_at > now_ms):
+            return LateUndo(finding=LateFinding.EXHAUSTED, rows=late.rows)
+        undo = undo_late(self._recoverer(late.saga), record, late.saga.log)
+        if undo.finding is LateFinding.EXHAUSTED and undo.tried:
+            _updated(late.saga.requests, give_up_update(record, undo.tried, at_ms=now_ms + self.longest_look_ms))
+        return undo
 
     def _recoverer(self, saga: Served) -> Recoverer:
         return Recoverer(

@@ -3,6 +3,10 @@
 An execution of the recovery machine of its own undoes just those rows, by names that are counted up: ``{saga id}-l1``,
 ``-l2`` when the first one died, or when more took effect after it was over, and so on. Two who start it at once start
 one; the rows keep every undo single.
+
+When many of them could not, the record notes the last one's number: nothing asks for those again, and only an operator
+starts the next one, when the cause is gone. So an effect that cannot be undone does not use up the quota of
+``DescribeExecution``.
 """
 
 from __future__ import annotations
@@ -12,12 +16,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
-from saga_runtime.protocol import LogAttribute, StartField, StepStatus
+from saga_runtime.protocol import LogAttribute, RecordAttribute, StartField, StepStatus
 from saga_runtime.record import RequestRecord
 from saga_runtime.recovery import Recoverer, execution_of
 
 MOST_TRIES: Final = 20
 """More executions than this that all died are a person's business."""
+TRIES_GROW: Final = "#saga_id = :saga_id AND (attribute_not_exists(#late_tried) OR #late_tried <= :tried)"
 _RUNNING: Final = frozenset({"RUNNING", "PENDING_REDRIVE"})
 
 
@@ -41,11 +46,13 @@ class LateUndo:
         finding: what was found.
         rows: rows whose effects stand that nobody counts on.
         execution: name of the execution that undoes them.
+        tried: number of the last execution that there was; 0: none was asked for.
     """
 
     finding: LateFinding
     rows: tuple[str, ...] = ()
     execution: str | None = None
+    tried: int = 0
 
 
 def undo_late(recoverer: Recoverer, record: RequestRecord, log_table: str) -> LateUndo:
@@ -61,23 +68,62 @@ def undo_late(recoverer: Recoverer, record: RequestRecord, log_table: str) -> La
     rows, undone = _rows(recoverer, record, log_table)
     if not rows:
         return LateUndo(finding=LateFinding.NOTHING)
-    died = 0
+    given_up, died = record.late_tried or 0, 0
+    tried = given_up
     # Whoever succeeded undid a row, and no row turns late twice. More than that undo nothing: theirs is a definition
     # that does not know the step any more.
-    for number in range(1, MOST_TRIES + undone + 1):
+    for number in range(given_up + 1, given_up + MOST_TRIES + undone + 1):
         name = late_name(record.saga_id, number)
         status = _status(recoverer, execution_of(record.recovery_machine_arn, name))
         if status in _RUNNING:
             return LateUndo(finding=LateFinding.RUNNING, rows=rows, execution=name)
         if status is None:
-            if record.tombstone:
-                break  # what it would be started with is gone
+            if record.tombstone or (given_up and number == given_up + 1):
+                break  # what it would be started with is gone; or an operator starts it
             recoverer.start(record.recovery_machine_arn, name, late_input(record.input))
             return LateUndo(finding=LateFinding.STARTED, rows=rows, execution=name)
-        died += status != "SUCCEEDED"
+        tried, died = number, died + (status != "SUCCEEDED")
         if died == MOST_TRIES:
             break
-    return LateUndo(finding=LateFinding.EXHAUSTED, rows=rows)
+    return LateUndo(finding=LateFinding.EXHAUSTED, rows=rows, tried=tried)
+
+
+def undo_again(recoverer: Recoverer, record: RequestRecord, log_table: str) -> LateUndo:
+    """Start the next execution where many could not undo what took effect late.
+
+    An operator says by it that the cause is gone. Where they were not given up, it does what ``undo_late`` does.
+    Repeated, it starts the same execution: the record notes which ones could not before the next one is started.
+    """
+    undo = undo_late(recoverer, record, log_table)
+    if undo.finding is not LateFinding.EXHAUSTED or record.tombstone:
+        return undo
+    recoverer.dynamodb.update_item(TableName=recoverer.table, **give_up_update(record, undo.tried, at_ms=None))
+    name = late_name(record.saga_id, undo.tried + 1)
+    recoverer.start(record.recovery_machine_arn, name, late_input(record.input))
+    return LateUndo(finding=LateFinding.STARTED, rows=undo.rows, execution=name)
+
+
+def give_up_update(record: RequestRecord, tried: int, *, at_ms: int | None) -> dict[str, Any]:
+    """Arguments of the update that notes which executions could not undo what took effect late.
+
+    On condition that it is the same saga, and that no later one is noted. Repeated, it writes the same.
+
+    Args:
+        record: as it was read.
+        tried: number of the last one.
+        at_ms: when it is checked again, epoch milliseconds; None: at the next look.
+    """
+    a = RecordAttribute
+    values: dict[str, Any] = {":saga_id": {"S": record.saga_id}, ":tried": {"N": str(tried)}}
+    if at_ms is not None:
+        values[":at"] = {"N": str(at_ms)}
+    return {
+        "Key": {a.ID.value: {"S": record.request_id}},
+        "UpdateExpression": "SET #late_tried = :tried" + (" REMOVE #late_at" if at_ms is None else ", #late_at = :at"),
+        "ConditionExpression": TRIES_GROW,
+        "ExpressionAttributeNames": {f"#{name.value}": name.value for name in (a.SAGA_ID, a.LATE_TRIED, a.LATE_AT)},
+        "ExpressionAttributeValues": values,
+    }
 
 
 def late_name(saga_id: str, number: int) -> str:

@@ -219,7 +219,7 @@ class Reconciler:
         done.taken_over += did and need is Need.TAKE_OVER
         done.parked += did and need is Need.PARK
 
-    def _look_at_late_job(self, caretaker: Caretaker, table: str, _now_ms: int, row_id: str, _again: bool) -> None:
+    def _look_at_late_job(self, caretaker: Caretaker, table: str, now_ms: int, row_id: str, _again: bool) -> None:
         """A job's row is due until its late effect is undone, also when its saga has long been settled."""
         job = JobId.parse(row_id)
         with self._mine:
@@ -229,7 +229,7 @@ class Reconciler:
         if late is None:
             return
         held = self.hold.read() is not None
-        finding = LateFinding.RUNNING if held else caretaker.undo(late).finding
+        finding = LateFinding.RUNNING if held else caretaker.undo(late, now_ms).finding
         with self._mine:
             first = late.job.saga_id not in self._late
             self._late.add(late.job.saga_id)

@@ -187,6 +187,8 @@ class RequestRecord:
     http_status: int | None
     body: str | None
     rows_until: int | None = None
+    late_tried: int | None = None
+    late_at: int | None = None
 
     @classmethod
     def from_item(cls, item: AttributeMap) -> RequestRecord:
@@ -219,6 +221,8 @@ class RequestRecord:
                 http_status=_number(item, a.HTTP_STATUS),
                 body=_text(item, a.BODY),
                 rows_until=_number(item, a.ROWS_UNTIL),
+                late_tried=_number(item, a.LATE_TRIED),
+                late_at=_number(item, a.LATE_AT),
             )
         except KeyError as error:
             raise ValueError(f"not a request record: attribute {error} is missing") from error

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterator
 from typing import Any
 
 import boto3
 import pytest
+from botocore.exceptions import ClientError
 
 from saga_runtime import aws
-from saga_runtime.late import MOST_TRIES, LateFinding, LateUndo, late_name, undo_late
+from saga_runtime.late import MOST_TRIES, LateFinding, LateUndo, give_up_update, late_name, undo_again, undo_late
 from saga_runtime.protocol import CallField, LogAttribute, RecordAttribute, RecordStatus, Side, StartField, StepStatus
 from saga_runtime.saga_log import log_key
 from tests.unit.support.desk import Desk, desk_in
 from tests.unit.support.executions import ExecutionStatus
-from tests.unit.support.samples import MACHINE_ARN, REQUEST_ID, SAGA_ID
+from tests.unit.support.samples import MACHINE_ARN, RECOVERY_MACHINE_ARN, REQUEST_ID, SAGA_ID
+from tests.unit.support.wire import Action, Fault, Killed, Moment
 from tests.unit.support.world import World
 
 L1, L2 = late_name(SAGA_ID, 1), late_name(SAGA_ID, 2)
@@ -128,7 +131,110 @@ def test_many_that_died_are_a_persons_business(desk: Desk) -> None:
         assert look(desk).execution == late_name(SAGA_ID, number)
         desk.world.executions.end(late_name(SAGA_ID, number), ExecutionStatus.FAILED)
 
-    assert look(desk) == LateUndo(finding=LateFinding.EXHAUSTED, rows=("Pick",))
+    assert look(desk) == LateUndo(finding=LateFinding.EXHAUSTED, rows=("Pick",), tried=MOST_TRIES)
+
+
+# What was given up.
+
+NEXT = late_name(SAGA_ID, MOST_TRIES + 1)
+
+
+def given_up(desk: Desk) -> None:
+    """Let as many executions die as are allowed."""
+    has_row(StepStatus.APPLIED_LATE)
+    for number in range(1, MOST_TRIES + 1):
+        look(desk)
+        desk.world.executions.end(late_name(SAGA_ID, number), ExecutionStatus.FAILED)
+
+
+def again(desk: Desk) -> LateUndo:
+    return undo_again(desk.recoverer, desk.record, "log")
+
+
+def test_an_operator_starts_the_next_one_once_the_cause_is_gone(desk: Desk) -> None:
+    given_up(desk)
+
+    assert again(desk) == LateUndo(finding=LateFinding.STARTED, rows=("Pick",), execution=NEXT)
+
+    assert desk.world.executions.by_name[NEXT].machine == RECOVERY_MACHINE_ARN
+    assert look(desk) == LateUndo(finding=LateFinding.RUNNING, rows=("Pick",), execution=NEXT)
+
+
+def test_those_that_were_given_up_are_not_asked_for_again(desk: Desk) -> None:
+    given_up(desk)
+    again(desk)
+
+    assert desk.world.calls_of(lambda: look(desk)).count("DescribeExecution") == 1
+
+
+def test_after_another_try_as_many_more_are_made(desk: Desk) -> None:
+    given_up(desk)
+    again(desk)
+    for number in range(MOST_TRIES + 1, 2 * MOST_TRIES + 1):
+        assert look(desk).execution == late_name(SAGA_ID, number)
+        desk.world.executions.end(late_name(SAGA_ID, number), ExecutionStatus.FAILED)
+
+    assert look(desk) == LateUndo(finding=LateFinding.EXHAUSTED, rows=("Pick",), tried=2 * MOST_TRIES)
+    assert again(desk).execution == late_name(SAGA_ID, 2 * MOST_TRIES + 1)
+
+
+@pytest.mark.parametrize("died", [False, True])
+def test_another_try_starts_nothing_where_it_is_being_undone(desk: Desk, died: bool) -> None:
+    has_row(StepStatus.APPLIED_LATE)
+    look(desk)
+    if died:
+        desk.world.executions.end(L1, ExecutionStatus.FAILED)
+
+    found = again(desk)
+
+    assert found.execution == (L2 if died else L1)
+    assert desk.record.late_tried is None
+
+
+@pytest.mark.parametrize(
+    ("action", "moment"),
+    [(Action.KILL, Moment.BEFORE), (Action.KILL, Moment.AFTER), (Action.DROP, Moment.AFTER)],
+)
+@pytest.mark.parametrize("operation", ["Query", "UpdateItem", "StartExecution"])
+def test_another_try_that_dies_anywhere_is_finished_by_its_repetition(
+    desk: Desk, operation: str, action: Action, moment: Moment
+) -> None:
+    given_up(desk)
+    desk.world.wire.plan(Fault(operation=operation, action=action, moment=moment, times=1))
+    with contextlib.suppress(Killed):
+        again(desk)
+    desk.world.wire.forget()
+
+    again(desk)
+
+    assert NEXT in desk.world.executions.by_name
+    assert late_name(SAGA_ID, MOST_TRIES + 2) not in desk.world.executions.by_name
+
+
+def test_another_try_that_died_before_its_start_leaves_it_given_up(desk: Desk) -> None:
+    given_up(desk)
+    desk.world.wire.plan(Fault(operation="StartExecution", action=Action.KILL, moment=Moment.BEFORE, times=1))
+    with pytest.raises(Killed):
+        again(desk)
+
+    assert look(desk) == LateUndo(finding=LateFinding.EXHAUSTED, rows=("Pick",), tried=MOST_TRIES)
+    assert NEXT not in desk.world.executions.by_name
+
+
+@pytest.mark.parametrize("changes", ["another saga", "a later try"])
+def test_what_was_noted_meanwhile_is_not_written_over(desk: Desk, changes: str) -> None:
+    update: Any = give_up_update(desk.record, MOST_TRIES, at_ms=1)
+    aws.dynamodb().update_item(TableName="requests", **update)
+    assert (desk.record.late_tried, desk.record.late_at) == (MOST_TRIES, 1)
+    later: Any = give_up_update(desk.record, MOST_TRIES + 1, at_ms=None)
+    if changes == "a later try":
+        aws.dynamodb().update_item(TableName="requests", **later)
+        assert (desk.record.late_tried, desk.record.late_at) == (MOST_TRIES + 1, None)
+    else:
+        update["ExpressionAttributeValues"][":saga_id"] = {"S": "another"}
+
+    with pytest.raises(ClientError, match="ConditionalCheckFailed"):
+        aws.dynamodb().update_item(TableName="requests", **update)
 
 
 def remove_request() -> None:
@@ -158,7 +264,9 @@ def test_late_undo_that_outlives_the_request_is_running(desk: Desk) -> None:
 
     assert look(desk) == LateUndo(finding=LateFinding.RUNNING, rows=("Pick",), execution=L1)
     desk.world.executions.end(L1, ExecutionStatus.FAILED)
-    assert look(desk) == LateUndo(finding=LateFinding.EXHAUSTED, rows=("Pick",))
+    assert look(desk) == LateUndo(finding=LateFinding.EXHAUSTED, rows=("Pick",), tried=1)
+    assert again(desk) == LateUndo(finding=LateFinding.EXHAUSTED, rows=("Pick",), tried=1)
+    assert set(desk.world.executions.by_name) == {SAGA_ID, L1}
 
 
 def late_one_after_the_other(desk: Desk, jobs: int) -> list[str | None]:
@@ -185,7 +293,7 @@ def test_only_those_that_died_count(desk: Desk) -> None:
         assert look(desk).execution == late_name(SAGA_ID, number)
         desk.world.executions.end(late_name(SAGA_ID, number), ExecutionStatus.FAILED)
 
-    assert look(desk) == LateUndo(finding=LateFinding.EXHAUSTED, rows=("Pick",))
+    assert look(desk) == LateUndo(finding=LateFinding.EXHAUSTED, rows=("Pick",), tried=MOST_TRIES + 3)
 
 
 def test_what_was_undone_otherwise_is_no_reason_to_try_more_often(desk: Desk) -> None:
@@ -222,6 +330,21 @@ def has_job(desk: Desk) -> None:
     told = {CallField.TOKEN.value: "{% $states.context.Task.Token %}", CallField.PROVIDER.value: {}}
     pick = {"Type": "Task", "Arguments": {"QueueUrl": "queue", "MessageBody": told}}
     desk.definitions[MACHINE_ARN]["States"]["Pick"] = pick
+
+
+def test_the_command_tries_again_only_when_it_is_told_to(desk: Desk) -> None:
+    given_up(desk)
+    settle()
+    has_job(desk)
+
+    status, said = desk.says("recover")
+    assert (status, "once the cause is gone, --again" in said, NEXT in desk.world.executions.by_name) == (
+        1,
+        True,
+        False,
+    )
+    status, said = desk.says("recover", "--again")
+    assert (status, f"undoing it by {NEXT}" in said, NEXT in desk.world.executions.by_name) == (0, True, True)
 
 
 def test_the_command_undoes_late_effects_of_a_settled_saga(desk: Desk) -> None:

@@ -564,6 +564,20 @@ def test_a_late_effect_that_cannot_be_undone_alarms(watch: Watch) -> None:
     assert late_name(SAGA_ID, 21) not in watch.executions
 
 
+def test_a_late_effect_that_cannot_be_undone_is_put_off_and_alarms_all_the_same(watch: Watch) -> None:
+    test_a_late_effect_that_cannot_be_undone_alarms(watch)
+
+    assert "DescribeExecution" not in watch.world.calls_of(watch.sweep)
+    assert watch.counted(Metric.LATE_STANDS) == 2
+
+    watch.pass_time(LONGEST_LOOK_MS)
+    watch.update(due_at={"N": str(watch.world.clock.ms + DAY_MS)})
+    assert watch.world.calls_of(watch.sweep).count("DescribeExecution") == 1
+    assert "DescribeExecution" not in watch.world.calls_of(watch.sweep)
+    assert watch.counted(Metric.LATE_STANDS) == 4
+    assert late_name(SAGA_ID, 21) not in watch.executions
+
+
 def test_a_late_effect_of_a_saga_whose_record_is_gone_alarms(watch: Watch) -> None:
     late_job(watch)
     aws.dynamodb().delete_item(TableName="requests", Key={A.ID.value: {"S": REQUEST_ID}})

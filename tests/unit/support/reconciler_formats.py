@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from saga_runtime.late import late_input
+from saga_runtime.late import give_up_update, late_input
 from saga_runtime.protocol import RecordAttribute
 from saga_runtime.reconciliation import (
     Found,
@@ -43,4 +43,6 @@ def reconciler_formats(item: AttributeMap) -> dict[str, Any]:
         "log: kept for longer": keep_row_update(log_key(SAGA_ID, "Transfer"), 1_700_000_000, 1_710_000_000),
         "rows kept": rows_kept_update(record, 1_710_000_000),
         "late: start input": late_input(record.input),
+        "late: given up": give_up_update(record, 20, at_ms=_LATER_MS),
+        "late: tried again": give_up_update(record, 20, at_ms=None),
     }
