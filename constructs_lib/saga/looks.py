@@ -16,7 +16,11 @@ from constructs_lib.saga.groups import StepGroup
 Path = tuple[str, ...]
 """Names of members, from the outermost one on; an array on it stands for all its elements."""
 
-_REQUEST: Final = re.compile(r"\$request\b|\bExecution\s*\.\s*Input\s*\.\s*request\b")
+_REQUEST: Final = re.compile(
+    r"\$request\b|\$states\b(?:\s*\.\s*(?:input\b|context\b(?:\s*\.\s*Execution\b(?:\s*\.\s*Input\b)?)?))?"
+    r"(?!\s*\.\s*(?!request\b)[^\W\d])"
+)
+"""The request by its name, or what holds it: not another member of that."""
 _NAMES: Final = r"((?:\s*\.\s*(?:[^\W\d]\w*|`[^`]*`))*)"
 _NAME: Final = re.compile(r"\.\s*(?:([^\W\d]\w*)|`([^`]*)`)")
 _ENDS_A_NAME: Final = frozenset(" \t\r\n.,:;?!()[]{}<>=+-*/%&|^~@#'\"")

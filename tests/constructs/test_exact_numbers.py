@@ -101,6 +101,14 @@ READS: list[tuple[str, tuple[Path, ...]]] = [
     ("$request.a·b", ((),)),
     ("$request.in.a·b", (("in",),)),
     ("$parse($states.context.Execution.Input.request).a", ((),)),
+    ("$parse($states.context.Execution.Input.`request`).a", ((),)),
+    ("$parse($states.context.*.request).a", ((),)),
+    ("$parse($lookup($states.context.Execution.Input, 'request')).a", ((),)),
+    ("($c := $states . context; $parse($c.Execution.Input.request).a)", ((),)),
+    ("$parse($states.input.request).a", ((),)),
+    ("$states.context.Execution.Input.saga_id", ()),
+    ("$states.context.Task.Token", ()),
+    ("$states.input.a", ()),
     ("$outputs.Quote.total", ()),
 ]
 

@@ -242,6 +242,9 @@ class TestWhatExpressionsLookInto:
         [
             ("$request.a", True),
             ("$parse($states.context.Execution.Input.request).a", True),
+            ("$parse($states.context.Execution.Input.`request`).a", True),
+            ("$parse($states.input.request).a", True),
+            ("$states.context.Execution.Input.saga_id", False),
             ("$requests.a", False),
             ("$outputs.A", False),
             ("", False),
