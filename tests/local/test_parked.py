@@ -19,6 +19,7 @@ from constructs_lib.testing.invariants import audit_sagas, read_table, require_a
 from examples.payment_gateway import Action, Moment, Operation, PaymentGateway, Trouble
 from saga_runtime.identity import request_id_from
 from saga_runtime.protocol import IDEMPOTENCY_KEY_HEADER, Env
+from saga_runtime.recovery import machine_of
 
 SPEED: Final = 12.0
 PATIENCE_SECONDS: Final = 300.0
@@ -264,3 +265,48 @@ def test_at_the_end_records_rows_and_books_agree(parked: Parked) -> None:
     require_all_hold(audit_sagas(records, rows))
     stands = sum(CHARGED + DELIVERED for case in CASES if case.status == "COMPLETED")
     assert parked.gateway.books().taken == stands
+
+
+def copied(parked: Parked, order: str) -> str:
+    """Put copies in the place of a saga's state machines, as one who deleted them would deploy; the recovery's ARN."""
+    machines, record = parked.aws.client("stepfunctions"), parked.record(order)
+    forward = machine_of(record["execution_arn"])
+    moved = {}
+    for arn in (forward, record["recovery_machine_arn"]):
+        described = machines.describe_state_machine(stateMachineArn=arn)
+        moved[arn] = machines.create_state_machine(
+            name=f"{described['name']}-again",
+            definition=described["definition"].replace(forward, moved.get(forward, forward)),
+            roleArn=described["roleArn"],
+        )["stateMachineArn"]
+        machines.delete_state_machine(stateMachineArn=arn)
+    return str(moved[record["recovery_machine_arn"]])
+
+
+def test_a_parked_saga_whose_state_machines_are_gone_is_moved_and_ends(parked: Parked) -> None:
+    order, log = "moved", ("--log-table", parked.outputs["LogTableName"])
+    parked.gateway.plan(Trouble(on=Operation.CHARGE, action=Action.DROP, moment=A, containing=f'"{order}-Charge'))
+    saga = parked.begin(order)
+    before = parked.waited(order, lambda record: "parked" in record)
+    recovery = copied(parked, order)
+    (charge,) = [one.id for one in parked.gateway.books().charges if one.reference == f"{order}-Charge"]
+
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while True:
+        status, told = parked.says("resolve", saga, "Charge", "--applied", "--output", f'{{"charge":"{charge}"}}', *log)
+        assert status == 1
+        if "wait" not in told or time.monotonic() > deadline:
+            break
+        time.sleep(1)
+    assert "must exist to start the saga, got none; move the saga to another one with cdk-sagas adopt" in told
+    assert {name: parked.record(order)[name] for name in ("owner", "parked", "stuck")} == {
+        name: before[name] for name in ("owner", "parked", "stuck")
+    }
+
+    assert parked.says("adopt", saga, "--recovery-machine", recovery) == (
+        0,
+        f"saga {saga} is on {recovery}: started {saga}-r1\n",
+    )
+
+    assert parked.settled(order) == "FAILED"
+    assert parked.books(order) == (1, 1)
