@@ -13,12 +13,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from botocore.exceptions import ClientError
 
 from saga_runtime import aws, telemetry
 from saga_runtime.callback_rows import JobId
+from saga_runtime.callback_saga_writes import LATE_DAYS, SagaRecord
 from saga_runtime.identity import request_id_from
 from saga_runtime.late import LateFinding, LateUndo, give_up_update, late_rows, undo_late
 from saga_runtime.protocol import LogAttribute, Metric, ReconciledField, RecordAttribute, TokenAttribute
@@ -56,6 +57,8 @@ from saga_runtime.saga_log import log_key
 
 if TYPE_CHECKING:
     from mypy_boto3_stepfunctions import SFNClient
+
+_DAY_MS: Final = 86_400_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -257,11 +260,13 @@ class Caretaker:
     def undo(self, late: LateSeen, now_ms: int) -> LateUndo:
         """See to it that what took effect late is undone; if nobody can any more, ``EXHAUSTED``.
 
-        What could not be undone is put off, as parked sagas are: its executions are asked for again after a while.
+        What could not be undone is put off, as parked sagas are: its executions are asked for again after a while. The
+        record of a settled saga is kept whole until then: an undo is started with what the saga was started with.
         """
         record = late.record
         if record is None or (record.late_at is not None and record.late_at > now_ms):
             return LateUndo(finding=LateFinding.EXHAUSTED, rows=late.rows)
+        _keep_whole(late.saga, record, now_ms)
         undo = undo_late(self._recoverer(late.saga), record, late.saga.log)
         if undo.finding is LateFinding.EXHAUSTED and undo.tried:
             _updated(late.saga.requests, give_up_update(record, undo.tried, at_ms=now_ms + self.longest_look_ms))
@@ -356,6 +361,24 @@ def _keep_rows(saga: Served, record: RequestRecord, now_ms: int) -> None:
     if not may_have_forgotten(record, now_ms, saga.days):
         # All that were ever written are there, and none ends before.
         _updated(saga.requests, rows_kept_update(record, rows_end(record, ends, before, saga.days)))
+
+
+def _keep_whole(saga: Served, record: RequestRecord, now_ms: int) -> None:
+    """A settled record whose response will expire before long is kept for longer; a tombstone stays one."""
+    ends = record.response_expires_at
+    if record.tombstone or ends is None or ends * 1_000 >= now_ms + LATE_DAYS * _DAY_MS // 2:
+        return
+    found = SagaRecord(
+        request_id=record.request_id,
+        saga_id=record.saga_id,
+        status=record.status,
+        expiration=record.expiration or 0,
+        response_expires_at=ends,
+    )
+    kept = found.kept(saga.requests, now_ms)
+    if kept is not None:
+        # Refused: somebody else has kept it, or the response was removed meanwhile.
+        _updated(saga.requests, {name: value for name, value in kept["Update"].items() if name != "TableName"})
 
 
 def _updated(table: str, arguments: Mapping[str, Any]) -> bool:

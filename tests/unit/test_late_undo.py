@@ -376,6 +376,16 @@ def test_the_command_says_that_a_tombstone_is_a_persons_business(desk: Desk) -> 
     )
 
 
+def test_an_operator_says_that_a_late_effect_of_a_tombstone_is_undone(desk: Desk) -> None:
+    has_row(StepStatus.APPLIED_LATE)
+    remove_request()
+    has_job(desk)
+
+    desk.resolves("Pick", "--undo", "--applied")
+
+    assert look(desk) == LateUndo(finding=LateFinding.NOTHING)
+
+
 def test_the_command_does_not_ask_the_log_of_a_saga_without_jobs(desk: Desk) -> None:
     has_row(StepStatus.APPLIED_LATE)
     settle()

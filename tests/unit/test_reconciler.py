@@ -28,9 +28,10 @@ from botocore.exceptions import ClientError
 
 from handlers import reconciler as entry
 from saga_runtime import aws, sweeping, telemetry
+from saga_runtime.callback_saga_writes import LATE_DAYS
 from saga_runtime.errors import ProtocolMismatch
 from saga_runtime.hold import HOLD_KEY, KEPT_MS
-from saga_runtime.late import late_name
+from saga_runtime.late import MOST_TRIES, LateFinding, late_name, undo_again
 from saga_runtime.protocol import (
     Env,
     HoldAttribute,
@@ -65,6 +66,7 @@ from saga_runtime.recovery import CERTAIN_AFTER_MS, Finding, recovery_name
 from saga_runtime.saga_log import log_key
 from saga_runtime.sweeping import ATTEMPTS, SPARE_MS, Threads
 from tests.unit.support import settling
+from tests.unit.support.client import remove_response
 from tests.unit.support.clinic import create_hold_table
 from tests.unit.support.desk import Desk, desk_in
 from tests.unit.support.executions import ExecutionStatus
@@ -576,6 +578,31 @@ def test_a_late_effect_that_cannot_be_undone_is_put_off_and_alarms_all_the_same(
     assert "DescribeExecution" not in watch.world.calls_of(watch.sweep)
     assert watch.counted(Metric.LATE_STANDS) == 4
     assert late_name(SAGA_ID, 21) not in watch.executions
+
+
+def test_a_record_stays_whole_for_as_long_as_a_late_effect_stands(watch: Watch) -> None:
+    watch.settle()
+    late_job(watch)
+    put_row("Pick", StepStatus.APPLIED_LATE, expiration=watch.world.clock.ms // 1_000 + 400 * 86_400)
+    ends = set()
+    for day in range(60):
+        watch.sweep()
+        ends.add(watch.record.response_expires_at)
+        if day < MOST_TRIES:
+            watch.dies(late_name(SAGA_ID, day + 1))
+        with pytest.raises(ClientError, match="ConditionalCheckFailed"):
+            remove_response(watch.world)
+        watch.pass_time(DAY_MS)
+
+    assert len(ends) < 60 / 3
+    assert undo_again(watch.desk.recoverer, watch.record, "log").finding is LateFinding.STARTED
+
+    put_row("Pick", StepStatus.UNDONE)
+    watch.sweep()
+    watch.pass_time(LATE_DAYS * DAY_MS)
+    watch.sweep()
+    remove_response(watch.world)
+    assert watch.record.tombstone
 
 
 def test_a_late_effect_of_a_saga_whose_record_is_gone_alarms(watch: Watch) -> None:
