@@ -271,7 +271,7 @@ def copied(parked: Parked, order: str) -> str:
     """Put copies in the place of a saga's state machines, as one who deleted them would deploy; the recovery's ARN."""
     machines, record = parked.aws.client("stepfunctions"), parked.record(order)
     forward = machine_of(record["execution_arn"])
-    moved = {}
+    moved: dict[str, str] = {}
     for arn in (forward, record["recovery_machine_arn"]):
         described = machines.describe_state_machine(stateMachineArn=arn)
         moved[arn] = machines.create_state_machine(
