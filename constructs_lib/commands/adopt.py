@@ -111,7 +111,7 @@ def _run(options: argparse.Namespace) -> int:
         from saga_runtime.recovery import MachineGone
 
         found = find_saga(options)
-        target = _target(found.step_functions, options.recovery_machine, options.table)
+        target = _target(found.step_functions, found.record, options.recovery_machine, options.table)
         try:
             if _is_on(found.record, target):
                 started = _repeated(found, target)
@@ -144,14 +144,16 @@ def _machine(step_functions: SFNClient, arn: str) -> _Machine:
     return _Machine(gone=described.get("status") == "DELETING", definition=json.loads(described["definition"]))
 
 
-def _target(step_functions: SFNClient, recovery: str, table: str) -> Target:
+def _target(step_functions: SFNClient, record: RequestRecord, recovery: str, table: str) -> Target:
     """Read the state machines that the saga is moved to.
 
     Raises:
         CommandError: if they are not a saga's, or of another table.
     """
     from constructs_lib.saga.asl.recovery import GO_FORWARD
+    from saga_runtime.recovery import execution_of
 
+    from .definition import deployed_saga, read_definitions
     from .doctor_stack import machine_said
 
     there = _machine(step_functions, recovery)
@@ -168,9 +170,13 @@ def _target(step_functions: SFNClient, recovery: str, table: str) -> Target:
         raise CommandError(
             f"recovery machine {recovery} must be of table {table}, got {said.requests if said is not None else None}"
         )
-    if not said.log or _log_of(there.definition) not in (None, said.log):
-        raise CommandError(f"recovery machine {recovery} must name the log of its saga, got {said.log!r}")
-    return Target(forward=forward, recovery=recovery, log=said.log, log_days=said.days)
+    moved = replace(record, execution_arn=execution_of(forward, record.saga_id), recovery_machine_arn=recovery)
+    definitions = read_definitions(step_functions, moved)  # those of phases, too
+    logs = {log for log in map(_log_of, definitions) if log}
+    saga = deployed_saga(definitions)
+    if len(logs) != 1 or saga is None:
+        raise CommandError(f"recovery machine {recovery} must name one saga log, got {sorted(logs)}")
+    return Target(forward=forward, recovery=recovery, log=saga.log_table, log_days=saga.log_days)
 
 
 def _log_of(definition: Mapping[str, Any]) -> str | None:

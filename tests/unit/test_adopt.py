@@ -270,9 +270,12 @@ def test_a_saga_whose_owner_succeeded_is_not_moved(desk: Desk) -> None:
     assert "must have ended without settling it, got SUCCEEDED" in refused(desk)
 
 
+@pytest.mark.parametrize("phases", [False, True])
 @pytest.mark.parametrize("parked", [False, True])
-def test_a_saga_whose_rows_may_be_gone_is_not_moved(desk: Desk, parked: bool) -> None:
+def test_a_saga_whose_rows_may_be_gone_is_not_moved(desk: Desk, parked: bool, phases: bool) -> None:
     desk.park() if parked else died(desk)
+    if phases:
+        steps_are_in_phases(desk)
     desk.shop.passes(LOG_DAYS * DAY_MS)
 
     assert "its steps could happen twice" in refused(desk)
@@ -321,6 +324,26 @@ def of_two_logs(desk: Desk) -> None:
     desk.definitions[NEW_RECOVERY]["States"]["Undo Commit"] = function_state("Commit", Side.PIVOT, log_table="other")
 
 
+def without_log(desk: Desk) -> None:
+    steps_are_in_phases(desk)
+    del desk.definitions[f"{NEW}Phase"]
+    del desk.definitions[NEW_RECOVERY]["States"]["Undo Commit"]
+
+
+def steps_are_in_phases(desk: Desk) -> None:
+    desk.definitions[f"{NEW}Phase"] = {"States": {"Commit": desk.definitions[NEW]["States"]["Commit"]}}
+    desk.definitions[NEW]["States"]["Commit"] = {"Type": "Task", "Arguments": {"StateMachineArn": f"{NEW}Phase"}}
+
+
+def test_a_saga_whose_steps_are_in_phases_is_moved(desk: Desk) -> None:
+    desk.park()
+    steps_are_in_phases(desk)
+
+    assert desk.says(*ADOPT)[0] == 0
+
+    is_moved(desk, R1)
+
+
 @pytest.mark.parametrize(
     ("happens", "why"),
     [
@@ -329,7 +352,8 @@ def of_two_logs(desk: Desk) -> None:
         (forward_of_another_definition, "must start its saga's forward machine"),
         (recovery_is_deleted, "must be the ARN of a saga's recovery machine"),
         (of_another_table, "must be of table requests, got others"),
-        (of_two_logs, "must name the log of its saga, got 'log'"),
+        (of_two_logs, "must name one saga log, got ['log', 'other']"),
+        (without_log, "must name one saga log, got []"),
     ],
 )
 def test_machines_that_do_not_fit_are_refused(desk: Desk, happens: Callable[[Desk], None], why: str) -> None:
