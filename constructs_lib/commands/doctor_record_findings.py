@@ -61,8 +61,10 @@ class RecordFindings:
                 what = "no execution of its owner's name, and too old to tell whether it ever ran"
                 return self._for_a_person(Kind.NAME_EXPIRED, what, record.created_at)
             case Found.OWNER_UNKNOWN:
-                what = "its owner's execution may not be described: its record names another recovery machine"
-                return self._for_a_person(Kind.NOT_ALLOWED, what, record.updated_at)
+                # Whether a right is missing here or to the reconciler, too, is not known: nothing is parked by that.
+                what = "its owner's execution may not be described: a right is missing, or its record names another "
+                what += "recovery machine"
+                return replace(self._for_a_person(Kind.NOT_ALLOWED, what, record.updated_at), mend=None)
             case Found.OWNER_SUCCEEDED:
                 what = "in progress although its owner's execution SUCCEEDED: its record was restored, or edited"
                 return self._for_a_person(Kind.UNSETTLED, what, record.updated_at)

@@ -409,8 +409,6 @@ SCENES: dict[str, Scene] = {
     "owner unknown": Scene(
         happens=owner_unknown,
         found=(("nobody looks", "person"), ("owner unknown", "person")),
-        mended="parked, and the operators were told",
-        left=(("nobody looks", "person"), ("for operators", "person"), ("parked", "person")),
     ),
     "over its time": Scene(happens=over_time, found=(("over its time", "ok"),)),
     "never due": Scene(
