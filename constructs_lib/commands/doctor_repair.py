@@ -145,9 +145,11 @@ class Repairer:
         if seen is None:
             return _GONE
         record, need = seen.found.record, seen.decision.need
-        guessed = seen.decision.reason is ParkedFor.RECOVERIES_EXHAUSTED and not saga.limit_known
-        unknown = seen.decision.reason is ParkedFor.OWNER_UNKNOWN  # to the operator; perhaps not to the reconciler
-        if need is Need.PARK and (guessed or unknown or not saga.served.operators):
+        reason = seen.decision.reason
+        # An owner that may not be described here may be described by the reconciler.
+        guessed = reason is ParkedFor.OWNER_UNKNOWN
+        guessed = guessed or (reason is ParkedFor.RECOVERIES_EXHAUSTED and not saga.limit_known)
+        if need is Need.PARK and (guessed or not saga.served.operators):
             return ""
         if not saga.served.log:  # nobody says where its rows are: they cannot be kept for longer
             seen = replace(seen, found=replace(seen.found, record=replace(record, rows_until=None)))
