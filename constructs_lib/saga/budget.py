@@ -13,7 +13,14 @@ from typing import Final
 
 from constructs_lib.saga.asl.states import LONG_ATTEMPTS, LONG_CAP_SECONDS
 from constructs_lib.saga.description import FunctionDescription, RetryDescription, SagaDescription, StepDescription
-from saga_runtime.protocol import MAX_OUTPUTS_BYTES, MAX_SAGA_ID, MAX_STATE_PAYLOAD, Side
+from saga_runtime.protocol import (
+    MAX_EXPRESS_SECONDS,
+    MAX_FUNCTION_SECONDS,
+    MAX_OUTPUTS_BYTES,
+    MAX_SAGA_ID,
+    MAX_STATE_PAYLOAD,
+    Side,
+)
 
 MAX_HISTORY_EVENTS: Final = 25_000
 """Step Functions' quota for one Standard execution."""
@@ -27,6 +34,9 @@ _CALL_SECONDS: Final = 30
 _TASK_EVENTS: Final = 5
 _ATTEMPT_EVENTS: Final = 3
 _OTHER_EVENTS: Final = 2
+OUTLIVED_SECONDS: Final = MAX_EXPRESS_SECONDS + MAX_FUNCTION_SECONDS + 60
+"""For so long after an execution's end a function that it invoked may be at work, or one of an Express phase, which is
+not stopped with it."""
 _ENDING_SECONDS: Final = 600
 """Direction, log, notice and settle: calls of AWS services, with a few retries."""
 _ENDING_EVENTS: Final = 60
@@ -75,6 +85,16 @@ class Need:
 
 _LOOKS: Final = Need(seconds=2 * (_CALL_SECONDS + _TASK_MARGIN), events=2 * (_TASK_EVENTS + _OTHER_EVENTS))
 """What the state machine needs beside the transaction that undoes a step of its own: a fence, and a look at the row."""
+
+
+def outlived_with_phases(saga: SagaDescription) -> int:
+    """Seconds after an execution's end in which a function of a phase that it started may still be at work.
+
+    Step Functions stops a phase in a state machine of its own with its saga, but only as a best effort
+    (docs.aws.amazon.com/step-functions/latest/dg/connect-to-resource.html).
+    """
+    phases = [step.timeout for step in saga.steps if step.kind == "child"]
+    return OUTLIVED_SECONDS + max(0, max(phases, default=0) - MAX_EXPRESS_SECONDS)
 
 
 def worst_case(saga: SagaDescription) -> Need:

@@ -23,6 +23,7 @@ from constructs_lib.saga.asl import (
     SagaPlan,
     Waiting,
 )
+from constructs_lib.saga.asl.plan import PHASES_AT
 from constructs_lib.saga.asl.states import bare
 from constructs_lib.saga.checks import NOTIFIER_SECONDS, leaves_of, pivots_of
 from constructs_lib.saga.description import (
@@ -224,10 +225,17 @@ def served_steps(steps: Sequence[Step | StepGroup]) -> dict[CallbackVia, dict[st
     return served
 
 
-def fingerprint_of(shape: Sequence[Mapping[str, Any]]) -> str:
-    """Identifies a definition, as far as recoveries depend on it."""
-    document = {"protocol": PROTOCOL_VERSION, "steps": list(shape)}
-    return hashlib.sha256(json.dumps(document, sort_keys=True).encode("utf-8")).hexdigest()[:16]
+def fingerprint_of(steps: Sequence[Step | StepGroup]) -> str:
+    """Identifies a definition, as far as recoveries depend on it.
+
+    From ``PHASES_AT`` on it identifies the names of the steps in phases that may outlive their saga.
+    """
+    phases = sorted(step.name for node in steps if node.kind is StepKind.CHILD for step in node.steps)
+    return _digest({"protocol": PROTOCOL_VERSION, "steps": shape_of(steps)})[:PHASES_AT] + _digest(phases)[:8]
+
+
+def _digest(document: object) -> str:
+    return hashlib.sha256(json.dumps(document, sort_keys=True).encode("utf-8")).hexdigest()
 
 
 def _bare_plan(nodes: Sequence[Node]) -> SagaPlan:

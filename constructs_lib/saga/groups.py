@@ -12,9 +12,6 @@ from saga_runtime.protocol import STEP_NAME_PATTERN
 if TYPE_CHECKING:
     from constructs_lib.saga.steps import Step, StepKind
 
-EXPRESS_SECONDS = 300
-"""An Express execution lasts at most five minutes."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepGroup:

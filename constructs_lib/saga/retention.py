@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from math import ceil
 from typing import Final
 
-from constructs_lib.saga.budget import Finding, Severity, tried, undo_tried, worst_case
+from constructs_lib.saga.budget import Finding, Severity, outlived_with_phases, tried, undo_tried, worst_case
 from constructs_lib.saga.description import SagaDescription, StepDescription
 from saga_runtime.callback_saga_writes import LATE_DAYS
 from saga_runtime.protocol import EXECUTION_NAME_DAYS
@@ -87,7 +87,8 @@ def _redrives(saga: SagaDescription) -> Iterator[Finding]:
             id="cdk-sagas-retention-redrive",
             severity=Severity.ERROR,
             message=f"an execution can be redriven for {REDRIVE_DAYS} days after it ended, and runs for its timeout of "
-            f"{saga.timeout} s anew, {_rows(saga)}: a step would happen once more, or after it was undone; "
+            f"{saga.timeout} s anew, and for {outlived_with_phases(saga)} s if it is a recovery, "
+            f"{_rows(saga)}: a step would happen once more, or after it was undone; "
             f"{_keep(need)}, or lower the timeout",
         )
 
@@ -154,7 +155,7 @@ def _undo_windows(step: StepDescription) -> Iterator[Finding]:
 
 
 def _recoveries_by_hand(saga: SagaDescription) -> Iterator[Finding]:
-    need = HISTORY_DAYS * DAY + 2 * saga.timeout
+    need = HISTORY_DAYS * DAY + 2 * saga.timeout + outlived_with_phases(saga)
     if saga.log_days * DAY < need:
         yield Finding(
             id="cdk-sagas-retention-recovery",
@@ -197,8 +198,8 @@ def _undo_windows_of_recoveries(step: StepDescription, pause: int) -> Iterator[F
 
 
 def _last_run(saga: SagaDescription) -> int:
-    """Seconds after a saga's end in which an execution of it may run that somebody redrove."""
-    return REDRIVE_DAYS * DAY + saga.timeout
+    """Seconds after a saga's end in which an execution that an operator redrove may run: a recovery, at most."""
+    return REDRIVE_DAYS * DAY + saga.timeout + outlived_with_phases(saga)
 
 
 def _rows(saga: SagaDescription) -> str:

@@ -35,7 +35,14 @@ from constructs_lib.saga.asl import (
     recovery_of,
 )
 from constructs_lib.saga.asl.states import bare
-from constructs_lib.saga.budget import Finding, Severity, findings_of, worst_case
+from constructs_lib.saga.budget import (
+    OUTLIVED_SECONDS,
+    Finding,
+    Severity,
+    findings_of,
+    outlived_with_phases,
+    worst_case,
+)
 from constructs_lib.saga.checks import NOTIFIER_SECONDS, check_recorded, check_statuses, check_steps, leaves_of
 from constructs_lib.saga.compiling import (
     compiled,
@@ -138,7 +145,7 @@ class SagaStateMachine(Construct):
         definition: the definition as data, before it became a string.
         recovery_definition: likewise, of the recovery machine.
         request_reads: members of the request that expressions read; an ``Operation`` holds its schema against them.
-        definition_fingerprint: identifies the steps' names, order, kinds and the pivot.
+        definition_fingerprint: identifies the steps' names, order, kinds and the pivot, and the names in phases.
 
     Raises:
         ValueError: for a wrong argument, naming it, its value and the remedy.
@@ -176,8 +183,7 @@ class SagaStateMachine(Construct):
         check_recorded(self.steps)
         leaves = list(leaves_of(self.steps))
         self._require_functions_here(leaves)
-        shape = shape_of(self.steps)
-        self.definition_fingerprint = fingerprint_of(shape)
+        self.definition_fingerprint = fingerprint_of(self.steps)
         described = self._described(node.path, log_retention_days)
         timeout_seconds = (
             require_seconds("timeout", timeout, at_least=60, at_most=366 * _DAY)
@@ -218,6 +224,8 @@ class SagaStateMachine(Construct):
             failure_status=failure_status or {},
             partition=Stack.of(self).partition,
             fingerprint=self.definition_fingerprint,
+            outlived_seconds=OUTLIVED_SECONDS,
+            phases_outlived_seconds=outlived_with_phases(described),
             payloads=payloads.bucket.bucket_name if payloads is not None else None,
             operators=self.operators.queue_url,
             comment=f"cdk-sagas protocol {PROTOCOL_VERSION}, definition {self.definition_fingerprint}",
@@ -242,7 +250,7 @@ class SagaStateMachine(Construct):
         node.add_metadata(METADATA_TYPE, self.description.to_json())
         findings = [*findings_of(self.description), *retention_findings(self.description)]
         if definition_file is not None:
-            findings += compare_with_file(Path(definition_file), shape)
+            findings += compare_with_file(Path(definition_file), shape_of(self.steps))
         self._report(findings)
         self._looked_at_every: int | None = None
         warn_of_size(Stack.of(self))

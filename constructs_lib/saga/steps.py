@@ -22,13 +22,20 @@ from constructs_lib.saga.asl.states import bare
 from constructs_lib.saga.description import FunctionDescription
 from constructs_lib.saga.direct import DirectCall, DirectTransaction, Effect, custom_state, event_call, sdk_call
 from constructs_lib.saga.functions import facts_of
-from constructs_lib.saga.groups import EXPRESS_SECONDS, StepGroup
+from constructs_lib.saga.groups import StepGroup
 from constructs_lib.saga.notices import GoOn, Route, check_fifo
 from constructs_lib.saga.provider import Provider
 from constructs_lib.saga.retry import Retry
 from constructs_lib.saga.waiting import CallbackVia, Wait, wait_of
 from saga_runtime.errors import Rejected
-from saga_runtime.protocol import PERMANENT_ERRORS, STEP_NAME_PATTERN, TRANSIENT_ERRORS, ErrorName
+from saga_runtime.protocol import (
+    MAX_EXPRESS_SECONDS,
+    MAX_FUNCTION_SECONDS,
+    PERMANENT_ERRORS,
+    STEP_NAME_PATTERN,
+    TRANSIENT_ERRORS,
+    ErrorName,
+)
 
 StepCode = RuntimeFunction | lambda_.IFunction
 """What a step runs: a ``StepFunction``, or any function that runs ``saga_runtime``."""
@@ -702,7 +709,10 @@ class Step:
             ValueError: for a wrong argument, naming it, its value and the remedy.
         """
         seconds = require_seconds(
-            f"timeout of {name}", timeout or Duration.seconds(EXPRESS_SECONDS), at_least=1, at_most=EXPRESS_SECONDS
+            f"timeout of {name}",
+            timeout or Duration.seconds(MAX_EXPRESS_SECONDS),
+            at_least=1,
+            at_most=MAX_EXPRESS_SECONDS,
         )
         return StepGroup(name=name, kind=StepKind.EXPRESS, branches=(tuple(steps),), when=_bare(when), timeout=seconds)
 
@@ -838,13 +848,15 @@ def _timeout(step: str, argument: str, code: StepCode, declared: Duration | None
             f"{own} s; leave {argument}_timeout out"
         )
     if own:
-        return require_whole_seconds(f"{argument}_timeout of step {step}", own, at_least=1, at_most=900)
+        return require_whole_seconds(
+            f"{argument}_timeout of step {step}", own, at_least=1, at_most=MAX_FUNCTION_SECONDS
+        )
     if declared is None:
         raise ValueError(
             f"the timeout of {argument} of step {step} cannot be known; "
             f"give the function a timeout, or declare {argument}_timeout for an imported one"
         )
-    return require_seconds(f"{argument}_timeout of step {step}", declared, at_least=1, at_most=900)
+    return require_seconds(f"{argument}_timeout of step {step}", declared, at_least=1, at_most=MAX_FUNCTION_SECONDS)
 
 
 def _bare(expression: str | None) -> str | None:

@@ -790,6 +790,8 @@ INLINE_BODY_BYTES: Final = 32_768
 INLINE_OUTPUT_BYTES: Final = 8_192
 """With a payload bucket, a larger output travels by reference."""
 MAX_TRANSACT_ITEMS: Final = 100
+MAX_FUNCTION_SECONDS: Final = 900
+MAX_EXPRESS_SECONDS: Final = 300
 MAX_KEY_LENGTH: Final = 255
 CLIENT_SHARE: Final = 0.75
 """A client of a provider waits for so much of its invocation's time; the rest is for writing down what it was told."""

@@ -443,7 +443,7 @@ def test_a_recovery_that_finds_compensate_compensates_with_the_recorded_reason()
 
 def test_a_recovery_that_finds_no_direction_fences_every_pivot_before_it_compensates() -> None:
     done = _recover(_record())
-    assert done.trace[2:5] == ["Fence Transfer", "Fence Credit", "Compensate"]
+    assert done.trace[5:8] == ["Fence Transfer", "Fence Credit", "Compensate"]
     assert done.trace[-1] == "Settle failed"
     assert _body(done, "Settle failed")["error"] == "SagaInterrupted"
 

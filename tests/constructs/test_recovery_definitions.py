@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from constructs_lib.saga.asl import CompiledStep, definition_of, recovery_of
+from saga_runtime.record import OWNED
 from tests.constructs.support.answers import (
     CONDITION_FAILED,
     answers,
@@ -19,7 +20,7 @@ from tests.constructs.support.answers import (
 )
 from tests.constructs.support.groups import FORWARD_MACHINE, GROUPED, external, of_items, plan, writes
 from tests.constructs.support.interpreter import Run, run
-from tests.constructs.support.jsonata import EXECUTION
+from tests.constructs.support.jsonata import EXECUTION, evaluate
 from tests.constructs.support.plans import step
 
 ITEMS = json.dumps({"items": [{"sku": "a"}, {"sku": "b"}]})
@@ -52,9 +53,11 @@ def _recover(saga: Any = SAGA, *, began_as: Any = "old", direction: Any = "compe
     return run(recovery_of(saga, FORWARD_MACHINE), answers({"Read the direction": found, **by_state}), request=ITEMS)
 
 
-def test_under_the_definition_that_it_began_with_nothing_is_compared() -> None:
-    done = _recover(began_as="d")
-    assert "Read the rows" not in done.trace
+def test_under_the_definition_of_the_last_owner_it_waits_for_nothing() -> None:
+    done = _recover(began_as="d", **{"Read the rows": FITTING})
+    assert done.trace[:5] == [
+        "Read the direction", "Which direction?", "Read the rows", "Compatible?", "Which direction?",
+    ]  # fmt: skip
     assert done.trace[-1] == "Settle failed"
 
 
@@ -64,10 +67,52 @@ def test_under_the_definition_that_it_began_with_nothing_is_compared() -> None:
 @pytest.mark.parametrize(("direction", "end"), [("compensate", "Settle failed"), ("forward", "Handed over")])
 def test_under_another_definition_that_fits_the_rows_the_saga_goes_on(rows: Any, direction: str, end: str) -> None:
     done = _recover(direction=direction, **{"Read the rows": rows})
-    assert done.trace[:5] == [
-        "Read the direction", "Which direction?", "Read the rows", "Compatible?", "Which direction?",
+    assert done.trace[:7] == [
+        "Read the direction", "Which direction?", "Outlive earlier functions", "Read the rows", "Compatible?",
+        "Note the definition", "Which direction?",
     ]  # fmt: skip
+    assert done.sent["Note the definition"]["ExpressionAttributeValues"][":definition"] == {"S": "d"}
+    assert done.sent["Note the definition"]["ConditionExpression"] == OWNED
     assert done.trace[-1] == end
+
+
+@pytest.mark.parametrize(("ago", "left"), [(0, 1_260), (1_000, 260), (1_260, 0), (100_000, 0)])
+def test_under_another_definition_it_waits_until_what_the_last_owner_invoked_is_over(ago: int, left: int) -> None:
+    wait = recovery_of(dataclasses.replace(SAGA, outlived_seconds=1_260), FORWARD_MACHINE)["States"][
+        "Outlive earlier functions"
+    ]
+    taken_over = {"updated_at": {"N": f"{evaluate('$millis()') - ago * 1_000}"}}
+
+    assert evaluate(wait["Seconds"], record=taken_over) in {left, left + 1}
+    assert (wait["Type"], wait["Next"]) == ("Wait", "Read the rows")
+
+
+@pytest.mark.parametrize("direction", ["compensate", "forward"])
+def test_whoever_lost_the_saga_while_it_waited_touches_nothing(direction: str) -> None:
+    lost = record(owner=f"{EXECUTION}-r9")
+    refused = {"Note the definition": CONDITION_FAILED, "Look at the record": lost}
+    assert _recover(direction=direction, **refused).trace[-3:] == ["Look at the record", "Who settled?", "End fenced"]
+
+
+@pytest.mark.parametrize(
+    ("began_as", "left"),
+    [("0123456789abcdefphases..", 1_260), ("0123456789abcdefothers..", 4_560)],
+    ids=["steps in phases have the names that they had", "one of them was renamed"],
+)
+def test_it_waits_for_phases_whose_steps_were_renamed(began_as: str, left: int) -> None:
+    made = dataclasses.replace(
+        SAGA, fingerprint="fedcba9876543210phases..", outlived_seconds=1_260, phases_outlived_seconds=4_560
+    )
+    recovery = recovery_of(made, FORWARD_MACHINE)
+    taken_over = {"definition": {"S": began_as}, "updated_at": {"N": f"{evaluate('$millis()')}"}}
+
+    assert evaluate(recovery["States"]["Outlive earlier functions"]["Seconds"], record=taken_over) in {left, left + 1}
+    assert recovery["TimeoutSeconds"] == SAGA.timeout_seconds + 4_560
+
+
+def test_a_recovery_may_run_for_as_long_as_it_waits_and_more() -> None:
+    made = recovery_of(dataclasses.replace(SAGA, outlived_seconds=1_260), FORWARD_MACHINE)
+    assert made["TimeoutSeconds"] == SAGA.timeout_seconds + 1_260
 
 
 @pytest.mark.parametrize(
@@ -88,8 +133,11 @@ def test_under_another_definition_that_fits_the_rows_the_saga_goes_on(rows: Any,
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("direction", ["compensate", "forward"])
-def test_under_a_definition_that_does_not_fit_the_rows_a_person_is_asked(rows: Any, direction: str) -> None:
-    done = _recover(direction=direction, **{"Read the rows": rows})
+@pytest.mark.parametrize("began_as", ["old", "d"], ids=["of another name", "of the name in the record"])
+def test_under_a_definition_that_does_not_fit_the_rows_a_person_is_asked(
+    rows: Any, direction: str, began_as: str
+) -> None:
+    done = _recover(direction=direction, began_as=began_as, **{"Read the rows": rows})
     assert not [name for name in done.trace if name.startswith(("Undo", "Fence", "Start", "Compensate"))]
     assert operators_are_told(done)["stuck"]["error"] == "DefinitionChanged"
 
@@ -127,7 +175,7 @@ def test_without_the_step_that_items_come_from_the_map_never_began() -> None:
 def test_a_recovery_without_a_direction_reads_them_behind_the_fence() -> None:
     made = dataclasses.replace(BY_OUTPUT, steps=(*BY_OUTPUT.steps, step("Pay", pivot=True)))
     done = _recover(made, began_as="d", direction="", **{"Read the output of Plan": PARCELS})
-    assert done.trace[2:6] == ["Fence Pay", "Compensate", "Read the output of Plan", "Undo Parcels"]
+    assert done.trace[5:9] == ["Fence Pay", "Compensate", "Read the output of Plan", "Undo Parcels"]
 
 
 def _undone_by(text: str) -> CompiledStep:

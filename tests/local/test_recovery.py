@@ -237,7 +237,7 @@ class TestASagaThatIsStoppedAgain:
             *("Tell the operators", "Park the saga", "End parked"),
             # A forward execution that fails where there is only forward, and another definition: likewise.
             *("Look at the direction", "Only forward?", "Try again?", "Wait to go on", "Go on where?"),
-            *("Read the rows", "Compatible?"),
+            *("Outlive earlier functions", "Note the definition"),
         }
 
     def test_ends_as_it_must_and_moves_its_money_once_or_not_at_all(self, stops: Stops) -> None:

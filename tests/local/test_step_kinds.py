@@ -237,7 +237,7 @@ class TestASagaUnderAnotherDefinition:
             ExpressionAttributeValues={":after": {"S": "after"}},
         )
 
-        record = system.recover(saga_id)
+        record = system.recover(saga_id, days_ago=1)
 
         assert (record.status, record.parked) == (RecordStatus.IN_PROGRESS, f"{saga_id}-r1")
         (entry,) = system.messages(system.outputs["KindsOperatorsUrl"])
@@ -255,7 +255,7 @@ class TestASagaUnderAnotherDefinition:
             ExpressionAttributeValues={":other": {"S": "another"}},
         )
 
-        record = system.recover(saga_id)
+        record = system.recover(saga_id, days_ago=1)
 
         assert record.status == RecordStatus.FAILED
         assert system.counts("fits") == {}

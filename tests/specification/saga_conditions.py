@@ -91,6 +91,21 @@ class SagaCondition(Condition):
         RECOVERY_MACHINE,
         "for step, following in zip(pivots, [*pivots[1:], None]",
     )
+    OUTLIVE_EARLIER_FUNCTIONS = Because(
+        "under another definition a recovery waits until no function of a step that was renamed can still be at work",
+        RECOVERY_MACHINE,
+        '{"Condition": expression(f"{unread} and {_other(plan)}"), "Next": OUTLIVE}',
+    )
+    ROWS_FIT = Because(
+        "a recovery goes on only over rows of steps that it knows, whatever definition the record names",
+        RECOVERY_MACHINE,
+        '{"Condition": expression(unread), "Next": READ_ROWS}',
+    )
+    NOTE_DEFINITION = Because(
+        "the record names the definition of its last owner, also of one that is rolled back",
+        RECOVERY_MACHINE,
+        '"SET #definition = :definition, #updated_at = :now"',
+    )
     CHAIN_FROM_LAST = Because(
         "a recovery does not know how far the saga came: its chain begins at the last step",
         RECOVERY_MACHINE,
@@ -143,6 +158,8 @@ class SagaPromise(StrEnum):
     """A row that says DONE was covered: what stands can no longer be found."""
     UNDONE_BEHIND_A_STANDING_PIVOT = "UNDONE_BEHIND_A_STANDING_PIVOT"
     """Or behind a step after it: what cannot be undone stands, and what came before it was undone."""
+    EFFECT_UNDER_TWO_NAMES = "EFFECT_UNDER_TWO_NAMES"
+    """A step that was renamed happened under both names."""
     DIRECTION_CHANGED = "DIRECTION_CHANGED"
     ANSWER_CHANGED = "ANSWER_CHANGED"
     PARKED_ALTHOUGH_SETTLED = "PARKED_ALTHOUGH_SETTLED"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -41,19 +41,19 @@ class Around(Conditional):
 
     Attributes:
         recoveries: how often the saga can be taken over.
-        first: the forward machine's first state.
+        first: the forward machine's first state, by the execution's name.
         resumes: whether people resume what is parked.
     """
 
     recoveries: int
-    first: State
+    first: Callable[[int], State]
     resumes: bool = False
 
     def started(self, world: World, machine: Machine, name: int) -> World:
         """StartExecution is idempotent by name, as long as the name is remembered."""
         if world.execution(machine, name).state != ABSENT:
             return world
-        state = self.first if machine is Machine.FORWARD else State(Do.READ_DIRECTION)
+        state = self.first(name) if machine is Machine.FORWARD else State(Do.READ_DIRECTION)
         return world.with_execution(machine, name, Execution(state))
 
     def recover(self, world: World, index: int, person: Person) -> Moves:

@@ -20,6 +20,8 @@ class StepSpec:
         undo: whether it has a compensation.
         on_the_way: what its condition says for the request at hand.
         goes_on: whether a refusal of it may be passed over.
+        old: whether the definition that the saga began with has it.
+        new: whether the one that is deployed then has it. A step that was renamed is two.
         row: whether it leaves a row in the log. Without one it happens again in every run, like an event.
     """
 
@@ -29,6 +31,8 @@ class StepSpec:
     on_the_way: bool = True
     goes_on: bool = False
     row: bool = True
+    old: bool = True
+    new: bool = True
 
 
 class Row(StrEnum):
@@ -77,6 +81,7 @@ class Do(StrEnum):
     LOOK = "Look at the record"
     PARK = "Park the saga"
     READ_DIRECTION = "Read the direction"
+    NOTE_DEFINITION = "Note the definition"
     HAND_OVER = "Start forward"
     START = "start"
 
@@ -90,7 +95,7 @@ class Machine(StrEnum):
 
 @dataclass(frozen=True, slots=True, order=True)
 class State:
-    """A state of a machine: what it does, and to which step."""
+    """A state of a machine: what it does, and to which step; of a definition that is noted, whether it is new."""
 
     do: Do
     step: int = 0
@@ -126,12 +131,17 @@ class Letter:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """The request record. The owner is the number of the recovery, 0 for the first execution."""
+    """The request record. The owner is the number of the recovery, 0 for the first execution.
+
+    Attributes:
+        new: whether the definition that it names is the new one.
+    """
 
     status: Status = Status.IN_PROGRESS
     owner: int = 0
     direction: Direction = Direction.OPEN
     parked: bool = False
+    new: bool = False
 
 
 class At(StrEnum):
@@ -231,6 +241,8 @@ def land(world: World, state: State, name: int, off: frozenset[Condition]) -> La
         return _settle(world, state.do, name, off)
     if state.do is Do.PARK:
         return _park(world, name, off)
+    if state.do is Do.NOTE_DEFINITION:
+        return _note(world, state, name)
     return Landed(world)
 
 
@@ -273,3 +285,9 @@ def _park(world: World, name: int, off: frozenset[Condition]) -> Landed:
         return Landed(world, written=False)
     late = SagaPromise.PARKED_ALTHOUGH_SETTLED if record.status is not Status.IN_PROGRESS else None
     return Landed(replace(world, record=replace(record, parked=True)), breaks=late)
+
+
+def _note(world: World, state: State, name: int) -> Landed:
+    if not owned(world.record, name):
+        return Landed(world, written=False)
+    return Landed(replace(world, record=replace(world.record, new=bool(state.step))))

@@ -50,7 +50,18 @@ def shaped(name: str) -> SagaModel:
     return SagaModel(steps=SHAPES[name], redrive=False)
 
 
+# A step was renamed while the saga was under way: the same one under the earlier definition and under the later one.
+RENAMED = {
+    "one before the pivot": (replace(DEBIT, new=False), StepSpec(name="Take", undo=True, old=False), CREDIT),
+    "one behind the pivot": (CREDIT, replace(SHIPMENT, new=False), StepSpec(name="Send", old=False)),
+}
 SETTINGS = {
+    "renamed": SagaModel(steps=RENAMED["one before the pivot"], redrive=False, recoveries=2, letters=2),
+    "renamed behind": SagaModel(steps=RENAMED["one behind the pivot"], redrive=False),
+    "rolled back": SagaModel(steps=RENAMED["one before the pivot"], redrive=False, recoveries=2, rolls_back=True),
+    "rolled back behind": SagaModel(
+        steps=RENAMED["one behind the pivot"], redrive=False, recoveries=2, rolls_back=True
+    ),
     "small": shaped("a step behind the pivot"),
     "two people": replace(shaped("two steps"), recoveries=2, people=2),
     "years": replace(shaped("a step behind the pivot"), aging=True),
@@ -103,6 +114,10 @@ class TestWholeSaga(RedundantConditionTests, LargeConfigurationTests, SpareCondi
             Mutant((C.PARK_OWNED,), P.PARKED_ALTHOUGH_SETTLED),
             Mutant((C.FENCE_IN_RECOVERY,), P.FAILED_BUT_AN_EFFECT_STANDS),
             Mutant((C.FENCE_EVERY_PIVOT,), P.FAILED_BUT_AN_EFFECT_STANDS, "ways"),
+            Mutant((C.OUTLIVE_EARLIER_FUNCTIONS,), P.FAILED_BUT_AN_EFFECT_STANDS, "renamed"),
+            Mutant((C.OUTLIVE_EARLIER_FUNCTIONS,), P.EFFECT_UNDER_TWO_NAMES, "renamed behind"),
+            Mutant((C.ROWS_FIT,), P.EFFECT_UNDER_TWO_NAMES, "renamed behind"),
+            Mutant((C.NOTE_DEFINITION,), P.EFFECT_UNDER_TWO_NAMES, "rolled back behind"),
             Mutant((C.TAKE_OVER_OWNED,), P.TAKEN_OVER_FROM_A_FORMER_OWNER, "two people"),
             Mutant((C.TAKE_OVER_NOT_PARKED,), P.TAKEN_OVER_ALTHOUGH_PARKED),
             Mutant((C.RESOLVE_UNPARKS_ONCE,), P.TAKEN_OVER_FROM_A_FORMER_OWNER, "resumed"),

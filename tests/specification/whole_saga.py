@@ -67,6 +67,9 @@ class SagaModel(Conditional):
         aging: whether 90 days can pass, after which Step Functions forgets the names of executions that ended.
         resumes: whether people resume what is parked.
         restores: whether record and log are restored, once, after the saga has settled, and its effects are not.
+        rolls_back: whether the last recovery runs under the definition that the saga began with, the others not. A
+            start of the forward machine is not under way then when its recovery is taken over: time sees to that, and
+            no condition.
     """
 
     steps: tuple[StepSpec, ...]
@@ -77,11 +80,12 @@ class SagaModel(Conditional):
     aging: bool = False
     resumes: bool = False
     restores: bool = False
+    rolls_back: bool = False
 
     def initial(self) -> World:
         """Reserved and started."""
         names = range(self.recoveries + 1)
-        forward = tuple(Execution(self._following(-1)) if name == 0 else Execution() for name in names)
+        forward = tuple(Execution(self._following(-1, 0)) if name == 0 else Execution() for name in names)
         return World(
             rows=(Row.NONE,) * len(self.steps),
             record=Record(),
@@ -102,12 +106,15 @@ class SagaModel(Conditional):
         """What the record and the log say must fit."""
         rows = list(zip(self.steps, world.rows, strict=True))
         if world.record.status is Status.COMPLETED and any(
-            step.on_the_way and row is not Row.DONE and not (step.goes_on and row in {Row.PASSED, Row.TOMBSTONE})
+            step.on_the_way and step.old and step.new and row is not Row.DONE and not _passed_over(step, row)
             for step, row in rows
         ):
             yield SagaPromise.COMPLETED_BUT_NOT_ALL_APPLIED
         if world.record.status is Status.FAILED and (Row.DONE in world.rows or world.restored):
             yield SagaPromise.FAILED_BUT_AN_EFFECT_STANDS
+        renamed = [step for step, row in rows if row is Row.DONE and not (step.old and step.new)]
+        if any(step.old for step in renamed) and any(step.new for step in renamed):
+            yield SagaPromise.EFFECT_UNDER_TWO_NAMES
         final = [step.pivot or index > self._last_pivot for index, step in enumerate(self.steps)]
         if Row.UNDONE in world.rows and any(
             is_final and row is Row.DONE for is_final, (_, row) in zip(final, rows, strict=True)
@@ -152,7 +159,9 @@ class SagaModel(Conditional):
 
     @property
     def _around(self) -> Around:
-        return Around(off=self.off, recoveries=self.recoveries, first=self._following(-1), resumes=self.resumes)
+        return Around(
+            off=self.off, recoveries=self.recoveries, first=lambda name: self._following(-1, name), resumes=self.resumes
+        )
 
     # -- executions -------------------------------------------------------------------------------------------------
 
@@ -184,7 +193,7 @@ class SagaModel(Conditional):
 
     def _sent(self, world: World, state: State, name: int) -> World:
         sent = State(Do.START) if state.do is Do.HAND_OVER else state
-        if len(world.letters) >= self.letters:
+        if len(world.letters) >= self.letters or (sent.do is Do.START and self.rolls_back):
             return world
         return replace(world, letters=world.letters | {Letter(sent, name)})
 
@@ -207,23 +216,31 @@ class SagaModel(Conditional):
             following = State(Do.PARK) if stands else State(Do.SETTLE_FAILED)
             yield "something stands" if stands else "nothing stands", world, following, False, None
         elif state.do is Do.READ_DIRECTION:
-            yield self._read_direction(world, name)
+            if not self._waits(world, name):
+                yield self._read_direction(world, name)
         elif state.do is Do.HAND_OVER:
             yield "hands over", self._around.started(world, Machine.FORWARD, name), SUCCEEDED, False, None
         else:
             landed = land(world, state, name, self.off)
             if landed.written:
-                following = self._behind(machine, state)
+                following = self._behind(machine, state, name)
                 yield "written", landed.world, following, False, landed.breaks
             elif state.do is Do.PARK:
                 yield self._fenced(world, name)
             else:
                 yield "refused", world, State(Do.LOOK), False, None
 
+    def _waits(self, world: World, name: int) -> bool:
+        """Whether a function that the last owner invoked under another definition may still be at work."""
+        if world.record.new == self._new(name) or not self.holds(SagaCondition.OUTLIVE_EARLIER_FUNCTIONS):
+            return False
+        called = [letter.state.step for letter in world.letters if letter.state.do is Do.STEP]
+        return not all(self._known(name, step) for step in called)
+
     def _step(self, world: World, name: int, state: State) -> Iterator[Answer]:
         step, row = state.step, world.rows[state.step]
         landed = land(world, state, name, self.off)
-        following = self._following(step)
+        following = self._following(step, name)
         if landed.written:
             yield "takes effect", landed.world, following, False, None
             if row is Row.NONE:
@@ -257,7 +274,7 @@ class SagaModel(Conditional):
         stands = not landed.written and world.rows[state.step] is Row.DONE
         label = "stands" if stands else "buried"
         if state.do is Do.PASS_OVER:
-            following = self._following(state.step)
+            following = self._following(state.step, name)
         elif machine is Machine.FORWARD:
             following = State(Do.TO_FORWARD if stands else Do.TO_COMPENSATE, state.step)
         elif stands:
@@ -280,22 +297,33 @@ class SagaModel(Conditional):
         abandoned = alone and owned(world.record, name) and not world.record.parked
         return "ends fenced", world, ENDED, False, SagaPromise.OWNER_GAVE_UP if abandoned else None
 
-    def _behind(self, machine: Machine, state: State) -> State:
+    def _behind(self, machine: Machine, state: State, name: int) -> State:
         """The state that follows a write."""
         if state.do is Do.TO_FORWARD:
-            return State(Do.HAND_OVER) if machine is Machine.RECOVERY else self._following(state.step)
+            return State(Do.HAND_OVER) if machine is Machine.RECOVERY else self._following(state.step, name)
         if state.do is Do.STUCK_FORWARD:
             return State(Do.PARK)
         if state.do is Do.ONLY_FORWARD:
             return State(Do.STEP, state.step)
         if state.do is Do.TO_COMPENSATE:
-            return self._chain_from(state.step)
+            return self._chain_from(state.step, name)
         if state.do is Do.UNDO:
-            return self._chain_from(state.step - 1)
+            return self._chain_from(state.step - 1, name)
+        if state.do is Do.NOTE_DEFINITION:
+            return State(Do.READ_DIRECTION)
         return ENDED if state.do is Do.PARK else SUCCEEDED
 
-    def _following(self, step: int) -> State:
-        ahead = (index for index in range(step + 1, len(self.steps)) if self.steps[index].on_the_way)
+    def _known(self, name: int, step: int) -> bool:
+        """Whether an execution's definition has a step."""
+        return self.steps[step].new if self._new(name) else self.steps[step].old
+
+    def _new(self, name: int) -> bool:
+        """Whether an execution runs under the definition that was deployed after the saga had begun."""
+        return name > 0 and not (self.rolls_back and name == self.recoveries)
+
+    def _following(self, step: int, name: int) -> State:
+        behind = (index for index in range(step + 1, len(self.steps)) if self._known(name, index))
+        ahead = (index for index in behind if self.steps[index].on_the_way)
         index = next(ahead, None)
         if index is None:
             return State(Do.SETTLE_COMPLETED)
@@ -309,8 +337,8 @@ class SagaModel(Conditional):
     def _last_pivot(self) -> int:
         return max(index for index, step in enumerate(self.steps) if step.pivot)
 
-    def _chain_from(self, step: int) -> State:
-        back = (index for index in range(step, -1, -1) if self.steps[index].undo)
+    def _chain_from(self, step: int, name: int) -> State:
+        back = (index for index in range(step, -1, -1) if self.steps[index].undo and self._known(name, index))
         index = next(back, None)
         return State(Do.ASK_THE_LOG) if index is None else State(Do.UNDO, index)
 
@@ -325,6 +353,11 @@ class SagaModel(Conditional):
     def _read_direction(self, world: World, name: int) -> Answer:
         if not owned(world.record, name) and self.holds(SagaCondition.READ_MINE):
             return self._fenced(world, name)
+        stand = [step for step, row in enumerate(world.rows) if row is Row.DONE]
+        if self.holds(SagaCondition.ROWS_FIT) and not all(self._known(name, step) for step in stand):
+            return "rows do not fit the definition", world, State(Do.PARK), False, None
+        if world.record.new != self._new(name) and self.holds(SagaCondition.NOTE_DEFINITION):
+            return "rows fit the definition", world, State(Do.NOTE_DEFINITION, self._new(name)), False, None
         direction = world.record.direction
         if direction is Direction.OPEN and not self.holds(SagaCondition.FENCE_IN_RECOVERY):
             done = [index for index, spec in enumerate(self.steps) if spec.pivot and world.rows[index] is Row.DONE]
@@ -333,7 +366,7 @@ class SagaModel(Conditional):
         if direction is Direction.OPEN or not self.holds(SagaCondition.READ_DIRECTION):
             return "goes to the fences", world, self._next_fence(-1), False, None
         forward = direction is Direction.FORWARD
-        following = State(Do.HAND_OVER) if forward else self._chain_from(self._last())
+        following = State(Do.HAND_OVER) if forward else self._chain_from(self._last(), name)
         return f"it is {direction}", world, following, False, None
 
     def _next_fence(self, step: int) -> State:
@@ -356,3 +389,7 @@ class SagaModel(Conditional):
         landed = land(opened, letter.state, letter.name, self.off)
         if landed.written and landed.world != opened:
             yield Move(f"{what} arrives late", landed.world, breaks=landed.breaks)
+
+
+def _passed_over(step: StepSpec, row: Row) -> bool:
+    return step.goes_on and row in {Row.PASSED, Row.TOMBSTONE}

@@ -11,7 +11,7 @@ from constructs_lib.saga.retry import Retry
 from saga_runtime.protocol import Direction, RecordStatus
 from tests.constructs.support.plans import PLANS
 from tests.unit.support.samples import NOW_MS, REQUEST_ID, SAGA_ID
-from tests.unit.support.settling import REMEMBER_SECONDS, REPLAY_SECONDS, direct, park, settle
+from tests.unit.support.settling import REMEMBER_SECONDS, REPLAY_SECONDS, direct, note_definition, park, settle
 
 WHO: dict[str, Any] = {"request_id": REQUEST_ID, "execution": SAGA_ID, "now_ms": NOW_MS}
 
@@ -63,6 +63,7 @@ MINE = {
     "Forward from Credit": direct(**WHO, direction=Direction.FORWARD),
     "recovery: Settle failed": settle(**WHO, status=RecordStatus.FAILED),
     "recovery: Park the saga": park(**WHO),
+    "recovery: Note the definition": note_definition(**WHO, definition="d"),
     "recovery: Compensate": direct(**WHO, direction=Direction.COMPENSATE),
     "recovery: Forward": direct(**WHO, direction=Direction.FORWARD),
 }

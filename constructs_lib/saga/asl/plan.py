@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
 
 from constructs_lib.saga.looks import outputs_named
 from constructs_lib.saga.retry import Retry
@@ -171,6 +171,10 @@ class CompiledGroup:
 Node = CompiledStep | CompiledGroup
 
 
+PHASES_AT: Final = 16
+"""Where the part of a fingerprint begins that identifies the steps in phases."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SagaPlan:
     """Everything that a definition is made of."""
@@ -188,6 +192,8 @@ class SagaPlan:
     comment: str
     partition: str = "aws"
     fingerprint: str = ""
+    outlived_seconds: int = 0
+    phases_outlived_seconds: int = 0
     payloads: str | None = None
     operators: str | None = None
     on_failed: Notice | None = None

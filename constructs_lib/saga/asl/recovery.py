@@ -11,12 +11,12 @@ from typing import Final
 
 from constructs_lib.saga.asl.compensation import chain, chain_from, late_chain
 from constructs_lib.saga.asl.direction import direct
-from constructs_lib.saga.asl.ending import FENCED, fenced_or_parked, park_of, settle_failed
+from constructs_lib.saga.asl.ending import FENCED, LOOK_AT_RECORD, fenced_or_parked, park_of, settle_failed
 from constructs_lib.saga.asl.failures import found_at
 from constructs_lib.saga.asl.fence import fence_states
 from constructs_lib.saga.asl.forward import saga_flow
 from constructs_lib.saga.asl.outputs import next_page, pages, read_outputs, rows
-from constructs_lib.saga.asl.plan import CompiledGroup, GroupKind, Node, SagaPlan, State
+from constructs_lib.saga.asl.plan import PHASES_AT, CompiledGroup, GroupKind, Node, SagaPlan, State
 from constructs_lib.saga.asl.states import (
     EXECUTION,
     INPUT,
@@ -26,7 +26,10 @@ from constructs_lib.saga.asl.states import (
     expression,
     found_item,
     machine,
+    now,
     record_key,
+    record_update,
+    refused_write,
 )
 from saga_runtime.protocol import (
     NOTHING_STANDS,
@@ -46,6 +49,8 @@ GO_FORWARD: Final = "Start forward"
 HANDED_OVER: Final = "Handed over"
 READ_ROWS: Final = "Read the rows"
 COMPATIBLE: Final = "Compatible?"
+OUTLIVE: Final = "Outlive earlier functions"
+NOTE_DEFINITION: Final = "Note the definition"
 _ROWS: Final = 1_000
 """So many rows without outputs fit a state."""
 LATE_UNDONE: Final = "Late undone"
@@ -94,7 +99,8 @@ def recovery_of(plan: SagaPlan, forward_machine_arn: str) -> State:
         **settle_failed(plan, again=chain_from(plan, len(plan.steps) - 1)),
         **fenced_or_parked(plan),
     }
-    return machine(plan, f"{plan.comment}, recovery", READ_DIRECTION, states)
+    seconds = plan.timeout_seconds + max(plan.outlived_seconds, plan.phases_outlived_seconds)
+    return machine(plan, f"{plan.comment}, recovery", READ_DIRECTION, states, seconds=seconds)
 
 
 def _has_jobs(plan: SagaPlan) -> bool:
@@ -138,10 +144,13 @@ def _late(plan: SagaPlan) -> tuple[str | None, dict[str, State]]:
 
 
 def _compatible(plan: SagaPlan) -> dict[str, State]:
-    """Under another definition than the one it was reserved under, a saga's rows must fit this one.
+    """The rows of a saga must fit this definition: it may be another one than that of its last owner.
 
     A step with a row that this definition does not know would be forgotten; one that has changed sides of the pivot
-    would turn a saga round that may only go forward. Then a person is asked.
+    would turn a saga round that may only go forward. Then a person is asked. A step that was renamed may have no row
+    yet, while its function is still at work, and nothing here would fence it: so under another definition than the
+    record's all that the last owner invoked is outlived first, and the record says from then on under which one the
+    saga runs.
     """
     a = LogAttribute
     sides = json.dumps(
@@ -159,7 +168,14 @@ def _compatible(plan: SagaPlan) -> dict[str, State]:
         f"($sides := {sides}; $rows := $states.result.Items[{a.STATUS.value}.S in [{stands}]];"
         f" $count($rows[{side} = {a.SIDE.value}.S]) = $count($rows))"
     )
+    over = f"$number($record.{RecordAttribute.UPDATED_AT.value}.N) + 1000 * {_outlived(plan)}"
     return {
+        OUTLIVE: {
+            "Type": "Wait",
+            # Since the take-over, which came after the last owner's end. Of a lost time nothing is left to wait for.
+            "Seconds": expression(f"$max([0, $ceil(({over} - $millis()) / 1000)])"),
+            "Next": READ_ROWS,
+        },
         **pages(
             READ_ROWS,
             rows(plan, a.STEP, a.SIDE, a.STATUS) | {"Limit": _ROWS},
@@ -170,14 +186,46 @@ def _compatible(plan: SagaPlan) -> dict[str, State]:
             "Type": "Choice",
             "Choices": [
                 next_page(READ_ROWS, while_="$compatible"),
+                {"Condition": expression(f"$compatible and {_other(plan)}"), "Next": NOTE_DEFINITION},
                 {"Condition": expression("$compatible"), "Next": WHICH_DIRECTION},
             ],
             "Default": park_of(plan),
             "Assign": found_at(
-                COMPATIBLE, "DefinitionChanged", "the saga began under a definition whose steps do not fit this one"
+                COMPATIBLE, "DefinitionChanged", "the saga ran under a definition whose steps do not fit this one"
             ),
         },
+        NOTE_DEFINITION: {
+            **call("dynamodb:updateItem"),
+            "Arguments": record_update(
+                plan,
+                "SET #definition = :definition, #updated_at = :now",
+                names={
+                    "#definition": RecordAttribute.DEFINITION.value,
+                    "#updated_at": RecordAttribute.UPDATED_AT.value,
+                },
+                values={":definition": {"S": plan.fingerprint}, ":now": now()},
+            ),
+            "Catch": [refused_write(LOOK_AT_RECORD)],
+            "Next": WHICH_DIRECTION,
+        },
     }
+
+
+def _outlived(plan: SagaPlan) -> str:
+    """Seconds after its owner's end in which what it invoked may still be at work.
+
+    A phase may be, too, but matters only if one of its steps was renamed.
+    """
+    longest = max(plan.outlived_seconds, plan.phases_outlived_seconds)
+    if longest == plan.outlived_seconds:
+        return str(longest)
+    phases = f"$substring($record.{RecordAttribute.DEFINITION.value}.S, {PHASES_AT})"
+    return f'({phases} = "{plan.fingerprint[PHASES_AT:]}" ? {plan.outlived_seconds} : {longest})'
+
+
+def _other(plan: SagaPlan) -> str:
+    """Whether the saga's last owner ran under another definition."""
+    return f'$record.{RecordAttribute.DEFINITION.value}.S != "{plan.fingerprint}"'
 
 
 def _per_item(node: Node) -> bool:
@@ -205,14 +253,15 @@ def _which_direction(plan: SagaPlan, *, undecided: str, compensating: str, first
         f"$record.{a.SAGA_ID.value}.S = {SAGA_ID} and $record.{a.OWNER.value}.S = {EXECUTION} "
         f'and $record.{a.STATUS.value}.S = "{RecordStatus.IN_PROGRESS.value}"'
     )
-    other = f'$record.{a.DEFINITION.value}.S != "{plan.fingerprint}" and $not($exists($compatible))'
+    unread = "$not($exists($compatible))"
     late = {"Condition": expression(f"$exists({INPUT}.{StartField.LATE.value})"), "Next": first_late}
     return {
         "Type": "Choice",
         "Choices": [
             *([late] if first_late is not None else []),
             {"Condition": expression(f"$not({mine})"), "Next": FENCED},
-            {"Condition": expression(other), "Next": READ_ROWS},
+            {"Condition": expression(f"{unread} and {_other(plan)}"), "Next": OUTLIVE},
+            {"Condition": expression(unread), "Next": READ_ROWS},
             {"Condition": expression(f'{direction} = "{Direction.FORWARD.value}"'), "Next": GO_FORWARD},
             {"Condition": expression(f'{direction} = "{Direction.COMPENSATE.value}"'), "Next": compensating},
         ],

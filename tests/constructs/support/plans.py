@@ -60,6 +60,7 @@ def plan(*steps: Node, **options: Any) -> SagaPlan:
             "failure_status": {"InsufficientFunds": 402},
             "refused_status": 422,
             "comment": "test",
+            "fingerprint": "d",
             **options,
         }
     )

@@ -97,6 +97,8 @@ class Simulation:
 
     Attributes:
         plan: what it is made of; its tables are ``requests`` and ``log``.
+        deployed: what it is made of when it is recovered, if that is another definition; of several, each time the
+            next one.
         request: the request's body.
         refused: rows of steps that are refused, e.g. ``Debit`` or ``Pack[a]``.
         stops: where it is stopped.
@@ -109,6 +111,7 @@ class Simulation:
     """
 
     plan: SagaPlan
+    deployed: tuple[SagaPlan, ...] = ()
     request: Any
     refused: frozenset[str] = frozenset()
     stops: frozenset[Stop] = frozenset()
@@ -125,6 +128,7 @@ class Simulation:
     _store: _Store = field(default_factory=_Store)
     _objects: dict[str, bytes] = field(default_factory=dict)
     _late: list[Callable[[], object]] = field(default_factory=list)
+    _recoveries: int = 0
 
     def run(self) -> Simulation:
         """From the reservation to the end; what travels arrives last."""
@@ -138,15 +142,25 @@ class Simulation:
     def _run(self) -> Simulation:
         self._reserve()
         self._execute(definition_of(self.plan), EXECUTION)
-        recoveries = 0
-        while not (self.settled or self.parked) and recoveries < MANY_RECOVERIES:
-            recoveries += 1
-            owner = f"{EXECUTION}-r{recoveries}"
+        while not (self.settled or self.parked) and self._recoveries < MANY_RECOVERIES:
+            self._recoveries += 1
+            owner = f"{EXECUTION}-r{self._recoveries}"
             self._record["owner"] = {"S": owner}
-            self._execute(recovery_of(self.plan, FORWARD), owner)
-        for late in self._late:
-            late()
+            self._execute(recovery_of(self._deployed, FORWARD), owner)
+        self._arrive()
         return self
+
+    @property
+    def _deployed(self) -> SagaPlan:
+        """The definition of every machine right now."""
+        if not self.deployed or not self._recoveries:
+            return self.plan
+        return self.deployed[min(self._recoveries, len(self.deployed)) - 1]
+
+    def _arrive(self) -> None:
+        """What travels arrives."""
+        while self._late:
+            self._late.pop()()
 
     @property
     def settled(self) -> str | None:
@@ -201,6 +215,9 @@ class Simulation:
 
     def _call(self, resource: str, state: str, arguments: Any, name: str) -> Any:
         self.calls += 1
+        waits = self._deployed.outlived_seconds and self._record["definition"]["S"] != self._deployed.fingerprint
+        if state == "Read the rows" and waits:
+            self._arrive()
         stop = next((stop for stop in self.stops if stop.call == self.calls), None)
         if stop is None:
             return self._effect(resource, state, arguments, name)
@@ -228,7 +245,7 @@ class Simulation:
                 self.sent[state] += 1
                 return {}
             case "aws-sdk:sfn:startExecution":
-                self._execute(definition_of(self.plan), name)
+                self._execute(definition_of(self._deployed), name)
                 return {}
             case "aws-sdk:sfn:startSyncExecution":
                 return self._phase(arguments["StateMachineArn"], json.loads(arguments["Input"]), express=True)
@@ -238,8 +255,8 @@ class Simulation:
                 return self._table(table_call, arguments)
 
     def _phase(self, arn: str, given: Mapping[str, Any], *, express: bool) -> dict[str, Any]:
-        group = next(n for n in self.plan.steps if isinstance(n, CompiledGroup) and n.machine_arn == arn)
-        done = self._execute(phase_definition(self.plan, group), f"phase {group.name}", outputs=given["outputs"])
+        group = next(n for n in self._deployed.steps if isinstance(n, CompiledGroup) and n.machine_arn == arn)
+        done = self._execute(phase_definition(self._deployed, group), f"phase {group.name}", outputs=given["outputs"])
         if done is None:
             raise Stopped
         return {"Status": "SUCCEEDED", "Output": json.dumps(done.output)} if express else {"Output": done.output}

@@ -61,9 +61,9 @@ class KindsSystem:
             answers = pool.map(lambda key: self.settle(saga, key, bodies[key]), bodies)
             return dict(zip(bodies, answers, strict=True))
 
-    def recover(self, saga_id: str) -> RequestRecord:
-        """Recover a saga until it is settled or parked."""
-        return recover_to_the_end(self.recoverer, saga_id, self.now_ms)
+    def recover(self, saga_id: str, *, days_ago: int = 0) -> RequestRecord:
+        """Recover a saga until it is settled or parked, as if it had been taken over days ago."""
+        return recover_to_the_end(self.recoverer, saga_id, lambda: self.now_ms() - days_ago * 86_400_000)
 
     def quiet(self, saga_id: str) -> RequestRecord:
         """Wait until nobody is at a saga."""

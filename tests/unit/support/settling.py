@@ -72,6 +72,14 @@ def direct(*, request_id: str, execution: str, direction: Direction, now_ms: int
     return _owned(request_id, execution, update, names, values, also=NO_OTHER_DIRECTION)
 
 
+def note_definition(*, request_id: str, execution: str, definition: str, now_ms: int) -> dict[str, Any]:
+    """Say under which definition the saga runs from now on."""
+    a = RecordAttribute
+    update = "SET #definition = :definition, #updated_at = :now"
+    values = {":definition": {"S": definition}, ":now": {"N": str(now_ms)}}
+    return _owned(request_id, execution, update, (a.DEFINITION, a.UPDATED_AT), values)
+
+
 def take_over(found: RequestRecord, now_ms: int) -> dict[str, Any]:
     """Make a further execution the owner."""
     return {"TableName": "requests", **recovery.take_over_update(found, now_ms, DUE_AFTER_MS)}
