@@ -238,6 +238,8 @@ class TestASagaThatIsStoppedAgain:
             # A forward execution that fails where there is only forward, and another definition: likewise.
             *("Look at the direction", "Only forward?", "Try again?", "Wait to go on", "Go on where?"),
             *("Outlive earlier functions", "Note the definition"),
+            # A path without a pivot, and a log of several pages: tested on definitions.
+            *("Only forward to Receipt", "Ask the log: more", "Read the rows: more"),
         }
 
     def test_ends_as_it_must_and_moves_its_money_once_or_not_at_all(self, stops: Stops) -> None:
