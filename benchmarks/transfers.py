@@ -33,8 +33,7 @@ from constructs_lib import (
 )
 from constructs_lib.testing import LocalAws
 from examples.funds_transfer.stack import FUNCTIONS
-from saga_runtime.ledger import LedgerBuilder
-from saga_runtime.money import Money
+from saga_runtime import LedgerBuilder, Money
 
 TRANSFERS: Final = 120
 CLIENTS: Final = 8

@@ -36,12 +36,15 @@ if TYPE_CHECKING:
     from constructs_lib.transaction_api import Operation, TransactionApi
     from constructs_lib.watched_machines import WatchedMachine
     from constructs_lib.webhook_schemes import HmacSignature, StandardWebhooks, StripeSignature
+    from saga_runtime.ledger_terms import CollectingAccounts
+    from saga_runtime.money import Unit
     from saga_runtime.protocol import BadEnd, InProgressAnswer, KeyPolicy
 
 __all__ = [
     "ApprovalPage",
     "BadEnd",
     "CallbackIntegration",
+    "CollectingAccounts",
     "DirectReceiver",
     "Effect",
     "GoOn",
@@ -68,6 +71,7 @@ __all__ = [
     "TimeoutReconciler",
     "TokenTable",
     "TransactionApi",
+    "Unit",
     "WatchedMachine",
     "Webhook",
 ]
@@ -78,6 +82,7 @@ __getattr__, __dir__ = lazy_exports(
         "ApprovalPage": "constructs_lib.approval_page",
         "BadEnd": "saga_runtime.protocol",
         "CallbackIntegration": "constructs_lib.callback_integration",
+        "CollectingAccounts": "saga_runtime.ledger_terms",
         "DirectReceiver": "constructs_lib.callback_receivers",
         "Effect": "constructs_lib.saga",
         "GoOn": "constructs_lib.saga",
@@ -104,6 +109,7 @@ __getattr__, __dir__ = lazy_exports(
         "TimeoutReconciler": "constructs_lib.timeout_reconciler",
         "TokenTable": "constructs_lib.token_table",
         "TransactionApi": "constructs_lib.transaction_api",
+        "Unit": "saga_runtime.money",
         "WatchedMachine": "constructs_lib.watched_machines",
         "Webhook": "constructs_lib.callback_receivers",
         "__version__": "constructs_lib._version",

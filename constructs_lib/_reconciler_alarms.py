@@ -11,9 +11,10 @@ from aws_cdk import aws_cloudwatch as cloudwatch
 from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
-from constructs_lib._arguments import require_between, require_match, require_seconds
+from constructs_lib._arguments import require_between, require_seconds
 from constructs_lib._callback_alarms import depth_alarm
-from saga_runtime.protocol import CURRENCY_DIMENSION, CURRENCY_PATTERN, METRIC_NAMESPACE, Metric
+from constructs_lib._units import AmountsByUnit, unit_argument
+from saga_runtime.protocol import CURRENCY_DIMENSION, METRIC_NAMESPACE, Metric
 
 LONGEST_SECONDS: Final = 366 * 86_400
 _MINUTES: Final = 15
@@ -60,7 +61,7 @@ class AlarmLimits:
         recoveries: int,
         oldest_in_flight: Duration,
         oldest_parked: Duration,
-        money: Mapping[str, int],
+        money: AmountsByUnit,
         longest_hold: Duration,
     ) -> AlarmLimits:
         """The limits, checked.
@@ -70,7 +71,7 @@ class AlarmLimits:
         """
         require_between("recoveries_started", recoveries, at_least=1, at_most=_MOST_RECOVERIES)
         for currency, amount in money.items():
-            require_match("a currency of money_in_flight", currency, CURRENCY_PATTERN, 'say it as ISO 4217 does: "EUR"')
+            unit_argument("a currency of money_in_flight", currency)
             if not 0 <= amount <= _MOST_MONEY:
                 raise ValueError(
                     f"money_in_flight[{currency!r}] must be 0 to {_MOST_MONEY} minor units, got "
@@ -82,7 +83,7 @@ class AlarmLimits:
             recoveries=recoveries,
             oldest_in_flight=_age("oldest_in_flight", oldest_in_flight),
             oldest_parked=_age("oldest_parked", oldest_parked),
-            money=dict(money),
+            money={unit_argument("money_in_flight", unit).code: amount for unit, amount in money.items()},
             longest_hold=_age("longest_hold", longest_hold),
         )
 

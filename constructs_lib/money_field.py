@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from constructs_lib._arguments import require_match
 from constructs_lib._schema_paths import may_lead_to
 from constructs_lib._types import check_fields
-from saga_runtime.protocol import CURRENCY_PATTERN, MoneyPathField
+from constructs_lib._units import unit_argument
+from saga_runtime.money import Unit
+from saga_runtime.protocol import MoneyPathField
 from saga_runtime.stated_money import tokens_of
 
 
@@ -25,8 +26,11 @@ class MoneyField:
     Attributes:
         amount: JSON pointer (RFC 6901) to the amount in minor units: ``/amount``, ``/payment/total``. An integer of 0
             or more, as a number or as a string of digits; at most 38 of them.
-        currency: JSON pointer to the currency: three upper-case letters.
-        currency_code: the currency itself, where there is only one: ``EUR``. Give either this or ``currency``.
+        currency: JSON pointer to the currency: an ISO 4217 code, or the code of one of ``units``. Money in any other
+            unit is not added up.
+        currency_code: the currency itself, where there is only one: ``"EUR"``, or a ``Unit``. Give either this or
+            ``currency``.
+        units: units that bodies may name beside ISO 4217 currencies.
 
     Raises:
         ValueError: for a pointer that is none, and unless the currency is told in one of the two ways.
@@ -34,7 +38,8 @@ class MoneyField:
 
     amount: str
     currency: str | None = None
-    currency_code: str | None = None
+    currency_code: str | Unit | None = None
+    units: Sequence[Unit] = ()
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -48,14 +53,21 @@ class MoneyField:
         if self.currency is not None:
             _require_pointer("currency", self.currency)
         if self.currency_code is not None:
-            require_match("currency_code", self.currency_code, CURRENCY_PATTERN, 'say it as ISO 4217 does: "EUR"')
+            unit_argument("currency_code", self.currency_code)
+        for unit in self.units:
+            unit_argument("units", unit)
+        if self.units and self.currency is None:
+            raise ValueError("units of money need currency, got currency_code; leave them out")
 
     @property
     def environment_value(self) -> str:
         """What the gatekeeper is told."""
         f = MoneyPathField
-        fields = {f.AMOUNT: self.amount, f.CURRENCY: self.currency, f.CODE: self.currency_code}
-        told = {name.value: value for name, value in fields.items() if value is not None}
+        code = None if self.currency_code is None else unit_argument("currency_code", self.currency_code).code
+        fields = {f.AMOUNT: self.amount, f.CURRENCY: self.currency, f.CODE: code}
+        told: dict[str, Any] = {name.value: value for name, value in fields.items() if value is not None}
+        if self.units:
+            told[f.UNITS.value] = [unit.code for unit in self.units]
         return json.dumps(told, separators=(",", ":"))
 
     def require_in(self, schema: Mapping[str, Any]) -> None:

@@ -21,6 +21,7 @@ from constructs_lib._schedules import run_every
 from constructs_lib._services import service_of
 from constructs_lib._tables import StatefulTable
 from constructs_lib._types import checked
+from constructs_lib._units import AmountsByUnit
 from constructs_lib.runtime_function import RuntimeFunction, own_code
 from constructs_lib.saga.permissions import grant_send, queues_of
 from constructs_lib.saga.state_machine import SagaStateMachine
@@ -107,7 +108,8 @@ class TimeoutReconciler(Construct):
         oldest_parked: an alarm tells when a saga has waited for a person for longer than this; 1 minute to 366 days,
             1 day by default.
         money_in_flight: for each currency, an alarm tells when more than this is in flight, in minor units:
-            ``{"EUR": 5_000_000}``. Only what requests say counts: see ``Operation(money=…)``. None by default.
+            ``{"EUR": 5_000_000}``, of a unit of your own ``{Unit("POINT", 0): 100_000}``. Only what requests say
+            counts: see ``Operation(money=…)``. None by default.
         longest_hold: an alarm tells when ``hold`` has kept it from acting for longer than this; 1 minute to 366 days, 4
             hours by default.
         oldest_untold: an alarm tells when a function of ``machines`` should have been told of an execution for longer
@@ -162,7 +164,7 @@ class TimeoutReconciler(Construct):
         recoveries_started: int = 20,
         oldest_in_flight: Duration | None = None,
         oldest_parked: Duration | None = None,
-        money_in_flight: Mapping[str, int] | None = None,
+        money_in_flight: AmountsByUnit | None = None,
         longest_hold: Duration | None = None,
         oldest_untold: Duration | None = None,
         encryption_key: kms.IKey | None = None,

@@ -29,7 +29,7 @@ from constructs_lib import (
 )
 from examples.agentic_payout.functions.payout import controls, model
 from examples.agentic_payout.functions.payout.intent import PERIOD_PATTERN, PURPOSE_PATTERN
-from saga_runtime.ledger import ACCOUNT_ID_PATTERN
+from saga_runtime import ACCOUNT_ID_PATTERN
 
 FUNCTIONS: Final = Path(__file__).parent / "functions"
 AGENT_PATTERN: Final = r"^[a-z][a-z0-9-]{0,39}$"

@@ -1,9 +1,9 @@
 """The ledger: pure builders that turn postings into transaction writes.
 
 An account is one item with its balance and a sequence number; every change of a balance writes an immutable entry in
-the same transaction, with the balance after it and the next sequence number. Every posting has two sides and nets to
-zero before it is written. Accounts that only pass money through (issuance, clearing) have entries and no balance
-item: it would be the hottest item of all.
+the same transaction, with the balance after it and the next sequence number. Every posting nets to zero per unit before
+it is written. Accounts that only pass money through (issuance, clearing) have entries and no balance item: it would be
+the hottest item of all.
 
 A step reads the accounts (``ledger_store.Ledger``), builds writes from what it read, and returns them. The
 condition on the sequence number makes the read good: if anything moved in between, nothing is written, and the
@@ -12,167 +12,41 @@ runtime calls the step again.
 
 from __future__ import annotations
 
-import hashlib
-import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from enum import StrEnum
-from typing import Any, ClassVar, Final
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
-from saga_runtime.errors import Conflict, Invalid, PermanentError, SagaError, TransientError
+from saga_runtime.errors import Invalid, PermanentError
+from saga_runtime.ledger_collecting import credit_shard
+from saga_runtime.ledger_errors import AccountUnknown, DuplicatePosting
+from saga_runtime.ledger_items import (
+    Account,
+    AccountState,
+    Clearing,
+    Leg,
+    Party,
+    account_key,
+    check_account_id,
+    check_entry_id,
+    clearing_key,
+    entry_key,
+    unit_fields,
+)
+from saga_runtime.ledger_terms import LedgerTerms
+from saga_runtime.ledger_writes import (
+    account_update,
+    changed,
+    check_allows,
+    check_amount,
+    entry_put,
+    grouped,
+    net_of,
+    put_new,
+)
 from saga_runtime.money import MAX_MINOR_UNITS, Money
 from saga_runtime.protocol import LedgerAttribute
 from saga_runtime.step import Write
-
-ACCOUNT_ID_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,63}$"
-CLEARING_SHARDS: Final = 16
-_ACCOUNT_ID: Final = re.compile(ACCOUNT_ID_PATTERN)
-_ACCOUNT_SK: Final = "account"
-
-
-class LedgerFailure(StrEnum):
-    """Why a posting did not happen. ``FAILURES`` says which are permanent and which are retried."""
-
-    INSUFFICIENT = "INSUFFICIENT"
-    CAP_EXCEEDED = "CAP_EXCEEDED"
-    ACCOUNT_UNKNOWN = "ACCOUNT_UNKNOWN"
-    ACCOUNT_CLOSED = "ACCOUNT_CLOSED"
-    CURRENCY_MISMATCH = "CURRENCY_MISMATCH"
-    DUPLICATE = "DUPLICATE"
-    INVALID = "INVALID"
-    CONFLICT = "CONFLICT"
-    THROTTLED = "THROTTLED"
-
-
-class InsufficientFunds(PermanentError):
-    """The account does not hold the amount."""
-
-    code: ClassVar[str] = LedgerFailure.INSUFFICIENT
-
-
-class CapExceeded(PermanentError):
-    """The account may not hold that much."""
-
-    code: ClassVar[str] = LedgerFailure.CAP_EXCEEDED
-
-
-class AccountUnknown(PermanentError):
-    """There is no such account."""
-
-    code: ClassVar[str] = LedgerFailure.ACCOUNT_UNKNOWN
-
-
-class AccountClosed(PermanentError):
-    """The account is closed."""
-
-    code: ClassVar[str] = LedgerFailure.ACCOUNT_CLOSED
-
-
-class CurrencyMismatch(PermanentError):
-    """The account is kept in another currency."""
-
-    code: ClassVar[str] = LedgerFailure.CURRENCY_MISMATCH
-
-
-class DuplicatePosting(PermanentError):
-    """The entry exists: this posting was made before, under the same id."""
-
-    code: ClassVar[str] = LedgerFailure.DUPLICATE
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
-    """Whether a failure passes by itself, and the error that says so."""
-
-    retryable: bool
-    error: type[SagaError]
-
-
-FAILURES: Final[Mapping[LedgerFailure, Verdict]] = {
-    LedgerFailure.INSUFFICIENT: Verdict(retryable=False, error=InsufficientFunds),
-    LedgerFailure.CAP_EXCEEDED: Verdict(retryable=False, error=CapExceeded),
-    LedgerFailure.ACCOUNT_UNKNOWN: Verdict(retryable=False, error=AccountUnknown),
-    LedgerFailure.ACCOUNT_CLOSED: Verdict(retryable=False, error=AccountClosed),
-    LedgerFailure.CURRENCY_MISMATCH: Verdict(retryable=False, error=CurrencyMismatch),
-    LedgerFailure.DUPLICATE: Verdict(retryable=False, error=DuplicatePosting),
-    LedgerFailure.INVALID: Verdict(retryable=False, error=Invalid),
-    LedgerFailure.CONFLICT: Verdict(retryable=True, error=Conflict),
-    LedgerFailure.THROTTLED: Verdict(retryable=True, error=TransientError),
-}
-"""The one place that says which failures are permanent and which are retried."""
-
-
-class AccountState(StrEnum):
-    """States of an account."""
-
-    OPEN = "OPEN"
-    CLOSED = "CLOSED"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Account:
-    """An account as it was read: a posting built on it is written only if it has not changed since."""
-
-    account_id: str
-    balance: Money
-    state: AccountState = AccountState.OPEN
-    cap: int | None = None
-    sequence: int = 0
-
-    @classmethod
-    def from_item(cls, account_id: str, item: Mapping[str, Mapping[str, Any]]) -> Account:
-        """Read an account's item."""
-        a = LedgerAttribute
-        return cls(
-            account_id=account_id,
-            balance=Money(int(item[a.BALANCE]["N"]), item[a.CURRENCY]["S"]),
-            state=AccountState(item[a.STATE]["S"]),
-            cap=int(item[a.CAP]["N"]) if a.CAP in item else None,
-            sequence=int(item[a.SEQUENCE]["N"]),
-        )
-
-
-def check_account_id(account_id: object) -> str:
-    """The account id, if it is one.
-
-    Raises:
-        Invalid: if it is blank, too long, or has characters that could be mistaken for a key's separators.
-    """
-    if not isinstance(account_id, str) or not _ACCOUNT_ID.fullmatch(account_id):
-        raise Invalid(f"an account id must match {ACCOUNT_ID_PATTERN}, got {account_id!r}")
-    return account_id
-
-
-def account_key(account_id: str) -> dict[str, dict[str, str]]:
-    """Primary key of an account's item."""
-    a = LedgerAttribute
-    return {a.PK.value: {"S": f"account#{check_account_id(account_id)}"}, a.SK.value: {"S": _ACCOUNT_SK}}
-
-
-def entry_key(account_id: str, entry_id: str) -> dict[str, dict[str, str]]:
-    """Primary key of an account's entry."""
-    a = LedgerAttribute
-    return {
-        a.PK.value: {"S": f"account#{check_account_id(account_id)}"},
-        a.SK.value: {"S": f"entry#{_check_entry_id(entry_id)}"},
-    }
-
-
-def clearing_key(name: str, entry_id: str) -> dict[str, dict[str, str]]:
-    """Primary key of an entry of a clearing account. Its partitions are spread by the entry's id."""
-    a = LedgerAttribute
-    digest = hashlib.sha256(_check_entry_id(entry_id).encode("utf-8")).digest()
-    shard = int.from_bytes(digest[:4], "big") % CLEARING_SHARDS
-    return {
-        a.PK.value: {"S": f"clearing#{check_account_id(name)}#{shard:02d}"},
-        a.SK.value: {"S": f"entry#{entry_id}"},
-    }
-
-
-def _check_entry_id(entry_id: str) -> str:
-    if not entry_id.strip() or len(entry_id) > 255:
-        raise Invalid(f"an entry's id has 1 to 255 characters that are not all blank, got {entry_id!r}")
-    return entry_id
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,9 +59,14 @@ class LedgerBuilder:
         >>> bob = Account(account_id="bob", balance=Money(0, "EUR"))
         >>> len(builder.transfer(source=alice, target=bob, amount=Money(200, "EUR"), entry_id="t-1", now_ms=1))
         4
+
+    Attributes:
+        table: name of the ledger's table.
+        terms: what the ledger declares.
     """
 
     table: str
+    terms: LedgerTerms = field(default_factory=LedgerTerms)
 
     def open_account(
         self,
@@ -201,33 +80,161 @@ class LedgerBuilder:
         """Open an account; a first balance comes from the clearing account ``issuance``, so that all sums to zero.
 
         Raises:
-            Invalid: if the opening balance is negative or above the cap.
+            Invalid: if the opening balance is negative or above the cap, its unit is unknown, or a collecting account
+                is given a cap or another unit than its own.
         """
         if cap is not None and type(cap) is not int:
             raise Invalid(f"a cap is an integer of minor units, got {cap!r}")
         if opening.minor_units < 0 or (cap is not None and not opening.minor_units <= cap <= MAX_MINOR_UNITS):
             raise Invalid(f"an opening balance must be 0 or more and within the cap, got {opening} with cap {cap}")
+        self.terms.check(opening.unit)
+        collecting = self.terms.collecting_of(check_account_id(account_id))
+        if collecting is not None and (cap is not None or opening.unit != collecting.unit):
+            raise Invalid(
+                f"a collecting account must be kept in {collecting.unit.code} and have no cap, got {account_id!r} in "
+                f"{opening.currency} with cap {cap}"
+            )
         a = LedgerAttribute
         item = {
             **account_key(account_id),
             a.KIND.value: {"S": "account"},
             a.BALANCE.value: {"N": str(opening.minor_units)},
-            a.CURRENCY.value: {"S": opening.currency},
+            a.HELD.value: {"N": "0"},
+            **unit_fields(opening.unit),
             a.STATE.value: {"S": AccountState.OPEN.value},
             a.SEQUENCE.value: {"N": "1" if opening.minor_units else "0"},
             a.OPENED_AT.value: {"N": str(now_ms)},
         }
         if cap is not None:
             item[a.CAP.value] = {"N": str(cap)}
-        writes = [self._put_new(item, lambda _: DuplicatePosting(f"account {account_id} exists"))]
+        writes = [put_new(self.table, item, lambda _: DuplicatePosting(f"account {account_id} exists"))]
         if opening.minor_units:
-            entry_id = f"open#{account_id}"
-            counter = Money(-opening.minor_units, opening.currency)
-            writes += [
-                self._account_entry(account_id, entry_id, opening, opening.minor_units, 1, issuance, now_ms),
-                self._clearing_entry(issuance, entry_id, counter, account_id, now_ms),
-            ]
+            common: Any = {"entry_id": f"open#{account_id}", "now_ms": now_ms}
+            key = entry_key(account_id, common["entry_id"])
+            after = (opening.minor_units, 1)
+            writes.append(entry_put(self.table, key, amount=opening, counterparty=issuance, after=after, **common))
+            writes += self.clearing_side(Clearing(issuance), [-opening], counterparty=account_id, **common)
         return writes
+
+    def post(
+        self,
+        *,
+        legs: Sequence[Leg],
+        accounts: Iterable[Account],
+        entry_id: str,
+        now_ms: int,
+        counterparty: str | None = None,
+        release: Mapping[str, int] | None = None,
+    ) -> list[Write]:
+        """Write legs that net to zero per unit: one write per account, and an entry for each leg.
+
+        Args:
+            legs: who receives how much; negative: gives. Two legs may be on one account.
+            accounts: the accounts as they were read; none of collecting accounts that receive more than they give.
+            entry_id: id of all entries. It posts once: an account has at most one posting under it.
+            now_ms: time of the posting, epoch milliseconds.
+            counterparty: what each entry names; by default the other accounts of the posting in its unit.
+            release: by account id, minor units that the posting releases of its holds.
+
+        Raises:
+            Invalid: if the legs do not net to zero, or a unit is unknown.
+            PermanentError: what the accounts, as read, do not allow.
+        """
+        parties = grouped(legs)
+        self._check_nets(parties, legs)
+        check_entry_id(entry_id)
+        known: Mapping[Party, Account] = {account.account_id: account for account in accounts}
+        writes: list[Write] = []
+        for party, amounts in parties.items():
+            others = [
+                other.name if isinstance(other, Clearing) else other
+                for other, theirs in parties.items()
+                if other != party and any(amount.unit == amounts[0].unit for amount in theirs)
+            ]
+            writes += self._side(
+                party,
+                amounts,
+                known.get(party),
+                release=(release or {}).get(party, 0) if isinstance(party, str) else 0,
+                counterparty=",".join(others) if counterparty is None else counterparty,
+                entry_id=entry_id,
+                now_ms=now_ms,
+            )
+        return writes
+
+    def _side(
+        self, party: Party, amounts: Sequence[Money], account: Account | None, *, release: int, **common: Any
+    ) -> list[Write]:
+        if isinstance(party, Clearing):
+            return self.clearing_side(party, amounts, **common)
+        collecting = self.terms.collecting_of(check_account_id(party))
+        if account is None and collecting is not None and net_of(amounts) > 0:
+            return credit_shard(self.table, collecting, party, amounts, **common)
+        if account is None:
+            raise AccountUnknown(f"account {party} does not exist")
+        return self.account_side(account, amounts, release=release, **common)
+
+    def clearing_side(
+        self, clearing: Clearing, amounts: Sequence[Money], *, counterparty: str, entry_id: str, now_ms: int
+    ) -> list[Write]:
+        """A clearing account's side of a posting: an entry for each amount."""
+        return [
+            entry_put(
+                self.table,
+                clearing_key(clearing.name, entry_id, number),
+                entry_id=entry_id,
+                amount=amount,
+                counterparty=counterparty,
+                now_ms=now_ms,
+            )
+            for number, amount in enumerate(amounts, start=1)
+        ]
+
+    def account_side(
+        self,
+        account: Account,
+        amounts: Sequence[Money],
+        *,
+        counterparty: str,
+        entry_id: str,
+        now_ms: int,
+        release: int = 0,
+    ) -> list[Write]:
+        """An account's side of a posting: its balance, and an entry for each amount.
+
+        Raises:
+            PermanentError: what the account, as read, does not allow.
+        """
+        after = check_allows(account, amounts, released=release)
+        writes = [account_update(self.table, account, after=after, entries=len(amounts), held=account.held - release)]
+        # What is received comes first: no balance between two entries is below zero.
+        balance, ordered = account.balance.minor_units, sorted(amounts, key=lambda amount: amount.minor_units < 0)
+        for number, amount in enumerate(ordered, start=1):
+            balance += amount.minor_units
+            put = entry_put(
+                self.table,
+                entry_key(account.account_id, entry_id, number),
+                entry_id=entry_id,
+                amount=amount,
+                counterparty=counterparty,
+                now_ms=now_ms,
+                after=(balance, account.sequence + number),
+            )
+            writes.append(put)
+        return writes
+
+    def _check_nets(self, parties: dict[Party, list[Money]], legs: Sequence[Leg]) -> None:
+        sums: dict[str, int] = defaultdict(int)
+        for party, amounts in parties.items():
+            for amount in amounts:
+                self.terms.check(amount.unit)
+                sums[amount.unit.code] += amount.minor_units
+            if isinstance(party, str) and len({amount.unit for amount in amounts}) > 1:
+                raise Invalid(f"legs of account {party} must be in one unit, got {', '.join(map(str, amounts))}")
+        wrong = {code: total for code, total in sums.items() if total}
+        if wrong or len(legs) < 2:
+            found = ", ".join(f"{total:+} {code}" for code, total in wrong.items()) or f"{len(legs)} legs"
+            raise Invalid(f"legs of a posting must net to zero in each unit, got {found}")
 
     def transfer(self, *, source: Account, target: Account, amount: Money, entry_id: str, now_ms: int) -> list[Write]:
         """Move an amount between two accounts of this table, both sides and both entries in one transaction.
@@ -240,12 +247,9 @@ class LedgerBuilder:
         """
         if source.account_id == target.account_id:
             raise Invalid(f"a transfer needs two accounts, got {source.account_id!r} twice")
-        _check_amount(amount)
-        debit = Money(-amount.minor_units, amount.currency)
-        return [
-            *self._post(source, debit, entry_id, target.account_id, now_ms),
-            *self._post(target, amount, entry_id, source.account_id, now_ms),
-        ]
+        check_amount(amount)
+        legs: list[Leg] = [(source.account_id, -amount), (target.account_id, amount)]
+        return self.post(legs=legs, accounts=[source, target], entry_id=entry_id, now_ms=now_ms)
 
     def debit(self, *, account: Account, amount: Money, clearing: str, entry_id: str, now_ms: int) -> list[Write]:
         """Take an amount out of an account, into a clearing account: the first half of a move between ledgers.
@@ -256,12 +260,9 @@ class LedgerBuilder:
             Invalid: if the amount is not positive.
             InsufficientFunds, AccountClosed, CurrencyMismatch: what the account, as read, does not allow.
         """
-        _check_amount(amount)
-        out = Money(-amount.minor_units, amount.currency)
-        return [
-            *self._post(account, out, entry_id, clearing, now_ms),
-            self._clearing_entry(clearing, entry_id, amount, account.account_id, now_ms),
-        ]
+        check_amount(amount)
+        legs: list[Leg] = [(account.account_id, -amount), (Clearing(clearing), amount)]
+        return self.post(legs=legs, accounts=[account], entry_id=entry_id, now_ms=now_ms)
 
     def credit(self, *, account: Account, amount: Money, clearing: str, entry_id: str, now_ms: int) -> list[Write]:
         """Put an amount into an account, out of a clearing account: the second half.
@@ -272,12 +273,9 @@ class LedgerBuilder:
             Invalid: if the amount is not positive.
             CapExceeded, AccountClosed, CurrencyMismatch: what the account, as read, does not allow.
         """
-        _check_amount(amount)
-        out = Money(-amount.minor_units, amount.currency)
-        return [
-            *self._post(account, amount, entry_id, clearing, now_ms),
-            self._clearing_entry(clearing, entry_id, out, account.account_id, now_ms),
-        ]
+        check_amount(amount)
+        legs: list[Leg] = [(account.account_id, amount), (Clearing(clearing), -amount)]
+        return self.post(legs=legs, accounts=[account], entry_id=entry_id, now_ms=now_ms)
 
     def refund(
         self,
@@ -292,28 +290,27 @@ class LedgerBuilder:
     ) -> list[Write]:
         """Give back what a debit took. Never refused: what the account cannot take waits in ``suspense``.
 
-        An account that is full, closed, gone, or kept in another currency by now gets nothing; the money stands in
+        An account that is full, closed, gone, or kept in another unit by now gets nothing; the money stands in
         the suspense account's entries, under the account's name, for a person to settle.
 
         Raises:
             Invalid: if the amount is not positive, or clearing and suspense are one.
         """
-        _check_amount(amount)
+        check_amount(amount)
         if clearing == suspense:
             raise Invalid(f"a refund needs two clearing accounts, got {clearing!r} twice; name suspense differently")
-        if account is not None:
-            try:
-                return self.credit(account=account, amount=amount, clearing=clearing, entry_id=entry_id, now_ms=now_ms)
-            except PermanentError:
-                pass
-        out = Money(-amount.minor_units, amount.currency)
-        return [
-            self._clearing_entry(suspense, entry_id, amount, account_id, now_ms),
-            self._clearing_entry(clearing, entry_id, out, account_id, now_ms),
-        ]
+        out: Leg = (Clearing(clearing), -amount)
+        common: Any = {"entry_id": entry_id, "now_ms": now_ms}
+        try:
+            return self.post(legs=[(account_id, amount), out], accounts=[account] if account else [], **common)
+        except PermanentError:
+            legs: list[Leg] = [(Clearing(suspense), amount), out]
+            return self.post(legs=legs, accounts=[], counterparty=account_id, **common)
 
     def close_account(self, *, account: Account) -> list[Write]:
         """Close an account that holds nothing. A closed account takes no posting.
+
+        What a collecting account's shards still receive goes to suspense when they are swept.
 
         Raises:
             Invalid: if it holds money.
@@ -339,104 +336,4 @@ class LedgerBuilder:
                 },
             }
         }
-        return [Write(action=update, refusal=lambda _: Conflict("an account changed between read and write"))]
-
-    def _post(self, account: Account, amount: Money, entry_id: str, counterparty: str, now_ms: int) -> list[Write]:
-        """One side: the balance (on condition that the account is as it was read) and its entry."""
-        after = _balance_after(account, amount)
-        a = LedgerAttribute
-        sequence = account.sequence + 1
-        update = {
-            "Update": {
-                "TableName": self.table,
-                "Key": account_key(account.account_id),
-                "UpdateExpression": "SET #balance = :after, #sequence = :next",
-                "ConditionExpression": (
-                    "#sequence = :read AND #balance = :before AND #state = :open AND #currency = :currency"
-                ),
-                "ExpressionAttributeNames": {
-                    "#balance": a.BALANCE.value,
-                    "#sequence": a.SEQUENCE.value,
-                    "#state": a.STATE.value,
-                    "#currency": a.CURRENCY.value,
-                },
-                "ExpressionAttributeValues": {
-                    ":after": {"N": str(after)},
-                    ":before": {"N": str(account.balance.minor_units)},
-                    ":next": {"N": str(sequence)},
-                    ":read": {"N": str(account.sequence)},
-                    ":open": {"S": AccountState.OPEN.value},
-                    ":currency": {"S": amount.currency},
-                },
-            }
-        }
-        return [
-            Write(action=update, refusal=lambda _: Conflict("an account changed between read and write")),
-            self._account_entry(account.account_id, entry_id, amount, after, sequence, counterparty, now_ms),
-        ]
-
-    def _account_entry(
-        self, account_id: str, entry_id: str, amount: Money, after: int, sequence: int, counterparty: str, now_ms: int
-    ) -> Write:
-        a = LedgerAttribute
-        item = {
-            **entry_key(account_id, entry_id),
-            **_entry_fields(entry_id, amount, counterparty, now_ms),
-            a.BALANCE_AFTER.value: {"N": str(after)},
-            a.SEQUENCE.value: {"N": str(sequence)},
-        }
-        return self._put_new(item, lambda _: DuplicatePosting(f"entry {entry_id} of account {account_id} exists"))
-
-    def _clearing_entry(self, name: str, entry_id: str, amount: Money, counterparty: str, now_ms: int) -> Write:
-        item = {**clearing_key(name, entry_id), **_entry_fields(entry_id, amount, counterparty, now_ms)}
-        return self._put_new(item, lambda _: DuplicatePosting(f"entry {entry_id} of {name} exists"))
-
-    def _put_new(self, item: dict[str, Any], refusal: Callable[[Any], SagaError]) -> Write:
-        put = {
-            "TableName": self.table,
-            "Item": item,
-            "ConditionExpression": "attribute_not_exists(#pk)",
-            "ExpressionAttributeNames": {"#pk": LedgerAttribute.PK.value},
-        }
-        return Write(action={"Put": put}, refusal=refusal)
-
-
-def _entry_fields(entry_id: str, amount: Money, counterparty: str, now_ms: int) -> dict[str, dict[str, str]]:
-    a = LedgerAttribute
-    return {
-        a.KIND.value: {"S": "entry"},
-        a.ENTRY_ID.value: {"S": entry_id},
-        a.AMOUNT.value: {"N": str(amount.minor_units)},
-        a.CURRENCY.value: {"S": amount.currency},
-        a.COUNTERPARTY.value: {"S": counterparty},
-        a.POSTED_AT.value: {"N": str(now_ms)},
-    }
-
-
-def _check_amount(amount: object) -> None:
-    if not isinstance(amount, Money):
-        raise Invalid(f"an amount must be Money, got {amount!r} ({type(amount).__name__})")
-    if amount.minor_units <= 0:
-        raise Invalid(f"an amount must be positive, got {amount}")
-
-
-def _balance_after(account: Account, amount: Money) -> int:
-    """The balance that a posting leads to.
-
-    Raises:
-        PermanentError: what the account, as it was read, does not allow.
-    """
-    if account.state is not AccountState.OPEN:
-        raise AccountClosed(f"account {account.account_id} is {account.state.value.lower()}")
-    if account.balance.currency != amount.currency:
-        raise CurrencyMismatch(
-            f"account {account.account_id} is kept in {account.balance.currency}, the amount is in {amount.currency}"
-        )
-    after = account.balance.minor_units + amount.minor_units
-    if after < 0:
-        raise InsufficientFunds(f"account {account.account_id} does not hold the amount")
-    if account.cap is not None and amount.minor_units > 0 and after > account.cap:
-        raise CapExceeded(f"account {account.account_id} may not hold that much")
-    if after > MAX_MINOR_UNITS:
-        raise CapExceeded(f"account {account.account_id} may not hold more than {MAX_MINOR_UNITS} minor units")
-    return after
+        return [Write(action=update, refusal=changed)]

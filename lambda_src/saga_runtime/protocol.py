@@ -158,14 +158,27 @@ class LedgerAttribute(StrEnum):
     ENTRY_ID = "entry_id"
     POSTED_AT = "posted_at"
     OPENED_AT = "opened_at"
+    PLACES = "places"
+    HELD = "held"
+    """Sum of an account's open holds: part of its balance, and not available."""
+    HOLD_ID = "hold_id"
+    EXPIRES_AT = "expires_at"
+    CLOSED_AT = "closed_at"
+    CLOSED_BY = "closed_by"
+    CAPTURED = "captured"
+    DUE_AT = "due_at"
+    DUE_SHARD = "due_shard"
 
 
 DUE_INDEX: Final = "due"
-"""Sparse index of the request records, or of the token rows, that somebody must look at again."""
+"""Sparse index of the request records, or of the token rows, that somebody must look at again; of a ledger, of open
+holds and collecting shards."""
 RESPONSE_INDEX: Final = "responses"
 """Sparse index of the settled request records that still hold a response, by when it expires."""
 FIRST_SHARD: Final = "00"
 """Every index has it, however many it has."""
+LEDGER_DUE_SHARDS: Final = 16
+"""Partitions of a ledger's index."""
 
 
 class TokenAttribute(StrEnum):
@@ -356,15 +369,29 @@ class HoldAttribute(StrEnum):
 HOLD_ID: Final = "hold"
 
 
+class LedgerTermsField(StrEnum):
+    """Fields of ``Env.LEDGER_TERMS``, and of a collecting entry in it."""
+
+    UNITS = "units"
+    """Decimal places by code."""
+    COLLECTING = "collecting"
+    PREFIX = "prefix"
+    UNIT = "unit"
+    SHARDS = "shards"
+    HOLDS = "holds"
+
+
 class MoneyPathField(StrEnum):
-    """Fields of ``Env.MONEY``. Of the last two there is one."""
+    """Fields of ``Env.MONEY``. Of currency and code there is one."""
 
     AMOUNT = "amount"
     """JSON pointer to the amount in minor units."""
     CURRENCY = "currency"
     """JSON pointer to the currency."""
     CODE = "code"
-    """The currency itself, of an operation that knows only one."""
+    """The unit's code itself, of an operation that knows only one."""
+    UNITS = "units"
+    """Codes of units that bodies may name beside ISO 4217 currencies."""
 
 
 class BadEnd(StrEnum):
@@ -556,6 +583,9 @@ class ErrorName(StrEnum):
     ACCOUNT_CLOSED = "AccountClosed"
     CURRENCY_MISMATCH = "CurrencyMismatch"
     DUPLICATE_POSTING = "DuplicatePosting"
+    HOLD_UNKNOWN = "HoldUnknown"
+    HOLD_CLOSED = "HoldClosed"
+    HOLD_EXCEEDED = "HoldExceeded"
 
 
 PERMANENT_ERRORS: Final = (
@@ -568,6 +598,9 @@ PERMANENT_ERRORS: Final = (
     ErrorName.ACCOUNT_CLOSED,
     ErrorName.CURRENCY_MISMATCH,
     ErrorName.DUPLICATE_POSTING,
+    ErrorName.HOLD_UNKNOWN,
+    ErrorName.HOLD_CLOSED,
+    ErrorName.HOLD_EXCEEDED,
 )
 """Refusals: never retried. A subclass of ``PermanentError`` that a user defines is named in the step's ``refusals``."""
 
@@ -610,6 +643,7 @@ class Env(StrEnum):
     MAX_BODY_BYTES = "CDK_SAGAS_MAX_BODY_BYTES"
     SERVICE = "POWERTOOLS_SERVICE_NAME"
     LEDGER_TABLE = "CDK_SAGAS_LEDGER_TABLE"
+    LEDGER_TERMS = "CDK_SAGAS_LEDGER_TERMS"
     PAYLOADS = "CDK_SAGAS_PAYLOADS"
     INLINE_BODY_BYTES = "CDK_SAGAS_INLINE_BODY_BYTES"
     EXPRESSION_PATHS = "CDK_SAGAS_EXPRESSION_PATHS"
@@ -813,7 +847,8 @@ ITEM_KEY_PATTERN: Final = r"^[A-Za-z0-9._:/@+=,-]{1,64}$"
 STEP_NAME_PATTERN: Final = r"^[A-Z][A-Za-z0-9]{0,39}$"
 OPERATION_PATTERN: Final = r"^[a-z][a-z0-9-]{0,39}$"
 SAGA_ID_PATTERN: Final = r"^[a-z2-7]{26}-[0-9a-z]{1,13}$"
-CURRENCY_PATTERN: Final = r"^[A-Z]{3}$"
+UNIT_PATTERN: Final = r"^[A-Z][A-Z0-9_]{1,15}(:[A-Za-z0-9][A-Za-z0-9._-]{0,31})?$"
+"""Code of a unit: an ISO 4217 currency, or one of a user's own."""
 IDEMPOTENCY_KEY_HEADER: Final = "Idempotency-Key"
 REPLAYED_HEADER: Final = "Idempotent-Replayed"
 
@@ -837,6 +872,9 @@ class Metric(StrEnum):
     KEY_EXPIRED = "IdempotencyKeyExpired"
     RESTARTED = "SagaStartedAgain"
     CONFLICT = "StepConflict"
+    LATE_CAPTURE = "LateCapture"
+    SUSPENDED = "PostedToSuspense"
+    OLDEST_UNSWEPT = "AgeOfOldestUnswept"
     STEP_REPLAYED = "StepReplayed"
     STEP_FENCED = "StepFenced"
     CALLBACK_RECEIVED = "CallbackReceived"

@@ -9,13 +9,15 @@ from dataclasses import dataclass
 class Backoff:
     """How often, and how long apart, one invocation tries again what certainly was not written.
 
-    The delay after failure ``n`` (from 1) is drawn evenly from 0 to ``min(cap, base * 2**(n-1))`` milliseconds ("full
-    jitter", as in the AWS Architecture Blog's "Exponential Backoff And Jitter").
+    The delay after failure ``n`` (from 1) is drawn evenly from 0 to ``d = min(cap, base * 2**(n-1))`` milliseconds
+    ("full jitter", as in the AWS Architecture Blog's "Exponential Backoff And Jitter"), or, if not ``full``, from
+    ``d`` to one and a half ``d``.
     """
 
     attempts: int = 8
     base_ms: int = 20
     cap_ms: int = 1_000
+    full: bool = True
 
     def __post_init__(self) -> None:
         if self.attempts < 1 or self.base_ms < 1 or self.cap_ms < self.base_ms:
@@ -26,4 +28,5 @@ class Backoff:
 
     def delay_ms(self, failures: int, random: float) -> float:
         """Delay after the ``failures``-th failure (from 1), for a ``random`` number in [0, 1)."""
-        return random * float(min(self.cap_ms, self.base_ms * 2 ** min(failures - 1, 30)))
+        longest = float(min(self.cap_ms, self.base_ms * 2 ** min(failures - 1, 30)))
+        return longest * (random if self.full else 1 + random / 2)

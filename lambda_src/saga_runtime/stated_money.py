@@ -13,19 +13,19 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Final
 
-from saga_runtime.protocol import CURRENCY_PATTERN, MoneyPathField
+from saga_runtime.money import EXPONENTS
+from saga_runtime.protocol import MoneyPathField
 
 MAX_DIGITS: Final = 38
 """What DynamoDB keeps of a number; a larger one would make it refuse the record."""
 _DIGITS: Final = re.compile(rf"[0-9]{{1,{MAX_DIGITS}}}")
-_CURRENCY: Final = re.compile(CURRENCY_PATTERN)
 _POINTER: Final = re.compile(r"(/([^~/]|~[01])*)+")
 _INDEX: Final = re.compile(r"0|[1-9][0-9]{0,5}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatedMoney:
-    """An amount in minor units, 0 or more, and its currency: three upper-case letters."""
+    """An amount in minor units, 0 or more, and the code of its unit."""
 
     amount: int
     currency: str
@@ -37,13 +37,16 @@ class MoneyPath:
 
     Attributes:
         amount: reference tokens of the JSON pointer to the amount.
-        currency: likewise, to the currency; None: there is only one.
+        currency: likewise, to the code of the unit; None: there is only one.
         code: that one.
+        units: codes that bodies may name beside ISO 4217 currencies. Of no other code is there a sum: whoever sends a
+            request would otherwise decide how many metrics there are.
     """
 
     amount: tuple[str, ...]
     currency: tuple[str, ...] | None = None
     code: str | None = None
+    units: frozenset[str] = frozenset()
 
     @classmethod
     def from_json(cls, text: str) -> MoneyPath:
@@ -54,13 +57,18 @@ class MoneyPath:
             amount=tokens_of(told[f.AMOUNT]),
             currency=None if currency is None else tokens_of(currency),
             code=told.get(f.CODE),
+            units=frozenset(told.get(f.UNITS, ())),
         )
 
     def read(self, body: Any) -> StatedMoney | None:
         """What a body says; None: it says nothing, or something that is no amount of money."""
         amount = _amount(_at(body, self.amount))
-        currency = self.code if self.currency is None else _at(body, self.currency)
-        if amount is None or not isinstance(currency, str) or not _CURRENCY.fullmatch(currency):
+        if amount is None:
+            return None
+        if self.currency is None:
+            return None if self.code is None else StatedMoney(amount=amount, currency=self.code)
+        currency = _at(body, self.currency)
+        if not isinstance(currency, str) or not (currency in EXPONENTS or currency in self.units):
             return None
         return StatedMoney(amount=amount, currency=currency)
 

@@ -16,7 +16,7 @@ from constructs_lib.testing import HttpResponse, LocalAws
 from constructs_lib.testing.invariants import Invariant, Item, audit_effects, audit_ledger, audit_sagas, read_table
 from examples.agentic_payout.functions.payout import model
 from examples.agentic_payout.functions.payout.intent import Intent, intent_key, request_of
-from saga_runtime.money import Money
+from saga_runtime import Money
 from saga_runtime.protocol import LogAttribute
 
 from .reconcilers import prepare_reconciler

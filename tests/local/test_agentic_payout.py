@@ -169,8 +169,7 @@ class TestAnAgentThatPlansAgain:
 
     def move(self, system: PayoutSystem, source: str, target: str, amount: int) -> None:
         """Move money as the ledger's owner does, without an agent."""
-        from saga_runtime.ledger import LedgerBuilder
-        from saga_runtime.money import Money
+        from saga_runtime import LedgerBuilder, Money
 
         system._write(
             LedgerBuilder(table=system.ledger_table(MAIN)).transfer(

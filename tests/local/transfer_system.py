@@ -23,8 +23,7 @@ from constructs_lib.testing.invariants import (
     read_table,
     together,
 )
-from saga_runtime.ledger import LedgerBuilder
-from saga_runtime.money import Money
+from saga_runtime import LedgerBuilder, Money
 from saga_runtime.protocol import IDEMPOTENCY_KEY_HEADER, REPLAYED_HEADER, LedgerAttribute, RecordAttribute
 
 from .reconcilers import prepare_reconciler

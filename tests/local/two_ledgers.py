@@ -16,9 +16,8 @@ from typing import Any, Final, TypeVar
 
 from constructs_lib.testing import HttpResponse, LocalAws
 from constructs_lib.testing.invariants import Item, read_table
+from saga_runtime import Account, LedgerBuilder, Money, account_key
 from saga_runtime.identity import request_id_from, request_id_of
-from saga_runtime.ledger import Account, LedgerBuilder, account_key
-from saga_runtime.money import Money
 from saga_runtime.protocol import LedgerAttribute, LogAttribute, RecordAttribute
 from saga_runtime.record import RequestRecord
 from saga_runtime.recovery import Finding, Recoverer, execution_of

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from constructs_lib.testing.invariants import Invariant
-from saga_runtime.ledger import account_key
+from saga_runtime import account_key
 from saga_runtime.protocol import LedgerAttribute
 from saga_runtime.record import RequestRecord
 from tests.local import cart_system, order_system

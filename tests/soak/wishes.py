@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from examples.agentic_payout.functions.payout.intent import Intent, intent_key, request_of
 from examples.agentic_payout.functions.payout.stand_in import BABBLE, GREEDY
-from saga_runtime.money import Money
+from saga_runtime import Money
 from tests.local.cart_system import cart
 from tests.local.order_system import order
 from tests.local.transfer_system import CURRENCY, transfer

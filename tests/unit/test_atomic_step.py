@@ -6,9 +6,20 @@ from typing import Any
 
 import pytest
 
-from saga_runtime import Commit, Conflict, Invalid, SagaFenced, StepCall, TransientError, Write, atomic_step, aws
+from saga_runtime import (
+    AccountUnknown,
+    Commit,
+    Conflict,
+    InsufficientFunds,
+    Invalid,
+    SagaFenced,
+    StepCall,
+    TransientError,
+    Write,
+    atomic_step,
+    aws,
+)
 from saga_runtime.errors import PermanentError, ProtocolMismatch
-from saga_runtime.ledger import AccountUnknown, InsufficientFunds
 from saga_runtime.protocol import CallField, Env, Metric
 from tests.unit.support.samples import BODY, SAGA_ID, step_event
 from tests.unit.support.transfers import run, transfer, undo

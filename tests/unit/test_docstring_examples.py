@@ -11,7 +11,13 @@ import pytest
 import saga_runtime
 
 MODULES = [f"saga_runtime.{module.name}" for module in pkgutil.iter_modules(saga_runtime.__path__)]
-WITH_EXAMPLES = {"saga_runtime.atomic_step", "saga_runtime.compensation", "saga_runtime.ledger", "saga_runtime.money"}
+WITH_EXAMPLES = {
+    "saga_runtime.atomic_step",
+    "saga_runtime.compensation",
+    "saga_runtime.ledger",
+    "saga_runtime.ledger_holds",
+    "saga_runtime.money",
+}
 
 
 @pytest.mark.parametrize("name", MODULES)

@@ -17,9 +17,8 @@ from constructs_lib.testing.invariants import (
     require_all_hold,
     together,
 )
+from saga_runtime import Account, LedgerBuilder, Money
 from saga_runtime.identity import saga_id_of, step_key_of
-from saga_runtime.ledger import Account, LedgerBuilder
-from saga_runtime.money import Money
 from saga_runtime.protocol import LedgerAttribute, LogAttribute, RecordAttribute, RecordStatus, StepStatus
 
 REQUEST: Final = "a" * 26

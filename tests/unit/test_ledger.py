@@ -9,10 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from saga_runtime.errors import Conflict, Invalid, PermanentError, SagaError
-from saga_runtime.ledger import (
-    CLEARING_SHARDS,
-    FAILURES,
+from saga_runtime import (
     Account,
     AccountClosed,
     AccountState,
@@ -21,13 +18,14 @@ from saga_runtime.ledger import (
     DuplicatePosting,
     InsufficientFunds,
     LedgerBuilder,
-    LedgerFailure,
+    Money,
     account_key,
     check_account_id,
-    clearing_key,
-    entry_key,
 )
-from saga_runtime.money import MAX_MINOR_UNITS, Money
+from saga_runtime.errors import Conflict, Invalid, PermanentError, SagaError
+from saga_runtime.ledger_errors import FAILURES, LedgerFailure
+from saga_runtime.ledger_items import CLEARING_SHARDS, clearing_key, entry_key
+from saga_runtime.money import MAX_MINOR_UNITS
 from saga_runtime.protocol import PERMANENT_ERRORS, TRANSIENT_ERRORS
 from saga_runtime.step import Write
 
@@ -185,12 +183,11 @@ def test_a_clearing_account_is_spread_over_partitions() -> None:
 
 @pytest.mark.parametrize("failure", LedgerFailure)
 def test_every_failure_is_permanent_or_retried_in_one_place(failure: LedgerFailure) -> None:
-    verdict = FAILURES[failure]
-    known: tuple[str, ...] = TRANSIENT_ERRORS if verdict.retryable else PERMANENT_ERRORS
+    error = FAILURES[failure]
+    known: tuple[str, ...] = TRANSIENT_ERRORS if error.retryable else PERMANENT_ERRORS
 
-    assert verdict.error.retryable is verdict.retryable
-    assert verdict.error.code == failure
-    assert verdict.error.__name__ in known
+    assert error.code == failure
+    assert error.__name__ in known
 
 
 def test_a_write_that_is_refused_says_why() -> None:

@@ -7,11 +7,22 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from saga_runtime import Commit, StepCall, TransientError, atomic_step, aws, compensation
+from saga_runtime import (
+    AccountClosed,
+    AccountUnknown,
+    Commit,
+    CurrencyMismatch,
+    Ledger,
+    LedgerBuilder,
+    Money,
+    StepCall,
+    TransientError,
+    account_key,
+    atomic_step,
+    aws,
+    compensation,
+)
 from saga_runtime.errors import Invalid, SagaError
-from saga_runtime.ledger import AccountClosed, AccountUnknown, CurrencyMismatch, LedgerBuilder, account_key
-from saga_runtime.ledger_store import Ledger
-from saga_runtime.money import Money
 from saga_runtime.protocol import Env
 from tests.unit.support.samples import step_event
 from tests.unit.support.world import Context, World

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from saga_runtime import Money, Unit
 from saga_runtime.errors import Invalid
-from saga_runtime.money import EXPONENTS, MAX_MINOR_UNITS, Money, exponent_of
+from saga_runtime.money import EXPONENTS, MAX_MINOR_UNITS
 
 currencies = st.sampled_from(sorted(EXPONENTS))
 amounts = st.integers(min_value=-MAX_MINOR_UNITS, max_value=MAX_MINOR_UNITS)
@@ -94,8 +95,8 @@ def test_minor_units_are_integers_in_range(minor: Any) -> None:
 
 @pytest.mark.parametrize("currency", ["", "eur", "EURO", "XXX", "XAU", "EUR ", None, 978, ["EUR"]])
 def test_what_is_no_currency_is_invalid(currency: Any) -> None:
-    with pytest.raises(Invalid, match="not an ISO 4217 currency code"):
-        exponent_of(currency)
+    with pytest.raises(Invalid, match=r"must be an ISO 4217 currency code or a Unit, got .*; declare Unit"):
+        Money(1, currency)
 
 
 def test_amounts_of_two_currencies_are_never_equal() -> None:
@@ -104,4 +105,4 @@ def test_amounts_of_two_currencies_are_never_equal() -> None:
 
 @pytest.mark.parametrize(("currency", "exponent"), [("EUR", 2), ("JPY", 0), ("KWD", 3), ("CLF", 4), ("ISK", 0)])
 def test_exponents_are_those_of_iso_4217(currency: str, exponent: int) -> None:
-    assert exponent_of(currency) == exponent
+    assert Money(1, currency).unit == Unit(currency, exponent)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from saga_runtime import ledger, record, recovery, saga_log
+from saga_runtime import LedgerBuilder, ledger_writes, record, recovery, saga_log
 from tests.unit.support import scenarios
 from tests.unit.support.mutation import Mutant, Scenario, mutate
 
@@ -177,31 +177,31 @@ MUTANTS = [
     ),
     _code(
         "post on a stale read",
-        ledger,
-        "_post",
+        ledger_writes,
+        "_AS_READ",
         s.two_transfers_from_one_read_do_not_both_happen,
         old="#sequence = :read AND #balance = :before AND ",
         new="",
     ),
     _code(
         "post on a balance alone",
-        ledger,
-        "_post",
+        ledger_writes,
+        "_AS_READ",
         s.a_posting_notices_an_account_that_came_back_to_its_balance,
         old="#sequence = :read AND ",
         new="",
     ),
     _code(
         "post to a closed account",
-        ledger,
-        "_post",
+        ledger_writes,
+        "_AS_READ",
         s.a_closed_account_takes_no_posting,
         old=" AND #state = :open",
         new="",
     ),
     _code(
         "close what was paid in between",
-        ledger,
+        LedgerBuilder,
         "close_account",
         s.an_account_that_was_paid_in_between_is_not_closed,
         old="#sequence = :read AND #balance = :zero",
@@ -209,26 +209,26 @@ MUTANTS = [
     ),
     _code(
         "write an entry twice",
-        ledger,
-        "_put_new",
+        ledger_writes,
+        "put_new",
         s.an_entry_is_never_written_twice,
         old="attribute_not_exists(#pk)",
         new="attribute_not_exists(#pk) OR attribute_exists(#pk)",
     ),
     _code(
         "open an account over another",
-        ledger,
-        "_put_new",
+        ledger_writes,
+        "put_new",
         s.an_account_is_never_opened_over_another,
         old="attribute_not_exists(#pk)",
         new="attribute_not_exists(#pk) OR attribute_exists(#pk)",
     ),
     _code(
         "overdraw",
-        ledger,
-        "_balance_after",
+        ledger_writes,
+        "check_allows",
         s.an_account_is_never_overdrawn,
-        old="if after < 0:",
+        old="if net < 0 and after < account.held - released:",
         new="if False:",
     ),
 ]

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from examples.agentic_payout.functions.payout import intent as module
 from examples.agentic_payout.functions.payout.intent import Intent, intent_key, request_of
-from saga_runtime import Invalid
-from saga_runtime.money import Money
+from saga_runtime import Invalid, Money
 from saga_runtime.protocol import MAX_KEY_LENGTH
 from tests.unit.support.payouts import intent, without
 

@@ -18,8 +18,7 @@ from examples.agentic_payout.functions.payout.model import model_from_env
 from examples.agentic_payout.functions.payout.prompt import Prompt, prompt_of
 from examples.agentic_payout.functions.payout.recommendation import ANSWER_SCHEMA, Decision, Recommendation
 from examples.agentic_payout.functions.payout.stand_in import BABBLE, GREEDY, HOLD, StandInModel
-from saga_runtime import Invalid
-from saga_runtime.money import Money
+from saga_runtime import Invalid, Money
 from tests.unit.support.payouts import FACTS, without
 from tests.unit.support.world import World
 

@@ -17,8 +17,7 @@ from examples.agentic_payout.functions.payout.errors import (
     SpendingCapExceeded,
 )
 from examples.agentic_payout.functions.payout.intent import Intent
-from saga_runtime import Conflict, Invalid, SagaFenced
-from saga_runtime.ledger import AccountUnknown, CurrencyMismatch, InsufficientFunds
+from saga_runtime import AccountUnknown, Conflict, CurrencyMismatch, InsufficientFunds, Invalid, SagaFenced
 from tests.unit.support.payouts import AGENT, CAP, OTHER_SAGA, Payouts, deploy, intent, without
 from tests.unit.support.samples import DAY_MS, REQUEST_ID, SAGA_ID
 from tests.unit.support.world import World

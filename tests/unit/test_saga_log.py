@@ -7,7 +7,7 @@ import inspect
 
 import pytest
 
-from saga_runtime import errors, ledger
+from saga_runtime import errors, ledger_errors
 from saga_runtime.errors import PermanentError, SagaError
 from saga_runtime.protocol import (
     NOTHING_STANDS,
@@ -68,7 +68,7 @@ def test_a_record_is_settled_exactly_when_it_is_not_in_progress() -> None:
 
 CLASSES: dict[str, type[SagaError]] = {
     name: found
-    for module in (errors, ledger)
+    for module in (errors, ledger_errors)
     for name, found in vars(module).items()
     if inspect.isclass(found) and issubclass(found, SagaError)
 }

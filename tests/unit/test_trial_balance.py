@@ -12,8 +12,7 @@ from moto import mock_aws
 
 from constructs_lib.cli import main
 from constructs_lib.commands.trial_balance import add_up
-from saga_runtime.ledger import Account, LedgerBuilder
-from saga_runtime.money import Money
+from saga_runtime import Account, LedgerBuilder, Money
 from saga_runtime.step import Write
 
 BUILDER = LedgerBuilder(table="ledger")

@@ -10,8 +10,7 @@ from stack import FirstSagaStack
 
 from constructs_lib.testing import Fault, HttpResponse, LocalAws
 from constructs_lib.testing.invariants import audit_ledger, read_table, require_all_hold
-from saga_runtime.ledger import LedgerBuilder
-from saga_runtime.money import Money
+from saga_runtime import LedgerBuilder, Money
 
 Send = Callable[[str, int], HttpResponse]
 

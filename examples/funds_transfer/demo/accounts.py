@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from constructs_lib.testing import LocalAws
-from saga_runtime.ledger import Account, LedgerBuilder, account_key
-from saga_runtime.money import Money
+from saga_runtime import Account, LedgerBuilder, Money, account_key
 from saga_runtime.step import Write
 
 CURRENCY: Final = "EUR"

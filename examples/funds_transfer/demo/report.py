@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from constructs_lib.testing.invariants import Invariant
-from saga_runtime.money import Money
+from saga_runtime import Money
 from saga_runtime.protocol import LogAttribute, StepStatus
 
 from .accounts import CURRENCY, LEDGERS, MAIN, PARTNER

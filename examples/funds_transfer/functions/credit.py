@@ -1,8 +1,6 @@
 """Second half of a transfer to the partner's ledger: clearing → account."""
 
-from saga_runtime import Commit, StepCall, atomic_step
-from saga_runtime.ledger_store import Ledger
-from saga_runtime.money import Money
+from saga_runtime import Commit, Ledger, Money, StepCall, atomic_step
 
 CLEARING = "main-clearing"
 

@@ -2,9 +2,7 @@
 
 from typing import Any
 
-from saga_runtime import Commit, StepCall, atomic_step, compensation
-from saga_runtime.ledger_store import Ledger
-from saga_runtime.money import Money
+from saga_runtime import Commit, Ledger, Money, StepCall, atomic_step, compensation
 
 CLEARING = "partner-clearing"
 

@@ -1,8 +1,6 @@
 """Move money between two accounts of one ledger, in one transaction."""
 
-from saga_runtime import Commit, StepCall, atomic_step
-from saga_runtime.ledger_store import Ledger
-from saga_runtime.money import Money
+from saga_runtime import Commit, Ledger, Money, StepCall, atomic_step
 
 ledger = Ledger.from_env()
 

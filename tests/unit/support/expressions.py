@@ -38,14 +38,18 @@ def holds(condition: str | None, item: Mapping[str, Any] | None, names: Names, v
 
 
 def updated(update: str, item: Mapping[str, Any], names: Names, values: Values) -> Item:
-    """The item after ``SET #a = :a, #b = if_not_exists(#b, :b), … REMOVE #c, …``."""
-    parsed = re.fullmatch(r"(?:SET (?P<set>.+?))?\s*(?:REMOVE (?P<remove>.+))?", update)
+    """The item after ``SET #a = :a, #b = if_not_exists(#b, :b), #c = #c - :c, … ADD #d :d, … REMOVE #e, …``."""
+    parsed = re.fullmatch(r"(?:SET (?P<set>.+?))?\s*(?:ADD (?P<add>.+?))?\s*(?:REMOVE (?P<remove>.+))?", update)
     if parsed is None:
         raise BadExpression(update)
     after = dict(item)
     for assignment in filter(None, re.split(r",(?![^(]*\))", parsed["set"] or "")):
         path, _, value = assignment.partition("=")
         after[_name(path.strip(), names)] = _assigned(value.strip(), item, names, values)
+    for addition in filter(None, (parsed["add"] or "").split(",")):
+        path, operand = addition.split()
+        name = _name(path, names)
+        after[name] = _sum(item.get(name, {"N": "0"}), _value(operand, values))
     for path in filter(None, (parsed["remove"] or "").split(",")):
         after.pop(_name(path.strip(), names), None)
     return after
@@ -53,10 +57,17 @@ def updated(update: str, item: Mapping[str, Any], names: Names, values: Values) 
 
 def _assigned(value: str, item: Mapping[str, Any], names: Names, values: Values) -> Value:
     unless = re.fullmatch(r"if_not_exists\((#\w+), (:\w+)\)", value)
+    change = re.fullmatch(r"(#\w+) ([+-]) (:\w+)", value)
+    if change is not None:
+        return _sum(item[_name(change[1], names)], _value(change[3], values), sign=-1 if change[2] == "-" else 1)
     if unless is None:
         return _value(value, values)
     there: Value | None = item.get(_name(unless[1], names))
     return there if there is not None else _value(unless[2], values)
+
+
+def _sum(there: Value, operand: Value, *, sign: int = 1) -> Value:
+    return {"N": str(Decimal(there["N"]) + sign * Decimal(operand["N"]))}
 
 
 def check_placeholders(expressions: list[str | None], names: Names, values: Values) -> None:

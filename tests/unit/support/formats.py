@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from saga_runtime import Account, Clearing, CollectingAccounts, Hold, LedgerBuilder, LedgerTerms, Money, Unit, Write
 from saga_runtime.external_log import Holder
 from saga_runtime.identity import (
     canonical_json,
@@ -26,8 +27,9 @@ from saga_runtime.identity import (
     scope_of,
     step_key_of,
 )
-from saga_runtime.ledger import Account, LedgerBuilder
-from saga_runtime.money import Money
+from saga_runtime.ledger_collecting import sweep_shard
+from saga_runtime.ledger_holds import HoldBuilder
+from saga_runtime.ledger_items import Leg, Shard
 from saga_runtime.protocol import (
     IN_FLIGHT_ATTRIBUTES,
     Direction,
@@ -50,6 +52,10 @@ from tests.unit.support.watch_formats import watch_formats
 
 GOLDEN = Path(__file__).resolve().parent.parent / "golden" / "formats.json"
 BODY = '{"from": "alice", "to": "bob", "amount": 200, "rate": 1.50, "note": "\u00e4\\u0041"}'
+POINT = Unit("POINT", 0)
+TERMS = LedgerTerms(
+    units=(POINT,), collecting=(CollectingAccounts(prefix="merchant:", unit="JPY", shards=4),), holds=True
+)
 MONEY = MoneyPath.from_json('{"amount":"/amount","code":"EUR"}')
 _WHO: dict[str, Any] = {"request_id": REQUEST_ID, "execution": SAGA_ID, "now_ms": NOW_MS + 5}
 _ROW: dict[str, Any] = {"table": "log", "saga_id": SAGA_ID, "step": "Transfer", "attempt": "attempt-1"}
@@ -171,8 +177,53 @@ def _ledger() -> dict[str, Any]:
         "credit": builder.credit(account=alice, clearing="fx", **ten),
         "refund to an account that is gone": builder.refund(account=None, **refund, **ten),
         "close an account": builder.close_account(account=bob),
+        **_holds(),
+        **_collecting(),
     }
-    return {name: [dict(write.action) for write in writes] for name, writes in made.items()}
+    return {
+        "terms": TERMS.to_json(),
+        **{name: [dict(write.action) for write in writes] for name, writes in made.items()},
+    }
+
+
+def _holds() -> dict[str, list[Write]]:
+    builder = HoldBuilder(ledger=LedgerBuilder(table="ledger", terms=TERMS))
+    alice = Account(account_id="alice", balance=Money(500, "EUR"), sequence=1)
+    bob, fees = Account(account_id="bob", balance=Money(0, "EUR")), Account(account_id="fees", balance=Money(0, "EUR"))
+    hold = Hold(account_id="alice", hold_id="h-1", amount=Money(100, "EUR"), expires_at=NOW_MS + 60_000)
+    holding = replace(alice, held=100)
+    legs: list[Leg] = [("bob", Money(87, "EUR")), ("fees", Money(3, "EUR"))]
+    now: dict[str, Any] = {"now_ms": NOW_MS}
+    return {
+        "authorize": builder.authorize(account=alice, hold=hold, found=None, **now),
+        "capture, in part": builder.capture(hold=hold, legs=legs, accounts=[holding, bob, fees], entry_id="c-1", **now),
+        "void": builder.void(hold=hold, entry_id="v-1", **now),
+        "expire": builder.expire(hold=replace(hold, expires_at=NOW_MS), **now),
+    }
+
+
+def _collecting() -> dict[str, list[Write]]:
+    """A payment of 100: a customer, a merchant, a fee, and a point from where points come from."""
+    builder = LedgerBuilder(table="ledger", terms=TERMS)
+    alice = Account(account_id="alice", balance=Money(500, "JPY"), sequence=1)
+    points = Account(account_id="alice.points", balance=Money(0, POINT))
+    legs: list[Leg] = [
+        ("alice", Money(-97, "JPY")),
+        ("alice", Money(-3, "JPY")),
+        ("merchant:7", Money(97, "JPY")),
+        (Clearing("fees"), Money(3, "JPY")),
+        ("alice.points", Money(1, POINT)),
+        (Clearing("issuance"), Money(-1, POINT)),
+    ]
+    shard = Shard(account_id="merchant:7", window="2023-11-14", number=3, balance=Money(97, "JPY"), sequence=1)
+    merchant = Account(account_id="merchant:7", balance=Money(0, "JPY"))
+    swept: dict[str, Any] = {"suspense": "suspense"}
+    return {
+        "post": builder.post(legs=legs, accounts=[alice, points], entry_id="p-1", now_ms=NOW_MS),
+        "sweep by need": sweep_shard(builder, shard=shard, account=merchant, now_ms=NOW_MS, **swept)[0],
+        "sweep, window over": sweep_shard(builder, shard=shard, account=merchant, now_ms=shard.due_at, **swept)[0],
+        "sweep, account gone": sweep_shard(builder, shard=shard, account=None, now_ms=shard.due_at, **swept)[0],
+    }
 
 
 def text_of(formats: dict[str, Any]) -> str:

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
+from saga_runtime import LedgerBuilder
 from saga_runtime.callback_receipt import Subject
 from saga_runtime.callback_saga_writes import LogPlace, SagaRecord
 from saga_runtime.callback_writes import Waiting
 from saga_runtime.external_compensation import ExternalCompensation
 from saga_runtime.external_log import Holder
 from saga_runtime.external_step import ExternalStep, ProviderStep
-from saga_runtime.ledger import LedgerBuilder
 
 Scenario = Callable[..., None]
 _CLASSES = (

@@ -9,9 +9,8 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
+from saga_runtime import Account, AccountState, InsufficientFunds, LedgerBuilder, Money
 from saga_runtime import record as records
-from saga_runtime.ledger import Account, AccountState, InsufficientFunds, LedgerBuilder
-from saga_runtime.money import Money
 from saga_runtime.protocol import RecordStatus
 from saga_runtime.record import Met, RequestRecord
 from tests.unit.support.executions import ExecutionStatus

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from saga_runtime import Commit, StepCall, atomic_step, compensation
+from saga_runtime import Commit, Ledger, Money, StepCall, atomic_step, compensation
 from saga_runtime.errors import PermanentError, SagaFenced
-from saga_runtime.ledger_store import Ledger
-from saga_runtime.money import Money
 from saga_runtime.protocol import OUTPUT_FIELD
 from tests.unit.support.samples import BODY, SAGA_ID, step_event
 from tests.unit.support.wire import Killed

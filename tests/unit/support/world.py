@@ -11,9 +11,7 @@ from typing import Any
 import pytest
 
 from handlers import gatekeeper
-from saga_runtime import aws, clock, hold, telemetry
-from saga_runtime.ledger import LedgerBuilder
-from saga_runtime.money import Money
+from saga_runtime import LedgerBuilder, Money, aws, clock, hold, telemetry
 from saga_runtime.protocol import (
     DUE_INDEX,
     IN_FLIGHT_ATTRIBUTES,

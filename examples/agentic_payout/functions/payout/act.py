@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from saga_runtime import Commit, StepCall, atomic_step
-from saga_runtime.ledger_store import Ledger
+from saga_runtime import Commit, Ledger, StepCall, atomic_step
 
 from .controls import ClaimState, Controls, day_of
 from .intent import Intent

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from saga_runtime import StepCall, read_only_step
-from saga_runtime.ledger_store import Ledger
+from saga_runtime import Ledger, StepCall, read_only_step
 
 from .controls import Controls, day_of
 from .errors import SpendingCapExceeded

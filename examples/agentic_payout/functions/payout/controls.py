@@ -14,9 +14,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, Final
 
-from saga_runtime import Conflict, SagaError, StepCall, Write, aws
-from saga_runtime.ledger import CurrencyMismatch
-from saga_runtime.money import Money
+from saga_runtime import Conflict, CurrencyMismatch, Money, SagaError, StepCall, Write, aws
 
 from .errors import AgentUnknown, IntentTaken, SpendingCapExceeded
 from .intent import Intent

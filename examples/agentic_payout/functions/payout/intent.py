@@ -15,9 +15,7 @@ from datetime import date
 from decimal import Decimal
 from typing import Any, Final
 
-from saga_runtime import Invalid
-from saga_runtime.ledger import check_account_id
-from saga_runtime.money import Money
+from saga_runtime import Invalid, Money, check_account_id
 
 PURPOSE_PATTERN: Final = r"^[a-z][a-z0-9-]{0,31}:[a-z0-9][a-z0-9._/-]{0,63}$"
 PERIOD_PATTERN: Final = r"^[0-9]{4}(-[0-9]{2}(-[0-9]{2})?)?$"

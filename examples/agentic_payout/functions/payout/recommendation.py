@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from aws_lambda_powertools.utilities.validation import SchemaValidationError, validate
 
-from saga_runtime.money import Money
+from saga_runtime import Money
 
 from .errors import ModelAnswerRefused
 

@@ -6,8 +6,7 @@ import json
 import os
 from datetime import timedelta
 
-from saga_runtime import CallbackCall, approval_link, aws, callback_step
-from saga_runtime.money import Money
+from saga_runtime import CallbackCall, Money, approval_link, aws, callback_step
 
 
 @callback_step
