@@ -17,6 +17,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from saga_runtime import AccountState, HoldState
 from saga_runtime.identity import is_saga_id, request_id_from, step_key_of
 from saga_runtime.protocol import (
     SETTLED,
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 Item = Mapping[str, Mapping[str, Any]]
 """A DynamoDB item in its typed form: ``{"id": {"S": "…"}}``."""
 
-_ACCOUNT: Final = "account"
+_COLLECTING: Final = "collecting#"
 _ENTRY: Final = "entry"
 _TOLD: Final = 20
 
@@ -90,26 +91,39 @@ def read_table(dynamodb: DynamoDBClient, table: str) -> list[Item]:
 def audit_ledger(items: Iterable[Item]) -> list[Invariant]:
     """Audit the items of one ``LedgerTable``.
 
-    What must hold: all entries sum to zero, and those of each posting do; an account's balance is the sum of its
-    entries, is never negative, and its entries form one unbroken chain of sequence numbers and balances.
+    What must hold: all entries sum to zero in each unit, and those of each posting do; an account's balance is the sum
+    of its entries, is never negative, and its entries form one unbroken chain of sequence numbers and balances; what an
+    account holds for others is the sum of its open holds and not more than its balance, and a capture took what it says
+    and not more than was held; a collecting shard is the sum of its entries, and holds nothing when it is closed.
 
     Args:
         items: Every item of the table. Of several ledgers audit each by itself, and take them `together`.
     """
     accounts: dict[str, Item] = {}
+    shards: dict[str, Item] = {}
+    holds: dict[str, list[Item]] = defaultdict(list)
     entries: dict[str, list[Item]] = defaultdict(list)
     a = LedgerAttribute
     for item in items:
-        if item[a.KIND]["S"] == _ACCOUNT:
-            accounts[item[a.PK]["S"]] = item
-        elif item[a.KIND]["S"] == _ENTRY:
-            entries[item[a.PK]["S"]].append(item)
+        partition = item[a.PK]["S"]
+        match item[a.KIND]["S"]:
+            case "account":
+                accounts[partition] = item
+            case "shard":
+                shards[partition] = item
+            case "hold":
+                holds[partition].append(item)
+            case "entry":
+                entries[partition].append(item)
     every = [entry for of_one in entries.values() for entry in of_one]
+    collecting = [key for key in {*shards, *entries} if key.startswith(_COLLECTING)]
     return [
         _entries_cancel_out(every),
         _postings_cancel_out(every),
         _balances_are_backed(accounts, entries),
         _chains_are_unbroken(accounts, entries),
+        _holds_are_backed(accounts, holds, entries),
+        *([_shards_are_backed(collecting, shards, entries)] if collecting else []),
     ]
 
 
@@ -233,6 +247,46 @@ def _chains_are_unbroken(accounts: Mapping[str, Item], entries: Mapping[str, Seq
         if int(account[a.SEQUENCE]["N"]) != len(chain):
             violations.append(f"{key} is at sequence {account[a.SEQUENCE]['N']} with {len(chain)} entries")
     return Invariant(name="entries form unbroken chains", checked=checked, violations=tuple(violations))
+
+
+def _holds_are_backed(
+    accounts: Mapping[str, Item], holds: Mapping[str, Sequence[Item]], entries: Mapping[str, Sequence[Item]]
+) -> Invariant:
+    a = LedgerAttribute
+    violations = []
+    for key, account in accounts.items():
+        held, balance = int(account[a.HELD]["N"]), int(account[a.BALANCE]["N"])
+        expected = sum(_amount(hold) for hold in holds.get(key, ()) if hold[a.STATE]["S"] == HoldState.OPEN)
+        if held != expected:
+            violations.append(f"{key} holds {held}, its open holds sum to {expected}")
+        if held > balance:
+            violations.append(f"{key} holds {held} of a balance of {balance}")
+        for hold in holds.get(key, ()):
+            captured = int(hold[a.CAPTURED]["N"]) if a.CAPTURED in hold else 0
+            by = hold.get(a.CLOSED_BY, {}).get("S")
+            posted = -sum(_amount(entry) for entry in entries.get(key, ()) if entry[a.ENTRY_ID]["S"] == by)
+            if captured > _amount(hold) or captured != posted:
+                violations.append(f"hold {hold[a.HOLD_ID]['S']} of {key} captured {captured}, its entries say {posted}")
+    return Invariant(name="holds are backed by their accounts", checked=len(accounts), violations=tuple(violations))
+
+
+def _shards_are_backed(
+    keys: Sequence[str], shards: Mapping[str, Item], entries: Mapping[str, Sequence[Item]]
+) -> Invariant:
+    a = LedgerAttribute
+    violations = []
+    for key in sorted(keys):
+        shard, of_one = shards.get(key), entries.get(key, ())
+        if shard is None:
+            violations.append(f"{key} has entries and no shard")
+            continue
+        stored = int(shard[a.BALANCE]["N"]), int(shard[a.SEQUENCE]["N"])
+        backed = sum(_amount(entry) for entry in of_one), len(of_one)
+        if stored != backed:
+            violations.append(f"{key} has (balance, entries) {stored}, its entries say {backed}")
+        if stored[0] and shard[a.STATE]["S"] == AccountState.CLOSED:
+            violations.append(f"{key} is closed with {stored[0]} in it")
+    return Invariant(name="collecting shards equal their entries", checked=len(keys), violations=tuple(violations))
 
 
 def _every_record_is_settled(records: Sequence[Item]) -> Invariant:

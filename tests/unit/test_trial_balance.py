@@ -101,7 +101,7 @@ def test_the_command_prints_sums_and_succeeds(capsys: pytest.CaptureFixture[str]
 
     out = capsys.readouterr().out
     assert "account alice" in out
-    assert "accounts hold 1,000; 2 entries sum to 0" in out
+    assert "balances 1,000, of it held 0; 2 entries sum to 0" in out
     assert out.endswith("adds up\n")
 
 
