@@ -10,6 +10,7 @@ when its window is over. A closed shard holds nothing and never changes again.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 from saga_runtime.errors import Conflict, PermanentError, SagaError
@@ -187,7 +188,9 @@ def sweep_shard(
     except PermanentError:
         party = Clearing(suspense)
         given = poster.clearing_side(party, [amount], **common)
-    return [taken, entry, *given], (party, amount)
+    # The id says what was read: an entry of this id is another sweep's, and what was read is stale.
+    writes = [replace(write, refusal=changed) for write in (taken, entry, *given)]
+    return writes, (party, amount)
 
 
 def _existing(account: Account | None, shard: Shard) -> Account:

@@ -44,7 +44,7 @@ class CollectingCondition(Condition):
     ONE_TRANSACTION = Because(
         "what leaves the shard arrives in the same transaction",
         COLLECTING,
-        "return [taken, entry, *given], (party, amount)",
+        "for write in (taken, entry, *given)]",
     )
     SUSPENSE = Because(
         "money that the account cannot take goes to suspense: no shard is stuck",

@@ -20,7 +20,7 @@ KEYS: dict[str, tuple[str, ...]] = {
 
 
 class MemoryDynamoDB:
-    """The four calls of ``boto3.client("dynamodb")`` that the protocol is made of."""
+    """The calls of ``boto3.client("dynamodb")`` that the protocol is made of."""
 
     def __init__(self) -> None:
         self.tables: dict[str, dict[tuple[str, ...], Item]] = {name: {} for name in KEYS}
@@ -42,6 +42,21 @@ class MemoryDynamoDB:
         """GetItem; projections are not applied."""
         found = self.item(TableName, *_key_of(TableName, Key))
         return {} if found is None else {"Item": found}
+
+    def batch_get_item(self, *, RequestItems: Mapping[str, Any]) -> dict[str, Any]:  # noqa: N803
+        """BatchGetItem, in one answer."""
+        found = {
+            table: [item for key in asked["Keys"] if (item := self.item(table, *_key_of(table, key))) is not None]
+            for table, asked in RequestItems.items()
+        }
+        return {"Responses": found}
+
+    def query(self, **arguments: Any) -> dict[str, Any]:
+        """Query of an index, in one page; items as the table has them."""
+        names, values = arguments["ExpressionAttributeNames"], arguments["ExpressionAttributeValues"]
+        condition = arguments["KeyConditionExpression"]
+        indexed = [item for item in self.items(arguments["TableName"]) if set(names.values()) <= set(item)]
+        return {"Items": [item for item in indexed if holds(condition, item, names, values)]}
 
     def put_item(self, **arguments: Any) -> dict[str, Any]:
         """PutItem."""

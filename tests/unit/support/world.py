@@ -44,6 +44,7 @@ _INDEXES: dict[str, list[tuple[str, tuple[str, str], list[str]]]] = {
         (RESPONSE_INDEX, (RecordAttribute.RESPONSE_SHARD.value, RecordAttribute.RESPONSE_EXPIRES_AT.value), []),
     ],
     "tokens": [(DUE_INDEX, (TokenAttribute.DUE_SHARD.value, TokenAttribute.DUE_AT.value), [])],
+    "ledger": [(DUE_INDEX, (LedgerAttribute.DUE_SHARD.value, LedgerAttribute.DUE_AT.value), [])],
 }
 """Index, its keys, and what it holds beside them."""
 

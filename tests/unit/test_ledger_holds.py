@@ -1,0 +1,386 @@
+"""Holds: authorized, captured at most once and never above, or released; whatever comes late, twice or at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from constructs_lib.testing.invariants import audit_ledger, require_all_hold
+from saga_runtime import (
+    Account,
+    AccountClosed,
+    AccountState,
+    Clearing,
+    Commit,
+    CurrencyMismatch,
+    DirectEntry,
+    DuplicatePosting,
+    Hold,
+    HoldClosed,
+    HoldExceeded,
+    HoldState,
+    HoldUnknown,
+    InsufficientFunds,
+    Ledger,
+    LedgerTerms,
+    Money,
+    StepCall,
+    atomic_step,
+    compensation,
+)
+from saga_runtime.errors import Conflict, Invalid, PermanentError
+from saga_runtime.ledger_holds import HoldBuilder
+from saga_runtime.ledger_items import Leg
+from saga_runtime.protocol import Metric
+from tests.unit.support.samples import NOW_MS, step_event
+from tests.unit.support.world import Context, World
+
+LEDGER = Ledger("ledger", LedgerTerms(holds=True))
+MINUTE = timedelta(minutes=1)
+
+
+def eur(minor: int) -> Money:
+    """Euros."""
+    return Money(minor, "EUR")
+
+
+TO_BOB: list[Leg] = [("bob", eur(57)), ("fees", eur(3))]
+
+
+@pytest.fixture(autouse=True)
+def accounts(world: World) -> None:
+    """Three accounts."""
+    world.open_accounts(alice=500, bob=0, fees=0)
+    world.wire.forget()
+
+
+def authorize(amount: int = 100, key: str = "h-1") -> bool:
+    """Hold something of alice."""
+    call = DirectEntry(key)
+    return LEDGER.commit(lambda: LEDGER.authorize(call, account="alice", amount=eur(amount), expires_in=MINUTE))
+
+
+def capture(legs: list[Leg] = TO_BOB, key: str = "c-1", hold: str = "h-1") -> bool:
+    """Capture a part of it."""
+    call = DirectEntry(key)
+    return LEDGER.commit(lambda: LEDGER.capture(call, account="alice", hold=hold, legs=legs))
+
+
+def void(key: str = "v-1", hold: str = "h-1") -> bool:
+    """Release it."""
+    call = DirectEntry(key)
+    return LEDGER.commit(lambda: LEDGER.void(call, account="alice", hold=hold))
+
+
+def debit(amount: int, key: str = "d-1") -> bool:
+    """Take something else from alice."""
+    call = DirectEntry(key)
+    return LEDGER.commit(lambda: LEDGER.debit(call, account="alice", amount=eur(amount), clearing="fx"))
+
+
+def alice() -> tuple[int, int]:
+    """Balance, and what of it is held."""
+    (account,) = LEDGER.accounts("alice")
+    return account.balance.minor_units, account.held
+
+
+def sound(world: World) -> None:
+    """The audit passes."""
+    require_all_hold(audit_ledger(world.items("ledger")))
+
+
+def test_what_is_held_stays_in_the_balance_and_is_not_available(world: World) -> None:
+    assert authorize(100)
+
+    assert alice() == (500, 100)
+    with pytest.raises(InsufficientFunds):
+        debit(401)
+    with pytest.raises(InsufficientFunds):
+        authorize(401, key="h-2")
+    assert debit(400)
+    sound(world)
+
+
+def test_a_capture_takes_a_part_and_releases_the_rest(world: World) -> None:
+    authorize(100)
+
+    assert capture()
+
+    assert world.balances() == {"alice": 440, "bob": 57, "fees": 3}
+    assert alice() == (440, 0)
+    hold = LEDGER.hold("alice", "h-1")
+    assert (hold.state, hold.captured, hold.closed_by) == (HoldState.CAPTURED, 60, "c-1")
+    sound(world)
+
+
+def test_all_that_is_held_can_be_captured_even_if_nothing_else_is_left(world: World) -> None:
+    authorize(100)
+    debit(400)
+
+    assert capture([("bob", eur(100))])
+
+    assert alice() == (0, 0)
+    sound(world)
+
+
+def test_a_void_releases_everything(world: World) -> None:
+    authorize(100)
+
+    assert void()
+
+    assert alice() == (500, 0)
+    assert debit(500)
+    sound(world)
+
+
+def test_each_operation_repeated_under_its_id_writes_nothing(world: World) -> None:
+    assert (authorize(), authorize()) == (True, False)
+    assert (capture(), capture()) == (True, False)
+    assert not authorize()
+    authorize(key="h-2")
+    assert (void(hold="h-2"), void(hold="h-2"), void("v-2", hold="h-2")) == (True, False, False)
+
+    assert world.balances() == {"alice": 440, "bob": 57, "fees": 3}
+    sound(world)
+
+
+def test_another_capture_of_a_captured_hold_is_refused(world: World) -> None:
+    authorize()
+    capture()
+
+    with pytest.raises(HoldClosed, match="hold h-1 is captured"):
+        capture(key="c-2")
+    with pytest.raises(HoldClosed, match="hold h-1 is captured"):
+        void()
+
+    assert world.told.counts[Metric.LATE_CAPTURE] == 0
+    sound(world)
+
+
+def test_a_capture_above_the_hold_is_refused(world: World) -> None:
+    authorize(100)
+
+    with pytest.raises(HoldExceeded, match=r"hold h-1 holds 1\.00 EUR, the capture is of 1\.01 EUR"):
+        capture([("bob", eur(100)), ("fees", eur(1))])
+
+    assert alice() == (500, 100)
+
+
+def test_a_capture_after_a_void_is_refused_and_reported(world: World) -> None:
+    authorize()
+    void()
+
+    with pytest.raises(HoldClosed, match="hold h-1 is voided"):
+        capture()
+
+    assert world.told.counts[Metric.LATE_CAPTURE] == 1
+    assert ("late_capture", {"hold": "h-1", "entry": "c-1", "state": "VOIDED"}) in world.told.events
+    assert alice() == (500, 0)
+
+
+def test_a_capture_after_the_expiry_is_refused_and_reported_swept_or_not(world: World) -> None:
+    authorize()
+    world.clock.ms += 60_000
+
+    with pytest.raises(HoldClosed, match="hold h-1 is expired"):
+        capture()
+    assert LEDGER.expire("alice", "h-1")
+    with pytest.raises(HoldClosed, match="hold h-1 is expired"):
+        capture()
+
+    assert world.told.counts[Metric.LATE_CAPTURE] == 2
+    assert alice() == (500, 0)
+    assert LEDGER.hold("alice", "h-1").state is HoldState.EXPIRED
+    sound(world)
+
+
+def test_a_hold_expires_once_and_not_before_its_time(world: World) -> None:
+    authorize()
+
+    world.clock.ms += 59_999
+    assert not LEDGER.expire("alice", "h-1")
+    world.clock.ms += 1
+    assert (LEDGER.expire("alice", "h-1"), LEDGER.expire("alice", "h-1")) == (True, False)
+
+    assert alice() == (500, 0)
+    assert not void()
+
+
+def test_a_late_authorization_does_not_hold_again_what_was_captured_or_released(world: World) -> None:
+    (account,) = LEDGER.accounts("alice")
+    hold = Hold(account_id="alice", hold_id="h-1", amount=eur(100), expires_at=NOW_MS + 60_000)
+    late = HoldBuilder(ledger=LEDGER.builder).authorize(account=account, hold=hold, found=None, now_ms=NOW_MS)
+    authorize()
+    void()
+
+    with pytest.raises(Conflict):
+        LEDGER.commit(lambda: late)
+
+    assert alice() == (500, 0)
+
+
+def test_another_amount_under_the_id_of_a_hold_is_refused(world: World) -> None:
+    authorize(100)
+
+    with pytest.raises(DuplicatePosting, match="holds another amount"):
+        authorize(99)
+
+
+def test_a_hold_that_does_not_exist_is_unknown(world: World) -> None:
+    for operation in (capture, void):
+        with pytest.raises(HoldUnknown, match="account alice has no hold h-1"):
+            operation()
+
+
+def test_an_account_with_a_hold_is_not_closed(world: World) -> None:
+    authorize(500)
+    (account,) = LEDGER.accounts("alice")
+
+    with pytest.raises(Invalid, match="move it before closing"):
+        LEDGER.builder.close_account(account=account)
+
+
+@pytest.mark.parametrize(
+    ("account", "error"),
+    [
+        (Account(account_id="alice", balance=eur(99)), InsufficientFunds),
+        (Account(account_id="alice", balance=eur(500), held=401), InsufficientFunds),
+        (Account(account_id="alice", balance=eur(500), state=AccountState.CLOSED), AccountClosed),
+        (Account(account_id="alice", balance=Money(500, "USD")), CurrencyMismatch),
+    ],
+)
+def test_what_the_account_does_not_allow_is_not_authorized(account: Account, error: type[PermanentError]) -> None:
+    hold = Hold(account_id="alice", hold_id="h-1", amount=eur(100), expires_at=2)
+
+    with pytest.raises(error):
+        HoldBuilder(ledger=LEDGER.builder).authorize(account=account, hold=hold, found=None, now_ms=1)
+
+
+@pytest.mark.parametrize("expires_in", [timedelta(0), timedelta(days=367), timedelta(seconds=-1), 60, None])
+def test_a_hold_expires_within_a_year(expires_in: Any) -> None:
+    with pytest.raises(Invalid, match="expires_in must be a timedelta of up to 366 days"):
+        LEDGER.authorize(DirectEntry("h-1"), account="alice", amount=eur(1), expires_in=expires_in)
+
+
+def test_a_hold_needs_a_ledger_that_releases_it() -> None:
+    with pytest.raises(RuntimeError, match=r"give LedgerTable\(holds=True\)"):
+        Ledger("ledger").authorize(DirectEntry("h-1"), account="alice", amount=eur(1), expires_in=MINUTE)
+
+
+@pytest.mark.parametrize("legs", [[], [("bob", eur(-1))], [("bob", eur(1)), ("fees", eur(-1))], [("bob", 1.5)]])
+def test_a_capture_is_of_something(legs: Any) -> None:
+    authorize()
+
+    with pytest.raises(Invalid):
+        capture(legs)
+
+
+def test_an_amount_of_nothing_is_not_held() -> None:
+    with pytest.raises(Invalid, match="must be positive"):
+        authorize(0)
+
+
+def test_points_can_be_given_with_a_capture(world: World) -> None:
+    authorize()
+
+    capture([("bob", eur(60)), (Clearing("a"), Money(1, "USD")), (Clearing("b"), Money(-1, "USD"))])
+
+    sound(world)
+
+
+# -- in a saga ---------------------------------------------------------------------------------------------------------
+
+
+@atomic_step
+def hold_step(call: StepCall) -> Commit:
+    """Authorize."""
+    writes = LEDGER.authorize(call, account="alice", amount=eur(100), expires_in=MINUTE)
+    return Commit(writes=writes, output={"hold": call.key})
+
+
+@compensation
+def release_step(call: StepCall, output: Any) -> Commit:
+    """Its compensation."""
+    return Commit(writes=LEDGER.void(call, account="alice", hold=output["hold"]))
+
+
+@atomic_step
+def capture_step(call: StepCall) -> Commit:
+    """Capture what the step before it held."""
+    held = call.outputs["Hold"]["hold"]
+    return Commit(writes=LEDGER.capture(call, account="alice", hold=held, legs=TO_BOB))
+
+
+def test_a_saga_holds_and_captures(world: World) -> None:
+    output = [hold_step(step_event(step="Hold"), Context())["output"] for _ in range(2)][1]
+    for _ in range(2):
+        capture_step(step_event(step="Capture", outputs={"Hold": output}), Context())
+
+    assert world.balances() == {"alice": 440, "bob": 57, "fees": 3}
+    sound(world)
+
+
+def test_the_compensation_of_a_hold_that_has_expired_is_done(world: World) -> None:
+    output = hold_step(step_event(step="Hold"), Context())["output"]
+    world.clock.ms += 60_000
+    LEDGER.expire("alice", output["hold"])
+
+    for _ in range(2):
+        release_step(step_event(step="Hold"), Context())
+
+    assert alice() == (500, 0)
+    assert list(world.rows().values()) == ["UNDONE"]
+
+
+# -- at once -----------------------------------------------------------------------------------------------------------
+
+
+def _outcome(operation: Callable[[], bool]) -> bool | type[BaseException]:
+    for _ in range(40):
+        try:
+            return operation()
+        except Conflict:
+            continue
+        except PermanentError as refusal:
+            return type(refusal)
+    raise AssertionError("never an outcome")
+
+
+@pytest.mark.parametrize("round_", range(4))
+def test_of_captures_voids_and_the_expiry_at_once_exactly_one_closes_the_hold(world: World, round_: int) -> None:
+    authorize()
+    world.clock.ms += 59_999
+    operations: list[Callable[[], bool]] = [
+        *(lambda key=key: capture(key=key) for key in ("c-1", "c-1", "c-2", "c-3")),
+        void,
+        lambda: void("v-2"),
+    ]
+    for _ in range(round_):
+        operations.append(operations.pop(0))
+
+    with ThreadPoolExecutor(max_workers=len(operations)) as pool:
+        outcomes = list(pool.map(_outcome, operations))
+
+    hold = LEDGER.hold("alice", "h-1")
+    assert outcomes.count(True) == 1
+    assert hold.state in {HoldState.CAPTURED, HoldState.VOIDED}
+    assert alice() == ((440, 0) if hold.state is HoldState.CAPTURED else (500, 0))
+    sound(world)
+
+
+def test_holds_and_debits_at_once_never_take_more_than_there_is(world: World) -> None:
+    operations = [lambda n=n: authorize(60, f"h-{n}") for n in range(10)]
+    operations += [lambda n=n: debit(60, f"d-{n}") for n in range(10)]
+
+    with ThreadPoolExecutor(max_workers=len(operations)) as pool:
+        outcomes = list(pool.map(_outcome, operations))
+
+    assert outcomes.count(True) == 500 // 60
+    assert set(outcomes) == {True, InsufficientFunds}
+    balance, held = alice()
+    assert 0 <= held <= balance
+    sound(world)
