@@ -22,9 +22,9 @@ DIRECT: Final = Backoff(attempts=4, base_ms=50, cap_ms=200, full=False)
 def commit_direct(plan: Callable[[], Sequence[Write]], *, backoff: Backoff = DIRECT) -> bool:
     """Commit a posting: all of its writes, or none.
 
-    Conflicts are tried again, each counted. Everything else comes back at once: a refusal, also one that stands beside
-    a conflict, a throttle, and the loss of the answer. After a lost answer the posting may exist: call again with the
-    same entry id.
+    Conflicts are tried again, each counted. Everything else comes back at once: a throttle, the loss of the answer, and
+    a refusal, also one beside a conflict; of several, the first write's. After a lost answer the posting may exist:
+    call again with the same entry id.
 
     Args:
         plan: makes the writes, anew for every try: a conflict means that what was read is stale.
@@ -69,16 +69,11 @@ def _outcome(error: ClientError | BotoCoreError, writes: Sequence[Write]) -> Sag
         raise error
     reasons = aws.cancellation_reasons(error)
     codes = {str(reason.get("Code")) for reason in reasons}
-    refused = [
-        write.refusal(reason.get("Item") or None) if write.refusal else Conflict("an item changed since it was read")
-        for reason, write in zip(reasons, writes, strict=True)
-        if reason.get("Code") == "ConditionalCheckFailed"
-    ]
-    for refusal in refused:
-        if not isinstance(refusal, TransientError):
-            return refusal
-    if refused:
-        return refused[0]
+    for reason, write in zip(reasons, writes, strict=True):
+        if reason.get("Code") == "ConditionalCheckFailed":
+            if write.refusal is None:
+                return Conflict("an item changed between read and write")
+            return write.refusal(reason.get("Item") or None)
     if "TransactionConflict" in codes:
         return Conflict("concurrent transactions met on one item")
     if {"ThrottlingError", "ProvisionedThroughputExceeded"} & codes:

@@ -314,9 +314,12 @@ class Ledger:
         try:
             return build(self.accounts(*read))
         except InsufficientFunds:
-            swept = [self.sweep(account) for account in read if given[account] < 0]
-            if not any(swept):
+            short = [account for account in read if given[account] < 0 and self.terms.collecting_of(account)]
+            if not short:
                 raise
+            # Read again also if nothing moved: another sweep, or one whose answer was lost, may have moved it before.
+            for account in short:
+                self.sweep(account)
         return build(self.accounts(*read))
 
     # -- holds ------------------------------------------------------------------------------------------------------

@@ -40,6 +40,7 @@ EXHAUSTIVE = frozenset(
         "test_doctor_moves",
         "test_external_crash_matrix",
         "test_external_mutants",
+        "test_ledger_crash_matrix",
         "test_payment_gateway",
         "test_reconciler",
         "test_reconciler_at_once",

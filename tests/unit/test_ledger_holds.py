@@ -354,8 +354,10 @@ def _outcome(operation: Callable[[], bool]) -> bool | type[BaseException]:
 def test_of_captures_voids_and_the_expiry_at_once_exactly_one_closes_the_hold(world: World, round_: int) -> None:
     authorize()
     world.clock.ms += 59_999
+    captures: list[Callable[[], bool]] = [lambda: capture(key="c-1"), lambda: capture(key="c-1")]
     operations: list[Callable[[], bool]] = [
-        *(lambda key=key: capture(key=key) for key in ("c-1", "c-1", "c-2", "c-3")),
+        *captures,
+        *(lambda key=key: capture(key=key) for key in ("c-2", "c-3")),
         void,
         lambda: void("v-2"),
     ]
@@ -367,6 +369,9 @@ def test_of_captures_voids_and_the_expiry_at_once_exactly_one_closes_the_hold(wo
 
     hold = LEDGER.hold("alice", "h-1")
     assert outcomes.count(True) == 1
+    if hold.closed_by == "c-1":
+        ours = [outcome for operation, outcome in zip(operations, outcomes, strict=True) if operation in captures]
+        assert set(ours) == {True, False}
     assert hold.state in {HoldState.CAPTURED, HoldState.VOIDED}
     assert alice() == ((440, 0) if hold.state is HoldState.CAPTURED else (500, 0))
     sound(world)
