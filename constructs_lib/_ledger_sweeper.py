@@ -11,6 +11,7 @@ from aws_cdk import aws_iam as iam
 from constructs import Construct
 
 from constructs_lib._schedules import run_every
+from constructs_lib._services import service_of
 from constructs_lib.runtime_function import RuntimeFunction, own_code
 from saga_runtime.protocol import METRIC_NAMESPACE, Metric
 
@@ -88,7 +89,7 @@ class LedgerSweeper(Construct):
             metric=cloudwatch.Metric(
                 namespace=METRIC_NAMESPACE,
                 metric_name=metric.value,
-                dimensions_map={"service": self.function.node.path.replace("/", "-")},
+                dimensions_map={"service": service_of(self.function)},
                 statistic=statistic,
                 period=_PERIOD,
             ),

@@ -40,7 +40,7 @@ def sweep_due(ledger: Ledger, *, remaining_ms: Callable[[], int]) -> int:
             # One item that fails must not keep the others: the alarm is on the age of what stays.
             failed += 1
             oldest_ms = max(oldest_ms, now_ms - due_at)
-            telemetry.event("sweep_failed", error=type(error).__name__)
+            telemetry.event("ledger_sweep_failed", error=type(error).__name__)
     telemetry.seconds(Metric.OLDEST_UNSWEPT, oldest_ms // 1_000)
     telemetry.event("ledger_swept", swept=swept, failed=failed, oldest_seconds=oldest_ms // 1_000)
     return swept

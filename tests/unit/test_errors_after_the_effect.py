@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from datetime import timedelta
+from decimal import Decimal
 from types import ModuleType
 from typing import Any
 
@@ -12,28 +13,40 @@ import pytest
 
 import saga_runtime
 from saga_runtime import (
+    Account,
+    AccountState,
+    Clearing,
+    CollectingAccounts,
     Declined,
+    DirectEntry,
+    HoldState,
+    Ledger,
+    LedgerBuilder,
+    LedgerTerms,
+    Money,
     PermanentError,
     Rejected,
+    Rounding,
     StepInDoubt,
+    Unit,
+    account_key,
+    check_account_id,
     errors,
     identity,
     ledger,
+    ledger_errors,
     ledger_store,
     money,
 )
 from saga_runtime.errors import ProtocolMismatch, SagaFenced
-from saga_runtime.ledger import Account, LedgerBuilder
-from saga_runtime.ledger_store import Ledger
-from saga_runtime.money import Money
 from saga_runtime.protocol import PERMANENT_ERRORS, Env, ErrorName, ProviderField
 from tests.unit.support.gateway import GRACE_MS, IDEMPOTENT, LIFE_MS, UNDO_ASKED, Shop
 from tests.unit.support.samples import NOW_MS
 from tests.unit.support.warehouse import Picking
 from tests.unit.support.world import World
 
-DOORS: tuple[ModuleType, ...] = (saga_runtime, money, ledger, ledger_store, identity)
-"""The modules that a step function may import, as the reference lists them."""
+DOORS: tuple[ModuleType, ...] = (saga_runtime, money, ledger, ledger_errors, ledger_store, identity)
+"""The package, and the modules of what it exports whose methods count, too."""
 MATCHED = frozenset({*PERMANENT_ERRORS, ErrorName.FENCED, "CardDeclined"})
 """Names that a state machine takes for something else than an outcome in doubt."""
 DECLARED: dict[str, Any] = {ProviderField.REFUSALS: ["CardDeclined"]}
@@ -41,6 +54,7 @@ EURO = Money(100, "EUR")
 NONE = Money(0, "EUR")
 ALICE, BOB = (Account(account_id=name, balance=EURO) for name in ("alice", "bob"))
 BOOKS = LedgerBuilder(table="ledger")
+BANK = Ledger("ledger", LedgerTerms(holds=True))
 
 
 class CardDeclined(PermanentError):
@@ -75,17 +89,22 @@ RAISES: dict[str, Callable[[Any], object]] = {
     # What a function is likely to do with an answer.
     "Money": lambda _: Money(1250, "eur"),
     "Money.of": lambda _: Money.of("12.345", "EUR"),
-    "exponent_of": lambda _: money.exponent_of("eur"),
+    "Money.times": lambda _: EURO.times(Decimal("NaN"), rounding=Rounding.UP),
+    "Unit": lambda _: Unit("eur", 2),
+    "unit_of": lambda _: money.unit_of("eur"),
+    "Rounding": lambda _: Rounding("x"),
     "parse_json": lambda _: identity.parse_json("<html>502</html>"),
     "canonical_json": lambda _: identity.canonical_json({"amount": 1.5}),
     # The ledger.
-    "check_account_id": lambda _: ledger.check_account_id(""),
-    "account_key": lambda _: ledger.account_key(""),
-    "entry_key": lambda _: ledger.entry_key("alice", ""),
-    "clearing_key": lambda _: ledger.clearing_key("", "e"),
-    "AccountState": lambda _: ledger.AccountState("x"),
-    "LedgerFailure": lambda _: ledger.LedgerFailure("x"),
-    "Account.from_item": lambda _: Account.from_item("alice", {}),
+    "check_account_id": lambda _: check_account_id(""),
+    "account_key": lambda _: account_key(""),
+    "AccountState": lambda _: AccountState("x"),
+    "HoldState": lambda _: HoldState("x"),
+    "LedgerFailure": lambda _: ledger_errors.LedgerFailure("x"),
+    "Clearing": lambda _: Clearing(""),
+    "CollectingAccounts": lambda _: CollectingAccounts(prefix="", unit="EUR"),
+    "LedgerTerms": lambda _: LedgerTerms(units=(Unit("POINT", 0), Unit("POINT", 1))),
+    "DirectEntry": lambda _: DirectEntry(""),
     "LedgerBuilder.open_account": lambda _: BOOKS.open_account(account_id="", opening=NONE, now_ms=NOW_MS),
     "LedgerBuilder.transfer": lambda _: BOOKS.transfer(
         source=ALICE, target=BOB, amount=Money(101, "EUR"), entry_id="e", now_ms=NOW_MS
@@ -100,11 +119,28 @@ RAISES: dict[str, Callable[[Any], object]] = {
         account=ALICE, account_id="alice", amount=EURO, clearing="c", suspense="c", entry_id="e", now_ms=NOW_MS
     ),
     "LedgerBuilder.close_account": lambda _: BOOKS.close_account(account=ALICE),
+    "LedgerBuilder.post": lambda _: BOOKS.post(legs=[("alice", EURO)], accounts=[ALICE], entry_id="e", now_ms=NOW_MS),
+    "LedgerBuilder.account_side": lambda _: BOOKS.account_side(
+        ALICE, [Money(-101, "EUR")], counterparty="c", entry_id="e", now_ms=NOW_MS
+    ),
+    "LedgerBuilder.clearing_side": lambda _: BOOKS.clearing_side(
+        Clearing("c"), [EURO], counterparty="c", entry_id="", now_ms=NOW_MS
+    ),
     "Ledger.from_env": lambda _: Ledger.from_env(),
     "Ledger.accounts": lambda _: Ledger("ledger").accounts("nobody"),
     "Ledger.transfer": lambda call: Ledger("ledger").transfer(call, source="", target="b", amount=EURO),
     "Ledger.debit": lambda call: Ledger("ledger").debit(call, account="nobody", amount=EURO, clearing="c"),
     "Ledger.credit": lambda call: Ledger("ledger").credit(call, account="nobody", amount=EURO, clearing="c"),
+    "Ledger.hold": lambda _: BANK.hold("alice", "h"),
+    "Ledger.collected": lambda _: BANK.collected("alice"),
+    "Ledger.post": lambda call: BANK.post(call, [("nobody", EURO), (Clearing("c"), -EURO)]),
+    "Ledger.commit": lambda call: BANK.commit(lambda: BANK.transfer(call, source="a", target="b", amount=EURO)),
+    "Ledger.authorize": lambda call: BANK.authorize(call, account="nobody", amount=EURO, expires_in=timedelta(days=1)),
+    "Ledger.capture": lambda call: BANK.capture(call, account="alice", hold="h", legs=[("b", EURO)]),
+    "Ledger.void": lambda call: BANK.void(call, account="alice", hold="h"),
+    "Ledger.expire": lambda _: BANK.expire("alice", "h"),
+    "Ledger.sweep": lambda _: BANK.sweep(""),
+    "Ledger.sweep_shard": lambda _: BANK.sweep_shard({}),
     "Ledger.refund": lambda call: Ledger("ledger").refund(call, account="alice", amount=NONE, clearing="c"),
     # Names.
     "scope_of": lambda _: identity.scope_of("", ("iam", "1")),
@@ -130,7 +166,9 @@ RAISES: dict[str, Callable[[Any], object]] = {
     # Errors of this package, raised by hand, but for the refusal that every step knows.
     **{
         name: _raiser(kind("as it is"))
-        for name, kind in {name: value for door in (errors, *DOORS) for name, value in vars(door).items()}.items()
+        for name, kind in {
+            name: value for door in (errors, *DOORS) for name, value in vars(door).items()
+        }.items()
         if isinstance(kind, type) and issubclass(kind, Exception) and kind not in (Declined, SagaFenced)
     },
     # Errors of the user's and of other packages.
@@ -143,7 +181,8 @@ RAISES: dict[str, Callable[[Any], object]] = {
 }
 QUIET = {
     # Values, types and decorators that check nothing when they are made.
-    *("Account", "Applied", "CallbackCall", "Ledger", "LedgerBuilder", "NotApplied", "Pending", "StillWorking"),
+    *("Account", "Applied", "CallbackCall", "Hold", "Ledger", "LedgerBuilder", "NotApplied", "Pending", "StillWorking"),
+    *("ACCOUNT_ID_PATTERN", "EntryCall"),
     *("ExternalCall", "StepCall", "Unknown", "Verdict", "atomic_step", "callback_step", "compensation"),
     *("event_receiver", "external_step", "read_only_step", "webhook"),
     # The two that are meant for it: the provider's refusal, and the end of a stopped execution.
