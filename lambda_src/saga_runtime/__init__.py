@@ -55,6 +55,7 @@ if TYPE_CHECKING:
         Clearing,
         Hold,
         HoldState,
+        Leg,
         account_key,
         check_account_id,
     )
@@ -94,6 +95,7 @@ __all__ = [
     "Ledger",
     "LedgerBuilder",
     "LedgerTerms",
+    "Leg",
     "Money",
     "NotApplied",
     "Pending",
@@ -151,6 +153,7 @@ _LATER: Final = {
     "Ledger": ".ledger_store",
     "LedgerBuilder": ".ledger",
     "LedgerTerms": ".ledger_terms",
+    "Leg": ".ledger_items",
     "Money": ".money",
     "Rounding": ".money",
     "StillWorking": ".callback_rows",

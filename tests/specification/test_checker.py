@@ -10,8 +10,10 @@ import pytest
 from tests.specification.atomic_step import StepCondition
 from tests.specification.callback_conditions import CallbackCondition
 from tests.specification.checker import Move, TooManyStates, check
+from tests.specification.collecting import CollectingCondition
 from tests.specification.conditions import Condition
 from tests.specification.external_conditions import ExternalCondition
+from tests.specification.hold import HoldCondition
 from tests.specification.record_conditions import RecordCondition
 from tests.specification.saga_conditions import SagaCondition
 
@@ -78,6 +80,8 @@ def test_a_search_without_an_end_is_given_up() -> None:
 CONDITIONS: tuple[Condition, ...] = (
     *RecordCondition,
     *StepCondition,
+    *HoldCondition,
+    *CollectingCondition,
     *ExternalCondition,
     *CallbackCondition,
     *SagaCondition,

@@ -7,15 +7,19 @@ import pytest
 from tests.specification import (
     test_atomic_step,
     test_callback_step,
+    test_collecting,
     test_external_step,
+    test_hold,
     test_request_record,
     test_resolved_step,
     test_whole_saga,
 )
 from tests.specification.atomic_step import StepPromise
 from tests.specification.callback_conditions import CallbackPromise
+from tests.specification.collecting import CollectingPromise
 from tests.specification.conditions import ROOT, Condition, Mutant
 from tests.specification.external_conditions import ExternalPromise
+from tests.specification.hold import HoldPromise
 from tests.specification.record_conditions import RecordPromise
 from tests.specification.saga_conditions import SagaPromise
 
@@ -24,6 +28,8 @@ PAGE = (ROOT / "docs" / "specification.md").read_text(encoding="utf-8")
 SUITES = (
     test_request_record.TestRequestRecord.suite,
     test_atomic_step.TestAtomicStep.suite,
+    test_hold.TestHold.suite,
+    test_collecting.TestCollecting.suite,
     test_external_step.TestExternalStep.suite,
     test_resolved_step.TestResolvedStep.suite,
     test_callback_step.TestCallbackStep.suite,
@@ -45,7 +51,18 @@ def test_every_mutant_has_its_row(mutant: Mutant) -> None:
     assert f"| {' | '.join(cells)} |" in PAGE
 
 
-@pytest.mark.parametrize("promise", [*RecordPromise, *StepPromise, *ExternalPromise, *SagaPromise, *CallbackPromise])
+PROMISES = (
+    RecordPromise,
+    StepPromise,
+    HoldPromise,
+    CollectingPromise,
+    ExternalPromise,
+    SagaPromise,
+    CallbackPromise,
+)
+
+
+@pytest.mark.parametrize("promise", [promise for promises in PROMISES for promise in promises])
 def test_every_promise_is_explained(promise: str) -> None:
     assert f"`{promise}`" in PAGE
 

@@ -166,9 +166,7 @@ RAISES: dict[str, Callable[[Any], object]] = {
     # Errors of this package, raised by hand, but for the refusal that every step knows.
     **{
         name: _raiser(kind("as it is"))
-        for name, kind in {
-            name: value for door in (errors, *DOORS) for name, value in vars(door).items()
-        }.items()
+        for name, kind in {name: value for door in (errors, *DOORS) for name, value in vars(door).items()}.items()
         if isinstance(kind, type) and issubclass(kind, Exception) and kind not in (Declined, SagaFenced)
     },
     # Errors of the user's and of other packages.
@@ -182,7 +180,7 @@ RAISES: dict[str, Callable[[Any], object]] = {
 QUIET = {
     # Values, types and decorators that check nothing when they are made.
     *("Account", "Applied", "CallbackCall", "Hold", "Ledger", "LedgerBuilder", "NotApplied", "Pending", "StillWorking"),
-    *("ACCOUNT_ID_PATTERN", "EntryCall"),
+    *("ACCOUNT_ID_PATTERN", "EntryCall", "Leg"),
     *("ExternalCall", "StepCall", "Unknown", "Verdict", "atomic_step", "callback_step", "compensation"),
     *("event_receiver", "external_step", "read_only_step", "webhook"),
     # The two that are meant for it: the provider's refusal, and the end of a stopped execution.
