@@ -57,7 +57,7 @@ class MoneyField:
         for unit in self.units:
             unit_argument("units", unit)
         if self.units and self.currency is None:
-            raise ValueError("units of money need currency, got currency_code; leave them out")
+            raise ValueError("units of money must stand beside currency, got currency_code; leave them out")
 
     @property
     def environment_value(self) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from aws_cdk import Stack
 
-from constructs_lib import MoneyField, Operation, Step, TransactionApi
+from constructs_lib import MoneyField, Operation, Step, TransactionApi, Unit
 from constructs_lib._schema_paths import may_lead_to
 from saga_runtime.protocol import Env
 from saga_runtime.stated_money import MoneyPath, StatedMoney, tokens_of
@@ -95,8 +95,16 @@ def test_a_pointer_to_where_the_schema_allows_no_such_value_is_not(pointer: str)
         ({"currency": "EUR"}, r"money's currency must be a JSON pointer .* got 'EUR'"),
         ({"currency": None}, r"money needs either currency or currency_code, got neither; say currency="),
         ({"currency_code": "EUR"}, r"money needs either currency or currency_code, got both"),
-        ({"currency": None, "currency_code": "eur"}, r"currency_code must match .* got 'eur'"),
-        ({"currency": None, "currency_code": "EUR\n"}, r"currency_code must match"),
+        (
+            {"currency": None, "currency_code": "eur"},
+            r"currency_code must be an ISO 4217 code or a Unit, got 'eur'",
+        ),
+        ({"currency": None, "currency_code": "EUR\n"}, r"currency_code must be an ISO 4217 code"),
+        ({"currency": None, "currency_code": "POINT"}, r"currency_code must be an ISO 4217 code"),
+        (
+            {"currency": None, "currency_code": "EUR", "units": [Unit("POINT", 0)]},
+            r"units of money must stand beside currency, got currency_code; leave them out",
+        ),
     ],
 )
 def test_a_wrong_field_is_named_with_the_remedy(options: dict[str, Any], message: str) -> None:

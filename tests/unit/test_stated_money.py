@@ -54,9 +54,18 @@ def test_an_amount_is_an_integer_of_minor_units_or_its_digits(amount: str, read:
     assert PATH.read(body) == expected
 
 
-@pytest.mark.parametrize("currency", ["eur", "EURO", "EU", "", "EUR\n", "E R", None, 978, ["EUR"], {"code": "EUR"}])
+@pytest.mark.parametrize(
+    "currency", ["eur", "EURO", "EU", "XYZ", "", "EUR\n", "E R", "POINT", None, 978, ["EUR"], {"code": "EUR"}]
+)
 def test_an_amount_without_a_currency_is_no_money(currency: Any) -> None:
     assert PATH.read({"amount": 200, "currency": currency}) is None
+
+
+def test_a_unit_is_known_if_the_operation_declares_it() -> None:
+    path = MoneyPath.from_json('{"amount":"/amount","currency":"/currency","units":["POINT"]}')
+
+    assert path.read({"amount": 200, "currency": "POINT"}) == StatedMoney(amount=200, currency="POINT")
+    assert path.read({"amount": 200, "currency": "MILES"}) is None
 
 
 @pytest.mark.parametrize("body", [{}, [], "text", None, 5, Decimal("1.5"), {"amount": 200}, {"currency": "EUR"}])
