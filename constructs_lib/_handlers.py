@@ -25,7 +25,7 @@ DECORATORS: Final = {
 }
 """Functions of ``saga_runtime`` that make a handler, and what takes one."""
 _RUNTIME: Final = "saga_runtime"
-_LEDGER: Final = f"{_RUNTIME}.ledger_store.Ledger.from_env"
+_LEDGER: Final = (f"{_RUNTIME}.Ledger.from_env", f"{_RUNTIME}.ledger_store.Ledger.from_env")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -217,4 +217,4 @@ def _asks_for_ledger(tree: ast.Module) -> bool:
         for each in ast.walk(node.value)
         if isinstance(each, ast.Call)
     )
-    return any(_path(call.func, imports) == _LEDGER for call in calls)
+    return any(_path(call.func, imports) in _LEDGER for call in calls)

@@ -82,10 +82,11 @@ def require_type(name: str, value: object, hint: Any, owner: str) -> None:
     if any(_is(value, option) for option in options):
         return
     around = [option for option in options if _is_container(value, option)]
-    if len(around) != 1:
-        wanted = " or ".join(_kind(option) for option in options)
+    if not around:
+        wanted = " or ".join(dict.fromkeys(_kind(option) for option in options))
         raise ValueError(f"{name} of {owner} must be {wanted}, got {shown(value)}; {_remedy(value, options)}")
-    for place, part, inner in _parts(value, around[0]):
+    # Of several containers the last is the widest: a key or a value that it does not take, none takes.
+    for place, part, inner in _parts(value, around[-1]):
         require_type(f"{name}{place}", part, inner, owner)
 
 
@@ -215,7 +216,8 @@ def _remedy(value: object, options: Sequence[Any]) -> str:
             text = value.__name__ if isinstance(value, type) and str in inner else value
             if any(_is(text, one) for one in inner):
                 return f"write [{text!r}]" if isinstance(text, str) else "put it into a list"
-    return "pass the path of a folder" if Path in wanted else f"pass {' or '.join(_kind(option) for option in wanted)}"
+    kinds = dict.fromkeys(_kind(option) for option in wanted)
+    return "pass the path of a folder" if Path in wanted else f"pass {' or '.join(kinds)}"
 
 
 def _inside_of(value: object, wanted: Any) -> str | None:

@@ -176,8 +176,7 @@ def test_an_imported_function_and_one_that_writes_no_row_may_be_elsewhere(new_ap
 # ---- the ledger -----------------------------------------------------------------------------------------------------
 
 POSTS = """
-from saga_runtime import atomic_step
-from saga_runtime.ledger_store import Ledger
+from saga_runtime import Ledger, atomic_step
 
 ledger = Ledger.from_env()
 

@@ -379,6 +379,8 @@ def test_keys_of_customers_are_used_for_what_they_encrypt(regional_stack: Stack)
         ({"money_in_flight": {"EUR": 2**53 + 1}}, r"got 9007199254740993; metrics are doubles"),
         ({"money_in_flight": {"EUR": 1.5}}, r"must be an int, got 1.5; pass"),
         ({"money_in_flight": {"EUR": True}}, r"must be an int, got True; pass"),
+        ({"money_in_flight": {978: 1}}, r"money_in_flight of .* must be a str or an? Unit, got 978"),
+        ({"money_in_flight": 5}, r"money_in_flight of .* must be a dict or None, got 5; pass a dict$"),
     ],
 )
 def test_a_wrong_argument_is_named_with_the_remedy(stack: Stack, options: dict[str, Any], message: str) -> None:

@@ -13,8 +13,7 @@ from examples.funds_transfer.stack import FundsTransferStack
 
 def opened(account: str) -> dict[str, Any]:
     """An account of the funds transfer that has no entries yet."""
-    from saga_runtime.ledger import LedgerBuilder
-    from saga_runtime.money import Money
+    from saga_runtime import LedgerBuilder, Money
 
     (write,) = LedgerBuilder(table="ledger").open_account(account_id=account, opening=Money(0, "EUR"), now_ms=1)
     item: dict[str, Any] = write.action["Put"]["Item"]

@@ -12,7 +12,7 @@ import pytest
 from constructs_lib.commands.definition import always_taken
 from constructs_lib.saga.asl import definition_of
 from saga_runtime import aws
-from saga_runtime.ledger import entry_key
+from saga_runtime.ledger_items import entry_key
 from saga_runtime.protocol import Env, LedgerAttribute, RecordStatus, StepStatus
 from saga_runtime.recovery import recovery_name
 from tests.constructs.support.plans import PLANS

@@ -107,9 +107,11 @@ def test_what_is_not_there_is_refused_with_what_is(write: Write, handler: str, m
         find_handler("Pay", folder, handler)
 
 
-ASKS = "from saga_runtime.ledger_store import Ledger\nledger = Ledger.from_env()\n"
+ASKS = "from saga_runtime import Ledger\nledger = Ledger.from_env()\n"
 LEDGER: dict[str, tuple[Mapping[str, str], bool]] = {
     "at the import": ({"pay.py": ASKS}, True),
+    "from the package": ({"pay.py": "import saga_runtime\nledger = saga_runtime.Ledger.from_env()\n"}, True),
+    "from the module": ({"pay.py": "from saga_runtime.ledger_store import Ledger\nl = Ledger.from_env()\n"}, True),
     "by another name": ({"pay.py": "import saga_runtime.ledger_store as s\nl: s.Ledger = s.Ledger.from_env()\n"}, True),
     "in a module that is imported": ({"pay.py": "import shop\n", "shop.py": ASKS}, True),
     "in a module of a package": ({"pay.py": "from shop import books\n", "shop/books.py": ASKS}, True),
@@ -119,7 +121,7 @@ LEDGER: dict[str, tuple[Mapping[str, str], bool]] = {
         {"pay.py": "import a\n", "a.py": "import b\n", "b.py": f"import a\n{ASKS}"}, True,
     ),
     "in a function, which may never be called": (
-        {"pay.py": "from saga_runtime.ledger_store import Ledger\ndef books():\n    return Ledger.from_env()\n"}, False,
+        {"pay.py": "from saga_runtime import Ledger\ndef books():\n    return Ledger.from_env()\n"}, False,
     ),
     "in a module that is not imported": ({"pay.py": "", "shop.py": ASKS}, False),
     "of another class": ({"pay.py": "from shop import Ledger\nledger = Ledger.from_env()\n", "shop.py": ""}, False),

@@ -13,8 +13,7 @@ from constructs_lib.testing.simulator import Intent, Workload, World
 from examples.agentic_payout.functions.payout.intent import Intent as Obligation
 from examples.agentic_payout.functions.payout.intent import intent_key, request_of
 from examples.agentic_payout.functions.payout.stand_in import BABBLE, GREEDY, HOLD
-from saga_runtime.ledger import LedgerBuilder
-from saga_runtime.money import Money
+from saga_runtime import LedgerBuilder, Money
 from saga_runtime.protocol import LedgerAttribute, LogAttribute
 
 PAYER: Final = "company"

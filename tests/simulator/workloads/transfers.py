@@ -8,8 +8,7 @@ from typing import Final
 
 from constructs_lib.testing.invariants import Invariant, audit_effects
 from constructs_lib.testing.simulator import Intent, Workload, World
-from saga_runtime.ledger import LedgerBuilder
-from saga_runtime.money import Money
+from saga_runtime import LedgerBuilder, Money
 
 LEDGERS: Final = ("LedgerTableName", "PartnerLedgerTableName")
 ACCOUNTS: Final = "abc"
