@@ -14,7 +14,7 @@ from .checks.coverage import Coverage
 from .checks.findings import Finding
 from .deployment.deployment import Deployment
 from .engine.kernel import SECOND, OutOfStepsError
-from .faults.climate import HOUR, MINUTE, Climate, drawn_climate
+from .faults.climate import MINUTE, Climate, drawn_climate
 from .outside.clients import Client, Fate
 from .outside.operators import Operator
 from .promise import audit
@@ -25,6 +25,8 @@ _REQUEST: Final = re.compile(r"\b[a-z2-7]{26}\b")
 """The part of a saga's id that is its request's."""
 START: Final = 1_767_225_600 * SECOND
 """When a run begins: 2026-01-01T00:00:00Z."""
+_LONGEST_PAUSE: Final = 3_607 * SECOND
+"""Between two looks for the end. No multiple of a schedule's minutes: each would meet the same invocation at work."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -135,7 +137,7 @@ def _run(world: World, fates: list[Fate], patience: int) -> bool:
     def look() -> None:
         nonlocal pause
         state["quiet"] = _is_quiet(world, fates)
-        pause = min(int(pause * 1.3), HOUR)
+        pause = min(int(pause * 1.3), _LONGEST_PAUSE)
         kernel.after(pause, look)
 
     kernel.after(pause, look)

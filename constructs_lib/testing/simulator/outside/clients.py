@@ -150,4 +150,4 @@ class Client:
             return False
         if response.headers.get(REPLAYED_HEADER.lower()) == "true":
             return True
-        return response.status in (400, 403, 404, 413, 422, 507)
+        return response.status in (400, 403, 404, 410, 413, 422, 507)
