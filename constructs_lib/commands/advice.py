@@ -51,7 +51,7 @@ def _about_late_effects(saga: Inspection, command: Callable[..., str]) -> Iterat
             text=f"{step.step} took effect when nobody counted on it any more. If its compensation can run, let it; if "
             "nothing can undo it but you, undo it by hand and say so.",
             commands=(
-                ("undo it", command("recover")),
+                ("undo it", command("recover", "--again")),
                 ("undone by hand", command("resolve", step.step, "--undo", "--applied", *seen)),
             ),
         )

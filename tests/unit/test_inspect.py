@@ -223,7 +223,7 @@ def test_a_job_that_was_accepted_and_one_that_took_effect_late() -> None:
     assert "it took effect when nobody counted on it any more" in told
     assert 'passed over, with {"ship":null}' in told
     assert [command for one in found for _, command in one.commands] == [
-        f"cdk-sagas recover {SAGA}",
+        f"cdk-sagas recover {SAGA} --again",
         f"cdk-sagas resolve {SAGA} Ship --undo --applied --attempt a-1",
     ]
 
