@@ -16,9 +16,10 @@ from saga_runtime import aws, clock, telemetry
 from saga_runtime.atomic_step import Answer
 from saga_runtime.callback_call import CallbackCall, Message
 from saga_runtime.callback_dispatch import EarlierAttempt, HandOver, Job, VerifyJob, announce, job_call
+from saga_runtime.callback_served import served
 from saga_runtime.callback_unanswered import is_unanswered_entry
 from saga_runtime.callbacks import record_dispatch_error
-from saga_runtime.errors import ProtocolMismatch, SagaError, StepInDoubt
+from saga_runtime.errors import ProtocolMismatch, SagaError, StepInDoubt, TransientError
 from saga_runtime.external_call import Invocation, undecided
 from saga_runtime.external_step import ProviderStep
 from saga_runtime.protocol import OUTPUT_FIELD, CallField, CallMode, Env, Metric
@@ -126,6 +127,12 @@ class CallbackStep(ProviderStep[CallbackCall]):
             raise ProtocolMismatch(
                 f"step {message.call.step} is a job, and no function hands it over; give the integration "
                 "CallbackIntegration(fn=...) with a function that callback_step decorates"
+            )
+        if not served(message.call.step, log=message.call.log_table):
+            # Its step was renamed: a recovery, which does not know it, could neither fence it nor undo it.
+            raise TransientError(
+                f"step {message.call.step} must be one of the saga's, got a job of a step that it does not have; "
+                "deploy functions and state machine together, or delete the message if the step was renamed"
             )
         # What counts for its deadline is when the invocation is dead, not when the share is over.
         invocation = Invocation.begin(message.call, message.event, remaining_ms)

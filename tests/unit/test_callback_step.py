@@ -442,6 +442,20 @@ def test_a_job_is_not_handed_over_when_its_time_is_up(picking: Picking) -> None:
     picking.check()
 
 
+def test_a_job_of_a_step_that_the_saga_does_not_have_any_more_is_not_handed_over(
+    picking: Picking, world: World
+) -> None:
+    """It was renamed while the job was in the queue: no recovery knows the step, so none would fence or undo it."""
+    message = picking.send()
+    picking.serves_nobody(lambda: picking.deliver(message))
+
+    assert (picking.status, picking.warehouse.begun) == (None, [])
+    assert world.told.counts[Metric.DISPATCH_FAILED] == 1
+
+    assert picking.dispatch(message), "the step was put back"
+    assert picking.warehouse.begun == [KEY]
+
+
 @pytest.mark.parametrize("idempotent", [False, True])
 def test_a_job_is_not_handed_over_anew_when_its_time_is_up(
     world: World, monkeypatch: pytest.MonkeyPatch, idempotent: bool
