@@ -198,12 +198,13 @@ def _line(results: Sequence[Result]) -> str:
     for rate in RATES:
         half, whole = (next(r for r in results if r.rate == rate and r.share == share) for share in SHARES)
         cells.append(f"{half.transactions:.2f} to {whole.transactions:.2f}, {half.lost:g} to {whole.lost:g} %")
-    way = f"{results[0].shards} shards" if results[0].shards else "an account"
+    shards = results[0].shards
+    way = f"{shards} shard{'s' if shards > 1 else ''}" if shards else "an account"
     return f"| {way} | {results[0].latency_ms} | {' | '.join(cells)} |\n"
 
 
 def main() -> None:
-    """Run everything, and print the table of the how-to."""
+    """Run everything, and print the table of docs/benchmarks.md."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=int, default=60, help="simulated seconds of each run")
     seconds = parser.parse_args().seconds
