@@ -31,6 +31,7 @@ from saga_runtime.ledger_items import (
     check_entry_id,
     clearing_key,
     entry_key,
+    opening_id,
     unit_fields,
 )
 from saga_runtime.ledger_terms import LedgerTerms
@@ -39,6 +40,7 @@ from saga_runtime.ledger_writes import (
     changed,
     check_allows,
     check_amount,
+    check_size,
     entry_put,
     grouped,
     net_of,
@@ -109,7 +111,7 @@ class LedgerBuilder:
             item[a.CAP.value] = {"N": str(cap)}
         writes = [put_new(self.table, item, lambda _: DuplicatePosting(f"account {account_id} exists"))]
         if opening.minor_units:
-            common: Any = {"entry_id": f"open#{account_id}", "now_ms": now_ms}
+            common: Any = {"entry_id": opening_id(account_id), "now_ms": now_ms}
             key = entry_key(account_id, common["entry_id"])
             after = (opening.minor_units, 1)
             writes.append(entry_put(self.table, key, amount=opening, counterparty=issuance, after=after, **common))
@@ -137,7 +139,7 @@ class LedgerBuilder:
             release: by account id, minor units that the posting releases of its holds.
 
         Raises:
-            Invalid: if the legs do not net to zero, or a unit is unknown.
+            Invalid: if the legs do not net to zero, a unit is unknown, or there are more than 99 writes.
             PermanentError: what the accounts, as read, do not allow.
         """
         parties = grouped(legs)
@@ -160,6 +162,7 @@ class LedgerBuilder:
                 entry_id=entry_id,
                 now_ms=now_ms,
             )
+        check_size(writes)
         return writes
 
     def _side(

@@ -25,6 +25,7 @@ from saga_runtime.ledger_items import (
     due_fields,
     shard_entry_key,
     spread,
+    sweep_id,
     unit_fields,
     window_of,
 )
@@ -172,7 +173,7 @@ def sweep_shard(
     taken = _take(poster.table, shard, closes=closes)
     if not amount.minor_units:
         return [taken], None
-    entry_id = f"sweep#{shard.partition}#{shard.sequence}"
+    entry_id = sweep_id(shard)
     entry = entry_put(
         poster.table,
         shard_entry_key(shard, entry_id),

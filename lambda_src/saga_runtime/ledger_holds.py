@@ -16,7 +16,7 @@ from saga_runtime.errors import Invalid
 from saga_runtime.ledger import LedgerBuilder
 from saga_runtime.ledger_errors import DuplicatePosting, HoldClosed, HoldExceeded, InsufficientFunds
 from saga_runtime.ledger_items import Account, Hold, HoldState, Leg, account_key, check_entry_id, hold_key
-from saga_runtime.ledger_writes import account_update, changed, check_amount, check_open, grouped, put_new
+from saga_runtime.ledger_writes import account_update, changed, check_amount, check_open, check_size, grouped, put_new
 from saga_runtime.money import Money
 from saga_runtime.protocol import LedgerAttribute
 from saga_runtime.step import Write
@@ -92,7 +92,7 @@ class HoldBuilder:
         Raises:
             HoldClosed: if the hold was captured under another id, was voided, or its time is over.
             HoldExceeded: if the legs receive more than is held.
-            Invalid: if they receive nothing in the hold's unit.
+            Invalid: if they receive nothing in the hold's unit, or there are more than 99 writes.
             PermanentError: what the accounts, as read, do not allow.
         """
         grouped(legs)
@@ -116,7 +116,9 @@ class HoldBuilder:
             now_ms=now_ms,
             release={hold.account_id: hold.amount.minor_units},
         )
-        return [self._close(hold, HoldState.CAPTURED, now_ms, entry_id, captured), *posting]
+        writes = [self._close(hold, HoldState.CAPTURED, now_ms, entry_id, captured), *posting]
+        check_size(writes)
+        return writes
 
     def void(self, *, hold: Hold, entry_id: str, now_ms: int) -> list[Write]:
         """Release what is held. Of a hold that was released before, it writes nothing.

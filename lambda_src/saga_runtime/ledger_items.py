@@ -22,6 +22,9 @@ CLOSES_AFTER_MS: Final = 900_000
 _ACCOUNT_ID: Final = re.compile(ACCOUNT_ID_PATTERN)
 _ACCOUNT_SK: Final = "account"
 _SHARD_SK: Final = "shard"
+_OPENING: Final = "open#"
+_SWEEP: Final = "sweep#"
+_OWN_ENTRIES: Final = (_OPENING, _SWEEP)
 
 Item = Mapping[str, Mapping[str, Any]]
 Key = dict[str, dict[str, str]]
@@ -236,6 +239,30 @@ def check_entry_id(entry_id: object) -> str:
     if not isinstance(entry_id, str) or not entry_id.strip() or len(entry_id) > 255:
         raise Invalid(f"an entry's id has 1 to 255 characters that are not all blank, got {entry_id!r}")
     return entry_id
+
+
+def check_name_of_entry(entry_id: object) -> str:
+    """The id that a caller gives entries, if it is none that the ledger gives its own.
+
+    Raises:
+        Invalid: if it is blank, too long, or could be the id of an opening or a sweep.
+    """
+    known = check_entry_id(entry_id)
+    if known.startswith(_OWN_ENTRIES):
+        raise Invalid(
+            f"an entry's id must not begin with {' or '.join(_OWN_ENTRIES)}, got {known!r}; put a word before it"
+        )
+    return known
+
+
+def opening_id(account_id: str) -> str:
+    """Id of the entries that open an account."""
+    return f"{_OPENING}{account_id}"
+
+
+def sweep_id(shard: Shard) -> str:
+    """Id of the entries of the sweep that takes what a shard holds, as it was read."""
+    return f"{_SWEEP}{shard.partition}#{shard.sequence}"
 
 
 def account_key(account_id: str) -> Key:

@@ -28,7 +28,7 @@ from saga_runtime.ledger_items import (
     Shard,
     account_key,
     check_account_id,
-    check_entry_id,
+    check_name_of_entry,
     hold_key,
     window_of,
 )
@@ -66,24 +66,33 @@ def _milliseconds(expires_in: object) -> int:
     return expires_in // timedelta(milliseconds=1)
 
 
-def _now_ms() -> int:
-    return clock.now_ms()
-
-
 @dataclass(frozen=True, slots=True)
 class DirectEntry:
     """Names a posting that no saga makes.
 
     Attributes:
         key: id of its entries: the same for every retry of the same posting.
-        now_ms: time of the posting, epoch milliseconds; now by default.
+        time_ms: time of the posting, epoch milliseconds, up to now; None: the time of each try. A collecting account
+            takes nothing more in a window that was closed.
+
+    Raises:
+        Invalid: if the key is blank, too long or one of the ledger's own, or the time is ahead.
     """
 
     key: str
-    now_ms: int = field(default_factory=_now_ms)
+    time_ms: int | None = None
 
     def __post_init__(self) -> None:
-        check_entry_id(self.key)
+        check_name_of_entry(self.key)
+        if self.time_ms is not None and not (type(self.time_ms) is int and 0 <= self.time_ms <= clock.now_ms()):
+            raise Invalid(
+                f"time_ms of an entry must be epoch milliseconds up to now, got {self.time_ms!r}; leave it out for now"
+            )
+
+    @property
+    def now_ms(self) -> int:
+        """Time of the posting, epoch milliseconds."""
+        return clock.now_ms() if self.time_ms is None else self.time_ms
 
 
 Built = TypeVar("Built")
@@ -113,6 +122,13 @@ class Ledger:
 
     table: str
     terms: LedgerTerms = field(default_factory=LedgerTerms)
+
+    def __post_init__(self) -> None:
+        table: object = self.table
+        if not isinstance(table, str) or not table.strip():
+            raise Invalid(f"table of a Ledger must be a table's name, got {table!r}; write Ledger.from_env()")
+        if not isinstance(self.terms, LedgerTerms):
+            raise Invalid(f"terms of a Ledger must be LedgerTerms(…), got {self.terms!r}")
 
     @classmethod
     def from_env(cls) -> Ledger:
@@ -228,7 +244,7 @@ class Ledger:
             legs: who receives how much; negative: gives. A clearing account is ``Clearing(name)``.
 
         Raises:
-            Invalid: if the legs do not net to zero, or a unit is unknown.
+            Invalid: if the legs do not net to zero, a unit is unknown, or there are more than 99 writes.
             PermanentError: what the accounts do not allow.
         """
         return self._covered(

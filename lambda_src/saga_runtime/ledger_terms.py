@@ -61,7 +61,8 @@ class LedgerTerms:
         holds: whether amounts may be held.
 
     Raises:
-        Invalid: if two units have one code, two prefixes match one account, or a collecting account's unit is unknown.
+        Invalid: if a type is wrong, two units have one code, two prefixes match one account, or a collecting account's
+            unit is unknown.
     """
 
     units: tuple[Unit, ...] = ()
@@ -69,6 +70,14 @@ class LedgerTerms:
     holds: bool = False
 
     def __post_init__(self) -> None:
+        for name, given in (("units", self.units), ("collecting", self.collecting)):
+            if not isinstance(given, tuple):
+                raise Invalid(f"{name} of a ledger must be a tuple, got {given!r}; write LedgerTerms({name}=(…,))")
+        for accounts in self.collecting:
+            if not isinstance(accounts, CollectingAccounts):
+                raise Invalid(f"collecting of a ledger must be CollectingAccounts(…), got {accounts!r}")
+        if not isinstance(self.holds, bool):
+            raise Invalid(f"holds of a ledger must be True or False, got {self.holds!r}")
         for unit in self.units:
             if not isinstance(unit, Unit):
                 raise Invalid(f"units of a ledger must be Unit(code, places), got {unit!r}")

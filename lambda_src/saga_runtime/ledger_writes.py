@@ -9,7 +9,7 @@ from saga_runtime.errors import Conflict, Invalid
 from saga_runtime.ledger_errors import AccountClosed, CapExceeded, CurrencyMismatch, DuplicatePosting, InsufficientFunds
 from saga_runtime.ledger_items import Account, AccountState, Clearing, Key, Party, account_key
 from saga_runtime.money import MAX_MINOR_UNITS, Money
-from saga_runtime.protocol import LedgerAttribute
+from saga_runtime.protocol import MAX_TRANSACT_ITEMS, LedgerAttribute
 from saga_runtime.step import Refusal, Write
 
 _AS_READ: Final = (
@@ -107,6 +107,20 @@ def check_amount(amount: object) -> None:
         raise Invalid(f"an amount must be Money, got {amount!r} ({type(amount).__name__})")
     if amount.minor_units <= 0:
         raise Invalid(f"an amount must be positive, got {amount}")
+
+
+def check_size(writes: Sequence[Write]) -> None:
+    """Refuse a posting that does not fit into one transaction, beside the log row of its step.
+
+    Raises:
+        Invalid: if it does not.
+    """
+    room = MAX_TRANSACT_ITEMS - 1
+    if len(writes) > room:
+        raise Invalid(
+            f"a posting must have at most {room} writes, one for each account and one for each leg, got {len(writes)}; "
+            "split it"
+        )
 
 
 def net_of(amounts: Sequence[Money]) -> int:
