@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from aws_cdk import Stack
 from aws_cdk import aws_kms as kms
+from cdk_nag import AwsSolutionsChecks
 
 from constructs_lib import CollectingAccounts, LedgerTable, MoneyField, StepFunction, Unit
 from saga_runtime import LedgerTerms
@@ -70,6 +71,32 @@ def test_the_sweeper_may_read_and_write_items_and_query_the_index_and_nothing_el
     }
     assert {resource for action, resource in allowed if action == "dynamodb:Query"} == {
         f"${{Ledger/Table.Arn}}/index/{DUE_INDEX}"
+    }
+
+
+def test_cdk_nag_finds_nothing(stack: Stack) -> None:
+    ledger = LedgerTable(stack, "Ledger", units=[POINT], collecting=[MERCHANTS], holds=True)
+    move = StepFunction(stack, "Move", code="examples/funds_transfer/functions", handler="transfer.handler")
+    ledger.grant_transfer(move)
+
+    result = AwsSolutionsChecks().validate_scope(stack)
+
+    assert [violation.rule_name for violation in result.violations] == []
+
+
+def test_the_ids_of_the_sweeper_stay_what_they_are(stack: Stack) -> None:
+    LedgerTable(stack, "Ledger", holds=True)
+
+    assert {path for path in Cloud(stack).resources if "AllowEventRule" not in path} == {
+        "Ledger/Table",
+        "Ledger/Sweeper/Function/Function",
+        "Ledger/Sweeper/Function/Function/EventInvokeConfig",
+        "Ledger/Sweeper/Function/Logs",
+        "Ledger/Sweeper/Function/Role",
+        "Ledger/Sweeper/Function/Role/DefaultPolicy",
+        "Ledger/Sweeper/Schedule",
+        "Ledger/Sweeper/Suspense",
+        "Ledger/Sweeper/Unswept",
     }
 
 
