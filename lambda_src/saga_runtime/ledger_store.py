@@ -188,13 +188,13 @@ class Ledger:
         missing, and never counted twice.
 
         Raises:
-            Invalid: if the account does not collect.
+            Invalid: if the account does not collect, or collected in another unit until yesterday.
         """
         shards = self._shards(account, clock.now_ms())
         collecting = self.terms.collecting_of(account)
         if collecting is None:
             raise Invalid(f"account {account} must be a collecting account; declare LedgerTable(collecting=…)")
-        return Money(sum(shard.balance.minor_units for shard in shards), collecting.unit)
+        return sum((shard.balance for shard in shards), Money(0, collecting.unit))
 
     def _find(self, account_ids: Sequence[str]) -> dict[str, Account]:
         found = self._read([account_key(account_id) for account_id in dict.fromkeys(account_ids)])

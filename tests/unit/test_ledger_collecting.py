@@ -304,6 +304,14 @@ def test_what_an_account_collects_is_asked_of_collecting_accounts_only() -> None
     assert not LEDGER.sweep("customer")
 
 
+def test_shards_of_two_units_are_not_added_up(world: World) -> None:
+    LEDGER.commit(lambda: LEDGER.credit(DirectEntry("p-1"), account=SHOP, amount=eur(10), clearing="fx"))
+    other = Ledger("ledger", LedgerTerms(collecting=(CollectingAccounts(prefix="merchant:", unit="USD"),)))
+
+    with pytest.raises(Invalid, match="amounts must be Money of one unit"):
+        other.collected(SHOP)
+
+
 def test_many_shards_are_read_in_several_calls(world: World) -> None:
     wide = Ledger("ledger", LedgerTerms(collecting=(CollectingAccounts(prefix="merchant:", unit="EUR", shards=64),)))
 
