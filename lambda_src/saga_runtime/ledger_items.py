@@ -236,9 +236,17 @@ def check_entry_id(entry_id: object) -> str:
     Raises:
         Invalid: if it is blank or too long.
     """
-    if not isinstance(entry_id, str) or not entry_id.strip() or len(entry_id) > 255:
-        raise Invalid(f"an entry's id has 1 to 255 characters that are not all blank, got {entry_id!r}")
+    if not isinstance(entry_id, str) or not entry_id.strip() or not _fits(entry_id):
+        raise Invalid(f"an entry's id must have 1 to 255 bytes of UTF-8 that are not all blank, got {entry_id!r}")
     return entry_id
+
+
+def _fits(entry_id: str) -> bool:
+    """A sort key has at most 1,024 bytes, and the ids of sagas' entries are far shorter."""
+    try:
+        return len(entry_id.encode("utf-8")) <= 255
+    except UnicodeEncodeError:
+        return False
 
 
 def check_name_of_entry(entry_id: object) -> str:

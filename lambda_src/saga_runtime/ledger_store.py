@@ -388,6 +388,7 @@ class Ledger:
             HoldUnknown, HoldClosed, HoldExceeded: what the hold does not allow.
             PermanentError: what the accounts do not allow.
         """
+        grouped(legs)
         held = self.hold(account, hold)
         others: list[Leg] = [*legs]
         try:

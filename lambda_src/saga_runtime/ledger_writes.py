@@ -128,12 +128,14 @@ def net_of(amounts: Sequence[Money]) -> int:
     return sum(amount.minor_units for amount in amounts)
 
 
-def grouped(legs: Sequence[object]) -> dict[Party, list[Money]]:
+def grouped(legs: object) -> dict[Party, list[Money]]:
     """Amounts by account, in the order of the legs.
 
     Raises:
-        Invalid: for a leg that is not an account and an amount other than zero.
+        Invalid: for what is not a list, and a leg that is not an account and an amount other than zero.
     """
+    if not isinstance(legs, Sequence) or isinstance(legs, str):
+        raise Invalid(f"legs must be a list of (account, Money), got {legs!r}")
     found: dict[Party, list[Money]] = {}
     for leg in legs:
         party, amount = leg if isinstance(leg, tuple) and len(leg) == 2 else (None, None)

@@ -177,6 +177,28 @@ def test_a_capture_repeated_under_another_step_key_is_refused(world: World) -> N
     assert world.balances() == {"alice": 460, "bob": 40}
 
 
+@pytest.mark.parametrize("key", ["é" * 128, "🪙" * 64, "\ud800", "k" * 256])
+def test_an_entrys_id_fits_into_a_key_in_utf_8(key: str) -> None:
+    with pytest.raises(Invalid, match="an entry's id must have 1 to 255 bytes of UTF-8 that are not all blank, got"):
+        DirectEntry(key)
+
+
+def test_the_longest_id_is_stored(world: World) -> None:
+    assert pay(DirectEntry("🪙" * 63 + "abc"))
+
+    assert world.balances() == {"alice": 490, "bob": 10}
+
+
+@pytest.mark.parametrize("legs", [None, 5, "ab", {"alice": 1}, iter([("alice", eur(-1)), ("bob", eur(1))])])
+def test_legs_are_a_list(world: World, legs: Any) -> None:
+    LEDGER.commit(lambda: LEDGER.authorize(DirectEntry("h-1"), account="alice", amount=eur(100), expires_in=SPREAD))
+
+    with pytest.raises(Invalid, match=r"legs must be a list of \(account, Money\), got"):
+        LEDGER.post(DirectEntry("p-1"), legs)
+    with pytest.raises(Invalid, match=r"legs must be a list of \(account, Money\), got"):
+        LEDGER.capture(DirectEntry("c-1"), account="alice", hold="h-1", legs=legs)
+
+
 @pytest.mark.parametrize("key", ["sweep#collecting#merchant:7#2023-11-14#00#1", "open#carol"])
 def test_an_entry_may_not_have_the_id_of_the_ledgers_own_entries(key: str) -> None:
     with pytest.raises(Invalid, match=r"an entry's id must not begin with open# or sweep#, got"):
