@@ -181,6 +181,27 @@ def test_a_credit_that_comes_after_its_window_was_closed_is_planned_for_the_next
     sound(world)
 
 
+def test_a_sweep_that_travels_while_a_credit_arrives_writes_nothing_and_loses_nothing(world: World) -> None:
+    load(10, "p-1")
+    (item,) = shards(world).values()
+    (account,) = LEDGER.accounts(SHOP)
+    now_ms = world.clock.ms
+    sent, _ = sweep_shard(
+        LEDGER.builder, shard=Shard.from_item(item), account=account, suspense="suspense", now_ms=now_ms
+    )
+    load(5, _twin("p-1"))
+
+    with pytest.raises(Conflict):
+        LEDGER.commit(lambda: sent)
+    assert balances(world) == (0, 15)
+    assert LEDGER.sweep(SHOP)
+    with pytest.raises(Conflict):
+        LEDGER.commit(lambda: sent)
+
+    assert balances(world) == (15, 0)
+    sound(world)
+
+
 def _same_shard(one: str, other: str) -> bool:
     return _shard_of(one) == _shard_of(other)
 

@@ -198,6 +198,21 @@ def test_a_capture_after_the_expiry_is_refused_and_reported_swept_or_not(world: 
     sound(world)
 
 
+def test_a_capture_that_travels_while_its_hold_expires_writes_nothing(world: World) -> None:
+    authorize()
+    sent = LEDGER.capture(DirectEntry("c-1"), account="alice", hold="h-1", legs=TO_BOB)
+    world.clock.ms += 60_000
+    assert LEDGER.expire("alice", "h-1")
+    debit(500)  # what was released is spent
+
+    with pytest.raises(Conflict):
+        LEDGER.commit(lambda: sent)
+
+    assert alice() == (0, 0)
+    assert world.balances()["bob"] == 0
+    sound(world)
+
+
 def test_a_hold_expires_once_and_not_before_its_time(world: World) -> None:
     authorize()
 
