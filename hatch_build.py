@@ -31,7 +31,7 @@ class FunctionBundleHook(BuildHookInterface):  # type: ignore[type-arg]  # gener
 
 def _load_builder(root: Path) -> ModuleType:
     """Loads the builder by its path: importing the package would need the CDK, which a build environment lacks."""
-    path = root / "constructs_lib" / "bundle_builder.py"
+    path = root / "constructs_lib" / "functions" / "bundle_builder.py"
     spec = importlib.util.spec_from_file_location("bundle_builder", path)
     if spec is None or spec.loader is None:
         raise FileNotFoundError(path)

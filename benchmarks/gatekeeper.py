@@ -118,7 +118,7 @@ def warm_times() -> Warm:
     from benchmarks import powertools_handler
     from benchmarks.aws_stub import AwsStub
     from handlers import gatekeeper
-    from saga_runtime import aws
+    from saga_runtime.shared import aws
 
     stub = AwsStub()
     stub.put_before(aws.dynamodb(), aws.step_functions(), powertools_handler.persistence.client)

@@ -23,8 +23,8 @@ from typing import Any, Final
 from benchmarks.report import write_report
 from saga_runtime import Account, Clearing, CollectingAccounts, LedgerBuilder, LedgerTerms, Money, Write
 from saga_runtime.errors import SagaError
-from saga_runtime.ledger_items import Item, Leg
-from saga_runtime.retry import Backoff
+from saga_runtime.ledger.items import Item, Leg
+from saga_runtime.shared.backoff import Backoff
 from tests.unit.support.expressions import holds, updated
 
 RATES: Final = (30, 60, 100, 300)

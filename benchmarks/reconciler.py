@@ -32,13 +32,13 @@ import boto3
 from benchmarks.chart import Line, write_chart
 from benchmarks.reconciler_aws import Aws, Bucket, Store
 from benchmarks.report import FOLDER, write_report
-from saga_runtime import aws, clock, telemetry
-from saga_runtime.caretaker import Caretaker, Served
-from saga_runtime.identity import request_id_of
+from saga_runtime.idempotency.identity import request_id_of
+from saga_runtime.idempotency.record import AttributeMap, reserve_put
 from saga_runtime.protocol import RecordAttribute, RecordStatus
-from saga_runtime.reconciler import Reconciler
-from saga_runtime.record import AttributeMap, reserve_put
-from saga_runtime.sweeping import WORKERS
+from saga_runtime.recovery.reconciler import Reconciler
+from saga_runtime.recovery.saga_reconciler import Caretaker, Served
+from saga_runtime.recovery.sweep import WORKERS
+from saga_runtime.shared import aws, clock, telemetry
 from tests.unit.support.crews import TurnTakers
 from tests.unit.support.expressions import updated
 from tests.unit.support.samples import MACHINE_ARN, NOW_MS, SCOPE, reservation_of

@@ -23,8 +23,8 @@ from botocore.awsrequest import AWSPreparedRequest, AWSResponse
 
 from benchmarks.aws_stub import response
 from benchmarks.read_units import item_size, units
+from saga_runtime.idempotency.record import AttributeMap
 from saga_runtime.protocol import DUE_INDEX, IN_FLIGHT_ATTRIBUTES, RecordAttribute
-from saga_runtime.record import AttributeMap
 from tests.unit.support.expressions import holds, updated
 
 _DUE_QUERY: Final = "#shard = :shard AND #due_at <= :now"

@@ -37,12 +37,12 @@ from benchmarks.reconciler import (
 )
 from benchmarks.reconciler_aws import Aws, Bucket, Store
 from benchmarks.report import write_report
-from saga_runtime import running
-from saga_runtime.caretaker import Caretaker
+from saga_runtime.idempotency.record import AttributeMap
 from saga_runtime.protocol import RecordAttribute
-from saga_runtime.reconciler import Reconciler
-from saga_runtime.record import AttributeMap
-from saga_runtime.sweeping import WORKERS
+from saga_runtime.recovery import running
+from saga_runtime.recovery.reconciler import Reconciler
+from saga_runtime.recovery.saga_reconciler import Caretaker
+from saga_runtime.recovery.sweep import WORKERS
 from tests.unit.support.crews import TurnTakers
 from tests.unit.support.samples import DAY_MS, NOW_MS
 

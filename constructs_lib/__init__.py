@@ -8,17 +8,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from constructs_lib.lazy import lazy_exports
+from saga_runtime.shared.lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from constructs_lib.approval_page import ApprovalPage
-    from constructs_lib.callback_integration import CallbackIntegration
-    from constructs_lib.callback_receivers import DirectReceiver, Webhook
-    from constructs_lib.idempotency_table import IdempotencyTable
-    from constructs_lib.ledger_table import LedgerTable
-    from constructs_lib.money_field import MoneyField
-    from constructs_lib.payload_bucket import PayloadBucket
-    from constructs_lib.runtime_function import RuntimeFunction, StepFunction
+    from constructs_lib.api.money_field import MoneyField
+    from constructs_lib.api.transaction_api import Operation, TransactionApi
+    from constructs_lib.callbacks.approval_page import ApprovalPage
+    from constructs_lib.callbacks.callback_integration import CallbackIntegration
+    from constructs_lib.callbacks.receivers import DirectReceiver, Webhook
+    from constructs_lib.callbacks.webhook_schemes import HmacSignature, StandardWebhooks, StripeSignature
+    from constructs_lib.execution_watch.execution_watch import WatchedMachine
+    from constructs_lib.functions.runtime_function import RuntimeFunction, StepFunction
+    from constructs_lib.reconciler.timeout_reconciler import TimeoutReconciler
     from constructs_lib.saga import (
         Effect,
         GoOn,
@@ -30,13 +31,12 @@ if TYPE_CHECKING:
         StepGroup,
         StepKind,
     )
-    from constructs_lib.step_host import StepHost
-    from constructs_lib.timeout_reconciler import TimeoutReconciler
-    from constructs_lib.token_table import TokenTable
-    from constructs_lib.transaction_api import Operation, TransactionApi
-    from constructs_lib.watched_machines import WatchedMachine
-    from constructs_lib.webhook_schemes import HmacSignature, StandardWebhooks, StripeSignature
-    from saga_runtime.ledger_terms import CollectingAccounts
+    from constructs_lib.saga.step_host import StepHost
+    from constructs_lib.tables.idempotency_table import IdempotencyTable
+    from constructs_lib.tables.ledger_table import LedgerTable
+    from constructs_lib.tables.payload_bucket import PayloadBucket
+    from constructs_lib.tables.token_table import TokenTable
+    from saga_runtime.ledger.terms import CollectingAccounts
     from saga_runtime.money import Unit
     from saga_runtime.protocol import BadEnd, InProgressAnswer, KeyPolicy
 
@@ -79,39 +79,39 @@ __all__ = [
 __getattr__, __dir__ = lazy_exports(
     __name__,
     {
-        "ApprovalPage": "constructs_lib.approval_page",
+        "ApprovalPage": "constructs_lib.callbacks.approval_page",
         "BadEnd": "saga_runtime.protocol",
-        "CallbackIntegration": "constructs_lib.callback_integration",
-        "CollectingAccounts": "saga_runtime.ledger_terms",
-        "DirectReceiver": "constructs_lib.callback_receivers",
+        "CallbackIntegration": "constructs_lib.callbacks.callback_integration",
+        "CollectingAccounts": "saga_runtime.ledger.terms",
+        "DirectReceiver": "constructs_lib.callbacks.receivers",
         "Effect": "constructs_lib.saga",
         "GoOn": "constructs_lib.saga",
-        "HmacSignature": "constructs_lib.webhook_schemes",
-        "IdempotencyTable": "constructs_lib.idempotency_table",
+        "HmacSignature": "constructs_lib.callbacks.webhook_schemes",
+        "IdempotencyTable": "constructs_lib.tables.idempotency_table",
         "InProgressAnswer": "saga_runtime.protocol",
         "KeyPolicy": "saga_runtime.protocol",
-        "LedgerTable": "constructs_lib.ledger_table",
-        "MoneyField": "constructs_lib.money_field",
+        "LedgerTable": "constructs_lib.tables.ledger_table",
+        "MoneyField": "constructs_lib.api.money_field",
         "Notify": "constructs_lib.saga",
-        "Operation": "constructs_lib.transaction_api",
-        "PayloadBucket": "constructs_lib.payload_bucket",
+        "Operation": "constructs_lib.api.transaction_api",
+        "PayloadBucket": "constructs_lib.tables.payload_bucket",
         "Provider": "constructs_lib.saga",
         "Retry": "constructs_lib.saga",
-        "RuntimeFunction": "constructs_lib.runtime_function",
+        "RuntimeFunction": "constructs_lib.functions.runtime_function",
         "SagaStateMachine": "constructs_lib.saga",
-        "StandardWebhooks": "constructs_lib.webhook_schemes",
+        "StandardWebhooks": "constructs_lib.callbacks.webhook_schemes",
         "Step": "constructs_lib.saga",
-        "StepFunction": "constructs_lib.runtime_function",
+        "StepFunction": "constructs_lib.functions.runtime_function",
         "StepGroup": "constructs_lib.saga",
-        "StepHost": "constructs_lib.step_host",
+        "StepHost": "constructs_lib.saga.step_host",
         "StepKind": "constructs_lib.saga",
-        "StripeSignature": "constructs_lib.webhook_schemes",
-        "TimeoutReconciler": "constructs_lib.timeout_reconciler",
-        "TokenTable": "constructs_lib.token_table",
-        "TransactionApi": "constructs_lib.transaction_api",
+        "StripeSignature": "constructs_lib.callbacks.webhook_schemes",
+        "TimeoutReconciler": "constructs_lib.reconciler.timeout_reconciler",
+        "TokenTable": "constructs_lib.tables.token_table",
+        "TransactionApi": "constructs_lib.api.transaction_api",
         "Unit": "saga_runtime.money",
-        "WatchedMachine": "constructs_lib.watched_machines",
-        "Webhook": "constructs_lib.callback_receivers",
-        "__version__": "constructs_lib._version",
+        "WatchedMachine": "constructs_lib.execution_watch.execution_watch",
+        "Webhook": "constructs_lib.callbacks.receivers",
+        "__version__": "constructs_lib.shared.version",
     },
 )

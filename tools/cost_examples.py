@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from constructs_lib.saga.description import FunctionDescription, SagaDescription, StepDescription
+from constructs_lib.saga.description.description import FunctionDescription, SagaDescription, StepDescription
 
 _OWN: Final = FunctionDescription(timeout=15, memory_mib=512, architecture="arm64")
 ORDERS_A_DAY: Final = 10_000

@@ -116,7 +116,7 @@ def _node_packages(venv: Path) -> None:
 
 def _function_bundle(venv: Path) -> None:
     # Cheap when nothing changed, so it needs no stamp: the bundle knows its own inputs.
-    builder = ROOT / "constructs_lib" / "bundle_builder.py"
+    builder = ROOT / "constructs_lib" / "functions" / "bundle_builder.py"
     _run([str(venv / "bin" / "python"), str(builder)], f"cannot build the function bundle; see {_shown(LOG)}")
 
 

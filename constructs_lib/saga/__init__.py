@@ -7,16 +7,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from constructs_lib.lazy import lazy_exports
+from saga_runtime.shared.lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from constructs_lib.saga.direct import Effect
-    from constructs_lib.saga.groups import StepGroup
-    from constructs_lib.saga.notices import GoOn, Notify
-    from constructs_lib.saga.provider import Provider
-    from constructs_lib.saga.retry import Retry
     from constructs_lib.saga.state_machine import SagaStateMachine
-    from constructs_lib.saga.steps import Step, StepKind
+    from constructs_lib.saga.steps.direct import Effect
+    from constructs_lib.saga.steps.group import StepGroup
+    from constructs_lib.saga.steps.provider import Provider
+    from constructs_lib.saga.steps.retry import Retry
+    from constructs_lib.saga.steps.routes import GoOn, Notify
+    from constructs_lib.saga.steps.step import Step, StepKind
 
 __all__ = [
     "Effect",
@@ -33,14 +33,14 @@ __all__ = [
 __getattr__, __dir__ = lazy_exports(
     __name__,
     {
-        "Effect": "constructs_lib.saga.direct",
-        "GoOn": "constructs_lib.saga.notices",
-        "Notify": "constructs_lib.saga.notices",
-        "Provider": "constructs_lib.saga.provider",
-        "Retry": "constructs_lib.saga.retry",
+        "Effect": "constructs_lib.saga.steps.direct",
+        "GoOn": "constructs_lib.saga.steps.routes",
+        "Notify": "constructs_lib.saga.steps.routes",
+        "Provider": "constructs_lib.saga.steps.provider",
+        "Retry": "constructs_lib.saga.steps.retry",
         "SagaStateMachine": "constructs_lib.saga.state_machine",
-        "Step": "constructs_lib.saga.steps",
-        "StepGroup": "constructs_lib.saga.groups",
-        "StepKind": "constructs_lib.saga.steps",
+        "Step": "constructs_lib.saga.steps.step",
+        "StepGroup": "constructs_lib.saga.steps.group",
+        "StepKind": "constructs_lib.saga.steps.step",
     },
 )

@@ -18,12 +18,7 @@ from aws_cdk import aws_sqs as sqs
 from aws_cdk import aws_stepfunctions as sfn
 from constructs import Construct
 
-from constructs_lib._arguments import require_between, require_seconds
-from constructs_lib._at_synth import WhenAllIsKnown, warn_of_size
-from constructs_lib._types import checked
-from constructs_lib.idempotency_table import IdempotencyTable
-from constructs_lib.payload_bucket import PayloadBucket
-from constructs_lib.runtime_function import RuntimeFunction, own_code
+from constructs_lib.functions.runtime_function import RuntimeFunction, own_code
 from constructs_lib.saga.asl import (
     CompiledGroup,
     GroupKind,
@@ -35,16 +30,12 @@ from constructs_lib.saga.asl import (
     recovery_of,
 )
 from constructs_lib.saga.asl.states import bare
-from constructs_lib.saga.budget import (
-    OUTLIVED_SECONDS,
-    Finding,
-    Severity,
-    findings_of,
-    outlived_with_phases,
-    worst_case,
-)
-from constructs_lib.saga.checks import NOTIFIER_SECONDS, check_recorded, check_statuses, check_steps, leaves_of
-from constructs_lib.saga.compiling import (
+from constructs_lib.saga.description.description import METADATA_TYPE, SagaDescription
+from constructs_lib.saga.description.function_facts import require_here
+from constructs_lib.saga.steps.group import StepGroup
+from constructs_lib.saga.steps.routes import Notify
+from constructs_lib.saga.steps.step import Step, StepKind
+from constructs_lib.saga.synthesis.compile import (
     compiled,
     describe,
     error_notices,
@@ -53,16 +44,9 @@ from constructs_lib.saga.compiling import (
     served_steps,
     shape_of,
 )
-from constructs_lib.saga.definition_file import compare_with_file
-from constructs_lib.saga.description import METADATA_TYPE, SagaDescription
-from constructs_lib.saga.expressions import checked_reads
-from constructs_lib.saga.functions import require_here
-from constructs_lib.saga.groups import StepGroup
-from constructs_lib.saga.log import SagaLog
-from constructs_lib.saga.looks import outputs_looked_into, texts_of
-from constructs_lib.saga.notices import Notify
-from constructs_lib.saga.operators import operators_of
-from constructs_lib.saga.permissions import (
+from constructs_lib.saga.synthesis.expression_scan import outputs_looked_into, texts_of
+from constructs_lib.saga.synthesis.parking import operators_of
+from constructs_lib.saga.synthesis.permissions import (
     grant_direct,
     grant_invoke,
     grant_run,
@@ -70,8 +54,30 @@ from constructs_lib.saga.permissions import (
     grant_tables,
     queues_of,
 )
-from constructs_lib.saga.retention import recovery_findings, retention_findings
-from constructs_lib.saga.steps import Step, StepKind
+from constructs_lib.saga.validation.budget import (
+    OUTLIVED_SECONDS,
+    Finding,
+    Severity,
+    findings_of,
+    outlived_with_phases,
+    worst_case,
+)
+from constructs_lib.saga.validation.checks import (
+    NOTIFIER_SECONDS,
+    check_recorded,
+    check_statuses,
+    check_steps,
+    leaves_of,
+)
+from constructs_lib.saga.validation.definition_file import compare_with_file
+from constructs_lib.saga.validation.expressions import checked_reads
+from constructs_lib.saga.validation.retention import recovery_findings, retention_findings
+from constructs_lib.shared.arguments import require_between, require_seconds
+from constructs_lib.shared.at_synth import WhenAllIsKnown, warn_of_size
+from constructs_lib.shared.types import checked
+from constructs_lib.tables.idempotency_table import IdempotencyTable
+from constructs_lib.tables.payload_bucket import PayloadBucket
+from constructs_lib.tables.saga_log import SagaLog
 from saga_runtime.protocol import LEAST_LOG_DAYS, PROTOCOL_VERSION, STATUS_OF_REFUSAL
 
 _HOUR: Final = 3_600

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from constructs_lib.lazy import lazy_exports
+from saga_runtime.shared.lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from .assembly import AssemblyError
-    from .deployment import DeploymentError, Outputs
-    from .faults import (
+    from constructs_lib.testing.assembly import AssemblyError
+    from constructs_lib.testing.deployment import DeploymentError, Outputs
+    from constructs_lib.testing.faults import (
         CallRecorder,
         Every,
         Fault,
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
         Share,
         StopAt,
     )
-    from .http import HttpResponse
-    from .local_aws import LocalAws
-    from .logs import FunctionLog
-    from .names import DeployedResource, UnknownNameError
-    from .provider_audit import ProviderEffect, audit_provider
-    from .server import EmulatorStartError
-    from .users import ApiUser
+    from constructs_lib.testing.http import HttpResponse
+    from constructs_lib.testing.local_aws import LocalAws
+    from constructs_lib.testing.logs import FunctionLog
+    from constructs_lib.testing.names import DeployedResource, UnknownNameError
+    from constructs_lib.testing.provider_audit import ProviderEffect, audit_provider
+    from constructs_lib.testing.server import EmulatorStartError
+    from constructs_lib.testing.users import ApiUser
 
 __all__ = [
     "ApiUser",

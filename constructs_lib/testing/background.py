@@ -10,9 +10,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final, Self
 
-from . import server
-from .emulator.admin_paths import PROCESS_PATH, STOP_PATH
-from .http import HttpClient
+from constructs_lib.testing import server
+from constructs_lib.testing.emulator.admin_paths import PROCESS_PATH, STOP_PATH
+from constructs_lib.testing.http import HttpClient
 
 _STOP_SECONDS: Final = 5.0
 #: One that is there answers at once, on a machine with little to do; one that is not refuses at once.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from botocore.exceptions import ClientError
 
-from .assembly import FileAsset, StackArtifact
+from constructs_lib.testing.assembly import FileAsset, StackArtifact
 
 if TYPE_CHECKING:
     import boto3

@@ -12,7 +12,13 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final, Literal, TypeAlias
 
-from .fault_schedules import First, Schedule, require_schedule, schedule_from_wire, schedule_to_wire
+from constructs_lib.testing.fault_schedules import (
+    First,
+    Schedule,
+    require_schedule,
+    schedule_from_wire,
+    schedule_to_wire,
+)
 
 #: Stands for every function, every service or every operation of a service.
 ANY: Final = "*"

@@ -22,7 +22,7 @@ from http.client import HTTPConnection
 from typing import Any, Final, Self, overload
 from urllib.parse import urlsplit
 
-from .fault_plan import (
+from constructs_lib.testing.fault_plan import (
     ANY,
     STATES_PREFIX,
     Action,
@@ -35,7 +35,7 @@ from .fault_plan import (
     require_containing,
     to_wire,
 )
-from .fault_schedules import Every, First, Nth, Schedule, Share
+from constructs_lib.testing.fault_schedules import Every, First, Nth, Schedule, Share
 
 __all__ = [
     "Action",

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from saga_runtime import AccountState, HoldState
-from saga_runtime.identity import is_saga_id, request_id_from, step_key_of
+from saga_runtime.idempotency.identity import is_saga_id, request_id_from, step_key_of
 from saga_runtime.protocol import (
     SETTLED,
     LedgerAttribute,

@@ -13,17 +13,23 @@ from urllib.parse import urlsplit, urlunsplit
 import boto3
 from botocore.config import Config
 
-from . import server
-from .assembly import read_assembly
-from .deployment import Outputs, deploy_stacks
-from .emulator.admin_paths import PROCESS_PATH, RESET_PATH
-from .emulator.clock import EmulatorClock
-from .emulator.settings import ACCOUNT, LOG_FILE, REGION, ROOT_ACCESS_KEY_ID, ROOT_SECRET_ACCESS_KEY
-from .faults import CallRecorder, FaultControl
-from .http import HttpClient
-from .logs import FunctionLog, read_function_logs
-from .names import DeployedResource, UnknownNameError, find
-from .users import ApiUser, create_api_user
+from constructs_lib.testing import server
+from constructs_lib.testing.assembly import read_assembly
+from constructs_lib.testing.deployment import Outputs, deploy_stacks
+from constructs_lib.testing.emulator.admin_paths import PROCESS_PATH, RESET_PATH
+from constructs_lib.testing.emulator.clock import EmulatorClock
+from constructs_lib.testing.emulator.settings import (
+    ACCOUNT,
+    LOG_FILE,
+    REGION,
+    ROOT_ACCESS_KEY_ID,
+    ROOT_SECRET_ACCESS_KEY,
+)
+from constructs_lib.testing.faults import CallRecorder, FaultControl
+from constructs_lib.testing.http import HttpClient
+from constructs_lib.testing.logs import FunctionLog, read_function_logs
+from constructs_lib.testing.names import DeployedResource, UnknownNameError, find
+from constructs_lib.testing.users import ApiUser, create_api_user
 
 if TYPE_CHECKING:
     from mypy_boto3_apigateway import APIGatewayClient

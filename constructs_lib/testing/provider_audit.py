@@ -17,10 +17,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from saga_runtime.identity import provider_key_of, request_id_from, step_key_of
+from constructs_lib.testing.invariants import Invariant, Item
+from saga_runtime.idempotency.identity import provider_key_of, request_id_from, step_key_of
 from saga_runtime.protocol import LogAttribute, StepStatus
-
-from .invariants import Invariant, Item
 
 _IN_DOUBT: Final = (StepStatus.INTENT, StepStatus.UNDOING)
 """What becomes of the step is not known yet."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from .local_aws import LocalAws
+    from constructs_lib.testing.local_aws import LocalAws
 
 
 @pytest.fixture(scope="session")
@@ -21,7 +21,7 @@ def local_aws_server() -> Iterator[LocalAws]:
     Tests that share it see each other's data; use `local_aws` in tests.
     """
     # Imported here: the plugin is loaded by every pytest run, with or without the extra `local`.
-    from .local_aws import LocalAws
+    from constructs_lib.testing.local_aws import LocalAws
 
     with LocalAws() as aws:
         yield aws

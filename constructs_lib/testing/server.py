@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from .emulator.settings import EXIT_PORT_TAKEN, HOST, LOG_FILE, PORT_FILE, EmulatorSettings
+from constructs_lib.testing.emulator.settings import EXIT_PORT_TAKEN, HOST, LOG_FILE, PORT_FILE, EmulatorSettings
 
 _START_SECONDS: Final = 60.0
 _STOP_SECONDS: Final = 5.0

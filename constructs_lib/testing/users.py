@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final
 
 import boto3
 
-from .emulator.settings import ACCOUNT, REGION
-from .http import HttpClient, HttpResponse, encode, signed_headers
+from constructs_lib.testing.emulator.settings import ACCOUNT, REGION
+from constructs_lib.testing.http import HttpClient, HttpResponse, encode, signed_headers
 
 if TYPE_CHECKING:
     from mypy_boto3_iam import IAMClient

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from constructs_lib.testing.invariants import Invariant, Item
-from saga_runtime.identity import request_id_from, step_key_of
+from saga_runtime.idempotency.identity import request_id_from, step_key_of
 from saga_runtime.protocol import LogAttribute, StepStatus
 
 _SELLING: Final = "CommitOrder"

@@ -12,8 +12,7 @@ from urllib.parse import parse_qs
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from saga_runtime import aws, clock, telemetry
-from saga_runtime.approval_html import (
+from saga_runtime.approvals.html import (
     ask_page,
     closed_page,
     decided_page,
@@ -24,15 +23,16 @@ from saga_runtime.approval_html import (
     unknown_page,
     used_page,
 )
-from saga_runtime.approval_store import Standing, read_standing, write_decision
-from saga_runtime.approvals import APPROVED, REJECTED, TOKEN_PARAMETER, Claims, decide, link_claims
+from saga_runtime.approvals.links import APPROVED, REJECTED, TOKEN_PARAMETER, Claims, decide, link_claims
+from saga_runtime.approvals.store import Standing, read_standing, write_decision
 from saga_runtime.callbacks import receive
 from saga_runtime.errors import Invalid, TransientError
-from saga_runtime.http import HttpAnswer
-from saga_runtime.http_request import HttpRequest
-from saga_runtime.identity import TooLarge
+from saga_runtime.http.request import HttpRequest
+from saga_runtime.http.response import HttpAnswer
+from saga_runtime.idempotency.identity import TooLarge
 from saga_runtime.protocol import Metric
-from saga_runtime.secrets import SecretUnusable
+from saga_runtime.shared import aws, clock, telemetry
+from saga_runtime.shared.secrets import SecretUnusable
 
 MAX_FORM_BYTES: Final = 16_384
 RETRY_AFTER_SECONDS: Final = "2"

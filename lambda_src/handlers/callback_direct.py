@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from saga_runtime import aws, telemetry
-from saga_runtime.callback_rows import callback_of
 from saga_runtime.callbacks import receive
+from saga_runtime.callbacks.rows import callback_of
+from saga_runtime.shared import aws, telemetry
 
 
 def handler(event: Mapping[str, Any], _context: object) -> dict[str, str]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from saga_runtime import aws, telemetry
-from saga_runtime.callback_sweep import sweep
+from saga_runtime.callbacks.sweeper import sweep
+from saga_runtime.shared import aws, telemetry
 
 
 def handler(_event: Any, context: Any) -> dict[str, Any]:

@@ -21,18 +21,12 @@ from typing import Any, Final
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from saga_runtime import aws, clock, telemetry
 from saga_runtime.errors import Invalid, TransientError
-from saga_runtime.front_door import (
-    BadKey,
-    Body,
-    NoIdentity,
-    body_of,
-    caller_of,
-    idempotency_key_of,
-)
-from saga_runtime.http import HttpAnswer, Problem, answer, problem, stored
-from saga_runtime.identity import (
+from saga_runtime.http.idempotent_request import BadKey, Body, NoIdentity, body_of, caller_of, idempotency_key_of
+from saga_runtime.http.response import HttpAnswer, Problem, answer, problem, stored
+from saga_runtime.http.schema import Validator, load_validator
+from saga_runtime.idempotency.amounts import MoneyPath
+from saga_runtime.idempotency.identity import (
     TooLarge,
     canonical_json,
     fingerprint_of,
@@ -42,8 +36,9 @@ from saga_runtime.identity import (
     saga_id_of,
     scope_of,
 )
-from saga_runtime.payloads import Unsendable, put_in_place, store
-from saga_runtime.progress import steps_of
+from saga_runtime.idempotency.record import Met, RequestRecord, Reservation, reserve_put, what_was_met
+from saga_runtime.payloads.claim_check import Unsendable, put_in_place, store
+from saga_runtime.payloads.request_paths import Paths, refuse_inexact
 from saga_runtime.protocol import (
     IDEMPOTENCY_KEY_HEADER,
     INLINE_BODY_BYTES,
@@ -57,11 +52,9 @@ from saga_runtime.protocol import (
     RecordAttribute,
     RecordStatus,
 )
-from saga_runtime.record import Met, RequestRecord, Reservation, reserve_put, what_was_met
-from saga_runtime.recovery import execution_of, machine_of
-from saga_runtime.request_paths import Paths, refuse_inexact
-from saga_runtime.schema import Validator, load_validator
-from saga_runtime.stated_money import MoneyPath
+from saga_runtime.saga_log.progress import steps_of
+from saga_runtime.shared import aws, clock, telemetry
+from saga_runtime.shared.arns import execution_of, machine_of
 
 RETRY_AFTER_SECONDS: Final = "2"
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from saga_runtime import aws, telemetry
-from saga_runtime.ledger_store import Ledger
-from saga_runtime.ledger_sweep import sweep_due
+from saga_runtime.ledger.store import Ledger
+from saga_runtime.ledger.sweep import sweep_due
+from saga_runtime.shared import aws, telemetry
 
 
 def handler(_: Mapping[str, Any], context: Any) -> dict[str, int]:

@@ -10,14 +10,14 @@ import uuid
 from collections.abc import Mapping
 from typing import Any
 
-from saga_runtime import aws, clock, telemetry
-from saga_runtime.atomic_step import read_row, replay_or_fence
 from saga_runtime.errors import ProtocolMismatch
-from saga_runtime.identity import request_id_from
+from saga_runtime.idempotency.identity import request_id_from
 from saga_runtime.protocol import OUTPUT_FIELD, CallField
-from saga_runtime.saga_log import done_put
-from saga_runtime.step import StepCall, decode_output, encode_output
-from saga_runtime.transaction import RowRefused, commit
+from saga_runtime.saga_log.rows import done_put
+from saga_runtime.saga_log.transaction import RowRefused, commit
+from saga_runtime.shared import aws, clock, telemetry
+from saga_runtime.steps.atomic import read_row, replay_or_fence
+from saga_runtime.steps.step import StepCall, decode_output, encode_output
 
 
 def handler(event: Mapping[str, Any], context: Any) -> dict[str, Any]:

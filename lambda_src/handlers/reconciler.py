@@ -10,12 +10,12 @@ import os
 from dataclasses import asdict
 from typing import Any
 
-from saga_runtime import aws, telemetry
-from saga_runtime.expired_responses import remove_expired
-from saga_runtime.in_flight import OutOfTime, measure
 from saga_runtime.protocol import Env, Look, LookField
-from saga_runtime.reconciler import Reconciler, served_of
-from saga_runtime.sweeping import OF_ONE_KEY
+from saga_runtime.recovery.expired_responses import remove_expired
+from saga_runtime.recovery.in_flight import OutOfTime, measure
+from saga_runtime.recovery.reconciler import Reconciler, served_of
+from saga_runtime.recovery.sweep import OF_ONE_KEY
+from saga_runtime.shared import aws, telemetry
 
 
 def handler(event: Any, context: Any) -> dict[str, Any]:

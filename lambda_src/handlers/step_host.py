@@ -30,14 +30,14 @@ from typing import Any, Final
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from saga_runtime import aws
 from saga_runtime.errors import PermanentError, ProtocolMismatch, StepInDoubt, TransientError
-from saga_runtime.external_call import ExternalCall, refusal_named
-from saga_runtime.external_compensation import external_compensation
-from saga_runtime.external_step import external_step
-from saga_runtime.identity import canonical_json
+from saga_runtime.idempotency.identity import canonical_json
 from saga_runtime.protocol import Env
-from saga_runtime.verdict import Applied, NotApplied, Pending, Unknown, Verdict
+from saga_runtime.shared import aws
+from saga_runtime.steps.external import external_step
+from saga_runtime.steps.external_call import ExternalCall, refusal_named
+from saga_runtime.steps.external_compensation import external_compensation
+from saga_runtime.steps.verdict import Applied, NotApplied, Pending, Unknown, Verdict
 
 _THROTTLED: Final = "TooManyRequestsException"
 _PATIENCE_STEP_MS: Final = 100

@@ -9,12 +9,12 @@ from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from saga_runtime import aws, telemetry
 from saga_runtime.protocol import WatchAttribute, WatchMessageField
-from saga_runtime.recovery import execution_of
-from saga_runtime.watch_sweep import SWEEP_MS, Sweep
-from saga_runtime.watch_telling import Teller
-from saga_runtime.watcher import Watcher
+from saga_runtime.shared import aws, telemetry
+from saga_runtime.shared.arns import execution_of
+from saga_runtime.watch.notify import Teller
+from saga_runtime.watch.sweep import SWEEP_MS, Sweep
+from saga_runtime.watch.watcher import Watcher
 
 
 def handler(event: Any, context: Any) -> dict[str, Any]:

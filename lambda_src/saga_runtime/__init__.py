@@ -1,43 +1,32 @@
-"""What runs inside Lambda: the runtime that step functions import.
+"""The runtime: what step functions import, inside Lambda.
 
-Everything here imports without aws-cdk-lib. Decisions (``identity``, ``record``, ``saga_log``, ``money``, ``ledger``
-and ``external_log``) are pure; ``atomic_step``, ``compensation``, ``external_step``, ``external_compensation``,
-``callback_step``, ``read_only_step`` and ``ledger_store`` are the edge that talks to AWS and to providers.
-
-What only some functions need is imported when it is first asked for: each import is part of every cold start.
+Everything here imports without aws-cdk-lib. Names are imported when they are first used: each import is part of every
+cold start.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING
 
-from saga_runtime.atomic_step import atomic_step
-from saga_runtime.compensation import compensation
-from saga_runtime.errors import (
-    Conflict,
-    Declined,
-    Invalid,
-    PermanentError,
-    Rejected,
-    SagaError,
-    SagaFenced,
-    StepInDoubt,
-    StepUndecided,
-    TransientError,
-)
-from saga_runtime.external_call import ExternalCall
-from saga_runtime.external_compensation import external_compensation
-from saga_runtime.external_step import external_step
-from saga_runtime.read_only_step import read_only_step
-from saga_runtime.step import Commit, StepCall, Write
-from saga_runtime.verdict import Applied, NotApplied, Pending, Unknown, Verdict
+from saga_runtime.shared.lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from saga_runtime.approvals import approval_link
-    from saga_runtime.callback_call import Accepted, CallbackCall
-    from saga_runtime.callback_handler import callback_step
-    from saga_runtime.callback_rows import Callback, Failed, StillWorking, Succeeded
-    from saga_runtime.ledger import LedgerBuilder
-    from saga_runtime.ledger_errors import (
+    from saga_runtime.approvals.links import approval_link
+    from saga_runtime.callbacks.message import Accepted, CallbackCall
+    from saga_runtime.callbacks.rows import Callback, Failed, StillWorking, Succeeded
+    from saga_runtime.callbacks.step import callback_step
+    from saga_runtime.errors import (
+        Conflict,
+        Declined,
+        Invalid,
+        PermanentError,
+        Rejected,
+        SagaError,
+        SagaFenced,
+        StepInDoubt,
+        StepUndecided,
+        TransientError,
+    )
+    from saga_runtime.ledger.builder import LedgerBuilder
+    from saga_runtime.ledger.errors import (
         AccountClosed,
         AccountUnknown,
         CapExceeded,
@@ -48,7 +37,7 @@ if TYPE_CHECKING:
         HoldUnknown,
         InsufficientFunds,
     )
-    from saga_runtime.ledger_items import (
+    from saga_runtime.ledger.items import (
         ACCOUNT_ID_PATTERN,
         Account,
         AccountState,
@@ -59,10 +48,19 @@ if TYPE_CHECKING:
         account_key,
         check_account_id,
     )
-    from saga_runtime.ledger_store import DirectEntry, Ledger
-    from saga_runtime.ledger_terms import CollectingAccounts, LedgerTerms
+    from saga_runtime.ledger.store import DirectEntry, Ledger
+    from saga_runtime.ledger.terms import CollectingAccounts, LedgerTerms
     from saga_runtime.money import Money, Rounding, Unit
-    from saga_runtime.webhooks import WebhookEvent, event_receiver, webhook
+    from saga_runtime.saga_log.write import Write
+    from saga_runtime.steps.atomic import atomic_step
+    from saga_runtime.steps.atomic_compensation import compensation
+    from saga_runtime.steps.external import external_step
+    from saga_runtime.steps.external_call import ExternalCall
+    from saga_runtime.steps.external_compensation import external_compensation
+    from saga_runtime.steps.read_only import read_only_step
+    from saga_runtime.steps.step import Commit, StepCall
+    from saga_runtime.steps.verdict import Applied, NotApplied, Pending, Unknown, Verdict
+    from saga_runtime.webhooks.receiver import WebhookEvent, event_receiver, webhook
 
 __all__ = [
     "ACCOUNT_ID_PATTERN",
@@ -128,54 +126,69 @@ __all__ = [
     "webhook",
 ]
 
-_LATER: Final = {
-    "ACCOUNT_ID_PATTERN": ".ledger_items",
-    "Accepted": ".callback_call",
-    "Account": ".ledger_items",
-    "AccountClosed": ".ledger_errors",
-    "AccountState": ".ledger_items",
-    "AccountUnknown": ".ledger_errors",
-    "Callback": ".callback_rows",
-    "CallbackCall": ".callback_call",
-    "CapExceeded": ".ledger_errors",
-    "Clearing": ".ledger_items",
-    "CollectingAccounts": ".ledger_terms",
-    "CurrencyMismatch": ".ledger_errors",
-    "DirectEntry": ".ledger_store",
-    "DuplicatePosting": ".ledger_errors",
-    "Failed": ".callback_rows",
-    "Hold": ".ledger_items",
-    "HoldClosed": ".ledger_errors",
-    "HoldExceeded": ".ledger_errors",
-    "HoldState": ".ledger_items",
-    "HoldUnknown": ".ledger_errors",
-    "InsufficientFunds": ".ledger_errors",
-    "Ledger": ".ledger_store",
-    "LedgerBuilder": ".ledger",
-    "LedgerTerms": ".ledger_terms",
-    "Leg": ".ledger_items",
-    "Money": ".money",
-    "Rounding": ".money",
-    "StillWorking": ".callback_rows",
-    "Succeeded": ".callback_rows",
-    "Unit": ".money",
-    "WebhookEvent": ".webhooks",
-    "account_key": ".ledger_items",
-    "approval_link": ".approvals",
-    "callback_step": ".callback_handler",
-    "check_account_id": ".ledger_items",
-    "event_receiver": ".webhooks",
-    "webhook": ".webhooks",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _LATER:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(_LATER[name], __name__), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_LATER})
+__getattr__, __dir__ = lazy_exports(
+    __name__,
+    {
+        "ACCOUNT_ID_PATTERN": ".ledger.items",
+        "Accepted": ".callbacks.message",
+        "Account": ".ledger.items",
+        "AccountClosed": ".ledger.errors",
+        "AccountState": ".ledger.items",
+        "AccountUnknown": ".ledger.errors",
+        "Applied": ".steps.verdict",
+        "Callback": ".callbacks.rows",
+        "CallbackCall": ".callbacks.message",
+        "CapExceeded": ".ledger.errors",
+        "Clearing": ".ledger.items",
+        "CollectingAccounts": ".ledger.terms",
+        "Commit": ".steps.step",
+        "Conflict": ".errors",
+        "CurrencyMismatch": ".ledger.errors",
+        "Declined": ".errors",
+        "DirectEntry": ".ledger.store",
+        "DuplicatePosting": ".ledger.errors",
+        "ExternalCall": ".steps.external_call",
+        "Failed": ".callbacks.rows",
+        "Hold": ".ledger.items",
+        "HoldClosed": ".ledger.errors",
+        "HoldExceeded": ".ledger.errors",
+        "HoldState": ".ledger.items",
+        "HoldUnknown": ".ledger.errors",
+        "InsufficientFunds": ".ledger.errors",
+        "Invalid": ".errors",
+        "Ledger": ".ledger.store",
+        "LedgerBuilder": ".ledger.builder",
+        "LedgerTerms": ".ledger.terms",
+        "Leg": ".ledger.items",
+        "Money": ".money",
+        "NotApplied": ".steps.verdict",
+        "Pending": ".steps.verdict",
+        "PermanentError": ".errors",
+        "Rejected": ".errors",
+        "Rounding": ".money",
+        "SagaError": ".errors",
+        "SagaFenced": ".errors",
+        "StepCall": ".steps.step",
+        "StepInDoubt": ".errors",
+        "StepUndecided": ".errors",
+        "StillWorking": ".callbacks.rows",
+        "Succeeded": ".callbacks.rows",
+        "TransientError": ".errors",
+        "Unit": ".money",
+        "Unknown": ".steps.verdict",
+        "Verdict": ".steps.verdict",
+        "WebhookEvent": ".webhooks.receiver",
+        "Write": ".saga_log.write",
+        "account_key": ".ledger.items",
+        "approval_link": ".approvals.links",
+        "atomic_step": ".steps.atomic",
+        "callback_step": ".callbacks.step",
+        "check_account_id": ".ledger.items",
+        "compensation": ".steps.atomic_compensation",
+        "event_receiver": ".webhooks.receiver",
+        "external_compensation": ".steps.external_compensation",
+        "external_step": ".steps.external",
+        "read_only_step": ".steps.read_only",
+        "webhook": ".webhooks.receiver",
+    },
+)

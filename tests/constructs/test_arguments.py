@@ -25,7 +25,7 @@ from constructs_lib import (
     StepFunction,
     TransactionApi,
 )
-from constructs_lib.bundle import BundleError
+from constructs_lib.functions.bundle import BundleError
 from saga_runtime.errors import Invalid
 from tests.constructs.support.sagas import FUNCTIONS, plain_function, saga
 

@@ -8,10 +8,10 @@ import pytest
 from botocore.exceptions import ClientError
 
 from constructs_lib.saga.asl import definition_of
-from saga_runtime.callback_saga_writes import SagaRecord
+from saga_runtime.callbacks.saga_writes import SagaRecord
+from saga_runtime.idempotency.record import RequestRecord
 from saga_runtime.protocol import RecordAttribute, RecordStatus
-from saga_runtime.record import RequestRecord
-from saga_runtime.recovery import take_over_update
+from saga_runtime.recovery.takeover import take_over_update
 from tests.constructs.support.answers import CONDITION_FAILED, answers
 from tests.constructs.support.interpreter import Failure, Run, run
 from tests.constructs.support.jsonata import EXECUTION, REQUEST_ID

@@ -7,8 +7,8 @@ from pathlib import Path
 from aws_cdk import App, NestedStack, Stack, Stage
 from constructs import Construct
 
-from constructs_lib.saga.assembly_sagas import sagas_of
-from constructs_lib.saga.description import METADATA_TYPE, SagaDescription, StepDescription
+from constructs_lib.saga.description.assembly import sagas_of
+from constructs_lib.saga.description.description import METADATA_TYPE, SagaDescription, StepDescription
 
 
 def _described(scope: Construct) -> SagaDescription:

@@ -20,7 +20,7 @@ from constructs_lib import (
     StripeSignature,
     TokenTable,
 )
-from constructs_lib import _operator_actions as granted
+from constructs_lib.shared import operator_actions as granted
 from saga_runtime.protocol import DUE_INDEX, METRIC_NAMESPACE, Env, Metric, TokenAttribute
 from tests.constructs.support.cloud import Cloud
 from tests.constructs.support.factories import AppFactory

@@ -12,7 +12,7 @@ from aws_cdk import aws_secretsmanager as secretsmanager
 
 from constructs_lib import CallbackIntegration, HmacSignature, StandardWebhooks, StripeSignature
 from saga_runtime.protocol import Env
-from saga_runtime.signatures import StripeScheme, scheme_of
+from saga_runtime.webhooks.signatures import StripeScheme, scheme_of
 from tests.constructs.support.cloud import Cloud
 from tests.constructs.support.factories import AppFactory
 from tests.constructs.support.integrations import SIGNING, WarehouseStack, environment, own, secret

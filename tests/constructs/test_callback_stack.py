@@ -13,7 +13,8 @@ from cdk_nag import AwsSolutionsChecks
 from constructs import IConstruct
 from syrupy.assertion import SnapshotAssertion
 
-from constructs_lib import approval_page, callback_integration, callback_receivers
+from constructs_lib.callbacks import approval_page, callback_integration
+from constructs_lib.callbacks import receivers as callback_receivers
 from tests.constructs.support.cloud import Cloud
 from tests.constructs.support.factories import AppFactory
 from tests.constructs.support.integrations import WarehouseStack

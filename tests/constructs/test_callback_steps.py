@@ -8,7 +8,7 @@ import pytest
 from aws_cdk import Duration, Stack
 
 from constructs_lib import CallbackIntegration, GoOn, IdempotencyTable, Provider, SagaStateMachine, Step
-from constructs_lib.saga.budget import findings_of, happy_path, worst_case
+from constructs_lib.saga.validation.budget import findings_of, happy_path, worst_case
 from tests.constructs.support.sagas import plain_function
 
 ASKED = Provider(verify=True, undo_idempotent_for=Duration.hours(24))

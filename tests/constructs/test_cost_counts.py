@@ -32,7 +32,7 @@ from constructs_lib.saga.cost.assumptions import Assumptions
 from constructs_lib.saga.cost.compensation import CANCELED_RETRIES, longest_compensation
 from constructs_lib.saga.cost.prices import Meter
 from constructs_lib.saga.cost.usage import happy_path
-from constructs_lib.saga.description import SagaDescription, StepDescription
+from constructs_lib.saga.description.description import SagaDescription, StepDescription
 from tests.constructs.support.cloud import Cloud
 from tests.constructs.support.interpreter import Failure, run
 from tests.constructs.support.plans import PERMANENT, PLANS, QUEUE, step

@@ -11,9 +11,9 @@ import pytest
 from aws_cdk import Duration, Stack
 
 from constructs_lib import Provider, Step, StepGroup
-from constructs_lib.saga.budget import Finding, Severity
-from constructs_lib.saga.compiling import shape_of
-from constructs_lib.saga.definition_file import WRITE_VARIABLE, compare_with_file
+from constructs_lib.saga.synthesis.compile import shape_of
+from constructs_lib.saga.validation.budget import Finding, Severity
+from constructs_lib.saga.validation.definition_file import WRITE_VARIABLE, compare_with_file
 from tests.constructs.support.sagas import plain_function
 
 Steps = list[Step | StepGroup]

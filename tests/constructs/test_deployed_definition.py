@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from constructs_lib.commands.definition import DeployedStep, deployed_saga
+from constructs_lib.cli.saga.definition import DeployedStep, deployed_saga
 from constructs_lib.saga.asl import definition_of, recovery_of
 from constructs_lib.saga.asl.groups import phase_definition
 from constructs_lib.saga.asl.plan import CompiledGroup, CompiledStep, DirectWrites, GroupKind, SagaPlan
 from saga_runtime.protocol import ProviderField, Side
-from saga_runtime.resolution import DeclaredStep
+from saga_runtime.recovery.resolution import DeclaredStep
 from tests.constructs.support.plans import PLANS, plan, step
 
 FORWARD = "arn:aws:states:eu-central-1:111122223333:stateMachine:Forward"

@@ -10,10 +10,10 @@ from aws_cdk import Stack
 
 from constructs_lib import IdempotencyTable, SagaStateMachine, Step, TransactionApi
 from constructs_lib.saga.asl import SagaPlan, definition_of, recovery_of
-from constructs_lib.saga.looks import Path, request_path, request_paths
-from saga_runtime.identity import parse_json
+from constructs_lib.saga.synthesis.expression_scan import Path, request_path, request_paths
+from saga_runtime.idempotency.identity import parse_json
 from saga_runtime.protocol import Env
-from saga_runtime.step import StepCall
+from saga_runtime.steps.step import StepCall
 from tests.constructs.support.answers import answers, called, record
 from tests.constructs.support.cloud import Cloud
 from tests.constructs.support.groups import FORWARD_MACHINE, of_items, plan

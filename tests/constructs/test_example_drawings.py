@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from aws_cdk import Stack
 
-from constructs_lib.cli import main
-from constructs_lib.saga.assembly_sagas import sagas_of
+from constructs_lib.cli.main import main
+from constructs_lib.saga.description.assembly import sagas_of
 from constructs_lib.saga.graph.kinds import LOOKS
 from constructs_lib.saga.graph.readme import sagas_shown
-from constructs_lib.saga.steps import StepKind
+from constructs_lib.saga.steps.step import StepKind
 from tests.constructs.support.factories import AppFactory
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"

@@ -10,7 +10,7 @@ from aws_cdk import Acknowledgment, Duration, Stack, Validations
 from aws_cdk.assertions import Annotations, Match
 
 from constructs_lib import IdempotencyTable, SagaStateMachine, Step
-from constructs_lib.saga.definition_file import WRITE_VARIABLE
+from constructs_lib.saga.validation.definition_file import WRITE_VARIABLE
 from tests.constructs.support.sagas import plain_function
 
 REASON = "whoever is cut off is recovered"

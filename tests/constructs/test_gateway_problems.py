@@ -9,7 +9,7 @@ import pytest
 from aws_cdk import Stack
 
 from constructs_lib import TransactionApi
-from saga_runtime.http import PROBLEM
+from saga_runtime.http.response import PROBLEM
 from tests.constructs.support.cloud import Cloud, Resource
 from tests.constructs.support.sagas import saga
 

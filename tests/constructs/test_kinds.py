@@ -7,8 +7,8 @@ from aws_cdk import Duration, Stack
 from aws_cdk import aws_sqs as sqs
 
 from constructs_lib import GoOn, IdempotencyTable, Provider, Retry, SagaStateMachine, Step
-from constructs_lib.saga.budget import outlived_with_phases
-from constructs_lib.saga.description import SagaDescription
+from constructs_lib.saga.description.description import SagaDescription
+from constructs_lib.saga.validation.budget import outlived_with_phases
 from tests.constructs.support.asl import happy_path
 from tests.constructs.support.cloud import Cloud
 from tests.constructs.support.factories import AppFactory

@@ -12,8 +12,8 @@ from cdk_nag import AwsSolutionsChecks
 
 from constructs_lib import CollectingAccounts, LedgerTable, MoneyField, StepFunction, Unit
 from saga_runtime import LedgerTerms
+from saga_runtime.idempotency.amounts import MoneyPath, StatedMoney
 from saga_runtime.protocol import DUE_INDEX, Env, LedgerAttribute, Metric
-from saga_runtime.stated_money import MoneyPath, StatedMoney
 from tests.constructs.support.cloud import Cloud
 
 POINT = Unit("POINT", 0)

@@ -9,9 +9,9 @@ import pytest
 from aws_cdk import Stack
 
 from constructs_lib import MoneyField, Operation, Step, TransactionApi, Unit
-from constructs_lib._schema_paths import may_lead_to
+from constructs_lib.api.schema_paths import may_lead_to
+from saga_runtime.idempotency.amounts import MoneyPath, StatedMoney, tokens_of
 from saga_runtime.protocol import Env
-from saga_runtime.stated_money import MoneyPath, StatedMoney, tokens_of
 from tests.constructs.support.cloud import Cloud
 from tests.constructs.support.integrations import own, saga_of
 

@@ -13,16 +13,13 @@ from aws_cdk import Acknowledgment, App, Duration, Environment, Stack, Validatio
 from cdk_nag import AwsSolutionsChecks
 from constructs import IConstruct
 
-from constructs_lib import (
-    IdempotencyTable,
-    SagaStateMachine,
-    Step,
-    TimeoutReconciler,
-    _rest_api,
-    runtime_function,
-    transaction_api,
-)
-from constructs_lib.saga import operators, permissions, state_machine
+from constructs_lib import IdempotencyTable, SagaStateMachine, Step, TimeoutReconciler
+from constructs_lib.api import transaction_api
+from constructs_lib.functions import runtime_function
+from constructs_lib.rest import rest_api as _rest_api
+from constructs_lib.saga import state_machine
+from constructs_lib.saga.synthesis import parking as operators
+from constructs_lib.saga.synthesis import permissions
 from examples.funds_transfer.stack import FundsTransferStack
 from tests.constructs.support.factories import ROOT, AppFactory
 from tests.constructs.support.sagas import step_function

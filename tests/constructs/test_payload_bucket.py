@@ -17,9 +17,14 @@ from constructs_lib import (
     Step,
     StepFunction,
     TransactionApi,
-    payload_bucket,
 )
-from constructs_lib.saga.looks import looks_into_request, outputs_looked_into, request_paths, texts_of
+from constructs_lib.saga.synthesis.expression_scan import (
+    looks_into_request,
+    outputs_looked_into,
+    request_paths,
+    texts_of,
+)
+from constructs_lib.tables import payload_bucket
 from saga_runtime.protocol import INLINE_BODY_BYTES, MAX_BODY_BYTES, MAX_PAYLOAD_BYTES, Env
 from tests.constructs.support.cloud import Cloud
 from tests.constructs.support.sagas import FUNCTIONS, plain_function

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from handlers.gatekeeper import Settings
+from saga_runtime.idempotency.record import Reservation, reserve_put
 from saga_runtime.protocol import (
     DUE_INDEX,
     PROTOCOL_VERSION,
@@ -21,9 +22,8 @@ from saga_runtime.protocol import (
     Side,
     StepStatus,
 )
-from saga_runtime.record import Reservation, reserve_put
-from saga_runtime.saga_log import done_put
-from saga_runtime.step import StepCall
+from saga_runtime.saga_log.rows import done_put
+from saga_runtime.steps.step import StepCall
 from tests.constructs.support.asl import tasks
 from tests.constructs.support.cloud import Cloud, Resource
 from tests.constructs.support.interpreter import Failure, run
@@ -142,7 +142,7 @@ def test_a_step_function_understands_what_the_state_machine_sends(reference: Clo
 
 
 def test_the_tombstone_of_the_state_machine_is_a_row_that_the_runtime_reads(reference: Cloud) -> None:
-    from saga_runtime.saga_log import LogRow
+    from saga_runtime.saga_log.rows import LogRow
 
     definition = reference.definition("Transfer/StateMachine")
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from constructs_lib.saga.asl import CompiledStep, definition_of, recovery_of
-from saga_runtime.record import OWNED
+from saga_runtime.idempotency.record import OWNED
 from tests.constructs.support.answers import (
     CONDITION_FAILED,
     answers,

@@ -9,8 +9,8 @@ import pytest
 
 from constructs_lib.saga.asl import SagaPlan
 from constructs_lib.saga.asl.recovery import NOTE_DEFINITION
-from constructs_lib.saga.budget import outlived_with_phases
-from constructs_lib.saga.description import SagaDescription, StepDescription
+from constructs_lib.saga.description.description import SagaDescription, StepDescription
+from constructs_lib.saga.validation.budget import outlived_with_phases
 from tests.constructs.support.groups import plan
 from tests.constructs.support.plans import step
 from tests.constructs.support.simulation import Moment, Simulation, Stop

@@ -10,9 +10,14 @@ from aws_cdk import Acknowledgment, App, Duration, Stack, Validations
 from aws_cdk.assertions import Annotations, Match
 
 from constructs_lib import IdempotencyTable, Provider, SagaStateMachine, Step, TimeoutReconciler
-from constructs_lib.saga.budget import Finding, Severity, tried, undo_tried, worst_case
-from constructs_lib.saga.description import FunctionDescription, RetryDescription, SagaDescription, StepDescription
-from constructs_lib.saga.retention import (
+from constructs_lib.saga.description.description import (
+    FunctionDescription,
+    RetryDescription,
+    SagaDescription,
+    StepDescription,
+)
+from constructs_lib.saga.validation.budget import Finding, Severity, tried, undo_tried, worst_case
+from constructs_lib.saga.validation.retention import (
     DAY,
     HISTORY_DAYS,
     REDRIVE_DAYS,
@@ -20,9 +25,9 @@ from constructs_lib.saga.retention import (
     recovery_findings,
     retention_findings,
 )
-from saga_runtime import approval_store
-from saga_runtime.callback_saga_writes import LATE_DAYS
-from saga_runtime.callback_writes import MARKER_DAYS
+from saga_runtime.approvals import store as approval_store
+from saga_runtime.callbacks.saga_writes import LATE_DAYS
+from saga_runtime.callbacks.writes import MARKER_DAYS
 from saga_runtime.protocol import EXECUTION_NAME_DAYS
 from tests.constructs.support.factories import ROOT
 from tests.constructs.support.integrations import integration, job, own, saga_of

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from constructs_lib.saga import retention
-from saga_runtime import reconciliation
+from constructs_lib.saga.validation import retention
+from saga_runtime.recovery import decisions as reconciliation
 from tests.constructs import test_retention as r
 from tests.unit.support.mutation import Mutant, Scenario, mutate
 

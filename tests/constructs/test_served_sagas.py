@@ -8,8 +8,8 @@ from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
 from constructs_lib import IdempotencyTable
-from constructs_lib._served_sagas import ServedSaga, served_bytes, served_text
-from constructs_lib.saga.log import SagaLog
+from constructs_lib.callbacks.subscriptions import ServedSaga, served_bytes, served_text
+from constructs_lib.tables.saga_log import SagaLog
 from tests.constructs.support.factories import AppFactory
 
 SUFFIX = "-ABCDEF123456"

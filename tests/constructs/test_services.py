@@ -9,7 +9,7 @@ from aws_cdk import NestedStack, Stack, Stage
 from aws_cdk import aws_stepfunctions as sfn
 
 from constructs_lib import TimeoutReconciler, TransactionApi, WatchedMachine
-from constructs_lib._services import service_of
+from constructs_lib.shared.service_names import service_of
 from saga_runtime.protocol import METRIC_NAMESPACE, Env
 from tests.constructs.support.cloud import Cloud
 from tests.constructs.support.factories import AppFactory

@@ -24,9 +24,10 @@ from aws_cdk.assertions import Annotations, Match
 from cdk_nag import AwsSolutionsChecks
 from constructs import Construct, IConstruct
 
-from constructs_lib import IdempotencyTable, SagaStateMachine, Step, StepFunction, TimeoutReconciler, timeout_reconciler
+from constructs_lib import IdempotencyTable, SagaStateMachine, Step, StepFunction, TimeoutReconciler
+from constructs_lib.reconciler import timeout_reconciler
 from saga_runtime.protocol import METRIC_NAMESPACE, Env, Look, LookField, Metric
-from saga_runtime.reconciler import Served, served_of
+from saga_runtime.recovery.reconciler import Served, served_of
 from tests.constructs.support.cloud import Cloud
 from tests.constructs.support.factories import AppFactory
 from tests.constructs.support.integrations import integration, job, own, saga_of

@@ -25,12 +25,13 @@ from aws_cdk import aws_stepfunctions as sfn
 from cdk_nag import AwsSolutionsChecks
 from constructs import Construct, IConstruct
 
-from constructs_lib import BadEnd, Step, StepFunction, TimeoutReconciler, WatchedMachine, watched_machines
-from constructs_lib.timeout_reconciler import _OF_SAGAS
-from constructs_lib.watched_machines import MachineWatch
+from constructs_lib import BadEnd, Step, StepFunction, TimeoutReconciler, WatchedMachine
+from constructs_lib.execution_watch import execution_watch as watched_machines
+from constructs_lib.execution_watch.execution_watch import MachineWatch
+from constructs_lib.reconciler.timeout_reconciler import _OF_SAGAS
 from saga_runtime.protocol import DUE_INDEX, METRIC_NAMESPACE, Env, Metric
-from saga_runtime.watch_rows import Watched, watched_of
-from saga_runtime.watching import LONGEST_PAUSE_MS
+from saga_runtime.watch.decisions import LONGEST_PAUSE_MS
+from saga_runtime.watch.rows import Watched, watched_of
 from tests.constructs.support.cloud import Cloud
 from tests.constructs.support.factories import AppFactory
 from tests.constructs.support.integrations import own, saga_of

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from constructs_lib.cli import COMMANDS
+from constructs_lib.cli.main import COMMANDS
 from tests.docs.pages import DOCS, ROOT, Snippet, anchors, links, pages, prose, snippets
 
 _DIAGRAMS = {"flowchart", "sequenceDiagram", "stateDiagram-v2"}

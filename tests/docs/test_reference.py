@@ -16,10 +16,13 @@ import pytest
 import constructs_lib
 import constructs_lib.testing
 import saga_runtime
-from constructs_lib.cli import COMMANDS
-from constructs_lib.saga.definition_file import WRITE_VARIABLE
+from constructs_lib.cli.main import COMMANDS
+from constructs_lib.saga.validation.definition_file import WRITE_VARIABLE
 from constructs_lib.testing.fault_plan import Action
-from saga_runtime import errors, http, ledger_errors, protocol, telemetry
+from saga_runtime import errors, protocol
+from saga_runtime.http import response as http
+from saga_runtime.ledger import errors as ledger_errors
+from saga_runtime.shared import telemetry
 from tests.docs.pages import DOCS, ROOT, Table, prose, tables_marked
 
 REFERENCE = DOCS / "reference"
@@ -214,7 +217,7 @@ def test_every_problem_of_the_function_is_documented() -> None:
 
 
 def test_every_problem_of_the_gateway_is_documented() -> None:
-    from constructs_lib import _gateway_problems
+    from constructs_lib.rest import problem_documents as _gateway_problems
 
     (table,) = (t for t in tables_marked("problems") if t.mark.endswith("gateway"))
     wanted = {code: status for _, status, code, _ in _gateway_problems._PROBLEMS}
@@ -229,7 +232,7 @@ def test_every_problem_of_the_gateway_is_documented() -> None:
         ("constructs_lib", constructs_lib.__all__),
         ("saga_runtime", saga_runtime.__all__),
         ("constructs_lib.testing", constructs_lib.testing.__all__),
-        ("saga_runtime.ledger_errors", ["FAILURES", "LedgerFailure"]),
+        ("saga_runtime.ledger.errors", ["FAILURES", "LedgerFailure"]),
     ],
 )
 def test_every_public_name_has_a_place_in_the_reference(module: str, names: list[str]) -> None:

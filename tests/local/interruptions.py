@@ -22,9 +22,9 @@ from constructs_lib.saga.asl.failures import CONDITION_NOT_BOOLEAN
 from constructs_lib.testing import Fault, First, LocalAws, Nth, RecordedCall, StopAt
 from constructs_lib.testing.fault_plan import Action, Moment, Planned, StopStatus
 from constructs_lib.testing.invariants import Item
-from saga_runtime.identity import request_id_from
+from saga_runtime.idempotency.identity import request_id_from
+from saga_runtime.idempotency.record import RequestRecord
 from saga_runtime.protocol import Env, RecordAttribute
-from saga_runtime.record import RequestRecord
 
 from .two_ledgers import TwoLedgers, await_quiet, entered_states
 

@@ -22,7 +22,7 @@ import pytest
 from constructs_lib.testing import Fault, FaultReport, HttpResponse, Share, StopAt
 from constructs_lib.testing.invariants import Item, read_table, require_all_hold
 from saga_runtime import account_key
-from saga_runtime.identity import is_saga_id
+from saga_runtime.idempotency.identity import is_saga_id
 from saga_runtime.protocol import LedgerAttribute, RecordAttribute
 
 from .transfer_system import is_settled, transfer

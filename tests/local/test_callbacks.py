@@ -17,9 +17,9 @@ import pytest
 
 from constructs_lib.testing import ApiUser, LocalAws
 from constructs_lib.testing.invariants import audit_sagas, read_table, require_all_hold
-from saga_runtime.identity import request_id_from
+from saga_runtime.idempotency.identity import request_id_from
 from saga_runtime.protocol import IDEMPOTENCY_KEY_HEADER, Env
-from saga_runtime.recovery import machine_of
+from saga_runtime.shared.arns import machine_of
 
 SPEED: Final = 60.0
 PATIENCE_SECONDS: Final = 300.0

@@ -18,8 +18,8 @@ from constructs_lib.testing.faults import Fault
 from constructs_lib.testing.invariants import require_all_hold
 from examples.cart_fulfilment.providers import Action, Delivery, Trouble
 from examples.cart_fulfilment.providers.courier import sign_like_stripe
-from saga_runtime.late import late_rows
 from saga_runtime.protocol import RecordAttribute, RecordStatus, TokenAttribute, TokenStatus
+from saga_runtime.recovery.late_effects import late_rows
 
 from .cart_system import DEAR, LONGEST_WAIT_SECONDS, PRICE, CartSystem, cart, deployed, until
 from .transfer_system import at_once, problem_of

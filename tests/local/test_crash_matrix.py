@@ -20,7 +20,7 @@ from constructs_lib.testing import HttpResponse
 from constructs_lib.testing.fault_plan import STATES_PREFIX
 from constructs_lib.testing.faults import Fault, Nth, RecordedCall
 from constructs_lib.testing.invariants import audit_sagas, require_all_hold
-from saga_runtime.identity import request_id_of
+from saga_runtime.idempotency.identity import request_id_of
 from saga_runtime.protocol import RecordAttribute
 
 from .transfer_system import TransferSystem, transfer, until

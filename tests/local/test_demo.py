@@ -26,7 +26,7 @@ from examples.funds_transfer.demo.report import Report, render
 from examples.funds_transfer.demo.screen import WIDTH, Style
 from examples.funds_transfer.demo.trouble import Kind, Trouble
 from saga_runtime import account_key
-from saga_runtime.identity import request_id_of
+from saga_runtime.idempotency.identity import request_id_of
 from saga_runtime.protocol import LedgerAttribute
 
 ROOT: Final = Path(__file__).resolve().parents[2]

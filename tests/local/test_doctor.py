@@ -14,11 +14,12 @@ from typing import Any, Final
 
 import pytest
 
-from constructs_lib.cli import main
-from saga_runtime.identity import request_id_from, request_id_of, saga_id_of
+from constructs_lib.cli.main import main
+from saga_runtime.idempotency.identity import request_id_from, request_id_of, saga_id_of
+from saga_runtime.idempotency.record import RequestRecord, Reservation, reserve_put
 from saga_runtime.protocol import Env, StartField
-from saga_runtime.record import RequestRecord, Reservation, reserve_put
-from saga_runtime.recovery import execution_of, machine_of, recovery_name
+from saga_runtime.recovery.takeover import recovery_name
+from saga_runtime.shared.arns import execution_of, machine_of
 
 from .reconcilers import RULES, reconciling
 from .transfer_system import PATIENCE_SECONDS, TransferSystem, transfer

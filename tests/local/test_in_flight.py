@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from constructs_lib.testing import Every, Fault, LocalAws
-from saga_runtime.identity import request_id_of, saga_id_of
+from saga_runtime.idempotency.amounts import StatedMoney
+from saga_runtime.idempotency.identity import request_id_of, saga_id_of
+from saga_runtime.idempotency.record import Reservation, reserve_put
 from saga_runtime.protocol import Look, LookField, Metric, RecordAttribute, RecordStatus
-from saga_runtime.record import Reservation, reserve_put
-from saga_runtime.recovery import execution_of
-from saga_runtime.stated_money import StatedMoney
+from saga_runtime.shared.arns import execution_of
 
 from .transfer_system import TransferSystem, deployed, transfer, until
 

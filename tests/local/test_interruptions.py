@@ -28,9 +28,9 @@ import pytest
 from constructs_lib.testing.fault_plan import Action, Fault, Moment, StopStatus
 from constructs_lib.testing.fault_schedules import Nth
 from constructs_lib.testing.invariants import require_all_hold, together
+from saga_runtime.idempotency.record import RequestRecord
 from saga_runtime.protocol import Env
-from saga_runtime.reconciler import served_of
-from saga_runtime.record import RequestRecord
+from saga_runtime.recovery.reconciler import served_of
 
 from . import cart_system, payout_system
 from .cart_system import CartSystem, cart

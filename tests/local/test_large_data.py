@@ -18,6 +18,7 @@ from constructs_lib.testing import ApiUser, HttpResponse, LocalAws
 from constructs_lib.testing.fault_plan import Fault
 from constructs_lib.testing.fault_schedules import Nth
 from constructs_lib.testing.invariants import Item, read_table
+from saga_runtime.payloads.references import is_reference, reference_to
 from saga_runtime.protocol import (
     IDEMPOTENCY_KEY_HEADER,
     INLINE_BODY_BYTES,
@@ -28,7 +29,6 @@ from saga_runtime.protocol import (
     LogAttribute,
     RecordAttribute,
 )
-from saga_runtime.references import is_reference, reference_to
 
 from .two_ledgers import edit
 

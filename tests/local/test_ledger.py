@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import pytest
 
-from constructs_lib.commands.trial_balance import add_up
+from constructs_lib.cli.trial_balance import add_up
 from constructs_lib.testing import LocalAws
 from constructs_lib.testing.invariants import audit_ledger, read_table, require_all_hold
 

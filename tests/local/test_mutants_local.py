@@ -14,9 +14,10 @@ from urllib.request import urlopen
 import pytest
 
 from constructs_lib.testing.faults import Every, Fault, First
-from saga_runtime import record, saga_log
-from saga_runtime.identity import saga_id_of
+from saga_runtime.idempotency import record
+from saga_runtime.idempotency.identity import saga_id_of
 from saga_runtime.protocol import PROTOCOL_VERSION, CallField, RecordAttribute, Side
+from saga_runtime.saga_log import rows as saga_log
 
 from .transfer_system import TransferSystem, transfer, until
 

@@ -13,7 +13,7 @@ import pytest
 from constructs_lib.testing import HttpResponse
 from constructs_lib.testing.invariants import require_all_hold
 from examples.payment_gateway import Action, Moment, Operation, Trouble
-from saga_runtime.identity import provider_key_of, step_key_of
+from saga_runtime.idempotency.identity import provider_key_of, step_key_of
 from saga_runtime.protocol import LogAttribute, RecordAttribute
 
 from .order_system import ASKING, ORDERS, PRICE, STEPS, OrderSystem, order, until

@@ -18,14 +18,14 @@ from typing import Any
 
 import pytest
 
-from constructs_lib.cli import main
+from constructs_lib.cli.main import main
 from constructs_lib.testing import Fault, LocalAws, Nth
 from constructs_lib.testing.fault_plan import Moment
-from saga_runtime.hold import KEPT_MS
-from saga_runtime.identity import request_id_from
+from saga_runtime.idempotency.identity import request_id_from
+from saga_runtime.idempotency.record import RequestRecord
 from saga_runtime.protocol import Env
-from saga_runtime.record import RequestRecord
-from saga_runtime.recovery import Recoverer, recovery_name
+from saga_runtime.recovery.hold import KEPT_MS
+from saga_runtime.recovery.takeover import Recoverer, recovery_name
 
 from .reconcilers import LONGEST_SECONDS
 from .test_callbacks import NONE_LEFT, PARCEL, PATIENCE_SECONDS, SPEED, Callbacks

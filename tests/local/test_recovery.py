@@ -23,10 +23,11 @@ from constructs_lib.testing import Every, Fault, First, Nth, RecordedCall, StopA
 from constructs_lib.testing.fault_plan import Moment
 from constructs_lib.testing.faults import Recording
 from constructs_lib.testing.invariants import require_all_hold
-from saga_runtime.identity import request_id_from
+from saga_runtime.idempotency.identity import request_id_from
+from saga_runtime.idempotency.record import RequestRecord
 from saga_runtime.protocol import Direction, RecordAttribute, RecordStatus
-from saga_runtime.record import RequestRecord
-from saga_runtime.recovery import Finding, Owner, Recoverer, execution_of, recovery_name
+from saga_runtime.recovery.takeover import Finding, Owner, Recoverer, recovery_name
+from saga_runtime.shared.arns import execution_of
 
 from .transfer_system import at_once, until
 from .two_ledgers import (

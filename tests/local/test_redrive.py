@@ -19,9 +19,9 @@ from constructs_lib.testing import Fault, First, StopAt
 from constructs_lib.testing.fault_plan import Moment, Planned, StopStatus
 from constructs_lib.testing.faults import Firing
 from constructs_lib.testing.invariants import require_all_hold
-from saga_runtime.identity import request_id_from
+from saga_runtime.idempotency.identity import request_id_from
 from saga_runtime.protocol import RecordAttribute, RecordStatus
-from saga_runtime.recovery import Finding, recovery_name
+from saga_runtime.recovery.takeover import Finding, recovery_name
 
 from .interruptions import SERVICE_TRIES, Interrupted
 from .transfer_system import until

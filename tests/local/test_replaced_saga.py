@@ -12,8 +12,8 @@ from typing import Any, Final
 import pytest
 
 from constructs_lib.testing import ApiUser, Every, Fault, HttpResponse, LocalAws
+from saga_runtime.idempotency.record import RequestRecord
 from saga_runtime.protocol import IDEMPOTENCY_KEY_HEADER, REPLAYED_HEADER, Look, LookField
-from saga_runtime.record import RequestRecord
 
 from .reconcilers import prepare_reconciler, reconciling
 from .replacing.stack import DUE_AFTER_SECONDS, FUNCTION_SECONDS, NAME, REPLAY_SECONDS, STRICT, synthesize

@@ -10,9 +10,10 @@ import pytest
 
 from constructs_lib.testing import Every, Fault, First, HttpResponse, StopAt
 from constructs_lib.testing.invariants import audit_effects, audit_ledger, require_all_hold, together
+from saga_runtime.idempotency.record import RequestRecord
 from saga_runtime.protocol import IDEMPOTENCY_KEY_HEADER
-from saga_runtime.record import RequestRecord
-from saga_runtime.recovery import Recoverer, execution_of
+from saga_runtime.recovery.takeover import Recoverer
+from saga_runtime.shared.arns import execution_of
 
 from .transfer_system import POSTING_STEPS, is_settled, problem_of, transfer, until
 from .two_ledgers import (

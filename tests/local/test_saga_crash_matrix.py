@@ -21,7 +21,7 @@ from constructs_lib.testing.fault_plan import Action, Attempts, Fault, Moment
 from constructs_lib.testing.fault_schedules import First, Nth
 from constructs_lib.testing.faults import RecordedCall
 from constructs_lib.testing.invariants import audit_effects, audit_ledger, audit_sagas, require_all_hold, together
-from saga_runtime.identity import request_id_from, step_key_of
+from saga_runtime.idempotency.identity import request_id_from, step_key_of
 from saga_runtime.protocol import RecordAttribute
 
 from .reconcilers import reconciling

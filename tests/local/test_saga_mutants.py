@@ -14,10 +14,10 @@ from urllib.request import urlopen
 import pytest
 
 from constructs_lib.testing import Fault, First, StopAt
-from saga_runtime import saga_log
+from saga_runtime.idempotency.record import OWNED, RequestRecord
 from saga_runtime.protocol import IDEMPOTENCY_KEY_HEADER, RecordStatus
-from saga_runtime.record import OWNED, RequestRecord
-from saga_runtime.recovery import Finding, Owner, Recoverer, recovery_name
+from saga_runtime.recovery.takeover import Finding, Owner, Recoverer, recovery_name
+from saga_runtime.saga_log import rows as saga_log
 
 from .transfer_system import is_settled, until
 from .two_ledgers import FORWARD, MAIN, PARTNER, RECOVERY, TRANSACT, TwoLedgers, Way, deployed, edited, in_time
@@ -186,7 +186,7 @@ def test_the_take_overs_condition_keeps_who_looked_long_ago_from_taking_over_a_s
     )
     if mutant:
         # In an OR, so that every name and value is still used.
-        monkeypatch.setattr("saga_runtime.recovery.OWNED", f"attribute_exists(#id) OR {OWNED}")
+        monkeypatch.setattr("saga_runtime.recovery.takeover.OWNED", f"attribute_exists(#id) OR {OWNED}")
 
     finding, _ = recoverer.recover(looked_long_ago, system.now_ms())
 

@@ -10,8 +10,8 @@ import pytest
 
 from constructs_lib.testing import HttpResponse
 from constructs_lib.testing.faults import StopAt
+from saga_runtime.idempotency.record import RequestRecord
 from saga_runtime.protocol import RecordStatus
-from saga_runtime.record import RequestRecord
 
 from .kinds.system import KindsSystem, deployed
 from .two_ledgers import edited

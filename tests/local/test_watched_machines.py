@@ -13,7 +13,7 @@ import pytest
 
 from constructs_lib.testing import Fault, First, LocalAws
 from saga_runtime.protocol import WatchStatus
-from saga_runtime.watch_rows import EndRow, end_id
+from saga_runtime.watch.rows import EndRow, end_id
 
 SPEED: Final = 30.0
 PATIENCE_SECONDS: Final = 240.0

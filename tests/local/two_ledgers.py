@@ -17,11 +17,12 @@ from typing import Any, Final, TypeVar
 from constructs_lib.testing import HttpResponse, LocalAws
 from constructs_lib.testing.invariants import Item, read_table
 from saga_runtime import Account, LedgerBuilder, Money, account_key
-from saga_runtime.identity import request_id_from, request_id_of
+from saga_runtime.idempotency.identity import request_id_from, request_id_of
+from saga_runtime.idempotency.record import RequestRecord
 from saga_runtime.protocol import LedgerAttribute, LogAttribute, RecordAttribute
-from saga_runtime.record import RequestRecord
-from saga_runtime.recovery import Finding, Recoverer, execution_of
-from saga_runtime.step import Write
+from saga_runtime.recovery.takeover import Finding, Recoverer
+from saga_runtime.saga_log.write import Write
+from saga_runtime.shared.arns import execution_of
 
 from .reconcilers import prepare_reconciler
 from .transfer_system import CURRENCY, PATIENCE_SECONDS, TransferSystem, is_settled, transfer

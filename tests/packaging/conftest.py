@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from constructs_lib import bundle_builder
+from constructs_lib.functions import bundle_builder
 
 ROOT = Path(__file__).resolve().parents[2]
 SHIPPED = ("CHANGELOG.md", "LICENSE", "README.md", "hatch_build.py", "pyproject.toml")

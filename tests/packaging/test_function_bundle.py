@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from constructs_lib import bundle
+from constructs_lib.functions import bundle
 from tests.packaging.conftest import link_distributions, run
 
 IMPORT_ALL = """\

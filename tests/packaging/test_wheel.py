@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from constructs_lib import bundle
+from constructs_lib.functions import bundle
 from tests.packaging.conftest import ROOT, build, copy_of_checkout, lend_vendored_packages, run
 
 FOREIGN_FUNCTION = """\

@@ -14,7 +14,7 @@ from constructs_lib.testing.simulator.engine.kernel import SECOND
 from constructs_lib.testing.simulator.outside.clients import Client, Fate
 from constructs_lib.testing.simulator.promise import audit
 from constructs_lib.testing.simulator.world import World
-from saga_runtime.http import Problem
+from saga_runtime.http.response import Problem
 from saga_runtime.protocol import SETTLED, RecordAttribute
 
 from .examples import EXAMPLES

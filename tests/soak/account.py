@@ -11,9 +11,9 @@ from enum import StrEnum
 from typing import Any, Final
 
 from constructs_lib.testing.invariants import Invariant, Item
+from saga_runtime.idempotency.record import RequestRecord
 from saga_runtime.protocol import Metric, RecordAttribute, RecordStatus
-from saga_runtime.record import RequestRecord
-from saga_runtime.recovery import execution_of, machine_of
+from saga_runtime.shared.arns import execution_of, machine_of
 from tests.local.two_ledgers import TwoLedgers, drain
 
 from .judge import why_decidable

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from saga_runtime.identity import provider_key_of, step_key_of
+from saga_runtime.idempotency.identity import provider_key_of, step_key_of
 from saga_runtime.protocol import StepStatus
 
 from .wishes import Example

@@ -9,8 +9,8 @@ from typing import Final
 
 from constructs_lib.testing.invariants import Invariant
 from saga_runtime import account_key
+from saga_runtime.idempotency.record import RequestRecord
 from saga_runtime.protocol import LedgerAttribute
-from saga_runtime.record import RequestRecord
 from tests.local import cart_system, order_system
 from tests.local.cart_system import CartSystem
 from tests.local.order_system import OrderSystem

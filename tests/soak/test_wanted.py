@@ -9,8 +9,8 @@ from typing import Any, Final
 
 import pytest
 
-from saga_runtime.identity import request_id_of
-from saga_runtime.record import RequestRecord, reserve_put
+from saga_runtime.idempotency.identity import request_id_of
+from saga_runtime.idempotency.record import RequestRecord, reserve_put
 from tests.unit.support.samples import NOW_MS, SCOPE, reservation_of
 
 from .load import Told

@@ -15,9 +15,9 @@ from typing import Any, Final
 
 from constructs_lib.testing.invariants import Invariant
 from examples.agentic_payout.functions.payout.intent import Intent
-from saga_runtime.identity import request_id_of
+from saga_runtime.idempotency.identity import request_id_of
+from saga_runtime.idempotency.record import RequestRecord
 from saga_runtime.protocol import RecordStatus
-from saga_runtime.record import RequestRecord
 from tests.local.two_ledgers import MAIN
 
 from .load import Told

@@ -14,10 +14,10 @@ from typing import Final
 from tests.specification.checker import Move
 from tests.specification.conditions import Because, Condition, Conditional
 
-SAGA_LOG: Final = "lambda_src/saga_runtime/saga_log.py"
-ATOMIC_STEP: Final = "lambda_src/saga_runtime/atomic_step.py"
-COMPENSATION: Final = "lambda_src/saga_runtime/compensation.py"
-TRANSACTION: Final = "lambda_src/saga_runtime/transaction.py"
+SAGA_LOG: Final = "lambda_src/saga_runtime/saga_log/rows.py"
+ATOMIC_STEP: Final = "lambda_src/saga_runtime/steps/atomic.py"
+COMPENSATION: Final = "lambda_src/saga_runtime/steps/atomic_compensation.py"
+TRANSACTION: Final = "lambda_src/saga_runtime/saga_log/transaction.py"
 
 
 class StepCondition(Condition):

@@ -7,19 +7,19 @@ from typing import Final
 
 from tests.specification.conditions import Because, Condition
 
-DISPATCH: Final = "lambda_src/saga_runtime/callback_dispatch.py"
-CALL: Final = "lambda_src/saga_runtime/callback_call.py"
-DECISIONS: Final = "lambda_src/saga_runtime/callback_decisions.py"
-REGISTRATION: Final = "lambda_src/saga_runtime/callback_registration.py"
-RECEIPT: Final = "lambda_src/saga_runtime/callback_receipt.py"
-WRITES: Final = "lambda_src/saga_runtime/callback_writes.py"
-SENDING: Final = "lambda_src/saga_runtime/callback_sending.py"
-SWEEP: Final = "lambda_src/saga_runtime/callback_sweep.py"
-LATE: Final = "lambda_src/saga_runtime/late.py"
-LOG: Final = "lambda_src/saga_runtime/external_log.py"
-COMPENSATION: Final = "lambda_src/saga_runtime/external_compensation.py"
-SAGA_WRITES: Final = "lambda_src/saga_runtime/callback_saga_writes.py"
-RECOVERY: Final = "lambda_src/saga_runtime/recovery.py"
+DISPATCH: Final = "lambda_src/saga_runtime/callbacks/dispatch.py"
+CALL: Final = "lambda_src/saga_runtime/callbacks/message.py"
+DECISIONS: Final = "lambda_src/saga_runtime/callbacks/decisions.py"
+REGISTRATION: Final = "lambda_src/saga_runtime/callbacks/registration.py"
+RECEIPT: Final = "lambda_src/saga_runtime/callbacks/receipt.py"
+WRITES: Final = "lambda_src/saga_runtime/callbacks/writes.py"
+SENDING: Final = "lambda_src/saga_runtime/callbacks/task_tokens.py"
+SWEEP: Final = "lambda_src/saga_runtime/callbacks/sweeper.py"
+LATE: Final = "lambda_src/saga_runtime/recovery/late_effects.py"
+LOG: Final = "lambda_src/saga_runtime/saga_log/external_rows.py"
+COMPENSATION: Final = "lambda_src/saga_runtime/steps/external_compensation.py"
+SAGA_WRITES: Final = "lambda_src/saga_runtime/callbacks/saga_writes.py"
+RECOVERY: Final = "lambda_src/saga_runtime/recovery/takeover.py"
 ENDING: Final = "constructs_lib/saga/asl/ending.py"
 
 

@@ -15,8 +15,8 @@ from typing import Final
 from tests.specification.checker import Move
 from tests.specification.conditions import Because, Condition, Conditional
 
-COLLECTING: Final = "lambda_src/saga_runtime/ledger_collecting.py"
-WRITES: Final = "lambda_src/saga_runtime/ledger_writes.py"
+COLLECTING: Final = "lambda_src/saga_runtime/ledger/collecting.py"
+WRITES: Final = "lambda_src/saga_runtime/ledger/writes.py"
 
 
 class CollectingCondition(Condition):

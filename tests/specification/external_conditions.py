@@ -7,13 +7,13 @@ from typing import Final
 
 from tests.specification.conditions import Because, Condition
 
-SAGA_LOG: Final = "lambda_src/saga_runtime/saga_log.py"
-ROW_WRITE: Final = "lambda_src/saga_runtime/row_write.py"
-LOG: Final = "lambda_src/saga_runtime/external_log.py"
-CALL: Final = "lambda_src/saga_runtime/external_call.py"
-STEP: Final = "lambda_src/saga_runtime/external_step.py"
-COMPENSATION: Final = "lambda_src/saga_runtime/external_compensation.py"
-PROVIDER: Final = "lambda_src/saga_runtime/provider.py"
+SAGA_LOG: Final = "lambda_src/saga_runtime/saga_log/rows.py"
+ROW_WRITE: Final = "lambda_src/saga_runtime/saga_log/row_write.py"
+LOG: Final = "lambda_src/saga_runtime/saga_log/external_rows.py"
+CALL: Final = "lambda_src/saga_runtime/steps/external_call.py"
+STEP: Final = "lambda_src/saga_runtime/steps/external.py"
+COMPENSATION: Final = "lambda_src/saga_runtime/steps/external_compensation.py"
+PROVIDER: Final = "lambda_src/saga_runtime/saga_log/provider.py"
 
 
 class ExternalCondition(Condition):

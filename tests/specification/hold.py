@@ -15,9 +15,9 @@ from typing import Final
 from tests.specification.checker import Move
 from tests.specification.conditions import Because, Condition, Conditional
 
-HOLDS: Final = "lambda_src/saga_runtime/ledger_holds.py"
-WRITES: Final = "lambda_src/saga_runtime/ledger_writes.py"
-ITEMS: Final = "lambda_src/saga_runtime/ledger_items.py"
+HOLDS: Final = "lambda_src/saga_runtime/ledger/holds.py"
+WRITES: Final = "lambda_src/saga_runtime/ledger/writes.py"
+ITEMS: Final = "lambda_src/saga_runtime/ledger/items.py"
 
 
 class HoldCondition(Condition):

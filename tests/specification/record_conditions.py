@@ -7,10 +7,10 @@ from typing import Final
 
 from tests.specification.conditions import Because, Condition
 
-RECORD: Final = "lambda_src/saga_runtime/record.py"
+RECORD: Final = "lambda_src/saga_runtime/idempotency/record.py"
 GATEKEEPER: Final = "lambda_src/handlers/gatekeeper.py"
 ENDING: Final = "constructs_lib/saga/asl/ending.py"
-RECOVERY: Final = "lambda_src/saga_runtime/recovery.py"
+RECOVERY: Final = "lambda_src/saga_runtime/recovery/takeover.py"
 
 
 class RecordCondition(Condition):

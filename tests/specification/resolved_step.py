@@ -18,7 +18,7 @@ from tests.specification.external_step import ExternalStepModel
 from tests.specification.external_world import IN_DOUBT, Life, Row, Status
 from tests.specification.external_world import World as StepWorld
 
-RESOLUTION = "lambda_src/saga_runtime/resolution.py"
+RESOLUTION = "lambda_src/saga_runtime/recovery/resolution.py"
 
 
 class ResolutionCondition(Condition):

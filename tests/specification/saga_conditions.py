@@ -7,10 +7,10 @@ from typing import Final
 
 from tests.specification.conditions import Because, Condition
 
-RECORD: Final = "lambda_src/saga_runtime/record.py"
-SAGA_LOG: Final = "lambda_src/saga_runtime/saga_log.py"
-RESOLUTION: Final = "lambda_src/saga_runtime/resolution.py"
-RECOVERY: Final = "lambda_src/saga_runtime/recovery.py"
+RECORD: Final = "lambda_src/saga_runtime/idempotency/record.py"
+SAGA_LOG: Final = "lambda_src/saga_runtime/saga_log/rows.py"
+RESOLUTION: Final = "lambda_src/saga_runtime/recovery/resolution.py"
+RECOVERY: Final = "lambda_src/saga_runtime/recovery/takeover.py"
 ENDING: Final = "constructs_lib/saga/asl/ending.py"
 TASKS: Final = "constructs_lib/saga/asl/tasks.py"
 STATES: Final = "constructs_lib/saga/asl/states.py"

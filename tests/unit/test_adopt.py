@@ -9,10 +9,10 @@ from typing import Any
 import boto3
 import pytest
 
-from constructs_lib.commands.adopt import Target, adopt_update
-from saga_runtime import aws
+from constructs_lib.cli.saga.adopt import Target, adopt_update
 from saga_runtime.protocol import RecordAttribute, RecordStatus, Side, StepStatus
-from saga_runtime.recovery import execution_of
+from saga_runtime.shared import aws
+from saga_runtime.shared.arns import execution_of
 from tests.unit.support import settling
 from tests.unit.support.desk import LOG_DAYS, Desk, desk_in, function_state
 from tests.unit.support.executions import ExecutionStatus

@@ -18,29 +18,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from handlers import approval_page
-from saga_runtime import (
-    Callback,
-    Invalid,
-    Succeeded,
-    approval_html,
-    approval_link,
-    approval_store,
-    approvals,
-    aws,
-)
-from saga_runtime.approvals import Claims, claims_of, token_of
-from saga_runtime.callback_decisions import Receipt
+from saga_runtime import Callback, Invalid, Succeeded, approval_link
+from saga_runtime.approvals import html as approval_html
+from saga_runtime.approvals import links as approvals
+from saga_runtime.approvals import store as approval_store
+from saga_runtime.approvals.links import Claims, claims_of, token_of
 from saga_runtime.callbacks import receive
+from saga_runtime.callbacks.decisions import Receipt
 from saga_runtime.errors import ProtocolMismatch, TransientError
-from saga_runtime.identity import step_key_of
+from saga_runtime.idempotency.identity import step_key_of
 from saga_runtime.protocol import APPROVAL_PREFIX, Env, Metric, StepStatus, TokenAttribute, TokenStatus
+from saga_runtime.shared import aws
 from tests.unit.support.mutation import Mutant, mutate
 from tests.unit.support.receiving import TOKEN, WAIT_ID, Reception, open_reception
 from tests.unit.support.samples import NOW_MS, REQUEST_ID, SAGA_ID
 from tests.unit.support.wire import Action, Fault, Killed, Moment
 from tests.unit.support.world import World
 
-html = import_module("saga_runtime.approval_html")
+html = import_module("saga_runtime.approvals.html")
 
 ADDRESS = "https://review.example/prod/review"
 KEY = "a key that nobody guesses"
@@ -343,7 +338,7 @@ def test_links_live_through_one_rotation_of_the_key(reception: Reception, monkey
     reception.rotate(arn, NEXT_KEY)
     assert visit(before)["statusCode"] == 200
 
-    from saga_runtime.secrets import secrets
+    from saga_runtime.shared.secrets import secrets
 
     secrets.cache_clear()
     after = link()
@@ -442,7 +437,7 @@ def test_an_outage_is_told_and_pressing_again_decides(reception: Reception, oper
 
 def test_without_the_key_nothing_is_shown(reception: Reception) -> None:
     address = link()
-    from saga_runtime.secrets import secrets
+    from saga_runtime.shared.secrets import secrets
 
     secrets.cache_clear()
     reception.world.wire.plan(Fault(operation="GetSecretValue", action=Action.THROTTLE, times=60))

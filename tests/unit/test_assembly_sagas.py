@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from constructs_lib.saga.assembly_sagas import sagas_of
-from constructs_lib.saga.description import METADATA_TYPE, SagaDescription, StepDescription
+from constructs_lib.saga.description.assembly import sagas_of
+from constructs_lib.saga.description.description import METADATA_TYPE, SagaDescription, StepDescription
 
 _SAGA = SagaDescription(
     name="Shop/Order",
@@ -65,6 +65,6 @@ def test_a_description_of_another_release_is_refused(tmp_path: Path) -> None:
 
 
 def test_no_cdk_is_needed_to_read_sagas() -> None:
-    program = "import constructs_lib.saga.assembly_sagas, sys; sys.exit('aws_cdk' in sys.modules)"
+    program = "import constructs_lib.saga.description.assembly, sys; sys.exit('aws_cdk' in sys.modules)"
 
     assert subprocess.run([sys.executable, "-c", program], check=False, cwd=Path(__file__).parents[2]).returncode == 0

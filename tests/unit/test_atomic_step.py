@@ -17,10 +17,10 @@ from saga_runtime import (
     TransientError,
     Write,
     atomic_step,
-    aws,
 )
 from saga_runtime.errors import PermanentError, ProtocolMismatch
 from saga_runtime.protocol import CallField, Env, Metric
+from saga_runtime.shared import aws
 from tests.unit.support.samples import BODY, SAGA_ID, step_event
 from tests.unit.support.transfers import run, transfer, undo
 from tests.unit.support.wire import Action, Fault, Killed, Moment

@@ -7,8 +7,13 @@ from typing import Any
 
 import pytest
 
-from constructs_lib.saga.budget import Finding, Need, Severity, findings_of, happy_path, worst_case
-from constructs_lib.saga.description import FunctionDescription, RetryDescription, SagaDescription, StepDescription
+from constructs_lib.saga.description.description import (
+    FunctionDescription,
+    RetryDescription,
+    SagaDescription,
+    StepDescription,
+)
+from constructs_lib.saga.validation.budget import Finding, Need, Severity, findings_of, happy_path, worst_case
 from saga_runtime.protocol import MAX_OUTPUTS_BYTES, MAX_STATE_PAYLOAD
 
 TRANSIENT = RetryDescription(attempts=2, interval=1, rate=2.0, cap=30)

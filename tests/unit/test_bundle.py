@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from constructs_lib import bundle, bundle_builder
-from constructs_lib.bundle import BundleError, cache_folder, functions_zip, merged_code
+from constructs_lib.functions import bundle, bundle_builder
+from constructs_lib.functions.bundle import BundleError, cache_folder, functions_zip, merged_code
 
 BUNDLED = {
     "BUNDLE_INPUTS": b"abc\n",

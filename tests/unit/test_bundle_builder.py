@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from constructs_lib import bundle_builder
-from constructs_lib.bundle_builder import BundleError
+from constructs_lib.functions import bundle_builder
+from constructs_lib.functions.bundle_builder import BundleError
 
 
 def _distribution(folder: Path, name: str = "demo", licence: str | None = "do what you like") -> None:

@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
-from saga_runtime import callback_store
-from saga_runtime.callback_sweep import sweep
 from saga_runtime.callbacks import StillWorking, adopt_alias, record_dispatch_error, register, settle
+from saga_runtime.callbacks import store as callback_store
+from saga_runtime.callbacks.sweeper import sweep
 from saga_runtime.protocol import Env, StepStatus, TokenAttribute, TokenStatus
-from saga_runtime.retry import Backoff
+from saga_runtime.shared.backoff import Backoff
 from tests.unit.support.depot import (
     JOB_ID,
     REFUSED,

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from saga_runtime.callbacks import settle
-from saga_runtime.retry import Backoff
+from saga_runtime.shared.backoff import Backoff
 from tests.unit.support.depot import JOB_ID, PARCEL
 from tests.unit.support.gateway import ASKED, IDEMPOTENT
 from tests.unit.support.warehouse import TIMEOUT_SECONDS, Picking, Sent
@@ -205,7 +205,7 @@ TRIES = 2
 
 @pytest.fixture(autouse=True)
 def _soon_discouraged(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("row_write", "callback_store"):
+    for module in ("saga_log.row_write", "callbacks.store"):
         monkeypatch.setattr(f"saga_runtime.{module}.BACKOFF", Backoff(attempts=TRIES))
 
 

@@ -18,13 +18,13 @@ from typing import Any
 
 import pytest
 
-from saga_runtime.callback_receipt import Subject
-from saga_runtime.callback_rows import Callback, Marker, Outcome
-from saga_runtime.callback_served import served
-from saga_runtime.callback_store import read_record, read_token, token_table, write
-from saga_runtime.callback_sweep import sweep
-from saga_runtime.callback_writes import marker_put, not_due_update
 from saga_runtime.callbacks import Receipt, Registration, register
+from saga_runtime.callbacks.receipt import Subject
+from saga_runtime.callbacks.rows import Callback, Marker, Outcome
+from saga_runtime.callbacks.store import read_record, read_token, token_table, write
+from saga_runtime.callbacks.subscriptions import served
+from saga_runtime.callbacks.sweeper import sweep
+from saga_runtime.callbacks.writes import marker_put, not_due_update
 from saga_runtime.errors import SagaError
 from saga_runtime.protocol import Env, RecordStatus, StepStatus, TokenAttribute
 from tests.unit.support.depot import DONE, HEARTBEAT_SECONDS, JOB, JOB_ID, REFUSED, STEP, Attempt, Depot
@@ -34,15 +34,15 @@ from tests.unit.support.wire import Action, Fault, Killed
 from tests.unit.support.world import World
 from tests.unit.test_callback_orders import Variant, in_memory
 
-ROWS = import_module("saga_runtime.callback_rows")
-DECISIONS = import_module("saga_runtime.callback_decisions")
-RECEIPT = import_module("saga_runtime.callback_receipt")
-REGISTRATION = import_module("saga_runtime.callback_registration")
-SENDING = import_module("saga_runtime.callback_sending")
-SWEEP = import_module("saga_runtime.callback_sweep")
-WRITES = import_module("saga_runtime.callback_writes")
-SAGA_WRITES = import_module("saga_runtime.callback_saga_writes")
-LOG = import_module("saga_runtime.saga_log")
+ROWS = import_module("saga_runtime.callbacks.rows")
+DECISIONS = import_module("saga_runtime.callbacks.decisions")
+RECEIPT = import_module("saga_runtime.callbacks.receipt")
+REGISTRATION = import_module("saga_runtime.callbacks.registration")
+SENDING = import_module("saga_runtime.callbacks.task_tokens")
+SWEEP = import_module("saga_runtime.callbacks.sweeper")
+WRITES = import_module("saga_runtime.callbacks.writes")
+SAGA_WRITES = import_module("saga_runtime.callbacks.saga_writes")
+LOG = import_module("saga_runtime.saga_log.rows")
 
 
 def quietly(act: Any) -> None:

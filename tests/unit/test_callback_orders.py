@@ -26,10 +26,10 @@ from typing import Any
 
 import pytest
 
-from saga_runtime import aws
-from saga_runtime.callback_rows import JobId, TokenRow
+from saga_runtime.callbacks.rows import JobId, TokenRow
 from saga_runtime.protocol import RecordAttribute, StepStatus, TokenStatus
-from saga_runtime.saga_log import LogRow
+from saga_runtime.saga_log.rows import LogRow
+from saga_runtime.shared import aws
 from tests.unit.support.depot import DONE, JOB_ID, REFUSED, STEP, Depot, Snapshots
 from tests.unit.support.memory_dynamodb import MemoryDynamoDB
 from tests.unit.support.samples import NOW_MS, SAGA_ID

@@ -9,15 +9,8 @@ from typing import Any
 
 import pytest
 
-from saga_runtime.callback_decisions import (
-    Entry,
-    LogChange,
-    TokenChange,
-    answer_of,
-    entry_of,
-    receipt_of,
-)
-from saga_runtime.callback_rows import (
+from saga_runtime.callbacks.decisions import Entry, LogChange, TokenChange, answer_of, entry_of, receipt_of
+from saga_runtime.callbacks.rows import (
     Callback,
     Failed,
     JobId,
@@ -32,7 +25,7 @@ from saga_runtime.callback_rows import (
 )
 from saga_runtime.errors import Invalid, ProtocolMismatch
 from saga_runtime.protocol import MAX_OUTPUT_BYTES, MAX_SAGA_ID, StepStatus, TokenAttribute, TokenStatus
-from saga_runtime.saga_log import LogRow
+from saga_runtime.saga_log.rows import LogRow
 from tests.unit.support.callback_formats import DONE, FOUND, JOB_ID, REFUSED, TASK, WAITING, callback_formats
 from tests.unit.support.samples import NOW_MS, SAGA_ID
 

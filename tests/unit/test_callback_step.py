@@ -20,7 +20,7 @@ from saga_runtime import (
     callback_step,
 )
 from saga_runtime.errors import PermanentError, ProtocolMismatch
-from saga_runtime.identity import provider_key_of
+from saga_runtime.idempotency.identity import provider_key_of
 from saga_runtime.protocol import (
     CallField,
     LogAttribute,
@@ -31,7 +31,7 @@ from saga_runtime.protocol import (
     TokenStatus,
     WaitField,
 )
-from saga_runtime.saga_log import row_put
+from saga_runtime.saga_log.rows import row_put
 from tests.unit.support.depot import JOB_ID, PARCEL, REFUSED, STEP
 from tests.unit.support.gateway import GRACE_MS, IDEMPOTENT, LIFE_MS, REMAINING_MS, WINDOW_MS
 from tests.unit.support.samples import SAGA_ID

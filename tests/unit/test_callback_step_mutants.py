@@ -9,19 +9,20 @@ from typing import Any
 
 import pytest
 
-from saga_runtime import NotApplied, aws
-from saga_runtime.callback_call import Message
-from saga_runtime.callback_dispatch import Job
-from saga_runtime.callback_handler import CallbackStep
+from saga_runtime import NotApplied
 from saga_runtime.callbacks import settle
-from saga_runtime.external_compensation import ExternalCompensation
-from saga_runtime.external_log import Holder, UndoEntry, undo_entry_of
+from saga_runtime.callbacks.dispatch import Job
+from saga_runtime.callbacks.message import Message
+from saga_runtime.callbacks.step import CallbackStep
 from saga_runtime.protocol import CallField, RecordStatus, StepStatus
-from saga_runtime.provider import ProviderSettings
-from saga_runtime.recovery import Recoverer
-from saga_runtime.resolution import CannotResolve, Statement
-from saga_runtime.resolver import Resolver
-from saga_runtime.saga_log import LogRow
+from saga_runtime.recovery.resolution import CannotResolve, Statement
+from saga_runtime.recovery.resolver import Resolver
+from saga_runtime.recovery.takeover import Recoverer
+from saga_runtime.saga_log.external_rows import Holder, UndoEntry, undo_entry_of
+from saga_runtime.saga_log.provider import ProviderSettings
+from saga_runtime.saga_log.rows import LogRow
+from saga_runtime.shared import aws
+from saga_runtime.steps.external_compensation import ExternalCompensation
 from tests.unit.support.depot import JOB_ID, PARCEL, STEP
 from tests.unit.support.gateway import IDEMPOTENT, LIFE_MS
 from tests.unit.support.mutation import Mutant, mutate
@@ -33,13 +34,13 @@ from tests.unit.support.world import World
 Open = Callable[..., Picking]
 """Makes a warehouse; ``job=False``: something to wait for."""
 
-CALL = import_module("saga_runtime.callback_call")
-DISPATCH = import_module("saga_runtime.callback_dispatch")
-STEP_MODULE = import_module("saga_runtime.callback_handler")
-EXTERNAL_LOG = import_module("saga_runtime.external_log")
-SAGA_LOG = import_module("saga_runtime.saga_log")
-RESOLUTION = import_module("saga_runtime.resolution")
-RESOLVER = import_module("saga_runtime.resolver")
+CALL = import_module("saga_runtime.callbacks.message")
+DISPATCH = import_module("saga_runtime.callbacks.dispatch")
+STEP_MODULE = import_module("saga_runtime.callbacks.step")
+EXTERNAL_LOG = import_module("saga_runtime.saga_log.external_rows")
+SAGA_LOG = import_module("saga_runtime.saga_log.rows")
+RESOLUTION = import_module("saga_runtime.recovery.resolution")
+RESOLVER = import_module("saga_runtime.recovery.resolver")
 
 
 def lose(picking: Picking, moment: Moment = Moment.AFTER, call: str = "pick") -> None:

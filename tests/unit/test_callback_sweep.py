@@ -17,13 +17,12 @@ from typing import Any
 
 import pytest
 
-from saga_runtime import aws
-from saga_runtime.callback_call import Message
-from saga_runtime.callback_handler import callback_step
-from saga_runtime.callback_store import read_token
-from saga_runtime.callback_sweep import Swept, sweep
-from saga_runtime.callback_unanswered import is_unanswered_entry
 from saga_runtime.callbacks import Receipt, record_dispatch_error, register
+from saga_runtime.callbacks.message import Message
+from saga_runtime.callbacks.step import callback_step
+from saga_runtime.callbacks.store import read_token
+from saga_runtime.callbacks.sweeper import Swept, sweep
+from saga_runtime.callbacks.unanswered import is_unanswered_entry
 from saga_runtime.protocol import (
     UNANSWERED_FIELD,
     Env,
@@ -33,6 +32,7 @@ from saga_runtime.protocol import (
     TokenAttribute,
     UnansweredField,
 )
+from saga_runtime.shared import aws
 from tests.unit.support.depot import HEARTBEAT_SECONDS, JOB_ID, STEP, Depot, entries_of
 from tests.unit.support.mutation import Mutant, mutate
 from tests.unit.support.samples import NOW_MS, SAGA_ID
@@ -40,8 +40,8 @@ from tests.unit.support.warehouse import Picking
 from tests.unit.support.wire import Action, Fault, Killed, Moment
 from tests.unit.support.world import Context, World
 
-SWEEP = import_module("saga_runtime.callback_sweep")
-WRITES = import_module("saga_runtime.callback_writes")
+SWEEP = import_module("saga_runtime.callbacks.sweeper")
+WRITES = import_module("saga_runtime.callbacks.writes")
 DUE_MS = HEARTBEAT_SECONDS * 1_000
 
 

@@ -9,10 +9,6 @@ import pytest
 from botocore.exceptions import ClientError
 
 from handlers import callback_direct, callback_sweeper
-from saga_runtime import aws, callback_sending, callback_store
-from saga_runtime.callback_rows import Outcome, alias_of
-from saga_runtime.callback_sending import nobody_waits
-from saga_runtime.callback_sweep import sweep
 from saga_runtime.callbacks import (
     Failed,
     Receipt,
@@ -24,6 +20,11 @@ from saga_runtime.callbacks import (
     send_directly,
     settle,
 )
+from saga_runtime.callbacks import store as callback_store
+from saga_runtime.callbacks import task_tokens as callback_sending
+from saga_runtime.callbacks.rows import Outcome, alias_of
+from saga_runtime.callbacks.sweeper import sweep
+from saga_runtime.callbacks.task_tokens import nobody_waits
 from saga_runtime.errors import Invalid, TransientError
 from saga_runtime.protocol import (
     Env,
@@ -36,7 +37,8 @@ from saga_runtime.protocol import (
     TokenAttribute,
     TokenStatus,
 )
-from saga_runtime.retry import Backoff
+from saga_runtime.shared import aws
+from saga_runtime.shared.backoff import Backoff
 from tests.unit.support.depot import (
     DONE,
     HEARTBEAT_SECONDS,
@@ -227,7 +229,7 @@ def test_two_providers_may_use_the_same_ids(depot: Depot, monkeypatch: pytest.Mo
 def test_the_saga_is_the_one_that_has_the_request(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     depot = Depot.open(world, monkeypatch)
     other = served(requests="ledger", job=False) | {"log": "ledger"}
-    monkeypatch.setattr("saga_runtime.callback_receipt.read_record", _record_in("requests"))
+    monkeypatch.setattr("saga_runtime.callbacks.receipt.read_record", _record_in("requests"))
     monkeypatch.setenv(Env.CALLBACKS, json.dumps([other, served()]))
 
     assert depot.says("e1") is Receipt.EARLY

@@ -15,15 +15,14 @@ import boto3
 import pytest
 from botocore.exceptions import ClientError
 
-from constructs_lib import _operator_actions as granted
-from constructs_lib.cli import main
-from constructs_lib.commands.callback_rows import JobView, Kind, job_view
-from constructs_lib.commands.callbacks_text import Listing, text_of
-from constructs_lib.commands.dead_letters import DeadKind, DeadMessage, dead_message
-from saga_runtime import aws
-from saga_runtime.callback_sweep import sweep
+from constructs_lib.cli.callbacks.dead_letters import DeadKind, DeadMessage, dead_message
+from constructs_lib.cli.callbacks.rows import JobView, Kind, job_view
+from constructs_lib.cli.callbacks.text import Listing, text_of
+from constructs_lib.cli.main import main
+from constructs_lib.shared import operator_actions as granted
 from saga_runtime.callbacks import record_dispatch_error, register
-from saga_runtime.identity import step_key_of
+from saga_runtime.callbacks.sweeper import sweep
+from saga_runtime.idempotency.identity import step_key_of
 from saga_runtime.protocol import (
     UNANSWERED_FIELD,
     CallField,
@@ -31,14 +30,15 @@ from saga_runtime.protocol import (
     TokenAttribute,
     UnansweredField,
 )
+from saga_runtime.shared import aws
 from tests.unit.support.depot import DONE, HEARTBEAT_SECONDS, JOB_ID, REFUSED, STEP, Depot
 from tests.unit.support.mutation import Mutant, mutate
 from tests.unit.support.samples import NOW_MS, SAGA_ID, reservation_of
 from tests.unit.support.wire import Action, Fault, Killed, Moment
 from tests.unit.support.world import World
 
-COMMAND = import_module("constructs_lib.commands.callbacks")
-DEAD = import_module("constructs_lib.commands.dead_letters")
+COMMAND = import_module("constructs_lib.cli.callbacks.command")
+DEAD = import_module("constructs_lib.cli.callbacks.dead_letters")
 OTHER_SAGA = f"{reservation_of().request_id}-zzzzzzzz"
 DUE_MS = HEARTBEAT_SECONDS * 1_000
 
@@ -388,7 +388,7 @@ def test_a_lack_of_rights_names_the_call_and_the_grant(operator: Operator, monke
     def refuse(*_: Any) -> list[JobView]:
         raise ClientError({"Error": {"Code": "AccessDeniedException", "Message": "no"}}, "Query")
 
-    monkeypatch.setattr("constructs_lib.commands.callback_rows.TokenRows.open", refuse)
+    monkeypatch.setattr("constructs_lib.cli.callbacks.rows.TokenRows.open", refuse)
 
     assert "not allowed: Query; CallbackIntegration.grant_operate" in operator.is_refused()
 

@@ -10,9 +10,10 @@ import pytest
 
 from examples.cart_fulfilment.functions.cart import shop as shop_module
 from examples.cart_fulfilment.functions.cart.shop import OutOfStock, ReservationLost, Shop, UnknownItem
-from saga_runtime import PermanentError, aws
-from saga_runtime.compensation import CompensationRefused
+from saga_runtime import PermanentError
 from saga_runtime.protocol import OUTPUT_FIELD
+from saga_runtime.shared import aws
+from saga_runtime.steps.atomic_compensation import CompensationRefused
 from tests.unit.support.payouts import OTHER_SAGA, without
 from tests.unit.support.samples import SAGA_ID, step_event
 from tests.unit.support.world import Context, World

@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from saga_runtime import clock
 from saga_runtime.protocol import Env
+from saga_runtime.shared import clock
 
 
 @pytest.mark.parametrize(

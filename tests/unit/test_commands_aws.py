@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from constructs_lib import commands
-from constructs_lib.commands.aws import LOCAL_STATE, session_of
+from constructs_lib import cli as commands
+from constructs_lib.cli.shared.aws import LOCAL_STATE, session_of
 from saga_runtime.protocol import Env
 
 ENDPOINT, CLOCK = "http://127.0.0.1:4566", "1700000000.0:20.0"

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from saga_runtime import Commit, InsufficientFunds, StepCall, TransientError, aws, compensation
-from saga_runtime.compensation import CompensationRefused
+from saga_runtime import Commit, InsufficientFunds, StepCall, TransientError, compensation
 from saga_runtime.errors import SagaFenced
+from saga_runtime.shared import aws
+from saga_runtime.steps.atomic_compensation import CompensationRefused
 from tests.unit.support.samples import BODY, SAGA_ID, step_event
 from tests.unit.support.transfers import run, undo
 from tests.unit.support.wire import Action, Fault, Killed, Moment

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from handlers import gatekeeper
-from saga_runtime.identity import request_id_of, saga_id_of
+from saga_runtime.idempotency.identity import request_id_of, saga_id_of
 from tests.unit.support.samples import NOW_MS, SAGA_ID, SCOPE, post
 from tests.unit.support.transfers import run, settle_by, undo
 from tests.unit.support.world import World

@@ -11,12 +11,13 @@ from constructs_lib.saga.cost.compensation import longest_compensation
 from constructs_lib.saga.cost.prices import Meter
 from constructs_lib.saga.cost.tally import Purpose, Tally, Usage, front_door, look
 from constructs_lib.saga.cost.usage import INDEX_UNITS, MOVED_INDEX_UNITS, TOKEN_UNITS, happy_path
-from constructs_lib.saga.description import SagaDescription, StepDescription
+from constructs_lib.saga.description.description import SagaDescription, StepDescription
 from handlers import notifier
-from saga_runtime import Commit, StepCall, Write, atomic_step, aws, compensation, read_only_step
+from saga_runtime import Commit, StepCall, Write, atomic_step, compensation, read_only_step
+from saga_runtime.idempotency.record import reserve_put
 from saga_runtime.protocol import CallField, Side
-from saga_runtime.record import reserve_put
-from saga_runtime.saga_log import done_put
+from saga_runtime.saga_log.rows import done_put
+from saga_runtime.shared import aws
 from tests.unit.support.client import accepted
 from tests.unit.support.gateway import Shop
 from tests.unit.support.samples import SAGA_ID, get, reservation_of, step_event

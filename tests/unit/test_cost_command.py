@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from constructs_lib.cli import main
-from constructs_lib.saga.description import METADATA_TYPE, SagaDescription
+from constructs_lib.cli.main import main
+from constructs_lib.saga.description.description import METADATA_TYPE, SagaDescription
 from tests.unit.test_cost_usage import saga, step
 from tools.cost_examples import PLAIN, STOREFRONT
 

@@ -17,7 +17,7 @@ from constructs_lib.saga.cost.prices import Meter
 from constructs_lib.saga.cost.tally import Purpose
 from constructs_lib.saga.cost.usage import happy_path
 from constructs_lib.saga.cost.ways import MAX_CONDITIONS, ways_of
-from constructs_lib.saga.description import FunctionDescription, SagaDescription, StepDescription
+from constructs_lib.saga.description.description import FunctionDescription, SagaDescription, StepDescription
 
 TO = '$request.to_ledger = "partner"'
 
@@ -211,7 +211,7 @@ def test_a_saga_that_nothing_can_refuse_has_no_compensation() -> None:
 
 def test_no_cdk_is_needed_to_count() -> None:
     program = (
-        "import constructs_lib.saga.cost.report, constructs_lib.commands.cost, sys;"
+        "import constructs_lib.saga.cost.report, constructs_lib.cli.cost, sys;"
         "sys.exit(any(name in sys.modules for name in ('aws_cdk', 'boto3')))"
     )
 

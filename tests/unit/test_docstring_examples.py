@@ -10,12 +10,12 @@ import pytest
 
 import saga_runtime
 
-MODULES = [f"saga_runtime.{module.name}" for module in pkgutil.iter_modules(saga_runtime.__path__)]
+MODULES = [module.name for module in pkgutil.walk_packages(saga_runtime.__path__, "saga_runtime.")]
 WITH_EXAMPLES = {
-    "saga_runtime.atomic_step",
-    "saga_runtime.compensation",
-    "saga_runtime.ledger",
-    "saga_runtime.ledger_holds",
+    "saga_runtime.steps.atomic",
+    "saga_runtime.steps.atomic_compensation",
+    "saga_runtime.ledger.builder",
+    "saga_runtime.ledger.holds",
     "saga_runtime.money",
 }
 

@@ -14,16 +14,17 @@ from typing import Any
 import boto3
 import pytest
 
-from constructs_lib._operator_actions import DOCTOR_LOOKS, DOCTOR_REPAIRS
-from constructs_lib.commands.doctor_findings import Finding, Kind, Severity
-from constructs_lib.commands.doctor_text import Report, text_of
-from saga_runtime import aws
+from constructs_lib.cli.doctor.findings import Finding, Kind, Severity
+from constructs_lib.cli.doctor.text import Report, text_of
+from constructs_lib.shared.operator_actions import DOCTOR_LOOKS, DOCTOR_REPAIRS
 from saga_runtime.callbacks import Failed, Succeeded
-from saga_runtime.identity import saga_id_of, step_key_of
-from saga_runtime.late import MOST_TRIES, late_name
+from saga_runtime.idempotency.identity import saga_id_of, step_key_of
 from saga_runtime.protocol import BadEnd, RecordAttribute, RecordStatus, StepStatus, TokenAttribute
-from saga_runtime.recovery import CERTAIN_AFTER_MS, execution_of, recovery_name
-from saga_runtime.watch_rows import ListRow, end_id, found_put, list_id, list_put
+from saga_runtime.recovery.late_effects import MOST_TRIES, late_name
+from saga_runtime.recovery.takeover import CERTAIN_AFTER_MS, recovery_name
+from saga_runtime.shared import aws
+from saga_runtime.shared.arns import execution_of
+from saga_runtime.watch.rows import ListRow, end_id, found_put, list_id, list_put
 from tests.unit.support.client import remove_response
 from tests.unit.support.clinic import (
     DAYS,

@@ -9,12 +9,12 @@ from typing import Any
 import boto3
 import pytest
 
-from constructs_lib.commands.definition import always_taken
+from constructs_lib.cli.saga.definition import always_taken
 from constructs_lib.saga.asl import definition_of
-from saga_runtime import aws
-from saga_runtime.ledger_items import entry_key
+from saga_runtime.ledger.items import entry_key
 from saga_runtime.protocol import Env, LedgerAttribute, RecordStatus, StepStatus
-from saga_runtime.recovery import recovery_name
+from saga_runtime.recovery.takeover import recovery_name
+from saga_runtime.shared import aws
 from tests.constructs.support.plans import PLANS
 from tests.unit.support.clinic import REMEMBER_SECONDS, Clinic, before, clinic_in
 from tests.unit.support.executions import ExecutionStatus

@@ -16,19 +16,19 @@ from typing import Any
 import boto3
 import pytest
 
-from constructs_lib.commands.doctor_log import Deep
-from constructs_lib.commands.doctor_records import Records
-from constructs_lib.commands.doctor_tokens import Tokens
-from saga_runtime import aws
+from constructs_lib.cli.doctor.records import Records
+from constructs_lib.cli.doctor.saga_log_scan import Deep
+from constructs_lib.cli.doctor.tokens import Tokens
 from saga_runtime.protocol import RecordStatus, StepStatus
-from saga_runtime.recovery import recovery_name
+from saga_runtime.recovery.takeover import recovery_name
+from saga_runtime.shared import aws
 from tests.unit.support.clinic import Clinic, before, clinic_in
 from tests.unit.support.executions import ExecutionStatus
 from tests.unit.support.mutation import Mutant, mutate
 from tests.unit.support.samples import SAGA_ID
 from tests.unit.support.world import World
 
-REPAIR = import_module("constructs_lib.commands.doctor_repair")
+REPAIR = import_module("constructs_lib.cli.doctor.repair")
 R1 = recovery_name(SAGA_ID, 1)
 
 

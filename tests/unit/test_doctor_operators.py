@@ -19,16 +19,16 @@ import boto3
 import pytest
 from botocore.exceptions import ClientError, EndpointConnectionError, NoCredentialsError
 
-from constructs_lib.cli import main
-from constructs_lib.commands.aws import environment
-from constructs_lib.commands.doctor_aws import Aws, all_of
-from constructs_lib.commands.doctor_records import Records
-from constructs_lib.commands.doctor_repair import Repairer
-from constructs_lib.commands.doctor_system import Function
-from saga_runtime import aws
-from saga_runtime.late import late_name
+from constructs_lib.cli.doctor.aws import Aws, all_of
+from constructs_lib.cli.doctor.records import Records
+from constructs_lib.cli.doctor.repair import Repairer
+from constructs_lib.cli.doctor.system import Function
+from constructs_lib.cli.main import main
+from constructs_lib.cli.shared.aws import environment
 from saga_runtime.protocol import SETTLING_SECONDS, StepStatus
-from saga_runtime.recovery import recovery_name
+from saga_runtime.recovery.late_effects import late_name
+from saga_runtime.recovery.takeover import recovery_name
+from saga_runtime.shared import aws
 from tests.unit.support.clinic import (
     COMMAND,
     READS,
@@ -57,9 +57,9 @@ from tests.unit.test_doctor import (
     words_of,
 )
 
-RECORDS = import_module("constructs_lib.commands.doctor_records")
-REPAIR = import_module("constructs_lib.commands.doctor_repair")
-PARTS = import_module("constructs_lib.commands.doctor_parts")
+RECORDS = import_module("constructs_lib.cli.doctor.records")
+REPAIR = import_module("constructs_lib.cli.doctor.repair")
+PARTS = import_module("constructs_lib.cli.doctor.resource_findings")
 ROOT = Path(__file__).parents[2]
 NOBODY_MS = 15 * 60_000
 
@@ -165,7 +165,7 @@ def test_whoever_interrupts_does_not_wait_for_what_has_not_begun() -> None:
 @pytest.mark.parametrize("items", [1, 3_000])
 def test_whoever_reads_no_further_gets_no_error(items: int) -> None:
     """Behind a pipe whose other end is closed; what is said fits into a buffer, or does not."""
-    program = f"import sys; from constructs_lib.commands.output import say; say('x' * 100 * {items}); sys.exit(1)"
+    program = f"import sys; from constructs_lib.cli.shared.output import say; say('x' * 100 * {items}); sys.exit(1)"
     reading, writing = os.pipe()
     os.close(reading)
     with os.fdopen(writing, "wb") as nobody:

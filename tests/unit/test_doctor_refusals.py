@@ -13,17 +13,17 @@ import pytest
 from botocore.exceptions import ClientError
 from botocore.retries.bucket import TokenBucket
 
-from constructs_lib.commands.doctor_aws import refusal_of
-from saga_runtime import aws
+from constructs_lib.cli.doctor.aws import refusal_of
+from saga_runtime.idempotency.record import reserve_put
 from saga_runtime.protocol import DUE_INDEX, RecordAttribute
-from saga_runtime.record import reserve_put
+from saga_runtime.shared import aws
 from tests.unit.support.clinic import COMMAND, READS, SHARD, Clinic, clinic_in
 from tests.unit.support.samples import NOW_MS, reservation_of
 from tests.unit.support.wire import Action, Fault
 from tests.unit.support.world import World
 from tests.unit.test_doctor import SCENES, keeps, not_told, parked, send, watches, words_of
 
-BATCHES = import_module("constructs_lib.commands.batches")
+BATCHES = import_module("constructs_lib.cli.shared.batches")
 
 
 @pytest.fixture

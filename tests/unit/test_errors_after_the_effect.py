@@ -32,13 +32,13 @@ from saga_runtime import (
     account_key,
     check_account_id,
     errors,
-    identity,
-    ledger,
-    ledger_errors,
-    ledger_store,
     money,
 )
 from saga_runtime.errors import ProtocolMismatch, SagaFenced
+from saga_runtime.idempotency import identity
+from saga_runtime.ledger import builder as ledger
+from saga_runtime.ledger import errors as ledger_errors
+from saga_runtime.ledger import store as ledger_store
 from saga_runtime.protocol import PERMANENT_ERRORS, Env, ErrorName, ProviderField
 from tests.unit.support.gateway import GRACE_MS, IDEMPOTENT, LIFE_MS, UNDO_ASKED, Shop
 from tests.unit.support.samples import NOW_MS

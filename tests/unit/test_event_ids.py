@@ -10,7 +10,7 @@ import pytest
 
 from saga_runtime import Callback, Failed, Invalid, StillWorking, Succeeded, WebhookEvent, event_receiver, webhook
 from saga_runtime.callbacks import Receipt, adopt_alias, receive
-from saga_runtime.identity import step_key_of
+from saga_runtime.idempotency.identity import step_key_of
 from saga_runtime.protocol import Metric, SchemeKind, StepStatus, TokenStatus
 from tests.unit.support.receiving import (
     JOB_ID,

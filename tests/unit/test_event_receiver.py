@@ -16,7 +16,7 @@ from tests.unit.support.receiving import JOB_ID, Reception, open_reception
 from tests.unit.support.wire import Action, Fault, Killed, Moment
 from tests.unit.support.world import World
 
-module = import_module("saga_runtime.webhooks")
+module = import_module("saga_runtime.webhooks.receiver")
 
 
 @event_receiver

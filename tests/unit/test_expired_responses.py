@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from handlers import reconciler as entry
-from saga_runtime import aws
-from saga_runtime.expired_responses import Remover
-from saga_runtime.hold import HOLD_KEY, KEPT_MS
-from saga_runtime.identity import request_id_from
+from saga_runtime.idempotency.identity import request_id_from
+from saga_runtime.idempotency.record import RequestRecord, remove_response_update
 from saga_runtime.protocol import Env, Look, LookField, RecordAttribute, RecordStatus
-from saga_runtime.record import RequestRecord, remove_response_update
+from saga_runtime.recovery.expired_responses import Remover
+from saga_runtime.recovery.hold import HOLD_KEY, KEPT_MS
+from saga_runtime.shared import aws
 from tests.unit.support.client import accepted, settled
 from tests.unit.support.clinic import create_hold_table
 from tests.unit.support.samples import BODY, DAY_MS, post

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from saga_runtime import ExternalCall, StepCall, StepInDoubt, StepUndecided, Unknown, external_compensation
-from saga_runtime.atomic_step import read_row
-from saga_runtime.compensation import CompensationRefused
 from saga_runtime.errors import Invalid, ProtocolMismatch
-from saga_runtime.identity import provider_key_of, step_key_of
+from saga_runtime.idempotency.identity import provider_key_of, step_key_of
 from saga_runtime.protocol import CallField, LogAttribute, ProviderField
-from saga_runtime.saga_log import LogRow
+from saga_runtime.saga_log.rows import LogRow
+from saga_runtime.steps.atomic import read_row
+from saga_runtime.steps.atomic_compensation import CompensationRefused
 from tests.unit.support.gateway import (
     GRACE_MS,
     IDEMPOTENT,
@@ -278,7 +278,7 @@ def test_a_write_whose_answer_is_lost_is_sent_again_and_recognized(
 def test_a_step_that_begins_while_it_is_being_buried_is_undone_instead(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    module = import_module("saga_runtime.external_compensation")
+    module = import_module("saga_runtime.steps.external_compensation")
     reads = [shop.run, lambda: None]
 
     def read(call: StepCall) -> LogRow | None:

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from saga_runtime.external_log import MAX_DETAIL, Entry, Holder, UndoEntry, entry_of, is_over, undo_entry_of
 from saga_runtime.protocol import LogAttribute, Side, StepStatus
-from saga_runtime.provider import ProviderSettings
-from saga_runtime.saga_log import LogRow
+from saga_runtime.saga_log.external_rows import MAX_DETAIL, Entry, Holder, UndoEntry, entry_of, is_over, undo_entry_of
+from saga_runtime.saga_log.provider import ProviderSettings
+from saga_runtime.saga_log.rows import LogRow
 from tests.unit.support.memory_dynamodb import MemoryDynamoDB
 from tests.unit.support.samples import NOW_MS, SAGA_ID
 

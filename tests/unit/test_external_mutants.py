@@ -32,12 +32,12 @@ from tests.unit.support.wire import Action, Fault, Moment
 from tests.unit.support.world import Context, World
 from tests.unit.test_external_decisions import FIRST, HELD, SECOND, log_at
 
-LOG = import_module("saga_runtime.saga_log")
-EXTERNAL_LOG = import_module("saga_runtime.external_log")
-ROW_WRITE = import_module("saga_runtime.row_write")
-CALL = import_module("saga_runtime.external_call")
-STEP = import_module("saga_runtime.external_step")
-UNDO = import_module("saga_runtime.external_compensation")
+LOG = import_module("saga_runtime.saga_log.rows")
+EXTERNAL_LOG = import_module("saga_runtime.saga_log.external_rows")
+ROW_WRITE = import_module("saga_runtime.saga_log.row_write")
+CALL = import_module("saga_runtime.steps.external_call")
+STEP = import_module("saga_runtime.steps.external")
+UNDO = import_module("saga_runtime.steps.external_compensation")
 
 
 def fault(kind: str, moment: Moment) -> Fault:

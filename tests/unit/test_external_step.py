@@ -20,9 +20,9 @@ from saga_runtime import (
     external_step,
 )
 from saga_runtime.errors import PermanentError, ProtocolMismatch
-from saga_runtime.external_call import refusal_named
-from saga_runtime.identity import provider_key_of
+from saga_runtime.idempotency.identity import provider_key_of
 from saga_runtime.protocol import CallField, Env, LogAttribute, Metric, ProviderField
+from saga_runtime.steps.external_call import refusal_named
 from tests.unit.support.gateway import (
     ASKED,
     GRACE_MS,

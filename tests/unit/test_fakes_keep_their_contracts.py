@@ -11,11 +11,11 @@ from botocore.exceptions import ClientError
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from saga_runtime import aws
-from saga_runtime.external_log import Holder
+from saga_runtime.idempotency.record import RequestRecord, reserve_put
 from saga_runtime.protocol import Direction, RecordStatus, Side, StepStatus
-from saga_runtime.record import RequestRecord, reserve_put
-from saga_runtime.saga_log import LogRow, done_put, tombstone_put, undone_update
+from saga_runtime.saga_log.external_rows import Holder
+from saga_runtime.saga_log.rows import LogRow, done_put, tombstone_put, undone_update
+from saga_runtime.shared import aws
 from tests.unit.support.executions import AlreadyExists, Executions, ExecutionStatus, InvalidStart
 from tests.unit.support.expressions import BadExpression, check_placeholders, holds
 from tests.unit.support.memory_dynamodb import MemoryDynamoDB

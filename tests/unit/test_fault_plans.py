@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from constructs_lib.testing import fault_plan
-from constructs_lib.testing.emulator.fault_answers import failure_of
-from constructs_lib.testing.emulator.fault_control import control
-from constructs_lib.testing.emulator.fault_engine import Call, FaultEngine, Verdict
-from constructs_lib.testing.emulator.fault_operations import call_of, signer_of
+from constructs_lib.testing.emulator.faults.answers import failure_of
+from constructs_lib.testing.emulator.faults.control import control
+from constructs_lib.testing.emulator.faults.engine import Call, FaultEngine, Verdict
+from constructs_lib.testing.emulator.faults.operations import call_of, signer_of
 from constructs_lib.testing.fault_plan import StopStatus, from_wire, to_wire
 from constructs_lib.testing.faults import Action, Attempts, Every, Fault, First, Moment, Nth, Planned, Share, StopAt
 

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from saga_runtime.errors import Invalid
-from saga_runtime.front_door import BadKey, NoIdentity, body_of, caller_of, idempotency_key_of
-from saga_runtime.identity import TooLarge
+from saga_runtime.http.idempotent_request import BadKey, NoIdentity, body_of, caller_of, idempotency_key_of
+from saga_runtime.idempotency.identity import TooLarge
 from saga_runtime.protocol import MAX_BODY_BYTES, MAX_PAYLOAD_BYTES, MAX_STATE_PAYLOAD
 from tests.unit.support.samples import reservation_of
 

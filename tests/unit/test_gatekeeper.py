@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from handlers import gatekeeper
-from saga_runtime import aws
 from saga_runtime.protocol import (
     REPLAYED_HEADER,
     Env,
@@ -16,7 +15,9 @@ from saga_runtime.protocol import (
     RecordAttribute,
     RecordStatus,
 )
-from saga_runtime.recovery import Recoverer, machine_of
+from saga_runtime.recovery.takeover import Recoverer
+from saga_runtime.shared import aws
+from saga_runtime.shared.arns import machine_of
 from tests.unit.support.client import accepted, remove_response, settled
 from tests.unit.support.executions import ExecutionStatus
 from tests.unit.support.samples import DAY_MS, DUE_AFTER_MS, MACHINE_ARN, get, post

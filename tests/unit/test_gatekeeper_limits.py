@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from handlers import gatekeeper
+from saga_runtime.http.schema import compile_validator
 from saga_runtime.protocol import REPLAYED_HEADER, Env, RecordStatus
-from saga_runtime.schema import compile_validator
 from tests.unit.support.client import accepted, settled
 from tests.unit.support.executions import ExecutionStatus
 from tests.unit.support.samples import BODY, DAY_MS, DUE_AFTER_MS, post

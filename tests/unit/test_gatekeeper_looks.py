@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from saga_runtime import aws
 from saga_runtime.protocol import (
     RecordStatus,
     Side,
     StepStatus,
 )
-from saga_runtime.saga_log import done_put
+from saga_runtime.saga_log.rows import done_put
+from saga_runtime.shared import aws
 from tests.unit.support.client import accepted, settled
 from tests.unit.support.samples import get
 from tests.unit.support.wire import Action, Fault

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from handlers import gatekeeper
-from saga_runtime import aws
-from saga_runtime.identity import canonical_json, request_id_from
-from saga_runtime.payloads import store
+from saga_runtime.idempotency.identity import canonical_json, request_id_from
+from saga_runtime.payloads.claim_check import store
+from saga_runtime.payloads.references import is_reference, reference_to
 from saga_runtime.protocol import MAX_PAYLOAD_BYTES, REFERENCE_FIELD, Env, RecordAttribute, RecordStatus, StartField
-from saga_runtime.references import is_reference, reference_to
+from saga_runtime.shared import aws
 from tests.unit.support.client import accepted, settled
 from tests.unit.support.samples import BODY, REQUEST_ID, get, post
 from tests.unit.support.wire import Action, Fault, Killed, Moment

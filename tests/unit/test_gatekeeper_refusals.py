@@ -8,13 +8,13 @@ import pytest
 
 from handlers import gatekeeper
 from saga_runtime.errors import ProtocolMismatch
+from saga_runtime.http.schema import compile_validator
 from saga_runtime.protocol import (
     IDEMPOTENCY_KEY_HEADER,
     Env,
     Metric,
     RecordAttribute,
 )
-from saga_runtime.schema import compile_validator
 from tests.unit.support.client import accepted
 from tests.unit.support.samples import DUE_AFTER_MS, post
 from tests.unit.support.wire import Action, Fault, Moment

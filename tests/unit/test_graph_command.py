@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from constructs_lib.cli import main
-from constructs_lib.saga.description import METADATA_TYPE, SagaDescription
+from constructs_lib.cli.main import main
+from constructs_lib.saga.description.description import METADATA_TYPE, SagaDescription
 from constructs_lib.saga.graph.readme import with_blocks
 from constructs_lib.saga.graph.svg import to_svg
 from tests.unit.support.drawn_sagas import ORDER, TRANSFER, saga, step

@@ -6,7 +6,7 @@ import re
 
 from hypothesis import given, settings
 
-from constructs_lib.saga.description import SagaDescription
+from constructs_lib.saga.description.description import SagaDescription
 from constructs_lib.saga.graph.mermaid import to_mermaid
 from tests.unit.support.drawn_sagas import ORDER, TRANSFER, saga, sagas, step
 

@@ -9,7 +9,7 @@ from xml.etree import ElementTree as ET
 import pytest
 from hypothesis import given, settings
 
-from constructs_lib.saga.description import SagaDescription
+from constructs_lib.saga.description.description import SagaDescription
 from constructs_lib.saga.graph import cards, text
 from constructs_lib.saga.graph.drawing import Box, Card, Chip, End, Lane, Panel, Pill, PivotLine
 from constructs_lib.saga.graph.layout import lay_out

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import saga_runtime
-from constructs_lib._handlers import DECORATORS, Handler, find_handler
+from constructs_lib.functions.handlers import DECORATORS, Handler, find_handler
 
 Write = Callable[[Mapping[str, str]], Path]
 
@@ -111,8 +111,8 @@ ASKS = "from saga_runtime import Ledger\nledger = Ledger.from_env()\n"
 LEDGER: dict[str, tuple[Mapping[str, str], bool]] = {
     "at the import": ({"pay.py": ASKS}, True),
     "from the package": ({"pay.py": "import saga_runtime\nledger = saga_runtime.Ledger.from_env()\n"}, True),
-    "from the module": ({"pay.py": "from saga_runtime.ledger_store import Ledger\nl = Ledger.from_env()\n"}, True),
-    "by another name": ({"pay.py": "import saga_runtime.ledger_store as s\nl: s.Ledger = s.Ledger.from_env()\n"}, True),
+    "from the module": ({"pay.py": "from saga_runtime.ledger.store import Ledger\nl = Ledger.from_env()\n"}, True),
+    "by another name": ({"pay.py": "import saga_runtime.ledger.store as s\nl: s.Ledger = s.Ledger.from_env()\n"}, True),
     "in a module that is imported": ({"pay.py": "import shop\n", "shop.py": ASKS}, True),
     "in a module of a package": ({"pay.py": "from shop import books\n", "shop/books.py": ASKS}, True),
     "in a neighbour": ({"pay.py": "from steps.pay import x\n", "steps/pay.py": "from .books import l\n",

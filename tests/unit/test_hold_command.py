@@ -11,15 +11,15 @@ from typing import Any
 import boto3
 import pytest
 
-from constructs_lib.cli import main
-from saga_runtime import aws
-from saga_runtime.hold import HOLD_KEY, Held
+from constructs_lib.cli.main import main
 from saga_runtime.protocol import Env, HoldAttribute
+from saga_runtime.recovery.hold import HOLD_KEY, Held
+from saga_runtime.shared import aws
 from tests.unit.support.clinic import SWITCH, Clinic, before, clinic_in
 from tests.unit.support.samples import SAGA_ID
 from tests.unit.support.world import World
 
-HOLD = import_module("constructs_lib.commands.hold")
+HOLD = import_module("constructs_lib.cli.hold")
 
 
 @pytest.fixture

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from saga_runtime.errors import Invalid
-from saga_runtime.http import HttpAnswer, Problem, answer, problem, stored
-from saga_runtime.identity import parse_json
-from saga_runtime.schema import compile_validator, load_validator
+from saga_runtime.http.response import HttpAnswer, Problem, answer, problem, stored
+from saga_runtime.http.schema import compile_validator, load_validator
+from saga_runtime.idempotency.identity import parse_json
 
 
 @pytest.mark.parametrize("kind", Problem)

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from saga_runtime.errors import Invalid
-from saga_runtime.identity import (
+from saga_runtime.idempotency.identity import (
     TooLarge,
     canonical_json,
     fingerprint_of,

@@ -11,15 +11,15 @@ import pytest
 from botocore.exceptions import ClientError
 
 from handlers import reconciler as entry
-from saga_runtime import aws
-from saga_runtime.in_flight import SPARE_MS, UNATTENDED_MS, InFlight, OutOfTime
 from saga_runtime.protocol import Env, Look, LookField, Metric, RecordAttribute
+from saga_runtime.recovery.in_flight import SPARE_MS, UNATTENDED_MS, InFlight, OutOfTime
+from saga_runtime.shared import aws
 from tests.unit.support.mutation import Mutant, mutate
 from tests.unit.support.samples import ACCOUNT, NOW_MS
 from tests.unit.support.world import Context, World, create_table
 
 A = RecordAttribute
-IN_FLIGHT = import_module("saga_runtime.in_flight")
+IN_FLIGHT = import_module("saga_runtime.recovery.in_flight")
 MINUTE_MS = 60_000
 SERVED = [("transfers", "Transfers", 2), ("orders", "Returns", 2), ("orders", "Orders", 3), ("payouts", "Payouts", 1)]
 """Table, state machine, shards."""

@@ -10,13 +10,13 @@ from typing import Any
 import boto3
 import pytest
 
-from constructs_lib.commands.advice import advice
-from constructs_lib.commands.inspect_text import short_output, text_of
-from constructs_lib.commands.inspection import ExecutionView, Inspection, StepView
-from saga_runtime import aws
-from saga_runtime.identity import provider_key_of
+from constructs_lib.cli.saga.advice import advice
+from constructs_lib.cli.saga.inspect_text import short_output, text_of
+from constructs_lib.cli.saga.inspection import ExecutionView, Inspection, StepView
+from saga_runtime.idempotency.identity import provider_key_of
 from saga_runtime.protocol import Direction, LogAttribute, RecordAttribute
-from saga_runtime.recovery import Finding
+from saga_runtime.recovery.takeover import Finding
+from saga_runtime.shared import aws
 from tests.unit.support.desk import Desk, desk_in
 from tests.unit.support.gateway import STEP
 from tests.unit.support.samples import NOW_MS, REQUEST_ID, SAGA_ID

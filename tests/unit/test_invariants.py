@@ -18,7 +18,7 @@ from constructs_lib.testing.invariants import (
     together,
 )
 from saga_runtime import Account, LedgerBuilder, Money
-from saga_runtime.identity import saga_id_of, step_key_of
+from saga_runtime.idempotency.identity import saga_id_of, step_key_of
 from saga_runtime.protocol import LedgerAttribute, LogAttribute, RecordAttribute, RecordStatus, StepStatus
 
 REQUEST: Final = "a" * 26

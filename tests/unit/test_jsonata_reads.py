@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from jsonata import Jsonata
 
-from constructs_lib.saga.jsonata_reads import FUNCTIONS, BadExpressionError, Path, reads_of
+from constructs_lib.saga.validation.jsonata_reads import FUNCTIONS, BadExpressionError, Path, reads_of
 
 NAMES: dict[str, Path | None] = {"request": ("request",), "outputs": ("outputs",), "item": ("request", "items")}
 

@@ -9,20 +9,21 @@ from typing import Any
 
 import pytest
 
-from saga_runtime import Commit, SagaFenced, StepCall, StepInDoubt, atomic_step, aws, compensation, read_only_step
-from saga_runtime.atomic_step import read_row
+from saga_runtime import Commit, SagaFenced, StepCall, StepInDoubt, atomic_step, compensation, read_only_step
 from saga_runtime.errors import ProtocolMismatch
-from saga_runtime.external_log import Entry, UndoEntry, entry_of, undo_entry_of
-from saga_runtime.identity import provider_key_of
+from saga_runtime.idempotency.identity import provider_key_of
 from saga_runtime.protocol import OUTPUT_FIELD, CallField, CallMode, Direction, RecordStatus, Side, StepStatus
-from saga_runtime.provider import ProviderSettings
-from saga_runtime.recovery import Recoverer
-from saga_runtime.resolution import CannotResolve, Change, DeclaredStep, Statement
-from saga_runtime.resolver import Resolver
-from saga_runtime.saga_log import LogRow, StepEntry, is_late
-from saga_runtime.saga_log import UndoEntry as AtomicUndoEntry
-from saga_runtime.saga_log import entry_of as atomic_entry_of
-from saga_runtime.saga_log import undo_entry_of as atomic_undo_entry_of
+from saga_runtime.recovery.resolution import CannotResolve, Change, DeclaredStep, Statement
+from saga_runtime.recovery.resolver import Resolver
+from saga_runtime.recovery.takeover import Recoverer
+from saga_runtime.saga_log.external_rows import Entry, UndoEntry, entry_of, undo_entry_of
+from saga_runtime.saga_log.provider import ProviderSettings
+from saga_runtime.saga_log.rows import LogRow, StepEntry, is_late
+from saga_runtime.saga_log.rows import UndoEntry as AtomicUndoEntry
+from saga_runtime.saga_log.rows import entry_of as atomic_entry_of
+from saga_runtime.saga_log.rows import undo_entry_of as atomic_undo_entry_of
+from saga_runtime.shared import aws
+from saga_runtime.steps.atomic import read_row
 from tests.unit.support.depot import JOB_ID, PARCEL, REFUSED, STEP
 from tests.unit.support.gateway import GRACE_MS, LIFE_MS
 from tests.unit.support.samples import NOW_MS, REQUEST_ID, SAGA_ID
@@ -193,7 +194,7 @@ def test_what_became_late_between_the_look_and_the_write_is_looked_at_again(
     def read(call: StepCall) -> LogRow | None:
         return looks.pop()() if looks else read_row(call)
 
-    monkeypatch.setattr(import_module("saga_runtime.external_compensation"), "read_row", read)
+    monkeypatch.setattr(import_module("saga_runtime.steps.external_compensation"), "read_row", read)
 
     picking.undo(late=True)
 

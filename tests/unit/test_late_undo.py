@@ -11,10 +11,18 @@ import boto3
 import pytest
 from botocore.exceptions import ClientError
 
-from saga_runtime import aws
-from saga_runtime.late import MOST_TRIES, LateFinding, LateUndo, give_up_update, late_name, undo_again, undo_late
 from saga_runtime.protocol import CallField, LogAttribute, RecordAttribute, RecordStatus, Side, StartField, StepStatus
-from saga_runtime.saga_log import log_key
+from saga_runtime.recovery.late_effects import (
+    MOST_TRIES,
+    LateFinding,
+    LateUndo,
+    give_up_update,
+    late_name,
+    undo_again,
+    undo_late,
+)
+from saga_runtime.saga_log.rows import log_key
+from saga_runtime.shared import aws
 from tests.unit.support.desk import Desk, desk_in
 from tests.unit.support.executions import ExecutionStatus
 from tests.unit.support.samples import MACHINE_ARN, RECOVERY_MACHINE_ARN, REQUEST_ID, SAGA_ID
@@ -98,7 +106,7 @@ def test_looking_twice_starts_one_execution(desk: Desk) -> None:
 def test_one_that_is_about_to_be_redriven_is_not_followed(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     has_row(StepStatus.APPLIED_LATE)
     look(desk)
-    monkeypatch.setattr("saga_runtime.late._status", lambda *_: "PENDING_REDRIVE")
+    monkeypatch.setattr("saga_runtime.recovery.late_effects._status", lambda *_: "PENDING_REDRIVE")
 
     assert look(desk) == LateUndo(finding=LateFinding.RUNNING, rows=("Pick",), execution=L1)
 

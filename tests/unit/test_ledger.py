@@ -23,11 +23,11 @@ from saga_runtime import (
     check_account_id,
 )
 from saga_runtime.errors import Conflict, Invalid, PermanentError, SagaError
-from saga_runtime.ledger_errors import FAILURES, LedgerFailure
-from saga_runtime.ledger_items import CLEARING_SHARDS, clearing_key, entry_key
+from saga_runtime.ledger.errors import FAILURES, LedgerFailure
+from saga_runtime.ledger.items import CLEARING_SHARDS, clearing_key, entry_key
 from saga_runtime.money import MAX_MINOR_UNITS
 from saga_runtime.protocol import PERMANENT_ERRORS, TRANSIENT_ERRORS
-from saga_runtime.step import Write
+from saga_runtime.saga_log.write import Write
 
 BUILDER = LedgerBuilder(table="ledger")
 EUR = "EUR"

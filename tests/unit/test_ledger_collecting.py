@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from constructs_lib.commands.trial_balance import add_up
+from constructs_lib.cli.trial_balance import add_up
 from constructs_lib.testing.invariants import audit_ledger, require_all_hold
 from handlers import ledger_sweeper
 from saga_runtime import (
@@ -25,13 +25,13 @@ from saga_runtime import (
     Money,
     StepCall,
     atomic_step,
-    aws,
 )
 from saga_runtime.errors import Conflict, Invalid, TransientError
-from saga_runtime.ledger_collecting import sweep_shard
-from saga_runtime.ledger_items import CLOSES_AFTER_MS, DAY_MS, Leg, Shard, closes_at, window_of
+from saga_runtime.ledger.collecting import sweep_shard
+from saga_runtime.ledger.items import CLOSES_AFTER_MS, DAY_MS, Leg, Shard, closes_at, window_of
 from saga_runtime.money import MAX_MINOR_UNITS
 from saga_runtime.protocol import Env, Metric
+from saga_runtime.shared import aws
 from tests.unit.support.samples import NOW_MS, step_event
 from tests.unit.support.wire import Action, Fault, Moment
 from tests.unit.support.world import Context, World

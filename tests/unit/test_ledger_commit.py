@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from saga_runtime import DirectEntry, DuplicatePosting, InsufficientFunds, Ledger, Money, Write, aws
+from saga_runtime import DirectEntry, DuplicatePosting, InsufficientFunds, Ledger, Money, Write
 from saga_runtime.errors import Conflict, Invalid, PermanentError, TransientError
-from saga_runtime.ledger_commit import DIRECT, commit_direct
+from saga_runtime.ledger.commit import DIRECT, commit_direct
 from saga_runtime.protocol import Metric
-from saga_runtime.retry import Backoff
+from saga_runtime.shared import aws
+from saga_runtime.shared.backoff import Backoff
 from tests.unit.support.wire import Action, Fault, Moment
 from tests.unit.support.world import World
 

@@ -30,7 +30,7 @@ from saga_runtime import (
     StepCall,
     atomic_step,
 )
-from saga_runtime.ledger_items import closes_at, window_of
+from saga_runtime.ledger.items import closes_at, window_of
 from saga_runtime.protocol import LEDGER_DUE_SHARDS, Env
 from tests.unit.support.samples import NOW_MS, step_event
 from tests.unit.support.transfers import settle_by

@@ -16,23 +16,13 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from constructs_lib.commands.trial_balance import add_up
+from constructs_lib.cli.trial_balance import add_up
 from constructs_lib.testing.invariants import audit_ledger, require_all_hold
-from saga_runtime import (
-    Clearing,
-    CollectingAccounts,
-    DirectEntry,
-    Ledger,
-    LedgerTerms,
-    Money,
-    Unit,
-    aws,
-    clock,
-    telemetry,
-)
+from saga_runtime import Clearing, CollectingAccounts, DirectEntry, Ledger, LedgerTerms, Money, Unit
 from saga_runtime.errors import Conflict, PermanentError
-from saga_runtime.ledger_items import Leg, Party
-from saga_runtime.ledger_sweep import sweep_due
+from saga_runtime.ledger.items import Leg, Party
+from saga_runtime.ledger.sweep import sweep_due
+from saga_runtime.shared import aws, clock, telemetry
 from tests.unit.support.memory_dynamodb import MemoryDynamoDB
 from tests.unit.support.samples import NOW_MS
 

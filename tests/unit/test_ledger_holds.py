@@ -33,8 +33,8 @@ from saga_runtime import (
     compensation,
 )
 from saga_runtime.errors import Conflict, Invalid, PermanentError
-from saga_runtime.ledger_holds import HoldBuilder
-from saga_runtime.ledger_items import Leg
+from saga_runtime.ledger.holds import HoldBuilder
+from saga_runtime.ledger.items import Leg
 from saga_runtime.protocol import Metric
 from tests.unit.support.samples import NOW_MS, step_event
 from tests.unit.support.world import Context, World

@@ -24,8 +24,8 @@ from saga_runtime import (
     atomic_step,
 )
 from saga_runtime.errors import Invalid, ServiceRefused
-from saga_runtime.ledger_items import DAY_MS, Leg
-from saga_runtime.ledger_sweep import sweep_due
+from saga_runtime.ledger.items import DAY_MS, Leg
+from saga_runtime.ledger.sweep import sweep_due
 from tests.unit.support.samples import NOW_MS, step_event
 from tests.unit.support.world import Context, World
 

@@ -29,7 +29,7 @@ from saga_runtime import (
     atomic_step,
 )
 from saga_runtime.errors import Invalid
-from saga_runtime.ledger_items import Leg, Party
+from saga_runtime.ledger.items import Leg, Party
 from tests.unit.support.samples import step_event
 from tests.unit.support.world import Context, World
 

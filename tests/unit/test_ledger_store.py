@@ -19,11 +19,11 @@ from saga_runtime import (
     TransientError,
     account_key,
     atomic_step,
-    aws,
     compensation,
 )
 from saga_runtime.errors import Invalid, SagaError
 from saga_runtime.protocol import Env
+from saga_runtime.shared import aws
 from tests.unit.support.samples import step_event
 from tests.unit.support.world import Context, World
 

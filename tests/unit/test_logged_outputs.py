@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from saga_runtime import aws
 from saga_runtime.errors import Invalid, ProtocolMismatch
 from saga_runtime.protocol import (
     INLINE_OUTPUT_BYTES,
@@ -18,8 +17,9 @@ from saga_runtime.protocol import (
     ShareField,
     Side,
 )
-from saga_runtime.saga_log import done_put, tombstone_put
-from saga_runtime.step import StepCall
+from saga_runtime.saga_log.rows import done_put, tombstone_put
+from saga_runtime.shared import aws
+from saga_runtime.steps.step import StepCall
 from tests.unit.support.samples import NOW_MS, SAGA_ID, step_event
 from tests.unit.support.world import World
 

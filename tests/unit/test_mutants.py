@@ -10,7 +10,11 @@ from typing import Any
 
 import pytest
 
-from saga_runtime import LedgerBuilder, ledger_writes, record, recovery, saga_log
+from saga_runtime import LedgerBuilder
+from saga_runtime.idempotency import record
+from saga_runtime.ledger import writes as ledger_writes
+from saga_runtime.recovery import takeover as recovery
+from saga_runtime.saga_log import rows as saga_log
 from tests.unit.support import scenarios
 from tests.unit.support.mutation import Mutant, Scenario, mutate
 

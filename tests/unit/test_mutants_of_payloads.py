@@ -7,14 +7,15 @@ from importlib import import_module
 
 import pytest
 
-from saga_runtime import aws, payloads
 from saga_runtime.errors import Invalid
-from saga_runtime.front_door import body_of
-from saga_runtime.identity import canonical_json
-from saga_runtime.payloads import PayloadLost, Payloads, Unsendable
+from saga_runtime.http.idempotent_request import body_of
+from saga_runtime.idempotency.identity import canonical_json
+from saga_runtime.payloads import claim_check as payloads
+from saga_runtime.payloads.claim_check import PayloadLost, Payloads, Unsendable
+from saga_runtime.payloads.references import is_reference, reference_to
 from saga_runtime.protocol import INLINE_OUTPUT_BYTES, MAX_PAYLOAD_BYTES, REFERENCE_FIELD
-from saga_runtime.references import is_reference, reference_to
-from saga_runtime.step import encode_output
+from saga_runtime.shared import aws
+from saga_runtime.steps.step import encode_output
 from tests.unit.support.mutation import Mutant, mutate
 from tests.unit.support.samples import SAGA_ID
 from tests.unit.support.world import World
@@ -89,9 +90,9 @@ def a_key_leads_nowhere_else(_: World) -> None:
     assert not is_reference({REFERENCE_FIELD: f"{SAGA_ID}/../secret"})
 
 
-_STEP = import_module("saga_runtime.step")
-_REFERENCES = import_module("saga_runtime.references")
-_FRONT_DOOR = import_module("saga_runtime.front_door")
+_STEP = import_module("saga_runtime.steps.step")
+_REFERENCES = import_module("saga_runtime.payloads.references")
+_FRONT_DOOR = import_module("saga_runtime.http.idempotent_request")
 
 MUTANTS = [
     Mutant(

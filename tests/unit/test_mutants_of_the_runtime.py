@@ -7,9 +7,10 @@ from importlib import import_module
 import pytest
 
 from handlers import gatekeeper
-from saga_runtime import Commit, StepCall, Write, atomic_step, transaction
+from saga_runtime import Commit, StepCall, Write, atomic_step
 from saga_runtime.errors import SagaError
 from saga_runtime.protocol import RecordAttribute
+from saga_runtime.saga_log import transaction
 from tests.unit.support.client import accepted
 from tests.unit.support.mutation import Mutant, mutate
 from tests.unit.support.samples import BODY, DUE_AFTER_MS, get, post, step_event
@@ -88,7 +89,7 @@ def _no_error(action: object) -> None:
 MUTANTS = [
     Mutant(
         name="do not look at the row after a refusal",
-        owner=import_module("saga_runtime.atomic_step"),
+        owner=import_module("saga_runtime.steps.atomic"),
         target="_run",
         old="if row is None:",
         new="if True:",
@@ -96,7 +97,7 @@ MUTANTS = [
     ),
     Mutant(
         name="do not look at the row after a refused undo",
-        owner=import_module("saga_runtime.compensation"),
+        owner=import_module("saga_runtime.steps.atomic_compensation"),
         target="_run",
         old="if undo_entry_of(read_row(call)) is UndoEntry.NOTHING:",
         new="if False:",

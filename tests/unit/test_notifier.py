@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from handlers import notifier
-from saga_runtime import aws
 from saga_runtime.errors import ProtocolMismatch, SagaFenced
 from saga_runtime.protocol import OUTPUT_FIELD, CallField, Side
-from saga_runtime.saga_log import tombstone_put
+from saga_runtime.saga_log.rows import tombstone_put
+from saga_runtime.shared import aws
 from tests.unit.support.samples import REQUEST_ID, SAGA_ID, step_event
 from tests.unit.support.transfers import settle_by
 from tests.unit.support.wire import Action, Fault, Killed, Moment

@@ -14,7 +14,7 @@ from aws_lambda_powertools import Logger
 from aws_lambda_powertools.utilities.batch import SqsFifoPartialProcessor
 from aws_lambda_powertools.utilities.batch.exceptions import BatchProcessingError
 
-from saga_runtime import aws
+from saga_runtime.shared import aws
 from tests.unit.support.payouts import without
 from tests.unit.support.wire import Action, Fault, Killed, Moment
 from tests.unit.support.world import Context, World

@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from saga_runtime import StepCall, aws
+from saga_runtime import StepCall
 from saga_runtime.errors import Invalid, TransientError
-from saga_runtime.identity import canonical_json, request_id_from
-from saga_runtime.payloads import Outputs, PayloadLost, Payloads, Unsendable, load, put_in_place, store
+from saga_runtime.idempotency.identity import canonical_json, request_id_from
+from saga_runtime.payloads.claim_check import Outputs, PayloadLost, Payloads, Unsendable, load, put_in_place, store
+from saga_runtime.payloads.references import has_reserved_member, is_reference, reference_to
 from saga_runtime.protocol import (
     INLINE_OUTPUT_BYTES,
     MAX_OUTPUT_BYTES,
@@ -21,8 +22,8 @@ from saga_runtime.protocol import (
     REFERENCE_FIELD,
     CallField,
 )
-from saga_runtime.references import has_reserved_member, is_reference, reference_to
-from saga_runtime.step import decode_output, encode_output
+from saga_runtime.shared import aws
+from saga_runtime.steps.step import decode_output, encode_output
 from tests.unit.support.samples import NOW_MS, SAGA_ID, step_event
 from tests.unit.support.wire import Action, Fault
 from tests.unit.support.world import World

@@ -315,7 +315,7 @@ def keeps_what_was_paid(payouts: Payouts) -> None:
     write = controls_module.Controls(table="controls", caps={}, currency="EUR").conclude(
         call, intent().obligation, controls_module.ClaimState.RELEASED
     )
-    from saga_runtime import aws
+    from saga_runtime.shared import aws
 
     with pytest.raises(Exception, match="ConditionalCheckFailed"):
         aws.dynamodb().transact_write_items(TransactItems=[dict(write.action)])  # type: ignore[list-item]

@@ -23,9 +23,10 @@ from aws_lambda_powertools.utilities.idempotency import (
 from aws_lambda_powertools.utilities.idempotency.exceptions import IdempotencyAlreadyInProgressError
 
 from examples.payment_gateway import PaymentGateway
-from saga_runtime import Applied, ExternalCall, NotApplied, aws, external_step
+from saga_runtime import Applied, ExternalCall, NotApplied, external_step
 from saga_runtime.protocol import OUTPUT_FIELD, CallField, ProviderField
-from saga_runtime.verdict import Verdict
+from saga_runtime.shared import aws
+from saga_runtime.steps.verdict import Verdict
 from tests.unit.support.samples import SAGA_ID, step_event
 from tests.unit.support.wire import Action, Fault, Killed
 from tests.unit.support.world import Context, World

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from aws_lambda_powertools.utilities.idempotency import DynamoDBPersistenceLayer, IdempotencyConfig, idempotent
 
-from saga_runtime import aws
 from saga_runtime.protocol import RecordAttribute
+from saga_runtime.shared import aws
 from tests.unit.support.samples import post
 from tests.unit.support.world import Context, World
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 import pytest
 
 from constructs_lib.testing import ProviderEffect, audit_provider
-from saga_runtime.identity import provider_key_of, saga_id_of, step_key_of
+from saga_runtime.idempotency.identity import provider_key_of, saga_id_of, step_key_of
 from saga_runtime.protocol import LogAttribute, StepStatus
 
 REQUEST: Final = "a" * 26

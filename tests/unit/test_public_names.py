@@ -14,7 +14,7 @@ import constructs_lib
 import constructs_lib.saga
 import constructs_lib.testing
 import saga_runtime
-from constructs_lib.cli import main
+from constructs_lib.cli.main import main
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -47,7 +47,9 @@ def test_the_version_is_that_of_the_distribution(capsys: pytest.CaptureFixture[s
     assert capsys.readouterr().out == f"cdk-sagas {constructs_lib.__version__}\n"
 
 
-@pytest.mark.parametrize("module", ["constructs_lib", "constructs_lib.testing.pytest_plugin", "constructs_lib.cli"])
+@pytest.mark.parametrize(
+    "module", ["constructs_lib", "constructs_lib.testing.pytest_plugin", "constructs_lib.cli.main"]
+)
 def test_command_and_pytest_plugin_do_not_start_the_cdk(module: str) -> None:
     code = f"import sys, {module}; print(sorted({{'aws_cdk', 'jsii', 'ministack'}} & set(sys.modules)))"
 

@@ -10,7 +10,7 @@ from botocore.exceptions import ClientError
 from botocore.retries import quota
 from moto import mock_aws
 
-from saga_runtime import aws
+from saga_runtime.shared import aws
 from tests.unit.support.quick_moto import OneClientOfEach, QuickMoto, without_detours
 from tests.unit.support.world import World, create_tables
 

@@ -27,11 +27,9 @@ import pytest
 from botocore.exceptions import ClientError
 
 from handlers import reconciler as entry
-from saga_runtime import aws, sweeping, telemetry
-from saga_runtime.callback_saga_writes import LATE_DAYS
+from saga_runtime.callbacks.saga_writes import LATE_DAYS
 from saga_runtime.errors import ProtocolMismatch
-from saga_runtime.hold import HOLD_KEY, KEPT_MS
-from saga_runtime.late import MOST_TRIES, LateFinding, late_name, undo_again
+from saga_runtime.idempotency.record import RequestRecord
 from saga_runtime.protocol import (
     Env,
     HoldAttribute,
@@ -44,8 +42,8 @@ from saga_runtime.protocol import (
     StepStatus,
     TokenAttribute,
 )
-from saga_runtime.reconciler import Served, served_of
-from saga_runtime.reconciliation import (
+from saga_runtime.recovery import sweep as sweeping
+from saga_runtime.recovery.decisions import (
     LONGEST_LOOK_MS,
     LONGEST_PAUSE_MS,
     LOOK_MS,
@@ -61,10 +59,13 @@ from saga_runtime.reconciliation import (
     pause_after,
     saga_of_execution,
 )
-from saga_runtime.record import RequestRecord
-from saga_runtime.recovery import CERTAIN_AFTER_MS, Finding, recovery_name
-from saga_runtime.saga_log import log_key
-from saga_runtime.sweeping import ATTEMPTS, SPARE_MS, Threads
+from saga_runtime.recovery.hold import HOLD_KEY, KEPT_MS
+from saga_runtime.recovery.late_effects import MOST_TRIES, LateFinding, late_name, undo_again
+from saga_runtime.recovery.reconciler import Served, served_of
+from saga_runtime.recovery.sweep import ATTEMPTS, SPARE_MS, Threads
+from saga_runtime.recovery.takeover import CERTAIN_AFTER_MS, Finding, recovery_name
+from saga_runtime.saga_log.rows import log_key
+from saga_runtime.shared import aws, telemetry
 from tests.unit.support import settling
 from tests.unit.support.client import remove_response
 from tests.unit.support.clinic import create_hold_table
@@ -75,10 +76,10 @@ from tests.unit.support.samples import DAY_MS, DUE_AFTER_MS, NOW_MS, REQUEST_ID,
 from tests.unit.support.wire import Action, Fault, Killed, Moment, Wire, body_of
 from tests.unit.support.world import Context, World
 
-CARETAKER = import_module("saga_runtime.caretaker")
-RECONCILIATION = import_module("saga_runtime.reconciliation")
-RECOVERY = import_module("saga_runtime.recovery")
-RECONCILER = import_module("saga_runtime.reconciler")
+CARETAKER = import_module("saga_runtime.recovery.saga_reconciler")
+RECONCILIATION = import_module("saga_runtime.recovery.decisions")
+RECOVERY = import_module("saga_runtime.recovery.takeover")
+RECONCILER = import_module("saga_runtime.recovery.reconciler")
 LIMIT = 3
 SHARDS, SHARD = 2, "01"
 """Of either index: every query takes its time here."""
@@ -1224,7 +1225,7 @@ def test_what_is_refused_for_good_is_not_tried_again(watch: Watch, monkeypatch: 
         looks.append(1)
         raise denied
 
-    monkeypatch.setattr("saga_runtime.recovery.Recoverer.owner", refuse)
+    monkeypatch.setattr("saga_runtime.recovery.takeover.Recoverer.owner", refuse)
     watch.pass_time()
 
     assert (watch.sweep()["failed"], len(looks)) == (1, 1)

@@ -17,9 +17,7 @@ from typing import Any
 import boto3
 import pytest
 
-from saga_runtime import aws
-from saga_runtime.caretaker import Caretaker, Served
-from saga_runtime.late import late_name
+from saga_runtime.idempotency.record import Reservation, due_shard_of, reserve_put
 from saga_runtime.protocol import (
     LogAttribute,
     Metric,
@@ -29,12 +27,14 @@ from saga_runtime.protocol import (
     StepStatus,
     TokenAttribute,
 )
-from saga_runtime.reconciler import Reconciler
-from saga_runtime.reconciliation import ParkedFor, stuck_of
-from saga_runtime.record import Reservation, due_shard_of, reserve_put
-from saga_runtime.recovery import recovery_name
-from saga_runtime.saga_log import log_key
-from saga_runtime.sweeping import ATTEMPTS, Threads
+from saga_runtime.recovery.decisions import ParkedFor, stuck_of
+from saga_runtime.recovery.late_effects import late_name
+from saga_runtime.recovery.reconciler import Reconciler
+from saga_runtime.recovery.saga_reconciler import Caretaker, Served
+from saga_runtime.recovery.sweep import ATTEMPTS, Threads
+from saga_runtime.recovery.takeover import recovery_name
+from saga_runtime.saga_log.rows import log_key
+from saga_runtime.shared import aws
 from tests.unit.support.crews import Gone, TurnTakers
 from tests.unit.support.desk import Desk, desk_in
 from tests.unit.support.executions import ExecutionStatus
@@ -42,7 +42,7 @@ from tests.unit.support.samples import DAY_MS, DUE_AFTER_MS, REQUEST_ID, reserva
 from tests.unit.support.wire import SDK_ATTEMPTS, Action, Fault, Killed, Moment
 from tests.unit.support.world import World
 
-RECONCILER = import_module("saga_runtime.reconciler")
+RECONCILER = import_module("saga_runtime.recovery.reconciler")
 A = RecordAttribute
 LIMIT = 3
 SHARDS = 3

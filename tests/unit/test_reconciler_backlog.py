@@ -18,15 +18,15 @@ from typing import Any
 import pytest
 
 from benchmarks.reconciler import SHARDS, backlog, reserved
-from saga_runtime import aws, telemetry
-from saga_runtime.caretaker import Caretaker, Served
 from saga_runtime.protocol import RecordAttribute
-from saga_runtime.reconciler import PAGE, Reconciler
-from saga_runtime.sweeping import WORKERS, Part
+from saga_runtime.recovery.reconciler import PAGE, Reconciler
+from saga_runtime.recovery.saga_reconciler import Caretaker, Served
+from saga_runtime.recovery.sweep import WORKERS, Part
+from saga_runtime.shared import aws, telemetry
 from tests.unit.support.memory_dynamodb import MemoryDynamoDB
 from tests.unit.support.samples import NOW_MS
 
-RECONCILER = import_module("saga_runtime.reconciler")
+RECONCILER = import_module("saga_runtime.recovery.reconciler")
 BACKLOG = 10_000
 A = RecordAttribute
 

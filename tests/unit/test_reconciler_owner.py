@@ -14,12 +14,13 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from saga_runtime import aws
-from saga_runtime.caretaker import Caretaker, Seen, Served
+from saga_runtime.idempotency.record import RequestRecord, reserve_put
 from saga_runtime.protocol import Metric, RecordAttribute, RecordStatus
-from saga_runtime.reconciliation import DENIED_MS, Found, Need, ParkedFor
-from saga_runtime.record import RequestRecord, reserve_put
-from saga_runtime.recovery import Finding, MachineGone, Owner, Recoverer, execution_of, recovery_name, what_to_do
+from saga_runtime.recovery.decisions import DENIED_MS, Found, Need, ParkedFor
+from saga_runtime.recovery.saga_reconciler import Caretaker, Seen, Served
+from saga_runtime.recovery.takeover import Finding, MachineGone, Owner, Recoverer, recovery_name, what_to_do
+from saga_runtime.shared import aws
+from saga_runtime.shared.arns import execution_of
 from tests.unit.support.samples import DAY_MS, MACHINE_ARN, NOW_MS, RECOVERY_MACHINE_ARN, SAGA_ID, reservation_of
 
 A = RecordAttribute

@@ -7,18 +7,10 @@ from typing import Any
 
 import pytest
 
+from saga_runtime.idempotency.record import Met, RequestRecord, due_shard_of, reserve_put, what_was_met
 from saga_runtime.protocol import RecordAttribute, RecordStatus
-from saga_runtime.record import Met, RequestRecord, due_shard_of, reserve_put, what_was_met
-from saga_runtime.recovery import (
-    CERTAIN_AFTER_MS,
-    Finding,
-    Owner,
-    execution_of,
-    machine_of,
-    recovery_name,
-    take_over_update,
-    what_to_do,
-)
+from saga_runtime.recovery.takeover import CERTAIN_AFTER_MS, Finding, Owner, recovery_name, take_over_update, what_to_do
+from saga_runtime.shared.arns import execution_of, machine_of
 from tests.unit.support.samples import DAY_MS, DUE_AFTER_MS, MACHINE_ARN, NOW_MS, SAGA_ID, reservation_of
 
 ITEM: dict[str, Any] = reserve_put(reservation_of())["Item"]

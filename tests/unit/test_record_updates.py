@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from constructs_lib.saga.asl import CompiledStep, SagaPlan, definition_of, recovery_of
-from constructs_lib.saga.retry import Retry
+from constructs_lib.saga.steps.retry import Retry
 from saga_runtime.protocol import Direction, RecordStatus
 from tests.constructs.support.plans import PLANS
 from tests.unit.support.samples import NOW_MS, REQUEST_ID, SAGA_ID

@@ -10,9 +10,9 @@ import pytest
 
 from handlers import gatekeeper
 from saga_runtime.errors import Invalid
-from saga_runtime.identity import parse_json
+from saga_runtime.idempotency.identity import parse_json
+from saga_runtime.payloads.request_paths import items_at, refuse_inexact
 from saga_runtime.protocol import Env
-from saga_runtime.request_paths import items_at, refuse_inexact
 from tests.constructs.support.jsonata import evaluate
 from tests.unit.support.client import accepted
 from tests.unit.support.samples import post

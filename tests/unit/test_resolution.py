@@ -10,11 +10,11 @@ from typing import Any
 import boto3
 import pytest
 
-from constructs_lib.commands.saga import time_of
-from saga_runtime import aws
+from constructs_lib.cli.shared.saga import time_of
 from saga_runtime.protocol import Direction, Env, LogAttribute, RecordStatus, Side
-from saga_runtime.reconciliation import rows_kept_update
-from saga_runtime.saga_log import done_put
+from saga_runtime.recovery.decisions import rows_kept_update
+from saga_runtime.saga_log.rows import done_put
+from saga_runtime.shared import aws
 from tests.unit.support import resolving, settling
 from tests.unit.support.desk import LOG_DAYS, Desk, desk_in
 from tests.unit.support.gateway import LIFE_MS, STEP
@@ -224,7 +224,7 @@ def test_a_command_that_dies_anywhere_is_finished_by_its_repetition(
         settle_in()
 
     def settle_in() -> None:
-        from saga_runtime.record import reserve_put
+        from saga_runtime.idempotency.record import reserve_put
         from tests.unit.support.samples import reservation_of
 
         reserve: Any = reserve_put(reservation_of())

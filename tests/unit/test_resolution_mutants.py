@@ -8,9 +8,9 @@ from typing import Any
 import boto3
 import pytest
 
-from saga_runtime import resolution
 from saga_runtime.errors import SagaError
-from saga_runtime.resolution import CannotResolve
+from saga_runtime.recovery import resolution
+from saga_runtime.recovery.resolution import CannotResolve
 from tests.unit.support import resolving as r
 from tests.unit.support.desk import Desk, desk_in
 from tests.unit.support.mutation import Mutant, Scenario, mutate

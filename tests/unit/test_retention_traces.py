@@ -1,4 +1,4 @@
-"""What happens when a memory ends too soon: the harm behind each rule of ``constructs_lib.saga.retention``.
+"""What happens when a memory ends too soon: the harm behind each rule of ``constructs_lib.saga.validation.retention``.
 
 And why there is no rule where there is none. Time passes and items expire as DynamoDB's TTL lets them: by what was
 written into them.
@@ -14,14 +14,14 @@ from typing import Any, Final
 import pytest
 from botocore.exceptions import ClientError
 
-from constructs_lib.saga.retention import kept_after_the_end
-from saga_runtime import Commit, NotApplied, StepCall, Write, atomic_step, aws, compensation
-from saga_runtime.callback_saga_writes import LATE_DAYS, SagaRecord
+from constructs_lib.saga.validation.retention import kept_after_the_end
+from saga_runtime import Commit, NotApplied, StepCall, Write, atomic_step, compensation
 from saga_runtime.callbacks import Receipt
+from saga_runtime.callbacks.saga_writes import LATE_DAYS, SagaRecord
 from saga_runtime.errors import SagaFenced, StepUndecided
-from saga_runtime.identity import request_id_of
-from saga_runtime.late import LateFinding, undo_late
-from saga_runtime.payloads import PayloadLost
+from saga_runtime.idempotency.identity import request_id_of
+from saga_runtime.idempotency.record import RequestRecord, reserve_put
+from saga_runtime.payloads.claim_check import PayloadLost
 from saga_runtime.protocol import (
     REFERENCE_FIELD,
     CallField,
@@ -35,11 +35,12 @@ from saga_runtime.protocol import (
     TokenAttribute,
     WaitField,
 )
-from saga_runtime.reconciler import Reconciler
-from saga_runtime.reconciliation import Found, Need, decide, kept_until, may_forget, rows_end
-from saga_runtime.record import RequestRecord, reserve_put
-from saga_runtime.recovery import Finding, Owner, Recoverer, what_to_do
-from saga_runtime.saga_log import log_key
+from saga_runtime.recovery.decisions import Found, Need, decide, kept_until, may_forget, rows_end
+from saga_runtime.recovery.late_effects import LateFinding, undo_late
+from saga_runtime.recovery.reconciler import Reconciler
+from saga_runtime.recovery.takeover import Finding, Owner, Recoverer, what_to_do
+from saga_runtime.saga_log.rows import log_key
+from saga_runtime.shared import aws
 from tests.unit.support.client import remove_response
 from tests.unit.support.depot import HEARTBEAT_SECONDS, PARCEL, entries_of, operators_queue, served
 from tests.unit.support.gateway import GRACE_MS, IDEMPOTENT, LIFE_MS, Shop

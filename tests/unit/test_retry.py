@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from saga_runtime.retry import Backoff
+from saga_runtime.shared.backoff import Backoff
 
 
 @given(failures=st.integers(min_value=1, max_value=200), random=st.floats(min_value=0, max_value=1, exclude_max=True))

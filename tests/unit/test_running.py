@@ -12,7 +12,7 @@ from botocore.exceptions import ClientError
 
 from benchmarks.reconciler import QUOTAS
 from benchmarks.reconciler_open import DEAD, measured
-from saga_runtime.running import ASKED_ONE_BY_ONE, PAGE, SPARE_MS, Running
+from saga_runtime.recovery.running import ASKED_ONE_BY_ONE, PAGE, SPARE_MS, Running
 
 MACHINE, OTHER = "arn:aws:states:eu-west-1:1:stateMachine:A", "arn:aws:states:eu-west-1:1:stateMachine:B"
 HOUR_MS = 3_600_000

@@ -7,8 +7,9 @@ import inspect
 
 import pytest
 
-from saga_runtime import errors, ledger_errors
+from saga_runtime import errors
 from saga_runtime.errors import PermanentError, SagaError
+from saga_runtime.ledger import errors as ledger_errors
 from saga_runtime.protocol import (
     NOTHING_STANDS,
     PERMANENT_ERRORS,
@@ -18,7 +19,7 @@ from saga_runtime.protocol import (
     RecordStatus,
     StepStatus,
 )
-from saga_runtime.saga_log import LogRow, StepEntry, UndoEntry, entry_of, undo_entry_of
+from saga_runtime.saga_log.rows import LogRow, StepEntry, UndoEntry, entry_of, undo_entry_of
 from tests.unit.support.samples import SAGA_ID
 
 

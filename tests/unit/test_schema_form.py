@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from constructs_lib._schema_form import require_schema
+from constructs_lib.api.schema_form import require_schema
 
 TYPES = "one of array, boolean, integer, null, number, object, string, or a list of them"
 SCHEMA = "a schema: an object, true or false"

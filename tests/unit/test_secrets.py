@@ -8,9 +8,9 @@ from typing import Any
 import boto3
 import pytest
 
-from saga_runtime import aws
 from saga_runtime.protocol import MIN_KEY_BYTES, PREVIOUS_SECONDS
-from saga_runtime.secrets import (
+from saga_runtime.shared import aws
+from saga_runtime.shared.secrets import (
     FORCED_SECONDS,
     MAX_AGE_SECONDS,
     SecretKeys,

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from saga_runtime import Commit, StepCall, TransientError, Write, atomic_step, aws, read_only_step
+from saga_runtime import Commit, StepCall, TransientError, Write, atomic_step, read_only_step
 from saga_runtime.errors import ServiceRefused
 from saga_runtime.protocol import SERVICE_REFUSALS, CallField
+from saga_runtime.shared import aws
 from tests.unit.support.gateway import Shop
 from tests.unit.support.samples import step_event
 from tests.unit.support.transfers import run, undo

@@ -13,16 +13,9 @@ import stripe
 from hypothesis import given
 from hypothesis import strategies as st
 
-from saga_runtime import signatures
 from saga_runtime.protocol import SchemeField, SchemeKind
-from saga_runtime.signatures import (
-    HmacScheme,
-    Scheme,
-    Signature,
-    StandardScheme,
-    StripeScheme,
-    scheme_of,
-)
+from saga_runtime.webhooks import signatures
+from saga_runtime.webhooks.signatures import HmacScheme, Scheme, Signature, StandardScheme, StripeScheme, scheme_of
 from tests.unit.support.mutation import Mutant, mutate
 
 NOW = 1_700_000_000

@@ -15,7 +15,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from saga_runtime.protocol import MIN_KEY_BYTES
-from saga_runtime.signatures import MAX_SKEW, Signature, StandardScheme, StripeScheme, check_signature
+from saga_runtime.webhooks.signatures import MAX_SKEW, Signature, StandardScheme, StripeScheme, check_signature
 
 ARN = ("arn:aws:secretsmanager:eu-central-1:111122223333:secret:hook",)
 STANDARD, STRIPE = StandardScheme(secrets=ARN), StripeScheme(secrets=ARN)

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from handlers import gatekeeper
-from saga_runtime.identity import parse_json
+from saga_runtime.idempotency.amounts import MAX_DIGITS, MoneyPath, StatedMoney, tokens_of
+from saga_runtime.idempotency.identity import parse_json
 from saga_runtime.protocol import Env, RecordAttribute
-from saga_runtime.stated_money import MAX_DIGITS, MoneyPath, StatedMoney, tokens_of
 from tests.unit.support.samples import post
 from tests.unit.support.world import World
 

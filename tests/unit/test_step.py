@@ -9,7 +9,8 @@ import pytest
 
 from saga_runtime.errors import Invalid, ProtocolMismatch
 from saga_runtime.protocol import MAX_EXACT_INTEGER, MAX_OUTPUT_BYTES, MAX_TRANSACT_ITEMS, CallField
-from saga_runtime.step import Commit, StepCall, Write, decode_output, encode_output
+from saga_runtime.saga_log.write import Write
+from saga_runtime.steps.step import Commit, StepCall, decode_output, encode_output
 from tests.unit.support.samples import NOW_MS, SAGA_ID, step_event
 
 MISSING = object()

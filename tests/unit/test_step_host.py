@@ -12,11 +12,12 @@ import pytest
 from botocore.exceptions import ClientError, ReadTimeoutError
 
 from handlers import step_host
-from saga_runtime import PermanentError, StepInDoubt, TransientError, aws
-from saga_runtime.compensation import CompensationRefused
+from saga_runtime import PermanentError, StepInDoubt, TransientError
 from saga_runtime.errors import ProtocolMismatch
-from saga_runtime.identity import provider_key_of
+from saga_runtime.idempotency.identity import provider_key_of
 from saga_runtime.protocol import OUTPUT_FIELD, CallField, Env, ProviderField
+from saga_runtime.shared import aws
+from saga_runtime.steps.atomic_compensation import CompensationRefused
 from tests.unit.support.gateway import GRACE_MS, LIFE_MS, REMAINING_MS, UNDO_ASKED, Shop
 from tests.unit.support.samples import SAGA_ID
 from tests.unit.support.world import Context, World

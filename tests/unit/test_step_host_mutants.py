@@ -10,8 +10,9 @@ import pytest
 from botocore.exceptions import ClientError, ReadTimeoutError
 
 from handlers import step_host
-from saga_runtime import PermanentError, StepInDoubt, TransientError, aws
+from saga_runtime import PermanentError, StepInDoubt, TransientError
 from saga_runtime.protocol import OUTPUT_FIELD
+from saga_runtime.shared import aws
 from tests.unit.support.gateway import GRACE_MS, LIFE_MS, REMAINING_MS, UNDO_ASKED, Shop
 from tests.unit.support.mutation import Mutant, mutate
 from tests.unit.support.world import Context, World

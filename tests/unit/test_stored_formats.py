@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 
+from saga_runtime.idempotency.record import RequestRecord
 from saga_runtime.protocol import RecordAttribute, RecordStatus, StepStatus
-from saga_runtime.record import RequestRecord
-from saga_runtime.saga_log import LogRow
+from saga_runtime.saga_log.rows import LogRow
 from tests.unit.support import formats
 from tests.unit.support.formats import GOLDEN, produced, text_of
 

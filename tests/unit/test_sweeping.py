@@ -21,8 +21,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError, ReadTimeoutError
 
-from saga_runtime import aws
-from saga_runtime.sweeping import (
+from saga_runtime.recovery.sweep import (
     ATTEMPTS,
     FIRST_PAUSE_MS,
     LONGEST_PAUSE_MS,
@@ -35,11 +34,12 @@ from saga_runtime.sweeping import (
     Sweep,
     Threads,
 )
+from saga_runtime.shared import aws
 from tests.unit.support.crews import TurnTakers
 from tests.unit.support.mutation import Mutant, mutate
 from tests.unit.support.wire import Killed
 
-SWEEPING = import_module("saga_runtime.sweeping")
+SWEEPING = import_module("saga_runtime.recovery.sweep")
 PAGE = 5
 PLENTY_MS = 3_600_000
 SEEDS = range(12)

@@ -12,8 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from aws_lambda_powertools.metrics.provider import cold_start
 
-from saga_runtime import telemetry
 from saga_runtime.protocol import CURRENCY_DIMENSION, METRIC_NAMESPACE, Env, Metric
+from saga_runtime.shared import telemetry
 
 
 @pytest.fixture(autouse=True)

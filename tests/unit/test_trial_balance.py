@@ -10,10 +10,10 @@ import boto3
 import pytest
 from moto import mock_aws
 
-from constructs_lib.cli import main
-from constructs_lib.commands.trial_balance import add_up
+from constructs_lib.cli.main import main
+from constructs_lib.cli.trial_balance import add_up
 from saga_runtime import Account, LedgerBuilder, Money
-from saga_runtime.step import Write
+from saga_runtime.saga_log.write import Write
 
 BUILDER = LedgerBuilder(table="ledger")
 

@@ -11,12 +11,9 @@ from typing import Any
 
 import pytest
 
-from saga_runtime import aws
 from saga_runtime.protocol import WATCH_DUE_SHARDS, BadEnd, EndField, Metric, WatchAttribute, WatchStatus
-from saga_runtime.watch_rows import EndRow, Watched, end_id, watched_of
-from saga_runtime.watch_sweep import SWEEP_MS
-from saga_runtime.watcher import BACKOFF, SPARE_MS
-from saga_runtime.watching import (
+from saga_runtime.shared import aws
+from saga_runtime.watch.decisions import (
     FIRST_MS,
     LIST_MS,
     OVERLAP_MS,
@@ -28,6 +25,9 @@ from saga_runtime.watching import (
     decide,
     pause_after,
 )
+from saga_runtime.watch.rows import EndRow, Watched, end_id, watched_of
+from saga_runtime.watch.sweep import SWEEP_MS
+from saga_runtime.watch.watcher import BACKOFF, SPARE_MS
 from tests.unit.support.samples import DAY_MS, NOW_MS
 from tests.unit.support.watched import ATTEMPTS, FUNCTION, GRACE_MS, LEASE_MS, MACHINE, Watch, before, watch_in
 from tests.unit.support.wire import Action, Fault, Moment
@@ -403,7 +403,7 @@ def test_an_end_that_somebody_has_redriven_is_not_overdue(watch: Watch) -> None:
 
 
 def test_everything_that_is_due_is_looked_at_however_many_pages_it_fills(watch: Watch) -> None:
-    watch.monkeypatch.setattr("saga_runtime.watch_rows.WATCH_DUE_SHARDS", 1)
+    watch.monkeypatch.setattr("saga_runtime.watch.rows.WATCH_DUE_SHARDS", 1)
     for number in range(5):
         watch.ends(f"run{number}")
     watch.sweep()
@@ -487,7 +487,7 @@ def test_a_bad_end_after_a_redrive_is_kept_by_whoever_sees_it_first(watch: Watch
     watch.sweep()
     watch.redrives()
     watch.ends()
-    watch.monkeypatch.setattr("saga_runtime.watch_sweep.Sweep._read_list", lambda *_: None)
+    watch.monkeypatch.setattr("saga_runtime.watch.sweep.Sweep._read_list", lambda *_: None)
     watch.goes_on(3)
 
     assert watch.rows[end_id(run.arn, 0)].status is WatchStatus.OVER
@@ -676,7 +676,7 @@ def test_ends_of_a_machine_that_is_not_watched_any_more_are_left_alone(watch: Wa
     watch.pass_time(GRACE_MS)
     kept = watch.row()
 
-    watch.monkeypatch.setattr("saga_runtime.watch_sweep.Sweep._read_list", lambda *_: None)
+    watch.monkeypatch.setattr("saga_runtime.watch.sweep.Sweep._read_list", lambda *_: None)
     assert (watch.sweep()["foreign"], watch.work()) == (1, 0)
     watch.deliver(json.dumps({"due": kept.id}))
     assert watch.row() == replace(kept, due_at=watch.now + QUEUED_MS)

@@ -21,19 +21,19 @@ from importlib import import_module
 import pytest
 
 from saga_runtime.protocol import WatchAttribute, WatchStatus
-from saga_runtime.watch_rows import end_id
-from saga_runtime.watcher import BACKOFF
-from saga_runtime.watching import FIRST_MS, LIST_MS, OVERLAP_MS, WHOLE_MS
+from saga_runtime.watch.decisions import FIRST_MS, LIST_MS, OVERLAP_MS, WHOLE_MS
+from saga_runtime.watch.rows import end_id
+from saga_runtime.watch.watcher import BACKOFF
 from tests.unit.support.mutation import Mutant, mutate
 from tests.unit.support.samples import DAY_MS
 from tests.unit.support.watched import GRACE_MS, LEASE_MS, Watch, before, watch_in
 from tests.unit.support.wire import Action, Fault, Killed, Moment
 from tests.unit.support.world import Context, World
 
-ROWS = import_module("saga_runtime.watch_rows")
-WATCHING = import_module("saga_runtime.watching")
-TELLING = import_module("saga_runtime.watch_telling")
-SWEEP = import_module("saga_runtime.watch_sweep")
+ROWS = import_module("saga_runtime.watch.rows")
+WATCHING = import_module("saga_runtime.watch.decisions")
+TELLING = import_module("saga_runtime.watch.notify")
+SWEEP = import_module("saga_runtime.watch.sweep")
 A = WatchAttribute
 TOLD, STUCK, OVER = WatchStatus.TOLD, WatchStatus.STUCK, WatchStatus.OVER
 
@@ -43,8 +43,8 @@ def watch(world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[Watch]:
     """One list and one shard: each call of a round is one of its kind."""
     with watch_in(world, monkeypatch) as made:
         made.watches(ends=["TIMED_OUT"], attempts=10)
-        monkeypatch.setattr("saga_runtime.watch_rows.WATCH_DUE_SHARDS", 1)
-        monkeypatch.setattr("saga_runtime.watch_sweep.WATCH_DUE_SHARDS", 1)
+        monkeypatch.setattr("saga_runtime.watch.rows.WATCH_DUE_SHARDS", 1)
+        monkeypatch.setattr("saga_runtime.watch.sweep.WATCH_DUE_SHARDS", 1)
         yield made
 
 

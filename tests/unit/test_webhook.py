@@ -37,7 +37,7 @@ from tests.unit.support.samples import NOW_MS
 from tests.unit.support.wire import Action, Fault, Killed, Moment
 from tests.unit.support.world import World
 
-module = import_module("saga_runtime.webhooks")
+module = import_module("saga_runtime.webhooks.receiver")
 
 NOW = NOW_MS // 1_000
 ONE, TWO = "one-of-sixteen-bytes", "two-of-sixteen-bytes"

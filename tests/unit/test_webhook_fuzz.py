@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from handlers import approval_page
 from saga_runtime import Callback, Failed, Invalid, StillWorking, Succeeded, WebhookEvent, webhook
-from saga_runtime.approvals import Claims, token_of
+from saga_runtime.approvals.links import Claims, token_of
 from saga_runtime.protocol import Env, SchemeKind
 from tests.unit.support.receiving import (
     JOB_ID,

@@ -9,8 +9,8 @@ from constructs_lib.saga.asl.fence import fence_states
 from constructs_lib.saga.asl.flow import Flow
 from constructs_lib.saga.asl.plan import CompiledGroup, CompiledStep, Node, SagaPlan, State
 from constructs_lib.saga.asl.states import call, expression, now, record_update, refused_write
+from saga_runtime.idempotency.record import OWNED
 from saga_runtime.protocol import Direction, RecordAttribute
-from saga_runtime.record import OWNED
 
 
 def give_up_name(plan: SagaPlan, index: int) -> str:

@@ -22,6 +22,7 @@ from constructs_lib.saga.asl.states import (
     refused_write,
     seconds_from_now,
 )
+from saga_runtime.idempotency.record import OWNED
 from saga_runtime.protocol import (
     FIRST_SHARD,
     NOTHING_STANDS,
@@ -33,7 +34,6 @@ from saga_runtime.protocol import (
     RecordStatus,
     StepStatus,
 )
-from saga_runtime.record import OWNED
 
 SETTLE_COMPLETED: Final = "Settle completed"
 SETTLE_FAILED: Final = "Settle failed"

@@ -17,7 +17,7 @@ from constructs_lib.saga.asl.outputs import read_outputs
 from constructs_lib.saga.asl.plan import CompiledGroup, GroupKind, Node, SagaPlan, State
 from constructs_lib.saga.asl.states import EXECUTION, INPUT, expression, machine, reached_from, step_retries
 from constructs_lib.saga.asl.tasks import Exits, phase_through, step_states
-from constructs_lib.saga.retry import Retry
+from constructs_lib.saga.steps.retry import Retry
 from saga_runtime.protocol import PhaseField, StartField
 
 BAD_ITEMS: Final = "BadItems"

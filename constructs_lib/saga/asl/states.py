@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from constructs_lib.saga.asl.plan import CompiledStep, SagaPlan, State
-from constructs_lib.saga.retry import Retry
+from constructs_lib.saga.steps.retry import Retry
+from saga_runtime.idempotency.record import OWNED, OWNED_NAMES
 from saga_runtime.protocol import (
     PROTOCOL_VERSION,
     TRANSIENT_ERRORS,
@@ -18,7 +19,6 @@ from saga_runtime.protocol import (
     RecordStatus,
     StartField,
 )
-from saga_runtime.record import OWNED, OWNED_NAMES
 
 INPUT: Final = "$states.context.Execution.Input"
 SAGA_ID: Final = f"{INPUT}.{StartField.SAGA_ID.value}"

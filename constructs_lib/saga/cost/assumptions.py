@@ -9,7 +9,7 @@ from decimal import Decimal
 from math import ceil
 from typing import Final
 
-from constructs_lib.saga.description import FunctionDescription, StepDescription
+from constructs_lib.saga.description.description import FunctionDescription, StepDescription
 
 RECORD_BYTES: Final = 850
 """A request record without the request: ids, fingerprint, ARNs, times."""

@@ -16,7 +16,7 @@ from constructs_lib.saga.cost.prices import Meter
 from constructs_lib.saga.cost.tally import Purpose, Tally, Usage, api_call
 from constructs_lib.saga.cost.usage import FUNCTION_KINDS, check_names, happy_path, items_of_map
 from constructs_lib.saga.cost.ways import Passed, entered, ways_of
-from constructs_lib.saga.description import SagaDescription, StepDescription
+from constructs_lib.saga.description.description import SagaDescription, StepDescription
 
 RETENTION_DAYS: Final = 14
 """How long a durable execution's data is kept after its end; the service's default."""

@@ -13,7 +13,7 @@ from constructs_lib.saga.cost.prices import Meter
 from constructs_lib.saga.cost.tally import Purpose, Tally, Usage, front_door, look, settle
 from constructs_lib.saga.cost.usage import check_names, forward, items_of_map, rows_of, transaction
 from constructs_lib.saga.cost.ways import PIVOT, Passed, entered, exclude, ways_of
-from constructs_lib.saga.description import SagaDescription, StepDescription
+from constructs_lib.saga.description.description import SagaDescription, StepDescription
 
 _AFTER: Final = "after"
 CANCELED_RETRIES: Final = 3

@@ -14,7 +14,7 @@ from constructs_lib.saga.cost.prices import PRICES, REGION, Meter, Price
 from constructs_lib.saga.cost.quotas import Load, loads_of
 from constructs_lib.saga.cost.tally import Purpose
 from constructs_lib.saga.cost.usage import happy_path
-from constructs_lib.saga.description import SagaDescription
+from constructs_lib.saga.description.description import SagaDescription
 
 THOUSAND: Final = 1_000
 

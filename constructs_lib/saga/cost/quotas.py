@@ -13,7 +13,7 @@ from typing import Final
 
 from constructs_lib.saga.cost.prices import Meter
 from constructs_lib.saga.cost.tally import Usage
-from constructs_lib.saga.description import SagaDescription
+from constructs_lib.saga.description.description import SagaDescription
 
 _STEP_FUNCTIONS: Final = "https://docs.aws.amazon.com/step-functions/latest/dg/service-quotas.html"
 _LAMBDA: Final = "https://docs.aws.amazon.com/lambda/latest/dg/gettingstarted-limits.html"

@@ -9,7 +9,7 @@ from typing import Final
 
 from constructs_lib.saga.cost.assumptions import Assumptions, read_units
 from constructs_lib.saga.cost.prices import PRICES, Meter
-from constructs_lib.saga.description import FunctionDescription
+from constructs_lib.saga.description.description import FunctionDescription
 
 X86: Final = "x86_64"
 MIB_PER_GB: Final = 1_024

@@ -15,7 +15,7 @@ from constructs_lib.saga.cost.assumptions import Assumptions
 from constructs_lib.saga.cost.prices import Meter
 from constructs_lib.saga.cost.tally import MIB_PER_GB, MS, Purpose, Tally, Usage, front_door, look, settle
 from constructs_lib.saga.cost.ways import Passed, entered, leads_around_pivots, ways_of
-from constructs_lib.saga.description import SagaDescription, StepDescription
+from constructs_lib.saga.description.description import SagaDescription, StepDescription
 
 FUNCTION_KINDS: Final = frozenset({"atomic", "external", "read-only", "notify", "callback", "wait"})
 """Kinds of steps that run a function."""

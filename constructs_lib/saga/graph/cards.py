@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from constructs_lib.saga.description import StepDescription
+from constructs_lib.saga.description.description import StepDescription
 from constructs_lib.saga.graph.drawing import Box, Card, Chip, End, Note, Panel, Pill, Way
 from constructs_lib.saga.graph.kinds import UNDO_ICON, Tone, look_of
 from constructs_lib.saga.graph.text import code_width, text_width, wrap_code, wrap_name, wrap_text

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from constructs_lib.saga.description import StepDescription
+from constructs_lib.saga.description.description import StepDescription
 from constructs_lib.saga.graph.timeline import duration
 
 _CYLINDER: Final = (

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from constructs_lib.saga.description import SagaDescription, StepDescription
+from constructs_lib.saga.description.description import SagaDescription, StepDescription
 from constructs_lib.saga.graph.cards import chip, panel, panel_head, pill, step_card, undo_card
 from constructs_lib.saga.graph.drawing import Box, Drawing, End, Joint, Lane, Way
 from constructs_lib.saga.graph.sheet import BACK, BACK_WIDTH, SPINE, WIDTH, Sheet

@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from constructs_lib.saga.description import SagaDescription, StepDescription
+from constructs_lib.saga.description.description import SagaDescription, StepDescription
 from constructs_lib.saga.graph.cards import PIVOT_TEXT
 from constructs_lib.saga.graph.kinds import look_of
 from constructs_lib.saga.graph.structure import Guarded, Part, goes_back, parts_of

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from typing import Final
 
-from constructs_lib.saga.description import SagaDescription
+from constructs_lib.saga.description.description import SagaDescription
 from constructs_lib.saga.graph.mermaid import to_mermaid
 from constructs_lib.saga.graph.words import heading, subtitle
 

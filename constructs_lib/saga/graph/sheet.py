@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from constructs_lib.saga.description import StepDescription
+from constructs_lib.saga.description.description import StepDescription
 from constructs_lib.saga.graph.cards import PIVOT_TEXT, badge_width, pill, undo_card
 from constructs_lib.saga.graph.drawing import (
     Box,

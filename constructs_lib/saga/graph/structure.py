@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from constructs_lib.saga.description import SagaDescription, StepDescription
+from constructs_lib.saga.description.description import SagaDescription, StepDescription
 from saga_runtime.protocol import Side
 
 _OUTPUT: Final = re.compile(r"\$outputs\.`?(\w+)")

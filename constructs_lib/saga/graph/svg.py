@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from html import escape
 from typing import Final
 
-from constructs_lib.saga.description import SagaDescription
+from constructs_lib.saga.description.description import SagaDescription
 from constructs_lib.saga.graph.cards import (
     CAPTION_LINE,
     CAPTION_SIZE,

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from constructs_lib.saga.description import SagaDescription, StepDescription
+from constructs_lib.saga.description.description import SagaDescription, StepDescription
 from constructs_lib.saga.graph.kinds import look_of
 from constructs_lib.saga.graph.structure import goes_back
 from constructs_lib.saga.graph.timeline import duration

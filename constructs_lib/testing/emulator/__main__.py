@@ -14,8 +14,8 @@ import threading
 import time
 from typing import Any, Final
 
-from .clock import EmulatorClock
-from .settings import (
+from constructs_lib.testing.emulator.clock import EmulatorClock
+from constructs_lib.testing.emulator.settings import (
     ACCOUNT,
     EXIT_PORT_TAKEN,
     HOST,
@@ -85,7 +85,8 @@ async def _serve(settings: EmulatorSettings, listener: socket.socket, port: int)
     from hypercorn.config import Config
     from ministack import app
 
-    from . import admin, corrections, faults, reset
+    from constructs_lib.testing.emulator import admin, corrections, reset
+    from constructs_lib.testing.emulator.faults import install as faults
 
     clock = EmulatorClock(base=time.time(), speed=settings.speed)
     emulator = corrections.Emulator(settings=settings, clock=clock)

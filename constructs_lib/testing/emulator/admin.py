@@ -9,8 +9,8 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from pathlib import Path
 from typing import Any, Final
 
-from .admin_paths import PROCESS_PATH, RESET_PATH, STOP_PATH
-from .clock import EmulatorClock
+from constructs_lib.testing.emulator.admin_paths import PROCESS_PATH, RESET_PATH, STOP_PATH
+from constructs_lib.testing.emulator.clock import EmulatorClock
 
 Scope = MutableMapping[str, Any]
 #: In the scope of a request: its header names as the client wrote them, by their lower case.

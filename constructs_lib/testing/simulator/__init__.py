@@ -1,14 +1,14 @@
 """A deterministic simulator: random requests to a stack, everything that goes wrong, in virtual time."""
 
-from .aws.gateway import ConnectionLostError, Response
-from .deployment.deployment import Deployment
-from .engine.kernel import Future
-from .faults.climate import Climate, Event, Outage, Trouble
-from .outside.providers import Provider, ProviderAnswer, ProviderRequest
-from .report import PromiseBrokenError, SimulationReport
-from .simulation import simulate
-from .workload import Intent, Workload
-from .world import World
+from constructs_lib.testing.simulator.aws.gateway import ConnectionLostError, Response
+from constructs_lib.testing.simulator.deployment.deployment import Deployment
+from constructs_lib.testing.simulator.engine.kernel import Future
+from constructs_lib.testing.simulator.faults.climate import Climate, Event, Outage, Trouble
+from constructs_lib.testing.simulator.outside.providers import Provider, ProviderAnswer, ProviderRequest
+from constructs_lib.testing.simulator.report import PromiseBrokenError, SimulationReport
+from constructs_lib.testing.simulator.simulation import simulate
+from constructs_lib.testing.simulator.workload import Intent, Workload
+from constructs_lib.testing.simulator.world import World
 
 __all__ = [
     "Climate",

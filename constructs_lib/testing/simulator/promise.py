@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
-from saga_runtime.identity import is_saga_id, request_id_from
+from constructs_lib.testing.invariants import Invariant, Item, audit_ledger, audit_sagas, together
+from constructs_lib.testing.simulator.outside.clients import Fate
+from constructs_lib.testing.simulator.world import World
+from saga_runtime.idempotency.identity import is_saga_id, request_id_from
 from saga_runtime.protocol import SETTLED, LogAttribute, RecordAttribute, RecordStatus, StepStatus
-
-from ..invariants import Invariant, Item, audit_ledger, audit_sagas, together
-from .outside.clients import Fate
-from .world import World
 
 _APPLIED = (StepStatus.DONE, StepStatus.UNDONE, StepStatus.UNDOING, StepStatus.APPLIED_LATE)
 

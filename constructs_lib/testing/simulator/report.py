@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from .checks.coverage import Coverage
-from .run import RunResult
+from constructs_lib.testing.simulator.checks.coverage import Coverage
+from constructs_lib.testing.simulator.run import RunResult
 
 _LINES: Final = 60
 _FINDINGS: Final = 10

@@ -7,19 +7,18 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Final
 
+from constructs_lib.testing.invariants import Invariant
+from constructs_lib.testing.simulator.checks.coverage import Coverage
+from constructs_lib.testing.simulator.checks.findings import Finding
+from constructs_lib.testing.simulator.deployment.deployment import Deployment
+from constructs_lib.testing.simulator.engine.kernel import SECOND, OutOfStepsError
+from constructs_lib.testing.simulator.faults.climate import MINUTE, Climate, drawn_climate
+from constructs_lib.testing.simulator.outside.clients import Client, Fate
+from constructs_lib.testing.simulator.outside.operators import Operator
+from constructs_lib.testing.simulator.promise import audit
+from constructs_lib.testing.simulator.workload import Workload
+from constructs_lib.testing.simulator.world import World, running
 from saga_runtime.protocol import RecordAttribute, RecordStatus
-
-from ..invariants import Invariant
-from .checks.coverage import Coverage
-from .checks.findings import Finding
-from .deployment.deployment import Deployment
-from .engine.kernel import SECOND, OutOfStepsError
-from .faults.climate import MINUTE, Climate, drawn_climate
-from .outside.clients import Client, Fate
-from .outside.operators import Operator
-from .promise import audit
-from .workload import Workload
-from .world import World, running
 
 _REQUEST: Final = re.compile(r"\b[a-z2-7]{26}\b")
 """The part of a saga's id that is its request's."""

@@ -7,11 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from .deployment.deployment import Deployment
-from .faults.climate import Climate
-from .report import SimulationReport
-from .run import simulate_once
-from .workload import Workload
+from constructs_lib.testing.simulator.deployment.deployment import Deployment
+from constructs_lib.testing.simulator.faults.climate import Climate
+from constructs_lib.testing.simulator.report import SimulationReport
+from constructs_lib.testing.simulator.run import simulate_once
+from constructs_lib.testing.simulator.workload import Workload
 
 if TYPE_CHECKING:
     from aws_cdk import Stack

@@ -8,11 +8,11 @@ from datetime import timedelta
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from ..invariants import Invariant, Item
+from constructs_lib.testing.invariants import Invariant, Item
 
 if TYPE_CHECKING:
-    from .outside.providers import Provider
-    from .world import World
+    from constructs_lib.testing.simulator.outside.providers import Provider
+    from constructs_lib.testing.simulator.world import World
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

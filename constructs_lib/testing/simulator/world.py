@@ -14,34 +14,33 @@ from unittest import mock
 
 import boto3.session
 
+from constructs_lib.testing.invariants import Item
+from constructs_lib.testing.names import find
+from constructs_lib.testing.simulator.aws.calls import Calls, DynamoService
+from constructs_lib.testing.simulator.aws.dynamodb import DynamoDB, Index, KeySchema, Table
+from constructs_lib.testing.simulator.aws.dynamodb.tables import Key
+from constructs_lib.testing.simulator.aws.events import Events
+from constructs_lib.testing.simulator.aws.functions import Functions
+from constructs_lib.testing.simulator.aws.gateway import Gateway
+from constructs_lib.testing.simulator.aws.queues import Queues
+from constructs_lib.testing.simulator.aws.roles import Roles
+from constructs_lib.testing.simulator.aws.states import StateMachines, Tasks
+from constructs_lib.testing.simulator.aws.storage import Buckets, Secrets
+from constructs_lib.testing.simulator.checks.coverage import Coverage
+from constructs_lib.testing.simulator.checks.findings import Findings
+from constructs_lib.testing.simulator.checks.trace import Trace
+from constructs_lib.testing.simulator.deployment.blueprint import REGION, TableSpec
+from constructs_lib.testing.simulator.deployment.deployment import Deployment
+from constructs_lib.testing.simulator.deployment.images import schemas_compiled_once
+from constructs_lib.testing.simulator.deployment.observing import observed
+from constructs_lib.testing.simulator.engine.actors import Actor, ActorKind
+from constructs_lib.testing.simulator.engine.kernel import Kernel
+from constructs_lib.testing.simulator.engine.machine import Environment, timed_by, virtual_machine
+from constructs_lib.testing.simulator.faults.climate import Climate
+from constructs_lib.testing.simulator.faults.weather import Weather
+from constructs_lib.testing.simulator.outside.internet import Internet
+from constructs_lib.testing.simulator.outside.providers import Provider
 from saga_runtime.protocol import LogAttribute, RecordAttribute
-
-from ..invariants import Item
-from ..names import find
-from .aws.calls import Calls, DynamoService
-from .aws.dynamodb import DynamoDB, Index, KeySchema, Table
-from .aws.dynamodb.tables import Key
-from .aws.events import Events
-from .aws.functions import Functions
-from .aws.gateway import Gateway
-from .aws.queues import Queues
-from .aws.roles import Roles
-from .aws.states import StateMachines, Tasks
-from .aws.storage import Buckets, Secrets
-from .checks.coverage import Coverage
-from .checks.findings import Findings
-from .checks.trace import Trace
-from .deployment.blueprint import REGION, TableSpec
-from .deployment.deployment import Deployment
-from .deployment.images import schemas_compiled_once
-from .deployment.observing import observed
-from .engine.actors import Actor, ActorKind
-from .engine.kernel import Kernel
-from .engine.machine import Environment, timed_by, virtual_machine
-from .faults.climate import Climate
-from .faults.weather import Weather
-from .outside.internet import Internet
-from .outside.providers import Provider
 
 Changes = Callable[[str], Mapping[str, str]]
 

@@ -17,7 +17,7 @@ from typing import Final, TypeVar
 
 from constructs_lib.testing import LocalAws
 from constructs_lib.testing.invariants import read_table
-from saga_runtime.identity import scope_of
+from saga_runtime.idempotency.identity import scope_of
 
 from .accounts import LEDGERS, MAIN, open_accounts
 from .checks import check

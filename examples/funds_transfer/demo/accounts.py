@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from constructs_lib.testing import LocalAws
 from saga_runtime import Account, LedgerBuilder, Money, account_key
-from saga_runtime.step import Write
+from saga_runtime.saga_log.write import Write
 
 CURRENCY: Final = "EUR"
 MAIN: Final = "main"

@@ -9,7 +9,7 @@ from typing import Final
 
 from constructs_lib.testing.faults import FaultReport
 from constructs_lib.testing.invariants import Invariant, audit_effects, audit_ledger, audit_sagas, together
-from saga_runtime.identity import request_id_from
+from saga_runtime.idempotency.identity import request_id_from
 from saga_runtime.protocol import RecordAttribute
 
 from .accounts import MAIN, PARTNER

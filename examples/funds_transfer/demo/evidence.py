@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from constructs_lib.testing.faults import FaultReport
 from constructs_lib.testing.invariants import Item
-from saga_runtime.identity import is_saga_id, request_id_from
+from saga_runtime.idempotency.identity import is_saga_id, request_id_from
 from saga_runtime.protocol import REPLAYED_HEADER, Direction, LedgerAttribute, RecordAttribute
 
 from .accounts import MAIN, PARTNER

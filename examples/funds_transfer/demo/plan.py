@@ -9,7 +9,7 @@ from itertools import cycle
 from typing import Any, Final
 
 from constructs_lib.testing.fault_plan import Planned
-from saga_runtime.identity import request_id_of
+from saga_runtime.idempotency.identity import request_id_of
 
 from .accounts import CURRENCY, MAIN, PARTNER, Opening
 from .trouble import Trouble, faults_of

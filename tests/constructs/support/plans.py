@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from constructs_lib.saga.asl import CompiledStep, GoingOn, Node, Notice, SagaPlan, Waiting
-from constructs_lib.saga.retry import Retry
+from constructs_lib.saga.steps.retry import Retry
 from saga_runtime.protocol import PERMANENT_ERRORS, ErrorName
 
 PERMANENT = tuple(error.value for error in PERMANENT_ERRORS)

@@ -21,8 +21,8 @@ from unittest.mock import patch
 from botocore.exceptions import ClientError
 
 from constructs_lib.saga.asl import CompiledGroup, SagaPlan, definition_of, phase_definition, recovery_of
-from saga_runtime import aws, clock
 from saga_runtime.errors import PermanentError, ProtocolMismatch, SagaFenced, StepUndecided
+from saga_runtime.shared import aws, clock
 from tests.constructs.support.interpreter import Failure, Run, run
 from tests.constructs.support.jsonata import EXECUTION, REQUEST_ID, context
 from tests.unit.support.expressions import holds

@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from constructs_lib.testing import ApiUser, HttpResponse, LocalAws
+from saga_runtime.idempotency.record import RequestRecord
 from saga_runtime.protocol import IDEMPOTENCY_KEY_HEADER
-from saga_runtime.record import RequestRecord
-from saga_runtime.recovery import Recoverer, execution_of
+from saga_runtime.recovery.takeover import Recoverer
+from saga_runtime.shared.arns import execution_of
 
 from ..transfer_system import is_settled
 from ..two_ledgers import await_quiet, entered_states, recover_to_the_end

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from constructs_lib.testing.invariants import Invariant, Item, audit_sagas, read_table
-from saga_runtime.callback_decisions import Receipt
+from saga_runtime.callbacks.decisions import Receipt
 from saga_runtime.protocol import LogAttribute, OutcomeField, RecordAttribute, StepStatus, TokenAttribute, TokenStatus
 
 from .crowd import GO, PICK, Crowd, Kind, Said, Waiter, output_of

@@ -15,7 +15,7 @@ from examples.cart_fulfilment.providers.books import Answer, BookKeeper, Deliver
 from examples.cart_fulfilment.providers.business import Asked, Business, Operation
 from examples.cart_fulfilment.providers.courier import WAITS
 from examples.cart_fulfilment.providers.troubles import Action, Plan, Trouble
-from saga_runtime.identity import provider_key_of, step_key_of
+from saga_runtime.idempotency.identity import provider_key_of, step_key_of
 
 _WINDOW_MS: Final = 24 * 3_600_000
 _OF_EVENTS: Final = (

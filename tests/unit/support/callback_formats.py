@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from saga_runtime.callback_decisions import LogChange
-from saga_runtime.callback_rows import JobId, Marker, Outcome, TokenRow, alias_of, order_of
-from saga_runtime.callback_saga_writes import LogPlace, SagaRecord, log_check
-from saga_runtime.callback_unanswered import unanswered_entry
-from saga_runtime.callback_writes import (
+from saga_runtime.callbacks.decisions import LogChange
+from saga_runtime.callbacks.rows import JobId, Marker, Outcome, TokenRow, alias_of, order_of
+from saga_runtime.callbacks.saga_writes import LogPlace, SagaRecord, log_check
+from saga_runtime.callbacks.unanswered import unanswered_entry
+from saga_runtime.callbacks.writes import (
     Waiting,
     adopted_update,
     conflict_change,
@@ -27,9 +27,9 @@ from saga_runtime.callback_writes import (
     told_update,
     unanswered_update,
 )
-from saga_runtime.identity import step_key_of
+from saga_runtime.idempotency.identity import step_key_of
 from saga_runtime.protocol import RecordStatus, Side, StepStatus, TaskField, TokenAttribute, TokenStatus
-from saga_runtime.saga_log import LogRow
+from saga_runtime.saga_log.rows import LogRow
 from tests.unit.support.samples import NOW_MS, REQUEST_ID, SAGA_ID
 
 JOB_ID = step_key_of(SAGA_ID, "Pick", item_key="sku-1")

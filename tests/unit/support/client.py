@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from saga_runtime import aws
+from saga_runtime.idempotency.record import remove_response_update
 from saga_runtime.protocol import RecordAttribute, RecordStatus
-from saga_runtime.record import remove_response_update
+from saga_runtime.shared import aws
 from tests.unit.support.samples import post
 from tests.unit.support.settling import settle
 from tests.unit.support.world import World

@@ -19,8 +19,7 @@ from botocore.awsrequest import AWSPreparedRequest, AWSResponse
 from moto.core.botocore_stubber import BotocoreStubber, MockRawResponse
 from moto.core.models import DEFAULT_ACCOUNT_ID
 
-from constructs_lib.cli import main
-from saga_runtime import aws
+from constructs_lib.cli.main import main
 from saga_runtime.protocol import (
     DUE_INDEX,
     Env,
@@ -33,7 +32,8 @@ from saga_runtime.protocol import (
     StepStatus,
     WatchAttribute,
 )
-from saga_runtime.saga_log import log_key
+from saga_runtime.saga_log.rows import log_key
+from saga_runtime.shared import aws
 from tests.unit.support import settling
 from tests.unit.support.depot import Depot
 from tests.unit.support.desk import Desk, desk_in
@@ -42,10 +42,10 @@ from tests.unit.support.samples import ACCOUNT, DAY_MS, MACHINE_ARN, NOW_MS, REC
 from tests.unit.support.wire import Wire, body_of, error_response, response
 from tests.unit.support.world import World
 
-COMMAND = import_module("constructs_lib.commands.doctor")
-SCAN = import_module("constructs_lib.commands.doctor_scan")
-TOKEN_ROWS = import_module("constructs_lib.commands.callback_rows")
-TOKEN_WRITES = import_module("saga_runtime.callback_writes")
+COMMAND = import_module("constructs_lib.cli.doctor.command")
+SCAN = import_module("constructs_lib.cli.doctor.scan")
+TOKEN_ROWS = import_module("constructs_lib.cli.callbacks.rows")
+TOKEN_WRITES = import_module("saga_runtime.callbacks.writes")
 NESTED = f"arn:aws:cloudformation:eu-central-1:{ACCOUNT}:stack/Shop-Inner/1"
 MAPPING = "5f0e2c1a-0000-4000-8000-000000000001"
 """Id of what hands status events to the reconciler."""

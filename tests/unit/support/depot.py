@@ -12,10 +12,6 @@ import pytest
 from moto.backends import get_backend
 from moto.core.models import DEFAULT_ACCOUNT_ID
 
-from saga_runtime import aws
-from saga_runtime.callback_decisions import answer_of
-from saga_runtime.callback_rows import JobId
-from saga_runtime.callback_store import read_log
 from saga_runtime.callbacks import (
     Callback,
     Failed,
@@ -29,8 +25,11 @@ from saga_runtime.callbacks import (
     register,
     send_directly,
 )
-from saga_runtime.external_log import Holder
-from saga_runtime.identity import step_key_of
+from saga_runtime.callbacks.decisions import answer_of
+from saga_runtime.callbacks.rows import JobId
+from saga_runtime.callbacks.store import read_log
+from saga_runtime.idempotency.identity import step_key_of
+from saga_runtime.idempotency.record import reserve_put
 from saga_runtime.protocol import (
     Env,
     RecordAttribute,
@@ -41,9 +40,10 @@ from saga_runtime.protocol import (
     TaskField,
     TokenAttribute,
 )
-from saga_runtime.record import reserve_put
-from saga_runtime.row_write import write_row
-from saga_runtime.saga_log import LogRow, log_key
+from saga_runtime.saga_log.external_rows import Holder
+from saga_runtime.saga_log.row_write import write_row
+from saga_runtime.saga_log.rows import LogRow, log_key
+from saga_runtime.shared import aws
 from tests.unit.support.memory_dynamodb import MemoryDynamoDB
 from tests.unit.support.samples import SAGA_ID, reservation_of
 from tests.unit.support.world import World

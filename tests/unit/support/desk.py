@@ -17,15 +17,15 @@ import pytest
 from botocore.awsrequest import AWSPreparedRequest, AWSResponse
 from moto.core.botocore_stubber import BotocoreStubber
 
-from constructs_lib.cli import main
-from constructs_lib.commands import saga as saga_command
-from constructs_lib.commands.definition import deployed_saga
-from saga_runtime import aws
+from constructs_lib.cli.main import main
+from constructs_lib.cli.saga.definition import deployed_saga
+from constructs_lib.cli.shared import saga as saga_command
+from saga_runtime.idempotency.record import RequestRecord, reserve_put
 from saga_runtime.protocol import CallField, Direction, Env, Side
-from saga_runtime.record import RequestRecord, reserve_put
-from saga_runtime.recovery import Recoverer
-from saga_runtime.resolution import DeclaredStep
-from saga_runtime.resolver import Resolver
+from saga_runtime.recovery.resolution import DeclaredStep
+from saga_runtime.recovery.resolver import Resolver
+from saga_runtime.recovery.takeover import Recoverer
+from saga_runtime.shared import aws
 from tests.unit.support import settling
 from tests.unit.support.executions import ExecutionStatus
 from tests.unit.support.gateway import GRACE_MS, Shop

@@ -7,7 +7,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from constructs_lib.saga.description import FunctionDescription, SagaDescription, StepDescription
+from constructs_lib.saga.description.description import FunctionDescription, SagaDescription, StepDescription
 
 FUNCTION = FunctionDescription(timeout=15)
 TO_PARTNER = '$request.to_ledger = "partner"'

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from saga_runtime import Account, Clearing, CollectingAccounts, Hold, LedgerBuilder, LedgerTerms, Money, Unit, Write
-from saga_runtime.external_log import Holder
-from saga_runtime.identity import (
+from saga_runtime.idempotency.amounts import MoneyPath
+from saga_runtime.idempotency.identity import (
     canonical_json,
     fingerprint_of,
     parse_json,
@@ -27,9 +27,16 @@ from saga_runtime.identity import (
     scope_of,
     step_key_of,
 )
-from saga_runtime.ledger_collecting import sweep_shard
-from saga_runtime.ledger_holds import HoldBuilder
-from saga_runtime.ledger_items import Leg, Shard
+from saga_runtime.idempotency.record import (
+    AttributeMap,
+    RequestRecord,
+    due_shard_of,
+    remove_response_update,
+    reserve_put,
+)
+from saga_runtime.ledger.collecting import sweep_shard
+from saga_runtime.ledger.holds import HoldBuilder
+from saga_runtime.ledger.items import Leg, Shard
 from saga_runtime.protocol import (
     IN_FLIGHT_ATTRIBUTES,
     Direction,
@@ -38,11 +45,10 @@ from saga_runtime.protocol import (
     Side,
     StepStatus,
 )
-from saga_runtime.record import AttributeMap, RequestRecord, due_shard_of, remove_response_update, reserve_put
-from saga_runtime.recovery import take_over_update
-from saga_runtime.saga_log import LogRow, done_put, tombstone_put, undone_update
-from saga_runtime.stated_money import MoneyPath
-from saga_runtime.step import encode_output
+from saga_runtime.recovery.takeover import take_over_update
+from saga_runtime.saga_log.external_rows import Holder
+from saga_runtime.saga_log.rows import LogRow, done_put, tombstone_put, undone_update
+from saga_runtime.steps.step import encode_output
 from tests.unit.support.callback_formats import callback_formats
 from tests.unit.support.memory_dynamodb import MemoryDynamoDB
 from tests.unit.support.reconciler_formats import reconciler_formats

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from saga_runtime import LedgerBuilder
-from saga_runtime.callback_receipt import Subject
-from saga_runtime.callback_saga_writes import LogPlace, SagaRecord
-from saga_runtime.callback_writes import Waiting
-from saga_runtime.external_compensation import ExternalCompensation
-from saga_runtime.external_log import Holder
-from saga_runtime.external_step import ExternalStep, ProviderStep
+from saga_runtime.callbacks.receipt import Subject
+from saga_runtime.callbacks.saga_writes import LogPlace, SagaRecord
+from saga_runtime.callbacks.writes import Waiting
+from saga_runtime.saga_log.external_rows import Holder
+from saga_runtime.steps.external import ExternalStep, ProviderStep
+from saga_runtime.steps.external_compensation import ExternalCompensation
 
 Scenario = Callable[..., None]
 _CLASSES = (

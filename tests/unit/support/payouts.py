@@ -14,9 +14,10 @@ from examples.agentic_payout.functions.payout import controls, model
 from examples.agentic_payout.functions.payout.intent import Intent, request_of
 from examples.agentic_payout.functions.payout.model import Answer
 from examples.agentic_payout.functions.payout.prompt import Prompt
-from saga_runtime import Money, aws
-from saga_runtime.identity import saga_id_of
+from saga_runtime import Money
+from saga_runtime.idempotency.identity import saga_id_of
 from saga_runtime.protocol import OUTPUT_FIELD, CallField
+from saga_runtime.shared import aws
 from tests.unit.support.samples import NOW_MS, REQUEST_ID, SAGA_ID, step_event
 from tests.unit.support.world import Context, World
 

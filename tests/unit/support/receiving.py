@@ -15,10 +15,10 @@ import pytest
 from moto.backends import get_backend
 from moto.core.models import DEFAULT_ACCOUNT_ID
 
-from saga_runtime import aws, callbacks
-from saga_runtime.callback_rows import TokenRow
-from saga_runtime.callback_store import read_token
-from saga_runtime.identity import step_key_of
+from saga_runtime import callbacks
+from saga_runtime.callbacks.rows import TokenRow
+from saga_runtime.callbacks.store import read_token
+from saga_runtime.idempotency.identity import step_key_of
 from saga_runtime.protocol import (
     Env,
     RecordStatus,
@@ -30,12 +30,13 @@ from saga_runtime.protocol import (
     TokenAttribute,
     TokenStatus,
 )
-from saga_runtime.secrets import secrets
+from saga_runtime.shared import aws
+from saga_runtime.shared.secrets import secrets
 from tests.unit.support.depot import reserve
 from tests.unit.support.samples import NOW_MS, SAGA_ID
 from tests.unit.support.world import World
 
-webhook = import_module("saga_runtime.webhooks")
+webhook = import_module("saga_runtime.webhooks.receiver")
 
 SECRET = "whsec_c2VjcmV0IHRoYXQgc2lnbnMgd2ViaG9va3M="
 """One that Stripe's scheme and Standard Webhooks both take."""

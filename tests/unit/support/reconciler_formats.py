@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from saga_runtime.late import give_up_update, late_input
+from saga_runtime.idempotency.record import AttributeMap, RequestRecord
 from saga_runtime.protocol import RecordAttribute
-from saga_runtime.reconciliation import (
+from saga_runtime.recovery.decisions import (
     Found,
     ParkedFor,
     clear_update,
@@ -16,9 +16,9 @@ from saga_runtime.reconciliation import (
     park_update,
     rows_kept_update,
 )
-from saga_runtime.record import AttributeMap, RequestRecord
-from saga_runtime.recovery import take_over_update
-from saga_runtime.saga_log import log_key
+from saga_runtime.recovery.late_effects import give_up_update, late_input
+from saga_runtime.recovery.takeover import take_over_update
+from saga_runtime.saga_log.rows import log_key
 from tests.unit.support.samples import NOW_MS, SAGA_ID
 
 _LATER_MS = NOW_MS + 60_005

@@ -14,10 +14,10 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
+from saga_runtime.idempotency.record import Met, RequestRecord, remove_response_update, reserve_put, what_was_met
 from saga_runtime.protocol import Direction, RecordStatus, Side, StepStatus
-from saga_runtime.record import Met, RequestRecord, remove_response_update, reserve_put, what_was_met
-from saga_runtime.recovery import Finding, Owner, machine_of, recovery_name, what_to_do
-from saga_runtime.saga_log import (
+from saga_runtime.recovery.takeover import Finding, Owner, recovery_name, what_to_do
+from saga_runtime.saga_log.rows import (
     LogRow,
     StepEntry,
     UndoEntry,
@@ -27,6 +27,7 @@ from saga_runtime.saga_log import (
     undo_entry_of,
     undone_update,
 )
+from saga_runtime.shared.arns import machine_of
 from tests.unit.support.executions import AlreadyExists, Execution, Executions, ExecutionStatus
 from tests.unit.support.memory_dynamodb import MemoryDynamoDB
 from tests.unit.support.samples import DAY_MS, DUE_AFTER_MS, MACHINE_ARN, NOW_MS, REQUEST_ID, reservation_of

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from saga_runtime import aws
+from saga_runtime.idempotency.record import RequestRecord
 from saga_runtime.protocol import Direction, LogAttribute, RecordStatus, Side
-from saga_runtime.record import RequestRecord
-from saga_runtime.resolution import CannotResolve, Statement, Subject, decide, row_write, unpark_update
-from saga_runtime.resolver import _written
-from saga_runtime.saga_log import LogRow
+from saga_runtime.recovery.resolution import CannotResolve, Statement, Subject, decide, row_write, unpark_update
+from saga_runtime.recovery.resolver import _written
+from saga_runtime.saga_log.rows import LogRow
+from saga_runtime.shared import aws
 from tests.unit.support import settling
 from tests.unit.support.desk import Desk
 from tests.unit.support.gateway import GRACE_MS, LIFE_MS

@@ -5,9 +5,16 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from saga_runtime.identity import canonical_json, fingerprint_of, parse_json, request_id_of, saga_id_of, scope_of
+from saga_runtime.idempotency.identity import (
+    canonical_json,
+    fingerprint_of,
+    parse_json,
+    request_id_of,
+    saga_id_of,
+    scope_of,
+)
+from saga_runtime.idempotency.record import Reservation
 from saga_runtime.protocol import PROTOCOL_VERSION, CallField, Env, Side
-from saga_runtime.record import Reservation
 
 NOW_MS = 1_700_000_000_000
 DUE_AFTER_MS = 60_000

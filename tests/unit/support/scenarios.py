@@ -10,9 +10,9 @@ from typing import Any
 from botocore.exceptions import ClientError
 
 from saga_runtime import Account, AccountState, InsufficientFunds, LedgerBuilder, Money
-from saga_runtime import record as records
+from saga_runtime.idempotency import record as records
+from saga_runtime.idempotency.record import Met, RequestRecord
 from saga_runtime.protocol import RecordStatus
-from saga_runtime.record import Met, RequestRecord
 from tests.unit.support.executions import ExecutionStatus
 from tests.unit.support.memory_dynamodb import MemoryDynamoDB
 from tests.unit.support.request_model import Phase, RequestModel, Settle

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from saga_runtime import record, recovery
+from saga_runtime.idempotency import record
+from saga_runtime.idempotency.record import RequestRecord
 from saga_runtime.protocol import FIRST_SHARD, Direction, RecordAttribute, RecordStatus
-from saga_runtime.record import RequestRecord
+from saga_runtime.recovery import takeover as recovery
 from tests.unit.support.samples import DUE_AFTER_MS
 
 REPLAY_SECONDS = 7 * 86_400

@@ -8,7 +8,7 @@ from typing import Any
 from botocore.exceptions import ClientError
 
 from saga_runtime.protocol import Side
-from saga_runtime.saga_log import (
+from saga_runtime.saga_log.rows import (
     LogRow,
     StepEntry,
     UndoEntry,

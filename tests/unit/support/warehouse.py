@@ -25,7 +25,7 @@ from saga_runtime import (
 from saga_runtime.callbacks import Failed, Receipt, Succeeded
 from saga_runtime.errors import PermanentError, SagaFenced, StepUndecided
 from saga_runtime.protocol import OUTPUT_FIELD, CallField, CallMode, Env, ProviderField, TaskField, WaitField
-from saga_runtime.saga_log import LogRow
+from saga_runtime.saga_log.rows import LogRow
 from tests.unit.support.depot import DONE, HEARTBEAT_SECONDS, JOB_ID, PARCEL, STEP, Depot
 from tests.unit.support.gateway import ASKED, GRACE_MS, LIFE_MS, MARGIN_MS, REMAINING_MS, UNDO_IDEMPOTENT
 from tests.unit.support.samples import SAGA_ID, step_event

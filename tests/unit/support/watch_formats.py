@@ -6,7 +6,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from saga_runtime.protocol import BadEnd, WatchStatus
-from saga_runtime.watch_rows import (
+from saga_runtime.watch.decisions import event_of, first_list, read_on
+from saga_runtime.watch.rows import (
     EndRow,
     again_update,
     end_id,
@@ -22,7 +23,6 @@ from saga_runtime.watch_rows import (
     stuck_update,
     told_update,
 )
-from saga_runtime.watching import event_of, first_list, read_on
 from tests.unit.support.samples import NOW_MS
 from tests.unit.support.watched import MACHINE, Run
 

@@ -13,9 +13,9 @@ from botocore.awsrequest import AWSPreparedRequest, AWSResponse
 from moto.core.botocore_stubber import BotocoreStubber, MockRawResponse
 
 from handlers import watch as entry
-from saga_runtime import aws
 from saga_runtime.protocol import DUE_INDEX, BadEnd, Env, Metric, WatchAttribute, WatchedField
-from saga_runtime.watch_rows import EndRow, ListRow, end_id, list_id
+from saga_runtime.shared import aws
+from saga_runtime.watch.rows import EndRow, ListRow, end_id, list_id
 from tests.unit.support.samples import ACCOUNT, NOW_MS
 from tests.unit.support.wire import Wire, body_of, error_response, response
 from tests.unit.support.world import Context, World

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from handlers import gatekeeper
-from saga_runtime import LedgerBuilder, Money, aws, clock, hold, telemetry
+from saga_runtime import LedgerBuilder, Money
 from saga_runtime.protocol import (
     DUE_INDEX,
     IN_FLIGHT_ATTRIBUTES,
@@ -22,6 +22,8 @@ from saga_runtime.protocol import (
     RecordAttribute,
     TokenAttribute,
 )
+from saga_runtime.recovery import hold
+from saga_runtime.shared import aws, clock, telemetry
 from tests.unit.support.executions import Executions
 from tests.unit.support.samples import NOW_MS
 from tests.unit.support.tasks import Tasks
@@ -205,5 +207,5 @@ def stand_in(monkeypatch: pytest.MonkeyPatch, moving: Clock, told: Told) -> None
     monkeypatch.setattr(telemetry, "seconds", told.seconds)
     monkeypatch.setattr(telemetry, "gauge", told.gauge)
     monkeypatch.setattr(telemetry, "money", told.money)
-    monkeypatch.setattr("saga_runtime.transaction.count", told.count)
+    monkeypatch.setattr("saga_runtime.saga_log.transaction.count", told.count)
     monkeypatch.setattr(telemetry, "flush", lambda: None)

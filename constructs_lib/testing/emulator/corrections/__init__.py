@@ -12,8 +12,8 @@ from importlib.metadata import version
 from types import ModuleType
 from typing import Any, Final
 
-from ..clock import EmulatorClock
-from ..settings import EmulatorSettings
+from constructs_lib.testing.emulator.clock import EmulatorClock
+from constructs_lib.testing.emulator.settings import EmulatorSettings
 
 #: The only release whose private functions the corrections know.
 MINISTACK_VERSION: Final = "1.5.33"
@@ -96,7 +96,7 @@ def install(emulator: Emulator) -> None:
 def all_corrections() -> Iterable[Correction]:
     """Return every correction, in the order in which they are installed."""
     # Imported here: these modules import the emulator, which reads its environment as it is imported.
-    from . import (
+    from constructs_lib.testing.emulator.corrections import (
         apigateway,
         branches,
         callbacks,

@@ -12,8 +12,8 @@ from ministack import app as gateway
 from ministack.core.responses import new_uuid, request_scope
 from ministack.services import apigateway_v1 as rest
 
-from ..admin import HEADER_NAMES
-from . import Correction, Emulator, replace
+from constructs_lib.testing.emulator.admin import HEADER_NAMES
+from constructs_lib.testing.emulator.corrections import Correction, Emulator, replace
 
 #: API Gateway's own limit, and that of a synchronous invocation, which the event must fit into.
 _MAX_BODY_BYTES: Final = 10 * 1024 * 1024

@@ -10,9 +10,9 @@ from typing import Any, Final
 
 from ministack.services import stepfunctions as states
 
-from . import Correction, Emulator, replace
-from .jsonata import is_jsonata
-from .stepfunctions import Halt, HaltedError, check_halts, halts
+from constructs_lib.testing.emulator.corrections import Correction, Emulator, replace
+from constructs_lib.testing.emulator.corrections.jsonata import is_jsonata
+from constructs_lib.testing.emulator.corrections.stepfunctions import Halt, HaltedError, check_halts, halts
 
 
 def parallel_branches(_emulator: Emulator) -> None:

@@ -16,9 +16,9 @@ from ministack.core import iam_actions, iam_evaluator
 from ministack.core.responses import error_response_json, json_response
 from ministack.services import stepfunctions as states
 
-from . import Correction, Emulator, replace
-from .stepfunctions import Halt, check_halts, halts
-from .tasks import TIMED_OUT, LostHeartbeat
+from constructs_lib.testing.emulator.corrections import Correction, Emulator, replace
+from constructs_lib.testing.emulator.corrections.stepfunctions import Halt, check_halts, halts
+from constructs_lib.testing.emulator.corrections.tasks import TIMED_OUT, LostHeartbeat
 
 _LONGEST_TASK_SECONDS: Final = 99_999_999
 _MAX_OUTPUT_BYTES: Final = 262_144

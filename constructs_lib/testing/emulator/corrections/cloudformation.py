@@ -10,7 +10,7 @@ from ministack.services import apigateway_v1 as apigateway
 from ministack.services import dynamodb, waf
 from ministack.services.cloudformation import provisioners
 
-from . import Correction, Emulator, EmulatorChangedError, replace
+from constructs_lib.testing.emulator.corrections import Correction, Emulator, EmulatorChangedError, replace
 
 Properties = dict[str, Any]
 

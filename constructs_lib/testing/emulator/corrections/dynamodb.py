@@ -9,7 +9,7 @@ from typing import Any, Final
 from ministack import app
 from ministack.services import stepfunctions as states
 
-from . import Correction, Emulator, replace
+from constructs_lib.testing.emulator.corrections import Correction, Emulator, replace
 
 
 def one_writer(_emulator: Emulator) -> None:

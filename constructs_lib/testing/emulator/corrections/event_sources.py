@@ -12,9 +12,9 @@ from ministack.core.responses import error_response_json
 from ministack.services import eventbridge, lambda_svc, sqs
 from ministack.services.cloudformation import provisioners
 
-from .. import reset
-from . import Correction, Emulator, replace
-from .role import is_allowed
+from constructs_lib.testing.emulator import reset
+from constructs_lib.testing.emulator.corrections import Correction, Emulator, replace
+from constructs_lib.testing.emulator.corrections.role import is_allowed
 
 _QUEUE_ACTIONS: Final = ("ReceiveMessage", "DeleteMessage", "GetQueueAttributes")
 _SHORTEST_PAUSE_SECONDS: Final = 0.02

@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from ministack.services import stepfunctions as states
 
-from . import Correction, Emulator, replace
-from .reference_numbers import correct_the_library, doubles, parse
+from constructs_lib.testing.emulator.corrections import Correction, Emulator, replace
+from constructs_lib.testing.emulator.corrections.reference_numbers import correct_the_library, doubles, parse
 
 _EXPRESSION_MILLISECONDS: Final = 10_000
 

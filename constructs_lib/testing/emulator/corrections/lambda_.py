@@ -10,7 +10,7 @@ from typing import Any, Final
 from ministack.core import lambda_runtime as runtime
 from ministack.services import lambda_svc
 
-from . import Correction, Emulator, replace, replace_text
+from constructs_lib.testing.emulator.corrections import Correction, Emulator, replace, replace_text
 
 #: Ends the log of an invocation on a worker's stderr; no text that a function prints contains it on its own.
 END_OF_LOG: Final = "<<<end of this invocation's log>>>"

@@ -11,8 +11,8 @@ from typing import Final
 from ministack.core import lambda_runtime as runtime
 from ministack.services import lambda_svc
 
-from . import Correction, Emulator, replace, replace_text
-from .lambda_ import END_OF_LOG, FAILURE_KEY, reported_failures
+from constructs_lib.testing.emulator.corrections import Correction, Emulator, replace, replace_text
+from constructs_lib.testing.emulator.corrections.lambda_ import END_OF_LOG, FAILURE_KEY, reported_failures
 
 _REJECTED: Final = """          _realStdoutWrite(JSON.stringify({
             status: "error", error: String(err.message || err), trace: err.stack || ""

@@ -18,7 +18,7 @@ from typing import IO, Any, Final
 
 from ministack.core import lambda_runtime as runtime
 
-from . import Correction, Emulator
+from constructs_lib.testing.emulator.corrections import Correction, Emulator
 
 PROGRAM: Final = Path(__file__).parent.parent / "nursery_program.py"
 _LARGEST_MESSAGE: Final = 262_144

@@ -11,7 +11,7 @@ from ministack.core import iam_actions, iam_evaluator
 from ministack.core.responses import new_uuid
 from ministack.services import sqs
 
-from . import Correction, Emulator, replace
+from constructs_lib.testing.emulator.corrections import Correction, Emulator, replace
 
 _START: Final = "StartMessageMoveTask"
 _LIST: Final = "ListMessageMoveTasks"

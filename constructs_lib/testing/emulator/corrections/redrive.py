@@ -13,8 +13,8 @@ from typing import Any, Final
 from ministack.core.responses import error_response_json
 from ministack.services import stepfunctions as states
 
-from . import Correction, Emulator, replace
-from .stepfunctions import ExecutionRecord
+from constructs_lib.testing.emulator.corrections import Correction, Emulator, replace
+from constructs_lib.testing.emulator.corrections.stepfunctions import ExecutionRecord
 
 _REDRIVABLE_SECONDS: Final = 14 * 86_400
 #: Under which an execution's record keeps what a redrive needs. No answer tells it.

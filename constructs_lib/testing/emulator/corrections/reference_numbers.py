@@ -17,7 +17,7 @@ from jsonata.jsonata import Jsonata
 from jsonata.parser import Parser
 from jsonata.utils import Utils
 
-from . import replace
+from constructs_lib.testing.emulator.corrections import replace
 
 _PLAIN_BELOW: Final = 1e21
 _DIGITS: Final = 15

@@ -12,7 +12,7 @@ from ministack.core import iam_actions, iam_evaluator
 from ministack.core.responses import get_account_id, get_region
 from ministack.services import stepfunctions as states
 
-from . import Correction, Emulator, replace
+from constructs_lib.testing.emulator.corrections import Correction, Emulator, replace
 
 _INTEGRATION: Final = re.compile(r"arn:aws:states:::(aws-sdk:)?([a-z0-9-]+):([A-Za-z0-9]+)")
 #: What a task fails as, for an error that the service's model does not name; the SDK integrations follow one pattern.

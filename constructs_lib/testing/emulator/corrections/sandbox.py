@@ -16,8 +16,8 @@ from typing import Any, Final, Self
 
 from ministack.core import lambda_runtime as runtime
 
-from ..clock import CLOCK_VARIABLE
-from . import Correction, Emulator, replace
+from constructs_lib.testing.emulator.clock import CLOCK_VARIABLE
+from constructs_lib.testing.emulator.corrections import Correction, Emulator, replace
 
 #: What the Python runtimes of Lambda carry besides the standard library.
 _RUNTIME_PACKAGES: Final = ("boto3", "botocore", "s3transfer", "jmespath", "dateutil", "urllib3", "six")

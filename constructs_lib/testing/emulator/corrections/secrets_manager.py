@@ -10,7 +10,7 @@ from ministack.core.responses import error_response_json, json_response
 from ministack.services import secretsmanager
 from ministack.services.cloudformation import provisioners
 
-from . import Correction, Emulator, replace
+from constructs_lib.testing.emulator.corrections import Correction, Emulator, replace
 
 _DEFAULT_LENGTH: Final = 32
 _TYPE: Final = "AWS::SecretsManager::Secret"

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from ministack.services import apigateway_v1, dynamodb, eventbridge, scheduler, sqs
 
-from ..clock import EmulatorClock
-from . import Correction, Emulator, replace
+from constructs_lib.testing.emulator.clock import EmulatorClock
+from constructs_lib.testing.emulator.corrections import Correction, Emulator, replace
 
 #: Visibility timeouts and delays, time to live, rules and schedules, throttling rates.
 _MODULES: Final = (sqs, dynamodb, eventbridge, scheduler, apigateway_v1)

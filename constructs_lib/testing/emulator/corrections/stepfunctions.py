@@ -16,8 +16,8 @@ from ministack.core.responses import AccountRegionScopedDict, error_response_jso
 from ministack.services import stepfunctions as states
 from ministack.services.cloudformation import provisioners
 
-from ..asl_check import first_problem
-from . import Correction, Emulator, replace
+from constructs_lib.testing.emulator.asl_check import first_problem
+from constructs_lib.testing.emulator.corrections import Correction, Emulator, replace
 
 _MAX_PAYLOAD_BYTES: Final = 262_144
 _NAME: Final = re.compile(r'^[^\s<>{}\[\]?*"#%\\^|~`$&,;:/\x00-\x1f\x7f-\x9f]{1,80}$')

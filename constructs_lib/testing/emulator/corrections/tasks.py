@@ -9,7 +9,7 @@ from typing import Any, Final, Self
 
 from ministack.services import stepfunctions as states
 
-from . import Correction, Emulator, replace
+from constructs_lib.testing.emulator.corrections import Correction, Emulator, replace
 
 _LONGEST_DELAY_SECONDS: Final = 31_622_400
 _MAX_PAYLOAD_BYTES: Final = 262_144

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from ministack.core import iam_evaluator
 
-from . import Correction, Emulator, replace
+from constructs_lib.testing.emulator.corrections import Correction, Emulator, replace
 
 _KEY: Final = "aws:securetransport"
 

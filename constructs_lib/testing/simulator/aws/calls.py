@@ -15,16 +15,16 @@ from botocore.client import BaseClient
 from botocore.exceptions import ConnectionClosedError, ReadTimeoutError
 from greenlet import getcurrent
 
-from ..checks.findings import Findings
-from ..checks.trace import Trace
-from ..engine.actors import Actor, Request
-from ..engine.kernel import MILLISECOND, SECOND, Elapsed, Future, Kernel, Task
-from ..errors import NotSimulatedError, ServiceError
-from ..faults.climate import Trouble
-from ..faults.weather import Weather
-from .demands import demands_of
-from .dynamodb import DynamoDB, Later
-from .roles import Roles
+from constructs_lib.testing.simulator.aws.demands import demands_of
+from constructs_lib.testing.simulator.aws.dynamodb import DynamoDB, Later
+from constructs_lib.testing.simulator.aws.roles import Roles
+from constructs_lib.testing.simulator.checks.findings import Findings
+from constructs_lib.testing.simulator.checks.trace import Trace
+from constructs_lib.testing.simulator.engine.actors import Actor, Request
+from constructs_lib.testing.simulator.engine.kernel import MILLISECOND, SECOND, Elapsed, Future, Kernel, Task
+from constructs_lib.testing.simulator.errors import NotSimulatedError, ServiceError
+from constructs_lib.testing.simulator.faults.climate import Trouble
+from constructs_lib.testing.simulator.faults.weather import Weather
 
 _RETRIED_CODES: Final = frozenset(
     {
@@ -327,7 +327,7 @@ class Calls:
         return found
 
     def _conflict(self, request: Request) -> ServiceError:
-        from .dynamodb.transactions import conflict
+        from constructs_lib.testing.simulator.aws.dynamodb.transactions import conflict
 
         if request.operation != "TransactWriteItems":
             return ServiceError("TransactionConflictException", "Transaction is ongoing for the item")

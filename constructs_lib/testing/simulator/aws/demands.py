@@ -6,9 +6,9 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import lru_cache
 from typing import Any, Final
 
-from ..deployment.blueprint import ACCOUNT, REGION, arn
-from .dynamodb.parsing import projection_of
-from .roles import Demand
+from constructs_lib.testing.simulator.aws.dynamodb.parsing import projection_of
+from constructs_lib.testing.simulator.aws.roles import Demand
+from constructs_lib.testing.simulator.deployment.blueprint import ACCOUNT, REGION, arn
 
 _IN_TRANSACTIONS: Final = {
     "Put": "PutItem",

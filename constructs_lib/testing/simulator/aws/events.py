@@ -8,15 +8,15 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from ..checks.trace import Trace
-from ..deployment.blueprint import ACCOUNT, REGION, RuleSpec, TargetSpec
-from ..engine.actors import Actor
-from ..engine.kernel import MILLISECOND, SECOND, Kernel
-from ..errors import NotSimulatedError
-from ..faults.climate import Event
-from ..faults.weather import Weather
-from .functions import Functions
-from .queues import Queues
+from constructs_lib.testing.simulator.aws.functions import Functions
+from constructs_lib.testing.simulator.aws.queues import Queues
+from constructs_lib.testing.simulator.checks.trace import Trace
+from constructs_lib.testing.simulator.deployment.blueprint import ACCOUNT, REGION, RuleSpec, TargetSpec
+from constructs_lib.testing.simulator.engine.actors import Actor
+from constructs_lib.testing.simulator.engine.kernel import MILLISECOND, SECOND, Kernel
+from constructs_lib.testing.simulator.errors import NotSimulatedError
+from constructs_lib.testing.simulator.faults.climate import Event
+from constructs_lib.testing.simulator.faults.weather import Weather
 
 _MOST_IDLE: Final = 900 * SECOND
 """A schedule that finds nothing to do is looked at less and less often, down to this."""

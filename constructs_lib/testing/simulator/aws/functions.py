@@ -8,16 +8,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ..checks.trace import Trace
-from ..deployment.blueprint import REGION, AsyncSpec, FunctionSpec
-from ..deployment.images import Image, Switch
-from ..engine.actors import Actor, ActorKind
-from ..engine.kernel import MILLISECOND, SECOND, Future, Kernel
-from ..engine.machine import Environment
-from ..errors import NotSimulatedError, ServiceError
-from ..faults.climate import Event
-from ..faults.weather import Weather
-from .calls import Calls
+from constructs_lib.testing.simulator.aws.calls import Calls
+from constructs_lib.testing.simulator.checks.trace import Trace
+from constructs_lib.testing.simulator.deployment.blueprint import REGION, AsyncSpec, FunctionSpec
+from constructs_lib.testing.simulator.deployment.images import Image, Switch
+from constructs_lib.testing.simulator.engine.actors import Actor, ActorKind
+from constructs_lib.testing.simulator.engine.kernel import MILLISECOND, SECOND, Future, Kernel
+from constructs_lib.testing.simulator.engine.machine import Environment
+from constructs_lib.testing.simulator.errors import NotSimulatedError, ServiceError
+from constructs_lib.testing.simulator.faults.climate import Event
+from constructs_lib.testing.simulator.faults.weather import Weather
 
 MOST_PAYLOAD_BYTES: Final = 6_291_456
 _COLD: Final = 300 * MILLISECOND

@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import parse_qs, urlsplit
 
-from ..checks.trace import Trace
-from ..deployment.blueprint import ACCOUNT, ApiSpec, RouteSpec
-from ..engine.actors import Actor
-from ..engine.kernel import SECOND, Elapsed, Kernel
-from ..faults.climate import Trouble
-from ..faults.weather import Weather
-from .functions import Functions, Outcome
+from constructs_lib.testing.simulator.aws.functions import Functions, Outcome
+from constructs_lib.testing.simulator.checks.trace import Trace
+from constructs_lib.testing.simulator.deployment.blueprint import ACCOUNT, ApiSpec, RouteSpec
+from constructs_lib.testing.simulator.engine.actors import Actor
+from constructs_lib.testing.simulator.engine.kernel import SECOND, Elapsed, Kernel
+from constructs_lib.testing.simulator.faults.climate import Trouble
+from constructs_lib.testing.simulator.faults.weather import Weather
 
 _TIMEOUT: Final = 29 * SECOND
 _MOST_BYTES: Final = 10_485_760

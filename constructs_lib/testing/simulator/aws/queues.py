@@ -8,14 +8,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from ..checks.trace import Trace
-from ..deployment.blueprint import MappingSpec, QueueSpec
-from ..engine.actors import Actor
-from ..engine.kernel import MILLISECOND, SECOND, Kernel
-from ..errors import NotSimulatedError, ServiceError
-from ..faults.climate import Event
-from ..faults.weather import Weather
-from .functions import Functions
+from constructs_lib.testing.simulator.aws.functions import Functions
+from constructs_lib.testing.simulator.checks.trace import Trace
+from constructs_lib.testing.simulator.deployment.blueprint import MappingSpec, QueueSpec
+from constructs_lib.testing.simulator.engine.actors import Actor
+from constructs_lib.testing.simulator.engine.kernel import MILLISECOND, SECOND, Kernel
+from constructs_lib.testing.simulator.errors import NotSimulatedError, ServiceError
+from constructs_lib.testing.simulator.faults.climate import Event
+from constructs_lib.testing.simulator.faults.weather import Weather
 
 MOST_BYTES: Final = 1_048_576
 _DEDUPLICATION: Final = 300 * SECOND

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
 
-from ..errors import NotSimulatedError
+from constructs_lib.testing.simulator.errors import NotSimulatedError
 
 Context = Mapping[str, Sequence[str]]
 """Values of condition keys."""

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from ..engine.actors import Actor
-from ..engine.kernel import SECOND, Kernel
-from ..errors import NotSimulatedError, ServiceError
+from constructs_lib.testing.simulator.engine.actors import Actor
+from constructs_lib.testing.simulator.engine.kernel import SECOND, Kernel
+from constructs_lib.testing.simulator.errors import NotSimulatedError, ServiceError
 
 
 class Buckets:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from ..engine.actors import Actor, Request
+from constructs_lib.testing.simulator.engine.actors import Actor, Request
 
 _MOST_TEXT: Final = 160
 _SHORT: Final = {"stepfunctions": "states"}

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from ...names import DeployedResource
+from constructs_lib.testing.names import DeployedResource
 
 ACCOUNT: Final = "123456789012"
 REGION: Final = "us-east-1"

@@ -6,10 +6,10 @@ import tempfile
 from pathlib import Path
 from typing import Any, Self
 
-from .blueprint import Blueprint
-from .images import Bundle, Image, Switch
-from .parts import Parts, parts_of
-from .template import blueprint_of
+from constructs_lib.testing.simulator.deployment.blueprint import Blueprint
+from constructs_lib.testing.simulator.deployment.images import Bundle, Image, Switch
+from constructs_lib.testing.simulator.deployment.parts import Parts, parts_of
+from constructs_lib.testing.simulator.deployment.template import blueprint_of
 
 
 class Deployment:

@@ -27,9 +27,9 @@ from unittest import mock
 
 import fastjsonschema
 
-from ..engine.dates import virtual_datetime, virtualize_dates
-from .blueprint import FunctionSpec
-from .observing import TELEMETRY, listen
+from constructs_lib.testing.simulator.deployment.blueprint import FunctionSpec
+from constructs_lib.testing.simulator.deployment.observing import TELEMETRY, listen
+from constructs_lib.testing.simulator.engine.dates import virtual_datetime, virtualize_dates
 
 SHARED: Final = frozenset(
     {
@@ -47,7 +47,7 @@ SHARED: Final = frozenset(
 )
 """Libraries of which a process has one copy, whatever a bundle brings along."""
 _OURS: Final = ("saga_runtime", "handlers")
-_CLIENTS: Final = "saga_runtime.aws"
+_CLIENTS: Final = "saga_runtime.shared.aws"
 """The module whose caches hold clients only: they stay from run to run. Others may hold what a run gave them."""
 
 _codes: Final[dict[tuple[str, str], CodeType]] = {}

@@ -7,8 +7,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from ..errors import NotSimulatedError
-from .blueprint import ACCOUNT, REGION, arn
+from constructs_lib.testing.simulator.deployment.blueprint import ACCOUNT, REGION, arn
+from constructs_lib.testing.simulator.errors import NotSimulatedError
 
 _PSEUDO: Final = {
     "AWS::AccountId": ACCOUNT,

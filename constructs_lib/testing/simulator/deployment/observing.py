@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
-TELEMETRY = "saga_runtime.telemetry"
+TELEMETRY = "saga_runtime.shared.telemetry"
 _hearing: list[Callable[[str], None]] = []
 
 
@@ -22,7 +22,7 @@ def observed(hear: Callable[[str], None]) -> Iterator[None]:
 
 
 def listen(module: ModuleType) -> None:
-    """Have a function's ``saga_runtime.telemetry`` heard instead of written."""
+    """Have a function's ``saga_runtime.shared.telemetry`` heard instead of written."""
     module.__dict__.update(
         event=_event, count=_metric, seconds=_metric, gauge=_metric, money=_metric, flush=lambda: None
     )

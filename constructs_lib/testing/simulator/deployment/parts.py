@@ -6,9 +6,8 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from constructs_lib.testing.simulator.deployment.blueprint import Blueprint
 from saga_runtime.protocol import Env, ReconciledField
-
-from .blueprint import Blueprint
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,10 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from ...assembly import StackArtifact, read_assembly
-from ...names import DeployedResource
-from ..errors import NotSimulatedError
-from .blueprint import (
+from constructs_lib.testing.assembly import StackArtifact, read_assembly
+from constructs_lib.testing.names import DeployedResource
+from constructs_lib.testing.simulator.deployment.blueprint import (
     ACCOUNT,
     REGION,
     ApiSpec,
@@ -27,7 +26,8 @@ from .blueprint import (
     TableSpec,
     TargetSpec,
 )
-from .intrinsics import Resolver
+from constructs_lib.testing.simulator.deployment.intrinsics import Resolver
+from constructs_lib.testing.simulator.errors import NotSimulatedError
 
 _SECONDS: Final = {"minute": 60, "hour": 3_600, "day": 86_400}
 _RATE: Final = re.compile(r"rate\((\d+) (minute|hour|day)s?\)")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from .kernel import Process
+from constructs_lib.testing.simulator.engine.kernel import Process
 
 
 class ActorKind(StrEnum):

@@ -19,8 +19,8 @@ from unittest import mock
 
 from greenlet import getcurrent
 
-from .kernel import SECOND, Kernel, Task
-from .threads import CooperativeLock, TaskPool
+from constructs_lib.testing.simulator.engine.kernel import SECOND, Kernel, Task
+from constructs_lib.testing.simulator.engine.threads import CooperativeLock, TaskPool
 
 _NANOSECONDS: Final = 1_000
 

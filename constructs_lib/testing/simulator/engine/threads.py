@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from greenlet import getcurrent
 
-from .kernel import SECOND, Elapsed, Future, Task, current_task
+from constructs_lib.testing.simulator.engine.kernel import SECOND, Elapsed, Future, Task, current_task
 
 
 class CooperativeLock:

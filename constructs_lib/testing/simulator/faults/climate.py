@@ -12,7 +12,7 @@ from enum import StrEnum
 from random import Random
 from typing import Final
 
-from ..engine.kernel import MILLISECOND, SECOND
+from constructs_lib.testing.simulator.engine.kernel import MILLISECOND, SECOND
 
 MINUTE: Final = 60 * SECOND
 HOUR: Final = 60 * MINUTE

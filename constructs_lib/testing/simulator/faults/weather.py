@@ -8,9 +8,9 @@ from itertools import accumulate
 from random import Random
 from typing import Final
 
-from ..engine.actors import Actor, ActorKind
-from ..engine.kernel import MILLISECOND, SECOND, Kernel
-from .climate import HOUR, MINUTE, Climate, Event, Trouble
+from constructs_lib.testing.simulator.engine.actors import Actor, ActorKind
+from constructs_lib.testing.simulator.engine.kernel import MILLISECOND, SECOND, Kernel
+from constructs_lib.testing.simulator.faults.climate import HOUR, MINUTE, Climate, Event, Trouble
 
 _OF_PROCESSES: Final = frozenset({Trouble.KILL_BEFORE, Trouble.KILL_AFTER, Trouble.HOLD})
 _OF_DYNAMODB: Final = frozenset({"PutItem", "UpdateItem", "DeleteItem", "TransactWriteItems"})

@@ -7,13 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from constructs_lib.testing.simulator.aws.gateway import ConnectionLostError, Response
+from constructs_lib.testing.simulator.engine.kernel import SECOND
+from constructs_lib.testing.simulator.faults.climate import Event
+from constructs_lib.testing.simulator.workload import Intent
+from constructs_lib.testing.simulator.world import World
 from saga_runtime.protocol import IDEMPOTENCY_KEY_HEADER, REPLAYED_HEADER
-
-from ..aws.gateway import ConnectionLostError, Response
-from ..engine.kernel import SECOND
-from ..faults.climate import Event
-from ..workload import Intent
-from ..world import World
 
 _FIRST_PAUSE: Final = SECOND
 _LONGEST_PAUSE: Final = 1_800 * SECOND

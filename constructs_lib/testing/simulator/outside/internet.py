@@ -14,12 +14,12 @@ from urllib.parse import parse_qs, urlsplit
 
 from greenlet import getcurrent
 
-from ..checks.trace import Trace
-from ..engine.actors import Actor
-from ..engine.kernel import SECOND, Elapsed, Future, Kernel, Task
-from ..faults.climate import Trouble
-from ..faults.weather import Weather
-from .providers import Provider, ProviderAnswer, ProviderRequest
+from constructs_lib.testing.simulator.checks.trace import Trace
+from constructs_lib.testing.simulator.engine.actors import Actor
+from constructs_lib.testing.simulator.engine.kernel import SECOND, Elapsed, Future, Kernel, Task
+from constructs_lib.testing.simulator.faults.climate import Trouble
+from constructs_lib.testing.simulator.faults.weather import Weather
+from constructs_lib.testing.simulator.outside.providers import Provider, ProviderAnswer, ProviderRequest
 
 _DEFAULT_TIMEOUT: Final = 60.0
 _NO_CERTIFICATES: Final = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

@@ -8,20 +8,19 @@ from typing import TYPE_CHECKING, Any, Final
 import boto3
 from botocore.exceptions import BotoCoreError, ClientError
 
+from constructs_lib.testing.simulator.deployment.parts import Operation
+from constructs_lib.testing.simulator.engine.kernel import SECOND
+from constructs_lib.testing.simulator.workload import Workload
+from constructs_lib.testing.simulator.world import World
+from saga_runtime.idempotency.record import RequestRecord
 from saga_runtime.protocol import LogAttribute, RecordAttribute, StepStatus
-from saga_runtime.record import RequestRecord
-from saga_runtime.recovery import Recoverer
-from saga_runtime.resolution import CannotResolve, Statement
-from saga_runtime.resolver import Resolver
-from saga_runtime.saga_log import UNDER_WAY
-
-from ..deployment.parts import Operation
-from ..engine.kernel import SECOND
-from ..workload import Workload
-from ..world import World
+from saga_runtime.recovery.resolution import CannotResolve, Statement
+from saga_runtime.recovery.resolver import Resolver
+from saga_runtime.recovery.takeover import Recoverer
+from saga_runtime.saga_log.rows import UNDER_WAY
 
 if TYPE_CHECKING:
-    from ..engine.actors import Actor
+    from constructs_lib.testing.simulator.engine.actors import Actor
 
 _DUE_AFTER_MS: Final = 60_000
 _EVERY: Final = 900 * SECOND

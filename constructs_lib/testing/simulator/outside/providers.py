@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from ..engine.kernel import Future
+from constructs_lib.testing.simulator.engine.kernel import Future
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
-from saga_runtime import aws
+from saga_runtime.shared import aws
 
 from .errors import ModelUnavailable
 from .model import Answer

@@ -14,7 +14,8 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, Final
 
-from saga_runtime import Conflict, CurrencyMismatch, Money, SagaError, StepCall, Write, aws
+from saga_runtime import Conflict, CurrencyMismatch, Money, SagaError, StepCall, Write
+from saga_runtime.shared import aws
 
 from .errors import AgentUnknown, IntentTaken, SpendingCapExceeded
 from .intent import Intent

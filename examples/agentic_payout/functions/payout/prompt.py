@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from saga_runtime.identity import canonical_json
+from saga_runtime.idempotency.identity import canonical_json
 
 SYSTEM: Final = (
     "You review payouts that software agents ask for. You are given one request and the facts that were looked up "

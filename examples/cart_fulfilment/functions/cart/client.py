@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import urlencode, urlsplit
 
 from saga_runtime import Applied, NotApplied, Pending, StepInDoubt
-from saga_runtime.verdict import Verdict
+from saga_runtime.steps.verdict import Verdict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,7 +23,7 @@ from saga_runtime import (
     external_step,
     webhook,
 )
-from saga_runtime.verdict import Verdict
+from saga_runtime.steps.verdict import Verdict
 
 from .client import Client
 

@@ -22,7 +22,7 @@ from saga_runtime import (
     external_compensation,
     webhook,
 )
-from saga_runtime.verdict import Verdict
+from saga_runtime.steps.verdict import Verdict
 
 from .client import Client
 from .shop import OutOfStock, lines_of

@@ -6,7 +6,8 @@ import json
 import os
 from datetime import timedelta
 
-from saga_runtime import CallbackCall, Money, approval_link, aws, callback_step
+from saga_runtime import CallbackCall, Money, approval_link, callback_step
+from saga_runtime.shared import aws
 
 
 @callback_step

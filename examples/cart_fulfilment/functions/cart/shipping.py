@@ -23,15 +23,15 @@ from saga_runtime import (
     TransientError,
     Unknown,
     WebhookEvent,
-    aws,
     callback_step,
     event_receiver,
     external_compensation,
     external_step,
     webhook,
 )
-from saga_runtime.identity import provider_key_of, step_key_of
-from saga_runtime.verdict import Verdict
+from saga_runtime.idempotency.identity import provider_key_of, step_key_of
+from saga_runtime.shared import aws
+from saga_runtime.steps.verdict import Verdict
 
 from .client import Client
 

@@ -22,8 +22,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from saga_runtime import PermanentError, StepCall, Write, aws
-from saga_runtime.identity import step_key_of
+from saga_runtime import PermanentError, StepCall, Write
+from saga_runtime.idempotency.identity import step_key_of
+from saga_runtime.shared import aws
 
 ITEM: Final = "item"
 ORDER: Final = "order"

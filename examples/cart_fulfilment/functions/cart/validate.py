@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from saga_runtime import Invalid, StepCall, clock, read_only_step
+from saga_runtime import Invalid, StepCall, read_only_step
+from saga_runtime.shared import clock
 
 from .shop import OutOfStock, Shop, lines_of
 

@@ -21,7 +21,7 @@ from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 from aws_lambda_powertools.utilities.typing import LambdaContext
 from aws_lambda_powertools.utilities.validation import SchemaValidationError, validate
 
-from saga_runtime import aws
+from saga_runtime.shared import aws
 
 from .shop import Shop
 

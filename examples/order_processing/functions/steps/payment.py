@@ -17,7 +17,7 @@ from saga_runtime import (
     external_compensation,
     external_step,
 )
-from saga_runtime.verdict import Verdict
+from saga_runtime.steps.verdict import Verdict
 
 from .gateway import Answer, Gateway
 

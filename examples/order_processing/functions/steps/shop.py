@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from saga_runtime import PermanentError, StepCall, Write
-from saga_runtime.step import Refusal
+from saga_runtime.saga_log.write import Refusal
 
 ITEM = "item"
 ORDER = "order"

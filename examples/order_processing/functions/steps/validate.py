@@ -18,7 +18,8 @@ from aws_lambda_powertools.utilities.idempotency.exceptions import (
 )
 from aws_lambda_powertools.utilities.validation import SchemaValidationError, validate
 
-from saga_runtime import Invalid, StepCall, TransientError, aws, read_only_step
+from saga_runtime import Invalid, StepCall, TransientError, read_only_step
+from saga_runtime.shared import aws
 
 from .shop import OutOfStock, Shop, UnknownItem, goods_key
 

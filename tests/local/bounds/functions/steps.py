@@ -14,12 +14,12 @@ from saga_runtime import (
     StepCall,
     Write,
     atomic_step,
-    aws,
     compensation,
     external_compensation,
     external_step,
 )
-from saga_runtime.identity import canonical_json
+from saga_runtime.idempotency.identity import canonical_json
+from saga_runtime.shared import aws
 
 
 def _count(call: StepCall, by: int) -> Write:

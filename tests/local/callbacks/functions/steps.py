@@ -20,11 +20,11 @@ from saga_runtime import (
     Verdict,
     Write,
     atomic_step,
-    aws,
     callback_step,
     compensation,
     external_compensation,
 )
+from saga_runtime.shared import aws
 
 _BOOKS = os.environ["BOOKS"]
 

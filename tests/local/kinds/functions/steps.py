@@ -16,12 +16,12 @@ from saga_runtime import (
     StepCall,
     Write,
     atomic_step,
-    aws,
     compensation,
     external_compensation,
     external_step,
     read_only_step,
 )
+from saga_runtime.shared import aws
 
 
 def _trouble(call: StepCall) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 
-from saga_runtime import Accepted, CallbackCall, NotApplied, Pending, Verdict, aws, callback_step
+from saga_runtime import Accepted, CallbackCall, NotApplied, Pending, Verdict, callback_step
+from saga_runtime.shared import aws
 
 _BOOKS = os.environ["BOOKS"]
 

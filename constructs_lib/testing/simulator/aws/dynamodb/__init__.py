@@ -1,8 +1,8 @@
 """DynamoDB in memory: expressions, conditions, transactions that conflict, indexes that are behind."""
 
-from .service import DynamoDB, Later, Prompt, Timing
-from .tables import Index, KeySchema, Table
-from .trees import Condition, clauses_of, without
+from constructs_lib.testing.simulator.aws.dynamodb.service import DynamoDB, Later, Prompt, Timing
+from constructs_lib.testing.simulator.aws.dynamodb.tables import Index, KeySchema, Table
+from constructs_lib.testing.simulator.aws.dynamodb.trees import Condition, clauses_of, without
 
 __all__ = [
     "Condition",

@@ -12,8 +12,7 @@ from functools import lru_cache
 from pathlib import Path as File
 from typing import Any, Final, NoReturn
 
-from ...errors import invalid
-from .trees import (
+from constructs_lib.testing.simulator.aws.dynamodb.trees import (
     AllOf,
     AnyOf,
     Between,
@@ -27,7 +26,18 @@ from .trees import (
     Placeholder,
     Size,
 )
-from .updates import Addition, Assignment, Combination, Deletion, IfNotExists, Joined, Removal, Source, Update
+from constructs_lib.testing.simulator.aws.dynamodb.updates import (
+    Addition,
+    Assignment,
+    Combination,
+    Deletion,
+    IfNotExists,
+    Joined,
+    Removal,
+    Source,
+    Update,
+)
+from constructs_lib.testing.simulator.errors import invalid
 
 _TOKEN: Final = re.compile(
     r"\s*(?:(?P<word>[A-Za-z_][A-Za-z0-9_]*)|(?P<name>#[A-Za-z0-9_\-.]+?(?=[^A-Za-z0-9_\-]|$))|(?P<value>:[A-Za-z0-9_]+)"

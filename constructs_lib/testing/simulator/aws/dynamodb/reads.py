@@ -8,12 +8,29 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Any, Final
 
-from ...errors import invalid
-from .parsing import Expression, condition_of, projection_of
-from .tables import Index, Key, KeySchema, Table
-from .trees import AllOf, Between, Comparison, Condition, Function, Operand, Path, check_types
-from .values import Item, Value, copied, copied_item, item_size, number, stored_item
-from .writes import check_placeholders
+from constructs_lib.testing.simulator.aws.dynamodb.parsing import Expression, condition_of, projection_of
+from constructs_lib.testing.simulator.aws.dynamodb.tables import Index, Key, KeySchema, Table
+from constructs_lib.testing.simulator.aws.dynamodb.trees import (
+    AllOf,
+    Between,
+    Comparison,
+    Condition,
+    Function,
+    Operand,
+    Path,
+    check_types,
+)
+from constructs_lib.testing.simulator.aws.dynamodb.values import (
+    Item,
+    Value,
+    copied,
+    copied_item,
+    item_size,
+    number,
+    stored_item,
+)
+from constructs_lib.testing.simulator.aws.dynamodb.writes import check_placeholders
+from constructs_lib.testing.simulator.errors import invalid
 
 MOST_PAGE_BYTES: Final = 1_048_576
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol
 
-from ...errors import NotSimulatedError, ServiceError, invalid
-from ..dynamodb import reads, transactions
-from .tables import Table
-from .transactions import Tokens
-from .trees import Condition
-from .values import copied_item, stored
-from .writes import understood, write
+from constructs_lib.testing.simulator.aws.dynamodb import reads, transactions
+from constructs_lib.testing.simulator.aws.dynamodb.tables import Table
+from constructs_lib.testing.simulator.aws.dynamodb.transactions import Tokens
+from constructs_lib.testing.simulator.aws.dynamodb.trees import Condition
+from constructs_lib.testing.simulator.aws.dynamodb.values import copied_item, stored
+from constructs_lib.testing.simulator.aws.dynamodb.writes import understood, write
+from constructs_lib.testing.simulator.errors import NotSimulatedError, ServiceError, invalid
 
 _WRITES: Final = {"PutItem": "Put", "UpdateItem": "Update", "DeleteItem": "Delete"}
 _EXPRESSIONS: Final = frozenset({"ExpressionAttributeNames", "ExpressionAttributeValues"})

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
-from ...errors import ServiceError, invalid
-from .values import Item, Value, kind_of, number
+from constructs_lib.testing.simulator.aws.dynamodb.values import Item, Value, kind_of, number
+from constructs_lib.testing.simulator.errors import ServiceError, invalid
 
 Key: TypeAlias = tuple[Any, ...]
 """Values of the key attributes: texts, bytes and numbers, so that they compare as DynamoDB compares them."""

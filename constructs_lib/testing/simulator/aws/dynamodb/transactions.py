@@ -14,11 +14,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from ...errors import ServiceError, invalid
-from .reads import get_item
-from .tables import Table
-from .values import item_size, stored
-from .writes import Write, reason_of, understood
+from constructs_lib.testing.simulator.aws.dynamodb.reads import get_item
+from constructs_lib.testing.simulator.aws.dynamodb.tables import Table
+from constructs_lib.testing.simulator.aws.dynamodb.values import item_size, stored
+from constructs_lib.testing.simulator.aws.dynamodb.writes import Write, reason_of, understood
+from constructs_lib.testing.simulator.errors import ServiceError, invalid
 
 MOST_ITEMS: Final = 100
 MOST_BYTES: Final = 4_194_304

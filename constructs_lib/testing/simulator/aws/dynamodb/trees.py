@@ -13,8 +13,16 @@ from dataclasses import dataclass, replace
 from operator import ge, gt, le, lt
 from typing import Any, Final, TypeAlias
 
-from ...errors import invalid
-from .values import Value, equal, is_type, kind_of, number, ordered, size_of
+from constructs_lib.testing.simulator.aws.dynamodb.values import (
+    Value,
+    equal,
+    is_type,
+    kind_of,
+    number,
+    ordered,
+    size_of,
+)
+from constructs_lib.testing.simulator.errors import invalid
 
 Names: TypeAlias = Mapping[str, str]
 Values: TypeAlias = Mapping[str, Value]

@@ -11,9 +11,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from ...errors import ServiceError, invalid
-from .trees import Attributes, Names, Path, Placeholder, Values
-from .values import Item, Value, added, copied_item, equal, kind_of
+from constructs_lib.testing.simulator.aws.dynamodb.trees import Attributes, Names, Path, Placeholder, Values
+from constructs_lib.testing.simulator.aws.dynamodb.values import Item, Value, added, copied_item, equal, kind_of
+from constructs_lib.testing.simulator.errors import ServiceError, invalid
 
 _SETS: Final = ("SS", "NS", "BS")
 

@@ -14,7 +14,7 @@ from decimal import Context, Decimal, DecimalException, Inexact, localcontext
 from functools import lru_cache
 from typing import Any, Final
 
-from ...errors import invalid
+from constructs_lib.testing.simulator.errors import invalid
 
 Value = Mapping[str, Any]
 Item = dict[str, dict[str, Any]]

@@ -6,12 +6,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ...errors import ServiceError, invalid
-from .parsing import Expression, condition_of, update_of
-from .tables import Key, Table
-from .trees import Condition, check_types
-from .updates import Update
-from .values import MOST_ITEM_BYTES, Item, Value, copied, copied_item, item_size, stored_item
+from constructs_lib.testing.simulator.aws.dynamodb.parsing import Expression, condition_of, update_of
+from constructs_lib.testing.simulator.aws.dynamodb.tables import Key, Table
+from constructs_lib.testing.simulator.aws.dynamodb.trees import Condition, check_types
+from constructs_lib.testing.simulator.aws.dynamodb.updates import Update
+from constructs_lib.testing.simulator.aws.dynamodb.values import (
+    MOST_ITEM_BYTES,
+    Item,
+    Value,
+    copied,
+    copied_item,
+    item_size,
+    stored_item,
+)
+from constructs_lib.testing.simulator.errors import ServiceError, invalid
 
 NO_ITEM: Final[Item] = {}
 _REFUSED: Final = "The conditional request failed"

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from ...deployment.blueprint import MachineSpec, arn
-from ...engine.actors import Actor
-from ...engine.kernel import MILLISECOND, SECOND, Future, Timer
+from constructs_lib.testing.simulator.deployment.blueprint import MachineSpec, arn
+from constructs_lib.testing.simulator.engine.actors import Actor
+from constructs_lib.testing.simulator.engine.kernel import MILLISECOND, SECOND, Future, Timer
 
 MOST_BYTES: Final = 262_144
 MOST_EVENTS: Final = 25_000

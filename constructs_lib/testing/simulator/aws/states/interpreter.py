@@ -11,16 +11,29 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeAlias
 
-from ...checks.coverage import Coverage
-from ...checks.trace import Trace
-from ...engine.actors import Actor, ActorKind
-from ...engine.kernel import MILLISECOND, SECOND, Future, Kernel
-from ...errors import NotSimulatedError
-from ...faults.climate import HEARTBEAT_MATCHED
-from ...faults.weather import Weather
-from .executions import MOST_BYTES, MOST_EVENTS, Execution, Position, timestamp
-from .expressions import ExpressionError, Moment, evaluate
-from .failures import DATA_LIMIT, QUERY, RUNTIME, StateFailedError, delay_of, matching
+from constructs_lib.testing.simulator.aws.states.executions import (
+    MOST_BYTES,
+    MOST_EVENTS,
+    Execution,
+    Position,
+    timestamp,
+)
+from constructs_lib.testing.simulator.aws.states.expressions import ExpressionError, Moment, evaluate
+from constructs_lib.testing.simulator.aws.states.failures import (
+    DATA_LIMIT,
+    QUERY,
+    RUNTIME,
+    StateFailedError,
+    delay_of,
+    matching,
+)
+from constructs_lib.testing.simulator.checks.coverage import Coverage
+from constructs_lib.testing.simulator.checks.trace import Trace
+from constructs_lib.testing.simulator.engine.actors import Actor, ActorKind
+from constructs_lib.testing.simulator.engine.kernel import MILLISECOND, SECOND, Future, Kernel
+from constructs_lib.testing.simulator.errors import NotSimulatedError
+from constructs_lib.testing.simulator.faults.climate import HEARTBEAT_MATCHED
+from constructs_lib.testing.simulator.faults.weather import Weather
 
 _SMALL: Final = 100_000
 """Bytes: an execution that was given less than this in all has no value that is too large."""

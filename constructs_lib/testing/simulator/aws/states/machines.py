@@ -8,15 +8,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final
 
-from ...checks.coverage import Coverage
-from ...checks.trace import Trace
-from ...deployment.blueprint import MachineSpec, arn
-from ...engine.actors import Actor, ActorKind
-from ...engine.kernel import SECOND, Future, Kernel, current_process
-from ...errors import NotSimulatedError, ServiceError
-from ...faults.climate import Event
-from ...faults.weather import Weather
-from .executions import (
+from constructs_lib.testing.simulator.aws.states.executions import (
     MOST_BYTES,
     MOST_EVENTS,
     NAME,
@@ -28,9 +20,17 @@ from .executions import (
     moment_of,
     timestamp,
 )
-from .failures import StateFailedError
-from .interpreter import Interpreter
-from .tasks import Tasks
+from constructs_lib.testing.simulator.aws.states.failures import StateFailedError
+from constructs_lib.testing.simulator.aws.states.interpreter import Interpreter
+from constructs_lib.testing.simulator.aws.states.tasks import Tasks
+from constructs_lib.testing.simulator.checks.coverage import Coverage
+from constructs_lib.testing.simulator.checks.trace import Trace
+from constructs_lib.testing.simulator.deployment.blueprint import MachineSpec, arn
+from constructs_lib.testing.simulator.engine.actors import Actor, ActorKind
+from constructs_lib.testing.simulator.engine.kernel import SECOND, Future, Kernel, current_process
+from constructs_lib.testing.simulator.errors import NotSimulatedError, ServiceError
+from constructs_lib.testing.simulator.faults.climate import Event
+from constructs_lib.testing.simulator.faults.weather import Weather
 
 _MOST_CAUSE: Final = 32_768
 _EXPRESS_SECONDS: Final = 300

@@ -6,17 +6,17 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol
 
-from ...checks.trace import Trace
-from ...engine.actors import Actor, Request
-from ...engine.kernel import SECOND, Elapsed, Future, Kernel
-from ...errors import NotSimulatedError, ServiceError
-from ...faults.climate import Event, Trouble
-from ...faults.weather import Weather
-from ..calls import Calls, LostError
-from ..functions import Functions, Outcome
-from .executions import MOST_BYTES, Execution, Waiting
-from .failures import DATA_LIMIT, TASK_FAILED, TIMEOUT, StateFailedError
-from .interpreter import Place
+from constructs_lib.testing.simulator.aws.calls import Calls, LostError
+from constructs_lib.testing.simulator.aws.functions import Functions, Outcome
+from constructs_lib.testing.simulator.aws.states.executions import MOST_BYTES, Execution, Waiting
+from constructs_lib.testing.simulator.aws.states.failures import DATA_LIMIT, TASK_FAILED, TIMEOUT, StateFailedError
+from constructs_lib.testing.simulator.aws.states.interpreter import Place
+from constructs_lib.testing.simulator.checks.trace import Trace
+from constructs_lib.testing.simulator.engine.actors import Actor, Request
+from constructs_lib.testing.simulator.engine.kernel import SECOND, Elapsed, Future, Kernel
+from constructs_lib.testing.simulator.errors import NotSimulatedError, ServiceError
+from constructs_lib.testing.simulator.faults.climate import Event, Trouble
+from constructs_lib.testing.simulator.faults.weather import Weather
 
 _LAMBDA: Final = "lambda:invoke"
 _SENT_BACK: Final = ".waitForTaskToken"

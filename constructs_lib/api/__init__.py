@@ -1,0 +1,4 @@
+"""TransactionApi: operations with an Idempotency-Key.
+
+Imports ``saga`` and ``rest``.
+"""

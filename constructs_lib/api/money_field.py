@@ -1,0 +1,98 @@
+"""MoneyField: where the body of a request says how much money it moves."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from constructs_lib.api.schema_paths import may_lead_to
+from constructs_lib.shared.types import check_fields
+from constructs_lib.tables.units import unit_argument
+from saga_runtime.idempotency.amounts import tokens_of
+from saga_runtime.money import Unit
+from saga_runtime.protocol import MoneyPathField
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MoneyField:
+    """Where the body of a request says how much money it moves, so that what is in flight can be added up.
+
+    Guaranteed: no request is refused for it. A body that says no amount, or one in another form, is reserved without;
+    what bodies must look like is the ``schema``'s business.
+    Not guaranteed: that the saga moves just that. It is what the request asks for.
+
+    Attributes:
+        amount: JSON pointer (RFC 6901) to the amount in minor units: ``/amount``, ``/payment/total``. An integer of 0
+            or more, as a number or as a string of digits; at most 38 of them.
+        currency: JSON pointer to the currency: an ISO 4217 code, or the code of one of ``units``. Money in any other
+            unit is not added up.
+        currency_code: the currency itself, where there is only one: ``"EUR"``, or a ``Unit``. Give either this or
+            ``currency``.
+        units: units that bodies may name beside ISO 4217 currencies.
+
+    Raises:
+        ValueError: for a pointer that is none, and unless the currency is told in one of the two ways.
+    """
+
+    amount: str
+    currency: str | None = None
+    currency_code: str | Unit | None = None
+    units: Sequence[Unit] = ()
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        _require_pointer("amount", self.amount)
+        if (self.currency is None) == (self.currency_code is None):
+            raise ValueError(
+                "money needs either currency or currency_code, got "
+                + ("neither" if self.currency is None else "both")
+                + '; say currency="/currency" where the body tells it, and currency_code="EUR" where there is only one'
+            )
+        if self.currency is not None:
+            _require_pointer("currency", self.currency)
+        if self.currency_code is not None:
+            unit_argument("currency_code", self.currency_code)
+        for unit in self.units:
+            unit_argument("units", unit)
+        if self.units and self.currency is None:
+            raise ValueError("units of money must stand beside currency, got currency_code; leave them out")
+
+    @property
+    def environment_value(self) -> str:
+        """What the gatekeeper is told."""
+        f = MoneyPathField
+        code = None if self.currency_code is None else unit_argument("currency_code", self.currency_code).code
+        fields = {f.AMOUNT: self.amount, f.CURRENCY: self.currency, f.CODE: code}
+        told: dict[str, Any] = {name.value: value for name, value in fields.items() if value is not None}
+        if self.units:
+            told[f.UNITS.value] = [unit.code for unit in self.units]
+        return json.dumps(told, separators=(",", ":"))
+
+    def require_in(self, schema: Mapping[str, Any]) -> None:
+        """Refuse pointers to what no body can hold.
+
+        Args:
+            schema: JSON schema (draft 7) of the body.
+
+        Raises:
+            ValueError: naming the pointer that leads nowhere.
+        """
+        asked = (("amount", self.amount, ["integer", "number", "string"]), ("currency", self.currency, ["string"]))
+        for name, pointer, kinds in asked:
+            if pointer is not None and not may_lead_to(schema, tokens_of(pointer), kinds):
+                raise ValueError(
+                    f"money's {name} must point to {' or '.join(kinds)} in a body that the schema allows, got "
+                    f"{pointer!r}; correct the pointer, or the schema"
+                )
+
+
+def _require_pointer(name: str, pointer: str) -> None:
+    try:
+        tokens_of(pointer)
+    except ValueError:
+        raise ValueError(
+            f"money's {name} must be a JSON pointer into the body (RFC 6901), got {pointer!r}; "
+            f'begin with a slash: "/{name}"'
+        ) from None

@@ -1,0 +1,308 @@
+"""TransactionApi: the HTTP front door with ``Idempotency-Key``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from aws_cdk import Acknowledgment, Duration, RemovalPolicy, Validations
+from aws_cdk import aws_apigateway as apigateway
+from aws_cdk import aws_iam as iam
+from constructs import Construct
+
+from constructs_lib.api.body_limits import paths_environment, payload_environment, require_body_limit
+from constructs_lib.api.money_field import MoneyField
+from constructs_lib.api.schema_form import require_schema
+from constructs_lib.api.schema_paths import may_have
+from constructs_lib.functions.runtime_function import RuntimeFunction, own_code
+from constructs_lib.monitoring.callback_alarms import counted_alarm
+from constructs_lib.rest.rest_api import access_log_of, check_stage, rest_api
+from constructs_lib.rest.web_acl import WebAcl, check_rate_per_address
+from constructs_lib.saga.state_machine import SagaStateMachine
+from constructs_lib.shared.arguments import require_match
+from constructs_lib.shared.service_names import service_of
+from constructs_lib.shared.types import check_fields, checked
+from saga_runtime.protocol import (
+    OPERATION_PATTERN,
+    SCHEMA_FILE,
+    Env,
+    InProgressAnswer,
+    KeyPolicy,
+    Metric,
+)
+
+_ANY_JSON: Final = {"$schema": "http://json-schema.org/draft-04/schema#"}
+_IDENTITY: Final = r"^(iam|jwt|context:[A-Za-z0-9_.-]{1,64})$"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operation:
+    """One operation of the API: ``POST /{name}`` and ``GET /{name}/{saga_id}``.
+
+    Attributes:
+        saga: what a request starts.
+        schema: JSON schema (draft 7) of a new request's body. A request that was recorded under an earlier schema is
+            answered as a duplicate. With ``additionalProperties: false`` a typo in an expression over ``$request`` ends
+            the synth.
+        key_policy: ``REQUIRED`` (default): a request without ``Idempotency-Key`` is refused. ``OPTIONAL``: it gets a
+            generated key, and the metric ``IdempotencyKeyMissing`` counts it; repeating it makes a new request.
+        in_progress_answer: what a duplicate gets while its saga runs: ``CONFLICT`` (409, default) or ``ACCEPTED``
+            (202 with the status).
+        max_body_bytes: largest body of a new request; 1 to 65,536 bytes, 32,768 by default. Larger ones are refused
+            with 413. Up to 3,000,000 bytes if the saga has ``payloads`` and no expression of its steps looks into
+            ``$request``: a larger body travels by reference, and an expression would find nothing in it.
+        money: where the body says how much money it moves; a ``TimeoutReconciler`` adds up what is in flight. Nothing
+            by default. No request is refused for it.
+    """
+
+    saga: SagaStateMachine
+    schema: Mapping[str, Any] | None = None
+    key_policy: KeyPolicy = KeyPolicy.REQUIRED
+    in_progress_answer: InProgressAnswer = InProgressAnswer.CONFLICT
+    max_body_bytes: int = 32_768
+    money: MoneyField | None = None
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        require_body_limit(self.saga, self.max_body_bytes)
+
+
+class TransactionApi(Construct):
+    """A REST API that starts each saga at most once per caller and ``Idempotency-Key``.
+
+    Creates a regional REST API with access logs, tracing, throttling and problem documents (RFC 9457), and per
+    operation one gatekeeper function that may reserve in the saga's table and start the saga's state machine, and
+    nothing else.
+
+    Guaranteed: of any number of requests by one caller under one key, one saga starts; a duplicate gets the settled
+    answer byte for byte, with ``Idempotent-Replayed: true``; the same key with another body is refused (422); one
+    caller never sees another's result.
+    Not guaranteed: an answer. A 5xx, or none, promises nothing: repeat the request under the same key. (A 500 with
+    ``Idempotent-Replayed: true`` is the settled answer of a saga that failed, and of which nothing stands.)
+
+    With IAM the caller is the account and the unique id of the IAM user or role, never the session: two hosts under one
+    role are one caller. A user of a Cognito identity pool is a caller of its own.
+
+    Example::
+
+        TransactionApi(self, "Api", operations={"transfers": Operation(saga=saga, schema=schema)})
+
+    Args:
+        scope: parent construct.
+        id: construct id.
+        operations: by name (lower case, digits, dashes); a saga alone is an operation with all defaults.
+        authorizer: IAM by default. With one of your own say where the identity is.
+        identity: ``iam``, ``jwt`` (issuer and subject of a Cognito or JWT authorizer), or ``context:<key>`` for one
+            key of a Lambda authorizer's context.
+        rate_limit: requests per second, for the whole stage; 100 by default.
+        burst_limit: requests at once, for the whole stage; 200 by default.
+        waf: whether to put a web ACL (AWS managed rules, a rate limit per address) before the stage.
+        rate_per_address: requests per second, over five minutes, above which the web ACL answers an address with 429;
+            twice ``rate_limit`` by default, so that only what the stage could not take either is refused.
+        stage_name: ``v1`` by default.
+        cloud_watch_role: whether this stack sets the role by which API Gateway writes logs. It is a setting of the
+            whole account and region, made once per stack and kept when the stack is deleted. ``False`` where another
+            stack, deployed before, sets it.
+        removal_policy: of the log groups; retained by default.
+
+    Attributes:
+        api: the REST API.
+        gatekeepers: the gatekeeper functions, by operation.
+        access_log: the access log's group.
+        start_refused_alarms: by operation: Step Functions refuses to start its sagas (a permission, a state machine or
+            a key that is gone). Requests are recorded and answered 503.
+        alarms: all of them. They have no actions: add yours.
+        web_acl: the web ACL, if there is one.
+
+    Raises:
+        ValueError: for a wrong argument, naming it, its value and the remedy.
+    """
+
+    @checked
+    def __init__(
+        self,
+        scope: Construct,
+        id: str,
+        *,
+        operations: Mapping[str, Operation | SagaStateMachine],
+        authorizer: apigateway.IAuthorizer | None = None,
+        identity: str = "iam",
+        rate_limit: float = 100,
+        burst_limit: int = 200,
+        waf: bool = False,
+        rate_per_address: float | None = None,
+        stage_name: str = "v1",
+        cloud_watch_role: bool = True,
+        removal_policy: RemovalPolicy = RemovalPolicy.RETAIN,
+    ) -> None:
+        super().__init__(scope, id)
+        self.operations = {
+            name: operation if isinstance(operation, Operation) else Operation(saga=operation)
+            for name, operation in operations.items()
+        }
+        _check(self.operations, authorizer, identity)
+        check_stage(stage_name, rate_limit, burst_limit)
+        per_address = check_rate_per_address(waf, rate_limit, rate_per_address)
+        self._removal_policy = removal_policy
+        self._identity = identity
+        self._methods = apigateway.MethodOptions(
+            authorization_type=apigateway.AuthorizationType.IAM if authorizer is None else None,
+            authorizer=authorizer,
+        )
+        self.access_log = access_log_of(self, removal_policy)
+        self.api = rest_api(
+            self,
+            description="Each request at most once per Idempotency-Key",
+            access_log=self.access_log,
+            stage_name=stage_name,
+            rate_limit=rate_limit,
+            burst_limit=burst_limit,
+            cloud_watch_role=cloud_watch_role,
+            problems=True,
+            removal_policy=removal_policy,
+        )
+        self._gatekeeper_scope = Construct(self, "Gatekeeper")
+        self.gatekeepers = {name: self._operation(name, operation) for name, operation in self.operations.items()}
+        alarms = Construct(Construct(self, "Alarms"), "StartRefused")
+        self.start_refused_alarms = {
+            name: counted_alarm(
+                alarms,
+                name,
+                f"Step Functions refuses to start sagas of {name}, and will until something is changed: see the "
+                "gatekeeper's log event start_refused, and cdk-sagas doctor",
+                [Metric.START_REFUSED],
+                [service_of(gatekeeper)],
+            )
+            for name, gatekeeper in self.gatekeepers.items()
+        }
+        self.alarms = list(self.start_refused_alarms.values())
+        self.web_acl = (
+            WebAcl(self, "WebAcl", stage=self.api.deployment_stage, rate_per_address=per_address) if waf else None
+        )
+
+    def grant_invoke(self, grantee: iam.IGrantable) -> iam.Grant:
+        """Call every operation of this API's stage."""
+        arns = [
+            self.api.arn_for_execute_api(method, f"/{name}{suffix}", self.api.deployment_stage.stage_name)
+            for name in self.operations
+            for method, suffix in (("POST", ""), ("GET", "/*"))
+        ]
+        return iam.Grant.add_to_principal(grantee=grantee, actions=["execute-api:Invoke"], resource_arns=arns)
+
+    def _operation(self, name: str, operation: Operation) -> RuntimeFunction:
+        saga = operation.saga
+        gatekeeper = self._gatekeeper(name, operation)
+        saga.requests.grant_reserve(gatekeeper)
+        saga.requests.grant_look(gatekeeper)
+        saga.log.grant_list(gatekeeper)
+        saga.grant_start(gatekeeper)
+        if saga.payloads is not None:
+            saga.payloads.grant_read(gatekeeper)
+            saga.payloads.grant_write(gatekeeper)
+        integration = apigateway.LambdaIntegration(gatekeeper.function, proxy=True, allow_test_invoke=False)
+        collection = self.api.root.add_resource(name)
+        # JSON, and nothing more: a request that was recorded under an earlier schema must reach the gatekeeper.
+        model = apigateway.CfnModel(
+            collection, "Body", rest_api_id=self.api.rest_api_id, content_type="application/json", schema=_ANY_JSON
+        )
+        if self.api.latest_deployment is not None:
+            self.api.latest_deployment.node.add_dependency(model)
+        validator = apigateway.RequestValidator(
+            collection, "Validator", rest_api=self.api, validate_request_body=True, validate_request_parameters=True
+        )
+        methods = [
+            collection.add_method(
+                "POST",
+                integration,
+                authorization_type=self._methods.authorization_type,
+                authorizer=self._methods.authorizer,
+                request_models={
+                    "application/json": apigateway.Model.from_model_name(collection, "BodyModel", model.ref)
+                },
+                request_validator=validator,
+            ),
+            collection.add_resource("{saga_id}").add_method(
+                "GET",
+                integration,
+                authorization_type=self._methods.authorization_type,
+                authorizer=self._methods.authorizer,
+                request_parameters={"method.request.path.saga_id": True},
+                request_validator=validator,
+            ),
+        ]
+        for method in methods:
+            Validations.of(method).acknowledge(
+                Acknowledgment(
+                    id="AwsSolutions-COG4",
+                    reason="Callers are authorized by IAM, or by the authorizer that the application names; "
+                    "a Cognito user pool is one choice of several.",
+                )
+            )
+        return gatekeeper
+
+    def _gatekeeper(self, name: str, operation: Operation) -> RuntimeFunction:
+        saga = operation.saga
+        requests = saga.requests
+        schema = {SCHEMA_FILE: _schema_bytes(operation.schema)} if operation.schema is not None else None
+        money = {Env.MONEY.value: operation.money.environment_value} if operation.money is not None else {}
+        return RuntimeFunction(
+            self._gatekeeper_scope,
+            name,
+            code=own_code(schema),
+            handler="handlers.gatekeeper.handler",
+            description=f"Front door of {name}: reserves, starts, answers",
+            timeout=Duration.seconds(20),
+            removal_policy=self._removal_policy,
+            environment={
+                Env.OPERATION.value: name,
+                Env.IDENTITY.value: self._identity,
+                Env.REQUEST_TABLE.value: requests.table.table_name,
+                Env.LOG_TABLE.value: saga.log.table.table_name,
+                Env.STATE_MACHINE_ARN.value: saga.state_machine.state_machine_arn,
+                Env.RECOVERY_MACHINE_ARN.value: saga.recovery_machine.state_machine_arn,
+                Env.DEFINITION.value: saga.definition_fingerprint,
+                Env.KEY_POLICY.value: operation.key_policy.value,
+                Env.IN_PROGRESS_ANSWER.value: operation.in_progress_answer.value,
+                Env.DUE_AFTER_SECONDS.value: str(int(requests.due_after.to_seconds())),
+                Env.DUE_SHARDS.value: str(requests.due_shards),
+                Env.MAX_BODY_BYTES.value: str(operation.max_body_bytes),
+                **payload_environment(saga),
+                **paths_environment(saga),
+                **money,
+            },
+        )
+
+
+def _schema_bytes(schema: Mapping[str, Any]) -> bytes:
+    return json.dumps(schema, sort_keys=True, separators=(",", ":")).encode("utf-8")
+
+
+def _check(operations: Mapping[str, Operation], authorizer: apigateway.IAuthorizer | None, identity: str) -> None:
+    if not operations:
+        raise ValueError("operations must name at least one operation, got none; add one")
+    for name, operation in operations.items():
+        require_match("an operation's name", name, OPERATION_PATTERN, "use lower case, digits and dashes")
+        if operation.schema is not None:
+            _check_schema(name, operation, operation.schema)
+    require_match("identity", identity, _IDENTITY, "use iam, jwt or context:<key>")
+    if (authorizer is None) != (identity == "iam"):
+        kind = "no authorizer" if authorizer is None else "an authorizer"
+        raise ValueError(
+            f"identity must fit the authorizer, got identity={identity!r} with {kind}; "
+            "use identity='iam' without an authorizer, and 'jwt' or 'context:<key>' with one"
+        )
+
+
+def _check_schema(name: str, operation: Operation, schema: Mapping[str, Any]) -> None:
+    """Refuse what is no schema, and what the saga looks for in vain in bodies that the schema allows."""
+    require_schema(f"schema of operation {name}", schema)
+    if operation.money is not None:
+        operation.money.require_in(schema)
+    for read in operation.saga.request_reads:
+        if not may_have(schema, read.members):
+            raise ValueError(
+                f"{read.where} must read members that the schema of operation {name} has, got "
+                f"$request.{'.'.join(read.members)} in {read.text!r}; correct it, or add the member to the schema"
+            )

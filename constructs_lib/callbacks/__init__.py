@@ -1,0 +1,4 @@
+"""CallbackIntegration, its receivers, webhooks and approval pages.
+
+Imports ``saga`` and ``rest``.
+"""

@@ -1,0 +1,570 @@
+"""CallbackIntegration: providers that answer later, early, twice, or never."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from aws_cdk import Acknowledgment, Duration, RemovalPolicy, Stack, Validations
+from aws_cdk import aws_cloudwatch as cloudwatch
+from aws_cdk import aws_dynamodb as dynamodb
+from aws_cdk import aws_events as events
+from aws_cdk import aws_events_targets as targets
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_kms as kms
+from aws_cdk import aws_lambda as lambda_
+from aws_cdk import aws_lambda_destinations as destinations
+from aws_cdk import aws_lambda_event_sources as event_sources
+from aws_cdk import aws_sqs as sqs
+from constructs import Construct
+
+from constructs_lib.callbacks.approval_page import ApprovalPage
+from constructs_lib.callbacks.functions import CallbackCode, CallbackWorkers
+from constructs_lib.callbacks.receivers import DirectReceiver, Webhook
+from constructs_lib.callbacks.subscriptions import ServedSaga
+from constructs_lib.callbacks.webhook_schemes import WebhookScheme
+from constructs_lib.functions.handlers import require_made_by
+from constructs_lib.functions.runtime_function import RuntimeFunction, own_code
+from constructs_lib.monitoring.callback_alarms import counted_alarm, depth_alarm, oldest_waiting_alarm
+from constructs_lib.rest.rest_api import GATEWAY_SECONDS
+from constructs_lib.saga.description.function_facts import facts_of
+from constructs_lib.shared.arguments import require_between, require_seconds
+from constructs_lib.shared.operator_actions import DEAD_LETTER_ACTIONS, QUEUE_ACTIONS
+from constructs_lib.shared.service_names import service_of
+from constructs_lib.shared.types import checked
+from constructs_lib.tables.token_table import TokenTable
+from saga_runtime.protocol import PREVIOUS_SECONDS, Env, Metric, ServedStepField
+
+_DELIVERIES: Final = 185
+"""EventBridge's most: over a day, ever more slowly."""
+_VISIBLE_AFTER: Final = 6
+"""Times the dispatcher's timeout: what AWS recommends, so that a message does not come back while it is worked on."""
+_SETTLED_DOUBT_SECONDS: Final = 40
+"""A message comes again when its row's deadline, clock margin and a provider's usual grace have passed: earlier, it
+could decide nothing."""
+_LONGEST_VISIBILITY: Final = 43_200
+_KEPT: Final = Duration.days(4)
+_DEAD_KEPT: Final = Duration.days(14)
+
+
+class CallbackIntegration(Construct):
+    """A provider that takes jobs now and says later what became of them; a warehouse, a carrier, a person.
+
+    Creates a queue that sagas put jobs into, with a dead-letter queue; a table of who waits (``TokenTable``), unless
+    one is given; a function that hands the jobs over (``fn``, or one of its own where nothing is handed over); and
+    alarms. What comes back is received by a webhook, by events, by a direct invocation or by an approval page: add what
+    the provider offers.
+
+    Guaranteed: a saga that waits is woken exactly once, whatever arrives, in whatever order: early, twice, late,
+    contradicting itself. What arrived is kept in the transaction that keeps its effect, or is answered so that it comes
+    again. A job that cannot be handed over ends in the dead-letter queue, with an alarm. The receivers may end waits of
+    the sagas that use this integration, and of no others.
+    Not guaranteed: that the provider answers. Each step declares how long it waits.
+
+    A saga, the integrations that it waits at, and their functions stand in one stack.
+
+    Every function that works for an integration reports its metrics under the integration's name (dimension
+    ``service``), so that the alarms count all of them.
+
+    Example::
+
+        warehouse = CallbackIntegration(self, "Warehouse", fn=hand_over)
+        warehouse.add_webhook("Webhook", fn=from_warehouse, scheme=StandardWebhooks(secrets=[secret]))
+        Step.callback("Pick", via=warehouse, provider=provider, compensate=cancel, expected_duration=Duration.hours(1))
+
+    Args:
+        scope: parent construct.
+        id: construct id.
+        fn: decorated with ``saga_runtime.callback_step``; it hands a job to the provider. Its timeout must be known.
+            None: nothing is handed over, a saga only waits for something to happen.
+        tokens: a table that integrations share; one of its own by default.
+        batch_size: jobs that one invocation gets at most; 1 to 10, 5 by default. The function's timeout must do for all
+            of them.
+        max_concurrency: invocations at once at most, to spare the provider; 2 to 1000, unlimited by default.
+        max_receives: how often a job is tried before it ends in the dead-letter queue; 2 to 100, 5 by default.
+        visibility_timeout: after which a job that could not be handed over is tried again; at least 6 times the
+            function's timeout, at most 12 hours. By default that, and at least the function's timeout and 40 s: the
+            next try can tell what became of the one before it. Raise it for a provider with a long ``grace``.
+        oldest_waiting: an alarm tells when a job is overdue, and has been waited for longer than this; 1 minute to 366
+            days, 1 hour by default. What is not overdue by its step's heartbeat is no reason for an alarm.
+        encryption_key: a KMS key of your own for queues, and for the table if it is the integration's.
+        removal_policy: of the table and the log groups of its own; retained by default.
+
+    Attributes:
+        queue: where sagas put jobs.
+        dead_letters: where jobs end that could not be handed over, and where an entry tells of each job that its saga
+            gave up and that the provider never answered.
+        tokens: the token table.
+        dispatcher: the function that hands jobs over.
+        dispatcher_timeout: its timeout, in seconds.
+        dispatcher_facts: its memory and architecture, if they are known.
+        visibility_seconds: as ``visibility_timeout``.
+        message_seconds: for how long one of its messages can be delivered: when it is about to end in the dead-letter
+            queue, somebody has it tried again, and the queue keeps it for as long as a new one.
+        service: the dimension ``service`` of the metrics.
+        oldest_waiting_alarm: somebody waits for too long, for a quarter of an hour now, or an outcome cannot be
+            delivered, or nobody measures.
+        dead_letters_alarm: a job could not be handed over, or was never answered.
+        late_alarm: an outcome came when nobody waited any more.
+        conflict_alarm: a provider reported two outcomes of one job, or used one event id for two things.
+        unknown_alarm: an outcome came for a job that nobody knows.
+        signature_alarm: a signature was wrong, or too old.
+        refused_alarm: a signed report could not be taken: the function failed, or returned what no job can have.
+        approval: the approval page, if one was added.
+        event_dead_letters: where events end that could not be delivered or handled, if events are received.
+        event_dead_letters_alarm: there is one.
+        alarms: all of them. They have no actions: add yours.
+
+    Raises:
+        ValueError: for a wrong argument, naming it, its value and the remedy.
+    """
+
+    @checked
+    def __init__(
+        self,
+        scope: Construct,
+        id: str,
+        *,
+        fn: CallbackCode | None = None,
+        tokens: TokenTable | None = None,
+        batch_size: int = 5,
+        max_concurrency: int | None = None,
+        max_receives: int = 5,
+        visibility_timeout: Duration | None = None,
+        oldest_waiting: Duration | None = None,
+        encryption_key: kms.IKey | None = None,
+        removal_policy: RemovalPolicy = RemovalPolicy.RETAIN,
+    ) -> None:
+        super().__init__(scope, id)
+        require_made_by(f"fn of CallbackIntegration {id}", fn, "callback_step")
+        require_between("batch_size", batch_size, at_least=1, at_most=10)
+        require_between("max_receives", max_receives, at_least=2, at_most=100)
+        if max_concurrency is not None:
+            require_between("max_concurrency", max_concurrency, at_least=2, at_most=1_000)
+        longest_wait = require_seconds(
+            "oldest_waiting", oldest_waiting or Duration.hours(1), at_least=60, at_most=366 * 86_400
+        )
+        self._encryption_key = encryption_key
+        self._removal_policy = removal_policy
+        self._hands_over = fn is not None
+        self._schemes: dict[lambda_.Function, str] = {}
+        self._asynchronous: list[lambda_.Function] = []
+        self.service = service_of(self)
+        self.tokens = tokens or TokenTable(self, "Tokens", encryption_key=encryption_key, removal_policy=removal_policy)
+        self.event_dead_letters: sqs.Queue | None = None
+        self.event_dead_letters_alarm: cloudwatch.Alarm | None = None
+        self.approval: ApprovalPage | None = None
+        self._workers = CallbackWorkers(self, "Serves", integration=self.node.path, tokens=self.tokens)
+        code = fn if fn is not None else self._own_dispatcher()
+        self.dispatcher_facts = facts_of(code)
+        self.dispatcher_timeout = self.dispatcher_facts.timeout
+        self.dispatcher = self._workers.adopt("fn", code)
+        if not self.dispatcher_timeout:
+            raise ValueError(
+                f"the timeout of {self.dispatcher.node.path} cannot be known; give the function one: the queue must "
+                "not give a message to a second invocation while the first one lives"
+            )
+        self.visibility_seconds = _visibility(self.dispatcher_timeout, visibility_timeout)
+        self.dispatcher.add_environment(Env.MAX_RECEIVES.value, str(max_receives))
+        self.message_seconds = int(_DEAD_KEPT.to_seconds() + _KEPT.to_seconds())
+        self.dead_letters = self._queue("DeadLetters", retention=_DEAD_KEPT)
+        self.queue = self._queue(
+            "Queue",
+            retention=_KEPT,
+            visibility_timeout=Duration.seconds(self.visibility_seconds),
+            dead_letters=sqs.DeadLetterQueue(queue=self.dead_letters, max_receive_count=max_receives),
+        )
+        self.dispatcher.add_event_source(
+            event_sources.SqsEventSource(
+                self.queue,
+                batch_size=batch_size,
+                max_concurrency=max_concurrency,
+                report_batch_item_failures=True,
+            )
+        )
+        self._tells_of_jobs = False
+        self._add_alarms(longest_wait)
+
+    @property
+    def sweeper(self) -> RuntimeFunction:
+        """The function that looks every minute at what is due; integrations that share a table share it."""
+        return self.tokens.sweeper
+
+    def serve(
+        self,
+        *,
+        saga: str,
+        log: dynamodb.ITableV2,
+        requests: dynamodb.ITableV2,
+        log_days: int,
+        operators: sqs.IQueue,
+        machines: Sequence[str],
+        steps: Mapping[str, Mapping[str, Any]],
+    ) -> None:
+        """Receive callbacks of a saga's steps. ``SagaStateMachine`` calls it; an app has no need to.
+
+        Every function of the integration, those that are added later included, may read and write single rows of the
+        saga's log and single request records, ask its operators, and end waits of its state machines.
+
+        Args:
+            saga: the saga's path; names the policy.
+            log: its saga log.
+            requests: where its requests' records are.
+            log_days: how long its log's rows are kept.
+            operators: its operators' queue.
+            machines: ARNs of its state machines that wait at this integration.
+            steps: its callback steps by name, with the fields of ``ServedStepField``.
+
+        Raises:
+            ValueError: for a job that nobody would be handed, a saga of another stack, or one that the functions'
+                environment has no room for.
+        """
+        jobs = [name for name, step in steps.items() if step[ServedStepField.JOB]]
+        if jobs and not self._hands_over:
+            raise ValueError(
+                f"{self.node.path} needs fn for {jobs} of saga {saga}, got none: nobody would be handed the job; "
+                "give a function decorated with callback_step, or declare Step.wait_for if nobody does anything for it"
+            )
+        served = ServedSaga(log=log, requests=requests, days=log_days, operators=operators, steps=steps)
+        self._workers.serve(saga, served, machines)
+        if jobs:
+            self._let_sweeper_tell_of_jobs()
+
+    @checked
+    def add_webhook(
+        self,
+        id: str,
+        *,
+        fn: CallbackCode,
+        scheme: WebhookScheme,
+        path: str | None = None,
+        rate_limit: float = 100,
+        burst_limit: int = 200,
+        stage_name: str = "v1",
+        cloud_watch_role: bool = True,
+        web_acl_arn: str | None = None,
+    ) -> Webhook:
+        """Receive what the provider posts to an address of ours.
+
+        Guaranteed: nothing is read of a request, and nothing written, before its signature was found to be genuine and
+        young enough. What could not be kept is answered with a 5xx, so that the provider sends it again.
+
+        Args:
+            id: construct id.
+            fn: decorated with ``saga_runtime.webhook``; says what an event means. Its timeout must be shorter than the
+                gateway's 29 s.
+            scheme: how the provider signs.
+            path: after the stage, without a slash first; none by default.
+            rate_limit: requests per second, for the whole stage; 100 by default. More are refused with 429.
+            burst_limit: requests at once, for the whole stage; 200 by default.
+            stage_name: ``v1`` by default.
+            cloud_watch_role: whether this stack sets API Gateway's role for logs, as for ``TransactionApi``.
+            web_acl_arn: a web ACL of your own before the stage; none by default.
+
+        Raises:
+            ValueError: for a wrong argument, naming it, its value and the remedy.
+        """
+        seconds = facts_of(fn).timeout
+        if seconds >= GATEWAY_SECONDS:
+            raise ValueError(
+                f"the timeout of fn of webhook {id} must be shorter than the gateway's {GATEWAY_SECONDS} s, got "
+                f"{seconds} s: the provider would be told that it failed while it goes on; lower it"
+            )
+        function = self._receiver(f"fn of webhook {id}", fn, "webhook")
+        text = scheme.to_json()
+        if self._schemes.setdefault(function, text) != text:
+            raise ValueError(
+                f"fn of webhook {id} must check one scheme, got {function.node.path}, which already checks another; "
+                "make a function for each: they may share their code"
+            )
+        webhook = Webhook(
+            self,
+            id,
+            function=function,
+            path=path,
+            rate_limit=rate_limit,
+            burst_limit=burst_limit,
+            stage_name=stage_name,
+            cloud_watch_role=cloud_watch_role,
+            web_acl_arn=web_acl_arn,
+            removal_policy=self._removal_policy,
+        )
+        function.add_environment(Env.WEBHOOK_SCHEME.value, text)
+        for secret in scheme.secrets:
+            secret.grant_read(function)
+        return webhook
+
+    @checked
+    def add_event_rule(
+        self, id: str, *, bus: events.IEventBus, pattern: events.EventPattern, fn: CallbackCode
+    ) -> events.Rule:
+        """Receive events of a bus.
+
+        Guaranteed: an event that EventBridge could not deliver for a day, or that the function could not keep in three
+        attempts, is in ``event_dead_letters``, whole.
+
+        Args:
+            id: construct id of the rule.
+            bus: where the events come from.
+            pattern: which ones; several rules may name one function.
+            fn: decorated with ``saga_runtime.event_receiver``; says what an event means.
+
+        Raises:
+            ValueError: for a wrong argument, naming it, its value and the remedy.
+        """
+        function = self._receiver(f"fn of event rule {id}", fn, "event_receiver")
+        return events.Rule(
+            self,
+            id,
+            description="Events that may say what became of a job",
+            event_bus=bus,
+            event_pattern=pattern,
+            targets=[
+                targets.LambdaFunction(
+                    function,
+                    dead_letter_queue=self._keep_lost_events_of(function),
+                    retry_attempts=_DELIVERIES,
+                    max_event_age=Duration.days(1),
+                )
+            ],
+        )
+
+    @checked
+    def add_direct(self, id: str) -> DirectReceiver:
+        """A function that is told outcomes: ``{"job_id", "event_id", "outcome"}``. See its ``grant_invoke``.
+
+        Invoked as an event (asynchronously), it keeps what it could not handle in ``event_dead_letters``.
+        """
+        receiver = DirectReceiver(self, id, removal_policy=self._removal_policy)
+        self._keep_lost_events_of(self._workers.adopt(id, receiver))
+        return receiver
+
+    @checked
+    def add_approval(
+        self,
+        id: str,
+        *,
+        url: str | None = None,
+        previous_for: Duration | None = None,
+        rate_limit: float = 100,
+        burst_limit: int = 200,
+        waf: bool = True,
+        rate_per_address: float | None = None,
+        stage_name: str = "v1",
+        cloud_watch_role: bool = True,
+    ) -> ApprovalPage:
+        """A page on which people decide; ``fn`` sends them links that ``saga_runtime.approval_link`` makes.
+
+        Args:
+            id: construct id.
+            url: address of the page, e.g. of a domain that is mapped to the page's ``api``; the API's own by default.
+            previous_for: for how long after a rotation of the page's secret links count that its previous version
+                signed; 24 hours by default, 0 to 366 days. Links that expire later are void then.
+            rate_limit: requests per second of each method; 100 by default.
+            burst_limit: requests at once of each method; 200 by default.
+            waf: whether to put a web ACL before the stage, as for ``TransactionApi``; yes by default: the page is
+                open to everybody, and without it one stranger can use up all of its requests.
+            rate_per_address: requests per second of one address; 1 by default.
+            stage_name: ``v1`` by default.
+            cloud_watch_role: whether this stack sets API Gateway's role for logs, as for ``TransactionApi``.
+
+        Raises:
+            ValueError: for a wrong argument, naming it, its value and the remedy.
+        """
+        if not self._hands_over:
+            raise ValueError(
+                f"{self.node.path} needs fn for its approval page {id}, got none: nobody would be sent a link; give a "
+                "function decorated with callback_step that sends approval_link(…) to the reviewer"
+            )
+        if self.approval is not None:
+            raise ValueError(
+                f"{self.node.path} must have one approval page, got {id} beside {self.approval.node.id}; use the one "
+                "there is: every link names its reviewer"
+            )
+        self.approval = ApprovalPage(
+            self,
+            id,
+            url=url,
+            previous_for=previous_for or Duration.seconds(PREVIOUS_SECONDS),
+            rate_limit=rate_limit,
+            burst_limit=burst_limit,
+            waf=waf,
+            rate_per_address=rate_per_address,
+            stage_name=stage_name,
+            cloud_watch_role=cloud_watch_role,
+            encryption_key=self._encryption_key,
+            removal_policy=self._removal_policy,
+        )
+        self._workers.adopt(id, self.approval.page)
+        for name, value in self.approval.link_environment().items():
+            self.dispatcher.add_environment(name, value)
+        self.approval.secret.grant_read(self.dispatcher)
+        return self.approval
+
+    def grant_operate(self, grantee: iam.IGrantable) -> iam.Grant:
+        """List who waits and what is dead, have dead jobs tried again, and tell what was not told.
+
+        Exactly what ``cdk-sagas callbacks`` does, for each saga that the integration serves, now or later. Rows and
+        messages hold task tokens, and with them any wait can be ended: grant it to operators only.
+        """
+        self._workers.let_operate(grantee)
+        if self._encryption_key is not None:
+            self._encryption_key.grant(grantee, "kms:Decrypt", "kms:GenerateDataKey")
+        iam.Grant.add_to_principal(
+            grantee=grantee,
+            actions=list(DEAD_LETTER_ACTIONS),
+            resource_arns=[self.dead_letters.queue_arn],
+        )
+        iam.Grant.add_to_principal(
+            grantee=grantee,
+            actions=list(QUEUE_ACTIONS),
+            resource_arns=[self.queue.queue_arn],
+        )
+        return self.tokens.grant_list(grantee)
+
+    def _receiver(self, name: str, code: CallbackCode, decorator: str) -> lambda_.Function:
+        require_made_by(name, code, decorator)
+        function = self._workers.adopt(name, code)
+        if function is self.dispatcher:
+            raise ValueError(
+                f"{name} must not be the dispatcher, got {function.node.path}: a handler hands jobs over or receives "
+                "what became of them; make a function for each"
+            )
+        return function
+
+    def _keep_lost_events_of(self, function: lambda_.Function) -> sqs.Queue:
+        """The queue for events that nobody could handle; what fails in the function itself goes there, too."""
+        queue = self.event_dead_letters or self._add_event_dead_letters()
+        if function not in self._asynchronous:
+            self._asynchronous.append(function)
+            function.configure_async_invoke(on_failure=destinations.SqsDestination(queue), retry_attempts=2)
+        return queue
+
+    def _add_event_dead_letters(self) -> sqs.Queue:
+        queue = self._queue("EventDeadLetters", retention=Duration.days(14))
+        if self._encryption_key is not None:
+            # EventBridge writes to the queue as itself, and only the key's own policy can let it.
+            account = {"StringEquals": {"aws:SourceAccount": Stack.of(self).account}}
+            bus = iam.ServicePrincipal("events.amazonaws.com", conditions=account)
+            self._encryption_key.grant(bus, "kms:Decrypt", "kms:GenerateDataKey")
+        Validations.of(queue).acknowledge(
+            Acknowledgment(
+                id="AwsSolutions-SQS3",
+                reason="This queue is itself where events end that could not be delivered or handled: an alarm tells "
+                "when it is not empty, and people look at what is in it.",
+            )
+        )
+        self.event_dead_letters = queue
+        self.event_dead_letters_alarm = depth_alarm(
+            self._alarm_scope, "EventDeadLetters", "An event could not be delivered, or not be handled", queue
+        )
+        self.alarms.append(self.event_dead_letters_alarm)
+        return queue
+
+    def _let_sweeper_tell_of_jobs(self) -> None:
+        """Let the sweeper say in the dead-letter queue which jobs nobody answered; the dispatcher tells it which queue.
+
+        In a policy of its own: the sweeper may stand in another stack, which must not need this one.
+        """
+        if self._tells_of_jobs:
+            return
+        self._tells_of_jobs = True
+        self.dispatcher.add_environment(Env.DEAD_LETTERS.value, self.dead_letters.queue_url)
+        statements = [iam.PolicyStatement(actions=["sqs:SendMessage"], resources=[self.dead_letters.queue_arn])]
+        if self._encryption_key is not None:
+            actions = ["kms:Decrypt", "kms:GenerateDataKey"]
+            statements.append(iam.PolicyStatement(actions=actions, resources=[self._encryption_key.key_arn]))
+        iam.Policy(self, "TellsOfJobs", statements=statements).attach_to_role(self.sweeper.role)
+
+    def _own_dispatcher(self) -> RuntimeFunction:
+        return RuntimeFunction(
+            self,
+            "Dispatcher",
+            code=own_code(),
+            handler="handlers.callback_dispatcher.handler",
+            description="Writes down who waits for a callback; hands nothing over",
+            removal_policy=self._removal_policy,
+        )
+
+    def _queue(
+        self,
+        id: str,
+        *,
+        retention: Duration,
+        visibility_timeout: Duration | None = None,
+        dead_letters: sqs.DeadLetterQueue | None = None,
+    ) -> sqs.Queue:
+        key = self._encryption_key
+        return sqs.Queue(
+            self,
+            id,
+            encryption=sqs.QueueEncryption.KMS if key is not None else sqs.QueueEncryption.SQS_MANAGED,
+            encryption_master_key=key,
+            enforce_ssl=True,
+            retention_period=retention,
+            visibility_timeout=visibility_timeout,
+            dead_letter_queue=dead_letters,
+            removal_policy=self._removal_policy,
+        )
+
+    def _add_alarms(self, longest_wait: int) -> None:
+        self._alarm_scope = scope = Construct(self, "Alarms")
+        sweeper = service_of(self.sweeper)
+        self.oldest_waiting_alarm = oldest_waiting_alarm(scope, sweeper, longest_wait)
+        self.dead_letters_alarm = depth_alarm(
+            scope,
+            "DeadLetters",
+            "A job could not be handed over, or was never answered: see cdk-sagas callbacks",
+            self.dead_letters,
+        )
+        self.late_alarm = counted_alarm(
+            scope,
+            "Late",
+            "An outcome came when nobody waited any more: what took effect late is undone by itself",
+            [Metric.CALLBACK_LATE, Metric.CALLBACK_APPLIED_LATE],
+            [self.service, sweeper],
+        )
+        self.conflict_alarm = counted_alarm(
+            scope,
+            "Conflict",
+            "A provider reported two outcomes of one job, or used one event id for two things: ask it which is true",
+            [Metric.CALLBACK_CONFLICT, Metric.EVENT_ID_REUSED],
+            [self.service],
+        )
+        self.unknown_alarm = counted_alarm(
+            scope,
+            "Unknown",
+            "An outcome came for a job that nobody knows: it is kept",
+            [Metric.CALLBACK_UNKNOWN],
+            [self.service],
+        )
+        self.signature_alarm = counted_alarm(
+            scope,
+            "Signature",
+            "A signature was wrong or too old: a secret was changed on one side, or requests are forged or copied",
+            [Metric.SIGNATURE_REFUSED],
+            [self.service],
+        )
+        self.refused_alarm = counted_alarm(
+            scope,
+            "Refused",
+            "What a provider reported could not be taken, and nothing of it is stored: see receiver_failed in the logs",
+            [Metric.CALLBACK_REFUSED],
+            [self.service],
+        )
+        self.alarms: list[cloudwatch.Alarm] = [
+            self.oldest_waiting_alarm,
+            self.dead_letters_alarm,
+            self.late_alarm,
+            self.conflict_alarm,
+            self.unknown_alarm,
+            self.signature_alarm,
+            self.refused_alarm,
+        ]
+
+
+def _visibility(dispatcher_timeout: int, given: Duration | None) -> int:
+    least = _VISIBLE_AFTER * dispatcher_timeout
+    if given is None:
+        return max(least, dispatcher_timeout + _SETTLED_DOUBT_SECONDS)
+    return require_seconds("visibility_timeout", given, at_least=least, at_most=_LONGEST_VISIBILITY)

@@ -1,0 +1,150 @@
+"""Functions that work for one integration: what they are told, and what they may do for each saga that it serves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+from weakref import WeakKeyDictionary
+
+from aws_cdk import Stack
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_lambda as lambda_
+from constructs import Construct
+
+from constructs_lib.callbacks.subscriptions import MAX_SERVED_BYTES, ServedSaga, served_bytes, served_text
+from constructs_lib.functions.runtime_function import RuntimeFunction
+from constructs_lib.shared.operator_actions import MACHINE_ACTIONS, REQUEST_TABLE_ACTIONS
+from constructs_lib.shared.service_names import service_of
+from constructs_lib.tables.token_table import ITEM_ACTIONS, TokenTable
+from saga_runtime.protocol import Env
+
+CallbackCode = RuntimeFunction | lambda_.IFunction
+"""What dispatches or receives: a ``StepFunction``, or a function of the app that runs ``saga_runtime``."""
+
+_taken: Final[WeakKeyDictionary[lambda_.Function, str]] = WeakKeyDictionary()
+"""Paths of the integrations that functions work for: an environment has room for one."""
+
+
+class CallbackWorkers(Construct):
+    """Keeps environments and permissions of an integration's functions alike, whichever is added first.
+
+    What a function may do for a saga stands in a policy of its own, never in its role's default one: CloudFormation
+    makes a function after its role's default policy, a state machine after the functions that it invokes, and this
+    policy names the state machine.
+    """
+
+    def __init__(self, scope: Construct, id: str, *, integration: str, tokens: TokenTable) -> None:
+        super().__init__(scope, id)
+        self._integration = integration
+        self._owner = scope
+        self._tokens = tokens
+        self._stack = Stack.of(self)
+        self._served: dict[str, ServedSaga] = {}
+        self._policies: list[iam.Policy] = []
+        self._functions: list[lambda_.Function] = []
+        self._machines: dict[str, Sequence[str]] = {}
+        self._operators: list[iam.IGrantable] = []
+
+    def adopt(self, name: str, code: CallbackCode) -> lambda_.Function:
+        """Let a function work for the integration.
+
+        Raises:
+            ValueError: if it is not of this app, or works for another integration.
+        """
+        function = code.function if isinstance(code, RuntimeFunction) else code
+        if not isinstance(function, lambda_.Function):
+            raise ValueError(
+                f"{name} must be a function of this app, got {function.node.path}, which is imported, or a version or "
+                "an alias: its environment cannot be set from here; give a StepFunction or a lambda Function"
+            )
+        owner = _taken.setdefault(function, self._integration)
+        if owner != self._integration:
+            raise ValueError(
+                f"{name} must work for one integration, got {function.node.path} for {owner} and {self._integration}; "
+                "make a function for each: they may share their code"
+            )
+        if function not in self._functions:
+            self._functions.append(function)
+            function.add_environment(Env.TOKEN_TABLE.value, self._tokens.table_name)
+            function.add_environment(Env.INTEGRATION.value, self._integration)
+            function.add_environment(Env.SERVICE.value, service_of(self._owner))
+            self._tell(function)
+            self._tokens.grant_receive(function)
+            for policy in self._policies:
+                _attach(policy, function)
+        return function
+
+    def serve(self, name: str, saga: ServedSaga, machines: Sequence[str]) -> None:
+        """Let every function receive a saga's callbacks.
+
+        Raises:
+            ValueError: for a saga of another stack, or one that the functions' environment has no room for.
+        """
+        if Stack.of(saga.log) is not self._stack:
+            raise ValueError(
+                f"saga {name} must be in the stack of {self._integration}, got {Stack.of(saga.log).node.path} and "
+                f"{self._stack.node.path}: each needs names of the other; put both into one stack"
+            )
+        length = served_bytes(self._stack, [*self._served.values(), saga])
+        if length > MAX_SERVED_BYTES:
+            raise ValueError(
+                f"{self._integration} must serve sagas that its functions' environment has room for, got {length} "
+                f"bytes of {MAX_SERVED_BYTES} with saga number {len(self._served) + 1}, {name}; make another "
+                "CallbackIntegration for some of them: both may share one TokenTable"
+            )
+        self._served[name] = saga
+        self._machines[name] = machines
+        for grantee in self._operators:
+            _let_operate(grantee, saga, machines)
+        for function in self._functions:
+            self._tell(function)
+        self._policies.append(self._policy(name, saga, machines))
+
+    def let_operate(self, grantee: iam.IGrantable) -> None:
+        """Let somebody tell what was not told, of each saga, those that come later included."""
+        self._operators.append(grantee)
+        for name, saga in self._served.items():
+            _let_operate(grantee, saga, self._machines[name])
+
+    def _policy(self, name: str, saga: ServedSaga, machines: Sequence[str]) -> iam.Policy:
+        policy = iam.Policy(self, name.replace("/", "-"), statements=_statements(saga, machines))
+        policy.attach_to_role(self._tokens.sweeper.role)
+        for function in self._functions:
+            _attach(policy, function)
+        return policy
+
+    def _tell(self, function: lambda_.Function) -> None:
+        """Setting a variable again replaces its value."""
+        function.add_environment(Env.CALLBACKS.value, served_text(list(self._served.values())))
+
+
+def _attach(policy: iam.Policy, function: lambda_.Function) -> None:
+    if function.role is not None:
+        policy.attach_to_role(function.role)
+
+
+def _let_operate(grantee: iam.IGrantable, saga: ServedSaga, machines: Sequence[str]) -> None:
+    grant = iam.Grant.add_to_principal
+    grant(grantee=grantee, actions=list(REQUEST_TABLE_ACTIONS), resource_arns=[saga.requests.table_arn])
+    grant(grantee=grantee, actions=list(MACHINE_ACTIONS), resource_arns=list(machines))
+    if (key := saga.requests.encryption_key) is not None:
+        key.grant(grantee, "kms:Decrypt", "kms:Encrypt", "kms:GenerateDataKey")
+
+
+def _statements(saga: ServedSaga, machines: Sequence[str]) -> list[iam.PolicyStatement]:
+    """What it takes to receive a saga's callbacks, and nothing else."""
+    statements = [
+        iam.PolicyStatement(actions=list(ITEM_ACTIONS), resources=[saga.log.table_arn]),
+        iam.PolicyStatement(actions=["dynamodb:GetItem", "dynamodb:UpdateItem"], resources=[saga.requests.table_arn]),
+        iam.PolicyStatement(actions=["sqs:SendMessage"], resources=[saga.operators.queue_arn]),
+        iam.PolicyStatement(
+            actions=["states:SendTaskSuccess", "states:SendTaskFailure", "states:SendTaskHeartbeat"],
+            resources=list(machines),
+        ),
+    ]
+    keys = (saga.log.encryption_key, saga.requests.encryption_key, saga.operators.encryption_master_key)
+    arns = list(dict.fromkeys(key.key_arn for key in keys if key is not None))
+    if arns:
+        actions = ["kms:Decrypt", "kms:Encrypt", "kms:GenerateDataKey"]
+        statements.append(iam.PolicyStatement(actions=actions, resources=arns))
+    return statements

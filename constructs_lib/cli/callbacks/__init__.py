@@ -1,0 +1,1 @@
+"""``cdk-sagas callbacks``: waiting callbacks, their rows and their dead letters."""

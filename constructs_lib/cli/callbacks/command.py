@@ -1,0 +1,274 @@
+"""``cdk-sagas callbacks``: who waits for providers, what is dead, and how it goes on."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import shlex
+import shutil
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+from constructs_lib.cli.shared.aws import NO_RIGHTS, add_aws_options, environment, one_line_errors, session_of
+from constructs_lib.cli.shared.errors import CommandError
+from constructs_lib.cli.shared.output import say
+
+if TYPE_CHECKING:
+    import boto3
+
+    from constructs_lib.cli.callbacks.dead_letters import DeadLetters, DeadMessage, Held
+    from constructs_lib.cli.callbacks.rows import JobView, TokenRows
+    from constructs_lib.cli.callbacks.text import Listing
+
+_NO_TABLE: Final = frozenset({"ResourceNotFoundException", "ValidationException"})
+"""No such table; or one that has not the keys, or the index, of a token table."""
+_NO_QUEUE: Final = frozenset({"AWS.SimpleQueueService.NonExistentQueue", "QueueDoesNotExist"})
+
+
+def add_parser(commands: Any) -> None:
+    """Add ``callbacks`` to the command."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "callbacks",
+        help="list jobs that sagas wait for and dead ones, and have them tried again",
+        description="Lists the jobs of a token table that somebody must look at: who waits, and for how long; what is "
+        "late, contradicted, unknown, or not told. With --dead-letters also what could not be handed over, or was "
+        "never answered; it stays where it is. Task tokens are never shown. Looking changes nothing. "
+        "Exit status: 0 it was looked, whatever was found, or what was asked for is done; 1 AWS refused a call, or it "
+        "could not be done.",
+    )
+    parser.add_argument("--tokens", required=True, metavar="TABLE", help="name of the TokenTable's table")
+    parser.add_argument("--dead-letters", metavar="URL", help="URL of the integration's dead-letter queue")
+    parser.add_argument("--queue", metavar="URL", help="URL of the integration's queue; --redrive needs it")
+    parser.add_argument("--saga", metavar="SAGA", help="only what is of this saga")
+    parser.add_argument("--all", action="store_true", help="also what is settled, early, or was never answered")
+    parser.add_argument("--json", action="store_true", help="print one JSON document instead, with everything in it")
+    parser.add_argument("--redrive", action="store_true", help="put dead jobs back into the queue")
+    parser.add_argument("--forget", action="store_true", help="delete entries of jobs that nobody answered")
+    parser.add_argument("--send-again", metavar="JOB", help="tell whoever waits for a settling job, now")
+    add_aws_options(parser)
+    parser.set_defaults(run=_run)
+
+
+def _run(options: argparse.Namespace) -> int:
+    _check(options)
+    session = session_of(options)
+    with _errors(options):
+        if options.send_again is not None:
+            from saga_runtime.protocol import Env
+
+            # The runtime's own log is for CloudWatch; what it says is said here.
+            with environment({"POWERTOOLS_LOG_LEVEL": "CRITICAL", Env.TOKEN_TABLE: options.tokens}):
+                return _send_again(options, session)
+        if options.redrive or options.forget:
+            return _go_through(options, session)
+        return _list(options, session)
+
+
+def _check(options: argparse.Namespace) -> None:
+    from saga_runtime.idempotency.identity import is_saga_id
+
+    if options.saga is not None and not is_saga_id(options.saga):
+        raise CommandError(f"not a saga id: {options.saga!r}; give it as the API answered it")
+    if (options.redrive or options.forget) and options.dead_letters is None:
+        raise CommandError("--redrive and --forget are about a dead-letter queue; name it with --dead-letters")
+    if options.redrive and options.queue is None:
+        raise CommandError("--redrive puts jobs back into the integration's queue; name it with --queue")
+    if options.send_again is not None and (options.redrive or options.forget):
+        raise CommandError("--send-again is about one job of the table; leave --redrive and --forget out")
+
+
+@contextmanager
+def _errors(options: argparse.Namespace) -> Iterator[None]:
+    """What AWS answers to a wrong name or a lack of rights, with the remedy."""
+    from botocore.exceptions import ClientError
+
+    with one_line_errors("callbacks were not looked at"):
+        try:
+            yield
+        except ClientError as error:
+            code = str(error.response.get("Error", {}).get("Code"))
+            if code in _NO_TABLE:
+                raise CommandError(
+                    f"there is no token table {options.tokens} in this account and region; "
+                    "name the table of the integration's TokenTable"
+                ) from None
+            if code in _NO_QUEUE:
+                raise CommandError(f"there is no such queue: {_operation(error)}; look at the queues' URLs") from None
+            if code in NO_RIGHTS:
+                raise CommandError(
+                    f"not allowed: {_operation(error)}; CallbackIntegration.grant_operate grants what this command "
+                    "needs"
+                ) from None
+            raise
+
+
+def _operation(error: Any) -> str:
+    return str(error.operation_name)
+
+
+def _list(options: argparse.Namespace, session: boto3.Session) -> int:
+    from constructs_lib.cli.callbacks.text import text_of
+    from constructs_lib.saga.graph.timeline import can_draw
+
+    listing = _listing(options, session)
+    if options.json:
+        say(json.dumps(_document(listing), indent=2) + "\n")
+        return 0
+    width = shutil.get_terminal_size((100, 40)).columns
+    say(text_of(listing, width=width, unicode=can_draw(sys.stdout.encoding)))
+    return 0
+
+
+def _listing(options: argparse.Namespace, session: boto3.Session) -> Listing:
+    from constructs_lib.cli.callbacks.rows import Kind, TokenRows
+    from constructs_lib.cli.callbacks.text import Listing
+
+    tokens = TokenRows(dynamodb=session.client("dynamodb"), table=options.tokens)
+    found = tokens.all() if options.all else tokens.open()
+    rows = [row for row in found if options.saga in (None, row.saga_id)]
+    busy, complete, dead = 0, True, None
+    if options.dead_letters is not None:
+        letters = _dead_letters(options, session)
+        with _let_go(letters):
+            messages = [held.shown for held in letters.messages()]
+        busy, complete = letters.busy, letters.complete
+        dead = sorted((one for one in messages if options.saga in (None, one.saga_id)), key=lambda one: one.sent_at)
+    return Listing(
+        table=options.tokens,
+        now_ms=_now_ms(),
+        rows=rows,
+        dead=dead,
+        reasons=_reasons(tokens, dead or []),
+        busy=busy,
+        complete=complete,
+        commands={row.job_id: _recover(options, row) for row in rows if row.kind is Kind.LATE},
+    )
+
+
+def _reasons(tokens: TokenRows, dead: list[DeadMessage]) -> dict[str, str]:
+    """Why jobs could not be handed over, as their rows have it."""
+    rows = tokens.of([message.job_id for message in dead if message.job_id])
+    return {row.job_id: row.dispatch_error for row in rows if row.dispatch_error}
+
+
+def _recover(options: argparse.Namespace, row: JobView) -> str:
+    """What undoes a job that took effect late."""
+    table = row.request_table or "REQUEST_TABLE"
+    more = [
+        word
+        for name in ("profile", "region")
+        if (value := getattr(options, name)) is not None
+        for word in (f"--{name}", value)
+    ]
+    return shlex.join(["cdk-sagas", "recover", row.saga_id or "SAGA", "--table", table, *more])
+
+
+def _document(listing: Listing) -> dict[str, Any]:
+    """Everything that was found. It holds no token: none was read."""
+    now_ms = listing.now_ms
+    rows = [
+        dataclasses.asdict(row)
+        | {"age_ms": max(now_ms - row.since, 0), "overdue": row.is_overdue(now_ms)}
+        | ({"command": listing.commands[row.job_id]} if row.job_id in listing.commands else {})
+        for row in listing.rows
+    ]
+    document: dict[str, Any] = {"table": listing.table, "now": now_ms, "rows": rows}
+    if listing.dead is not None:
+        dead = [
+            dataclasses.asdict(message)
+            | {"about": dict(message.about), "reason": listing.reasons.get(message.job_id, "")}
+            | {"age_ms": max(now_ms - message.sent_at, 0)}
+            for message in listing.dead
+        ]
+        document |= {"dead": dead, "read_by_others": listing.busy, "complete": listing.complete}
+    return document
+
+
+def _go_through(options: argparse.Namespace, session: boto3.Session) -> int:
+    """Put dead jobs back, and delete entries, as the options ask."""
+    letters, done = _dead_letters(options, session), Counter[str]()
+    if options.redrive:
+        letters.check_source(options.queue)
+    try:
+        with _let_go(letters):
+            for held in letters.messages():
+                done[_go_on_with(options, letters, held)] += 1
+                if sum(done.values()) % 100 == 0:
+                    sys.stderr.write(f"{done['moved']} put back, {done['deleted']} deleted so far\n")
+    finally:
+        said = [f"{done['moved']} put back", f"{done['deleted']} deleted", f"{done['left']} left"]
+        sys.stdout.write(", ".join(said) + "\n")
+    if letters.busy or not letters.complete:
+        others = f"{letters.busy} were being read by somebody else" if letters.busy else "there are more"
+        sys.stdout.write(f"{others}: repeat this in two minutes\n")
+    return 0
+
+
+def _go_on_with(options: argparse.Namespace, letters: DeadLetters, held: Held) -> str:
+    from constructs_lib.cli.callbacks.dead_letters import DeadKind
+
+    if options.saga not in (None, held.shown.saga_id):
+        return "left"
+    if held.shown.kind is DeadKind.JOB and options.redrive:
+        letters.move(held, options.queue)
+        return "moved"
+    if held.shown.kind is DeadKind.UNANSWERED and options.forget:
+        letters.delete(held)
+        return "deleted"
+    return "left"
+
+
+def _send_again(options: argparse.Namespace, session: boto3.Session) -> int:
+    """Tell whoever waits for a job, as the sweeper does."""
+    import boto3
+
+    from saga_runtime.callbacks.store import read_token
+    from saga_runtime.callbacks.task_tokens import settle_row
+    from saga_runtime.errors import SagaError
+    from saga_runtime.protocol import TokenStatus
+    from saga_runtime.shared import aws
+
+    boto3.setup_default_session(profile_name=options.profile, region_name=session.region_name)
+    aws.dynamodb.cache_clear()
+    aws.step_functions.cache_clear()
+    job = options.send_again
+    try:
+        row = read_token(job)
+    except ValueError as error:
+        raise CommandError(f"table {options.tokens}: {error}; name the table of the integration's TokenTable") from None
+    if row is None:
+        raise CommandError(f"table {options.tokens} has no job {job}; give its id as this command lists it")
+    if row.status is not TokenStatus.SETTLING:
+        raise CommandError(f"job {job} is {row.status}: only what is SETTLING is yet to be told")
+    try:
+        receipt = settle_row(row)
+    except SagaError as error:
+        raise CommandError(f"job {job} was not told: {error.message}; repeat this") from None
+    told = {"SETTLED": "whoever waited was told", "LATE": "nobody waited any more"}
+    sys.stdout.write(f"job {job}: {told[receipt.value] if receipt is not None else 'somebody else told it'}\n")
+    return 0
+
+
+def _dead_letters(options: argparse.Namespace, session: boto3.Session) -> DeadLetters:
+    from constructs_lib.cli.callbacks.dead_letters import DeadLetters
+
+    return DeadLetters(sqs=session.client("sqs"), url=options.dead_letters)
+
+
+@contextmanager
+def _let_go(letters: DeadLetters) -> Iterator[None]:
+    """Whatever happens, what was only looked at is there for others again."""
+    try:
+        yield
+    finally:
+        letters.let_go()
+
+
+def _now_ms() -> int:
+    from saga_runtime.shared import clock
+
+    return clock.now_ms()

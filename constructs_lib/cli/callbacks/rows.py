@@ -1,0 +1,275 @@
+"""What the token table says of jobs, for people: rows without their tokens, told apart by what has to be done."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Final
+
+from constructs_lib.cli.shared.batches import KEYS_AT_ONCE, batch_of
+from constructs_lib.cli.shared.errors import CommandError
+from saga_runtime.protocol import (
+    ALIAS_PREFIX,
+    DUE_INDEX,
+    TOKEN_DUE_SHARDS,
+    OutcomeField,
+    TokenAttribute,
+    TokenStatus,
+)
+
+if TYPE_CHECKING:
+    from mypy_boto3_dynamodb import DynamoDBClient
+
+Item = Mapping[str, Mapping[str, Any]]
+
+_SHOWN: Final = tuple(name for name in TokenAttribute if name not in (TokenAttribute.TOKEN, TokenAttribute.DECISION))
+"""Attributes that are read: the token never leaves the table."""
+_NOT_SHOWN: Final = (TokenStatus.EVENT, TokenStatus.DECIDED)
+
+
+class Kind(StrEnum):
+    """What a row is, in the order of urgency."""
+
+    LATE = "late"
+    """The job counted as not done, and was done: it is not undone yet."""
+    CONFLICT = "conflict"
+    """Its provider said two things."""
+    UNKNOWN = "unknown"
+    """An answer came about a job that nobody knows."""
+    SETTLING = "settling"
+    """The answer is known, and whoever waits has not been told."""
+    WAITING = "waiting"
+    UNANSWERED = "unanswered"
+    """The saga gave it up, and nobody ever answered."""
+    EARLY = "early"
+    """The answer is known, and nobody has waited for it yet."""
+    SETTLED = "settled"
+    """Whoever waited was told, or did not wait any more."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobView:
+    """A row, as it is shown. Times are epoch milliseconds; None: not said.
+
+    Attributes:
+        job_id: the job; of an unknown one, the id that its provider used.
+        saga_id, step: whose job it is; empty if that is not known. ``step`` is the name of the saga log's row.
+        since: since when it is what it is.
+        outcome, conflict: what became of it, in a few words; outputs are not shown.
+        told: whether somebody waited when it was told; None: it was not told.
+    """
+
+    kind: Kind
+    job_id: str
+    saga_id: str
+    step: str
+    status: str
+    since: int
+    expected_at: int | None
+    heartbeat_at: int | None
+    dispatches: int
+    dispatch_error: str
+    outcome: str
+    conflict: str
+    told: bool | None
+    execution: str
+    event_id: str
+    log_table: str
+    request_table: str
+    unanswered_at: int | None
+
+    def is_overdue(self, now_ms: int) -> bool:
+        """Whether somebody waits for longer than expected."""
+        return self.kind is Kind.WAITING and self.expected_at is not None and self.expected_at <= now_ms
+
+
+def job_view(item: Item) -> JobView | None:
+    """A row of the token table; None for one that says nothing of a job: a marker, a decision, a plain alias.
+
+    Raises:
+        ValueError: if it is no row of a token table.
+    """
+    try:
+        return _job_view(item)
+    except KeyError as error:
+        raise ValueError(f"attribute {error.args[0]} is missing") from None
+
+
+def _job_view(item: Item) -> JobView | None:
+    a = TokenAttribute
+
+    def text(name: TokenAttribute) -> str:
+        return str(item[name]["S"]) if name in item else ""
+
+    def number(name: TokenAttribute) -> int | None:
+        return int(item[name]["N"]) if name in item else None
+
+    row_id, status, updated_at = item[a.ID]["S"], TokenStatus(item[a.STATUS]["S"]), int(item[a.UPDATED_AT]["N"])
+    kind = _kind(item, row_id, status)
+    if kind is None:
+        return None
+    since = {
+        Kind.LATE: a.APPLIED_LATE_AT,
+        Kind.UNKNOWN: a.CREATED_AT,
+        Kind.WAITING: a.WAITING_SINCE,
+        Kind.UNANSWERED: a.WAITING_SINCE,
+        Kind.EARLY: a.CREATED_AT,
+    }.get(kind, a.UPDATED_AT)
+    # Behind the prefix stands the integration, then the provider's own id, which may hold the separator itself.
+    unknown = row_id.startswith(ALIAS_PREFIX)
+    job_id = text(a.JOB_ID) or (row_id.removeprefix(ALIAS_PREFIX).partition("#")[2] if unknown else row_id)
+    saga_id, step = job_parts(job_id)
+    return JobView(
+        kind=kind,
+        job_id=job_id,
+        saga_id=saga_id,
+        step=step,
+        status=status.value,
+        since=number(since) or updated_at,
+        expected_at=number(a.EXPECTED_AT),
+        heartbeat_at=number(a.HEARTBEAT_AT),
+        dispatches=number(a.DISPATCHES) or 0,
+        dispatch_error=text(a.DISPATCH_ERROR),
+        outcome=_said(text(a.OUTCOME)),
+        conflict=_said(text(a.CONFLICT)),
+        told={TokenStatus.SETTLED: True, TokenStatus.LATE: False}.get(status),
+        execution=text(a.EXECUTION),
+        event_id=text(a.EVENT_ID),
+        log_table=text(a.LOG_TABLE),
+        request_table=text(a.REQUEST_TABLE),
+        unanswered_at=number(a.UNANSWERED_AT),
+    )
+
+
+def _kind(item: Item, row_id: str, status: TokenStatus) -> Kind | None:
+    a = TokenAttribute
+    if status in _NOT_SHOWN:
+        return None
+    if a.APPLIED_LATE_AT in item:
+        return Kind.LATE
+    if a.CONFLICT in item:
+        return Kind.CONFLICT
+    match status:
+        case TokenStatus.EARLY:
+            return Kind.UNKNOWN if row_id.startswith(ALIAS_PREFIX) else Kind.EARLY
+        case TokenStatus.SETTLING:
+            return Kind.SETTLING
+        case TokenStatus.WAITING:
+            return Kind.UNANSWERED if a.UNANSWERED_AT in item else Kind.WAITING
+        case TokenStatus.SETTLED | TokenStatus.LATE:
+            return Kind.SETTLED
+        case _:
+            return None
+
+
+def job_parts(job_id: str) -> tuple[str, str]:
+    """A job's saga and the name of its row; empty, if the id is not one of ours."""
+    from saga_runtime.callbacks.rows import JobId
+
+    job = JobId.parse(job_id)
+    return (job.saga_id, job.row_name) if job is not None else ("", "")
+
+
+def _said(text: str) -> str:
+    """An outcome in a few words."""
+    f = OutcomeField
+    try:
+        said = json.loads(text) if text else None
+    except ValueError:
+        said = None
+    if not isinstance(said, dict):
+        return ""
+    if said.get(f.OK) is True:
+        return "done"
+    detail = f", {said[f.DETAIL]}" if said.get(f.DETAIL) else ""
+    return f"failed: {said.get(f.ERROR, '')}{detail}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenRows:
+    """A token table, read by somebody who may not see tokens.
+
+    Attributes:
+        dynamodb: the client.
+        table: its name.
+        unreadable: is told of each item that is no row of a token table, by its id, and why; None: one ends the look.
+    """
+
+    dynamodb: DynamoDBClient
+    table: str
+    unreadable: Callable[[str, ValueError], None] | None = None
+
+    def open(self) -> list[JobView]:
+        """Rows that somebody must look at, whenever: who waits, who is to be told, what is late, or unknown.
+
+        Raises:
+            CommandError: if the table is not one of tokens.
+        """
+        a = TokenAttribute
+        pages: Any = self.dynamodb.get_paginator("query")
+        ids: list[str] = []
+        for shard in range(TOKEN_DUE_SHARDS):
+            found = pages.paginate(
+                TableName=self.table,
+                IndexName=DUE_INDEX,
+                KeyConditionExpression="#shard = :shard",
+                ExpressionAttributeNames={"#shard": a.DUE_SHARD.value},
+                ExpressionAttributeValues={":shard": {"S": f"{shard:02d}"}},
+            )
+            ids += [str(item[a.ID]["S"]) for page in found for item in page["Items"]]
+        return self.of(ids)
+
+    def of(self, ids: Sequence[str]) -> list[JobView]:
+        """Rows by their ids, read strongly; what is not there, or says nothing of a job, is left out.
+
+        Raises:
+            CommandError: if the table is not one of tokens.
+        """
+        distinct = list(dict.fromkeys(ids))
+        parts = [distinct[start : start + KEYS_AT_ONCE] for start in range(0, len(distinct), KEYS_AT_ONCE)]
+        return self.views(item for part in parts for item in self._batch(part))
+
+    def all(self) -> list[JobView]:
+        """Every row that says something of a job. Reads the whole table.
+
+        Raises:
+            CommandError: if the table is not one of tokens.
+        """
+        pages: Any = self.dynamodb.get_paginator("scan").paginate(
+            TableName=self.table, ConsistentRead=True, **_projection()
+        )
+        return self.views(item for page in pages for item in page["Items"])
+
+    def _batch(self, ids: Sequence[str]) -> Iterator[Item]:
+        keys = [{TokenAttribute.ID.value: {"S": row_id}} for row_id in ids]
+        return batch_of(self.dynamodb, self.table, {"Keys": keys, "ConsistentRead": True, **_projection()})
+
+    def views(self, items: Iterable[Item]) -> list[JobView]:
+        """Items as they are shown, in the order of urgency; those that say nothing of a job are left out.
+
+        Raises:
+            CommandError: if the table is not one of tokens.
+        """
+        views = [view for item in items if (view := self._view(item)) is not None]
+        return sorted(views, key=lambda view: (list(Kind).index(view.kind), view.since, view.job_id))
+
+    def _view(self, item: Item) -> JobView | None:
+        try:
+            return job_view(item)
+        except ValueError as error:
+            if self.unreadable is None:
+                raise CommandError(
+                    f"table {self.table} has an item that is no row of a token table: {error}; "
+                    "name the table of the integration's TokenTable"
+                ) from None
+            self.unreadable(str(item.get(TokenAttribute.ID, {}).get("S", "")), error)
+            return None
+
+
+def _projection() -> dict[str, Any]:
+    return {
+        "ProjectionExpression": ", ".join(f"#{name}" for name in _SHOWN),
+        "ExpressionAttributeNames": {f"#{name}": name.value for name in _SHOWN},
+    }

@@ -1,0 +1,170 @@
+"""``cdk-sagas cost``: what a synthesized saga uses and costs. Reads the assembly; needs neither AWS nor the CDK."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from decimal import Decimal, InvalidOperation
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from constructs_lib.cli.shared.errors import CommandError
+
+if TYPE_CHECKING:
+    from constructs_lib.saga.cost.assumptions import Assumptions
+    from constructs_lib.saga.description.description import SagaDescription
+
+_ASSEMBLY: Final = Path("cdk.out")
+_BAR: Final = "█"
+
+
+def add_parser(commands: Any) -> None:
+    """Add ``cost`` to the command."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "cost",
+        help="what a saga uses and costs",
+        description="Counts from the description of each saga in a cloud assembly what one saga uses, on its happy "
+        "path and on its longest compensation, and multiplies with list prices of us-east-1, in dollars. "
+        "Nothing is measured. Exit status: 0; 1 the folder is no assembly, or a saga or step is not in it.",
+    )
+    parser.add_argument(
+        "assembly", metavar="ASSEMBLY", nargs="?", type=Path, default=_ASSEMBLY, help="synthesized assembly (cdk.out)"
+    )
+    parser.add_argument("--saga", metavar="NAME", help="only this one: its path, or the end of it")
+    rate = parser.add_mutually_exclusive_group()
+    rate.add_argument("--rate", metavar="N", type=_number, help="sagas a second: adds a month's bill, and the quotas")
+    rate.add_argument("--per-day", metavar="N", type=_number, help="the same, as sagas a day")
+    parser.add_argument("--compare", action="store_true", help="beside the same saga built in other ways")
+    parser.add_argument("--json", action="store_true", help="as JSON")
+    inputs = parser.add_argument_group("what a description cannot know")
+    for option, metavar, what in (
+        ("--duration", "[STEP=]MS", "milliseconds of the steps' functions, or of one step's"),
+        ("--writes", "[STEP=]N", "items that an atomic step writes, or that one of them writes"),
+    ):
+        inputs.add_argument(option, metavar=metavar, action="append", default=[], type=_assigned, help=what)
+    for option, what in (
+        ("--items", "items of a map"),
+        ("--memory", "MiB of a function that does not say"),
+        ("--item-bytes", "bytes of an item that a step writes"),
+        ("--request-bytes", "bytes of the request"),
+        ("--output-bytes", "bytes of a step's output"),
+        ("--result-bytes", "bytes of the answer's result"),
+        ("--polls", "how often the client asks for the outcome"),
+    ):
+        inputs.add_argument(option, metavar="N", type=int, help=what)
+    inputs.add_argument("--retries", metavar="N", type=_number, help="retries per function call, on average")
+    inputs.add_argument("--skip", metavar="STEP", action="append", default=[], help="a conditional step to pass over")
+    inputs.add_argument("--no-api", action="store_true", help="the saga has no TransactionApi")
+    parser.set_defaults(run=_run)
+
+
+def _number(text: str) -> Decimal:
+    try:
+        value = Decimal(text)
+    except InvalidOperation:
+        raise argparse.ArgumentTypeError(f"must be a number, got {text!r}") from None
+    if not value.is_finite():
+        raise argparse.ArgumentTypeError(f"must be a number, got {text!r}")
+    return value
+
+
+def _assigned(text: str) -> tuple[str, int]:
+    step, _, value = text.rpartition("=")
+    try:
+        return step, int(value)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"must be a whole number or STEP=NUMBER, got {text!r}") from None
+
+
+def _run(options: argparse.Namespace) -> int:
+    from constructs_lib.saga.cost.bill import SECONDS_A_DAY
+    from constructs_lib.saga.cost.estimate import as_json, estimate_of
+    from constructs_lib.saga.cost.report import report
+
+    sagas = _chosen(options)
+    per_day = options.rate * SECONDS_A_DAY if options.rate is not None else options.per_day
+    try:
+        _check_names(options, sagas)
+        estimates = [
+            estimate_of(saga, _inputs(options, saga), per_day=per_day, compare=options.compare) for saga in sagas
+        ]
+    except ValueError as error:
+        raise CommandError(str(error)) from None
+    if options.json:
+        sys.stdout.write(json.dumps([as_json(estimate) for estimate in estimates], indent=2) + "\n")
+    else:
+        sys.stdout.write(report(estimates, bar=_printable(_BAR)))
+    return 0
+
+
+def _chosen(options: argparse.Namespace) -> list[SagaDescription]:
+    from constructs_lib.saga.description.assembly import sagas_of
+
+    try:
+        sagas = sagas_of(options.assembly)
+    except ValueError as error:
+        raise CommandError(str(error)) from None
+    if not sagas:
+        raise CommandError(f"{options.assembly} describes no saga; synthesize an app that has a SagaStateMachine")
+    if options.saga is None:
+        return sagas
+    wanted = options.saga.strip("/")
+    chosen = [saga for saga in sagas if f"/{saga.name}".endswith(f"/{wanted}")]
+    if not chosen:
+        names = ", ".join(saga.name for saga in sagas)
+        raise CommandError(f"{options.assembly} has no saga {options.saga!r}; it has {names}")
+    return chosen
+
+
+def _check_names(options: argparse.Namespace, sagas: Sequence[SagaDescription]) -> None:
+    """Refuse names that no saga has; one that only some have is meant for those."""
+    known = {name for saga in sagas for name in _names(saga)}
+    named = [*(step for step, _ in (*options.duration, *options.writes) if step), *options.skip]
+    for name in named:
+        if name not in known:
+            raise CommandError(f"no saga has a step {name!r}; the steps are {', '.join(sorted(known))}")
+
+
+def _names(saga: SagaDescription) -> set[str]:
+    return {step.name for step in (*saga.steps, *saga.leaves)}
+
+
+def _inputs(options: argparse.Namespace, saga: SagaDescription) -> Assumptions:
+    from constructs_lib.saga.cost.assumptions import Assumptions
+
+    given = {
+        "map_items": options.items,
+        "memory_mib": options.memory,
+        "item_bytes": options.item_bytes,
+        "request_bytes": options.request_bytes,
+        "output_bytes": options.output_bytes,
+        "result_bytes": options.result_bytes,
+        "polls": options.polls,
+        "retries": options.retries,
+    }
+    fields: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    durations, writes = dict(options.duration), dict(options.writes)
+    # Without a step's name it is meant for all of them, external ones included.
+    if (everywhere := durations.pop("", None)) is not None:
+        fields |= {"duration_ms": everywhere, "external_ms": everywhere}
+    if (everywhere := writes.pop("", None)) is not None:
+        fields["items"] = everywhere
+    names = _names(saga)
+    return Assumptions(
+        **fields,
+        durations={step: value for step, value in durations.items() if step in names},
+        items_of={step: value for step, value in writes.items() if step in names},
+        skip=frozenset(names.intersection(options.skip)),
+        api=not options.no_api,
+    )
+
+
+def _printable(bar: str) -> str:
+    """What bars are made of, on a terminal that may know nothing but ASCII."""
+    try:
+        bar.encode(sys.stdout.encoding or "ascii")
+    except (UnicodeEncodeError, LookupError):
+        return "#"
+    return bar

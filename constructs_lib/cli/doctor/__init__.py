@@ -1,0 +1,1 @@
+"""``cdk-sagas doctor``: what is wrong in a stack, and its repair."""

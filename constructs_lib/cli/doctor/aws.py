@@ -1,0 +1,228 @@
+"""AWS, as the doctor sees it: clients that are patient, the time, and looks that may not be allowed."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from constructs_lib.cli.doctor.findings import Finding, Kind, Severity
+from constructs_lib.cli.shared.aws import NO_RIGHTS
+from constructs_lib.cli.shared.batches import KEYS_AT_ONCE, batch_of
+from constructs_lib.cli.shared.saga import time_of
+
+if TYPE_CHECKING:
+    import boto3
+    from botocore.config import Config
+    from botocore.exceptions import ClientError
+    from mypy_boto3_dynamodb import DynamoDBClient
+    from mypy_boto3_stepfunctions import SFNClient
+
+AT_ONCE: Final = 8
+"""Looks at the same time: as many as finish thousands in minutes, and few enough to leave quotas to the sagas."""
+
+_NAMED: Final = 5
+"""Of what could not be looked at for the same reason, so many are named."""
+
+Item = Mapping[str, Mapping[str, Any]]
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """Why something could not be looked at.
+
+    Attributes:
+        found: what AWS said.
+        then: what is to be done about it.
+        gone: whether there is nothing to be looked at.
+    """
+
+    found: str
+    then: str
+    gone: bool = False
+
+
+def refusal_of(error: ClientError) -> Refusal | None:
+    """What a refusal means for a look that is one of many; None: the others would be refused, too."""
+    from saga_runtime.shared.aws import is_transient
+
+    detail: Any = error.response.get("Error", {})
+    code = str(detail.get("Code"))
+    if code in NO_RIGHTS or "accessdenied" in code.lower():  # a key's, too, which every service spells its own way
+        return Refusal(found=f"not allowed: {error.operation_name}", then="ask for that right, and look again")
+    if "NotFound" in code or "DoesNotExist" in code or "NonExistent" in code:
+        return Refusal(found="is of the stack, and is not there any more", then="deploy it again", gone=True)
+    message = " ".join(str(detail.get("Message")).split())
+    if code.lower().startswith("kms"):
+        return Refusal(
+            found=f"{error.operation_name} is refused: {code}: {message}", then="see to its key, and look again"
+        )
+    if code == "ValidationException":
+        return Refusal(
+            found=f"{error.operation_name} is refused: {message}",
+            then="compare it with what was deployed: a key, or the index, is another one",
+        )
+    if is_transient(error):
+        return Refusal(found=f"refused again and again: {error.operation_name}, {code}", then="look again later")
+    return None
+
+
+@dataclass(slots=True, kw_only=True)
+class Aws:
+    """An account and a region, to be looked at.
+
+    Attributes:
+        session: whose rights are used.
+    """
+
+    session: boto3.Session
+    _refused: dict[Refusal, dict[str, None]] = field(default_factory=dict, repr=False)
+    _clients: dict[str, Any] = field(default_factory=dict, repr=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+
+    def client(self, service: str) -> Any:
+        """A client that waits when it is throttled; one for all."""
+        with self._lock:
+            if service not in self._clients:
+                session: Any = self.session  # its overloads know services by literal names only
+                self._clients[service] = session.client(service, config=_patient())
+            return self._clients[service]
+
+    @property
+    def dynamodb(self) -> DynamoDBClient:
+        """Client of DynamoDB."""
+        client: DynamoDBClient = self.client("dynamodb")
+        return client
+
+    @property
+    def step_functions(self) -> SFNClient:
+        """Client of Step Functions."""
+        client: SFNClient = self.client("stepfunctions")
+        return client
+
+    def now_ms(self, table: str) -> int:
+        """The time, as AWS tells it: a person's computer may be wrong, and would see sagas that are late, or none.
+
+        A refusal has the time, too; that the table cannot be read is found when it is looked at.
+        """
+        from botocore.exceptions import ClientError
+
+        try:
+            return time_of(self.dynamodb.describe_table(TableName=table))
+        except ClientError as error:
+            if refusal_of(error) is None:
+                raise
+            return time_of(error.response)
+
+    def allowed(self, what: str, look: Callable[[], T]) -> T | None:
+        """What a look finds; None, and later a finding, if it is refused, or its subject is not there any more."""
+        from botocore.exceptions import ClientError
+
+        try:
+            return look()
+        except ClientError as error:
+            refusal = refusal_of(error)
+            if refusal is None:
+                raise
+            with self._lock:
+                self._refused.setdefault(refusal, {})[what] = None
+            return None
+
+    def gathered(self, what: str, found: Iterable[T]) -> list[T]:
+        """What a look finds one by one: what it had found when it was refused is kept."""
+        kept: list[T] = []
+
+        def gather() -> None:
+            for one in found:
+                kept.append(one)  # noqa: PERF402  # what was found before an error stays
+
+        self.allowed(what, gather)
+        return kept
+
+    def is_unknown(self, what: str) -> bool:
+        """Whether something is there that could not be looked at."""
+        return any(what in refused and not refusal.gone for refusal, refused in self._refused.items())
+
+    def was_refused(self, what: str) -> bool:
+        """Whether something could not be looked at, or not to its end."""
+        return any(what in refused for refused in self._refused.values())
+
+    @property
+    def denied(self) -> list[Finding]:
+        """What could not be looked at: said once for each reason."""
+        return [
+            Finding(
+                kind=Kind.NOT_LOOKED_AT,
+                severity=Severity.PERSON,
+                id=min(what) if len(what) == 1 else f"{min(what)} and {len(what) - 1} more",
+                what=refusal.found if len(what) == 1 else f"{refusal.found}; {_names(sorted(what))}",
+                then=refusal.then,
+            )
+            for refusal, what in self._refused.items()
+        ]
+
+    def read(self, table: str, key: Mapping[str, Any]) -> Item | None:
+        """An item, read strongly."""
+        found: Item | None = self.dynamodb.get_item(TableName=table, Key=key, ConsistentRead=True).get("Item")
+        return found
+
+    def read_all(self, table: str, keys: Sequence[Mapping[str, Any]], names: Sequence[str] = ()) -> Iterator[Item]:
+        """Items, read strongly; those that are not there are left out.
+
+        Args:
+            table: where.
+            keys: each once.
+            names: the attributes that are wanted; all by default.
+        """
+        wanted: dict[str, Any] = {}
+        if names:
+            wanted = {
+                "ProjectionExpression": ", ".join(f"#{name}" for name in names),
+                "ExpressionAttributeNames": {f"#{name}": name for name in names},
+            }
+        for start in range(0, len(keys), KEYS_AT_ONCE):
+            batch = {"Keys": list(keys[start : start + KEYS_AT_ONCE]), "ConsistentRead": True, **wanted}
+            yield from batch_of(self.dynamodb, table, batch)
+
+
+def _names(names: Sequence[str]) -> str:
+    return ", ".join(names[:_NAMED]) + (", and others" if len(names) > _NAMED else "")
+
+
+def patient(session: boto3.Session) -> Any:
+    """A session for ``saga_runtime.shared.aws``, whose clients give up soon: no function's time runs here."""
+    return _Patient(session)
+
+
+@dataclass(frozen=True, slots=True)
+class _Patient:
+    session: Any
+
+    def client(self, service: str, config: Config) -> Any:
+        """A client of a service."""
+        return self.session.client(service, config=config.merge(_patient()))
+
+
+def _patient() -> Config:
+    """Adaptive: Step Functions answers some 15 questions a second after executions, and a thousand may be asked."""
+    from botocore.config import Config
+
+    return Config(
+        retries={"mode": "adaptive", "total_max_attempts": 10},
+        max_pool_connections=2 * AT_ONCE,
+        user_agent_extra="cdk-sagas-doctor",
+    )
+
+
+def all_of(look: Callable[[T], R], subjects: Iterable[T]) -> list[R]:
+    """Look at several at once; what is found, in their order."""
+    with ThreadPoolExecutor(max_workers=AT_ONCE) as pool:
+        try:
+            return list(pool.map(look, subjects))
+        except BaseException:  # what ends one ends all: whoever interrupts does not wait for thousands
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise

@@ -1,0 +1,177 @@
+"""``cdk-sagas doctor``: what is stuck in a deployed stack, who sees to it, and what a person has to do."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import sys
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from constructs_lib.cli.shared.aws import add_aws_options, environment, one_line_errors, session_of
+from constructs_lib.cli.shared.output import say
+
+if TYPE_CHECKING:
+    from constructs_lib.cli.doctor.aws import Aws
+    from constructs_lib.cli.doctor.findings import Finding
+    from constructs_lib.cli.doctor.records import Records
+    from constructs_lib.cli.doctor.system import System
+    from constructs_lib.cli.doctor.text import Report
+
+_QUIET = {"POWERTOOLS_LOG_LEVEL": "CRITICAL", "POWERTOOLS_METRICS_DISABLED": "true"}
+"""The runtime's own log is for CloudWatch; what it does is said here."""
+
+
+def add_parser(commands: Any) -> None:
+    """Add ``doctor`` to the command."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "doctor",
+        help="find what is stuck in a deployed stack, and repair it",
+        description="Looks at everything of a stack that is in flight, or that somebody has to see to: sagas, jobs, "
+        "queues, and who looks after them. Changes nothing, unless told to repair. Exit status: 0 nobody has to do "
+        "anything; 1 somebody has to, or something, or everything, could not be looked at; 2 wrong options; 130 "
+        "interrupted.",
+    )
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument(
+        "--stack",
+        metavar="NAME",
+        action="append",
+        help="name of the CloudFormation stack, nested ones included; repeat it for a reconciler's own",
+    )
+    what.add_argument("--table", help="name of an IdempotencyTable's table, for whoever may not list the stack")
+    parser.add_argument("--log-table", help="with --table: name of the saga log")
+    parser.add_argument(
+        "--token-table", metavar="TABLE", action="append", help="with --table: name of a TokenTable's table; repeat it"
+    )
+    parser.add_argument(
+        "--ledger", metavar="TABLE", action="append", help="with --table: name of a LedgerTable's table; repeat it"
+    )
+    parser.add_argument("--deep", action="store_true", help="also read whole tables: says beforehand what that takes")
+    parser.add_argument(
+        "--rate", metavar="UNITS", type=_positive, help="with --deep: at most so many read units a second (500)"
+    )
+    parser.add_argument("--repair", action="store_true", help="do what can be done without a person")
+    parser.add_argument("--json", action="store_true", help="print one JSON document instead, with everything in it")
+    add_aws_options(parser)
+    parser.set_defaults(run=partial(_run, parser))
+
+
+def _positive(text: str) -> int:
+    try:
+        value = int(text)
+    except ValueError:
+        value = 0
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"must be a whole number from 1 on, got {text!r}")
+    return value
+
+
+def _run(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
+    if options.stack is not None and (options.log_table or options.token_table or options.ledger):
+        parser.error("--log-table, --token-table and --ledger go with --table: a stack says itself which ones it has")
+    if options.rate is not None and not options.deep:
+        parser.error("--rate is about --deep")
+    session = session_of(options)
+    from constructs_lib.cli.doctor.aws import patient
+    from constructs_lib.cli.doctor.findings import exit_status
+    from saga_runtime.shared import aws as runtime
+
+    with one_line_errors("not everything was looked at"), environment(_QUIET), runtime.clients_of(patient(session)):
+        report = _report(options, session)
+    _print(report, as_json=options.json)
+    return exit_status(report.findings)
+
+
+def _report(options: argparse.Namespace, session: Any) -> Report:
+    from constructs_lib.cli.doctor.aws import Aws
+    from constructs_lib.cli.doctor.findings import by_nobody, ordered, while_held
+    from constructs_lib.cli.doctor.records import Records
+    from constructs_lib.cli.doctor.repair import Repairer
+    from constructs_lib.cli.doctor.resource_findings import part_findings
+    from constructs_lib.cli.doctor.text import Report
+
+    aws = Aws(session=session)
+    system = _system(options, aws)
+    more = _more(options, "profile", "region")
+    records = Records(
+        aws=aws,
+        sagas=system.sagas,
+        now_ms=aws.now_ms(system.tables[0]),
+        more=[*_more(options, "log_table"), *more],
+    )
+    found = [*part_findings(system, more), *records.look(), *_deeper(options, aws, system, records), *records.overdue]
+    found = [by_nobody(one) if one.saga is not None and not records.attended(one.saga) else one for one in found]
+    findings = ordered([*(while_held(one) for one in found), *aws.denied])
+    if options.repair:
+        findings = Repairer(records=records).repair(findings)
+    findings = [records.with_money(one) for one in findings]
+    return Report(
+        system=system.name,
+        now_ms=records.now_ms,
+        sagas=sorted({saga.served.machine for saga in system.sagas if saga.served.machine}),
+        records=records.looked_at,
+        token_tables=system.token_tables,
+        deep=options.deep,
+        repair=options.repair,
+        flight=records.flight,
+        findings=findings,
+    )
+
+
+def _system(options: argparse.Namespace, aws: Aws) -> System:
+    from constructs_lib.cli.doctor.stack import check_tables, named_system, read_stacks
+
+    if options.stack is not None:
+        return read_stacks(aws, list(dict.fromkeys(options.stack)))
+    tokens, ledgers = options.token_table or (), options.ledger or ()
+    check_tables(aws, [options.table, *tokens, *ledgers, *([options.log_table] if options.log_table else [])])
+    return named_system(options.table, options.log_table, tokens, ledgers)
+
+
+def _deeper(options: argparse.Namespace, aws: Aws, system: System, records: Records) -> list[Finding]:
+    """Token tables, what is kept of hand-written machines, and with ``--deep`` whole tables."""
+    from constructs_lib.cli.doctor.contradictions import Contradictions
+    from constructs_lib.cli.doctor.findings import Kind
+    from constructs_lib.cli.doctor.saga_log_scan import Deep
+    from constructs_lib.cli.doctor.scan import RATE, Scan
+    from constructs_lib.cli.doctor.tokens import Tokens
+    from constructs_lib.cli.doctor.watched import Watch
+
+    watches = [Watch(aws=aws, function=function, now_ms=records.now_ms) for function in system.watches]
+    scan = Scan(aws=aws, rate=options.rate or RATE) if options.deep else None
+    found: list[Finding] = []
+    deep = None
+    if scan is not None:
+        contradictions = Contradictions(records=records, scan=scan, ledgers=system.ledgers)
+        deep = Deep(records=records, scan=scan, contradictions=contradictions)
+        scan.announce([*deep.tables(), *system.token_tables, *(watch.table for watch in watches)])
+    for table in system.token_tables:
+        found += Tokens(records=records, table=table, swept=system.sweeps(table)).look(scan)
+    for watch in watches:
+        found += aws.gathered(f"table {watch.table}", watch.look(scan))
+    if deep is not None:
+        late = {one.id for one in found if one.kind is Kind.LATE}
+        found += [one for one in deep.look() if one.kind is not Kind.LATE or one.id not in late]
+    return found
+
+
+def _more(options: argparse.Namespace, *names: str) -> Sequence[str]:
+    """Options that the commands need that are told."""
+    given = [(f"--{name.replace('_', '-')}", getattr(options, name)) for name in names]
+    return [word for name, value in given if value is not None for word in (name, value)]
+
+
+def _print(report: Report, *, as_json: bool) -> None:
+    from constructs_lib.cli.doctor.text import document_of, text_of
+    from constructs_lib.saga.graph.timeline import can_draw
+
+    if as_json:
+        say(json.dumps(document_of(report), indent=2) + "\n")
+        return
+    width = shutil.get_terminal_size((100, 40)).columns
+    colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    say(text_of(report, width=width, unicode=can_draw(sys.stdout.encoding), colour=colour))

@@ -1,0 +1,254 @@
+"""Findings about one request record, from what was read of it. Pure: data in, data out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from constructs_lib.cli.doctor.findings import Finding, Kind, Mend, Saga, Severity
+from constructs_lib.cli.shared.moments import moment
+from saga_runtime.idempotency.record import RequestRecord, due_shard_of
+from saga_runtime.protocol import RecordAttribute
+from saga_runtime.recovery.decisions import Need
+from saga_runtime.recovery.saga_reconciler import Seen
+from saga_runtime.recovery.takeover import Finding as Found
+from saga_runtime.recovery.takeover import recovery_name
+
+Item = Mapping[str, Mapping[str, Any]]
+UNREADABLE: Final = (ArithmeticError, LookupError, TypeError, ValueError)
+"""What an item raises that was not written by a saga, whatever is wrong with it."""
+NOBODY_CAME_MS: Final = 15 * 60_000
+"""What is due for longer than this was not looked at: whoever should, does not."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordFindings:
+    """One record, and how to speak of it.
+
+    Attributes:
+        saga: where it is at home.
+        record: the record.
+        item: the same, as it is stored.
+        now_ms: the time.
+        command: a command of ours about it, to be copied.
+    """
+
+    saga: Saga
+    record: RequestRecord
+    item: Item
+    now_ms: int
+    command: Callable[..., str]
+
+    def seen(self, seen: Seen) -> Finding | None:
+        """What follows from a look: what the reconciler would do, or what a person has to. None: all is well."""
+        record, need = self.record, seen.decision.need
+        match seen.finding:
+            case Found.SETTLED if need is Need.CLEAR:
+                what = f"{record.status}, and still to be looked at"
+                return self._soon(Kind.STILL_DUE, what, "the reconciler clears it", record.due_at)
+            case Found.PARKED:
+                return self._parked(seen)
+            case Found.NOT_STARTED if seen.found.is_due(self.now_ms - NOBODY_CAME_MS):
+                return self._start_refused()
+            case Found.NOT_STARTED if seen.found.is_due(self.now_ms):
+                # Before it is due, somebody is about to start it.
+                what = "reserved, and there is no execution of its owner's name"
+                return self._soon(Kind.NOT_STARTED, what, "the reconciler starts it", record.updated_at)
+            case Found.NAME_EXPIRED:
+                what = "no execution of its owner's name, and too old to tell whether it ever ran"
+                return self._for_a_person(Kind.NAME_EXPIRED, what, record.created_at)
+            case Found.OWNER_UNKNOWN:
+                # Whether a right is missing here or to the reconciler, too, is not known: nothing is parked by that.
+                what = "its owner's execution may not be described: a right is missing, or its record names another "
+                what += "recovery machine"
+                return replace(self._for_a_person(Kind.NOT_ALLOWED, what, record.updated_at), mend=None)
+            case Found.OWNER_SUCCEEDED:
+                what = "in progress although its owner's execution SUCCEEDED: its record was restored, or edited"
+                return self._for_a_person(Kind.UNSETTLED, what, record.updated_at)
+            case Found.ROWS_EXPIRED:
+                what = "nothing of it runs, and rows of its log may be gone, without which steps could happen twice"
+                return self._for_a_person(Kind.ROWS_GONE, what, record.created_at)
+            case Found.DEAD if need is Need.PARK:
+                what = f"{_count(record.recoveries)} ended without settling it: no more are allowed"
+                found = self._for_a_person(Kind.EXHAUSTED, what, record.updated_at)
+                return found if self.saga.limit_known else replace(found, mend=None)
+            case Found.DEAD:
+                return self._interrupted(seen)
+            case Found.RUNNING:
+                return self._running()
+            case _:
+                return None
+
+    def machine_gone(self, arn: str) -> Finding:
+        """A state machine of a saga in progress was deleted: nothing can start it."""
+        return self._about(
+            Kind.MACHINE_GONE,
+            Severity.PERSON,
+            f"in progress, and {arn} was deleted: nothing can start it",
+            "name a recovery machine that writes the same saga log",
+            self.record.updated_at,
+            command=self.command("adopt", self.record.saga_id, "--recovery-machine", "ARN"),
+        )
+
+    def rows_end(self) -> Finding:
+        """Rows of its log come near their end."""
+        what = "it is open, and rows of its log come near their end"
+        return self._soon(Kind.ROWS_END, what, "the reconciler keeps them for longer", self.record.created_at)
+
+    def not_due(self) -> Finding | None:
+        """A record in progress that no look would ever find; None: one does."""
+        shards = self.saga.served.shards
+        shard = self.item.get(RecordAttribute.DUE_SHARD, {}).get("S", "")
+        looked_at = len(shard) == 2 and shard.isdecimal() and (not self.saga.shards_known or int(shard) < shards)
+        if self.record.settled or (self.record.due_at is not None and looked_at):
+            return None
+        lacks = [name.value for name in (RecordAttribute.DUE_AT, RecordAttribute.DUE_SHARD) if name not in self.item]
+        what = f"without {' and '.join(lacks)}" if lacks else f"in shard {shard!r}, of {shards} that are looked at"
+        return self._about(
+            Kind.NOT_DUE,
+            Severity.REPAIR,
+            f"in progress, and {what}: no look ever finds it",
+            "--repair makes it due",
+            self.record.updated_at,
+            mend=Mend.MAKE_DUE,
+        )
+
+    def _start_refused(self) -> Finding:
+        minutes = NOBODY_CAME_MS // 60_000
+        return self._about(
+            Kind.START_REFUSED,
+            Severity.REPAIR,
+            f"reserved, due for more than {minutes} min, and never started: its start is refused, or nothing tries it",
+            "find start_refused in the gatekeeper's log; --repair starts it, or names the code of the refusal",
+            self.record.created_at,
+            mend=Mend.LOOK_AFTER,
+        )
+
+    def _interrupted(self, seen: Seen) -> Finding:
+        record = self.record
+        owner = "its first execution" if record.owner == record.saga_id else _tail(record.owner)
+        what = f"{owner} {seen.status}, and did not settle it"
+        then = f"the reconciler hands it to {_tail(recovery_name(record.saga_id, record.recoveries + 1))}"
+        if seen.decision.need is Need.NOTHING and record.due_at is not None:
+            then += f" at {moment(record.due_at)}"
+        return self._soon(Kind.INTERRUPTED, what, then, record.updated_at)
+
+    def _running(self) -> Finding | None:
+        timeout, record = self.saga.timeout_seconds, self.record
+        if timeout is None or self.now_ms - record.created_at <= timeout * 1_000:
+            return None
+        owner = "its first execution" if record.owner == record.saga_id else _tail(record.owner)
+        return self._about(
+            Kind.OVER_TIME,
+            Severity.OK,
+            f"in progress for longer than its machine's timeout; {owner} runs",
+            "nothing, as long as its recoveries get on: look at what it waits for",
+            record.created_at,
+            command=self.command("inspect", record.saga_id),
+        )
+
+    def _parked(self, seen: Seen) -> Finding:
+        record = self.record
+        return self._about(
+            Kind.PARKED,
+            Severity.PERSON,
+            stuck_in_words(self.item),
+            "see what is to be decided, then say it: cdk-sagas resolve",
+            seen.found.parked_at or record.updated_at,
+            command=self.command("inspect", record.saga_id),
+        )
+
+    def _for_a_person(self, kind: Kind, what: str, since: int) -> Finding:
+        """What the reconciler parks: that tells the operators, and decides nothing."""
+        return self._about(
+            kind,
+            Severity.PERSON,
+            what,
+            "find out why; the reconciler parks it, and then cdk-sagas resolve --resume lets it go on",
+            since,
+            command=self.command("inspect", self.record.saga_id),
+            mend=Mend.LOOK_AFTER if self.saga.served.operators else None,
+        )
+
+    def _soon(self, kind: Kind, what: str, then: str, since: int | None) -> Finding:
+        return self._about(kind, Severity.SOON, what, then, since, mend=Mend.LOOK_AFTER)
+
+    def _about(
+        self,
+        kind: Kind,
+        severity: Severity,
+        what: str,
+        then: str,
+        since: int | None,
+        *,
+        command: str = "",
+        mend: Mend | None = None,
+    ) -> Finding:
+        saga_id = self.record.saga_id
+        return Finding(
+            kind=kind,
+            severity=severity,
+            id=saga_id,
+            what=what,
+            then=then,
+            since=since,
+            command=command,
+            mend=mend,
+            saga_id=saga_id,
+            saga=self.saga,
+        )
+
+
+def nobody_came(table: str, machine: str, due: list[int]) -> Finding:
+    """What has been due for long was not looked at: that is about whoever should, and said once."""
+    sagas = "one saga" if len(due) == 1 else f"{len(due)} sagas"
+    return Finding(
+        kind=Kind.NOBODY_LOOKS,
+        severity=Severity.PERSON,
+        id=machine,
+        what=f"{sagas} of table {table} due for more than {NOBODY_CAME_MS // 60_000} min, and nobody looked",
+        then="find out why its reconciler does not look: its schedule, its logs, its alarms",
+        since=min(due),
+    )
+
+
+def unreadable(table: str, key: str, error: Exception) -> Finding:
+    """An item that says that it is a saga's, and is not."""
+    why = str(error) if isinstance(error, ValueError) else f"{type(error).__name__} {error}"
+    return Finding(
+        kind=Kind.UNREADABLE,
+        severity=Severity.PERSON,
+        id=key,
+        what=f"an item of table {table} that cannot be read: {why}",
+        then="find out who wrote it: nobody looks after it",
+    )
+
+
+def stuck_in_words(item: Item) -> str:
+    """Why a saga is parked, as its record has it."""
+    text = str(item.get(RecordAttribute.STUCK, {}).get("S", ""))
+    try:
+        said = json.loads(text) if text else {}
+    except ValueError:
+        return text
+    if not isinstance(said, Mapping):
+        return text
+    where = ": ".join(str(said[name]) for name in ("step", "error") if said.get(name))
+    detail = str(said.get("detail") or said.get("cause") or "")
+    return ", ".join(part for part in (where, detail) if part) or "its record does not say why"
+
+
+def shard_for(saga: Saga, request_id: str) -> str:
+    """The shard that a record belongs into; the first one, which every index has, where their number is not known."""
+    return due_shard_of(request_id, saga.served.shards) if saga.shards_known else "00"
+
+
+def _tail(name: str) -> str:
+    """A recovery's name without its saga's."""
+    return f"-{name.rpartition('-')[2]}"
+
+
+def _count(recoveries: int) -> str:
+    return "one recovery" if recoveries == 1 else f"{recoveries} recoveries"

@@ -1,0 +1,244 @@
+"""What ``cdk-sagas doctor --repair`` does: what the deployed functions do, by their code, and one thing only it can.
+
+Each repair reads again, decides again and writes conditionally: whatever was found, what is done is right for what is
+there by then. Two doctors at once, or a doctor and a reconciler, do what one does.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from constructs_lib.cli.doctor.aws import all_of
+from constructs_lib.cli.doctor.findings import Finding, Kind, Mend, Saga, Severity
+from constructs_lib.cli.doctor.record_findings import UNREADABLE, Item, RecordFindings, shard_for
+from constructs_lib.cli.doctor.records import Records
+from constructs_lib.cli.shared.aws import NO_RIGHTS, environment
+from constructs_lib.cli.shared.moments import moment
+from saga_runtime.callbacks.store import read_token
+from saga_runtime.callbacks.sweeper import look_after
+from saga_runtime.callbacks.task_tokens import settle_row
+from saga_runtime.errors import SagaError
+from saga_runtime.idempotency.identity import request_id_from
+from saga_runtime.idempotency.record import OWNED, OWNED_NAMES, RequestRecord
+from saga_runtime.protocol import Env, RecordAttribute, TokenStatus
+from saga_runtime.recovery.decisions import Need, ParkedFor
+from saga_runtime.recovery.late_effects import LateFinding, LateUndo, undo_late
+from saga_runtime.recovery.takeover import Finding as Finds
+from saga_runtime.recovery.takeover import MachineGone, Recoverer, recovery_name
+from saga_runtime.shared import aws as runtime
+
+_BY_ONE_THREAD: Final = (Mend.TELL, Mend.SWEEP)
+"""A variable of the process names the table."""
+_SOMEBODY: Final = "somebody else did it"
+_GONE: Final = "its record is gone by now"
+
+
+def make_due_update(record: RequestRecord, item: Item, shard: str, now_ms: int) -> dict[str, Any]:
+    """Arguments of the update after which a record is looked at; on condition that it is as it was read."""
+    a = RecordAttribute
+    names = {**OWNED_NAMES, "#due_at": a.DUE_AT.value, "#due_shard": a.DUE_SHARD.value}
+    values: dict[str, Any] = {
+        ":in_progress": {"S": record.status.value},
+        ":owner": {"S": record.owner},
+        ":now": {"N": str(now_ms)},
+        ":shard": {"S": shard},
+    }
+    conditions = [OWNED]
+    for name in (a.DUE_AT, a.DUE_SHARD):
+        if name in item:
+            conditions.append(f"#{name.value} = :was_{name.value}")
+            values[f":was_{name.value}"] = item[name]
+        else:
+            conditions.append(f"attribute_not_exists(#{name.value})")
+    return {
+        "Key": {a.ID.value: {"S": record.request_id}},
+        "UpdateExpression": "SET #due_at = :now, #due_shard = :shard",
+        "ConditionExpression": " AND ".join(conditions),
+        "ExpressionAttributeNames": names,
+        "ExpressionAttributeValues": values,
+    }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Repairer:
+    """Repairs what was found; with the clients of ``saga_runtime.shared.aws``, which are a session's of the command.
+
+    Attributes:
+        records: how request records are read.
+        done: ids of findings about which something was done, or that were found to need nothing any more.
+    """
+
+    records: Records
+    done: list[str] = field(default_factory=list)
+
+    def repair(self, findings: Sequence[Finding]) -> list[Finding]:
+        """Do something about those for which something can be done, and say what was done.
+
+        What is wrong with one saga is repaired one after the other: a repair that saw another one's write would leave
+        it to somebody else, whom there may not be.
+        """
+        sagas: dict[str, list[int]] = {}
+        for place, one in enumerate(findings):
+            sagas.setdefault(one.saga_id or one.id, []).append(place)
+        repaired = list(findings)
+
+        def of_one_saga(places: list[int]) -> None:
+            for place in places:
+                if findings[place].mend not in _BY_ONE_THREAD:
+                    repaired[place] = self._repaired(findings[place])
+
+        try:
+            for place, one in enumerate(findings):
+                if one.mend in _BY_ONE_THREAD:
+                    repaired[place] = self._repaired(one)
+            all_of(of_one_saga, sagas.values())
+        except KeyboardInterrupt:
+            wanted = sum(one.mend is not None for one in findings)
+            sys.stderr.write(
+                f"interrupted: {len(self.done)} of {wanted} repairs were made; repeat this for the others\n"
+            )
+            raise
+        return repaired
+
+    def _repaired(self, finding: Finding) -> Finding:
+        if finding.mend is None:
+            return finding
+        try:
+            mended = replace(finding, mended=self._mend(finding, finding.mend))
+        except MachineGone as gone:
+            return replace(finding, severity=Severity.PERSON, then=f"NOT repaired: {gone}")
+        except (ClientError, BotoCoreError, SagaError, *UNREADABLE) as error:
+            code = runtime.error_code(error) or type(error).__name__
+            then = f"NOT repaired, {code}: repeat this"
+            if code in NO_RIGHTS and isinstance(error, ClientError):
+                then = f"NOT repaired, {code}: ask for the right to {error.operation_name}, and repeat this"
+            return replace(finding, severity=Severity.PERSON, then=then)
+        self.done.append(finding.id)
+        return mended
+
+    def _mend(self, finding: Finding, mend: Mend) -> str:
+        match mend:
+            case Mend.LOOK_AFTER:
+                return self._look_after(finding)
+            case Mend.MAKE_DUE:
+                return self._make_due(finding)
+            case Mend.TELL:
+                return _tell(finding)
+            case Mend.SWEEP:
+                return self._sweep(finding)
+            case Mend.UNDO_LATE:
+                return self._undo_late(finding)
+
+    def _look_after(self, finding: Finding) -> str:
+        saga = _saga(finding)
+        caretaker = self.records.caretaker(saga)
+        found = caretaker.read(saga.served.requests, request_id_from(finding.saga_id))
+        if found is None or found.record.saga_id != finding.saga_id:
+            return _GONE
+        seen = caretaker.look(saga.served, found, self.records.now_ms)
+        if seen is None:
+            return _GONE
+        record, need = seen.found.record, seen.decision.need
+        reason = seen.decision.reason
+        # An owner that may not be described here may be described by the reconciler.
+        guessed = reason is ParkedFor.OWNER_UNKNOWN
+        guessed = guessed or (reason is ParkedFor.RECOVERIES_EXHAUSTED and not saga.limit_known)
+        if need is Need.PARK and (guessed or not saga.served.operators):
+            return ""
+        if not saga.served.log:  # nobody says where its rows are: they cannot be kept for longer
+            seen = replace(seen, found=replace(seen.found, record=replace(record, rows_until=None)))
+        done = caretaker.carry_out(seen)
+        if finding.kind is Kind.ROWS_END:
+            return "its rows are kept for longer"
+        match need:
+            case Need.CLEAR if done:
+                return "not due any more"
+            case Need.START:
+                return f"started {record.owner}"
+            case Need.TAKE_OVER if done:
+                return f"handed to {recovery_name(record.saga_id, record.recoveries + 1)}, which is started"
+            case Need.PARK if done:
+                return "parked, and the operators were told"
+            case Need.NOTHING if record.due_at is not None and seen.finding is Finds.DEAD:
+                return f"left as it is until {moment(record.due_at)}: a recovery has just died"
+            case _:
+                return _SOMEBODY
+
+    def _make_due(self, finding: Finding) -> str:
+        saga = _saga(finding)
+        key = {RecordAttribute.ID.value: {"S": request_id_from(finding.saga_id)}}
+        item = self.records.aws.read(saga.served.requests, key)
+        if item is None or item.get(RecordAttribute.SAGA_ID, {}).get("S") != finding.saga_id:
+            return _GONE
+        record = RequestRecord.from_item(item)
+        now_ms = self.records.now_ms
+        about = RecordFindings(saga=saga, record=record, item=item, now_ms=now_ms, command=self.records.command)
+        if about.not_due() is None:
+            return _SOMEBODY
+        update = make_due_update(record, item, shard_for(saga, record.request_id), now_ms)
+        try:
+            runtime.dynamodb().update_item(TableName=saga.served.requests, **update)
+        except ClientError as error:
+            if runtime.error_code(error) != runtime.CONDITION_FAILED:
+                raise
+            return _SOMEBODY
+        return "due now: the next look finds it"
+
+    def _sweep(self, finding: Finding) -> str:
+        """Look after a row that is due, as the sweeper of tokens does."""
+        with environment({Env.TOKEN_TABLE: finding.table}):
+            before = read_token(finding.id)
+            if before is None or before.status is not TokenStatus.WAITING or before.unanswered_at:
+                return _SOMEBODY
+            if not before.due_at or before.due_at > self.records.now_ms:
+                return ""  # it will be due: until then, its answer may come
+            swept = look_after(finding.id, self.records.now_ms)
+            return "its dead-letter queue was told" if swept.unanswered else "not due any more"
+
+    def _undo_late(self, finding: Finding) -> str:
+        saga = _saga(finding)
+        caretaker = self.records.caretaker(saga)
+        if finding.table:
+            late = caretaker.look_late(finding.table, finding.id)
+            return "it is undone by now" if late is None else _undo_said(caretaker.undo(late, self.records.now_ms))
+        found = caretaker.read(saga.served.requests, request_id_from(finding.saga_id))
+        if found is None or found.record.saga_id != finding.saga_id:
+            return ""
+        recoverer = Recoverer(
+            table=saga.served.requests, dynamodb=runtime.dynamodb(), step_functions=runtime.step_functions()
+        )
+        return _undo_said(undo_late(recoverer, found.record, saga.served.log))
+
+
+def _undo_said(undo: LateUndo) -> str:
+    match undo.finding:
+        case LateFinding.NOTHING:
+            return "it is undone by now"
+        case LateFinding.STARTED:
+            return f"being undone by {undo.execution}, which is started"
+        case LateFinding.RUNNING:
+            return f"being undone by {undo.execution}"
+        case LateFinding.EXHAUSTED:
+            return ""
+
+
+def _tell(finding: Finding) -> str:
+    """Tell whoever waits, as the sweeper of tokens does."""
+    with environment({Env.TOKEN_TABLE: finding.table}):
+        row = read_token(finding.id)
+        if row is None or row.status is not TokenStatus.SETTLING:
+            return _SOMEBODY
+        receipt = settle_row(row)
+    told = {"SETTLED": "whoever waited was told", "LATE": "told: nobody waited any more"}
+    return told[receipt.value] if receipt is not None else _SOMEBODY
+
+
+def _saga(finding: Finding) -> Saga:
+    if finding.saga is None:
+        raise ValueError(f"{finding.id} is at home nowhere")
+    return finding.saga

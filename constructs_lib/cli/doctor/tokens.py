@@ -1,0 +1,267 @@
+"""The doctor's look at token tables: answers that nobody was told, or nobody waits for, and waits that nobody ends.
+
+Rows are read first, then what is known of their sagas, then the rows again: a saga that runs at this moment moves its
+rows before it settles, so a row that is as it was although its saga had ended by then has been left behind. Changes
+nothing, and reads no token.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Final
+
+from constructs_lib.cli.callbacks.rows import JobView, Kind, TokenRows
+from constructs_lib.cli.doctor.aws import all_of
+from constructs_lib.cli.doctor.dry_run import watcher
+from constructs_lib.cli.doctor.findings import Finding, Mend, Saga, Severity
+from constructs_lib.cli.doctor.findings import Kind as Found
+from constructs_lib.cli.doctor.record_findings import NOBODY_CAME_MS, UNREADABLE, unreadable
+from constructs_lib.cli.doctor.records import Records
+from constructs_lib.cli.doctor.scan import Scan
+from saga_runtime.idempotency.identity import request_id_from
+from saga_runtime.idempotency.record import RequestRecord
+from saga_runtime.protocol import SETTLING_SECONDS, LogAttribute, RecordAttribute, StepStatus, TokenAttribute
+from saga_runtime.recovery.late_effects import LateFinding, late_name, undo_late
+from saga_runtime.recovery.saga_reconciler import LateSeen
+from saga_runtime.saga_log.rows import log_key
+
+_SHOWN: Final = tuple(
+    name.value for name in TokenAttribute if name not in (TokenAttribute.TOKEN, TokenAttribute.DECISION)
+)
+_YOUNG_MS: Final = 15 * 60_000
+"""An answer about a job that nobody knows: whoever handed it over may be about to say so."""
+_THEN_BY_SWEEPER: Final = {
+    Mend.TELL: "the sweeper of tokens tells them",
+    Mend.SWEEP: "the sweeper tells its dead-letter queue",
+    None: "the sweeper tells its dead-letter queue, when it is due",
+}
+_THEN_BY_REPAIR: Final = {
+    Mend.TELL: "--repair tells them",
+    Mend.SWEEP: "--repair tells its dead-letter queue, as the sweeper would",
+    None: "have its sweeper look when it is due: it is switched off, or it fails",
+}
+_STANDS_LATE: Final = (StepStatus.APPLIED_LATE, StepStatus.UNDOING)
+_UNDECIDED: Final = (None, StepStatus.INTENT)
+"""States of a log row over which an answer has not counted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tokens:
+    """A token table, and the sagas whose jobs it knows.
+
+    Attributes:
+        records: how request records are read.
+        table: the token table.
+        swept: whether its sweeper works.
+    """
+
+    records: Records
+    table: str
+    swept: bool
+    _overdue: list[int] = field(default_factory=list)
+
+    def look(self, scan: Scan | None = None) -> list[Finding]:
+        """What the sparse index holds, due or not; with a scan, every row."""
+        aws, what, broken = self.records.aws, f"table {self.table}", dict[str, Finding]()
+
+        def is_broken(row_id: str, error: Exception) -> None:
+            broken[row_id] = unreadable(self.table, row_id, error)
+
+        rows = TokenRows(dynamodb=aws.dynamodb, table=self.table, unreadable=is_broken)
+        found = aws.allowed(what, rows.open) or []
+        indexed = {row.job_id for row in found}
+        if scan is not None:
+            everything = {row.job_id: row for row in rows.views(aws.gathered(what, scan.items(self.table, _SHOWN)))}
+            found = [*found, *(row for job_id, row in everything.items() if job_id not in indexed)]
+        suspects = all_of(partial(self._readable, indexed), found)
+        findings = [(row, finding) for row, finding in zip(found, suspects, strict=True) if finding is not None]
+        again = aws.allowed(what, lambda: rows.of([row.job_id for row, _ in findings])) or []
+        if any(row.kind is Kind.UNKNOWN for row, _ in findings):
+            again += aws.allowed(what, rows.open) or []  # their keys are not the ids that their providers use
+        as_they_were = {(row.job_id, row.kind, row.since) for row in again}
+        stand = [finding for row, finding in findings if (row.job_id, row.kind, row.since) in as_they_were]
+        return [*broken.values(), *stand, *self._nobody_looks()]
+
+    def _nobody_looks(self) -> Iterator[Finding]:
+        if self._overdue:
+            rows = "one row is" if len(self._overdue) == 1 else f"{len(self._overdue)} rows are"
+            yield Finding(
+                kind=Found.NOBODY_LOOKS,
+                severity=Severity.PERSON,
+                id=self.table,
+                what=f"{rows} due for more than {NOBODY_CAME_MS // 60_000} min, and nobody saw to it",
+                then="find out why its sweeper does not: its schedule, its logs, its alarms",
+                since=min(self._overdue),
+                table=self.table,
+            )
+
+    def _readable(self, indexed: set[str], row: JobView) -> Finding | None:
+        try:
+            return self.records.aws.allowed(f"something of job {row.job_id}", lambda: self._suspected(indexed, row))
+        except UNREADABLE as error:  # of its saga
+            return unreadable(row.request_table or self.table, row.job_id, error)
+
+    def _suspected(self, indexed: set[str], row: JobView) -> Finding | None:
+        now_ms = self.records.now_ms
+        match row.kind:
+            case Kind.SETTLING if now_ms - row.since >= SETTLING_SECONDS * 1_000:
+                due_at = row.since + SETTLING_SECONDS * 1_000
+                return self._by_sweeper(
+                    row, Found.NOT_TOLD, f"{row.outcome}, and whoever waits was not told", due_at, Mend.TELL
+                )
+            case Kind.WAITING if row.saga_id:
+                return self._waiting(row, row.job_id in indexed)
+            case Kind.EARLY if row.saga_id:
+                return self._early(row)
+            case Kind.UNKNOWN if now_ms - row.since >= _YOUNG_MS:
+                what = f"{row.outcome or 'an answer'}, about a job that nobody knows"
+                return self._of_person(row, Found.NOBODY_WAITS, what, "ask its provider what it was about")
+            case Kind.CONFLICT:
+                what = f"{row.outcome}, and then {row.conflict}: the first one counts"
+                return self._of_person(row, Found.CONTRADICTED, what, "ask its provider which one is true")
+            case Kind.LATE:
+                return self._late(row)
+            case _:
+                return None
+
+    def _waiting(self, row: JobView, indexed: bool) -> Finding | None:
+        home = self._home(row)
+        if home is not None and not home[1].settled:
+            return None
+        ended = "is settled" if home is not None else "has no record any more"
+        what = f"it is waited for since then, and its saga {ended}"
+        if not indexed:
+            then = "nothing: nobody waits any more, and the row expires by itself"
+            return self._about(row, Found.WAITS_FOR_NOTHING, Severity.OK, what, then)
+        # It is looked at when an answer is late; before its saga has settled it is left as it is.
+        times = (row.expected_at, home[1].updated_at if home is not None else None)
+        due_at = max(time for time in times if time is not None) if None not in times else None
+        is_due = row.expected_at is not None and row.expected_at <= self.records.now_ms
+        return self._by_sweeper(row, Found.WAITS_FOR_NOTHING, what, due_at, Mend.SWEEP if is_due else None)
+
+    def _early(self, row: JobView) -> Finding | None:
+        home = self._home(row)
+        if home is not None and not home[1].settled:
+            return None
+        if self._log_status(row, home[0] if home is not None else None) not in _UNDECIDED:
+            return None  # its saga was answered from its log
+        ended = "is settled" if home is not None else "has no record any more"
+        what = f"{row.outcome}, and nobody ever waited for it: its saga {ended}"
+        if row.outcome == "done":
+            return self._of_person(row, Found.NOBODY_WAITS, what, "ask its provider, and have it undone there")
+        return self._about(row, Found.NOBODY_WAITS, Severity.OK, what, "nothing: nothing was done")
+
+    def _late(self, row: JobView) -> Finding | None:
+        what = "it counted as not done, and was done"
+        saga = next((one for one in self.records.sagas if one.served.log == row.log_table), None)
+        late = self.records.caretaker(saga).look_late(self.table, row.job_id) if saga is not None else None
+        home = self._home(row)
+        if saga is not None and late is not None:
+            return self._undone_by_itself(row, saga, late, what)
+        saga = home[0] if home is not None else saga
+        if self._log_status(row, saga) not in _STANDS_LATE:
+            return None  # it is undone
+        if home is None:
+            return self._of_person(row, Found.LATE, f"{what}; its record is gone", "have it undone at its provider")
+        words = ["resolve", row.saga_id, row.step, "--undo", "--applied"]
+        return replace(
+            self._of_person(row, Found.LATE, f"{what}, and nothing undoes it by itself", "undo it by hand, and say so"),
+            command=self.records.command(home[0], *words),
+        )
+
+    def _undone_by_itself(self, row: JobView, saga: Saga, late: LateSeen, what: str) -> Finding:
+        if late.record is None:
+            return self._of_person(row, Found.LATE, f"{what}; its record is gone", "have it undone at its provider")
+        undo = undo_late(watcher(self.records.aws, saga), late.record, saga.served.log)
+        name = f"-{str(undo.execution).rpartition('-')[2]}"
+        if undo.finding is LateFinding.RUNNING:
+            return self._about(row, Found.LATE, Severity.OK, f"{what}; {name} is undoing it", "nothing", saga=saga)
+        if undo.finding is LateFinding.EXHAUSTED:
+            why, then = "it was tried again and again to undo it", "correct the cause"
+            command = ["recover", row.saga_id, "--again"]
+            if late.record.tombstone:
+                why, then, command = "its request was removed", "undo it by hand", ["inspect", row.saga_id]
+            return replace(
+                self._of_person(row, Found.LATE, f"{what}; {why}", then),
+                command=self.records.command(saga, *command),
+                saga=saga,
+            )
+        if undo.execution == late_name(row.saga_id, 1) and self.records.now_ms - row.since >= NOBODY_CAME_MS:
+            self.records.nobody_came(saga, row.since)
+        then = f"the reconciler undoes it, by {name}"
+        return self._about(row, Found.LATE, Severity.SOON, what, then, saga=saga, mend=Mend.UNDO_LATE)
+
+    def _home(self, row: JobView) -> tuple[Saga, RequestRecord] | None:
+        """The saga of a row, and its record, read strongly; None: it has none any more."""
+        tables = [row.request_table] if row.request_table else [saga.served.requests for saga in self.records.sagas]
+        key = {RecordAttribute.ID.value: {"S": request_id_from(row.saga_id)}}
+        for table in dict.fromkeys(tables):
+            item = self.records.aws.read(table, key)
+            if item is None or RecordAttribute.SAGA_ID not in item:
+                continue
+            self.records.remember(item)
+            record = RequestRecord.from_item(item)
+            if record.saga_id == row.saga_id:
+                return self.records.saga_of(table, record), record
+        return None
+
+    def _log_status(self, row: JobView, saga: Saga | None) -> StepStatus | None:
+        """State of the row in the saga log; None: there is none, or nobody knows where it would be."""
+        table = row.log_table or (saga.served.log if saga is not None else "")
+        item = self.records.aws.read(table, log_key(row.saga_id, row.step)) if table else None
+        return None if item is None else StepStatus(item[LogAttribute.STATUS.value]["S"])
+
+    def _by_sweeper(
+        self, row: JobView, kind: Found, what: str, due_at: int | None, mend: Mend | None = None
+    ) -> Finding:
+        severity = Severity.SOON
+        then = _THEN_BY_SWEEPER[mend]
+        overdue = due_at is not None and due_at <= self.records.now_ms - NOBODY_CAME_MS
+        if overdue:
+            self._overdue.append(due_at or 0)
+        if overdue or not self.swept:
+            severity = Severity.REPAIR if mend else Severity.PERSON
+            then = _THEN_BY_REPAIR[mend]
+        return self._about(row, kind, severity, what, then, mend=mend)
+
+    def _of_person(self, row: JobView, kind: Found, what: str, then: str) -> Finding:
+        saga = ["--saga", row.saga_id] if row.saga_id else []
+        words = ["cdk-sagas", "callbacks", "--tokens", self.table, *saga, "--all", *_without_log(self.records.more)]
+        return replace(self._about(row, kind, Severity.PERSON, what, then), command=shlex.join(words))
+
+    def _about(
+        self,
+        row: JobView,
+        kind: Found,
+        severity: Severity,
+        what: str,
+        then: str,
+        *,
+        saga: Saga | None = None,
+        mend: Mend | None = None,
+    ) -> Finding:
+        return Finding(
+            kind=kind,
+            severity=severity,
+            id=row.job_id,
+            what=what,
+            then=then,
+            since=row.since,
+            mend=mend,
+            saga_id=row.saga_id,
+            saga=saga,
+            table=self.table,
+        )
+
+
+def _without_log(options: Sequence[str]) -> list[str]:
+    """Options that every command has."""
+    kept, ahead = [], list(options)
+    while ahead:
+        name, value = ahead.pop(0), ahead.pop(0)
+        if name != "--log-table":
+            kept += [name, value]
+    return kept

@@ -1,0 +1,114 @@
+"""The doctor's look at hand-written state machines: bad ends of which nobody was told. Changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from constructs_lib.cli.doctor.aws import Aws, all_of
+from constructs_lib.cli.doctor.findings import Finding, Kind, Severity
+from constructs_lib.cli.doctor.record_findings import NOBODY_CAME_MS, UNREADABLE, unreadable
+from constructs_lib.cli.doctor.scan import Scan
+from constructs_lib.cli.doctor.system import Function
+from saga_runtime.protocol import DUE_INDEX, WATCH_DUE_SHARDS, WATCH_LIST_PREFIX, Env, WatchAttribute, WatchStatus
+from saga_runtime.watch.rows import EndRow, ListRow, list_id, watched_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watch:
+    """What a function that watches state machines keeps."""
+
+    aws: Aws
+    function: Function
+    now_ms: int
+
+    @property
+    def table(self) -> str:
+        """Where."""
+        return self.function.environment[Env.WATCH_TABLE]
+
+    def look(self, scan: Scan | None = None) -> Iterator[Finding]:
+        """What its sparse index holds, due or not, and how far executions were listed; with a scan, every row."""
+        ids = [one for part in all_of(self._due, range(WATCH_DUE_SHARDS)) for one in part]
+        if scan is not None:
+            ids += [
+                item[WatchAttribute.ID.value]["S"]
+                for item in scan.items(self.table, (WatchAttribute.ID.value, WatchAttribute.STATUS.value))
+                if item.get(WatchAttribute.STATUS.value, {}).get("S") == WatchStatus.STUCK
+            ]
+        overdue: list[int] = []
+        ends = [one for one in dict.fromkeys(ids) if not one.startswith(WATCH_LIST_PREFIX)]
+        keys = [{WatchAttribute.ID.value: {"S": one}} for one in ends]
+        for item in self.aws.read_all(self.table, keys):
+            try:
+                row = EndRow.from_item(item)
+            except UNREADABLE as error:
+                yield unreadable(self.table, str(item[WatchAttribute.ID.value]["S"]), error)
+                continue
+            if row.due_at and row.due_at <= self.now_ms - NOBODY_CAME_MS:
+                overdue.append(row.due_at)
+            if (finding := _of_end(row)) is not None:
+                yield finding
+        for unlisted in self._unlisted():
+            if isinstance(unlisted, Finding):
+                yield unlisted
+            else:
+                overdue.append(unlisted)
+        if overdue:
+            yield Finding(
+                kind=Kind.NOBODY_LOOKS,
+                severity=Severity.PERSON,
+                id=self.function.name,
+                what=f"ends of watched machines due for more than {NOBODY_CAME_MS // 60_000} min, and nobody looked",
+                then="find out why this function does not look: its schedule, its logs, its alarms",
+                since=min(overdue),
+            )
+
+    def _due(self, shard: int) -> list[str]:
+        a = WatchAttribute
+        pages: Any = self.aws.client("dynamodb").get_paginator("query")
+        found = pages.paginate(
+            TableName=self.table,
+            IndexName=DUE_INDEX,
+            KeyConditionExpression="#shard = :shard",
+            ProjectionExpression="#id",
+            ExpressionAttributeNames={"#shard": a.DUE_SHARD.value, "#id": a.ID.value},
+            ExpressionAttributeValues={":shard": {"S": f"{shard:02d}"}},
+        )
+        return [str(item[a.ID.value]["S"]) for page in found for item in page["Items"]]
+
+    def _unlisted(self) -> Iterator[int | Finding]:
+        """When lists were due that nobody has read since; and what cannot be read."""
+        watched = watched_of(self.function.environment.get(Env.WATCHED, "[]"))
+        ids = [list_id(one.machine, end) for one in watched for end in sorted(one.ends)]
+        keys = [{WatchAttribute.ID.value: {"S": one}} for one in ids]
+        for item in self.aws.read_all(self.table, keys):
+            try:
+                row = ListRow.from_item(item)
+            except UNREADABLE as error:
+                yield unreadable(self.table, str(item[WatchAttribute.ID.value]["S"]), error)
+                continue
+            if row.due_at <= self.now_ms - NOBODY_CAME_MS:
+                yield row.due_at
+
+
+def _of_end(row: EndRow) -> Finding | None:
+    about = partial(Finding, id=row.execution_arn.rpartition(":")[2], since=row.stopped_at)
+    calls = "once" if row.attempt == 1 else f"{row.attempt} times"
+    if row.status is WatchStatus.STUCK:
+        return about(
+            kind=Kind.END_STUCK,
+            severity=Severity.PERSON,
+            what=f"it {row.end}, and its function was called {calls} in vain, at last with {row.error or 'no answer'}",
+            then="mend that function, then put its entry in the dead-letter queue back",
+        )
+    if row.status is WatchStatus.PENDING and row.error:
+        return about(
+            kind=Kind.END_NOT_TOLD,
+            severity=Severity.SOON,
+            what=f"it {row.end}, and its function was called {calls} in vain, at last with {row.error}",
+            then="its function is called again",
+        )
+    return None

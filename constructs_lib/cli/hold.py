@@ -1,0 +1,140 @@
+"""``cdk-sagas hold``: keep the reconcilers of a stack from acting, or let them act again. For a restore of tables."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from constructs_lib.cli.shared.aws import add_aws_options, one_line_errors, session_of
+from constructs_lib.cli.shared.errors import CommandError
+from constructs_lib.cli.shared.moments import moment
+from constructs_lib.cli.shared.output import say
+from saga_runtime.protocol import Env, HoldAttribute
+
+if TYPE_CHECKING:
+    from constructs_lib.cli.doctor.aws import Aws
+    from saga_runtime.recovery.hold import Held
+
+_NO_REASON: Final = "no reason given"
+_MOST_REASON: Final = 1_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Switch:
+    """The switch of one reconciler.
+
+    Attributes:
+        function: the reconciler.
+        table: where the item is that holds it.
+        held: since when, and why, it changes nothing; None: it may.
+    """
+
+    function: str
+    table: str
+    held: Held | None
+
+
+def add_parser(commands: Any) -> None:
+    """Add ``hold`` to the command."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "hold",
+        help="keep a stack's reconcilers from acting, or let them act again",
+        description="Puts, or deletes, the item that holds every TimeoutReconciler of the stack. While it is held, a "
+        "reconciler checks and measures, and changes nothing: hold it before tables are restored. No deployment "
+        "releases it. Exit status: 0 done, or shown; 1 the stack has no reconciler, or AWS refused a call.",
+    )
+    parser.add_argument("action", metavar="on|off|status", choices=("on", "off", "status"), help="what to do")
+    parser.add_argument(
+        "--stack",
+        metavar="NAME",
+        action="append",
+        required=True,
+        help="name of the CloudFormation stack, nested ones included; repeat it for others",
+    )
+    parser.add_argument("--reason", help="with on: why; kept with the switch, and shown")
+    add_aws_options(parser)
+    parser.set_defaults(run=_run)
+
+
+def _run(options: argparse.Namespace) -> int:
+    reason = _reason(options)
+    session = session_of(options)
+    from constructs_lib.cli.doctor.aws import Aws
+    from saga_runtime.recovery.hold import HOLD_KEY
+
+    with one_line_errors("not every reconciler was held, released or looked up"):
+        aws = Aws(session=session)
+        switches = _switches(aws, options.stack)
+        for switch in switches:
+            if options.action == "on" and switch.held is None:
+                _hold(aws, switch, reason)
+            elif options.action == "off" and switch.held is not None:
+                aws.dynamodb.delete_item(TableName=switch.table, Key=HOLD_KEY)
+        for switch in switches if options.action == "status" else _switches(aws, options.stack):
+            say(f"{switch.function} {_state(switch)}\n")
+    if options.action == "on":
+        say("looks that are under way end within a minute\n")
+    return 0
+
+
+def _reason(options: argparse.Namespace) -> str:
+    if options.reason is not None and options.action != "on":
+        raise CommandError(f"--reason goes with on, got {options.action}; leave it out")
+    reason = _NO_REASON if options.reason is None else str(options.reason).strip()
+    if not reason or len(reason) > _MOST_REASON:
+        raise CommandError(
+            f"--reason must be 1 to {_MOST_REASON} characters that are not all blank, got {len(reason)}; say it in one "
+            "sentence"
+        )
+    return reason
+
+
+def _hold(aws: Aws, switch: Switch, reason: str) -> None:
+    """Put the item, unless another operator did: the first reason and time stay."""
+    from saga_runtime.recovery.hold import HOLD_KEY
+
+    a = HoldAttribute
+    item = {**HOLD_KEY, a.SINCE.value: {"N": str(aws.now_ms(switch.table))}, a.REASON.value: {"S": reason}}
+    try:
+        aws.dynamodb.put_item(
+            TableName=switch.table,
+            Item=item,
+            ConditionExpression="attribute_not_exists(#id)",
+            ExpressionAttributeNames={"#id": a.ID.value},
+        )
+    except aws.dynamodb.exceptions.ConditionalCheckFailedException:
+        return
+
+
+def _switches(aws: Aws, stacks: list[str]) -> list[Switch]:
+    """The switches of all reconcilers of some stacks."""
+    from constructs_lib.cli.doctor.aws import all_of
+    from constructs_lib.cli.doctor.stack import FUNCTION, resources
+
+    names = resources(aws, list(dict.fromkeys(stacks)))[FUNCTION]
+    client = aws.client("lambda")
+    described = all_of(lambda name: client.get_function_configuration(FunctionName=name), names)
+    tables = {
+        one["FunctionName"]: one.get("Environment", {}).get("Variables", {}).get(Env.HOLD_TABLE) for one in described
+    }
+    switches = [read_switch(aws, function, table) for function, table in sorted(tables.items()) if table]
+    if not switches:
+        raise CommandError(
+            f"stack {', '.join(stacks)} must have a TimeoutReconciler of sagas, got none; name the stack that has it"
+        )
+    return switches
+
+
+def read_switch(aws: Aws, function: str, table: str) -> Switch:
+    """Read a reconciler's switch."""
+    from saga_runtime.recovery.hold import HOLD_KEY, Held
+
+    item = aws.read(table, HOLD_KEY)
+    return Switch(function=function, table=table, held=Held.from_item(item) if item is not None else None)
+
+
+def _state(switch: Switch) -> str:
+    if switch.held is None:
+        return "is not held"
+    return f"is held since {moment(switch.held.since_ms)}: {switch.held.reason}"

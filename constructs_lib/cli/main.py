@@ -1,0 +1,40 @@
+"""The ``cdk-sagas`` command."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from typing import Final
+
+from constructs_lib.cli import cost, graph, hold, local, trial_balance
+from constructs_lib.cli.callbacks import command as callbacks
+from constructs_lib.cli.doctor import command as doctor
+from constructs_lib.cli.saga import adopt, inspect, recover, resolve
+from constructs_lib.cli.shared.errors import CommandError
+from constructs_lib.shared.version import __version__
+
+COMMANDS: Final = (inspect, resolve, recover, adopt, doctor, hold, callbacks, trial_balance, cost, graph, local)
+_INTERRUPTED: Final = 130
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command and return its exit status.
+
+    Args:
+        arguments: The command line; that of the process by default.
+    """
+    parser = argparse.ArgumentParser(prog="cdk-sagas", description="Tools for sagas on AWS.")
+    parser.add_argument("--version", action="version", version=f"cdk-sagas {__version__}")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    for command in COMMANDS:
+        command.add_parser(commands)
+    parsed = parser.parse_args(arguments)
+    try:
+        status: int = parsed.run(parsed)
+    except CommandError as error:
+        sys.stderr.write(f"cdk-sagas: {error}\n")
+        return 1
+    except KeyboardInterrupt:
+        return _INTERRUPTED
+    return status

@@ -1,0 +1,1 @@
+"""Subcommands about one saga: inspect, recover, resolve, adopt."""

@@ -1,0 +1,286 @@
+"""``cdk-sagas adopt``: move a saga whose state machine was deleted to another one that writes the same saga log."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from constructs_lib.cli.shared.aws import one_line_errors
+from constructs_lib.cli.shared.errors import CommandError
+from constructs_lib.cli.shared.saga import FoundSaga, add_saga_options, find_saga
+
+if TYPE_CHECKING:
+    from mypy_boto3_stepfunctions import SFNClient
+
+    from saga_runtime.idempotency.record import RequestRecord
+
+_RECOVERY: Final = re.compile(r"(cdk-sagas protocol \d+, definition [0-9a-f]+), recovery")
+"""Comment of a recovery machine; that of its forward machine is the first group."""
+_ADOPTABLE: Final = frozenset({"PARKED", "NOT_STARTED", "NAME_EXPIRED", "DEAD"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """The state machines that a saga is moved to.
+
+    Attributes:
+        forward, recovery: their ARNs.
+        log: the saga log that both of them write.
+        log_days: how long its rows are kept; None: not known.
+    """
+
+    forward: str
+    recovery: str
+    log: str
+    log_days: int | None
+
+
+def adopt_update(record: RequestRecord, target: Target, now_ms: int, due_after_ms: int) -> dict[str, Any]:
+    """Arguments of the ONE conditional update that moves a saga to other state machines.
+
+    A saga in progress gets its next recovery as its owner, and is not parked any more: what its old state machines
+    started is fenced. A settled one keeps everything else: only what took effect late is still undone.
+    """
+    from saga_runtime.protocol import RecordAttribute as A
+    from saga_runtime.recovery.takeover import recovery_name
+    from saga_runtime.shared.arns import execution_of
+
+    names = (A.SAGA_ID, A.STATUS, A.OWNER, A.EXECUTION_ARN, A.RECOVERY_MACHINE_ARN, A.PARKED)
+    update: dict[str, Any] = {
+        "Key": {A.ID.value: {"S": record.request_id}},
+        "UpdateExpression": "SET #execution_arn = :execution_arn, #recovery_machine_arn = :recovery_machine_arn",
+        "ConditionExpression": "#saga_id = :saga_id AND #status = :status AND #owner = :owner "
+        "AND #execution_arn = :was_execution_arn AND #recovery_machine_arn = :was_recovery_machine_arn "
+        f"AND attribute_{'not_' if record.parked is None else ''}exists(#parked)",
+        "ExpressionAttributeNames": {f"#{name.value}": name.value for name in names},
+        "ExpressionAttributeValues": {
+            ":execution_arn": {"S": execution_of(target.forward, record.saga_id)},
+            ":recovery_machine_arn": {"S": target.recovery},
+            ":saga_id": {"S": record.saga_id},
+            ":status": {"S": record.status.value},
+            ":owner": {"S": record.owner},
+            ":was_execution_arn": {"S": record.execution_arn},
+            ":was_recovery_machine_arn": {"S": record.recovery_machine_arn},
+        },
+    }
+    if record.settled:
+        return update
+    removed = (A.PARKED, A.PARKED_AT, A.STUCK, A.ANSWERED_AT)
+    written = {
+        A.OWNER: {"S": recovery_name(record.saga_id, record.recoveries + 1)},
+        A.RECOVERIES: {"N": str(record.recoveries + 1)},
+        A.UPDATED_AT: {"N": str(now_ms)},
+        A.DUE_AT: {"N": str(now_ms + due_after_ms)},
+    }
+    update["UpdateExpression"] += "".join(f", #{name.value} = :new_{name.value}" for name in written)
+    update["UpdateExpression"] += f" REMOVE {', '.join(f'#{name.value}' for name in removed)}"
+    update["ExpressionAttributeNames"] |= {f"#{name.value}": name.value for name in (*written, *removed)}
+    update["ExpressionAttributeValues"] |= {f":new_{name.value}": value for name, value in written.items()}
+    return update
+
+
+def add_parser(commands: Any) -> None:
+    """Add ``adopt`` to the command."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "adopt",
+        help="move a saga whose state machine was deleted to another one",
+        description="Moves a saga to other state machines by one conditional update, and starts its next recovery "
+        "there; a parked saga is resumed by that. Refused unless one of its state machines is gone, and the others "
+        "write the same saga log: its rows keep steps from happening twice. Repeat it if it was interrupted. Exit "
+        "status: 0 it is moved, or was already; 1 anything was refused.",
+    )
+    add_saga_options(parser)
+    parser.add_argument(
+        "--recovery-machine",
+        metavar="ARN",
+        required=True,
+        help="the other saga's recovery machine; it names the forward one",
+    )
+    parser.add_argument(
+        "--log-table", help="name of the log that the saga was written to; needed where nothing that is left says so"
+    )
+    parser.set_defaults(run=_run)
+
+
+def _run(options: argparse.Namespace) -> int:
+    with one_line_errors(f"saga {options.saga} was not moved"):
+        from saga_runtime.recovery.takeover import MachineGone
+
+        found = find_saga(options)
+        target = _target(found.step_functions, found.record, options.recovery_machine, options.table)
+        try:
+            if _is_on(found.record, target):
+                started = _repeated(found, target)
+            else:
+                _require_movable(found, target, options.log_table)
+                started = _moved(found, target)
+        except MachineGone as gone:
+            raise CommandError(str(gone)) from None
+    sys.stdout.write(f"saga {options.saga} is on {target.recovery}{f': started {started}' if started else ''}\n")
+    return 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Machine:
+    """A state machine as Step Functions describes it; without a definition: it was deleted."""
+
+    gone: bool
+    definition: Mapping[str, Any] | None = None
+
+
+def _machine(step_functions: SFNClient, arn: str) -> _Machine:
+    from botocore.exceptions import ClientError
+
+    try:
+        described = step_functions.describe_state_machine(stateMachineArn=arn)
+    except ClientError as error:
+        if error.response.get("Error", {}).get("Code") != "StateMachineDoesNotExist":
+            raise
+        return _Machine(gone=True)
+    return _Machine(gone=described.get("status") == "DELETING", definition=json.loads(described["definition"]))
+
+
+def _target(step_functions: SFNClient, record: RequestRecord, recovery: str, table: str) -> Target:
+    """Read the state machines that the saga is moved to.
+
+    Raises:
+        CommandError: if they are not a saga's, or of another table.
+    """
+    from constructs_lib.cli.doctor.stack import machine_said
+    from constructs_lib.cli.saga.definition import deployed_saga, read_definitions
+    from constructs_lib.saga.asl.recovery import GO_FORWARD
+    from saga_runtime.shared.arns import execution_of
+
+    there = _machine(step_functions, recovery)
+    comment = _RECOVERY.fullmatch(str((there.definition or {}).get("Comment", "")))
+    if there.gone or there.definition is None or comment is None:
+        raise CommandError(f"--recovery-machine must be the ARN of a saga's recovery machine, got {recovery!r}")
+    arguments = there.definition.get("States", {}).get(GO_FORWARD, {}).get("Arguments", {})
+    forward = str(arguments.get("StateMachineArn", ""))
+    started = _machine(step_functions, forward) if forward else _Machine(gone=True)
+    if started.gone or started.definition is None or started.definition.get("Comment") != comment.group(1):
+        raise CommandError(f"recovery machine {recovery} must start its saga's forward machine, got {forward!r}")
+    said = machine_said(forward.rpartition(":")[2], dict(started.definition))
+    if said is None or said.requests != table:
+        raise CommandError(
+            f"recovery machine {recovery} must be of table {table}, got {said.requests if said is not None else None}"
+        )
+    moved = replace(record, execution_arn=execution_of(forward, record.saga_id), recovery_machine_arn=recovery)
+    definitions = read_definitions(step_functions, moved)  # those of phases, too
+    logs = {log for log in map(_log_of, definitions) if log}
+    saga = deployed_saga(definitions)
+    if len(logs) != 1 or saga is None:
+        raise CommandError(f"recovery machine {recovery} must name one saga log, got {sorted(logs)}")
+    return Target(forward=forward, recovery=recovery, log=saga.log_table, log_days=saga.log_days)
+
+
+def _log_of(definition: Mapping[str, Any]) -> str | None:
+    from constructs_lib.cli.saga.definition import deployed_saga
+
+    saga = deployed_saga([dict(definition)])
+    return saga.log_table if saga is not None else None
+
+
+def _is_on(record: RequestRecord, target: Target) -> bool:
+    from saga_runtime.shared.arns import machine_of
+
+    return (machine_of(record.execution_arn), record.recovery_machine_arn) == (target.forward, target.recovery)
+
+
+def _require_movable(found: FoundSaga, target: Target, log_table: str | None) -> None:
+    """Refuse a saga that its own state machines can end, or whose rows the others would not see."""
+    from saga_runtime.recovery.takeover import may_have_forgotten, what_to_do
+    from saga_runtime.shared.arns import machine_of
+
+    record = found.record
+    machines = [
+        _machine(found.step_functions, arn) for arn in (machine_of(record.execution_arn), record.recovery_machine_arn)
+    ]
+    if not any(machine.gone for machine in machines):
+        raise CommandError(
+            f"a state machine of saga {record.saga_id} must be gone, got both of them; use cdk-sagas recover or resolve"
+        )
+    logs = [log for log in (_log_of(one.definition) for one in machines if one.definition is not None) if log]
+    _require_log(found, target, logs[0] if logs else log_table)
+    if record.settled:
+        return
+    if may_have_forgotten(record, found.now_ms, target.log_days):
+        raise CommandError(
+            f"rows of saga {record.saga_id} must be kept, got a saga that is older than its rows: its steps could "
+            "happen twice; restore the saga log to a time when they were there, or end the saga by hand"
+        )
+    if record.parked is None:
+        owner = found.recoverer.owner(record)
+        if what_to_do(record, owner, found.now_ms, log_days=target.log_days).value not in _ADOPTABLE:
+            raise CommandError(
+                f"the owner of saga {record.saga_id} must have ended without settling it, got {owner.status}; wait, or "
+                "see cdk-sagas inspect"
+            )
+
+
+def _require_log(found: FoundSaga, target: Target, log: str | None) -> None:
+    """Refuse a log without the saga's rows: every step would run again.
+
+    Args:
+        found: the saga.
+        target: the state machines that it is moved to.
+        log: the one that the saga was written to, as far as that is known.
+    """
+    saga_id = found.record.saga_id
+    if log is not None and log != target.log:
+        raise CommandError(
+            f"the saga log of {target.recovery} must be that of saga {saga_id}, {log}, got {target.log}: without its "
+            "rows its steps would happen twice"
+        )
+    if log is None and not _has_rows(found, target.log):
+        raise CommandError(
+            f"log {target.log} must have rows of saga {saga_id}, got none; if its old state machines wrote into this "
+            "log, name it with --log-table: none of its steps has begun then"
+        )
+
+
+def _has_rows(found: FoundSaga, log: str) -> bool:
+    from saga_runtime.protocol import LogAttribute
+
+    answer = found.dynamodb.query(
+        TableName=log,
+        ConsistentRead=True,
+        Limit=1,
+        KeyConditionExpression="#saga_id = :saga_id",
+        ExpressionAttributeNames={"#saga_id": LogAttribute.SAGA_ID.value},
+        ExpressionAttributeValues={":saga_id": {"S": found.record.saga_id}},
+    )
+    return bool(answer["Items"])
+
+
+def _moved(found: FoundSaga, target: Target) -> str | None:
+    """Move the saga, and start its next recovery; the name of that one, if there is one."""
+    from saga_runtime.recovery.takeover import recovery_name
+
+    record, recoverer = found.record, found.recoverer
+    name = recovery_name(record.saga_id, record.recoveries + 1)
+    update = adopt_update(record, target, found.now_ms, recoverer.due_after_ms)
+    try:
+        found.dynamodb.update_item(TableName=recoverer.table, **update)
+    except found.dynamodb.exceptions.ConditionalCheckFailedException:
+        # Another operator did it in between, or the answer was lost and the update was sent again.
+        again = recoverer.read(record.request_id)
+        if again is None or again.saga_id != record.saga_id or not _is_on(again, target):
+            raise CommandError(
+                f"saga {record.saga_id} must be as it was read, got one that changed; repeat this"
+            ) from None
+        return _repeated(replace(found, record=again), target)
+    if record.settled:
+        return None
+    recoverer.start(target.recovery, name, record.input)
+    return name
+
+
+def _repeated(found: FoundSaga, target: Target) -> str | None:
+    """Start what an interrupted call did not; the name of the execution, if there was one to start."""
+    return replace(found.recoverer, log_days=target.log_days).recover(found.record, found.now_ms)[1]

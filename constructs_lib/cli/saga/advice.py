@@ -1,0 +1,148 @@
+"""What a person can do next about a saga, with the commands to do it. Pure: data in, data out."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from constructs_lib.cli.saga.inspection import Inspection, StepView
+from constructs_lib.cli.shared.moments import moment
+from constructs_lib.saga.graph.timeline import duration
+from saga_runtime.protocol import Direction, Side, StepStatus
+from saga_runtime.recovery.decisions import ParkedFor
+from saga_runtime.recovery.takeover import Finding
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Advice:
+    """One thing to do, or to decide.
+
+    Attributes:
+        text: what is to be found out or done, in a sentence or two.
+        commands: what to run in which case: the case, and the command.
+    """
+
+    text: str
+    commands: tuple[tuple[str, str], ...] = ()
+
+
+def advice(saga: Inspection, options: Sequence[str]) -> list[Advice]:
+    """What can be done.
+
+    Args:
+        saga: as it was found.
+        options: what every command needs beside the saga: the table, perhaps a region.
+    """
+
+    def command(*words: str) -> str:
+        return shlex.join(["cdk-sagas", words[0], saga.saga_id, *words[1:], *options])
+
+    return [*_about_late_effects(saga, command), *_about_the_saga(saga, command)]
+
+
+def _about_late_effects(saga: Inspection, command: Callable[..., str]) -> Iterator[Advice]:
+    for step in saga.steps:
+        if step.status != StepStatus.APPLIED_LATE:
+            continue
+        seen = ["--attempt", step.attempt] if step.attempt else []
+        yield Advice(
+            text=f"{step.step} took effect when nobody counted on it any more. If its compensation can run, let it; if "
+            "nothing can undo it but you, undo it by hand and say so.",
+            commands=(
+                ("undo it", command("recover", "--again")),
+                ("undone by hand", command("resolve", step.step, "--undo", "--applied", *seen)),
+            ),
+        )
+
+
+def _about_the_saga(saga: Inspection, command: Callable[..., str]) -> list[Advice]:
+    if saga.finding is Finding.SETTLED:
+        return []
+    if saga.finding is Finding.RUNNING:
+        return [Advice(text="Nothing: its owner runs.")]
+    if saga.finding is Finding.OWNER_SUCCEEDED or saga.stuck.get("error") == ParkedFor.OWNER_SUCCEEDED:
+        text = (
+            "Its owner's execution SUCCEEDED, and an execution succeeds only after it has settled its record. So this "
+            "record was restored, or edited, and its effects may exist without a row in its log. Compare its "
+            "executions with the ledger and its providers. If effects exist without rows, restore record and log to a "
+            "moment after it settled. Resume it only when the log is right: a recovery compensates by the log alone."
+        )
+        return [Advice(text=text, commands=(("the log is right", command("resolve", "--resume")),))]
+    if saga.finding is Finding.NAME_EXPIRED:
+        text = (
+            "Its owner has no execution, and is too old to tell whether it had one. Nothing of it runs; a recovery "
+            "decides by the rows."
+        )
+        return [Advice(text=text, commands=(("let it go on", command("resolve", "--resume")),))]
+    if saga.finding is Finding.ROWS_EXPIRED:
+        return [
+            Advice(
+                text="Rows of its log may be gone, without which its steps could happen twice. Restore the saga log to "
+                "a time when they were there, or end the saga by hand: look at what stands, and undo it."
+            )
+        ]
+    if saga.finding is not Finding.PARKED:
+        return [Advice(text="Its owner does not run.", commands=(("take it up again", command("recover")),))]
+
+    found = [Advice(text=_asked(saga, step), commands=tuple(_answers(saga, step, command))) for step in _open(saga)]
+    text = "If something else stopped it, mend that." if found else "Mend what stopped it; nothing is in doubt."
+    return [*found, Advice(text=text, commands=(("go on", command("resolve", "--resume")),))]
+
+
+def must_happen(saga: Inspection, step: StepView) -> bool:
+    """Whether the saga only goes forward at this step."""
+    return saga.direction == Direction.FORWARD or (saga.direction is None and step.side == Side.AFTER)
+
+
+def _open(saga: Inspection) -> Iterator[StepView]:
+    """Steps about which a person can say something, those that only a person can decide first."""
+    in_doubt = [step for step in saga.steps if step.open]
+    yield from in_doubt
+    yield from (step for step in saga.steps if step.status == StepStatus.FAILED and must_happen(saga, step))
+    if saga.direction == Direction.COMPENSATE and not in_doubt:
+        standing = [step for step in saga.steps if step.status == StepStatus.DONE]
+        # Where a compensation stopped the saga, those of other steps have yet to run.
+        stopped = str(saga.stuck.get("step", "")).removeprefix("Undo ")
+        yield from [step for step in standing if step.step.partition("[")[0] == stopped] or standing
+
+
+def _asked(saga: Inspection, step: StepView) -> str:
+    if step.status == StepStatus.FAILED:
+        return f"{step.step} was refused, and the saga only goes forward: it can neither be left out nor undone."
+    if step.status == StepStatus.DONE:
+        return (
+            f"{step.step} stands, and the saga goes back. If its compensation can run now, go on; if nothing "
+            "can undo it but you, undo it by hand and say so."
+        )
+    undo = "the undo of " if step.status == StepStatus.UNDOING else ""
+    text = f"Did {undo}{step.step} happen? Ask the provider; it was given the idempotency key {step.provider_key}."
+    if step.certain_at is not None and step.certain_at > saga.now_ms:
+        left = duration(step.certain_at - saga.now_ms)
+        text += (
+            f' A "no" counts from {moment(step.certain_at)} on, in {left}: a request may still be on its way. '
+            "Ask then, and inspect again."
+        )
+    return text
+
+
+def _answers(saga: Inspection, step: StepView, command: Callable[..., str]) -> Iterator[tuple[str, str]]:
+    seen = ["--attempt", step.attempt] if step.attempt else []
+    about = ["--undo"] if step.status in (StepStatus.UNDOING, StepStatus.DONE) else []
+    with_output = [] if about else ["--output", "{}"]
+    yes = command("resolve", step.step, *about, "--applied", *with_output, *seen)
+    no = command("resolve", step.step, *about, "--not-applied", *seen)
+    if step.status == StepStatus.DONE:
+        yield "undone by hand", yes
+        return
+    if step.status == StepStatus.FAILED:
+        yield "done by hand", yes
+        yield "mended, call it again", no
+        return
+    yield ("yes" if about else "yes, with this output"), yes
+    if step.certain_at is not None and step.certain_at > saga.now_ms:
+        return  # whoever asked the provider already knows too little
+    if step.status == StepStatus.UNDOING:
+        yield "no, undo it again", no
+    else:
+        yield ("no, call it again" if must_happen(saga, step) else "no, and it never shall"), no

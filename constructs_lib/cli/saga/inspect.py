@@ -1,0 +1,66 @@
+"""``cdk-sagas inspect``: what became of a saga, and what a person can do about it. Reads only."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import shutil
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+from constructs_lib.cli.shared.aws import one_line_errors
+from constructs_lib.cli.shared.errors import CommandError
+from constructs_lib.cli.shared.saga import add_log_option, add_saga_options, deployed, find_saga
+
+
+def add_parser(commands: Any) -> None:
+    """Add ``inspect`` to the command."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "inspect",
+        help="show what became of a saga, and what you can do",
+        description="Reads the saga's record, its executions and its log, and draws them. Changes nothing. Outputs of "
+        "steps are shown: they may hold what not everybody may see. Exit status: 0 it is shown, whatever became of "
+        "it; 1 the saga is unknown, or AWS refused a call.",
+    )
+    add_saga_options(parser)
+    add_log_option(parser)
+    parser.add_argument("--full", action="store_true", help="show outputs whole")
+    parser.add_argument("--json", action="store_true", help="print one JSON document instead, with everything in it")
+    parser.set_defaults(run=_run)
+
+
+def _run(options: argparse.Namespace) -> int:
+    # Imported here: `cdk-sagas --help` needs none of it.
+    from constructs_lib.cli.saga.advice import advice
+    from constructs_lib.cli.saga.inspect_text import text_of
+    from constructs_lib.cli.saga.inspection import inspect_saga
+    from constructs_lib.saga.graph.timeline import can_draw
+
+    with one_line_errors(f"saga {options.saga} was not looked at"):
+        found = find_saga(options)
+        try:
+            saga = inspect_saga(found, deployed(found, options.log_table))
+        except KeyError as error:
+            raise CommandError(
+                f"saga {options.saga} has an item that is none of ours: it lacks {error.args[0]}"
+            ) from None
+        except ValueError as error:
+            raise CommandError(f"saga {options.saga} has an item that is none of ours: {error}") from None
+    advices = advice(saga, list(_options_to_repeat(options)))
+    if options.json:
+        document = dataclasses.asdict(saga) | {"advice": [dataclasses.asdict(one) for one in advices]}
+        sys.stdout.write(json.dumps(document, indent=2) + "\n")
+        return 0
+    width = shutil.get_terminal_size((100, 40)).columns
+    unicode = can_draw(sys.stdout.encoding)
+    sys.stdout.write(text_of(saga, advices, width=width, unicode=unicode, full=options.full))
+    return 0
+
+
+def _options_to_repeat(options: argparse.Namespace) -> Iterator[str]:
+    """The options that the next command needs, too."""
+    for name in ("table", "log_table", "profile", "region"):
+        if (value := getattr(options, name)) is not None:
+            yield from (f"--{name.replace('_', '-')}", value)

@@ -1,0 +1,285 @@
+"""What is known of a saga: its record, its executions, its rows. Gathered by strong reads; shown by ``inspect``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from constructs_lib.cli.saga.definition import DeployedSaga
+from constructs_lib.cli.shared.saga import FoundSaga
+from saga_runtime.idempotency.identity import provider_key_of
+from saga_runtime.protocol import LogAttribute, RecordAttribute, Side, StepStatus
+from saga_runtime.recovery.takeover import Finding, Owner, recovery_name, what_to_do
+from saga_runtime.saga_log.rows import UNDER_WAY
+from saga_runtime.shared.arns import execution_of, machine_of
+
+if TYPE_CHECKING:
+    from saga_runtime.idempotency.record import RequestRecord
+
+_NEWEST_RECOVERIES: Final = 20
+"""As many executions are looked up; a saga that was recovered more often shows its last ones."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecutionView:
+    """One execution of a saga.
+
+    Attributes:
+        name: its name.
+        machine: ``forward`` or ``recovery``.
+        status: as Step Functions says.
+        started_at: epoch milliseconds.
+        stopped_at: epoch milliseconds; None while it runs.
+        error: name of the error that it failed with.
+        cause: what came with it.
+    """
+
+    name: str
+    machine: str
+    status: str
+    started_at: int
+    stopped_at: int | None
+    error: str | None
+    cause: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepView:
+    """One step, or one item of a step in a map. All but its name is None where there is no row.
+
+    Attributes:
+        step: the row's sort key.
+        status: the row's state; None for a step that was not reached.
+        side: where it stands in its saga.
+        output: as it is stored, JSON text.
+        attempt: who wrote the row last.
+        deadline: epoch milliseconds at which the attempt is certainly dead; while its outcome is open.
+        certain_at: epoch milliseconds from which "it did not happen" counts: the deadline and the provider's grace.
+        first_attempt_at: epoch milliseconds.
+        error: name of the refusal.
+        detail: its message.
+        accepted_at: of a job: when its provider took it on, epoch milliseconds.
+        instead: of a step that was passed over, and took effect after that: what the saga went on with.
+        created_at: epoch milliseconds.
+        updated_at: epoch milliseconds.
+        provider_key: what the provider was given as idempotency key; for the undo while that is in doubt.
+    """
+
+    step: str
+    status: str | None = None
+    side: str | None = None
+    output: str | None = None
+    attempt: str | None = None
+    deadline: int | None = None
+    certain_at: int | None = None
+    first_attempt_at: int | None = None
+    error: str | None = None
+    detail: str | None = None
+    accepted_at: int | None = None
+    instead: str | None = None
+    created_at: int | None = None
+    updated_at: int | None = None
+    provider_key: str | None = None
+
+    @property
+    def open(self) -> bool:
+        """Whether a provider is being asked, or was."""
+        return self.status in UNDER_WAY
+
+    @property
+    def passed_over(self) -> bool:
+        """Whether the saga goes on without the step."""
+        return self.went_on_with is not None
+
+    @property
+    def went_on_with(self) -> str | None:
+        """What the saga went on with instead of the step."""
+        return self.output if self.status == StepStatus.TOMBSTONE else self.instead
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inspection:
+    """A saga.
+
+    Attributes:
+        saga_id: the saga.
+        request_id: key of its record.
+        operation: what the request asked for.
+        status: of the record.
+        finding: what a recovery would find.
+        direction: where the saga goes, once that was decided.
+        owner: the execution that may settle it.
+        recoveries: how many there were.
+        definition: fingerprint of the steps.
+        http_status: of the settled answer.
+        created_at, updated_at, due_at: epoch milliseconds.
+        parked: name of the execution that parked it.
+        parked_at: epoch milliseconds.
+        stuck: where it was parked: ``step``, ``error``, ``detail``.
+        failure: why it goes back.
+        log_table: the saga log.
+        now_ms: when it was looked at.
+        executions: those that Step Functions remembers, in the order of their starts.
+        steps: rows in order of their first writes, then steps without one in the definition's order.
+    """
+
+    saga_id: str
+    request_id: str
+    operation: str | None
+    status: str
+    finding: Finding
+    direction: str | None
+    owner: str
+    recoveries: int
+    definition: str | None
+    http_status: int | None
+    created_at: int
+    updated_at: int
+    due_at: int | None
+    parked: str | None
+    parked_at: int | None
+    stuck: Mapping[str, Any]
+    failure: Mapping[str, Any]
+    log_table: str
+    now_ms: int
+    executions: tuple[ExecutionView, ...]
+    steps: tuple[StepView, ...]
+
+
+def inspect_saga(found: FoundSaga, saga: DeployedSaga) -> Inspection:
+    """Look a saga up: its executions, and the rows of its log."""
+    a, record = RecordAttribute, found.record
+    executions = tuple(sorted(_executions(found), key=lambda one: one.started_at))
+    owned = {one.machine: Owner(one.status, one.stopped_at) for one in executions if one.name == record.owner}
+    owner = owned.get("forward", owned.get("recovery", Owner()))
+    return Inspection(
+        saga_id=record.saga_id,
+        request_id=record.request_id,
+        operation=_text(found.item, a.OPERATION),
+        status=record.status.value,
+        finding=what_to_do(record, owner, found.now_ms, log_days=saga.log_days),
+        direction=record.direction.value if record.direction is not None else None,
+        owner=record.owner,
+        recoveries=record.recoveries,
+        definition=_text(found.item, a.DEFINITION),
+        http_status=record.http_status,
+        created_at=record.created_at,
+        updated_at=record.updated_at,
+        due_at=record.due_at,
+        parked=record.parked,
+        parked_at=_number(found.item, a.PARKED_AT),
+        stuck=_object(found.item, a.STUCK),
+        failure=_object(found.item, a.FAILURE),
+        log_table=saga.log_table,
+        now_ms=found.now_ms,
+        executions=executions,
+        steps=tuple(_steps(found, saga)),
+    )
+
+
+def _executions(found: FoundSaga) -> Iterator[ExecutionView]:
+    record, client = found.record, found.step_functions
+    forward = machine_of(record.execution_arn)
+    # A recovery that goes forward runs on in the forward machine, under its own name.
+    asked = [("forward", forward, record.saga_id)]
+    for number in range(max(1, record.recoveries - _NEWEST_RECOVERIES + 1), record.recoveries + 1):
+        name = recovery_name(record.saga_id, number)
+        asked += [("recovery", record.recovery_machine_arn, name), ("forward", forward, name)]
+    for machine, arn, name in asked:
+        try:
+            said = client.describe_execution(executionArn=execution_of(arn, name))
+        except client.exceptions.ExecutionDoesNotExist:
+            continue
+        stopped = said.get("stopDate")
+        yield ExecutionView(
+            name=name,
+            machine=machine,
+            status=said["status"],
+            started_at=int(said["startDate"].timestamp() * 1_000),
+            stopped_at=int(stopped.timestamp() * 1_000) if stopped is not None else None,
+            error=said.get("error"),
+            cause=said.get("cause"),
+        )
+
+
+def _steps(found: FoundSaga, saga: DeployedSaga) -> Iterator[StepView]:
+    rows = sorted(_rows(found, saga.log_table), key=lambda item: int(item[LogAttribute.CREATED_AT]["N"]))
+    reached = set()
+    for item in rows:
+        view = _row_view(found.record, saga, item)
+        reached.add(view.step.partition("[")[0])
+        yield view
+    for name, step in saga.steps.items():
+        if name not in reached:
+            side = step.declared.side.value if step.declared is not None else None
+            yield StepView(step=f"{name}[...]" if step.in_map else name, side=side)
+
+
+def _rows(found: FoundSaga, log_table: str) -> Iterator[Mapping[str, Any]]:
+    pages = found.dynamodb.get_paginator("query").paginate(
+        TableName=log_table,
+        ConsistentRead=True,
+        KeyConditionExpression="#saga_id = :saga_id",
+        ExpressionAttributeNames={"#saga_id": LogAttribute.SAGA_ID.value},
+        ExpressionAttributeValues={":saga_id": {"S": found.record.saga_id}},
+    )
+    for page in pages:
+        yield from page["Items"]
+
+
+def _row_view(record: RequestRecord, saga: DeployedSaga, item: Mapping[str, Any]) -> StepView:
+    a = LogAttribute
+    name, status = item[a.STEP]["S"], item[a.STATUS]["S"]
+    under_way = status in UNDER_WAY
+    deadline = _number(item, a.DEADLINE) if under_way else None
+    step = saga.steps.get(name.partition("[")[0])
+    declared = step.declared if step is not None else None
+    external = under_way or (declared is not None and declared.external)
+    undo = "#undo" if status in (StepStatus.UNDOING, StepStatus.UNDONE) else ""
+    side = _text(item, a.SIDE)
+    return StepView(
+        step=name,
+        status=status,
+        side=Side(side).value if side is not None else None,
+        output=_text(item, a.OUTPUT),
+        attempt=_text(item, a.ATTEMPT),
+        deadline=deadline,
+        certain_at=deadline + _grace_ms(saga, name) if deadline is not None else None,
+        first_attempt_at=_number(item, a.FIRST_ATTEMPT_AT),
+        error=_text(item, a.ERROR),
+        detail=_text(item, a.DETAIL),
+        accepted_at=_number(item, a.ACCEPTED_AT),
+        instead=_text(item, a.INSTEAD),
+        created_at=_number(item, a.CREATED_AT),
+        updated_at=_number(item, a.UPDATED_AT),
+        provider_key=provider_key_of(f"{record.saga_id}#{name}{undo}") if external else None,
+    )
+
+
+def _grace_ms(saga: DeployedSaga, name: str) -> int:
+    from saga_runtime.recovery.resolution import LONGEST_GRACE_MS
+
+    step = saga.steps.get(name.partition("[")[0])
+    return step.declared.grace_ms if step is not None and step.declared is not None else LONGEST_GRACE_MS
+
+
+def _text(item: Mapping[str, Any], name: str) -> str | None:
+    return str(item[name]["S"]) if name in item else None
+
+
+def _number(item: Mapping[str, Any], name: str) -> int | None:
+    return int(item[name]["N"]) if name in item else None
+
+
+def _object(item: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """A document in the record; what is none is shown as it is."""
+    text = _text(item, name)
+    if text is None:
+        return {}
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return {"detail": text}
+    return found if isinstance(found, Mapping) else {"detail": text}

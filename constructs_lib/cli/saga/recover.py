@@ -1,0 +1,86 @@
+"""``cdk-sagas recover``: take an interrupted saga up again. Safe at any time, any number of times."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from constructs_lib.cli.shared.aws import one_line_errors
+from constructs_lib.cli.shared.errors import CommandError
+from constructs_lib.cli.shared.saga import FoundSaga, add_log_option, add_saga_options, deployed, find_saga
+
+if TYPE_CHECKING:
+    from constructs_lib.cli.saga.definition import DeployedSaga
+
+_SAID = {
+    "SETTLED": "is settled: nothing to do",
+    "PARKED": "is parked: a person decides",
+    "NOT_STARTED": "was never started: started",
+    "NAME_EXPIRED": "is too old to tell whether it ever ran: a person decides",
+    "RUNNING": "is running: left alone",
+    "DEAD": "was interrupted: taken over",
+    "OWNER_SUCCEEDED": "is in progress although its owner SUCCEEDED: its record was restored or edited; an operator "
+    "decides, see cdk-sagas inspect",
+    "ROWS_EXPIRED": "nothing of it runs, and rows of its log may be gone: a person decides",
+}
+
+_LATE = {
+    "RUNNING": "being undone",
+    "STARTED": "undoing it",
+    "EXHAUSTED": "tried again and again to undo it, and it stands; once the cause is gone, --again",
+}
+_NO_REQUEST = "its request was removed, and it stands: a person undoes it"
+_FOR_A_PERSON = frozenset({"PARKED", "NAME_EXPIRED", "OWNER_SUCCEEDED", "ROWS_EXPIRED"})
+
+
+def add_parser(commands: Any) -> None:
+    """Add ``recover`` to the command."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "recover",
+        help="take an interrupted saga up again",
+        description="Looks at the saga's record and at its owner's execution. An interrupted saga is taken over by one "
+        "conditional update, and a recovery is started, which goes forward or compensates: no effect is repeated. What "
+        "took effect when nobody counted on it any more is undone, also of a settled saga. Exit status: 0 it goes on, "
+        "or nothing was to do; 1 a person decides, the saga is unknown, or AWS refused a call.",
+    )
+    add_saga_options(parser)
+    parser.add_argument(
+        "--again",
+        action="store_true",
+        help="also where it was tried again and again to undo what took effect late: the cause is gone",
+    )
+    add_log_option(parser)
+    parser.set_defaults(run=_run)
+
+
+def _run(options: argparse.Namespace) -> int:
+    from saga_runtime.recovery.takeover import MachineGone
+
+    with one_line_errors(f"saga {options.saga} was not looked at"):
+        found = find_saga(options)
+        saga = deployed(found, options.log_table)
+        try:
+            # Without its rows, a saga must not be run again.
+            finding, started = replace(found.recoverer, log_days=saga.log_days).recover(found.record, found.now_ms)
+            sys.stdout.write(f"saga {options.saga} {_SAID[finding.value]}{f' by {started}' if started else ''}\n")
+            exhausted = _undo_late(found, saga, again=options.again)
+        except MachineGone as gone:
+            raise CommandError(str(gone)) from None
+    return 1 if exhausted or finding.value in _FOR_A_PERSON else 0
+
+
+def _undo_late(found: FoundSaga, saga: DeployedSaga, *, again: bool) -> bool:
+    """Start what undoes late effects; whether a person has to look."""
+    from saga_runtime.recovery.late_effects import LateFinding, undo_again, undo_late
+
+    if not saga.has_jobs:
+        return False
+    late = (undo_again if again else undo_late)(found.recoverer, found.record, saga.log_table)
+    if late.finding is not LateFinding.NOTHING:
+        by = f" by {late.execution}" if late.execution else ""
+        exhausted = late.finding is LateFinding.EXHAUSTED
+        said = _NO_REQUEST if exhausted and found.record.tombstone else _LATE[late.finding.value]
+        sys.stdout.write(f"{', '.join(late.rows)} took effect late: {said}{by}\n")
+    return late.finding is LateFinding.EXHAUSTED

@@ -1,0 +1,154 @@
+"""``cdk-sagas resolve``: say what became of a step that nobody else can find out, and let its saga go on."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from typing import TYPE_CHECKING, Any, Final
+
+from constructs_lib.cli.shared.aws import one_line_errors
+from constructs_lib.cli.shared.errors import CommandError
+from constructs_lib.cli.shared.saga import FoundSaga, add_log_option, add_saga_options, deployed, find_saga
+
+if TYPE_CHECKING:
+    from constructs_lib.cli.saga.definition import DeployedSaga
+    from saga_runtime.recovery.resolution import Change, DeclaredStep, Statement
+    from saga_runtime.recovery.resolver import Resumed
+
+_ROW: Final = re.compile(r"^([^\[\]]+)(?:\[([^\[\]]+)\])?$")
+_RESUMED: Final = {
+    "SETTLED": "is settled",
+    "NOT_STARTED": "was resumed before, and not started: started",
+    "NAME_EXPIRED": "was too old to tell whether it ever ran: taken over",
+    "RUNNING": "is running",
+    "OWNER_SUCCEEDED": "was in progress although its owner's execution SUCCEEDED: taken over",
+    "DEAD": "was resumed before, and interrupted: taken over",
+    "PARKED": "goes on: started",
+}
+
+
+def add_parser(commands: Any) -> None:
+    """Add ``resolve`` to the command."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "resolve",
+        help="say what became of a step in doubt, and let its parked saga go on",
+        description="Writes into the step's row what you know of it, on condition that the row is as it was read; then "
+        "hands the parked saga to its next recovery and starts that. Repeat it if it was interrupted. Ask the provider "
+        "first: what you say is believed, and money follows it. Exit status: 0 the saga goes on, or does so already; 1 "
+        "anything was refused.",
+    )
+    add_saga_options(parser)
+    parser.add_argument("step", metavar="STEP", nargs="?", help="the step; in a map, STEP[ITEM KEY]")
+    said = parser.add_mutually_exclusive_group(required=True)
+    said.add_argument("--applied", action="store_true", help="it happened")
+    said.add_argument("--not-applied", action="store_true", help="it did not happen")
+    said.add_argument("--resume", action="store_true", help="nothing is to be decided: the cause was mended, go on")
+    parser.add_argument("--undo", action="store_true", help="say it of the step's undo instead of the step")
+    parser.add_argument("--output", metavar="JSON", help="with --applied: what the step would have returned ({})")
+    parser.add_argument("--attempt", help="the attempt that you saw: refused if another one wrote the row since")
+    add_log_option(parser)
+    parser.set_defaults(run=_run)
+
+
+def _run(options: argparse.Namespace) -> int:
+    statement = _statement(options)
+    with one_line_errors(f"saga {options.saga} was not resolved"):
+        from saga_runtime.recovery.resolution import CannotResolve
+        from saga_runtime.recovery.takeover import MachineGone
+
+        found = find_saga(options)
+        saga = deployed(found, options.log_table)
+        try:
+            if statement is not None:
+                sys.stdout.write(_say(options.step, _resolve(found, saga, options.step, statement), statement) + "\n")
+            if found.record.settled and statement is not None:
+                return 0  # what was left to undo is undone; the saga itself has ended
+            resumed = _resume(found, saga)
+        except (CannotResolve, MachineGone, ValueError) as refusal:
+            raise CommandError(str(refusal)) from None
+    started = f" by {resumed.started}" if resumed.started else ""
+    sys.stdout.write(f"saga {options.saga} {_RESUMED[resumed.finding.value]}{started}\n")
+    return 0
+
+
+def _statement(options: argparse.Namespace) -> Statement | None:
+    """What the options say; None to resume."""
+    from saga_runtime.recovery.resolution import Statement
+
+    if options.resume:
+        given = [name for name in ("step", "undo", "output", "attempt") if getattr(options, name)]
+        if given:
+            raise CommandError(f"--resume decides nothing; leave {', '.join(given)} out")
+        return None
+    if options.step is None:
+        raise CommandError("name the step that was or was not applied, or say --resume")
+    if options.output is not None and not options.applied:
+        raise CommandError("a step that was not applied has no output; leave --output out")
+    output = _output(options.output) if options.output is not None else None
+    return Statement(applied=options.applied, undo=options.undo, output=output, attempt=options.attempt)
+
+
+def _output(text: str) -> str:
+    """A step's output as it is stored; refused as a step's own would be."""
+    from saga_runtime.errors import Invalid
+    from saga_runtime.idempotency.identity import parse_json
+    from saga_runtime.steps.step import encode_output
+
+    try:
+        return encode_output(parse_json(text))
+    except Invalid as refusal:
+        raise CommandError(f"--output: {refusal.message}") from None
+
+
+def _resolve(found: FoundSaga, saga: DeployedSaga, name: str, statement: Statement) -> Change:
+    from saga_runtime.recovery.resolution import CannotResolve
+    from saga_runtime.recovery.resolver import Resolver
+
+    resolver = Resolver(recoverer=found.recoverer, log_table=saga.log_table, log_days=saga.log_days)
+    try:
+        return resolver.resolve(found.record, name, _declared(saga, name), statement, found.now_ms)
+    except CannotResolve as refusal:
+        step = name.partition("[")[0]
+        if not saga.steps or step in saga.steps:
+            raise
+        # A row may be of a step that the definition no longer has; without one, it is a slip of the pen.
+        raise CannotResolve(f"{refusal}; the saga's steps are {', '.join(saga.steps)}") from None
+
+
+def _resume(found: FoundSaga, saga: DeployedSaga) -> Resumed:
+    from saga_runtime.recovery.resolver import Resolver
+
+    resolver = Resolver(recoverer=found.recoverer, log_table=saga.log_table, log_days=saga.log_days)
+    return resolver.resume(found.record, found.now_ms)
+
+
+def _declared(saga: DeployedSaga, name: str) -> DeclaredStep | None:
+    """The step that a row's name names; None if the definition does not have it, or could not be read.
+
+    Raises:
+        CommandError: if it has not the form of one, or names an item of a step that has none.
+    """
+    from saga_runtime.idempotency.identity import row_name_of
+
+    match = _ROW.match(name)
+    step, item = match.groups() if match else (name, None)
+    try:
+        row_name_of(step, item)
+    except ValueError as error:
+        raise CommandError(str(error)) from None
+    there = saga.steps.get(step)
+    if there is None:
+        return None
+    if there.in_map and item is None:
+        raise CommandError(f"step {step} runs once per item; name one of them: '{step}[ITEM KEY]'")
+    if item is not None and not there.in_map:
+        raise CommandError(f"step {step} runs once, not per item; name it without [{item}]")
+    return there.declared
+
+
+def _say(name: str, change: Change, statement: Statement) -> str:
+    state = change.to.value if change.to is not None else "free to be called anew"
+    what = f"the undo of {name}" if statement.undo else name
+    happened = "happened" if statement.applied else "did not happen"
+    return f"{what} {happened}: its row {'is' if change.written else 'was already'} {state}"

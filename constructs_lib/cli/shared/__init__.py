@@ -1,0 +1,1 @@
+"""What subcommands share: AWS sessions, output, moments, errors and found sagas."""

@@ -1,0 +1,93 @@
+"""What commands that look at a deployed system share: options, clients, and errors that fit in one line."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from constructs_lib.cli.shared.errors import CommandError
+from saga_runtime.protocol import Env
+
+if TYPE_CHECKING:
+    import boto3
+
+LOCAL_STATE: Final = Path("build/local.json")
+"""Where ``cdk-sagas local up`` notes what runs."""
+NO_RIGHTS: Final = frozenset({"AccessDenied", "AccessDeniedException", "UnauthorizedOperation"})
+"""What services answer to somebody who may not."""
+
+
+def add_aws_options(parser: argparse.ArgumentParser) -> None:
+    """Add ``--profile`` and ``--region``; without them the SDK's own configuration holds."""
+    parser.add_argument("--profile", help="profile of the AWS configuration (the SDK's default)")
+    parser.add_argument("--region", help="AWS region (the SDK's default)")
+
+
+def session_of(options: argparse.Namespace) -> boto3.Session:
+    """The session that the options ask for.
+
+    Raises:
+        CommandError: if boto3 is not installed, the profile does not exist, or no region is known.
+    """
+    try:
+        import boto3
+        from botocore.exceptions import ProfileNotFound
+    except ImportError:
+        raise CommandError("this command needs boto3; install cdk-sagas with its dependencies") from None
+    try:
+        # botocore reads AWS_DEFAULT_REGION only; the AWS CLI and every other SDK read AWS_REGION.
+        region = options.region or os.environ.get("AWS_REGION") or None
+        session = boto3.Session(profile_name=options.profile, region_name=region)
+    except ProfileNotFound as error:
+        raise CommandError(f"{error}; see the profiles in your AWS configuration") from None
+    if session.region_name is None:
+        raise CommandError("no AWS region is configured; name one with --region, or set AWS_REGION")
+    _keep_local_time()
+    return session
+
+
+def _keep_local_time() -> None:
+    """Take the clock of the local AWS that the environment leads to: it may run faster than this machine's."""
+    endpoint = os.environ.get("AWS_ENDPOINT_URL", "").rstrip("/")
+    if not endpoint or os.environ.get(Env.CLOCK) or not LOCAL_STATE.is_file():
+        return
+    state = json.loads(LOCAL_STATE.read_text(encoding="utf-8"))
+    if state.get("endpoint_url") == endpoint:
+        os.environ[Env.CLOCK.value] = state["clock"]
+
+
+@contextmanager
+def one_line_errors(what: str) -> Iterator[None]:
+    """Turn what AWS answers into one line that says what was tried."""
+    from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
+
+    try:
+        yield
+    except ClientError as error:
+        detail: Any = error.response.get("Error", {})
+        raise CommandError(f"{what}: {detail.get('Code')}: {detail.get('Message')}") from None
+    except NoCredentialsError as error:
+        raise CommandError(f"{what}: {error}; name a profile with --profile, or configure the AWS SDK") from None
+    except BotoCoreError as error:
+        # botocore says what is wrong with each parameter on a line of its own.
+        raise CommandError(f"{what}: {' '.join(str(error).split())}") from None
+
+
+@contextmanager
+def environment(values: Mapping[str, str]) -> Iterator[None]:
+    """Variables by which the runtime finds what it works on, or is quiet; as they were, afterwards."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value

@@ -1,1 +1,0 @@
-"""What the ``cdk-sagas`` command can do, one module per subject."""

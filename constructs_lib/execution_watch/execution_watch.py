@@ -1,0 +1,382 @@
+"""WatchedMachine: a hand-written state machine whose bad ends somebody must hear of; and what watches it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import ceil
+from typing import Any, Final
+
+from aws_cdk import Acknowledgment, ArnFormat, Duration, RemovalPolicy, Stack, Token, Validations
+from aws_cdk import aws_cloudwatch as cloudwatch
+from aws_cdk import aws_dynamodb as dynamodb
+from aws_cdk import aws_events as events
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_kms as kms
+from aws_cdk import aws_lambda as lambda_
+from aws_cdk import aws_stepfunctions as sfn
+from constructs import Construct
+
+from constructs_lib.execution_watch.checks import require_each_once_and_here, require_ends, require_watchable
+from constructs_lib.functions.runtime_function import RuntimeFunction, own_code
+from constructs_lib.functions.schedules import run_every
+from constructs_lib.monitoring.callback_alarms import depth_alarm
+from constructs_lib.monitoring.queues import dead_letters_of, queue_for, rule_for
+from constructs_lib.saga.synthesis.permissions import grant_send, queues_of
+from constructs_lib.shared.arguments import require_between, require_seconds
+from constructs_lib.shared.service_names import service_of
+from constructs_lib.shared.types import check_fields
+from constructs_lib.tables.stateful_table import StatefulTable
+from saga_runtime.protocol import DUE_INDEX, METRIC_NAMESPACE, BadEnd, Env, Metric, WatchAttribute, WatchedField
+from saga_runtime.watch.decisions import LONGEST_PAUSE_MS
+
+_DAY: Final = 86_400
+_YEAR: Final = 366 * _DAY
+_LONGEST_LIFE_SECONDS: Final = 900
+"""Of a function."""
+_GRACE_SECONDS: Final = _LONGEST_LIFE_SECONDS
+"""A function that the dead execution called may run on for as long."""
+_LONGEST_SECONDS: Final = 840
+"""Of an ``on_timeout`` function: whoever calls it must outlive it, and lives 900 s at most."""
+_DEFAULT_FUNCTION_SECONDS: Final = 3
+_MARGIN_SECONDS: Final = 60
+"""What is around a call: what comes before and after it, and what travels."""
+_LEAST_SECONDS: Final = 60
+_PERIOD_MINUTES: Final = 30
+"""In so long what is overdue is looked at, unless looks are further apart, or calls take longer."""
+_MISSED: Final = 3
+"""Silence is alarming after so many looks that did not come."""
+_MAX_ENVIRONMENT_BYTES: Final = 3_072
+"""A function's environment holds 4 KB, and not only this."""
+_LONGEST_ARN: Final = 160
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchedMachine:
+    """A Standard state machine that is no saga, and the function that is told when an execution of it ended badly.
+
+    Guaranteed: for every end in ``ends``, after every redrive, the function is called until it returns; never within
+    ``grace`` after the end, and never while an earlier call for the same end may still run.
+    Not guaranteed: that it is called once. A call whose answer was lost is made again, with the same ``id`` in its
+    event: the function must be idempotent by it.
+
+    Args:
+        machine: the state machine: Standard, of this account and region, not of a saga. Of an imported one it cannot
+            be known here whether it is Standard; import the machine itself, no version and no alias.
+        on_timeout: the function, of this region; its timeout is at most 840 s. One of which no timeout is known here
+            (an imported one, an alias, one whose timeout is a token) counts as one of 840 s.
+        ends: which ends it is told; by default those that none of the machine's states can catch, ``TIMED_OUT`` and
+            ``ABORTED``. Add ``FAILED`` if the machine does not clean up after itself when it fails.
+        grace: how long after the end it is called at the soonest; 0 s to 14 days, 15 minutes by default: for as long,
+            functions that the dead execution called may still run, and a person may redrive it.
+        attempts: calls that may fail before a person is told; 1 to 1,000, 100 by default: about a day.
+
+    Raises:
+        ValueError: for a wrong argument, naming it, its value and the remedy.
+    """
+
+    machine: sfn.IStateMachine
+    on_timeout: lambda_.IFunction | RuntimeFunction
+    ends: Sequence[BadEnd] = (BadEnd.TIMED_OUT, BadEnd.ABORTED)
+    grace: Duration | None = None
+    attempts: int = 100
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        require_watchable(self.machine)
+        path = self.machine.node.path
+        require_ends(path, self.ends)
+        require_between("attempts", self.attempts, at_least=1, at_most=1_000)
+        require_seconds("grace", self.grace or Duration.seconds(_GRACE_SECONDS), at_least=0, at_most=14 * _DAY)
+        if self.function_seconds > _LONGEST_SECONDS:
+            raise ValueError(
+                f"the timeout of on_timeout of {path} must be at most {_LONGEST_SECONDS} s, got {self.function_seconds}"
+                " s: whoever calls it must outlive it; let it hand its work on"
+            )
+
+    @property
+    def function(self) -> lambda_.IFunction:
+        """The function that is called."""
+        return self.on_timeout.function if isinstance(self.on_timeout, RuntimeFunction) else self.on_timeout
+
+    @property
+    def function_seconds(self) -> int:
+        """For how long a call of it is waited for."""
+        known = self._known_seconds
+        return _LONGEST_SECONDS if known is None else known
+
+    @property
+    def lease_seconds(self) -> int:
+        """After which a call of it is certainly over."""
+        known = self._known_seconds
+        return (_LONGEST_LIFE_SECONDS if known is None else known) + _MARGIN_SECONDS
+
+    @property
+    def _known_seconds(self) -> int | None:
+        """Its timeout; None: it is imported, an alias, or known at the deployment."""
+        function = self.function
+        if not isinstance(function, lambda_.Function):
+            return None
+        if function.timeout is None:
+            return _DEFAULT_FUNCTION_SECONDS
+        return None if function.timeout.is_unresolved() else int(function.timeout.to_seconds())
+
+
+class MachineWatch(Construct):
+    """What a ``TimeoutReconciler`` watches hand-written state machines with; it makes one if it is given ``machines``.
+
+    Attributes:
+        function: the function that looks, and that calls the ``on_timeout`` functions.
+        table: bad ends: one row for each execution and redrive.
+        queue: what is looked at one by one: names of executions, without their data.
+        dead_letters: where those end that could not be handled, and that nobody could be told of. What is put back from
+            there into the queue is tried anew.
+        ended: the rules for status events.
+        schedule: the rule that looks at lists, and at ends that are due.
+        found_alarm: an execution ended badly. Its function is told by itself.
+        stuck_alarm: a function failed as often as is allowed: a person decides.
+        oldest_alarm: a function should have been told long ago; or nobody looks, or every look fails.
+        dead_letters_alarm: something is in the dead-letter queue.
+        alarms: all of them. They have no actions: add yours.
+    """
+
+    def __init__(
+        self,
+        scope: Construct,
+        id: str,
+        *,
+        machines: Sequence[WatchedMachine],
+        schedule: Duration,
+        oldest_untold: Duration,
+        encryption_key: kms.IKey | None = None,
+        removal_policy: RemovalPolicy = RemovalPolicy.RETAIN,
+    ) -> None:
+        super().__init__(scope, id)
+        require_each_once_and_here(self, machines)
+        oldest = require_seconds("oldest_untold", oldest_untold, at_least=60, at_most=_YEAR)
+        life = max(_LEAST_SECONDS, *(machine.function_seconds + _MARGIN_SECONDS for machine in machines))
+        self._period = Duration.minutes(_measured_within(int(schedule.to_minutes()), life))
+        self.table = _WatchTable(self, "Ends", removal_policy=removal_policy)
+        self.dead_letters = dead_letters_of(self, encryption_key)
+        self.function = RuntimeFunction(
+            self,
+            "Function",
+            code=own_code(),
+            handler="handlers.watch.handler",
+            description="Tells of executions that ended badly",
+            timeout=Duration.seconds(life),
+            environment={
+                Env.WATCHED.value: self._told(machines),
+                Env.WATCH_TABLE.value: self.table.table_name,
+                Env.DEAD_LETTERS.value: self.dead_letters.queue_url,
+            },
+            removal_policy=removal_policy,
+        )
+        self.queue = queue_for(
+            self.function,
+            self,
+            encryption_key,
+            dead_letters=self.dead_letters,
+            visible_after=Duration.seconds(6 * life),
+            batch_size=1,  # one end at a time: each may have to wait for its function
+        )
+        self.function.function.add_environment(Env.WATCH_QUEUE.value, self.queue.queue_url)
+        self._grant(machines)
+        self.ended = [self._when_executions_end(end, machines) for end in BadEnd if _with(end, machines)]
+        self.schedule = run_every(
+            self,
+            "Schedule",
+            self.function,
+            schedule,
+            description="Looks for executions that ended badly, and at ends that are due",
+        )
+        self._add_alarms(oldest)
+
+    def _told(self, machines: Sequence[WatchedMachine]) -> str:
+        fields = [_fields(machine) for machine in machines]
+        length = len(_text([{name: _widest(value) for name, value in entry.items()} for entry in fields]))
+        if length > _MAX_ENVIRONMENT_BYTES:
+            raise ValueError(
+                f"{self.node.path} must watch machines that its function's environment has room for, got "
+                f"{len(machines)} of {length} bytes of {_MAX_ENVIRONMENT_BYTES}; make another TimeoutReconciler"
+            )
+        return _text(fields)
+
+    def _grant(self, machines: Sequence[WatchedMachine]) -> None:
+        """Ask what became of executions, keep it, tell it; and nothing else."""
+        self.table.grant_watch(self.function)
+        grant_send(queues_of([self.queue, self.dead_letters]), self.function)
+        _allow(self.function, "states:ListExecutions", [machine.machine.state_machine_arn for machine in machines])
+        executions = [self._executions_of(machine.machine) for machine in machines]
+        _allow(self.function, "states:DescribeExecution", executions)
+        functions = dict.fromkeys(machine.function.function_arn for machine in machines)
+        # This function, and none of its versions: ``grant_invoke`` would allow them all.
+        _allow(self.function, "lambda:InvokeFunction", list(functions))
+
+    def _executions_of(self, machine: sfn.IStateMachine) -> str:
+        stack = Stack.of(self)
+        if isinstance(machine, sfn.StateMachine):
+            name, there = machine.state_machine_name, Stack.of(machine)
+            if there is not stack:
+                # It crosses as an export. Made here, the export's own name is known, by which the finding below goes.
+                name = there.export_value(name)
+        else:
+            name = str(stack.split_arn(machine.state_machine_arn, ArnFormat.COLON_RESOURCE_NAME).resource_name)
+        arn = stack.format_arn(
+            service="states",
+            resource="execution",
+            resource_name=f"{name}:*",
+            arn_format=ArnFormat.COLON_RESOURCE_NAME,
+        )
+        Validations.of(self.function.role).acknowledge(
+            Acknowledgment(
+                id=f"AwsSolutions-IAM5[Resource::{_flat(stack.resolve(arn))}]",
+                reason="Executions of this one state machine: their names are made when they start, and what became "
+                "of them is what is asked.",
+            )
+        )
+        return arn
+
+    def _when_executions_end(self, end: BadEnd, machines: Sequence[WatchedMachine]) -> events.Rule:
+        return rule_for(
+            self,
+            [watched.machine for watched in _with(end, machines)],
+            queue=self.queue,
+            dead_letters=self.dead_letters,
+            id=f"Ended{end.value.title().replace('_', '')}",
+            description=f"Executions of hand-written state machines that are {end.value}",
+            ends=[end],
+        )
+
+    def _add_alarms(self, oldest: int) -> None:
+        scope = Construct(self, "Alarms")
+        self.found_alarm = self._alarm(
+            scope, "Found", "An execution ended badly; its function is told by itself", Metric.BAD_ENDS
+        )
+        self.stuck_alarm = self._alarm(
+            scope, "Stuck", "A function could not be told of an execution that ended badly", Metric.BAD_ENDS_STUCK
+        )
+        self.oldest_alarm = self._alarm(
+            scope,
+            "Oldest",
+            f"A function should have been told of a bad end more than {oldest} s ago, or nobody looks",
+            Metric.OLDEST_BAD_END,
+            above=oldest,
+        )
+        self.dead_letters_alarm = depth_alarm(
+            scope, "DeadLetters", "An execution's end could not be handled, or told", self.dead_letters
+        )
+        self.alarms: list[cloudwatch.Alarm] = [
+            self.found_alarm,
+            self.stuck_alarm,
+            self.oldest_alarm,
+            self.dead_letters_alarm,
+        ]
+
+    def _alarm(
+        self, scope: Construct, id: str, description: str, metric: Metric, *, above: int | None = None
+    ) -> cloudwatch.Alarm:
+        """Counted at all, or an age above a limit, of which silence is alarming, too: every look measures it."""
+        missing = cloudwatch.TreatMissingData.NOT_BREACHING if above is None else cloudwatch.TreatMissingData.BREACHING
+        return cloudwatch.Alarm(
+            scope,
+            id,
+            alarm_description=description,
+            metric=cloudwatch.Metric(
+                namespace=METRIC_NAMESPACE,
+                metric_name=metric.value,
+                dimensions_map={"service": service_of(self.function)},
+                statistic="Sum" if above is None else "Maximum",
+                period=self._period,
+            ),
+            threshold=above or 0,
+            comparison_operator=cloudwatch.ComparisonOperator.GREATER_THAN_THRESHOLD,
+            evaluation_periods=1,
+            treat_missing_data=missing,
+        )
+
+
+class _WatchTable(StatefulTable):
+    """Bad ends, with a sparse index of those that somebody must look at; and how far executions were listed."""
+
+    def __init__(self, scope: Construct, id: str, *, removal_policy: RemovalPolicy) -> None:
+        super().__init__(
+            scope,
+            id,
+            partition_key=WatchAttribute.ID,
+            time_to_live=WatchAttribute.EXPIRATION,
+            global_secondary_indexes=[
+                dynamodb.GlobalSecondaryIndexPropsV2(
+                    index_name=DUE_INDEX,
+                    partition_key=dynamodb.Attribute(name=WatchAttribute.DUE_SHARD, type=dynamodb.AttributeType.STRING),
+                    sort_key=dynamodb.Attribute(name=WatchAttribute.DUE_AT, type=dynamodb.AttributeType.NUMBER),
+                    projection_type=dynamodb.ProjectionType.KEYS_ONLY,
+                )
+            ],
+            removal_policy=removal_policy,
+        )
+
+    def grant_watch(self, grantee: iam.IGrantable) -> None:
+        """Read and write single rows, and query the index."""
+        self._grant(grantee, "dynamodb:GetItem", "dynamodb:PutItem", "dynamodb:UpdateItem")
+        _allow(grantee, "dynamodb:Query", [f"{self.table_arn}/index/{DUE_INDEX}"])
+
+
+def _measured_within(every: int, life: int) -> int:
+    """Minutes within which an end that is overdue is surely looked at: after a call, its pause, and a look or two."""
+    return max(_PERIOD_MINUTES, _MISSED * every, ceil((life + LONGEST_PAUSE_MS // 1_000) / 60) + 2 * every)
+
+
+def _with(end: BadEnd, machines: Sequence[WatchedMachine]) -> list[WatchedMachine]:
+    return [machine for machine in machines if end in machine.ends]
+
+
+def _fields(watched: WatchedMachine) -> dict[str, Any]:
+    """What the function is told of a machine; ARNs are tokens until the deployment."""
+    f = WatchedField
+    return {
+        f.MACHINE.value: watched.machine.state_machine_arn,
+        f.FUNCTION.value: watched.function.function_arn,
+        f.ENDS.value: [end.value for end in BadEnd if end in watched.ends],
+        f.GRACE.value: int(watched.grace.to_seconds()) if watched.grace is not None else _GRACE_SECONDS,
+        f.LEASE.value: watched.lease_seconds,
+        f.ATTEMPTS.value: watched.attempts,
+    }
+
+
+def _text(fields: Sequence[dict[str, Any]]) -> str:
+    return json.dumps(fields, separators=(",", ":"))
+
+
+def _widest(value: Any) -> Any:
+    """The value, with ARNs that CloudFormation makes as long as they can be."""
+    return "x" * _LONGEST_ARN if isinstance(value, str) and Token.is_unresolved(value) else value
+
+
+def _flat(resolved: Any) -> str:
+    """An ARN as findings spell it: references in angle brackets."""
+    return "".join(_parts(resolved))
+
+
+def _parts(resolved: Any) -> Iterator[str]:
+    if isinstance(resolved, str):
+        yield resolved
+        return
+    ((function, argument),) = resolved.items()
+    match function:
+        case "Fn::Join":
+            for part in argument[1]:
+                yield from _parts(part)
+        case "Ref":
+            yield f"<{argument}>"
+        case "Fn::ImportValue":
+            yield str(argument)
+        case "Fn::GetAtt":
+            yield f"<{argument[0]}.{argument[1]}>"
+        case _:
+            yield json.dumps(resolved, separators=(",", ":"))
+
+
+def _allow(grantee: iam.IGrantable, action: str, resources: list[str]) -> None:
+    iam.Grant.add_to_principal(grantee=grantee, actions=[action], resource_arns=resources)

@@ -1,0 +1,4 @@
+"""Lambda functions: the bundle, step functions, their handlers and schedules.
+
+Imports ``shared`` only.
+"""

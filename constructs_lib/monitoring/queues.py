@@ -1,0 +1,169 @@
+"""Status events on their way to a reconciler: of which executions, as what, and where they end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import jsii
+from aws_cdk import Duration, Stack, Validations
+from aws_cdk import aws_events as events
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_kms as kms
+from aws_cdk import aws_lambda_event_sources as event_sources
+from aws_cdk import aws_sqs as sqs
+from aws_cdk import aws_stepfunctions as sfn
+from aws_cdk.interfaces.aws_events import IRuleRef
+from constructs import Construct
+
+from constructs_lib.functions.runtime_function import RuntimeFunction
+from saga_runtime.protocol import BadEnd
+
+_RECEIVES: Final = 5
+_DELIVERIES: Final = 185
+"""EventBridge's most: over a day, ever more slowly."""
+_AT_ONCE: Final = 10
+"""Invocations for status events: Step Functions answers some ten questions a second for long."""
+_DAY: Final = Duration.days(1)
+_EVENT_BRIDGE: Final = "events.amazonaws.com"
+IMPORTED_KEY: Final = "cdk-sagas-imported-key"
+"""Id of the warning that a key's policy has to be changed by hand."""
+
+
+def dead_letters_of(scope: Construct, key: kms.IKey | None) -> sqs.Queue:
+    """Where status events end that could not be delivered (whole) or handled."""
+    return _queue(scope, "DeadLetters", key, retention=Duration.days(14))
+
+
+def queue_for(
+    function: RuntimeFunction,
+    scope: Construct,
+    key: kms.IKey | None,
+    *,
+    dead_letters: sqs.Queue,
+    visible_after: Duration,
+    batch_size: int = 10,
+) -> sqs.Queue:
+    """Where status events wait for the function."""
+    queue = _queue(
+        scope,
+        "Queue",
+        key,
+        retention=Duration.days(4),
+        visible_after=visible_after,
+        dead_letters=sqs.DeadLetterQueue(queue=dead_letters, max_receive_count=_RECEIVES),
+    )
+    function.function.add_event_source(
+        event_sources.SqsEventSource(
+            queue, batch_size=batch_size, max_concurrency=_AT_ONCE, report_batch_item_failures=True
+        )
+    )
+    if key is not None:
+        _let_event_bridge_use(key, scope)
+    return queue
+
+
+def rule_for(
+    scope: Construct,
+    machines: Sequence[sfn.IStateMachine],
+    *,
+    queue: sqs.Queue,
+    dead_letters: sqs.Queue,
+    id: str = "Ended",
+    description: str = "Executions of sagas that ended otherwise than well",
+    ends: Sequence[BadEnd] = (BadEnd.TIMED_OUT, BadEnd.ABORTED, BadEnd.FAILED),
+) -> events.Rule:
+    """Tells of executions of these state machines that ended otherwise than well."""
+    return events.Rule(
+        scope,
+        id,
+        description=description,
+        event_pattern=events.EventPattern(
+            source=["aws.states"],
+            detail_type=["Step Functions Execution Status Change"],
+            detail={
+                "status": [end.value for end in ends],
+                "stateMachineArn": [machine.state_machine_arn for machine in machines],
+            },
+        ),
+        targets=[_Names(queue, dead_letters)],
+    )
+
+
+@jsii.implements(events.IRuleTarget)
+class _Names:
+    """Of the event only names travel into the queue: it holds the execution's input, too.
+
+    The CDK's own target lets every rule of every account send to a queue that has a key.
+    """
+
+    def __init__(self, queue: sqs.Queue, dead_letters: sqs.Queue) -> None:
+        self._queue = queue
+        self._dead_letters = dead_letters
+
+    def bind(self, rule: IRuleRef, id: str | None = None) -> events.RuleTargetConfig:
+        """Let this rule send to both queues, and nobody else."""
+        del id
+        for queue in (self._queue, self._dead_letters):
+            queue.add_to_resource_policy(
+                iam.PolicyStatement(
+                    actions=["sqs:SendMessage"],
+                    principals=[iam.ServicePrincipal(_EVENT_BRIDGE)],
+                    resources=[queue.queue_arn],
+                    conditions={"ArnEquals": {"aws:SourceArn": rule.rule_ref.rule_arn}},
+                )
+            )
+        names = ("name", "status", "stateMachineArn")
+        detail = {name: events.EventField.from_path(f"$.detail.{name}") for name in names}
+        return events.RuleTargetConfig(
+            arn=self._queue.queue_arn,
+            input=events.RuleTargetInput.from_object({"detail": detail}),
+            dead_letter_config=events.CfnRule.DeadLetterConfigProperty(arn=self._dead_letters.queue_arn),
+            retry_policy=events.CfnRule.RetryPolicyProperty(
+                maximum_retry_attempts=_DELIVERIES, maximum_event_age_in_seconds=int(_DAY.to_seconds())
+            ),
+        )
+
+
+def _queue(
+    scope: Construct,
+    id: str,
+    key: kms.IKey | None,
+    *,
+    retention: Duration,
+    visible_after: Duration | None = None,
+    dead_letters: sqs.DeadLetterQueue | None = None,
+) -> sqs.Queue:
+    return sqs.Queue(
+        scope,
+        id,
+        encryption=sqs.QueueEncryption.SQS_MANAGED if key is None else sqs.QueueEncryption.KMS,
+        encryption_master_key=key,
+        enforce_ssl=True,
+        retention_period=retention,
+        visibility_timeout=visible_after,
+        dead_letter_queue=dead_letters,
+    )
+
+
+def _let_event_bridge_use(key: kms.IKey, scope: Construct) -> None:
+    """EventBridge writes to the queues as itself, and only the key's own policy can let it.
+
+    For this account's rules: naming the one rule would make a circle, from key to rule to queue to key.
+    """
+    added = key.add_to_resource_policy(
+        iam.PolicyStatement(
+            actions=["kms:Decrypt", "kms:GenerateDataKey"],
+            principals=[iam.ServicePrincipal(_EVENT_BRIDGE)],
+            resources=["*"],
+            conditions={"StringEquals": {"aws:SourceAccount": Stack.of(scope).account}},
+        ),
+        True,
+    )
+    if not added.statement_added:
+        Validations.of(scope).add_warning(
+            IMPORTED_KEY,
+            f"encryption_key of {scope.node.path} is imported, so its policy is yours to change; let "
+            f"{_EVENT_BRIDGE} use kms:Decrypt and kms:GenerateDataKey, with aws:SourceAccount of this account, or no "
+            "status event arrives",
+        )

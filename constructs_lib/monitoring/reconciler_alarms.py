@@ -1,0 +1,269 @@
+"""What somebody should know of sagas that were interrupted: one alarm per thing that can go wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from aws_cdk import Duration
+from aws_cdk import aws_cloudwatch as cloudwatch
+from aws_cdk import aws_sqs as sqs
+from constructs import Construct
+
+from constructs_lib.monitoring.callback_alarms import depth_alarm
+from constructs_lib.shared.arguments import require_between, require_seconds
+from constructs_lib.tables.units import AmountsByUnit, unit_argument
+from saga_runtime.protocol import CURRENCY_DIMENSION, METRIC_NAMESPACE, Metric
+
+LONGEST_SECONDS: Final = 366 * 86_400
+_MINUTES: Final = 15
+"""Over so long is counted, and measured."""
+_MISSED: Final = 3
+"""Silence is alarming after so many looks that did not come."""
+_MOST_MONEY: Final = 2**53
+"""Metrics are doubles."""
+_MOST_RECOVERIES: Final = 1_000_000
+_MISSING: Final = {
+    True: cloudwatch.TreatMissingData.BREACHING,
+    False: cloudwatch.TreatMissingData.NOT_BREACHING,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlarmLimits:
+    """What is too much.
+
+    Attributes:
+        looks_minutes: how often what is due is looked at.
+        measures_minutes: how often what is in flight is measured.
+        recoveries: recoveries that may be started within a quarter of an hour.
+        oldest_in_flight: seconds that a saga in progress may be old.
+        oldest_parked: seconds for which a saga may wait for a person.
+        money: by currency, minor units that may be in flight.
+        longest_hold: seconds for which it may be kept from acting.
+    """
+
+    looks_minutes: int
+    measures_minutes: int
+    recoveries: int
+    oldest_in_flight: int
+    oldest_parked: int
+    money: Mapping[str, int]
+    longest_hold: int
+
+    @classmethod
+    def of(
+        cls,
+        *,
+        looks_minutes: int,
+        measures_minutes: int,
+        recoveries: int,
+        oldest_in_flight: Duration,
+        oldest_parked: Duration,
+        money: AmountsByUnit,
+        longest_hold: Duration,
+    ) -> AlarmLimits:
+        """The limits, checked.
+
+        Raises:
+            ValueError: for one that is out of range, naming it, its value and the remedy.
+        """
+        require_between("recoveries_started", recoveries, at_least=1, at_most=_MOST_RECOVERIES)
+        for currency, amount in money.items():
+            unit_argument("a currency of money_in_flight", currency)
+            if not 0 <= amount <= _MOST_MONEY:
+                raise ValueError(
+                    f"money_in_flight[{currency!r}] must be 0 to {_MOST_MONEY} minor units, got "
+                    f"{amount!r}; metrics are doubles, and hold no larger one exactly"
+                )
+        return cls(
+            looks_minutes=looks_minutes,
+            measures_minutes=measures_minutes,
+            recoveries=recoveries,
+            oldest_in_flight=_age("oldest_in_flight", oldest_in_flight),
+            oldest_parked=_age("oldest_parked", oldest_parked),
+            money={unit_argument("money_in_flight", unit).code: amount for unit, amount in money.items()},
+            longest_hold=_age("longest_hold", longest_hold),
+        )
+
+
+def _age(name: str, limit: Duration) -> int:
+    return require_seconds(name, limit, at_least=60, at_most=LONGEST_SECONDS)
+
+
+class ReconcilerAlarms(Construct):
+    """The alarms of one reconciler. They have no actions.
+
+    Three things tell that it works at all: every look says how many sagas it could not look after, every measuring says
+    how old what is in flight is, and status events that cannot be handled end in a queue. Silence of either of the
+    first two is alarming, so that a function that fails, is throttled, or is never called is noticed, too.
+
+    Args:
+        scope: parent construct.
+        id: construct id.
+        service: dimension of the function's metrics.
+        dead_letters: the queue that should be empty.
+        limits: what is too much.
+    """
+
+    def __init__(
+        self, scope: Construct, id: str, *, service: str, dead_letters: sqs.IQueue, limits: AlarmLimits
+    ) -> None:
+        super().__init__(scope, id)
+        self._service = service
+        self._measured = max(_MINUTES, _MISSED * limits.measures_minutes)
+        looked = max(_MINUTES, _MISSED * limits.looks_minutes)
+        self.recoveries = self._counted(
+            "Recoveries",
+            f"More than {limits.recoveries} recoveries within {_MINUTES} minutes: look what kills executions",
+            Metric.RECOVERIES,
+            above=limits.recoveries,
+        )
+        self.unsettled = self._counted(
+            "Unsettled",
+            "A saga was parked whose owner succeeded: see cdk-sagas inspect",
+            Metric.UNSETTLED,
+        )
+        self.oldest_in_flight = self._age(
+            "OldestInFlight",
+            f"A saga has been in progress for more than {limits.oldest_in_flight} s, or nobody measures: "
+            "see cdk-sagas inspect",
+            Metric.OLDEST_IN_FLIGHT,
+            limits.oldest_in_flight,
+        )
+        self.oldest_parked = self._age(
+            "OldestParked",
+            f"A saga has waited for a person for more than {limits.oldest_parked} s, or nobody measures: "
+            "see cdk-sagas inspect",
+            Metric.OLDEST_PARKED,
+            limits.oldest_parked,
+        )
+        self.unattended = self._alarm(
+            "Unattended",
+            "Sagas of other state machines on the same request tables have been due for hours, and nobody looks after "
+            "them: see cdk-sagas doctor",
+            Metric.UNATTENDED,
+            statistic="Maximum",
+            minutes=self._measured,
+            above=0,
+            silence=False,
+        )
+        self.money = self._money(limits.money)
+        self.late = self._counted(
+            "Late", "What took effect late could not be undone: see cdk-sagas recover", Metric.LATE_STANDS
+        )
+        self.record_missing = self._counted(
+            "RecordMissing", "An execution ended badly whose saga has no record", Metric.RECORD_MISSING
+        )
+        self.failing = self._alarm(
+            "Failing",
+            "In every look, a saga could not be looked after, or nobody looks: see the function's log",
+            Metric.RECONCILE_FAILED,
+            statistic="Minimum",
+            minutes=looked,
+            above=0,
+            silence=True,
+        )
+        self.incomplete = self._alarm(
+            "Incomplete",
+            "No look gets to the end of what is due: raise Step Functions' quotas, or longest_interval",
+            Metric.LOOK_INCOMPLETE,
+            statistic="Minimum",
+            minutes=looked,
+            above=0,
+            silence=False,
+        )
+        self.overdue = self._alarm(
+            "Overdue",
+            f"A saga has been due for more than {looked} minutes: see cdk-sagas doctor",
+            Metric.OLDEST_OVERDUE,
+            statistic="Minimum",
+            minutes=looked,
+            above=looked * 60,
+            silence=False,
+        )
+        self.held = self._alarm(
+            "Held",
+            f"The reconciler has been held for more than {limits.longest_hold} s: see cdk-sagas hold",
+            Metric.HOLD_AGE,
+            statistic="Maximum",
+            minutes=looked,
+            above=limits.longest_hold,
+            silence=False,
+        )
+        self.dead_letters = depth_alarm(self, "DeadLetters", "A status event could not be handled", dead_letters)
+
+    @property
+    def all(self) -> list[cloudwatch.Alarm]:
+        """Every one of them."""
+        return [
+            self.recoveries,
+            self.unsettled,
+            self.oldest_in_flight,
+            self.oldest_parked,
+            self.unattended,
+            *self.money.values(),
+            self.late,
+            self.record_missing,
+            self.failing,
+            self.incomplete,
+            self.overdue,
+            self.held,
+            self.dead_letters,
+        ]
+
+    def _counted(self, id: str, description: str, metric: Metric, *, above: int = 0) -> cloudwatch.Alarm:
+        return self._alarm(id, description, metric, statistic="Sum", minutes=_MINUTES, above=above, silence=False)
+
+    def _age(self, id: str, description: str, metric: Metric, above: int) -> cloudwatch.Alarm:
+        minutes = self._measured
+        return self._alarm(id, description, metric, statistic="Maximum", minutes=minutes, above=above, silence=True)
+
+    def _money(self, limits: Mapping[str, int]) -> dict[str, cloudwatch.Alarm]:
+        """No money of a currency in flight is not told: that nobody measures, the ages tell."""
+        scope = Construct(self, "MoneyInFlight") if limits else self
+        return {
+            currency: self._alarm(
+                currency,
+                f"More than {limit} minor units of {currency} are in flight: see the reconciler's log event in_flight",
+                Metric.MONEY_IN_FLIGHT,
+                scope=scope,
+                statistic="Maximum",
+                minutes=self._measured,
+                above=limit,
+                silence=False,
+                dimensions={CURRENCY_DIMENSION: currency},
+            )
+            for currency, limit in sorted(limits.items())
+        }
+
+    def _alarm(
+        self,
+        id: str,
+        description: str,
+        metric: Metric,
+        *,
+        statistic: str,
+        minutes: int,
+        above: int,
+        silence: bool,
+        scope: Construct | None = None,
+        dimensions: Mapping[str, str] | None = None,
+    ) -> cloudwatch.Alarm:
+        return cloudwatch.Alarm(
+            scope or self,
+            id,
+            alarm_description=description,
+            metric=cloudwatch.Metric(
+                namespace=METRIC_NAMESPACE,
+                metric_name=metric.value,
+                dimensions_map={"service": self._service, **(dimensions or {})},
+                statistic=statistic,
+                period=Duration.minutes(minutes),
+            ),
+            threshold=above,
+            comparison_operator=cloudwatch.ComparisonOperator.GREATER_THAN_THRESHOLD,
+            evaluation_periods=1,
+            treat_missing_data=_MISSING[silence],
+        )

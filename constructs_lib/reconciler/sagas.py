@@ -1,0 +1,118 @@
+"""What a reconciler's function is told of its sagas, in the room that there is; and whether it can reach them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any, Final
+
+from aws_cdk import NestedStack, Stack, Stage, Token
+from constructs import Construct
+
+from constructs_lib.callbacks.callback_integration import CallbackIntegration
+from constructs_lib.saga.state_machine import SagaStateMachine
+from constructs_lib.saga.steps.step import StepKind
+from constructs_lib.saga.validation.checks import leaves_of
+from constructs_lib.tables.token_table import TokenTable
+from saga_runtime.protocol import ReconciledField
+
+_MAX_ENVIRONMENT_BYTES: Final = 3_072
+"""A function's environment holds 4 KB, and not only this."""
+_GENERATED: Final = 14
+"""What CloudFormation adds to the names of stack and resource when it makes a name: two dashes, twelve characters."""
+_LONGEST: Final = {ReconciledField.MACHINE: 80, ReconciledField.OPERATORS: 140}
+_LONGEST_TABLE: Final = 255
+
+
+def require_sagas(scope: Construct, sagas: Sequence[SagaStateMachine]) -> None:
+    """Refuse sagas that a reconciler cannot look after.
+
+    Raises:
+        ValueError: unless there is at least one, each once, in the app's stage, account and region.
+    """
+    path = scope.node.path
+    if not sagas:
+        raise ValueError(f"sagas of {path} must be at least one, got none; name those to look after")
+    paths = [saga.node.path for saga in sagas]
+    twice = sorted({path for path in paths if paths.count(path) > 1})
+    if twice:
+        raise ValueError(f"sagas of {path} must be different ones, got {twice} twice; name each once")
+    here = Stack.of(scope)
+    for saga in sagas:
+        there = Stack.of(saga)
+        if there is here:
+            continue
+        if Stage.of(there) is not Stage.of(here) or there.environment != here.environment:
+            raise ValueError(
+                f"saga {saga.node.path} must be in the stage, account and region of {path} ({here.environment}), got "
+                f"{there.environment}; make a TimeoutReconciler where the saga is"
+            )
+        if isinstance(there, NestedStack) or isinstance(here, NestedStack):
+            raise ValueError(
+                f"saga {saga.node.path} must be in the stack of {path}, got {there.node.path}: a nested stack shares "
+                "only with its parent; make a TimeoutReconciler where the saga is"
+            )
+
+
+def told_of(scope: Construct, sagas: Sequence[SagaStateMachine]) -> str:
+    """Value of ``Env.RECONCILED``.
+
+    Raises:
+        ValueError: if there is no room for it.
+    """
+    fields = {saga: _fields(saga) for saga in sagas}
+    length = len(_text([_with_longest_names(saga, entry) for saga, entry in fields.items()]))
+    if length > _MAX_ENVIRONMENT_BYTES:
+        raise ValueError(
+            f"{scope.node.path} must look after sagas that its function's environment has room for, got "
+            f"{len(sagas)} of {length} bytes of {_MAX_ENVIRONMENT_BYTES}; make another TimeoutReconciler for some"
+        )
+    return _text(list(fields.values()))
+
+
+def late_tokens_of(saga: SagaStateMachine) -> dict[TokenTable, list[str]]:
+    """Steps whose jobs can be undone when they took effect late, by the token table that knows of it."""
+    found: dict[TokenTable, list[str]] = {}
+    for step in leaves_of(saga.steps):
+        if step.wait is None or step.kind is not StepKind.CALLBACK or not step.compensated:
+            continue
+        if isinstance(step.wait.via, CallbackIntegration):
+            found.setdefault(step.wait.via.tokens, []).append(step.name)
+    return found
+
+
+def _fields(saga: SagaStateMachine) -> dict[str, Any]:
+    """What the function is told of a saga; names are tokens until the deployment."""
+    f = ReconciledField
+    return {
+        f.MACHINE.value: saga.state_machine.state_machine_name,
+        f.REQUESTS.value: saga.requests.table_name,
+        f.SHARDS.value: saga.requests.due_shards,
+        f.LOG.value: saga.log.table_name,
+        f.DAYS.value: saga.log_days,
+        f.OPERATORS.value: saga.operators.queue_url,
+        f.TOKENS.value: {tokens.table_name: steps for tokens, steps in late_tokens_of(saga).items()},
+    }
+
+
+def _text(fields: Sequence[dict[str, Any]]) -> str:
+    return json.dumps(fields, separators=(",", ":"))
+
+
+def _with_longest_names(saga: SagaStateMachine, entry: dict[str, Any]) -> dict[str, Any]:
+    """The entry with names that CloudFormation makes as long as they can be."""
+    stacks = [Stack.of(construct) for construct in (saga, saga.requests, *late_tokens_of(saga))]
+    stack = max(stacks, key=lambda stack: len(stack.stack_name))
+    return {name: _widest(stack, name, value) for name, value in entry.items()}
+
+
+def _widest(stack: Stack, name: str, value: Any) -> Any:
+    if isinstance(value, dict):
+        return {_widest(stack, name, table): steps for table, steps in value.items()}
+    if not isinstance(value, str) or not Token.is_unresolved(value):
+        return value
+    longest = _LONGEST.get(ReconciledField(name), _LONGEST_TABLE)
+    resolved = stack.resolve(value)
+    if longest == _LONGEST_TABLE and isinstance(resolved, dict) and "Ref" in resolved:
+        longest = min(longest, len(stack.stack_name) + len(str(resolved["Ref"])) + _GENERATED)
+    return "x" * longest

@@ -1,0 +1,386 @@
+"""TimeoutReconciler: nothing stays stuck, nothing stays half done."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+from aws_cdk import Acknowledgment, ArnFormat, Duration, RemovalPolicy, Stack, Validations
+from aws_cdk import aws_cloudwatch as cloudwatch
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_kms as kms
+from aws_cdk import aws_stepfunctions as sfn
+from constructs import Construct
+
+from constructs_lib.execution_watch.execution_watch import MachineWatch, WatchedMachine
+from constructs_lib.functions.runtime_function import RuntimeFunction, own_code
+from constructs_lib.functions.schedules import run_every
+from constructs_lib.monitoring.queues import dead_letters_of, queue_for, rule_for
+from constructs_lib.monitoring.reconciler_alarms import LONGEST_SECONDS, AlarmLimits, ReconcilerAlarms
+from constructs_lib.reconciler.sagas import late_tokens_of, require_sagas, told_of
+from constructs_lib.saga.state_machine import SagaStateMachine
+from constructs_lib.saga.synthesis.permissions import grant_send, queues_of
+from constructs_lib.shared.arguments import require_between, require_seconds
+from constructs_lib.shared.nag_ids import executions_id
+from constructs_lib.shared.service_names import service_of
+from constructs_lib.shared.types import checked
+from constructs_lib.tables.stateful_table import StatefulTable
+from constructs_lib.tables.token_table import TokenTable
+from constructs_lib.tables.units import AmountsByUnit
+from saga_runtime.protocol import DUE_INDEX, RESPONSE_INDEX, Env, HoldAttribute, Look, LookField, TokenAttribute
+
+_SECONDS: Final = 50
+"""Shorter than the minute after which the next look begins: two would do no harm, and twice the work."""
+_VISIBLE_AFTER: Final = 6 * _SECONDS
+_HOUR: Final = 3_600
+_OF_SAGAS: Final = frozenset(
+    {
+        "function",
+        "queue",
+        "dead_letters",
+        "ended",
+        "schedule",
+        "measure",
+        "recoveries_alarm",
+        "unsettled_alarm",
+        "oldest_in_flight_alarm",
+        "oldest_parked_alarm",
+        "unattended_alarm",
+        "money_alarms",
+        "late_alarm",
+        "record_missing_alarm",
+        "failing_alarm",
+        "incomplete_alarm",
+        "overdue_alarm",
+        "held_alarm",
+        "hold",
+        "dead_letters_alarm",
+    }
+)
+"""Attributes that a reconciler without sagas has not."""
+
+
+class TimeoutReconciler(Construct):
+    """Takes sagas up again that were interrupted, whatever interrupted them; what no machine can decide, it parks.
+
+    A state machine that times out runs no Catch; one that is stopped neither; a request can be reserved and never
+    started; an event can be lost. Creates a function that looks at every request record that is due, by a schedule,
+    and at those whose executions ended badly, by Step Functions' status events (through a queue); and alarms.
+
+    Guaranteed: a saga in progress whose owner's execution timed out, was stopped or failed is handed to a recovery by
+    one conditional write, or is parked in front of a person after ``recoveries_limit`` of them; a request that was
+    reserved and not started is started, by its name and with its stored bytes; what took effect late is undone, of
+    settled sagas, too. Every call may be made twice, by two at once, or be the last one of a function that dies: the
+    end is the same. Running sagas, those that a person redrives, and parked ones are left alone.
+    Not guaranteed: how soon. Status events tell within seconds, if they come; a look finds the rest when it is due:
+    young sagas every minute, old ones every quarter of an hour. A recovery that dies is followed by the next one after
+    a pause that doubles, from a minute to an hour.
+
+    One reconciler may look after several sagas, with different tables, also of other stacks of its app in the same
+    account and region. What is in flight is measured by the way: sagas, their ages, and the money that they move.
+    Responses that have expired are removed, with the requests that they answer.
+
+    It also watches Standard state machines that are no sagas: a function of yours is told of each execution that timed
+    out or was stopped, until it returns. See ``WatchedMachine``.
+
+    The function reports its metrics under its stack's name and its own path (dimension ``service``).
+
+    Example::
+
+        TimeoutReconciler(self, "Reconciler", sagas=[transfer, order])
+        TimeoutReconciler(self, "Watch", machines=[WatchedMachine(machine=nightly, on_timeout=release)])
+
+    Args:
+        scope: parent construct.
+        id: construct id.
+        sagas: which ones it looks after; each saga needs one reconciler.
+        machines: state machines that are no sagas, and who is told of their executions; one of both is needed.
+        schedule: how often it looks at what is due; whole minutes, 1 to 60, 1 by default.
+        measure: how often everything that is in flight is counted, and its money added up; whole minutes, 1 to 60, 5 by
+            default. It reads all that is not settled: this costs with what is in flight.
+        longest_interval: how long an old or parked saga is not checked, at most; whole minutes, 1 to 60, 15 by default.
+            Status events tell of most ends at once; this is for those that are lost. Longer means fewer calls.
+        recoveries_limit: recoveries of one saga that may die before a person decides; 1 to 100, 20 by default.
+        recoveries_started: an alarm tells when more recoveries than these were started within a quarter of an hour, of
+            all sagas together: then it is not a single one that died; 1 to 1,000,000, 20 by default.
+        oldest_in_flight: an alarm tells when a saga in progress is older than this; 1 minute to 366 days. By default an
+            hour more than the longest ``timeout`` of the sagas.
+        oldest_parked: an alarm tells when a saga has waited for a person for longer than this; 1 minute to 366 days,
+            1 day by default.
+        money_in_flight: for each currency, an alarm tells when more than this is in flight, in minor units:
+            ``{"EUR": 5_000_000}``, of a unit of your own ``{Unit("POINT", 0): 100_000}``. Only what requests say
+            counts: see ``Operation(money=…)``. None by default.
+        longest_hold: an alarm tells when ``hold`` has kept it from acting for longer than this; 1 minute to 366 days, 4
+            hours by default.
+        oldest_untold: an alarm tells when a function of ``machines`` should have been told of an execution for longer
+            than this; 1 minute to 366 days, 1 hour by default.
+        encryption_key: a KMS key of your own for the queues. Of an imported one, its policy must let EventBridge
+            use it: a warning says how.
+        removal_policy: of log groups and the table of ``machines``; retained by default.
+
+    Attributes:
+        watch: what watches ``machines``, with a function, queues and alarms of its own; None: there are none. What
+            follows, but for ``alarms``, is of ``sagas``, and there only with them.
+        function: the function that looks.
+        queue: where status events wait for it: names of executions, without their data.
+        dead_letters: where status events end that could not be delivered (whole) or handled.
+        ended: the rule for status events.
+        schedule: the rule that looks at what is due.
+        hold: the table whose item keeps it from acting, for a restore of tables: it checks and measures, and changes
+            nothing. ``cdk-sagas hold`` puts and deletes the item; no deployment does.
+        measure: the rule that adds up what is in flight, and removes responses that have expired.
+        recoveries_alarm: recoveries are started by the dozen: look for what kills executions.
+        unsettled_alarm: a saga was parked whose owner succeeded: its record was restored or edited.
+        oldest_in_flight_alarm: a saga is in progress for too long, or nobody measures.
+        oldest_parked_alarm: a saga waits for a person for too long, or nobody measures.
+        unattended_alarm: sagas of other state machines on the same request tables have been due for hours: theirs was
+            replaced, or no reconciler names it.
+        money_alarms: by currency: more money is in flight than expected.
+        late_alarm: what took effect late could not be undone: a person has to look.
+        record_missing_alarm: an execution ended badly whose saga has no record.
+        failing_alarm: a saga cannot be looked after, for a quarter of an hour now, or nobody looks.
+        incomplete_alarm: no look of a quarter of an hour got to the end of what is due.
+        held_alarm: it has been held for too long.
+        overdue_alarm: a saga has been due for too long, in every look of a quarter of an hour.
+        dead_letters_alarm: a status event could not be handled; a later look finds its saga nevertheless.
+        alarms: all of them, those of ``watch`` included. They have no actions: add yours.
+
+    Raises:
+        ValueError: for a wrong argument, naming it, its value and the remedy.
+    """
+
+    @checked
+    def __init__(
+        self,
+        scope: Construct,
+        id: str,
+        *,
+        sagas: Sequence[SagaStateMachine] = (),
+        machines: Sequence[WatchedMachine] = (),
+        schedule: Duration | None = None,
+        measure: Duration | None = None,
+        longest_interval: Duration | None = None,
+        recoveries_limit: int = 20,
+        recoveries_started: int = 20,
+        oldest_in_flight: Duration | None = None,
+        oldest_parked: Duration | None = None,
+        money_in_flight: AmountsByUnit | None = None,
+        longest_hold: Duration | None = None,
+        oldest_untold: Duration | None = None,
+        encryption_key: kms.IKey | None = None,
+        removal_policy: RemovalPolicy = RemovalPolicy.RETAIN,
+    ) -> None:
+        super().__init__(scope, id)
+        path = self.node.path
+        if sagas or not machines:
+            require_sagas(self, sagas)
+        else:
+            _require_unused(
+                path,
+                "sagas",
+                measure=measure,
+                longest_interval=longest_interval,
+                oldest_in_flight=oldest_in_flight,
+                oldest_parked=oldest_parked,
+                money_in_flight=money_in_flight,
+                longest_hold=longest_hold,
+            )
+        if not machines:
+            _require_unused(path, "machines", oldest_untold=oldest_untold)
+        every = _minutes("schedule", schedule or Duration.minutes(1))
+        measured = _minutes("measure", measure or Duration.minutes(5))
+        longest = _minutes("longest_interval", longest_interval or Duration.minutes(15))
+        require_between("recoveries_limit", recoveries_limit, at_least=1, at_most=100)
+        timeout = max((saga.description.timeout for saga in sagas), default=0) + _HOUR
+        limits = AlarmLimits.of(
+            looks_minutes=every,
+            measures_minutes=measured,
+            recoveries=recoveries_started,
+            oldest_in_flight=oldest_in_flight or Duration.seconds(min(timeout, LONGEST_SECONDS)),
+            oldest_parked=oldest_parked or Duration.days(1),
+            money=money_in_flight or {},
+            longest_hold=longest_hold or Duration.hours(4),
+        )
+        self.watch: MachineWatch | None = None
+        self.alarms: list[cloudwatch.Alarm] = []
+        if sagas:
+            told = {
+                Env.RECONCILED.value: told_of(self, sagas),
+                Env.RECOVERIES_LIMIT.value: str(recoveries_limit),
+                Env.LONGEST_LOOK.value: str(longest * 60),
+            }
+            self._look_after(sagas, every, measured, told, limits, encryption_key, removal_policy)
+        if machines:
+            self.watch = MachineWatch(
+                self,
+                "Machines",
+                machines=machines,
+                schedule=Duration.minutes(every),
+                oldest_untold=oldest_untold or Duration.hours(1),
+                encryption_key=encryption_key,
+                removal_policy=removal_policy,
+            )
+            self.alarms = [*self.alarms, *self.watch.alarms]
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> object:
+            if name in _OF_SAGAS and "watch" in vars(self):
+                raise AttributeError(f"{name} of {self.node.path} is of sagas, got none; ask its watch, or name sagas")
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def _look_after(
+        self,
+        sagas: Sequence[SagaStateMachine],
+        every: int,
+        measured: int,
+        told: Mapping[str, str],
+        limits: AlarmLimits,
+        encryption_key: kms.IKey | None,
+        removal_policy: RemovalPolicy,
+    ) -> None:
+        self.function = RuntimeFunction(
+            self,
+            "Function",
+            code=own_code(),
+            handler="handlers.reconciler.handler",
+            description="Takes interrupted sagas up again",
+            timeout=Duration.seconds(_SECONDS),
+            environment=told,
+            removal_policy=removal_policy,
+        )
+        self.hold = HoldTable(self, "Hold")
+        self.function.function.add_environment(Env.HOLD_TABLE.value, self.hold.table_name)
+        self.hold.grant_look(self.function)
+        for saga in sagas:
+            self._grant(saga)
+            saga.look_after(every=every * 60)
+        self.dead_letters = dead_letters_of(self, encryption_key)
+        self.queue = queue_for(
+            self.function,
+            self,
+            encryption_key,
+            dead_letters=self.dead_letters,
+            visible_after=Duration.seconds(_VISIBLE_AFTER),
+        )
+        machines = [machine for saga in sagas for machine in (saga.state_machine, saga.recovery_machine)]
+        self.ended = rule_for(self, machines, queue=self.queue, dead_letters=self.dead_letters)
+        self.schedule = run_every(
+            self, "Schedule", self.function, Duration.minutes(every), description="Looks at sagas that are due"
+        )
+        self.measure = run_every(
+            self,
+            "Measure",
+            self.function,
+            Duration.minutes(measured),
+            description="Adds up what is in flight",
+            event={LookField.LOOK.value: Look.IN_FLIGHT.value},
+        )
+        self._add_alarms(limits)
+
+    def _grant(self, saga: SagaStateMachine) -> None:
+        """Read what is due, take it over, start it; and nothing else."""
+        function = self.function
+        saga.requests.grant_settle(function)
+        saga.log.grant_list(function)
+        _allow(function, ["dynamodb:UpdateItem"], [saga.log.table_arn])
+        indexes = [f"{saga.requests.table_arn}/index/{index}" for index in (DUE_INDEX, RESPONSE_INDEX)]
+        _allow(function, ["dynamodb:Query"], indexes)
+        for tokens in late_tokens_of(saga):
+            _allow_late_jobs(function, tokens)
+        grant_send(queues_of([saga.operators]), function)
+        machines = (saga.state_machine, saga.recovery_machine)
+        arns = [machine.state_machine_arn for machine in machines]
+        _allow(function, ["states:StartExecution", "states:ListExecutions"], arns)
+        _allow(function, ["states:DescribeExecution"], [self._executions_of(machine) for machine in machines])
+
+    def _executions_of(self, machine: sfn.StateMachine) -> str:
+        stack, there = Stack.of(self), Stack.of(machine)
+        name = machine.state_machine_name
+        named = f"<{there.resolve(name)['Fn::GetAtt'][0]}.Name>"
+        if there is not stack:
+            # It crosses as an export. Made here, the export's own name is known, by which the finding below goes.
+            name = there.export_value(name)
+            named = str(stack.resolve(name)["Fn::ImportValue"])
+        Validations.of(self.function.role).acknowledge(
+            Acknowledgment(
+                id=executions_id(stack, named),
+                reason="Executions of this one state machine: their names are made when they start, and whether one "
+                "of them still runs is what the reconciler asks.",
+            )
+        )
+        return stack.format_arn(
+            service="states",
+            resource="execution",
+            resource_name=f"{name}:*",
+            arn_format=ArnFormat.COLON_RESOURCE_NAME,
+        )
+
+    def _add_alarms(self, limits: AlarmLimits) -> None:
+        alarms = ReconcilerAlarms(
+            self,
+            "Alarms",
+            service=service_of(self.function),
+            dead_letters=self.dead_letters,
+            limits=limits,
+        )
+        self.recoveries_alarm = alarms.recoveries
+        self.unsettled_alarm = alarms.unsettled
+        self.oldest_in_flight_alarm = alarms.oldest_in_flight
+        self.oldest_parked_alarm = alarms.oldest_parked
+        self.unattended_alarm = alarms.unattended
+        self.money_alarms = alarms.money
+        self.late_alarm = alarms.late
+        self.record_missing_alarm = alarms.record_missing
+        self.failing_alarm = alarms.failing
+        self.incomplete_alarm = alarms.incomplete
+        self.overdue_alarm = alarms.overdue
+        self.held_alarm = alarms.held
+        self.dead_letters_alarm = alarms.dead_letters
+        self.alarms = alarms.all
+
+
+class HoldTable(StatefulTable):
+    """The table whose only item keeps a reconciler from acting. It goes with the stack: it holds no saga's data."""
+
+    def __init__(self, scope: Construct, id: str) -> None:
+        super().__init__(scope, id, partition_key=HoldAttribute.ID, removal_policy=RemovalPolicy.DESTROY)
+
+    def grant_look(self, grantee: iam.IGrantable) -> iam.Grant:
+        """Read the item."""
+        return self._grant(grantee, "dynamodb:GetItem")
+
+
+def _require_unused(path: str, of: str, **given: object) -> None:
+    """Refuse what would have no effect: who asks for an alarm relies on it."""
+    unused = [name for name, value in given.items() if value]
+    if unused:
+        raise ValueError(f"{', '.join(unused)} of {path} needs {of}, got none; name {of}, or leave it out")
+
+
+def _minutes(name: str, every: Duration) -> int:
+    seconds = require_seconds(name, every, at_least=60, at_most=_HOUR)
+    if seconds % 60:
+        raise ValueError(f"{name} must be whole minutes, got {seconds} s; round it")
+    return seconds // 60
+
+
+def _allow_late_jobs(grantee: iam.IGrantable, tokens: TokenTable) -> None:
+    """Find jobs that took effect late: never a token, with which any wait could be ended."""
+    if tokens.encryption_key is not None:
+        tokens.encryption_key.grant_decrypt(grantee)
+    _allow(grantee, ["dynamodb:Query"], [f"{tokens.table_arn}/index/{DUE_INDEX}"])
+    read = [TokenAttribute.ID.value, TokenAttribute.LOG_TABLE.value, TokenAttribute.APPLIED_LATE_AT.value]
+    iam.Grant.add_to_principal(
+        grantee=grantee,
+        actions=["dynamodb:GetItem"],
+        resource_arns=[tokens.table_arn],
+        conditions={
+            "ForAllValues:StringEquals": {"dynamodb:Attributes": read},
+            "StringEqualsIfExists": {"dynamodb:Select": "SPECIFIC_ATTRIBUTES"},
+        },
+    )
+
+
+def _allow(grantee: iam.IGrantable, actions: list[str], resources: list[str]) -> None:
+    iam.Grant.add_to_principal(grantee=grantee, actions=actions, resource_arns=resources)

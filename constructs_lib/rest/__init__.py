@@ -1,0 +1,4 @@
+"""REST APIs: stages, problem documents of the gateway, the web ACL.
+
+Imports ``shared`` only.
+"""

@@ -1,0 +1,68 @@
+"""Problem documents (RFC 9457) of the gateway itself: what the client sees when no function was reached."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from aws_cdk import aws_apigateway as apigateway
+
+from saga_runtime.http.response import PROBLEM
+
+_T: Final = apigateway.ResponseType
+
+_PROBLEMS: Final[tuple[tuple[apigateway.ResponseType, str, str, str], ...]] = (
+    (_T.ACCESS_DENIED, "403", "access-denied", "The caller may not do this"),
+    (_T.API_CONFIGURATION_ERROR, "500", "gateway-misconfigured", "The gateway is misconfigured"),
+    (_T.AUTHORIZER_CONFIGURATION_ERROR, "500", "authorizer-misconfigured", "The authorizer is misconfigured"),
+    (_T.AUTHORIZER_FAILURE, "500", "authorizer-failed", "The authorizer failed"),
+    (_T.BAD_REQUEST_BODY, "400", "bad-body", "The body is not what this operation takes"),
+    (_T.BAD_REQUEST_PARAMETERS, "400", "bad-parameters", "The parameters are not what this operation takes"),
+    (_T.EXPIRED_TOKEN, "403", "expired-token", "The token has expired"),
+    (_T.INTEGRATION_FAILURE, "504", "integration-failed", "The request may or may not have been accepted"),
+    (_T.INTEGRATION_TIMEOUT, "504", "integration-timeout", "The request may or may not have been accepted"),
+    (_T.INVALID_API_KEY, "403", "invalid-api-key", "The API key is invalid"),
+    (_T.INVALID_SIGNATURE, "403", "invalid-signature", "The signature is invalid"),
+    (_T.MISSING_AUTHENTICATION_TOKEN, "403", "missing-authentication", "The request is not signed, or names nothing"),
+    (_T.QUOTA_EXCEEDED, "429", "quota-exceeded", "The quota is exceeded"),
+    (_T.REQUEST_TOO_LARGE, "413", "body-too-large", "The body is too large"),
+    (_T.RESOURCE_NOT_FOUND, "404", "not-found", "There is nothing here"),
+    (_T.THROTTLED, "429", "throttled", "Too many requests"),
+    (_T.UNAUTHORIZED, "401", "unauthorized", "The caller is unknown"),
+    (_T.UNSUPPORTED_MEDIA_TYPE, "415", "unsupported-media-type", "The media type is not supported"),
+    (_T.WAF_FILTERED, "403", "filtered", "The request was filtered"),
+)
+_RETRY_LATER: Final = frozenset({"429", "504", "500"})
+
+
+def add_problem_responses(api: apigateway.RestApi) -> None:
+    """Let every answer of the gateway itself be ``application/problem+json``."""
+    for kind, status, code, title in _PROBLEMS:
+        _add(api, kind, status, code, title)
+    add_default_responses(api)
+
+
+def add_default_responses(api: apigateway.RestApi) -> None:
+    """Let the gateway's own answers be ``application/problem+json``, with its status, in two resources for all."""
+    _add(api, _T.DEFAULT_4_XX, None, "refused", "The request was refused")
+    _add(api, _T.DEFAULT_5_XX, None, "gateway-failed", "The request may or may not have been accepted")
+
+
+def _add(api: apigateway.RestApi, kind: apigateway.ResponseType, status: str | None, code: str, title: str) -> None:
+    # The gateway fills in messageString and brings its quotes. validationErrorString would say more, but comes as it
+    # is: the quotes in it would break the document.
+    status_member = f'"status":{status},' if status else ""
+    template = (
+        f'{{"type":"urn:cdk-sagas:problem:{code}","title":"{title}",{status_member}"detail":$context.error.messageString,'
+        '"request_id":"$context.requestId"}'
+    )
+    # The gateway picks its template and says application/json whatever the client accepts: the header corrects that.
+    headers = {"Content-Type": f"'{PROBLEM}'", "Cache-Control": "'no-store'"}
+    if status in _RETRY_LATER:
+        headers["Retry-After"] = "'2'"
+    api.add_gateway_response(
+        "".join(part.capitalize() for part in kind.response_type.split("_")),
+        type=kind,
+        status_code=status,
+        response_headers=headers,
+        templates={"application/json": template, PROBLEM: template},
+    )

@@ -1,0 +1,148 @@
+"""The web ACL that may stand before a stage."""
+
+from __future__ import annotations
+
+import json
+from math import ceil
+from typing import Final
+
+from aws_cdk import Token
+from aws_cdk import aws_apigateway as apigateway
+from aws_cdk import aws_wafv2 as wafv2
+from constructs import Construct
+
+from constructs_lib.shared.arguments import require_between
+
+_WINDOW_SECONDS: Final = 300
+"""Over which WAF counts requests by default, in every region."""
+_RETRY_AFTER_SECONDS: Final = 60
+_TOO_MANY: Final = "TooManyRequests"
+_TOO_MANY_PROBLEM: Final = {
+    "type": "urn:cdk-sagas:problem:throttled",
+    "title": "Too many requests",
+    "status": 429,
+    "detail": "This address sends more requests than it may. Slow down, and repeat the request under the same key.",
+}
+
+_COUNTED_OF_COMMON_RULES: Final = (
+    "SizeRestrictions_BODY",
+    "CrossSiteScripting_BODY",
+    "GenericLFI_BODY",
+    "GenericRFI_BODY",
+    "EC2MetaDataSSRF_BODY",
+    "NoUserAgent_HEADER",
+)
+"""Rules that guess what a body means, limit it, or ask for a header that programs leave out. A transfer whose text
+looks like an attack would be refused with 403 under every retry. The gateway's model and the gatekeeper check bodies
+against the operation's schema and limit; nothing renders or runs them."""
+
+
+def check_rate_per_address(
+    waf: bool, rate_limit: float, rate_per_address: float | None, *, default: float | None = None
+) -> float:
+    """Requests per second that one address may send: twice the stage's own rate, if there is no other default.
+
+    Raises:
+        ValueError: for a rate that is out of range, that no web ACL would apply, or that cannot be derived.
+    """
+    if rate_per_address is None:
+        if default is not None:
+            return default
+        if waf and Token.is_unresolved(rate_limit):
+            raise ValueError("rate_per_address must be given where rate_limit is a token, got none; give a number")
+        return 2 * rate_limit
+    if not waf:
+        raise ValueError(
+            f"waf must be True with rate_per_address, got rate_per_address={rate_per_address} without it; "
+            "the web ACL applies the rate: say waf=True, or leave the rate out"
+        )
+    require_between("rate_per_address", rate_per_address, at_least=1, at_most=100_000)
+    return rate_per_address
+
+
+class WebAcl(Construct):
+    """AWS managed rules against known attacks, and a rate limit per address that answers 429.
+
+    Of the common rules, those that inspect bodies or ask for a ``User-Agent`` only count: what they refuse wrongly they
+    refuse for ever, and with the 403 of a caller who may do nothing.
+
+    Attributes:
+        web_acl: the web ACL.
+        association: its association with the stage.
+    """
+
+    def __init__(self, scope: Construct, id: str, *, stage: apigateway.Stage, rate_per_address: float) -> None:
+        super().__init__(scope, id)
+        acl = wafv2.CfnWebACL
+        self.web_acl = acl(
+            self,
+            "Acl",
+            default_action=acl.DefaultActionProperty(allow=acl.AllowActionProperty()),
+            scope="REGIONAL",
+            visibility_config=_visible("Acl"),
+            custom_response_bodies={
+                _TOO_MANY: acl.CustomResponseBodyProperty(
+                    content=json.dumps(_TOO_MANY_PROBLEM), content_type="APPLICATION_JSON"
+                )
+            },
+            rules=[
+                _managed("CommonRules", 0, "AWSManagedRulesCommonRuleSet", counted=_COUNTED_OF_COMMON_RULES),
+                _managed("KnownBadInputs", 1, "AWSManagedRulesKnownBadInputsRuleSet"),
+                acl.RuleProperty(
+                    name="RatePerAddress",
+                    priority=2,
+                    # A response of WAF takes precedence over the gateway's own for what WAF refused.
+                    # https://docs.aws.amazon.com/waf/latest/developerguide/customizing-the-response-for-blocked-requests.html
+                    action=acl.RuleActionProperty(
+                        block=acl.BlockActionProperty(
+                            custom_response=acl.CustomResponseProperty(
+                                response_code=429,
+                                custom_response_body_key=_TOO_MANY,
+                                response_headers=[
+                                    acl.CustomHTTPHeaderProperty(name="Retry-After", value=str(_RETRY_AFTER_SECONDS)),
+                                    acl.CustomHTTPHeaderProperty(name="Cache-Control", value="no-store"),
+                                ],
+                            )
+                        )
+                    ),
+                    statement=acl.StatementProperty(
+                        rate_based_statement=acl.RateBasedStatementProperty(
+                            limit=ceil(rate_per_address * _WINDOW_SECONDS), aggregate_key_type="IP"
+                        )
+                    ),
+                    visibility_config=_visible("RatePerAddress"),
+                ),
+            ],
+        )
+        self.association = wafv2.CfnWebACLAssociation(
+            self, "Association", resource_arn=stage.stage_arn, web_acl_arn=self.web_acl.attr_arn
+        )
+
+
+def _managed(
+    name: str, priority: int, rule_group: str, *, counted: tuple[str, ...] = ()
+) -> wafv2.CfnWebACL.RuleProperty:
+    acl = wafv2.CfnWebACL
+    count = acl.RuleActionProperty(count=acl.CountActionProperty())
+    return acl.RuleProperty(
+        name=name,
+        priority=priority,
+        override_action=acl.OverrideActionProperty(none={}),
+        statement=acl.StatementProperty(
+            managed_rule_group_statement=acl.ManagedRuleGroupStatementProperty(
+                vendor_name="AWS",
+                name=rule_group,
+                rule_action_overrides=[
+                    acl.RuleActionOverrideProperty(name=rule, action_to_use=count) for rule in counted
+                ]
+                or None,
+            )
+        ),
+        visibility_config=_visible(name),
+    )
+
+
+def _visible(name: str) -> wafv2.CfnWebACL.VisibilityConfigProperty:
+    return wafv2.CfnWebACL.VisibilityConfigProperty(
+        cloud_watch_metrics_enabled=True, metric_name=name, sampled_requests_enabled=False
+    )

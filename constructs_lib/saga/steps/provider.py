@@ -1,0 +1,67 @@
+"""What a provider outside guarantees: data that decides how a step that was interrupted is taken up again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from aws_cdk import Duration
+
+from constructs_lib.shared.arguments import require_between, require_seconds
+from constructs_lib.shared.types import check_fields
+
+PROVIDER_KEY_LENGTH: Final = 36
+"""Length of the keys that providers are given: a UUID derived from the step key."""
+_GRACE: Final = Duration.seconds(30)
+_CLOCK_MARGIN: Final = Duration.seconds(5)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Provider:
+    """What a provider outside offers, so that an interrupted call can be decided.
+
+    A provider that offers neither an idempotency key nor a way to ask cannot be used safely by anybody: a call that
+    was cut off waits for a person.
+
+    Attributes:
+        idempotent_for: how long the provider recognizes ``call.provider_key`` and answers a repeated call with the
+            first one's outcome (Stripe: 24 hours). None: it does not.
+        verify: whether ``external_step(verify=…)`` can ask the provider what became of a call.
+        undo_idempotent_for: as ``idempotent_for``, for the undo and its own key.
+        verify_undo: whether ``external_compensation(verify_undo=…)`` can ask what became of an undo.
+        grace: how long a request can still travel when its sender is dead: neither "not applied" nor a refusal counts
+            before that. The library's promise rests on this bound. 0 s to 1 hour, 30 s by default.
+        clock_margin: how far the clocks of two functions may be apart; 5 s by default, 0 s to 1 minute.
+        max_key_length: longest idempotency key that the provider takes; ours have 36 characters.
+
+    Raises:
+        ValueError: for a value out of range, or a provider whose outcome could never be known.
+    """
+
+    idempotent_for: Duration | None = None
+    verify: bool = False
+    undo_idempotent_for: Duration | None = None
+    verify_undo: bool = False
+    grace: Duration = _GRACE
+    clock_margin: Duration = _CLOCK_MARGIN
+    max_key_length: int = 255
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        require_seconds("grace", self.grace, at_least=0, at_most=3_600)
+        require_seconds("clock_margin", self.clock_margin, at_least=0, at_most=60)
+        for name in ("idempotent_for", "undo_idempotent_for"):
+            window: Duration | None = getattr(self, name)
+            if window is not None:
+                require_seconds(name, window, at_least=60, at_most=366 * 86_400)
+        require_between("max_key_length", self.max_key_length, at_least=1, at_most=1_024)
+        if self.max_key_length < PROVIDER_KEY_LENGTH:
+            raise ValueError(
+                f"max_key_length must be {PROVIDER_KEY_LENGTH} or more, got {self.max_key_length}: a shorter key would "
+                "not be one step's alone; ask the provider for longer ones"
+            )
+        if self.idempotent_for is None and not self.verify:
+            raise ValueError(
+                "a provider needs idempotent_for or verify, got neither: a call that was cut off could never be "
+                "decided; declare what the provider offers"
+            )

@@ -1,0 +1,67 @@
+"""What happens beside a saga's steps: messages about failures, and refusals that do not end it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from aws_cdk import aws_sqs as sqs
+
+from constructs_lib.shared.types import check_fields
+from saga_runtime.steps.step import encode_output
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notify:
+    """A message to a FIFO queue.
+
+    Guaranteed: sent before the saga settles, at least once; repeated sends within SQS's deduplication interval of
+    five minutes are one message. Not guaranteed: once, when a saga is recovered later than that.
+
+    Attributes:
+        queue: a FIFO queue. Its message group is the request, so messages of one saga keep their order.
+        message: JSONata expression (with or without ``{% %}``) over ``$failure`` (``step``, ``error``, ``detail``,
+            ``status``); by default a document of these.
+    """
+
+    queue: sqs.IQueue
+    message: str | None = None
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        check_fifo(self.queue)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GoOn:
+    """A refusal that does not end the saga: the step counts as done with this output, and the saga goes on.
+
+    The step is fenced first, so that an attempt of it that still travels can never take effect.
+
+    Attributes:
+        output: what the steps that follow see as the step's output.
+    """
+
+    output: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        encode_output(self.output)
+
+
+Route = Notify | GoOn
+"""What a step does about an error of a certain name."""
+
+
+def check_fifo(queue: sqs.IQueue) -> None:
+    """Refuse a queue that does not deduplicate.
+
+    Raises:
+        ValueError: if it is not a FIFO queue.
+    """
+    if not queue.fifo:
+        raise ValueError(
+            f"a saga's messages need a FIFO queue, got {queue.node.path}; create it with fifo=True, "
+            "which deduplicates what is sent again"
+        )

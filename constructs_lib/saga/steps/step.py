@@ -1,0 +1,871 @@
+"""Steps of a saga, declared as data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from aws_cdk import Duration
+from aws_cdk import aws_dynamodb as dynamodb
+from aws_cdk import aws_events as events
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_lambda as lambda_
+from aws_cdk import aws_sqs as sqs
+
+from constructs_lib.functions.handlers import require_made_by
+from constructs_lib.functions.runtime_function import RuntimeFunction
+from constructs_lib.saga.asl.states import bare
+from constructs_lib.saga.description.description import FunctionDescription
+from constructs_lib.saga.description.function_facts import facts_of
+from constructs_lib.saga.steps.direct import DirectCall, DirectTransaction, Effect, custom_state, event_call, sdk_call
+from constructs_lib.saga.steps.group import StepGroup
+from constructs_lib.saga.steps.provider import Provider
+from constructs_lib.saga.steps.retry import Retry
+from constructs_lib.saga.steps.routes import GoOn, Route, check_fifo
+from constructs_lib.saga.steps.wait import CallbackVia, Wait, wait_of
+from constructs_lib.shared.arguments import require_match, require_seconds, require_unique, require_whole_seconds
+from constructs_lib.shared.types import checked
+from saga_runtime.errors import Rejected
+from saga_runtime.protocol import (
+    MAX_EXPRESS_SECONDS,
+    MAX_FUNCTION_SECONDS,
+    PERMANENT_ERRORS,
+    STEP_NAME_PATTERN,
+    TRANSIENT_ERRORS,
+    ErrorName,
+)
+
+StepCode = RuntimeFunction | lambda_.IFunction
+"""What a step runs: a ``StepFunction``, or any function that runs ``saga_runtime``."""
+
+_ERROR_NAME = r"^[A-Za-z][A-Za-z0-9_.]{0,99}$"
+_NOT_A_REFUSAL = frozenset({*(str(name) for name in TRANSIENT_ERRORS), "SagaFenced", "StepInDoubt", "StepUndecided"})
+_NOT_TRANSIENT = frozenset({"SagaFenced", "StepInDoubt", "StepUndecided", "States.ALL", "States.Timeout"})
+
+
+class StepKind(StrEnum):
+    """Kinds of steps."""
+
+    ATOMIC = "atomic"
+    """The effect is in DynamoDB, and is committed together with the saga log row."""
+    EXTERNAL = "external"
+    """The effect is at a provider outside."""
+    CALLBACK = "callback"
+    """A provider outside works for the saga, and answers later."""
+    WAIT = "wait"
+    """Something is waited for that nobody does for the saga: a person's word, a parcel's scan."""
+    READ_ONLY = "read-only"
+    """Nothing happens; an answer is read."""
+    DYNAMODB = "dynamodb"
+    """The effect is in DynamoDB, written straight from the state machine together with the saga log row."""
+    SERVICE = "service"
+    """A call of an AWS service, straight from the state machine."""
+    NOTIFY = "notify"
+    """A message to a FIFO queue, under the step key."""
+    EVENT = "event"
+    """An event for downstream systems."""
+    CUSTOM = "custom"
+    """A state of the user's own."""
+    EXPRESS = "express"
+    """Short steps in one EXPRESS state machine."""
+    CHILD = "child"
+    """Steps in a Standard state machine with a history of its own."""
+    PARALLEL = "parallel"
+    """Branches that run at once."""
+    MAP = "map"
+    """The same steps for each item."""
+
+    @property
+    def mutates(self) -> bool:
+        """Whether the step has an effect that a compensation could undo."""
+        return self in (StepKind.ATOMIC, StepKind.EXTERNAL, StepKind.CALLBACK, StepKind.DYNAMODB)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One step of a saga. Made by ``Step.atomic(…)`` and the like; the constructor is not meant to be called.
+
+    Attributes:
+        name: unique in its saga; part of every key, so renaming a deployed step makes it another one.
+        kind: what the step is.
+        function: what it runs; None for what the state machine or the construct's own notifier does.
+        compensate: what undoes it.
+        pivot: whether the saga only goes forward after it.
+        when: JSONata condition (without the ``{% %}``); the step is skipped when it is false. Anything but true and
+            false, a missing value included, fails the saga before the step (``ConditionNotBoolean``).
+        retry: how its failures are retried.
+        refusals: names of permanent errors of the user's own.
+        transient: names of transient errors of the user's own.
+        function_timeout: timeout of ``function``, in seconds.
+        compensate_timeout: timeout of ``compensate``, in seconds.
+        function_facts: memory and architecture of ``function``, if they are known here.
+        compensate_facts: likewise, of ``compensate``.
+        on_error: routes of named errors.
+        provider: what the provider of an external step, or of a job, guarantees.
+        wait: how it waits for an answer from outside.
+        record: whether the answer of a read-only step is kept in the saga log.
+        queue: where a notification goes.
+        message: JSONata expression of its body.
+        direct: a call straight from the state machine.
+        transaction: a DynamoDB transaction straight from the state machine.
+    """
+
+    name: str
+    kind: StepKind
+    function: lambda_.IFunction | None = None
+    function_timeout: int = 0
+    compensate: lambda_.IFunction | None = None
+    compensate_timeout: int = 0
+    function_facts: FunctionDescription | None = None
+    compensate_facts: FunctionDescription | None = None
+    pivot: bool = False
+    when: str | None = None
+    retry: Retry = field(default_factory=Retry)
+    refusals: tuple[str, ...] = ()
+    transient: tuple[str, ...] = ()
+    on_error: Mapping[str, Route] = field(default_factory=dict)
+    provider: Provider | None = None
+    wait: Wait | None = None
+    record: bool = True
+    queue: sqs.IQueue | None = None
+    message: str | None = None
+    direct: DirectCall | None = None
+    transaction: DirectTransaction | None = None
+
+    def __post_init__(self) -> None:
+        require_match("a step's name", self.name, STEP_NAME_PATTERN, "use PascalCase of at most 40 characters")
+        require_unique(f"refusals of step {self.name}", self.refusals)
+        require_unique(f"transient of step {self.name}", self.transient)
+        for refusal in self.refusals:
+            require_match(f"refusals of step {self.name}", refusal, _ERROR_NAME, "give the name of an error class")
+            if refusal in _NOT_A_REFUSAL:
+                raise ValueError(
+                    f"refusals of step {self.name} must be permanent errors, got {refusal!r}, which may pass; remove it"
+                )
+        for error in self.transient:
+            require_match(f"transient of step {self.name}", error, _ERROR_NAME, "give the name of an error class")
+            if error in self.permanent_errors or error in _NOT_TRANSIENT:
+                raise ValueError(
+                    f"transient of step {self.name} must be errors of your own that pass, got {error!r}; remove it"
+                )
+        for error in self.on_error:
+            if error not in self.permanent_errors:
+                raise ValueError(
+                    f"on_error of step {self.name} must name permanent errors, got {error!r}; "
+                    "add it to refusals, if the step's function raises it as a PermanentError"
+                )
+        if self.pivot and any(isinstance(route, GoOn) for route in self.on_error.values()):
+            raise ValueError(
+                f"step {self.name} is the pivot: a saga cannot go on without it; use GoOn on an earlier step"
+            )
+        if self.message is not None and not self.message.strip():
+            raise ValueError(f"message of step {self.name} must be a JSONata expression, got {self.message!r}")
+        if self.when is not None and not self.when.strip():
+            raise ValueError(f"when of step {self.name} must be a JSONata condition, got {self.when!r}; leave it out")
+
+    @property
+    def permanent_errors(self) -> tuple[str, ...]:
+        """Every error name that refuses this step."""
+        return tuple(dict.fromkeys((*(error.value for error in PERMANENT_ERRORS), *self.refusals)))
+
+    @property
+    def steps(self) -> Iterator[Step]:
+        """The step itself: a group has several."""
+        yield self
+
+    @property
+    def compensated(self) -> bool:
+        """Whether something undoes it."""
+        undone_directly = self.transaction is not None and bool(self.transaction.compensate)
+        return self.compensate is not None or undone_directly
+
+    @property
+    def only_forward(self) -> bool:
+        """Whether it does something that nothing can undo, however it is declared."""
+        if self.direct is not None:
+            return self.direct.effect is not Effect.READ
+        return self.kind is StepKind.NOTIFY
+
+    @staticmethod
+    @checked
+    def atomic(
+        name: str,
+        *,
+        fn: StepCode,
+        compensate: StepCode | None = None,
+        pivot: bool = False,
+        when: str | None = None,
+        retry: Retry | None = None,
+        refusals: Sequence[str] = (),
+        transient: Sequence[str] = (),
+        on_error: Mapping[str, Route] | None = None,
+        fn_timeout: Duration | None = None,
+        compensate_timeout: Duration | None = None,
+    ) -> Step:
+        """A step whose effect is in DynamoDB: its writes and its saga log row are one transaction.
+
+        Guaranteed: the writes take effect at most once per saga, under retries, duplicates, crashes between any two
+        calls and concurrent executions; a step that was compensated before it ran never runs.
+
+        Args:
+            name: PascalCase, at most 40 characters.
+            fn: a function decorated with ``saga_runtime.atomic_step``.
+            compensate: a function decorated with ``saga_runtime.compensation``.
+            pivot: after this step the saga only goes forward. Without one it is the last step that mutates, which must
+                have no condition then. Several steps may be pivots if each has a ``when`` and no request meets two of
+                them. Where a request meets none, the saga only goes forward behind the last one.
+            when: JSONata condition over ``$request`` and ``$outputs``, with or without ``{% %}``.
+            retry: ``Retry()`` by default.
+            refusals: class names of your own subclasses of ``PermanentError`` that ``fn`` raises.
+            transient: class names of your own subclasses of ``TransientError`` that ``fn`` raises: retried with jitter.
+                A name that is in neither list counts as in doubt.
+            on_error: routes of named refusals: ``Notify(…)`` tells somebody when the saga has failed by it, in place
+                of the saga's ``on_failed``; ``GoOn(…)`` lets the saga go on without the step.
+            fn_timeout: the timeout of ``fn``; needed only for an imported function, whose timeout cannot be known.
+            compensate_timeout: likewise, for ``compensate``.
+
+        Raises:
+            ValueError: for a wrong argument, naming it, its value and the remedy.
+        """
+        require_made_by(f"fn of step {name}", fn, "atomic_step")
+        require_made_by(f"compensate of step {name}", compensate, "compensation")
+        return Step(
+            name=name,
+            kind=StepKind.ATOMIC,
+            function=_function(fn),
+            function_facts=facts_of(fn),
+            function_timeout=_timeout(name, "fn", fn, fn_timeout),
+            compensate=_function(compensate) if compensate is not None else None,
+            compensate_facts=facts_of(compensate) if compensate is not None else None,
+            compensate_timeout=(
+                _timeout(name, "compensate", compensate, compensate_timeout) if compensate is not None else 0
+            ),
+            pivot=pivot,
+            when=_bare(when),
+            retry=retry or Retry(),
+            refusals=tuple(refusals),
+            transient=tuple(transient),
+            on_error=dict(on_error or {}),
+        )
+
+    @staticmethod
+    @checked
+    def external(
+        name: str,
+        *,
+        fn: StepCode,
+        provider: Provider,
+        compensate: StepCode | None = None,
+        pivot: bool = False,
+        when: str | None = None,
+        retry: Retry | None = None,
+        refusals: Sequence[str] = (),
+        transient: Sequence[str] = (),
+        on_error: Mapping[str, Route] | None = None,
+        fn_timeout: Duration | None = None,
+        compensate_timeout: Duration | None = None,
+    ) -> Step:
+        """A step whose effect is at a provider outside.
+
+        Guaranteed, as far as the provider keeps what ``provider`` declares and no request travels for longer than its
+        ``grace``: the provider acts at most once per saga, and is asked, never guessed, when a call was cut off. A
+        step that was compensated is never called again.
+        Not guaranteed: an answer. What the provider does not know either is parked in front of a person.
+
+        Args:
+            name: PascalCase, at most 40 characters.
+            fn: a function decorated with ``saga_runtime.external_step``, or a ``StepHost``.
+            provider: what the provider guarantees.
+            compensate: a function decorated with ``saga_runtime.external_compensation``.
+            pivot: after this step the saga only goes forward.
+            when: JSONata condition over ``$request`` and ``$outputs``.
+            retry: ``Retry.external()`` by default: its delays outlast a call in doubt.
+            refusals: class names of your own subclasses of ``PermanentError``: the provider's clear refusals, beside
+                ``Declined``. What else ``fn`` raises leaves the step in doubt.
+            transient: class names of your own subclasses of ``TransientError``.
+            on_error: routes of named refusals.
+            fn_timeout: the timeout of ``fn``; needed only for an imported function.
+            compensate_timeout: likewise, for ``compensate``.
+
+        Raises:
+            ValueError: for a wrong argument, naming it, its value and the remedy.
+        """
+        if compensate is not None and provider.undo_idempotent_for is None and not provider.verify_undo:
+            raise ValueError(
+                f"the compensation of step {name} could never be decided when it is cut off: its provider has neither "
+                "undo_idempotent_for nor verify_undo; declare what the provider offers"
+            )
+        require_made_by(f"fn of step {name}", fn, "external_step")
+        require_made_by(f"compensate of step {name}", compensate, "external_compensation")
+        return Step(
+            name=name,
+            kind=StepKind.EXTERNAL,
+            function=_function(fn),
+            function_facts=facts_of(fn),
+            function_timeout=_timeout(name, "fn", fn, fn_timeout),
+            compensate=_function(compensate) if compensate is not None else None,
+            compensate_facts=facts_of(compensate) if compensate is not None else None,
+            compensate_timeout=(
+                _timeout(name, "compensate", compensate, compensate_timeout) if compensate is not None else 0
+            ),
+            provider=provider,
+            pivot=pivot,
+            when=_bare(when),
+            retry=retry or Retry.external(),
+            refusals=tuple(refusals),
+            transient=tuple(transient),
+            on_error=dict(on_error or {}),
+        )
+
+    @staticmethod
+    @checked
+    def callback(
+        name: str,
+        *,
+        via: CallbackVia,
+        provider: Provider,
+        timeout: Duration,
+        expected_duration: Duration | None = None,
+        heartbeat: Duration | None = None,
+        compensate: StepCode | None = None,
+        pivot: bool = False,
+        when: str | None = None,
+        retry: Retry | None = None,
+        refusals: Sequence[str] = (),
+        on_error: Mapping[str, Route] | None = None,
+        compensate_timeout: Duration | None = None,
+    ) -> Step:
+        """A job: a provider outside works for the saga and answers later, by a webhook, an event or a call.
+
+        The saga waits without cost. When neither an answer nor a sign of life has come for ``heartbeat``, the provider
+        is asked what became of the job; when none has come for ``timeout``, the step is given up, and its compensation
+        asks.
+
+        Guaranteed, as far as the provider keeps what ``provider`` declares: it is handed the job at most once; the saga
+        goes on once, however often, early or late the answer comes; a success that comes after the step was given up
+        is undone by itself: by the saga as long as it runs, then by a ``TimeoutReconciler`` or ``cdk-sagas recover``.
+        Not guaranteed: an answer. What the provider cannot tell either is parked in front of a person.
+
+        Args:
+            name: PascalCase, at most 40 characters.
+            via: the ``CallbackIntegration`` that hands jobs out and takes answers in.
+            provider: what the provider guarantees. It must be able to tell what became of a job (``verify=True``).
+            timeout: after this time the step is given up; 2 s to 366 days.
+            expected_duration: how long the provider usually takes; ``heartbeat`` is twice that.
+            heartbeat: declare this, or ``expected_duration``; shorter than ``timeout``.
+            compensate: a function decorated with ``saga_runtime.external_compensation``.
+            pivot: after this step the saga only goes forward.
+            when: JSONata condition over ``$request`` and ``$outputs``.
+            retry: of handing the job to the queue, and of the compensation; ``Retry.external()`` by default.
+            refusals: error names with which the provider refuses the job, beside the permanent errors.
+            on_error: routes of named refusals.
+            compensate_timeout: the timeout of ``compensate``; needed only for an imported function.
+
+        Raises:
+            ValueError: for a wrong argument, naming it, its value and the remedy.
+        """
+        if not provider.verify:
+            raise ValueError(
+                f"the provider of step {name} must be able to tell what became of a job, got verify=False: a lost "
+                "answer could never be decided; write callback_step(verify=…) and declare Provider(verify=True)"
+            )
+        if compensate is not None and provider.undo_idempotent_for is None and not provider.verify_undo:
+            raise ValueError(
+                f"the compensation of step {name} could never be decided when it is cut off: its provider has neither "
+                "undo_idempotent_for nor verify_undo; declare what the provider offers"
+            )
+        require_made_by(f"compensate of step {name}", compensate, "external_compensation")
+        return Step(
+            name=name,
+            kind=StepKind.CALLBACK,
+            function=via.dispatcher,
+            function_facts=via.dispatcher_facts,
+            function_timeout=via.dispatcher_timeout,
+            compensate=_function(compensate) if compensate is not None else None,
+            compensate_facts=facts_of(compensate) if compensate is not None else None,
+            compensate_timeout=(
+                _timeout(name, "compensate", compensate, compensate_timeout) if compensate is not None else 0
+            ),
+            provider=provider,
+            wait=wait_of(name, via, expected_duration=expected_duration, heartbeat=heartbeat, timeout=timeout),
+            pivot=pivot,
+            when=_bare(when),
+            retry=retry or Retry.external(),
+            refusals=tuple(refusals),
+            on_error=dict(on_error or {}),
+        )
+
+    @staticmethod
+    @checked
+    def wait_for(
+        name: str,
+        *,
+        via: CallbackVia,
+        timeout: Duration,
+        expected_duration: Duration | None = None,
+        heartbeat: Duration | None = None,
+        when: str | None = None,
+        retry: Retry | None = None,
+        refusals: Sequence[str] = (),
+        on_error: Mapping[str, Route] | None = None,
+    ) -> Step:
+        """Waits for something that nobody does for the saga: a person approves, a parcel is scanned.
+
+        It has no compensation, since nothing is done that could be undone. What happened is kept in the saga log, and
+        every further run of the saga sees the same.
+
+        Guaranteed: the saga goes on once, however often, early or late the answer comes. Nothing happening within
+        ``timeout`` is a refusal by the name ``CallbackTimedOut``, which ``on_error`` may route.
+        Not guaranteed: that the integration's function, which may tell somebody that he is waited for, runs once.
+
+        Args:
+            name: PascalCase, at most 40 characters.
+            via: the ``CallbackIntegration`` that takes the answer in.
+            timeout: after this time nothing is waited for any more; 2 s to 366 days.
+            expected_duration: how long it usually takes; ``heartbeat`` is twice that.
+            heartbeat: declare this, or ``expected_duration``: after this time without an answer the integration's
+                function runs again. Shorter than ``timeout``.
+            when: JSONata condition over ``$request`` and ``$outputs``.
+            retry: of telling the queue; ``Retry()`` by default.
+            refusals: error names that refuse, beside the permanent errors and ``Rejected``, a person's no.
+            on_error: routes of named refusals.
+
+        Raises:
+            ValueError: for a wrong argument, naming it, its value and the remedy.
+        """
+        return Step(
+            name=name,
+            kind=StepKind.WAIT,
+            wait=wait_of(name, via, expected_duration=expected_duration, heartbeat=heartbeat, timeout=timeout),
+            when=_bare(when),
+            retry=retry or Retry(),
+            refusals=tuple(dict.fromkeys((*refusals, Rejected.__name__, ErrorName.CALLBACK_TIMED_OUT.value))),
+            on_error=dict(on_error or {}),
+        )
+
+    @staticmethod
+    @checked
+    def read_only(
+        name: str,
+        *,
+        fn: StepCode,
+        record: bool = True,
+        when: str | None = None,
+        retry: Retry | None = None,
+        refusals: Sequence[str] = (),
+        transient: Sequence[str] = (),
+        on_error: Mapping[str, Route] | None = None,
+        fn_timeout: Duration | None = None,
+    ) -> Step:
+        """A step that only reads. It has no compensation, and may stand anywhere.
+
+        Guaranteed, when it is recorded: every run of the saga sees the same answer, the first one that was kept.
+        Not guaranteed: that ``fn`` is called once; it must change nothing.
+
+        Args:
+            name: PascalCase, at most 40 characters.
+            fn: a function decorated with ``saga_runtime.read_only_step``.
+            record: whether the answer is kept in the saga log (one write). Leave it so wherever a later step acts on
+                the answer, or the function may refuse: a recovery runs the saga again from its start, behind the pivot,
+                too, and would go on with another answer, or meet a refusal where there is no way back.
+            when: JSONata condition over ``$request`` and ``$outputs``.
+            retry: ``Retry()`` by default.
+            refusals: class names of your own subclasses of ``PermanentError``.
+            transient: class names of your own subclasses of ``TransientError``.
+            on_error: routes of named refusals: only ``Notify``.
+            fn_timeout: the timeout of ``fn``; needed only for an imported function.
+
+        Raises:
+            ValueError: for a wrong argument, naming it, its value and the remedy.
+        """
+        if any(isinstance(route, GoOn) for route in (on_error or {}).values()):
+            raise ValueError(
+                f"step {name} only reads, and has nothing that GoOn could fence; let its function return another output"
+            )
+        require_made_by(f"fn of step {name}", fn, "read_only_step")
+        return Step(
+            name=name,
+            kind=StepKind.READ_ONLY,
+            function=_function(fn),
+            function_facts=facts_of(fn),
+            function_timeout=_timeout(name, "fn", fn, fn_timeout),
+            record=record,
+            when=_bare(when),
+            retry=retry or Retry(),
+            refusals=tuple(refusals),
+            transient=tuple(transient),
+            on_error=dict(on_error or {}),
+        )
+
+    @staticmethod
+    @checked
+    def dynamodb(
+        name: str,
+        *,
+        table: dynamodb.ITableV2,
+        writes: Sequence[Mapping[str, Any]],
+        compensate: Sequence[Mapping[str, Any]] = (),
+        output: str | None = None,
+        pivot: bool = False,
+        when: str | None = None,
+        retry: Retry | None = None,
+    ) -> Step:
+        """Writes of DynamoDB straight from the state machine, in one transaction with the step's saga log row.
+
+        Guaranteed: as for ``Step.atomic``, without a function. A condition that is not met refuses the step, with the
+        error ``ConditionFailed``.
+
+        Args:
+            name: PascalCase, at most 40 characters.
+            table: the table that the writes name; its name is filled in, and exactly these actions are granted.
+            writes: entries of ``TransactItems`` without ``TableName``: ``{"Put": {...}}``, ``{"Update": {...}}``,
+                ``{"Delete": {...}}``, ``{"ConditionCheck": {...}}``. Strings with ``{% %}`` are JSONata over
+                ``$request`` and ``$outputs``; ``$step_key`` is the step's key.
+            compensate: likewise, what undoes it; ``$output`` is what the step recorded, ``$step_key`` ends in
+                ``#undo``. It must not be refused: a condition that is not met parks the saga.
+            output: JSONata expression of the step's output, an object; ``{}`` by default.
+            pivot: after this step the saga only goes forward.
+            when: JSONata condition over ``$request`` and ``$outputs``.
+            retry: ``Retry()`` by default.
+
+        Raises:
+            ValueError: for a wrong argument, naming it, its value and the remedy.
+        """
+        return Step(
+            name=name,
+            kind=StepKind.DYNAMODB,
+            transaction=DirectTransaction(
+                step=name,
+                table=table,
+                writes=tuple(writes),
+                compensate=tuple(compensate),
+                output=_optional("output", name, output) or "{}",
+            ),
+            pivot=pivot,
+            when=_bare(when),
+            retry=retry or Retry(),
+            refusals=("ConditionFailed",),
+        )
+
+    @staticmethod
+    @checked
+    def service(
+        name: str,
+        *,
+        service: str,
+        action: str,
+        parameters: Mapping[str, Any],
+        effect: Effect,
+        policies: Sequence[iam.PolicyStatement],
+        output: str | None = None,
+        when: str | None = None,
+        retry: Retry | None = None,
+        refusals: Sequence[str] = (),
+        timeout: Duration | None = None,
+    ) -> Step:
+        """A call of any AWS service, straight from the state machine.
+
+        Guaranteed: made at least once, and repeated by retries and recoveries. It leaves no row, since no row could be
+        written together with it: so it either reads, or is idempotent and stands behind the pivot. A call that must
+        be undone belongs into a ``Step.external``, whose function can ask what became of it.
+
+        Args:
+            name: PascalCase, at most 40 characters.
+            service: as in ``aws-sdk:<service>:<action>``, e.g. ``s3``.
+            action: e.g. ``getObject``.
+            parameters: as the API takes them, in PascalCase; strings with ``{% %}`` are JSONata over ``$request`` and
+                ``$outputs``; ``$step_key`` is the step's key, for client tokens.
+            effect: ``Effect.READ``, or ``Effect.IDEMPOTENT``, which you declare and nobody can check.
+            policies: what the state machine needs for the call.
+            output: JSONata expression over ``$states.result``, an object; ``{}`` by default.
+            when: JSONata condition over ``$request`` and ``$outputs``.
+            retry: ``Retry()`` by default.
+            refusals: error names that refuse the step, e.g. ``S3.NoSuchKeyException``.
+            timeout: of one call; 30 s by default.
+
+        Raises:
+            ValueError: for a wrong argument, naming it, its value and the remedy.
+        """
+        return Step(
+            name=name,
+            kind=StepKind.SERVICE,
+            direct=sdk_call(
+                step=name,
+                service=service,
+                action=action,
+                parameters=parameters,
+                effect=effect,
+                policies=tuple(policies),
+                output=_optional("output", name, output) or "{}",
+                timeout=timeout,
+            ),
+            when=_bare(when),
+            retry=retry or Retry(),
+            refusals=tuple(refusals),
+        )
+
+    @staticmethod
+    @checked
+    def event(
+        name: str,
+        *,
+        bus: events.IEventBus,
+        source: str,
+        detail_type: str,
+        detail: str | None = None,
+        when: str | None = None,
+        retry: Retry | None = None,
+    ) -> Step:
+        """An event for downstream systems, behind the pivot.
+
+        Guaranteed: put at least once before the saga settles. Not guaranteed: once; ``event_id`` in its detail is the
+        step key, by which consumers recognize a repetition.
+
+        Args:
+            name: PascalCase, at most 40 characters.
+            bus: the EventBridge bus.
+            source: the event's source, e.g. ``shop.orders``.
+            detail_type: the event's type.
+            detail: JSONata expression of an object over ``$request`` and ``$outputs``; by default the saga id and all
+                outputs. ``event_id`` is added.
+            when: JSONata condition over ``$request`` and ``$outputs``.
+            retry: ``Retry()`` by default.
+
+        Raises:
+            ValueError: for a wrong argument, naming it, its value and the remedy.
+        """
+        return Step(
+            name=name,
+            kind=StepKind.EVENT,
+            direct=event_call(
+                step=name, bus=bus, source=source, detail_type=detail_type, detail=_optional("detail", name, detail)
+            ),
+            when=_bare(when),
+            retry=retry or Retry(),
+        )
+
+    @staticmethod
+    @checked
+    def custom(
+        name: str,
+        *,
+        state: Mapping[str, Any],
+        effect: Effect = Effect.READ,
+        policies: Sequence[iam.PolicyStatement] = (),
+        output: str | None = None,
+        when: str | None = None,
+        refusals: Sequence[str] = (),
+    ) -> Step:
+        """A state of your own: a ``Task``, ``Wait``, ``Pass``, ``Map`` or ``Parallel`` in JSONata.
+
+        It gets ``Next``, and what a step's failure means; everything else is as you write it. What it does is your
+        promise: it leaves no row, and runs again in every recovery that goes forward.
+
+        Args:
+            name: PascalCase, at most 40 characters.
+            state: the state without ``Next``, ``End`` and ``Catch``; a ``Task`` needs ``TimeoutSeconds``.
+            effect: ``Effect.READ``, or ``Effect.IDEMPOTENT``: then it stands behind the pivot.
+            policies: what the state machine needs for it.
+            output: JSONata expression of the step's output, an object, e.g. over ``$states.result``; none by default.
+            when: JSONata condition over ``$request`` and ``$outputs``.
+            refusals: error names that refuse the step.
+
+        Raises:
+            ValueError: for a wrong argument, naming it, its value and the remedy.
+        """
+        return Step(
+            name=name,
+            kind=StepKind.CUSTOM,
+            direct=custom_state(
+                step=name,
+                state=state,
+                effect=effect,
+                policies=tuple(policies),
+                output=_optional("output", name, output) or "{}",
+            ),
+            when=_bare(when),
+            refusals=tuple(refusals),
+        )
+
+    @staticmethod
+    @checked
+    def express(
+        name: str, *, steps: Sequence[Step], when: str | None = None, timeout: Duration | None = None
+    ) -> StepGroup:
+        """A phase of short steps in one EXPRESS state machine, called synchronously: two transitions for all of them.
+
+        Guaranteed: what each step guarantees. An Express execution may run more than once; the saga log keeps every
+        step single. Its steps are compensated one by one.
+
+        Args:
+            name: PascalCase, at most 40 characters.
+            steps: plain steps that fit into five minutes together, retries included.
+            when: JSONata condition over ``$request`` and ``$outputs``.
+            timeout: of the phase; 5 minutes at most, and by default.
+
+        Raises:
+            ValueError: for a wrong argument, naming it, its value and the remedy.
+        """
+        seconds = require_seconds(
+            f"timeout of {name}",
+            timeout or Duration.seconds(MAX_EXPRESS_SECONDS),
+            at_least=1,
+            at_most=MAX_EXPRESS_SECONDS,
+        )
+        return StepGroup(name=name, kind=StepKind.EXPRESS, branches=(tuple(steps),), when=_bare(when), timeout=seconds)
+
+    @staticmethod
+    @checked
+    def child(name: str, *, steps: Sequence[Step], timeout: Duration, when: str | None = None) -> StepGroup:
+        """A phase in a Standard state machine with a history of its own: it does not eat the saga's 25,000 events.
+
+        Args:
+            name: PascalCase, at most 40 characters.
+            steps: plain steps.
+            timeout: of the phase; less than the saga's.
+            when: JSONata condition over ``$request`` and ``$outputs``.
+
+        Raises:
+            ValueError: for a wrong argument, naming it, its value and the remedy.
+        """
+        seconds = require_seconds(f"timeout of {name}", timeout, at_least=60, at_most=366 * 86_400)
+        return StepGroup(name=name, kind=StepKind.CHILD, branches=(tuple(steps),), when=_bare(when), timeout=seconds)
+
+    @staticmethod
+    @checked
+    def parallel(name: str, *, branches: Sequence[Sequence[Step]], when: str | None = None) -> StepGroup:
+        """Branches that run at once. When one fails, the others run to their end; then everything is compensated.
+
+        Args:
+            name: PascalCase, at most 40 characters.
+            branches: plain steps, two branches or more. A branch does not see the outputs of another.
+            when: JSONata condition over ``$request`` and ``$outputs``.
+
+        Raises:
+            ValueError: for a wrong argument, naming it, its value and the remedy.
+        """
+        if len(branches) < 2:
+            raise ValueError(f"{name} needs two branches or more, got {len(branches)}; put the steps into the saga")
+        return StepGroup(
+            name=name, kind=StepKind.PARALLEL, branches=tuple(tuple(b) for b in branches), when=_bare(when)
+        )
+
+    @staticmethod
+    @checked
+    def map(
+        name: str,
+        *,
+        items: str,
+        key: str,
+        steps: Sequence[Step],
+        max_items: int = 40,
+        max_concurrency: int = 10,
+        when: str | None = None,
+    ) -> StepGroup:
+        """The same steps for each item, at once.
+
+        When one item fails, the others run to their end; then everything is compensated.
+
+        Guaranteed: each step's effect happens at most once per item key, in whatever order the items come. Two items
+        with one key, or a key that is none, refuse the saga before anything happens (``BadItems``).
+
+        Args:
+            name: PascalCase, at most 40 characters.
+            items: JSONata expression of an array over ``$request`` and ``$outputs``. It must give the same items in
+                every run: take it from the request, or from what a step recorded. Items of a path of the request keep
+                every digit; numbers that any other expression reads have at most 15.
+            key: JSONata expression over ``$item``: 1 to 64 characters of letters, digits and ``._:/@+=,-``. Never
+                an index.
+            steps: plain steps. ``call.item`` and ``call.item_key`` tell them what they work on.
+            max_items: more items than this refuse the saga; 1 to 1000, 40 by default. The saga's history and
+                duration are budgeted for as many.
+            max_concurrency: items at once, 1 to 40 (what an inline Map does); 10 by default.
+            when: JSONata condition over ``$request`` and ``$outputs``.
+
+        Raises:
+            ValueError: for a wrong argument, naming it, its value and the remedy.
+        """
+        return StepGroup(
+            name=name,
+            kind=StepKind.MAP,
+            branches=(tuple(steps),),
+            when=_bare(when),
+            items=bare(items),
+            key=bare(key),
+            max_items=max_items,
+            max_concurrency=max_concurrency,
+        )
+
+    @staticmethod
+    @checked
+    def notify(
+        name: str,
+        *,
+        queue: sqs.IQueue,
+        message: str | None = None,
+        when: str | None = None,
+        retry: Retry | None = None,
+    ) -> Step:
+        """A message to a FIFO queue; after the pivot, since a message cannot be taken back.
+
+        Guaranteed: sent at least once before the saga settles, under the step key as deduplication id; once the saga
+        log has its row, never again. Not guaranteed: once. The window that remains: the function dies between the
+        send and the row, and the step runs again later than SQS's deduplication interval of five minutes.
+
+        Args:
+            name: PascalCase, at most 40 characters.
+            queue: a FIFO queue.
+            message: JSONata expression (with or without ``{% %}``) over ``$request`` and ``$outputs``; by default a
+                document with the saga id, the step's name and all outputs.
+            when: JSONata condition over ``$request`` and ``$outputs``.
+            retry: ``Retry()`` by default.
+
+        Raises:
+            ValueError: for a wrong argument, naming it, its value and the remedy.
+        """
+        check_fifo(queue)
+        return Step(
+            name=name,
+            kind=StepKind.NOTIFY,
+            queue=queue,
+            message=_bare(message),
+            when=_bare(when),
+            retry=retry or Retry(),
+        )
+
+
+def _function(code: StepCode) -> lambda_.IFunction:
+    return code.function if isinstance(code, RuntimeFunction) else code
+
+
+def _timeout(step: str, argument: str, code: StepCode, declared: Duration | None) -> int:
+    own = facts_of(code).timeout
+    if own and declared is not None and own != declared.to_seconds():
+        raise ValueError(
+            f"{argument}_timeout of step {step} is {declared.to_seconds()} s, but the function's timeout is "
+            f"{own} s; leave {argument}_timeout out"
+        )
+    if own:
+        return require_whole_seconds(
+            f"{argument}_timeout of step {step}", own, at_least=1, at_most=MAX_FUNCTION_SECONDS
+        )
+    if declared is None:
+        raise ValueError(
+            f"the timeout of {argument} of step {step} cannot be known; "
+            f"give the function a timeout, or declare {argument}_timeout for an imported one"
+        )
+    return require_seconds(f"{argument}_timeout of step {step}", declared, at_least=1, at_most=MAX_FUNCTION_SECONDS)
+
+
+def _bare(expression: str | None) -> str | None:
+    return bare(expression) if expression is not None else None
+
+
+def _optional(argument: str, step: str, expression: str | None) -> str | None:
+    """An expression that may be left out, but not be blank."""
+    text = _bare(expression)
+    if text is not None and not text:
+        raise ValueError(f"{argument} of step {step} must be a JSONata expression, got {expression!r}; leave it out")
+    return text

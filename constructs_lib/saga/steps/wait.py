@@ -1,0 +1,126 @@
+"""How a step waits for an answer that comes from outside: through what, for how long, and how long a sign may fail."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import ceil
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from aws_cdk import Duration
+
+from constructs_lib.shared.arguments import require_seconds
+
+if TYPE_CHECKING:
+    from aws_cdk import aws_dynamodb as dynamodb
+    from aws_cdk import aws_lambda as lambda_
+    from aws_cdk import aws_sqs as sqs
+
+    from constructs_lib.saga.description.description import FunctionDescription
+
+_YEAR: Final = 366 * 86_400
+HEARTBEATS: Final = 2
+"""Without ``heartbeat=``, a sign of life may fail for so many times the expected duration."""
+
+
+class CallbackVia(Protocol):
+    """What a callback step goes through: a ``CallbackIntegration``, as the saga sees it."""
+
+    @property
+    def queue(self) -> sqs.IQueue:
+        """Where jobs are put."""
+
+    @property
+    def dispatcher(self) -> lambda_.IFunction:
+        """The function that hands them to the provider."""
+
+    @property
+    def dispatcher_timeout(self) -> int:
+        """Its timeout, in seconds."""
+
+    @property
+    def dispatcher_facts(self) -> FunctionDescription | None:
+        """What is known of it without asking the CDK's process."""
+
+    @property
+    def visibility_seconds(self) -> int:
+        """After how long a job that could not be handed over is delivered again."""
+
+    @property
+    def message_seconds(self) -> int:
+        """For how long one of its messages can be delivered, tried again by hand included."""
+
+    def serve(
+        self,
+        *,
+        saga: str,
+        log: dynamodb.ITableV2,
+        requests: dynamodb.ITableV2,
+        log_days: int,
+        operators: sqs.IQueue,
+        machines: Sequence[str],
+        steps: Mapping[str, Mapping[str, Any]],
+    ) -> None:
+        """Receive the callbacks of a saga's steps.
+
+        Args:
+            saga: path of the saga's construct.
+            log: its log.
+            requests: its requests' records.
+            log_days: how long its rows are kept.
+            operators: who is told of what nobody can decide.
+            machines: ARNs of the state machines that wait.
+            steps: what a receipt must know of each step (``ServedStepField``), by its name.
+        """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wait:
+    """How a step waits.
+
+    Attributes:
+        via: what it goes through.
+        heartbeat: seconds without an answer or a sign of life after which the answer counts as lost, and the provider
+            is asked.
+        timeout: seconds after which the step is given up.
+    """
+
+    via: CallbackVia
+    heartbeat: int
+    timeout: int
+
+    @property
+    def attempts(self) -> int:
+        """How often an answer may count as lost before the time is up."""
+        return max(1, ceil(self.timeout / self.heartbeat))
+
+
+def wait_of(
+    step: str, via: CallbackVia, *, expected_duration: Duration | None, heartbeat: Duration | None, timeout: Duration
+) -> Wait:
+    """How a step waits, from what was declared.
+
+    Raises:
+        ValueError: naming the step, the value and the remedy.
+    """
+    whole = require_seconds(f"timeout of step {step}", timeout, at_least=2, at_most=_YEAR)
+    if (expected_duration is None) == (heartbeat is None):
+        got = "neither" if heartbeat is None else "both"
+        raise ValueError(
+            f"step {step} needs expected_duration or heartbeat, got {got}: an answer that is lost would be waited for "
+            "until the timeout; declare how long the provider usually takes"
+        )
+    if heartbeat is not None:
+        beat = require_seconds(f"heartbeat of step {step}", heartbeat, at_least=1, at_most=_YEAR)
+        remedy = "lower the heartbeat, or raise the timeout"
+    else:
+        expected = require_seconds(
+            f"expected_duration of step {step}", expected_duration or timeout, at_least=1, at_most=_YEAR
+        )
+        beat = HEARTBEATS * expected
+        remedy = f"the heartbeat is {HEARTBEATS} times expected_duration: raise the timeout, or declare heartbeat"
+    if beat >= whole:
+        raise ValueError(
+            f"the heartbeat of step {step} must be shorter than its timeout, got {beat} s for {whole} s; {remedy}"
+        )
+    return Wait(via=via, heartbeat=beat, timeout=whole)

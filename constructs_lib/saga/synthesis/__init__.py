@@ -1,0 +1,4 @@
+"""From declared steps to a plan, permissions, and the queue of parked sagas.
+
+Imports ``steps`` and ``asl``.
+"""

@@ -1,0 +1,372 @@
+"""From declared steps, which know functions and queues, to the generator's plan and to the saga's description."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, Final
+
+from aws_cdk import Duration
+from aws_cdk import aws_lambda as lambda_
+
+from constructs_lib.saga.asl import (
+    CompiledGroup,
+    CompiledStep,
+    DirectState,
+    DirectWrites,
+    GoingOn,
+    GroupKind,
+    Node,
+    Notice,
+    SagaPlan,
+    Waiting,
+)
+from constructs_lib.saga.asl.plan import PHASES_AT
+from constructs_lib.saga.asl.states import bare
+from constructs_lib.saga.description.description import (
+    FunctionDescription,
+    RetryDescription,
+    SagaDescription,
+    StepDescription,
+)
+from constructs_lib.saga.description.function_facts import UNKNOWN
+from constructs_lib.saga.steps.group import StepGroup
+from constructs_lib.saga.steps.provider import Provider
+from constructs_lib.saga.steps.routes import GoOn, Notify
+from constructs_lib.saga.steps.step import Step, StepKind
+from constructs_lib.saga.steps.wait import CallbackVia
+from constructs_lib.saga.validation.checks import NOTIFIER_SECONDS, leaves_of, pivots_of
+from saga_runtime.protocol import PROTOCOL_VERSION, ProviderField, ServedStepField
+
+TASK_MARGIN_SECONDS: Final = 10
+"""A task waits longer than its function may run: the state machine never gives up on a function that still lives."""
+
+
+def compiled(
+    steps: Sequence[Step | StepGroup], notifier: lambda_.IFunction | None, inline: Collection[str] = ()
+) -> list[Node]:
+    """The steps as the generator sees them.
+
+    Args:
+        steps: as declared.
+        notifier: the function that sends notifications.
+        inline: names of the steps into whose outputs an expression looks: these never travel by reference.
+    """
+    pivots = {step.name for step in pivots_of(steps)}
+    arn = _arns()
+
+    def plain(step: Step) -> CompiledStep:
+        return _step(step, notifier, step.name in pivots, step.name in inline, arn)
+
+    return [_group(node, plain) if isinstance(node, StepGroup) else plain(node) for node in steps]
+
+
+def _arns() -> Callable[[lambda_.IFunction], str]:
+    """Ask each function for its ARN once: every question crosses to the process in which the CDK runs."""
+    known: dict[lambda_.IFunction, str] = {}
+
+    def arn(function: lambda_.IFunction) -> str:
+        if function not in known:
+            known[function] = function.function_arn
+        return known[function]
+
+    return arn
+
+
+def _group(group: StepGroup, plain: Callable[[Step], CompiledStep]) -> CompiledGroup:
+    return CompiledGroup(
+        name=group.name,
+        kind=GroupKind(group.kind.value),
+        branches=tuple(tuple(plain(step) for step in branch) for branch in group.branches),
+        when=group.when,
+        items=group.items or "",
+        key=group.key or "",
+        max_items=group.max_items,
+        max_concurrency=group.max_concurrency,
+        seconds=group.timeout,
+    )
+
+
+def _step(
+    step: Step,
+    notifier: lambda_.IFunction | None,
+    pivot: bool,
+    inline: bool,
+    arn: Callable[[lambda_.IFunction], str],
+) -> CompiledStep:
+    function, seconds = step.function, step.function_timeout
+    if step.queue is not None:
+        function, seconds = notifier, NOTIFIER_SECONDS
+    return CompiledStep(
+        name=step.name,
+        function_arn=arn(function) if function is not None else "",
+        task_seconds=seconds + TASK_MARGIN_SECONDS,
+        permanent_errors=step.permanent_errors,
+        transient_errors=step.transient,
+        retry=step.retry,
+        pivot=pivot,
+        when=step.when,
+        compensate_arn=arn(step.compensate) if step.compensate is not None else None,
+        compensate_task_seconds=step.compensate_timeout + TASK_MARGIN_SECONDS,
+        inline=inline,
+        record=step.kind is StepKind.READ_ONLY and step.record,
+        recorded=step.record,
+        provider=_provider(step.provider, step.refusals) if step.provider is not None else None,
+        wait=(
+            Waiting(
+                queue_url=step.wait.via.queue.queue_url,
+                heartbeat=step.wait.heartbeat,
+                timeout=step.wait.timeout,
+                attempts=step.wait.attempts,
+            )
+            if step.wait is not None
+            else None
+        ),
+        notice=Notice(queue_url=step.queue.queue_url, message=step.message) if step.queue is not None else None,
+        direct=(DirectState(fields=step.direct.fields, output=step.direct.output) if step.direct is not None else None),
+        writes=(
+            DirectWrites(
+                writes=step.transaction.entries(undo=False),
+                compensate=step.transaction.entries(undo=True),
+                output=step.transaction.output,
+            )
+            if step.transaction is not None
+            else None
+        ),
+        going_on={
+            error: GoingOn(output=route.output) for error, route in step.on_error.items() if isinstance(route, GoOn)
+        },
+    )
+
+
+def _provider(provider: Provider, refusals: Sequence[str]) -> Mapping[str, Any]:
+    windows = {
+        ProviderField.WINDOW: provider.idempotent_for,
+        ProviderField.UNDO_WINDOW: provider.undo_idempotent_for,
+    }
+    return {
+        ProviderField.GRACE.value: int(provider.grace.to_seconds()),
+        ProviderField.MARGIN.value: int(provider.clock_margin.to_seconds()),
+        ProviderField.VERIFY.value: provider.verify,
+        ProviderField.VERIFY_UNDO.value: provider.verify_undo,
+        **{name.value: _seconds(window) for name, window in windows.items()},
+        **({ProviderField.REFUSALS.value: list(refusals)} if refusals else {}),
+    }
+
+
+def error_notices(steps: Sequence[Step]) -> dict[str, Notify]:
+    """Whom to tell of which error.
+
+    Raises:
+        ValueError: if two steps tell different people of one error.
+    """
+    notices: dict[str, Notify] = {}
+    for step in steps:
+        for error, route in step.on_error.items():
+            if not isinstance(route, Notify):
+                continue
+            if notices.setdefault(error, route) is not route:
+                raise ValueError(
+                    f"on_error names {error!r} in more than one step, with different notices; share one Notify"
+                )
+    return notices
+
+
+def notice_of(notify: Notify) -> Notice:
+    """A notice as the generator sees it."""
+    message = bare(notify.message) if notify.message is not None else None
+    return Notice(queue_url=notify.queue.queue_url, message=message)
+
+
+def shape_of(steps: Sequence[Step | StepGroup]) -> list[dict[str, Any]]:
+    """What a recovery under another definition depends on: each step's name, kind, side and compensation.
+
+    Only what a row could contradict is in it: grouping, conditions and retries may change at any time.
+    """
+    sides = _sides(steps)
+    return [
+        {
+            "name": step.name,
+            "kind": step.kind.value,
+            "side": sides[step.name],
+            "compensated": step.compensated,
+            "per_item": node.kind is StepKind.MAP,
+        }
+        for node in steps
+        for step in node.steps
+    ]
+
+
+def _sides(steps: Sequence[Step | StepGroup]) -> dict[str, str]:
+    """Where each step stands."""
+    pivots = {step.name for step in pivots_of(steps)}
+    plan = _bare_plan(
+        [
+            CompiledStep(name=step.name, permanent_errors=(), retry=step.retry, pivot=step.name in pivots)
+            for step in leaves_of(steps)
+        ]
+    )
+    return {leaf.name: plan.side_of(leaf).value for leaf in plan.leaves}
+
+
+def served_steps(steps: Sequence[Step | StepGroup]) -> dict[CallbackVia, dict[str, dict[str, Any]]]:
+    """What each integration must know of the steps whose answers it receives, by their names."""
+    sides = _sides(steps)
+    served: dict[CallbackVia, dict[str, dict[str, Any]]] = {}
+    for step in leaves_of(steps):
+        if step.wait is not None:
+            served.setdefault(step.wait.via, {})[step.name] = {
+                ServedStepField.SIDE.value: sides[step.name],
+                ServedStepField.JOB.value: step.kind is StepKind.CALLBACK,
+                ServedStepField.UNDO.value: step.compensated,
+            }
+    return served
+
+
+def fingerprint_of(steps: Sequence[Step | StepGroup]) -> str:
+    """Identifies a definition, as far as recoveries depend on it.
+
+    From ``PHASES_AT`` on it identifies the names of the steps in phases that may outlive their saga.
+    """
+    phases = sorted(step.name for node in steps if node.kind is StepKind.CHILD for step in node.steps)
+    return _digest({"protocol": PROTOCOL_VERSION, "steps": shape_of(steps)})[:PHASES_AT] + _digest(phases)[:8]
+
+
+def _digest(document: object) -> str:
+    return hashlib.sha256(json.dumps(document, sort_keys=True).encode("utf-8")).hexdigest()
+
+
+def _bare_plan(nodes: Sequence[Node]) -> SagaPlan:
+    """A plan that only tells where its steps stand."""
+    return SagaPlan(
+        steps=nodes,
+        request_table="",
+        log_table="",
+        log_days=1,
+        replay_seconds=1,
+        remember_seconds=1,
+        timeout_seconds=1,
+        result="",
+        failure_status={},
+        refused_status=422,
+        comment="",
+    )
+
+
+def describe(
+    name: str,
+    steps: Sequence[Step | StepGroup],
+    *,
+    timeout: int,
+    fingerprint: str,
+    tells_of_failure: bool,
+    replayed: int = 0,
+    remembered: int = 0,
+    due_after: int = 0,
+    log_days: int = 0,
+) -> SagaDescription:
+    """The saga as plain data."""
+    sides = _sides(steps)
+    return SagaDescription(
+        name=name,
+        steps=tuple(_describe(node, sides) for node in steps),
+        timeout=timeout,
+        fingerprint=fingerprint,
+        tells_of_failure=tells_of_failure,
+        replayed=replayed,
+        remembered=remembered,
+        due_after=due_after,
+        log_days=log_days,
+    )
+
+
+def _describe(node: Step | StepGroup, sides: Mapping[str, str]) -> StepDescription:
+    if isinstance(node, StepGroup):
+        return StepDescription(
+            name=node.name,
+            kind=node.kind.value,
+            side=sides[next(node.steps).name],
+            when=node.when,
+            compensated=any(step.compensated for step in node.steps),
+            timeout=node.timeout,
+            max_items=node.max_items if node.kind is StepKind.MAP else 0,
+            max_concurrency=node.max_concurrency if node.kind is StepKind.MAP else 1,
+            branches=tuple(tuple(_describe(step, sides) for step in branch) for branch in node.branches),
+        )
+    retry = node.retry
+    provider = node.provider
+    function = _timed(node.function, node.function_timeout, node.function_facts)
+    if node.wait is not None:
+        function = _timed(node.wait.via.dispatcher, node.wait.via.dispatcher_timeout, node.wait.via.dispatcher_facts)
+    if node.queue is not None:
+        function = FunctionDescription(timeout=NOTIFIER_SECONDS, memory_mib=512, architecture="arm64")
+    return StepDescription(
+        name=node.name,
+        kind=node.kind.value,
+        side=sides[node.name],
+        when=node.when,
+        function=function,
+        compensation=_timed(node.compensate, node.compensate_timeout, node.compensate_facts),
+        compensated=node.compensated,
+        recorded=node.direct is None and node.record,
+        grace=int(provider.grace.to_seconds() + provider.clock_margin.to_seconds()) if provider is not None else 0,
+        margin=int(provider.clock_margin.to_seconds()) if provider is not None else 0,
+        window=_seconds(provider.idempotent_for if provider is not None else None),
+        verify=provider is not None and provider.verify,
+        undo_window=_seconds(provider.undo_idempotent_for if provider is not None else None),
+        verify_undo=provider is not None and provider.verify_undo,
+        messages=node.wait.via.message_seconds if node.wait is not None and provider is not None else 0,
+        writes=len(node.transaction.writes) if node.transaction is not None else None,
+        timeout=_own_timeout(node),
+        heartbeat=node.wait.heartbeat if node.wait is not None else 0,
+        redelivery=node.wait.via.visibility_seconds if node.wait is not None and provider is not None else 0,
+        constant=_constant(node),
+        instead=max((_size(r.output) for r in node.on_error.values() if isinstance(r, GoOn)), default=0),
+        transient=RetryDescription(
+            attempts=retry.transient_attempts,
+            interval=retry.transient_interval,
+            rate=retry.transient_rate,
+            cap=retry.transient_cap,
+        ),
+        in_doubt=RetryDescription(
+            attempts=retry.in_doubt_attempts,
+            interval=retry.in_doubt_interval,
+            rate=retry.in_doubt_rate,
+            cap=retry.in_doubt_cap,
+        ),
+        routes={error: "go on" if isinstance(route, GoOn) else "notify" for error, route in node.on_error.items()},
+    )
+
+
+def _seconds(window: Duration | None) -> int:
+    return int(window.to_seconds()) if window is not None else 0
+
+
+def _own_timeout(step: Step) -> int:
+    """Of a state that is no function's."""
+    if step.wait is not None:
+        return step.wait.timeout
+    return step.direct.timeout if step.direct is not None else 0
+
+
+def _constant(step: Step) -> int:
+    """Bytes that a step's state sends, as far as they stand in the definition."""
+    sent: list[object] = [step.message or ""]
+    if step.direct is not None:
+        sent.append(step.direct.fields)
+    if step.transaction is not None:
+        sent.append(max((step.transaction.writes, step.transaction.compensate), key=_size))
+    return sum(_size(value) for value in sent)
+
+
+def _size(value: object) -> int:
+    return len(json.dumps(value, default=dict).encode("utf-8"))
+
+
+def _timed(
+    function: lambda_.IFunction | None, timeout: int, facts: FunctionDescription | None
+) -> FunctionDescription | None:
+    """A function with the timeout that its step knows, which may be declared for it."""
+    return dataclasses.replace(facts or UNKNOWN, timeout=timeout) if function is not None else None

@@ -1,0 +1,122 @@
+"""Requests and outputs that the expressions of a saga read.
+
+What they read must not travel by reference, or they would find nothing. Numbers of a request that they read must fit
+JSONata's, which are doubles. Errs on the safe side: an expression that passes members on is taken to read them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final
+
+from constructs_lib.saga.steps.group import StepGroup
+
+Path = tuple[str, ...]
+"""Names of members, from the outermost one on; an array on it stands for all its elements."""
+
+_REQUEST: Final = re.compile(
+    r"\$request\b|\$states\b(?:\s*\.\s*(?:input\b|context\b(?:\s*\.\s*Execution\b(?:\s*\.\s*Input\b)?)?))?"
+    r"(?!\s*\.\s*(?!request\b)[^\W\d])"
+)
+"""The request by its name, or what holds it: not another member of that."""
+_NAMES: Final = r"((?:\s*\.\s*(?:[^\W\d]\w*|`[^`]*`))*)"
+_NAME: Final = re.compile(r"\.\s*(?:([^\W\d]\w*)|`([^`]*)`)")
+_ENDS_A_NAME: Final = frozenset(" \t\r\n.,:;?!()[]{}<>=+-*/%&|^~@#'\"")
+_PARENT: Final = re.compile(r"\.\s*%")
+_OUTPUTS: Final = re.compile(r"\$outputs\b(?:\s*\.\s*([A-Z][A-Za-z0-9]*))?")
+_BEFORE_A_WHOLE: Final = re.compile(r"(^|:|\$exists\s*\()\s*$")
+_AFTER_A_WHOLE: Final = re.compile(r"^\s*($|[,})])")
+
+
+def texts_of(declared: object) -> Iterator[str]:
+    """Every text in what a user declared: steps, groups of steps, routes; what is no data of ours is passed over."""
+    if isinstance(declared, str):
+        yield declared
+    elif isinstance(declared, Mapping):
+        for key, value in declared.items():
+            yield from texts_of(key)
+            yield from texts_of(value)
+    elif isinstance(declared, Sequence):
+        for item in declared:
+            yield from texts_of(item)
+    elif dataclasses.is_dataclass(declared):
+        for field in dataclasses.fields(declared):
+            yield from texts_of(getattr(declared, field.name))
+
+
+def looks_into_request(texts: Iterable[str]) -> bool:
+    """Whether an expression looks into the request."""
+    return any(_REQUEST.search(text) for text in texts)
+
+
+def request_path(expression: str) -> Path | None:
+    """The path that an expression is, if it is one of the request and nothing else."""
+    bare = expression.strip()
+    found = re.fullmatch(r"\$request" + _NAMES, bare)
+    return _names(found[1]) if found else None
+
+
+def request_paths(steps: Iterable[object]) -> tuple[Path, ...]:
+    """Paths of the request that expressions of these steps read.
+
+    A map over a path of the request reads no more of its items than their keys: they are taken from the request's text.
+    """
+    found: set[Path] = set()
+    for node in steps:
+        read = node
+        if isinstance(node, StepGroup) and node.items is not None and (items := request_path(node.items)) is not None:
+            read = dataclasses.replace(node, items=None)
+            found |= {(*items, *path) for path in _paths("item", node.key or "")}
+        for text in texts_of(read):
+            found |= _paths("request", text)
+            found |= {()} if _REQUEST.search(text.replace("$request", "")) else set()
+    return tuple(sorted(path for path in found if not any(path[:n] in found for n in range(len(path)))))
+
+
+def _paths(variable: str, text: str) -> set[Path]:
+    """Paths of a variable that an expression reads."""
+    if not re.search(rf"\${variable}\b", text):
+        return set()
+    if _PARENT.search(text):
+        return {()}
+    found: set[Path] = set()
+    for match in re.finditer(rf"\${variable}\b" + _NAMES, text):
+        names, behind = _names(match[1]), text[match.end() : match.end() + 1]
+        # A name of other characters than the usual ones: what is meant is somewhere in what its parent holds.
+        whole = not behind or behind in _ENDS_A_NAME
+        found.add(names if whole else names[:-1])
+    return found
+
+
+def _names(text: str) -> Path:
+    return tuple(plain or quoted for plain, quoted in _NAME.findall(text))
+
+
+def outputs_named(texts: Iterable[str], steps: Iterable[str]) -> frozenset[str]:
+    """Names of the steps whose outputs an expression names, in whole or in part."""
+    known = frozenset(steps)
+    found: set[str] = set()
+    for text in texts:
+        for match in _OUTPUTS.finditer(text):
+            found |= {match.group(1)} if match.group(1) in known else known
+    return frozenset(found)
+
+
+def outputs_looked_into(texts: Iterable[str], steps: Iterable[str]) -> frozenset[str]:
+    """Names of the steps whose outputs an expression looks into.
+
+    Looking at a whole output is no looking into it: ``$outputs``, ``$outputs.Quote`` as a member's value or as the
+    whole expression, and ``$exists($outputs.Quote)``.
+    """
+    known = frozenset(steps)
+    found: set[str] = set()
+    for text in texts:
+        bare = text.strip().removeprefix("{%").removesuffix("%}").strip()
+        for match in _OUTPUTS.finditer(bare):
+            whole = _BEFORE_A_WHOLE.search(bare[: match.start()]) and _AFTER_A_WHOLE.search(bare[match.end() :])
+            if not whole:
+                # Without a step's name it could be any of them.
+                found |= {match.group(1)} if match.group(1) in known else known
+    return frozenset(found)

@@ -1,0 +1,141 @@
+"""What a state machine's role may do: exactly what its definition does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
+
+from aws_cdk import Acknowledgment, ArnFormat, Stack, Validations
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_kms as kms
+from aws_cdk import aws_sqs as sqs
+from aws_cdk import aws_stepfunctions as sfn
+
+from constructs_lib.saga.asl import State
+from constructs_lib.saga.steps.step import Step
+from constructs_lib.shared.nag_ids import executions_id
+from constructs_lib.tables.idempotency_table import IdempotencyTable
+from constructs_lib.tables.saga_log import SagaLog
+
+_ITEM_ACTIONS: Final = {
+    "getItem": "dynamodb:GetItem",
+    "putItem": "dynamodb:PutItem",
+    "query": "dynamodb:Query",
+    "updateItem": "dynamodb:UpdateItem",
+}
+_TRANSACTION_ACTIONS: Final = {
+    "ConditionCheck": "dynamodb:ConditionCheckItem",
+    "Delete": "dynamodb:DeleteItem",
+    "Put": "dynamodb:PutItem",
+    "Update": "dynamodb:UpdateItem",
+}
+
+
+def grant_invoke(role: iam.IRole, definition: State) -> None:
+    """Invoke the functions that the definition invokes: not every machine reaches every compensation."""
+    arguments = (state.get("Arguments", {}) for state in states_of(definition))
+    found = (fields["FunctionName"] for fields in arguments if isinstance(fields, dict) and "FunctionName" in fields)
+    arns = list(dict.fromkeys(found))
+    if arns:
+        iam.Grant.add_to_principal(grantee=role, actions=["lambda:InvokeFunction"], resource_arns=arns)
+
+
+Queues = Mapping[str, kms.IKey | None]
+"""Queues' keys, by the queues' ARNs."""
+
+
+def queues_of(queues: Iterable[sqs.IQueue]) -> Queues:
+    """Each queue, asked once for what its grants need."""
+    return {queue.queue_arn: queue.encryption_master_key for queue in dict.fromkeys(queues)}
+
+
+def grant_send(queues: Queues, grantee: iam.IGrantable) -> None:
+    """Send, and nothing else: ``grant_send_messages`` allows reading the queue's attributes, too."""
+    for arn, key in queues.items():
+        iam.Grant.add_to_principal(grantee=grantee, actions=["sqs:SendMessage"], resource_arns=[arn])
+        if key is not None:
+            key.grant(grantee, "kms:Decrypt", "kms:GenerateDataKey")
+
+
+def grant_direct(role: iam.IRole, steps: Iterable[Step]) -> None:
+    """What the state machine needs for calls of services, as their steps declare it."""
+    for step in steps:
+        if step.direct is not None:
+            for policy in step.direct.policies:
+                role.add_to_principal_policy(policy.copy())
+
+
+def grant_tables(
+    role: iam.IRole, definition: State, steps: Iterable[Step], *, requests: IdempotencyTable, log: SagaLog
+) -> None:
+    """Read and write items as the definition does: not every machine settles, fences, or undoes every transaction."""
+    own: dict[str, tuple[str, kms.IKey | None]] = {
+        table.table_name: (table.table_arn, table.encryption_key) for table in (requests, log)
+    }
+    theirs = dict.fromkeys(step.transaction.table for step in steps if step.transaction is not None)
+    tables = own | {table.table_name: (table.table_arn, table.encryption_key) for table in theirs}
+    needed: dict[str, set[str]] = {}
+    for state in states_of(definition):
+        for name, action in _item_actions(state):
+            if name in tables:
+                needed.setdefault(name, set()).add(action)
+    for name, actions in needed.items():
+        arn, key = tables[name]
+        iam.Grant.add_to_principal(grantee=role, actions=sorted(actions), resource_arns=[arn])
+        if key is not None:
+            key.grant_encrypt_decrypt(role)
+
+
+def _item_actions(state: State) -> Iterator[tuple[str, str]]:
+    """Tables that a state names, and what it does to their items."""
+    integration = str(state.get("Resource", "")).rpartition(":")[2]
+    arguments = state.get("Arguments", {})
+    if integration == "transactWriteItems":
+        for entry in arguments["TransactItems"]:
+            for action, fields in entry.items():
+                yield fields["TableName"], _TRANSACTION_ACTIONS[action]
+    elif integration in _ITEM_ACTIONS:
+        yield arguments["TableName"], _ITEM_ACTIONS[integration]
+
+
+def grant_run(role: iam.IRole, child: sfn.StateMachine, *, express: bool) -> None:
+    """Run a phase in a state machine of its own and wait for it."""
+    if express:
+        actions = ["states:StartSyncExecution"]
+        iam.Grant.add_to_principal(grantee=role, actions=actions, resource_arns=[child.state_machine_arn])
+        return
+    stack = Stack.of(child)
+    iam.Grant.add_to_principal(grantee=role, actions=["states:StartExecution"], resource_arns=[child.state_machine_arn])
+    executions = stack.format_arn(
+        service="states",
+        resource="execution",
+        resource_name=f"{child.state_machine_name}:*",
+        arn_format=ArnFormat.COLON_RESOURCE_NAME,
+    )
+    iam.Grant.add_to_principal(
+        grantee=role, actions=["states:DescribeExecution", "states:StopExecution"], resource_arns=[executions]
+    )
+    rule = stack.format_arn(
+        service="events", resource="rule", resource_name="StepFunctionsGetEventsForStepFunctionsExecutionRule"
+    )
+    iam.Grant.add_to_principal(
+        grantee=role, actions=["events:PutTargets", "events:PutRule", "events:DescribeRule"], resource_arns=[rule]
+    )
+    name = stack.resolve(child.state_machine_name)["Fn::GetAtt"][0]
+    Validations.of(role).acknowledge(
+        Acknowledgment(
+            id=executions_id(stack, f"<{name}.Name>"),
+            reason="Executions of this one phase: their names are made when they start. Waiting for an execution and "
+            "stopping it with its saga need them.",
+        )
+    )
+
+
+def states_of(definition: State) -> Iterator[State]:
+    """Every state, those of branches and items included."""
+    for state in definition["States"].values():
+        yield state
+        for branch in state.get("Branches", ()):
+            yield from states_of(branch)
+        if "ItemProcessor" in state:
+            yield from states_of(state["ItemProcessor"])

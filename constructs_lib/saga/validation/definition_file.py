@@ -1,0 +1,82 @@
+"""A committed picture of a saga's definition: a change that sagas in flight could not follow is seen at synth."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from constructs_lib.saga.validation.budget import Finding, Severity
+
+WRITE_VARIABLE: Final = "CDK_SAGAS_WRITE_DEFINITIONS"
+"""Environment variable with which a synth writes definition files instead of comparing them."""
+
+Shape = Sequence[Mapping[str, Any]]
+
+
+def compare_with_file(path: Path, shape: Shape) -> list[Finding]:
+    """Hold a definition against the committed one, or write it.
+
+    Args:
+        path: the committed file.
+        shape: what a recovery depends on: each step's name, kind, side of the pivot, compensation.
+
+    Returns:
+        What somebody must know. An error for each step that a saga in flight could not be recovered with: it would be
+        parked. A warning where the file is missing, or differs in a way that does no harm.
+    """
+    if os.environ.get(WRITE_VARIABLE):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(_text(shape), encoding="utf-8")
+        return []
+    how = f"run the synth once with {WRITE_VARIABLE}=1 and commit {path.name}"
+    if not path.exists():
+        message = f"definition_file {path.name} does not exist; {how}"
+        return [Finding(id="cdk-sagas-definition-file", severity=Severity.WARNING, message=message)]
+    try:
+        committed: Shape = json.loads(path.read_text("utf-8"))["steps"]
+        before = {str(step["name"]): step for step in committed}
+    except (ValueError, KeyError, TypeError):
+        message = f"definition_file {path.name} is not one that a synth wrote; {how}"
+        return [Finding(id="cdk-sagas-definition-file", severity=Severity.ERROR, message=message)]
+    incompatible = list(_incompatible(before, shape, how))
+    if incompatible or list(committed) == [dict(step) for step in shape]:
+        return incompatible
+    message = f"the saga's definition differs from {path.name} in a way that sagas in flight can follow; {how}"
+    return [Finding(id="cdk-sagas-definition-file", severity=Severity.WARNING, message=message)]
+
+
+def _incompatible(before: Mapping[str, Mapping[str, Any]], shape: Shape, how: str) -> Iterator[Finding]:
+    now = {str(step["name"]): step for step in shape}
+    remedy = (
+        f"a saga in flight that has a row of it is parked when it is recovered; put it back, or wait for them: {how}"
+    )
+    for name, step in before.items():
+        what = _change(step, now.get(name))
+        if what is not None:
+            yield Finding(
+                id=f"cdk-sagas-definition-{name}",
+                severity=Severity.ERROR,
+                message=f"step {name} {what}: {remedy}",
+            )
+
+
+def _change(before: Mapping[str, Any], now: Mapping[str, Any] | None) -> str | None:
+    if now is None:
+        return "was removed or renamed"
+    for member, what in (
+        ("side", "changed its side of the pivot"),
+        ("per_item", "moved into or out of a map"),
+        ("kind", "changed its kind"),
+    ):
+        if before.get(member) != now[member]:
+            return f"{what} from {before.get(member)!r} to {now[member]!r}"
+    if before.get("compensated") and not now["compensated"]:
+        return "lost its compensation"
+    return None
+
+
+def _text(shape: Shape) -> str:
+    return json.dumps({"steps": list(shape)}, indent=2, sort_keys=True) + "\n"

@@ -1,0 +1,185 @@
+"""Every JSONata expression of a saga: where it is, what it may speak of, and whether it can work."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from constructs_lib.saga.asl.states import bare, is_expression
+from constructs_lib.saga.steps.group import StepGroup
+from constructs_lib.saga.steps.routes import Notify
+from constructs_lib.saga.steps.step import Step, StepKind
+from constructs_lib.saga.validation.jsonata_reads import BadExpressionError, Path, reads_of
+
+_REQUEST: Final[Mapping[str, Path | None]] = {"request": ("request",), "outputs": ("outputs",)}
+_STEP: Final[Mapping[str, Path | None]] = {**_REQUEST, "saga_id": None, "step_key": None}
+_FAILURE: Final = frozenset({"step", "error", "detail", "status", "title", "kind"})
+_STATES: Final = frozenset({"context", "input"})
+_WITH_RESULT: Final = _STATES | {"result"}
+_WITH_ERROR: Final = _WITH_RESULT | {"errorOutput"}
+
+
+@dataclass(frozen=True, slots=True)
+class Expression:
+    """An expression, without its ``{% %}``, and where it is.
+
+    Attributes:
+        where: ``when of step Charge``.
+        text: the expression.
+        names: variables that it may speak of, but ``$states``; what they stand for, or None for something computed.
+        steps: names of the steps whose outputs are known there.
+        states: members of ``$states`` that are there.
+    """
+
+    where: str
+    text: str
+    names: Mapping[str, Path | None]
+    steps: frozenset[str]
+    states: frozenset[str] = _STATES
+
+
+@dataclass(frozen=True, slots=True)
+class RequestRead:
+    """A member of the request that an expression reads."""
+
+    where: str
+    text: str
+    members: tuple[str, ...]
+
+
+def checked_reads(
+    steps: Sequence[Step | StepGroup], *, result: str | None, on_failed: Notify | None
+) -> tuple[RequestRead, ...]:
+    """Refuse expressions that cannot work: what they read of the request is returned, and known to a schema only.
+
+    Raises:
+        ValueError: for an expression that is no JSONata, or that speaks of a variable, a function, or the output of a
+            step that it cannot know; naming where it is, the expression and the remedy.
+    """
+    every = frozenset(step.name for node in steps for step in node.steps)
+    read: dict[RequestRead, None] = {}
+    for found in _all(steps, every, result, on_failed):
+        paths = _reads(found, found.names, every)
+        read |= {RequestRead(found.where, found.text, path[1:]): None for path in sorted(paths) if path[0] == "request"}
+    return tuple(read)
+
+
+def _reads(found: Expression, names: Mapping[str, Path | None], every: frozenset[str]) -> frozenset[Path]:
+    if not found.text:
+        raise ValueError(f"{found.where} must be a JSONata expression, got ''; leave it out for the default")
+    try:
+        paths = reads_of(found.text, {**names, "states": ("states",)}).paths
+        for path in sorted(paths):
+            _check_members(found, path, every)
+    except BadExpressionError as bad:
+        raise ValueError(
+            f"{found.where} must be a JSONata expression that can work, got {found.text!r}, {bad}; {bad.remedy}"
+        ) from None
+    return paths
+
+
+def _check_members(found: Expression, path: Path, every: frozenset[str]) -> None:
+    if len(path) < 2:
+        return
+    variable, member = path[:2]
+    if variable == "outputs" and member not in found.steps:
+        if member in every:
+            raise BadExpressionError(
+                f"where step {member} has not run yet", "read the output of an earlier step, or move one of the two"
+            )
+        known = ", ".join(sorted(found.steps)) or "none"
+        raise BadExpressionError(f"where no step is called {member}", f"name one of the steps before it: {known}")
+    if variable == "states" and member not in found.states:
+        raise BadExpressionError(f"where $states has no {member}", f"it has {', '.join(sorted(found.states))}")
+    if variable == "failure" and member not in _FAILURE:
+        raise BadExpressionError(f"where $failure has no {member}", f"it has {', '.join(sorted(_FAILURE))}")
+
+
+def _all(
+    steps: Sequence[Step | StepGroup], every: frozenset[str], result: str | None, on_failed: Notify | None
+) -> Iterator[Expression]:
+    before: frozenset[str] = frozenset()
+    for node in steps:
+        if isinstance(node, StepGroup):
+            yield from _of_group(node, before)
+            for branch in node.branches:
+                own = before
+                for step in branch:
+                    yield from _of_step(step, own)
+                    own |= {step.name}
+        else:
+            yield from _of_step(node, before)
+        before |= {step.name for step in node.steps}
+    if result is not None:
+        yield Expression("result", bare(result), {"outputs": ("outputs",)}, every)
+    if on_failed is not None:
+        yield from _of_notice("message of on_failed", on_failed)
+
+
+def _of_group(group: StepGroup, before: frozenset[str]) -> Iterator[Expression]:
+    if group.when is not None:
+        yield Expression(f"when of {group.name}", group.when, _REQUEST, before)
+    if group.kind is not StepKind.MAP or group.items is None or group.key is None:
+        return
+    items = Expression(f"items of {group.name}", group.items, _REQUEST, before)
+    yield items
+    item = reads_of(group.items, {**_REQUEST, "states": ("states",)}).value  # the caller has just checked it
+    yield Expression(f"key of {group.name}", group.key, {**_REQUEST, "item": item}, before)
+
+
+def _of_step(step: Step, before: frozenset[str]) -> Iterator[Expression]:
+    def at(argument: str, value: object, names: Mapping[str, Path | None], states: frozenset[str] = _STATES) -> Any:
+        for text in _inside(value):
+            yield Expression(f"{argument} of step {step.name}", text, names, known, states)
+
+    known = before
+    if step.when is not None:
+        yield Expression(f"when of step {step.name}", step.when, _REQUEST, before)
+    if step.message is not None:
+        yield Expression(f"message of step {step.name}", step.message, _REQUEST, before)
+    if step.direct is not None:
+        own = {**_STEP, **dict.fromkeys(_assigned(step.direct.fields))}
+        inside = _WITH_ERROR if step.kind is StepKind.CUSTOM else _STATES
+        for argument, value in step.direct.written.items():
+            yield from at(argument, value, own, inside)
+        yield Expression(f"output of step {step.name}", step.direct.output, own, before, _WITH_RESULT)
+    if step.transaction is not None:
+        yield from at("writes", step.transaction.writes, _STEP)
+        yield Expression(f"output of step {step.name}", step.transaction.output, _STEP, before)
+        known = before | {step.name}
+        yield from at("compensate", step.transaction.compensate, {**_STEP, "output": None})
+    for error, route in step.on_error.items():
+        if isinstance(route, Notify):
+            yield from _of_notice(f"message of on_error[{error!r}] of step {step.name}", route)
+
+
+def _of_notice(where: str, notify: Notify) -> Iterator[Expression]:
+    if notify.message is not None:
+        yield Expression(where, bare(notify.message), {"failure": ("failure",)}, frozenset())
+
+
+def _inside(value: object) -> Iterator[str]:
+    """Expressions in a structure: texts with ``{% %}``."""
+    if isinstance(value, str):
+        if is_expression(value.strip()):
+            yield bare(value)
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            yield from _inside(item)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _inside(item)
+
+
+def _assigned(state: object) -> Iterator[str]:
+    """Names that a state of the user's own assigns, or states in it."""
+    if isinstance(state, Mapping):
+        assign = state.get("Assign")
+        if isinstance(assign, Mapping):
+            yield from (str(name) for name in assign)
+        for item in state.values():
+            yield from _assigned(item)
+    elif isinstance(state, list | tuple):
+        for item in state:
+            yield from _assigned(item)

@@ -1,0 +1,214 @@
+"""Who remembers what for how long, held against who may still ask for it. Pure: data in, data out.
+
+A row of the saga log is what keeps a step from happening twice, or after it was given up. Whoever may still act on a
+step when its row is gone does so as if for the first time: hence errors. What only leaves a saga to a person is a
+warning. Every rule has its trace in ``tests/unit/test_retention_traces.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import ceil
+from typing import Final
+
+from constructs_lib.saga.description.description import SagaDescription, StepDescription
+from constructs_lib.saga.validation.budget import Finding, Severity, outlived_with_phases, tried, undo_tried, worst_case
+from saga_runtime.callbacks.saga_writes import LATE_DAYS
+from saga_runtime.protocol import EXECUTION_NAME_DAYS
+from saga_runtime.recovery.decisions import LONGEST_LOOK_MS, keeps_ahead_days
+
+DAY: Final = 86_400
+REDRIVE_DAYS: Final = 14
+"""For so long after its end an execution can be redriven; its timeout begins anew."""
+HISTORY_DAYS: Final = EXECUTION_NAME_DAYS
+"""For so long after its end Step Functions tells what became of an execution, so that somebody can take it over."""
+
+
+def retention_findings(saga: SagaDescription) -> Iterator[Finding]:
+    """Every memory that ends too soon, of those that are known when a saga is declared."""
+    yield from _clients(saga)
+    if not saga.log_days:
+        return
+    yield from _redrives(saga)
+    for step in saga.leaves:
+        if step.messages:
+            yield from _messages(saga, step)
+            yield from _late_answers(saga, step)
+    yield from _names(saga)
+    for step in saga.leaves:
+        yield from _undo_windows(step)
+
+
+def recovery_findings(saga: SagaDescription, *, looked_at_every: int | None) -> Iterator[Finding]:
+    """Every memory that ends before a recovery can ask for it.
+
+    Args:
+        saga: the saga.
+        looked_at_every: seconds between two looks of whoever looks after it; None: a person recovers it by hand.
+    """
+    if not saga.log_days:
+        return
+    if looked_at_every is None:
+        yield from _recoveries_by_hand(saga)
+    else:
+        # An execution's end is told by an event, which may be lost; then the record tells, when it is due.
+        pause = max(saga.due_after, LONGEST_LOOK_MS // 1_000) + looked_at_every
+        for node in saga.steps:
+            for step in node.leaves:
+                yield from _windows(node, step, pause)
+                yield from _undo_windows_of_recoveries(step, pause)
+
+
+def kept_after_the_end(log_days: int) -> int:
+    """Seconds for which a saga's rows are kept after it ended, at least.
+
+    A row is kept for ``log_days`` after it was written, and a reconciler keeps those of an open saga for longer:
+    whenever a saga ends, however late, this much is left.
+    """
+    return keeps_ahead_days(log_days) * DAY
+
+
+def _clients(saga: SagaDescription) -> Iterator[Finding]:
+    worst = worst_case(saga).seconds
+    if 0 < saga.remembered < worst:
+        yield Finding(
+            id="cdk-sagas-retention",
+            severity=Severity.WARNING,
+            message=f"keys are remembered for {saga.remembered} s after their requests settled, and the saga may be "
+            f"tried for {worst:g} s: a client that repeats its request for as long would begin another saga; raise "
+            "remember_for of the IdempotencyTable",
+        )
+
+
+def _redrives(saga: SagaDescription) -> Iterator[Finding]:
+    need = _last_run(saga)
+    if kept_after_the_end(saga.log_days) < need:
+        yield Finding(
+            id="cdk-sagas-retention-redrive",
+            severity=Severity.ERROR,
+            message=f"an execution can be redriven for {REDRIVE_DAYS} days after it ended, and runs for its timeout of "
+            f"{saga.timeout} s anew, and for {outlived_with_phases(saga)} s if it is a recovery, "
+            f"{_rows(saga)}: a step would happen once more, or after it was undone; "
+            f"{_keep(need)}, or lower the timeout",
+        )
+
+
+def _messages(saga: SagaDescription, step: StepDescription) -> Iterator[Finding]:
+    need = _last_run(saga) + step.messages
+    if kept_after_the_end(saga.log_days) < need:
+        yield Finding(
+            id=f"cdk-sagas-retention-messages-{step.name}",
+            severity=Severity.ERROR,
+            message=f"a message of step {step.name} can be delivered for {step.messages} s, in its queue and after "
+            f"its dead-letter queue, also one of an execution that was redriven ({REDRIVE_DAYS} days, and a timeout of "
+            f"{saga.timeout} s), {_rows(saga)}: the job would be handed over once more, or after it was undone; "
+            f"{_keep(need)}, or lower the timeout",
+        )
+
+
+def _late_answers(saga: SagaDescription, step: StepDescription) -> Iterator[Finding]:
+    need = saga.replayed + LATE_DAYS * DAY
+    if kept_after_the_end(saga.log_days) < need:
+        yield Finding(
+            id=f"cdk-sagas-retention-late-{step.name}",
+            severity=Severity.ERROR,
+            message=f"what step {step.name} did late is undone for as long as the request's response is replayed, "
+            f"{saga.replayed} s, and {LATE_DAYS} days, {_rows(saga)}: nobody would know that the job was given up, "
+            f"and its effect would stand; {_keep(need)}, or lower replay_for of the IdempotencyTable",
+        )
+
+
+def _names(saga: SagaDescription) -> Iterator[Finding]:
+    young = EXECUTION_NAME_DAYS - 1
+    if saga.timeout > young * DAY:
+        yield Finding(
+            id="cdk-sagas-retention-names",
+            severity=Severity.WARNING,
+            message=f"the saga may run for {saga.timeout} s, and names of executions can be trusted for {young} days: "
+            "a recovery of an older saga that was decided and never started waits for a person; lower the timeout, or "
+            "put what takes long into a saga of its own",
+        )
+
+
+def _undo_windows(step: StepDescription) -> Iterator[Finding]:
+    """The provider forgets the key of an undo that was cut off, and cannot be asked."""
+    if not step.undo_window or step.verify_undo or step.compensation is None:
+        return
+    # The second call begins when the first one is certainly dead, and must arrive while the key is known.
+    never = 2 * (step.compensation.timeout + step.margin) + step.grace - step.margin
+    trying = undo_tried(step)
+    known = f"and its provider knows the key for {step.undo_window} s"
+    if step.undo_window < never:
+        yield Finding(
+            id=f"cdk-sagas-retention-undo-{step.name}",
+            severity=Severity.ERROR,
+            message=f"two calls that undo step {step.name} take {never} s, one after the other, {known}: what was "
+            "cut off could never be repeated; offer verify_undo, or lower the timeout of its compensation",
+        )
+    elif step.undo_window < trying:
+        yield Finding(
+            id=f"cdk-sagas-retention-undo-{step.name}",
+            severity=Severity.WARNING,
+            message=f"the undo of step {step.name} may be tried for {trying:g} s, {known}: what is in doubt after that "
+            "waits for a person; offer verify_undo, or try for a shorter time",
+        )
+
+
+def _recoveries_by_hand(saga: SagaDescription) -> Iterator[Finding]:
+    need = HISTORY_DAYS * DAY + 2 * saga.timeout + outlived_with_phases(saga)
+    if saga.log_days * DAY < need:
+        yield Finding(
+            id="cdk-sagas-retention-recovery",
+            severity=Severity.ERROR,
+            message=f"an execution can be taken over for {HISTORY_DAYS} days after it ended, runs for {saga.timeout} s "
+            f"before and its recovery after that, and log_retention_days is {saga.log_days}: a recovery would find no "
+            f"rows, and repeat or forget what was done; raise it to {ceil(need / DAY)}, or give the saga to a "
+            "TimeoutReconciler, which keeps the rows of open sagas",
+        )
+
+
+def _windows(node: StepDescription, step: StepDescription, pause: int) -> Iterator[Finding]:
+    """A step in doubt is asked about when its group has ended, or by a recovery."""
+    if not step.window or step.verify:
+        return
+    alone = tried(step)
+    asked = max(alone, tried(node)) + pause
+    if alone <= step.window < asked:
+        yield Finding(
+            id=f"cdk-sagas-retention-window-{step.name}",
+            severity=Severity.WARNING,
+            message=f"a recovery may ask for step {step.name} {asked:g} s after its first call, and its provider knows "
+            f"a key for {step.window} s: what is in doubt then waits for a person; offer verify, or look more often "
+            "(schedule of the TimeoutReconciler, due_after of the IdempotencyTable)",
+        )
+
+
+def _undo_windows_of_recoveries(step: StepDescription, pause: int) -> Iterator[Finding]:
+    if not step.undo_window or step.verify_undo:
+        return
+    alone = undo_tried(step)
+    if alone <= step.undo_window < alone + pause:
+        yield Finding(
+            id=f"cdk-sagas-retention-undo-{step.name}",
+            severity=Severity.WARNING,
+            message=f"a recovery may repeat the undo of step {step.name} {alone + pause:g} s after its first call, and "
+            f"its provider knows the key for {step.undo_window} s: what is in doubt then waits for a person; offer "
+            "verify_undo, or look more often (schedule of the TimeoutReconciler, due_after of the IdempotencyTable)",
+        )
+
+
+def _last_run(saga: SagaDescription) -> int:
+    """Seconds after a saga's end in which an execution that an operator redrove may run: a recovery, at most."""
+    return REDRIVE_DAYS * DAY + saga.timeout + outlived_with_phases(saga)
+
+
+def _rows(saga: SagaDescription) -> str:
+    return (
+        f"and with log_retention_days={saga.log_days} rows are kept for {keeps_ahead_days(saga.log_days)} days after "
+        "a saga's end, whenever that is"
+    )
+
+
+def _keep(need: float) -> str:
+    """The remedy: half of the days are for what comes after the end (``keeps_ahead_days``)."""
+    return f"raise log_retention_days to {2 * ceil(need / DAY)}"

@@ -1,0 +1,126 @@
+"""LedgerTable: accounts and immutable entries."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from aws_cdk import RemovalPolicy
+from aws_cdk import aws_dynamodb as dynamodb
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_kms as kms
+from constructs import Construct
+
+from constructs_lib.functions.ledger_use import may_post
+from constructs_lib.shared.types import checked
+from constructs_lib.tables.ledger_sweeper import LedgerSweeper
+from constructs_lib.tables.stateful_table import StatefulTable
+from saga_runtime.errors import Invalid
+from saga_runtime.ledger.terms import CollectingAccounts, LedgerTerms
+from saga_runtime.money import Unit
+from saga_runtime.protocol import DUE_INDEX, Env, LedgerAttribute
+
+_TERMS_BYTES: Final = 2_048
+"""Half of what all environment variables of a function may have."""
+
+
+class LedgerTable(StatefulTable):
+    """A double-entry ledger: accounts with balances, and an immutable entry for each change of one.
+
+    Creates a DynamoDB table (on demand, encrypted with the AWS managed key, point-in-time recovery, deletion
+    protection, retained). Functions read and post with ``saga_runtime.Ledger``. With ``holds`` or ``collecting`` it
+    also creates a sparse index of what becomes due, and the sweeper: a function, its schedule and two alarms.
+
+    Guaranteed by what the runtime writes: every posting nets to zero in each unit, a balance and its entry change in
+    one transaction, no balance falls below zero or below what is held or rises above its cap, one step key posts at
+    most once per account, and a hold is captured or released once.
+    Not guaranteed: anything about writes that others make to the table; grant it to step functions only.
+
+    Limits: an account takes some 15 to 50 postings per second (simulated): concurrent ones conflict and are tried
+    again, 8 times. DynamoDB's capacity of 500 transactional updates per second and item is not reached. Declare
+    accounts that are credited more often as ``collecting``.
+
+    Args:
+        scope: parent construct.
+        id: construct id.
+        units: units beside the ISO 4217 currencies. A unit that is not declared is refused.
+        collecting: accounts that many postings credit at once. They have no cap.
+        holds: whether amounts may be held; False by default.
+        encryption_key: a KMS key of your own instead of the AWS managed one.
+        removal_policy: retained by default; anything else also turns deletion protection off.
+
+    Attributes:
+        terms: what was declared.
+        sweeper: releases holds whose time is over, and moves what collecting accounts received in a window that is over
+            to the accounts; None without ``holds`` and ``collecting``.
+
+    Raises:
+        ValueError: for units, prefixes or shards that contradict each other, or too many to declare.
+    """
+
+    @checked
+    def __init__(
+        self,
+        scope: Construct,
+        id: str,
+        *,
+        units: Sequence[Unit] = (),
+        collecting: Sequence[CollectingAccounts] = (),
+        holds: bool = False,
+        encryption_key: kms.IKey | None = None,
+        removal_policy: RemovalPolicy = RemovalPolicy.RETAIN,
+    ) -> None:
+        self.terms = _terms(units, collecting, holds)
+        super().__init__(
+            scope,
+            id,
+            partition_key=LedgerAttribute.PK,
+            sort_key=LedgerAttribute.SK,
+            global_secondary_indexes=[_due_index()] if self.terms.need_sweeper else None,
+            encryption_key=encryption_key,
+            removal_policy=removal_policy,
+        )
+        self.sweeper: LedgerSweeper | None = None
+        if self.terms.need_sweeper:
+            self.sweeper = LedgerSweeper(
+                self, "Sweeper", environment=self.environment, index_arn=self._index_arn, removal_policy=removal_policy
+            )
+            self.grant_transfer(self.sweeper.function)
+
+    @property
+    def _index_arn(self) -> str:
+        return f"{self.table_arn}/index/{DUE_INDEX}"
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """What a step function's environment needs for ``Ledger.from_env()``."""
+        terms = {} if self.terms == LedgerTerms() else {Env.LEDGER_TERMS.value: self.terms.to_json()}
+        return {Env.LEDGER_TABLE.value: self.table.table_name, **terms}
+
+    def grant_transfer(self, grantee: iam.IGrantable) -> iam.Grant:
+        """Read accounts and holds, and post to them in transactions. No delete, no scan, no query."""
+        may_post(grantee)
+        return self._grant(grantee, "dynamodb:BatchGetItem", "dynamodb:PutItem", "dynamodb:UpdateItem")
+
+
+def _terms(units: Sequence[Unit], collecting: Sequence[CollectingAccounts], holds: bool) -> LedgerTerms:
+    try:
+        terms = LedgerTerms(units=tuple(units), collecting=tuple(collecting), holds=holds)
+    except Invalid as error:
+        raise ValueError(error.message) from None
+    size = len(terms.to_json().encode("utf-8"))
+    if size > _TERMS_BYTES:
+        raise ValueError(
+            f"units and collecting of a ledger must have at most {_TERMS_BYTES} bytes together in a function's "
+            f"environment, got {size}; give units in the functions' code: Ledger(table, LedgerTerms(units=…))"
+        )
+    return terms
+
+
+def _due_index() -> dynamodb.GlobalSecondaryIndexPropsV2:
+    return dynamodb.GlobalSecondaryIndexPropsV2(
+        index_name=DUE_INDEX,
+        partition_key=dynamodb.Attribute(name=LedgerAttribute.DUE_SHARD, type=dynamodb.AttributeType.STRING),
+        sort_key=dynamodb.Attribute(name=LedgerAttribute.DUE_AT, type=dynamodb.AttributeType.NUMBER),
+        projection_type=dynamodb.ProjectionType.KEYS_ONLY,
+    )

@@ -1,0 +1,118 @@
+"""TokenTable: who waits for a callback, and what came of it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from aws_cdk import Duration, RemovalPolicy
+from aws_cdk import aws_dynamodb as dynamodb
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_kms as kms
+from constructs import Construct
+
+from constructs_lib.functions.runtime_function import RuntimeFunction, own_code
+from constructs_lib.functions.schedules import run_every
+from constructs_lib.shared.operator_actions import TOKEN_INDEX_ACTIONS, TOKEN_TABLE_ACTIONS
+from constructs_lib.shared.types import checked
+from constructs_lib.tables.stateful_table import StatefulTable
+from saga_runtime.protocol import DUE_INDEX, Env, TokenAttribute
+
+ITEM_ACTIONS: Final = (
+    "dynamodb:ConditionCheckItem",
+    "dynamodb:GetItem",
+    "dynamodb:PutItem",
+    "dynamodb:UpdateItem",
+)
+"""A receipt is one transaction: it writes some rows, and makes sure of others."""
+_SWEEPER_SECONDS: Final = 50
+"""Shorter than the minute after which the next one starts: two would do no harm, and twice the work."""
+
+
+class TokenTable(StatefulTable):
+    """One row per job that a state machine waits for, one per name that a provider has for it, one per event received.
+
+    Creates a DynamoDB table (on demand, encrypted with the AWS managed key, point-in-time recovery, deletion
+    protection, retained) with a sparse index of the rows that somebody must look at again, and a function that looks
+    at them every minute: it tells outcomes again that were not told, and measures how long jobs have been waited for.
+
+    A row in which somebody waits holds the *task token*: whoever has it can end that wait with any outcome. It stands
+    here and in the integration's queue, both encrypted; it is removed from the row when it was used, and is neither
+    logged nor given to a provider. Grant reading this table to nobody who may not move money.
+
+    Guaranteed: a row with an outcome that was not told yet never leaves the index; the index holds keys only.
+    Not guaranteed: that a row is kept for longer than its saga's log is.
+
+    Several integrations may share one table.
+
+    Example::
+
+        tokens = TokenTable(self, "Tokens")
+        warehouse = CallbackIntegration(self, "Warehouse", fn=hand_over, tokens=tokens)
+        carrier = CallbackIntegration(self, "Carrier", tokens=tokens)
+
+    Args:
+        scope: parent construct.
+        id: construct id.
+        encryption_key: a KMS key of your own instead of the AWS managed one.
+        removal_policy: of the table and the sweeper's log group; retained by default. Anything else also turns deletion
+            protection off.
+
+    Attributes:
+        sweeper: the function that looks at what is due.
+        schedule: the rule that calls it.
+    """
+
+    @checked
+    def __init__(
+        self,
+        scope: Construct,
+        id: str,
+        *,
+        encryption_key: kms.IKey | None = None,
+        removal_policy: RemovalPolicy = RemovalPolicy.RETAIN,
+    ) -> None:
+        super().__init__(
+            scope,
+            id,
+            partition_key=TokenAttribute.ID,
+            time_to_live=TokenAttribute.EXPIRATION,
+            global_secondary_indexes=[
+                dynamodb.GlobalSecondaryIndexPropsV2(
+                    index_name=DUE_INDEX,
+                    partition_key=dynamodb.Attribute(name=TokenAttribute.DUE_SHARD, type=dynamodb.AttributeType.STRING),
+                    sort_key=dynamodb.Attribute(name=TokenAttribute.DUE_AT, type=dynamodb.AttributeType.NUMBER),
+                    projection_type=dynamodb.ProjectionType.KEYS_ONLY,
+                )
+            ],
+            encryption_key=encryption_key,
+            removal_policy=removal_policy,
+        )
+        self.sweeper = RuntimeFunction(
+            self,
+            "Sweeper",
+            code=own_code(),
+            handler="handlers.callback_sweeper.handler",
+            description="Tells outcomes again that were not told, and measures how long jobs have been waited for",
+            timeout=Duration.seconds(_SWEEPER_SECONDS),
+            environment={Env.TOKEN_TABLE.value: self.table_name},
+            removal_policy=removal_policy,
+        )
+        self._grant_due(self.sweeper)
+        self.grant_receive(self.sweeper)
+        self.schedule = run_every(
+            self, "Schedule", self.sweeper, Duration.minutes(1), description="Looks at token rows that are due"
+        )
+
+    def grant_receive(self, grantee: iam.IGrantable) -> iam.Grant:
+        """Read and write single rows: register who waits, and keep what came of it."""
+        return self._grant(grantee, *ITEM_ACTIONS)
+
+    def grant_list(self, grantee: iam.IGrantable) -> iam.Grant:
+        """Find rows, read them, tokens included, and say that whoever waits was told: for operators only."""
+        self._grant_due(grantee)
+        return self._grant(grantee, *TOKEN_TABLE_ACTIONS)
+
+    def _grant_due(self, grantee: iam.IGrantable) -> None:
+        """Query the index, and nothing else of the table."""
+        index = f"{self.table_arn}/index/{DUE_INDEX}"
+        iam.Grant.add_to_principal(grantee=grantee, actions=list(TOKEN_INDEX_ACTIONS), resource_arns=[index])

@@ -1,0 +1,117 @@
+"""Where a job stands that waits for a person: what was decided, whether that took effect, and who waits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from saga_runtime.approvals.links import Claims, Decision
+from saga_runtime.callbacks.rows import JobId, TokenRow
+from saga_runtime.callbacks.store import is_received, read_record, read_token, token_table, write
+from saga_runtime.callbacks.writes import token_key, token_put
+from saga_runtime.errors import TransientError
+from saga_runtime.protocol import APPROVAL_PREFIX, RecordStatus, TokenAttribute, TokenStatus
+from saga_runtime.shared import aws, clock
+
+KEEP_DAYS: Final = 400
+"""So long a decision can be looked up: as long as the saga log keeps its rows by default."""
+
+_STILL: Final = "#decision = :found"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """What was read of a job.
+
+    Attributes:
+        decision: the one that was made, if one was.
+        received: whether it was received as a callback.
+        waiting: the job's token row.
+        in_progress: whether the job's saga is in progress.
+    """
+
+    decision: Decision | None
+    received: bool
+    waiting: TokenRow | None
+    in_progress: bool
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether the job has its answer, whoever gave it."""
+        return self.waiting is not None and self.waiting.outcome is not None
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether somebody decided, and it did not take effect: whoever wrote it down died before."""
+        return self.decision is not None and not self.received and self.waiting is not None and not self.is_answered
+
+    @property
+    def is_open_anew(self) -> bool:
+        """Whether a decision took effect and the job waits again: an operator has taken it back."""
+        return self.decision is not None and self.received and self.waiting is not None and not self.is_answered
+
+    def closes_at(self, claims: Claims) -> int:
+        """Until when a link can decide, epoch milliseconds: until it expires, and no longer than the step waits."""
+        expires = claims.expires * 1_000
+        return min(expires, self.waiting.time_is_up_at) if self.waiting is not None else expires
+
+    def is_open(self, claims: Claims, now_ms: int) -> bool:
+        """Whether a state machine still waits for the decision."""
+        return self.in_progress and now_ms < self.closes_at(claims)
+
+
+def read_standing(job_id: str) -> Standing:
+    """Read where a job stands.
+
+    The token row comes after the event: an event that was received before has its outcome in it.
+    """
+    found = aws.dynamodb().get_item(TableName=token_table(), Key=_key(job_id), ConsistentRead=True)
+    decision = _decision_in(found["Item"]) if "Item" in found else None
+    received = decision is not None and is_received(decision.callback(job_id), ok=decision.approved)
+    waiting, job = read_token(job_id), JobId.parse(job_id)
+    record = read_record(waiting.request_table, job.saga_id) if waiting is not None and job is not None else None
+    return Standing(
+        decision=decision,
+        received=received,
+        waiting=waiting,
+        in_progress=record is not None and record.status is RecordStatus.IN_PROGRESS,
+    )
+
+
+def write_decision(job_id: str, decision: Decision, *, instead_of: Decision | None) -> Decision:
+    """Write a decision down, on condition that there is none, or only the one that was taken back.
+
+    Returns:
+        The decision that counts: this one, or that of whoever was first.
+
+    Raises:
+        TransientError: it is unknown which one counts; try again.
+    """
+    a = TokenAttribute
+    more = {a.JOB_ID: {"S": job_id}, a.DECISION: {"S": decision.encode()}}
+    entry: Any = token_put(token_table(), _id(job_id), TokenStatus.DECIDED, clock.now_ms(), KEEP_DAYS, more)
+    if instead_of is not None:
+        entry["Put"] |= {
+            "ConditionExpression": _STILL,
+            "ExpressionAttributeNames": {"#decision": a.DECISION.value},
+            "ExpressionAttributeValues": {":found": {"S": instead_of.encode()}},
+        }
+    result = write(entry)
+    if result is True:
+        return decision
+    if not isinstance(result, Mapping):
+        raise TransientError("the decision on this job changed while it was read")
+    return _decision_in(result)
+
+
+def _id(job_id: str) -> str:
+    return f"{APPROVAL_PREFIX}{job_id}"
+
+
+def _key(job_id: str) -> dict[str, dict[str, str]]:
+    return token_key(_id(job_id))
+
+
+def _decision_in(item: Mapping[str, Any]) -> Decision:
+    return Decision.decode(item[TokenAttribute.DECISION]["S"])

@@ -1,0 +1,319 @@
+"""Dispatching one message: a job is handed to its provider once, or a wait is announced; whoever waits is registered.
+
+The order is what makes it safe. First the saga log: what is decided is told at once, and that a provider may be asked
+is written down before it is asked. Then who waits, so that no answer can be quicker. Then the provider. Whoever dies
+in between leaves a row that says how far he may have got, and the message comes again.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+from saga_runtime.callbacks import (
+    Callback,
+    Failed,
+    Outcome,
+    Registration,
+    Succeeded,
+    adopt_alias,
+    answer_of,
+    receive,
+    register,
+    send_directly,
+)
+from saga_runtime.callbacks.message import Accepted, CallbackCall, Message, job_entry_of
+from saga_runtime.callbacks.store import read_token
+from saga_runtime.callbacks.task_tokens import nobody_waits
+from saga_runtime.errors import (
+    CallbackOverdue,
+    CallbackTimedOut,
+    Invalid,
+    PermanentError,
+    ProtocolMismatch,
+    SagaError,
+    StepInDoubt,
+    TransientError,
+)
+from saga_runtime.saga_log.external_rows import Entry, is_over
+from saga_runtime.saga_log.row_write import write_row
+from saga_runtime.saga_log.rows import LogRow
+from saga_runtime.saga_log.transaction import Committed
+from saga_runtime.shared import clock, telemetry
+from saga_runtime.steps.atomic import read_row
+from saga_runtime.steps.external import LOOKS
+from saga_runtime.steps.external_call import (
+    Invocation,
+    call_out,
+    external_call_of,
+    nobody_knows,
+    require_refusal,
+    still_in_doubt,
+    to_the_end,
+    undecided,
+    verdict_of,
+)
+from saga_runtime.steps.verdict import Applied, NotApplied, Pending, Unknown, Verdict
+
+HandOver = Callable[[CallbackCall], Accepted | None]
+VerifyJob = Callable[[CallbackCall], Verdict]
+
+
+class EarlierAttempt(StepInDoubt):
+    """An earlier attempt may be alive, or its request on its way: this delivery only has to come again."""
+
+
+def job_call(invocation: Invocation, *, undo: bool = False) -> CallbackCall:
+    """What the functions of a job are given."""
+    key = invocation.call.key if undo else invocation.step_key
+    return external_call_of(CallbackCall, invocation.call, key, invocation.remaining_ms, job_id=invocation.step_key)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """One delivery of a job.
+
+    Attributes:
+        message: what was delivered.
+        invocation: the attempt.
+        hand_over: what hands the job to its provider.
+        verify: what asks the provider what became of it.
+    """
+
+    message: Message
+    invocation: Invocation
+    hand_over: HandOver
+    verify: VerifyJob | None
+
+    def dispatch(self) -> None:
+        """See to it that the provider has the job, or that whoever waits for it is told what became of it.
+
+        Raises:
+            StepInDoubt: an earlier attempt may be alive, or its request on its way; deliver the message again.
+            TransientError: AWS did not answer; deliver the message again.
+        """
+        waiting, invocation = self.message.waiting, self.invocation
+        result = write_row(invocation.holder.intent(clock.now_ms()), remaining_ms=invocation.remaining_ms)
+        row = None if isinstance(result, Committed) else self._there(result.row)
+        if row is not None and self._told(row):
+            return
+        # Before the provider is asked: its answer may be quicker than whatever comes after that.
+        registration = register(waiting)
+        if registration in (Registration.OLD, Registration.ANSWERED):
+            telemetry.event("job_not_waited_for", job_id=waiting.job_id, registration=registration.value)
+        elif row is None:
+            if not self._is_given_up():
+                self._hand_over(nobody_else=True)
+        else:
+            self._go_on(row, registration)
+
+    def _told(self, row: LogRow) -> bool:
+        """Whether the row decides; then whoever waits is told."""
+        answer = answer_of(row)
+        if answer is None:
+            return False
+        told = send_directly(self.message.waiting.token, answer)
+        if not told:
+            nobody_waits(self.message.waiting.job_id, self.message.waiting.request_table)
+        telemetry.event("job_known", job_id=self.message.waiting.job_id, found=row.status.value, told=told)
+        return True
+
+    def _go_on(self, row: LogRow, registration: Registration) -> None:
+        """Go on with a job that somebody handed over, or was about to."""
+        for _ in range(LOOKS):
+            asked = registration is Registration.SAME and self._asked_since_registered(row)
+            there = self._go_on_from(row, asked=asked)
+            if there is None or self._told(there):
+                return
+            row = there
+        raise TransientError(f"the row of step {self.invocation.call.step} keeps changing")
+
+    def _go_on_from(self, row: LogRow, *, asked: bool) -> LogRow | None:
+        """Go on from what was read; if somebody was quicker, what stands there now."""
+        call, provider = self.invocation.call, self.invocation.provider
+        entry = job_entry_of(row, asked=asked, mine=self.invocation.holder, now_ms=call.now_ms, provider=provider)
+        match entry:
+            case None:
+                if not asked:
+                    self._waits_on()
+            case Entry.CALL_AGAIN:
+                return self._call_again(row, nobody_else=is_over(row, call.now_ms, provider))
+            case Entry.VERIFY:
+                verdict = verdict_of(self.verify, self.invocation, job_call(self.invocation))
+                if isinstance(verdict, NotApplied):
+                    return self._call_again(row, nobody_else=True)
+                self._verified(row, verdict)
+            case Entry.UNDECIDED:
+                self._give_up(undecided(call))
+            case _:
+                raise EarlierAttempt(still_in_doubt(call, row).message)
+        return None
+
+    def _asked_since_registered(self, row: LogRow) -> bool:
+        """Whether the provider was heard of since this one waits; a delivery that died before it asked has not heard.
+
+        Without the row nobody can tell, and asking does no harm.
+        """
+        token = read_token(self.message.waiting.job_id) if row.accepted_at else None
+        return token is not None and 0 < token.waiting_since <= row.accepted_at
+
+    def _call_again(self, row: LogRow, *, nobody_else: bool) -> LogRow | None:
+        """Hold the row from now on, and hand the job over anew, if there is time; otherwise what stands there now."""
+        if self._is_given_up():
+            return None
+        taken = self.invocation.holder.take_over(row, clock.now_ms())
+        result = write_row(taken, remaining_ms=self.invocation.remaining_ms)
+        if not isinstance(result, Committed):
+            return self._there(result.row)
+        telemetry.event("job_taken_over", job_id=self.message.waiting.job_id)
+        self._hand_over(nobody_else=nobody_else)
+        return None
+
+    def _there(self, row: LogRow | None) -> LogRow:
+        if row is None:
+            raise TransientError(f"the row of step {self.invocation.call.step} keeps changing")
+        return row
+
+    def _verified(self, row: LogRow, verdict: Applied | Pending | Unknown) -> None:
+        call = self.invocation.call
+        match verdict:
+            case Applied(output=output):
+                self._say(_success(call.step, output))
+            case Pending(job_id=own):
+                self._know_as(own)
+                if self._waits_on():
+                    # Refused: the provider has answered meanwhile, or somebody else goes on.
+                    accepted = self.invocation.holder.accepted(clock.now_ms(), held=row.attempt)
+                    write_row(accepted, remaining_ms=self.invocation.remaining_ms)
+            case Unknown():
+                self._give_up(nobody_knows(call, verdict))
+
+    def _waits_on(self) -> bool:
+        """The provider has the job: whether whoever waits waits on. If his time is up, he is told so.
+
+        Nothing is written before that, or he would count as told when he was not.
+        """
+        if self._is_given_up():
+            return False
+        telemetry.event("job_waits_on", job_id=self.message.waiting.job_id)
+        return True
+
+    def _is_given_up(self) -> bool:
+        """Whether the step's time is up; then whoever waits is told so, and the job is not handed over any more.
+
+        The state machine does not know: each of its attempts has a time of its own.
+        """
+        waiting = self.message.waiting
+        if not self.message.is_overdue(clock.now_ms()):
+            return False
+        detail = f"step {self.invocation.call.step} has waited {waiting.timeout_seconds} s for an answer"
+        self._give_up(CallbackOverdue(detail))
+        return True
+
+    def _give_up(self, error: SagaError) -> None:
+        """Tell whoever waits that he will not learn what became of the job by waiting."""
+        told = send_directly(self.message.waiting.token, Outcome.failure(type(error).__name__, error.message))
+        telemetry.event("job_given_up", job_id=self.message.waiting.job_id, error=type(error).__name__, told=told)
+
+    def _hand_over(self, *, nobody_else: bool) -> None:
+        """Call the provider, once, and write down that it has the job, or that it refused. The row must be held.
+
+        Args:
+            nobody_else: whether no request of an attempt before this one can still be on its way. If one can, a
+                refusal says nothing about the job.
+
+        Raises:
+            StepInDoubt: the provider refused, and the job may yet be done.
+        """
+        step, job_id = self.invocation.call.step, self.message.waiting.job_id
+        try:
+            accepted: object = call_out(self.hand_over, self.invocation, job_call(self.invocation))
+        except PermanentError as refusal:
+            require_refusal(refusal, self.invocation)
+            if not nobody_else:
+                raise StepInDoubt(f"job {job_id} was refused while an earlier request may be on its way") from refusal
+            # Before the refusal is one: should it do the job after all, it says so under its own id.
+            self._know_as(getattr(refusal, "job_id", None))
+            self._say(Failed(type(refusal).__name__, refusal.message))
+            telemetry.event("job_refused", job_id=job_id, code=refusal.code)
+            return
+        if accepted is not None and not isinstance(accepted, Accepted):
+            raise StepInDoubt(
+                f"step {step} was handed over, and its function returned {type(accepted).__name__}; "
+                "return Accepted(job_id=...), or nothing if the provider uses call.job_id"
+            )
+        self._know_as(accepted.job_id if accepted is not None else None)
+        # Refused: the provider has answered meanwhile.
+        taken_on = self.invocation.holder.accepted(clock.now_ms())
+        write_row(taken_on, remaining_ms=self.invocation.remaining_ms)
+        telemetry.event("job_handed_over", job_id=job_id)
+
+    def _know_as(self, own: str | None) -> None:
+        """Keep the provider's own id for the job, if it has one."""
+        job_id = self.message.waiting.job_id
+        if own not in (None, job_id):
+            _adopt(self.invocation.call.step, str(own), job_id)
+
+    def _say(self, outcome: Succeeded | Failed) -> None:
+        """What the provider said here and now counts as if it had called back."""
+        event_id = f"dispatch:{self.invocation.call.attempt}"
+        receive(Callback(job_id=self.message.waiting.job_id, event_id=event_id, outcome=outcome))
+
+
+def _success(step: str, output: Any) -> Succeeded:
+    try:
+        return Succeeded(output)
+    except Invalid as error:
+        raise StepInDoubt(f"step {step} took effect, and its output cannot be kept: {error.message}") from error
+
+
+def _adopt(step: str, provider_id: str, job_id: str) -> None:
+    try:
+        adopt_alias(provider_id, job_id)
+    except Invalid as error:
+        raise StepInDoubt(
+            f"step {step} was handed over, and its provider's id cannot be kept: {error.message}"
+        ) from error
+
+
+def announce(message: Message, function: HandOver | None, remaining_ms: Callable[[], int]) -> None:
+    """See to it that somebody waits for what nobody does for the saga; and tell whoever brings it about.
+
+    There is nothing to undo, so nothing is written before. The function is called for each attempt that waits, at
+    least once.
+
+    Raises:
+        TransientError: AWS did not answer; deliver the message again.
+        ProtocolMismatch: the step was run as a job.
+    """
+    call, waiting = message.call, message.waiting
+    row = read_row(call)
+    if row is not None:
+        answer = answer_of(row)
+        if answer is None:
+            raise ProtocolMismatch(
+                f"step {call.step} was run as a job and waits for no provider now; "
+                "recover the saga under the definition that it began with"
+            )
+        told = send_directly(waiting.token, answer)
+        if not told:
+            nobody_waits(waiting.job_id, waiting.request_table)
+        telemetry.event("wait_known", job_id=waiting.job_id, told=told)
+        return
+    registration = register(waiting)
+    if registration in (Registration.OLD, Registration.ANSWERED):
+        telemetry.event("job_not_waited_for", job_id=waiting.job_id, registration=registration.value)
+        return
+    if message.is_overdue(clock.now_ms()):
+        detail = f"what step {call.step} waits for has not happened within {waiting.timeout_seconds} s"
+        told = send_directly(waiting.token, Outcome.failure(CallbackTimedOut.__name__, detail))
+        telemetry.event("wait_over", job_id=waiting.job_id, told=told)
+        return
+    if function is not None:
+        announced: object = to_the_end(
+            function, external_call_of(CallbackCall, call, call.key, remaining_ms, job_id=waiting.job_id)
+        )
+        if isinstance(announced, Accepted) and announced.job_id not in (None, waiting.job_id):
+            _adopt(call.step, str(announced.job_id), waiting.job_id)
+    telemetry.event("wait_announced", job_id=waiting.job_id)

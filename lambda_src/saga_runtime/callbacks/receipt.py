@@ -1,0 +1,375 @@
+"""Receiving a callback: one transaction of event marker, token row and saga log row; then whoever waits is told."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from saga_runtime.callbacks.decisions import Decision, LogChange, Receipt, TokenChange, receipt_of
+from saga_runtime.callbacks.rows import Callback, JobId, Marker, Outcome, StillWorking, TokenRow
+from saga_runtime.callbacks.saga_writes import LogPlace, SagaRecord
+from saga_runtime.callbacks.store import (
+    LOOKS,
+    alias_id,
+    marker_of,
+    read_log,
+    read_record,
+    read_token,
+    token_table,
+    transact,
+)
+from saga_runtime.callbacks.subscriptions import ServedStepOf, served
+from saga_runtime.callbacks.task_tokens import heartbeat_row, settle_row
+from saga_runtime.callbacks.writes import (
+    UNKNOWN_DAYS,
+    adopted_update,
+    conflict_change,
+    early_put,
+    late_change,
+    listed_change,
+    marker_put,
+    settling_changes,
+    token_check,
+    token_update,
+)
+from saga_runtime.errors import TransientError
+from saga_runtime.idempotency.identity import request_id_from
+from saga_runtime.protocol import Metric, RecordStatus, TokenAttribute, TokenStatus
+from saga_runtime.saga_log.rows import LogRow
+from saga_runtime.shared import aws, clock, telemetry
+
+CONTRADICTED: Final = "CallbackContradicted"
+APPLIED_LATE: Final = "CallbackAppliedLate"
+"""What an entry in the operators' queue calls its reason."""
+
+
+def receive(callback: Callback) -> Receipt:
+    """Write down what a provider says of a job, and tell whoever waits for it.
+
+    Guaranteed: the outcome and the fact that its event was received are written in one transaction, or not at all. The
+    same event changes nothing when it comes again, and is told again if it was not told. An event id that was used for
+    another job, or for the opposite outcome, does not make it the same event. What contradicts the outcome that counts
+    is written beside it. An answer about a job that nobody knows is kept under its id. A success is never forgotten:
+    the saga log says ``DONE``, ``READ``, or ``APPLIED_LATE`` if the job counted as not done.
+
+    Not guaranteed: that whoever waits was told when this returns ``RECEIVED``; he will be.
+
+    Raises:
+        Invalid: an outcome has no event id.
+        TransientError: nothing is written, or it is unknown; receive the same event again.
+    """
+    if isinstance(callback.outcome, StillWorking):
+        return heartbeat(callback.job_id)
+    outcome = Outcome.of(callback.outcome)
+    marker = marker_of(callback, ok=outcome.ok)
+    for _ in range(LOOKS):
+        try:
+            receipt = _receive(callback, outcome, marker)
+        except _Reused:
+            telemetry.count(Metric.EVENT_ID_REUSED, job_id=callback.job_id)
+            marker = replace(marker, reused=True)
+            continue
+        if receipt is not None:
+            return receipt
+    raise TransientError(f"the rows of job {callback.job_id} keep changing")
+
+
+def heartbeat(job_id: str) -> Receipt:
+    """Say that a job is being worked on.
+
+    Returns:
+        ``HEARTBEAT``: whoever waits for it waits on. ``LATE``: nobody waits any more. ``DUPLICATE``: its answer is
+        known. ``UNKNOWN``: nobody has waited for it yet, or it is no job; nothing is written.
+
+    Raises:
+        TransientError: Step Functions or the database did not answer, or the integration does not serve the saga that
+            waits; call again.
+    """
+    row = read_token(job_id if JobId.parse(job_id) else alias_id(job_id))
+    if row is not None and row.status is TokenStatus.ALIAS:
+        row = read_token(row.job_id)
+    if row is None:
+        return Receipt.UNKNOWN
+    job = JobId.parse(row.id)
+    if job is not None and _saga_of(job, row) is None:
+        raise _not_served(job)
+    return heartbeat_row(row)
+
+
+class _Reused(Exception):
+    """The event's id was used for another job, or for the opposite outcome."""
+
+
+def _receive(callback: Callback, outcome: Outcome, marker: Marker) -> Receipt | None:
+    """One look at the rows, and one try to write; None: something changed in between."""
+    job_id, job = callback.job_id, JobId.parse(callback.job_id)
+    if job is None:
+        alias = read_token(alias_id(job_id))
+        if alias is None or alias.status is not TokenStatus.ALIAS:
+            return _receive_unknown(callback, outcome, marker, alias)
+        job_id = alias.job_id
+        job = _parsed(job_id)
+    token = read_token(job_id)
+    saga = _saga_of(job, token)
+    if saga is None:
+        if token is not None:
+            raise _not_served(job)
+        return _receive_unknown(callback, outcome, marker, read_token(alias_id(job_id)))
+    subject = Subject(job_id=job_id, job=job, token=token, saga=saga, log=read_log(saga.log, job))
+    guard = marker_put(token_table(), marker, clock.now_ms())
+    return subject.write(outcome, marker.event_id, guard, marker)
+
+
+def _not_served(job: JobId) -> TransientError:
+    """Another integration's job, in a table that both share; or a function that was deployed before its saga."""
+    return TransientError(f"this function does not serve step {job.step} of the saga that waits; deploy it")
+
+
+def _parsed(job_id: str) -> JobId:
+    job = JobId.parse(job_id)
+    if job is None:
+        raise ValueError(f"not a job's id: {job_id!r}")
+    return job
+
+
+def _saga_of(job: JobId, token: TokenRow | None) -> ServedStepOf | None:
+    """The saga that the job is of: the one that waits, or the one whose request it is."""
+    if token is not None and token.log_table:
+        found = served(job.step, log=token.log_table)
+        return found[0] if found else None
+    return next((one for one in served(job.step) if read_record(one.requests, job.saga_id)), None)
+
+
+def _receive_unknown(callback: Callback, outcome: Outcome, marker: Marker, found: TokenRow | None) -> Receipt | None:
+    """Keep an answer about a job that nobody knows, under its id."""
+    table, now_ms, row_id = token_table(), clock.now_ms(), alias_id(callback.job_id)
+    if found is None:
+        entry = early_put(
+            table=table,
+            row_id=row_id,
+            outcome=outcome,
+            event_id=marker.event_id,
+            now_ms=now_ms,
+            keep_days=UNKNOWN_DAYS,
+            more=listed_change(row_id, now_ms, UNKNOWN_DAYS),
+        )
+    elif found.outcome is not None and found.outcome.ok != outcome.ok:
+        entry = token_update(table, found, found.status, now_ms, conflict_change(outcome))
+    else:
+        entry = token_check(table, row_id, found)
+    # Somebody may begin to wait for it right now: he looks at this row after his own write.
+    nobody = [token_check(table, callback.job_id, None)] if JobId.parse(callback.job_id) else []
+    refused = transact([marker_put(table, marker, now_ms), entry, *nobody])
+    if 0 in refused:
+        if not marker.is_in(refused[0]):
+            raise _Reused
+        telemetry.count(Metric.CALLBACK_DUPLICATE)
+        return Receipt.DUPLICATE
+    if refused:
+        return None
+    telemetry.count(Metric.CALLBACK_UNKNOWN, job_id=callback.job_id)
+    return Receipt.UNKNOWN
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """A job, and what was read of it.
+
+    Attributes:
+        saga: the step as its saga declares it, and the saga's tables.
+        token: its token row.
+        log: its row in the saga log.
+    """
+
+    job_id: str
+    job: JobId
+    saga: ServedStepOf
+    token: TokenRow | None
+    log: LogRow | None
+
+    def write(self, outcome: Outcome, event_id: str, guard: Any, marker: Marker | None = None) -> Receipt | None:
+        """Decide, and write all of it at once.
+
+        Args:
+            outcome: what is said of the job.
+            event_id: by which event.
+            guard: the write that keeps this from being done twice.
+            marker: the event's marker, if that is the guard.
+
+        Returns:
+            None: something has changed since it was read.
+
+        Raises:
+            _Reused: the marker is there, of another job or outcome.
+        """
+        now_ms = clock.now_ms()
+        decision = receipt_of(self.token, self.log, outcome, job=self.saga.step.job)
+        late = decision.log is LogChange.APPLIED_LATE
+        record = read_record(self._requests, self.job.saga_id) if late else None
+        if (late and (record is None or not self.saga.step.undo)) or decision.contradicts:
+            self._tell_operators(decision, outcome, record)
+        place = LogPlace(
+            table=self.saga.log,
+            job=self.job,
+            side=self.saga.step.side,
+            attempt=uuid.uuid4().hex,
+            keep_days=self.saga.days,
+        )
+        log = place.entry(decision.log, self.log, outcome, now_ms)
+        token = self._token_entry(decision, outcome, event_id, now_ms)
+        refused = transact([guard, token, log, *self._record_entry(record, now_ms)])
+        if 0 in refused:
+            if marker is not None and not marker.is_in(refused[0]):
+                raise _Reused
+            return self._again()
+        return None if refused else self._written(decision, now_ms)
+
+    @property
+    def _requests(self) -> str:
+        return (self.token.request_table if self.token is not None else "") or self.saga.requests
+
+    def _token_entry(self, decision: Decision, outcome: Outcome, event_id: str, now_ms: int) -> Any:
+        table, late = token_table(), decision.log is LogChange.APPLIED_LATE
+        beside = conflict_change(outcome) if decision.contradicts else {}
+        if self.token is None:
+            tables = {
+                TokenAttribute.LOG_TABLE: {"S": self.saga.log},
+                TokenAttribute.REQUEST_TABLE: {"S": self.saga.requests},
+            }
+            return early_put(
+                table=table,
+                row_id=self.job_id,
+                outcome=decision.told,
+                event_id=event_id,
+                now_ms=now_ms,
+                keep_days=self.saga.days,
+                late=late,
+                more={**tables, **beside},
+            )
+        status, changes = self.token.status, dict(beside)
+        if decision.token is TokenChange.SETTLE:
+            status = TokenStatus.SETTLING
+            changes |= settling_changes(self.token, decision.told, event_id, now_ms)
+        if late:
+            changes |= late_change(self.job_id, now_ms)
+        if not changes:
+            return token_check(table, self.job_id, self.token)
+        return token_update(table, self.token, status, now_ms, changes)
+
+    def _record_entry(self, record: SagaRecord | None, now_ms: int) -> Sequence[Any]:
+        """Of a job that took effect late: somebody must look at its saga, and it must still be there then."""
+        if record is None:
+            return []
+        if record.status is RecordStatus.IN_PROGRESS:
+            return [record.due(self._requests, now_ms)]
+        kept = record.kept(self._requests, now_ms)
+        return [] if kept is None else [kept]
+
+    def _again(self) -> Receipt:
+        """The event came before: it is told again if it has not been told."""
+        row = read_token(self.job_id)
+        if row is not None and row.status is TokenStatus.SETTLING:
+            telemetry.count(Metric.CALLBACK_SENT_AGAIN, job_id=self.job_id)
+            _told(row)
+        telemetry.count(Metric.CALLBACK_DUPLICATE)
+        return Receipt.DUPLICATE
+
+    def _written(self, decision: Decision, now_ms: int) -> Receipt:
+        telemetry.count(Metric.CALLBACK_RECEIVED, job_id=self.job_id)
+        told = self._tell(decision, now_ms)
+        if decision.contradicts:
+            telemetry.count(Metric.CALLBACK_CONFLICT)
+        if decision.log is LogChange.APPLIED_LATE:
+            telemetry.count(Metric.CALLBACK_APPLIED_LATE)
+            return Receipt.APPLIED_LATE
+        if decision.contradicts:
+            return Receipt.CONFLICT
+        if decision.token is TokenChange.PUT_EARLY:
+            telemetry.count(Metric.CALLBACK_EARLY)
+            return Receipt.EARLY
+        if decision.changes_nothing:
+            telemetry.count(Metric.CALLBACK_DUPLICATE)
+            return Receipt.DUPLICATE
+        return told
+
+    def _tell(self, decision: Decision, written_at: int) -> Receipt:
+        if self.token is None:
+            return Receipt.EARLY
+        row = self.token
+        if decision.log is LogChange.APPLIED_LATE:
+            row = replace(row, applied_late_at=written_at)
+        if decision.token is TokenChange.SETTLE:
+            row = replace(row, status=TokenStatus.SETTLING, outcome=decision.told)
+        return _told(row) if row.status is TokenStatus.SETTLING else Receipt.RECEIVED
+
+    def _tell_operators(self, decision: Decision, outcome: Outcome, record: SagaRecord | None) -> None:
+        """An entry in the operators' queue, before anything says so: rather twice than never."""
+        conflict = self.token.conflict if self.token is not None else None
+        if not self.saga.operators or (conflict == outcome and decision.log is LogChange.NONE):
+            return
+        said = "that the job was done" if outcome.ok else f"that the job failed ({outcome.error})"
+        found = f"the provider said {said} when its row was {self.log.status if self.log else 'not there'}"
+        if decision.log is not LogChange.APPLIED_LATE:
+            error, then = CONTRADICTED, "the row stays"
+        elif record is None:
+            error, then = APPLIED_LATE, "the saga's record is gone, so nothing undoes it by itself"
+        else:
+            error, then = APPLIED_LATE, "it is undone" if self.saga.step.undo else "nothing undoes this step"
+        body = {
+            "saga_id": self.job.saga_id,
+            "request_id": request_id_from(self.job.saga_id),
+            "execution": self.token.execution if self.token is not None else "",
+            "stuck": {"step": self.job.row_name, "error": error, "detail": f"{found}; {then}"},
+            "failure": {},
+        }
+        try:
+            aws.sqs().send_message(QueueUrl=self.saga.operators, MessageBody=json.dumps(body, ensure_ascii=False))
+        except (ClientError, BotoCoreError) as broken:
+            if aws.is_transient(broken):
+                raise TransientError("the operators' queue did not answer") from broken
+            raise
+
+
+def _told(row: TokenRow) -> Receipt:
+    """Deliver what is written, or leave it to the sweeper: it is stored, so the provider need not send it again."""
+    try:
+        return settle_row(row) or Receipt.SETTLED
+    except (TransientError, ClientError, BotoCoreError) as error:
+        telemetry.event("callback_not_told", job_id=row.id, error=type(error).__name__, code=aws.error_code(error))
+        return Receipt.RECEIVED
+
+
+def adopt(found: TokenRow, job_id: str) -> None:
+    """Make what came under a provider's own id the answer of its job, if the row is as read: look at it again.
+
+    Raises:
+        TransientError: nothing is written, or it is unknown; call again.
+    """
+    job, token = _parsed(job_id), read_token(job_id)
+    saga = _saga_of(job, token)
+    if saga is None:
+        raise _not_served(job)
+    said, rest = _success_first(found)
+    if said is None:
+        return
+    subject = Subject(job_id=job_id, job=job, token=token, saga=saga, log=read_log(saga.log, job))
+    guard = adopted_update(token_table(), found, job_id, rest, clock.now_ms())
+    subject.write(said, found.event_id, guard)
+
+
+def _success_first(found: TokenRow) -> tuple[Outcome | None, Outcome | None]:
+    """What a job is told first of what came under its provider's own id, and what comes behind it.
+
+    Whoever adopts may die in between. What then counts must be that the job was done: a success that nobody knows of
+    would stand for ever, and a failure behind it is only a contradiction to be told.
+    """
+    if found.status is TokenStatus.ALIAS:
+        return found.conflict, None
+    if found.conflict is not None and found.conflict.ok:
+        return found.conflict, found.outcome
+    return found.outcome, found.conflict

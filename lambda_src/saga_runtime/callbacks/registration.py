@@ -1,0 +1,120 @@
+"""Registering who waits for a job, and under which ids its provider speaks of it."""
+
+from __future__ import annotations
+
+from saga_runtime.callbacks.decisions import Entry, Registration, answer_of, entry_of
+from saga_runtime.callbacks.receipt import adopt
+from saga_runtime.callbacks.rows import JobId, TokenRow, check_job_id
+from saga_runtime.callbacks.saga_writes import log_check
+from saga_runtime.callbacks.store import LOOKS, alias_id, read_log, read_token, token_table, transact, write
+from saga_runtime.callbacks.task_tokens import settle_row
+from saga_runtime.callbacks.writes import UNKNOWN_DAYS, Waiting, dispatch_error_update, token_put
+from saga_runtime.errors import StepInDoubt, TransientError
+from saga_runtime.protocol import TokenAttribute, TokenStatus
+from saga_runtime.shared import clock, telemetry
+
+
+def register(waiting: Waiting) -> Registration:
+    """Say that somebody waits for a job; if its answer is known, he is told.
+
+    Guaranteed: of all attempts that ever registered, the newest one's token stands, in whatever order they came. What
+    was answered is never forgotten for it, and is told to it.
+
+    Raises:
+        TransientError: nothing is written, or it is unknown; register again.
+    """
+    table, row = token_table(), None
+    for _ in range(LOOKS):
+        now_ms = clock.now_ms()
+        if row is None:
+            refused = write(waiting.put(table, now_ms))
+            if refused is True:
+                return _early(waiting, Registration.NEW)
+            row = TokenRow.from_item(refused) if refused else read_token(waiting.job_id)
+            if row is not None and _is_mine(row, waiting, now_ms):
+                return _early(waiting, Registration.NEW)
+            continue
+        match entry_of(row, waiting.order):
+            case Entry.OLD:
+                return Registration.OLD
+            case Entry.SAME:
+                return _early(waiting, Registration.SAME)
+            case Entry.TOLD:
+                return Registration.ANSWERED
+            case Entry.SEND_AGAIN:
+                settle_row(row)
+                return Registration.ANSWERED
+            case Entry.REPLACE:
+                if write(waiting.replace(table, row, now_ms)) is True:
+                    telemetry.event("token_replaced", job_id=waiting.job_id)
+                    return Registration.NEWER
+            case Entry.ANSWER:
+                if _answered_before(waiting, row, now_ms):
+                    return Registration.NEWER
+        row = read_token(waiting.job_id)
+    raise TransientError(f"the row of job {waiting.job_id} keeps changing")
+
+
+def _answered_before(waiting: Waiting, row: TokenRow, now_ms: int) -> bool:
+    """An answer was told to an older attempt, or to nobody yet: this one is told what counts by now, or waits anew.
+
+    Returns:
+        Whether it waits: a person has mended the step since.
+    """
+    table = token_table()
+    job = JobId(saga_id=waiting.saga_id, step=waiting.row_name.partition("[")[0], row_name=waiting.row_name)
+    log = read_log(waiting.log_table, job)
+    told = None if log is None else answer_of(log)
+    entry = waiting.wait_anew(table, row, now_ms) if told is None else waiting.answer(table, row, told, now_ms)
+    refused = transact([entry, log_check(waiting.log_table, job, log)])
+    return not refused and told is None
+
+
+def _is_mine(row: TokenRow, waiting: Waiting, now_ms: int) -> bool:
+    """Whether a put was refused by itself: its answer was lost, and it was sent again."""
+    waits = row.status is TokenStatus.WAITING and row.order == waiting.order
+    return waits and row.token == waiting.token and row.created_at == now_ms
+
+
+def _early(waiting: Waiting, done: Registration) -> Registration:
+    """Take up an answer that came before anybody knew of the job."""
+    found = read_token(alias_id(waiting.job_id))
+    if found is None or (found.status is TokenStatus.ALIAS and found.conflict is None):
+        return done
+    adopt_alias(waiting.job_id, waiting.job_id)
+    return Registration.ANSWERED
+
+
+def adopt_alias(provider_id: str, job_id: str) -> None:
+    """Say under which id of its own a provider speaks of a job; an answer that came under it becomes the job's.
+
+    Raises:
+        Invalid: if it cannot be an id.
+        StepInDoubt: if the provider spoke of another job under this id.
+        TransientError: nothing is written, or it is unknown; call again.
+    """
+    check_job_id(provider_id)
+    table, row_id = token_table(), alias_id(provider_id)
+    for _ in range(LOOKS):
+        now_ms = clock.now_ms()
+        more = {TokenAttribute.JOB_ID: {"S": job_id}}
+        refused = write(token_put(table, row_id, TokenStatus.ALIAS, now_ms, UNKNOWN_DAYS, more))
+        if refused is True:
+            return
+        row = TokenRow.from_item(refused) if refused else read_token(row_id)
+        if row is None:
+            continue
+        if row.status is TokenStatus.ALIAS and row.job_id != job_id:
+            raise StepInDoubt(f"the provider gave the id {provider_id} to two jobs; ask it which one it means")
+        if row.status is TokenStatus.ALIAS and row.conflict is None:
+            return
+        adopt(row, job_id)
+    raise TransientError(f"the row of id {provider_id} keeps changing")
+
+
+def record_dispatch_error(job_id: str, text: str, *, in_doubt: bool = False) -> None:
+    """Say in a job's row that handing it to its provider failed, and why; for whoever investigates.
+
+    Counted at least once. Nothing is written if the job was never registered.
+    """
+    write(dispatch_error_update(token_table(), job_id, text, clock.now_ms(), in_doubt=in_doubt))

@@ -1,0 +1,224 @@
+"""What callbacks write to a saga's own tables, its log and its request record. Pure: data in, data out.
+
+Each write has the condition that what was read still stands, and each is an entry of the transaction that changes the
+token row, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from saga_runtime.callbacks.decisions import LogChange
+from saga_runtime.callbacks.rows import JobId, Outcome
+from saga_runtime.protocol import LogAttribute, RecordAttribute, RecordStatus, Side, StepStatus
+from saga_runtime.saga_log.rows import NO_ROW, LogRow, log_key, row_put
+
+LATE_DAYS: Final = 7
+"""A settled record is kept whole for so long, at least, after a job turned out to have taken effect late."""
+SAME_LOG_ROW: Final = "#status = :found"
+SAME_RECORD: Final = "#saga_id = :saga_id AND #status = :found"
+SAME_RESPONSE: Final = "#response_expires_at = :was AND attribute_exists(#input)"
+PARKED_ALIKE: Final = "#parked = :parked"
+SAME_PARKING: Final = "#parked = :parked AND #stuck = :stuck"
+NOT_PARKED: Final = "attribute_not_exists(#parked)"
+
+_DAY_SECONDS: Final = 86_400
+
+
+def log_check(table: str, job: JobId, found: LogRow | None) -> Any:
+    """Change nothing, on condition that the saga log's row is as it was read; None: that there is none."""
+    a = LogAttribute
+    check: dict[str, Any] = {"TableName": table, "Key": log_key(job.saga_id, job.row_name)}
+    if found is None:
+        check |= {"ConditionExpression": NO_ROW, "ExpressionAttributeNames": {"#saga_id": a.SAGA_ID.value}}
+    else:
+        check |= {
+            "ConditionExpression": SAME_LOG_ROW,
+            "ExpressionAttributeNames": {"#status": a.STATUS.value},
+            "ExpressionAttributeValues": {":found": {"S": found.status.value}},
+        }
+    return {"ConditionCheck": check}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogPlace:
+    """Where a job's row in the saga log is, and what its first write needs.
+
+    Attributes:
+        side: where the step stands in its saga.
+        attempt: who writes.
+    """
+
+    table: str
+    job: JobId
+    side: Side
+    attempt: str
+    keep_days: int
+
+    def entry(self, change: LogChange, found: LogRow | None, outcome: Outcome, now_ms: int) -> Any:
+        """The row's part of a receipt: the change, or the condition that the row is as it was read."""
+        a = LogAttribute
+        output = {a.OUTPUT: {"S": outcome.output}}
+        error = {a.ERROR: {"S": outcome.error}, a.DETAIL: {"S": outcome.detail}}
+        if found is None:
+            match change:
+                case LogChange.PUT_DONE:
+                    return self._put(StepStatus.DONE, output, now_ms)
+                case LogChange.PUT_READ:
+                    return self._put(StepStatus.READ, output, now_ms)
+                case LogChange.PUT_FAILED:
+                    return self._put(StepStatus.FAILED, error, now_ms)
+                case _:
+                    raise ValueError(f"{change} needs a row, and there is none")
+        match change:
+            case LogChange.DONE:
+                return self._update(StepStatus.DONE, found, output, now_ms)
+            case LogChange.FAILED:
+                return self._update(StepStatus.FAILED, found, error, now_ms)
+            case LogChange.APPLIED_LATE:
+                kept = {} if found.output is None else {a.INSTEAD: {"S": found.output}}
+                return self._update(StepStatus.APPLIED_LATE, found, {**output, **kept}, now_ms)
+            case LogChange.NONE:
+                return log_check(self.table, self.job, found)
+            case _:
+                raise ValueError(f"{change} needs that there is no row, and it is {found.status}")
+
+    def _put(self, status: StepStatus, said: Mapping[LogAttribute, Mapping[str, str]], now_ms: int) -> Any:
+        extra = {name.value: value for name, value in said.items()}
+        return row_put(
+            self.table,
+            self.job.saga_id,
+            self.job.row_name,
+            status,
+            self.side,
+            now_ms,
+            self.keep_days,
+            self.attempt,
+            extra,
+        )
+
+    def _update(
+        self, status: StepStatus, found: LogRow, said: Mapping[LogAttribute, Mapping[str, str]], now_ms: int
+    ) -> Any:
+        a = LogAttribute
+        new = {a.STATUS: {"S": status.value}, a.ATTEMPT: {"S": self.attempt}, a.UPDATED_AT: {"N": str(now_ms)}, **said}
+        return {
+            "Update": {
+                "TableName": self.table,
+                "Key": log_key(self.job.saga_id, self.job.row_name),
+                "UpdateExpression": "SET " + ", ".join(f"#{name} = :{name}" for name in new),
+                "ConditionExpression": SAME_LOG_ROW,
+                "ExpressionAttributeNames": {f"#{name}": name.value for name in new},
+                "ExpressionAttributeValues": {f":{name}": value for name, value in new.items()}
+                | {":found": {"S": found.status.value}},
+            }
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SagaRecord:
+    """A saga's request record, as far as callbacks need it.
+
+    Attributes:
+        expiration: epoch seconds; 0: none.
+        response_expires_at: until when a settled record is kept whole; epoch seconds; 0: it is not settled.
+        parked: by which execution; empty: not parked.
+        stuck: why, as it is stored.
+    """
+
+    request_id: str
+    saga_id: str
+    status: RecordStatus
+    expiration: int = 0
+    response_expires_at: int = 0
+    parked: str = ""
+    stuck: str = ""
+
+    @classmethod
+    def from_item(cls, item: Mapping[str, Mapping[str, Any]]) -> SagaRecord | None:
+        """Read an item; None if it is none of a saga, or a tombstone: what an undo would need is gone from it."""
+        a = RecordAttribute
+        if a.SAGA_ID not in item or a.STATUS not in item or a.INPUT not in item:
+            return None
+        return cls(
+            request_id=item[a.ID]["S"],
+            saga_id=item[a.SAGA_ID]["S"],
+            status=RecordStatus(item[a.STATUS]["S"]),
+            expiration=int(item[a.EXPIRATION]["N"]) if a.EXPIRATION in item else 0,
+            response_expires_at=int(item[a.RESPONSE_EXPIRES_AT]["N"]) if a.RESPONSE_EXPIRES_AT in item else 0,
+            parked=item[a.PARKED]["S"] if a.PARKED in item else "",
+            stuck=item[a.STUCK]["S"] if a.STUCK in item else "",
+        )
+
+    def due(self, table: str, now_ms: int, *, unpark: bool = False, answered: bool = False) -> Any:
+        """Have somebody look at the saga now; on condition that the record is as it was read.
+
+        Args:
+            table: the request table.
+            now_ms: the time.
+            unpark: let it go on, too: what it is parked over has been decided.
+            answered: keep it from being parked before it has gone on: its execution may be about to, unaware of what
+                was just decided.
+        """
+        a = RecordAttribute
+        sets: dict[RecordAttribute, Mapping[str, str]] = {
+            a.DUE_AT: {"N": str(now_ms)},
+            a.UPDATED_AT: {"N": str(now_ms)},
+        }
+        if answered:
+            sets[a.ANSWERED_AT] = {"N": str(now_ms)}
+        # Whether it is parked counts as read, too: who reads before it is parked, and writes after, would leave it so.
+        if not self.parked:
+            return self._update(table, f"{SAME_RECORD} AND {NOT_PARKED}", sets, (), {}, also=(a.PARKED,))
+        if not self.stuck:  # nobody said why
+            values = {":parked": {"S": self.parked}}
+            return self._update(table, f"{SAME_RECORD} AND {PARKED_ALIKE}", sets, (), values, also=(a.PARKED,))
+        values = {":parked": {"S": self.parked}, ":stuck": {"S": self.stuck}}
+        removes = (a.PARKED, a.PARKED_AT, a.STUCK) if unpark else ()
+        return self._update(table, f"{SAME_RECORD} AND {SAME_PARKING}", sets, removes, values, also=(a.PARKED, a.STUCK))
+
+    def kept(self, table: str, now_ms: int) -> Any | None:
+        """Keep a settled record whole until what took effect late is undone; None: it is, for long enough."""
+        until = now_ms // 1000 + LATE_DAYS * _DAY_SECONDS
+        if not self.response_expires_at or self.response_expires_at >= until:
+            return None
+        a = RecordAttribute
+        sets: dict[RecordAttribute, Mapping[str, str]] = {
+            a.RESPONSE_EXPIRES_AT: {"N": str(until)},
+            a.EXPIRATION: {"N": str(max(self.expiration, until))},
+        }
+        values = {":was": {"N": str(self.response_expires_at)}}
+        return self._update(table, f"{SAME_RECORD} AND {SAME_RESPONSE}", sets, (), values, also=(a.INPUT,))
+
+    def _update(
+        self,
+        table: str,
+        condition: str,
+        sets: Mapping[RecordAttribute, Mapping[str, str]],
+        removes: Sequence[RecordAttribute],
+        values: Mapping[str, Mapping[str, str]],
+        *,
+        also: Sequence[RecordAttribute] = (),
+    ) -> Any:
+        a = RecordAttribute
+        expression = "SET " + ", ".join(f"#{name} = :{name}" for name in sets)
+        if removes:
+            expression += " REMOVE " + ", ".join(f"#{name}" for name in removes)
+        names = dict.fromkeys([*sets, *removes, *also, a.SAGA_ID, a.STATUS])
+        return {
+            "Update": {
+                "TableName": table,
+                "Key": {a.ID.value: {"S": self.request_id}},
+                "UpdateExpression": expression,
+                "ConditionExpression": condition,
+                "ExpressionAttributeNames": {f"#{name}": name.value for name in names},
+                "ExpressionAttributeValues": {
+                    **{f":{name}": value for name, value in sets.items()},
+                    **values,
+                    ":saga_id": {"S": self.saga_id},
+                    ":found": {"S": self.status.value},
+                },
+            }
+        }

@@ -1,0 +1,166 @@
+"""Looking after token rows that are due: answers not told, jobs never answered, and jobs that took effect late."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from saga_runtime.callbacks.rows import JobId, TokenRow
+from saga_runtime.callbacks.saga_writes import SagaRecord
+from saga_runtime.callbacks.store import read_log, read_record, read_token, token_table, write
+from saga_runtime.callbacks.task_tokens import settle_row
+from saga_runtime.callbacks.unanswered import tell_unanswered, unanswered_entry
+from saga_runtime.callbacks.writes import not_due_update, unanswered_update
+from saga_runtime.errors import TransientError
+from saga_runtime.protocol import (
+    DUE_INDEX,
+    TOKEN_DUE_SHARDS,
+    Metric,
+    RecordStatus,
+    StepStatus,
+    TokenAttribute,
+    TokenStatus,
+)
+from saga_runtime.saga_log.rows import LogRow
+from saga_runtime.shared import aws, clock, telemetry
+
+_SPARE_MS = 5_000
+"""A sweep ends by itself before its function does."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Swept:
+    """What a sweep found.
+
+    Attributes:
+        oldest_seconds: for how long the longest of those has waited that have waited longer than expected, or for how
+            long a row has been due that could not be looked after; 0: there is none.
+        told: answers that were told now.
+        waiting: who waits longer than expected.
+        unanswered: jobs that were given up without an answer, and that somebody was told of now.
+        late: jobs that took effect late and are not undone yet.
+        failed: rows that could not be looked after; the next sweep tries again.
+        complete: whether every due row was looked at.
+    """
+
+    oldest_seconds: int = 0
+    told: int = 0
+    waiting: int = 0
+    unanswered: int = 0
+    late: int = 0
+    failed: int = 0
+    complete: bool = True
+
+
+def sweep(*, remaining_ms: Callable[[], int]) -> Swept:
+    """Look after every row that is due, and emit how long the oldest overdue one has waited.
+
+    Every action is conditional, and repeatable: two sweeps at once, or one that dies anywhere, do no harm. A row that
+    cannot be looked after does not keep the others from it.
+    """
+    swept, now_ms = Swept(), clock.now_ms()
+    # Not the same shard first each time: one with many rows would keep the others waiting.
+    first = now_ms // 60_000
+    for shard in range(TOKEN_DUE_SHARDS):
+        for row_id, due_at in _due(f"{(first + shard) % TOKEN_DUE_SHARDS:02d}", now_ms):
+            if remaining_ms() < _SPARE_MS:
+                swept.complete = False
+                break
+            try:
+                _look_after(row_id, now_ms, swept)
+            except (TransientError, ClientError, BotoCoreError, ValueError) as error:
+                swept.failed += 1
+                # Nobody else looks at it: it is overdue, whatever its state.
+                swept.oldest_seconds = max(swept.oldest_seconds, (now_ms - due_at) // 1000)
+                telemetry.event("sweep_failed", row_id=row_id, error=type(error).__name__, code=aws.error_code(error))
+    telemetry.seconds(Metric.OLDEST_WAITING, swept.oldest_seconds)
+    return swept
+
+
+def _due(shard: str, now_ms: int) -> Iterator[tuple[str, int]]:
+    """Ids of the rows of a shard that are due, and since when: both are in the index."""
+    a = TokenAttribute
+    pages: Any = (
+        aws.dynamodb()
+        .get_paginator("query")
+        .paginate(
+            TableName=token_table(),
+            IndexName=DUE_INDEX,
+            KeyConditionExpression="#shard = :shard AND #due_at <= :now",
+            ExpressionAttributeNames={"#shard": a.DUE_SHARD.value, "#due_at": a.DUE_AT.value},
+            ExpressionAttributeValues={":shard": {"S": shard}, ":now": {"N": str(now_ms)}},
+        )
+    )
+    for page in pages:
+        for item in page["Items"]:
+            yield str(item[a.ID]["S"]), int(item[a.DUE_AT]["N"])
+
+
+def look_after(row_id: str, now_ms: int) -> Swept:
+    """Look after one row, if it is due, as a sweep does: conditional, and repeatable.
+
+    Returns:
+        What was found and done.
+
+    Raises:
+        TransientError, ClientError, BotoCoreError: it could not be done; it may be tried again.
+        ValueError: the row, or what it belongs to, cannot be read.
+    """
+    swept = Swept()
+    _look_after(row_id, now_ms, swept)
+    return swept
+
+
+def _look_after(row_id: str, now_ms: int, swept: Swept) -> None:
+    row = read_token(row_id)
+    if row is None or not row.due_at or row.due_at > now_ms:
+        return  # the index was behind: somebody has looked after it
+    if row.status is TokenStatus.SETTLING:
+        telemetry.count(Metric.CALLBACK_SENT_AGAIN, job_id=row.id)
+        settle_row(row)
+        swept.told += 1
+    elif row.status is TokenStatus.WAITING:
+        _look_after_waiting(row, now_ms, swept)
+    elif row.applied_late_at and _stands_late(row):
+        swept.late += 1
+    else:
+        write(not_due_update(token_table(), row, now_ms))
+
+
+def _look_after_waiting(row: TokenRow, now_ms: int, swept: Swept) -> None:
+    """Somebody waited for longer than expected: he still does, or the saga has gone on, or back, without an answer."""
+    job = JobId.parse(row.id)
+    log = read_log(row.log_table, job) if job is not None else None
+    record = read_record(row.request_table, job.saga_id) if job is not None else None
+    if _is_expected(row, log, record, now_ms):
+        swept.waiting += 1
+        swept.oldest_seconds = max(swept.oldest_seconds, (now_ms - row.waiting_since) // 1000)
+    elif job is None or not row.dead_letters or row.unanswered_at:
+        write(not_due_update(token_table(), row, now_ms))
+    else:
+        # Told before it is said that it was: rather twice than never.
+        tell_unanswered(row.dead_letters, unanswered_entry(row, job, log, record, now_ms), row.id)
+        write(unanswered_update(token_table(), row, now_ms))  # refused: it was answered, or a newer attempt waits
+        telemetry.count(Metric.CALLBACK_UNANSWERED, job_id=row.id)
+        swept.unanswered += 1
+
+
+def _is_expected(row: TokenRow, log: LogRow | None, record: SagaRecord | None, now_ms: int) -> bool:
+    """Whether a saga still counts on the job's answer: it is under way, and the job is not decided.
+
+    What nobody does for the saga has no row in its log. It is expected for as long as somebody waits for it.
+    """
+    if log is None and now_ms >= row.waits_until:
+        return False
+    if log is not None and log.status is not StepStatus.INTENT:
+        return False
+    return record is not None and record.status is RecordStatus.IN_PROGRESS
+
+
+def _stands_late(row: TokenRow) -> bool:
+    job = JobId.parse(row.id)
+    log = read_log(row.log_table, job) if job is not None else None
+    return log is not None and log.status in (StepStatus.APPLIED_LATE, StepStatus.UNDOING)

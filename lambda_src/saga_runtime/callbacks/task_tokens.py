@@ -1,0 +1,151 @@
+"""Telling whoever waits what became of a job.
+
+A token is a capability: it is taken from its row, sent to Step Functions, and shown to nobody.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from saga_runtime.callbacks.decisions import Receipt
+from saga_runtime.callbacks.rows import JobId, Outcome, TokenRow
+from saga_runtime.callbacks.saga_writes import SagaRecord
+from saga_runtime.callbacks.store import LOOKS, read_record, read_token, token_table, transact, write
+from saga_runtime.callbacks.writes import heartbeat_update, told_update
+from saga_runtime.errors import TransientError
+from saga_runtime.protocol import OUTPUT_FIELD, UNDO_STATE, Metric, RecordStatus, TokenStatus
+from saga_runtime.shared import aws, clock, telemetry
+
+NOBODY_WAITS: Final = frozenset({"TaskTimedOut", "InvalidToken", "TaskDoesNotExist"})
+"""What Step Functions says of a token whose task has ended, however it ended."""
+
+
+def send_directly(token: str, outcome: Outcome) -> bool:
+    """Tell whoever waits with a token; whether somebody did.
+
+    Told twice, the second time finds nobody: a task is woken once.
+
+    Raises:
+        TransientError: Step Functions did not answer: it is unknown whether somebody was told.
+    """
+    if outcome.ok:
+        output = json.dumps({OUTPUT_FIELD: json.loads(outcome.output)}, separators=(",", ":"), ensure_ascii=False)
+        return _sent("SendTaskSuccess", lambda: aws.step_functions().send_task_success(taskToken=token, output=output))
+    cause = json.dumps({"errorMessage": outcome.detail}, ensure_ascii=False)
+    return _sent(
+        "SendTaskFailure",
+        lambda: aws.step_functions().send_task_failure(taskToken=token, error=outcome.error, cause=cause),
+    )
+
+
+def _sent(operation: str, send: Any) -> bool:
+    try:
+        send()
+    except (ClientError, BotoCoreError) as error:
+        if aws.error_code(error) in NOBODY_WAITS:
+            return False
+        if aws.is_transient(error):
+            telemetry.event("send_unclear", operation=operation, error=type(error).__name__)
+            raise TransientError("Step Functions did not answer") from None
+        raise
+    return True
+
+
+def settle(job_id: str) -> Receipt | None:
+    """Tell whoever waits for a job what became of it, if that is known and has not been told; None: nothing was.
+
+    Guaranteed: the row says ``SETTLED`` only after somebody was told, ``LATE`` only if it still holds the token that
+    found nobody; a newer attempt's token is told likewise.
+
+    Raises:
+        TransientError: Step Functions or the database did not answer; call again.
+    """
+    row = read_token(job_id)
+    return None if row is None else settle_row(row)
+
+
+def settle_row(row: TokenRow) -> Receipt | None:
+    """``settle``, of a row that was just read or written."""
+    for _ in range(LOOKS):
+        if row.status is not TokenStatus.SETTLING or row.outcome is None:
+            return None
+        told = send_directly(row.token, row.outcome)
+        if _write_told(row, told=told):
+            if not told:
+                telemetry.count(Metric.CALLBACK_LATE, job_id=row.id)
+            telemetry.event("callback_told", job_id=row.id, told=told)
+            return Receipt.SETTLED if told else Receipt.LATE
+        # Refused: a newer attempt waits, somebody else told, or the job turned out to have taken effect late.
+        found = read_token(row.id)
+        if found is None:
+            return None
+        if told and _is_said_late(found, row):
+            # Who came second found nobody, since the first had told him and not yet said so. He was told.
+            write(told_update(token_table(), found, TokenStatus.SETTLED, clock.now_ms()))
+            return Receipt.SETTLED
+        row = found
+    raise TransientError(f"the row of job {row.id} keeps changing")
+
+
+def _is_said_late(found: TokenRow, sent: TokenRow) -> bool:
+    return found.status is TokenStatus.LATE and found.order == sent.order
+
+
+def _write_told(row: TokenRow, *, told: bool) -> bool:
+    now_ms = clock.now_ms()
+    if told:
+        return write(told_update(token_table(), row, TokenStatus.SETTLED, now_ms)) is True
+    late = told_update(token_table(), row, TokenStatus.LATE, now_ms)
+    look = _look_at_saga(row.id, row.request_table, now_ms)
+    return not transact([late, *look])
+
+
+def nobody_waits(job_id: str, request_table: str) -> None:
+    """A job is decided, and nobody waits for it any more: its saga need not wait for a person to answer, either.
+
+    Raises:
+        TransientError: nothing is written, or it is unknown; call again.
+    """
+    for _ in range(LOOKS):
+        look = _look_at_saga(job_id, request_table, clock.now_ms())
+        if not look or not transact(look):
+            return
+    raise TransientError(f"the record of job {job_id} keeps changing")
+
+
+def _look_at_saga(job_id: str, request_table: str, now_ms: int) -> list[Any]:
+    """Nobody waits: whoever looks after sagas must look at this one, and need not wait for a person to answer."""
+    job = JobId.parse(job_id)
+    record = read_record(request_table, job.saga_id) if job is not None else None
+    if job is None or record is None or record.status is not RecordStatus.IN_PROGRESS:
+        return []
+    return [record.due(request_table, now_ms, unpark=_parked_over(record, job), answered=True)]
+
+
+def _parked_over(record: SagaRecord, job: JobId) -> bool:
+    """Whether the saga waits for a person because of this job's step, or of its undo, which could not ask."""
+    if not (record.parked and record.stuck):
+        return False
+    try:
+        stuck = json.loads(record.stuck)
+    except ValueError:
+        return False
+    return isinstance(stuck, dict) and str(stuck.get("step", "")).removeprefix(UNDO_STATE).partition("[")[0] == job.step
+
+
+def heartbeat_row(row: TokenRow) -> Receipt:
+    """Say that a job is being worked on; whether somebody waits for it.
+
+    Raises:
+        TransientError: Step Functions or the database did not answer; call again.
+    """
+    if row.status is not TokenStatus.WAITING:
+        return Receipt.DUPLICATE
+    token = row.token
+    if not _sent("SendTaskHeartbeat", lambda: aws.step_functions().send_task_heartbeat(taskToken=token)):
+        return Receipt.LATE
+    write(heartbeat_update(token_table(), row, clock.now_ms()))  # refused: a newer attempt's row says more
+    return Receipt.HEARTBEAT

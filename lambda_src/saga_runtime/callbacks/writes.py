@@ -1,0 +1,341 @@
+"""The conditional writes to the token table, as entries of a transaction. Pure: data in, data out.
+
+Each one has the condition that what was read still stands. A refused one changes nothing, and whoever is refused reads
+again and decides again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from saga_runtime.callbacks.rows import Marker, Outcome, TokenRow
+from saga_runtime.idempotency.record import due_shard_of
+from saga_runtime.protocol import (
+    SETTLING_SECONDS,
+    TOKEN_DUE_SHARDS,
+    TokenAttribute,
+    TokenStatus,
+)
+
+MARKER_DAYS: Final = 430
+"""For so long an event that is sent again is known to be the same one: longer than a person's decision is kept (400
+days), which is carried out again by whoever looks at it and finds that it was not received."""
+UNKNOWN_DAYS: Final = 400
+"""For so long an answer about a job that nobody knows is kept."""
+MAX_DISPATCH_ERROR: Final = 1_000
+
+ABSENT: Final = "attribute_not_exists(#id)"
+SAME_ATTEMPT: Final = "#status = :found AND #order = :held"
+"""Still in the state, and still of the attempt, that was read."""
+NOBODY_YET: Final = "#status = :found AND attribute_not_exists(#order)"
+NOT_LATE: Final = "attribute_not_exists(#applied_late_at)"
+STILL_LATE: Final = "#applied_late_at = :late"
+
+_DAY_SECONDS: Final = 86_400
+Value = Mapping[str, Any] | None
+
+
+def token_key(row_id: str) -> dict[str, dict[str, str]]:
+    """Primary key of a token row."""
+    return {TokenAttribute.ID.value: {"S": row_id}}
+
+
+def marker_put(table: str, marker: Marker, now_ms: int) -> Any:
+    """Say that an event was received; on condition that its id was not."""
+    a = TokenAttribute
+    more: dict[TokenAttribute, Value] = {
+        a.EVENT_ID: {"S": marker.event_id},
+        a.JOB_ID: {"S": marker.job_id},
+        a.OK: {"BOOL": marker.ok},
+    }
+    return token_put(table, marker.id, TokenStatus.EVENT, now_ms, MARKER_DAYS, more)
+
+
+def token_put(
+    table: str, row_id: str, status: TokenStatus, now_ms: int, keep_days: int, more: Mapping[TokenAttribute, Value]
+) -> Any:
+    """A row's first write, on condition that there is none."""
+    a = TokenAttribute
+    item = {
+        **token_key(row_id),
+        a.STATUS.value: {"S": status.value},
+        **{name.value: value for name, value in more.items() if value is not None},
+        a.CREATED_AT.value: {"N": str(now_ms)},
+        a.UPDATED_AT.value: {"N": str(now_ms)},
+        a.EXPIRATION.value: {"N": str(now_ms // 1000 + keep_days * _DAY_SECONDS)},
+    }
+    return {
+        "Put": {
+            "TableName": table,
+            "Item": item,
+            "ConditionExpression": ABSENT,
+            "ExpressionAttributeNames": {"#id": a.ID.value},
+            "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
+        }
+    }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waiting:
+    """Somebody who waits for a job.
+
+    Attributes:
+        job_id: the job, by its step key.
+        saga_id, row_name: whose row in the saga log tells of it.
+        token: how he is woken; never shown, never logged.
+        order: which attempt at the job this is (``order_of``).
+        log_table, request_table: the saga's.
+        execution: name of the execution that waits.
+        heartbeat_seconds: how long he waits without a sign of life.
+        timeout_seconds: how long he waits.
+        keep_days: how long the row is kept: as long as the saga log's.
+        dead_letters: of a job, URL of the queue that is told if it is never answered; empty: nobody is.
+    """
+
+    job_id: str
+    saga_id: str
+    row_name: str
+    token: str
+    order: str
+    log_table: str
+    request_table: str
+    execution: str
+    heartbeat_seconds: int
+    timeout_seconds: int
+    keep_days: int
+    dead_letters: str = ""
+
+    def __repr__(self) -> str:
+        return f"Waiting(job_id={self.job_id!r}, order={self.order!r})"
+
+    def put(self, table: str, now_ms: int) -> Any:
+        """Wait, as the first one; on condition that nobody waited, and nothing was answered."""
+        return token_put(table, self.job_id, TokenStatus.WAITING, now_ms, self.keep_days, self._waits(now_ms))
+
+    def replace(self, table: str, found: TokenRow, now_ms: int) -> Any:
+        """Wait in the place of an older attempt; on condition that it still waits."""
+        return token_update(table, found, TokenStatus.WAITING, now_ms, self._waits(now_ms))
+
+    def wait_anew(self, table: str, found: TokenRow, now_ms: int) -> Any:
+        """Wait where an answer was told that no longer counts: a person has mended what it told of."""
+        a = TokenAttribute
+        changes = self._waits(now_ms) | {a.OUTCOME: None, a.EVENT_ID: None}
+        return token_update(table, found, TokenStatus.WAITING, now_ms, changes)
+
+    def answer(self, table: str, found: TokenRow, told: Outcome, now_ms: int) -> Any:
+        """Be told what is known already; on condition that it is still being told, or was told, to the same one."""
+        a = TokenAttribute
+        settling = _due(self.job_id, now_ms + SETTLING_SECONDS * 1000) | {a.OUTCOME: {"S": told.encode()}}
+        changes = self._waits(now_ms) | settling | {a.EXPECTED_AT: None}
+        return token_update(table, found, TokenStatus.SETTLING, now_ms, changes)
+
+    def _waits(self, now_ms: int) -> dict[TokenAttribute, Value]:
+        a = TokenAttribute
+        expected_at = now_ms + self.heartbeat_seconds * 1000
+        return {
+            a.TOKEN: {"S": self.token},
+            a.ORDER: {"S": self.order},
+            a.LOG_TABLE: {"S": self.log_table},
+            a.REQUEST_TABLE: {"S": self.request_table},
+            a.EXECUTION: {"S": self.execution},
+            a.WAITING_SINCE: {"N": str(now_ms)},
+            a.EXPECTED_AT: {"N": str(expected_at)},
+            a.WAITS_UNTIL: {"N": str(now_ms + self.timeout_seconds * 1000)},
+            a.HEARTBEAT_AT: None,
+            a.DEAD_LETTERS: {"S": self.dead_letters} if self.dead_letters else None,
+            a.UNANSWERED_AT: None,
+            **_due(self.job_id, expected_at),
+        }
+
+
+def early_put(
+    *,
+    table: str,
+    row_id: str,
+    outcome: Outcome,
+    event_id: str,
+    now_ms: int,
+    keep_days: int,
+    late: bool = False,
+    more: Mapping[TokenAttribute, Value] | None = None,
+) -> Any:
+    """Keep an answer for which nobody waits yet; on condition that there is no row."""
+    said: dict[TokenAttribute, Value] = {
+        TokenAttribute.OUTCOME: {"S": outcome.encode()},
+        TokenAttribute.EVENT_ID: {"S": event_id},
+    }
+    due = late_change(row_id, now_ms) if late else {}
+    return token_put(table, row_id, TokenStatus.EARLY, now_ms, keep_days, {**said, **(more or {}), **due})
+
+
+def settling_update(table: str, found: TokenRow, told: Outcome, event_id: str, now_ms: int) -> Any:
+    """Say what whoever waits is to be told; on condition that the same one still waits."""
+    return token_update(table, found, TokenStatus.SETTLING, now_ms, settling_changes(found, told, event_id, now_ms))
+
+
+def settling_changes(found: TokenRow, told: Outcome, event_id: str, now_ms: int) -> dict[TokenAttribute, Value]:
+    """What ``SETTLING`` says."""
+    a = TokenAttribute
+    return {
+        a.OUTCOME: {"S": told.encode()},
+        a.EVENT_ID: {"S": event_id},
+        a.EXPECTED_AT: None,
+        **_due(found.id, now_ms + SETTLING_SECONDS * 1000),
+    }
+
+
+def told_update(table: str, found: TokenRow, status: TokenStatus, now_ms: int) -> Any:
+    """Say that whoever waits was told (SETTLED), or that nobody waits (LATE).
+
+    On condition that the row still holds the token that was used. The token goes. The row stays due if the job took
+    effect late, until that is undone.
+    """
+    a = TokenAttribute
+    changes: dict[TokenAttribute, Value] = {a.TOKEN: None}
+    if not found.applied_late_at:
+        changes |= {a.DUE_AT: None, a.DUE_SHARD: None}
+    return token_update(table, found, status, now_ms, changes)
+
+
+def heartbeat_update(table: str, found: TokenRow, now_ms: int) -> Any:
+    """Say that whoever waits waits on; on condition that the same one still waits."""
+    a = TokenAttribute
+    expected_at = now_ms + found.expected_at - (found.heartbeat_at or found.waiting_since)
+    changes: dict[TokenAttribute, Value] = {
+        a.HEARTBEAT_AT: {"N": str(now_ms)},
+        a.EXPECTED_AT: {"N": str(expected_at)},
+        **_due(found.id, expected_at),
+    }
+    return token_update(table, found, found.status, now_ms, changes)
+
+
+def not_due_update(table: str, found: TokenRow, now_ms: int) -> Any:
+    """Say that nobody has to look at the row again; on condition that it is as it was read."""
+    a = TokenAttribute
+    changes: dict[TokenAttribute, Value] = {a.DUE_AT: None, a.DUE_SHARD: None, a.APPLIED_LATE_AT: None}
+    return token_update(table, found, found.status, now_ms, changes)
+
+
+def unanswered_update(table: str, found: TokenRow, now_ms: int) -> Any:
+    """Say that somebody was told that nobody answers; on condition that the same one waits, and nobody answered.
+
+    Nobody has to look at the row again; an answer that comes after all finds it as it is.
+    """
+    a = TokenAttribute
+    changes: dict[TokenAttribute, Value] = {
+        a.UNANSWERED_AT: {"N": str(now_ms)},
+        a.DUE_AT: None,
+        a.DUE_SHARD: None,
+    }
+    return token_update(table, found, found.status, now_ms, changes)
+
+
+def adopted_update(table: str, found: TokenRow, job_id: str, rest: Outcome | None, now_ms: int) -> Any:
+    """Say which job a provider's own id stands for, and that the job has what was said under it, but for the rest.
+
+    On condition that it stood for none, or, of what contradicted, for this one.
+    """
+    a = TokenAttribute
+    changes: dict[TokenAttribute, Value] = {a.JOB_ID: {"S": job_id}, a.OUTCOME: None}
+    if rest is None:
+        changes |= {a.CONFLICT: None, a.DUE_AT: None, a.DUE_SHARD: None}
+    else:
+        changes |= conflict_change(rest)
+    return token_update(table, found, TokenStatus.ALIAS, now_ms, changes)
+
+
+def token_update(
+    table: str, found: TokenRow, status: TokenStatus, now_ms: int, changes: Mapping[TokenAttribute, Value]
+) -> Any:
+    """Change a row; on condition that its state, its attempt, and what it says of a late effect are as read."""
+    a = TokenAttribute
+    changes = {**changes, a.STATUS: {"S": status.value}, a.UPDATED_AT: {"N": str(now_ms)}}
+    sets = {name: value for name, value in changes.items() if value is not None}
+    removes = [f"#{name}" for name, value in changes.items() if value is None]
+    condition, values = _as_read(found)
+    expression = "SET " + ", ".join(f"#{name} = :{name}" for name in sets)
+    if removes:
+        expression += " REMOVE " + ", ".join(removes)
+    names = dict.fromkeys([*changes, a.ORDER, a.APPLIED_LATE_AT])
+    return {
+        "Update": {
+            "TableName": table,
+            "Key": token_key(found.id),
+            "UpdateExpression": expression,
+            "ConditionExpression": condition,
+            "ExpressionAttributeNames": {f"#{name}": name.value for name in names},
+            "ExpressionAttributeValues": {f":{name}": value for name, value in sets.items()} | values,
+            "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
+        }
+    }
+
+
+def token_check(table: str, row_id: str, found: TokenRow | None) -> Any:
+    """Change nothing, on condition that the row is as it was read; None: that there is none."""
+    a = TokenAttribute
+    check: dict[str, Any] = {"TableName": table, "Key": token_key(row_id)}
+    if found is None:
+        condition, names = ABSENT, [a.ID]
+    else:
+        condition, check["ExpressionAttributeValues"] = _as_read(found)
+        names = [a.STATUS, a.ORDER, a.APPLIED_LATE_AT]
+    check |= {"ConditionExpression": condition, "ExpressionAttributeNames": {f"#{name}": name.value for name in names}}
+    return {"ConditionCheck": check}
+
+
+def _as_read(found: TokenRow) -> tuple[str, dict[str, dict[str, str]]]:
+    values = {":found": {"S": found.status.value}}
+    same, late = NOBODY_YET, NOT_LATE
+    if found.order:
+        same = SAME_ATTEMPT
+        values[":held"] = {"S": found.order}
+    if found.applied_late_at:
+        late = STILL_LATE
+        values[":late"] = {"N": str(found.applied_late_at)}
+    return f"{same} AND {late}", values
+
+
+def conflict_change(outcome: Outcome) -> dict[TokenAttribute, Value]:
+    """What a row says of an outcome that contradicts the one that counts."""
+    return {TokenAttribute.CONFLICT: {"S": outcome.encode()}}
+
+
+def late_change(row_id: str, now_ms: int) -> dict[TokenAttribute, Value]:
+    """What a row says of a job that took effect late: somebody must look at it, from now on, until it is undone."""
+    return {TokenAttribute.APPLIED_LATE_AT: {"N": str(now_ms)}, **_due(row_id, now_ms)}
+
+
+def listed_change(row_id: str, now_ms: int, keep_days: int) -> dict[TokenAttribute, Value]:
+    """What a row says that only a person can do something about: it is found in the index, and due when it expires."""
+    return _due(row_id, now_ms + keep_days * _DAY_SECONDS * 1000)
+
+
+def _due(row_id: str, due_at: int) -> dict[TokenAttribute, Value]:
+    a = TokenAttribute
+    return {a.DUE_AT: {"N": str(due_at)}, a.DUE_SHARD: {"S": due_shard_of(row_id, TOKEN_DUE_SHARDS)}}
+
+
+def dispatch_error_update(table: str, job_id: str, text: str, now_ms: int, *, in_doubt: bool = False) -> Any:
+    """Count a dispatch that failed, and say why the last one did; on condition that the job is registered.
+
+    One that only had to wait for an earlier one says nothing, if that one has said why it failed.
+    """
+    a = TokenAttribute
+    names = (a.ID, a.DISPATCHES, a.DISPATCH_ERROR, a.UPDATED_AT)
+    why = "if_not_exists(#dispatch_error, :error)" if in_doubt else ":error"
+    return {
+        "Update": {
+            "TableName": table,
+            "Key": token_key(job_id),
+            "UpdateExpression": f"SET #dispatch_error = {why}, #updated_at = :now ADD #dispatches :one",
+            "ConditionExpression": "attribute_exists(#id)",
+            "ExpressionAttributeNames": {f"#{name}": name.value for name in names},
+            "ExpressionAttributeValues": {
+                ":error": {"S": text[:MAX_DISPATCH_ERROR]},
+                ":now": {"N": str(now_ms)},
+                ":one": {"N": "1"},
+            },
+        }
+    }

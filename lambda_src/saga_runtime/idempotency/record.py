@@ -1,0 +1,300 @@
+"""Decisions about the request record. Pure: data in, data out.
+
+::
+
+    (absent) --reserve--> IN_PROGRESS --settle--> COMPLETED | FAILED --key forgotten, reserve--> IN_PROGRESS (new saga)
+
+Every update of a record in progress requires that it exists, is IN_PROGRESS and is still owned by the execution that
+the writer means. No update ever creates an item, and a record in progress never expires.
+
+A settled record has two ends. Until its response expires, the response is replayed. Then the response and the request
+are removed, and the rest, a tombstone, refuses the key until it is forgotten. Times in the record decide, never the
+moment at which something is removed or deleted.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+from saga_runtime.idempotency.amounts import StatedMoney
+from saga_runtime.protocol import (
+    LEAST_NAME_DAYS,
+    PROTOCOL_VERSION,
+    SETTLED,
+    Direction,
+    RecordAttribute,
+    RecordStatus,
+    StartField,
+)
+
+AttributeMap = Mapping[str, Mapping[str, Any]]
+"""A DynamoDB item in its typed form: ``{"id": {"S": "…"}}``."""
+
+_DAY_MS: Final = 86_400_000
+
+OWNED: Final = "attribute_exists(#id) AND #status = :in_progress AND #owner = :owner"
+"""Condition of every update of a record after its reservation."""
+
+OWNED_NAMES: Final = {
+    "#id": RecordAttribute.ID.value,
+    "#status": RecordAttribute.STATUS.value,
+    "#owner": RecordAttribute.OWNER.value,
+}
+
+RESERVE: Final = "attribute_not_exists(#id) OR (#status IN (:completed, :failed) AND #expiration <= :now_seconds)"
+RESPONSE_OVER: Final = "#response_expires_at <= :now_seconds"
+"""Only settled records say when their response expires; of a record that is gone, or new, the comparison is false."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reservation:
+    """What a gatekeeper wants to reserve. Times are epoch milliseconds."""
+
+    request_id: str
+    saga_id: str
+    scope: str
+    operation: str
+    fingerprint: str
+    request: str
+    definition: str
+    execution_arn: str
+    recovery_machine_arn: str
+    now_ms: int
+    due_after_ms: int
+    due_shards: int
+    money: StatedMoney | None = None
+
+    @property
+    def start_input(self) -> str:
+        """The bytes that every start of this saga uses, now or later, by whomever."""
+        return start_input_of(
+            saga_id=self.saga_id, request_id=self.request_id, request=self.request, definition=self.definition
+        )
+
+
+def start_input_of(*, saga_id: str, request_id: str, request: str, definition: str) -> str:
+    """Input of a saga's execution. The request travels as text: JSONata would turn its numbers into doubles."""
+    fields = {
+        StartField.PROTOCOL: PROTOCOL_VERSION,
+        StartField.SAGA_ID: saga_id,
+        StartField.REQUEST_ID: request_id,
+        StartField.REQUEST: request,
+        StartField.DEFINITION: definition,
+    }
+    return json.dumps(fields, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+def due_shard_of(request_id: str, shards: int) -> str:
+    """Partition of the sparse index in which a record is found while somebody must look at it."""
+    if not 1 <= shards <= 100:
+        raise ValueError(f"the number of shards must be 1 to 100, got {shards}")
+    digest = hashlib.sha256(request_id.encode("ascii")).digest()
+    return f"{int.from_bytes(digest[:4], 'big') % shards:02d}"
+
+
+def reserve_put(reservation: Reservation) -> dict[str, Any]:
+    """Arguments of the ONE conditional put that reserves. A refusal carries the record that stands in the way.
+
+    What every duplicate reads back is kept small: no update yet and no recovery are said by absence.
+    """
+    a = RecordAttribute
+    now = str(reservation.now_ms)
+    put: dict[str, Any] = {
+        "Item": {
+            a.ID.value: {"S": reservation.request_id},
+            a.STATUS.value: {"S": RecordStatus.IN_PROGRESS.value},
+            a.FINGERPRINT.value: {"S": reservation.fingerprint},
+            a.SCOPE.value: {"S": reservation.scope},
+            a.OPERATION.value: {"S": reservation.operation},
+            a.INPUT.value: {"S": reservation.start_input},
+            a.SAGA_ID.value: {"S": reservation.saga_id},
+            a.OWNER.value: {"S": reservation.saga_id},
+            a.DEFINITION.value: {"S": reservation.definition},
+            a.EXECUTION_ARN.value: {"S": reservation.execution_arn},
+            a.RECOVERY_MACHINE_ARN.value: {"S": reservation.recovery_machine_arn},
+            a.CREATED_AT.value: {"N": now},
+            a.DUE_AT.value: {"N": str(reservation.now_ms + reservation.due_after_ms)},
+            a.DUE_SHARD.value: {"S": due_shard_of(reservation.request_id, reservation.due_shards)},
+        },
+        "ConditionExpression": RESERVE,
+        "ExpressionAttributeNames": {
+            "#id": a.ID.value,
+            "#status": a.STATUS.value,
+            "#expiration": a.EXPIRATION.value,
+        },
+        "ExpressionAttributeValues": {
+            ":completed": {"S": RecordStatus.COMPLETED.value},
+            ":failed": {"S": RecordStatus.FAILED.value},
+            ":now_seconds": {"N": str(reservation.now_ms // 1000)},
+        },
+        "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
+    }
+    if reservation.money is not None:
+        put["Item"] |= {
+            a.AMOUNT.value: {"N": str(reservation.money.amount)},
+            a.CURRENCY.value: {"S": reservation.money.currency},
+        }
+    return put
+
+
+def remove_response_update(request_id: str, now_ms: int) -> dict[str, Any]:
+    """Arguments of the update that makes a tombstone of a record whose response has expired.
+
+    What it removes is what a client sent or received, and what errors said. What is left refuses the key, and tells how
+    the saga ended.
+    """
+    a = RecordAttribute
+    removed = (a.INPUT, a.BODY, a.FAILURE, a.STUCK, a.AMOUNT, a.CURRENCY, a.RESPONSE_SHARD)
+    return {
+        "Key": {a.ID.value: {"S": request_id}},
+        "UpdateExpression": f"REMOVE {', '.join(f'#{name.value}' for name in removed)}",
+        "ConditionExpression": RESPONSE_OVER,
+        "ExpressionAttributeNames": {f"#{name.value}": name.value for name in (*removed, a.RESPONSE_EXPIRES_AT)},
+        "ExpressionAttributeValues": {":now_seconds": {"N": str(now_ms // 1_000)}},
+    }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestRecord:
+    """A request record, read back. Times are epoch milliseconds; those when something expires are epoch seconds.
+
+    Attributes:
+        input: what its executions are started with; empty: it is a tombstone.
+    """
+
+    request_id: str
+    saga_id: str
+    status: RecordStatus
+    scope: str
+    fingerprint: str
+    input: str
+    owner: str
+    execution_arn: str
+    recovery_machine_arn: str
+    recoveries: int
+    direction: Direction | None
+    created_at: int
+    updated_at: int
+    due_at: int | None
+    expiration: int | None
+    response_expires_at: int | None
+    parked: str | None
+    http_status: int | None
+    body: str | None
+    rows_until: int | None = None
+    late_tried: int | None = None
+    late_at: int | None = None
+
+    @classmethod
+    def from_item(cls, item: AttributeMap) -> RequestRecord:
+        """Read an item.
+
+        Raises:
+            ValueError: if the item is not a request record (a missing attribute, an unknown status).
+        """
+        a = RecordAttribute
+        try:
+            status = RecordStatus(item[a.STATUS]["S"])
+            return cls(
+                request_id=item[a.ID]["S"],
+                saga_id=item[a.SAGA_ID]["S"],
+                status=status,
+                scope=item[a.SCOPE]["S"],
+                fingerprint=item[a.FINGERPRINT]["S"],
+                input=(_text(item, a.INPUT) or "") if status in SETTLED else item[a.INPUT]["S"],
+                owner=item[a.OWNER]["S"],
+                execution_arn=item[a.EXECUTION_ARN]["S"],
+                recovery_machine_arn=item[a.RECOVERY_MACHINE_ARN]["S"],
+                recoveries=_number(item, a.RECOVERIES) or 0,
+                direction=Direction(item[a.DIRECTION]["S"]) if a.DIRECTION in item else None,
+                created_at=int(item[a.CREATED_AT]["N"]),
+                updated_at=_number(item, a.UPDATED_AT) or int(item[a.CREATED_AT]["N"]),
+                due_at=_number(item, a.DUE_AT),
+                expiration=_number(item, a.EXPIRATION),
+                response_expires_at=_number(item, a.RESPONSE_EXPIRES_AT),
+                parked=_text(item, a.PARKED),
+                http_status=_number(item, a.HTTP_STATUS),
+                body=_text(item, a.BODY),
+                rows_until=_number(item, a.ROWS_UNTIL),
+                late_tried=_number(item, a.LATE_TRIED),
+                late_at=_number(item, a.LATE_AT),
+            )
+        except KeyError as error:
+            raise ValueError(f"not a request record: attribute {error} is missing") from error
+
+    @property
+    def settled(self) -> bool:
+        """Whether the record holds its final answer."""
+        return self.status in SETTLED
+
+    @property
+    def tombstone(self) -> bool:
+        """Whether response and request were removed: nothing of this saga can be replayed, started or undone."""
+        return self.settled and not self.input
+
+    def response_expired(self, now_ms: int) -> bool:
+        """Whether a settled record's response is not replayed any more, removed or not."""
+        over = self.response_expires_at is not None and self.response_expires_at <= now_ms // 1_000
+        return self.tombstone or (self.settled and over)
+
+    def forgotten(self, now_ms: int) -> bool:
+        """Whether the key is free again: the record counts as absent, deleted or not."""
+        return self.settled and self.expiration is not None and self.expiration <= now_ms // 1_000
+
+
+def _number(item: AttributeMap, name: str) -> int | None:
+    return int(item[name]["N"]) if name in item else None
+
+
+def _text(item: AttributeMap, name: str) -> str | None:
+    return str(item[name]["S"]) if name in item else None
+
+
+class Met(StrEnum):
+    """What a refused reservation met."""
+
+    OWN = "OWN"
+    """One's own reservation, on one's own state machine: the answer to the put was lost, and it was sent again."""
+    OTHER_BODY = "OTHER_BODY"
+    RUNNING = "RUNNING"
+    RUNNING_DUE = "RUNNING_DUE"
+    """In progress, and perhaps never started: start it on the spot, with the stored bytes."""
+    SETTLED = "SETTLED"
+    EXPIRED = "EXPIRED"
+    """Settled, and its response has expired: the key is refused."""
+
+
+def what_was_met(record: RequestRecord, reservation: Reservation) -> Met:
+    """Decide how a refused reservation goes on, from what that same refusal returned."""
+    if record.fingerprint != reservation.fingerprint:
+        return Met.OTHER_BODY
+    if record.settled:
+        return Met.EXPIRED if record.response_expired(reservation.now_ms) else Met.SETTLED
+    if record.execution_arn == reservation.execution_arn:
+        return Met.OWN
+    return Met.RUNNING_DUE if _may_start(record, reservation) else Met.RUNNING
+
+
+def _may_start(record: RequestRecord, reservation: Reservation) -> bool:
+    """Whether starting by the first execution's name can heal and cannot harm.
+
+    Not on another state machine than the gatekeeper's own: a name is taken on one machine only, and another one, which
+    has another log, would run the saga a second time. Not before ``due_at``: another gatekeeper is starting it right
+    now. Not when parked or taken over: the first execution is history. Not when the name could be free again, in
+    whatever account, and rows could be gone: the saga would run anew. A reconciler, which knows how long rows are kept,
+    starts what is older, and what is another machine's.
+    """
+    same_machine = _machine_in(record.execution_arn) == _machine_in(reservation.execution_arn)
+    due = record.due_at is not None and record.due_at <= reservation.now_ms
+    name_is_taken = reservation.now_ms - record.created_at < (LEAST_NAME_DAYS - 1) * _DAY_MS
+    return same_machine and due and name_is_taken and record.parked is None and record.owner == record.saga_id
+
+
+def _machine_in(execution_arn: str) -> str:
+    """What an execution's ARN says of its state machine: all but the execution's name."""
+    return execution_arn.rpartition(":")[0]

@@ -1,0 +1,4 @@
+"""Requests and outputs that are too large for a state machine: claim checks in S3.
+
+Imports ``idempotency`` and ``shared``.
+"""

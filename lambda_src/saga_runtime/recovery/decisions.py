@@ -1,0 +1,367 @@
+"""What a saga needs that nobody looked after: decisions and conditional updates. Pure: data in, data out.
+
+::
+
+    found                                     done
+    settled, and still due                    not due any more
+    parked                                    left; looked at again later
+    no such execution                         started, by the same name and with the same stored bytes
+    no such execution, and its name expired   parked
+    its owner succeeded                       parked
+    its owner may not be asked for, for long  parked
+    nothing runs, and rows may be gone        parked
+    running, or a person redrives it          looked at again later
+    ended without settling                    taken over; after too many recoveries parked
+
+Every update has the condition that the record is as it was read, so that each may be repeated, by anybody at once.
+``reconciler`` does the calls.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+from saga_runtime.idempotency.identity import is_saga_id
+from saga_runtime.idempotency.record import OWNED, OWNED_NAMES, AttributeMap, RequestRecord
+from saga_runtime.protocol import LEAST_LOG_DAYS, LogAttribute, RecordAttribute, RecordStatus
+from saga_runtime.recovery.takeover import Finding, rows_are_kept_until
+
+LOOK_MS: Final = 60_000
+"""What is young is looked at again after this."""
+LONGEST_LOOK_MS: Final = 15 * 60_000
+"""What is old, or parked, is looked at again after this, unless a deployment says otherwise."""
+DENIED_MS: Final = 15 * 60_000
+"""Rights may be missing for a moment after a deployment. A saga that has been due for so long has been denied since."""
+LONGEST_PAUSE_MS: Final = 3_600_000
+"""Between recoveries that die, one after the other."""
+
+STILL_IN_PROGRESS: Final = f"{OWNED} AND #due_at = :was"
+STILL_SETTLED: Final = "#saga_id = :saga_id AND #status = :found AND #due_at = :was"
+MAY_PARK: Final = f"{OWNED} AND attribute_not_exists(#parked) AND attribute_not_exists(#answered_at)"
+"""A callback that came when nobody waited decided something of which whoever parks does not know."""
+MUST_PARK: Final = f"{OWNED} AND attribute_not_exists(#parked)"
+"""For reasons that no callback changes: a saga that one woke would else be neither parked nor taken up again."""
+STILL_OPEN: Final = "#saga_id = :saga_id AND #status = :in_progress"
+STILL_THERE: Final = "attribute_exists(#saga_id) AND #expiration = :was"
+
+_DAY_MS: Final = 86_400_000
+_DAY_SECONDS: Final = 86_400
+_NAME: Final = re.compile(r"(?P<saga>[^-]+-[^-]+)(?:-.+)?")
+_OWNER: Final = re.compile(r"[^-]+-[^-]+(?:-r[0-9]+)?")
+
+
+class Need(StrEnum):
+    """What is done for a saga."""
+
+    NOTHING = "NOTHING"
+    CLEAR = "CLEAR"
+    """Nobody has to look at it any more."""
+    LOOK_LATER = "LOOK_LATER"
+    START = "START"
+    TAKE_OVER = "TAKE_OVER"
+    PARK = "PARK"
+
+
+class ParkedFor(StrEnum):
+    """Why a saga is left to a person; the ``error`` of the record's ``stuck``."""
+
+    RECOVERIES_EXHAUSTED = "RecoveriesExhausted"
+    NAME_EXPIRED = "ExecutionNameExpired"
+    OWNER_UNKNOWN = "OwnerUnknown"
+    OWNER_SUCCEEDED = "OwnerSucceeded"
+    ROWS_EXPIRED = "RowsExpired"
+
+
+_SAID: Final = {
+    ParkedFor.RECOVERIES_EXHAUSTED: "its recoveries ended without settling it, as often as is allowed",
+    ParkedFor.NAME_EXPIRED: "its execution does not exist, and is too old to tell whether it ever ran",
+    ParkedFor.OWNER_UNKNOWN: "its owner's execution may not be described: the record names another recovery machine",
+    ParkedFor.OWNER_SUCCEEDED: "its owner succeeded, and so settled it: this record was restored, or edited",
+    ParkedFor.ROWS_EXPIRED: "rows of its log may be gone, without which its steps could happen twice",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """A request record, read strongly, with what only the reconciler needs of it.
+
+    Attributes:
+        record: the record.
+        parked_at: epoch milliseconds since when it waits for a person; None: it does not.
+        answered: whether a callback decided something since its owner last looked.
+        failure: why the saga goes back, as it is stored.
+    """
+
+    record: RequestRecord
+    parked_at: int | None = None
+    answered: bool = False
+    failure: str = "{}"
+
+    @classmethod
+    def from_item(cls, item: AttributeMap) -> Found | None:
+        """Read an item; None if it is none of a saga."""
+        a = RecordAttribute
+        if a.SAGA_ID not in item:
+            return None
+        return cls(
+            record=RequestRecord.from_item(item),
+            parked_at=int(item[a.PARKED_AT]["N"]) if a.PARKED_AT in item else None,
+            answered=a.ANSWERED_AT in item,
+            failure=item[a.FAILURE]["S"] if a.FAILURE in item else "{}",
+        )
+
+    def is_due(self, now_ms: int) -> bool:
+        """Whether somebody has to look at it."""
+        return self.record.due_at is not None and self.record.due_at <= now_ms
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """What is done for a saga.
+
+    Attributes:
+        need: what.
+        after_ms: of looking later, and of taking over: when it is looked at again.
+        reason: of parking: why.
+    """
+
+    need: Need
+    after_ms: int = 0
+    reason: ParkedFor | None = None
+
+
+def decide(found: Found, finding: Finding, *, now_ms: int, limit: int, longest_ms: int = LONGEST_LOOK_MS) -> Decision:
+    """Decide what is done for a saga.
+
+    What is not due yet is only started, taken over for the first time, or parked: somebody else looks at it, or has
+    just done so. A recovery that died is followed by the next one when the record is due, which is ever later.
+
+    Args:
+        found: the record.
+        finding: what was found of its owner.
+        now_ms: the time.
+        limit: recoveries after which a person decides.
+        longest_ms: what is old, or parked, is looked at again after this.
+    """
+    record, due = found.record, found.is_due(now_ms)
+    match finding:
+        case Finding.SETTLED:
+            return Decision(need=Need.CLEAR if due else Need.NOTHING)
+        case Finding.PARKED:
+            return _later(longest_ms, due=due)
+        case Finding.RUNNING:
+            return _later(look_again_after(now_ms - record.created_at, longest_ms), due=due)
+        case Finding.NOT_STARTED:
+            return Decision(need=Need.START)
+        case Finding.NAME_EXPIRED:
+            return Decision(need=Need.PARK, reason=ParkedFor.NAME_EXPIRED)
+        case Finding.OWNER_UNKNOWN:
+            return Decision(need=Need.PARK, reason=ParkedFor.OWNER_UNKNOWN)
+        case Finding.OWNER_SUCCEEDED:
+            return Decision(need=Need.PARK, reason=ParkedFor.OWNER_SUCCEEDED)
+        case Finding.ROWS_EXPIRED:
+            return Decision(need=Need.PARK, reason=ParkedFor.ROWS_EXPIRED)
+        case Finding.DEAD if record.recoveries and not due:
+            return Decision(need=Need.NOTHING)
+        case Finding.DEAD if record.recoveries >= limit and not found.answered:
+            return Decision(need=Need.PARK, reason=ParkedFor.RECOVERIES_EXHAUSTED)
+        case Finding.DEAD:
+            return Decision(need=Need.TAKE_OVER, after_ms=pause_after(record.recoveries + 1))
+
+
+def _later(after_ms: int, *, due: bool) -> Decision:
+    return Decision(need=Need.LOOK_LATER, after_ms=after_ms) if due else Decision(need=Need.NOTHING)
+
+
+def look_again_after(age_ms: int, longest_ms: int = LONGEST_LOOK_MS) -> int:
+    """When a saga of an age is looked at again that runs: status events tell sooner, unless one is lost."""
+    return max(LOOK_MS, min(age_ms // 10, longest_ms))
+
+
+def pause_after(number: int) -> int:
+    """When a saga is looked at again whose n-th recovery was started: what kills one may kill the next, for a while."""
+    if number < 1:
+        raise ValueError(f"recoveries are numbered from 1, got {number}")
+    return int(min(LOOK_MS * 2 ** min(number - 1, 30), LONGEST_PAUSE_MS))
+
+
+def saga_of_execution(name: str) -> str | None:
+    """The saga that an execution belongs to, by its name; None: it belongs to none.
+
+    The first execution has the saga's id for a name; recoveries, children and those that undo what took effect late
+    have more behind it.
+    """
+    match = _NAME.fullmatch(name)
+    if match is None or not is_saga_id(match["saga"]):
+        return None
+    return match["saga"]
+
+
+def was_owner(name: str) -> bool:
+    """Whether an execution of this name owns its saga, or did: the first one, or a recovery.
+
+    Such a saga has a record for as long as it is in progress: without one, somebody has deleted it. Those that undo
+    what took effect late run when it may long have expired; children own nothing.
+    """
+    return _OWNER.fullmatch(name) is not None
+
+
+def look_later_update(record: RequestRecord, now_ms: int, after_ms: int) -> dict[str, Any]:
+    """Arguments of the update that has a saga looked at later; on condition that nobody made it due anew."""
+    a = RecordAttribute
+    return {
+        "Key": {a.ID.value: {"S": record.request_id}},
+        "UpdateExpression": "SET #due_at = :due",
+        "ConditionExpression": STILL_IN_PROGRESS,
+        "ExpressionAttributeNames": {**OWNED_NAMES, "#due_at": a.DUE_AT.value},
+        "ExpressionAttributeValues": {
+            ":in_progress": {"S": RecordStatus.IN_PROGRESS.value},
+            ":owner": {"S": record.owner},
+            ":was": {"N": str(record.due_at)},
+            ":due": {"N": str(now_ms + after_ms)},
+        },
+    }
+
+
+def clear_update(record: RequestRecord) -> dict[str, Any]:
+    """Arguments of the update after which nobody looks at a settled saga any more; unless it was made due anew."""
+    a = RecordAttribute
+    names = (a.SAGA_ID, a.STATUS, a.DUE_AT, a.DUE_SHARD)
+    return {
+        "Key": {a.ID.value: {"S": record.request_id}},
+        "UpdateExpression": "REMOVE #due_at, #due_shard",
+        "ConditionExpression": STILL_SETTLED,
+        "ExpressionAttributeNames": {f"#{name.value}": name.value for name in names},
+        "ExpressionAttributeValues": {
+            ":saga_id": {"S": record.saga_id},
+            ":found": {"S": record.status.value},
+            ":was": {"N": str(record.due_at)},
+        },
+    }
+
+
+def stuck_of(reason: ParkedFor) -> dict[str, str]:
+    """What is stored of why a saga is parked; no step is to blame."""
+    return {"step": "", "error": reason.value, "detail": _SAID[reason]}
+
+
+def park_update(record: RequestRecord, reason: ParkedFor, now_ms: int) -> dict[str, Any]:
+    """Arguments of the update that leaves a saga to a person."""
+    a = RecordAttribute
+    names = [a.PARKED, a.PARKED_AT, a.STUCK, a.UPDATED_AT]
+    condition = MUST_PARK
+    if reason is ParkedFor.RECOVERIES_EXHAUSTED:
+        names.append(a.ANSWERED_AT)
+        condition = MAY_PARK
+    return {
+        "Key": {a.ID.value: {"S": record.request_id}},
+        "UpdateExpression": "SET #parked = :owner, #parked_at = :now, #stuck = :stuck, #updated_at = :now",
+        "ConditionExpression": condition,
+        "ExpressionAttributeNames": {**OWNED_NAMES, **{f"#{name.value}": name.value for name in names}},
+        "ExpressionAttributeValues": {
+            ":in_progress": {"S": RecordStatus.IN_PROGRESS.value},
+            ":owner": {"S": record.owner},
+            ":now": {"N": str(now_ms)},
+            ":stuck": {"S": json.dumps(stuck_of(reason))},
+        },
+    }
+
+
+def operators_entry(found: Found, reason: ParkedFor) -> str:
+    """The entry in the operators' queue, in the form in which a state machine writes it.
+
+    In ASCII: SQS refuses some characters that the reason of a failure may hold, and a saga would never be parked.
+    """
+    record = found.record
+    entry = {
+        "saga_id": record.saga_id,
+        "request_id": record.request_id,
+        "execution": record.owner,
+        "stuck": stuck_of(reason),
+        "failure": json.loads(found.failure),
+    }
+    return json.dumps(entry, separators=(",", ":"))
+
+
+def keeps_ahead_days(log_days: int) -> int:
+    """How many days before its end a row of an open saga is kept for longer.
+
+    Whenever a saga ends, so much of its rows' time is left, at least: for redriven executions, messages and answers
+    that come after it.
+    """
+    return max(1, log_days // 2)
+
+
+def may_forget(record: RequestRecord, now_ms: int, log_days: int) -> bool:
+    """Whether rows of an open saga may come near the end of their time.
+
+    Nobody knows for how long rows were kept when they were written: a deployment may have changed it. So they are
+    looked at when the shortest time that is allowed may near its end, and when the record says more than is true of
+    rows that are written now.
+    """
+    now, days = now_ms // 1_000, log_days
+    if record.rows_until is None:
+        days = min(log_days, LEAST_LOG_DAYS)
+    elif record.rows_until > now + log_days * _DAY_SECONDS:
+        return True
+    return now >= rows_are_kept_until(record, days) - keeps_ahead_days(days) * _DAY_SECONDS
+
+
+def kept_until(now_ms: int, log_days: int) -> tuple[int, int]:
+    """Rows that end before the first of these are kept until the second; epoch seconds.
+
+    So none ends before the first: rows that are written later are kept for longer by themselves.
+    """
+    ahead = keeps_ahead_days(log_days) * _DAY_SECONDS
+    now = now_ms // 1_000
+    return now + min(ahead + ahead // 4, log_days * _DAY_SECONDS), now + 2 * ahead
+
+
+def rows_end(record: RequestRecord, ends: Iterable[int], before: int, log_days: int) -> int:
+    """Until when all rows of a saga are kept that was just looked at; epoch seconds.
+
+    Args:
+        record: its record.
+        ends: when those end that are there; none before ``before``.
+        before: what ``kept_until`` says.
+        log_days: how long rows are kept that are written from now on.
+    """
+    return max(before, min([record.created_at // 1_000 + log_days * _DAY_SECONDS, *ends]))
+
+
+def rows_kept_update(record: RequestRecord, until: int) -> dict[str, Any]:
+    """Arguments of the update that says until when all rows of a saga are kept; after they are.
+
+    On condition that it is the same saga, and open. Whoever kept them at the same time says as much.
+    """
+    a = RecordAttribute
+    names = (a.SAGA_ID, a.STATUS, a.ROWS_UNTIL)
+    return {
+        "Key": {a.ID.value: {"S": record.request_id}},
+        "UpdateExpression": "SET #rows_until = :until",
+        "ConditionExpression": STILL_OPEN,
+        "ExpressionAttributeNames": {f"#{name.value}": name.value for name in names},
+        "ExpressionAttributeValues": {
+            ":saga_id": {"S": record.saga_id},
+            ":in_progress": {"S": RecordStatus.IN_PROGRESS.value},
+            ":until": {"N": str(until)},
+        },
+    }
+
+
+def keep_row_update(key: Mapping[str, Any], expiration: int, until: int) -> dict[str, Any]:
+    """Arguments of the update that keeps a row for longer; on condition that it is there, and nobody else did."""
+    return {
+        "Key": key,
+        "UpdateExpression": "SET #expiration = :until",
+        "ConditionExpression": STILL_THERE,
+        "ExpressionAttributeNames": {
+            f"#{name.value}": name.value for name in (LogAttribute.SAGA_ID, LogAttribute.EXPIRATION)
+        },
+        "ExpressionAttributeValues": {":was": {"N": str(expiration)}, ":until": {"N": str(until)}},
+    }

@@ -1,0 +1,83 @@
+"""The switch that keeps a reconciler from acting: it checks and measures, and changes nothing.
+
+For a restore of tables, and whatever else must not be recovered by what the records say at this moment. The switch is
+one item in a table of its own: no deployment sets or resets it, and no restore of a saga's tables touches it.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, Final
+
+from saga_runtime.protocol import HOLD_ID, Env, HoldAttribute
+from saga_runtime.shared import aws, clock
+
+KEPT_MS: Final = 10_000
+"""For so long a read is believed: a look checks before each action."""
+HOLD_KEY: Final = {HoldAttribute.ID.value: {"S": HOLD_ID}}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """Since when, and why, a reconciler changes nothing.
+
+    Attributes:
+        since_ms: epoch milliseconds.
+        reason: what the operator gave.
+    """
+
+    since_ms: int
+    reason: str
+
+    @classmethod
+    def from_item(cls, item: Mapping[str, Mapping[str, Any]]) -> Held:
+        """Read the item; one that lacks an attribute holds all the same."""
+        a = HoldAttribute
+        return cls(
+            since_ms=int(item[a.SINCE]["N"]) if a.SINCE in item else 0,
+            reason=str(item[a.REASON]["S"]) if a.REASON in item else "",
+        )
+
+
+@dataclass(slots=True, kw_only=True)
+class Hold:
+    """Reads the switch, at most once in ``KEPT_MS``. Threads may share it.
+
+    Guaranteed: nobody acts who could not read the switch within ``KEPT_MS``.
+    Not guaranteed: that an action stops which began within ``KEPT_MS`` after the switch was set.
+
+    Attributes:
+        table: the table; None: there is no switch, and nothing is ever held.
+    """
+
+    table: str | None = None
+    _held: Held | None = None
+    _read_at: int | None = None
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def read(self) -> Held | None:
+        """Since when nothing may be changed; None: it may.
+
+        Raises:
+            ClientError, BotoCoreError: the switch cannot be read.
+        """
+        with self._lock:
+            now_ms = clock.now_ms()
+            if self.table is not None and (self._read_at is None or now_ms - self._read_at >= KEPT_MS):
+                item = aws.dynamodb().get_item(TableName=self.table, Key=HOLD_KEY, ConsistentRead=True).get("Item")
+                self._held, self._read_at = Held.from_item(item) if item is not None else None, now_ms
+            return self._held
+
+
+def hold_of_env() -> Hold:
+    """The switch that the environment names: one for all invocations in this process."""
+    return _hold(os.environ.get(Env.HOLD_TABLE))
+
+
+@lru_cache(maxsize=1)
+def _hold(table: str | None) -> Hold:
+    return Hold(table=table)

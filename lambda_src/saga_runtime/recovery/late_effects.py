@@ -1,0 +1,179 @@
+"""Undoing what took effect when nobody counted on it any more, whether or not its saga is settled.
+
+An execution of the recovery machine of its own undoes just those rows, by names that are counted up: ``{saga id}-l1``,
+``-l2`` when the first one died, or when more took effect after it was over, and so on. Two who start it at once start
+one; the rows keep every undo single.
+
+When many of them could not, the record notes the last one's number: nothing asks for those again, and only an operator
+starts the next one, when the cause is gone. So an effect that cannot be undone does not use up the quota of
+``DescribeExecution``.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+from saga_runtime.idempotency.record import RequestRecord
+from saga_runtime.protocol import LogAttribute, RecordAttribute, StartField, StepStatus
+from saga_runtime.recovery.takeover import Recoverer
+from saga_runtime.shared.arns import execution_of
+
+MOST_TRIES: Final = 20
+"""More executions than this that all died are a person's business."""
+TRIES_GROW: Final = "#saga_id = :saga_id AND (attribute_not_exists(#late_tried) OR #late_tried <= :tried)"
+_RUNNING: Final = frozenset({"RUNNING", "PENDING_REDRIVE"})
+
+
+class LateFinding(StrEnum):
+    """What a look for late effects finds."""
+
+    NOTHING = "NOTHING"
+    """Nothing took effect late, or it is undone."""
+    RUNNING = "RUNNING"
+    """It is being undone."""
+    STARTED = "STARTED"
+    EXHAUSTED = "EXHAUSTED"
+    """It was tried again and again, or the request was removed: a person has to look."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LateUndo:
+    """What was found, and done.
+
+    Attributes:
+        finding: what was found.
+        rows: rows whose effects stand that nobody counts on.
+        execution: name of the execution that undoes them.
+        tried: number of the last execution that there was; 0: none was asked for.
+    """
+
+    finding: LateFinding
+    rows: tuple[str, ...] = ()
+    execution: str | None = None
+    tried: int = 0
+
+
+def undo_late(recoverer: Recoverer, record: RequestRecord, log_table: str) -> LateUndo:
+    """Look for rows that took effect late, and start the execution that undoes them.
+
+    Safe at any time, any number of times, by anybody at once, beside any other execution of the saga.
+
+    Args:
+        recoverer: starts executions.
+        record: the saga's record; it stays as it is.
+        log_table: the saga log.
+    """
+    rows, undone = _rows(recoverer, record, log_table)
+    if not rows:
+        return LateUndo(finding=LateFinding.NOTHING)
+    given_up, died = record.late_tried or 0, 0
+    tried = given_up
+    # Whoever succeeded undid a row, and no row turns late twice. More than that undo nothing: theirs is a definition
+    # that does not know the step any more.
+    for number in range(given_up + 1, given_up + MOST_TRIES + undone + 1):
+        name = late_name(record.saga_id, number)
+        status = _status(recoverer, execution_of(record.recovery_machine_arn, name))
+        if status in _RUNNING:
+            return LateUndo(finding=LateFinding.RUNNING, rows=rows, execution=name)
+        if status is None:
+            if record.tombstone or (given_up and number == given_up + 1):
+                break  # what it would be started with is gone; or an operator starts it
+            recoverer.start(record.recovery_machine_arn, name, late_input(record.input))
+            return LateUndo(finding=LateFinding.STARTED, rows=rows, execution=name)
+        tried, died = number, died + (status != "SUCCEEDED")
+        if died == MOST_TRIES:
+            break
+    return LateUndo(finding=LateFinding.EXHAUSTED, rows=rows, tried=tried)
+
+
+def undo_again(recoverer: Recoverer, record: RequestRecord, log_table: str) -> LateUndo:
+    """Start the next execution where many could not undo what took effect late.
+
+    An operator says by it that the cause is gone. Where they were not given up, it does what ``undo_late`` does.
+    Repeated, it starts the same execution: the record notes which ones could not before the next one is started.
+    """
+    undo = undo_late(recoverer, record, log_table)
+    if undo.finding is not LateFinding.EXHAUSTED or record.tombstone:
+        return undo
+    recoverer.dynamodb.update_item(TableName=recoverer.table, **give_up_update(record, undo.tried, at_ms=None))
+    name = late_name(record.saga_id, undo.tried + 1)
+    recoverer.start(record.recovery_machine_arn, name, late_input(record.input))
+    return LateUndo(finding=LateFinding.STARTED, rows=undo.rows, execution=name)
+
+
+def give_up_update(record: RequestRecord, tried: int, *, at_ms: int | None) -> dict[str, Any]:
+    """Arguments of the update that notes which executions could not undo what took effect late.
+
+    On condition that it is the same saga, and that no later one is noted. Repeated, it writes the same.
+
+    Args:
+        record: as it was read.
+        tried: number of the last one.
+        at_ms: when it is checked again, epoch milliseconds; None: at the next look.
+    """
+    a = RecordAttribute
+    values: dict[str, Any] = {":saga_id": {"S": record.saga_id}, ":tried": {"N": str(tried)}}
+    if at_ms is not None:
+        values[":at"] = {"N": str(at_ms)}
+    return {
+        "Key": {a.ID.value: {"S": record.request_id}},
+        "UpdateExpression": "SET #late_tried = :tried" + (" REMOVE #late_at" if at_ms is None else ", #late_at = :at"),
+        "ConditionExpression": TRIES_GROW,
+        "ExpressionAttributeNames": {f"#{name.value}": name.value for name in (a.SAGA_ID, a.LATE_TRIED, a.LATE_AT)},
+        "ExpressionAttributeValues": values,
+    }
+
+
+def late_name(saga_id: str, number: int) -> str:
+    """Name of the n-th execution that undoes what took effect late."""
+    if number < 1:
+        raise ValueError(f"executions are numbered from 1, got {number}")
+    return f"{saga_id}-l{number}"
+
+
+def late_input(start_input: str) -> str:
+    """What such an execution is started with: what the saga was, and that only late effects are meant."""
+    return json.dumps(json.loads(start_input) | {StartField.LATE.value: True}, separators=(",", ":"))
+
+
+def late_rows(recoverer: Recoverer, record: RequestRecord, log_table: str) -> tuple[str, ...]:
+    """Sort keys of a saga's rows that took effect late, read strongly.
+
+    Of a settled saga nothing else is undone any more: an undo that was begun and cut off is one of these, too.
+    """
+    return _rows(recoverer, record, log_table)[0]
+
+
+def _rows(recoverer: Recoverer, record: RequestRecord, log_table: str) -> tuple[tuple[str, ...], int]:
+    """Rows that took effect late, and how many are undone."""
+    a = LogAttribute
+    wanted = [StepStatus.APPLIED_LATE, StepStatus.UNDONE, *([StepStatus.UNDOING] if record.settled else [])]
+    values = {f":s{n}": {"S": status.value} for n, status in enumerate(wanted)}
+    found: list[str] = []
+    undone = 0
+    asked: dict[str, Any] = {
+        "TableName": log_table,
+        "ConsistentRead": True,
+        "KeyConditionExpression": "#saga_id = :saga_id",
+        "FilterExpression": f"#status IN ({', '.join(values)})",
+        "ProjectionExpression": "#step, #status",
+        "ExpressionAttributeNames": {f"#{name.value}": name.value for name in (a.SAGA_ID, a.STATUS, a.STEP)},
+        "ExpressionAttributeValues": {":saga_id": {"S": record.saga_id}, **values},
+    }
+    for page in recoverer.dynamodb.get_paginator("query").paginate(**asked):
+        for item in page["Items"]:
+            if item[a.STATUS.value]["S"] == StepStatus.UNDONE:
+                undone += 1
+            else:
+                found.append(item[a.STEP.value]["S"])
+    return tuple(found), undone
+
+
+def _status(recoverer: Recoverer, execution_arn: str) -> str | None:
+    try:
+        return str(recoverer.step_functions.describe_execution(executionArn=execution_arn)["status"])
+    except recoverer.step_functions.exceptions.ExecutionDoesNotExist:
+        return None

@@ -1,0 +1,311 @@
+"""What a person may say about a step of a parked saga, and what is written for it. Pure: data in, data out.
+
+::
+
+    INTENT  --it happened-->        DONE
+            --it did not-->         TOMBSTONE; where the saga only goes forward: (no row), and it is called anew
+    UNDOING --its undo happened-->  UNDONE
+            --it did not-->         DONE, or APPLIED_LATE as it was, and it is undone anew
+    DONE    --undone by hand-->     UNDONE        in a saga that goes back
+    FAILED  --done by hand-->       DONE          where the saga only goes forward
+            --mended-->             (no row)      likewise
+    APPLIED_LATE --undone by hand-->  UNDONE      in any saga, a settled one included
+    (no row) --never shall-->       TOMBSTONE
+             --it happened-->       DONE          at a provider
+
+Every one of these writes has the condition that the row is as it was when it was read. A statement that the row
+contradicts changes nothing, and one that the row says already is carried out already. ``resolver`` does the calls.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from saga_runtime.idempotency.record import OWNED, OWNED_NAMES, RequestRecord
+from saga_runtime.protocol import Direction, LogAttribute, RecordAttribute, RecordStatus, Side, StepStatus
+from saga_runtime.recovery.takeover import recovery_name
+from saga_runtime.saga_log.rows import LogRow, done_put, log_key, tombstone_put
+
+AS_READ: Final = "#status = :found AND #attempt = :held"
+"""The row is still in the state, and still of the attempt, about which the person spoke."""
+PARKED: Final = f"{OWNED} AND attribute_exists(#parked)"
+"""The record is still parked, and still owned by the execution that was read: two people start one recovery."""
+LONGEST_GRACE_MS: Final = 3_600_000
+"""The longest grace that a provider can be declared with: what counts where the declared one is not known."""
+
+
+class CannotResolve(Exception):
+    """The statement cannot be carried out, and nothing was written; the message says why and what to do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Statement:
+    """What a person knows of a step.
+
+    Attributes:
+        applied: whether it took effect.
+        undo: whether this is said of the step's undo instead of the step.
+        output: canonical JSON of what the step would have returned; None if nothing was said of it.
+        attempt: the attempt that the person saw; None for the one that is found.
+    """
+
+    applied: bool
+    undo: bool = False
+    output: str | None = None
+    attempt: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeclaredStep:
+    """What the saga's definition says of a step.
+
+    Attributes:
+        side: where it stands in its saga.
+        external: whether its effect is at a provider, so that it can exist without a row.
+        grace_ms: how long a request to its provider can still travel when its sender is dead.
+        log_days: how long a row is kept.
+    """
+
+    side: Side
+    external: bool
+    grace_ms: int
+    log_days: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """The row that is spoken of, and what is known around it.
+
+    Attributes:
+        name: the row's sort key: the step's name, with the item's key in a map.
+        row: the row; None if there is none.
+        side: where the row says that its step stands; None if it does not say.
+        declared: the step in the saga's definition; None if it is not there.
+        direction: the saga's.
+        settled: whether the saga has ended: what is still to be undone took effect late.
+    """
+
+    name: str
+    row: LogRow | None
+    side: Side | None
+    declared: DeclaredStep | None
+    direction: Direction | None
+    settled: bool = False
+
+    @property
+    def must_happen(self) -> bool:
+        """Whether the saga only goes forward here: a tombstone would end it nowhere."""
+        side = self.side or (self.declared.side if self.declared else None)
+        return self.direction is Direction.FORWARD or (self.direction is None and side is Side.AFTER)
+
+    @property
+    def grace_ms(self) -> int:
+        """How long a "no" must wait behind the deadline."""
+        return self.declared.grace_ms if self.declared is not None else LONGEST_GRACE_MS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """What a statement makes of a row.
+
+    Attributes:
+        to: the row's state afterwards; None: there is no row, and the step is called anew.
+        written: whether the row has to be written for that; otherwise it says so already.
+        output: output to write.
+    """
+
+    to: StepStatus | None
+    written: bool
+    output: str | None = None
+
+
+def decide(subject: Subject, statement: Statement, now_ms: int) -> Change:
+    """Decide what becomes of a row.
+
+    "It did not happen" counts only when no request can still be on its way: behind the deadline and the grace. Where
+    the saga only goes forward, such a step is called anew: its row is taken away, since a tombstone would stop it for
+    ever. Anywhere else a tombstone keeps it from ever happening.
+
+    Raises:
+        CannotResolve: if there is nothing to decide, the row contradicts, or it is too early.
+    """
+    change = _decide_undo(subject, statement, now_ms) if statement.undo else _decide_step(subject, statement, now_ms)
+    # What the row says already was perhaps said by this very command, whose answer was lost.
+    if change.written and statement.attempt is not None:
+        _require_seen(subject, statement.attempt)
+    return change
+
+
+def _require_seen(subject: Subject, seen: str) -> None:
+    row = subject.row
+    if row is None or row.attempt != seen:
+        now = f"is {row.status} of attempt {row.attempt}" if row is not None else "has no row any more"
+        raise CannotResolve(
+            f"{subject.name} {now}, and you saw attempt {seen}; inspect the saga, and ask the provider again"
+        )
+
+
+def _decide_step(subject: Subject, statement: Statement, now_ms: int) -> Change:
+    row = subject.row
+    if row is None:
+        return _decide_without_row(subject, statement)
+    match row.status:
+        case StepStatus.INTENT:
+            _require_over(subject, row, now_ms, grace_ms=0 if statement.applied else subject.grace_ms)
+            return _decided(subject, statement)
+        case StepStatus.FAILED if subject.must_happen:
+            # The refusal would be repeated for ever: somebody did the step by hand, or mended what was refused.
+            return _decided(subject, statement)
+        case StepStatus.DONE if statement.applied and statement.output in (None, row.output):
+            return Change(to=StepStatus.DONE, written=False)
+        case StepStatus.DONE if statement.applied:
+            raise CannotResolve(f"{subject.name} is DONE with another output: {row.output}; it stays")
+        case StepStatus.TOMBSTONE | StepStatus.FAILED if not statement.applied:
+            return Change(to=row.status, written=False)
+        case StepStatus.UNDOING | StepStatus.UNDONE | StepStatus.APPLIED_LATE:
+            raise CannotResolve(
+                f"{subject.name} happened, and is {row.status}; what is left to say is whether its undo happened: "
+                "--undo --applied or --undo --not-applied"
+            )
+        case _:
+            raise CannotResolve(f"{subject.name} is {row.status}, which is decided: {_MEANING[row.status]}")
+
+
+_MEANING: Final = {
+    StepStatus.DONE: "its effect stands, and a compensation undoes it; to go on, --resume",
+    StepStatus.TOMBSTONE: "it was declared never to happen; what happened nevertheless is undone at the provider",
+    StepStatus.FAILED: "the provider clearly refused; what happened nevertheless is undone at the provider",
+    StepStatus.READ: "it only read; to go on, --resume",
+    StepStatus.INTENT: "the step itself is in doubt; say --applied or --not-applied without --undo",
+    StepStatus.UNDONE: "it was undone; to go on, --resume",
+    StepStatus.UNDOING: "its undo is in doubt; say --applied or --not-applied with --undo",
+    StepStatus.APPLIED_LATE: "it took effect when nobody counted on it any more, and is undone",
+}
+
+
+def _decided(subject: Subject, statement: Statement) -> Change:
+    if statement.applied:
+        return Change(to=StepStatus.DONE, written=True, output=statement.output or "{}")
+    return Change(to=None if subject.must_happen else StepStatus.TOMBSTONE, written=True)
+
+
+def _decide_without_row(subject: Subject, statement: Statement) -> Change:
+    if subject.declared is None:
+        raise CannotResolve(f"{subject.name} has no row, and no function that would write it; to go on, --resume")
+    if not statement.applied and subject.must_happen:
+        return Change(to=None, written=False)
+    if not statement.applied:
+        return Change(to=StepStatus.TOMBSTONE, written=True)
+    if not subject.declared.external:
+        raise CannotResolve(
+            f"{subject.name} has no row, so it did not happen: its effect and its row are written together"
+        )
+    if statement.output is None:
+        raise CannotResolve(f"{subject.name} was never begun; if it happened nevertheless, give its output: --output")
+    return Change(to=StepStatus.DONE, written=True, output=statement.output)
+
+
+def _decide_undo(subject: Subject, statement: Statement, now_ms: int) -> Change:
+    row = subject.row
+    if statement.output is not None:
+        raise CannotResolve("an undo has no output; leave --output out")
+    if row is None:
+        raise CannotResolve(f"{subject.name} has no row, so there is nothing to undo")
+    match row.status:
+        case StepStatus.UNDOING:
+            _require_over(subject, row, now_ms, grace_ms=0 if statement.applied else subject.grace_ms)
+            return Change(to=StepStatus.UNDONE if statement.applied else _before_undo(subject, row), written=True)
+        case StepStatus.UNDONE if statement.applied:
+            return Change(to=StepStatus.UNDONE, written=False)
+        case StepStatus.APPLIED_LATE if statement.applied:
+            # Whatever its saga does, nobody counts on it.
+            return Change(to=StepStatus.UNDONE, written=True)
+        case StepStatus.DONE | StepStatus.APPLIED_LATE if not statement.applied:
+            return Change(to=row.status, written=False)
+        case StepStatus.DONE if subject.direction is Direction.COMPENSATE:
+            # Undone by hand, because nothing else can undo it.
+            return Change(to=StepStatus.UNDONE, written=True)
+        case StepStatus.DONE:
+            raise CannotResolve(f"{subject.name} stands, and its saga does not go back; nothing of it may be undone")
+        case _:
+            raise CannotResolve(f"{subject.name} is {row.status}, not being undone: {_MEANING[row.status]}")
+
+
+def _before_undo(subject: Subject, row: LogRow) -> StepStatus:
+    """What a row was whose undo did not happen: it must be undone anew by whoever undid it."""
+    late = subject.settled or row.instead is not None
+    return StepStatus.APPLIED_LATE if late else StepStatus.DONE
+
+
+def _require_over(subject: Subject, row: LogRow, now_ms: int, *, grace_ms: int) -> None:
+    left = row.deadline + grace_ms - now_ms
+    if left > 0:
+        raise CannotResolve(
+            f"{subject.name} may still change by itself, or a request may still be on its way, for "
+            f"{-(-left // 1000)} s; wait, ask the provider again, then repeat"
+        )
+
+
+def row_write(subject: Subject, change: Change, *, table: str, saga_id: str, attempt: str, now_ms: int) -> Any:
+    """The ONE conditional write that makes a change: ``{"Put" | "Update" | "Delete": …}``."""
+    row, declared = subject.row, subject.declared
+    if row is None:
+        if declared is None:
+            raise ValueError("a new row needs the step's declaration")
+        new: dict[str, Any] = {
+            "table": table,
+            "saga_id": saga_id,
+            "step": subject.name,
+            "side": declared.side,
+            "attempt": attempt,
+            "now_ms": now_ms,
+            "keep_days": declared.log_days,
+        }
+        return (
+            tombstone_put(**new) if change.to is StepStatus.TOMBSTONE else done_put(**new, output=change.output or "{}")
+        )
+    a = LogAttribute
+    write: dict[str, Any] = {
+        "TableName": table,
+        "Key": log_key(saga_id, subject.name),
+        "ConditionExpression": AS_READ,
+        "ExpressionAttributeNames": {"#status": a.STATUS.value, "#attempt": a.ATTEMPT.value},
+        "ExpressionAttributeValues": {":found": {"S": row.status.value}, ":held": {"S": row.attempt}},
+    }
+    if change.to is None:
+        return {"Delete": write}
+    write["UpdateExpression"] = "SET #status = :to, #attempt = :attempt, #updated_at = :now"
+    write["ExpressionAttributeNames"] |= {"#updated_at": a.UPDATED_AT.value}
+    write["ExpressionAttributeValues"] |= {
+        ":to": {"S": change.to.value},
+        ":attempt": {"S": attempt},
+        ":now": {"N": str(now_ms)},
+    }
+    if change.output is not None:
+        write["UpdateExpression"] += ", #output = :output"
+        write["ExpressionAttributeNames"] |= {"#output": a.OUTPUT.value}
+        write["ExpressionAttributeValues"] |= {":output": {"S": change.output}}
+    return {"Update": write}
+
+
+def unpark_update(record: RequestRecord, now_ms: int, due_after_ms: int) -> dict[str, Any]:
+    """Arguments of the ONE conditional update that hands a parked saga to its next recovery."""
+    a = RecordAttribute
+    number, parked = record.recoveries + 1, (a.PARKED, a.PARKED_AT, a.STUCK, a.ANSWERED_AT)
+    names = {f"#{name.value}": name.value for name in (a.RECOVERIES, a.UPDATED_AT, a.DUE_AT, *parked)}
+    return {
+        "Key": {a.ID.value: {"S": record.request_id}},
+        "UpdateExpression": "SET #owner = :new_owner, #recoveries = :number, #updated_at = :now, #due_at = :due "
+        f"REMOVE {', '.join(f'#{name.value}' for name in parked)}",
+        "ConditionExpression": PARKED,
+        "ExpressionAttributeNames": {**OWNED_NAMES, **names},
+        "ExpressionAttributeValues": {
+            ":in_progress": {"S": RecordStatus.IN_PROGRESS.value},
+            ":owner": {"S": record.owner},
+            ":new_owner": {"S": recovery_name(record.saga_id, number)},
+            ":number": {"N": str(number)},
+            ":now": {"N": str(now_ms)},
+            ":due": {"N": str(now_ms + due_after_ms)},
+        },
+    }

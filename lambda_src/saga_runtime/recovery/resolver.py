@@ -1,0 +1,196 @@
+"""Carrying out what a person says about a parked saga.
+
+The row first; then ONE update of the record, from parked to the next recovery's name; then that recovery is started, by
+its name. Whoever dies in between repeats the command: what is written already is found written.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from saga_runtime.idempotency.record import RequestRecord
+from saga_runtime.protocol import LogAttribute, Side, StepStatus
+from saga_runtime.recovery.resolution import (
+    CannotResolve,
+    Change,
+    DeclaredStep,
+    Statement,
+    Subject,
+    decide,
+    row_write,
+    unpark_update,
+)
+from saga_runtime.recovery.takeover import Finding, Recoverer, may_have_forgotten, recovery_name, take_over_update
+from saga_runtime.saga_log.rows import TOOK_EFFECT_AND_FELL, LogRow, log_key
+
+if TYPE_CHECKING:
+    from mypy_boto3_dynamodb import DynamoDBClient
+
+_LOOKS: Final = 4
+"""Only another person, or an execution that will be fenced, writes rows of a parked saga meanwhile."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resumed:
+    """How a saga went on.
+
+    Attributes:
+        finding: what was found when the record was looked at; ``PARKED`` for a saga that was resumed.
+        started: name of the execution that was started, if one was.
+    """
+
+    finding: Finding
+    started: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resolver:
+    """Carries statements out, and lets a parked saga go on.
+
+    Attributes:
+        recoverer: reads records, starts recoveries.
+        log_table: the saga log.
+        log_days: how long its rows are kept; None if that is not known.
+    """
+
+    recoverer: Recoverer
+    log_table: str
+    log_days: int | None = None
+
+    def resolve(
+        self, record: RequestRecord, name: str, declared: DeclaredStep | None, statement: Statement, now_ms: int
+    ) -> Change:
+        """Write into a step's row what a person says of it. The saga stays parked until ``resume``.
+
+        Args:
+            record: the saga's record, read strongly.
+            name: the row's sort key.
+            declared: the step in the saga's definition, if it is there.
+            statement: what the person says.
+            now_ms: the time.
+
+        Raises:
+            CannotResolve: if nothing can be written; nothing was.
+        """
+        self._require_young(record, now_ms)
+        for _ in range(_LOOKS):
+            row, side = self._read(record.saga_id, name)
+            if not _of_settled_saga(row, statement):
+                self._require_unsettled(record)
+            subject = Subject(
+                name=name,
+                row=row,
+                side=side,
+                declared=declared,
+                direction=record.direction,
+                settled=record.settled,
+            )
+            change = decide(subject, statement, now_ms)
+            if not change.written:
+                return change
+            if record.parked is None and not record.settled and not _is_late(row):
+                raise CannotResolve(
+                    f"saga {record.saga_id} is not parked, and decides for itself; take it up again with "
+                    "cdk-sagas recover"
+                )
+            attempt = f"resolve-{uuid.uuid4().hex}"
+            write = row_write(
+                subject, change, table=self.log_table, saga_id=record.saga_id, attempt=attempt, now_ms=now_ms
+            )
+            if _written(self.recoverer.dynamodb, write):
+                return change
+        raise CannotResolve(f"{name} keeps changing: somebody else is at it; inspect the saga")
+
+    def resume(self, record: RequestRecord, now_ms: int) -> Resumed:
+        """Let a parked saga go on, under its next recovery; one that is not parked is only looked at and recovered.
+
+        Raises:
+            CannotResolve: if the saga is settled, or was parked anew since it was read.
+            MachineGone: if its state machine was deleted. Nothing was written: it stays parked, with its reason.
+        """
+        self._require_unsettled(record)
+        self._require_young(record, now_ms)
+        if record.parked is None:
+            return self._recovered(record, now_ms)
+        self.recoverer.require_machine(record.recovery_machine_arn)
+        if self._update(unpark_update(record, now_ms, self.recoverer.due_after_ms)):
+            return Resumed(finding=Finding.PARKED, started=self._next(record))
+        # Somebody else did it in between, or one's own answer was lost and the update was sent again.
+        found = self.recoverer.read(record.request_id)
+        if found is None or found.saga_id != record.saga_id or found.settled:
+            return Resumed(finding=Finding.SETTLED, started=None)
+        if found.parked is not None:
+            raise CannotResolve(f"saga {record.saga_id} was resumed and parked anew meanwhile; inspect it")
+        return self._recovered(found, now_ms)
+
+    def _recovered(self, record: RequestRecord, now_ms: int) -> Resumed:
+        finding, started = self.recoverer.recover(record, now_ms)
+        if finding not in (Finding.NAME_EXPIRED, Finding.OWNER_SUCCEEDED):
+            return Resumed(finding=finding, started=started)
+        self.recoverer.require_machine(record.recovery_machine_arn)
+        # An operator decided. Its owner does not run, or its history would be there; rows and owner keep it single.
+        if not self._update(take_over_update(record, now_ms, self.recoverer.due_after_ms)):
+            return Resumed(finding=Finding.RUNNING, started=None)
+        return Resumed(finding=finding, started=self._next(record))
+
+    def _next(self, record: RequestRecord) -> str:
+        name = recovery_name(record.saga_id, record.recoveries + 1)
+        self.recoverer.start(record.recovery_machine_arn, name, record.input)
+        return name
+
+    def _update(self, arguments: Mapping[str, Any]) -> bool:
+        dynamodb = self.recoverer.dynamodb
+        try:
+            dynamodb.update_item(TableName=self.recoverer.table, **arguments)
+        except dynamodb.exceptions.ConditionalCheckFailedException:
+            return False
+        return True
+
+    def _read(self, saga_id: str, name: str) -> tuple[LogRow | None, Side | None]:
+        answer = self.recoverer.dynamodb.get_item(
+            TableName=self.log_table, Key=log_key(saga_id, name), ConsistentRead=True
+        )
+        item = answer.get("Item")
+        if item is None:
+            return None, None
+        side = item.get(LogAttribute.SIDE.value)
+        return LogRow.from_item(item), Side(side["S"]) if side else None
+
+    def _require_unsettled(self, record: RequestRecord) -> None:
+        if record.settled:
+            raise CannotResolve(f"saga {record.saga_id} is settled as {record.status}; nothing is left to decide")
+
+    def _require_young(self, record: RequestRecord, now_ms: int) -> None:
+        if may_have_forgotten(record, now_ms, self.log_days):
+            raise CannotResolve(
+                f"saga {record.saga_id} is older than the {self.log_days} days for which its rows are kept, and no "
+                "reconciler kept them for longer: without them its steps could happen twice; restore the saga log to "
+                "a time when they were there, or end the saga by hand"
+            )
+
+
+def _of_settled_saga(row: LogRow | None, statement: Statement) -> bool:
+    """Whether the statement is about something that may be left to undo when a saga has ended."""
+    return statement.undo and row is not None and row.status in TOOK_EFFECT_AND_FELL
+
+
+def _is_late(row: LogRow | None) -> bool:
+    """Nobody of the saga itself decides about such a row: an execution of its own undoes it, if something can."""
+    return row is not None and row.status is StepStatus.APPLIED_LATE
+
+
+def _written(dynamodb: DynamoDBClient, write: Any) -> bool:
+    """Whether a conditional write took effect."""
+    try:
+        if "Put" in write:
+            dynamodb.put_item(**write["Put"])
+        elif "Delete" in write:
+            dynamodb.delete_item(**write["Delete"])
+        else:
+            dynamodb.update_item(**write["Update"])
+    except dynamodb.exceptions.ConditionalCheckFailedException:
+        return False
+    return True

@@ -1,0 +1,408 @@
+"""Looking after one saga: reading it, asking after its owner, and doing what ``reconciliation`` decides.
+
+Reading and doing are apart: ``look`` changes nothing, and says what ``carry_out`` would do. Who only wants to know
+asks ``read``, ``saga_of`` and ``look``; who repairs hands what was seen to ``carry_out``. Likewise ``look_late`` and
+``undo`` for what took effect when nobody counted on it any more.
+
+Nothing here is a promise by itself: each call is conditional, and repeatable. Two at once, or one that dies between any
+two calls, do no harm.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from botocore.exceptions import ClientError
+
+from saga_runtime.callbacks.rows import JobId
+from saga_runtime.callbacks.saga_writes import LATE_DAYS, SagaRecord
+from saga_runtime.idempotency.identity import request_id_from
+from saga_runtime.idempotency.record import RequestRecord
+from saga_runtime.protocol import LogAttribute, Metric, ReconciledField, RecordAttribute, TokenAttribute
+from saga_runtime.recovery.decisions import (
+    DENIED_MS,
+    LONGEST_LOOK_MS,
+    Decision,
+    Found,
+    Need,
+    ParkedFor,
+    clear_update,
+    decide,
+    keep_row_update,
+    kept_until,
+    look_later_update,
+    may_forget,
+    operators_entry,
+    park_update,
+    rows_end,
+    rows_kept_update,
+)
+from saga_runtime.recovery.late_effects import LateFinding, LateUndo, give_up_update, late_rows, undo_late
+from saga_runtime.recovery.takeover import (
+    Finding,
+    Owner,
+    Recoverer,
+    may_have_forgotten,
+    recovery_name,
+    take_over_update,
+    what_to_do,
+)
+from saga_runtime.saga_log.rows import log_key
+from saga_runtime.shared import aws, telemetry
+from saga_runtime.shared.arns import execution_of, machine_of
+
+if TYPE_CHECKING:
+    from mypy_boto3_stepfunctions import SFNClient
+
+_DAY_MS: Final = 86_400_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Served:
+    """A saga that is looked after.
+
+    Attributes:
+        machine: name of its forward state machine.
+        requests: table of its requests' records.
+        shards: of that table's sparse index.
+        log: its saga log.
+        days: how long that log's rows are kept.
+        operators: URL of its operators' queue.
+        tokens: steps whose jobs can be undone when they took effect late, by the token table that knows of it.
+    """
+
+    machine: str
+    requests: str
+    shards: int
+    log: str
+    days: int
+    operators: str
+    tokens: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+def served_of(text: str) -> tuple[Served, ...]:
+    """Read ``Env.RECONCILED``."""
+    f = ReconciledField
+    return tuple(
+        Served(
+            machine=entry[f.MACHINE],
+            requests=entry[f.REQUESTS],
+            shards=entry[f.SHARDS],
+            log=entry[f.LOG],
+            days=entry[f.DAYS],
+            operators=entry[f.OPERATORS],
+            tokens={table: tuple(steps) for table, steps in entry[f.TOKENS].items()},
+        )
+        for entry in json.loads(text)
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """What a look at a saga found. Nothing was done.
+
+    Attributes:
+        saga: which one it is.
+        found: its record, as it was read last.
+        status: of its owner's execution; None: there is none, or it was not asked for.
+        finding: what that is.
+        decision: what is to be done.
+        now_ms: when it was; epoch milliseconds.
+    """
+
+    saga: Served
+    found: Found
+    status: str | None
+    finding: Finding
+    decision: Decision
+    now_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LateSeen:
+    """A job that took effect when nobody counted on it any more, and is not undone. Nothing was done.
+
+    Attributes:
+        saga: which one it belongs to.
+        job: which one it is.
+        record: of that saga; None: it is gone, and with it what an undo would need.
+        rows: sort keys of everything of that saga's log that is to be undone.
+    """
+
+    saga: Served
+    job: JobId
+    record: RequestRecord | None
+    rows: tuple[str, ...] = ()
+
+
+def _unknown(_machine_arn: str, _name: str) -> bool:
+    return False
+
+
+def _count(metric: Metric, saga_id: str) -> None:
+    telemetry.count(metric, saga_id=saga_id)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Caretaker:
+    """Looks after one saga at a time; threads may share it.
+
+    Guaranteed: ``read``, ``saga_of``, ``look`` and ``look_late`` change nothing. ``carry_out`` and ``undo`` do what a
+    look saw to be needed, if nothing has changed since in a way that matters, and otherwise nothing; both may be
+    repeated.
+
+    Each of them raises ClientError or BotoCoreError if AWS does not do what it is asked, and ValueError for what cannot
+    be read.
+
+    It calls AWS with the clients of ``saga_runtime.shared.aws``: a command says first which ones these are.
+
+    Attributes:
+        served: the sagas; of others nothing is known.
+        limit: recoveries of one saga after which a person decides.
+        longest_look_ms: what is old, or parked, is looked at again after this.
+        step_functions: the client of Step Functions.
+        runs: whether an execution of a state machine is known to run; it is not asked for then.
+        count: is told what to count, and the saga's id, once it is certain.
+    """
+
+    served: Sequence[Served]
+    limit: int
+    longest_look_ms: int = LONGEST_LOOK_MS
+    step_functions: Callable[[], SFNClient] = aws.step_functions
+    runs: Callable[[str, str], bool] = _unknown
+    count: Callable[[Metric, str], None] = _count
+
+    def read(self, table: str, request_id: str) -> Found | None:
+        """A request's record, read strongly; None: there is none.
+
+        Raises:
+            ValueError: if what is there is none of a saga.
+        """
+        key = {RecordAttribute.ID.value: {"S": request_id}}
+        item = aws.dynamodb().get_item(TableName=table, Key=key, ConsistentRead=True).get("Item")
+        if item is None:
+            return None
+        found = Found.from_item(item)
+        if found is None:
+            raise ValueError(f"item {request_id!r} of table {table} is no saga's: it has no saga id")
+        return found
+
+    def saga_of(self, table: str, record: RequestRecord) -> Served | None:
+        """Which saga a table's record belongs to; None: somebody else looks after it."""
+        machine = machine_of(record.execution_arn).rpartition(":")[2]
+        return next((saga for saga in self.served if (saga.requests, saga.machine) == (table, machine)), None)
+
+    def look(self, saga: Served, found: Found, now_ms: int) -> Seen | None:
+        """Find out what a saga needs, and change nothing; None: its record is gone by now.
+
+        Args:
+            saga: which one it is.
+            found: its record, as it was read.
+            now_ms: the time.
+        """
+        record, recoverer, owner = found.record, self._recoverer(saga), Owner()
+        if not record.settled and record.parked is None:
+            try:
+                owner = recoverer.owner(record)
+            except ClientError as error:
+                if not _is_of_another(recoverer, error, record, now_ms):
+                    raise
+                finding = Finding.OWNER_UNKNOWN
+                decision = decide(found, finding, now_ms=now_ms, limit=self.limit, longest_ms=self.longest_look_ms)
+                return Seen(saga=saga, found=found, status=None, finding=finding, decision=decision, now_ms=now_ms)
+            if owner.status == "SUCCEEDED":
+                # It may have settled since the record was read; or another recovery owns it by now.
+                again = self.read(saga.requests, record.request_id)
+                if again is None:
+                    return None
+                if again.record.owner != record.owner:
+                    owner = recoverer.owner(again.record)
+                found, record = again, again.record
+        finding = what_to_do(record, owner, now_ms, log_days=saga.days)
+        decision = decide(found, finding, now_ms=now_ms, limit=self.limit, longest_ms=self.longest_look_ms)
+        return Seen(saga=saga, found=found, status=owner.status, finding=finding, decision=decision, now_ms=now_ms)
+
+    def carry_out(self, seen: Seen) -> bool:
+        """Do what a look saw to be needed, and keep the saga's log from forgetting before it is settled.
+
+        Returns:
+            Whether this call did what was needed; False: somebody else has, or nothing was.
+        """
+        done = self._carry_out(seen)
+        record = seen.found.record
+        if not record.settled and may_forget(record, seen.now_ms, seen.saga.days):
+            _keep_rows(seen.saga, record, seen.now_ms)
+        return done
+
+    def look_late(self, table: str, row_id: str) -> LateSeen | None:
+        """Find out whether a token table's row tells of a job that took effect late, and change nothing.
+
+        Returns:
+            None: it does not, or nothing undoes its step, or it is undone.
+        """
+        job = JobId.parse(row_id)
+        log = _late_log(table, row_id) if job is not None else None
+        saga = next((saga for saga in self.served if saga.log == log), None)
+        if job is None or saga is None or job.step not in saga.tokens.get(table, ()):
+            return None  # the operators were told of a step that nothing undoes when it took effect
+        found = self.read(saga.requests, request_id_from(job.saga_id))
+        if found is None or found.record.saga_id != job.saga_id:
+            return LateSeen(saga=saga, job=job, record=None)
+        rows = late_rows(self._recoverer(saga), found.record, saga.log)
+        if job.row_name not in rows:
+            return None  # it is undone; what stands beside it may be what nothing undoes
+        return LateSeen(saga=saga, job=job, record=found.record, rows=rows)
+
+    def undo(self, late: LateSeen, now_ms: int) -> LateUndo:
+        """See to it that what took effect late is undone; if nobody can any more, ``EXHAUSTED``.
+
+        What could not be undone is put off, as parked sagas are: its executions are asked for again after a while. The
+        record of a settled saga is kept whole until then: an undo is started with what the saga was started with.
+        """
+        record = late.record
+        if record is None or (record.late_at is not None and record.late_at > now_ms):
+            return LateUndo(finding=LateFinding.EXHAUSTED, rows=late.rows)
+        _keep_whole(late.saga, record, now_ms)
+        undo = undo_late(self._recoverer(late.saga), record, late.saga.log)
+        if undo.finding is LateFinding.EXHAUSTED and undo.tried:
+            _updated(late.saga.requests, give_up_update(record, undo.tried, at_ms=now_ms + self.longest_look_ms))
+        return undo
+
+    def _recoverer(self, saga: Served) -> Recoverer:
+        return Recoverer(
+            table=saga.requests, dynamodb=aws.dynamodb(), step_functions=self.step_functions(), runs=self.runs
+        )
+
+    def _carry_out(self, seen: Seen) -> bool:
+        saga, record, decision, now_ms = seen.saga, seen.found.record, seen.decision, seen.now_ms
+        match decision.need:
+            case Need.NOTHING:
+                return False
+            case Need.CLEAR:
+                return _updated(saga.requests, clear_update(record))
+            case Need.LOOK_LATER:
+                return _updated(saga.requests, look_later_update(record, now_ms, decision.after_ms))
+            case Need.START:
+                first = record.owner == record.saga_id
+                machine = machine_of(record.execution_arn) if first else record.recovery_machine_arn
+                self._recoverer(saga).start(machine, record.owner, record.input)
+                self.count(Metric.ORPHANS, record.saga_id)
+                return True
+            case Need.TAKE_OVER:
+                return self._take_over(seen)
+            case Need.PARK:
+                return decision.reason is not None and self._park(seen, decision.reason)
+
+    def _take_over(self, seen: Seen) -> bool:
+        """One update, then the start by the name that it gave. Somebody else's update to that name is as good."""
+        saga, record = seen.saga, seen.found.record
+        name = recovery_name(record.saga_id, record.recoveries + 1)
+        done = _updated(saga.requests, take_over_update(record, seen.now_ms, seen.decision.after_ms))
+        if done:
+            self.count(Metric.ORPHANS, record.saga_id)
+            self.count(Metric.RECOVERIES, record.saga_id)
+        else:
+            again = self.read(saga.requests, record.request_id)
+            if again is None or again.record.settled or again.record.parked is not None or again.record.owner != name:
+                return False
+        self._recoverer(saga).start(record.recovery_machine_arn, name, record.input)
+        return done
+
+    def _park(self, seen: Seen, reason: ParkedFor) -> bool:
+        """The entry before the record says so: rather twice than never."""
+        saga, found = seen.saga, seen.found
+        aws.sqs().send_message(QueueUrl=saga.operators, MessageBody=operators_entry(found, reason))
+        done = _updated(saga.requests, park_update(found.record, reason, seen.now_ms))
+        if done and reason is ParkedFor.OWNER_SUCCEEDED:
+            self.count(Metric.UNSETTLED, found.record.saga_id)
+        return done
+
+
+def _is_of_another(recoverer: Recoverer, error: ClientError, record: RequestRecord, now_ms: int) -> bool:
+    """Whether a record names a recovery machine that is not its saga's, or not any more: nobody may ask for it.
+
+    So it is if the recovery's execution may not be described, and the forward machine's may: else rights are missing,
+    which is an error. And it has been so for long: a record that cannot be looked after stays due.
+    """
+    overdue = record.due_at is not None and now_ms - record.due_at >= DENIED_MS
+    if record.owner == record.saga_id or not overdue or aws.error_code(error) not in aws.NO_RIGHTS:
+        return False
+    recoverer.described(execution_of(machine_of(record.execution_arn), record.owner))
+    return True
+
+
+def _keep_rows(saga: Served, record: RequestRecord, now_ms: int) -> None:
+    """Rows of a saga's log that come near their end are kept for longer: without them, steps could happen twice."""
+    a = LogAttribute
+    before, until = kept_until(now_ms, saga.days)
+    asked: dict[str, Any] = {
+        "TableName": saga.log,
+        "ConsistentRead": True,
+        "KeyConditionExpression": "#saga_id = :saga_id",
+        "ProjectionExpression": "#step, #expiration",
+        "ExpressionAttributeNames": {f"#{name.value}": name.value for name in (a.SAGA_ID, a.STEP, a.EXPIRATION)},
+        "ExpressionAttributeValues": {":saga_id": {"S": record.saga_id}},
+    }
+    ends: list[int] = []
+    for page in aws.dynamodb().get_paginator("query").paginate(**asked):
+        for item in page["Items"]:
+            if a.EXPIRATION.value not in item:
+                continue
+            end = int(item[a.EXPIRATION.value]["N"])
+            if end < before:
+                key = log_key(record.saga_id, item[a.STEP.value]["S"])
+                # Refused, somebody else has kept it: at least for as long.
+                end = until if _updated(saga.log, keep_row_update(key, end, until)) else before
+            ends.append(end)
+    if not may_have_forgotten(record, now_ms, saga.days):
+        # All that were ever written are there, and none ends before.
+        _updated(saga.requests, rows_kept_update(record, rows_end(record, ends, before, saga.days)))
+
+
+def _keep_whole(saga: Served, record: RequestRecord, now_ms: int) -> None:
+    """A settled record whose response will expire before long is kept for longer; a tombstone stays one."""
+    ends = record.response_expires_at
+    if record.tombstone or ends is None or ends * 1_000 >= now_ms + LATE_DAYS * _DAY_MS // 2:
+        return
+    found = SagaRecord(
+        request_id=record.request_id,
+        saga_id=record.saga_id,
+        status=record.status,
+        expiration=record.expiration or 0,
+        response_expires_at=ends,
+    )
+    kept = found.kept(saga.requests, now_ms)
+    if kept is not None:
+        # Refused: somebody else has kept it, or the response was removed meanwhile.
+        _updated(saga.requests, {name: value for name, value in kept["Update"].items() if name != "TableName"})
+
+
+def _updated(table: str, arguments: Mapping[str, Any]) -> bool:
+    """Whether a conditional update took effect; refused, somebody else has looked after it."""
+    try:
+        aws.dynamodb().update_item(TableName=table, **arguments)
+    except ClientError as error:
+        if aws.error_code(error) != aws.CONDITION_FAILED:
+            raise
+        return False
+    return True
+
+
+def _late_log(table: str, row_id: str) -> str | None:
+    """The saga log of a job that took effect late; None: this one did not. Its token is not read."""
+    a = TokenAttribute
+    item = (
+        aws.dynamodb()
+        .get_item(
+            TableName=table,
+            Key={a.ID.value: {"S": row_id}},
+            ConsistentRead=True,
+            ProjectionExpression="#log_table, #applied_late_at",
+            ExpressionAttributeNames={f"#{name.value}": name.value for name in (a.LOG_TABLE, a.APPLIED_LATE_AT)},
+        )
+        .get("Item")
+    )
+    return item[a.LOG_TABLE.value]["S"] if item is not None and a.APPLIED_LATE_AT.value in item else None

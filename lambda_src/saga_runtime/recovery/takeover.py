@@ -1,0 +1,296 @@
+"""Taking an interrupted saga up again: decisions (pure), and the two calls that carry them out.
+
+Safe at any time, any number of times, by anybody at once: ownership changes by ONE conditional update, the recovery
+is started by a derived name, and it decides its direction itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Final
+
+from saga_runtime.idempotency.record import OWNED, OWNED_NAMES, RequestRecord
+from saga_runtime.protocol import EXECUTION_NAME_DAYS, RecordAttribute, RecordStatus
+from saga_runtime.shared.arns import execution_of, machine_of
+
+if TYPE_CHECKING:
+    from mypy_boto3_dynamodb import DynamoDBClient
+    from mypy_boto3_stepfunctions import SFNClient
+
+_DAY_MS: Final = 86_400_000
+_DAY_SECONDS: Final = 86_400
+_RUNNING: Final = frozenset({"RUNNING", "PENDING_REDRIVE"})
+_DEAD: Final = frozenset({"TIMED_OUT", "ABORTED", "FAILED"})
+_SUCCEEDED: Final = "SUCCEEDED"
+CERTAIN_AFTER_MS: Final = 60_000
+"""``DescribeExecution`` is eventually consistent: for so long after an execution ended, another may be missing."""
+
+
+class MachineGone(RuntimeError):
+    """The state machine of a saga was deleted: nothing of it can be started."""
+
+    def __init__(self, machine_arn: str) -> None:
+        super().__init__(
+            f"state machine {machine_arn} must exist to start the saga, got none; move the saga to another one with "
+            "cdk-sagas adopt"
+        )
+
+
+class Finding(StrEnum):
+    """What a look at a saga finds, in the order in which it is asked."""
+
+    SETTLED = "SETTLED"
+    """Nothing to do."""
+    PARKED = "PARKED"
+    """A person decides."""
+    NOT_STARTED = "NOT_STARTED"
+    """Start it, by the same name and with the same stored bytes."""
+    NAME_EXPIRED = "NAME_EXPIRED"
+    """Too old to tell "not started" from "history is gone": a person decides."""
+    RUNNING = "RUNNING"
+    """Its owner runs, or succeeded a moment ago."""
+    DEAD = "DEAD"
+    """Its owner ended without settling: take over."""
+    OWNER_UNKNOWN = "OWNER_UNKNOWN"
+    """Step Functions refuses to describe its owner's execution, and has for long. An operator decides."""
+    OWNER_SUCCEEDED = "OWNER_SUCCEEDED"
+    """Its owner settled it, and the record says otherwise: it was restored, or edited. An operator decides."""
+    ROWS_EXPIRED = "ROWS_EXPIRED"
+    """Nothing of it runs, and rows of its log may be gone, without which steps could happen twice: a person decides."""
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """An owner's execution, as Step Functions reports it.
+
+    Attributes:
+        status: its status; None: there is no such execution.
+        stopped_at: when it ended, epoch milliseconds; None: it runs, or there is none.
+    """
+
+    status: str | None = None
+    stopped_at: int | None = None
+
+    @classmethod
+    def from_answer(cls, described: Mapping[str, Any]) -> Owner:
+        """Read the answer of ``DescribeExecution``."""
+        stopped = described.get("stopDate")
+        return cls(str(described["status"]), None if stopped is None else int(stopped.timestamp() * 1_000))
+
+
+def rows_are_kept_until(record: RequestRecord, log_days: int) -> int:
+    """Until when no row of a saga's log is deleted; epoch seconds.
+
+    Each is kept for ``log_days`` after it was written, so none is gone before the saga is as old; a reconciler keeps
+    those of an open saga for longer, and says so in the record. What it says counts more: it has seen the rows, and
+    ``log_days`` may have been others when they were written.
+    """
+    return record.rows_until or record.created_at // 1_000 + log_days * _DAY_SECONDS
+
+
+def may_have_forgotten(record: RequestRecord, now_ms: int, log_days: int | None) -> bool:
+    """Whether rows of a saga's log may be gone, without which its steps could happen twice.
+
+    Args:
+        record: the record.
+        now_ms: the time.
+        log_days: how long rows are kept; None: not known, and taken to be for ever.
+    """
+    return log_days is not None and now_ms // 1_000 >= rows_are_kept_until(record, log_days)
+
+
+def what_to_do(record: RequestRecord, owner: Owner, now_ms: int, *, log_days: int | None = None) -> Finding:
+    """Decide what a saga needs.
+
+    Args:
+        record: the request record, read strongly; where the owner succeeded, read after that was reported.
+        owner: the owner's execution.
+        now_ms: the time.
+        log_days: how long rows of the saga's log are kept; None: not known.
+    """
+    if record.settled:
+        return Finding.SETTLED
+    if record.parked is not None:
+        return Finding.PARKED
+    if owner.status in _RUNNING:
+        return Finding.RUNNING
+    if owner.status == _SUCCEEDED:
+        # An execution succeeds only after its record is settled, or after it has started its successor under the same
+        # name. So this is not the record that it settled, and what its steps changed may exist without a row: a
+        # further execution would compensate by rows that say nothing.
+        certain = owner.stopped_at is not None and now_ms - owner.stopped_at >= CERTAIN_AFTER_MS
+        return Finding.OWNER_SUCCEEDED if certain else Finding.RUNNING
+    # Also of one that seems never to have run: AWS keeps histories for 30 days in accounts that ask for it.
+    if may_have_forgotten(record, now_ms, log_days):
+        return Finding.ROWS_EXPIRED
+    if owner.status is None:
+        young = now_ms - record.created_at < (EXECUTION_NAME_DAYS - 1) * _DAY_MS
+        return Finding.NOT_STARTED if young else Finding.NAME_EXPIRED
+    if owner.status in _DEAD:
+        return Finding.DEAD
+    raise ValueError(f"an execution's status is one that Step Functions knows, got {owner.status!r}")
+
+
+def recovery_name(saga_id: str, number: int) -> str:
+    """Name of a saga's n-th recovery."""
+    if number < 1:
+        raise ValueError(f"recoveries are numbered from 1, got {number}")
+    return f"{saga_id}-r{number}"
+
+
+def take_over_update(record: RequestRecord, now_ms: int, due_after_ms: int) -> dict[str, Any]:
+    """Arguments of the ONE conditional update that changes the owner of a saga whose owner is dead.
+
+    The record stays in the shard of the sparse index in which its reservation put it.
+    """
+    a = RecordAttribute
+    number = record.recoveries + 1
+    return {
+        "Key": {a.ID.value: {"S": record.request_id}},
+        "UpdateExpression": (
+            "SET #owner = :new_owner, #recoveries = :number, #updated_at = :now, #due_at = :due REMOVE #answered_at"
+        ),
+        "ConditionExpression": f"{OWNED} AND attribute_not_exists(#parked)",
+        "ExpressionAttributeNames": {
+            **OWNED_NAMES,
+            "#recoveries": a.RECOVERIES.value,
+            "#updated_at": a.UPDATED_AT.value,
+            "#due_at": a.DUE_AT.value,
+            "#answered_at": a.ANSWERED_AT.value,
+            "#parked": a.PARKED.value,
+        },
+        "ExpressionAttributeValues": {
+            ":in_progress": {"S": RecordStatus.IN_PROGRESS.value},
+            ":owner": {"S": record.owner},
+            ":new_owner": {"S": recovery_name(record.saga_id, number)},
+            ":number": {"N": str(number)},
+            ":now": {"N": str(now_ms)},
+            ":due": {"N": str(now_ms + due_after_ms)},
+        },
+    }
+
+
+def _unknown(_machine_arn: str, _name: str) -> bool:
+    return False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recoverer:
+    """Carries decisions out.
+
+    Attributes:
+        table: the request table.
+        dynamodb: client of DynamoDB.
+        step_functions: client of Step Functions.
+        due_after_ms: when the record is looked at again after a take-over.
+        log_days: how long rows of the saga's log are kept; None: not known, so that age stops nobody.
+        runs: whether an execution of a state machine is known to run; it is not asked for then.
+    """
+
+    table: str
+    dynamodb: DynamoDBClient
+    step_functions: SFNClient
+    due_after_ms: int = 60_000
+    log_days: int | None = None
+    runs: Callable[[str, str], bool] = _unknown
+
+    def read(self, request_id: str) -> RequestRecord | None:
+        """The request record, read strongly."""
+        found = self.dynamodb.get_item(
+            TableName=self.table, Key={RecordAttribute.ID.value: {"S": request_id}}, ConsistentRead=True
+        )
+        return RequestRecord.from_item(found["Item"]) if "Item" in found else None
+
+    def owner(self, record: RequestRecord) -> Owner:
+        """Ask Step Functions for the owner's execution.
+
+        A recovery that goes forward starts the forward machine under its own name, and ends. The recovery is asked for
+        first: once it has ended, what it started is there.
+        """
+        forward = machine_of(record.execution_arn)
+        machines = [forward] if record.owner == record.saga_id else [record.recovery_machine_arn, forward]
+        if any(self.runs(machine, record.owner) for machine in machines):
+            return Owner("RUNNING")
+        found = Owner()
+        for machine in machines:
+            described = self.described(execution_of(machine, record.owner))
+            found = described if described.status is not None else found
+            if found.status in _RUNNING:
+                break
+        return found
+
+    def described(self, execution_arn: str) -> Owner:
+        """Ask Step Functions for one execution."""
+        try:
+            return Owner.from_answer(self.step_functions.describe_execution(executionArn=execution_arn))
+        except self.step_functions.exceptions.ExecutionDoesNotExist:
+            return Owner()
+
+    def recover(self, record: RequestRecord, now_ms: int) -> tuple[Finding, str | None]:
+        """Check a saga, and do what it needs.
+
+        Returns:
+            What was found, and the name of the execution that was started, if one was.
+
+        Raises:
+            MachineGone: if it would have to be started, and its state machine was deleted. Nothing was written.
+        """
+        owner = self.owner(record)
+        if owner.status == _SUCCEEDED:
+            # It may have settled since the record was read; or another recovery owns it by now.
+            again = self.read(record.request_id)
+            if again is None or again.saga_id != record.saga_id:
+                return Finding.SETTLED, None
+            if again.owner != record.owner:
+                return Finding.RUNNING, None
+            record = again
+        finding = what_to_do(record, owner, now_ms, log_days=self.log_days)
+        if finding is Finding.NOT_STARTED:
+            first = record.owner == record.saga_id
+            machine = machine_of(record.execution_arn) if first else record.recovery_machine_arn
+            self.start(machine, record.owner, record.input)
+            return finding, record.owner
+        if finding is not Finding.DEAD:
+            return finding, None
+        self.require_machine(record.recovery_machine_arn)
+        try:
+            self.dynamodb.update_item(
+                TableName=self.table,
+                **take_over_update(record, now_ms, self.due_after_ms),
+            )
+        except self.dynamodb.exceptions.ConditionalCheckFailedException:
+            return Finding.RUNNING, None  # somebody else took it over, settled or parked it in between
+        name = recovery_name(record.saga_id, record.recoveries + 1)
+        self.start(record.recovery_machine_arn, name, record.input)
+        return finding, name
+
+    def require_machine(self, machine_arn: str) -> None:
+        """Require that executions of a state machine can be started, before anything is written that counts on it.
+
+        Raises:
+            MachineGone: if it does not exist, or is being deleted.
+        """
+        try:
+            described = self.step_functions.describe_state_machine(stateMachineArn=machine_arn)
+        except self.step_functions.exceptions.StateMachineDoesNotExist:
+            raise MachineGone(machine_arn) from None
+        if described.get("status") == "DELETING":
+            raise MachineGone(machine_arn)
+
+    def start(self, machine_arn: str, name: str, start_input: str) -> None:
+        """Start an execution by name, with the stored bytes; that it exists already means that somebody did.
+
+        Raises:
+            MachineGone: if the state machine does not exist, or is being deleted.
+        """
+        try:
+            self.step_functions.start_execution(stateMachineArn=machine_arn, name=name, input=start_input)
+        except self.step_functions.exceptions.ExecutionAlreadyExists:
+            return
+        except (
+            self.step_functions.exceptions.StateMachineDoesNotExist,
+            self.step_functions.exceptions.StateMachineDeleting,
+        ):
+            raise MachineGone(machine_arn) from None

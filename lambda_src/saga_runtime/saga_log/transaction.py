@@ -1,0 +1,121 @@
+"""Committing a log row together with a step's writes, in one transaction.
+
+What can come back, and what it means:
+
+* committed: the row and all writes exist;
+* our row refused: the row decides (replay, fenced, nothing to undo);
+* a conflict or a throttle anywhere: nothing was written, try again after a jittered delay;
+* a write refused: the write's ``refusal`` says why;
+* AWS refused the call itself: nothing was written, unless an earlier try was not answered;
+* no answer: unknown. It is sent again, and the row's condition tells what happened.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from saga_runtime.errors import Conflict, SagaError, TransientError
+from saga_runtime.protocol import Metric
+from saga_runtime.saga_log.rows import LogRow
+from saga_runtime.saga_log.write import Write
+from saga_runtime.shared import aws
+from saga_runtime.shared.backoff import Backoff
+from saga_runtime.shared.telemetry import count
+
+BACKOFF: Final = Backoff()
+Plan = Callable[[], tuple[Any, Sequence[Write]]]
+"""Makes the log row's entry and the writes, anew for every try: a conflict means that what was read is stale."""
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """The transaction took effect in this call."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowRefused:
+    """The log row's condition was not met; ``row`` is what stands there (None: no row)."""
+
+    row: LogRow | None
+
+
+def commit(plan: Plan, *, remaining_ms: Callable[[], int], backoff: Backoff = BACKOFF) -> Committed | RowRefused:
+    """Commit, trying again on conflicts and throttles while the invocation has time.
+
+    Raises:
+        SagaError: what a write's ``refusal`` returned.
+        Conflict: conflicts outlasted the tries; nothing was written by the last one.
+        TransientError: throttled, or no answer, more often than was tried.
+        ClientError: AWS refused a call, of the plan or of the transaction; nothing was written.
+    """
+    last: SagaError = TransientError("no time was left to try")
+    unanswered = False
+    for failures in range(1, backoff.attempts + 1):
+        try:
+            result = _try(plan)
+        except ClientError as error:
+            if unanswered:  # an earlier try may have written what this one was not allowed to
+                raise TransientError("the database did not answer") from error
+            raise
+        if not isinstance(result, TransientError):
+            return result
+        last = result
+        if isinstance(last, Conflict):
+            count(Metric.CONFLICT)
+        else:
+            unanswered = True
+        delay = backoff.delay_ms(failures, random.random())
+        if failures == backoff.attempts or delay * 2 + 1_000 > remaining_ms():
+            break
+        time.sleep(delay / 1_000)
+    raise last
+
+
+def _try(plan: Plan) -> Committed | RowRefused | TransientError:
+    row_entry, writes = plan()
+    entries: Any = [row_entry, *(write.action for write in writes)]
+    try:
+        aws.dynamodb().transact_write_items(TransactItems=entries)
+    except (ClientError, BotoCoreError) as error:
+        outcome = _outcome(error, writes)
+        if isinstance(outcome, RowRefused | TransientError):
+            return outcome
+        raise outcome from None
+    return Committed()
+
+
+def _outcome(error: ClientError | BotoCoreError, writes: Sequence[Write]) -> RowRefused | SagaError:
+    if not isinstance(error, ClientError):
+        return TransientError("the database did not answer")
+    code = aws.error_code(error)
+    if code == aws.TRANSACTION_CONFLICT:
+        return Conflict("concurrent transactions met on one item")
+    if code != aws.TRANSACTION_CANCELED:
+        if aws.is_transient(error):
+            return TransientError("the database is busy")
+        raise error
+    return _cancelled(aws.cancellation_reasons(error), writes, error)
+
+
+def _cancelled(reasons: list[dict[str, Any]], writes: Sequence[Write], error: ClientError) -> RowRefused | SagaError:
+    """Our row's refusal comes first: it decides, whatever else was wrong. Then what passes by itself, then refusals."""
+    codes = [str(reason.get("Code")) for reason in reasons]
+    if codes[:1] == ["ConditionalCheckFailed"]:
+        item: Mapping[str, Any] | None = reasons[0].get("Item")
+        return RowRefused(row=LogRow.from_item(item) if item else None)
+    if "TransactionConflict" in codes:
+        return Conflict("concurrent transactions met on one item")
+    if {"ThrottlingError", "ProvisionedThroughputExceeded"}.intersection(codes):
+        return TransientError("the database is busy")
+    for reason, code, write in zip(reasons[1:], codes[1:], writes, strict=True):
+        if code == "ConditionalCheckFailed":
+            if write.refusal is None:
+                return Conflict("an item changed between read and write")
+            return write.refusal(reason.get("Item") or None)
+    raise error

@@ -1,0 +1,32 @@
+"""One write of a transaction, and why it is refused when its condition is not met."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from saga_runtime.errors import SagaError
+
+Refusal = Callable[[Mapping[str, Mapping[str, Any]] | None], SagaError]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Write:
+    """One write of a transaction.
+
+    Attributes:
+        action: one entry of DynamoDB's ``TransactItems``, with typed attribute values:
+            ``{"Put": {...}}``, ``{"Update": {...}}``, ``{"Delete": {...}}`` or ``{"ConditionCheck": {...}}``.
+        refusal: says why, when this write's condition is not met. It is given the item that stood in the way if the
+            action asks for it (``ReturnValuesOnConditionCheckFailure: ALL_OLD``). Return a ``PermanentError`` to
+            refuse the step, or a ``Conflict`` to have the step function called again with fresh reads.
+    """
+
+    action: Mapping[str, Any]
+    refusal: Refusal | None = None
+
+    def __post_init__(self) -> None:
+        kinds = {"Put", "Update", "Delete", "ConditionCheck"}
+        if len(self.action) != 1 or not kinds.issuperset(self.action):
+            raise ValueError(f"a write has exactly one of {sorted(kinds)}, got {sorted(self.action)}")

@@ -1,0 +1,200 @@
+"""What becomes of an execution of a hand-written state machine that ended badly: decisions. Pure: data in, data out.
+
+::
+
+    found                                            done
+    it ended as the row says, and the time has come  its function is called
+    the same, called as often as is allowed          a person is told
+    redriven, and it runs                            looked at again later
+    redriven, and it ended well                      nothing is told
+    redriven, and it ended badly again               that is another end, with a grace of its own
+    its status is an older one                       looked at again later
+    nobody knows it, or its name is another one's    looked at again later; after a day a person is told
+
+``watcher`` does the calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, Final
+
+from saga_runtime.protocol import BadEnd, EndField, WatchStatus
+from saga_runtime.watch.rows import EndRow, ListRow, Watched, end_id
+
+PAUSE_MS: Final = 60_000
+"""After the first call that failed; it doubles."""
+LONGEST_PAUSE_MS: Final = 15 * 60_000
+QUEUED_MS: Final = 15 * 60_000
+"""What is in the queue for as long is put there again: the message may be lost."""
+LIST_MS: Final = 5 * 60_000
+"""Lists are read so often: status events have told of what is there, unless one was lost."""
+OVERLAP_MS: Final = 15 * 60_000
+"""Lists are behind: an end is looked for in passes that begin up to so long after it."""
+WHOLE_MS: Final = 86_400_000
+"""Lists are read to their end so often: what was far behind, or not where it belongs, is found then."""
+FIRST_MS: Final = 3_600_000
+"""Ends of that long before the first look are told, too: a deployment takes its time."""
+_GONE_MS: Final = 86_400_000
+"""Answers of Step Functions may be behind, but not for so long."""
+
+
+class Need(StrEnum):
+    """What is done for an end."""
+
+    LATER = "LATER"
+    OVER = "OVER"
+    FOLLOW = "FOLLOW"
+    """It ended anew: that end is kept, and told."""
+    TELL = "TELL"
+    STUCK = "STUCK"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Execution:
+    """An execution, as Step Functions describes or lists it; times are epoch milliseconds.
+
+    Attributes:
+        arn: its ARN.
+        status: as Step Functions names it.
+        redrives: how often it was redriven.
+        started_at: when it was started first.
+        stopped_at: when it ended; 0: it runs.
+    """
+
+    arn: str
+    status: str
+    redrives: int
+    started_at: int
+    stopped_at: int
+
+    @classmethod
+    def of(cls, said: Mapping[str, Any]) -> Execution:
+        """Read an answer, or an entry of a list."""
+        return cls(
+            arn=said["executionArn"],
+            status=said["status"],
+            redrives=said.get("redriveCount") or 0,
+            started_at=_ms(said["startDate"]),
+            stopped_at=_ms(said.get("stopDate")),
+        )
+
+    @property
+    def end(self) -> BadEnd | None:
+        """How it ended, if that is no good end."""
+        return BadEnd(self.status) if self.status in BadEnd.__members__ else None
+
+    @property
+    def id(self) -> str:
+        """The id of this end."""
+        return end_id(self.arn, self.redrives)
+
+
+def is_callable(row: EndRow, now_ms: int) -> bool:
+    """Whether its function may be called: nobody was told, and no grace, pause or lease holds."""
+    return row.status is WatchStatus.PENDING and row.not_before <= now_ms
+
+
+def decide(row: EndRow, execution: Execution | None, watched: Watched, now_ms: int) -> Need:
+    """Decide what is done for an end that is due.
+
+    Args:
+        row: what is kept of it.
+        execution: what became of it; None: Step Functions knows none.
+        watched: its state machine.
+        now_ms: the time.
+    """
+    if execution is None or execution.started_at > row.stopped_at:
+        return Need.STUCK if now_ms - row.stopped_at >= _GONE_MS else Need.LATER
+    if execution.redrives < row.redrives:
+        return Need.LATER
+    if execution.end is None:
+        return Need.OVER if execution.status == "SUCCEEDED" else Need.LATER
+    if execution.redrives > row.redrives:
+        return Need.FOLLOW
+    if execution.end not in watched.ends:
+        return Need.OVER
+    if row.attempt >= watched.attempts:
+        return Need.STUCK
+    return Need.TELL
+
+
+def pause_after(attempt: int) -> int:
+    """When an end is looked at again whose n-th call failed."""
+    if attempt < 1:
+        raise ValueError(f"calls are numbered from 1, got {attempt}")
+    return int(min(PAUSE_MS * 2 ** min(attempt - 1, 30), LONGEST_PAUSE_MS))
+
+
+def event_of(row: EndRow, said: Mapping[str, Any]) -> dict[str, Any]:
+    """What a function is called with: the execution as it was described, under the id of its end."""
+    f = EndField
+    execution = Execution.of(said)
+    return {
+        f.ID.value: row.id,
+        f.EXECUTION_ARN.value: execution.arn,
+        f.NAME.value: said["name"],
+        f.STATE_MACHINE_ARN.value: said["stateMachineArn"],
+        f.STATUS.value: execution.status,
+        f.ERROR.value: said.get("error"),
+        f.CAUSE.value: said.get("cause"),
+        f.INPUT.value: said.get("input"),
+        f.STARTED_AT.value: execution.started_at,
+        f.STOPPED_AT.value: execution.stopped_at,
+        f.REDRIVE_COUNT.value: execution.redrives,
+        f.ATTEMPT.value: row.attempt,
+    }
+
+
+def first_list(id: str, now_ms: int) -> ListRow:
+    """What is kept of a list that was never read."""
+    since = now_ms - FIRST_MS
+    return ListRow(id=id, known_until=since, certain_until=since, due_at=now_ms)
+
+
+def is_whole(row: ListRow, pass_at: int) -> bool:
+    """Whether a pass that began then reads a list to its end, in whatever order it is."""
+    return pass_at - row.certain_until >= WHOLE_MS
+
+
+def looks_back_to(row: ListRow, pass_at: int) -> int:
+    """What ended since then may not be kept yet."""
+    return (row.certain_until if is_whole(row, pass_at) else row.known_until) - OVERLAP_MS
+
+
+def is_last(page: Sequence[Execution], row: ListRow, pass_at: int) -> bool:
+    """Whether what follows a page ended before all that is looked for: lists begin with what is most recent.
+
+    A whole page has to be too old, so that a list may be out of order, by a page's length.
+    """
+    since = looks_back_to(row, pass_at)
+    return bool(page) and not is_whole(row, pass_at) and all(execution.stopped_at < since for execution in page)
+
+
+def read_on(row: ListRow, pass_at: int, page_token: str | None, now_ms: int) -> ListRow:
+    """A list after one of its pages was read; the last one ends the pass.
+
+    What ended while the pass was under way may stand before the page that was read first: all that is known is what
+    ended before it began.
+    """
+    if page_token is not None:
+        return replace(row, pass_at=pass_at, page_token=page_token, version=row.version + 1)
+    return ListRow(
+        id=row.id,
+        known_until=pass_at,
+        certain_until=pass_at if is_whole(row, pass_at) else row.certain_until,
+        due_at=now_ms + LIST_MS,
+        version=row.version + 1,
+    )
+
+
+def begin_again(row: ListRow) -> ListRow:
+    """A list whose token is none any more: its pass begins anew."""
+    return replace(row, pass_at=0, page_token=None, version=row.version + 1)
+
+
+def _ms(moment: datetime | None) -> int:
+    return round(moment.timestamp() * 1_000) if moment is not None else 0
