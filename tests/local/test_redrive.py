@@ -1,7 +1,7 @@
 """A person redrives an execution, in the console, and the reconciler takes its saga over: before, after, at once.
 
 Whoever comes first, money moves once or not at all. Local AWS answers no ``PENDING_REDRIVE``, which an execution may be
-for a moment at AWS: that it counts as running is tested in ``tests/unit/test_record_decisions.py``.
+for a moment at AWS: that it counts as running is tested in ``tests/unit/idempotency/test_record_decisions.py``.
 """
 
 from __future__ import annotations

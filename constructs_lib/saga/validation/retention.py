@@ -2,7 +2,7 @@
 
 A row of the saga log is what keeps a step from happening twice, or after it was given up. Whoever may still act on a
 step when its row is gone does so as if for the first time: hence errors. What only leaves a saga to a person is a
-warning. Every rule has its trace in ``tests/unit/test_retention_traces.py``.
+warning. Every rule has its trace in ``tests/unit/recovery/test_retention_traces.py``.
 """
 
 from __future__ import annotations

@@ -1,0 +1,140 @@
+"""The cart example's template: reviewed as a whole, clean, and with the permissions that its functions need."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from aws_cdk import Duration, Stack
+from cdk_nag import AwsSolutionsChecks
+from syrupy.assertion import SnapshotAssertion
+
+from examples.cart_fulfilment.stack import CartFulfilmentStack
+from examples.cart_fulfilment.waits import Job, Waits
+from tests.constructs.support.cloud import Cloud
+from tests.constructs.support.factories import AppFactory
+from tests.constructs.support.masked import masked_ids
+from tests.constructs.support.reviewed import ReviewExtension, reviewed
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "logical_ids_cart_fulfilment.json"
+SHOP = "${Shop.Arn}"
+SHOP_ACTIONS = {
+    "PriceFunction": {"GetItem", "Query"},
+    "AssessFunction": set(),
+    "ReserveFunction": {"GetItem", "Query", "PutItem", "UpdateItem"},
+    "ReleaseFunction": {"DeleteItem"},
+    "AuthorizeFunction": set(),
+    "VoidFunction": set(),
+    "PaymentEventsFunction": set(),
+    "ReviewFunction": set(),
+    "CommitFunction": {"GetItem", "Query", "PutItem", "UpdateItem", "DeleteItem"},
+    "CancelFunction": {"PutItem", "UpdateItem"},
+    "CaptureFunction": set(),
+    "RefundFunction": set(),
+    "LabelFunction": set(),
+    "VoidLabelFunction": set(),
+    "PickFunction": set(),
+    "PickEventsFunction": set(),
+    "PutBackFunction": set(),
+    "LookFunction": set(),
+    "PublishScanFunction": set(),
+    "ScanFunction": set(),
+    "ShipFunction": {"UpdateItem"},
+}
+
+
+@pytest.fixture(scope="module")
+def stack(new_app: AppFactory) -> Stack:
+    return CartFulfilmentStack(new_app(), "CartFulfilment")
+
+
+@pytest.fixture(scope="module")
+def cloud(stack: Stack) -> Cloud:
+    return Cloud(stack)
+
+
+def test_the_template_is_the_reviewed_one(cloud: Cloud, snapshot: SnapshotAssertion) -> None:
+    """Review the difference, then ``python -m pytest tests/constructs --snapshot-update``."""
+    assert reviewed(cloud) == snapshot(extension_class=ReviewExtension, name="cart_fulfilment")
+
+
+def test_logical_ids_are_for_ever(cloud: Cloud) -> None:
+    """A table under a new id is an EMPTY table; as in test_template_snapshot.py."""
+    found = {masked_ids(r.logical_id): f"{r.type} {r.path}" for r in cloud.resources.values()}
+    if os.environ.get("CDK_SAGAS_WRITE_GOLDEN"):
+        GOLDEN.write_text(json.dumps(found, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+
+    assert found == json.loads(GOLDEN.read_text("utf-8"))
+
+
+def test_cdk_nag_finds_nothing(stack: Stack) -> None:
+    result = AwsSolutionsChecks().validate_scope(stack)
+
+    assert [violation.rule_name for violation in result.violations] == []
+
+
+def test_every_function_of_the_example_is_looked_at_here(cloud: Cloud) -> None:
+    found = {function.path.partition("/")[0] for function in cloud.of_type("AWS::Lambda::Function")}
+
+    assert {name for name in found if name.endswith("Function")} == set(SHOP_ACTIONS)
+
+
+@pytest.mark.parametrize("function", SHOP_ACTIONS)
+def test_a_function_may_do_this_to_the_shop_and_nothing_else(cloud: Cloud, function: str) -> None:
+    found = {action for action, resource in cloud.permissions(f"{function}/Role") if resource == SHOP}
+
+    assert found == {f"dynamodb:{action}" for action in SHOP_ACTIONS[function]}
+
+
+@pytest.mark.parametrize(
+    ("variable", "knowing"),
+    [
+        (
+            "PAYMENTS_URL",
+            {"AuthorizeFunction", "VoidFunction", "CaptureFunction", "RefundFunction", "PaymentEventsFunction"},
+        ),
+        ("WAREHOUSE_URL", {"PickFunction", "PutBackFunction", "PickEventsFunction"}),
+        ("CARRIER_URL", {"LabelFunction", "VoidLabelFunction", "LookFunction", "PublishScanFunction", "ScanFunction"}),
+    ],
+)
+def test_a_provider_is_known_to_the_functions_that_work_with_it(cloud: Cloud, variable: str, knowing: set[str]) -> None:
+    found = {
+        function.path.partition("/")[0]
+        for function in cloud.of_type("AWS::Lambda::Function")
+        if variable in function.properties.get("Environment", {}).get("Variables", {})
+    }
+
+    assert found == knowing
+
+
+def test_only_what_publishes_scans_may_put_events(cloud: Cloud) -> None:
+    putting = {
+        name for name in SHOP_ACTIONS if any(a == "events:PutEvents" for a, _ in cloud.permissions(f"{name}/Role"))
+    }
+
+    assert putting == {"LookFunction", "PublishScanFunction"}
+
+
+def test_everything_before_the_scan_can_be_undone(cloud: Cloud) -> None:
+    states = cloud.definition("Cart/StateMachine")["States"]
+
+    assert [name.removeprefix("Undo ") for name in states if name.startswith("Undo ")] == [
+        "Pick", "ShippingLabel", "CapturePayment", "CommitOrder", "AuthorizePayment", "ReserveInventory",
+    ]  # fmt: skip
+
+
+def test_a_job_is_given_up_after_its_provider_must_have_ended_it() -> None:
+    job = Job(expected=Duration.minutes(5), within=Duration.minutes(30))
+
+    last_question = job.timeout.to_seconds() - 2 * job.expected.to_seconds()
+    assert last_question > job.within.to_seconds()
+
+
+def test_goods_are_held_for_longer_than_paying_and_reviewing_take() -> None:
+    waits = Waits()
+
+    assert waits.hold(reviewed=False).to_seconds() > waits.authorize.timeout.to_seconds()
+    longest = waits.authorize.timeout.to_seconds() + waits.review.to_seconds()
+    assert waits.hold(reviewed=True).to_seconds() > longest

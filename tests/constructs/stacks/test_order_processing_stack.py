@@ -1,0 +1,105 @@
+"""The order example's template: reviewed as a whole, clean, and with the permissions that its functions need."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from aws_cdk import Duration, Stack
+from cdk_nag import AwsSolutionsChecks
+from syrupy.assertion import SnapshotAssertion
+
+from constructs_lib import Provider
+from examples.order_processing.stack import OrderProcessingStack
+from tests.constructs.support.cloud import Cloud
+from tests.constructs.support.factories import AppFactory
+from tests.constructs.support.masked import masked_ids
+from tests.constructs.support.reviewed import ReviewExtension, reviewed
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "logical_ids_order_processing.json"
+SHOP, LOG, REQUESTS = "${Shop.Arn}", "${Order/Log/Table.Arn}", "${Requests/Table.Arn}"
+QUOTES = {(f"dynamodb:{action}", REQUESTS) for action in ("GetItem", "PutItem", "UpdateItem", "DeleteItem")}
+MOVES = {("dynamodb:PutItem", SHOP), ("dynamodb:UpdateItem", SHOP)}
+ROW = {("dynamodb:PutItem", LOG), ("dynamodb:GetItem", LOG)}
+ROW_UPDATED = ROW | {("dynamodb:UpdateItem", LOG)}
+FUNCTIONS = {
+    "ValidateFunction": ROW | QUOTES | {("dynamodb:BatchGetItem", SHOP)},
+    "ReserveFunction": ROW | MOVES,
+    "ReleaseFunction": ROW_UPDATED | MOVES,
+    "ChargeFunction": ROW_UPDATED,
+    "RefundFunction": ROW_UPDATED,
+    "UpdateFunction": ROW | MOVES,
+    "ShipmentFunction": ROW | {("dynamodb:PutItem", SHOP)},
+}
+
+
+@pytest.fixture(scope="module")
+def stack(new_app: AppFactory) -> Stack:
+    return OrderProcessingStack(new_app(), "OrderProcessing")
+
+
+@pytest.fixture(scope="module")
+def cloud(stack: Stack) -> Cloud:
+    return Cloud(stack)
+
+
+def test_the_template_is_the_reviewed_one(cloud: Cloud, snapshot: SnapshotAssertion) -> None:
+    """Review the difference, then ``python -m pytest tests/constructs --snapshot-update``."""
+    assert reviewed(cloud) == snapshot(extension_class=ReviewExtension, name="order_processing")
+
+
+def test_logical_ids_are_for_ever(cloud: Cloud) -> None:
+    """A table under a new id is an EMPTY table; as in test_template_snapshot.py."""
+    found = {masked_ids(r.logical_id): f"{r.type} {r.path}" for r in cloud.resources.values()}
+    if os.environ.get("CDK_SAGAS_WRITE_GOLDEN"):
+        GOLDEN.write_text(json.dumps(found, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+
+    assert found == json.loads(GOLDEN.read_text("utf-8"))
+
+
+def test_cdk_nag_finds_nothing(stack: Stack) -> None:
+    result = AwsSolutionsChecks().validate_scope(stack)
+
+    assert [violation.rule_name for violation in result.violations] == []
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_a_function_may_touch_this_and_nothing_else(cloud: Cloud, function: str) -> None:
+    found = {pair for pair in cloud.permissions(f"{function}/Role") if pair[0].startswith("dynamodb:")}
+
+    assert found == FUNCTIONS[function]
+
+
+def test_powertools_reaches_its_own_prefix_of_the_requests_only(cloud: Cloud) -> None:
+    (statement,) = [s for s in cloud.statements("ValidateFunction/Role") if REQUESTS in s.resources]
+
+    assert statement.condition == {"ForAllValues:StringLike": {"dynamodb:LeadingKeys": ["quotes#*"]}}
+
+
+def test_only_the_functions_that_pay_know_the_gateway(new_app: AppFactory) -> None:
+    cloud = Cloud(OrderProcessingStack(new_app(), "OrderProcessing", gateway_url="https://gateway.test"))
+    variables = {
+        function.path.partition("/")[0]: function.properties["Environment"]["Variables"]
+        for function in cloud.of_type("AWS::Lambda::Function")
+    }
+
+    knowing = {name for name, values in variables.items() if "https://gateway.test" in values.values()}
+    assert knowing == {"ChargeFunction", "RefundFunction"}
+
+
+def test_what_a_provider_guarantees_reaches_the_functions_that_call_it(new_app: AppFactory) -> None:
+    asked = Provider(verify=True, verify_undo=True, grace=Duration.seconds(7))
+    cloud = Cloud(OrderProcessingStack(new_app(), "OrderProcessing", provider=asked))
+
+    payload = cloud.definition("Order/StateMachine")["States"]["ProcessPayment"]["Arguments"]["Payload"]
+    assert payload["provider"] == {
+        "grace": 7, "margin": 5, "window": 0, "undo_window": 0, "verify": True, "verify_undo": True,
+    }  # fmt: skip
+
+
+def test_the_way_back_begins_at_the_pivot(cloud: Cloud) -> None:
+    states = cloud.definition("Order/StateMachine")["States"]
+
+    assert [name for name in states if name.startswith("Undo ")] == ["Undo ProcessPayment", "Undo ReserveInventory"]

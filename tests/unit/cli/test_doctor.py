@@ -1,0 +1,1101 @@
+"""``cdk-sagas doctor`` finds what is stuck, writes nothing unless told to, and repairs each thing once."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import boto3
+import pytest
+
+from constructs_lib.cli.doctor.findings import Finding, Kind, Severity
+from constructs_lib.cli.doctor.text import Report, text_of
+from constructs_lib.shared.operator_actions import DOCTOR_LOOKS, DOCTOR_REPAIRS
+from saga_runtime.callbacks import Failed, Succeeded
+from saga_runtime.idempotency.identity import saga_id_of, step_key_of
+from saga_runtime.protocol import BadEnd, RecordAttribute, RecordStatus, StepStatus, TokenAttribute
+from saga_runtime.recovery.late_effects import MOST_TRIES, late_name
+from saga_runtime.recovery.takeover import CERTAIN_AFTER_MS, recovery_name
+from saga_runtime.shared import aws
+from saga_runtime.shared.arns import execution_of
+from saga_runtime.watch.rows import ListRow, end_id, found_put, list_id, list_put
+from tests.unit.support.client import remove_response
+from tests.unit.support.clinic import (
+    DAYS,
+    LIMIT,
+    MAPPING,
+    READS,
+    REMEMBER_SECONDS,
+    SCAN,
+    SHARD,
+    TIMEOUT_SECONDS,
+    Clinic,
+    clinic_in,
+    create_watch_table,
+    definition,
+    function_arn,
+)
+from tests.unit.support.depot import DONE, JOB_ID, REFUSED, STEP
+from tests.unit.support.executions import ExecutionStatus
+from tests.unit.support.samples import (
+    DAY_MS,
+    MACHINE_ARN,
+    NOW_MS,
+    RECOVERY_MACHINE_ARN,
+    SAGA_ID,
+    reservation_of,
+)
+from tests.unit.support.wire import Action, Fault, Killed, Moment
+from tests.unit.support.world import World
+
+ROOT = Path(__file__).parents[3]
+R1, R2 = recovery_name(SAGA_ID, 1), recovery_name(SAGA_ID, 2)
+L1 = late_name(SAGA_ID, 1)
+TABLES = ("--table", "requests", "--log-table", "log", "--token-table", "tokens")
+
+
+@pytest.fixture
+def clinic(world: World, monkeypatch: pytest.MonkeyPatch, boto3_session: boto3.Session) -> Iterator[Clinic]:
+    """A stack with a saga that runs; nothing is wrong."""
+    with clinic_in(world, monkeypatch, boto3_session) as clinic:
+        yield clinic
+
+
+# What may be wrong.
+
+
+def interrupted(clinic: Clinic) -> None:
+    clinic.dies()
+
+
+def unsettled(clinic: Clinic) -> None:
+    clinic.dies(status=ExecutionStatus.SUCCEEDED)
+    clinic.pass_time(2 * CERTAIN_AFTER_MS)
+    due_now(clinic)
+
+
+def not_started(clinic: Clinic) -> None:
+    clinic.world.executions.forget(SAGA_ID)
+    clinic.pass_time()
+
+
+def start_refused(clinic: Clinic) -> None:
+    clinic.world.executions.forget(SAGA_ID)
+    clinic.world.executions.refuses = "StateMachineDoesNotExist"
+    clinic.pass_time(16 * 60_000)
+
+
+def started_again(clinic: Clinic) -> None:
+    start_refused(clinic)
+    clinic.world.executions.refuses = None
+
+
+def still_due(clinic: Clinic) -> None:
+    clinic.settle()
+    clinic.update(due_at={"N": str(clinic.world.clock.ms)}, due_shard={"S": SHARD})
+
+
+def due_now(clinic: Clinic) -> None:
+    clinic.update(due_at={"N": str(clinic.world.clock.ms)})
+
+
+def exhausted(clinic: Clinic) -> None:
+    clinic.update(recoveries={"N": str(LIMIT)})
+    clinic.dies()
+    clinic.pass_time()
+
+
+def name_expired(clinic: Clinic) -> None:
+    clinic.world.executions.forget(SAGA_ID)
+    clinic.pass_time(89 * DAY_MS)
+    due_now(clinic)
+
+
+def rows_gone(clinic: Clinic) -> None:
+    clinic.dies()
+    clinic.pass_time(DAYS * DAY_MS)
+    due_now(clinic)
+
+
+def parked(clinic: Clinic) -> None:
+    clinic.desk.park()
+
+
+def machine_gone(clinic: Clinic) -> None:
+    gone = f"{MACHINE_ARN}Gone"
+    clinic.desk.deleted |= {gone, f"{gone}Recovery"}
+    clinic.update(execution_arn={"S": execution_of(gone, SAGA_ID)}, recovery_machine_arn={"S": f"{gone}Recovery"})
+    clinic.pass_time(16 * 60_000)
+    due_now(clinic)
+
+
+def machine_gone_and_parked(clinic: Clinic) -> None:
+    clinic.desk.park()
+    machine_gone(clinic)
+
+
+def recovery_machine_is_being_deleted(clinic: Clinic) -> None:
+    interrupted(clinic)
+    clinic.desk.deleting |= {RECOVERY_MACHINE_ARN}
+
+
+def owner_unknown(clinic: Clinic) -> None:
+    """A recovery on a machine that was replaced, and that nobody may ask after any more."""
+    clinic.update(owner={"S": R1}, recoveries={"N": "1"}, recovery_machine_arn={"S": f"{RECOVERY_MACHINE_ARN}Old"})
+    clinic.machines[f"{RECOVERY_MACHINE_ARN}Old"] = definition(recovery=True)
+    clinic.desk.hidden.add(f"{RECOVERY_MACHINE_ARN}Old")
+    clinic.pass_time(17 * 60_000)
+
+
+def over_time(clinic: Clinic) -> None:
+    clinic.pass_time(TIMEOUT_SECONDS * 1_000 + 1)
+    due_now(clinic)
+
+
+def never_due(clinic: Clinic) -> None:
+    clinic.remove("due_at", "due_shard")
+
+
+def in_no_shard(clinic: Clinic) -> None:
+    clinic.update(due_shard={"S": "77"})
+
+
+def rows_end(clinic: Clinic) -> None:
+    clinic.pass_time(380 * DAY_MS)
+    clinic.put_row("Old", StepStatus.DONE, expires_in_ms=20 * DAY_MS)
+    due_now(clinic)
+
+
+def unreadable(clinic: Clinic) -> None:
+    item: Any = {"id": {"S": "broken"}, "saga_id": {"S": "broken"}, "due_at": {"N": "1"}, "due_shard": {"S": "00"}}
+    aws.dynamodb().put_item(TableName="requests", Item=item)
+
+
+def late_job(clinic: Clinic, step: str = STEP, status: StepStatus = StepStatus.APPLIED_LATE) -> None:
+    t, now = TokenAttribute, str(clinic.world.clock.ms)
+    row: dict[str, Any] = {
+        t.ID.value: {"S": f"{SAGA_ID}#{step}"},
+        t.STATUS.value: {"S": "LATE"},
+        t.UPDATED_AT.value: {"N": now},
+        t.OUTCOME.value: {"S": '{"ok":true,"output":"{}"}'},
+        t.LOG_TABLE.value: {"S": "log"},
+        t.REQUEST_TABLE.value: {"S": "requests"},
+        t.APPLIED_LATE_AT.value: {"N": now},
+        t.DUE_AT.value: {"N": now},
+        t.DUE_SHARD.value: {"S": "01"},
+    }
+    aws.dynamodb().put_item(TableName="tokens", Item=row)
+    clinic.put_row(step, status)
+
+
+def late(clinic: Clinic) -> None:
+    clinic.settle()
+    late_job(clinic)
+
+
+def late_and_nothing_undoes_it(clinic: Clinic) -> None:
+    clinic.settle()
+    late_job(clinic, "Announce")
+
+
+def late_without_record(clinic: Clinic) -> None:
+    clinic.forget()
+    late_job(clinic)
+
+
+def late_and_tried_for_long(clinic: Clinic) -> None:
+    late(clinic)
+    for number in range(1, MOST_TRIES + 1):
+        clinic.world.executions.start(late_name(SAGA_ID, number), "{}")
+        clinic.dies(late_name(SAGA_ID, number))
+
+
+def late_of_a_tombstone(clinic: Clinic) -> None:
+    late(clinic)
+    clinic.remove("input", "body")
+
+
+def late_and_its_token_gone(clinic: Clinic) -> None:
+    clinic.settle()
+    clinic.put_row(STEP, StepStatus.APPLIED_LATE)
+
+
+def late_of_a_step_that_nothing_undoes_and_its_token_gone(clinic: Clinic) -> None:
+    clinic.settle()
+    clinic.put_row("Announce", StepStatus.APPLIED_LATE)
+
+
+def late_tried_for_long_and_its_token_gone(clinic: Clinic) -> None:
+    late_and_tried_for_long(clinic)
+    aws.dynamodb().delete_item(TableName="tokens", Key={"id": {"S": JOB_ID}})
+
+
+def contradicted(clinic: Clinic) -> None:
+    clinic.depot.register()
+    clinic.depot.says("event-1")
+    clinic.depot.says("event-2", REFUSED)
+
+
+def not_told(clinic: Clinic) -> None:
+    clinic.depot.register()
+    fault = Fault(operation="SendTaskSuccess", action=Action.KILL, moment=Moment.BEFORE, times=1)
+    clinic.world.wire.plan(fault)
+    with pytest.raises(Killed):
+        clinic.depot.says("event-1")
+    clinic.pass_time()
+
+
+def about_nobodys_job(clinic: Clinic) -> None:
+    clinic.depot.says("event-1", job_id="provider-7")
+    clinic.pass_time(15 * 60_000)
+    due_now(clinic)
+
+
+def about_nobodys_saga(clinic: Clinic) -> None:
+    other = saga_id_of(reservation_of(key="other").request_id, NOW_MS)
+    clinic.depot.says("event-1", job_id=step_key_of(other, STEP))
+    clinic.pass_time(15 * 60_000)
+    due_now(clinic)
+
+
+def answered_and_gone(clinic: Clinic, outcome: Succeeded | Failed = DONE) -> None:
+    """Answered before anybody waited; then its saga, and what its log had to say, were deleted."""
+    clinic.put_row(STEP, StepStatus.INTENT)
+    clinic.depot.says("event-1", outcome)
+    early: Any = {":early": {"S": "EARLY"}}
+    clinic.world.items("tokens")
+    aws.dynamodb().update_item(
+        TableName="tokens",
+        Key={"id": {"S": JOB_ID}},
+        UpdateExpression="SET #status = :early",
+        ExpressionAttributeNames={"#status": "status"},
+        ExpressionAttributeValues=early,
+    )
+    clinic.forget()
+    aws.dynamodb().delete_item(TableName="log", Key={"saga_id": {"S": SAGA_ID}, "step": {"S": STEP}})
+
+
+def refused_and_gone(clinic: Clinic) -> None:
+    answered_and_gone(clinic, REFUSED)
+
+
+def waits_for_nothing(clinic: Clinic) -> None:
+    clinic.depot.register()
+    clinic.depot.compensate()
+    clinic.settle()
+
+
+def waits_for_nothing_and_is_due(clinic: Clinic) -> None:
+    """Longer than expected, and its sweeper looks within a minute."""
+    waits_for_nothing(clinic)
+    aws.dynamodb().update_item(
+        TableName="tokens",
+        Key={"id": {"S": JOB_ID}},
+        UpdateExpression="SET #dead = :dead",
+        ExpressionAttributeNames={"#dead": TokenAttribute.DEAD_LETTERS.value},
+        ExpressionAttributeValues={":dead": {"S": clinic.queues["jobs-dead"]}},
+    )
+    clinic.pass_time(11 * 60_000)
+
+
+def waited_for_nothing_and_was_told_of(clinic: Clinic) -> None:
+    """Its sweeper looked: nobody has to any more."""
+    waits_for_nothing(clinic)
+    aws.dynamodb().update_item(
+        TableName="tokens",
+        Key={"id": {"S": JOB_ID}},
+        UpdateExpression="REMOVE #due_at, #due_shard",
+        ExpressionAttributeNames={"#due_at": "due_at", "#due_shard": "due_shard"},
+    )
+
+
+def waits_without_record(clinic: Clinic) -> None:
+    clinic.depot.register()
+    clinic.forget()
+    aws.dynamodb().delete_item(TableName="log", Key={"saga_id": {"S": SAGA_ID}, "step": {"S": STEP}})
+
+
+def row_open(clinic: Clinic) -> None:
+    clinic.put_row("Charge", StepStatus.INTENT)
+    clinic.settle()
+
+
+def record_lost(clinic: Clinic) -> None:
+    clinic.put_row("Debit", StepStatus.DONE)
+    clinic.forget()
+
+
+def record_lost_in_doubt(clinic: Clinic) -> None:
+    clinic.put_row("Charge", StepStatus.UNDOING)
+    clinic.forget()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scene:
+    """Something that is wrong.
+
+    Attributes:
+        happens: how it comes about.
+        found: kinds and severities, in their order.
+        mended: what the repair says; empty: nothing is done.
+        left: what is found after the repair; None: the same as before.
+        deep: whether only a look at whole tables finds it.
+    """
+
+    happens: Callable[[Clinic], None]
+    found: tuple[tuple[str, str], ...]
+    mended: str = ""
+    left: tuple[tuple[str, str], ...] | None = None
+    deep: bool = False
+
+
+LATE_BY_PERSON = (("took effect late", "person"),)
+BEING_UNDONE = (("took effect late", "ok"),)
+SCENES: dict[str, Scene] = {
+    "interrupted": Scene(
+        happens=interrupted, found=(("interrupted", "soon"),), mended=f"handed to {R1}, which is started", left=()
+    ),
+    "succeeded and did not settle": Scene(
+        happens=unsettled,
+        found=(("left unsettled", "person"),),
+        mended="parked, and the operators were told",
+        left=(("for operators", "person"), ("parked", "person")),
+    ),
+    "not started": Scene(happens=not_started, found=(("not started", "soon"),), mended=f"started {SAGA_ID}", left=()),
+    "start refused": Scene(
+        happens=start_refused,
+        found=(("nobody looks", "person"), ("start refused", "repair")),
+    ),
+    "start refused no more": Scene(
+        happens=started_again,
+        found=(("nobody looks", "person"), ("start refused", "repair")),
+        mended=f"started {SAGA_ID}",
+        left=(("nobody looks", "person"),),
+    ),
+    "settled and still due": Scene(
+        happens=still_due, found=(("settled, still due", "soon"),), mended="not due any more", left=()
+    ),
+    "recoveries spent": Scene(
+        happens=exhausted,
+        found=(("recoveries spent", "person"),),
+        mended="parked, and the operators were told",
+        left=(("for operators", "person"), ("parked", "person")),
+    ),
+    "name expired": Scene(
+        happens=name_expired,
+        found=(("name expired", "person"),),
+        mended="parked, and the operators were told",
+        left=(("for operators", "person"), ("parked", "person")),
+    ),
+    "rows may be gone": Scene(
+        happens=rows_gone,
+        found=(("rows may be gone", "person"),),
+        mended="parked, and the operators were told",
+        left=(("for operators", "person"), ("parked", "person")),
+    ),
+    "parked": Scene(happens=parked, found=(("parked", "person"),)),
+    "machine gone": Scene(happens=machine_gone, found=(("machine gone", "person"),)),
+    "machine gone, and parked": Scene(
+        happens=machine_gone_and_parked, found=(("parked", "person"), ("machine gone", "person"))
+    ),
+    "recovery machine is being deleted": Scene(
+        happens=recovery_machine_is_being_deleted, found=(("machine gone", "person"),)
+    ),
+    "owner unknown": Scene(
+        happens=owner_unknown,
+        found=(("nobody looks", "person"), ("owner unknown", "person")),
+    ),
+    "over its time": Scene(happens=over_time, found=(("over its time", "ok"),)),
+    "never due": Scene(
+        happens=never_due,
+        found=(("never found again", "repair"),),
+        mended="due now: the next look finds it",
+        left=(),
+        deep=True,
+    ),
+    "in no shard": Scene(
+        happens=in_no_shard,
+        found=(("never found again", "repair"),),
+        mended="due now: the next look finds it",
+        left=(),
+        deep=True,
+    ),
+    "rows near their end": Scene(
+        happens=rows_end,
+        found=(("rows near their end", "soon"), ("over its time", "ok")),
+        mended="its rows are kept for longer",
+        left=(("over its time", "ok"),),
+    ),
+    "unreadable": Scene(happens=unreadable, found=(("unreadable", "person"),)),
+    "late": Scene(
+        happens=late,
+        found=(("took effect late", "soon"),),
+        mended=f"being undone by {L1}, which is started",
+        left=BEING_UNDONE,
+    ),
+    "late, and nothing undoes it": Scene(happens=late_and_nothing_undoes_it, found=LATE_BY_PERSON),
+    "late, without a record": Scene(happens=late_without_record, found=LATE_BY_PERSON),
+    "late, and tried for long": Scene(happens=late_and_tried_for_long, found=LATE_BY_PERSON),
+    "late, and its request is removed": Scene(happens=late_of_a_tombstone, found=LATE_BY_PERSON),
+    "late, and its token gone": Scene(
+        happens=late_and_its_token_gone,
+        found=(("took effect late", "repair"),),
+        mended=f"being undone by {L1}, which is started",
+        left=BEING_UNDONE,
+        deep=True,
+    ),
+    "late, of a step that nothing undoes, and its token gone": Scene(
+        happens=late_of_a_step_that_nothing_undoes_and_its_token_gone, found=LATE_BY_PERSON, deep=True
+    ),
+    "late, tried for long, and its token gone": Scene(
+        happens=late_tried_for_long_and_its_token_gone, found=LATE_BY_PERSON, deep=True
+    ),
+    "contradicted": Scene(happens=contradicted, found=(("contradicted", "person"),), deep=True),
+    "not told": Scene(
+        happens=not_told, found=(("answer not told", "soon"),), mended="whoever waited was told", left=()
+    ),
+    "about nobody's job": Scene(happens=about_nobodys_job, found=(("answer for nobody", "person"),)),
+    "about nobody's saga": Scene(happens=about_nobodys_saga, found=(("answer for nobody", "person"),)),
+    "answered and gone": Scene(happens=answered_and_gone, found=(("answer for nobody", "person"),), deep=True),
+    "refused and gone": Scene(happens=refused_and_gone, found=(("answer for nobody", "ok"),), deep=True),
+    "waits for nothing": Scene(happens=waits_for_nothing, found=(("waits for nothing", "soon"),)),
+    "waits for nothing, and is due": Scene(
+        happens=waits_for_nothing_and_is_due,
+        found=(("waits for nothing", "soon"),),
+        mended="its dead-letter queue was told",
+        left=(("dead letters", "person"),),
+    ),
+    "waited for nothing": Scene(
+        happens=waited_for_nothing_and_was_told_of, found=(("waits for nothing", "ok"),), deep=True
+    ),
+    "waits without a record": Scene(happens=waits_without_record, found=(("waits for nothing", "soon"),)),
+    "row left open": Scene(happens=row_open, found=(("row left open", "person"),), deep=True),
+    "record lost": Scene(happens=record_lost, found=(("record lost", "person"),), deep=True),
+    "record lost in doubt": Scene(happens=record_lost_in_doubt, found=(("record lost", "person"),), deep=True),
+}
+
+
+def words_of(scene: Scene) -> tuple[str, ...]:
+    return ("--deep",) if scene.deep else ()
+
+
+@pytest.mark.parametrize("deep", [(), ("--deep",)])
+def test_a_healthy_stack_has_no_findings(clinic: Clinic, deep: tuple[str, ...]) -> None:
+    clinic.depot.register()
+    clinic.put_row("Debit", StepStatus.DONE)
+
+    status, told, _ = clinic.says(*deep)
+
+    assert (status, told.splitlines()[-1]) == (0, "nothing found")
+    assert "in flight: 1 saga, 0 parked" in told
+
+
+@pytest.mark.parametrize("scene", SCENES)
+def test_it_is_found_and_not_a_single_write_is_made(clinic: Clinic, scene: str) -> None:
+    SCENES[scene].happens(clinic)
+    clinic.world.wire.forget()
+    stored = clinic.stored
+    clinic.world.wire.forget()
+
+    found = clinic.finds(*words_of(SCENES[scene]))
+
+    assert set(clinic.world.wire.sent) <= READS
+    assert tuple((one["kind"], one["severity"]) for one in found) == SCENES[scene].found
+    assert all(one["what"] and one["then"] and not one["mended"] for one in found)
+    assert clinic.stored == stored
+
+
+@pytest.mark.parametrize("scene", [name for name, scene in SCENES.items() if scene.deep])
+def test_only_a_look_at_whole_tables_finds_what_no_index_holds(clinic: Clinic, scene: str) -> None:
+    SCENES[scene].happens(clinic)
+    clinic.world.wire.forget()
+
+    assert clinic.kinds() == []
+    assert "Scan" not in clinic.world.wire.sent
+
+
+@pytest.mark.parametrize("scene", [name for name, scene in SCENES.items() if not scene.deep])
+def test_a_look_at_whole_tables_finds_once_what_an_index_holds_too(clinic: Clinic, scene: str) -> None:
+    SCENES[scene].happens(clinic)
+
+    found = [kind for kind in clinic.kinds("--deep") if kind[0] not in ("row left open", "record lost")]
+
+    assert tuple(found) == SCENES[scene].found
+
+
+@pytest.mark.parametrize("scene", SCENES)
+def test_it_is_repaired_once_and_twice_is_no_more(clinic: Clinic, scene: str) -> None:
+    this, words = SCENES[scene], words_of(SCENES[scene])
+    this.happens(clinic)
+    untouched = clinic.stored
+
+    first = clinic.finds("--repair", *words)
+    after = clinic.stored
+    left = this.found if this.left is None else this.left
+    again = tuple(clinic.kinds(*words))
+    clinic.finds("--repair", *words)
+
+    assert [one["mended"] for one in first if one["mended"]] == ([this.mended] if this.mended else [])
+    assert again == left
+    assert clinic.stored == after
+    assert (after == untouched) == (not this.mended)
+
+
+def test_repair_names_the_code_of_a_refused_start(clinic: Clinic) -> None:
+    start_refused(clinic)
+
+    (found,) = [one for one in clinic.finds("--repair") if one["kind"] == "start refused"]
+
+    assert f"NOT repaired: state machine {MACHINE_ARN} must exist" in found["then"]
+    assert (found["severity"], found["mended"]) == ("person", "")
+
+
+@pytest.mark.parametrize("scene", [name for name, scene in SCENES.items() if scene.mended])
+def test_two_doctors_at_once_do_what_one_does(clinic: Clinic, scene: str) -> None:
+    """The other one comes before the first call that writes."""
+    this, words = SCENES[scene], words_of(SCENES[scene])
+    this.happens(clinic)
+    others: list[list[dict[str, Any]]] = []
+    send = clinic.world.wire.send
+
+    def disturbed(event_name: str, request: Any, deliver: Any) -> Any:
+        if event_name.rpartition(".")[2] not in READS and not others:
+            others.append([])
+            others[0] += clinic.finds("--repair", *words)
+        return send(event_name, request, deliver)
+
+    setattr(clinic.world.wire, "send", disturbed)  # noqa: B010  # mypy knows it as a method
+    mine = clinic.finds("--repair", *words)
+
+    assert [one["mended"] for one in others[0] if one["mended"]] == [this.mended]
+    (said,) = [one["mended"] for one in mine if one["mended"]]
+    assert said in (this.mended, "somebody else did it")
+    assert tuple(clinic.kinds(*words)) == (this.left or ())
+    assert clinic.item.get(RecordAttribute.RECOVERIES, "0") in ("0", "1", str(LIMIT))
+    assert set(clinic.world.executions.by_name) <= {SAGA_ID, R1, L1}
+
+
+NAMED_ONLY = {
+    "interrupted": [("interrupted", "soon")],
+    "parked": [("parked", "person")],
+    "never due": [("never found again", "repair")],
+    "recoveries spent": [("interrupted", "soon")],
+    "late": [("took effect late", "person")],
+    "not told": [("answer not told", "soon")],
+    "waits for nothing": [("waits for nothing", "soon")],
+    "row left open": [("row left open", "person")],
+    "record lost": [],
+    "record lost in doubt": [("record lost", "person")],
+}
+
+
+@pytest.mark.parametrize("scene", NAMED_ONLY)
+def test_whoever_may_not_list_the_stack_names_its_tables(clinic: Clinic, scene: str) -> None:
+    SCENES[scene].happens(clinic)
+    clinic.denied.add("ListStackResources")
+
+    assert clinic.kinds("--deep", system=TABLES) == NAMED_ONLY[scene]
+
+
+@pytest.mark.parametrize("happens", [late, row_open])
+def test_a_record_that_cannot_be_read_keeps_no_other_from_being_found(
+    clinic: Clinic, happens: Callable[[Clinic], None]
+) -> None:
+    happens(clinic)
+    clinic.remove("execution_arn")
+    send(clinic, "jobs-dead")
+
+    assert set(clinic.kinds("--deep")) == {("dead letters", "person"), ("unreadable", "person")}
+
+
+def test_rows_are_kept_for_longer_than_records_and_that_is_no_finding(clinic: Clinic) -> None:
+    record_lost(clinic)
+    clinic.pass_time(REMEMBER_SECONDS * 1_000)
+
+    assert clinic.kinds("--deep") == []
+
+
+def test_a_tombstone_is_no_finding(clinic: Clinic) -> None:
+    clinic.settle(RecordStatus.COMPLETED)
+    clinic.dies(status=ExecutionStatus.SUCCEEDED)
+    clinic.put_row("Debit", StepStatus.DONE)
+    clinic.pass_time(8 * DAY_MS)
+    remove_response(clinic.world)
+
+    assert clinic.kinds("--deep") == []
+
+
+def test_what_was_told_is_told(clinic: Clinic) -> None:
+    not_told(clinic)
+    clinic.says("--repair")
+
+    assert clinic.depot.told() is not None
+
+
+# What the stack consists of.
+
+
+def dead_event(clinic: Clinic) -> None:
+    clinic.failures["Dispatcher"] = "jobs"
+    send(clinic, "jobs")
+
+
+PARTS: dict[str, tuple[Callable[[Clinic], object], list[tuple[str, str]], str]] = {
+    "a saga without a reconciler": (
+        lambda clinic: clinic.functions.pop("Reconciler"),
+        [("nobody looks", "person")],
+        "add a TimeoutReconciler",
+    ),
+    "a reconciler that is told of another saga": (
+        lambda clinic: clinic.functions["Reconciler"].update({"CDK_SAGAS_RECONCILED": "[]"}),
+        [("nobody looks", "person")],
+        "add a TimeoutReconciler",
+    ),
+    "its schedule disabled": (
+        lambda clinic: clinic.rules["Schedule"].update(State="DISABLED"),
+        [("rule disabled", "person")],
+        "the schedule by which the reconciler should look is disabled",
+    ),
+    "the schedule by which it measures disabled": (
+        lambda clinic: clinic.rules["Measure"].update(State="DISABLED"),
+        [("rule disabled", "person")],
+        "the schedule by which the reconciler should measure is disabled",
+    ),
+    "its rule for events disabled": (
+        lambda clinic: clinic.rules["Ended"].update(State="DISABLED"),
+        [("rule disabled", "person")],
+        "the rule that tells a queue of the stack is disabled",
+    ),
+    "a rule of a bus of its own disabled": (
+        lambda clinic: clinic.rules["Ended"].update(State="DISABLED", EventBusName="bus-2"),
+        [("rule disabled", "person")],
+        "aws events enable-rule --name Ended --event-bus-name bus-2",
+    ),
+    "a rule that is gone": (
+        lambda clinic: clinic.rules["Ended"].update(EventBusName="bus-3"),
+        [("not looked at", "person")],
+        "rule Ended is of the stack, and is not there any more",
+    ),
+    "the sweeper's schedule disabled": (
+        lambda clinic: clinic.rules["Sweeps"].update(State="DISABLED"),
+        [("rule disabled", "person")],
+        "the schedule by which the sweeper of tokens should look",
+    ),
+    "its queue's source disabled": (
+        lambda clinic: clinic.sources[MAPPING].update(State="Disabled"),
+        [("source disabled", "person")],
+        "nothing hands the messages of this queue to the reconciler",
+    ),
+    "a function that never runs": (
+        lambda clinic: clinic.at_zero.add("Gatekeeper"),
+        [("function at zero", "person")],
+        "the gatekeeper has a reserved concurrency of 0",
+    ),
+    "a dead status event": (
+        lambda clinic: send(clinic, "events-dead"),
+        [("dead letters", "person")],
+        "aws sqs purge-queue",
+    ),
+    "a dead job": (
+        lambda clinic: send(clinic, "jobs-dead"),
+        [("dead letters", "person")],
+        "cdk-sagas callbacks --tokens tokens --dead-letters",
+    ),
+    "a dead event of a receiver that is called directly": (
+        dead_event,
+        [("dead letters", "person")],
+        "one message that could not be delivered or handled",
+    ),
+    "a schedule that is gone": (
+        lambda clinic: clinic.rules["Schedule"].update(EventBusName="bus-3"),
+        [("not looked at", "person"), ("nobody looks", "person")],
+        "no schedule of the stack calls the reconciler: it never looks",
+    ),
+    "a schedule that calls another one": (
+        lambda clinic: clinic.rules["Sweeps"]["Targets"].clear(),
+        [("nobody looks", "person")],
+        "no schedule of the stack calls the sweeper of tokens: it never looks",
+    ),
+    "an entry for operators": (
+        lambda clinic: send(clinic, "operators"),
+        [("for operators", "person")],
+        "one message about sagas that were left to a person",
+    ),
+    "a job on its way": (lambda clinic: send(clinic, "jobs"), [], ""),
+    "a right that is missing": (
+        lambda clinic: clinic.denied.add("DescribeRule"),
+        [("not looked at", "person")],
+        "not allowed: DescribeRule",
+    ),
+    "another right that is missing": (
+        lambda clinic: clinic.denied.add("GetFunctionConcurrency"),
+        [("not looked at", "person")],
+        "function Dispatcher and 3 more",
+    ),
+}
+
+
+def send(clinic: Clinic, name: str) -> None:
+    aws.sqs().send_message(QueueUrl=clinic.queues[name], MessageBody="{}")
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_what_is_switched_off_or_full_is_found_and_left_to_a_person(clinic: Clinic, part: str) -> None:
+    happens, found, says = PARTS[part]
+    happens(clinic)
+
+    assert clinic.kinds() == found
+    assert says in " ".join(clinic.says()[1].split())
+    assert clinic.kinds("--repair") == found
+
+
+@pytest.mark.parametrize("part", list(PARTS)[:3])
+@pytest.mark.parametrize("scene", ["interrupted", "not started", "late"])
+def test_nobody_does_it_by_himself_where_nobody_looks(clinic: Clinic, part: str, scene: str) -> None:
+    PARTS[part][0](clinic)
+    SCENES[scene].happens(clinic)
+
+    found = dict(clinic.kinds())
+    repaired = clinic.finds("--repair")
+
+    unserved = part != "its schedule disabled"
+    assert found.pop(SCENES[scene].found[0][0]) == ("person" if scene == "late" and unserved else "repair")
+    assert list(found.values()) == ["person"]
+    mended = [one["mended"] for one in repaired if one["mended"]]
+    assert mended == ([] if scene == "late" and unserved else [SCENES[scene].mended])
+
+
+def test_what_was_due_for_long_says_that_nobody_looks_and_is_repaired(clinic: Clinic) -> None:
+    clinic.dies()
+    clinic.pass_time(60_000 + 15 * 60_000 + 1)
+
+    assert clinic.kinds() == [("nobody looks", "person"), ("interrupted", "repair")]
+
+
+def test_a_recovery_that_has_just_died_is_left_until_the_next_one_is_due(clinic: Clinic) -> None:
+    clinic.dies()
+    clinic.says("--repair")
+    clinic.dies(R1)
+
+    (finding,) = clinic.finds("--repair")
+
+    assert (finding["kind"], finding["severity"]) == ("interrupted", "soon")
+    assert finding["what"] == "-r1 FAILED, and did not settle it"
+    assert finding["mended"].startswith("left as it is until 2023-11-14 22:14:20 UTC")
+    assert R2 not in clinic.world.executions.by_name
+
+
+def test_a_repair_that_is_refused_is_said_and_keeps_no_other_from_it(clinic: Clinic) -> None:
+    clinic.dies()
+    not_told(clinic)
+    clinic.denied.add("UpdateItem")
+
+    found = {one["kind"]: one for one in clinic.finds("--repair")}
+
+    assert found["interrupted"]["then"] == (
+        "NOT repaired, AccessDeniedException: ask for the right to UpdateItem, and repeat this"
+    )
+    assert (found["interrupted"]["severity"], found["interrupted"]["open"]) == ("person", True)
+
+
+# How it is said.
+
+
+def test_the_table_is_aligned_fits_and_has_the_worst_and_the_oldest_first(clinic: Clinic) -> None:
+    parked(clinic)
+    clinic.rules["Schedule"]["State"] = "DISABLED"
+    clinic.update(amount={"N": "12345"}, currency={"S": "EUR"})
+    not_told(clinic)
+
+    status, told, errors = clinic.says()
+
+    assert (status, errors) == (1, "")
+    assert (
+        told
+        == f"""\
+stack Shop, 2023-11-14 22:14:20 UTC
+looked at: 1 saga, 1 record, 1 token table
+in flight: 1 saga, 1 parked, the oldest for 1 m
+money in flight, in minor units: EUR 12,345
+
+needs a person (2)
+  rule disabled    Schedule
+      the schedule by which the reconciler should look is disabled
+      -> enable it
+         aws events enable-rule --name Schedule
+  parked           {SAGA_ID}       2023-11-14 22:13:20  1 m
+      its record does not say why
+      it moves EUR 12,345, in minor units
+      -> see what is to be decided, then say it: cdk-sagas resolve
+         cdk-sagas inspect {SAGA_ID} --table requests
+
+repaired soon, by itself (1)
+  answer not told  {JOB_ID}  2023-11-14 22:13:20  1 m
+      done, and whoever waits was not told
+      it moves EUR 12,345, in minor units
+      -> the sweeper of tokens tells them
+
+needs a person: 2; repaired soon, by itself: 1; 2 left to do
+"""
+    )
+
+
+@pytest.mark.parametrize("width", ["60", "80", "100", "200"])
+def test_no_line_but_a_command_is_wider_than_the_terminal(
+    clinic: Clinic, monkeypatch: pytest.MonkeyPatch, width: str
+) -> None:
+    for happens in (interrupted, not_told, row_open, lambda clinic: send(clinic, "events-dead")):
+        happens(clinic)
+    monkeypatch.setenv("COLUMNS", width)
+
+    lines = clinic.says("--deep")[1].splitlines()
+
+    assert max(len(line) for line in lines if not line.startswith("         ")) <= int(width)
+    assert {JOB_ID, SAGA_ID} <= {word for line in lines for word in line.split()}
+
+
+def test_colours_are_for_terminals_only() -> None:
+    finding = Finding(kind=Kind.PARKED, severity=Severity.PERSON, id="x\x1b[31m", what="y", then="z", since=0)
+    report = Report(system="stack Shop", now_ms=0, sagas=[], records=0, findings=[finding])
+
+    plain, painted = text_of(report), text_of(report, colour=True)
+
+    assert "\x1b" not in plain
+    assert re.sub(r"\x1b\[[0-9;]*m", "", painted) == plain != painted
+
+
+def test_the_document_has_everything(clinic: Clinic) -> None:
+    clinic.dies()
+    clinic.update(amount={"N": "12345"}, currency={"S": "EUR"})
+
+    document = json.loads(clinic.says("--json")[1])
+
+    (finding,) = document.pop("findings")
+    assert document == {
+        "system": "stack Shop",
+        "now": NOW_MS,
+        "sagas": ["Transfers"],
+        "records": 1,
+        "token_tables": ["tokens"],
+        "deep": False,
+        "repair": False,
+        "in_flight": {"sagas": 1, "parked": 0, "oldest": NOW_MS, "money": {"EUR": 12345}, "complete": True},
+        "totals": {"person": 0, "repair": 0, "soon": 1, "ok": 0},
+    }
+    assert finding == {
+        "kind": "interrupted",
+        "severity": "soon",
+        "id": SAGA_ID,
+        "what": "its first execution FAILED, and did not settle it",
+        "then": "the reconciler hands it to -r1",
+        "since": NOW_MS,
+        "command": "",
+        "saga_id": SAGA_ID,
+        "table": "",
+        "amount": 12345,
+        "currency": "EUR",
+        "mended": "",
+        "machine": "Transfers",
+        "request_table": "requests",
+        "age_ms": 0,
+        "open": False,
+    }
+
+
+def test_each_field_of_a_finding_stands_in_the_reference(clinic: Clinic) -> None:
+    clinic.dies()
+    reference = (ROOT / "docs/reference/command.md").read_text("utf-8")
+    table = reference.partition("<!-- document: finding -->")[2].partition("\n\n")[0]
+    rows = [row.split("|")[1] for row in table.splitlines() if row.startswith("| `")]
+
+    (finding,) = clinic.finds()
+
+    assert {name for row in rows for name in re.findall(r"`(\w+)`", row)} == finding.keys()
+
+
+# Options, errors, rights.
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        (),
+        ("--stack", "Shop", "--table", "requests"),
+        ("--stack", "Shop", "--log-table", "log"),
+        ("--stack", "Shop", "--token-table", "tokens"),
+        ("--stack", "Shop", "--rate", "5"),
+        ("--stack", "Shop", "--deep", "--rate", "0"),
+    ],
+)
+def test_wrong_options_are_refused_with_a_status_of_their_own(clinic: Clinic, words: tuple[str, ...]) -> None:
+    status, out, err = clinic.says(system=words)
+
+    assert (status, out) == (2, "")
+    assert "error: " in err
+    assert clinic.world.wire.sent == []
+
+
+@pytest.mark.parametrize(
+    ("system", "denied", "says"),
+    [
+        (("--stack", "Bar"), "", "there is no stack Bar in this account and region"),
+        (("--stack", "Shop"), "ListStackResources", "name its tables with --table, --log-table and --token-table"),
+        (("--table", "nowhere"), "", "there is no table nowhere in this account and region"),
+        (("--table", "requests", "--log-table", "nowhere"), "", "there is no table nowhere"),
+        (("--table", "requests", "--token-table", "nowhere"), "", "there is no table nowhere"),
+        (("--table", ""), "", "Parameter validation failed: Invalid length for parameter TableName"),
+        (("--stack", "Shop", "--stack", "Bar"), "", "there is no stack Bar in this account and region"),
+    ],
+)
+def test_what_cannot_be_looked_at_is_one_line(clinic: Clinic, system: tuple[str, ...], denied: str, says: str) -> None:
+    clinic.denied.add(denied)
+
+    status, out, err = clinic.says(system=system)
+
+    assert (status, out, err.count("\n")) == (1, "", 1)
+    assert err.startswith("cdk-sagas: ")
+    assert says in err
+
+
+def test_stacks_within_the_stack_are_looked_at(clinic: Clinic) -> None:
+    clinic.nested = True
+    clinic.dies()
+
+    assert clinic.kinds() == [("interrupted", "soon")]
+
+
+def test_the_environment_and_the_clients_of_the_process_are_as_they_were(clinic: Clinic) -> None:
+    clinic.dies()
+    variables, mine = dict(os.environ), aws.dynamodb()
+
+    clinic.says("--repair")
+
+    assert dict(os.environ) == variables
+    assert aws.dynamodb().meta.region_name == mine.meta.region_name
+    assert R1 in clinic.world.executions.by_name
+
+
+def test_the_runtime_works_with_the_clients_of_the_session_that_it_is_given() -> None:
+    session = boto3.Session(aws_access_key_id="a", aws_secret_access_key="b", region_name="eu-north-1")
+    with aws.clients_of(session):
+        regions = {client().meta.region_name for client in (aws.dynamodb, aws.step_functions, aws.sqs, aws.s3)}
+
+    assert regions == {"eu-north-1"}
+    assert aws.dynamodb.cache_info().currsize == 0
+
+
+def test_a_stack_without_a_saga_is_refused(clinic: Clinic) -> None:
+    for parts in (clinic.functions, clinic.machines):
+        parts.clear()
+
+    assert "stack Shop has no saga" in clinic.says()[2]
+
+
+def test_each_call_is_among_the_rights_and_those_stand_in_the_guide() -> None:
+    guide = (ROOT / "docs/how-to/find-what-is-stuck.md").read_text("utf-8")
+    policies = [json.loads(text) for text in re.findall(r"```json\n(.*?)```", guide, re.DOTALL)]
+
+    assert [tuple(policy["Statement"][0]["Action"]) for policy in policies] == [DOCTOR_LOOKS, DOCTOR_REPAIRS]
+    assert {action.partition(":")[2] for action in DOCTOR_LOOKS} == READS
+
+
+def test_a_scan_says_beforehand_what_it_takes_and_reads_no_faster_than_told(
+    clinic: Clinic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    naps: list[float] = []
+    monkeypatch.setattr(SCAN, "_PAGE", 10)
+    monkeypatch.setattr(SCAN, "time", SimpleNamespace(monotonic=lambda: 0.0, sleep=naps.append))
+    for number in range(30):
+        clinic.put_row(f"Step{number}", StepStatus.READ)
+
+    _, _, errors = clinic.says("--deep", "--rate", "2")
+
+    assert re.search(r"reads table log whole: about 30 items, [0-9]+ read units, [0-9]+ s", errors)
+    assert re.findall(r"table log: (\d+) %, ([0-9,]+) items", errors) == [("33", "10"), ("66", "20"), ("100", "30")]
+    assert len(naps) == 2
+    assert all(nap > 0 for nap in naps)
+
+
+# State machines that are no sagas.
+
+END = f"{MACHINE_ARN.replace(':stateMachine:', ':execution:').replace('Transfers', 'Reports')}:night"
+
+
+def watches(clinic: Clinic) -> None:
+    create_watch_table()
+    clinic.functions["Watcher"] = {"CDK_SAGAS_WATCH_TABLE": "watch"}
+    clinic.rules["Watches"] = {
+        "State": "ENABLED",
+        "ScheduleExpression": "rate(1 minute)",
+        "Targets": [{"Arn": function_arn("Watcher")}],
+    }
+
+
+def keeps(clinic: Clinic, **values: dict[str, str]) -> None:
+    """An end of an execution is kept."""
+    found = found_put(
+        id=end_id(END, 0), end=BadEnd.TIMED_OUT, started_at=0, stopped_at=NOW_MS, not_before=NOW_MS, now_ms=NOW_MS
+    )
+    item: Any = {**found["Item"], **values}
+    aws.dynamodb().put_item(TableName="watch", Item={name: value for name, value in item.items() if value})
+
+
+ENDS: dict[str, tuple[dict[str, dict[str, str]], int, list[tuple[str, str]], bool]] = {
+    "not told yet": ({}, 0, [], False),
+    "told in vain": (
+        {"attempt": {"N": "2"}, "error": {"S": "Unhandled"}},
+        0,
+        [("end not told", "soon")],
+        False,
+    ),
+    "due for long": ({}, 15 * 60_000, [("nobody looks", "person")], False),
+    "stuck": (
+        {"status": {"S": "STUCK"}, "error": {"S": "Unhandled"}, "due_at": {}, "due_shard": {}, "not_before": {}},
+        0,
+        [("end stuck", "person")],
+        True,
+    ),
+    "told": ({"status": {"S": "TOLD"}, "due_at": {}, "due_shard": {}, "not_before": {}}, 0, [], True),
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_bad_ends_of_watched_machines_of_which_nobody_was_told_are_found(clinic: Clinic, end: str) -> None:
+    values, later_ms, found, deep = ENDS[end]
+    watches(clinic)
+    keeps(clinic, **values)
+    clinic.pass_time(later_ms)
+    due_now(clinic)
+    clinic.world.wire.forget()
+
+    assert clinic.kinds(*(["--deep"] if deep else [])) == found
+    assert set(clinic.world.wire.sent) <= READS
+
+
+def test_a_list_that_nobody_has_read_for_long_is_said(clinic: Clinic) -> None:
+    watches(clinic)
+    machine = MACHINE_ARN.replace("Transfers", "Reports")
+    told: dict[str, Any] = {"machine": machine, "function": "f", "ends": ["TIMED_OUT"]}
+    told |= {"grace": 1, "lease": 1, "attempts": 1, "longest": 0}
+    clinic.functions["Watcher"]["CDK_SAGAS_WATCHED"] = json.dumps([told])
+    row = ListRow(id=list_id(machine, BadEnd.TIMED_OUT), known_until=NOW_MS, certain_until=NOW_MS, due_at=NOW_MS)
+    aws.dynamodb().put_item(TableName="watch", Item=list_put(row)["Item"])
+
+    assert clinic.kinds() == []
+    clinic.pass_time(15 * 60_000)
+    due_now(clinic)
+    assert clinic.kinds() == [("nobody looks", "person")]
+
+
+def test_a_stack_of_watched_machines_alone_is_looked_at(clinic: Clinic) -> None:
+    clinic.functions.clear()
+    clinic.machines.clear()
+    watches(clinic)
+
+    assert clinic.kinds() == []

@@ -1,0 +1,644 @@
+"""What operators rely on when they run ``cdk-sagas doctor``: by hand, in a script, in the middle of the night."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import boto3
+import pytest
+from botocore.exceptions import ClientError, EndpointConnectionError, NoCredentialsError
+
+from constructs_lib.cli.doctor.aws import Aws, all_of
+from constructs_lib.cli.doctor.records import Records
+from constructs_lib.cli.doctor.repair import Repairer
+from constructs_lib.cli.doctor.system import Function
+from constructs_lib.cli.main import main
+from constructs_lib.cli.shared.aws import environment
+from saga_runtime.protocol import SETTLING_SECONDS, StepStatus
+from saga_runtime.recovery.late_effects import late_name
+from saga_runtime.recovery.takeover import recovery_name
+from saga_runtime.shared import aws
+from tests.unit.cli.test_doctor import (
+    SCENES,
+    TABLES,
+    answered_and_gone,
+    due_now,
+    exhausted,
+    interrupted,
+    late,
+    name_expired,
+    not_told,
+    parked,
+    send,
+    waits_for_nothing,
+    words_of,
+)
+from tests.unit.support.clinic import (
+    COMMAND,
+    READS,
+    TIMEOUT_SECONDS,
+    Clinic,
+    clinic_in,
+)
+from tests.unit.support.depot import STEP
+from tests.unit.support.mutation import Mutant, mutate
+from tests.unit.support.samples import DAY_MS, MACHINE_ARN, SAGA_ID
+from tests.unit.support.wire import Killed, Moment
+from tests.unit.support.world import World
+
+RECORDS = import_module("constructs_lib.cli.doctor.records")
+REPAIR = import_module("constructs_lib.cli.doctor.repair")
+PARTS = import_module("constructs_lib.cli.doctor.resource_findings")
+ROOT = Path(__file__).parents[3]
+NOBODY_MS = 15 * 60_000
+
+
+@pytest.fixture
+def clinic(world: World, monkeypatch: pytest.MonkeyPatch, boto3_session: boto3.Session) -> Iterator[Clinic]:
+    """A stack with a saga that runs; nothing is wrong."""
+    with clinic_in(world, monkeypatch, boto3_session) as clinic:
+        yield clinic
+
+
+# A repair that dies.
+
+
+@pytest.mark.parametrize("moment", Moment)
+@pytest.mark.parametrize("scene", [name for name, scene in SCENES.items() if scene.mended])
+def test_a_repair_that_dies_at_any_of_its_calls_is_done_by_the_next_one(
+    clinic: Clinic, scene: str, moment: Moment
+) -> None:
+    this, words = SCENES[scene], words_of(SCENES[scene])
+    this.happens(clinic)
+    clinic.world.wire.forget()
+    place = 0
+    while not dies_at_write(clinic, place + 1, moment, *words):
+        place += 1
+        assert place < 10, "it never ends"
+
+    assert place > 0
+    clinic.says("--repair", *words)
+    assert tuple(clinic.kinds(*words)) in {this.left, (("for operators", "person"), *(this.left or ()))}
+    assert set(clinic.world.executions.by_name) <= {SAGA_ID, recovery_name(SAGA_ID, 1), late_name(SAGA_ID, 1)}
+
+
+@pytest.mark.parametrize("scene", ["never due", "in no shard", "rows near their end"])
+def test_several_troubles_of_one_saga_are_repaired_at_once(clinic: Clinic, scene: str) -> None:
+    """None of them is in another one's way: the second run finds nothing to do."""
+    SCENES[scene].happens(clinic)
+    interrupted(clinic)
+
+    repaired = [one["mended"] for one in clinic.finds("--deep", "--repair") if one["mended"]]
+
+    assert sorted(repaired) == sorted(
+        [SCENES[scene].mended, f"handed to {recovery_name(SAGA_ID, 1)}, which is started"]
+    )
+    assert [kind for kind in clinic.kinds("--deep") if kind != ("over its time", "ok")] == []
+
+
+def dies_at_write(clinic: Clinic, place: int, moment: Moment, *words: str) -> bool:
+    """Repair, and die at the n-th call that writes, before it takes effect or after; whether it lived."""
+    send_on, made = clinic.world.wire.send, [0]
+
+    def counted(event_name: str, request: Any, deliver: Any) -> Any:
+        operation = event_name.rpartition(".")[2]
+        if operation in READS:
+            return send_on(event_name, request, deliver)
+        made[0] += 1
+        if made[0] == place:
+            if moment is Moment.AFTER:
+                send_on(event_name, request, deliver)
+            raise Killed(operation)
+        return send_on(event_name, request, deliver)
+
+    setattr(clinic.world.wire, "send", counted)  # noqa: B010  # mypy knows it as a method
+    try:
+        clinic.says("--repair", *words)
+    except Killed:
+        return False
+    finally:
+        setattr(clinic.world.wire, "send", send_on)  # noqa: B010
+    return made[0] < place
+
+
+def test_whoever_interrupts_a_repair_is_told_how_far_it_got(clinic: Clinic, monkeypatch: pytest.MonkeyPatch) -> None:
+    interrupted(clinic)
+    not_told(clinic)
+
+    def interrupts(_: Repairer, __: Any) -> str:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Repairer, "_look_after", interrupts)
+    status, out, err = clinic.says("--repair")
+
+    assert (status, out) == (130, "")
+    assert err == "interrupted: 1 of 2 repairs were made; repeat this for the others\n"
+
+
+def test_whoever_interrupts_does_not_wait_for_what_has_not_begun() -> None:
+    begun: list[int] = []
+
+    def look(number: int) -> None:
+        begun.append(number)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        all_of(look, range(100_000))
+
+    assert len(begun) < 100_000
+
+
+# Where it is read.
+
+
+@pytest.mark.parametrize("items", [1, 3_000])
+def test_whoever_reads_no_further_gets_no_error(items: int) -> None:
+    """Behind a pipe whose other end is closed; what is said fits into a buffer, or does not."""
+    program = f"import sys; from constructs_lib.cli.shared.output import say; say('x' * 100 * {items}); sys.exit(1)"
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "wb") as nobody:
+        ended = subprocess.run(  # this interpreter, and a program of ours
+            [sys.executable, "-c", program], stdout=nobody, stderr=subprocess.PIPE, cwd=ROOT, check=False, text=True
+        )
+
+    assert (ended.returncode, ended.stderr) == (1, "")
+
+
+class Terminal(io.StringIO):
+    """Something that shows colours."""
+
+    encoding = "utf-8"
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("environment", "coloured"),
+    [({}, True), ({"NO_COLOR": "1"}, False), ({"NO_COLOR": ""}, True), ({"TERM": "dumb"}, False)],
+)
+def test_colours_are_shown_where_they_are_wanted(
+    clinic: Clinic, monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], coloured: bool
+) -> None:
+    for name in ("NO_COLOR", "TERM"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    parked(clinic)
+    screen = Terminal()
+    with contextlib.redirect_stdout(screen):
+        main(["doctor", "--stack", "Shop"])
+
+    assert ("\x1b[" in screen.getvalue()) == coloured
+    assert "\x1b[" not in clinic.says()[1]
+
+
+@pytest.mark.parametrize(
+    ("part", "says"),
+    [
+        (lambda clinic: clinic.rules["Schedule"].update(State="DISABLED"), "aws events enable-rule --name Schedule"),
+        (lambda clinic: clinic.at_zero.add("Gatekeeper"), "delete-function-concurrency --function-name Gatekeeper"),
+        (lambda clinic: send(clinic, "events-dead"), "aws sqs purge-queue --queue-url"),
+        (lambda clinic: send(clinic, "jobs-dead"), "cdk-sagas callbacks --tokens tokens --dead-letters"),
+        (parked, "cdk-sagas inspect"),
+    ],
+)
+def test_a_command_to_be_copied_is_about_the_account_and_region_that_were_looked_at(
+    clinic: Clinic, part: Callable[[Clinic], object], says: str
+) -> None:
+    part(clinic)
+
+    (command,) = [one["command"] for one in clinic.finds("--profile", "prod", "--region", "eu-west-1")]
+
+    assert says in command
+    assert shlex.split(command)[-4:] == ["--profile", "prod", "--region", "eu-west-1"]
+
+
+@pytest.mark.parametrize(
+    ("error", "says"),
+    [
+        (
+            NoCredentialsError(),
+            "not everything was looked at: Unable to locate credentials; name a profile with --profile",
+        ),
+        (EndpointConnectionError(endpoint_url="https://x"), "not everything was looked at: Could not connect"),
+        (
+            ClientError({"Error": {"Code": "ExpiredToken", "Message": "it is over"}}, "ListStackResources"),
+            "not everything was looked at: ExpiredToken: it is over",
+        ),
+    ],
+)
+def test_who_may_ask_nothing_is_told_why_in_one_line(
+    clinic: Clinic, monkeypatch: pytest.MonkeyPatch, error: Exception, says: str
+) -> None:
+    def client(*_: Any, **__: Any) -> Any:
+        raise error
+
+    monkeypatch.setattr(COMMAND, "session_of", lambda _: SimpleNamespace(client=client))
+
+    status, out, err = clinic.says("--json")
+
+    assert (status, out, err.count("\n")) == (1, "", 1)
+    assert err.startswith(f"cdk-sagas: {says}")
+
+
+@pytest.mark.parametrize("screen", [Terminal, io.StringIO])
+def test_how_far_a_long_look_has_come_is_said_to_whoever_waits_for_it(
+    clinic: Clinic, monkeypatch: pytest.MonkeyPatch, screen: type[io.StringIO]
+) -> None:
+    monkeypatch.setattr(RECORDS, "_SAID_EVERY", 2)
+    put_many(clinic, 4)
+    errors = screen()
+    with contextlib.redirect_stderr(errors), contextlib.redirect_stdout(io.StringIO()):
+        main(["doctor", "--stack", "Shop"])
+
+    said = "table requests: 2 of 5 records\ntable requests: 4 of 5 records\n"
+    assert errors.getvalue() == (said if screen is Terminal else "")
+
+
+# Who should look, and does not.
+
+
+@pytest.mark.parametrize("scene", ["not told", "late", "waits for nothing"])
+def test_what_is_due_for_long_says_that_nobody_looks_whatever_is_switched_on(clinic: Clinic, scene: str) -> None:
+    """Its schedule is enabled, and its function fails, or is never called."""
+    SCENES[scene].happens(clinic)
+    ((kind, _),) = SCENES[scene].found
+    clinic.pass_time(86_400_000)
+    due_now(clinic)
+
+    found = dict(clinic.kinds())
+
+    assert found.pop("nobody looks") == "person"
+    assert found.pop(kind) == "repair"
+    repaired = {one["kind"]: one["mended"] for one in clinic.finds("--repair")}
+    assert repaired[kind] == (SCENES[scene].mended or "not due any more")
+
+
+@pytest.mark.parametrize("minutes", [14, 16])
+def test_an_answer_that_was_not_told_is_left_to_the_sweeper_for_a_quarter_of_an_hour(
+    clinic: Clinic, minutes: int
+) -> None:
+    not_told(clinic)
+    clinic.pass_time(minutes * 60_000 - 60_000 + SETTLING_SECONDS * 1_000)
+    due_now(clinic)
+
+    assert clinic.kinds() == (
+        [("answer not told", "soon")] if minutes < 15 else [("nobody looks", "person"), ("answer not told", "repair")]
+    )
+
+
+def test_a_wait_that_is_not_due_is_left_until_it_is(clinic: Clinic) -> None:
+    """Its answer may come until then, whoever looks."""
+    waits_for_nothing(clinic)
+    clinic.rules["Sweeps"]["State"] = "DISABLED"
+    untouched = clinic.stored
+
+    found = {one["kind"]: one for one in clinic.finds("--repair")}
+
+    assert (found["waits for nothing"]["severity"], found["waits for nothing"]["mended"]) == ("person", "")
+    assert clinic.stored == untouched
+
+
+def test_an_undo_that_was_tried_once_is_left_to_the_reconciler(clinic: Clinic) -> None:
+    late(clinic)
+    clinic.world.executions.start(late_name(SAGA_ID, 1), "{}")
+    clinic.dies(late_name(SAGA_ID, 1))
+    clinic.pass_time(NOBODY_MS)
+
+    assert clinic.kinds() == [("took effect late", "soon")]
+
+
+@pytest.mark.parametrize("operation", ["GetFunctionConfiguration", "DescribeRule"])
+def test_who_may_not_be_looked_at_is_not_said_to_be_missing(clinic: Clinic, operation: str) -> None:
+    """A saga's reconciler may well work."""
+    interrupted(clinic)
+    clinic.denied.add(operation)
+
+    assert clinic.kinds() == [("not looked at", "person"), ("interrupted", "soon")]
+
+
+def test_a_function_whose_environment_may_not_be_read_is_not_taken_for_another(clinic: Clinic) -> None:
+    interrupted(clinic)
+    clinic.secret.add("Reconciler")
+
+    assert clinic.kinds() == [("not looked at", "person"), ("interrupted", "soon")]
+    assert clinic.finds()[0]["what"] == "not allowed: kms:Decrypt, of its environment"
+
+
+def test_a_reconciler_of_another_release_is_said_in_one_line(clinic: Clinic) -> None:
+    clinic.functions["Reconciler"]["CDK_SAGAS_RECONCILED"] = '[{"machine": "Transfers"}]'
+
+    status, out, err = clinic.says()
+
+    assert (status, out, err.count("\n")) == (1, "", 1)
+    assert "use the release of cdk-sagas that deployed it" in err
+
+
+def test_a_reconciler_in_a_stack_of_its_own_is_found_when_that_is_named(clinic: Clinic) -> None:
+    interrupted(clinic)
+    clinic.elsewhere = {"Reconciler", "Schedule", "Measure"}
+
+    assert clinic.kinds() == [("nobody looks", "person"), ("interrupted", "repair")]
+    assert "name that, too, with --stack" in " ".join(clinic.says()[1].split())
+    both = ("--stack", "Shop", "--stack", "Care")
+    assert clinic.kinds(system=both) == [("interrupted", "soon")]
+    assert clinic.says(system=both)[1].startswith("stacks Shop, Care, ")
+    assert json.loads(clinic.says("--json", system=(*both, *both))[1])["records"] == 1
+
+
+# With tables alone.
+
+
+@pytest.mark.parametrize("scene", ["name expired", "rows may be gone", "rows near their end"])
+def test_with_a_table_alone_its_machines_say_who_is_told_and_for_how_long_rows_are_kept(
+    clinic: Clinic, scene: str
+) -> None:
+    SCENES[scene].happens(clinic)
+
+    repaired = {one["kind"]: one["mended"] for one in clinic.finds("--repair", system=("--table", "requests"))}
+
+    assert repaired[scene] == SCENES[scene].mended
+    assert clinic.sent == ("parked" in SCENES[scene].mended)
+
+
+def test_with_a_table_alone_nothing_is_parked_by_a_number_of_recoveries_that_is_only_usual(clinic: Clinic) -> None:
+    exhausted(clinic)
+    clinic.update(recoveries={"N": "20"}, due_at={"N": str(clinic.world.clock.ms)})
+    untouched = clinic.stored
+
+    found = clinic.finds("--repair", system=("--table", "requests"))
+
+    assert [(one["kind"], one["mended"]) for one in found] == [("recoveries spent", "")]
+    assert clinic.stored == untouched
+
+
+def test_with_a_table_alone_a_saga_whose_log_nobody_names_is_repaired_nevertheless(clinic: Clinic) -> None:
+    """Its record says until when rows are kept; which rows, and where, nobody does."""
+    clinic.machines[MACHINE_ARN]["Comment"] = "by hand"
+    clinic.update(rows_until={"N": str((clinic.world.clock.ms + DAY_MS) // 1_000)})
+    interrupted(clinic)
+
+    (finding,) = clinic.finds("--repair", system=("--table", "requests"))
+
+    assert (finding["kind"], finding["mended"]) == (
+        "interrupted",
+        f"handed to {recovery_name(SAGA_ID, 1)}, which is started",
+    )
+
+
+def test_with_a_table_alone_a_machine_that_may_not_be_asked_is_said(clinic: Clinic) -> None:
+    interrupted(clinic)
+    clinic.denied.add("DescribeStateMachine")
+
+    assert clinic.kinds(system=TABLES) == [("not looked at", "person"), ("interrupted", "soon")]
+
+
+# What is never shown.
+
+
+@pytest.mark.parametrize("words", [(), ("--json",), ("--deep",), ("--deep", "--json", "--repair")])
+def test_neither_requests_nor_answers_nor_tokens_are_shown(clinic: Clinic, words: tuple[str, ...]) -> None:
+    not_told(clinic)
+    parked(clinic)
+    clinic.update(input={"S": '{"iban":"DE-SECRET"}'}, body={"S": "BODY-SECRET"}, scope={"S": "SCOPE-SECRET"})
+    (token,) = [item["token"]["S"] for item in clinic.world.items("tokens") if "token" in item]
+
+    _, out, err = clinic.says(*words)
+
+    assert "SECRET" not in out + err
+    assert token not in out + err
+
+
+def put_many(clinic: Clinic, count: int) -> None:
+    """Parked sagas, beside the one that runs."""
+    (sample,) = clinic.world.items("requests")
+    for number in range(count):
+        saga_id = f"{SAGA_ID[:20]}{number:06d}{SAGA_ID[26:]}"
+        item: Any = {**sample, "id": {"S": f"key-{number}"}, "saga_id": {"S": saga_id}, "input": {"S": "x" * 6_000}}
+        item |= {"parked": {"S": saga_id}, "owner": {"S": saga_id}}
+        aws.dynamodb().put_item(TableName="requests", Item=item)
+
+
+def test_many_records_are_read_page_by_page_and_each_is_asked_for_once_more(clinic: Clinic) -> None:
+    """More than a batch takes, and more than a page: one that is larger than a megabyte."""
+    put_many(clinic, 230)
+    clinic.world.wire.forget()
+
+    found = clinic.finds()
+
+    assert [one["kind"] for one in found] == ["parked"] * 230
+    assert clinic.world.wire.sent.count("BatchGetItem") >= 3
+
+
+# What is no finding.
+
+
+def is_undone(clinic: Clinic) -> None:
+    late(clinic)
+    clinic.put_row(STEP, StepStatus.UNDONE)
+
+
+def was_answered_early_and_counted(clinic: Clinic) -> None:
+    answered_and_gone(clinic)
+    clinic.put_row(STEP, StepStatus.UNDONE)
+
+
+def was_answered_just_now_for_nobody(clinic: Clinic) -> None:
+    clinic.depot.says("event-1", job_id="provider-7")
+    clinic.pass_time(NOBODY_MS - 1)
+    due_now(clinic)
+
+
+def is_being_told(clinic: Clinic) -> None:
+    not_told(clinic)
+    clinic.pass_time(-60_000 + SETTLING_SECONDS * 1_000 - 1)
+
+
+def is_old_and_its_rows_are_kept(clinic: Clinic) -> None:
+    clinic.pass_time(380 * DAY_MS)
+    clinic.put_row("Old", StepStatus.DONE)
+    due_now(clinic)
+
+
+def is_due_and_is_about_to_be_started(clinic: Clinic) -> None:
+    clinic.world.executions.forget(SAGA_ID)
+
+
+def waits_for_a_saga_that_runs(clinic: Clinic) -> None:
+    clinic.depot.register()
+    clinic.pass_time(TIMEOUT_SECONDS * 1_000)
+    due_now(clinic)
+
+
+@pytest.mark.parametrize(
+    ("happens", "found"),
+    [
+        (is_undone, []),
+        (was_answered_early_and_counted, []),
+        (was_answered_just_now_for_nobody, []),
+        (is_being_told, []),
+        (is_old_and_its_rows_are_kept, [("over its time", "ok")]),
+        (is_due_and_is_about_to_be_started, []),
+        (waits_for_a_saga_that_runs, []),
+    ],
+)
+def test_what_is_as_it_should_be_is_no_finding(
+    clinic: Clinic, happens: Callable[[Clinic], None], found: list[tuple[str, str]]
+) -> None:
+    happens(clinic)
+
+    assert [kind for kind in clinic.kinds("--deep") if kind[0] != "record lost"] == found
+
+
+# Each condition is needed.
+
+
+def schedule_is_gone(clinic: Clinic) -> None:
+    interrupted(clinic)
+    clinic.rules["Schedule"]["EventBusName"] = "bus-3"
+
+    assert ("interrupted", "repair") in clinic.kinds()
+
+
+def rules_may_not_be_read(clinic: Clinic) -> None:
+    interrupted(clinic)
+    clinic.denied.add("DescribeRule")
+
+    assert clinic.kinds() == [("not looked at", "person"), ("interrupted", "soon")]
+
+
+def one_function_may_not_be_read(clinic: Clinic) -> None:
+    interrupted(clinic)
+    clinic.unseen.add("Reconciler")
+
+    assert clinic.kinds() == [("not looked at", "person"), ("interrupted", "soon")]
+
+
+def machine_of_another_table(clinic: Clinic) -> None:
+    """A definition that settles in another table says nothing about this one's sagas."""
+    name_expired(clinic)
+    clinic.machines[MACHINE_ARN]["States"]["Settle completed"]["Arguments"]["TableName"] = "others"
+
+    (finding,) = [one for one in clinic.finds("--repair", system=("--table", "requests")) if one["saga_id"]]
+
+    assert (finding["kind"], finding["mended"]) == ("name expired", "")
+
+
+def spent_by_a_guess(clinic: Clinic) -> None:
+    """It is looked after for another reason."""
+    SCENES["rows near their end"].happens(clinic)
+    clinic.update(rows_until={"N": str((clinic.world.clock.ms + 20 * DAY_MS) // 1_000)})
+    exhausted(clinic)
+    clinic.update(recoveries={"N": "20"}, due_at={"N": str(clinic.world.clock.ms)})
+    assert "rows near their end" in dict(clinic.kinds(system=("--table", "requests")))
+    clinic.finds("--repair", system=("--table", "requests"))
+
+    assert clinic.sent == 0
+
+
+def found_before_the_end(_: Clinic) -> None:
+    looker = Aws(session=boto3.Session(region_name="eu-central-1"))
+
+    def numbers() -> Iterator[int]:
+        yield 1
+        raise ClientError({"Error": {"Code": "AccessDenied"}}, "Query")
+
+    assert looker.gathered("table x", numbers()) == [1]
+    assert [one.what for one in looker.denied] == ["not allowed: Query"]
+
+
+def time_of_a_refusal(_: Clinic) -> None:
+    def describe_table(**_: Any) -> Any:
+        headers = {"HTTPHeaders": {"date": "Tue, 14 Nov 2023 22:13:20 GMT"}}
+        said: Any = {"Error": {"Code": "AccessDeniedException"}, "ResponseMetadata": headers}
+        raise ClientError(said, "DescribeTable")
+
+    session: Any = SimpleNamespace(client=lambda *_, **__: SimpleNamespace(describe_table=describe_table))
+    with environment({"CDK_SAGAS_CLOCK": ""}):
+        assert Aws(session=session).now_ms("x") == 1_700_000_000_000
+
+
+MUTANTS = [
+    Mutant(
+        name="what nobody schedules works",
+        owner=Function,
+        target="works",
+        old="if mine else not known",
+        new="if mine else True",
+        kills=schedule_is_gone,
+    ),
+    Mutant(
+        name="what may not be read does not work",
+        owner=Function,
+        target="works",
+        old="if mine else not known",
+        new="if mine else False",
+        kills=rules_may_not_be_read,
+    ),
+    Mutant(
+        name="who is not known is missing",
+        owner=PARTS,
+        target="_nobody_looks",
+        old="or not system.functions_known",
+        new="",
+        kills=one_function_may_not_be_read,
+    ),
+    Mutant(
+        name="a machine, whatever its table",
+        owner=Records,
+        target="_as_said",
+        old="or said.requests != served.requests",
+        new="",
+        kills=machine_of_another_table,
+    ),
+    Mutant(
+        name="parked by a guess",
+        owner=REPAIR.Repairer,
+        target="_look_after",
+        old="(guessed or not saga.served.operators)",
+        new="not saga.served.operators",
+        kills=spent_by_a_guess,
+    ),
+    Mutant(
+        name="all or nothing",
+        owner=Aws,
+        target="gathered",
+        old="kept.append(one)",
+        new="pass",
+        kills=found_before_the_end,
+    ),
+    Mutant(
+        name="a refusal has no time",
+        owner=Aws,
+        target="now_ms",
+        old="return time_of(error.response)",
+        new="return 0",
+        kills=time_of_a_refusal,
+    ),
+]
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_the_history_holds(clinic: Clinic, mutant: Mutant) -> None:
+    mutant.kills(clinic)
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_without_the_condition_it_does_not(clinic: Clinic, monkeypatch: pytest.MonkeyPatch, mutant: Mutant) -> None:
+    mutate(monkeypatch, mutant)
+
+    with pytest.raises(AssertionError):
+        mutant.kills(clinic)

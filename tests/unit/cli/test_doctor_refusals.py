@@ -1,0 +1,263 @@
+"""``cdk-sagas doctor`` looks at everything that it can: what is refused, gone, throttled or broken is said, too."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from importlib import import_module
+from types import SimpleNamespace
+from typing import Any
+
+import boto3
+import pytest
+from botocore.exceptions import ClientError
+from botocore.retries.bucket import TokenBucket
+
+from constructs_lib.cli.doctor.aws import refusal_of
+from saga_runtime.idempotency.record import reserve_put
+from saga_runtime.protocol import DUE_INDEX, RecordAttribute
+from saga_runtime.shared import aws
+from tests.unit.cli.test_doctor import SCENES, keeps, not_told, parked, send, watches, words_of
+from tests.unit.support.clinic import COMMAND, READS, SHARD, Clinic, clinic_in
+from tests.unit.support.samples import NOW_MS, reservation_of
+from tests.unit.support.wire import Action, Fault
+from tests.unit.support.world import World
+
+BATCHES = import_module("constructs_lib.cli.shared.batches")
+
+
+@pytest.fixture
+def clinic(world: World, monkeypatch: pytest.MonkeyPatch, boto3_session: boto3.Session) -> Iterator[Clinic]:
+    """A stack with a saga that runs; nothing is wrong."""
+    with clinic_in(world, monkeypatch, boto3_session) as clinic:
+        yield clinic
+
+
+# What is refused keeps nothing else from being looked at.
+
+TOLD: dict[str, tuple[str, ...]] = {
+    "BatchGetItem": ("dead letters", "not looked at"),
+    "DescribeExecution": ("answer not told", "dead letters", "not looked at", "parked"),
+    "DescribeRule": ("answer not told", "dead letters", "not looked at", "parked"),
+    "DescribeStateMachine": ("answer not told", "dead letters", "not looked at", "parked"),
+    "DescribeTable": ("answer not told", "dead letters", "parked"),
+    "GetEventSourceMapping": ("answer not told", "dead letters", "not looked at", "parked"),
+    "GetFunctionConcurrency": ("answer not told", "dead letters", "not looked at", "parked"),
+    "GetFunctionConfiguration": ("dead letters", "not looked at", "parked"),
+    "GetFunctionEventInvokeConfig": ("answer not told", "dead letters", "not looked at", "parked"),
+    "GetItem": ("answer not told", "dead letters", "not looked at", "parked"),
+    "GetQueueAttributes": ("answer not told", "not looked at", "parked"),
+    "ListExecutions": ("answer not told", "dead letters", "not looked at", "parked"),
+    "ListTargetsByRule": ("answer not told", "dead letters", "not looked at", "parked"),
+    "Query": ("answer not told", "dead letters", "not looked at"),
+    "Scan": ("answer not told", "dead letters", "not looked at", "parked"),
+}
+"""What is found of a parked saga, an answer and a dead letter, whatever may not be called."""
+
+
+def many_things(clinic: Clinic) -> None:
+    """Several that are wrong, one of another saga: it has died."""
+    not_told(clinic)
+    parked(clinic)
+    send(clinic, "jobs-dead")
+    clinic.failures["Dispatcher"] = "jobs-dead"
+    other = reservation_of(key="another")
+    put: Any = reserve_put(other)
+    put["Item"][RecordAttribute.DUE_SHARD.value] = {"S": SHARD}
+    aws.dynamodb().put_item(**put, TableName="requests")
+    clinic.world.executions.start(other.saga_id, "{}")
+    clinic.dies(other.saga_id)
+
+
+@pytest.mark.parametrize("operation", sorted(TOLD))
+def test_a_call_that_is_refused_keeps_nothing_else_from_being_looked_at(clinic: Clinic, operation: str) -> None:
+    many_things(clinic)
+    clinic.denied.add(operation)
+
+    found = {one["kind"]: one for one in clinic.finds("--deep") if one["kind"] != "interrupted"}
+
+    assert tuple(sorted(found)) == TOLD[operation]
+    refused = [one["what"].partition(";")[0] for one in found.values() if one["kind"] == "not looked at"]
+    assert refused == ([] if operation == "DescribeTable" else [f"not allowed: {operation}"])
+
+
+@pytest.mark.parametrize(
+    ("operation", "says"), [("Query", "in flight: not known"), ("Scan", "at least 2 sagas, 1 parked")]
+)
+def test_what_is_in_flight_is_said_to_be_more_where_not_everything_was_looked_at(
+    clinic: Clinic, operation: str, says: str
+) -> None:
+    many_things(clinic)
+    clinic.denied.add(operation)
+
+    assert says in clinic.says("--deep")[1]
+    assert json.loads(clinic.says("--deep", "--json")[1])["in_flight"]["complete"] is False
+
+
+def test_every_call_of_a_look_may_be_refused() -> None:
+    assert TOLD.keys() == READS - {"ListStackResources"}
+
+
+def test_a_table_that_is_gone_keeps_nothing_else_from_being_looked_at(clinic: Clinic) -> None:
+    many_things(clinic)
+    for table, kinds in (
+        ("tokens", {"not looked at", "dead letters", "parked", "interrupted"}),
+        ("log", {"not looked at", "dead letters", "parked", "interrupted"}),
+        ("requests", {"not looked at", "dead letters"}),
+    ):
+        aws.dynamodb().delete_table(TableName=table)
+
+        found = {one["kind"]: one for one in clinic.finds("--deep")}
+
+        assert found.keys() == kinds
+        assert found["not looked at"]["what"].startswith("is of the stack, and is not there any more")
+        assert f"table {table}" in f"{found['not looked at']['id']}, {found['not looked at']['what']}"
+
+
+def test_an_index_that_is_gone_keeps_nothing_else_from_being_looked_at(clinic: Clinic) -> None:
+    many_things(clinic)
+    gone: Any = [{"Delete": {"IndexName": DUE_INDEX}}]
+    aws.dynamodb().update_table(TableName="tokens", GlobalSecondaryIndexUpdates=gone)
+
+    found = {one["kind"]: one for one in clinic.finds()}
+
+    assert found.keys() == {"not looked at", "dead letters", "parked", "interrupted"}
+    assert found["not looked at"]["id"] == "table tokens"
+
+
+def test_a_query_of_a_table_without_its_index_is_one_refusal_of_many() -> None:
+    said: Any = {"Code": "ValidationException", "Message": "The table does not have\nthe specified index: due"}
+
+    refusal = refusal_of(ClientError({"Error": said}, "Query"))
+
+    assert refusal is not None
+    assert refusal.found == "Query is refused: The table does not have the specified index: due"
+
+
+@pytest.mark.parametrize("code", ["KmsAccessDeniedException", "KMSAccessDeniedException", "KmsAccessDenied"])
+def test_a_key_that_may_not_be_used_is_a_right_that_is_missing(code: str) -> None:
+    refusal = refusal_of(ClientError({"Error": {"Code": code}}, "DescribeStateMachine"))
+
+    assert refusal is not None
+    assert refusal.found == "not allowed: DescribeStateMachine"
+
+
+def test_a_key_that_is_switched_off_is_one_refusal_of_many() -> None:
+    said: Any = {"Code": "KmsInvalidStateException", "Message": "disabled"}
+
+    refusal = refusal_of(ClientError({"Error": said}, "DescribeExecution"))
+
+    assert refusal is not None
+    assert refusal.found == "DescribeExecution is refused: KmsInvalidStateException: disabled"
+
+
+@pytest.mark.parametrize("code", ["ExpiredToken", "ExpiredTokenException", "UnrecognizedClientException", "Other"])
+def test_what_would_refuse_every_other_call_ends_the_look(code: str) -> None:
+    assert refusal_of(ClientError({"Error": {"Code": code}}, "Query")) is None
+
+
+def test_what_is_throttled_is_asked_again_and_again(clinic: Clinic, monkeypatch: pytest.MonkeyPatch) -> None:
+    """More often than a function does, whose time runs."""
+    clinic.dies()
+    asks_without_pause(monkeypatch)
+    clinic.world.wire.plan(Fault(operation="DescribeExecution", action=Action.THROTTLE, times=9))
+
+    assert clinic.kinds() == [("interrupted", "soon")]
+
+
+def test_what_is_throttled_for_good_is_said_and_keeps_nothing_else_from_being_looked_at(
+    clinic: Clinic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    many_things(clinic)
+    asks_without_pause(monkeypatch)
+    clinic.world.wire.plan(Fault(operation="DescribeExecution", action=Action.THROTTLE, times=1_000))
+
+    found = {one["kind"]: one for one in clinic.finds()}
+
+    assert found.keys() == {"not looked at", "answer not told", "dead letters", "parked"}
+    assert found["not looked at"]["what"] == "refused again and again: DescribeExecution, ThrottlingException"
+
+
+def asks_without_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With clients of its own, which remember that they were throttled, and wait for nothing."""
+    session = boto3.Session(aws_access_key_id="a", aws_secret_access_key="b", region_name="eu-central-1")
+    monkeypatch.setattr(COMMAND, "session_of", lambda _: session)
+    monkeypatch.setattr("time.sleep", lambda _: None)
+    monkeypatch.setattr(TokenBucket, "acquire", lambda *_, **__: True)
+
+
+def test_what_a_batch_leaves_out_is_asked_for_again_ever_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    naps: list[float] = []
+    monkeypatch.setattr(BATCHES, "time", SimpleNamespace(sleep=naps.append))
+    monkeypatch.setattr(BATCHES, "random", SimpleNamespace(random=lambda: 1.0))
+    answered = [0, 0, 2, 1]
+
+    def batch_get_item(**asked: Any) -> Any:
+        keys = asked["RequestItems"]["table"]["Keys"]
+        count = answered.pop(0)
+        return {"Responses": {"table": keys[:count]}, "UnprocessedKeys": {"table": {"Keys": keys[count:]}}}
+
+    client: Any = SimpleNamespace(batch_get_item=batch_get_item)
+    keys = [{"id": {"S": str(number)}} for number in range(3)]
+
+    assert list(BATCHES.batch_of(client, "table", {"Keys": keys})) == keys
+    assert naps == [0.2, 0.4, 0.1]
+
+
+BROKEN: dict[str, tuple[str, dict[str, Any]]] = {
+    "a row of tokens without a time": ("tokens", {"id": {"S": "x"}, "status": {"S": "WAITING"}}),
+    "a row of tokens with a name for a time": (
+        "tokens",
+        {"id": {"S": "x"}, "status": {"S": "WAITING"}, "updated_at": {"N": "1"}, "expected_at": {"S": "soon"}},
+    ),
+    "a record with a text for a time": ("requests", {"id": {"S": "x"}, "saga_id": {"S": "x"}, "parked_at": {"S": "y"}}),
+    "a record of which nothing is right": ("requests", {"id": {"S": "x"}, "saga_id": {"N": "1"}}),
+}
+
+
+@pytest.mark.parametrize("item", BROKEN)
+@pytest.mark.parametrize("words", [(), ("--deep",)])
+def test_an_item_that_cannot_be_read_keeps_nothing_else_from_being_looked_at(
+    clinic: Clinic, item: str, words: tuple[str, ...]
+) -> None:
+    many_things(clinic)
+    table, values = BROKEN[item]
+    broken: Any = {**values, "due_at": {"N": "1"}, "due_shard": {"S": SHARD}}
+    aws.dynamodb().put_item(TableName=table, Item=broken)
+
+    found = {one["kind"]: one for one in clinic.finds(*words)}
+
+    assert found.keys() == {"unreadable", "interrupted", "answer not told", "dead letters", "parked"}
+    assert found["unreadable"]["what"].startswith(f"an item of table {table} that cannot be read: ")
+
+
+@pytest.mark.parametrize("broken", ["amount", "parked_at", "failure"])
+def test_a_record_with_something_else_in_an_attribute_ends_no_look(clinic: Clinic, broken: str) -> None:
+    clinic.update(amount={"N": "5"}, currency={"S": "EUR"})
+    wrong: Any = {broken: {"BOOL": True}}
+    clinic.update(**wrong)
+
+    assert clinic.kinds() == ([] if broken == "amount" else [("unreadable", "person")])
+
+
+def test_an_end_that_cannot_be_read_keeps_no_other_from_being_found(clinic: Clinic) -> None:
+    watches(clinic)
+    keeps(clinic, attempt={"N": "2"}, error={"S": "Unhandled"})
+    item: Any = {"id": {"S": "x"}, "due_at": {"N": str(NOW_MS)}, "due_shard": {"S": "00"}}
+    aws.dynamodb().put_item(TableName="watch", Item=item)
+
+    assert clinic.kinds() == [("unreadable", "person"), ("end not told", "soon")]
+
+
+# What it moves.
+
+
+@pytest.mark.parametrize("scene", ["interrupted", "parked", "late", "row left open", "waits for nothing"])
+def test_each_finding_about_a_saga_says_what_it_moves(clinic: Clinic, scene: str) -> None:
+    clinic.update(amount={"N": "123456"}, currency={"S": "EUR"})
+    SCENES[scene].happens(clinic)
+
+    (finding,) = clinic.finds(*words_of(SCENES[scene]))
+
+    assert (finding["amount"], finding["currency"]) == (123456, "EUR")
+    assert "it moves EUR 123,456, in minor units\n" in clinic.says(*words_of(SCENES[scene]))[1]
