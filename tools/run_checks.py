@@ -144,7 +144,7 @@ def jobs() -> list[Job]:
 
 
 def _files(folder: str, *names: str) -> list[str]:
-    return [f"{folder}/{name}.py" for name in names]
+    return [found.relative_to(ROOT).as_posix() for name in names for found in (ROOT / folder).rglob(f"{name}.py")]
 
 
 def _without(*paths: str) -> list[str]:

@@ -25,7 +25,7 @@ DECORATORS: Final = {
 }
 """Functions of ``saga_runtime`` that make a handler, and what takes one."""
 _RUNTIME: Final = "saga_runtime"
-_LEDGER: Final = (f"{_RUNTIME}.Ledger.from_env", f"{_RUNTIME}.ledger_store.Ledger.from_env")
+_LEDGER: Final = (f"{_RUNTIME}.Ledger.from_env", f"{_RUNTIME}.ledger.store.Ledger.from_env")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

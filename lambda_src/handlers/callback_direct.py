@@ -1,7 +1,7 @@
 """Receives a callback by direct invocation; who may invoke it may speak for the provider.
 
 The event is ``{"job_id": ..., "event_id": ..., "outcome": {...}}`` with one of three outcomes, as
-``callback_rows.callback_of`` reads them.
+``callbacks.rows.callback_of`` reads them.
 """
 
 from __future__ import annotations

@@ -258,7 +258,7 @@ def test_every_construct_and_value_has_its_own_place(name: str) -> None:
 
 
 def test_every_finding_of_the_budget_is_documented() -> None:
-    source = "".join((ROOT / "constructs_lib" / "saga" / name).read_text("utf-8") for name in _FINDERS)
+    source = "".join((ROOT / "constructs_lib" / "saga" / "validation" / name).read_text("utf-8") for name in _FINDERS)
     made = set(re.findall(r'id=f?"(cdk-sagas-[^"]+)"', source))
     patterns = {re.sub(r"\\{[^}]*\\}", "[A-Za-z]+", re.escape(name).replace("\\ ", " ")) for name in made}
     documented = [re.sub(r"<(\w+)>", r"\1", name) for name in _only("findings").names]

@@ -7,7 +7,7 @@
     WAITING --registered anew--> WAITING          SETTLING, SETTLED, LATE --registered anew--> SETTLING
 
 The saga log says what became of the job; the token row only says who waits for it, and what he is to be told.
-``callback_decisions`` decides, ``callback_writes`` makes the conditional writes.
+``decisions`` decides, ``writes`` makes the conditional writes.
 """
 
 from __future__ import annotations

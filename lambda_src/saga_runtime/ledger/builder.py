@@ -5,7 +5,7 @@ the same transaction, with the balance after it and the next sequence number. Ev
 it is written. Accounts that only pass money through (issuance, clearing) have entries and no balance item: it would be
 the hottest item of all.
 
-A step reads the accounts (``ledger_store.Ledger``), builds writes from what it read, and returns them. The
+A step reads the accounts (``Ledger``), builds writes from what it read, and returns them. The
 condition on the sequence number makes the read good: if anything moved in between, nothing is written, and the
 runtime calls the step again.
 """

@@ -1,6 +1,6 @@
 """The two ways in which an interrupted saga is found: it is due, or its execution ended otherwise than well.
 
-What is done for it is ``caretaker``'s. Two reconcilers at once, or one that dies between any two calls, do no harm;
+What is done for it is ``saga_reconciler``'s. Two reconcilers at once, or one that dies between any two calls, do no harm;
 what was not done is done by the next look.
 """
 
@@ -79,7 +79,7 @@ class Reconciled:
 class Reconciler:
     """Finds interrupted sagas, and has them looked after.
 
-    Who means one saga asks the ``caretaker``.
+    Who means one saga asks the ``saga_reconciler``.
 
     Attributes:
         caretaker: looks after one saga.

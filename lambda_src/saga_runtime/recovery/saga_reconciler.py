@@ -1,4 +1,4 @@
-"""Looking after one saga: reading it, asking after its owner, and doing what ``reconciliation`` decides.
+"""Looking after one saga: reading it, asking after its owner, and doing what ``decisions`` decides.
 
 Reading and doing are apart: ``look`` changes nothing, and says what ``carry_out`` would do. Who only wants to know
 asks ``read``, ``saga_of`` and ``look``; who repairs hands what was seen to ``carry_out``. Likewise ``look_late`` and

@@ -8,7 +8,7 @@
     TOMBSTONE, FAILED --a provider did it after all--> APPLIED_LATE --compensation--> UNDONE
 
 The row and the step's effect are written in ONE transaction: neither exists without the other. Rows of external steps
-have a life of their own: ``external_log``.
+have a life of their own: ``external_rows``.
 """
 
 from __future__ import annotations

@@ -150,7 +150,7 @@ def require_refusal(error: PermanentError, invocation: Invocation) -> None:
         StepInDoubt: it is not a refusal.
     """
     kind = type(error)
-    ours = kind.__module__.partition(".")[0] == __package__ and "recorded" not in vars(kind)
+    ours = kind.__module__.partition(".")[0] == __name__.partition(".")[0] and "recorded" not in vars(kind)
     named = kind.__name__ in {Declined.__name__, *invocation.provider.refusals}
     if not named or (ours and kind not in (Declined, Rejected)):
         raise StepInDoubt(

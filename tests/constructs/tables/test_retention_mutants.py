@@ -6,7 +6,7 @@ import pytest
 
 from constructs_lib.saga.validation import retention
 from saga_runtime.recovery import decisions as reconciliation
-from tests.constructs import test_retention as r
+from tests.constructs.tables import test_retention as r
 from tests.unit.support.mutation import Mutant, Scenario, mutate
 
 

@@ -52,7 +52,7 @@ def test_region_is_taken_as_the_aws_cli_takes_it(
 
 def test_every_command_makes_its_session_in_one_place() -> None:
     folder = Path(commands.__file__).parent
-    made = [file.name for file in folder.glob("*.py") if "boto3.Session(" in file.read_text("utf-8")]
+    made = [file.name for file in folder.rglob("*.py") if "boto3.Session(" in file.read_text("utf-8")]
 
     assert made == ["aws.py"]
 

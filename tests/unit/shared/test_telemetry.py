@@ -45,7 +45,7 @@ def test_what_was_counted_is_written_once_in_the_embedded_metric_format(capsys: 
 )
 def test_a_failure_is_logged_as_one(event: str, level: str) -> None:
     """In a process that starts as a function does, with its own logger."""
-    script = f"from saga_runtime import telemetry; telemetry.event({event!r}, saga_id='s-1')"
+    script = f"from saga_runtime.shared import telemetry; telemetry.event({event!r}, saga_id='s-1')"
     written = subprocess.run(
         [sys.executable, "-c", script], env={**os.environ}, capture_output=True, text=True, check=True
     ).stdout
@@ -89,7 +89,7 @@ def test_money_is_told_by_currency_beside_what_else_is_measured(capsys: pytest.C
 def test_what_alarms_look_for_is_what_a_function_writes() -> None:
     """Namespace, dimensions and units, of a process that knows its service when it starts, as a function does."""
     script = """
-from saga_runtime import telemetry
+from saga_runtime.shared import telemetry
 from saga_runtime.protocol import Metric
 telemetry.count(Metric.ORPHANS, saga_id="s-1")
 telemetry.gauge(Metric.RECONCILE_FAILED, 0)
