@@ -1,6 +1,6 @@
 """The two ways in which an interrupted saga is found: it is due, or its execution ended otherwise than well.
 
-What is done for it is ``saga_reconciler``'s. Two reconcilers at once, or one that dies between any two calls, do no harm;
+``saga_reconciler`` looks after each. Two reconcilers at once, or one that dies between any two calls, do no harm;
 what was not done is done by the next look.
 """
 
