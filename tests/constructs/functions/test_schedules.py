@@ -55,4 +55,4 @@ def test_every_schedule_is_made_in_one_place() -> None:
     folder = Path(constructs_lib.__file__).parent
     made = [file.name for file in folder.rglob("*.py") if "Schedule.rate(" in file.read_text("utf-8")]
 
-    assert made == ["_schedules.py"]
+    assert made == ["schedules.py"]
