@@ -203,6 +203,7 @@ def other_code(system: TwoLedgers, function: str, file: str, before: str, after:
         deployed_code: bytes = answer.read()
     changed = io.BytesIO()
     with zipfile.ZipFile(io.BytesIO(deployed_code)) as old, zipfile.ZipFile(changed, "w") as new:
+        assert file in old.namelist()
         for info in old.infolist():
             content = old.read(info)
             if PurePosixPath(info.filename) == PurePosixPath(file):
@@ -231,7 +232,7 @@ def test_the_undos_condition_keeps_a_late_undo_from_undoing_twice(running: Both,
     system.aws.faults.plan(Fault(function=undo, call=TRANSACT, action="delay", seconds=80))
 
     with (
-        other_code(system, undo, "saga_runtime/saga_log.py", still_done, '"#status <> :undone OR #status <> :done"')
+        other_code(system, undo, "saga_runtime/saga_log/rows.py", still_done, '"#status <> :undone OR #status <> :done"')
         if mutant
         else nullcontext(),
         system.aws.calls.record() as calls,
