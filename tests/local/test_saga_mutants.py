@@ -232,7 +232,9 @@ def test_the_undos_condition_keeps_a_late_undo_from_undoing_twice(running: Both,
     system.aws.faults.plan(Fault(function=undo, call=TRANSACT, action="delay", seconds=80))
 
     with (
-        other_code(system, undo, "saga_runtime/saga_log/rows.py", still_done, '"#status <> :undone OR #status <> :done"')
+        other_code(
+            system, undo, "saga_runtime/saga_log/rows.py", still_done, '"#status <> :undone OR #status <> :done"'
+        )
         if mutant
         else nullcontext(),
         system.aws.calls.record() as calls,
