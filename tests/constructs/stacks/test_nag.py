@@ -190,8 +190,8 @@ def test_whoever_acknowledges_is_tried_here() -> None:
     elsewhere = {
         "payload_bucket": "test_payload_bucket.py",
         "timeout_reconciler": "test_timeout_reconciler.py",
-        "watched_machines": "test_watched_machines.py",
-        **dict.fromkeys(("approval_page", "callback_integration", "callback_receivers"), "test_callback_stack.py"),
+        "execution_watch": "test_watched_machines.py",
+        **dict.fromkeys(("approval_page", "callback_integration", "receivers"), "test_callback_stack.py"),
     }
     assert found == {*tried, *elsewhere}, f"others are tried in {sorted(set(elsewhere.values()))}"
 
