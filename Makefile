@@ -45,10 +45,11 @@ test: setup ## lint, types and all tests
 check: setup ## the fast tier: lint, types, tests without local AWS (under 2 minutes)
 	@python tools/run_checks.py --fast
 
-lint: setup ## ruff: rules and format; layers of the rooms
+lint: setup ## ruff: rules and format; layers of the rooms; plain English
 	@ruff check $(PATHS)
 	@ruff format --check --quiet $(PATHS) || { echo 'error: run `make format`' >&2; exit 1; }
 	@lint-imports
+	@python tools/plain_english.py --check
 
 types: setup ## mypy --strict
 	@mypy
