@@ -16,7 +16,7 @@ from constructs_lib.saga.asl.failures import found_at
 from constructs_lib.saga.asl.fence import fence_states
 from constructs_lib.saga.asl.forward import saga_flow
 from constructs_lib.saga.asl.outputs import next_page, pages, read_outputs, rows
-from constructs_lib.saga.asl.plan import PHASES_AT, CompiledGroup, GroupKind, Node, SagaPlan, State
+from constructs_lib.saga.asl.plan import PHASES_AT, WAYS_AT, CompiledGroup, GroupKind, Node, SagaPlan, State
 from constructs_lib.saga.asl.states import (
     EXECUTION,
     INPUT,
@@ -51,11 +51,14 @@ READ_ROWS: Final = "Read the rows"
 COMPATIBLE: Final = "Compatible?"
 OUTLIVE: Final = "Outlive earlier functions"
 NOTE_DEFINITION: Final = "Note the definition"
+SAME_WAYS: Final = "By the same conditions?"
 _ROWS: Final = 1_000
 """So many rows without outputs fit a state."""
 LATE_UNDONE: Final = "Late undone"
 TELL_OF_LATE: Final = "Tell the operators of late"
 LATE_STUCK: Final = "End late stuck"
+
+_RAN_UNDER: Final = f"$record.{RecordAttribute.DEFINITION.value}.S"
 
 _INTERRUPTED: Final = (
     '{"step": "", "error": "SagaInterrupted", "detail": "the request was interrupted", "status": 500, '
@@ -91,7 +94,8 @@ def recovery_of(plan: SagaPlan, forward_machine_arn: str) -> State:
         **fences,
         COMPENSATE: direct(plan, Direction.COMPENSATE, back),
         **reading,
-        FORWARD: direct(plan, Direction.FORWARD, GO_FORWARD),
+        FORWARD: direct(plan, Direction.FORWARD, SAME_WAYS),
+        SAME_WAYS: _same_ways(plan),
         GO_FORWARD: _go_forward(forward_machine_arn),
         HANDED_OVER: {"Type": "Succeed"},
         **late,
@@ -164,6 +168,7 @@ def _compatible(plan: SagaPlan) -> dict[str, State]:
     stands = ", ".join(f'"{status.value}"' for status in StepStatus if status not in NOTHING_STANDS)
     name = f"{a.STEP.value}.S"
     side = f'$lookup($sides, $contains({name}, "[") ? $substringBefore({name}, "[") & "[]" : {name})'
+    noted = f'"{plan.fingerprint[:WAYS_AT]}" & $substring({_RAN_UNDER}, {WAYS_AT})'
     fits = (
         f"($sides := {sides}; $rows := $states.result.Items[{a.STATUS.value}.S in [{stands}]];"
         f" $count($rows[{side} = {a.SIDE.value}.S]) = $count($rows))"
@@ -203,7 +208,7 @@ def _compatible(plan: SagaPlan) -> dict[str, State]:
                     "#definition": RecordAttribute.DEFINITION.value,
                     "#updated_at": RecordAttribute.UPDATED_AT.value,
                 },
-                values={":definition": {"S": plan.fingerprint}, ":now": now()},
+                values={":definition": {"S": expression(noted)}, ":now": now()},
             ),
             "Catch": [refused_write(LOOK_AT_RECORD)],
             "Next": WHICH_DIRECTION,
@@ -219,13 +224,31 @@ def _outlived(plan: SagaPlan) -> str:
     longest = max(plan.outlived_seconds, plan.phases_outlived_seconds)
     if longest == plan.outlived_seconds:
         return str(longest)
-    phases = f"$substring($record.{RecordAttribute.DEFINITION.value}.S, {PHASES_AT})"
-    return f'({phases} = "{plan.fingerprint[PHASES_AT:]}" ? {plan.outlived_seconds} : {longest})'
+    phases = f"$substring({_RAN_UNDER}, {PHASES_AT}, {WAYS_AT - PHASES_AT})"
+    return f'({phases} = "{plan.fingerprint[PHASES_AT:WAYS_AT]}" ? {plan.outlived_seconds} : {longest})'
 
 
 def _other(plan: SagaPlan) -> str:
-    """Whether the saga's last owner ran under another definition."""
-    return f'$record.{RecordAttribute.DEFINITION.value}.S != "{plan.fingerprint}"'
+    """Whether the saga's last owner ran under another definition, its conditions apart."""
+    return f'$substring({_RAN_UNDER}, 0, {WAYS_AT}) != "{plan.fingerprint[:WAYS_AT]}"'
+
+
+def _same_ways(plan: SagaPlan) -> State:
+    """A saga that only goes forward goes on by the conditions by which it began, or a person is asked.
+
+    By others it could go another way beside the one that it has gone: two ways of paying, of which a request takes one,
+    would both be taken. What a recovery notes of its definition leaves the conditions as they were. Going back does not
+    depend on them: rows decide.
+    """
+    ways = f'$substring({_RAN_UNDER}, {WAYS_AT}) = "{plan.fingerprint[WAYS_AT:]}"'
+    return {
+        "Type": "Choice",
+        "Choices": [{"Condition": expression(ways), "Next": GO_FORWARD}],
+        "Default": park_of(plan),
+        "Assign": found_at(
+            SAME_WAYS, "DefinitionChanged", "conditions, or keys of a map's items, are not those by which the saga ran"
+        ),
+    }
 
 
 def _per_item(node: Node) -> bool:
@@ -262,7 +285,7 @@ def _which_direction(plan: SagaPlan, *, undecided: str, compensating: str, first
             {"Condition": expression(f"$not({mine})"), "Next": FENCED},
             {"Condition": expression(f"{unread} and {_other(plan)}"), "Next": OUTLIVE},
             {"Condition": expression(unread), "Next": READ_ROWS},
-            {"Condition": expression(f'{direction} = "{Direction.FORWARD.value}"'), "Next": GO_FORWARD},
+            {"Condition": expression(f'{direction} = "{Direction.FORWARD.value}"'), "Next": SAME_WAYS},
             {"Condition": expression(f'{direction} = "{Direction.COMPENSATE.value}"'), "Next": compensating},
         ],
         "Default": undecided,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from aws_cdk import Duration
@@ -23,7 +23,7 @@ from constructs_lib.saga.asl import (
     SagaPlan,
     Waiting,
 )
-from constructs_lib.saga.asl.plan import PHASES_AT
+from constructs_lib.saga.asl.plan import PHASES_AT, WAYS_AT
 from constructs_lib.saga.asl.states import bare
 from constructs_lib.saga.description.description import (
     FunctionDescription,
@@ -38,6 +38,7 @@ from constructs_lib.saga.steps.routes import GoOn, Notify
 from constructs_lib.saga.steps.step import Step, StepKind
 from constructs_lib.saga.steps.wait import CallbackVia
 from constructs_lib.saga.validation.checks import NOTIFIER_SECONDS, leaves_of, pivots_of
+from constructs_lib.saga.validation.jsonata_reads import TOKEN
 from saga_runtime.protocol import PROTOCOL_VERSION, ProviderField, ServedStepField
 
 TASK_MARGIN_SECONDS: Final = 10
@@ -183,7 +184,7 @@ def notice_of(notify: Notify) -> Notice:
 def shape_of(steps: Sequence[Step | StepGroup]) -> list[dict[str, Any]]:
     """What a recovery under another definition depends on: each step's name, kind, side and compensation.
 
-    Only what a row could contradict is in it: grouping, conditions and retries may change at any time.
+    Only what a row could contradict is in it: grouping and retries may change at any time.
     """
     sides = _sides(steps)
     return [
@@ -228,10 +229,33 @@ def served_steps(steps: Sequence[Step | StepGroup]) -> dict[CallbackVia, dict[st
 def fingerprint_of(steps: Sequence[Step | StepGroup]) -> str:
     """Identifies a definition, as far as recoveries depend on it.
 
-    From ``PHASES_AT`` on it identifies the names of the steps in phases that may outlive their saga.
+    From ``PHASES_AT`` on it identifies the names of the steps in phases that may outlive their saga, and from
+    ``WAYS_AT`` on by what a saga goes its way.
     """
     phases = sorted(step.name for node in steps if node.kind is StepKind.CHILD for step in node.steps)
-    return _digest({"protocol": PROTOCOL_VERSION, "steps": shape_of(steps)})[:PHASES_AT] + _digest(phases)[:8]
+    shape = _digest({"protocol": PROTOCOL_VERSION, "steps": shape_of(steps)})[:PHASES_AT]
+    return shape + _digest(phases)[: WAYS_AT - PHASES_AT] + _digest(sorted(_ways(steps)))[:8]
+
+
+def _ways(steps: Sequence[Step | StepGroup]) -> Iterator[str]:
+    """What decides which effects a saga has: conditions of steps that have one, and a map's items and their keys."""
+    for node in steps:
+        acting = [step for step in node.steps if step.kind.mutates or step.only_forward]
+        if not acting:
+            continue
+        expressions = {"when": node.when}
+        if isinstance(node, StepGroup):
+            expressions |= {"items": node.items, "key": node.key}
+            for step in acting:
+                yield from _way(step.name, {"when": step.when})
+        yield from _way(node.name, expressions)
+
+
+def _way(name: str, expressions: Mapping[str, str | None]) -> Iterator[str]:
+    for argument, text in expressions.items():
+        if text is not None:
+            # The number of a token changes from one synth to the next.
+            yield f"{name} {argument} {TOKEN.sub('', text)}"
 
 
 def _digest(document: object) -> str:

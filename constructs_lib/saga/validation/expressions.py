@@ -10,7 +10,7 @@ from constructs_lib.saga.asl.states import bare, is_expression
 from constructs_lib.saga.steps.group import StepGroup
 from constructs_lib.saga.steps.routes import Notify
 from constructs_lib.saga.steps.step import Step, StepKind
-from constructs_lib.saga.validation.jsonata_reads import BadExpressionError, Path, reads_of
+from constructs_lib.saga.validation.jsonata_reads import BadExpressionError, Path, Reads, reads_of
 
 _REQUEST: Final[Mapping[str, Path | None]] = {"request": ("request",), "outputs": ("outputs",)}
 _STEP: Final[Mapping[str, Path | None]] = {**_REQUEST, "saga_id": None, "step_key": None}
@@ -18,6 +18,8 @@ _FAILURE: Final = frozenset({"step", "error", "detail", "status", "title", "kind
 _STATES: Final = frozenset({"context", "input"})
 _WITH_RESULT: Final = _STATES | {"result"}
 _WITH_ERROR: Final = _WITH_RESULT | {"errorOutput"}
+_CHANGING: Final = frozenset({"millis", "now", "random", "shuffle", "uuid"})
+_STEADY_CONTEXT: Final = frozenset({"Execution", "Map", "StateMachine"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +32,7 @@ class Expression:
         names: variables that it may speak of, but ``$states``; what they stand for, or None for something computed.
         steps: names of the steps whose outputs are known there.
         states: members of ``$states`` that are there.
+        decides: whether it decides which effects the saga has: every run of the saga must come to the same.
     """
 
     where: str
@@ -37,6 +40,7 @@ class Expression:
     names: Mapping[str, Path | None]
     steps: frozenset[str]
     states: frozenset[str] = _STATES
+    decides: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,20 +62,28 @@ def checked_reads(
             step that it cannot know; naming where it is, the expression and the remedy.
     """
     every = frozenset(step.name for node in steps for step in node.steps)
+    rowless = frozenset(
+        step.name for node in steps for step in node.steps if step.direct is not None or not step.record
+    )
     read: dict[RequestRead, None] = {}
     for found in _all(steps, every, result, on_failed):
-        paths = _reads(found, found.names, every)
+        paths = _reads(found, found.names, every, rowless)
         read |= {RequestRead(found.where, found.text, path[1:]): None for path in sorted(paths) if path[0] == "request"}
     return tuple(read)
 
 
-def _reads(found: Expression, names: Mapping[str, Path | None], every: frozenset[str]) -> frozenset[Path]:
+def _reads(
+    found: Expression, names: Mapping[str, Path | None], every: frozenset[str], rowless: frozenset[str]
+) -> frozenset[Path]:
     if not found.text:
         raise ValueError(f"{found.where} must be a JSONata expression, got ''; leave it out for the default")
     try:
-        paths = reads_of(found.text, {**names, "states": ("states",)}).paths
+        reads = reads_of(found.text, {**names, "states": ("states",)})
+        paths = reads.paths
         for path in sorted(paths):
             _check_members(found, path, every)
+        if found.decides:
+            _check_steady(reads, rowless)
     except BadExpressionError as bad:
         raise ValueError(
             f"{found.where} must be a JSONata expression that can work, got {found.text!r}, {bad}; {bad.remedy}"
@@ -94,6 +106,21 @@ def _check_members(found: Expression, path: Path, every: frozenset[str]) -> None
         raise BadExpressionError(f"where $states has no {member}", f"it has {', '.join(sorted(found.states))}")
     if variable == "failure" and member not in _FAILURE:
         raise BadExpressionError(f"where $failure has no {member}", f"it has {', '.join(sorted(_FAILURE))}")
+
+
+def _check_steady(reads: Reads, rowless: frozenset[str]) -> None:
+    """Refuse what may come out otherwise in a recovery: the saga would go another way beside the one it has gone."""
+    remedy = "let a Step.read_only answer it, and read its output, which is recorded"
+    for name in sorted(reads.functions & _CHANGING):
+        raise BadExpressionError(f"where ${name} is another one in each run of the saga", remedy)
+    for path in sorted(reads.paths):
+        match path:
+            case ("outputs", name, *_) if name in rowless:
+                raise BadExpressionError(f"where the output of step {name} is not recorded", remedy)
+            case ("states", "context", "Execution", name, *_) if name != "Input":
+                raise BadExpressionError(f"where {name} is another one in each run of the saga", remedy)
+            case ("states", "context", name, *_) if name not in _STEADY_CONTEXT:
+                raise BadExpressionError(f"where {name} is another one in each run of the saga", remedy)
 
 
 def _all(
@@ -119,13 +146,13 @@ def _all(
 
 def _of_group(group: StepGroup, before: frozenset[str]) -> Iterator[Expression]:
     if group.when is not None:
-        yield Expression(f"when of {group.name}", group.when, _REQUEST, before)
+        yield Expression(f"when of {group.name}", group.when, _REQUEST, before, decides=True)
     if group.kind is not StepKind.MAP or group.items is None or group.key is None:
         return
-    items = Expression(f"items of {group.name}", group.items, _REQUEST, before)
+    items = Expression(f"items of {group.name}", group.items, _REQUEST, before, decides=True)
     yield items
     item = reads_of(group.items, {**_REQUEST, "states": ("states",)}).value  # the caller has just checked it
-    yield Expression(f"key of {group.name}", group.key, {**_REQUEST, "item": item}, before)
+    yield Expression(f"key of {group.name}", group.key, {**_REQUEST, "item": item}, before, decides=True)
 
 
 def _of_step(step: Step, before: frozenset[str]) -> Iterator[Expression]:
@@ -135,7 +162,7 @@ def _of_step(step: Step, before: frozenset[str]) -> Iterator[Expression]:
 
     known = before
     if step.when is not None:
-        yield Expression(f"when of step {step.name}", step.when, _REQUEST, before)
+        yield Expression(f"when of step {step.name}", step.when, _REQUEST, before, decides=True)
     if step.message is not None:
         yield Expression(f"message of step {step.name}", step.message, _REQUEST, before)
     if step.direct is not None:

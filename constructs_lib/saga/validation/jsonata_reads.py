@@ -38,7 +38,8 @@ FUNCTIONS: Final = frozenset(
 _OF_ITEMS: Final = {"filter": 1, "map": 1, "single": 1, "sort": 2}
 """How many parameters of the function that is given to these are items of what they work on."""
 _KEEPS_ITEMS: Final = frozenset({"distinct", "filter", "reverse", "shuffle", "single", "sort"})
-_TOKEN: Final = re.compile(r"\$\{Token\[[^\]]*\]\}")
+TOKEN: Final = re.compile(r"\$\{Token\[[^\]]*\]\}")
+"""What stands in a text for what the deployment fills in."""
 _BROKEN: Final = (
     JException,
     re.error,
@@ -67,10 +68,12 @@ class Reads:
     Attributes:
         paths: every path of which a member is read, or the whole value.
         value: the path whose value the expression is, or items of it; None if it is computed.
+        functions: names of JSONata's functions that it calls.
     """
 
     paths: frozenset[Path]
     value: Path | None
+    functions: frozenset[str]
 
 
 def reads_of(text: str, names: Mapping[str, Path | None]) -> Reads:
@@ -85,14 +88,14 @@ def reads_of(text: str, names: Mapping[str, Path | None]) -> Reads:
     """
     try:
         # What the deployment fills in stands in a text, or as a number: it cannot change what is read.
-        tree = Parser().parse(_TOKEN.sub("0", text))
+        tree = Parser().parse(TOKEN.sub("0", text))
     except JException as error:
         raise BadExpressionError(f"which is no JSONata ({error})", "correct it") from None
     except _BROKEN:
         raise BadExpressionError("which is no JSONata", "correct it") from None
     reader = _Reader()
     value = reader.value(tree, _NOWHERE, _Scope(dict(names), None))
-    return Reads(frozenset(reader.paths), value)
+    return Reads(frozenset(reader.paths), value, frozenset(reader.functions))
 
 
 @dataclass(slots=True)
@@ -123,6 +126,7 @@ _NOWHERE: Final[Path] = ("",)
 @dataclass(slots=True)
 class _Reader:
     paths: set[Path] = field(default_factory=set)
+    functions: set[str] = field(default_factory=set)
 
     def value(self, node: Any, context: Path | None, scope: _Scope) -> Path | None:
         """The path that a node's value is, or None if it is computed."""
@@ -208,6 +212,7 @@ class _Reader:
             found = scope.find(name)
         except KeyError:
             if name in FUNCTIONS:
+                self.functions.add(name)
                 return None
             raise BadExpressionError(f"where nothing is known of ${name}", _known(name, set(scope.known()))) from None
         if found is not None:

@@ -324,7 +324,7 @@ def test_a_fenced_execution_ends_at_once(state: str) -> None:
 
 
 def _record(**changes: str) -> dict[str, Any]:
-    item = {"saga_id": EXECUTION, "owner": EXECUTION, "status": "IN_PROGRESS", **changes}
+    item = {"saga_id": EXECUTION, "owner": EXECUTION, "status": "IN_PROGRESS", "definition": "d", **changes}
     return {"Item": {name: {"S": value} for name, value in item.items()}}
 
 
@@ -450,7 +450,7 @@ def test_a_recovery_that_finds_no_direction_fences_every_pivot_before_it_compens
 
 def test_a_recovery_that_finds_a_pivot_done_goes_forward() -> None:
     done = _recover(_record(), Fence_Credit=Failure(CONDITION_FAILED), **{"Fence Credit: look": _row("DONE")})
-    assert done.trace[-3:] == ["Forward", "Start forward", "Handed over"]
+    assert done.trace[-4:] == ["Forward", "By the same conditions?", "Start forward", "Handed over"]
 
 
 @pytest.mark.parametrize(

@@ -227,6 +227,72 @@ WRONG: dict[str, tuple[Make, str, str, str]] = {
 }
 
 
+IN_EACH_RUN = "another one in each run of the saga"
+UNSTEADY: dict[str, tuple[Make, str, str, str]] = {
+    "a condition on the time": (
+        lambda s: s.saga(s.atomic("Check", when="$now() < '2027'")),
+        "when of step Check",
+        "$now() < '2027'",
+        f"where $now is {IN_EACH_RUN}",
+    ),
+    "a condition of a group": (
+        lambda s: s.saga(Step.express("Quick", steps=[s.atomic("A")], when="$millis() > 1")),
+        "when of Quick",
+        "$millis() > 1",
+        f"where $millis is {IN_EACH_RUN}",
+    ),
+    "items in any order": (
+        lambda s: s.saga(Step.map("Ship", items="$shuffle($request.i)[0]", key="$item.id", steps=[s.atomic("A")])),
+        "items of Ship",
+        "$shuffle($request.i)[0]",
+        f"where $shuffle is {IN_EACH_RUN}",
+    ),
+    "a key of an item": (
+        lambda s: s.saga(Step.map("Ship", items="$request.i", key="($new := $uuid; $new())", steps=[s.atomic("A")])),
+        "key of Ship",
+        "($new := $uuid; $new())",
+        f"where $uuid is {IN_EACH_RUN}",
+    ),
+    "the name of the execution": (
+        lambda s: s.saga(s.atomic("Check", when="$states.context.Execution.Name = 'x'")),
+        "when of step Check",
+        "$states.context.Execution.Name = 'x'",
+        f"where Name is {IN_EACH_RUN}",
+    ),
+    "the time of a state": (
+        lambda s: s.saga(s.atomic("Check", when="$states.context.State.EnteredTime > 'x'")),
+        "when of step Check",
+        "$states.context.State.EnteredTime > 'x'",
+        f"where State is {IN_EACH_RUN}",
+    ),
+    "what a service answers": (
+        lambda s: s.saga(s.service(output="$states.result"), s.atomic("Check", when="$outputs.Look.x = 1")),
+        "when of step Check",
+        "$outputs.Look.x = 1",
+        "where the output of step Look is not recorded",
+    ),
+    "what is not recorded": (
+        lambda s: s.saga(Step.read_only("Ask", fn=s.fn, record=False), s.atomic("Check", when="$outputs.Ask.x = 1")),
+        "when of step Check",
+        "$outputs.Ask.x = 1",
+        "where the output of step Ask is not recorded",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", UNSTEADY)
+def test_what_may_come_out_otherwise_in_a_recovery_does_not_decide(shop: Shop, case: str) -> None:
+    make, where, text, wrong = UNSTEADY[case]
+
+    with pytest.raises(ValueError) as raised:  # noqa: PT011 -- the whole message is compared
+        make(shop)
+
+    assert str(raised.value) == (
+        f"{where} must be a JSONata expression that can work, got {text!r}, {wrong}; let a Step.read_only answer it, "
+        "and read its output, which is recorded"
+    )
+
+
 @pytest.mark.parametrize("case", WRONG)
 def test_what_cannot_work_is_refused(shop: Shop, case: str) -> None:
     make, where, text, wrong = WRONG[case]
@@ -238,6 +304,16 @@ def test_what_cannot_work_is_refused(shop: Shop, case: str) -> None:
 
 
 RIGHT: dict[str, Make] = {
+    "what every run is started with": lambda s: s.saga(
+        s.atomic("Check", when="$states.context.Execution.Input.saga_id = 'x'")
+    ),
+    "the place of an item": lambda s: s.saga(
+        Step.map("Ship", items="$request.i", key="$string($states.context.Map.Item.Index)", steps=[s.atomic("A")])
+    ),
+    "the time in a message": lambda s: s.behind(Step.notify("Tell", queue=s.fifo, message='{"at": $now()}')),
+    "what is not recorded, in a result": lambda s: s.saga(
+        Step.read_only("Ask", fn=s.fn, record=False), result='{"x": $outputs.Ask.x}'
+    ),
     "an earlier step": lambda s: s.saga(s.atomic("Check", when="$outputs.First.large = true")),
     "an earlier step of the branch": lambda s: s.saga(
         Step.parallel("Both", branches=[[s.atomic("A"), s.atomic("B", when="$exists($outputs.A.x)")], [s.atomic("C")]])

@@ -139,9 +139,22 @@ class Simulation:
         ):
             return self._run()
 
+    def resume(self) -> Simulation:
+        """A person lets the parked saga go on."""
+        del self._record["parked"]
+        with (
+            patch.object(aws, "dynamodb", lambda: self._store),
+            patch.object(aws, "s3", lambda: _Bucket(self._objects)),
+            patch.object(clock, "now_ms", lambda: self.now_ms),
+        ):
+            return self._recover()
+
     def _run(self) -> Simulation:
         self._reserve()
         self._execute(definition_of(self.plan), EXECUTION)
+        return self._recover()
+
+    def _recover(self) -> Simulation:
         while not (self.settled or self.parked) and self._recoveries < MANY_RECOVERIES:
             self._recoveries += 1
             owner = f"{EXECUTION}-r{self._recoveries}"

@@ -1,0 +1,179 @@
+"""Conditions, or keys of a map, that a deployment changes: a saga that has gone one way never goes another one, too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import product
+from typing import Any
+
+import pytest
+from aws_cdk import Stack, Token
+
+from constructs_lib import Effect, IdempotencyTable, SagaStateMachine, Step, StepGroup
+from constructs_lib.saga.asl import Node, SagaPlan
+from constructs_lib.saga.asl.plan import WAYS_AT
+from constructs_lib.saga.asl.recovery import NOTE_DEFINITION, SAME_WAYS
+from tests.constructs.support.groups import of_items, plan
+from tests.constructs.support.plans import step
+from tests.constructs.support.sagas import plain_function
+from tests.constructs.support.simulation import Moment, Simulation, Stop
+
+REQUEST = {"amount": 150, "items": [{"sku": "a", "id": "1"}]}
+LOW, HIGH = "$request.amount < 100", "$request.amount >= 100"
+LOWER, HIGHER = "$request.amount < 200", "$request.amount >= 200"
+
+
+def _made(nodes: list[Node], ways: str, shape: str = "shape") -> SagaPlan:
+    return plan(*nodes, fingerprint=f"{shape:{WAYS_AT}}{ways}", outlived_seconds=1_260)
+
+
+def _pivots(one: str, other: str) -> list[Node]:
+    ways = [step("One", pivot=True, when=one), step("Other", pivot=True, when=other)]
+    return [step("Debit", undo=True), *ways, step("Tell")]
+
+
+def _before(one: str, other: str) -> list[Node]:
+    ways = [step("One", undo=True, when=one), step("Other", undo=True, when=other)]
+    return [*ways, step("Credit", pivot=True), step("Tell")]
+
+
+def _behind(one: str, other: str) -> list[Node]:
+    return [step("Credit", pivot=True), step("One", when=one), step("Other", when=other), step("Tell")]
+
+
+def _items(key: str, _: str) -> list[Node]:
+    return [step("Credit", pivot=True), of_items("All", step("Pay"), key=key), step("Tell")]
+
+
+CHANGES = {
+    "pivots": (_pivots, (LOW, HIGH), (LOWER, HIGHER)),
+    "pivots, the other way round": (_pivots, (LOWER, HIGHER), (LOW, HIGH)),
+    "before the pivot": (_before, (LOW, HIGH), (LOWER, HIGHER)),
+    "behind the pivot": (_behind, (LOW, HIGH), (LOWER, HIGHER)),
+    "keys of items": (_items, ("$item.sku", ""), ("$item.id", "")),
+}
+
+
+def _stopped(change: str, without: str = "", **options: Any) -> Iterator[Simulation]:
+    """A saga that is stopped anywhere and recovered under other conditions; and again anywhere in its recovery."""
+    make, earlier, later = CHANGES[change]
+    began, deployed = _made(make(*earlier), "earlier"), _made(make(*later), "later", **options)
+
+    def changed(definition: dict[str, Any]) -> dict[str, Any]:
+        states = definition["States"]
+        if without in states:
+            following = next(one["Next"] for one in states[without].get("Choices", [states[without]]))
+            definition = definition | {"States": states | {without: {"Type": "Pass", "Next": following}}}
+        return definition
+
+    for call, moment, later_call in product(range(1, 6), Moment, (0, 2, 3, 4, 5, 6)):
+        stops = {Stop(call=call, moment=moment), Stop(call=call + later_call, moment=Moment.AFTER)}
+        yield Simulation(
+            plan=began, deployed=(deployed,), request=REQUEST, stops=frozenset(stops), change=changed
+        ).run()
+
+
+def _both(saga: Simulation) -> bool:
+    return len([row for row in saga.effects if saga.effects[row] and row.startswith(("One", "Other", "Pay"))]) > 1
+
+
+@pytest.mark.parametrize("shape", ["shape", "another"])
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_saga_that_has_gone_one_way_does_not_go_another_one(change: str, shape: str) -> None:
+    ends = set()
+    for saga in _stopped(change, shape=shape):
+        assert not _both(saga), (saga.rows, saga.traces)
+        assert saga.settled or saga.parked, saga.traces
+        ends.add(saga.told[-1]["stuck"]["error"] if saga.parked else saga.settled)
+    assert ends == {"COMPLETED", "FAILED", "DefinitionChanged"}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_without_comparing_the_conditions_it_goes_both_or_does_not_end(change: str) -> None:
+    ended = {"both" if _both(saga) else saga.settled or saga.parked for saga in _stopped(change, without=SAME_WAYS)}
+
+    # The pivot that comes first is fenced before the other one is found to stand: that saga never ends.
+    assert (False if change == "pivots" else "both") in ended
+
+
+def test_a_person_who_resumes_it_does_not_make_it_go_both() -> None:
+    began, deployed = _made(_pivots(LOW, HIGH), "earlier"), _made(_pivots(LOWER, HIGHER), "later", "another")
+    saga = Simulation(
+        plan=began, deployed=(deployed,), request=REQUEST, stops=frozenset({Stop(call=3, moment=Moment.BEFORE)})
+    ).run()
+    assert saga.parked
+    assert NOTE_DEFINITION in saga.traces["aaaaaaaaaaaaaaaaaaaaaaaaaa-1-r1"]
+
+    saga.resume()
+
+    assert saga.parked
+    assert not _both(saga)
+
+
+def test_under_the_earlier_conditions_it_ends() -> None:
+    began = _made(_pivots(LOW, HIGH), "earlier")
+    other = _made(_pivots(LOWER, HIGHER), "later")
+    saga = Simulation(
+        plan=began, deployed=(other, began), request=REQUEST, stops=frozenset({Stop(call=3, moment=Moment.BEFORE)})
+    ).run()
+    assert saga.parked
+
+    saga.resume()
+
+    assert (saga.settled, +saga.effects) == ("COMPLETED", {"Debit": 1, "Other": 1, "Tell": 1})
+
+
+class TestTheFingerprint:
+    def test_tells_conditions_and_keys_apart_and_nothing_else(self, stack: Stack) -> None:
+        requests, fn = IdempotencyTable(stack, "Requests"), plain_function(stack, "One")
+        made = iter(range(100))
+
+        def ways(*steps: Step | StepGroup) -> str:
+            last = Step.atomic("Last", fn=fn, pivot=True)
+            saga = SagaStateMachine(stack, f"S{next(made)}", requests=requests, steps=[*steps, last])
+            return saga.definition_fingerprint[WAYS_AT:]
+
+        def one(when: str | None, name: str = "One") -> Step:
+            return Step.atomic(name, fn=fn, compensate=fn, when=when)
+
+        def of(key: str, items: str = "$request.items") -> StepGroup:
+            return Step.map("Each", items=items, key=key, steps=[one(None)])
+
+        def look(when: str | None) -> Step:
+            return Step.read_only("Look", fn=fn, when=when)
+
+        def call(effect: Effect, when: str) -> Step:
+            state = {"Type": "Pass"}
+            return Step.custom("Call", state=state, effect=effect, when=when)
+
+        told = [
+            ways(one(None)),
+            ways(one("$request.a")),
+            ways(one("$request.b")),
+            ways(one("$request.a", "Two")),
+            ways(Step.express("Phase", steps=[one("$request.a")])),
+            ways(Step.express("Phase", steps=[one(None)], when="$request.a")),
+            ways(of("$item.sku")),
+            ways(of("$item.id")),
+            ways(of("$item.id", "$request.lines")),
+        ]
+        same = [
+            ways(look("$request.a")),
+            ways(Step.atomic("Other", fn=fn, compensate=fn)),
+            ways(call(Effect.READ, "$request.a")),
+        ]
+
+        # Where a step with a condition stands does not matter; a phase has the condition of its own.
+        assert len({*told}) == len(told) - 1
+        assert told[1] == told[4]
+        assert {*same} == {told[0]}
+
+    def test_does_not_change_with_the_number_of_a_token(self, stack: Stack) -> None:
+        requests, fn = IdempotencyTable(stack, "Requests"), plain_function(stack, "One")
+
+        def saga(id: str) -> str:
+            token = Token.as_string({"Ref": "AWS::StackId"})  # a new number each time
+            steps = [Step.atomic("One", fn=fn, pivot=True, when=f'$request.to = "{token}"')]
+            return SagaStateMachine(stack, id, requests=requests, steps=steps).definition_fingerprint
+
+        assert saga("A") == saga("B")
