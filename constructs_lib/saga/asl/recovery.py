@@ -234,10 +234,10 @@ def _other(plan: SagaPlan) -> str:
 
 
 def _same_ways(plan: SagaPlan) -> State:
-    """A saga that only goes forward goes on by the conditions by which it began, or a person is asked.
+    """Let a saga that only goes forward continue by the conditions by which it began; else park it.
 
-    By others it could go another way beside the one that it has gone: two ways of paying, of which a request takes one,
-    would both be taken. What a recovery notes of its definition leaves the conditions as they were. Going back does not
+    By others it could go another way in addition to the first one: two ways of paying, of which a request takes one,
+    would both be taken. What a recovery notes of its definition leaves the conditions as they were. Compensation does not
     depend on them: rows decide.
     """
     ways = f'$substring({_RAN_UNDER}, {WAYS_AT}) = "{plan.fingerprint[WAYS_AT:]}"'

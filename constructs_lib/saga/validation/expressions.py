@@ -109,7 +109,7 @@ def _check_members(found: Expression, path: Path, every: frozenset[str]) -> None
 
 
 def _check_steady(reads: Reads, rowless: frozenset[str]) -> None:
-    """Refuse what may come out otherwise in a recovery: the saga would go another way beside the one it has gone."""
+    """Refuse what may come out otherwise in a recovery: the saga would go two ways."""
     remedy = "let a Step.read_only answer it, and read its output, which is recorded"
     for name in sorted(reads.functions & _CHANGING):
         raise BadExpressionError(f"where ${name} is another one in each run of the saga", remedy)

@@ -39,7 +39,7 @@ _OF_ITEMS: Final = {"filter": 1, "map": 1, "single": 1, "sort": 2}
 """How many parameters of the function that is given to these are items of what they work on."""
 _KEEPS_ITEMS: Final = frozenset({"distinct", "filter", "reverse", "shuffle", "single", "sort"})
 TOKEN: Final = re.compile(r"\$\{Token\[[^\]]*\]\}")
-"""What stands in a text for what the deployment fills in."""
+"""A value in a text that the deployment fills in."""
 _BROKEN: Final = (
     JException,
     re.error,

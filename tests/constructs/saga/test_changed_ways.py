@@ -92,7 +92,7 @@ def test_a_saga_that_has_gone_one_way_does_not_go_another_one(change: str, shape
 def test_without_comparing_the_conditions_it_goes_both_or_does_not_end(change: str) -> None:
     ended = {"both" if _both(saga) else saga.settled or saga.parked for saga in _stopped(change, without=SAME_WAYS)}
 
-    # The pivot that comes first is fenced before the other one is found to stand: that saga never ends.
+    # The first pivot is fenced before the second one is found to be DONE: that saga never ends.
     assert (False if change == "pivots" else "both") in ended
 
 
@@ -124,7 +124,7 @@ def test_under_the_earlier_conditions_it_ends() -> None:
 
 
 class TestTheFingerprint:
-    def test_tells_conditions_and_keys_apart_and_nothing_else(self, stack: Stack) -> None:
+    def test_differs_by_conditions_and_keys_and_nothing_else(self, stack: Stack) -> None:
         requests, fn = IdempotencyTable(stack, "Requests"), plain_function(stack, "One")
         made = iter(range(100))
 
@@ -163,7 +163,7 @@ class TestTheFingerprint:
             ways(call(Effect.READ, "$request.a")),
         ]
 
-        # Where a step with a condition stands does not matter; a phase has the condition of its own.
+        # The place of a step with a condition does not matter; a phase has a condition of its own.
         assert len({*told}) == len(told) - 1
         assert told[1] == told[4]
         assert {*same} == {told[0]}

@@ -140,7 +140,7 @@ class Simulation:
             return self._run()
 
     def resume(self) -> Simulation:
-        """A person lets the parked saga go on."""
+        """Let the parked saga continue, as an operator does."""
         del self._record["parked"]
         with (
             patch.object(aws, "dynamodb", lambda: self._store),
