@@ -237,8 +237,8 @@ def _same_ways(plan: SagaPlan) -> State:
     """Let a saga that only goes forward continue by the conditions by which it began; else park it.
 
     By others it could go another way in addition to the first one: two ways of paying, of which a request takes one,
-    would both be taken. What a recovery notes of its definition leaves the conditions as they were. Compensation does not
-    depend on them: rows decide.
+    would both be taken. What a recovery notes of its definition leaves the conditions as they were. Compensation does
+    not depend on them: rows decide.
     """
     ways = f'$substring({_RAN_UNDER}, {WAYS_AT}) = "{plan.fingerprint[WAYS_AT:]}"'
     return {

@@ -238,7 +238,7 @@ def fingerprint_of(steps: Sequence[Step | StepGroup]) -> str:
 
 
 def _ways(steps: Sequence[Step | StepGroup]) -> Iterator[str]:
-    """Expressions that decide which effects a saga has: conditions of steps that have one, and a map's items and their keys."""
+    """Expressions that decide which effects a saga has: conditions of steps with one, items of maps and their keys."""
     for node in steps:
         acting = [step for step in node.steps if step.kind.mutates or step.only_forward]
         if not acting:
