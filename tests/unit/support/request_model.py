@@ -261,7 +261,9 @@ class RequestModel:
         """Act on what was seen."""
         record = look.record
         if look.finding is Finding.NOT_STARTED:
-            self.starts.append(Start(record.owner, record.input, machine_of(record.execution_arn)))
+            first = record.owner == record.saga_id
+            machine = machine_of(record.execution_arn) if first else record.recovery_machine_arn
+            self.starts.append(Start(record.owner, record.input, machine))
         elif look.finding is Finding.DEAD and self._update(with_used_placeholders(take_over(record, self.now_ms))):
             name = recovery_name(record.saga_id, record.recoveries + 1)
             self.starts.append(Start(name, record.input, record.recovery_machine_arn))
