@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from constructs_lib.callbacks.callback_integration import CallbackIntegration
     from constructs_lib.callbacks.receivers import DirectReceiver, Webhook
     from constructs_lib.callbacks.webhook_schemes import HmacSignature, StandardWebhooks, StripeSignature
-    from constructs_lib.execution_watch.execution_watch import WatchedMachine
+    from constructs_lib.execution_watch.watched_machine import WatchedMachine
     from constructs_lib.functions.runtime_function import RuntimeFunction, StepFunction
     from constructs_lib.reconciler.timeout_reconciler import TimeoutReconciler
     from constructs_lib.saga import (
@@ -110,7 +110,7 @@ __getattr__, __dir__ = lazy_exports(
         "TokenTable": "constructs_lib.tables.token_table",
         "TransactionApi": "constructs_lib.api.transaction_api",
         "Unit": "saga_runtime.money",
-        "WatchedMachine": "constructs_lib.execution_watch.execution_watch",
+        "WatchedMachine": "constructs_lib.execution_watch.watched_machine",
         "Webhook": "constructs_lib.callbacks.receivers",
         "__version__": "constructs_lib.shared.version",
     },

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from constructs_lib.cli.shared.aws import add_aws_options, one_line_errors, session_of
@@ -14,25 +13,10 @@ from saga_runtime.protocol import Env, HoldAttribute
 
 if TYPE_CHECKING:
     from constructs_lib.cli.doctor.aws import Aws
-    from saga_runtime.recovery.hold import Held
+    from constructs_lib.cli.doctor.switch import Switch
 
 _NO_REASON: Final = "no reason given"
 _MOST_REASON: Final = 1_000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Switch:
-    """The switch of one reconciler.
-
-    Attributes:
-        function: the reconciler.
-        table: where the item is that holds it.
-        held: since when, and why, it changes nothing; None: it may.
-    """
-
-    function: str
-    table: str
-    held: Held | None
 
 
 def add_parser(commands: Any) -> None:
@@ -111,6 +95,7 @@ def _switches(aws: Aws, stacks: list[str]) -> list[Switch]:
     """The switches of all reconcilers of some stacks."""
     from constructs_lib.cli.doctor.aws import all_of
     from constructs_lib.cli.doctor.stack import FUNCTION, resources
+    from constructs_lib.cli.doctor.switch import read_switch
 
     names = resources(aws, list(dict.fromkeys(stacks)))[FUNCTION]
     client = aws.client("lambda")
@@ -124,14 +109,6 @@ def _switches(aws: Aws, stacks: list[str]) -> list[Switch]:
             f"stack {', '.join(stacks)} must have a TimeoutReconciler of sagas, got none; name the stack that has it"
         )
     return switches
-
-
-def read_switch(aws: Aws, function: str, table: str) -> Switch:
-    """Read a reconciler's switch."""
-    from saga_runtime.recovery.hold import HOLD_KEY, Held
-
-    item = aws.read(table, HOLD_KEY)
-    return Switch(function=function, table=table, held=Held.from_item(item) if item is not None else None)
 
 
 def _state(switch: Switch) -> str:

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Final
+from collections.abc import Sequence
+from typing import Final
 
-from aws_cdk import NestedStack, Stack, Stage, Token
+from aws_cdk import Token
 from aws_cdk import aws_stepfunctions as sfn
-from constructs import Construct
 
 from constructs_lib.saga.state_machine import SagaStateMachine
 from saga_runtime.protocol import BadEnd
-
-if TYPE_CHECKING:
-    from constructs_lib.execution_watch.execution_watch import WatchedMachine
 
 _KIND: Final = ":stateMachine:"
 _NAME: Final = r"[^\s:/*?<>{}\[\]\"#%\\^|~`$&,;]{1,80}"
@@ -55,54 +51,3 @@ def require_ends(path: str, ends: Sequence[BadEnd]) -> None:
     """
     if not ends or len(set(ends)) < len(ends):
         raise ValueError(f"ends of {path} must be one or more, each once, got {list(ends)}; name those to tell")
-
-
-def require_each_once_and_here(scope: Construct, machines: Iterable[WatchedMachine]) -> None:
-    """Refuse machines that stand twice, and those, or functions, that cannot be reached from here.
-
-    Raises:
-        ValueError: if one is, naming it and the remedy.
-    """
-    path = scope.node.path
-    seen: set[str] = set()
-    for watched in machines:
-        machine = watched.machine
-        if machine.state_machine_arn in seen:
-            raise ValueError(f"machines of {path} must be different ones, got {machine.node.path} twice; name it once")
-        seen.add(machine.state_machine_arn)
-        _require_here(scope, machine)
-        here, there = Stack.of(scope).env.region, watched.function.env.region
-        if _differ(here, there):
-            raise ValueError(
-                f"on_timeout of machine {machine.node.path} must be of the region of {path}, {here}, got {there}; name "
-                f"a function of {here}, which may call that one"
-            )
-
-
-def _require_here(scope: Construct, machine: sfn.IStateMachine) -> None:
-    path, name = scope.node.path, machine.node.path
-    here, there = Stack.of(scope), Stack.of(machine)
-    for kind, ours, theirs in (
-        ("account", here.account, machine.env.account),
-        ("region", here.region, machine.env.region),
-    ):
-        if _differ(ours, theirs):
-            raise ValueError(
-                f"machine {name} must be of the {kind} of {path}, {ours}, got {theirs}; make a TimeoutReconciler there"
-            )
-    if there is here or not isinstance(machine, sfn.StateMachine):
-        return
-    if Stage.of(there) is not Stage.of(here):
-        raise ValueError(
-            f"machine {name} must be in the stage of {path}, got another one; make a TimeoutReconciler there"
-        )
-    if isinstance(there, NestedStack) or isinstance(here, NestedStack):
-        raise ValueError(
-            f"machine {name} must be in the stack of {path}, got {there.node.path}: a nested stack shares names only "
-            "with its parent; make a TimeoutReconciler where the machine is"
-        )
-
-
-def _differ(ours: str, theirs: str) -> bool:
-    """Whether two accounts, or regions, are known to be different ones."""
-    return not Token.is_unresolved(ours) and not Token.is_unresolved(theirs) and ours != theirs

@@ -1,10 +1,9 @@
-"""WatchedMachine: a hand-written state machine whose bad ends somebody must hear of; and what watches it."""
+"""MachineWatch: what watches hand-written state machines."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from math import ceil
 from typing import Any, Final
 
@@ -14,34 +13,28 @@ from aws_cdk import aws_dynamodb as dynamodb
 from aws_cdk import aws_events as events
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
-from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_stepfunctions as sfn
 from constructs import Construct
 
-from constructs_lib.execution_watch.checks import require_each_once_and_here, require_ends, require_watchable
+from constructs_lib.execution_watch.watched_machine import (
+    GRACE_SECONDS,
+    MARGIN_SECONDS,
+    WatchedMachine,
+    require_each_once_and_here,
+)
 from constructs_lib.functions.runtime_function import RuntimeFunction, own_code
 from constructs_lib.functions.schedules import run_every
 from constructs_lib.monitoring.callback_alarms import depth_alarm
 from constructs_lib.monitoring.queues import dead_letters_of, queue_for, rule_for
 from constructs_lib.saga.synthesis.permissions import grant_send, queues_of
-from constructs_lib.shared.arguments import require_between, require_seconds
+from constructs_lib.shared.arguments import require_seconds
 from constructs_lib.shared.service_names import service_of
-from constructs_lib.shared.types import check_fields
 from constructs_lib.tables.stateful_table import StatefulTable
 from saga_runtime.protocol import DUE_INDEX, METRIC_NAMESPACE, BadEnd, Env, Metric, WatchAttribute, WatchedField
 from saga_runtime.watch.decisions import LONGEST_PAUSE_MS
 
 _DAY: Final = 86_400
 _YEAR: Final = 366 * _DAY
-_LONGEST_LIFE_SECONDS: Final = 900
-"""Of a function."""
-_GRACE_SECONDS: Final = _LONGEST_LIFE_SECONDS
-"""A function that the dead execution called may run on for as long."""
-_LONGEST_SECONDS: Final = 840
-"""Of an ``on_timeout`` function: whoever calls it must outlive it, and lives 900 s at most."""
-_DEFAULT_FUNCTION_SECONDS: Final = 3
-_MARGIN_SECONDS: Final = 60
-"""What is around a call: what comes before and after it, and what travels."""
 _LEAST_SECONDS: Final = 60
 _PERIOD_MINUTES: Final = 30
 """In so long what is overdue is looked at, unless looks are further apart, or calls take longer."""
@@ -50,77 +43,6 @@ _MISSED: Final = 3
 _MAX_ENVIRONMENT_BYTES: Final = 3_072
 """A function's environment holds 4 KB, and not only this."""
 _LONGEST_ARN: Final = 160
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WatchedMachine:
-    """A Standard state machine that is no saga, and the function that is told when an execution of it ended badly.
-
-    Guaranteed: for every end in ``ends``, after every redrive, the function is called until it returns; never within
-    ``grace`` after the end, and never while an earlier call for the same end may still run.
-    Not guaranteed: that it is called once. A call whose answer was lost is made again, with the same ``id`` in its
-    event: the function must be idempotent by it.
-
-    Args:
-        machine: the state machine: Standard, of this account and region, not of a saga. Of an imported one it cannot
-            be known here whether it is Standard; import the machine itself, no version and no alias.
-        on_timeout: the function, of this region; its timeout is at most 840 s. One of which no timeout is known here
-            (an imported one, an alias, one whose timeout is a token) counts as one of 840 s.
-        ends: which ends it is told; by default those that none of the machine's states can catch, ``TIMED_OUT`` and
-            ``ABORTED``. Add ``FAILED`` if the machine does not clean up after itself when it fails.
-        grace: how long after the end it is called at the soonest; 0 s to 14 days, 15 minutes by default: for as long,
-            functions that the dead execution called may still run, and a person may redrive it.
-        attempts: calls that may fail before a person is told; 1 to 1,000, 100 by default: about a day.
-
-    Raises:
-        ValueError: for a wrong argument, naming it, its value and the remedy.
-    """
-
-    machine: sfn.IStateMachine
-    on_timeout: lambda_.IFunction | RuntimeFunction
-    ends: Sequence[BadEnd] = (BadEnd.TIMED_OUT, BadEnd.ABORTED)
-    grace: Duration | None = None
-    attempts: int = 100
-
-    def __post_init__(self) -> None:
-        check_fields(self)
-        require_watchable(self.machine)
-        path = self.machine.node.path
-        require_ends(path, self.ends)
-        require_between("attempts", self.attempts, at_least=1, at_most=1_000)
-        require_seconds("grace", self.grace or Duration.seconds(_GRACE_SECONDS), at_least=0, at_most=14 * _DAY)
-        if self.function_seconds > _LONGEST_SECONDS:
-            raise ValueError(
-                f"the timeout of on_timeout of {path} must be at most {_LONGEST_SECONDS} s, got {self.function_seconds}"
-                " s: whoever calls it must outlive it; let it hand its work on"
-            )
-
-    @property
-    def function(self) -> lambda_.IFunction:
-        """The function that is called."""
-        return self.on_timeout.function if isinstance(self.on_timeout, RuntimeFunction) else self.on_timeout
-
-    @property
-    def function_seconds(self) -> int:
-        """For how long a call of it is waited for."""
-        known = self._known_seconds
-        return _LONGEST_SECONDS if known is None else known
-
-    @property
-    def lease_seconds(self) -> int:
-        """After which a call of it is certainly over."""
-        known = self._known_seconds
-        return (_LONGEST_LIFE_SECONDS if known is None else known) + _MARGIN_SECONDS
-
-    @property
-    def _known_seconds(self) -> int | None:
-        """Its timeout; None: it is imported, an alias, or known at the deployment."""
-        function = self.function
-        if not isinstance(function, lambda_.Function):
-            return None
-        if function.timeout is None:
-            return _DEFAULT_FUNCTION_SECONDS
-        return None if function.timeout.is_unresolved() else int(function.timeout.to_seconds())
 
 
 class MachineWatch(Construct):
@@ -155,7 +77,7 @@ class MachineWatch(Construct):
         super().__init__(scope, id)
         require_each_once_and_here(self, machines)
         oldest = require_seconds("oldest_untold", oldest_untold, at_least=60, at_most=_YEAR)
-        life = max(_LEAST_SECONDS, *(machine.function_seconds + _MARGIN_SECONDS for machine in machines))
+        life = max(_LEAST_SECONDS, *(machine.function_seconds + MARGIN_SECONDS for machine in machines))
         self._period = Duration.minutes(_measured_within(int(schedule.to_minutes()), life))
         self.table = _WatchTable(self, "Ends", removal_policy=removal_policy)
         self.dead_letters = dead_letters_of(self, encryption_key)
@@ -339,7 +261,7 @@ def _fields(watched: WatchedMachine) -> dict[str, Any]:
         f.MACHINE.value: watched.machine.state_machine_arn,
         f.FUNCTION.value: watched.function.function_arn,
         f.ENDS.value: [end.value for end in BadEnd if end in watched.ends],
-        f.GRACE.value: int(watched.grace.to_seconds()) if watched.grace is not None else _GRACE_SECONDS,
+        f.GRACE.value: int(watched.grace.to_seconds()) if watched.grace is not None else GRACE_SECONDS,
         f.LEASE.value: watched.lease_seconds,
         f.ATTEMPTS.value: watched.attempts,
     }

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable, Mapping
+from typing import Final
 from weakref import WeakSet
 
 from aws_cdk import Validations
 from aws_cdk import aws_iam as iam
+from constructs import Construct
 
 from saga_runtime.protocol import Env
-
-if TYPE_CHECKING:
-    from constructs_lib.functions.runtime_function import RuntimeFunction
 
 _may_post: Final[WeakSet[iam.IGrantable]] = WeakSet()
 
@@ -22,7 +20,7 @@ def may_post(grantee: iam.IGrantable) -> None:
     _may_post.add(grantee)
 
 
-def warn_of_ledger(function: RuntimeFunction, environment: Mapping[str, str]) -> None:
+def warn_of_ledger(function: Construct, grantees: Iterable[iam.IGrantable], environment: Mapping[str, str]) -> None:
     """Warn of what a function lacks whose module asks for the ledger of its environment.
 
     Not an error: a variable may have been added to the Lambda function, and another policy may allow the calls.
@@ -34,7 +32,7 @@ def warn_of_ledger(function: RuntimeFunction, environment: Mapping[str, str]) ->
             f"environment of {path} must have {Env.LEDGER_TABLE.value}, got none: its module calls Ledger.from_env(); "
             "give it environment=ledger.environment, or acknowledge this if the variable is added otherwise",
         )
-    if not any(each in _may_post for each in (function, function.function, function.role)):
+    if not any(each in _may_post for each in grantees):
         Validations.of(function).add_warning(
             "cdk-sagas-ledger-grant",
             f"{path} must be granted the ledger that it posts to, got no grant; call ledger.grant_transfer(…), or "

@@ -178,7 +178,9 @@ class StepFunction(RuntimeFunction):
         found = find_handler(f"StepFunction {id}", Path(code), handler)
         self.decorator = found.decorator
         if found.needs_ledger:
-            self.node.add_validation(WhenAllIsKnown(lambda: warn_of_ledger(self, environment or {})))
+            self.node.add_validation(
+                WhenAllIsKnown(lambda: warn_of_ledger(self, (self, self.function, self.role), environment or {}))
+            )
 
 
 def own_code(extra_files: Mapping[str, bytes] | None = None) -> lambda_.Code:

@@ -12,7 +12,8 @@ from aws_cdk import aws_kms as kms
 from aws_cdk import aws_stepfunctions as sfn
 from constructs import Construct
 
-from constructs_lib.execution_watch.execution_watch import MachineWatch, WatchedMachine
+from constructs_lib.execution_watch.execution_watch import MachineWatch
+from constructs_lib.execution_watch.watched_machine import WatchedMachine
 from constructs_lib.functions.runtime_function import RuntimeFunction, own_code
 from constructs_lib.functions.schedules import run_every
 from constructs_lib.monitoring.queues import dead_letters_of, queue_for, rule_for

@@ -29,10 +29,10 @@ from constructs_lib.saga.asl import (
     phase_definition,
     recovery_of,
 )
-from constructs_lib.saga.asl.states import bare
 from constructs_lib.saga.description.description import METADATA_TYPE, SagaDescription
 from constructs_lib.saga.description.function_facts import require_here
 from constructs_lib.saga.steps.group import StepGroup
+from constructs_lib.saga.steps.jsonata import bare
 from constructs_lib.saga.steps.routes import Notify
 from constructs_lib.saga.steps.step import Step, StepKind
 from constructs_lib.saga.synthesis.compile import (

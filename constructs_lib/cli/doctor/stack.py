@@ -11,8 +11,8 @@ from typing import Any, Final
 from constructs_lib.cli.doctor.aws import Aws, all_of, refusal_of
 from constructs_lib.cli.doctor.findings import RECOVERIES, UNKNOWN_DAYS, Saga
 from constructs_lib.cli.doctor.readers import read_function, read_queue, read_rule, read_source
+from constructs_lib.cli.doctor.switch import read_switch
 from constructs_lib.cli.doctor.system import MOST_SHARDS, Function, Rule, System
-from constructs_lib.cli.hold import read_switch
 from constructs_lib.cli.saga.definition import always_taken, deployed_saga
 from constructs_lib.cli.shared.aws import NO_RIGHTS
 from constructs_lib.cli.shared.errors import CommandError

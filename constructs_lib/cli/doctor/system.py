@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from constructs_lib.cli.doctor.findings import Saga
-from constructs_lib.cli.hold import Switch
+from constructs_lib.cli.doctor.switch import Switch
 from saga_runtime.protocol import Env
 
 MOST_SHARDS: Final = 100

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from constructs_lib.saga.asl.plan import CompiledStep, SagaPlan, State
-from constructs_lib.saga.asl.states import expression, step_retries
+from constructs_lib.saga.asl.states import step_retries
+from constructs_lib.saga.steps.jsonata import expression
 from saga_runtime.protocol import OUTPUT_FIELD, CallField, ErrorName, TaskField, WaitField
 
 NOT_IN_TIME: Final = ("States.HeartbeatTimeout", "States.Timeout")

@@ -17,7 +17,6 @@ from constructs_lib.saga.asl.states import (
     EXECUTION,
     bind_all,
     call,
-    expression,
     now,
     payload,
     reached_from,
@@ -25,6 +24,7 @@ from constructs_lib.saga.asl.states import (
     step_retries,
     transaction_retries,
 )
+from constructs_lib.saga.steps.jsonata import expression
 from saga_runtime.protocol import UNDO_STATE, CallField, CallMode, ErrorName, LogAttribute, StepStatus
 
 

@@ -8,7 +8,8 @@ from constructs_lib.saga.asl.failures import found_at
 from constructs_lib.saga.asl.fence import fence_states
 from constructs_lib.saga.asl.flow import Flow
 from constructs_lib.saga.asl.plan import CompiledGroup, CompiledStep, Node, SagaPlan, State
-from constructs_lib.saga.asl.states import call, expression, now, record_update, refused_write
+from constructs_lib.saga.asl.states import call, now, record_update, refused_write
+from constructs_lib.saga.steps.jsonata import expression
 from saga_runtime.idempotency.record import OWNED
 from saga_runtime.protocol import Direction, RecordAttribute
 

@@ -14,7 +14,6 @@ from constructs_lib.saga.asl.states import (
     REQUEST_ID,
     SAGA_ID,
     call,
-    expression,
     found_item,
     now,
     record_key,
@@ -22,6 +21,7 @@ from constructs_lib.saga.asl.states import (
     refused_write,
     seconds_from_now,
 )
+from constructs_lib.saga.steps.jsonata import expression
 from saga_runtime.idempotency.record import OWNED
 from saga_runtime.protocol import (
     FIRST_SHARD,

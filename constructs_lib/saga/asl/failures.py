@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from constructs_lib.saga.asl.plan import SagaPlan, State
-from constructs_lib.saga.asl.states import expression
+from constructs_lib.saga.steps.jsonata import expression
 
 # The character class ends with a quote, not with a backslash: scanners of JSONata count brackets to find the
 # expression's end, and take a bracket behind a backslash for an escaped one.

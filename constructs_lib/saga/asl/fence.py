@@ -12,7 +12,6 @@ from constructs_lib.saga.asl.plan import CompiledStep, SagaPlan, State
 from constructs_lib.saga.asl.states import (
     EXECUTION,
     call,
-    expression,
     found_item,
     now,
     payload,
@@ -21,6 +20,7 @@ from constructs_lib.saga.asl.states import (
     seconds_from_now,
     step_retries,
 )
+from constructs_lib.saga.steps.jsonata import expression
 from saga_runtime.protocol import NOTHING_STANDS, CallField, CallMode, LogAttribute, StepStatus
 
 _DAY_SECONDS: Final = 86_400

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from constructs_lib.saga.asl.items import ITEM_KEY, item_fields
 from constructs_lib.saga.asl.plan import CompiledGroup, CompiledStep, Node, State
-from constructs_lib.saga.asl.states import REQUEST, expression
+from constructs_lib.saga.asl.states import REQUEST
+from constructs_lib.saga.steps.jsonata import expression
 from saga_runtime.protocol import CallField, ShareField
 
 

@@ -20,8 +20,8 @@ from constructs_lib.saga.asl.failures import CONDITION_NOT_BOOLEAN, NEITHER, fou
 from constructs_lib.saga.asl.flow import Flow, only_forward_name
 from constructs_lib.saga.asl.groups import group_states
 from constructs_lib.saga.asl.plan import CompiledGroup, Node, SagaPlan, State
-from constructs_lib.saga.asl.states import expression
 from constructs_lib.saga.asl.tasks import Exits, replayed, step_states
+from constructs_lib.saga.steps.jsonata import expression
 from saga_runtime.protocol import Direction
 
 

@@ -15,8 +15,9 @@ from constructs_lib.saga.asl.flow import Flow
 from constructs_lib.saga.asl.items import items_of
 from constructs_lib.saga.asl.outputs import read_outputs
 from constructs_lib.saga.asl.plan import CompiledGroup, GroupKind, Node, SagaPlan, State
-from constructs_lib.saga.asl.states import EXECUTION, INPUT, expression, machine, reached_from, step_retries
+from constructs_lib.saga.asl.states import EXECUTION, INPUT, machine, reached_from, step_retries
 from constructs_lib.saga.asl.tasks import Exits, phase_through, step_states
+from constructs_lib.saga.steps.jsonata import expression
 from constructs_lib.saga.steps.retry import Retry
 from saga_runtime.protocol import PhaseField, StartField
 

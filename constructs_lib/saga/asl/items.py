@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from constructs_lib.saga.asl.plan import CompiledGroup, State
-from constructs_lib.saga.asl.states import REQUEST, expression
+from constructs_lib.saga.asl.states import REQUEST
+from constructs_lib.saga.steps.jsonata import expression
 from constructs_lib.saga.synthesis.expression_scan import request_path
 from saga_runtime.protocol import ITEM_MEMBER, CallField
 

@@ -13,7 +13,8 @@ from typing import Final
 from constructs_lib.saga.asl.flow import Flow
 from constructs_lib.saga.asl.items import ITEM_KEY
 from constructs_lib.saga.asl.plan import CompiledGroup, CompiledStep, GroupKind, Node, SagaPlan, State
-from constructs_lib.saga.asl.states import SAGA_ID, call, expression, row_key
+from constructs_lib.saga.asl.states import SAGA_ID, call, row_key
+from constructs_lib.saga.steps.jsonata import expression
 from saga_runtime.protocol import CallField, LogAttribute, LoggedField
 
 KNOWN_ON_THE_WAY_BACK: Final = "($exists($outputs) ? $outputs : {})"

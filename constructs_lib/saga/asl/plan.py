@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
+from constructs_lib.saga.steps.jsonata import outputs_named
 from constructs_lib.saga.steps.retry import Retry
-from constructs_lib.saga.synthesis.expression_scan import outputs_named
 from saga_runtime.protocol import Side
 
 State = dict[str, Any]

@@ -23,7 +23,6 @@ from constructs_lib.saga.asl.states import (
     REQUEST_ID,
     SAGA_ID,
     call,
-    expression,
     found_item,
     machine,
     now,
@@ -31,6 +30,7 @@ from constructs_lib.saga.asl.states import (
     record_update,
     refused_write,
 )
+from constructs_lib.saga.steps.jsonata import expression
 from saga_runtime.protocol import (
     NOTHING_STANDS,
     Direction,

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from constructs_lib.saga.asl.plan import CompiledStep, SagaPlan, State
+from constructs_lib.saga.steps.jsonata import bare, expression, is_expression
 from constructs_lib.saga.steps.retry import Retry
 from saga_runtime.idempotency.record import OWNED, OWNED_NAMES
 from saga_runtime.protocol import (
@@ -36,22 +37,6 @@ LONG_ATTEMPTS: Final = 20
 LONG_CAP_SECONDS: Final = 300
 MAX_STATE_NAME: Final = 80
 """Longest name of a state, in characters (Step Functions quotas)."""
-
-
-def expression(jsonata: str) -> str:
-    """A JSONata expression as a field's value."""
-    return f"{{% {jsonata} %}}"
-
-
-def bare(text: str) -> str:
-    """A JSONata expression without its ``{% %}``, if it has them."""
-    text = text.strip()
-    return text[2:-2].strip() if is_expression(text) else text
-
-
-def is_expression(text: str) -> bool:
-    """Whether Step Functions takes a text for JSONata."""
-    return text.startswith("{%") and text.endswith("%}")
 
 
 def now() -> State:

@@ -20,7 +20,6 @@ from constructs_lib.saga.asl.states import (
     bind_all,
     bound,
     call,
-    expression,
     found_item,
     now,
     payload,
@@ -29,6 +28,7 @@ from constructs_lib.saga.asl.states import (
     step_retries,
     transaction_retries,
 )
+from constructs_lib.saga.steps.jsonata import expression
 from saga_runtime.protocol import (
     OUTPUT_FIELD,
     SERVICE_REFUSALS,

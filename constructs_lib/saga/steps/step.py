@@ -16,11 +16,11 @@ from aws_cdk import aws_sqs as sqs
 
 from constructs_lib.functions.handlers import require_made_by
 from constructs_lib.functions.runtime_function import RuntimeFunction
-from constructs_lib.saga.asl.states import bare
 from constructs_lib.saga.description.description import FunctionDescription
 from constructs_lib.saga.description.function_facts import facts_of
 from constructs_lib.saga.steps.direct import DirectCall, DirectTransaction, Effect, custom_state, event_call, sdk_call
 from constructs_lib.saga.steps.group import StepGroup
+from constructs_lib.saga.steps.jsonata import bare
 from constructs_lib.saga.steps.provider import Provider
 from constructs_lib.saga.steps.retry import Retry
 from constructs_lib.saga.steps.routes import GoOn, Route, check_fifo

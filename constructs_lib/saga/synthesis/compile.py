@@ -24,7 +24,6 @@ from constructs_lib.saga.asl import (
     Waiting,
 )
 from constructs_lib.saga.asl.plan import PHASES_AT, WAYS_AT
-from constructs_lib.saga.asl.states import bare
 from constructs_lib.saga.description.description import (
     FunctionDescription,
     RetryDescription,
@@ -33,6 +32,7 @@ from constructs_lib.saga.description.description import (
 )
 from constructs_lib.saga.description.function_facts import UNKNOWN
 from constructs_lib.saga.steps.group import StepGroup
+from constructs_lib.saga.steps.jsonata import bare
 from constructs_lib.saga.steps.provider import Provider
 from constructs_lib.saga.steps.routes import GoOn, Notify
 from constructs_lib.saga.steps.step import Step, StepKind

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from constructs_lib.saga.steps.group import StepGroup
+from constructs_lib.saga.steps.jsonata import OUTPUTS
 
 Path = tuple[str, ...]
 """Names of members, from the outermost one on; an array on it stands for all its elements."""
@@ -25,7 +26,6 @@ _NAMES: Final = r"((?:\s*\.\s*(?:[^\W\d]\w*|`[^`]*`))*)"
 _NAME: Final = re.compile(r"\.\s*(?:([^\W\d]\w*)|`([^`]*)`)")
 _ENDS_A_NAME: Final = frozenset(" \t\r\n.,:;?!()[]{}<>=+-*/%&|^~@#'\"")
 _PARENT: Final = re.compile(r"\.\s*%")
-_OUTPUTS: Final = re.compile(r"\$outputs\b(?:\s*\.\s*([A-Z][A-Za-z0-9]*))?")
 _BEFORE_A_WHOLE: Final = re.compile(r"(^|:|\$exists\s*\()\s*$")
 _AFTER_A_WHOLE: Final = re.compile(r"^\s*($|[,})])")
 
@@ -94,16 +94,6 @@ def _names(text: str) -> Path:
     return tuple(plain or quoted for plain, quoted in _NAME.findall(text))
 
 
-def outputs_named(texts: Iterable[str], steps: Iterable[str]) -> frozenset[str]:
-    """Names of the steps whose outputs an expression names, in whole or in part."""
-    known = frozenset(steps)
-    found: set[str] = set()
-    for text in texts:
-        for match in _OUTPUTS.finditer(text):
-            found |= {match.group(1)} if match.group(1) in known else known
-    return frozenset(found)
-
-
 def outputs_looked_into(texts: Iterable[str], steps: Iterable[str]) -> frozenset[str]:
     """Names of the steps whose outputs an expression looks into.
 
@@ -114,7 +104,7 @@ def outputs_looked_into(texts: Iterable[str], steps: Iterable[str]) -> frozenset
     found: set[str] = set()
     for text in texts:
         bare = text.strip().removeprefix("{%").removesuffix("%}").strip()
-        for match in _OUTPUTS.finditer(bare):
+        for match in OUTPUTS.finditer(bare):
             whole = _BEFORE_A_WHOLE.search(bare[: match.start()]) and _AFTER_A_WHOLE.search(bare[match.end() :])
             if not whole:
                 # Without a step's name it could be any of them.

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from constructs_lib.saga.asl.states import bare, is_expression
 from constructs_lib.saga.steps.group import StepGroup
+from constructs_lib.saga.steps.jsonata import bare, is_expression
 from constructs_lib.saga.steps.routes import Notify
 from constructs_lib.saga.steps.step import Step, StepKind
 from constructs_lib.saga.validation.jsonata_reads import BadExpressionError, Path, Reads, reads_of
