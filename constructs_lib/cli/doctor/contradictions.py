@@ -142,7 +142,7 @@ class Contradictions:
                 what = "its execution SUCCEEDED, and it has no record, which cannot have expired yet"
                 then = "find out who deleted it; its client may ask again, and it would be done again"
                 yield self._finding(Kind.RECORD_LOST, saga, ended.saga_id, what, then, ended.stopped_ms)
-        elif verdict is not None:
+        elif verdict not in (None, record.status):
             what = f"{ended.name} settled it as {verdict}, and its record is {record.status}, owned by {record.owner}"
             yield self._finding(Kind.RECORD_WRONG, saga, ended.saga_id, what, _THEN, record.updated_at)
 

@@ -59,11 +59,15 @@ def _switched_off(system: System) -> Iterator[Finding]:
             )
         if function.switch is not None and function.switch.held is not None:
             held = function.switch.held
+            # Which of several stacks has this reconciler is not known, and the others may be held on purpose.
+            release = ("cdk-sagas", "hold", "off", "--stack", *system.stacks) if len(system.stacks) == 1 else ()
             yield _of_person(
                 Kind.HELD,
                 function.name,
                 f"it changes nothing since {moment(held.since_ms)}: {held.reason}",
-                "release it when what it was held for is done: cdk-sagas hold off",
+                "release it when what it was held for is done"
+                + ("" if release else ": cdk-sagas hold off --stack NAME"),
+                *release,
             )
     ours = {function.arn: function for function in system.functions}
     queues = {queue.arn for queue in system.queues}

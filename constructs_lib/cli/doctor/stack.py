@@ -84,6 +84,7 @@ def read_stacks(aws: Aws, names: Sequence[str]) -> System:
     said = f"stack{'' if len(names) == 1 else 's'} {', '.join(names)}"
     system = System(
         name=said,
+        stacks=tuple(names),
         sagas=tuple(sagas),
         token_tables=tuple(sorted(tokens)),
         functions=tuple(functions),

@@ -114,6 +114,7 @@ class System:
         functions, rules, sources, queues: none, where no stack was named.
         functions_known, rules_known: whether all of them that are there could be looked at.
         ledgers: tables of ledgers that functions are told of, or that were named.
+        stacks: names of the stacks that were named.
     """
 
     name: str
@@ -126,6 +127,7 @@ class System:
     functions_known: bool = True
     rules_known: bool = True
     ledgers: tuple[str, ...] = ()
+    stacks: tuple[str, ...] = ()
 
     @property
     def tables(self) -> tuple[str, ...]:

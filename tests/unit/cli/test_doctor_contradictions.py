@@ -81,6 +81,16 @@ def test_execution_that_settled_a_saga_which_a_later_one_settled_again(clinic: C
     assert wrong(clinic) == [("record contradicted", what)]
 
 
+def test_saga_that_an_operator_resumed_and_that_ended_alike_contradicts_nothing(clinic: Clinic) -> None:
+    """Its record was restored to before its end, and its log was right: a recovery replayed it."""
+    succeeded(clinic)
+    clinic.update(owner={"S": R1}, recoveries={"N": "1"})
+    succeeded(clinic, R1)
+    clinic.settle(RecordStatus.COMPLETED)
+
+    assert wrong(clinic) == []
+
+
 def test_execution_that_found_its_saga_settled_contradicts_nothing(clinic: Clinic) -> None:
     succeeded(clinic, verdict=None)
     taken_over(clinic)

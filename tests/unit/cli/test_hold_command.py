@@ -131,7 +131,20 @@ def test_doctor_finds_a_held_reconciler(clinic: Clinic, capsys: pytest.CaptureFi
     assert found["severity"] == "person"
     assert found["what"].startswith("it changes nothing since ")
     assert found["what"].endswith(": restore")
-    assert found["then"].endswith("cdk-sagas hold off")
+    assert found["command"] == "cdk-sagas hold off --stack Shop"
+    assert main(found["command"].split()[1:]) == 0
+    assert held() is None
+
+
+def test_doctor_of_several_stacks_leaves_their_choice_to_the_operator(
+    clinic: Clinic, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hold("on")
+
+    found = findings(capsys, "--stack", "Care")["held"]
+
+    assert found["command"] == ""
+    assert found["then"].endswith("cdk-sagas hold off --stack NAME")
 
 
 def test_doctor_finds_no_hold_where_there_is_none(clinic: Clinic, capsys: pytest.CaptureFixture[str]) -> None:
