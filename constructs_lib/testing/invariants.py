@@ -25,6 +25,7 @@ from saga_runtime.protocol import (
     LogAttribute,
     RecordAttribute,
     RecordStatus,
+    Side,
     StepStatus,
 )
 
@@ -321,14 +322,24 @@ def _log_agrees(records: Sequence[Item], log: Mapping[str, Sequence[Item]]) -> I
         saga_id = record[RecordAttribute.SAGA_ID]["S"]
         found = log.get(saga_id, ())
         rows = [StepStatus(row[LogAttribute.STATUS]["S"]) for row in found]
-        # A completed saga may have passed over a step, which leaves a tombstone. If the step took effect after that,
-        # it was undone, and the saga stands without it.
-        counted = {StepStatus(row[LogAttribute.STATUS]["S"]) for row in found if LogAttribute.INSTEAD.value not in row}
+        counted = {StepStatus(row[LogAttribute.STATUS]["S"]) for row in found if not _may_be_passed_over(row)}
         stands = StepStatus.DONE in counted and not {StepStatus.UNDONE, StepStatus.FAILED} & counted
         agrees = stands if status is RecordStatus.COMPLETED else StepStatus.DONE not in rows
         if not agrees or StepStatus.APPLIED_LATE in rows:
             violations.append(f"saga {saga_id} is {status.value}, its rows are {[row.value for row in rows]}")
     return Invariant(name="records and log agree", checked=settled, violations=tuple(violations))
+
+
+def _may_be_passed_over(row: Item) -> bool:
+    """Whether a completed saga may stand without the step, since it passed the step over: of that a refusal is left.
+
+    If the step took effect after that, it was undone, and the row keeps what the saga saw instead. A pivot is never
+    passed over.
+    """
+    if LogAttribute.INSTEAD.value in row:
+        return True
+    refused = StepStatus(row[LogAttribute.STATUS]["S"]) is StepStatus.FAILED
+    return refused and Side(row[LogAttribute.SIDE]["S"]) is not Side.PIVOT
 
 
 def _amount(entry: Item) -> int:

@@ -1,4 +1,4 @@
-"""``make simulate``: the four examples, simulated; build/simulation-report.json says what was found."""
+"""``make simulate``: the examples, and sagas that are drawn; build/simulation-report.json says what was found."""
 
 from __future__ import annotations
 
@@ -10,9 +10,16 @@ from typing import Final
 
 from constructs_lib.testing.simulator import Deployment, SimulationReport, simulate
 
+from .drawn.assembly import drawn_assembly
+from .drawn.sagas import drawn_saga
+from .drawn.shrink import shrunk, suspects
+from .drawn.workload import Drawn
 from .examples import EXAMPLES, assembly
 
 REPORT: Final = Path("build/simulation-report.json")
+DRAWN: Final = "drawn"
+DRAWN_SAGAS: Final = 8
+"""Sagas of the stack that is drawn: the CDK takes a second for each."""
 _WIDTH: Final = 30
 
 
@@ -21,7 +28,8 @@ def main() -> int:
     options = _options()
     reports: dict[str, SimulationReport] = {}
     for name in options.examples:
-        with Deployment.of_assembly(assembly(name)) as deployment:
+        drawn = [drawn_saga(options.seed + number) for number in range(DRAWN_SAGAS)] if name == DRAWN else []
+        with Deployment.of_assembly(drawn_assembly(drawn) if drawn else assembly(name)) as deployment:
             wanted = max(1, options.sagas // len(options.examples))
 
             def show(report: SimulationReport, name: str = name, wanted: int = wanted) -> None:
@@ -29,7 +37,7 @@ def main() -> int:
 
             reports[name] = simulate(
                 deployment,
-                EXAMPLES[name].workload(),
+                Drawn(drawn) if drawn else EXAMPLES[name].workload(),
                 sagas=wanted,
                 seed=options.seed,
                 stop_at_first=not options.go_on,
@@ -37,16 +45,25 @@ def main() -> int:
             )
         sys.stderr.write("\n")
         sys.stdout.write(f"{name}: {reports[name]}\n")
+        if drawn and reports[name].violated:
+            run = reports[name].violated[0]
+            for saga in suspects(run, drawn):
+                failure = shrunk(saga, run.seed, run.sagas)
+                if failure is not None:
+                    sys.stdout.write(f"the same, smaller:\n{failure}\n")
+                    break
     _write(reports, options.seed)
     return 1 if any(report.violated for report in reports.values()) else 0
 
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make simulate", description=__doc__)
-    parser.add_argument("--sagas", type=int, default=2_000, help="how many, over all examples")
-    parser.add_argument("--seed", type=int, default=0, help="of the first run; each further run has the next one")
+    parser.add_argument("--sagas", type=int, default=2_000, help="how many, over all examples and what is drawn")
+    parser.add_argument(
+        "--seed", type=int, default=0, help="of what is drawn, and of the first run; each further run has the next one"
+    )
     parser.add_argument("--go-on", action="store_true", help="do not end an example with its first finding")
-    parser.add_argument("--examples", nargs="+", choices=sorted(EXAMPLES), default=list(EXAMPLES), metavar="EXAMPLE")
+    parser.add_argument("--examples", nargs="+", choices=sorted([*EXAMPLES, DRAWN]), default=[*EXAMPLES, DRAWN])
     options = parser.parse_args()
     if options.sagas < 1:
         parser.error(f"--sagas must be 1 or more, got {options.sagas}")

@@ -83,12 +83,9 @@ def simulate_once(
         climate: what goes wrong; drawn from the seed if it is not given.
         traced: whether the trace is wanted also of a run in which nothing is wrong.
     """
-    random = Random(f"{seed}:run")
-    length = int(random.choice((1, 1, 5, 30)) * MINUTE)
-    burst = random.choice((0.0, 0.02, 1.0))  # all at once, nearly so, or over all of the time
+    random, length, burst = _drawn(seed)
     if climate is None:
-        services = ("dynamodb", "stepfunctions", "sqs", "lambda", *sorted(deployment.blueprint.functions))
-        climate = drawn_climate(random, start=START, length=length, services=services)
+        climate = climate_of(deployment, seed)
     with running(deployment, climate, str(seed), start=START, coverage=coverage, changes=workload.environment) as world:
         workload.prepare(world, random)
         world.connect(workload.providers(world, random))
@@ -125,6 +122,20 @@ def simulate_once(
         if traced or result.findings:
             result.trace = list(world.trace.lines())
     return result
+
+
+def climate_of(deployment: Deployment, seed: int) -> Climate:
+    """What goes wrong in the run of a seed."""
+    _, length, _ = _drawn(seed)
+    services = ("dynamodb", "stepfunctions", "sqs", "lambda", *sorted(deployment.blueprint.functions))
+    return drawn_climate(Random(f"{seed}:climate"), start=START, length=length, services=services)
+
+
+def _drawn(seed: int) -> tuple[Random, int, float]:
+    """What a run is drawn from, how long its faults last, and over which share of that time clients begin."""
+    random = Random(f"{seed}:run")
+    length = int(random.choice((1, 1, 5, 30)) * MINUTE)
+    return random, length, random.choice((0.0, 0.02, 1.0))
 
 
 def _run(world: World, fates: list[Fate], patience: int) -> bool:

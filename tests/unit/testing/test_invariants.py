@@ -19,7 +19,7 @@ from constructs_lib.testing.invariants import (
 )
 from saga_runtime import Account, LedgerBuilder, Money
 from saga_runtime.idempotency.identity import saga_id_of, step_key_of
-from saga_runtime.protocol import LedgerAttribute, LogAttribute, RecordAttribute, RecordStatus, StepStatus
+from saga_runtime.protocol import LedgerAttribute, LogAttribute, RecordAttribute, RecordStatus, Side, StepStatus
 
 REQUEST: Final = "a" * 26
 SAGA: Final = saga_id_of(REQUEST, 1)
@@ -62,9 +62,10 @@ def _record(status: RecordStatus, saga_id: str = SAGA) -> dict[str, Any]:
     return {a.ID.value: {"S": REQUEST}, a.SAGA_ID.value: {"S": saga_id}, a.STATUS.value: {"S": status.value}}
 
 
-def _row(status: StepStatus, step: str = "Transfer", saga_id: str = SAGA) -> dict[str, Any]:
+def _row(status: StepStatus, step: str = "Transfer", saga_id: str = SAGA, side: Side = Side.BEFORE) -> dict[str, Any]:
     a = LogAttribute
-    return {a.SAGA_ID.value: {"S": saga_id}, a.STEP.value: {"S": step}, a.STATUS.value: {"S": status.value}}
+    key = {a.SAGA_ID.value: {"S": saga_id}, a.STEP.value: {"S": step}}
+    return {**key, a.STATUS.value: {"S": status.value}, a.SIDE.value: {"S": side.value}}
 
 
 def _lose_an_entry(items: Items) -> None:
@@ -171,6 +172,13 @@ class TestSagas:
         assert _broken(audit_sagas(completed, [done, passed_over(StepStatus.UNDONE)])) == set()
         late = audit_sagas(completed, [done, passed_over(StepStatus.APPLIED_LATE)])
         assert _broken(late) == {"records and log agree"}
+
+    def test_stand_beside_the_refusal_of_a_step_that_was_passed_over(self) -> None:
+        done, completed = _row(StepStatus.DONE, side=Side.PIVOT), [_record(RecordStatus.COMPLETED)]
+
+        assert _broken(audit_sagas(completed, [done, _row(StepStatus.FAILED, "Gift")])) == set()
+        pivot = _row(StepStatus.FAILED, "Other", side=Side.PIVOT)
+        assert _broken(audit_sagas(completed, [done, pivot])) == {"records and log agree"}
 
     def test_may_not_leave_what_took_effect_late(self) -> None:
         late = audit_sagas([_record(RecordStatus.FAILED)], [_row(StepStatus.APPLIED_LATE)])

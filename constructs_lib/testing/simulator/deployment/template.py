@@ -75,6 +75,7 @@ class _Reader:
             "AWS::SecretsManager::Secret": self._secret,
             "AWS::IAM::Role": self._role,
             "AWS::IAM::Policy": self._policy,
+            "AWS::IAM::ManagedPolicy": self._policy,
             "AWS::ApiGateway::RestApi": self._api,
         }
         for logical_id, resource in self._resources.items():

@@ -1,0 +1,1 @@
+"""Functions of drawn sagas: each does what its request tells it to."""

@@ -1,0 +1,83 @@
+"""How a function behaves: its request tells, by the step's row or name."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import time
+from http.client import HTTPConnection
+from typing import Any
+from urllib.parse import quote
+
+from saga_runtime import Money, PermanentError, StepCall, StepInDoubt, TransientError
+
+
+class SoldOut(PermanentError):
+    """A refusal that ends the saga."""
+
+
+class Routed(PermanentError):
+    """A refusal that the step may have a route for."""
+
+
+def behaviour(call: StepCall) -> str:
+    """What the function is to do: a word, or nothing."""
+    told = call.request.get("behave", {})
+    return str(told.get(call.row_name) or told.get(call.step) or "")
+
+
+def output_of(call: StepCall) -> dict[str, Any]:
+    """What the step returns, the same whenever it is asked."""
+    word, _, size = behaviour(call).partition(" ")
+    return {"of": call.row_name, **({"pad": "x" * int(size)} if word == "large" else {})}
+
+
+def before(call: StepCall) -> None:
+    """What happens before the effect."""
+    match behaviour(call):
+        case "refuse":
+            raise SoldOut("sold out")
+        case "route":
+            raise Routed("routed")
+        case "crash" if random.random() < 0.7:
+            raise KeyError("a mistake")
+        case "busy" if random.random() < 0.7:
+            raise TransientError("busy")
+        case "slow":
+            time.sleep(random.random() * 12)
+
+
+def after(call: StepCall) -> None:
+    """What happens between a provider's answer and the function's."""
+    match behaviour(call):
+        case "mistake" if random.random() < 0.7:
+            Money(1_250, "eur")
+        case "unreadable" if random.random() < 0.7:
+            json.loads("<html>502</html>")
+        case "late":
+            time.sleep(random.random() * 12)
+
+
+class Refused(Exception):
+    """The provider refused."""
+
+
+def ask(method: str, path: str, *, key: str, reference: str, timeout: float, declined: bool = False) -> Any:
+    """Ask the provider, which declines if it is told to."""
+    mode = os.environ["PROVIDER_MODE"]
+    told = "&declined=yes" if declined else ""
+    connection = HTTPConnection("provider.example.com", timeout=timeout)
+    try:
+        connection.request(method, f"/{mode}/{path}?key={quote(key)}&reference={quote(reference)}{told}", body="")
+        answer = connection.getresponse()
+        document = json.loads(answer.read())
+    except OSError:
+        raise StepInDoubt("the provider did not answer") from None
+    finally:
+        connection.close()
+    if answer.status == 402:
+        raise Refused
+    if answer.status != 200:
+        raise StepInDoubt(f"the provider answered {answer.status}")
+    return document

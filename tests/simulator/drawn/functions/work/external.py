@@ -1,0 +1,85 @@
+"""Steps at a provider: one that can be asked, and one that cannot."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from saga_runtime import (
+    Applied,
+    CallbackCall,
+    Declined,
+    ExternalCall,
+    NotApplied,
+    Pending,
+    callback_step,
+    external_compensation,
+    external_step,
+)
+from saga_runtime.steps.verdict import Verdict
+
+from .behaviour import Refused, after, ask, before, behaviour, output_of
+
+
+def _found(call: ExternalCall) -> str:
+    return str(ask("GET", "found", key=call.provider_key, reference=call.key, timeout=call.timeout_seconds)["state"])
+
+
+def find(call: ExternalCall) -> Verdict:
+    """What became of the call under the step's key?"""
+    match _found(call):
+        case "done":
+            return Applied(output=output_of(call))
+        case "in work":
+            return Pending()
+        case _:
+            return NotApplied()
+
+
+def find_undo(call: ExternalCall, _output: Any) -> Verdict:
+    """What became of the undo under its key?"""
+    match _found(call):
+        case "done":
+            return Applied()
+        case "in work":
+            return Pending()
+        case _:
+            return NotApplied()
+
+
+def _act(call: ExternalCall) -> dict[str, Any]:
+    before(call)
+    try:
+        ask(
+            "POST",
+            "act",
+            key=call.provider_key,
+            reference=call.key,
+            timeout=call.timeout_seconds,
+            declined=behaviour(call) == "decline",
+        )
+    except Refused:
+        raise Declined("declined") from None
+    after(call)
+    return output_of(call)
+
+
+def _undo(call: ExternalCall, _output: Any) -> None:
+    ask("POST", "undo", key=call.provider_key, reference=call.key, timeout=call.timeout_seconds)
+
+
+act_asked = external_step(verify=find)(_act)
+act_keyed = external_step(_act)
+undo_asked = external_compensation(of=act_asked, verify_undo=find_undo)(_undo)
+undo_keyed = external_compensation(of=act_keyed)(_undo)
+
+
+@callback_step(verify=find)
+def begin(call: CallbackCall) -> None:
+    """Hand the job over, or announce that something is waited for."""
+    ask("POST", "begin", key=call.provider_key, reference=call.job_id, timeout=call.timeout_seconds)
+
+
+@external_compensation(of=begin, verify_undo=find_undo)
+def cancel(call: ExternalCall, output: Any) -> None:
+    """Undo the job."""
+    _undo(call, output)

@@ -1,0 +1,115 @@
+"""The provider of drawn sagas: it acts, undoes and works at jobs, as far as its modes guarantee."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from functools import partial
+from random import Random
+from typing import Final
+
+from constructs_lib.testing import ProviderEffect
+from constructs_lib.testing.simulator import Event, Future, ProviderAnswer, ProviderRequest, World
+from constructs_lib.testing.simulator.engine.kernel import SECOND
+
+URL: Final = "http://provider.example.com"
+_WINDOW: Final = 86_400 * SECOND
+_LONGEST_JOB: Final = 3_000
+_REFUSES: Final = 0.1
+_TOLD_AGAIN: Final = 4
+"""So often an answer is sent again that was not received."""
+
+
+class DrawnProvider:
+    """A provider.
+
+    Args:
+        world: whose time and trouble it has.
+        random: what jobs and refusals are drawn from.
+    """
+
+    def __init__(self, world: World, random: Random) -> None:
+        self._world = world
+        self._random = Random(random.getrandbits(64))
+        self._done: Counter[str] = Counter()
+        self._first: dict[str, int] = {}
+        self._in_work: Counter[str] = Counter()
+        self._jobs: dict[str, str] = {}
+
+    def effects(self) -> list[ProviderEffect]:
+        """Everything that it did."""
+        return [ProviderEffect(key=key) for key, times in self._done.items() for _ in range(times)]
+
+    def state_of(self, key: str) -> str:
+        """What became of a key: ``done``, ``in work`` or ``nothing``."""
+        if self._done[key]:
+            return "done"
+        return "in work" if self._in_work[key] or self._jobs.get(key) == "at work" else "nothing"
+
+    def handle(self, request: ProviderRequest) -> ProviderAnswer | Future[ProviderAnswer]:
+        """Act, undo, begin a job, or say what became of a key."""
+        _, mode, operation = request.path.split("/")
+        key = request.query["key"]
+        if operation == "found":
+            return ProviderAnswer(document={"state": self.state_of(key)})
+        if operation == "begin":
+            return self._begin(mode, key, request.query["reference"])
+        if mode != "asked":
+            if self._in_work[key]:
+                return ProviderAnswer(status=409)
+            if key in self._first and self._world.kernel.now < self._first[key] + _WINDOW:
+                return ProviderAnswer()
+        if request.query.get("declined"):
+            return ProviderAnswer(status=402)
+        if not self._world.weather.happens(Event.PROVIDER_LATE, "provider"):
+            return self._act(key)
+        later: Future[ProviderAnswer] = Future(self._world.kernel)
+        self._in_work[key] += 1
+
+        def act() -> None:
+            self._in_work[key] -= 1
+            later.set(self._act(key))
+
+        self._world.kernel.after(self._world.weather.travel(), act)
+        return later
+
+    def _act(self, key: str) -> ProviderAnswer:
+        self._first.setdefault(key, self._world.kernel.now)
+        self._done[key] += 1
+        return ProviderAnswer()
+
+    def _begin(self, mode: str, key: str, reference: str) -> ProviderAnswer:
+        if key in self._jobs:
+            return ProviderAnswer()
+        weather = self._world.weather
+        self._jobs[key] = "at work"
+        early = weather.happens(Event.PROVIDER_EARLY, "provider")
+        seconds = 0 if early else int(_LONGEST_JOB * self._random.random() ** 4)
+        self._world.kernel.after(seconds * SECOND, lambda: self._end(mode, key, reference))
+        return ProviderAnswer()
+
+    def _end(self, mode: str, key: str, reference: str) -> None:
+        """End a job, and tell whoever waits for it, perhaps."""
+        weather = self._world.weather
+        refused = self._random.random() < _REFUSES
+        self._jobs[key] = "refused" if refused else "done"
+        if not refused and mode == "job":
+            self._done[key] += 1  # what is only waited for is nobody's effect
+        row = reference.partition("#")[2]
+        outcome = {"ok": False, "error": "SoldOut", "detail": "no"} if refused else {"ok": True, "output": {"of": row}}
+        if weather.happens(Event.PROVIDER_NEVER, "provider"):
+            return
+        times = 2 if weather.happens(Event.PROVIDER_TWICE, "provider") else 1
+        for number in range(times):
+            event = {"job_id": reference, "event_id": f"{key}-{number}", "outcome": outcome}
+            self._world.kernel.after(number * weather.long(), partial(self._tell, mode, event, _TOLD_AGAIN))
+
+    def _tell(self, mode: str, event: object, times: int) -> None:
+        """Invoke the receiver; again, as long as it fails."""
+        told = self._world.functions.invoke(self._world.output(f"{mode.title()}ReceiverName"), json.dumps(event))
+
+        def look() -> None:
+            if told.value().error is not None and times:
+                self._world.kernel.after(600 * SECOND, lambda: self._tell(mode, event, times - 1))
+
+        told.then(look)

@@ -1,0 +1,238 @@
+"""What can be drawn: sagas as plain data, any that the synth takes."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from dataclasses import dataclass
+from random import Random
+from typing import Final
+
+MEMBERS: Final = ("a", "b", "c")
+"""Members of a request, true or false, that conditions read. ``c`` may be missing."""
+_WAYS: Final = ("$request.a", "$not($request.a)", "$request.b", "$not($request.b)")
+_BOTH: Final = ("$request.a and $request.b", "$request.a and $not($request.b)")
+MUTATING: Final = ("atomic", "asked", "keyed", "both", "dynamodb", "job")
+PROVIDERS: Final = ("asked", "keyed", "both")
+"""Steps at a provider that can be asked, knows keys, or both."""
+PHASES: Final = ("express", "child")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrawnStep:
+    """A step.
+
+    Attributes:
+        name: unique in its saga.
+        kind: of ``MUTATING``; or ``read``, ``wait``, ``notify``, ``event``, ``pause``.
+        undo: whether it has a compensation.
+        pivot: whether it is a pivot.
+        when: its condition.
+        route: what becomes of the refusal ``Routed``: ``notify``, ``go on`` or None.
+        refusable: whether its refusal ends the saga, or is passed over, instead of having it parked.
+    """
+
+    name: str
+    kind: str
+    undo: bool = False
+    pivot: bool = False
+    when: str | None = None
+    route: str | None = None
+    refusable: bool = True
+
+    @property
+    def steps(self) -> Iterator[DrawnStep]:
+        """The step itself."""
+        yield self
+
+    def __str__(self) -> str:
+        told = [
+            self.kind,
+            "undone" if self.undo else "",
+            "PIVOT" if self.pivot else "",
+            f"if {self.when}" if self.when else "",
+            f"Routed: {self.route}" if self.route else "",
+        ]
+        return f"{self.name} ({', '.join(filter(None, told))})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrawnGroup:
+    """A group of steps: ``parallel``, ``map``, ``express`` or ``child``."""
+
+    name: str
+    kind: str
+    branches: tuple[tuple[DrawnStep, ...], ...]
+    when: str | None = None
+
+    @property
+    def steps(self) -> Iterator[DrawnStep]:
+        """Every step in it."""
+        for branch in self.branches:
+            yield from branch
+
+    def __str__(self) -> str:
+        branches = " | ".join(", ".join(map(str, branch)) for branch in self.branches)
+        return f"{self.name} ({self.kind}{f', if {self.when}' if self.when else ''}) [{branches}]"
+
+
+Node = DrawnStep | DrawnGroup
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrawnSaga:
+    """A saga: its nodes, whether failures are announced, and whether large payloads have a bucket."""
+
+    nodes: tuple[Node, ...]
+    announced: bool = False
+    bucket: bool = False
+
+    @property
+    def steps(self) -> Iterator[DrawnStep]:
+        """Every step."""
+        for node in self.nodes:
+            yield from node.steps
+
+    def __str__(self) -> str:
+        told = [*(["failures are announced"] if self.announced else []), *(["with a bucket"] if self.bucket else [])]
+        return "\n".join([*map(str, self.nodes), *told])
+
+
+def drawn_saga(seed: int) -> DrawnSaga:
+    """The saga of a seed."""
+    return _Dice(seed).saga()
+
+
+class _Dice:
+    def __init__(self, seed: int) -> None:
+        self._random = Random(f"{seed}:saga")
+        self._count = 0
+
+    def saga(self) -> DrawnSaga:
+        pivots = self._random.choice((0, 1, 1, 1, 2, 2))
+        ways: tuple[str | None, ...] = (None,)
+        if pivots == 1 and self._chance(0.5):
+            ways = (self._random.choice(_WAYS),)
+        elif pivots == 2:
+            ways = self._random.choice((_WAYS[:2], _WAYS[2:], _BOTH))
+        nodes: list[Node] = [self._before() for _ in range(self._random.randint(0, 2))]
+        for number in range(pivots):
+            nodes.append(self._pivot(ways[number], alone=pivots == 1))
+            if number < pivots - 1 and self._chance(0.4):
+                nodes.append(self._before(refusable=False))
+        if pivots:
+            nodes += [self._after() for _ in range(self._random.randrange(3))]
+        else:
+            # Without a pivot nothing is final until the saga settles: the last that mutates runs beside others.
+            nodes.append(self._beside(undo=True, refusable=True))
+        if not any(isinstance(node, DrawnStep) and node.kind in MUTATING and not node.when for node in nodes):
+            # Something happens in every saga: else it would complete without a row, which the audit does not believe.
+            nodes.insert(0, DrawnStep(name=self._name(), kind=self._random.choice(MUTATING), undo=True))
+        return DrawnSaga(nodes=tuple(nodes), announced=self._chance(0.5), bucket=self._chance(0.3))
+
+    def _before(self, *, refusable: bool = True) -> Node:
+        """What can be compensated."""
+        shape = self._random.randrange(8)
+        if shape == 0:
+            return self._beside(undo=True, refusable=refusable)
+        if shape == 1:
+            return self._phase(undo=True, refusable=refusable)
+        return self._step(undo=True, refusable=refusable)
+
+    def _after(self) -> Node:
+        """What nothing takes back, mostly."""
+        shape = self._random.randrange(8)
+        if shape < 2:
+            return DrawnStep(
+                name=self._name(), kind=self._random.choice(("notify", "event", "pause")), when=self._when()
+            )
+        undo = self._chance(0.3)
+        if shape == 2:
+            return self._beside(undo=undo, refusable=False)
+        if shape == 3:
+            return self._phase(undo=undo, refusable=False)
+        return self._step(undo=undo, refusable=False)
+
+    def _pivot(self, when: str | None, *, alone: bool) -> Node:
+        if not alone or self._chance(0.7):
+            kind = self._random.choice(MUTATING)
+            return DrawnStep(name=self._name(), kind=kind, undo=self._chance(0.3), pivot=True, when=when)
+        phase = self._random.choice(PHASES)
+        first = [self._leaf(phase, undo=True, refusable=True)] if self._chance(0.5) else []
+        pivot = DrawnStep(name=self._name(), kind=self._random.choice(MUTATING[:5]), pivot=True)
+        last = [self._leaf(phase, undo=False, refusable=False)] if phase == "child" and self._chance(0.5) else []
+        return DrawnGroup(name=self._name(), kind=phase, branches=((*first, pivot, *last),), when=when)
+
+    def _beside(self, *, undo: bool, refusable: bool) -> Node:
+        kind = self._random.choice(("parallel", "map"))
+        branches = [
+            tuple(self._leaf(kind, undo=undo, refusable=refusable) for _ in range(self._random.choice((1, 1, 2))))
+            for _ in range(self._random.randint(2, 3) if kind == "parallel" else 1)
+        ]
+        if undo and not any(step.kind in MUTATING for branch in branches for step in branch):
+            branches[0] = (DrawnStep(name=self._name(), kind="atomic", undo=True, refusable=refusable), *branches[0])
+        return DrawnGroup(name=self._name(), kind=kind, branches=tuple(branches), when=self._when())
+
+    def _phase(self, *, undo: bool, refusable: bool) -> Node:
+        kind = self._random.choice(PHASES)
+        steps = tuple(self._leaf(kind, undo=undo, refusable=refusable) for _ in range(self._random.randint(1, 2)))
+        return DrawnGroup(name=self._name(), kind=kind, branches=(steps,), when=self._when())
+
+    def _leaf(self, within: str, *, undo: bool, refusable: bool) -> DrawnStep:
+        """A step in a group: nothing is waited for in an Express phase."""
+        step = self._step(undo=undo, refusable=refusable)
+        if within == "express" and step.kind in ("job", "wait"):
+            return dataclasses.replace(step, kind="atomic", undo=undo)
+        return step
+
+    def _step(self, *, undo: bool, refusable: bool) -> DrawnStep:
+        kinds = (*MUTATING, "atomic", "both", "read", *(("wait",) if refusable else ()))
+        kind = self._random.choice(kinds)
+        if kind == "job" and not refusable:
+            kind = "atomic"  # a provider may refuse a job, which nothing behind the pivot can
+        routes = ("notify", "go on") if refusable and kind in ("atomic", *PROVIDERS) else ()
+        return DrawnStep(
+            name=self._name(),
+            kind=kind,
+            undo=undo and kind in MUTATING,
+            when=self._when(missing=refusable),
+            route=self._random.choice(routes) if routes and self._chance(0.4) else None,
+            refusable=refusable,
+        )
+
+    def _when(self, *, missing: bool = False) -> str | None:
+        if self._chance(0.6):
+            return None
+        return self._random.choice((*_WAYS, "$request.c") if missing else _WAYS)
+
+    def _chance(self, of: float) -> bool:
+        return self._random.random() < of
+
+    def _name(self) -> str:
+        self._count += 1
+        return f"S{self._count}"
+
+
+def smaller(saga: DrawnSaga) -> Iterator[DrawnSaga]:
+    """Sagas with one thing less each, the smallest first; not each of them is one that the synth takes."""
+    replace = dataclasses.replace
+    for index, node in enumerate(saga.nodes):
+        around = saga.nodes[:index], saga.nodes[index + 1 :]
+        if len(saga.nodes) > 1:
+            yield replace(saga, nodes=(*around[0], *around[1]))
+        if isinstance(node, DrawnGroup):
+            for step in node.steps:
+                yield replace(saga, nodes=(*around[0], step, *around[1]))
+            for place, branch in enumerate(node.branches):
+                without = [branch[:n] + branch[n + 1 :] for n in range(len(branch))]
+                for left in without:
+                    others = (*node.branches[:place], *((left,) if left else ()), *node.branches[place + 1 :])
+                    if others:
+                        yield replace(saga, nodes=(*around[0], replace(node, branches=others), *around[1]))
+        if node.when is not None:
+            yield replace(saga, nodes=(*around[0], replace(node, when=None), *around[1]))
+        if isinstance(node, DrawnStep) and node.route is not None:
+            yield replace(saga, nodes=(*around[0], replace(node, route=None), *around[1]))
+    for name in ("announced", "bucket"):
+        if getattr(saga, name):
+            yield replace(saga, **{name: False})

@@ -1,0 +1,212 @@
+"""One stack with many drawn sagas: one synth for all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from aws_cdk import CfnOutput, Duration, Stack
+from aws_cdk import aws_dynamodb as dynamodb
+from aws_cdk import aws_events as events
+from aws_cdk import aws_sqs as sqs
+from constructs import Construct
+
+from constructs_lib import (
+    CallbackIntegration,
+    GoOn,
+    IdempotencyTable,
+    Notify,
+    Operation,
+    PayloadBucket,
+    Provider,
+    Retry,
+    SagaStateMachine,
+    Step,
+    StepFunction,
+    TimeoutReconciler,
+    TransactionApi,
+)
+from constructs_lib.saga.steps.group import StepGroup
+
+from .sagas import PROVIDERS, DrawnSaga, DrawnStep, Node
+
+FUNCTIONS: Final = Path(__file__).parent / "functions"
+_DAY: Final = Duration.hours(24)
+_LONGEST_WAIT: Final = Duration.hours(1)
+_HEARTBEAT: Final = Duration.minutes(10)
+_GRACE: Final = Duration.seconds(10)
+_RECONCILED: Final = 6
+"""Sagas that a reconciler has room for."""
+_SCHEMA: Final = {"type": "object"}
+GUARANTEES: Final[dict[str, dict[str, Any]]] = {
+    "asked": {"verify": True, "verify_undo": True},
+    "keyed": {"idempotent_for": _DAY, "undo_idempotent_for": _DAY},
+    "both": {"idempotent_for": _DAY, "undo_idempotent_for": _DAY, "verify": True, "verify_undo": True},
+}
+_EXTERNAL: Final = {"asked": "asked", "keyed": "keyed", "both": "asked"}
+
+
+def operation_of(number: int) -> str:
+    """The operation of a saga, by its number in the stack."""
+    return f"saga{number}"
+
+
+class DrawnStack(Stack):
+    """Drawn sagas, each behind an operation of its own.
+
+    Args:
+        scope: an app.
+        sagas: what was drawn.
+    """
+
+    def __init__(self, scope: Construct, sagas: Sequence[DrawnSaga]) -> None:
+        super().__init__(scope, "Drawn")
+        self._effects = dynamodb.TableV2(
+            self, "Effects", partition_key=dynamodb.Attribute(name="id", type=dynamodb.AttributeType.STRING)
+        )
+        self._bus = events.EventBus(self, "Bus")
+        undelivered = sqs.Queue(self, "Undelivered", fifo=True)
+        self._notices = sqs.Queue(
+            self, "Notices", fifo=True, dead_letter_queue=sqs.DeadLetterQueue(queue=undelivered, max_receive_count=5)
+        )
+        self._told = Notify(queue=self._notices)
+        self._functions: dict[str, StepFunction] = {}
+        self._integrations: dict[str, CallbackIntegration] = {}
+        requests = IdempotencyTable(self, "Requests")
+        made = [self._saga(number, saga, requests) for number, saga in enumerate(sagas)]
+        for first in range(0, len(made), _RECONCILED):
+            TimeoutReconciler(self, f"Reconciler{first}", sagas=made[first : first + _RECONCILED])
+        operations = {operation_of(n): Operation(saga=saga, schema=_SCHEMA) for n, saga in enumerate(made)}
+        TransactionApi(self, "Api", operations=operations)
+        CfnOutput(self, "EffectsTableName", value=self._effects.table_name)
+
+    def _saga(self, number: int, saga: DrawnSaga, requests: IdempotencyTable) -> SagaStateMachine:
+        made = SagaStateMachine(
+            self,
+            f"Saga{number}",
+            requests=requests,
+            steps=[self._node(node) for node in saga.nodes],
+            on_failed=self._told if saga.announced else None,
+            payloads=PayloadBucket(self, f"Payloads{number}") if saga.bucket else None,
+        )
+        CfnOutput(self, f"Log{number}", value=made.log.table.table_name)
+        return made
+
+    def _node(self, node: Node) -> Step | StepGroup:
+        if isinstance(node, DrawnStep):
+            return self._step(node)
+        branches = [[self._step(step) for step in branch] for branch in node.branches]
+        match node.kind:
+            case "parallel":
+                return Step.parallel(node.name, branches=branches, when=node.when)
+            case "map":
+                return Step.map(
+                    node.name, items="$request.items", key="$item.sku", steps=branches[0], max_items=5, when=node.when
+                )
+            case "express":
+                return Step.express(node.name, steps=branches[0], when=node.when)
+        return Step.child(node.name, steps=branches[0], timeout=Duration.days(2), when=node.when)
+
+    def _step(self, step: DrawnStep) -> Step:
+        more: dict[str, Any] = {"when": step.when}
+        match step.kind:
+            case "notify":
+                return Step.notify(step.name, queue=self._notices, **more)
+            case "event":
+                return Step.event(step.name, bus=self._bus, source="drawn", detail_type="Happened", **more)
+            case "pause":
+                return Step.custom(step.name, state={"Type": "Wait", "Seconds": 2}, **more)
+            case "read":
+                return Step.read_only(step.name, fn=self._function("atomic.read"), refusals=["SoldOut"], **more)
+            case "wait":
+                route = {"CallbackTimedOut": GoOn(output={})} if step.route == "go on" else {}
+                return Step.wait_for(
+                    step.name,
+                    via=self._at("wait"),
+                    timeout=_LONGEST_WAIT,
+                    heartbeat=_HEARTBEAT,
+                    refusals=["SoldOut"],
+                    on_error=route,
+                    **more,
+                )
+            case "dynamodb":
+                return Step.dynamodb(
+                    step.name,
+                    table=self._effects,
+                    writes=[_counted()],
+                    compensate=[_counted()] if step.undo else [],
+                    pivot=step.pivot,
+                    **more,
+                )
+        more |= {"pivot": step.pivot}
+        if step.kind == "job":
+            return Step.callback(
+                step.name,
+                via=self._at("job"),
+                provider=_provider("both"),
+                compensate=self._function("external.cancel", "job") if step.undo else None,
+                timeout=_LONGEST_WAIT,
+                heartbeat=_HEARTBEAT,
+                refusals=["SoldOut"],
+                **more,
+            )
+        more |= {"refusals": ["SoldOut", "Routed"], "on_error": self._routes(step)}
+        if step.kind in PROVIDERS:
+            form = _EXTERNAL[step.kind]
+            return Step.external(
+                step.name,
+                fn=self._function(f"external.act_{form}", step.kind),
+                compensate=self._function(f"external.undo_{form}", step.kind) if step.undo else None,
+                provider=_provider(step.kind),
+                retry=Retry(in_doubt_attempts=3, in_doubt_interval=5, in_doubt_rate=2.0),
+                **more,
+            )
+        undo = self._function("atomic.undo") if step.undo else None
+        return Step.atomic(step.name, fn=self._function("atomic.act"), compensate=undo, **more)
+
+    def _routes(self, step: DrawnStep) -> dict[str, Any]:
+        match step.route:
+            case "notify":
+                return {"Routed": self._told}
+            case "go on":
+                return {"Routed": GoOn(output={"instead": True})}
+        return {}
+
+    def _at(self, mode: str) -> CallbackIntegration:
+        """Where answers come in: of jobs that a provider works at, or of what is only waited for."""
+        if mode not in self._integrations:
+            integration = CallbackIntegration(self, mode.title(), fn=self._function("external.begin", mode))
+            receiver = integration.add_direct("Answers")
+            CfnOutput(self, f"{mode.title()}ReceiverName", value=receiver.function.function_name)
+            self._integrations[mode] = integration
+        return self._integrations[mode]
+
+    def _function(self, handler: str, mode: str = "") -> StepFunction:
+        name = "".join(part.title() for part in f"{mode}.{handler}".replace("_", ".").split("."))
+        if name not in self._functions:
+            function = StepFunction(
+                self,
+                name,
+                code=FUNCTIONS,
+                handler=f"work.{handler}",
+                timeout=Duration.seconds(10),
+                environment={"EFFECTS_TABLE": self._effects.table_name, "PROVIDER_MODE": mode},
+            )
+            self._effects.grant(function, "dynamodb:UpdateItem")
+            self._functions[name] = function
+        return self._functions[name]
+
+
+def _provider(kind: str) -> Provider:
+    return Provider(grace=_GRACE, **GUARANTEES[kind])
+
+
+def _counted() -> dict[str, Any]:
+    return {
+        "Update": {
+            "Key": {"id": {"S": "{% $step_key %}"}},
+            "UpdateExpression": "ADD times :one",
+            "ExpressionAttributeValues": {":one": {"N": "1"}},
+        }
+    }

@@ -1,0 +1,119 @@
+"""What is asked of drawn sagas, and what must hold of their effects."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import timedelta
+from random import Random
+from typing import Any, Final
+
+from constructs_lib.testing import audit_provider
+from constructs_lib.testing.invariants import Invariant, Item
+from constructs_lib.testing.simulator import Intent, Provider, Workload, World
+from saga_runtime.idempotency.identity import provider_key_of, step_key_of
+from saga_runtime.protocol import LogAttribute, StepStatus
+
+from .provider import URL, DrawnProvider
+from .sagas import MEMBERS, PROVIDERS, DrawnSaga, DrawnStep
+from .stack import operation_of
+
+_ANYWHERE: Final = ("crash", "busy", "slow")
+_AT_PROVIDERS: Final = ("mistake", "unreadable", "late")
+_SIZES: Final = (20_000, 32_000, 32_700)
+"""Bytes of an output, of which one may have 32,768, and all of a saga 98,304."""
+
+
+class Drawn(Workload):
+    """Requests to drawn sagas.
+
+    Args:
+        sagas: what is deployed, in order.
+        only: numbers of those that requests are sent to; all by default.
+    """
+
+    patience = timedelta(days=3)
+
+    def __init__(self, sagas: Sequence[DrawnSaga], only: Sequence[int] | None = None) -> None:
+        self._sagas = sagas
+        self._only = tuple(only if only is not None else range(len(sagas)))
+
+    def providers(self, world: World, random: Random) -> Mapping[str, Provider]:
+        self._provider = DrawnProvider(world, random)
+        return {URL: self._provider}
+
+    def intent(self, number: int, random: Random) -> Intent:
+        which = random.choice(self._only)
+        body = drawn_body(self._sagas[which], random)
+        return Intent(
+            operation=operation_of(which),
+            body=body,
+            user=random.choice(("ann", "bob")),
+            other_body={**body, "other": True},
+            key=random.choice((None, None, None, f"shared-{random.randrange(3)}")),
+        )
+
+    def find_out(self, world: World, row: Item) -> bool | None:
+        """The provider's word, as soon as nothing is in work there."""
+        step, _, item = row[LogAttribute.STEP]["S"].removesuffix("]").partition("[")
+        undo = row[LogAttribute.STATUS]["S"] == StepStatus.UNDOING
+        key = step_key_of(row[LogAttribute.SAGA_ID]["S"], step, item_key=item or None, undo=undo)
+        state = self._provider.state_of(provider_key_of(key))
+        return None if state == "in work" else state == "done"
+
+    def audit(self, world: World) -> Iterable[Invariant]:
+        effects = {item["id"]["S"]: int(item["times"]["N"]) for item in world.table(world.output("EffectsTableName"))}
+        at_provider: list[Item] = []
+        names: set[str] = set()
+        expected: dict[str, str] = {}
+        for number, saga in enumerate(self._sagas):
+            kinds = {step.name: step.kind for step in saga.steps}
+            for row in world.table(world.output(f"Log{number}")):
+                kind = kinds[row[LogAttribute.STEP]["S"].partition("[")[0]]
+                if kind in (*PROVIDERS, "job"):
+                    at_provider.append(row)
+                    names.add(row[LogAttribute.STEP]["S"].partition("[")[0])
+                elif kind in ("atomic", "dynamodb"):
+                    expected |= dict(_expected(row))
+        orphans = [f"{key} happened, and its row does not say so" for key in effects.keys() - expected]
+        missing = [f"{told}, and {key} did not happen" for key, told in expected.items() if key not in effects]
+        twice = [f"{key} happened {times} times" for key, times in effects.items() if times > 1]
+        return [
+            Invariant(
+                name="rows and effects agree", checked=len(expected), violations=(*sorted(orphans), *missing, *twice)
+            ),
+            *audit_provider(at_provider, self._provider.effects(), steps=names),
+        ]
+
+
+def _expected(row: Item) -> Iterator[tuple[str, str]]:
+    """Keys of the effects that a row tells of."""
+    saga_id, name, status = (
+        row[attribute]["S"] for attribute in (LogAttribute.SAGA_ID, LogAttribute.STEP, LogAttribute.STATUS)
+    )
+    step, _, item = name.removesuffix("]").partition("[")
+    if status in (StepStatus.DONE, StepStatus.UNDONE) and LogAttribute.INSTEAD not in row:
+        yield step_key_of(saga_id, step, item_key=item or None), f"{name} is {status}"
+        if status == StepStatus.UNDONE:
+            yield step_key_of(saga_id, step, item_key=item or None, undo=True), f"{name} is {status}"
+
+
+def drawn_body(saga: DrawnSaga, random: Random) -> dict[str, Any]:
+    """A request, which says how functions behave, too."""
+    body: dict[str, Any] = {name: random.random() < 0.5 for name in MEMBERS}
+    if random.random() < 0.1:
+        del body["c"]
+    body["items"] = [{"sku": sku} for sku in random.sample("xyz", k=random.choice((0, 1, 2, 3)))]
+    body["behave"] = {step.name: word for step in saga.steps if (word := _behaviour(step, random))}
+    return body
+
+
+def _behaviour(step: DrawnStep, random: Random) -> str | None:
+    if random.random() < 0.65:
+        return None
+    words = [*_ANYWHERE]
+    if step.kind in PROVIDERS:
+        words += _AT_PROVIDERS
+    if step.refusable and step.kind in ("atomic", "read", *PROVIDERS):
+        words += ["refuse", f"large {random.choice(_SIZES)}"]
+        words += [*(["decline"] if step.kind in PROVIDERS else []), *(["route"] if step.route else [])]
+    return random.choice(words)

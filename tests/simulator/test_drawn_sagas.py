@@ -1,0 +1,86 @@
+"""Sagas that are drawn keep their promise; one that does not shrinks to what a person can follow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from constructs_lib.testing.simulator import Deployment, World, simulate
+from constructs_lib.testing.simulator.aws.dynamodb import Condition, Table, clauses_of, without
+
+from .drawn.assembly import drawn_assembly
+from .drawn.sagas import MUTATING, DrawnGroup, DrawnSaga, DrawnStep, drawn_saga, smaller
+from .drawn.shrink import shrunk
+from .drawn.workload import Drawn
+
+SAGAS = [drawn_saga(seed) for seed in range(4)]
+"""Few: the synth takes longer than all runs."""
+ONE = DrawnSaga(nodes=(DrawnStep(name="S1", kind="atomic", pivot=True),))
+KINDS = {"atomic", "asked", "keyed", "both", "dynamodb", "job", "read", "wait", "notify", "event", "pause"}
+GROUPS = {"parallel", "map", "express", "child"}
+
+
+@pytest.fixture(scope="module")
+def deployment() -> Iterator[Deployment]:
+    with Deployment.of_assembly(drawn_assembly(SAGAS)) as made:
+        yield made
+
+
+def test_drawn_sagas_keep_their_promise(deployment: Deployment) -> None:
+    report = simulate(deployment, Drawn(SAGAS), sagas=150)
+    report.require_kept()
+    assert report.sagas == 150
+    assert report.faults > 0
+
+
+def test_everything_is_drawn() -> None:
+    sagas = [drawn_saga(seed) for seed in range(500)]
+    assert {step.kind for saga in sagas for step in saga.steps} == KINDS
+    assert {node.kind for saga in sagas for node in saga.nodes if isinstance(node, DrawnGroup)} == GROUPS
+    assert {sum(step.pivot for step in saga.steps) for saga in sagas} == {0, 1, 2}
+    assert {step.route for saga in sagas for step in saga.steps} == {None, "notify", "go on"}
+    for saga in sagas:
+        assert any(step.kind in MUTATING for step in saga.steps)
+    assert drawn_saga(7) == drawn_saga(7)
+
+
+def test_what_is_smaller_is_smaller_in_the_end() -> None:
+    for saga in SAGAS:
+        left = saga
+        for _ in range(100):
+            left = next(smaller(left), left)
+        assert next(smaller(left), None) is None
+        assert len(list(left.steps)) == 1
+
+
+def _weakened(world: World) -> None:
+    """Let a row be written that is there already: its step happens again."""
+
+    def rewrite(table: Table, _text: str, condition: Condition) -> Condition:
+        if "Log" in table.name:
+            for clause in list(clauses_of(condition)):
+                if str(clause) == "attribute_not_exists(#saga_id)":
+                    condition = without(condition, clause)
+        return condition
+
+    world.db.rewrite = rewrite
+
+
+def test_a_failure_shrinks_to_what_a_person_can_follow() -> None:
+    failure = shrunk(ONE, 0, 10, runs=250, prepare=_weakened)
+    assert failure is not None
+    assert failure.saga == ONE
+    steps, clients, faults = failure.size
+    assert steps == 1
+    assert clients < 10
+    assert faults > 0
+    printed = str(failure)
+    assert "saga:\n  S1 (atomic, PIVOT)\n" in printed
+    assert f"{clients} clients; faults: " in printed
+    assert "dynamodb:TransactWriteItems" in printed
+    assert "rows and effects agree" in printed
+
+
+def test_a_saga_that_keeps_its_promise_does_not_shrink() -> None:
+    assert shrunk(ONE, 0, 3, runs=40) is None
