@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from random import Random
@@ -11,7 +12,7 @@ from constructs_lib.testing import audit_provider
 from constructs_lib.testing.invariants import Invariant, Item
 from constructs_lib.testing.simulator import Intent, Provider, Workload, World
 from saga_runtime.idempotency.identity import provider_key_of, step_key_of
-from saga_runtime.protocol import LogAttribute, StepStatus
+from saga_runtime.protocol import LogAttribute, RecordAttribute, RecordStatus, StepStatus
 
 from .provider import URL, DrawnProvider
 from .sagas import MEMBERS, PROVIDERS, DrawnSaga, DrawnStep
@@ -19,6 +20,8 @@ from .stack import operation_of
 
 _ANYWHERE: Final = ("crash", "busy", "slow")
 _AT_PROVIDERS: Final = ("mistake", "unreadable", "late")
+AMOUNT: Final = 123_456_789_012_345_678
+"""More digits than JSONata keeps."""
 _SIZES: Final = (20_000, 32_000, 32_700)
 """Bytes of an output, of which one may have 32,768, and all of a saga 98,304."""
 
@@ -60,6 +63,18 @@ class Drawn(Workload):
         state = self._provider.state_of(provider_key_of(key))
         return None if state == "in work" else state == "done"
 
+    def _conditions_hold(self, world: World) -> Invariant:
+        """No saga completes beside a condition that is neither true nor false."""
+        found = list(_requests(world))
+        violations = tuple(
+            f"{record[RecordAttribute.SAGA_ID]['S']} completed, and {node.name} has the condition {node.when} of {body}"
+            for record, number, body in found
+            for node in self._sagas[number].nodes
+            if node.when == "$request.c" and "c" not in body
+            if record[RecordAttribute.STATUS]["S"] == RecordStatus.COMPLETED
+        )
+        return Invariant(name="conditions are true or false", checked=len(found), violations=violations)
+
     def audit(self, world: World) -> Iterable[Invariant]:
         effects = {item["id"]["S"]: int(item["times"]["N"]) for item in world.table(world.output("EffectsTableName"))}
         at_provider: list[Item] = []
@@ -78,11 +93,22 @@ class Drawn(Workload):
         missing = [f"{told}, and {key} did not happen" for key, told in expected.items() if key not in effects]
         twice = [f"{key} happened {times} times" for key, times in effects.items() if times > 1]
         return [
+            self._conditions_hold(world),
             Invariant(
                 name="rows and effects agree", checked=len(expected), violations=(*sorted(orphans), *missing, *twice)
             ),
             *audit_provider(at_provider, self._provider.effects(), steps=names),
         ]
+
+
+def _requests(world: World) -> Iterator[tuple[Item, int, Mapping[str, Any]]]:
+    """Records that keep their request, the number of the saga, and the request."""
+    for table in world.parts.requests:
+        for record in world.records(table):
+            if RecordAttribute.INPUT.value in record:
+                given = json.loads(record[RecordAttribute.INPUT]["S"])
+                number = int(record[RecordAttribute.OPERATION]["S"].removeprefix("saga"))
+                yield record, number, json.loads(given["request"])
 
 
 def _expected(row: Item) -> Iterator[tuple[str, str]]:
@@ -102,7 +128,8 @@ def drawn_body(saga: DrawnSaga, random: Random) -> dict[str, Any]:
     body: dict[str, Any] = {name: random.random() < 0.5 for name in MEMBERS}
     if random.random() < 0.1:
         del body["c"]
-    body["items"] = [{"sku": sku} for sku in random.sample("xyz", k=random.choice((0, 1, 2, 3)))]
+    body["amount"] = AMOUNT
+    body["items"] = [{"sku": sku, "amount": AMOUNT} for sku in random.sample("xyz", k=random.choice((0, 1, 2, 3)))]
     body["behave"] = {step.name: word for step in saga.steps if (word := _behaviour(step, random))}
     return body
 

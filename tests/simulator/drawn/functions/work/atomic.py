@@ -7,7 +7,7 @@ from typing import Any
 
 from saga_runtime import Commit, StepCall, Write, atomic_step, compensation, read_only_step
 
-from .behaviour import before, output_of
+from .behaviour import before, is_exact, output_of
 
 TABLE = os.environ["EFFECTS_TABLE"]
 
@@ -17,7 +17,7 @@ def _count(call: StepCall) -> Write:
         action={
             "Update": {
                 "TableName": TABLE,
-                "Key": {"id": {"S": call.key}},
+                "Key": {"id": {"S": call.key if is_exact(call) else f"{call.key} in another amount"}},
                 "UpdateExpression": "ADD times :one",
                 "ExpressionAttributeValues": {":one": {"N": "1"}},
             }

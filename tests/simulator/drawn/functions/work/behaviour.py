@@ -12,6 +12,9 @@ from urllib.parse import quote
 
 from saga_runtime import Money, PermanentError, StepCall, StepInDoubt, TransientError
 
+AMOUNT = 123_456_789_012_345_678
+"""Of every request and item."""
+
 
 class SoldOut(PermanentError):
     """A refusal that ends the saga."""
@@ -25,6 +28,12 @@ def behaviour(call: StepCall) -> str:
     """What the function is to do: a word, or nothing."""
     told = call.request.get("behave", {})
     return str(told.get(call.row_name) or told.get(call.step) or "")
+
+
+def is_exact(call: StepCall) -> bool:
+    """Whether the request's number, and the item's, came whole; JSONata keeps 15 digits."""
+    numbers = [call.request["amount"], *([call.item["amount"]] if call.item is not None else [])]
+    return all(number == AMOUNT for number in numbers)
 
 
 def output_of(call: StepCall) -> dict[str, Any]:
