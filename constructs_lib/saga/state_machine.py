@@ -43,6 +43,7 @@ from constructs_lib.saga.synthesis.compile import (
     notice_of,
     served_steps,
     shape_of,
+    ways_of,
 )
 from constructs_lib.saga.synthesis.expression_scan import outputs_looked_into, texts_of
 from constructs_lib.saga.synthesis.parking import operators_of
@@ -256,7 +257,7 @@ class SagaStateMachine(Construct):
         node.add_metadata(METADATA_TYPE, self.description.to_json())
         findings = [*findings_of(self.description), *retention_findings(self.description)]
         if definition_file is not None:
-            findings += compare_with_file(Path(definition_file), shape_of(self.steps))
+            findings += compare_with_file(Path(definition_file), shape_of(self.steps), ways_of(self.steps))
         self._report(findings)
         self._looked_at_every: int | None = None
         warn_of_size(Stack.of(self))

@@ -234,28 +234,30 @@ def fingerprint_of(steps: Sequence[Step | StepGroup]) -> str:
     """
     phases = sorted(step.name for node in steps if node.kind is StepKind.CHILD for step in node.steps)
     shape = _digest({"protocol": PROTOCOL_VERSION, "steps": shape_of(steps)})[:PHASES_AT]
-    return shape + _digest(phases)[: WAYS_AT - PHASES_AT] + _digest(sorted(_ways(steps)))[:8]
+    return shape + _digest(phases)[: WAYS_AT - PHASES_AT] + _digest(ways_of(steps))[:8]
 
 
-def _ways(steps: Sequence[Step | StepGroup]) -> Iterator[str]:
-    """Expressions that decide which effects a saga has: conditions of steps with one, items of maps and their keys."""
+def ways_of(steps: Sequence[Step | StepGroup]) -> dict[str, str]:
+    """Expressions that decide which effects a saga has: conditions of steps with one, items of maps and their keys.
+
+    Returns:
+        The expressions, by the name of the step or group, and the argument: ``Ship items``.
+    """
+    return {
+        f"{name} {argument}": TOKEN.sub("", text)  # the number of a token changes from one synth to the next
+        for name, expressions in _deciding(steps)
+        for argument, text in expressions.items()
+        if text is not None
+    }
+
+
+def _deciding(steps: Sequence[Step | StepGroup]) -> Iterator[tuple[str, dict[str, str | None]]]:
     for node in steps:
         acting = [step for step in node.steps if step.kind.mutates or step.only_forward]
-        if not acting:
-            continue
-        expressions = {"when": node.when}
-        if isinstance(node, StepGroup):
-            expressions |= {"items": node.items, "key": node.key}
-            for step in acting:
-                yield from _way(step.name, {"when": step.when})
-        yield from _way(node.name, expressions)
-
-
-def _way(name: str, expressions: Mapping[str, str | None]) -> Iterator[str]:
-    for argument, text in expressions.items():
-        if text is not None:
-            # The number of a token changes from one synth to the next.
-            yield f"{name} {argument} {TOKEN.sub('', text)}"
+        if acting and isinstance(node, StepGroup):
+            yield node.name, {"when": node.when, "items": node.items, "key": node.key}
+        for step in acting:
+            yield step.name, {"when": step.when}
 
 
 def _digest(document: object) -> str:

@@ -16,12 +16,13 @@ WRITE_VARIABLE: Final = "CDK_SAGAS_WRITE_DEFINITIONS"
 Shape = Sequence[Mapping[str, Any]]
 
 
-def compare_with_file(path: Path, shape: Shape) -> list[Finding]:
+def compare_with_file(path: Path, shape: Shape, ways: Mapping[str, str]) -> list[Finding]:
     """Hold a definition against the committed one, or write it.
 
     Args:
         path: the committed file.
         shape: what a recovery depends on: each step's name, kind, side of the pivot, compensation.
+        ways: what a recovery that goes forward depends on, too: conditions, items and keys, by where they are.
 
     Returns:
         What somebody must know. An error for each step that a saga in flight could not be recovered with: it would be
@@ -29,19 +30,21 @@ def compare_with_file(path: Path, shape: Shape) -> list[Finding]:
     """
     if os.environ.get(WRITE_VARIABLE):
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(_text(shape), encoding="utf-8")
+        path.write_text(_text(shape, ways), encoding="utf-8")
         return []
     how = f"run the synth once with {WRITE_VARIABLE}=1 and commit {path.name}"
     if not path.exists():
         message = f"definition_file {path.name} does not exist; {how}"
         return [Finding(id="cdk-sagas-definition-file", severity=Severity.WARNING, message=message)]
     try:
-        committed: Shape = json.loads(path.read_text("utf-8"))["steps"]
+        document = json.loads(path.read_text("utf-8"))
+        committed: Shape = document["steps"]
         before = {str(step["name"]): step for step in committed}
-    except (ValueError, KeyError, TypeError):
+        before_ways = {str(where): str(text) for where, text in document["ways"].items()}
+    except (ValueError, KeyError, TypeError, AttributeError):
         message = f"definition_file {path.name} is not one that a synth wrote; {how}"
         return [Finding(id="cdk-sagas-definition-file", severity=Severity.ERROR, message=message)]
-    incompatible = list(_incompatible(before, shape, how))
+    incompatible = list(_incompatible(before, shape, how)) or list(_other_ways(before_ways, ways, how))
     if incompatible or list(committed) == [dict(step) for step in shape]:
         return incompatible
     message = f"the saga's definition differs from {path.name} in a way that sagas in flight can follow; {how}"
@@ -63,6 +66,19 @@ def _incompatible(before: Mapping[str, Mapping[str, Any]], shape: Shape, how: st
             )
 
 
+def _other_ways(before: Mapping[str, str], now: Mapping[str, str], how: str) -> Iterator[Finding]:
+    for where in sorted({*before, *now}):
+        if before.get(where) == now.get(where):
+            continue
+        what = "was removed" if where not in now else "was added" if where not in before else "was changed"
+        yield Finding(
+            id="cdk-sagas-definition-ways",
+            severity=Severity.ERROR,
+            message=f"{where} {what}: a saga in flight that only goes forward is parked when it is recovered; put it "
+            f"back, or wait for them: {how}",
+        )
+
+
 def _change(before: Mapping[str, Any], now: Mapping[str, Any] | None) -> str | None:
     if now is None:
         return "was removed or renamed"
@@ -78,5 +94,5 @@ def _change(before: Mapping[str, Any], now: Mapping[str, Any] | None) -> str | N
     return None
 
 
-def _text(shape: Shape) -> str:
-    return json.dumps({"steps": list(shape)}, indent=2, sort_keys=True) + "\n"
+def _text(shape: Shape, ways: Mapping[str, str]) -> str:
+    return json.dumps({"steps": list(shape), "ways": dict(ways)}, indent=2, sort_keys=True) + "\n"

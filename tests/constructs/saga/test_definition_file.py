@@ -11,7 +11,7 @@ import pytest
 from aws_cdk import Duration, Stack
 
 from constructs_lib import Provider, Step, StepGroup
-from constructs_lib.saga.synthesis.compile import shape_of
+from constructs_lib.saga.synthesis.compile import shape_of, ways_of
 from constructs_lib.saga.validation.budget import Finding, Severity
 from constructs_lib.saga.validation.definition_file import WRITE_VARIABLE, compare_with_file
 from tests.constructs.support.sagas import plain_function
@@ -44,13 +44,13 @@ def file(tmp_path: Path, shop: Shop, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A committed file of the saga as it was."""
     path = tmp_path / "definitions" / "shop.json"
     monkeypatch.setenv(WRITE_VARIABLE, "1")
-    assert compare_with_file(path, shape_of(shop.steps())) == []
+    assert compare_with_file(path, shape_of(shop.steps()), ways_of(shop.steps())) == []
     monkeypatch.delenv(WRITE_VARIABLE)
     return path
 
 
 def _findings(file: Path, steps: Steps) -> list[Finding]:
-    return compare_with_file(file, shape_of(steps))
+    return compare_with_file(file, shape_of(steps), ways_of(steps))
 
 
 def test_what_is_written_is_what_a_recovery_depends_on(file: Path) -> None:
@@ -157,6 +157,39 @@ def test_a_change_that_sagas_in_flight_could_not_follow_is_an_error_that_names_t
     assert (finding.id, finding.severity) == (f"cdk-sagas-definition-{name}", Severity.ERROR)
     assert finding.message.startswith(f"step {name} {what}: ")
     assert f"put it back, or wait for them: run the synth once with {WRITE_VARIABLE}=1" in finding.message
+
+
+def _asked(shop: Shop, **ways: str) -> Steps:
+    items, key = ways.get("items", "$request.items"), ways.get("key", "$item.sku")
+    ship = Step.map("Ship", items=items, key=key, steps=[shop.atomic("Pack")])
+    debit = Step.atomic("Debit", fn=shop.fn, compensate=shop.fn, when=ways.get("when"))
+    return [debit, ship, *shop.steps()[2:]]
+
+
+@pytest.mark.parametrize(
+    ("ways", "what"),
+    [
+        ({"when": "$request.a"}, "Debit when was added"),
+        ({"items": "$request.lines"}, "Ship items was changed"),
+        ({"key": "$item.id"}, "Ship key was changed"),
+    ],
+)
+def test_other_conditions_items_and_keys_are_an_error(file: Path, shop: Shop, ways: dict[str, str], what: str) -> None:
+    (finding,) = _findings(file, _asked(shop, **ways))
+
+    assert (finding.id, finding.severity) == ("cdk-sagas-definition-ways", Severity.ERROR)
+    assert finding.message.startswith(f"{what}: ")
+    assert "parked" in finding.message
+
+
+def test_a_condition_that_was_removed_is_an_error(shop: Shop, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(WRITE_VARIABLE, "1")
+    assert _findings(file, _asked(shop, when="$request.a")) == []
+    monkeypatch.delenv(WRITE_VARIABLE)
+
+    (finding,) = _findings(file, _asked(shop))
+
+    assert finding.message.startswith("Debit when was removed: ")
 
 
 def test_each_step_that_cannot_be_followed_is_named(file: Path, shop: Shop) -> None:
