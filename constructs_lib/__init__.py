@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from saga_runtime.shared.lazy import lazy_exports
 
 if TYPE_CHECKING:
+    from constructs_lib.api.direct_operation import DirectFunction, DirectOperation
     from constructs_lib.api.money_field import MoneyField
     from constructs_lib.api.transaction_api import Operation, TransactionApi
     from constructs_lib.callbacks.approval_page import ApprovalPage
@@ -38,13 +39,15 @@ if TYPE_CHECKING:
     from constructs_lib.tables.token_table import TokenTable
     from saga_runtime.ledger.terms import CollectingAccounts
     from saga_runtime.money import Unit
-    from saga_runtime.protocol import BadEnd, InProgressAnswer, KeyPolicy
+    from saga_runtime.protocol import BadEnd, InProgressAnswer, KeyPolicy, RefusalPolicy
 
 __all__ = [
     "ApprovalPage",
     "BadEnd",
     "CallbackIntegration",
     "CollectingAccounts",
+    "DirectFunction",
+    "DirectOperation",
     "DirectReceiver",
     "Effect",
     "GoOn",
@@ -58,6 +61,7 @@ __all__ = [
     "Operation",
     "PayloadBucket",
     "Provider",
+    "RefusalPolicy",
     "Retry",
     "RuntimeFunction",
     "SagaStateMachine",
@@ -83,6 +87,8 @@ __getattr__, __dir__ = lazy_exports(
         "BadEnd": "saga_runtime.protocol",
         "CallbackIntegration": "constructs_lib.callbacks.callback_integration",
         "CollectingAccounts": "saga_runtime.ledger.terms",
+        "DirectFunction": "constructs_lib.api.direct_operation",
+        "DirectOperation": "constructs_lib.api.direct_operation",
         "DirectReceiver": "constructs_lib.callbacks.receivers",
         "Effect": "constructs_lib.saga",
         "GoOn": "constructs_lib.saga",
@@ -96,6 +102,7 @@ __getattr__, __dir__ = lazy_exports(
         "Operation": "constructs_lib.api.transaction_api",
         "PayloadBucket": "constructs_lib.tables.payload_bucket",
         "Provider": "constructs_lib.saga",
+        "RefusalPolicy": "saga_runtime.protocol",
         "Retry": "constructs_lib.saga",
         "RuntimeFunction": "constructs_lib.functions.runtime_function",
         "SagaStateMachine": "constructs_lib.saga",

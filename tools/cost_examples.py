@@ -36,6 +36,7 @@ def _local(number: int) -> list[StepDescription]:
     return [_step(f"Step{n}", "atomic") for n in range(1, number + 1)]
 
 
+ONE_TRANSACTION: Final = _saga("one transaction", *_local(1))
 _CHARGE: Final = _step("Charge", "external", "pivot")
 
 PLAIN: Final = _saga("five plain steps", *_local(4), _CHARGE)

@@ -17,8 +17,8 @@ from constructs_lib.saga.cost.prices import PRICES, REGION, Meter, Service
 from constructs_lib.saga.cost.quotas import QUOTAS
 from constructs_lib.saga.cost.report import NOT_COUNTED, report
 from constructs_lib.saga.cost.tally import Purpose, Usage
-from constructs_lib.saga.cost.usage import happy_path
-from tools.cost_examples import ORDERS_A_DAY, PARTLY, PHASE, PLAIN, STOREFRONT, phase_of
+from constructs_lib.saga.cost.usage import direct_operation, happy_path
+from tools.cost_examples import ONE_TRANSACTION, ORDERS_A_DAY, PARTLY, PHASE, PLAIN, STOREFRONT, phase_of
 
 PAGE: Final = Path(__file__).resolve().parents[1] / "docs" / "cost.md"
 _MILLION: Final = 1_000_000
@@ -39,36 +39,47 @@ def _millions(usage: Usage, *purposes: Purpose) -> str:
     return f"{usage.dollars(*purposes) * _MILLION:,.2f}"
 
 
-def _five_steps() -> str:
-    def row(name: str, usage: Usage) -> list[str]:
-        return [
-            name,
-            f"{usage.total(Meter.TRANSITIONS):.0f}",
-            _millions(usage, Purpose.ORCHESTRATION),
-            _millions(usage, Purpose.LOG),
-            f"**{_millions(usage, Purpose.ORCHESTRATION, Purpose.LOG)}**",
-            _millions(usage, Purpose.COMPUTE),
-            _millions(usage, Purpose.EFFECTS),
-            _millions(usage, Purpose.API),
-            _millions(usage),
-        ]
+def _row(name: str, usage: Usage) -> list[str]:
+    return [
+        name,
+        f"{usage.total(Meter.TRANSITIONS):.0f}",
+        _millions(usage, Purpose.ORCHESTRATION),
+        _millions(usage, Purpose.LOG),
+        f"**{_millions(usage, Purpose.ORCHESTRATION, Purpose.LOG)}**",
+        _millions(usage, Purpose.COMPUTE),
+        _millions(usage, Purpose.EFFECTS),
+        _millions(usage, Purpose.API),
+        _millions(usage),
+    ]
 
+
+_HEAD: Final = (
+    "transitions",
+    "orchestration",
+    "log",
+    "orchestration + log",
+    "compute",
+    "effects",
+    "API",
+    "together",
+)
+
+
+def _one_transaction() -> str:
+    rows = (
+        ("direct operation", direct_operation()),
+        ("saga of one step, outcome asked for once", happy_path(ONE_TRANSACTION)),
+    )
+    return _table(("one transaction, $ per million requests", *_HEAD), (_row(name, usage) for name, usage in rows))
+
+
+def _five_steps() -> str:
     others = alternatives(PLAIN)[1:]
     names = ("one Express phase", "four steps in a phase, the call beside it", "five plain steps")
-    ours = [row(f"this library, {name}", happy_path(saga)) for name, saga in zip(names, _LAYOUTS, strict=True)]
+    ours = [_row(f"this library, {name}", happy_path(saga)) for name, saga in zip(names, _LAYOUTS, strict=True)]
     return _table(
-        (
-            "five steps, $ per million sagas",
-            "transitions",
-            "orchestration",
-            "log",
-            "orchestration + log",
-            "compute",
-            "effects",
-            "API",
-            "together",
-        ),
-        iter([*ours, *(row(other.name, other.usage) for other in others)]),
+        ("five steps, $ per million sagas", *_HEAD),
+        iter([*ours, *(_row(other.name, other.usage) for other in others)]),
     )
 
 
@@ -161,6 +172,7 @@ def _sample() -> str:
 
 BLOCKS: Final[dict[str, Callable[[], str]]] = {
     "five-steps": _five_steps,
+    "one-transaction": _one_transaction,
     "by-steps": _by_steps,
     "rules": _rules,
     "storefront": _storefront,

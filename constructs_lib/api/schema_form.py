@@ -12,6 +12,7 @@ from difflib import get_close_matches
 from typing import Any, Final
 
 from saga_runtime.http.schema import compile_validator
+from saga_runtime.protocol import SCHEMA_FILE
 
 _TYPES: Final = ("array", "boolean", "integer", "null", "number", "object", "string")
 _Wrong = Iterator[tuple[str, str, Any]]
@@ -32,6 +33,13 @@ def require_schema(name: str, schema: object) -> None:
         compile_validator(json.loads(json.dumps(schema)))
     except (TypeError, ValueError) as error:
         raise ValueError(f"{name} must be a JSON schema (draft 7): {error}; correct it") from None
+
+
+def schema_file(schema: Mapping[str, Any] | None) -> dict[str, bytes] | None:
+    """The file that holds an operation's schema next to its function's code; None: it has none."""
+    if schema is None:
+        return None
+    return {SCHEMA_FILE: json.dumps(schema, sort_keys=True, separators=(",", ":")).encode("utf-8")}
 
 
 def _schema(at: str, value: object) -> _Wrong:

@@ -1,8 +1,7 @@
-"""TransactionApi: the HTTP front door with ``Idempotency-Key``."""
+"""TransactionApi: operations behind HTTP, with ``Idempotency-Key``."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -13,8 +12,9 @@ from aws_cdk import aws_iam as iam
 from constructs import Construct
 
 from constructs_lib.api.body_limits import paths_environment, payload_environment, require_body_limit
+from constructs_lib.api.direct_operation import DirectOperation
 from constructs_lib.api.money_field import MoneyField
-from constructs_lib.api.schema_form import require_schema
+from constructs_lib.api.schema_form import require_schema, schema_file
 from constructs_lib.api.schema_paths import may_have
 from constructs_lib.functions.runtime_function import RuntimeFunction, own_code
 from constructs_lib.monitoring.callback_alarms import counted_alarm
@@ -26,7 +26,6 @@ from constructs_lib.shared.service_names import service_of
 from constructs_lib.shared.types import check_fields, checked
 from saga_runtime.protocol import (
     OPERATION_PATTERN,
-    SCHEMA_FILE,
     Env,
     InProgressAnswer,
     KeyPolicy,
@@ -70,15 +69,15 @@ class Operation:
 
 
 class TransactionApi(Construct):
-    """A REST API that starts each saga at most once per caller and ``Idempotency-Key``.
+    """A REST API that starts each saga at most once per caller and ``Idempotency-Key``, or does without a saga.
 
     Creates a regional REST API with access logs, tracing, throttling and problem documents (RFC 9457), and per
     operation one gatekeeper function that may reserve in the saga's table and start the saga's state machine, and
-    nothing else.
+    nothing else. A ``DirectOperation`` has a function of the user's in its place, which may put and read records.
 
-    Guaranteed: of any number of requests by one caller under one key, one saga starts; a duplicate gets the settled
-    answer byte for byte, with ``Idempotent-Replayed: true``; the same key with another body is refused (422); one
-    caller never sees another's result.
+    Guaranteed: of any number of requests by one caller under one key, one saga starts, or one direct request moves
+    something; a duplicate gets the settled answer byte for byte, with ``Idempotent-Replayed: true``; the same key with
+    another body is refused (422); one caller never sees another's result.
     Not guaranteed: an answer. A 5xx, or none, promises nothing: repeat the request under the same key. (A 500 with
     ``Idempotent-Replayed: true`` is the settled answer of a saga that failed, and of which nothing stands.)
 
@@ -92,7 +91,8 @@ class TransactionApi(Construct):
     Args:
         scope: parent construct.
         id: construct id.
-        operations: by name (lower case, digits, dashes); a saga alone is an operation with all defaults.
+        operations: by name (lower case, digits, dashes); a saga alone is an operation with all defaults. A
+            ``DirectOperation`` answers at once.
         authorizer: IAM by default. With one of your own say where the identity is.
         identity: ``iam``, ``jwt`` (issuer and subject of a Cognito or JWT authorizer), or ``context:<key>`` for one
             key of a Lambda authorizer's context.
@@ -109,10 +109,10 @@ class TransactionApi(Construct):
 
     Attributes:
         api: the REST API.
-        gatekeepers: the gatekeeper functions, by operation.
+        gatekeepers: the functions that answer, by operation: gatekeepers, and those of direct operations.
         access_log: the access log's group.
-        start_refused_alarms: by operation: Step Functions refuses to start its sagas (a permission, a state machine or
-            a key that is gone). Requests are recorded and answered 503.
+        start_refused_alarms: by operation of a saga: Step Functions refuses to start its sagas (a permission, a state
+            machine or a key that is gone). Requests are recorded and answered 503.
         alarms: all of them. They have no actions: add yours.
         web_acl: the web ACL, if there is one.
 
@@ -126,7 +126,7 @@ class TransactionApi(Construct):
         scope: Construct,
         id: str,
         *,
-        operations: Mapping[str, Operation | SagaStateMachine],
+        operations: Mapping[str, Operation | DirectOperation | SagaStateMachine],
         authorizer: apigateway.IAuthorizer | None = None,
         identity: str = "iam",
         rate_limit: float = 100,
@@ -139,7 +139,7 @@ class TransactionApi(Construct):
     ) -> None:
         super().__init__(scope, id)
         self.operations = {
-            name: operation if isinstance(operation, Operation) else Operation(saga=operation)
+            name: Operation(saga=operation) if isinstance(operation, SagaStateMachine) else operation
             for name, operation in operations.items()
         }
         _check(self.operations, authorizer, identity)
@@ -176,6 +176,7 @@ class TransactionApi(Construct):
                 [service_of(gatekeeper)],
             )
             for name, gatekeeper in self.gatekeepers.items()
+            if isinstance(self.operations[name], Operation)
         }
         self.alarms = list(self.start_refused_alarms.values())
         self.web_acl = (
@@ -191,17 +192,13 @@ class TransactionApi(Construct):
         ]
         return iam.Grant.add_to_principal(grantee=grantee, actions=["execute-api:Invoke"], resource_arns=arns)
 
-    def _operation(self, name: str, operation: Operation) -> RuntimeFunction:
-        saga = operation.saga
-        gatekeeper = self._gatekeeper(name, operation)
-        saga.requests.grant_reserve(gatekeeper)
-        saga.requests.grant_look(gatekeeper)
-        saga.log.grant_list(gatekeeper)
-        saga.grant_start(gatekeeper)
-        if saga.payloads is not None:
-            saga.payloads.grant_read(gatekeeper)
-            saga.payloads.grant_write(gatekeeper)
-        integration = apigateway.LambdaIntegration(gatekeeper.function, proxy=True, allow_test_invoke=False)
+    def _operation(self, name: str, operation: Operation | DirectOperation) -> RuntimeFunction:
+        function: RuntimeFunction
+        if isinstance(operation, DirectOperation):
+            function = operation.serve(self.node.path, name, self._identity)
+        else:
+            function = self._gatekeeper(name, operation)
+        integration = apigateway.LambdaIntegration(function.function, proxy=True, allow_test_invoke=False)
         collection = self.api.root.add_resource(name)
         # JSON, and nothing more: a request that was recorded under an earlier schema must reach the gatekeeper.
         model = apigateway.CfnModel(
@@ -240,17 +237,16 @@ class TransactionApi(Construct):
                     "a Cognito user pool is one choice of several.",
                 )
             )
-        return gatekeeper
+        return function
 
     def _gatekeeper(self, name: str, operation: Operation) -> RuntimeFunction:
         saga = operation.saga
         requests = saga.requests
-        schema = {SCHEMA_FILE: _schema_bytes(operation.schema)} if operation.schema is not None else None
         money = {Env.MONEY.value: operation.money.environment_value} if operation.money is not None else {}
-        return RuntimeFunction(
+        gatekeeper = RuntimeFunction(
             self._gatekeeper_scope,
             name,
-            code=own_code(schema),
+            code=own_code(schema_file(operation.schema)),
             handler="handlers.gatekeeper.handler",
             description=f"Front door of {name}: reserves, starts, answers",
             timeout=Duration.seconds(20),
@@ -273,18 +269,26 @@ class TransactionApi(Construct):
                 **money,
             },
         )
+        requests.grant_reserve(gatekeeper)
+        requests.grant_look(gatekeeper)
+        saga.log.grant_list(gatekeeper)
+        saga.grant_start(gatekeeper)
+        if saga.payloads is not None:
+            saga.payloads.grant_read(gatekeeper)
+            saga.payloads.grant_write(gatekeeper)
+        return gatekeeper
 
 
-def _schema_bytes(schema: Mapping[str, Any]) -> bytes:
-    return json.dumps(schema, sort_keys=True, separators=(",", ":")).encode("utf-8")
-
-
-def _check(operations: Mapping[str, Operation], authorizer: apigateway.IAuthorizer | None, identity: str) -> None:
+def _check(
+    operations: Mapping[str, Operation | DirectOperation],
+    authorizer: apigateway.IAuthorizer | None,
+    identity: str,
+) -> None:
     if not operations:
         raise ValueError("operations must name at least one operation, got none; add one")
     for name, operation in operations.items():
         require_match("an operation's name", name, OPERATION_PATTERN, "use lower case, digits and dashes")
-        if operation.schema is not None:
+        if isinstance(operation, Operation) and operation.schema is not None:
             _check_schema(name, operation, operation.schema)
     require_match("identity", identity, _IDENTITY, "use iam, jwt or context:<key>")
     if (authorizer is None) != (identity == "iam"):

@@ -17,6 +17,7 @@ DECORATORS: Final = {
     "atomic_step": "Step.atomic(fn=…)",
     "callback_step": "CallbackIntegration(fn=…)",
     "compensation": "Step.atomic(compensate=…)",
+    "direct_operation": "DirectFunction(handler=…)",
     "event_receiver": "add_event_rule(fn=…)",
     "external_compensation": "Step.external(compensate=…) or Step.callback(compensate=…)",
     "external_step": "Step.external(fn=…)",

@@ -108,6 +108,14 @@ class RuntimeFunction(Construct):
         )
         Validations.of(self.role).acknowledge(_TRACING)
 
+    def _read_handler(self, name: str, folder: Path, handler: str, environment: Mapping[str, str]) -> None:
+        """Find a handler in a user's folder, and warn of a ledger that it needs and was not given."""
+        found = find_handler(name, folder, handler)
+        self.decorator = found.decorator
+        if found.needs_ledger:
+            grantees = (self, self.function, self.role)
+            self.node.add_validation(WhenAllIsKnown(lambda: warn_of_ledger(self, grantees, environment)))
+
     @property
     def grant_principal(self) -> iam.IPrincipal:
         """What grants are given to: the function's role."""
@@ -175,12 +183,7 @@ class StepFunction(RuntimeFunction):
             log_retention=log_retention,
             removal_policy=removal_policy,
         )
-        found = find_handler(f"StepFunction {id}", Path(code), handler)
-        self.decorator = found.decorator
-        if found.needs_ledger:
-            self.node.add_validation(
-                WhenAllIsKnown(lambda: warn_of_ledger(self, (self, self.function, self.role), environment or {}))
-            )
+        self._read_handler(f"StepFunction {id}", Path(code), handler, environment or {})
 
 
 def own_code(extra_files: Mapping[str, bytes] | None = None) -> lambda_.Code:

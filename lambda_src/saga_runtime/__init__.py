@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         StepUndecided,
         TransientError,
     )
+    from saga_runtime.http.direct_operation import DirectCall, direct_operation
     from saga_runtime.ledger.builder import LedgerBuilder
     from saga_runtime.ledger.errors import (
         AccountClosed,
@@ -79,6 +80,7 @@ __all__ = [
     "Conflict",
     "CurrencyMismatch",
     "Declined",
+    "DirectCall",
     "DirectEntry",
     "DuplicatePosting",
     "ExternalCall",
@@ -119,6 +121,7 @@ __all__ = [
     "callback_step",
     "check_account_id",
     "compensation",
+    "direct_operation",
     "event_receiver",
     "external_compensation",
     "external_step",
@@ -145,6 +148,7 @@ __getattr__, __dir__ = lazy_exports(
         "Conflict": ".errors",
         "CurrencyMismatch": ".ledger.errors",
         "Declined": ".errors",
+        "DirectCall": ".http.direct_operation",
         "DirectEntry": ".ledger.store",
         "DuplicatePosting": ".ledger.errors",
         "ExternalCall": ".steps.external_call",
@@ -185,6 +189,7 @@ __getattr__, __dir__ = lazy_exports(
         "callback_step": ".callbacks.step",
         "check_account_id": ".ledger.items",
         "compensation": ".steps.atomic_compensation",
+        "direct_operation": ".http.direct_operation",
         "event_receiver": ".webhooks.receiver",
         "external_compensation": ".steps.external_compensation",
         "external_step": ".steps.external",

@@ -668,6 +668,10 @@ class Env(StrEnum):
     WATCH_TABLE = "CDK_SAGAS_WATCH_TABLE"
     WATCH_QUEUE = "CDK_SAGAS_WATCH_QUEUE"
     MONEY = "CDK_SAGAS_MONEY"
+    REPLAY_SECONDS = "CDK_SAGAS_REPLAY_SECONDS"
+    REMEMBER_SECONDS = "CDK_SAGAS_REMEMBER_SECONDS"
+    REFUSAL_POLICY = "CDK_SAGAS_REFUSAL_POLICY"
+    FAILURE_STATUS = "CDK_SAGAS_FAILURE_STATUS"
 
 
 class KeyPolicy(StrEnum):
@@ -682,6 +686,16 @@ class InProgressAnswer(StrEnum):
 
     CONFLICT = "CONFLICT"
     ACCEPTED = "ACCEPTED"
+
+
+class RefusalPolicy(StrEnum):
+    """Effect of a direct operation's refusal on its key."""
+
+    FINAL = "FINAL"
+    """It is stored, and answers every duplicate."""
+    OPEN = "OPEN"
+    """Nothing is stored: the same key may be tried again. A copy of the request that is still travelling may move the
+    money after the refusal was answered."""
 
 
 class StartField(StrEnum):

@@ -26,7 +26,7 @@ class StepCondition(Condition):
     ONE_TRANSACTION = Because(
         "the row and the effect are written together: neither exists without the other",
         TRANSACTION,
-        "entries: Any = [row_entry, *(write.action for write in writes)]",
+        "entries: Any = [first, *(write.action for write in writes)]",
     )
     NO_ROW = Because(
         "a step takes effect only if it never did, and was never compensated",
@@ -52,7 +52,7 @@ class StepCondition(Condition):
     ROW_REFUSAL_FIRST = Because(
         "when both the row and a business condition refuse, the row decides",
         TRANSACTION,
-        "Our row's refusal comes first: it decides, whatever else was wrong.",
+        "The first entry's refusal decides, whatever else was wrong.",
     )
     REFUSAL_READS_ROW = Because(
         "an attempt whose answer was lost may have changed the very state that refuses this one",

@@ -9,6 +9,7 @@ from tests.specification.conditions import Because, Condition
 
 RECORD: Final = "lambda_src/saga_runtime/idempotency/record.py"
 GATEKEEPER: Final = "lambda_src/handlers/gatekeeper.py"
+HTTP_OPERATION: Final = "lambda_src/saga_runtime/http/operation.py"
 ENDING: Final = "constructs_lib/saga/asl/ending.py"
 RECOVERY: Final = "lambda_src/saga_runtime/recovery/takeover.py"
 
@@ -62,12 +63,12 @@ class RecordCondition(Condition):
     MET_OTHER_BODY = Because(
         "a key answers only for the request that it was first used for",
         RECORD,
-        "record.fingerprint != reservation.fingerprint",
+        "record.fingerprint != fingerprint",
     )
     REFUSAL_LOOKS_FIRST = Because(
         "a request that limits of today refuse may have been recorded under those of yesterday",
-        GATEKEEPER,
-        "record = _record(config, request_id_of(scope, key))",
+        HTTP_OPERATION,
+        "record = read_record(self.common, request_id_of(scope, key))",
     )
     OWNED_EXISTS = Because("no update creates a record", RECORD, "attribute_exists(#id) AND")
     OWNED_IN_PROGRESS = Because("an answer that was given stays", RECORD, "#status = :in_progress AND")

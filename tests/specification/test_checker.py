@@ -12,6 +12,7 @@ from tests.specification.callback_conditions import CallbackCondition
 from tests.specification.checker import Move, TooManyStates, check
 from tests.specification.collecting import CollectingCondition
 from tests.specification.conditions import Condition
+from tests.specification.direct_operation import DirectCondition
 from tests.specification.external_conditions import ExternalCondition
 from tests.specification.hold import HoldCondition
 from tests.specification.record_conditions import RecordCondition
@@ -79,6 +80,7 @@ def test_a_search_without_an_end_is_given_up() -> None:
 
 CONDITIONS: tuple[Condition, ...] = (
     *RecordCondition,
+    *DirectCondition,
     *StepCondition,
     *HoldCondition,
     *CollectingCondition,

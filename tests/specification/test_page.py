@@ -8,6 +8,7 @@ from tests.specification import (
     test_atomic_step,
     test_callback_step,
     test_collecting,
+    test_direct_operation,
     test_external_step,
     test_hold,
     test_request_record,
@@ -18,6 +19,7 @@ from tests.specification.atomic_step import StepPromise
 from tests.specification.callback_conditions import CallbackPromise
 from tests.specification.collecting import CollectingPromise
 from tests.specification.conditions import ROOT, Condition, Mutant
+from tests.specification.direct_operation import DirectPromise
 from tests.specification.external_conditions import ExternalPromise
 from tests.specification.hold import HoldPromise
 from tests.specification.record_conditions import RecordPromise
@@ -27,6 +29,7 @@ PAGE = (ROOT / "docs" / "specification.md").read_text(encoding="utf-8")
 # The classes stay in their modules: imported here by name, their tests would run here once more.
 SUITES = (
     test_request_record.TestRequestRecord.suite,
+    test_direct_operation.TestDirectOperation.suite,
     test_atomic_step.TestAtomicStep.suite,
     test_hold.TestHold.suite,
     test_collecting.TestCollecting.suite,
@@ -53,6 +56,7 @@ def test_every_mutant_has_its_row(mutant: Mutant) -> None:
 
 PROMISES = (
     RecordPromise,
+    DirectPromise,
     StepPromise,
     HoldPromise,
     CollectingPromise,

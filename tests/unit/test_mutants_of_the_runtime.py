@@ -9,6 +9,7 @@ import pytest
 from handlers import gatekeeper
 from saga_runtime import Commit, StepCall, Write, atomic_step
 from saga_runtime.errors import SagaError
+from saga_runtime.http.operation import OperationRequest
 from saga_runtime.protocol import RecordAttribute
 from saga_runtime.saga_log import transaction
 from tests.unit.support.client import accepted
@@ -40,12 +41,12 @@ def an_undo_is_not_refused_by_its_own_effect(world: World) -> None:
 def a_row_that_stands_decides_before_a_write_that_is_refused(world: World) -> None:
     """Both refuse a duplicate; only the row can say that it is one."""
 
-    def claim(_: StepCall) -> Commit:
+    def keyed(_: StepCall) -> Commit:
         item = {"pk": {"S": "seat-1"}, "sk": {"S": "seat"}}
         put = {"TableName": "ledger", "Item": item, "ConditionExpression": "attribute_not_exists(pk)"}
         return Commit(writes=[Write(action={"Put": put})])
 
-    handler = atomic_step(claim)
+    handler = atomic_step(keyed)
     handler(step_event(), Context())
     _no_error(lambda: handler(step_event(), Context()))
 
@@ -113,7 +114,7 @@ MUTANTS = [
     ),
     Mutant(
         name="show everybody's sagas",
-        owner=gatekeeper,
+        owner=OperationRequest,
         target="_look",
         old="record.scope != scope or ",
         new="",
@@ -121,7 +122,7 @@ MUTANTS = [
     ),
     Mutant(
         name="show whichever saga the key has now",
-        owner=gatekeeper,
+        owner=OperationRequest,
         target="_look",
         old=" or record.saga_id != saga_id",
         new="",

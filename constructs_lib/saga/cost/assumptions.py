@@ -12,6 +12,7 @@ from typing import Final
 from constructs_lib.saga.description.description import FunctionDescription, StepDescription
 
 RECORD_BYTES: Final = 850
+DIRECT_RECORD_BYTES: Final = 420
 """A request record without the request: ids, fingerprint, ARNs, times."""
 ANSWER_BYTES: Final = 200
 """What settling adds to the record, without the answer's ``result``."""
@@ -127,6 +128,11 @@ class Assumptions:
     def settled_record_bytes(self) -> int:
         """Size of the settled record."""
         return RECORD_BYTES + self.request_bytes + ANSWER_BYTES + self.result_bytes
+
+    @property
+    def direct_record_units(self) -> int:
+        """Write units of a direct operation's record: no request, no state machine."""
+        return write_units(DIRECT_RECORD_BYTES + ANSWER_BYTES + self.result_bytes)
 
     @property
     def row_bytes(self) -> int:

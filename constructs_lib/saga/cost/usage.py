@@ -42,6 +42,24 @@ def happy_path(saga: SagaDescription, inputs: Assumptions | None = None) -> Usag
     return max(ways, key=lambda usage: usage.dollars())
 
 
+def direct_operation(inputs: Assumptions | None = None) -> Usage:
+    """Usage of a direct operation: one request, one function, one transaction, and no transition."""
+    known = inputs or Assumptions()
+    tally = Tally(known)
+    if known.api:
+        tally.add(Meter.REST_REQUESTS, Purpose.API, "request", 1)
+    tally.call("request", None, known.duration_ms)
+    tally.milliseconds += known.duration_ms
+    record, items = known.direct_record_units, known.items * known.item_units
+    tally.write(Purpose.API, "record, in a transaction", 2 * record)
+    tally.write(Purpose.API, "record, index", INDEX_UNITS)
+    tally.write(Purpose.API, "response removed", record)
+    tally.write(Purpose.API, "response removed, index", INDEX_UNITS)
+    tally.write(Purpose.LOG, "items, in a transaction", items)
+    tally.write(Purpose.EFFECTS, "items", items)
+    return tally.usage("direct operation")
+
+
 def check_names(saga: SagaDescription, inputs: Assumptions) -> None:
     """Refuse inputs for steps that do not exist: a typing error would silently change nothing.
 

@@ -1,4 +1,4 @@
-"""HTTP answers of the front door and of webhooks. Errors are ``application/problem+json`` (RFC 9457)."""
+"""HTTP answers of operations and of webhooks. Errors are ``application/problem+json`` (RFC 9457)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ JSON: Final = "application/json"
 
 
 class Problem(StrEnum):
-    """Stable codes of the front door's and the webhooks' own problems; ``type`` is ``urn:cdk-sagas:problem:<code>``."""
+    """Stable codes of operations' and the webhooks' own problems; ``type`` is ``urn:cdk-sagas:problem:<code>``."""
 
     BAD_KEY = "bad-idempotency-key"
     MISSING_KEY = "missing-idempotency-key"

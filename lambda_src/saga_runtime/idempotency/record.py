@@ -3,6 +3,7 @@
 ::
 
     (absent) --reserve--> IN_PROGRESS --settle--> COMPLETED | FAILED --key forgotten, reserve--> IN_PROGRESS (new saga)
+    (absent) --direct operation--> COMPLETED | FAILED
 
 Every update of a record in progress requires that it exists, is IN_PROGRESS and is still owned by the execution that
 the writer means. No update ever creates an item, and a record in progress never expires.
@@ -121,6 +122,20 @@ def reserve_put(reservation: Reservation) -> dict[str, Any]:
             a.DUE_AT.value: {"N": str(reservation.now_ms + reservation.due_after_ms)},
             a.DUE_SHARD.value: {"S": due_shard_of(reservation.request_id, reservation.due_shards)},
         },
+        **_where_free(reservation.now_ms),
+    }
+    if reservation.money is not None:
+        put["Item"] |= {
+            a.AMOUNT.value: {"N": str(reservation.money.amount)},
+            a.CURRENCY.value: {"S": reservation.money.currency},
+        }
+    return put
+
+
+def _where_free(now_ms: int) -> dict[str, Any]:
+    """Condition of a put that takes a key: no record, or a forgotten key. The record that refuses it comes back."""
+    a = RecordAttribute
+    return {
         "ConditionExpression": RESERVE,
         "ExpressionAttributeNames": {
             "#id": a.ID.value,
@@ -130,15 +145,67 @@ def reserve_put(reservation: Reservation) -> dict[str, Any]:
         "ExpressionAttributeValues": {
             ":completed": {"S": RecordStatus.COMPLETED.value},
             ":failed": {"S": RecordStatus.FAILED.value},
-            ":now_seconds": {"N": str(reservation.now_ms // 1000)},
+            ":now_seconds": {"N": str(now_ms // 1000)},
         },
         "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
     }
-    if reservation.money is not None:
-        put["Item"] |= {
-            a.AMOUNT.value: {"N": str(reservation.money.amount)},
-            a.CURRENCY.value: {"S": reservation.money.currency},
-        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DirectRecord:
+    """The record of a direct operation: written once, settled. Times are epoch milliseconds.
+
+    Attributes:
+        owner: unique per invocation: by it an invocation knows its own record after an answer was lost.
+        body: the response, byte for byte.
+        replay_seconds: how long it is replayed.
+        remember_seconds: how long the key is remembered.
+        due_shards: partitions of the index in which it is found when its response expires.
+    """
+
+    request_id: str
+    saga_id: str
+    scope: str
+    operation: str
+    fingerprint: str
+    owner: str
+    status: RecordStatus
+    http_status: int
+    body: str
+    now_ms: int
+    replay_seconds: int
+    remember_seconds: int
+    due_shards: int
+
+
+def direct_put(record: DirectRecord) -> dict[str, Any]:
+    """Arguments of the conditional put of a direct operation's record; a refusal carries the record that exists.
+
+    It is a settled saga's record, so that either kind of operation replays the other's.
+    """
+    a = RecordAttribute
+    now_seconds = record.now_ms // 1_000
+    put: dict[str, Any] = {
+        "Item": {
+            a.ID.value: {"S": record.request_id},
+            a.STATUS.value: {"S": record.status.value},
+            a.FINGERPRINT.value: {"S": record.fingerprint},
+            a.SCOPE.value: {"S": record.scope},
+            a.OPERATION.value: {"S": record.operation},
+            a.SAGA_ID.value: {"S": record.saga_id},
+            a.OWNER.value: {"S": record.owner},
+            a.EXECUTION_ARN.value: {"S": ""},
+            a.RECOVERY_MACHINE_ARN.value: {"S": ""},
+            a.CREATED_AT.value: {"N": str(record.now_ms)},
+            a.HTTP_STATUS.value: {"N": str(record.http_status)},
+            a.BODY.value: {"S": record.body},
+            a.EXPIRATION.value: {"N": str(now_seconds + record.remember_seconds)},
+            a.RESPONSE_EXPIRES_AT.value: {"N": str(now_seconds + record.replay_seconds)},
+        },
+        **_where_free(record.now_ms),
+    }
+    if record.remember_seconds > record.replay_seconds:
+        put["Item"][a.RESPONSE_SHARD.value] = {"S": due_shard_of(record.request_id, record.due_shards)}
     return put
 
 
@@ -164,7 +231,7 @@ class RequestRecord:
     """A request record, read back. Times are epoch milliseconds; those when something expires are epoch seconds.
 
     Attributes:
-        input: what its executions are started with; empty: it is a tombstone.
+        input: what its executions are started with; empty: it is a tombstone, or a direct operation's.
     """
 
     request_id: str
@@ -235,7 +302,7 @@ class RequestRecord:
     @property
     def tombstone(self) -> bool:
         """Whether response and request were removed: nothing of this saga can be replayed, started or undone."""
-        return self.settled and not self.input
+        return self.settled and self.body is None
 
     def response_expired(self, now_ms: int) -> bool:
         """Whether a settled record's response is not replayed any more, removed or not."""
@@ -269,12 +336,19 @@ class Met(StrEnum):
     """Settled, and its response has expired: the key is refused."""
 
 
-def what_was_met(record: RequestRecord, reservation: Reservation) -> Met:
-    """Decide how a refused reservation goes on, from what that same refusal returned."""
-    if record.fingerprint != reservation.fingerprint:
+def final_met(record: RequestRecord, fingerprint: str, now_ms: int) -> Met | None:
+    """Decide what needs nothing to be started; None: the record's saga is in progress."""
+    if record.fingerprint != fingerprint:
         return Met.OTHER_BODY
     if record.settled:
-        return Met.EXPIRED if record.response_expired(reservation.now_ms) else Met.SETTLED
+        return Met.EXPIRED if record.response_expired(now_ms) else Met.SETTLED
+    return None
+
+
+def what_was_met(record: RequestRecord, reservation: Reservation) -> Met:
+    """Decide how a refused reservation goes on, from what that same refusal returned."""
+    if (final := final_met(record, reservation.fingerprint, reservation.now_ms)) is not None:
+        return final
     if record.execution_arn == reservation.execution_arn:
         return Met.OWN
     return Met.RUNNING_DUE if _may_start(record, reservation) else Met.RUNNING

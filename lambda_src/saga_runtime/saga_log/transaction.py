@@ -30,7 +30,8 @@ from saga_runtime.shared.telemetry import count
 
 BACKOFF: Final = Backoff()
 Plan = Callable[[], tuple[Any, Sequence[Write]]]
-"""Makes the log row's entry and the writes, anew for every try: a conflict means that what was read is stale."""
+"""Makes the first entry (a log row, or a record) and the writes, anew for every try: a conflict means that what was
+read is stale."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +46,28 @@ class RowRefused:
     row: LogRow | None
 
 
+@dataclass(frozen=True, slots=True)
+class FirstRefused:
+    """The first entry's condition was not met; ``item`` is what exists there, if the entry asks for it."""
+
+    item: Mapping[str, Any] | None
+
+
 def commit(plan: Plan, *, remaining_ms: Callable[[], int], backoff: Backoff = BACKOFF) -> Committed | RowRefused:
-    """Commit, trying again on conflicts and throttles while the invocation has time.
+    """Commit a log row with its writes, trying again on conflicts and throttles while the invocation has time.
+
+    Raises: as ``commit_first``.
+    """
+    result = commit_first(plan, remaining_ms=remaining_ms, backoff=backoff)
+    if isinstance(result, FirstRefused):
+        return RowRefused(row=LogRow.from_item(result.item) if result.item else None)
+    return result
+
+
+def commit_first(
+    plan: Plan, *, remaining_ms: Callable[[], int], backoff: Backoff = BACKOFF
+) -> Committed | FirstRefused:
+    """Commit an entry that decides, with the writes behind it.
 
     Raises:
         SagaError: what a write's ``refusal`` returned.
@@ -77,20 +98,20 @@ def commit(plan: Plan, *, remaining_ms: Callable[[], int], backoff: Backoff = BA
     raise last
 
 
-def _try(plan: Plan) -> Committed | RowRefused | TransientError:
-    row_entry, writes = plan()
-    entries: Any = [row_entry, *(write.action for write in writes)]
+def _try(plan: Plan) -> Committed | FirstRefused | TransientError:
+    first, writes = plan()
+    entries: Any = [first, *(write.action for write in writes)]
     try:
         aws.dynamodb().transact_write_items(TransactItems=entries)
     except (ClientError, BotoCoreError) as error:
         outcome = _outcome(error, writes)
-        if isinstance(outcome, RowRefused | TransientError):
+        if isinstance(outcome, FirstRefused | TransientError):
             return outcome
         raise outcome from None
     return Committed()
 
 
-def _outcome(error: ClientError | BotoCoreError, writes: Sequence[Write]) -> RowRefused | SagaError:
+def _outcome(error: ClientError | BotoCoreError, writes: Sequence[Write]) -> FirstRefused | SagaError:
     if not isinstance(error, ClientError):
         return TransientError("the database did not answer")
     code = aws.error_code(error)
@@ -103,12 +124,11 @@ def _outcome(error: ClientError | BotoCoreError, writes: Sequence[Write]) -> Row
     return _cancelled(aws.cancellation_reasons(error), writes, error)
 
 
-def _cancelled(reasons: list[dict[str, Any]], writes: Sequence[Write], error: ClientError) -> RowRefused | SagaError:
-    """Our row's refusal comes first: it decides, whatever else was wrong. Then what passes by itself, then refusals."""
+def _cancelled(reasons: list[dict[str, Any]], writes: Sequence[Write], error: ClientError) -> FirstRefused | SagaError:
+    """The first entry's refusal decides, whatever else was wrong. Then what passes by itself, then refusals."""
     codes = [str(reason.get("Code")) for reason in reasons]
     if codes[:1] == ["ConditionalCheckFailed"]:
-        item: Mapping[str, Any] | None = reasons[0].get("Item")
-        return RowRefused(row=LogRow.from_item(item) if item else None)
+        return FirstRefused(item=reasons[0].get("Item") or None)
     if "TransactionConflict" in codes:
         return Conflict("concurrent transactions met on one item")
     if {"ThrottlingError", "ProvisionedThroughputExceeded"}.intersection(codes):

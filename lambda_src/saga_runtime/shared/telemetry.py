@@ -17,6 +17,7 @@ from saga_runtime.protocol import CURRENCY_DIMENSION, METRIC_NAMESPACE, Metric
 _logger: Final = Logger()
 _ERRORS: Final = frozenset(
     {
+        "direct_unclear",
         "answer_not_read",
         "answer_unsendable",
         "approval_failed",

@@ -50,13 +50,14 @@ def test_every_variable_of_ours_is_in_the_vocabulary(reference: Cloud) -> None:
 
 def test_the_gatekeeper_reads_its_settings_from_what_the_template_gives_it(reference: Cloud) -> None:
     settings = Settings.from_env(_gatekeeper(reference))
-    assert settings.request_table == "${Requests/Table}"
+    common = settings.common
+    assert common.request_table == "${Requests/Table}"
     assert settings.log_table == "${Transfer/Log/Table}"
     assert settings.state_machine_arn == "${Transfer/StateMachine}"
-    assert settings.operation == "transfers"
-    assert settings.identity == "iam"
-    assert (settings.key_policy, settings.in_progress_answer) == (KeyPolicy.REQUIRED, InProgressAnswer.CONFLICT)
-    assert (settings.due_after_ms, settings.due_shards) == (60_000, 16)
+    assert common.operation == "transfers"
+    assert common.identity == "iam"
+    assert (common.key_policy, common.in_progress_answer) == (KeyPolicy.REQUIRED, InProgressAnswer.CONFLICT)
+    assert (settings.due_after_ms, common.due_shards) == (60_000, 16)
 
 
 @pytest.mark.parametrize("optional", [Env.CLOCK])

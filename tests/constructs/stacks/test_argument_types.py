@@ -29,6 +29,8 @@ from constructs import Construct
 import constructs_lib
 from constructs_lib import (
     CallbackIntegration,
+    DirectFunction,
+    DirectOperation,
     Effect,
     GoOn,
     HmacSignature,
@@ -68,6 +70,7 @@ class World:
         self.stack = stack = Stack(app, "Test")
         self.fn = plain_function(stack, "Function")
         self.own = step_function(stack)
+        self.direct = DirectFunction(stack, "Direct", code=FUNCTIONS, handler="direct.handler")
         self.receiver = step_function(stack, "Receiver")
         self.key = kms.Key(stack, "Key")
         self.table = dynamodb.TableV2(
@@ -98,6 +101,8 @@ FACTORIES: dict[str, tuple[Callable[..., Any], Given]] = {
         CallbackIntegration.add_webhook,
         lambda w: {"self": w.via, "fn": w.receiver, "scheme": StandardWebhooks(secrets=[w.secret])},
     ),
+    "DirectFunction": (DirectFunction, lambda _: {"code": FUNCTIONS, "handler": "direct.handler"}),
+    "DirectOperation": (DirectOperation, lambda w: {"fn": w.direct, "requests": w.requests}),
     "GoOn": (GoOn, lambda _: {}),
     "HmacSignature": (HmacSignature, lambda w: {"secrets": [w.secret], "header": "X-Sign"}),
     "IdempotencyTable": (IdempotencyTable, lambda _: {}),

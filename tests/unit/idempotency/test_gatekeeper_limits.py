@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from handlers import gatekeeper
+from saga_runtime.http import operation
 from saga_runtime.http.schema import compile_validator
 from saga_runtime.protocol import REPLAYED_HEADER, Env, RecordStatus
 from tests.unit.support.client import accepted, settled
@@ -21,8 +22,8 @@ RESULT = '{"saga_id":"x","status":"COMPLETED"}'
 
 def _strict_schema(monkeypatch: pytest.MonkeyPatch) -> None:
     check = compile_validator({"type": "object", "required": ["reference"]})
-    monkeypatch.setattr(gatekeeper, "load_validator", lambda _: check)
-    gatekeeper.validator.cache_clear()
+    monkeypatch.setattr(operation, "load_validator", lambda _: check)
+    operation.validator.cache_clear()
 
 
 def _small_limit(monkeypatch: pytest.MonkeyPatch) -> None:

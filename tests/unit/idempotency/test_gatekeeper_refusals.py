@@ -1,4 +1,4 @@
-"""The front door over serialized DynamoDB: bad requests, and a database that does not answer."""
+"""The front common over serialized DynamoDB: bad requests, and a database that does not answer."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import pytest
 
 from handlers import gatekeeper
 from saga_runtime.errors import ProtocolMismatch
+from saga_runtime.http import operation
 from saga_runtime.http.schema import compile_validator
 from saga_runtime.protocol import (
     IDEMPOTENCY_KEY_HEADER,
@@ -60,7 +61,7 @@ def test_a_body_against_the_schema_is_refused_and_nothing_is_written(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     check = compile_validator({"properties": {"amount": {"type": "integer"}}, "required": ["amount"]})
-    monkeypatch.setattr(gatekeeper, "load_validator", lambda _: check)
+    monkeypatch.setattr(operation, "load_validator", lambda _: check)
 
     status, document, _ = world.call(post({"nonsense": 1}))
 

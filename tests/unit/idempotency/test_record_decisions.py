@@ -20,8 +20,9 @@ DUE = NOW_MS + DUE_AFTER_MS
 
 
 def record(**changes: Any) -> RequestRecord:
-    """The sample's record, changed."""
-    return dataclasses.replace(RECORD, **changes)
+    """The sample's record, changed; a settled one has a response."""
+    settled = "status" in changes and changes["status"] is not RecordStatus.IN_PROGRESS
+    return dataclasses.replace(RECORD, body="{}" if settled else None, **changes)
 
 
 def of_another_machine(**changes: Any) -> RequestRecord:

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from constructs_lib.saga.cost.assumptions import ANSWER_BYTES, RECORD_BYTES, ROW_BYTES, Assumptions
+from constructs_lib.saga.cost.assumptions import ANSWER_BYTES, DIRECT_RECORD_BYTES, RECORD_BYTES, ROW_BYTES, Assumptions
 from constructs_lib.saga.cost.compensation import longest_compensation
 from constructs_lib.saga.cost.prices import Meter
 from constructs_lib.saga.cost.tally import Purpose, Tally, Usage, front_door, look
-from constructs_lib.saga.cost.usage import INDEX_UNITS, MOVED_INDEX_UNITS, TOKEN_UNITS, happy_path
+from constructs_lib.saga.cost.usage import INDEX_UNITS, MOVED_INDEX_UNITS, TOKEN_UNITS, direct_operation, happy_path
 from constructs_lib.saga.description.description import SagaDescription, StepDescription
 from handlers import notifier
 from saga_runtime import Commit, StepCall, Write, atomic_step, compensation, read_only_step
@@ -19,6 +19,7 @@ from saga_runtime.protocol import CallField, Side
 from saga_runtime.saga_log.rows import done_put
 from saga_runtime.shared import aws
 from tests.unit.support.client import accepted
+from tests.unit.support.formats import produced
 from tests.unit.support.gateway import Shop
 from tests.unit.support.samples import SAGA_ID, get, reservation_of, step_event
 from tests.unit.support.warehouse import Picking
@@ -200,6 +201,25 @@ def test_a_record_is_as_large_as_is_assumed() -> None:
     item |= {"execution_arn": {"S": arn}, "recovery_machine_arn": {"S": arn}}
 
     assert 0.75 * RECORD_BYTES < _size(item) - len(request) <= RECORD_BYTES
+
+
+def test_a_direct_operations_record_is_as_large_as_is_assumed() -> None:
+    item = dict(produced()["request record"]["direct operation"]["Item"])
+    item["owner"] = {"S": "a" * 32}
+    item["operation"] = {"S": "o" * 40}
+    known = {name: item.pop(name) for name in ("http_status", "body", "response_expires_at", "response_shard")}
+
+    assert 0.75 * DIRECT_RECORD_BYTES < _size(item) <= DIRECT_RECORD_BYTES
+    assert known["body"]
+
+
+def test_a_direct_operation_has_no_transition_and_one_request() -> None:
+    usage = direct_operation()
+
+    assert usage.total(Meter.TRANSITIONS) == 0
+    assert usage.total(Meter.REST_REQUESTS) == usage.total(Meter.LAMBDA_REQUESTS) == 1
+    # The record twice, its index, its removal and that index; the item twice.
+    assert usage.total(Meter.WRITE_UNITS) == 2 + 1 + 1 + 1 + 2
 
 
 def test_a_row_is_no_larger_than_is_assumed() -> None:

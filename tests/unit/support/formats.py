@@ -29,7 +29,9 @@ from saga_runtime.idempotency.identity import (
 )
 from saga_runtime.idempotency.record import (
     AttributeMap,
+    DirectRecord,
     RequestRecord,
+    direct_put,
     due_shard_of,
     remove_response_update,
     reserve_put,
@@ -108,6 +110,23 @@ def _record() -> dict[str, Any]:
             for name, value in reserve_put(replace(reservation, money=MONEY.read(parse_json(BODY))))["Item"].items()
             if name in {RecordAttribute.AMOUNT, RecordAttribute.CURRENCY}
         },
+        "direct operation": direct_put(
+            DirectRecord(
+                request_id=REQUEST_ID,
+                saga_id=SAGA_ID,
+                scope=SCOPE,
+                operation=OPERATION,
+                fingerprint=reservation.fingerprint,
+                owner="attempt-1",
+                status=RecordStatus.COMPLETED,
+                http_status=200,
+                body='{"paid":200}',
+                now_ms=NOW_MS,
+                replay_seconds=604_800,
+                remember_seconds=34_560_000,
+                due_shards=16,
+            )
+        ),
         "index of what is not settled": list(IN_FLIGHT_ATTRIBUTES),
         "remove the response": remove_response_update(REQUEST_ID, NOW_MS),
         "settle": settle(**_WHO, status=RecordStatus.COMPLETED, body='{"paid":"2.00"}'),

@@ -12,6 +12,7 @@ import pytest
 
 from handlers import gatekeeper
 from saga_runtime import LedgerBuilder, Money
+from saga_runtime.http import direct_operation, operation
 from saga_runtime.protocol import (
     DUE_INDEX,
     IN_FLIGHT_ATTRIBUTES,
@@ -196,7 +197,8 @@ def forget_cached() -> None:
     aws.sqs.cache_clear()
     hold._hold.cache_clear()
     gatekeeper.settings.cache_clear()
-    gatekeeper.validator.cache_clear()
+    direct_operation.settings.cache_clear()
+    operation.validator.cache_clear()
 
 
 def stand_in(monkeypatch: pytest.MonkeyPatch, moving: Clock, told: Told) -> None:

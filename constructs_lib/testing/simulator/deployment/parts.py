@@ -77,7 +77,7 @@ def parts_of(blueprint: Blueprint) -> Parts:
             definition=environment[Env.DEFINITION],
         )
         for environment in environments
-        if Env.OPERATION in environment
+        if Env.STATE_MACHINE_ARN in environment  # a direct operation has none
     }
     return Parts(
         operations=operations,

@@ -1,0 +1,205 @@
+"""Operations that answer at once: one function, one transaction, no state machine."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from aws_cdk import Duration, RemovalPolicy
+from aws_cdk import aws_lambda as lambda_
+from aws_cdk import aws_logs as logs
+from constructs import Construct
+
+from constructs_lib.api.schema_form import require_schema, schema_file
+from constructs_lib.functions.bundle import merged_code
+from constructs_lib.functions.handlers import require_made_by
+from constructs_lib.functions.runtime_function import RuntimeFunction
+from constructs_lib.shared.arguments import require_between, require_match, require_seconds
+from constructs_lib.shared.types import check_fields, checked
+from constructs_lib.tables.idempotency_table import IdempotencyTable
+from constructs_lib.tables.payload_bucket import PayloadBucket
+from saga_runtime.protocol import MAX_BODY_BYTES, Env, InProgressAnswer, KeyPolicy, RefusalPolicy
+
+_LONGEST_SECONDS: Final = 28
+"""API Gateway gives up after 29 s."""
+_LONGEST_SENDER_SECONDS: Final = 900
+_OURS: Final = (
+    Env.OPERATION,
+    Env.IDENTITY,
+    Env.REQUEST_TABLE,
+    Env.KEY_POLICY,
+    Env.IN_PROGRESS_ANSWER,
+    Env.DUE_SHARDS,
+    Env.MAX_BODY_BYTES,
+    Env.REPLAY_SECONDS,
+    Env.REMEMBER_SECONDS,
+    Env.REFUSAL_POLICY,
+    Env.FAILURE_STATUS,
+    Env.PAYLOADS,
+)
+"""Variables that the API sets."""
+_ERROR_NAME: Final = r"^[A-Za-z_][A-Za-z0-9_]{0,127}$"
+_DEFAULT_TIMEOUT: Final = Duration.seconds(15)
+
+
+class DirectFunction(RuntimeFunction):
+    """The function of a direct operation: a folder of Python, merged with the runtime and a schema into one asset.
+
+    Creates what ``StepFunction`` creates. The handler is made by ``direct_operation``.
+
+    Example::
+
+        pay = DirectFunction(self, "Pay", code="functions", handler="pay.handler", environment=ledger.environment)
+        ledger.grant_transfer(pay)
+
+    Args:
+        scope: parent construct.
+        id: construct id.
+        code: folder with the function's Python files, relative to the working directory or absolute.
+        handler: ``module.function`` in that folder, made by ``direct_operation``. Read, not imported.
+        schema: JSON schema (draft 7) of a new request's body. A request that was recorded under an earlier schema is
+            answered as a duplicate.
+        environment: environment variables, e.g. ``ledger.environment``.
+        timeout: 1 s to 28 s, 15 s by default: API Gateway waits for 29 s.
+        memory_mib: 128 to 10240, 512 by default.
+        architecture: arm64 by default.
+        reserved_concurrency: unreserved by default.
+        log_retention: three months by default.
+        removal_policy: of the log group; retained by default.
+
+    Attributes:
+        operation: the path of the ``TransactionApi`` and the name of the operation that it serves; None: none yet.
+
+    Raises:
+        ValueError: for a wrong argument, naming it, its value and the remedy.
+        constructs_lib.functions.bundle.BundleError: if the folder does not exist or would hide a part of the runtime.
+    """
+
+    @checked
+    def __init__(
+        self,
+        scope: Construct,
+        id: str,
+        *,
+        code: str | Path,
+        handler: str,
+        schema: Mapping[str, Any] | None = None,
+        environment: Mapping[str, str] | None = None,
+        timeout: Duration = _DEFAULT_TIMEOUT,
+        memory_mib: int = 512,
+        architecture: lambda_.Architecture | None = None,
+        reserved_concurrency: int | None = None,
+        log_retention: logs.RetentionDays = logs.RetentionDays.THREE_MONTHS,
+        removal_policy: RemovalPolicy = RemovalPolicy.RETAIN,
+    ) -> None:
+        require_seconds("timeout", timeout, at_least=1, at_most=_LONGEST_SECONDS)
+        taken = sorted(set(environment or {}) & {name.value for name in _OURS})
+        if taken:
+            raise ValueError(f"environment must not set {taken}; these are set by the TransactionApi")
+        if schema is not None:
+            require_schema(f"schema of DirectFunction {id}", schema)
+        super().__init__(
+            scope,
+            id,
+            code=lambda_.Code.from_asset(str(merged_code(Path(code), schema_file(schema)))),
+            handler=handler,
+            description=f"Direct operation {handler}",
+            environment=environment,
+            timeout=timeout,
+            memory_mib=memory_mib,
+            architecture=architecture,
+            reserved_concurrency=reserved_concurrency,
+            log_retention=log_retention,
+            removal_policy=removal_policy,
+        )
+        self._read_handler(f"DirectFunction {id}", Path(code), handler, environment or {})
+        require_made_by(f"handler of DirectFunction {id}", self, "direct_operation")
+        self.operation: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DirectOperation:
+    """An operation that is one function and one transaction: 200 with the result in the first response.
+
+    Attributes:
+        fn: the function; it serves this operation only.
+        requests: where the requests' records are. An operation that was a saga's, or becomes one, keeps its table and
+            its name: then either release answers what the other recorded. Its keys must be remembered for 15 minutes or
+            more: a request may travel for so long.
+        refusal_policy: ``FINAL`` (default): a refusal is stored, and answers every request under its key. ``OPEN``:
+            nothing is stored, and the same key may be tried again. An open refusal means that nothing has moved yet: a
+            copy of the request that is still travelling may move it.
+        failure_status: HTTP status by error name, e.g. ``{"InsufficientFunds": 402}``; 422 for others.
+        key_policy: ``REQUIRED`` (default) or ``OPTIONAL``, as of an ``Operation``.
+        in_progress_answer: what a duplicate of a saga's request gets while that saga runs: ``CONFLICT`` (409, default)
+            or ``ACCEPTED`` (202 with the status). A direct operation is never in progress itself.
+        max_body_bytes: largest body of a new request; 1 to 65,536 bytes, 32,768 by default.
+        payloads: the payload bucket of the saga that the operation was before: its large responses are read from it.
+            None by default.
+    """
+
+    fn: DirectFunction
+    requests: IdempotencyTable
+    refusal_policy: RefusalPolicy = RefusalPolicy.FINAL
+    failure_status: Mapping[str, int] | None = None
+    key_policy: KeyPolicy = KeyPolicy.REQUIRED
+    in_progress_answer: InProgressAnswer = InProgressAnswer.CONFLICT
+    max_body_bytes: int = 32_768
+    payloads: PayloadBucket | None = None
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        require_between("max_body_bytes", self.max_body_bytes, at_least=1, at_most=MAX_BODY_BYTES)
+        for name, status in (self.failure_status or {}).items():
+            require_match("an error's name in failure_status", name, _ERROR_NAME, "use the name of a Python class")
+            if type(status) is not int or not 400 <= status <= 499:
+                raise ValueError(
+                    f"the HTTP status of {name} must be 400 to 499, got {status!r}; a refusal is the client's"
+                )
+        if self.requests.remember_seconds < _LONGEST_SENDER_SECONDS:
+            raise ValueError(
+                f"remember_for of requests must be at least {_LONGEST_SENDER_SECONDS} s for a direct operation, got "
+                f"{self.requests.remember_seconds} s; raise it: a request may travel for longer, and move money again"
+            )
+
+    def serve(self, path: str, name: str, identity: str) -> DirectFunction:
+        """Make the function serve an operation: its settings, and its grants.
+
+        Args:
+            path: of the API.
+            name: of the operation.
+            identity: where the caller's identity is.
+
+        Raises:
+            ValueError: if the function serves another operation.
+        """
+        if self.fn.operation is not None:
+            raise ValueError(
+                f"fn of operation {name} must serve one operation, got {self.fn.node.path}, which serves "
+                f"{self.fn.operation}; give each operation a DirectFunction of its own"
+            )
+        self.fn.operation = f"{path}/{name}"
+        self.requests.grant_reserve(self.fn)
+        self.requests.grant_look(self.fn)
+        variables = {
+            Env.OPERATION: name,
+            Env.IDENTITY: identity,
+            Env.REQUEST_TABLE: self.requests.table.table_name,
+            Env.KEY_POLICY: self.key_policy.value,
+            Env.IN_PROGRESS_ANSWER: self.in_progress_answer.value,
+            Env.DUE_SHARDS: str(self.requests.due_shards),
+            Env.MAX_BODY_BYTES: str(self.max_body_bytes),
+            Env.REPLAY_SECONDS: str(self.requests.replay_seconds),
+            Env.REMEMBER_SECONDS: str(self.requests.remember_seconds),
+            Env.REFUSAL_POLICY: self.refusal_policy.value,
+            Env.FAILURE_STATUS: json.dumps(dict(self.failure_status or {}), sort_keys=True, separators=(",", ":")),
+        }
+        if self.payloads is not None:
+            self.payloads.grant_read(self.fn)
+            variables[Env.PAYLOADS] = self.payloads.bucket.bucket_name
+        for variable, value in variables.items():
+            self.fn.function.add_environment(variable.value, value)
+        return self.fn

@@ -1,0 +1,284 @@
+"""The direct operation: a function returns data, and the runtime commits it with the request's record, once.
+
+New request: one AWS call besides what the function reads. Duplicate: one. No state machine: the first response has
+the result.
+
+What can come back of the transaction, and what it means:
+
+* committed: record and writes exist, and the response is given;
+* the record refused: the record that exists answers (also after a lost answer of one's own);
+* a conflict or a throttle anywhere: nothing was written, planned again after a jittered delay, then 503;
+* a write refused, or the function itself refuses: a refusal. ``FINAL``: it is stored under the key, by a put with the
+  record's condition, so that no copy of the request moves anything afterwards. ``OPEN``: the record is read before the
+  refusal is given;
+* no answer: unknown, sent again; then 503, which promises nothing.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from saga_runtime.errors import Invalid, PermanentError, TransientError
+from saga_runtime.http.operation import (
+    Event,
+    KeyedRequest,
+    OperationRequest,
+    OperationSettings,
+    answer_final,
+    answer_in_progress,
+    location,
+    read_record,
+    unavailable,
+)
+from saga_runtime.http.response import HttpAnswer, stored
+from saga_runtime.idempotency.identity import canonical_json, saga_id_of
+from saga_runtime.idempotency.record import DirectRecord, Met, RequestRecord, direct_put, final_met
+from saga_runtime.payloads.references import has_reserved_member
+from saga_runtime.protocol import (
+    MAX_BODY_BYTES,
+    REFERENCE_FIELD,
+    STATUS_OF_REFUSAL,
+    Env,
+    Metric,
+    RecordStatus,
+    RefusalPolicy,
+)
+from saga_runtime.saga_log.transaction import Committed, commit_first
+from saga_runtime.saga_log.write import Write
+from saga_runtime.shared import aws, clock, telemetry
+from saga_runtime.steps.step import Commit
+
+LambdaHandler = Callable[[Any, Any], dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DirectCall:
+    """One request of a direct operation.
+
+    Attributes:
+        key: id of the operation: the request id and the time of this invocation. Use it as the id of whatever the
+            operation creates. It is the same however often the function is called again in one invocation; another
+            invocation has another one, and only one of them commits.
+        request: the request's body. Integers are exact, fractions are ``Decimal``.
+        now_ms: time of the invocation, epoch milliseconds.
+    """
+
+    key: str
+    request: Any
+    now_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Settings of a direct operation."""
+
+    common: OperationSettings
+    replay_seconds: int
+    remember_seconds: int
+    refusal_policy: RefusalPolicy
+    failure_status: Mapping[str, int]
+
+    @classmethod
+    def from_env(cls, env: Mapping[str, str]) -> Settings:
+        """Read the environment; a missing variable is a KeyError at cold start."""
+        return cls(
+            common=OperationSettings.from_env(env),
+            replay_seconds=int(env[Env.REPLAY_SECONDS]),
+            remember_seconds=int(env[Env.REMEMBER_SECONDS]),
+            refusal_policy=RefusalPolicy(env[Env.REFUSAL_POLICY]),
+            failure_status=json.loads(env[Env.FAILURE_STATUS]),
+        )
+
+
+@lru_cache(maxsize=1)
+def settings() -> Settings:
+    """This function's settings, read once."""
+    aws.check_protocol()
+    return Settings.from_env(os.environ)
+
+
+def direct_operation(function: Callable[[DirectCall], Commit]) -> LambdaHandler:
+    """Make a Lambda handler of a function from a request to its writes and its result.
+
+    Guaranteed: of any number of requests by one caller under one key, the writes of one take effect, together with the
+    record that holds its response; every other one gets that response byte for byte, with ``Idempotent-Replayed:
+    true``. With ``RefusalPolicy.FINAL`` the same holds for a refusal: a client that was refused knows that nothing
+    moved, and that nothing will under this key.
+
+    Not guaranteed: that ``function`` is called once: it is called again after a conflict, so it must do nothing but
+    read (strongly) and return data. An answer: a 5xx without ``Idempotent-Replayed`` promises nothing; the same request
+    under a new key would pay twice. With ``RefusalPolicy.OPEN`` a refusal means that nothing has moved yet: a copy of
+    the request that is still travelling may move it.
+
+    Of the function: ``Commit.output``, a JSON object, is the response's ``result``; the whole body has at most 65,536
+    bytes, and the form of a completed saga's. A ``PermanentError`` is a refusal; its status is the operation's
+    ``failure_status``. Any other error stores nothing.
+
+    Example:
+        >>> from saga_runtime import Commit, DirectCall, direct_operation
+        >>> @direct_operation
+        ... def handler(call: DirectCall) -> Commit:
+        ...     return Commit(output={"greeting": f"hello {call.request['name']}"})
+    """
+
+    @functools.wraps(function)
+    def handler(event: Any, context: Any) -> dict[str, Any]:
+        config = settings()
+        served = _Served(config, event, function, context.get_remaining_time_in_millis)
+        try:
+            return (
+                OperationRequest(
+                    common=config.common,
+                    event=event,
+                    check=lambda _: None,
+                    serve=served.serve,
+                    meet=served.meet,
+                    steps=None,
+                )
+                .answer()
+                .to_proxy()
+            )
+        finally:
+            telemetry.flush()
+
+    return handler
+
+
+class _Served:
+    """One invocation."""
+
+    def __init__(
+        self,
+        config: Settings,
+        event: Event,
+        function: Callable[[DirectCall], Commit],
+        remaining_ms: Callable[[], int],
+    ) -> None:
+        self._config = config
+        self._event = event
+        self._function = function
+        self._remaining_ms = remaining_ms
+        self._owner = uuid.uuid4().hex
+        self._now_ms = clock.now_ms()
+
+    def serve(self, keyed: KeyedRequest) -> HttpAnswer:
+        """Plan and commit; a record that exists answers."""
+        call = DirectCall(key=saga_id_of(keyed.request_id, self._now_ms), request=keyed.body.value, now_ms=self._now_ms)
+        body = ""
+
+        def plan() -> tuple[Any, Sequence[Write]]:
+            nonlocal body
+            wanted = self._function(call)
+            body = _response_of(call.key, wanted.output)
+            put = self._put(keyed, RecordStatus.COMPLETED, 200, body)
+            return {"Put": put}, wanted.writes
+
+        try:
+            result = commit_first(plan, remaining_ms=self._remaining_ms)
+            if isinstance(result, Committed):
+                telemetry.event("direct_done", saga_id=call.key)
+                return self._first(200, body, call.key)
+            if result.item is not None:
+                return self.meet(keyed, RequestRecord.from_item(result.item))
+        except PermanentError as refusal:
+            return self._refuse(keyed, call.key, refusal)
+        except (TransientError, ClientError, BotoCoreError) as error:
+            return self._unavailable(error)
+        return unavailable()
+
+    def meet(self, keyed: KeyedRequest, record: RequestRecord) -> HttpAnswer:
+        """Answer by the record under the key. A saga's that is in progress is never started from here."""
+        met = final_met(record, keyed.fingerprint, self._now_ms)
+        if met is Met.SETTLED and record.owner == self._owner:  # this invocation's: its answer was lost
+            return self._first(record.http_status or 200, record.body or "{}", record.saga_id)
+        if met is not None:
+            return answer_final(self._config.common, self._event, met, record)
+        telemetry.count(Metric.DUPLICATE_IN_PROGRESS, saga_id=record.saga_id)
+        return answer_in_progress(self._config.common, self._event, record)
+
+    def _refuse(self, keyed: KeyedRequest, saga_id: str, refusal: PermanentError) -> HttpAnswer:
+        """Refuse, unless a record exists: an earlier attempt may have changed the very state that refuses this one."""
+        status = self._config.failure_status.get(type(refusal).__name__, STATUS_OF_REFUSAL)
+        body = canonical_json(
+            {
+                "type": "urn:cdk-sagas:problem:saga-refused",
+                "title": "The request was refused, and nothing was written",
+                "status": status,
+                "detail": refusal.message,
+                "error": type(refusal).__name__,
+                "saga_id": saga_id,
+            }
+        )
+        try:
+            if self._config.refusal_policy is RefusalPolicy.OPEN:
+                found = read_record(self._config.common, keyed.request_id)
+                if found is not None and not found.forgotten(self._now_ms):
+                    return self.meet(keyed, found)
+            else:
+                aws.dynamodb().put_item(**self._put(keyed, RecordStatus.FAILED, status, body))
+        except (ClientError, BotoCoreError) as error:
+            if aws.error_code(error) == aws.CONDITION_FAILED:
+                refused: Any = error
+                return self.meet(keyed, RequestRecord.from_item(refused.response["Item"]))
+            return self._unavailable(error)
+        telemetry.event("direct_refused", saga_id=saga_id, code=refusal.code)
+        return self._first(status, body, saga_id)
+
+    def _put(self, keyed: KeyedRequest, status: RecordStatus, http_status: int, body: str) -> dict[str, Any]:
+        record = DirectRecord(
+            request_id=keyed.request_id,
+            saga_id=saga_id_of(keyed.request_id, self._now_ms),
+            scope=keyed.scope,
+            operation=self._config.common.operation,
+            fingerprint=keyed.fingerprint,
+            owner=self._owner,
+            status=status,
+            http_status=http_status,
+            body=body,
+            now_ms=self._now_ms,
+            replay_seconds=self._config.replay_seconds,
+            remember_seconds=self._config.remember_seconds,
+            due_shards=self._config.common.due_shards,
+        )
+        return {"TableName": self._config.common.request_table, **direct_put(record)}
+
+    def _first(self, status: int, body: str, saga_id: str) -> HttpAnswer:
+        return stored(status, body, {"Location": location(self._event, saga_id)})
+
+    @staticmethod
+    def _unavailable(error: BaseException) -> HttpAnswer:
+        """Nothing is known: 503. What AWS refuses for good fails the invocation."""
+        if isinstance(error, ClientError) and not aws.is_transient(error):
+            raise error
+        telemetry.event("direct_unclear", error=type(error).__name__, code=aws.error_code(error))
+        return unavailable()
+
+
+def _response_of(saga_id: str, output: Any) -> str:
+    """The body of a response: that of a saga which completed with this result.
+
+    Raises:
+        TypeError: if it is not an object.
+        ValueError: if it is too large, or holds what a response must not hold. Nothing is written.
+    """
+    if not isinstance(output, Mapping):
+        raise TypeError(f"output must be an object, got {type(output).__name__}; return a JSON object")
+    try:
+        text = canonical_json({"saga_id": saga_id, "status": RecordStatus.COMPLETED.value, "result": output})
+    except Invalid as error:
+        raise ValueError(f"output must be JSON without floats, got another value; {error.message}") from error
+    if has_reserved_member(text):
+        raise ValueError(f"output must not have a member {REFERENCE_FIELD}, got one; rename it")
+    size = len(text.encode("utf-8"))
+    if size > MAX_BODY_BYTES:
+        raise ValueError(f"a response must have at most {MAX_BODY_BYTES} bytes, got {size}; return less output")
+    return text

@@ -1,0 +1,269 @@
+"""Requests of an operation: what a saga's and a direct operation have in common.
+
+Caller, key and body of a request; and the answer to a request whose key has a record already.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Final
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from saga_runtime.errors import Invalid, TransientError
+from saga_runtime.http.idempotent_request import BadKey, Body, NoIdentity, body_of, caller_of, idempotency_key_of
+from saga_runtime.http.response import HttpAnswer, Problem, answer, problem, stored
+from saga_runtime.http.schema import Validator, load_validator
+from saga_runtime.idempotency.identity import (
+    TooLarge,
+    fingerprint_of,
+    is_saga_id,
+    request_id_from,
+    request_id_of,
+    scope_of,
+)
+from saga_runtime.idempotency.record import Met, RequestRecord
+from saga_runtime.payloads.claim_check import Unsendable, put_in_place
+from saga_runtime.protocol import (
+    IDEMPOTENCY_KEY_HEADER,
+    MAX_PAYLOAD_BYTES,
+    REPLAYED_HEADER,
+    SCHEMA_FILE,
+    Env,
+    InProgressAnswer,
+    KeyPolicy,
+    Metric,
+    RecordAttribute,
+)
+from saga_runtime.shared import aws, clock, telemetry
+
+RETRY_AFTER: Final[Mapping[str, str]] = {"Retry-After": "2"}
+Event = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperationSettings:
+    """Settings that every operation has."""
+
+    operation: str
+    identity: str
+    request_table: str
+    key_policy: KeyPolicy
+    in_progress_answer: InProgressAnswer
+    due_shards: int
+    max_body_bytes: int
+    payloads: str | None
+
+    @classmethod
+    def from_env(cls, env: Mapping[str, str]) -> OperationSettings:
+        """Read the environment; a missing variable is a KeyError at cold start."""
+        return cls(
+            operation=env[Env.OPERATION],
+            identity=env[Env.IDENTITY],
+            request_table=env[Env.REQUEST_TABLE],
+            key_policy=KeyPolicy(env[Env.KEY_POLICY]),
+            in_progress_answer=InProgressAnswer(env[Env.IN_PROGRESS_ANSWER]),
+            due_shards=int(env[Env.DUE_SHARDS]),
+            max_body_bytes=int(env[Env.MAX_BODY_BYTES]),
+            payloads=env.get(Env.PAYLOADS),
+        )
+
+
+@lru_cache(maxsize=1)
+def validator() -> Validator | None:
+    """The operation's schema, if it has one, compiled once."""
+    return load_validator(Path(__file__).resolve().parents[2] / SCHEMA_FILE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyedRequest:
+    """A request under its key."""
+
+    scope: str
+    request_id: str
+    fingerprint: str
+    body: Body
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperationRequest:
+    """One event, and how its kind of operation serves it.
+
+    Attributes:
+        check: refuses what only this kind of operation refuses of a new request's body.
+        serve: accepts a new request, or answers a duplicate.
+        meet: answers a request whose key has this record.
+        steps: reads the steps of a saga id for a ``GET``; None: the operation has no steps.
+    """
+
+    common: OperationSettings
+    event: Event
+    check: Callable[[Any], None]
+    serve: Callable[[KeyedRequest], HttpAnswer]
+    meet: Callable[[KeyedRequest, RequestRecord], HttpAnswer]
+    steps: Callable[[str], Any] | None
+
+    def answer(self) -> HttpAnswer:
+        """Answer ``POST /{operation}`` and ``GET /{operation}/{saga_id}``."""
+        try:
+            scope = scope_of(self.common.operation, caller_of(self.event, self.common.identity))
+        except NoIdentity:
+            return problem(Problem.NO_IDENTITY, "the authorizer did not name a caller")
+        if self.event.get("httpMethod") == "GET":
+            return self._look(scope, str((self.event.get("pathParameters") or {}).get("saga_id") or ""))
+        return self._accept(scope)
+
+    def _accept(self, scope: str) -> HttpAnswer:
+        try:
+            key = idempotency_key_of(self.event)
+        except BadKey as error:
+            return problem(Problem.BAD_KEY, str(error))
+        if key is None:
+            if self.common.key_policy is KeyPolicy.REQUIRED:
+                remedy = f"send an {IDEMPOTENCY_KEY_HEADER} header, the same for every retry"
+                return problem(Problem.MISSING_KEY, remedy)
+            telemetry.count(Metric.KEY_MISSING)
+            key = str(uuid.uuid4())
+        try:
+            body = body_of(self.event, self.common.max_body_bytes)
+        except Invalid as error:
+            return problem(Problem.BAD_BODY, error.message)
+        except TooLarge as error:
+            return self._refused(scope, key, problem(Problem.TOO_LARGE, str(error)))
+        check = validator()
+        try:
+            if check is not None:
+                check(body.value)
+            self.check(body.value)
+        except Invalid as error:
+            return self._refused(scope, key, problem(Problem.BAD_BODY, error.message))
+        return self.serve(self._keyed(scope, key, body))
+
+    def _keyed(self, scope: str, key: str, body: Body) -> KeyedRequest:
+        return KeyedRequest(
+            scope=scope,
+            request_id=request_id_of(scope, key),
+            fingerprint=fingerprint_of(self.common.operation, body.canonical),
+            body=body,
+        )
+
+    def _refused(self, scope: str, key: str, refusal: HttpAnswer) -> HttpAnswer:
+        """Answer a request that a new one's limits refuse; one that was recorded under earlier limits is a duplicate.
+
+        Bodies that no limits ever allowed have no fingerprint, and nothing was recorded of them.
+        """
+        try:
+            record = read_record(self.common, request_id_of(scope, key))
+        except (ClientError, BotoCoreError) as error:
+            telemetry.event("look_failed", error=type(error).__name__, code=aws.error_code(error))
+            return unavailable()
+        if record is None or record.forgotten(clock.now_ms()):
+            return refusal
+        try:
+            body = body_of(self.event, MAX_PAYLOAD_BYTES)
+        except (Invalid, TooLarge):
+            return refusal
+        return self.meet(self._keyed(scope, key, body), record)
+
+    def _look(self, scope: str, saga_id: str) -> HttpAnswer:
+        """Status, steps and result of one request; another caller's is as absent as one that never was."""
+        nothing = problem(Problem.NOT_FOUND, "there is no such saga")
+        if not is_saga_id(saga_id):
+            return nothing
+        try:
+            record = read_record(self.common, request_id_from(saga_id))
+            if record is None:
+                return nothing
+            if record.scope != scope or record.saga_id != saga_id:
+                return nothing
+            document: dict[str, Any] = {"saga_id": saga_id, "status": record.status.value}
+            if self.steps is not None:
+                document["steps"] = self.steps(saga_id)
+        except (ClientError, BotoCoreError) as error:
+            telemetry.event("look_failed", error=type(error).__name__, code=aws.error_code(error))
+            return problem(Problem.UNAVAILABLE, "try again", headers=RETRY_AFTER)
+        if record.settled:
+            document["http_status"] = record.http_status
+            if record.response_expired(clock.now_ms()):
+                return answer(200, document)
+            return _settled(self.common, record, lambda body: answer(200, {**document, "answer": json.loads(body)}))
+        return answer(200, document, RETRY_AFTER)
+
+
+def read_record(common: OperationSettings, request_id: str) -> RequestRecord | None:
+    """The record of a request, read strongly; None if it does not exist."""
+    found = aws.dynamodb().get_item(
+        TableName=common.request_table, Key={RecordAttribute.ID.value: {"S": request_id}}, ConsistentRead=True
+    )
+    return RequestRecord.from_item(found["Item"]) if "Item" in found else None
+
+
+def answer_final(common: OperationSettings, event: Event, met: Met, record: RequestRecord) -> HttpAnswer:
+    """Answer a duplicate for which nothing is to be started: another body's, or of a settled request."""
+    if met is Met.OTHER_BODY:
+        telemetry.count(Metric.KEY_REUSED, saga_id=record.saga_id)
+        return problem(Problem.KEY_REUSED, "this key was used for another request; use a new key for a new request")
+    if met is Met.EXPIRED:
+        telemetry.count(Metric.KEY_EXPIRED, saga_id=record.saga_id)
+        return problem(
+            Problem.KEY_EXPIRED,
+            "the request was settled, and is not repeated; a new request needs a new key",
+            headers={"Location": location(event, record.saga_id)},
+            saga_id=record.saga_id,
+            saga_status=record.status.value,
+            http_status=record.http_status,
+        )
+    telemetry.count(Metric.REPLAYED, saga_id=record.saga_id)
+    headers = {REPLAYED_HEADER: "true", "Location": location(event, record.saga_id)}
+    return _settled(common, record, lambda body: stored(record.http_status or 200, body, headers))
+
+
+def answer_in_progress(common: OperationSettings, event: Event, record: RequestRecord) -> HttpAnswer:
+    """Answer a duplicate of a request whose saga is not settled."""
+    headers = {**RETRY_AFTER, "Location": location(event, record.saga_id)}
+    if common.in_progress_answer is InProgressAnswer.ACCEPTED:
+        return answer(202, {"saga_id": record.saga_id, "status": record.status.value}, headers)
+    return problem(
+        Problem.IN_PROGRESS,
+        "the first request with this key has not been settled yet",
+        headers=headers,
+        saga_id=record.saga_id,
+    )
+
+
+def _settled(common: OperationSettings, record: RequestRecord, send: Callable[[str], HttpAnswer]) -> HttpAnswer:
+    """The settled answer with every reference replaced. What cannot be replaced is never sent as a reference."""
+    try:
+        return send(put_in_place(record.body or "{}", common.payloads, record.saga_id))
+    except TransientError:
+        telemetry.event("answer_not_read", saga_id=record.saga_id)
+        return problem(Problem.UNAVAILABLE, "try again", headers=RETRY_AFTER)
+    except Unsendable as error:
+        telemetry.event("answer_unsendable", saga_id=record.saga_id, reason=str(error))
+        return problem(
+            Problem.UNSENDABLE,
+            f"{error}; nothing will change that: ask the operators of this API, with the saga's id",
+            saga_id=record.saga_id,
+            saga_status=record.status.value,
+            http_status=record.http_status,
+        )
+
+
+def unavailable() -> HttpAnswer:
+    """The answer to a request of which nothing is known."""
+    return problem(
+        Problem.UNAVAILABLE,
+        "nothing is promised; send the same request under the same key again",
+        headers=RETRY_AFTER,
+    )
+
+
+def location(event: Event, saga_id: str) -> str:
+    """Address of a request's outcome."""
+    path = str((event.get("requestContext") or {}).get("path") or event.get("path") or "")
+    return f"{path.rstrip('/')}/{saga_id}"
