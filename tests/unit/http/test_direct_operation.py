@@ -19,7 +19,7 @@ from tests.unit.support.client import accepted, remove_response, settled
 from tests.unit.support.samples import BODY, DAY_MS, NOW_MS, REQUEST_ID, SAGA_ID, get, post
 from tests.unit.support.settling import REMEMBER_SECONDS, REPLAY_SECONDS
 from tests.unit.support.wallet import PLANNED, deploy, moved, planned, send, told
-from tests.unit.support.wire import Action, Fault
+from tests.unit.support.wire import Action, Fault, Moment
 from tests.unit.support.world import Context, World
 
 READ, WRITE = "BatchGetItem", "TransactWriteItems"
@@ -226,6 +226,24 @@ class TestAFinalRefusal:
 
         assert (again["statusCode"], again["body"]) == (200, first["body"])
         assert [record.status for record in _records(world)] == [RecordStatus.COMPLETED]
+
+
+@pytest.mark.parametrize(
+    ("body", "call", "status"), [(BODY, WRITE, 200), (TOO_MUCH, "PutItem", 402)], ids=["success", "refusal"]
+)
+@pytest.mark.parametrize("times", [1, 3])
+def test_an_invocation_that_meets_its_own_record_gives_the_first_answer(
+    world: World, body: dict[str, Any], call: str, status: int, times: int
+) -> None:
+    """Its answer was lost, and it sent again: the client has had none before. A put has only the SDK's tries."""
+    world.wire.plan(Fault(operation=call, action=Action.DROP, moment=Moment.AFTER, times=times))
+
+    answer = send(post(body))
+
+    lost = call == "PutItem" and times == 3
+    assert answer["statusCode"] == (503 if lost else status)
+    assert REPLAYED_HEADER not in answer["headers"]
+    assert world.told.counts[Metric.REPLAYED] == 0
 
 
 class TestTwoInvocationsOfOneKey:
