@@ -65,7 +65,6 @@ from constructs_lib.saga.validation.budget import (
 )
 from constructs_lib.saga.validation.checks import (
     NOTIFIER_SECONDS,
-    check_recorded,
     check_statuses,
     check_steps,
     leaves_of,
@@ -187,7 +186,6 @@ class SagaStateMachine(Construct):
         self._texts = [*texts_of(self.steps), *texts_of(on_failed), result or ""]
         check_steps(self.steps)
         self.request_reads = checked_reads(self.steps, result=result, on_failed=on_failed)
-        check_recorded(self.steps)
         leaves = list(leaves_of(self.steps))
         self._require_functions_here(leaves)
         self.definition_fingerprint = fingerprint_of(self.steps)

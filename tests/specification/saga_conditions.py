@@ -79,7 +79,7 @@ class SagaCondition(Condition):
     READ_DIRECTION = Because(
         "a recovery follows the direction that it finds",
         RECOVERY_MACHINE,
-        '"Next": GO_FORWARD}, {"Condition"',
+        '"Next": SAME_WAYS}, {"Condition"',
     )
     FENCE_IN_RECOVERY = Because(
         "a recovery decides by writing tombstones: what it reads may be history at once",

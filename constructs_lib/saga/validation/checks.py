@@ -9,7 +9,6 @@ from typing import Final
 from constructs_lib.saga.steps.group import StepGroup
 from constructs_lib.saga.steps.routes import Notify
 from constructs_lib.saga.steps.step import Step, StepKind
-from constructs_lib.saga.validation.jsonata_reads import reads_of
 from constructs_lib.shared.arguments import require_unique
 
 NOTIFIER_SECONDS: Final = 20
@@ -193,25 +192,3 @@ def check_statuses(refused: int, by_error: Mapping[str, int], steps: Sequence[St
     for name, status in (("refused_status", refused), *by_error.items()):
         if not 400 <= status <= 499:
             raise ValueError(f"the HTTP status of {name} must be 400 to 499, got {status}; a refusal is the client's")
-
-
-def check_recorded(steps: Sequence[Step | StepGroup]) -> None:
-    """A map's items must be the same in every run: not from an answer that nobody keeps.
-
-    Args:
-        steps: whose expressions were found to be JSONata.
-
-    Raises:
-        ValueError: naming map and step.
-    """
-    for node in steps:
-        if not isinstance(node, StepGroup) or node.items is None:
-            continue
-        read = reads_of(node.items, {"outputs": ("outputs",), "request": None, "states": None}).paths
-        for step in leaves_of(steps):
-            forgotten = step.kind in (StepKind.SERVICE, StepKind.CUSTOM) or not step.record
-            if forgotten and ("outputs", step.name) in read:
-                raise ValueError(
-                    f"items of {node.name} come from {step.name}, whose output is not kept: a recovery would work on "
-                    "others; take them from the request or from a recorded step"
-                )

@@ -633,17 +633,15 @@ SAGAS: dict[str, tuple[Wrong, str]] = {
             s.atomic(),
         ),
         (
-            "items of Ship come from Quote, whose output is not kept: a recovery would work on others; take "
-            "them from the "
-            "request or from a recorded step"
+            "items of Ship must be a JSONata expression that can work, got '$outputs.Quote.items', where the output of "
+            "step Quote is not recorded; let a Step.read_only answer it, and read its output, which is recorded"
         ),
     ),
     "items of a call that nobody keeps": (
         lambda s: s.saga(s.service(), _map(s, items="$outputs.Look.items"), s.atomic()),
         (
-            "items of Ship come from Look, whose output is not kept: a recovery would work on others; take "
-            "them from the "
-            "request or from a recorded step"
+            "items of Ship must be a JSONata expression that can work, got '$outputs.Look.items', where the output of "
+            "step Look is not recorded; let a Step.read_only answer it, and read its output, which is recorded"
         ),
     ),
     "operators at a FIFO queue": (
