@@ -100,7 +100,8 @@ class TestADefinitionFile:
     def test_whose_step_is_gone_ends_the_synth_and_cannot_be_acknowledged(self, stack: Stack, tmp_path: Path) -> None:
         file = tmp_path / "saga.json"
         file.write_text(
-            '{"steps": [{"name": "Gone", "kind": "atomic", "side": "pivot", "compensated": false, "per_item": false}]}',
+            '{"steps": [{"name": "Gone", "kind": "atomic", "side": "pivot", "compensated": false, "per_item": false}], '
+            '"ways": {}}',
             encoding="utf-8",
         )
         made = saga(stack, seconds=86_400, definition_file=file)

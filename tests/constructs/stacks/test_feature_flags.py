@@ -79,7 +79,7 @@ def test_an_error_ends_the_synth_and_a_warning_does_not(tmp_path: Path) -> None:
     wrong = _app(tmp_path / "wrong", flagged)
     file = tmp_path / "saga.json"
     gone = {"name": "Gone", "kind": "atomic", "side": "pivot", "compensated": False, "per_item": False}
-    file.write_text(json.dumps({"steps": [gone]}), encoding="utf-8")
+    file.write_text(json.dumps({"steps": [gone], "ways": {}}), encoding="utf-8")
     saga(Stack(wrong, "Test"), seconds=86_400, definition_file=file)
     with pytest.raises(RuntimeError, match="ERROR step Gone was removed or renamed"):
         wrong.synth()
