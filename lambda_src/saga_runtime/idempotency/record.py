@@ -302,7 +302,7 @@ class RequestRecord:
     @property
     def tombstone(self) -> bool:
         """Whether response and request were removed: nothing of this saga can be replayed, started or undone."""
-        return self.settled and self.body is None
+        return self.settled and self.body is None and not self.input
 
     def response_expired(self, now_ms: int) -> bool:
         """Whether a settled record's response is not replayed any more, removed or not."""
