@@ -90,9 +90,9 @@ MUTANTS = [
     _code(
         "answer without looking at the fingerprint",
         record,
-        "what_was_met",
+        "final_met",
         s.another_body_gets_no_answer_to_this_one,
-        old="record.fingerprint != reservation.fingerprint",
+        old="record.fingerprint != fingerprint",
         new="False",
     ),
     _code(

@@ -182,6 +182,7 @@ QUIET = {
     *("Account", "Applied", "CallbackCall", "Hold", "Ledger", "LedgerBuilder", "NotApplied", "Pending", "StillWorking"),
     *("ACCOUNT_ID_PATTERN", "EntryCall", "Leg"),
     *("ExternalCall", "StepCall", "Unknown", "Verdict", "atomic_step", "callback_step", "compensation"),
+    *("DirectCall", "direct_operation"),
     *("event_receiver", "external_step", "read_only_step", "webhook"),
     # The two that are meant for it: the provider's refusal, and the end of a stopped execution.
     *("Declined", "SagaFenced"),
