@@ -6,7 +6,6 @@ import os
 import random
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import boto3
@@ -28,35 +27,6 @@ settings.register_profile("explore", deadline=None, max_examples=2_000, stateful
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "unit"))
 
 REGION = "eu-central-1"
-EXHAUSTIVE = frozenset(
-    {
-        "test_callback_crash_matrix",
-        "test_callback_dispatch_crash_matrix",
-        "test_callback_mutants",
-        "test_callback_orders",
-        "test_callback_step_mutants",
-        "test_cart_providers",
-        "test_crash_matrix",
-        "test_doctor_moves",
-        "test_external_crash_matrix",
-        "test_external_mutants",
-        "test_ledger_crash_matrix",
-        "test_payment_gateway",
-        "test_reconciler",
-        "test_reconciler_at_once",
-        "test_reconciler_backlog",
-        "test_resolution_mutants",
-        "test_watching_crash_matrix",
-    }
-)
-"""Modules that run every call, fault, order or mutant that there is, or wait for processes."""
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what the fast tier leaves out."""
-    for item in items:
-        if item.path.parent == Path(__file__).parent and item.path.stem in EXHAUSTIVE:
-            item.add_marker(pytest.mark.exhaustive)
 
 
 @pytest.fixture

@@ -17,10 +17,13 @@ import pytest
 from saga_runtime.callbacks import settle
 from saga_runtime.shared.backoff import Backoff
 from tests.unit.support.depot import JOB_ID, PARCEL
+from tests.unit.support.enumerated import require_all_run
 from tests.unit.support.gateway import ASKED, IDEMPOTENT
 from tests.unit.support.warehouse import TIMEOUT_SECONDS, Picking, Sent
 from tests.unit.support.wire import SDK_ATTEMPTS, Action, Fault, Moment
 from tests.unit.support.world import World
+
+pytestmark = pytest.mark.exhaustive
 
 PROVIDERS: dict[str, dict[str, Any]] = {"asked": ASKED, "idempotent": IDEMPOTENT}
 ID = "pick-77"
@@ -292,10 +295,10 @@ def test_the_job_is_done_once_and_the_saga_woken_once(
 
 
 def test_as_many_were_run_as_were_enumerated(request: pytest.FixtureRequest) -> None:
-    collected = [item for item in request.session.items if "the_job_is_done_once" in item.name]
-    if len(collected) != len(MATRIX):
-        pytest.skip("only a part of the matrix was selected")
-
-    print(f"crash matrix of dispatchers: {len(MATRIX)} enumerated, {len(RAN)} run")
-
-    assert len(RAN) == len(MATRIX)
+    require_all_run(
+        request,
+        test_the_job_is_done_once_and_the_saga_woken_once,
+        RAN,
+        enumerated=len(MATRIX),
+        of="crash matrix of dispatchers",
+    )

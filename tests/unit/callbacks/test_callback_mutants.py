@@ -34,6 +34,8 @@ from tests.unit.support.samples import NOW_MS, SAGA_ID
 from tests.unit.support.wire import Action, Fault, Killed
 from tests.unit.support.world import World
 
+pytestmark = pytest.mark.exhaustive
+
 ROWS = import_module("saga_runtime.callbacks.rows")
 DECISIONS = import_module("saga_runtime.callbacks.decisions")
 RECEIPT = import_module("saga_runtime.callbacks.receipt")

@@ -36,6 +36,8 @@ from tests.unit.support.samples import NOW_MS, SAGA_ID
 from tests.unit.support.tasks import TasksClient
 from tests.unit.support.world import World
 
+pytestmark = pytest.mark.exhaustive
+
 LENGTH = 6
 REPEATED_LENGTH = 6
 

@@ -31,6 +31,8 @@ from tests.unit.support.warehouse import TIMEOUT_SECONDS, Hourglass, Picking
 from tests.unit.support.wire import Action, Fault, Killed, Moment
 from tests.unit.support.world import World
 
+pytestmark = pytest.mark.exhaustive
+
 Open = Callable[..., Picking]
 """Makes a warehouse; ``job=False``: something to wait for."""
 

@@ -28,6 +28,8 @@ from tests.unit.support.mutation import Mutant, mutate
 from tests.unit.support.samples import SAGA_ID
 from tests.unit.support.world import World
 
+pytestmark = pytest.mark.exhaustive
+
 REPAIR = import_module("constructs_lib.cli.doctor.repair")
 R1 = recovery_name(SAGA_ID, 1)
 

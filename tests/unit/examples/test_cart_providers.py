@@ -24,6 +24,8 @@ import pytest
 from examples.cart_fulfilment.providers import Action, Moment, Provider, Trouble
 from examples.cart_fulfilment.providers.courier import sign_like_stripe, sign_plainly, sign_standard
 
+pytestmark = pytest.mark.exhaustive
+
 SPEED: Final = 25.0
 SECRETS: Final = {
     "payments": "whsec_of-the-payments",

@@ -17,6 +17,8 @@ import pytest
 
 from examples.payment_gateway import Action, Moment, Operation, PaymentGateway, Trouble
 
+pytestmark = pytest.mark.exhaustive
+
 CHARGE = {"amount": 1250, "currency": "EUR", "card": "card-1", "reference": "order-1"}
 CHARGES = "/charges"
 Answer = tuple[int, dict[str, Any]]

@@ -16,10 +16,13 @@ import pytest
 from saga_runtime import Commit, DirectCall, InsufficientFunds, Money, Write, direct_operation
 from saga_runtime.idempotency.record import RequestRecord
 from saga_runtime.protocol import REPLAYED_HEADER, RecordStatus, RefusalPolicy
+from tests.unit.support.enumerated import require_all_run
 from tests.unit.support.samples import BODY, post
 from tests.unit.support.wallet import LEDGER, deploy, moved, pay
 from tests.unit.support.wire import Action, Fault, Killed, Moment
 from tests.unit.support.world import Context, World
+
+pytestmark = pytest.mark.exhaustive
 
 READ, WRITE, STORE, LOOK = "BatchGetItem", "TransactWriteItems", "PutItem", "GetItem"
 
@@ -175,10 +178,10 @@ def _audit(world: World, body: dict[str, Any], answer: dict[str, Any] | None, mo
 
 
 def test_as_many_were_run_as_were_enumerated(request: pytest.FixtureRequest) -> None:
-    collected = [item for item in request.session.items if item.path == request.path and "stored_one" in item.name]
-    if len(collected) != len(MATRIX):
-        pytest.skip("only a part of the matrix was selected")
-
-    print(f"crash matrix of direct operations: {len(MATRIX)} enumerated, {len(RAN)} run")
-
-    assert len(RAN) == len(MATRIX)
+    require_all_run(
+        request,
+        test_money_moves_once_or_not_at_all_and_every_final_answer_is_the_stored_one,
+        RAN,
+        enumerated=len(MATRIX),
+        of="crash matrix of direct operations",
+    )

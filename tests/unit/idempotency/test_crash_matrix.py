@@ -14,10 +14,13 @@ from typing import Any
 import pytest
 
 from handlers import gatekeeper
+from tests.unit.support.enumerated import require_all_run
 from tests.unit.support.samples import DUE_AFTER_MS, SAGA_ID, post
 from tests.unit.support.transfers import run, settle_by, undo
 from tests.unit.support.wire import Action, Fault, Moment
 from tests.unit.support.world import World
+
+pytestmark = pytest.mark.exhaustive
 
 CALLS: dict[str, tuple[str, ...]] = {
     "gatekeeper": ("PutItem", "StartExecution"),
@@ -131,12 +134,10 @@ def _check(world: World, party: str) -> None:
 
 
 def test_as_many_were_run_as_were_enumerated(request: pytest.FixtureRequest) -> None:
-    collected = [
-        item for item in request.session.items if item.path == request.path and "after_a_disturbance" in item.name
-    ]
-    if len(collected) != len(MATRIX):
-        pytest.skip("only a part of the matrix was selected")
-
-    print(f"crash matrix: {len(MATRIX)} enumerated, {len(RAN)} run")
-
-    assert len(RAN) == len(MATRIX)
+    require_all_run(
+        request,
+        test_the_invariants_hold_after_a_disturbance_and_a_retry,
+        RAN,
+        enumerated=len(MATRIX),
+        of="crash matrix",
+    )

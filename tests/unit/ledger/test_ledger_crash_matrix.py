@@ -32,10 +32,13 @@ from saga_runtime import (
 )
 from saga_runtime.ledger.items import closes_at, window_of
 from saga_runtime.protocol import LEDGER_DUE_SHARDS, Env
+from tests.unit.support.enumerated import require_all_run
 from tests.unit.support.samples import NOW_MS, step_event
 from tests.unit.support.transfers import settle_by
 from tests.unit.support.wire import Action, Fault, Moment
 from tests.unit.support.world import Context, World
+
+pytestmark = pytest.mark.exhaustive
 
 TERMS = LedgerTerms(collecting=(CollectingAccounts(prefix="merchant:", unit="EUR", shards=1),), holds=True)
 LEDGER = Ledger("ledger", TERMS)
@@ -225,10 +228,10 @@ def _check(world: World, party: str) -> None:
 
 
 def test_as_many_were_run_as_were_enumerated(request: pytest.FixtureRequest) -> None:
-    collected = [item for item in request.session.items if item.path == request.path and "another_try" in item.name]
-    if len(collected) != len(MATRIX):
-        pytest.skip("only a part of the matrix was selected")
-
-    print(f"crash matrix of the ledger: {len(MATRIX)} enumerated, {len(RAN)} run")
-
-    assert len(RAN) == len(MATRIX)
+    require_all_run(
+        request,
+        test_nothing_is_lost_or_made_by_a_disturbance_and_another_try,
+        RAN,
+        enumerated=len(MATRIX),
+        of="crash matrix of the ledger",
+    )

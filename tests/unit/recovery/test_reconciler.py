@@ -70,11 +70,14 @@ from tests.unit.support import settling
 from tests.unit.support.client import remove_response
 from tests.unit.support.clinic import create_hold_table
 from tests.unit.support.desk import Desk, desk_in
+from tests.unit.support.enumerated import require_all_run
 from tests.unit.support.executions import ExecutionStatus
 from tests.unit.support.mutation import Mutant, mutate
 from tests.unit.support.samples import DAY_MS, DUE_AFTER_MS, NOW_MS, REQUEST_ID, SAGA_ID
 from tests.unit.support.wire import Action, Fault, Killed, Moment, Wire, body_of
 from tests.unit.support.world import Context, World
+
+pytestmark = pytest.mark.exhaustive
 
 CARETAKER = import_module("saga_runtime.recovery.saga_reconciler")
 RECONCILIATION = import_module("saga_runtime.recovery.decisions")
@@ -1553,13 +1556,13 @@ def test_whoever_dies_where_ever_the_end_is_the_same(
 
 
 def test_as_many_were_run_as_were_enumerated(request: pytest.FixtureRequest) -> None:
-    collected = [i for i in request.session.items if i.path == request.path and "whoever_dies" in i.name]
-    if len(collected) != len(MATRIX):
-        pytest.skip("only a part of the matrix was selected")
-
-    print(f"reconciler's crash matrix: {len(MATRIX)} enumerated, {len(RAN)} run")
-
-    assert len(RAN) == len(MATRIX)
+    require_all_run(
+        request,
+        test_whoever_dies_where_ever_the_end_is_the_same,
+        RAN,
+        enumerated=len(MATRIX),
+        of="reconciler's crash matrix",
+    )
 
 
 @pytest.mark.parametrize(

@@ -37,10 +37,13 @@ from saga_runtime.saga_log.rows import log_key
 from saga_runtime.shared import aws
 from tests.unit.support.crews import Gone, TurnTakers
 from tests.unit.support.desk import Desk, desk_in
+from tests.unit.support.enumerated import selected
 from tests.unit.support.executions import ExecutionStatus
 from tests.unit.support.samples import DAY_MS, DUE_AFTER_MS, REQUEST_ID, reservation_of
 from tests.unit.support.wire import SDK_ATTEMPTS, Action, Fault, Killed, Moment
 from tests.unit.support.world import World
+
+pytestmark = pytest.mark.exhaustive
 
 RECONCILER = import_module("saga_runtime.recovery.reconciler")
 A = RecordAttribute
@@ -369,14 +372,14 @@ def test_whatever_strikes_many_workers_at_whichever_call_the_end_is_the_same(
 
 
 def test_every_call_was_struck(request: pytest.FixtureRequest) -> None:
-    session = request.session.items
-    ours = [item for item in session if item.name.startswith("test_whatever_strikes_many")]
-    if len(ours) < len(STRIKES):
-        pytest.skip("only when all of them run")
-    for operation, most in CALLS.items():
-        struck = [on for on in range(1, most + 1) if f"{operation} {on} {Action.KILL}" in STRUCK]
-        assert struck == list(range(1, len(struck) + 1)), "every call up to the last one"
-        assert len(struck) >= most * 2 // 3, f"{operation}: fewer than are asked for; lower the number"
+    """All of them, unless the command names some."""
+    test = test_whatever_strikes_many_workers_at_whichever_call_the_end_is_the_same
+    killed = [item.callspec.params for item in selected(request, test) if item.callspec.params["action"] is Action.KILL]
+    for operation in CALLS:
+        asked = [case["on"] for case in killed if case["operation"] == operation]
+        struck = [on for on in asked if f"{operation} {on} {Action.KILL}" in STRUCK]
+        assert struck == asked[: len(struck)], "every call up to the last one"
+        assert len(struck) >= len(asked) * 2 // 3, f"{operation}: fewer than are asked for; lower the number"
 
 
 def test_what_was_begun_is_ended_in_the_same_sweep_when_a_start_is_refused_for_now(fleet: Fleet) -> None:

@@ -26,6 +26,8 @@ from saga_runtime.shared import aws, telemetry
 from tests.unit.support.memory_dynamodb import MemoryDynamoDB
 from tests.unit.support.samples import NOW_MS
 
+pytestmark = pytest.mark.exhaustive
+
 RECONCILER = import_module("saga_runtime.recovery.reconciler")
 BACKLOG = 10_000
 A = RecordAttribute

@@ -16,6 +16,8 @@ from tests.unit.support.desk import Desk, desk_in
 from tests.unit.support.mutation import Mutant, Scenario, mutate
 from tests.unit.support.world import World
 
+pytestmark = pytest.mark.exhaustive
+
 
 @pytest.fixture
 def desk(world: World, monkeypatch: pytest.MonkeyPatch, boto3_session: boto3.Session) -> Iterator[Desk]:

@@ -13,9 +13,12 @@ from typing import Any
 
 import pytest
 
+from tests.unit.support.enumerated import require_all_run
 from tests.unit.support.gateway import ASKED, IDEMPOTENT, LIFE_MS, UNDO_ASKED, UNDO_IDEMPOTENT, Shop
 from tests.unit.support.wire import Action, Fault, Moment
 from tests.unit.support.world import World
+
+pytestmark = pytest.mark.exhaustive
 
 PROVIDERS: dict[str, dict[str, Any]] = {
     "asked": {**ASKED, **UNDO_ASKED},
@@ -200,10 +203,10 @@ def test_books_and_log_agree_after_a_disturbance_and_retries(
 
 
 def test_as_many_were_run_as_were_enumerated(request: pytest.FixtureRequest) -> None:
-    collected = [item for item in request.session.items if "books_and_log_agree" in item.name]
-    if len(collected) != len(MATRIX):
-        pytest.skip("only a part of the matrix was selected")
-
-    print(f"crash matrix of external steps: {len(MATRIX)} enumerated, {len(RAN)} run")
-
-    assert len(RAN) == len(MATRIX)
+    require_all_run(
+        request,
+        test_books_and_log_agree_after_a_disturbance_and_retries,
+        RAN,
+        enumerated=len(MATRIX),
+        of="crash matrix of external steps",
+    )

@@ -32,6 +32,8 @@ from tests.unit.support.samples import NOW_MS
 from tests.unit.support.wire import Action, Fault, Moment
 from tests.unit.support.world import Context, World
 
+pytestmark = pytest.mark.exhaustive
+
 LOG = import_module("saga_runtime.saga_log.rows")
 EXTERNAL_LOG = import_module("saga_runtime.saga_log.external_rows")
 ROW_WRITE = import_module("saga_runtime.saga_log.row_write")

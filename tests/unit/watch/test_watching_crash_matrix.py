@@ -24,11 +24,14 @@ from saga_runtime.protocol import WatchAttribute, WatchStatus
 from saga_runtime.watch.decisions import FIRST_MS, LIST_MS, OVERLAP_MS, WHOLE_MS
 from saga_runtime.watch.rows import end_id
 from saga_runtime.watch.watcher import BACKOFF
+from tests.unit.support.enumerated import require_all_run
 from tests.unit.support.mutation import Mutant, mutate
 from tests.unit.support.samples import DAY_MS
 from tests.unit.support.watched import GRACE_MS, LEASE_MS, Watch, before, watch_in
 from tests.unit.support.wire import Action, Fault, Killed, Moment
 from tests.unit.support.world import Context, World
+
+pytestmark = pytest.mark.exhaustive
 
 ROWS = import_module("saga_runtime.watch.rows")
 WATCHING = import_module("saga_runtime.watch.decisions")
@@ -221,13 +224,13 @@ def test_whoever_dies_where_ever_the_end_is_the_same(
 
 
 def test_as_many_were_run_as_were_enumerated(request: pytest.FixtureRequest) -> None:
-    collected = [i for i in request.session.items if i.path == request.path and "whoever_dies" in i.name]
-    if len(collected) != len(MATRIX):
-        pytest.skip("only a part of the matrix was selected")
-
-    print(f"watch's crash matrix: {len(MATRIX)} enumerated, {len(RAN)} run")
-
-    assert len(RAN) == len(MATRIX)
+    require_all_run(
+        request,
+        test_whoever_dies_where_ever_the_end_is_the_same,
+        RAN,
+        enumerated=len(MATRIX),
+        of="watch's crash matrix",
+    )
 
 
 @pytest.mark.parametrize(
