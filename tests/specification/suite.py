@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, Final, Protocol, TypeVar
 
 import pytest
 
@@ -50,6 +50,10 @@ class Suite:
     redundant: tuple[Mutant, ...] = ()
     spare: Mapping[Condition, str] = field(default_factory=dict)
     spare_in: tuple[str, ...] = ()
+
+
+LARGE: Final = "test_the_same_holds_in_larger_configurations"
+"""The test that is left out unless it is asked for."""
 
 
 class SpecificationTests:
@@ -103,7 +107,6 @@ class RedundantConditionTests(SpecificationTests):
 class LargeConfigurationTests(SpecificationTests):
     """The same, for a suite with large configurations."""
 
-    @pytest.mark.usefixtures("large_configurations")
     def test_the_same_holds_in_larger_configurations(self, large: str) -> None:
         verdict = check(self.suite.large[large])
 
