@@ -106,6 +106,7 @@ def settled(numbers: Iterable[int]) -> Iterator[AttributeMap]:
 @contextmanager
 def connected(answers: Aws, now_ms: Any) -> Iterator[None]:
     """Clients that are answered here, and a time."""
+    # No secret: the endpoint is local.
     session = boto3.Session(aws_access_key_id="none", aws_secret_access_key="none", region_name="eu-west-1")  # noqa: S106
     silent = {name: mock.patch.object(telemetry, name) for name in ("event", "count", "seconds", "gauge")}
     with mock.patch.object(clock, "now_ms", now_ms), aws.clients_of(session):

@@ -60,6 +60,7 @@ class Store:
 
     def count(self, condition: str = "TRUE") -> int:
         """How many there are."""
+        # The names are ours, the value is bound.
         return int(self._db.execute(f"SELECT COUNT(*) FROM items WHERE {condition}").fetchone()[0])  # noqa: S608
 
     def close(self) -> None:

@@ -61,7 +61,7 @@ def _virtual_environment(venv: Path, *, pinned: bool) -> None:
     _say(f"making {_shown(venv)} with Python {_own_version()}")
     try:
         import ensurepip  # noqa: F401  # some distributions package it apart
-        import venv as _  # noqa: F401
+        import venv as _  # noqa: F401  # as above
     except ImportError:
         raise SetupError(
             f"{sys.executable} has no venv or pip; install them "

@@ -251,6 +251,7 @@ class BookKeeper:
         """
         with self._transaction() as cursor:
             table = "charges" if operation is Operation.FIND_CHARGE else "refunds"
+            # The names are ours, the value is bound.
             rows = cursor.execute(f"SELECT * FROM {table} WHERE key = ? ORDER BY rowid", (key,))  # noqa: S608
             found = [dict(row) for row in rows]
             in_work = cursor.execute("SELECT 1 FROM keys WHERE key = ? AND status IS NULL", (key,)).fetchone()

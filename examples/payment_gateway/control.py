@@ -138,5 +138,5 @@ class PaymentGateway:
         data = None if body is None else json.dumps(body).encode()
         # The address is our own process's, on the loopback interface.
         request = Request(f"{self.url}/admin/{path}", data=data, method=method)  # noqa: S310
-        with urlopen(request, timeout=_ADMIN_SECONDS) as answer:  # noqa: S310
+        with urlopen(request, timeout=_ADMIN_SECONDS) as answer:  # noqa: S310 - address of our own process
             return json.loads(answer.read())

@@ -182,7 +182,8 @@ ORDERS: Final = tuple(
 def redriven() -> Iterator[Redriven]:
     """Everything, redriven and taken over."""
     with deployed(speed=SPEED, seconds=FUNCTION_SECONDS) as (system, _):
-        assert system.now_ms() and system.user_scope  # once: many threads will ask for it  # noqa: PT018
+        assert system.now_ms()
+        assert system.user_scope  # once: many threads will ask for it
         yield all_redriven(Interrupted(system=system, forward=FORWARD, ways=()))
 
 

@@ -143,7 +143,7 @@ class Courier:
         # The address was given by whoever started this process for a test.
         request = Request(address.url, data=body, headers=headers, method="POST")  # noqa: S310
         try:
-            with urlopen(request, timeout=_PATIENCE_SECONDS) as answer:  # noqa: S310
+            with urlopen(request, timeout=_PATIENCE_SECONDS) as answer:  # noqa: S310 - address given by the test
                 return int(answer.status)
         except HTTPError as error:
             return error.code

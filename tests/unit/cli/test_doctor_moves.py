@@ -134,7 +134,7 @@ def looks_while(clinic: Clinic, place: int, happens: Callable[[], None]) -> tupl
     try:
         return {one["kind"] for one in clinic.finds("--deep")}, made[0]
     finally:
-        setattr(clinic.world.wire, "send", send)  # noqa: B010
+        setattr(clinic.world.wire, "send", send)  # noqa: B010 - mypy refuses to assign to a method
 
 
 def put_back(clinic: Clinic, tables: dict[str, Any], clock: int) -> None:

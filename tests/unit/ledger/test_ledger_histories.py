@@ -49,6 +49,7 @@ class Interrupted(MemoryDynamoDB):
         self.meanwhile: Operation | None = None
         self.sent: list[Sequence[Mapping[str, Any]]] = []
 
+    # AWS's own names.
     def transact_write_items(self, *, TransactItems: Sequence[Mapping[str, Any]]) -> dict[str, Any]:  # noqa: N803
         meanwhile, self.meanwhile = self.meanwhile, None
         if meanwhile is not None:

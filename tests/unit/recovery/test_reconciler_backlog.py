@@ -98,6 +98,7 @@ class Cloud:
                 raise DoesNotExist(name)
             return {"status": "TIMED_OUT"}
 
+    # AWS's own names.
     def list_executions(self, *, statusFilter: str, maxResults: int, nextToken: str = "0", **_: Any) -> Any:  # noqa: N803
         """ListExecutions: recoveries run, in one list or the other."""
         assert statusFilter == "RUNNING"

@@ -368,7 +368,7 @@ def before(wire: Wire, operation: str, happens: Callable[[], object], *, on: int
                 happens()
         return send(event_name, request, deliver)
 
-    setattr(wire, "send", disturbed)  # noqa: B010
+    setattr(wire, "send", disturbed)  # noqa: B010 - mypy refuses to assign to a method
 
 
 @contextlib.contextmanager

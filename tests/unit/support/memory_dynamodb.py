@@ -43,7 +43,7 @@ class MemoryDynamoDB:
         found = self.item(TableName, *_key_of(TableName, Key))
         return {} if found is None else {"Item": found}
 
-    def batch_get_item(self, *, RequestItems: Mapping[str, Any]) -> dict[str, Any]:  # noqa: N803
+    def batch_get_item(self, *, RequestItems: Mapping[str, Any]) -> dict[str, Any]:  # noqa: N803 - AWS's own names
         """BatchGetItem, in one answer."""
         found = {
             table: [item for key in asked["Keys"] if (item := self.item(table, *_key_of(table, key))) is not None]
@@ -68,6 +68,7 @@ class MemoryDynamoDB:
         refused = self._apply([{"Update": arguments}])
         return _answer("UpdateItem", arguments, refused)
 
+    # AWS's own names.
     def transact_write_items(self, *, TransactItems: Sequence[Mapping[str, Any]]) -> dict[str, Any]:  # noqa: N803
         """TransactWriteItems: all or nothing."""
         refused = self._apply(TransactItems)

@@ -83,11 +83,11 @@ class TasksClient:
         """SendTaskSuccess."""
         self._send("SendTaskSuccess", taskToken, output=output)
 
-    def send_task_failure(self, *, taskToken: str, error: str, cause: str) -> None:  # noqa: N803
+    def send_task_failure(self, *, taskToken: str, error: str, cause: str) -> None:  # noqa: N803 - AWS's own names
         """SendTaskFailure."""
         self._send("SendTaskFailure", taskToken, error=error, cause=cause)
 
-    def send_task_heartbeat(self, *, taskToken: str) -> None:  # noqa: N803
+    def send_task_heartbeat(self, *, taskToken: str) -> None:  # noqa: N803 - AWS's own names
         """SendTaskHeartbeat."""
         self._send("SendTaskHeartbeat", taskToken)
 

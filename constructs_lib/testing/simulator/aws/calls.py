@@ -354,6 +354,7 @@ def _serialized(client: Any, operation: str, params: Any) -> Mapping[str, Any]:
     """Parameters as they travel: resources of boto3 change them in hooks of their client."""
     if client.meta.service_model.service_name == "dynamodb" and _is_of_resource(client):
         model = client.meta.service_model.operation_model(operation)
+        # Botocore has no public way.
         return dict(client._emit_api_params(api_params=dict(params), operation_model=model, context={}))  # noqa: SLF001
     return dict(params)
 
@@ -363,6 +364,7 @@ def _is_of_resource(client: Any) -> bool:
     if known is None:
         # A resource puts its own translation of values in front of every call.
         found = client.meta.events._emitter  # noqa: SLF001 - botocore has no other way to ask
+        # Botocore has no public way.
         handlers = found._handlers.prefix_search("before-parameter-build.dynamodb")  # noqa: SLF001
         known = any(
             "TransformationInjector" in repr(handler) or "copy_dynamodb_params" in repr(handler) for handler in handlers
