@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 from typing import Any, Final
 
@@ -71,6 +74,7 @@ def simulate_once(
     coverage: Coverage,
     climate: Climate | None = None,
     traced: bool = False,
+    releases: Sequence[Deployment] = (),
 ) -> RunResult:
     """Run a world to its end, and audit it.
 
@@ -82,6 +86,7 @@ def simulate_once(
         coverage: counts what is reached.
         climate: what goes wrong; drawn from the seed if it is not given.
         traced: whether the trace is wanted also of a run in which nothing is wrong.
+        releases: what is deployed over it in turn, while sagas run.
     """
     random, length, burst = _drawn(seed)
     if climate is None:
@@ -95,6 +100,7 @@ def simulate_once(
             fate = Fate(intent=intent, key=intent.key or f"key-{number}-{random.getrandbits(32):08x}")
             fates.append(fate)
             Client(world, f"client {number}", fate).begin(int(random.random() * burst * length))
+        _release(world, releases, Random(f"{seed}:releases"), length)
         operator = Operator(world, workload)
         operator.begin()
         result = RunResult(seed=seed, sagas=sagas)
@@ -121,7 +127,18 @@ def simulate_once(
         result.statuses = _statuses(world)
         if traced or result.findings:
             result.trace = list(world.trace.lines())
+    for release in releases:
+        release.reset()
     return result
+
+
+def _release(world: World, releases: Sequence[Deployment], random: Random, length: int) -> None:
+    """Have releases deployed one after another, at moments that are drawn."""
+    moments = sorted(int(random.random() * length) for _ in releases)
+    for moment, release in zip(moments, releases, strict=True):
+        share = random.choice((0, SECOND // 10, 5 * SECOND))
+        pauses = (int(random.random() * most) for most in itertools.repeat(share))
+        world.kernel.after(moment, partial(world.release, release, pauses))
 
 
 def climate_of(deployment: Deployment, seed: int) -> Climate:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -29,6 +29,7 @@ def simulate(
     climate: Climate | None = None,
     stop_at_first: bool = True,
     progress: Callable[[SimulationReport], None] | None = None,
+    releases: Sequence[Deployment] = (),
 ) -> SimulationReport:
     """Run many sagas of a stack under random faults and schedules, in virtual time, in this process.
 
@@ -43,6 +44,7 @@ def simulate(
         climate: what goes wrong; drawn for each run from its seed if it is not given.
         stop_at_first: whether to end with the first run that finds something.
         progress: is called after each run.
+        releases: later versions of the stack, deployed over it in turn while sagas run.
 
     Returns:
         What was found: ``report.require_kept()`` fails if it is anything.
@@ -63,10 +65,10 @@ def simulate(
     if isinstance(number, bool) or not isinstance(number, int):
         raise ValueError(f"seed must be an integer, got {seed!r}; a run is repeated by its seed")
     if isinstance(stack, Deployment):
-        return _simulated(stack, workload, sagas, seed, climate, progress, stop_at_first=stop_at_first)
+        return _simulated(stack, workload, sagas, seed, climate, progress, releases, stop_at_first=stop_at_first)
     made = Deployment.of_assembly(stack) if isinstance(stack, Path) else Deployment.of_stack(stack)
     with made as deployment:
-        return _simulated(deployment, workload, sagas, seed, climate, progress, stop_at_first=stop_at_first)
+        return _simulated(deployment, workload, sagas, seed, climate, progress, releases, stop_at_first=stop_at_first)
 
 
 def _simulated(
@@ -76,6 +78,7 @@ def _simulated(
     seed: int,
     climate: Climate | None,
     progress: Callable[[SimulationReport], None] | None,
+    releases: Sequence[Deployment],
     *,
     stop_at_first: bool,
 ) -> SimulationReport:
@@ -92,6 +95,7 @@ def _simulated(
                 sagas=min(SAGAS_OF_A_RUN, sagas),
                 coverage=report.coverage,
                 climate=climate,
+                releases=releases,
             )
         )
         report.seconds = time.process_time() - began

@@ -6,8 +6,9 @@ import contextlib
 import functools
 import io
 import string
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from random import Random
 from typing import Any, Final
 from unittest import mock
@@ -29,7 +30,7 @@ from constructs_lib.testing.simulator.aws.storage import Buckets, Secrets
 from constructs_lib.testing.simulator.checks.coverage import Coverage
 from constructs_lib.testing.simulator.checks.findings import Findings
 from constructs_lib.testing.simulator.checks.trace import Trace
-from constructs_lib.testing.simulator.deployment.blueprint import REGION, TableSpec
+from constructs_lib.testing.simulator.deployment.blueprint import REGION, Blueprint, MachineSpec, TableSpec
 from constructs_lib.testing.simulator.deployment.deployment import Deployment
 from constructs_lib.testing.simulator.deployment.images import schemas_compiled_once
 from constructs_lib.testing.simulator.deployment.observing import observed
@@ -150,6 +151,63 @@ class World:
         """Let functions reach providers, by the beginning of their URLs."""
         self.internet.providers = dict(providers)
 
+    def release(self, deployment: Deployment, pauses: Iterable[int]) -> None:
+        """Deploy another version over this one: resource by resource, in an order that CloudFormation may take.
+
+        New tables, queues and policies come first, then functions, state machines, functions that know their ARNs, and
+        the API. What is no longer in the stack stays until the end, and state machines for ever.
+
+        Args:
+            deployment: the other version.
+            pauses: microseconds between two resources.
+        """
+        blueprint, pause = deployment.blueprint, iter(pauses)
+        self.deployment.switch.include([image.bundle for image in deployment.images.values()])
+        self._add_new(deployment)
+        early: list[Callable[[], None]] = []
+        late: list[Callable[[], None]] = []
+        arns = [machine.arn for machine in _machines(blueprint)]
+        for image in deployment.images.values():
+            knows = any(arn in text for text in image.spec.environment.values() for arn in arns)
+            (late if knows else early).append(partial(self.functions.update, image))
+        machines = [
+            partial(self.machines.machines.__setitem__, machine.arn, machine) for machine in _machines(blueprint)
+        ]
+        changes = [*early, *machines, *late, partial(self.gateway.change, blueprint.apis)]
+        moment = self.kernel.now
+        for change in (*changes, partial(self._released, deployment)):
+            moment += next(pause)
+            self.kernel.at(moment, change)
+
+    def _add_new(self, deployment: Deployment) -> None:
+        blueprint, known = deployment.blueprint, self.deployment.blueprint
+        self.trace.note("CloudFormation", "a release begins")
+        for spec in blueprint.tables.values():
+            if spec.name not in self.db.tables:
+                self.db.tables[spec.name] = _table(spec)
+        self.parts = self.parts.with_those_of(deployment.parts)
+        for log in self.parts.logs:
+            self.db.tables[log].heard = self._row_written
+        statements = {name: [*known.roles.get(name, ()), *found] for name, found in blueprint.roles.items()}
+        self.calls.change(Roles({**known.roles, **statements}))
+        for queue in blueprint.queues.values():
+            if queue.name not in self.queues.queues:
+                self.queues.add(queue)
+        for function in blueprint.functions:
+            if function not in self.deployment.images:
+                self.functions.update(deployment.images[function])
+        for mapping in blueprint.mappings:
+            if mapping not in known.mappings:
+                self.queues.map(mapping)
+
+    def _released(self, deployment: Deployment) -> None:
+        """The release is complete: what it left out has no permissions any more, but for what outlives the stack."""
+        known = self.deployment.blueprint
+        outliving = {machine.role for machine in _machines(known)}
+        kept = {name: found for name, found in known.roles.items() if name in outliving}
+        self.calls.change(Roles({**kept, **deployment.blueprint.roles}))
+        self.trace.note("CloudFormation", "a release is complete")
+
     # --- For who prepares a run, acts in it from outside, or audits it
 
     def actor(self, name: str) -> Actor:
@@ -180,6 +238,10 @@ class World:
     def call(self, service: str, operation: str, params: Mapping[str, Any]) -> dict[str, Any]:
         """Make a call at once, without faults."""
         return self.calls.direct(service, operation, params)
+
+
+def _machines(blueprint: Blueprint) -> Iterable[MachineSpec]:
+    return blueprint.machines.values()
 
 
 def _roles_of(deployment: Deployment) -> Roles:

@@ -125,8 +125,7 @@ class _Dice:
         else:
             # Without a pivot nothing is final until the saga settles: the last that mutates runs beside others.
             nodes.append(self._beside(undo=True, refusable=True))
-        if not any(isinstance(node, DrawnStep) and node.kind in MUTATING and not node.when for node in nodes):
-            # Something happens in every saga: else it would complete without a row, which the audit does not believe.
+        if not _always_acts(DrawnSaga(nodes=tuple(nodes))):
             nodes.insert(0, DrawnStep(name=self._name(), kind=self._random.choice(MUTATING), undo=True))
         return DrawnSaga(nodes=tuple(nodes), announced=self._chance(0.5), bucket=self._chance(0.3))
 
@@ -213,8 +212,18 @@ class _Dice:
         return f"S{self._count}"
 
 
+def _always_acts(saga: DrawnSaga) -> bool:
+    """Whether something happens in every saga: else one completes without a row, which the audit does not believe."""
+    certain = [node for node in saga.nodes if isinstance(node, DrawnStep) and node.kind in MUTATING and not node.when]
+    return any(step.route != "go on" for step in certain)
+
+
 def smaller(saga: DrawnSaga) -> Iterator[DrawnSaga]:
     """Sagas with one thing less each, the smallest first; not each of them is one that the synth takes."""
+    return filter(_always_acts, _with_less(saga))
+
+
+def _with_less(saga: DrawnSaga) -> Iterator[DrawnSaga]:
     replace = dataclasses.replace
     for index, node in enumerate(saga.nodes):
         around = saga.nodes[:index], saga.nodes[index + 1 :]

@@ -297,6 +297,11 @@ class Calls:
             self.scheduled_writes += 1
         return service.call(request.operation, request.params, actor)
 
+    def change(self, roles: Roles) -> None:
+        """Have other policies from now on."""
+        self._roles = roles
+        self._allowed.clear()
+
     def _check_role(self, actor: Actor, role: str, request: Request) -> None:
         params = request.params
         simple = (role, request.operation, params.get("TableName"), params.get("IndexName"))

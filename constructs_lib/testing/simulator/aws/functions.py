@@ -91,7 +91,7 @@ class Functions:
         self.changes: Callable[[str], Mapping[str, str]] = lambda _name: {}
         self.running: dict[str, Actor] = {}
         self._kernel = kernel
-        self._images = images
+        self._images = dict(images)
         self._switch = switch
         self._environment = environment
         self._calls = calls
@@ -112,11 +112,19 @@ class Functions:
             raise ServiceError("ResourceNotFoundException", f"Function not found: {name}", status=404)
         return found.spec
 
+    def update(self, image: Image) -> None:
+        """Deploy a function: what runs goes on as it was, and the next invocation meets a new sandbox."""
+        name = image.spec.name
+        self._images[name] = image
+        self._idle.pop(name, None)
+        self._environments.pop(name, None)
+
     def invoke(self, name: str, payload: str, *, scheduled: bool = False) -> Future[Outcome]:
         """Invoke a function, and have its outcome later; it runs when the present task waits."""
         spec = self.spec(name)
         number = self._numbers[spec.name] = self._numbers.get(spec.name, 0) + 1
         outcome: Future[Outcome] = Future(self._kernel)
+        image = self._images[spec.name]
         actor = self._actor(spec, number, outcome)
         actor.scheduled = scheduled
         idle = self._idle.get(spec.name, 0)
@@ -132,12 +140,13 @@ class Functions:
         def work() -> None:
             if not idle:
                 self._kernel.sleep(_COLD)
-            handled = self._handle(spec, payload, context)
+            handled = self._handle(image, payload, context)
             timer.cancel()
             if actor.alive:
                 outcome.set(handled)
                 actor.on_death = None
-                self._idle[spec.name] = self._idle.get(spec.name, 0) + 1
+                if self._images[spec.name] is image:
+                    self._idle[spec.name] = self._idle.get(spec.name, 0) + 1
                 self.running.pop(actor.name, None)
                 actor.kill()
 
@@ -223,9 +232,9 @@ class Functions:
         outcome.set(_failed("Sandbox.Timedout", f"RequestId: 0 Error: Task timed out after {spec.timeout}.00 seconds"))
         actor.kill()
 
-    def _handle(self, spec: FunctionSpec, payload: str, context: Context) -> Outcome:
+    def _handle(self, image: Image, payload: str, context: Context) -> Outcome:
         try:
-            handler = self._images[spec.name].start()
+            handler = image.start()
             result = handler(json.loads(payload), context)
         except SystemExit as error:
             return _failed(

@@ -59,8 +59,12 @@ class Gateway:
         self._functions = functions
         self._weather = weather
         self._trace = trace
-        self._routes = [(api, route, _pattern(route.path)) for api in apis.values() for route in api.routes]
+        self.change(apis)
         self._number = 0
+
+    def change(self, apis: Mapping[str, ApiSpec]) -> None:
+        """Have other APIs from now on."""
+        self._routes = [(api, route, _pattern(route.path)) for api in apis.values() for route in api.routes]
 
     def send(
         self,

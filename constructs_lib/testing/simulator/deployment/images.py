@@ -30,6 +30,7 @@ import fastjsonschema
 from constructs_lib.testing.simulator.deployment.blueprint import FunctionSpec
 from constructs_lib.testing.simulator.deployment.observing import TELEMETRY, listen
 from constructs_lib.testing.simulator.engine.dates import virtual_datetime, virtualize_dates
+from constructs_lib.testing.simulator.errors import NotSimulatedError
 
 SHARED: Final = frozenset(
     {
@@ -206,6 +207,12 @@ class Switch:
     def __exit__(self, *_: object) -> None:
         self.to(None)
         sys.meta_path.remove(self)
+
+    def include(self, bundles: Sequence[Bundle]) -> None:
+        """Know further bundles, whose names must be those of the others: they are put aside when a run begins."""
+        strange = frozenset().union(*(bundle.names for bundle in bundles)) - self._private
+        if strange:
+            raise NotSimulatedError(f"a release adds the packages {sorted(strange)}, which the first one does not have")
 
     def to(self, wanted: Modules | None) -> None:
         """Make other modules the ones that are found; None: those of the simulating process."""

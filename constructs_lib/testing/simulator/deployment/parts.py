@@ -48,6 +48,21 @@ class Parts:
     operators: Mapping[str, str]
     log_days: Mapping[str, int]
 
+    def with_those_of(self, later: Parts) -> Parts:
+        """These parts and those of a later release: a saga that was replaced still has its log."""
+        replaced = {
+            f"{operation.name} before {operation.log}": operation
+            for name, operation in self.operations.items()
+            if name not in later.operations or later.operations[name].log != operation.log
+        }
+        return Parts(
+            operations={**replaced, **later.operations},
+            ledgers=_once((*self.ledgers, *later.ledgers)),
+            tokens=_once((*self.tokens, *later.tokens)),
+            operators={**self.operators, **later.operators},
+            log_days={**self.log_days, **later.log_days},
+        )
+
     @property
     def requests(self) -> tuple[str, ...]:
         """Tables of request records."""

@@ -18,6 +18,7 @@ from saga_runtime.recovery.resolution import CannotResolve, Statement
 from saga_runtime.recovery.resolver import Resolver
 from saga_runtime.recovery.takeover import Recoverer
 from saga_runtime.saga_log.rows import UNDER_WAY
+from saga_runtime.shared.arns import machine_of
 
 if TYPE_CHECKING:
     from constructs_lib.testing.simulator.engine.actors import Actor
@@ -66,7 +67,8 @@ class Operator:
             self._active = False
 
     def _is_of(self, operation: Operation, item: Mapping[str, Any]) -> bool:
-        return bool(item[RecordAttribute.OPERATION.value]["S"] == operation.name)
+        named = item[RecordAttribute.OPERATION.value]["S"] == operation.name
+        return bool(named and machine_of(item[RecordAttribute.EXECUTION_ARN.value]["S"]) == operation.machine)
 
     def _resume(self, operation: Operation, item: Mapping[str, Any]) -> None:
         record = RequestRecord.from_item(item)

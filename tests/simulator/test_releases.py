@@ -1,0 +1,55 @@
+"""Releases are deployed while sagas run: each keeps its promise, under the version that it meets."""
+
+from __future__ import annotations
+
+import itertools
+
+from constructs_lib.testing.simulator import Deployment, simulate
+from constructs_lib.testing.simulator.checks.coverage import Coverage
+from constructs_lib.testing.simulator.engine.kernel import SECOND
+from constructs_lib.testing.simulator.faults.climate import CALM
+from constructs_lib.testing.simulator.run import START
+from constructs_lib.testing.simulator.world import running
+
+from .drawn.assembly import drawn_assembly
+from .drawn.sagas import DrawnSaga, DrawnStep
+from .drawn.workload import Drawn
+from .support import add_machine, blueprint, execute, function_arn, invoke, output_of
+
+FIRST = "import time\ndef handler(event, context):\n    time.sleep(5)\n    return 'first'\n"
+SECOND_VERSION = "def handler(event, context):\n    return 'second'\n"
+STEPS = (
+    DrawnStep(name="S1", kind="atomic", undo=True),
+    DrawnStep(name="S2", kind="asked", undo=True),
+    DrawnStep(name="S3", kind="atomic", pivot=True),
+)
+BEFORE = [DrawnSaga(nodes=STEPS)]
+AFTER = [DrawnSaga(nodes=(*STEPS, DrawnStep(name="S4", kind="both", refusable=False)))]
+
+
+def test_what_runs_goes_on_and_what_begins_meets_the_release() -> None:
+    before, after = blueprint(work=FIRST), blueprint(work=SECOND_VERSION)
+    add_machine(before, "saga", {"StartAt": "A", "States": {"A": invoke("work", Next="B"), "B": invoke("work")}})
+    add_machine(after, "saga", {"StartAt": "C", "States": {"C": {"Type": "Pass", "Output": "new", "End": True}}})
+    with (
+        Deployment(before) as deployment,
+        Deployment(after) as release,
+        running(deployment, CALM, "1", start=START, coverage=Coverage()) as world,
+    ):
+        first = world.functions.invoke(function_arn("work"), "{}")
+        world.kernel.after(SECOND, lambda: world.release(release, itertools.repeat(0)))
+        assert output_of(execute(world, "saga", name="one")) == "second"
+        assert first.value().payload == '"first"'
+        assert output_of(execute(world, "saga", name="two")) == "new"
+        release.reset()
+
+
+def test_sagas_keep_their_promise_under_releases() -> None:
+    with (
+        Deployment.of_assembly(drawn_assembly(BEFORE)) as before,
+        Deployment.of_assembly(drawn_assembly(AFTER)) as after,
+    ):
+        report = simulate(before, Drawn(AFTER), sagas=150, releases=[before, after, after])
+    report.require_kept()
+    states = {state for _, state in report.coverage.states}
+    assert {"S3", "S4"} <= states
