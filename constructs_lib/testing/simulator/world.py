@@ -170,12 +170,13 @@ class World:
         for image in deployment.images.values():
             knows = any(arn in text for text in image.spec.environment.values() for arn in arns)
             (late if knows else early).append(partial(self.functions.update, image))
-        machines = [
+        machines: list[Callable[[], None]] = [
             partial(self.machines.machines.__setitem__, machine.arn, machine) for machine in _machines(blueprint)
         ]
-        changes = [*early, *machines, *late, partial(self.gateway.change, blueprint.apis)]
+        api = partial(self.gateway.change, blueprint.apis)
+        changes: list[Callable[[], None]] = [*early, *machines, *late, api, partial(self._released, deployment)]
         moment = self.kernel.now
-        for change in (*changes, partial(self._released, deployment)):
+        for change in changes:
             moment += next(pause)
             self.kernel.at(moment, change)
 

@@ -129,7 +129,9 @@ def drawn_body(saga: DrawnSaga, random: Random) -> dict[str, Any]:
     if random.random() < 0.1:
         del body["c"]
     body["amount"] = AMOUNT
-    body["items"] = [{"sku": sku, "amount": AMOUNT} for sku in random.sample("xyz", k=random.choice((0, 1, 2, 3)))]
+    body["items"] = [
+        {"sku": sku, "amount": AMOUNT} for sku in random.sample("abcdefghijkl", k=random.choice((0, 1, 2, 3, 3, 12)))
+    ]
     body["behave"] = {step.name: word for step in saga.steps if (word := _behaviour(step, random))}
     return body
 
