@@ -41,7 +41,6 @@ def test_what_runs_goes_on_and_what_begins_meets_the_release() -> None:
         assert output_of(execute(world, "saga", name="one")) == "second"
         assert first.value().payload == '"first"'
         assert output_of(execute(world, "saga", name="two")) == "new"
-        release.reset()
 
 
 def test_sagas_keep_their_promise_under_releases() -> None:
