@@ -27,7 +27,7 @@ BEFORE = [DrawnSaga(nodes=STEPS)]
 AFTER = [DrawnSaga(nodes=(*STEPS, DrawnStep(name="S4", kind="both", refusable=False)))]
 
 
-def test_what_runs_goes_on_and_what_begins_meets_the_release() -> None:
+def test_release_leaves_what_runs_and_replaces_what_begins() -> None:
     before, after = blueprint(work=FIRST), blueprint(work=SECOND_VERSION)
     add_machine(before, "saga", {"StartAt": "A", "States": {"A": invoke("work", Next="B"), "B": invoke("work")}})
     add_machine(after, "saga", {"StartAt": "C", "States": {"C": {"Type": "Pass", "Output": "new", "End": True}}})
@@ -37,7 +37,7 @@ def test_what_runs_goes_on_and_what_begins_meets_the_release() -> None:
         running(deployment, CALM, "1", start=START, coverage=Coverage()) as world,
     ):
         first = world.functions.invoke(function_arn("work"), "{}")
-        world.kernel.after(SECOND, lambda: world.release(release, itertools.repeat(0)))
+        world.kernel.after(SECOND, lambda: world.rollout.add(release, itertools.repeat(0)))
         assert output_of(execute(world, "saga", name="one")) == "second"
         assert first.value().payload == '"first"'
         assert output_of(execute(world, "saga", name="two")) == "new"

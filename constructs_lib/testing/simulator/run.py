@@ -86,11 +86,13 @@ def simulate_once(
         coverage: counts what is reached.
         climate: what goes wrong; drawn from the seed if it is not given.
         traced: whether the trace is wanted also of a run in which nothing is wrong.
-        releases: what is deployed over it in turn, while sagas run.
+        releases: later versions, deployed over it in turn while sagas run.
     """
     random, length, burst = _drawn(seed)
     if climate is None:
         climate = climate_of(deployment, seed)
+    for release in releases:
+        deployment.switch.include([image.bundle for image in release.images.values()])
     with running(deployment, climate, str(seed), start=START, coverage=coverage, changes=workload.environment) as world:
         workload.prepare(world, random)
         world.connect(workload.providers(world, random))
@@ -133,12 +135,12 @@ def simulate_once(
 
 
 def _release(world: World, releases: Sequence[Deployment], random: Random, length: int) -> None:
-    """Have releases deployed one after another, at moments that are drawn."""
+    """Deploy releases one after another, at moments that are drawn."""
     moments = sorted(int(random.random() * length) for _ in releases)
     for moment, release in zip(moments, releases, strict=True):
         share = random.choice((0, SECOND // 10, 5 * SECOND))
         pauses = (int(random.random() * most) for most in itertools.repeat(share))
-        world.kernel.after(moment, partial(world.release, release, pauses))
+        world.kernel.after(moment, partial(world.rollout.add, release, pauses))
 
 
 def climate_of(deployment: Deployment, seed: int) -> Climate:
@@ -175,7 +177,7 @@ def _run(world: World, fates: list[Fate], patience: int) -> bool:
 
 
 def _is_quiet(world: World, fates: list[Fate]) -> bool:
-    return world.weather.is_over and all(fate.done for fate in fates) and not _left(world, fates)
+    return world.weather.is_over and world.rollout.done and all(fate.done for fate in fates) and not _left(world, fates)
 
 
 def _left(world: World, fates: list[Fate]) -> dict[str, Any]:
@@ -185,12 +187,7 @@ def _left(world: World, fates: list[Fate]) -> dict[str, Any]:
         left["executions"] = running_now
     if world.functions.running:
         left["invocations"] = list(world.functions.running)
-    waiting = {
-        mapping.queue: count
-        for mapping in world.deployment.blueprint.mappings
-        if (count := len(world.queues.queues[mapping.queue].messages))
-    }
-    if waiting:
+    if waiting := world.queues.waiting():
         left["messages"] = waiting
     records = [item for table in world.parts.requests for item in world.records(table)]
     if open_now := [

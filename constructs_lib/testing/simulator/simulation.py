@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -29,7 +30,7 @@ def simulate(
     climate: Climate | None = None,
     stop_at_first: bool = True,
     progress: Callable[[SimulationReport], None] | None = None,
-    releases: Sequence[Deployment] = (),
+    releases: Sequence[Stack | Path | Deployment] = (),
 ) -> SimulationReport:
     """Run many sagas of a stack under random faults and schedules, in virtual time, in this process.
 
@@ -64,11 +65,16 @@ def simulate(
     number: Any = seed
     if isinstance(number, bool) or not isinstance(number, int):
         raise ValueError(f"seed must be an integer, got {seed!r}; a run is repeated by its seed")
+    with ExitStack() as opened:
+        deployment, *later = (_deployed(one, opened) for one in (stack, *releases))
+        return _simulated(deployment, workload, sagas, seed, climate, progress, later, stop_at_first=stop_at_first)
+
+
+def _deployed(stack: Stack | Path | Deployment, opened: ExitStack) -> Deployment:
     if isinstance(stack, Deployment):
-        return _simulated(stack, workload, sagas, seed, climate, progress, releases, stop_at_first=stop_at_first)
+        return stack
     made = Deployment.of_assembly(stack) if isinstance(stack, Path) else Deployment.of_stack(stack)
-    with made as deployment:
-        return _simulated(deployment, workload, sagas, seed, climate, progress, releases, stop_at_first=stop_at_first)
+    return opened.enter_context(made)
 
 
 def _simulated(
@@ -83,8 +89,9 @@ def _simulated(
     stop_at_first: bool,
 ) -> SimulationReport:
     report = SimulationReport(seed=seed)
-    for machine in deployment.blueprint.machines.values():
-        report.coverage.know(machine.name, machine.definition)
+    for version in (deployment, *releases):
+        for machine in version.blueprint.machines.values():
+            report.coverage.know(machine.name, machine.definition)
     began = time.process_time()
     while report.sagas < sagas:
         report.add(

@@ -6,9 +6,8 @@ import contextlib
 import functools
 import io
 import string
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from functools import partial
 from random import Random
 from typing import Any, Final
 from unittest import mock
@@ -30,7 +29,7 @@ from constructs_lib.testing.simulator.aws.storage import Buckets, Secrets
 from constructs_lib.testing.simulator.checks.coverage import Coverage
 from constructs_lib.testing.simulator.checks.findings import Findings
 from constructs_lib.testing.simulator.checks.trace import Trace
-from constructs_lib.testing.simulator.deployment.blueprint import REGION, Blueprint, MachineSpec, TableSpec
+from constructs_lib.testing.simulator.deployment.blueprint import REGION, TableSpec
 from constructs_lib.testing.simulator.deployment.deployment import Deployment
 from constructs_lib.testing.simulator.deployment.images import schemas_compiled_once
 from constructs_lib.testing.simulator.deployment.observing import observed
@@ -41,6 +40,7 @@ from constructs_lib.testing.simulator.faults.climate import Climate
 from constructs_lib.testing.simulator.faults.weather import Weather
 from constructs_lib.testing.simulator.outside.internet import Internet
 from constructs_lib.testing.simulator.outside.providers import Provider
+from constructs_lib.testing.simulator.rollout import Rollout
 from saga_runtime.protocol import LogAttribute, RecordAttribute
 
 Changes = Callable[[str], Mapping[str, str]]
@@ -67,6 +67,7 @@ class World:
 
     Attributes:
         rows_seen: every status that each saga log row has had, in order, by log and key.
+        rollout: deploys releases.
     """
 
     def __init__(
@@ -83,7 +84,7 @@ class World:
         blueprint = deployment.blueprint
         self.deployment = deployment
         self.parts = deployment.parts
-        self.outputs: Mapping[str, Mapping[str, str]] = blueprint.outputs
+        self.outputs: dict[str, Mapping[str, str]] = {}
         self.coverage = coverage
         self.kernel = Kernel(start=start, entropy=Random(f"{seed}:entropy"))
         self.weather = Weather(climate, self.kernel, seed)
@@ -91,20 +92,12 @@ class World:
         self.findings = Findings()
         self.calls = Calls(self.kernel, self.weather, _roles_of(deployment), self.trace, self.findings)
         self.db = DynamoDB(lambda: self.kernel.now, self.weather)
-        self.db.tables = {spec.name: _table(spec) for spec in blueprint.tables.values()}
         self.rows_seen: dict[tuple[str, Key], list[str]] = {}
-        for log in self.parts.logs:
-            self.db.tables[log].heard = self._row_written
         self.functions = Functions(
             self.kernel, deployment.images, deployment.switch, environment, self.calls, self.weather, self.trace
         )
         self.functions.changes = changes
-        self.functions.asynchronous = dict(blueprint.asynchronous)
         self.queues = Queues(self.kernel, self.functions, self.weather, self.trace)
-        for queue in blueprint.queues.values():
-            self.queues.add(queue)
-        for mapping in blueprint.mappings:
-            self.queues.map(mapping)
         self.events = Events(self.kernel, self.functions, self.queues, self.weather, self.trace, self._writes)
         tasks = Tasks(self.kernel, self.calls, self.functions, self.weather, self.trace)
         self.machines = StateMachines(
@@ -117,13 +110,9 @@ class World:
         )
         for machine in blueprint.machines.values():
             self.machines.machines[machine.arn] = machine
-        for rule in blueprint.rules:
-            self.events.add(rule)
         self.buckets = Buckets(blueprint.buckets)
         self.secrets = Secrets(self.kernel)
-        drawn = Random(f"{seed}:secrets")
-        for secret in blueprint.secrets.values():
-            self.secrets.put(secret, "".join(drawn.choices(string.ascii_letters + string.digits, k=64)))
+        self._drawn = Random(f"{seed}:secrets")
         self.internet = Internet(self.kernel, self.weather, self.trace)
         self.gateway = Gateway(self.kernel, self.functions, self.weather, self.trace, blueprint.apis)
         self.calls.services = {
@@ -135,6 +124,9 @@ class World:
             "s3": self.buckets,
             "secretsmanager": self.secrets,
         }
+        self.provide(deployment)
+        self.connect_services(deployment)
+        self.rollout = Rollout(self)
 
     def _writes(self) -> int:
         """A number that grows with every write, message and start."""
@@ -151,68 +143,37 @@ class World:
         """Let functions reach providers, by the beginning of their URLs."""
         self.internet.providers = dict(providers)
 
-    def release(self, deployment: Deployment, pauses: Iterable[int]) -> None:
-        """Deploy another version over this one: resource by resource, in an order that CloudFormation may take.
-
-        New tables, queues and policies come first, then functions, state machines, functions that know their ARNs, and
-        the API. What is no longer in the stack stays until the end, and state machines for ever.
-
-        Args:
-            deployment: the other version.
-            pauses: microseconds between two resources.
-        """
-        blueprint, pause = deployment.blueprint, iter(pauses)
-        self.deployment.switch.include([image.bundle for image in deployment.images.values()])
-        self._add_new(deployment)
-        early: list[Callable[[], None]] = []
-        late: list[Callable[[], None]] = []
-        arns = [machine.arn for machine in _machines(blueprint)]
-        for image in deployment.images.values():
-            knows = any(arn in text for text in image.spec.environment.values() for arn in arns)
-            (late if knows else early).append(partial(self.functions.update, image))
-        machines: list[Callable[[], None]] = [
-            partial(self.machines.machines.__setitem__, machine.arn, machine) for machine in _machines(blueprint)
-        ]
-        api = partial(self.gateway.change, blueprint.apis)
-        changes: list[Callable[[], None]] = [*early, *machines, *late, api, partial(self._released, deployment)]
-        moment = self.kernel.now
-        for change in changes:
-            moment += next(pause)
-            self.kernel.at(moment, change)
-
-    def _add_new(self, deployment: Deployment) -> None:
-        blueprint, known = deployment.blueprint, self.deployment.blueprint
-        self.trace.note("CloudFormation", "a release begins")
+    def provide(self, deployment: Deployment) -> None:
+        """Create what a deployment needs first: tables, queues, buckets and secrets that do not exist yet."""
+        blueprint = deployment.blueprint
         for spec in blueprint.tables.values():
             if spec.name not in self.db.tables:
                 self.db.tables[spec.name] = _table(spec)
-        self.parts = self.parts.with_those_of(deployment.parts)
+        self.parts = deployment.parts if deployment is self.deployment else self.parts.with_those_of(deployment.parts)
         for log in self.parts.logs:
             self.db.tables[log].heard = self._row_written
-        statements = {name: [*known.roles.get(name, ()), *found] for name, found in blueprint.roles.items()}
-        self.calls.change(Roles({**known.roles, **statements}))
         for queue in blueprint.queues.values():
             if queue.name not in self.queues.queues:
                 self.queues.add(queue)
-        for function in blueprint.functions:
-            if function not in self.deployment.images:
-                self.functions.update(deployment.images[function])
-        for mapping in blueprint.mappings:
-            if mapping not in known.mappings:
-                self.queues.map(mapping)
+        for bucket in blueprint.buckets:
+            self.buckets.objects.setdefault(bucket, {})
+        for secret in blueprint.secrets.values():
+            if secret not in self.secrets.versions:
+                self.secrets.put(secret, "".join(self._drawn.choices(string.ascii_letters + string.digits, k=64)))
+        self.outputs.update(blueprint.outputs)
 
-    def _released(self, deployment: Deployment) -> None:
-        """The release is complete: what it left out has no permissions any more, but for what outlives the stack."""
-        known = self.deployment.blueprint
-        outliving = {machine.role for machine in _machines(known)}
-        kept = {name: found for name, found in known.roles.items() if name in outliving}
-        self.calls.change(Roles({**kept, **deployment.blueprint.roles}))
-        self.trace.note("CloudFormation", "a release is complete")
+    def connect_services(self, deployment: Deployment) -> None:
+        """Let queues and rules of a deployment invoke its functions."""
+        blueprint = deployment.blueprint
+        self.functions.asynchronous = dict(blueprint.asynchronous)
+        for mapping in blueprint.mappings:
+            self.queues.map(mapping)
+        self.events.change(blueprint.rules)
 
     # --- For who prepares a run, acts in it from outside, or audits it
 
     def actor(self, name: str) -> Actor:
-        """Somebody outside of AWS, who may do everything there."""
+        """Make an actor outside of AWS that may do everything there."""
         return Actor(name, ActorKind.OUTSIDE, on_enter=lambda: self.deployment.switch.to(None))
 
     def table(self, name: str) -> list[Item]:
@@ -239,10 +200,6 @@ class World:
     def call(self, service: str, operation: str, params: Mapping[str, Any]) -> dict[str, Any]:
         """Make a call at once, without faults."""
         return self.calls.direct(service, operation, params)
-
-
-def _machines(blueprint: Blueprint) -> Iterable[MachineSpec]:
-    return blueprint.machines.values()
 
 
 def _roles_of(deployment: Deployment) -> Roles:

@@ -213,7 +213,7 @@ class _Dice:
 
 
 def _always_acts(saga: DrawnSaga) -> bool:
-    """Whether something happens in every saga: else one completes without a row, which the audit does not believe."""
+    """True if every run of the saga has an effect: the audit rejects a completed saga without a row."""
     certain = [node for node in saga.nodes if isinstance(node, DrawnStep) and node.kind in MUTATING and not node.when]
     return any(step.route != "go on" for step in certain)
 

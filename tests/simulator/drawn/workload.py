@@ -64,7 +64,7 @@ class Drawn(Workload):
         return None if state == "in work" else state == "done"
 
     def _conditions_hold(self, world: World) -> Invariant:
-        """No saga completes beside a condition that is neither true nor false."""
+        """Check that each condition of a completed saga is true or false."""
         found = list(_requests(world))
         violations = tuple(
             f"{record[RecordAttribute.SAGA_ID]['S']} completed, and {node.name} has the condition {node.when} of {body}"

@@ -298,7 +298,7 @@ class Calls:
         return service.call(request.operation, request.params, actor)
 
     def change(self, roles: Roles) -> None:
-        """Have other policies from now on."""
+        """Replace the policies."""
         self._roles = roles
         self._allowed.clear()
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Final
 
 from constructs_lib.testing.simulator.aws.functions import Functions
@@ -44,7 +45,7 @@ class Events:
         trace: Trace,
         busyness: Callable[[], int],
     ) -> None:
-        self.rules: list[RuleSpec] = []
+        self.rules: dict[str, RuleSpec] = {}
         self._kernel = kernel
         self._functions = functions
         self._queues = queues
@@ -53,12 +54,14 @@ class Events:
         self._busyness = busyness
         self._number = 0
 
-    def add(self, rule: RuleSpec) -> None:
-        """Create a rule; one with a schedule begins at once."""
-        self.rules.append(rule)
-        if rule.every is not None:
-            first = int(self._weather.share() * rule.every * SECOND)
-            self._kernel.after(first, lambda: self._tick(rule, rule.every or 60, self._busyness()))
+    def change(self, rules: Iterable[RuleSpec]) -> None:
+        """Replace the rules; the schedule of one that was not there before begins at once."""
+        known = {rule.name for rule in self.rules.values() if rule.every is not None}
+        self.rules = {rule.name: rule for rule in rules}
+        for rule in self.rules.values():
+            if rule.every is not None and rule.name not in known:
+                first = int(self._weather.share() * rule.every * SECOND)
+                self._kernel.after(first, partial(self._tick, rule.name, rule.every, self._busyness()))
 
     def call(self, operation: str, params: Mapping[str, Any], _actor: Actor | None) -> dict[str, Any]:
         """The API: ``PutEvents``."""
@@ -89,7 +92,7 @@ class Events:
             "resources": [],
             "detail": dict(detail),
         }
-        for rule in self.rules:
+        for rule in self.rules.values():
             if rule.bus == bus and rule.pattern is not None and matches(rule.pattern, event):
                 for target in rule.targets:
                     self._deliver(rule, target, event)
@@ -116,8 +119,11 @@ class Events:
         else:
             raise NotSimulatedError(f"the target {target.arn} of a rule is not simulated")
 
-    def _tick(self, rule: RuleSpec, pause: int, busy: int) -> None:
+    def _tick(self, name: str, pause: int, busy: int) -> None:
         """Send a schedule's event. While nothing happens, the next one may come later: it would find the same."""
+        rule = self.rules.get(name)
+        if rule is None:
+            return  # a release has removed it
         now_busy = self._busyness()
         every = rule.every or 60
         following = every if now_busy != busy else min(max(2 * pause, every), max(every, _MOST_IDLE // SECOND))
@@ -137,7 +143,7 @@ class Events:
             }
             for target in rule.targets:
                 self._send(target, _sent(target, event), scheduled=True)
-        self._kernel.after(following * SECOND, lambda: self._tick(rule, following, now_busy))
+        self._kernel.after(following * SECOND, partial(self._tick, name, following, now_busy))
 
 
 def _sent(target: TargetSpec, event: Mapping[str, Any]) -> str:

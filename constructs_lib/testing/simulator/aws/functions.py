@@ -113,7 +113,7 @@ class Functions:
         return found.spec
 
     def update(self, image: Image) -> None:
-        """Deploy a function: what runs goes on as it was, and the next invocation meets a new sandbox."""
+        """Deploy a function: the next invocation is the first one of a new sandbox."""
         name = image.spec.name
         self._images[name] = image
         self._idle.pop(name, None)

@@ -63,7 +63,7 @@ class Gateway:
         self._number = 0
 
     def change(self, apis: Mapping[str, ApiSpec]) -> None:
-        """Have other APIs from now on."""
+        """Replace the APIs."""
         self._routes = [(api, route, _pattern(route.path)) for api in apis.values() for route in api.routes]
 
     def send(

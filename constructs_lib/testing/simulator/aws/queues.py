@@ -94,9 +94,14 @@ class Queues:
         """Create a queue."""
         self.queues[spec.name] = Queue(spec=spec)
 
+    def waiting(self) -> dict[str, int]:
+        """Number of messages that wait for a function, by queue."""
+        return {name: count for name in self._pollers if (count := len(self.queues[name].messages))}
+
     def map(self, spec: MappingSpec) -> None:
         """Let a function receive from a queue."""
-        self._pollers[spec.queue] = _Poller(self, spec, self._kernel, self._functions, self._weather, self._trace)
+        if spec.queue not in self._pollers:
+            self._pollers[spec.queue] = _Poller(self, spec, self._kernel, self._functions, self._weather, self._trace)
 
     def queue(self, address: Any) -> Queue:
         """A queue, by URL, ARN or name.

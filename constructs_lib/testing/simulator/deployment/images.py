@@ -30,7 +30,6 @@ import fastjsonschema
 from constructs_lib.testing.simulator.deployment.blueprint import FunctionSpec
 from constructs_lib.testing.simulator.deployment.observing import TELEMETRY, listen
 from constructs_lib.testing.simulator.engine.dates import virtual_datetime, virtualize_dates
-from constructs_lib.testing.simulator.errors import NotSimulatedError
 
 SHARED: Final = frozenset(
     {
@@ -209,10 +208,8 @@ class Switch:
         sys.meta_path.remove(self)
 
     def include(self, bundles: Sequence[Bundle]) -> None:
-        """Know further bundles, whose names must be those of the others: they are put aside when a run begins."""
-        strange = frozenset().union(*(bundle.names for bundle in bundles)) - self._private
-        if strange:
-            raise NotSimulatedError(f"a release adds the packages {sorted(strange)}, which the first one does not have")
+        """Add bundles that may run, before the context is entered: their names are put aside then."""
+        self._private = self._private.union(*(bundle.names for bundle in bundles))
 
     def to(self, wanted: Modules | None) -> None:
         """Make other modules the ones that are found; None: those of the simulating process."""
