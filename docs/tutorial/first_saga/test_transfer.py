@@ -27,7 +27,7 @@ def outputs(local_aws_server: LocalAws, tmp_path_factory: pytest.TempPathFactory
 
 @pytest.fixture
 def send(outputs: Mapping[str, str], local_aws: LocalAws) -> Send:
-    """Sends a transfer from alice to bob, as a user who may call the API and nothing else."""
+    """Send a transfer from alice to bob as a user who may call the API and nothing else."""
     for account, balance in (("alice", 1000), ("bob", 0)):
         open_account(local_aws, outputs["LedgerTableName"], account, balance)
     user = local_aws.create_api_user("shop", api_id=outputs["ApiId"])
@@ -41,14 +41,14 @@ def send(outputs: Mapping[str, str], local_aws: LocalAws) -> Send:
 
 
 def open_account(aws: LocalAws, table: str, account: str, balance: int) -> None:
-    """Open an account, as the ledger's own builder says."""
+    """Open an account with the ledger's own builder."""
     writes = LedgerBuilder(table=table).open_account(account_id=account, opening=Money(balance, "EUR"), now_ms=1)
     entries: list[Any] = [write.action for write in writes]
     aws.client("dynamodb").transact_write_items(TransactItems=entries)
 
 
 def until_settled(send: Send, key: str, amount: int) -> HttpResponse:
-    """Send the same request under the same key until its settled answer comes back."""
+    """Send the same request under the same key until its settled response arrives."""
     for _ in range(100):
         answer = send(key, amount)
         if "idempotent-replayed" in answer.headers:
@@ -58,7 +58,7 @@ def until_settled(send: Send, key: str, amount: int) -> HttpResponse:
 
 
 def balances(aws: LocalAws, table: str) -> dict[str, int]:
-    """Every account's balance; and the ledger must add up."""
+    """Return every account's balance; the ledger must balance."""
     items = read_table(aws.client("dynamodb"), table)
     require_all_hold(audit_ledger(items))
     return {item["pk"]["S"].removeprefix("account#"): int(item["balance"]["N"]) for item in items if "balance" in item}

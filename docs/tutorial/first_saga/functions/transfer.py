@@ -7,7 +7,7 @@ ledger = Ledger.from_env()
 
 @atomic_step
 def handler(call: StepCall) -> Commit:
-    """Say what is to be written. Nothing is written here."""
+    """Return the writes. Nothing is written here."""
     wanted = call.request
     amount = Money(wanted["amount"], wanted["currency"])
     return Commit(
