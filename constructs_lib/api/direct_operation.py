@@ -17,6 +17,7 @@ from constructs_lib.api.schema_form import require_schema, schema_file
 from constructs_lib.functions.bundle import merged_code
 from constructs_lib.functions.handlers import require_made_by
 from constructs_lib.functions.runtime_function import RuntimeFunction
+from constructs_lib.saga.state_machine import SagaStateMachine
 from constructs_lib.shared.arguments import require_between, require_match, require_seconds
 from constructs_lib.shared.types import check_fields, checked
 from constructs_lib.tables.idempotency_table import IdempotencyTable
@@ -129,6 +130,10 @@ class DirectOperation:
         requests: where the requests' records are. An operation that was a saga's, or becomes one, keeps its table and
             its name: then either release answers what the other recorded. Its keys must be remembered for 15 minutes or
             more: a request may travel for so long.
+        previous: the saga that the operation was before, as long as one of its sagas may be in progress; on the same
+            table. None: the operation never was a saga's, or all of its sagas have settled. A synth does not see what
+            is deployed, so there is no default: the sagas of a state machine that is removed stay in progress for ever,
+            and so do their keys.
         refusal_policy: ``FINAL`` (default): a refusal is stored, and answers every request under its key. ``OPEN``:
             nothing is stored, and the same key may be tried again. An open refusal means that nothing has moved yet: a
             copy of the request that is still travelling may move it.
@@ -137,12 +142,13 @@ class DirectOperation:
         in_progress_answer: what a duplicate of a saga's request gets while that saga runs: ``CONFLICT`` (409, default)
             or ``ACCEPTED`` (202 with the status). A direct operation is never in progress itself.
         max_body_bytes: largest body of a new request; 1 to 65,536 bytes, 32,768 by default.
-        payloads: the payload bucket of the saga that the operation was before: its large responses are read from it.
-            None by default.
+        payloads: the payload bucket of the saga that the operation was before: its large responses are read from it,
+            for as long as they are replayed. That of ``previous`` by default.
     """
 
     fn: DirectFunction
     requests: IdempotencyTable
+    previous: SagaStateMachine | None
     refusal_policy: RefusalPolicy = RefusalPolicy.FINAL
     failure_status: Mapping[str, int] | None = None
     key_policy: KeyPolicy = KeyPolicy.REQUIRED
@@ -159,10 +165,24 @@ class DirectOperation:
                 raise ValueError(
                     f"the HTTP status of {name} must be 400 to 499, got {status!r}; a refusal is the client's"
                 )
+        if self.previous is not None:
+            self._check_previous(self.previous)
         if self.requests.remember_seconds < _LONGEST_SENDER_SECONDS:
             raise ValueError(
                 f"remember_for of requests must be at least {_LONGEST_SENDER_SECONDS} s for a direct operation, got "
                 f"{self.requests.remember_seconds} s; raise it: a request may travel for longer, and move money again"
+            )
+
+    def _check_previous(self, saga: SagaStateMachine) -> None:
+        if saga.requests is not self.requests:
+            raise ValueError(
+                f"requests must be the table of previous, {saga.requests.node.path}, got {self.requests.node.path}; "
+                "pass that one: on another table a retry of a recorded request is a new one, and moves money again"
+            )
+        if self.payloads is not None and self.payloads is not saga.payloads:
+            raise ValueError(
+                f"payloads must be the bucket of previous, got {self.payloads.node.path}; leave it out: responses of "
+                f"{saga.node.path} are read from its own bucket"
             )
 
     def serve(self, path: str, name: str, identity: str) -> DirectFunction:
@@ -197,9 +217,10 @@ class DirectOperation:
             Env.REFUSAL_POLICY: self.refusal_policy.value,
             Env.FAILURE_STATUS: json.dumps(dict(self.failure_status or {}), sort_keys=True, separators=(",", ":")),
         }
-        if self.payloads is not None:
-            self.payloads.grant_read(self.fn)
-            variables[Env.PAYLOADS] = self.payloads.bucket.bucket_name
+        payloads = self.previous.payloads if self.previous is not None else self.payloads
+        if payloads is not None:
+            payloads.grant_read(self.fn)
+            variables[Env.PAYLOADS] = payloads.bucket.bucket_name
         for variable, value in variables.items():
             self.fn.function.add_environment(variable.value, value)
         return self.fn

@@ -21,7 +21,7 @@ from constructs_lib.monitoring.callback_alarms import counted_alarm
 from constructs_lib.rest.rest_api import access_log_of, check_stage, rest_api
 from constructs_lib.rest.web_acl import WebAcl, check_rate_per_address
 from constructs_lib.saga.state_machine import SagaStateMachine
-from constructs_lib.shared.arguments import require_match
+from constructs_lib.shared.arguments import require_match, require_seconds
 from constructs_lib.shared.service_names import service_of
 from constructs_lib.shared.types import check_fields, checked
 from saga_runtime.protocol import (
@@ -33,6 +33,10 @@ from saga_runtime.protocol import (
 )
 
 _ANY_JSON: Final = {"$schema": "http://json-schema.org/draft-04/schema#"}
+_TIMEOUT: Final = Duration.seconds(20)
+_TIMEOUT_OF_WAITING: Final = Duration.seconds(28)
+"""API Gateway gives up after 29 s."""
+_LONGEST_WAIT_SECONDS: Final = 20
 _IDENTITY: Final = r"^(iam|jwt|context:[A-Za-z0-9_.-]{1,64})$"
 
 
@@ -52,6 +56,9 @@ class Operation:
         max_body_bytes: largest body of a new request; 1 to 65,536 bytes, 32,768 by default. Larger ones are refused
             with 413. Up to 3,000,000 bytes if the saga has ``payloads`` and no expression of its steps looks into
             ``$request``: a larger body travels by reference, and an expression would find nothing in it.
+        max_wait: longest time for which a request with ``Prefer: wait=N`` (RFC 7240) waits for its saga's response; 1 s
+            to 20 s in whole seconds. Then 202, as without it. Nothing by default: the header is ignored. A request that
+            waits occupies one concurrent execution of the gatekeeper.
         money: where the body says how much money it moves; a ``TimeoutReconciler`` adds up what is in flight. Nothing
             by default. No request is refused for it.
     """
@@ -61,10 +68,13 @@ class Operation:
     key_policy: KeyPolicy = KeyPolicy.REQUIRED
     in_progress_answer: InProgressAnswer = InProgressAnswer.CONFLICT
     max_body_bytes: int = 32_768
+    max_wait: Duration | None = None
     money: MoneyField | None = None
 
     def __post_init__(self) -> None:
         check_fields(self)
+        if self.max_wait is not None:
+            require_seconds("max_wait", self.max_wait, at_least=1, at_most=_LONGEST_WAIT_SECONDS)
         require_body_limit(self.saga, self.max_body_bytes)
 
 
@@ -243,13 +253,15 @@ class TransactionApi(Construct):
         saga = operation.saga
         requests = saga.requests
         money = {Env.MONEY.value: operation.money.environment_value} if operation.money is not None else {}
+        wait = operation.max_wait
+        waiting = {Env.MAX_WAIT_SECONDS.value: str(int(wait.to_seconds()))} if wait is not None else {}
         gatekeeper = RuntimeFunction(
             self._gatekeeper_scope,
             name,
             code=own_code(schema_file(operation.schema)),
             handler="handlers.gatekeeper.handler",
             description=f"Front door of {name}: reserves, starts, answers",
-            timeout=Duration.seconds(20),
+            timeout=_TIMEOUT if wait is None else _TIMEOUT_OF_WAITING,
             removal_policy=self._removal_policy,
             environment={
                 Env.OPERATION.value: name,
@@ -267,6 +279,7 @@ class TransactionApi(Construct):
                 **payload_environment(saga),
                 **paths_environment(saga),
                 **money,
+                **waiting,
             },
         )
         requests.grant_reserve(gatekeeper)

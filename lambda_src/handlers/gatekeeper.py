@@ -6,20 +6,24 @@ duplicate that comes after ``due_at``, or by the reconciler. A start that is ref
 
 With a payload bucket, a body that is too large to travel is stored first, and a settled answer that refers to stored
 payloads is put together for its reader: one call more for each of them.
+
+Where the operation allows it, ``Prefer: wait=N`` makes the gatekeeper read the record until it is settled or N seconds
+are over. It writes nothing more, and answers with the record's response, or as it would have without waiting.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
 from saga_runtime.errors import TransientError
+from saga_runtime.http.idempotent_request import preferred_wait_of
 from saga_runtime.http.operation import (
     RETRY_AFTER,
     KeyedRequest,
@@ -27,16 +31,18 @@ from saga_runtime.http.operation import (
     OperationSettings,
     answer_final,
     answer_in_progress,
+    answer_settled,
     location,
     unavailable,
 )
 from saga_runtime.http.response import HttpAnswer, Problem, answer, problem
+from saga_runtime.http.waiting import settled_in_time
 from saga_runtime.idempotency.amounts import MoneyPath
 from saga_runtime.idempotency.identity import canonical_json, saga_id_of
-from saga_runtime.idempotency.record import Met, RequestRecord, Reservation, reserve_put, what_was_met
+from saga_runtime.idempotency.record import Met, RequestRecord, Reservation, final_met, reserve_put, what_was_met
 from saga_runtime.payloads.claim_check import store
 from saga_runtime.payloads.request_paths import Paths, refuse_inexact
-from saga_runtime.protocol import INLINE_BODY_BYTES, Env, Metric, RecordStatus
+from saga_runtime.protocol import INLINE_BODY_BYTES, PREFERENCE_APPLIED_HEADER, Env, Metric, RecordStatus
 from saga_runtime.saga_log.progress import steps_of
 from saga_runtime.shared import aws, clock, telemetry
 from saga_runtime.shared.arns import execution_of, machine_of
@@ -55,6 +61,7 @@ class Settings:
     inline_body_bytes: int
     money: MoneyPath | None
     expression_paths: Paths
+    max_wait_seconds: int
 
     @classmethod
     def from_env(cls, env: Mapping[str, str]) -> Settings:
@@ -69,6 +76,7 @@ class Settings:
             inline_body_bytes=int(env.get(Env.INLINE_BODY_BYTES, INLINE_BODY_BYTES)),
             money=MoneyPath.from_json(env[Env.MONEY]) if Env.MONEY in env else None,
             expression_paths=json.loads(env.get(Env.EXPRESSION_PATHS, "[]")),
+            max_wait_seconds=int(env.get(Env.MAX_WAIT_SECONDS, "0")),
         )
 
 
@@ -79,39 +87,93 @@ def settings() -> Settings:
     return Settings.from_env(os.environ)
 
 
-def handler(event: Mapping[str, Any], _context: object) -> dict[str, Any]:
+def handler(event: Mapping[str, Any], context: Any) -> dict[str, Any]:
     """Answer ``POST /{operation}`` and ``GET /{operation}/{saga_id}``."""
+    config = settings()
+    served = _Served(config, event, lambda: int(context.get_remaining_time_in_millis()))
     try:
-        return _answer(event).to_proxy()
+        return (
+            OperationRequest(
+                common=config.common,
+                event=event,
+                check=lambda body: refuse_inexact(body, config.expression_paths),
+                serve=served.serve,
+                meet=served.meet,
+                steps=lambda saga_id: steps_of(config.log_table, saga_id),
+            )
+            .answer()
+            .to_proxy()
+        )
     finally:
         telemetry.flush()
 
 
-def _answer(event: Mapping[str, Any]) -> HttpAnswer:
-    config = settings()
-    return OperationRequest(
-        common=config.common,
-        event=event,
-        check=lambda body: refuse_inexact(body, config.expression_paths),
-        serve=partial(_serve, config, event),
-        meet=lambda keyed, record: _answer_met(config, event, _reservation(config, keyed), record),
-        steps=partial(steps_of, config.log_table),
-    ).answer()
+class _Served:
+    """One request."""
 
+    def __init__(self, config: Settings, event: Mapping[str, Any], remaining_ms: Callable[[], int]) -> None:
+        self._config = config
+        self._event = event
+        self._remaining_ms = remaining_ms
 
-def _serve(config: Settings, event: Mapping[str, Any], keyed: KeyedRequest) -> HttpAnswer:
-    try:
-        reservation = _travelling(config, _reservation(config, keyed))
-        met = _reserve(config, reservation)
-    except (ClientError, BotoCoreError, TransientError) as error:
-        telemetry.event("reserve_failed", error=type(error).__name__, code=aws.error_code(error))
-        return unavailable()
-    if met is None:
-        telemetry.count(Metric.RESERVED, saga_id=reservation.saga_id)
-        if not _start(reservation.execution_arn, reservation.saga_id, reservation.start_input):
-            return _not_started(event, reservation.saga_id)
-        return _accepted(event, reservation.saga_id)
-    return _answer_met(config, event, reservation, met)
+    def serve(self, keyed: KeyedRequest) -> HttpAnswer:
+        """Reserve and start; a record that exists answers."""
+        try:
+            reservation = _travelling(self._config, _reservation(self._config, keyed))
+            met = _reserve(self._config, reservation)
+        except (ClientError, BotoCoreError, TransientError) as error:
+            telemetry.event("reserve_failed", error=type(error).__name__, code=aws.error_code(error))
+            return unavailable()
+        if met is None:
+            telemetry.count(Metric.RESERVED, saga_id=reservation.saga_id)
+            return self._started(reservation, reservation.execution_arn, reservation.saga_id, reservation.start_input)
+        return self._met(reservation, met)
+
+    def meet(self, keyed: KeyedRequest, record: RequestRecord) -> HttpAnswer:
+        """Answer by the record under the key."""
+        return self._met(_reservation(self._config, keyed), record)
+
+    def _met(self, reservation: Reservation, record: RequestRecord) -> HttpAnswer:
+        met = what_was_met(record, reservation)
+        if met in {Met.OTHER_BODY, Met.EXPIRED, Met.SETTLED}:
+            return answer_final(self._config.common, self._event, met, record)
+        if met is Met.OWN:
+            telemetry.event("own_reservation_met", saga_id=record.saga_id)
+            return self._started(reservation, record.execution_arn, record.saga_id, record.input)
+        telemetry.count(Metric.DUPLICATE_IN_PROGRESS, saga_id=record.saga_id)
+        if met is Met.RUNNING_DUE:
+            telemetry.count(Metric.RESTARTED)
+            if not _start(record.execution_arn, record.saga_id, record.input):
+                return _not_started(self._event, record.saga_id)
+
+        def replayed(settled: RequestRecord) -> HttpAnswer:
+            final = final_met(settled, reservation.fingerprint, clock.now_ms()) or Met.SETTLED
+            return answer_final(self._config.common, self._event, final, settled)
+
+        in_progress = answer_in_progress(self._config.common, self._event, record)
+        return self._waited(reservation.request_id, record.saga_id, replayed, in_progress)
+
+    def _started(self, reservation: Reservation, execution_arn: str, saga_id: str, start_input: str) -> HttpAnswer:
+        """Start what this request reserved, and give its client the first response."""
+        if not _start(execution_arn, saga_id, start_input):
+            return _not_started(self._event, saga_id)
+
+        def first(settled: RequestRecord) -> HttpAnswer:
+            return answer_settled(self._config.common, settled, {"Location": location(self._event, saga_id)})
+
+        return self._waited(reservation.request_id, saga_id, first, _accepted(self._event, saga_id))
+
+    def _waited(
+        self, request_id: str, saga_id: str, settled: Callable[[RequestRecord], HttpAnswer], otherwise: HttpAnswer
+    ) -> HttpAnswer:
+        """The settled response, if the client prefers to wait for it and it comes in time."""
+        seconds = min(self._config.max_wait_seconds, preferred_wait_of(self._event) or 0)
+        if seconds == 0:
+            return otherwise
+        record = settled_in_time(self._config.common, request_id, saga_id, seconds, self._remaining_ms)
+        telemetry.count(Metric.WAITED if record is not None else Metric.WAITED_IN_VAIN, saga_id=saga_id)
+        response = otherwise if record is None else settled(record)
+        return replace(response, headers={**response.headers, PREFERENCE_APPLIED_HEADER: f"wait={seconds}"})
 
 
 def _reservation(config: Settings, keyed: KeyedRequest) -> Reservation:
@@ -152,25 +214,6 @@ def _reserve(config: Settings, reservation: Reservation) -> RequestRecord | None
         refusal: Any = error.response  # its Item is there: ALL_OLD was asked for
         return RequestRecord.from_item(refusal["Item"])
     return None
-
-
-def _answer_met(
-    config: Settings, event: Mapping[str, Any], reservation: Reservation, record: RequestRecord
-) -> HttpAnswer:
-    met = what_was_met(record, reservation)
-    if met in {Met.OTHER_BODY, Met.EXPIRED, Met.SETTLED}:
-        return answer_final(config.common, event, met, record)
-    if met is Met.OWN:
-        telemetry.event("own_reservation_met", saga_id=record.saga_id)
-        if not _start(record.execution_arn, record.saga_id, record.input):
-            return _not_started(event, record.saga_id)
-        return _accepted(event, record.saga_id)
-    telemetry.count(Metric.DUPLICATE_IN_PROGRESS, saga_id=record.saga_id)
-    if met is Met.RUNNING_DUE:
-        telemetry.count(Metric.RESTARTED)
-        if not _start(record.execution_arn, record.saga_id, record.input):
-            return _not_started(event, record.saga_id)
-    return answer_in_progress(config.common, event, record)
 
 
 def _start(execution_arn: str, saga_id: str, start_input: str) -> bool:

@@ -641,6 +641,7 @@ class Env(StrEnum):
     DUE_AFTER_SECONDS = "CDK_SAGAS_DUE_AFTER_SECONDS"
     DUE_SHARDS = "CDK_SAGAS_DUE_SHARDS"
     MAX_BODY_BYTES = "CDK_SAGAS_MAX_BODY_BYTES"
+    MAX_WAIT_SECONDS = "CDK_SAGAS_MAX_WAIT_SECONDS"
     SERVICE = "POWERTOOLS_SERVICE_NAME"
     LEDGER_TABLE = "CDK_SAGAS_LEDGER_TABLE"
     LEDGER_TERMS = "CDK_SAGAS_LEDGER_TERMS"
@@ -865,6 +866,8 @@ UNIT_PATTERN: Final = r"^[A-Z][A-Z0-9_]{1,15}(:[A-Za-z0-9][A-Za-z0-9._-]{0,31})?
 """Code of a unit: an ISO 4217 currency, or one of a user's own."""
 IDEMPOTENCY_KEY_HEADER: Final = "Idempotency-Key"
 REPLAYED_HEADER: Final = "Idempotent-Replayed"
+PREFER_HEADER: Final = "Prefer"
+PREFERENCE_APPLIED_HEADER: Final = "Preference-Applied"
 
 
 METRIC_NAMESPACE: Final = "CdkSagas"
@@ -880,6 +883,8 @@ class Metric(StrEnum):
     RESERVED = "RequestReserved"
     REPLAYED = "RequestReplayed"
     DUPLICATE_IN_PROGRESS = "DuplicateInProgress"
+    WAITED = "ResponseWaitedFor"
+    WAITED_IN_VAIN = "ResponseNotInTime"
     KEY_REUSED = "IdempotencyKeyReused"
     START_FAILED = "SagaStartUnclear"
     START_REFUSED = "SagaStartRefused"

@@ -11,9 +11,10 @@ from typing import Any, Final
 from saga_runtime.errors import Invalid
 from saga_runtime.idempotency.identity import TooLarge, canonical_json, parse_json
 from saga_runtime.payloads.references import has_reserved_member
-from saga_runtime.protocol import IDEMPOTENCY_KEY_HEADER, MAX_KEY_LENGTH, REFERENCE_FIELD
+from saga_runtime.protocol import IDEMPOTENCY_KEY_HEADER, MAX_KEY_LENGTH, PREFER_HEADER, REFERENCE_FIELD
 
 _BARE: Final = re.compile(r"^[\x20-\x7e]+$")
+_SECONDS: Final = re.compile(r'"?([0-9]{1,6})"?')
 _QUOTED: Final = re.compile(r'^"((?:[\x20-\x21\x23-\x5b\x5d-\x7e]|\\["\\])*)"$')
 
 
@@ -97,6 +98,22 @@ def idempotency_key_of(event: Mapping[str, Any]) -> str | None:
     if not key.strip() or len(key) > MAX_KEY_LENGTH:
         raise BadKey(f"{IDEMPOTENCY_KEY_HEADER} must have 1 to {MAX_KEY_LENGTH} characters that are not all blank")
     return key
+
+
+def preferred_wait_of(event: Mapping[str, Any]) -> int | None:
+    """Seconds that the client prefers to wait for its response: ``Prefer: wait=N`` (RFC 7240, section 4.3).
+
+    The first such preference counts. A value that is not a number of seconds is ignored, as preferences are.
+
+    Returns:
+        1 or more; None if there is no such preference.
+    """
+    for preference in ",".join(_header_values(event, PREFER_HEADER.lower())).split(","):
+        name, _, value = preference.partition(";")[0].partition("=")
+        if name.strip().lower() == "wait":
+            found = _SECONDS.fullmatch(value.strip())
+            return int(found.group(1)) or None if found else None
+    return None
 
 
 def _header_values(event: Mapping[str, Any], name: str) -> list[str]:

@@ -220,6 +220,11 @@ def answer_final(common: OperationSettings, event: Event, met: Met, record: Requ
         )
     telemetry.count(Metric.REPLAYED, saga_id=record.saga_id)
     headers = {REPLAYED_HEADER: "true", "Location": location(event, record.saga_id)}
+    return answer_settled(common, record, headers)
+
+
+def answer_settled(common: OperationSettings, record: RequestRecord, headers: Mapping[str, str]) -> HttpAnswer:
+    """The stored response, with these headers."""
     return _settled(common, record, lambda body: stored(record.http_status or 200, body, headers))
 
 

@@ -58,6 +58,7 @@ _WARNINGS: Final = frozenset(
         "step_fenced",
         "step_taken_over",
         "unanswered_entry_dropped",
+        "wait_ended",
     }
 )
 """Events that follow a failure and need nobody: a dead attempt, an answer that was lost, a message that is too late."""

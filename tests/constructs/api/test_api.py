@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from aws_cdk import Stack, Token
+from aws_cdk import Duration, Stack, Token
 from aws_cdk import aws_apigateway as apigateway
 from aws_cdk import aws_cognito as cognito
 from aws_cdk import aws_iam as iam
@@ -205,6 +205,15 @@ def test_what_was_asked_for_reaches_stage_and_gatekeeper(stack: Stack) -> None:
     assert variables[Env.DUE_SHARDS.value] == "3"
     assert variables[Env.MAX_BODY_BYTES.value] == "1000"
     assert not cloud.of_type("AWS::ApiGateway::Account")
+
+
+def test_a_gatekeeper_that_lets_clients_wait_outlives_the_wait_and_not_the_gateway(stack: Stack) -> None:
+    waiting = Operation(saga=saga(stack), max_wait=Duration.seconds(20))
+    TransactionApi(stack, "Api", operations={"orders": waiting})
+
+    function = Cloud(stack).one("Api/Gatekeeper/orders/Function").properties
+    assert function["Environment"]["Variables"][Env.MAX_WAIT_SECONDS.value] == "20"
+    assert 20 < function["Timeout"] < 29
 
 
 def test_an_authorizer_of_the_users_own_stands_before_every_method(stack: Stack) -> None:

@@ -36,7 +36,8 @@ def _function(stack: Stack, id: str = "Pay", **settings: Any) -> DirectFunction:
 
 
 def _operation(stack: Stack, **settings: Any) -> DirectOperation:
-    return DirectOperation(fn=_function(stack), requests=IdempotencyTable(stack, "Requests"), **settings)
+    defaults = {"requests": IdempotencyTable(stack, "Requests"), "previous": None}
+    return DirectOperation(fn=_function(stack), **{**defaults, **settings})
 
 
 @pytest.fixture
@@ -114,10 +115,22 @@ def test_it_reads_the_bucket_of_the_saga_that_it_replaces(stack: Stack) -> None:
     assert Env.PAYLOADS.value in found.one("Pay/Function").properties["Environment"]["Variables"]
 
 
+def test_it_reads_the_bucket_of_the_previous_saga(stack: Stack) -> None:
+    requests = IdempotencyTable(stack, "Requests")
+    previous = saga(stack, requests=requests, payloads=PayloadBucket(stack, "Payloads"))
+    operation = DirectOperation(fn=_function(stack), requests=requests, previous=previous)
+    TransactionApi(stack, "Api", operations={"payments": operation})
+
+    variables = Cloud(stack).one("Pay/Function").properties["Environment"]["Variables"]
+
+    assert variables[Env.PAYLOADS.value] == "${Payloads/Bucket}"
+
+
 def test_saga_and_direct_operation_may_share_a_table(stack: Stack) -> None:
     requests = IdempotencyTable(stack, "Requests")
-    saga(stack, requests=requests)  # stays until its last saga has settled
-    TransactionApi(stack, "Api", operations={"payments": DirectOperation(fn=_function(stack), requests=requests)})
+    previous = saga(stack, requests=requests)  # stays until its last saga has settled
+    operation = DirectOperation(fn=_function(stack), requests=requests, previous=previous)
+    TransactionApi(stack, "Api", operations={"payments": operation})
 
     assert Cloud(stack).one("Saga/StateMachine").type == "AWS::StepFunctions::StateMachine"
 
@@ -158,7 +171,23 @@ class TestWhatEndsTheSynth:
     def test_a_step_function(self, stack: Stack) -> None:
         function: Any = StepFunction(stack, "Pay", code=FUNCTIONS, handler="plain.handler")
         with pytest.raises(ValueError, match="fn of DirectOperation must be a DirectFunction"):
-            DirectOperation(fn=function, requests=IdempotencyTable(stack, "Requests"))
+            DirectOperation(fn=function, requests=IdempotencyTable(stack, "Requests"), previous=None)
+
+    def test_an_operation_that_does_not_state_what_it_was(self, stack: Stack) -> None:
+        unstated: Any = DirectOperation
+        with pytest.raises(TypeError, match="previous"):
+            unstated(fn=_function(stack), requests=IdempotencyTable(stack, "Requests"))
+
+    def test_another_table_than_that_of_the_previous_saga(self, stack: Stack) -> None:
+        previous = saga(stack, requests=IdempotencyTable(stack, "Former"))
+        with pytest.raises(ValueError, match=r"requests must be the table of previous, .*Former, got .*Requests"):
+            _operation(stack, previous=previous)
+
+    def test_another_bucket_than_that_of_the_previous_saga(self, stack: Stack) -> None:
+        requests = IdempotencyTable(stack, "Requests")
+        previous, other = saga(stack, requests=requests), PayloadBucket(stack, "Payloads")
+        with pytest.raises(ValueError, match=r"payloads must be the bucket of previous, got .*Payloads"):
+            DirectOperation(fn=_function(stack), requests=requests, previous=previous, payloads=other)
 
     def test_one_function_for_two_operations(self, stack: Stack) -> None:
         operation = _operation(stack)
@@ -170,7 +199,7 @@ class TestWhatEndsTheSynth:
             stack, "Requests", replay_for=Duration.minutes(5), remember_for=Duration.seconds(899)
         )
         with pytest.raises(ValueError, match="remember_for of requests must be at least 900 s"):
-            DirectOperation(fn=_function(stack), requests=requests)
+            DirectOperation(fn=_function(stack), requests=requests, previous=None)
 
     @pytest.mark.parametrize("status", [200, 399, 500, True, "402"])
     def test_a_status_outside_of_refusals(self, stack: Stack, status: Any) -> None:

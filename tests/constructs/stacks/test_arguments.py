@@ -480,6 +480,10 @@ APIS: dict[str, tuple[Wrong, str]] = {
             "lower it, or give the saga payloads=PayloadBucket(…), which keeps larger bodies"
         ),
     ),
+    "a wait that the gateway would end": (
+        lambda stack: Operation(saga=saga(stack), max_wait=Duration.seconds(21)),
+        "max_wait must be 1 s to 20 s, got 21 s; choose a duration in that range",
+    ),
 }
 
 

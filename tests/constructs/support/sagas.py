@@ -8,7 +8,7 @@ from aws_cdk import Duration
 from aws_cdk import aws_lambda as lambda_
 from constructs import Construct
 
-from constructs_lib import IdempotencyTable, SagaStateMachine, Step, StepFunction
+from constructs_lib import IdempotencyTable, PayloadBucket, SagaStateMachine, Step, StepFunction
 
 FUNCTIONS = Path(__file__).parent / "functions"
 
@@ -30,11 +30,18 @@ def plain_function(scope: Construct, id: str, *, timeout: Duration | None = None
     )
 
 
-def saga(scope: Construct, id: str = "Saga", *, requests: IdempotencyTable | None = None) -> SagaStateMachine:
+def saga(
+    scope: Construct,
+    id: str = "Saga",
+    *,
+    requests: IdempotencyTable | None = None,
+    payloads: PayloadBucket | None = None,
+) -> SagaStateMachine:
     """A saga of one step."""
     return SagaStateMachine(
         scope,
         id,
         requests=requests or IdempotencyTable(scope, f"{id}Requests"),
         steps=[Step.atomic("Move", fn=plain_function(scope, f"{id}Function"))],
+        payloads=payloads,
     )
