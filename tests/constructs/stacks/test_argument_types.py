@@ -102,7 +102,7 @@ FACTORIES: dict[str, tuple[Callable[..., Any], Given]] = {
         lambda w: {"self": w.via, "fn": w.receiver, "scheme": StandardWebhooks(secrets=[w.secret])},
     ),
     "DirectFunction": (DirectFunction, lambda _: {"code": FUNCTIONS, "handler": "direct.handler"}),
-    "DirectOperation": (DirectOperation, lambda w: {"fn": w.direct, "requests": w.requests}),
+    "DirectOperation": (DirectOperation, lambda w: {"fn": w.direct, "requests": w.requests, "previous": None}),
     "GoOn": (GoOn, lambda _: {}),
     "HmacSignature": (HmacSignature, lambda w: {"secrets": [w.secret], "header": "X-Sign"}),
     "IdempotencyTable": (IdempotencyTable, lambda _: {}),

@@ -1,0 +1,1 @@
+"""An operation that changes between a saga and a direct operation."""
