@@ -281,6 +281,17 @@ def test_pages_end_at_their_limit_and_go_on_behind_it(db: DynamoDB) -> None:
     assert "LastEvaluatedKey" not in second
 
 
+def test_segments_of_a_scan_hold_each_item_once(db: DynamoDB) -> None:
+    for name in "abcdefgh":
+        db.put("t", _key(name))
+
+    found = [db.call("Scan", {"TableName": "t", "Segment": segment, "TotalSegments": 3}) for segment in range(3)]
+
+    names = [[item["id"]["S"] for item in page["Items"]] for page in found if isinstance(page, dict)]
+    assert sorted(name for page in names for name in page) == list("abcdefgh")
+    assert sum(map(bool, names)) > 1
+
+
 def test_what_is_returned_is_a_copy(db: DynamoDB) -> None:
     db.put("t", {**_key("a"), "m": {"M": {"x": {"S": "1"}}}})
     answer = db.call("GetItem", {"TableName": "t", "Key": _key("a"), "ConsistentRead": True})

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, settings
 from moto.core.botocore_stubber import BotocoreStubber
 
 from tests.unit.support.executions import Executions
-from tests.unit.support.quick_moto import OneClientOfEach, QuickMoto, without_detours
+from tests.unit.support.quick_moto import OneClientOfEach, mocked, without_detours
 from tests.unit.support.samples import GATEKEEPER_ENV
 from tests.unit.support.wire import Wire
 from tests.unit.support.world import Clock, Told, World, create_tables, forget_cached, stand_in
@@ -55,15 +55,15 @@ def boto3_session(clients: OneClientOfEach, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.fixture(scope="session")
-def quick_moto() -> Iterator[QuickMoto]:
-    """One moto for all tests."""
+def quick_moto() -> Iterator[None]:
+    """moto without detours."""
     with without_detours():
-        yield QuickMoto(REGION, create_tables)
+        yield
 
 
 @pytest.fixture
 def world(
-    monkeypatch: pytest.MonkeyPatch, naps: list[float], boto3_session: boto3.Session, quick_moto: QuickMoto
+    monkeypatch: pytest.MonkeyPatch, naps: list[float], boto3_session: boto3.Session, quick_moto: None
 ) -> Iterator[World]:
     """The runtime's surroundings, empty."""
     for name, value in {**GATEKEEPER_ENV, "AWS_DEFAULT_REGION": REGION, "AWS_REGION": REGION}.items():
@@ -77,6 +77,8 @@ def world(
                 return made.executions.answer(request)
             if ".SendTask" in event_name:
                 return made.tasks.answer(event_name.rpartition(".")[2], request)
+            if event_name.startswith("before-send.dynamodb."):
+                return made.database.answer(event_name.rpartition(".")[2], request)
             return deliver(stubber, event_name, request, **rest)
 
         return made.wire.send(event_name, request, to_fake)
@@ -85,9 +87,9 @@ def world(
     stand_in(monkeypatch, made.clock, made.told)
     random.seed(1)  # what a test draws (pauses, the shard to begin with) is the same each time that it runs
     forget_cached()
-    with quick_moto.mocked():
+    with mocked():
         monkeypatch.setattr(boto3, "DEFAULT_SESSION", boto3_session)
-        quick_moto.prepare()
+        create_tables()
         made.wire.forget()
         yield made
     forget_cached()

@@ -29,7 +29,6 @@ from saga_runtime.errors import ProtocolMismatch, TransientError
 from saga_runtime.idempotency.identity import step_key_of
 from saga_runtime.protocol import APPROVAL_PREFIX, Env, Metric, StepStatus, TokenAttribute, TokenStatus
 from saga_runtime.shared import aws
-from tests.unit.support.mutation import Mutant, mutate
 from tests.unit.support.receiving import TOKEN, WAIT_ID, Reception, open_reception
 from tests.unit.support.samples import NOW_MS, REQUEST_ID, SAGA_ID
 from tests.unit.support.wire import Action, Fault, Killed, Moment
@@ -737,16 +736,14 @@ def test_the_note_has_a_label_and_the_buttons_have_words() -> None:
     assert re.findall(r"<button[^>]*>(\w+)</button>", body) == ["Approve", "Reject"]
 
 
-def _looking_decides_nothing(_: Reception) -> None:
-    assert "Press" not in text_of(visit(link()))
-
-
-def _forged_decides_nothing(_: Reception) -> None:
+@pytest.mark.usefixtures("reception")
+def test_forged_decides_nothing() -> None:
     claims = Claims(job_id=WAIT_ID, reviewer="mallory", expires=SOON)
     assert visit(f"{ADDRESS}?t={token_of(claims, b'guessed')}")["statusCode"] == 403
 
 
-def _the_first_decision_stays(_: Reception) -> None:
+@pytest.mark.usefixtures("reception")
+def test_the_first_decision_stays() -> None:
     alice, bob, carol = (
         approvals.decide(
             Claims(job_id=WAIT_ID, reviewer=name, expires=SOON), approved=True, note="", attempt="1", now_ms=NOW_MS
@@ -757,57 +754,7 @@ def _the_first_decision_stays(_: Reception) -> None:
     assert approval_store.write_decision(WAIT_ID, bob, instead_of=carol) == alice
 
 
-def _a_lost_decision_is_carried_out(reception: Reception) -> None:
-    address = link()
-    reception.world.wire.plan(Fault(operation="TransactWriteItems", action=Action.KILL))
-    with pytest.raises(Killed):
-        press(address)
-    reception.world.wire.forget()
-    visit(address)
-    assert reception.told is not None
-
-
-def _a_decision_taken_back_is_open(reception: Reception) -> None:
+def test_a_decision_taken_back_is_open(reception: Reception) -> None:
     press(link(), "reject")
     taken_back(reception)
     assert press(link())["statusCode"] == 200
-
-
-MUTANTS = [
-    Mutant(
-        name="anybody makes links",
-        owner=approvals,
-        target="claims_of",
-        old="if any(fitting)",
-        new="if fitting",
-        kills=_forged_decides_nothing,
-    ),
-    Mutant(
-        name="the last decision counts",
-        owner=approval_store,
-        target="_STILL",
-        old="#decision = :found",
-        new="#decision <> :found",
-        kills=_the_first_decision_stays,
-    ),
-    Mutant(
-        name="a decision is for ever",
-        owner=approval_page,
-        target="_answer_link",
-        old="and not standing.is_open_anew",
-        new="",
-        kills=_a_decision_taken_back_is_open,
-    ),
-]
-
-
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
-def test_each_condition_is_needed(reception: Reception, monkeypatch: pytest.MonkeyPatch, mutant: Mutant) -> None:
-    mutate(monkeypatch, mutant)
-    with pytest.raises(AssertionError):
-        mutant.kills(reception)
-
-
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
-def test_each_condition_holds(reception: Reception, mutant: Mutant) -> None:
-    mutant.kills(reception)

@@ -1,6 +1,6 @@
 """Jobs that nobody answers: their dead-letter queue is told once, with what an investigator needs, and no token.
 
-The conditions, as the mutants at the end have them:
+The conditions that the histories at the end need:
 
 * it is told before the row says so: a sweeper that dies in between tells it again;
 * it is told of a job that its saga has given up, and of no other, and of nothing that nobody does for the saga;
@@ -18,7 +18,6 @@ from typing import Any
 import pytest
 
 from saga_runtime.callbacks import Receipt, record_dispatch_error, register
-from saga_runtime.callbacks.message import Message
 from saga_runtime.callbacks.step import callback_step
 from saga_runtime.callbacks.store import read_token
 from saga_runtime.callbacks.sweeper import Swept, sweep
@@ -34,7 +33,6 @@ from saga_runtime.protocol import (
 )
 from saga_runtime.shared import aws
 from tests.unit.support.depot import HEARTBEAT_SECONDS, JOB_ID, STEP, Depot, entries_of
-from tests.unit.support.mutation import Mutant, mutate
 from tests.unit.support.samples import NOW_MS, SAGA_ID
 from tests.unit.support.warehouse import Picking
 from tests.unit.support.wire import Action, Fault, Killed, Moment
@@ -292,92 +290,9 @@ def _between(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None
     monkeypatch.setattr(SWEEP, "tell_unanswered", told)
 
 
-def _told_twice_rather_than_never(silence: Silence, _: pytest.MonkeyPatch) -> None:
+def test_told_twice_rather_than_never(silence: Silence) -> None:
     silence.give_up()
     silence.depot.world.wire.plan(Fault(operation="SendMessage", action=Action.KILL, moment=Moment.BEFORE, times=1))
     with pytest.raises(Killed):
         silence.sweep()
     assert silence.sweep().unanswered == 1
-
-
-def _a_job_that_is_waited_for_is_no_failure(silence: Silence, _: pytest.MonkeyPatch) -> None:
-    test_a_job_whose_saga_waits_on_is_told_to_nobody(silence)
-
-
-def _told_once(silence: Silence, _: pytest.MonkeyPatch) -> None:
-    test_a_heartbeat_after_the_entry_is_no_second_entry(silence)
-
-
-def _an_answer_stays(silence: Silence, monkeypatch: pytest.MonkeyPatch) -> None:
-    test_an_answer_while_it_is_told_stays(silence, monkeypatch)
-
-
-def _a_newer_attempt_is_a_new_one(silence: Silence, _: pytest.MonkeyPatch) -> None:
-    test_a_newer_attempt_that_nobody_answers_is_told_anew(silence)
-
-
-MUTANTS = [
-    Mutant(
-        name="say it before it is told",
-        owner=SWEEP,
-        target="_look_after_waiting",
-        old="tell_unanswered(row.dead_letters",
-        new="write(unanswered_update(token_table(), row, now_ms))\n        tell_unanswered(row.dead_letters",
-        kills=_told_twice_rather_than_never,
-    ),
-    Mutant(
-        name="tell of what is waited for",
-        owner=SWEEP,
-        target="_look_after_waiting",
-        old="_is_expected(row, log, record, now_ms)",
-        new="False",
-        kills=_a_job_that_is_waited_for_is_no_failure,
-    ),
-    Mutant(
-        name="tell it again and again",
-        owner=SWEEP,
-        target="_look_after_waiting",
-        old=" or row.unanswered_at",
-        new="",
-        kills=_told_once,
-    ),
-    Mutant(
-        name="say it of what was answered",
-        owner=WRITES,
-        target="_as_read",
-        old='return f"{same} AND {late}", values',
-        new='return "(#status = :found OR #status <> :found)", {":found": values[":found"]}',
-        kills=_an_answer_stays,
-    ),
-    Mutant(
-        name="take a newer attempt for told",
-        owner=WRITES,
-        target="_waits",
-        old="a.UNANSWERED_AT: None,",
-        new="",
-        kills=_a_newer_attempt_is_a_new_one,
-    ),
-]
-
-
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
-def test_a_mutant_is_noticed(silence: Silence, mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
-    mutate(monkeypatch, mutant)
-
-    with pytest.raises(AssertionError):
-        mutant.kills(silence, monkeypatch)
-
-
-def test_a_dispatcher_that_names_the_queue_for_waits_is_noticed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    mutant = Mutant(
-        name="tell of waits",
-        owner=Message,
-        target="parse",
-        old='dead_letters if job else ""',
-        new="dead_letters",
-        kills=test_the_dispatcher_says_nothing_of_waits,
-    )
-    mutate(monkeypatch, mutant)
-
-    with pytest.raises(AssertionError):
-        mutant.kills(world, monkeypatch)

@@ -32,7 +32,6 @@ from saga_runtime.protocol import (
 )
 from saga_runtime.shared import aws
 from tests.unit.support.depot import DONE, HEARTBEAT_SECONDS, JOB_ID, REFUSED, STEP, Depot
-from tests.unit.support.mutation import Mutant, mutate
 from tests.unit.support.samples import NOW_MS, SAGA_ID, reservation_of
 from tests.unit.support.wire import Action, Fault, Killed, Moment
 from tests.unit.support.world import World
@@ -571,7 +570,7 @@ def test_a_token_is_not_even_read_to_list_jobs(operator: Operator, monkeypatch: 
         assert {TokenAttribute.TOKEN, TokenAttribute.DECISION}.isdisjoint(names)
 
 
-def _redriven(operator: Operator) -> None:
+def test_redriven(operator: Operator) -> None:
     body = operator.kills()
     words = ("--dead-letters", operator.dead, "--queue", operator.queue, "--redrive")
     for operation in ("SendMessage", "DeleteMessage"):
@@ -582,69 +581,20 @@ def _redriven(operator: Operator) -> None:
     assert set(operator.bodies(operator.queue)) == {body}
 
 
-def _looked_at(operator: Operator) -> None:
+def test_looked_at(operator: Operator) -> None:
     body = operator.kills()
     operator.says("--dead-letters", operator.dead)
     assert operator.bodies(operator.dead) == [body]
 
 
-def _sent_where_it_belongs(operator: Operator) -> None:
+def test_sent_where_it_belongs(operator: Operator) -> None:
     operator.kills()
     other = str(aws.sqs().create_queue(QueueName="other")["QueueUrl"])
     operator.says("--dead-letters", operator.dead, "--queue", other, "--redrive")
     assert operator.taken(other) == []
 
 
-def _entries_stay(operator: Operator) -> None:
+def test_entries_stay(operator: Operator) -> None:
     entry = operator.tells_of()
     operator.says("--dead-letters", operator.dead, "--queue", operator.queue, "--redrive")
     assert operator.bodies(operator.dead) == [entry]
-
-
-MUTANTS = [
-    Mutant(
-        name="delete before it is sent",
-        owner=DEAD.DeadLetters,
-        target="move",
-        old="self.sqs.send_message(",
-        new="self.delete(held)\n    self.sqs.send_message(",
-        kills=_redriven,
-    ),
-    Mutant(
-        name="keep what was looked at",
-        owner=DEAD.DeadLetters,
-        target="let_go",
-        old="list(self._held.values())",
-        new="[]",
-        kills=_looked_at,
-    ),
-    Mutant(
-        name="send it anywhere",
-        owner=DEAD.DeadLetters,
-        target="check_source",
-        old='target != mine["Attributes"]["QueueArn"]',
-        new="False",
-        kills=_sent_where_it_belongs,
-    ),
-    Mutant(
-        name="move entries, too",
-        owner=COMMAND,
-        target="_go_on_with",
-        old="held.shown.kind is DeadKind.JOB and options.redrive",
-        new="options.redrive",
-        kills=_entries_stay,
-    ),
-]
-
-
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
-def test_the_history_ends_well(operator: Operator, mutant: Mutant) -> None:
-    mutant.kills(operator)
-
-
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
-def test_a_mutant_is_noticed(operator: Operator, mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
-    mutate(monkeypatch, mutant)
-
-    with pytest.raises(AssertionError):
-        mutant.kills(operator)

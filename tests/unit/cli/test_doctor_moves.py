@@ -1,6 +1,6 @@
 """``cdk-sagas doctor`` never takes a saga that runs for one that is stuck, whenever between two of its reads it moves.
 
-The conditions, as the mutants at the end have them:
+The conditions that the histories at the end need:
 
 * an owner's end counts only if a second look sees the same record and the same end;
 * a row counts as left behind only if it is as it was after its record was read;
@@ -10,27 +10,21 @@ The conditions, as the mutants at the end have them:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from importlib import import_module
 from typing import Any
 
 import boto3
 import pytest
 
-from constructs_lib.cli.doctor.records import Records
-from constructs_lib.cli.doctor.saga_log_scan import Deep
-from constructs_lib.cli.doctor.tokens import Tokens
 from saga_runtime.protocol import RecordStatus, StepStatus
 from saga_runtime.recovery.takeover import recovery_name
 from saga_runtime.shared import aws
 from tests.unit.support.clinic import Clinic, before, clinic_in
 from tests.unit.support.executions import ExecutionStatus
-from tests.unit.support.mutation import Mutant, mutate
 from tests.unit.support.samples import SAGA_ID
 from tests.unit.support.world import World
 
 pytestmark = pytest.mark.exhaustive
 
-REPAIR = import_module("constructs_lib.cli.doctor.repair")
 R1 = recovery_name(SAGA_ID, 1)
 
 
@@ -73,10 +67,6 @@ def is_taken_over(clinic: Clinic) -> None:
     clinic.dies()
     clinic.update(owner={"S": R1}, recoveries={"N": "1"}, due_at={"N": str(clinic.world.clock.ms + 60_000)})
     clinic.world.executions.start(R1, clinic.desk.record.input)
-
-
-def dead_and_taken_over(clinic: Clinic) -> None:
-    clinic.dies()
 
 
 def was_settling(clinic: Clinic) -> None:
@@ -156,14 +146,14 @@ def put_back(clinic: Clinic, tables: dict[str, Any], clock: int) -> None:
 # Each condition is needed.
 
 
-def is_parked_while_it_is_looked_at(clinic: Clinic) -> None:
+def test_is_parked_while_it_is_looked_at(clinic: Clinic) -> None:
     """Read as in progress; then parked by its owner, whose execution ends, before that is asked for."""
     before(clinic.world.wire, "DescribeExecution", clinic.desk.park)
 
     assert [one["kind"] for one in clinic.finds()] == ["parked"]
 
 
-def row_is_closed_after_its_record_was_read(clinic: Clinic) -> None:
+def test_row_is_closed_after_its_record_was_read(clinic: Clinic) -> None:
     """Read open; then closed, and its saga settled, before its record is read."""
     clinic.put_row("Charge", StepStatus.INTENT)
 
@@ -186,7 +176,7 @@ def row_is_closed_after_its_record_was_read(clinic: Clinic) -> None:
     assert clinic.finds("--deep") == []
 
 
-def token_is_told_after_it_was_read(clinic: Clinic) -> None:
+def test_token_is_told_after_it_was_read(clinic: Clinic) -> None:
     """Read as waiting; then answered, and its saga settled, before its record is read."""
     clinic.depot.register()
     before(clinic.world.wire, "GetItem", lambda: completes_by_token(clinic), on=2)  # the first is of the switch
@@ -216,90 +206,17 @@ def made_due(clinic: Clinic, meanwhile: Callable[[Clinic], None]) -> dict[str, s
     return clinic.item
 
 
-def due_again(clinic: Clinic) -> None:
+def test_due_again(clinic: Clinic) -> None:
     made_due(clinic, lambda clinic: clinic.update(due_at={"N": "1"}))
 
 
-def in_its_shard_again(clinic: Clinic) -> None:
+def test_in_its_shard_again(clinic: Clinic) -> None:
     made_due(clinic, lambda clinic: clinic.update(due_shard={"S": "00"}))
 
 
-def settled_meanwhile(clinic: Clinic) -> None:
+def test_settled_meanwhile(clinic: Clinic) -> None:
     assert "due_at" not in made_due(clinic, lambda clinic: clinic.settle())
 
 
-def owned_by_another(clinic: Clinic) -> None:
+def test_owned_by_another(clinic: Clinic) -> None:
     made_due(clinic, lambda clinic: clinic.update(owner={"S": R1}))
-
-
-MUTANTS = [
-    Mutant(
-        name="one look is enough",
-        owner=Records,
-        target="_seen",
-        old="before is not None and (seen.found, seen.status) == (before.found, before.status)",
-        new="True",
-        kills=is_parked_while_it_is_looked_at,
-    ),
-    Mutant(
-        name="rows once",
-        owner=Deep,
-        target="_of_rows",
-        old="if again.get((row.saga_id, row.step)) == row.status:",
-        new="if True:",
-        kills=row_is_closed_after_its_record_was_read,
-    ),
-    Mutant(
-        name="token rows once",
-        owner=Tokens,
-        target="look",
-        old="if (row.job_id, row.kind, row.since) in as_they_were",
-        new="if True",
-        kills=token_is_told_after_it_was_read,
-    ),
-    Mutant(
-        name="due at, whatever it was",
-        owner=REPAIR,
-        target="make_due_update",
-        old="for name in (a.DUE_AT, a.DUE_SHARD):",
-        new="for name in (a.DUE_SHARD,):",
-        kills=due_again,
-    ),
-    Mutant(
-        name="in a shard, whichever it was",
-        owner=REPAIR,
-        target="make_due_update",
-        old="for name in (a.DUE_AT, a.DUE_SHARD):",
-        new="for name in (a.DUE_AT,):",
-        kills=in_its_shard_again,
-    ),
-    Mutant(
-        name="settled or not",
-        owner=REPAIR,
-        target="OWNED",
-        old="#status = :in_progress AND",
-        new="attribute_exists(#status) AND :in_progress = :in_progress AND",
-        kills=settled_meanwhile,
-    ),
-    Mutant(
-        name="whoever owns it",
-        owner=REPAIR,
-        target="OWNED",
-        old="#owner = :owner",
-        new="attribute_exists(#owner) AND :owner = :owner",
-        kills=owned_by_another,
-    ),
-]
-
-
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
-def test_the_history_holds(clinic: Clinic, mutant: Mutant) -> None:
-    mutant.kills(clinic)
-
-
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
-def test_without_the_condition_it_does_not(clinic: Clinic, monkeypatch: pytest.MonkeyPatch, mutant: Mutant) -> None:
-    mutate(monkeypatch, mutant)
-
-    with pytest.raises(AssertionError):
-        mutant.kills(clinic)

@@ -20,9 +20,7 @@ import pytest
 from botocore.exceptions import ClientError, EndpointConnectionError, NoCredentialsError
 
 from constructs_lib.cli.doctor.aws import Aws, all_of
-from constructs_lib.cli.doctor.records import Records
 from constructs_lib.cli.doctor.repair import Repairer
-from constructs_lib.cli.doctor.system import Function
 from constructs_lib.cli.main import main
 from constructs_lib.cli.shared.aws import environment
 from saga_runtime.protocol import SETTLING_SECONDS, StepStatus
@@ -52,14 +50,11 @@ from tests.unit.support.clinic import (
     clinic_in,
 )
 from tests.unit.support.depot import STEP
-from tests.unit.support.mutation import Mutant, mutate
 from tests.unit.support.samples import DAY_MS, MACHINE_ARN, SAGA_ID
 from tests.unit.support.wire import Killed, Moment
 from tests.unit.support.world import World
 
 RECORDS = import_module("constructs_lib.cli.doctor.records")
-REPAIR = import_module("constructs_lib.cli.doctor.repair")
-PARTS = import_module("constructs_lib.cli.doctor.resource_findings")
 ROOT = Path(__file__).parents[3]
 NOBODY_MS = 15 * 60_000
 
@@ -506,28 +501,28 @@ def test_what_is_as_it_should_be_is_no_finding(
 # Each condition is needed.
 
 
-def schedule_is_gone(clinic: Clinic) -> None:
+def test_schedule_is_gone(clinic: Clinic) -> None:
     interrupted(clinic)
     clinic.rules["Schedule"]["EventBusName"] = "bus-3"
 
     assert ("interrupted", "repair") in clinic.kinds()
 
 
-def rules_may_not_be_read(clinic: Clinic) -> None:
+def test_rules_may_not_be_read(clinic: Clinic) -> None:
     interrupted(clinic)
     clinic.denied.add("DescribeRule")
 
     assert clinic.kinds() == [("not looked at", "person"), ("interrupted", "soon")]
 
 
-def one_function_may_not_be_read(clinic: Clinic) -> None:
+def test_one_function_may_not_be_read(clinic: Clinic) -> None:
     interrupted(clinic)
     clinic.unseen.add("Reconciler")
 
     assert clinic.kinds() == [("not looked at", "person"), ("interrupted", "soon")]
 
 
-def machine_of_another_table(clinic: Clinic) -> None:
+def test_machine_of_another_table(clinic: Clinic) -> None:
     """A definition that settles in another table says nothing about this one's sagas."""
     name_expired(clinic)
     clinic.machines[MACHINE_ARN]["States"]["Settle completed"]["Arguments"]["TableName"] = "others"
@@ -537,7 +532,7 @@ def machine_of_another_table(clinic: Clinic) -> None:
     assert (finding["kind"], finding["mended"]) == ("name expired", "")
 
 
-def spent_by_a_guess(clinic: Clinic) -> None:
+def test_spent_by_a_guess(clinic: Clinic) -> None:
     """It is looked after for another reason."""
     SCENES["rows near their end"].happens(clinic)
     clinic.update(rows_until={"N": str((clinic.world.clock.ms + 20 * DAY_MS) // 1_000)})
@@ -549,7 +544,7 @@ def spent_by_a_guess(clinic: Clinic) -> None:
     assert clinic.sent == 0
 
 
-def found_before_the_end(_: Clinic) -> None:
+def test_found_before_the_end() -> None:
     looker = Aws(session=boto3.Session(region_name="eu-central-1"))
 
     def numbers() -> Iterator[int]:
@@ -560,7 +555,7 @@ def found_before_the_end(_: Clinic) -> None:
     assert [one.what for one in looker.denied] == ["not allowed: Query"]
 
 
-def time_of_a_refusal(_: Clinic) -> None:
+def test_time_of_a_refusal() -> None:
     def describe_table(**_: Any) -> Any:
         headers = {"HTTPHeaders": {"date": "Tue, 14 Nov 2023 22:13:20 GMT"}}
         said: Any = {"Error": {"Code": "AccessDeniedException"}, "ResponseMetadata": headers}
@@ -569,76 +564,3 @@ def time_of_a_refusal(_: Clinic) -> None:
     session: Any = SimpleNamespace(client=lambda *_, **__: SimpleNamespace(describe_table=describe_table))
     with environment({"CDK_SAGAS_CLOCK": ""}):
         assert Aws(session=session).now_ms("x") == 1_700_000_000_000
-
-
-MUTANTS = [
-    Mutant(
-        name="what nobody schedules works",
-        owner=Function,
-        target="works",
-        old="if mine else not known",
-        new="if mine else True",
-        kills=schedule_is_gone,
-    ),
-    Mutant(
-        name="what may not be read does not work",
-        owner=Function,
-        target="works",
-        old="if mine else not known",
-        new="if mine else False",
-        kills=rules_may_not_be_read,
-    ),
-    Mutant(
-        name="who is not known is missing",
-        owner=PARTS,
-        target="_nobody_looks",
-        old="or not system.functions_known",
-        new="",
-        kills=one_function_may_not_be_read,
-    ),
-    Mutant(
-        name="a machine, whatever its table",
-        owner=Records,
-        target="_as_said",
-        old="or said.requests != served.requests",
-        new="",
-        kills=machine_of_another_table,
-    ),
-    Mutant(
-        name="parked by a guess",
-        owner=REPAIR.Repairer,
-        target="_look_after",
-        old="(guessed or not saga.served.operators)",
-        new="not saga.served.operators",
-        kills=spent_by_a_guess,
-    ),
-    Mutant(
-        name="all or nothing",
-        owner=Aws,
-        target="gathered",
-        old="kept.append(one)",
-        new="pass",
-        kills=found_before_the_end,
-    ),
-    Mutant(
-        name="a refusal has no time",
-        owner=Aws,
-        target="now_ms",
-        old="return time_of(error.response)",
-        new="return 0",
-        kills=time_of_a_refusal,
-    ),
-]
-
-
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
-def test_the_history_holds(clinic: Clinic, mutant: Mutant) -> None:
-    mutant.kills(clinic)
-
-
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
-def test_without_the_condition_it_does_not(clinic: Clinic, monkeypatch: pytest.MonkeyPatch, mutant: Mutant) -> None:
-    mutate(monkeypatch, mutant)
-
-    with pytest.raises(AssertionError):
-        mutant.kills(clinic)

@@ -8,13 +8,12 @@ from typing import Any, Final
 
 import pytest
 
-from examples.cart_fulfilment.functions.cart import shop as shop_module
 from examples.cart_fulfilment.functions.cart.shop import OutOfStock, ReservationLost, Shop, UnknownItem
 from saga_runtime import PermanentError
 from saga_runtime.protocol import OUTPUT_FIELD
 from saga_runtime.shared import aws
 from saga_runtime.steps.atomic_compensation import CompensationRefused
-from tests.unit.support.payouts import OTHER_SAGA, without
+from tests.unit.support.payouts import OTHER_SAGA
 from tests.unit.support.samples import SAGA_ID, step_event
 from tests.unit.support.world import Context, World
 
@@ -121,7 +120,7 @@ def meanwhile(monkeypatch: pytest.MonkeyPatch, happens: Callable[[], object]) ->
     monkeypatch.setattr(Shop, "read", interrupted)
 
 
-# --- Histories, which the mutants are held against
+# --- Histories
 
 
 def what_is_held_is_not_free(carts: Carts) -> None:
@@ -312,31 +311,3 @@ class TestACart:
     def test_that_was_never_committed_is_not_shipped(self, carts: Carts) -> None:
         with pytest.raises(PermanentError, match="must be PAID, got unknown"):
             carts.ship()
-
-
-SELLS: Final = 'self._delete(_goods(line["sku"], hold)),'
-LOOKS: Final = 'goods.free(call.now_ms, but=hold) < line["quantity"]'
-MUTANTS: Final[dict[str, tuple[str, str, str, Callable[..., None]]]] = {
-    "what is held is free": ("Goods.free", "- held", "- 0 * held", what_is_held_is_not_free),
-    "a hold never ends": ("Goods.free", "until > now_ms", "True", a_hold_that_is_over_binds_nobody),
-    "one's own hold is in one's way": ("Shop.sell", "but=hold", "but=''", what_is_held_can_be_sold),
-    "who sells does not look": ("Shop.sell", LOOKS, "False", a_cart_that_comes_back_too_late_gets_nothing),
-    "what was read may be old": (
-        "Shop._taken", "version = :seen", "(version = :seen OR stock >= :n)", two_who_read_at_once_do_not_both_take,
-    ),
-    "a hold changes no version": (
-        "Shop._taken", "version + :one", "version + :one - :one", two_who_read_at_once_do_not_both_take,
-    ),
-    "a sale leaves its hold": ("Shop.sell", SELLS, "", a_cart_that_comes_back_late_gets_what_is_still_there),
-}  # fmt: skip
-"""What is missing, and the history that notices it."""
-
-
-@pytest.mark.parametrize("name", MUTANTS)
-def test_a_condition_that_is_missing_is_noticed(name: str, carts: Carts, monkeypatch: pytest.MonkeyPatch) -> None:
-    target, old, new, history = MUTANTS[name]
-    without(monkeypatch, shop_module, target, old, new)
-    arguments = (carts, monkeypatch)[: history.__code__.co_argcount]
-
-    with pytest.raises((AssertionError, pytest.fail.Exception, OutOfStock, ReservationLost)):
-        history(*arguments)

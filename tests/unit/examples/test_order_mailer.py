@@ -15,7 +15,6 @@ from aws_lambda_powertools.utilities.batch import SqsFifoPartialProcessor
 from aws_lambda_powertools.utilities.batch.exceptions import BatchProcessingError
 
 from saga_runtime.shared import aws
-from tests.unit.support.payouts import without
 from tests.unit.support.wire import Action, Fault, Killed, Moment
 from tests.unit.support.world import Context, World
 
@@ -225,41 +224,6 @@ def test_a_batch_of_nothing_but_bad_messages_fails_as_a_whole_and_shows_in_the_f
 
     assert mail.filed() == set()
     assert mail.deliver(message("2", completed())) == []
-
-
-@pytest.mark.parametrize(
-    ("name", "old", "new", "kills"),
-    [
-        pytest.param(
-            "_put", ', ConditionExpression="attribute_not_exists(id)"', "",
-            a_notice_that_comes_again_is_one_row_and_the_first_one, id="puts over what stands there",
-        ),
-        pytest.param(
-            "_put", "return False", "raise",
-            a_notice_that_comes_again_is_one_row_and_the_first_one, id="takes a repetition for a failure",
-        ),
-        pytest.param("_put", "#{notice['status']}", "", every_notice_has_a_row_of_its_own, id="one row per order"),
-        pytest.param(
-            "_put", "{notice['order']}#", "", every_notice_has_a_row_of_its_own, id="one row per status"
-        ),
-        pytest.param(
-            "_put", "#{notice['customer']}", "", every_notice_has_a_row_of_its_own, id="one outbox for all"
-        ),
-        pytest.param(
-            "_read", "validate(event=notice, schema=NOTICE)", "pass",
-            what_is_no_notice_is_not_filed, id="files whatever it can",
-        ),
-        pytest.param("_read", " from None", "", logs_say_nothing_of_what_a_notice_holds, id="quotes the notice"),
-        pytest.param("file_notice", "raise", "return", a_write_that_fails_is_reported, id="loses what failed"),
-    ],
-)  # fmt: skip
-def test_each_of_its_conditions_is_needed(
-    mail: Mail, monkeypatch: pytest.MonkeyPatch, name: str, old: str, new: str, kills: Callable[[Mail], None]
-) -> None:
-    without(monkeypatch, mail.module, name, old, new)
-
-    with pytest.raises((AssertionError, KeyError, BatchProcessingError)):
-        kills(mail)
 
 
 def test_a_processor_that_stops_at_the_first_failure_would_keep_other_groups_waiting(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
@@ -10,11 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from examples.agentic_payout.functions.payout import intent as module
 from examples.agentic_payout.functions.payout.intent import Intent, intent_key, request_of
 from saga_runtime import Invalid, Money
 from saga_runtime.protocol import MAX_KEY_LENGTH
-from tests.unit.support.payouts import intent, without
+from tests.unit.support.payouts import intent
 
 FIRST_PLAN = {
     "goal": "Settle what we owe to Bolt & Nut Ltd.",
@@ -160,34 +158,3 @@ class TestWhatIsNoIntent:
     def test_is_an_attempt_that_counts_no_refusals(self, attempt: Any) -> None:
         with pytest.raises(ValueError, match="count settled refusals"):
             intent_key(intent(), attempt=attempt)
-
-
-MUTANTS: list[tuple[str, str, str, Callable[[], object]]] = [
-    ("Intent.obligation", "self.payee, ", "", lambda: TestAnotherIntent().test_has_another_key({"payee": "carol"})),
-    ("Intent.obligation", "self.payer, ", "", lambda: TestAnotherIntent().test_has_another_key({"payer": "carol"})),
-    (
-        "Intent.obligation", "self.purpose, ", "",
-        lambda: TestAnotherIntent().test_has_another_key({"purpose": "invoice:4712"}),
-    ),
-    ("Intent.obligation", ", self.period", "", lambda: TestAnotherIntent().test_has_another_key({"period": "2026-12"})),
-    (
-        "Intent.obligation", "_VERSION, ", "str(self.amount), ",
-        lambda: TestOneIntent().test_has_the_same_key_with_another_amount_and_another_body(),
-    ),
-    (
-        "_length_prefixed", 'len(part).to_bytes(4, "big") + part', "part",
-        lambda: TestAnotherIntent().test_has_another_key_when_the_same_letters_are_split_differently(),
-    ),
-    ("Intent.of_plan", ".casefold()", "", lambda: TestOneIntent().test_has_one_key_however_the_plan_is_worded()),
-    ("_text", ".strip()", "", lambda: TestOneIntent().test_has_one_key_however_the_plan_is_worded()),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("name", "old", "new", "kills"), MUTANTS, ids=lambda value: str(value)[:40])
-def test_every_part_of_the_key_is_needed(
-    monkeypatch: pytest.MonkeyPatch, name: str, old: str, new: str, kills: Callable[[], object]
-) -> None:
-    kills()
-    without(monkeypatch, module, name, old, new)
-    with pytest.raises((AssertionError, Invalid)):
-        kills()

@@ -14,7 +14,6 @@ from handlers import reconciler as entry
 from saga_runtime.protocol import Env, Look, LookField, Metric, RecordAttribute
 from saga_runtime.recovery.in_flight import SPARE_MS, UNATTENDED_MS, InFlight, OutOfTime
 from saga_runtime.shared import aws
-from tests.unit.support.mutation import Mutant, mutate
 from tests.unit.support.samples import ACCOUNT, NOW_MS
 from tests.unit.support.world import Context, World, create_table
 
@@ -256,15 +255,15 @@ def _added(*pages: list[Item]) -> int:
     return found.sagas
 
 
-def _once() -> None:
+def test_once() -> None:
     assert _added([record("a", "Transfers")], [record("a", "Transfers"), record("b", "Transfers")]) == 2
 
 
-def _only_open() -> None:
+def test_only_open() -> None:
     assert _added([record("a", "Transfers") | {A.STATUS.value: {"S": "FAILED"}}]) == 0
 
 
-def _only_own() -> None:
+def test_only_own() -> None:
     assert _added([record("a", "Orders")]) == 0
 
 
@@ -273,16 +272,16 @@ def _unattended(item: Item) -> int:
     return found.unattended
 
 
-def _only_what_no_person_has() -> None:
+def test_only_what_no_person_has() -> None:
     assert _unattended(record("a", "Orders", due_at="1")) == 1
     assert _unattended(record("a", "Orders", due_at="1", parked="a-1")) == 0
 
 
-def _only_after_hours() -> None:
+def test_only_after_hours() -> None:
     assert _unattended(record("a", "Orders", due_at=str(NOW_MS - UNATTENDED_MS + 1))) == 0
 
 
-def _in_time() -> None:
+def test_in_time() -> None:
     part = IN_FLIGHT._Part(table="transfers", shard=1, machines=frozenset())
     with pytest.raises(OutOfTime):
         next(IN_FLIGHT._pages(_Empty(), part, lambda: SPARE_MS - 1))
@@ -292,64 +291,3 @@ def _in_time() -> None:
 class _Empty:
     def query(self, **_: Any) -> Mapping[str, Any]:
         return {"Items": []}
-
-
-MUTANTS = [
-    Mutant(
-        name="a saga counts each time that it is found",
-        owner=IN_FLIGHT,
-        target="added_up",
-        old="or request_id in seen",
-        new="",
-        kills=_once,
-    ),
-    Mutant(
-        name="settled sagas count",
-        owner=IN_FLIGHT,
-        target="_machine_of_open",
-        old="status != RecordStatus.IN_PROGRESS",
-        new="False",
-        kills=_only_open,
-    ),
-    Mutant(
-        name="everybody's sagas count",
-        owner=IN_FLIGHT,
-        target="added_up",
-        old="if machine in machines",
-        new="if True",
-        kills=_only_own,
-    ),
-    Mutant(
-        name="what a person decides has nobody",
-        owner=IN_FLIGHT,
-        target="_is_unattended",
-        old="RecordAttribute.PARKED not in item and",
-        new="",
-        kills=_only_what_no_person_has,
-    ),
-    Mutant(
-        name="what is due has nobody",
-        owner=IN_FLIGHT,
-        target="_is_unattended",
-        old="now_ms - due_at >= UNATTENDED_MS",
-        new="now_ms >= due_at",
-        kills=_only_after_hours,
-    ),
-    Mutant(
-        name="reads on until its function is cut off",
-        owner=IN_FLIGHT,
-        target="_pages",
-        old="remaining_ms() < SPARE_MS",
-        new="False",
-        kills=_in_time,
-    ),
-]
-
-
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
-def test_every_condition_is_needed(monkeypatch: pytest.MonkeyPatch, mutant: Mutant) -> None:
-    mutant.kills()
-    mutate(monkeypatch, mutant)
-
-    with pytest.raises((AssertionError, pytest.fail.Exception)):
-        mutant.kills()

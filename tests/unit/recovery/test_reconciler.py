@@ -1,6 +1,6 @@
 """Sagas that nobody looks after: found, started, taken over, left alone or parked; by anybody, any number of times.
 
-The conditions, as the mutants at the end have them:
+The conditions that the histories at the end need:
 
 * a record is looked at later only if nobody made it due anew since it was read;
 * a settled record is cleared only if nobody made it due anew;
@@ -72,7 +72,6 @@ from tests.unit.support.clinic import create_hold_table
 from tests.unit.support.desk import Desk, desk_in
 from tests.unit.support.enumerated import require_all_run
 from tests.unit.support.executions import ExecutionStatus
-from tests.unit.support.mutation import Mutant, mutate
 from tests.unit.support.samples import DAY_MS, DUE_AFTER_MS, NOW_MS, REQUEST_ID, SAGA_ID
 from tests.unit.support.wire import Action, Fault, Killed, Moment, Wire, body_of
 from tests.unit.support.world import Context, World
@@ -509,7 +508,7 @@ def test_what_took_effect_late_is_undone_of_settled_sagas_too(watch: Watch, sett
     assert watch.counted(Metric.LATE_STANDS) == 0
 
 
-def all_that_is_late_is_looked_at_together(watch: Watch) -> None:
+def test_all_that_is_late_of_a_saga_is_looked_at_together(watch: Watch) -> None:
     """Of many items each may be late: a look asks after a saga's executions once, for the account's quota is small."""
     for item_key in "abc":
         late_job(watch, step=f"Pick[{item_key}]")
@@ -518,10 +517,6 @@ def all_that_is_late_is_looked_at_together(watch: Watch) -> None:
         calls = watch.world.calls_of(watch.sweep)
         assert [call for call in calls if call.endswith("Execution")] == looked
         assert calls.count("Query") == LOOKING + 2
-
-
-def test_all_that_is_late_of_a_saga_is_looked_at_together(watch: Watch) -> None:
-    all_that_is_late_is_looked_at_together(watch)
 
 
 def test_another_sagas_late_effects_are_looked_at_in_the_same_sweep(watch: Watch) -> None:
@@ -792,7 +787,7 @@ def test_a_saga_whose_rows_were_kept_is_taken_over_however_old_it_is(watch: Watc
     assert watch.sweep()["taken_over"] == 1
 
 
-def rows_may_be_gone(watch: Watch) -> None:
+def test_a_saga_whose_rows_may_be_gone_is_never_run_again(watch: Watch) -> None:
     watch.dies()
     watch.pass_time(400 * DAY_MS)
     watch.sweep()
@@ -801,13 +796,9 @@ def rows_may_be_gone(watch: Watch) -> None:
     assert [entry["stuck"]["error"] for entry in watch.told] == [ParkedFor.ROWS_EXPIRED]
 
 
-def test_a_saga_whose_rows_may_be_gone_is_never_run_again(watch: Watch) -> None:
-    rows_may_be_gone(watch)
-
-
 def test_a_saga_whose_rows_may_be_gone_is_parked_once_even_if_an_answer_woke_it(watch: Watch) -> None:
     watch.update(answered_at={"N": "1"})
-    rows_may_be_gone(watch)
+    test_a_saga_whose_rows_may_be_gone_is_never_run_again(watch)
 
     watch.pass_time(7_200_000)
     watch.sweep()
@@ -838,17 +829,13 @@ def test_a_recovery_that_was_not_started_is_not_when_rows_may_be_gone(watch: Wat
     assert watch.record.parked == recovery_name(SAGA_ID, 1)
 
 
-def rows_may_be_gone_of_a_saga_that_runs(watch: Watch) -> None:
+def test_rows_that_may_be_gone_are_not_said_to_be_kept(watch: Watch) -> None:
     watch.pass_time(400 * DAY_MS)
     watch.sweep()
     assert (watch.record.parked, watch.record.rows_until) == (None, None)
 
 
-def test_rows_that_may_be_gone_are_not_said_to_be_kept(watch: Watch) -> None:
-    rows_may_be_gone_of_a_saga_that_runs(watch)
-
-
-def the_saga_settles_while_its_rows_are_kept(watch: Watch) -> None:
+def test_the_saga_settles_while_its_rows_are_kept(watch: Watch) -> None:
     record = watch.record
     watch.settle()
     update = RECONCILIATION.rows_kept_update(record, 1)
@@ -1735,7 +1722,7 @@ def test_a_job_that_did_not_take_effect_late_costs_one_read(watch: Watch) -> Non
 # Each condition is needed.
 
 
-def somebody_makes_it_due(watch: Watch) -> None:
+def test_somebody_makes_it_due(watch: Watch) -> None:
     """A callback decided something while the record was looked at: it must stay due."""
     running(watch)
     now = watch.world.clock.ms
@@ -1746,7 +1733,7 @@ def somebody_makes_it_due(watch: Watch) -> None:
     assert watch.record.due_at == now - 1
 
 
-def somebody_makes_a_settled_one_due(watch: Watch) -> None:
+def test_somebody_makes_a_settled_one_due(watch: Watch) -> None:
     settled(watch)
     now = watch.world.clock.ms
     before(watch.world.wire, "UpdateItem", lambda: watch.update(due_at={"N": str(now - 1)}))
@@ -1755,7 +1742,7 @@ def somebody_makes_a_settled_one_due(watch: Watch) -> None:
     assert watch.record.due_at == now - 1
 
 
-def a_callback_comes_before_it_is_parked(watch: Watch) -> None:
+def test_a_callback_comes_before_it_is_parked(watch: Watch) -> None:
     exhausted(watch)
     before(watch.world.wire, "SendMessage", lambda: watch.update(answered_at={"N": "1"}))
     watch.sweep()
@@ -1767,7 +1754,7 @@ def a_callback_comes_before_it_is_parked(watch: Watch) -> None:
     assert A.ANSWERED_AT not in watch.item
 
 
-def somebody_parks_it_first(watch: Watch) -> None:
+def test_somebody_parks_it_first(watch: Watch) -> None:
     exhausted(watch)
     before(watch.world.wire, "SendMessage", watch.desk.park)
     watch.sweep()
@@ -1775,7 +1762,7 @@ def somebody_parks_it_first(watch: Watch) -> None:
     assert watch.item[A.STUCK] == "{}"
 
 
-def somebody_takes_it_over_first(watch: Watch) -> None:
+def test_somebody_takes_it_over_first(watch: Watch) -> None:
     """What whoever parks knows of the owner holds no longer."""
     exhausted(watch)
     owner = recovery_name(SAGA_ID, LIMIT + 1)
@@ -1785,7 +1772,7 @@ def somebody_takes_it_over_first(watch: Watch) -> None:
     assert watch.record.parked is None
 
 
-def it_settles_first(watch: Watch) -> None:
+def test_it_settles_first(watch: Watch) -> None:
     exhausted(watch)
     before(watch.world.wire, "SendMessage", watch.settle)
     watch.sweep()
@@ -1793,7 +1780,7 @@ def it_settles_first(watch: Watch) -> None:
     assert watch.record.parked is None
 
 
-def an_answer_wakes_what_nobody_can_take_up_again(watch: Watch) -> None:
+def test_an_answer_wakes_what_nobody_can_take_up_again(watch: Watch) -> None:
     """Parked for so long that no execution can be asked after any more, and then answered: a person decides, once."""
     history_gone(watch)
     watch.update(answered_at={"N": "1"})
@@ -1805,7 +1792,7 @@ def an_answer_wakes_what_nobody_can_take_up_again(watch: Watch) -> None:
     assert (watch.executions, watch.told) == ({}, [])
 
 
-def somebody_parks_what_is_old_first(watch: Watch) -> None:
+def test_somebody_parks_what_is_old_first(watch: Watch) -> None:
     history_gone(watch)
     before(watch.world.wire, "SendMessage", lambda: watch.update(parked={"S": SAGA_ID}, stuck={"S": "{}"}))
     watch.sweep()
@@ -1813,7 +1800,7 @@ def somebody_parks_what_is_old_first(watch: Watch) -> None:
     assert watch.item[A.STUCK] == "{}"
 
 
-def somebody_takes_what_is_old_over_first(watch: Watch) -> None:
+def test_somebody_takes_what_is_old_over_first(watch: Watch) -> None:
     history_gone(watch)
     before(watch.world.wire, "SendMessage", lambda: watch.update(owner={"S": R1}))
     watch.sweep()
@@ -1821,7 +1808,7 @@ def somebody_takes_what_is_old_over_first(watch: Watch) -> None:
     assert watch.record.parked is None
 
 
-def what_is_old_settles_first(watch: Watch) -> None:
+def test_what_is_old_settles_first(watch: Watch) -> None:
     history_gone(watch)
     before(watch.world.wire, "SendMessage", watch.settle)
     watch.sweep()
@@ -1838,7 +1825,7 @@ def dies_after_telling(watch: Watch) -> None:
     assert (watch.record.parked, len(watch.told)) == (SAGA_ID, 1)
 
 
-def recoveries_die_at_once(watch: Watch) -> None:
+def test_recoveries_die_at_once(watch: Watch) -> None:
     interrupted(watch)
     watch.sweep()
     watch.dies(R1)
@@ -1847,7 +1834,7 @@ def recoveries_die_at_once(watch: Watch) -> None:
     assert R2 not in watch.executions
 
 
-def a_row_is_kept_by_somebody_else(watch: Watch) -> None:
+def test_a_row_is_kept_by_somebody_else(watch: Watch) -> None:
     watch.pass_time(380 * DAY_MS)
     put_row("Old", StepStatus.DONE, expiration=watch.world.clock.ms // 1_000)
     key: Any = log_key(SAGA_ID, "Old")
@@ -1857,7 +1844,7 @@ def a_row_is_kept_by_somebody_else(watch: Watch) -> None:
     assert watch.world.items("log") == []
 
 
-def a_row_is_kept_longer_by_somebody_else(watch: Watch) -> None:
+def test_a_row_is_kept_longer_by_somebody_else(watch: Watch) -> None:
     watch.pass_time(380 * DAY_MS)
     put_row("Old", StepStatus.DONE, expiration=watch.world.clock.ms // 1_000)
     for_long = watch.world.clock.ms // 1_000 + 800 * 86_400
@@ -1865,159 +1852,6 @@ def a_row_is_kept_longer_by_somebody_else(watch: Watch) -> None:
     watch.sweep()
 
     assert [item[LogAttribute.EXPIRATION.value]["N"] for item in watch.world.items("log")] == [str(for_long)]
-
-
-MUTANTS = [
-    Mutant(
-        name="a look later forgets that somebody made the record due",
-        owner=RECONCILIATION,
-        target="look_later_update",
-        old='"ConditionExpression": STILL_IN_PROGRESS',
-        new='"ConditionExpression": STILL_IN_PROGRESS.replace("= :was", "<= :was")',
-        kills=somebody_makes_it_due,
-    ),
-    Mutant(
-        name="clearing forgets that somebody made the record due",
-        owner=RECONCILIATION,
-        target="clear_update",
-        old='"ConditionExpression": STILL_SETTLED',
-        new='"ConditionExpression": "#saga_id = :saga_id AND #status = :found AND :was = :was"',
-        kills=somebody_makes_a_settled_one_due,
-    ),
-    Mutant(
-        name="parking forgets what a callback decided",
-        owner=RECONCILIATION,
-        target="park_update",
-        old="condition = MAY_PARK",
-        new='condition = MAY_PARK + " OR attribute_exists(#answered_at)"',
-        kills=a_callback_comes_before_it_is_parked,
-    ),
-    Mutant(
-        name="parking forgets who parked before",
-        owner=RECONCILIATION,
-        target="park_update",
-        old="condition = MAY_PARK",
-        new='condition = MAY_PARK.replace("attribute_not_exists(#parked)", "NOT #parked = #stuck")',
-        kills=somebody_parks_it_first,
-    ),
-    Mutant(
-        name="parking forgets whose saga it is",
-        owner=RECONCILIATION,
-        target="park_update",
-        old="condition = MAY_PARK",
-        new='condition = MAY_PARK.replace("#owner = :owner", "attribute_exists(#owner)")',
-        kills=somebody_takes_it_over_first,
-    ),
-    Mutant(
-        name="parking forgets that it is settled",
-        owner=RECONCILIATION,
-        target="park_update",
-        old="condition = MAY_PARK",
-        new='condition = MAY_PARK.replace("#status =", "attribute_exists(#id) OR #status =")',
-        kills=it_settles_first,
-    ),
-    Mutant(
-        name="what no callback decides is not parked because of one",
-        owner=RECONCILIATION,
-        target="park_update",
-        old="reason is ParkedFor.RECOVERIES_EXHAUSTED",
-        new="reason",
-        kills=an_answer_wakes_what_nobody_can_take_up_again,
-    ),
-    Mutant(
-        name="parking of what is old forgets who parked before",
-        owner=RECONCILIATION,
-        target="MUST_PARK",
-        old="attribute_not_exists(#parked)",
-        new="NOT #parked = #stuck",
-        kills=somebody_parks_what_is_old_first,
-    ),
-    Mutant(
-        name="parking of what is old forgets whose saga it is",
-        owner=RECONCILIATION,
-        target="MUST_PARK",
-        old="#owner = :owner",
-        new="attribute_exists(#owner)",
-        kills=somebody_takes_what_is_old_over_first,
-    ),
-    Mutant(
-        name="parking of what is old forgets that it is settled",
-        owner=RECONCILIATION,
-        target="MUST_PARK",
-        old="#status =",
-        new="attribute_exists(#id) OR #status =",
-        kills=what_is_old_settles_first,
-    ),
-    Mutant(
-        name="each job that is late asks after its saga's executions anew",
-        owner=RECONCILER.Reconciler,
-        target="_look_at_late_job",
-        old="if job is not None and job.saga_id in self._late:",
-        new="if self._late is job:",
-        kills=all_that_is_late_is_looked_at_together,
-    ),
-    Mutant(
-        name="recoveries follow each other at once",
-        owner=RECONCILIATION,
-        target="decide",
-        old="record.recoveries and not due",
-        new="record.recoveries and False",
-        kills=recoveries_die_at_once,
-    ),
-    Mutant(
-        name="what may be gone is said to be kept",
-        owner=CARETAKER,
-        target="_keep_rows",
-        old="if not may_have_forgotten(record, now_ms, saga.days):",
-        new="if saga.days:",
-        kills=rows_may_be_gone_of_a_saga_that_runs,
-    ),
-    Mutant(
-        name="a saga is run again without its rows",
-        owner=RECOVERY,
-        target="what_to_do",
-        old="if may_have_forgotten(record, now_ms, log_days):",
-        new="if may_have_forgotten(record, now_ms, None):",
-        kills=rows_may_be_gone,
-    ),
-    Mutant(
-        name="a settled saga's rows are said to be kept",
-        owner=RECONCILIATION,
-        target="rows_kept_update",
-        old='"ConditionExpression": STILL_OPEN',
-        new='"ConditionExpression": STILL_OPEN.replace("AND", "OR")',
-        kills=the_saga_settles_while_its_rows_are_kept,
-    ),
-    Mutant(
-        name="a row is made by keeping it",
-        owner=RECONCILIATION,
-        target="keep_row_update",
-        old='"ConditionExpression": STILL_THERE',
-        new='"ConditionExpression": "attribute_not_exists(#saga_id) OR #expiration = :was"',
-        kills=a_row_is_kept_by_somebody_else,
-    ),
-    Mutant(
-        name="a row that somebody kept longer is kept shorter",
-        owner=RECONCILIATION,
-        target="keep_row_update",
-        old='"ConditionExpression": STILL_THERE',
-        new='"ConditionExpression": "attribute_exists(#saga_id) AND NOT :was = :until"',
-        kills=a_row_is_kept_longer_by_somebody_else,
-    ),
-]
-
-
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
-def test_the_history_passes_without_the_mutant(watch: Watch, mutant: Mutant) -> None:
-    mutant.kills(watch)
-
-
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
-def test_each_condition_is_needed(watch: Watch, monkeypatch: pytest.MonkeyPatch, mutant: Mutant) -> None:
-    mutate(monkeypatch, mutant)
-
-    with pytest.raises(AssertionError):
-        mutant.kills(watch)
 
 
 def test_the_operators_are_told_before_the_record_says_so(watch: Watch) -> None:

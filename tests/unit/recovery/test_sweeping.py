@@ -14,7 +14,6 @@ from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from importlib import import_module
 from itertools import pairwise
 from typing import Any
 
@@ -36,10 +35,8 @@ from saga_runtime.recovery.sweep import (
 )
 from saga_runtime.shared import aws
 from tests.unit.support.crews import TurnTakers
-from tests.unit.support.mutation import Mutant, mutate
 from tests.unit.support.wire import Killed
 
-SWEEPING = import_module("saga_runtime.recovery.sweep")
 PAGE = 5
 PLENTY_MS = 3_600_000
 SEEDS = range(12)
@@ -143,7 +140,7 @@ def test_one_key_of_each_part_comes_after_the_other() -> None:
     assert keys.looks == ["0/0", "1/0", "2/0", "0/1", "2/1", "0/2"]
 
 
-def in_turn(crew: TurnTakers) -> None:
+def test_no_part_is_worked_off_alone_and_none_waits_for_another(crew: TurnTakers) -> None:
     keys = Field([1_000, 40, 40, 40], crew, takes_ms=10)
     keys.sweep(4).run()
 
@@ -151,18 +148,14 @@ def in_turn(crew: TurnTakers) -> None:
     assert all(max(found.values()) - min(found[f"{part}"] for part in range(4)) <= 2 for found in worked_off)
 
 
-def test_no_part_is_worked_off_alone_and_none_waits_for_the_end_of_another(crew: TurnTakers) -> None:
-    in_turn(crew)
-
-
-def lazily(crew: TurnTakers) -> None:
+def test_a_page_is_read_only_when_the_one_before_is_worked_off(crew: TurnTakers) -> None:
     keys = Field([50, 50], crew, takes_ms=1)
     keys.sweep(3).run()
 
     assert (sorted(keys.looks), keys.most_held <= 2 * PAGE) == (keys.all_keys, True)
 
 
-def all_work(crew: TurnTakers) -> None:
+def test_all_work(crew: TurnTakers) -> None:
     """Who finds every page being read waits for it."""
     keys = Field([12, 31], crew, takes_ms=1)
     keys.sweep(4).run()
@@ -274,16 +267,12 @@ def test_a_page_that_is_refused_for_now_is_read_again(crew: TurnTakers) -> None:
 # Slowing down.
 
 
-def refused_at_once(crew: TurnTakers) -> None:
+def test_whatever_is_refused_at_once_slows_down_once(crew: TurnTakers) -> None:
     brake = Brake()
     for _ in range(8):
         brake.refused(0)
 
     assert (brake.pause_ms, brake.pulled) == (FIRST_PAUSE_MS, 1)
-
-
-def test_whatever_is_refused_at_once_slows_down_once(crew: TurnTakers) -> None:
-    refused_at_once(crew)
 
 
 def test_the_pause_doubles_up_to_a_limit_and_is_drawn_with_full_jitter() -> None:
@@ -309,7 +298,7 @@ def test_what_goes_well_speeds_up_slowly_until_nobody_waits() -> None:
     assert 200 < len(pauses) < 400
 
 
-def all_wait(crew: TurnTakers) -> None:
+def test_what_one_worker_is_refused_makes_all_of_them_wait(crew: TurnTakers) -> None:
     """Of four workers one is refused: all wait before their next looks."""
     began: dict[int, list[float]] = {}
 
@@ -334,11 +323,7 @@ def all_wait(crew: TurnTakers) -> None:
     assert all(after - before >= FIRST_PAUSE_MS / 3 for times in began.values() for before, after in pairwise(times))
 
 
-def test_what_one_worker_is_refused_makes_all_of_them_wait(crew: TurnTakers) -> None:
-    all_wait(crew)
-
-
-def settles_at_what_is_borne(crew: TurnTakers) -> None:
+def test_the_rate_that_is_borne_is_found_and_few_calls_are_wasted(crew: TurnTakers) -> None:
     """A service that bears 15 a second, and has 30 to begin with, is asked about as often as it bears."""
     bucket = Bucket(crew, size=30, refill=15)
     keys = Field([600], crew, takes_ms=50)
@@ -375,10 +360,6 @@ class Bucket:
             self.refused += 1
             raise THROTTLED
         self._tokens -= 1
-
-
-def test_the_rate_that_is_borne_is_found_and_few_calls_are_wasted(crew: TurnTakers) -> None:
-    settles_at_what_is_borne(crew)
 
 
 # The end.
@@ -444,7 +425,7 @@ class OneAfterTheOther:
         raise killed[0]
 
 
-def nobody_goes_on(_: TurnTakers) -> None:
+def test_nobody_goes_on_when_one_worker_was_killed() -> None:
     keys = Field([9, 9], OneAfterTheOther(), raises={"0/3": [Killed("here")]})
 
     with pytest.raises(Killed):
@@ -452,11 +433,7 @@ def nobody_goes_on(_: TurnTakers) -> None:
     assert len(keys.looks) == 6
 
 
-def test_nobody_goes_on_when_one_worker_was_killed(crew: TurnTakers) -> None:
-    nobody_goes_on(crew)
-
-
-def no_look_behind_the_end(crew: TurnTakers) -> None:
+def test_no_look_is_begun_when_the_time_was_up_while_waiting(crew: TurnTakers) -> None:
     """Waiting takes a little longer than was asked for, and then the time is up."""
     keys = Field([9], crew, raises={"0/0": [THROTTLED]})
     sweep = keys.sweep(1, lambda: int(SPARE_MS + 10 - 2 * crew.now_ms))
@@ -465,134 +442,13 @@ def no_look_behind_the_end(crew: TurnTakers) -> None:
     assert (keys.looks, keys.again) == ([], [])
 
 
-def test_no_look_is_begun_when_the_time_was_up_while_waiting(crew: TurnTakers) -> None:
-    no_look_behind_the_end(crew)
-
-
-def slowed_by_nothing_else(_: TurnTakers) -> None:
+def test_what_is_refused_for_good_slows_nobody_down() -> None:
     keys = Field([4], TurnTakers(), raises={"0/1": [DENIED], "0/2": [ValueError()]})
     sweep = keys.sweep(1)
 
     assert (sweep.run(), sweep.brake.pulled, sweep.brake.pause_ms) == (True, 0, 0)
 
 
-def test_what_is_refused_for_good_slows_nobody_down(crew: TurnTakers) -> None:
-    slowed_by_nothing_else(crew)
-
-
 def test_there_are_as_many_connections_as_workers() -> None:
     config: Any = aws.CONFIG
     assert config.max_pool_connections >= WORKERS
-
-
-MUTANTS = [
-    Mutant(
-        name="others go on when a worker was killed",
-        owner=Sweep,
-        target="_goes_on",
-        old=" and not self._stopped",
-        new="",
-        kills=nobody_goes_on,
-    ),
-    Mutant(
-        name="who has waited until the end looks all the same",
-        owner=Sweep,
-        target="_wait",
-        old="if self._goes_on() else None",
-        new="",
-        kills=no_look_behind_the_end,
-    ),
-    Mutant(
-        name="what is refused for good slows down, too",
-        owner=Sweep,
-        target="_attempt",
-        old="if for_now:",
-        new="if True:",
-        kills=slowed_by_nothing_else,
-    ),
-    Mutant(
-        name="each refusal slows down anew",
-        owner=Brake,
-        target="refused",
-        old="began == self.pulled",
-        new="True",
-        kills=refused_at_once,
-    ),
-    Mutant(
-        name="a refusal slows down nobody",
-        owner=Brake,
-        target="delay_ms",
-        old="drawn * self.pause_ms",
-        new="0.0",
-        kills=all_wait,
-    ),
-    Mutant(
-        name="it never speeds up again",
-        owner=Brake,
-        target="eased",
-        old="(1 - EASE)",
-        new="1.0",
-        kills=settles_at_what_is_borne,
-    ),
-    Mutant(
-        name="it speeds up at once",
-        owner=Brake,
-        target="eased",
-        old="if shorter >= FIRST_PAUSE_MS / 2 else",
-        new="if shorter < 0 else",
-        kills=settles_at_what_is_borne,
-    ),
-    Mutant(
-        name="whoever finds nothing to take while pages are read goes home",
-        owner=Sweep,
-        target="_next",
-        old="with self._turn:",
-        new="if True:",
-        kills=all_work,
-    ),
-    Mutant(
-        name="a part is worked off alone",
-        owner=Sweep,
-        target="_next",
-        old="self.parts.append(part)",
-        new="self.parts.appendleft(part)",
-        kills=in_turn,
-    ),
-    Mutant(
-        name="pages are read ahead",
-        owner=Part,
-        target="fill",
-        old="if not self._keys and self._start is not None:",
-        new="while self._start is not None:",
-        kills=lazily,
-    ),
-    Mutant(
-        name="looks are begun until the end",
-        owner=Sweep,
-        target="_goes_on",
-        old="< SPARE_MS",
-        new="< 0",
-        kills=in_time,
-    ),
-    Mutant(
-        name="what is refused for now is not tried again",
-        owner=Sweep,
-        target="_attempt",
-        old="if not for_now or attempt == ATTEMPTS:",
-        new="if True:",
-        kills=tried_again,
-    ),
-]
-
-
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
-def test_the_history_passes_without_the_mutant(crew: TurnTakers, mutant: Mutant) -> None:
-    mutant.kills(crew)
-
-
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
-def test_each_condition_is_needed(crew: TurnTakers, monkeypatch: pytest.MonkeyPatch, mutant: Mutant) -> None:
-    mutate(monkeypatch, mutant)
-
-    with pytest.raises(AssertionError):
-        mutant.kills(crew)

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import copy
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from moto.backends import get_backend
-from moto.core.models import DEFAULT_ACCOUNT_ID
 
 from saga_runtime.callbacks import (
     Callback,
@@ -254,14 +251,14 @@ class Snapshots:
     def __init__(self, depot: Depot, memory: MemoryDynamoDB | None = None) -> None:
         self.depot = depot
         self._memory = memory
-        self._moto: Any = None if memory else get_backend("dynamodb")[DEFAULT_ACCOUNT_ID]["eu-central-1"].tables
+        self._database = depot.world.database
 
     def take(self) -> Any:
         """Take one."""
         if self._memory is not None:  # items are replaced, never changed
             items: Any = {name: dict(table) for name, table in self._memory.tables.items()}
         else:
-            items = {name: copy.deepcopy(table.items) for name, table in self._moto.items()}
+            items = self._database.take()
         tasks = self.depot.world.tasks
         return items, set(tasks.waiting), dict(tasks.ended), list(self.depot.attempts), self.depot.world.clock.ms
 
@@ -271,9 +268,7 @@ class Snapshots:
         if self._memory is not None:
             self._memory.tables = {name: dict(table) for name, table in items.items()}
         else:
-            for name, table in self._moto.items():
-                table.items.clear()
-                table.items.update(copy.deepcopy(items[name]))
+            self._database.put_back(items)
         tasks = self.depot.world.tasks
         tasks.waiting, tasks.ended = set(waiting), dict(ended)
         self.depot.attempts[:] = attempts
@@ -283,6 +278,4 @@ class Snapshots:
         """A table's items, seen without a call."""
         if self._memory is not None:
             return list(self._memory.tables[table].values())
-        found = self._moto[table].items.values()
-        each = [item for ranges in found for item in (ranges.values() if isinstance(ranges, dict) else [ranges])]
-        return [{name: value.to_json() for name, value in item.attrs.items()} for item in each]
+        return self._database.items(table)

@@ -8,6 +8,7 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
+from tests.unit.support import clauses
 from tests.unit.support.expressions import Item, check_placeholders, holds, updated
 
 KEYS: dict[str, tuple[str, ...]] = {
@@ -80,11 +81,15 @@ class MemoryDynamoDB:
         }
         raise ClientError(response, "TransactWriteItems")
 
+    def _find(self, kind: str, request: Mapping[str, Any]) -> Item | None:
+        table = request["TableName"]
+        return self.tables[table].get(_key_of(table, request["Item" if kind == "Put" else "Key"]))
+
     def _apply(self, entries: Sequence[Mapping[str, Any]]) -> list[dict[str, Any] | None]:
         after: list[tuple[str, tuple[str, ...], Item]] = []
         refused: list[dict[str, Any] | None] = []
         named: set[tuple[str, tuple[str, ...]]] = set()
-        for entry in entries:
+        for entry in clauses.passing(entries, self._find):
             ((kind, arguments),) = entry.items()
             table = arguments["TableName"]
             key = _key_of(table, arguments["Item"] if kind == "Put" else arguments["Key"])

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import inspect
 import json
-import textwrap
-from types import ModuleType
 from typing import Any, Final
 
 import pytest
@@ -140,17 +137,3 @@ def deploy(world: World, monkeypatch: pytest.MonkeyPatch) -> Payouts:
         )
     world.wire.forget()
     return Payouts(world, monkeypatch)
-
-
-def without(monkeypatch: pytest.MonkeyPatch, module: ModuleType, name: str, old: str, new: str) -> None:
-    """Change a function's or a method's source: ``name``, or ``Class.name``."""
-    holder: Any = module
-    *owners, last = name.split(".")
-    for owner in owners:
-        holder = getattr(holder, owner)
-    found = inspect.getattr_static(holder, last)
-    source = textwrap.dedent(inspect.getsource(getattr(found, "fget", None) or getattr(found, "__func__", found)))
-    assert source.count(old) == 1, f"{name} has changed; mend the mutant"
-    namespace: dict[str, Any] = {}
-    exec(compile(source.replace(old, new), f"<{name}>", "exec"), vars(module), namespace)
-    monkeypatch.setattr(holder, last, namespace[last])

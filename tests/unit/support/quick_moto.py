@@ -6,7 +6,6 @@ no answer has. None of it is left out: it is done once.
 
 from __future__ import annotations
 
-import copy
 import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,10 +17,8 @@ from botocore.config import Config
 from botocore.retries import quota
 from moto import backend_index, mock_aws
 from moto.core import models, responses
-from moto.core.models import DEFAULT_ACCOUNT_ID
 from moto.core.serialize import ResponseSerializer
 from moto.core.utils import method_names_from_class
-from moto.dynamodb.models import dynamodb_backends
 
 
 class OneClientOfEach:
@@ -63,36 +60,12 @@ def _told(value: object) -> str:
     return repr(sorted(vars(value).items(), key=str)) if isinstance(value, Config) else repr(value)
 
 
-class QuickMoto:
-    """moto, emptied for each test, with tables that were created once.
-
-    Args:
-        region: where the tables are.
-        create_tables: creates them, through the API.
-    """
-
-    def __init__(self, region: str, create_tables: Callable[[], None]) -> None:
-        self._region = region
-        self._create_tables = create_tables
-        self._tables: dict[str, Any] | None = None
-
-    @contextmanager
-    def mocked(self) -> Iterator[None]:
-        """Let moto answer, with empty tables and nothing else in it."""
-        # Nobody here calls AWS through ``requests``: a thousand patterns would be added for it.
-        with mock.patch.object(models, "RESPONSES_METHODS", ()), mock_aws():
-            yield
-
-    def prepare(self) -> None:
-        """Have the tables, as if they had just been created."""
-        if self._tables is None:
-            self._create_tables()
-            self._tables = copy.deepcopy(self._backend().tables)
-        else:
-            self._backend().tables.update(copy.deepcopy(self._tables))
-
-    def _backend(self) -> Any:
-        return dynamodb_backends[DEFAULT_ACCOUNT_ID][self._region]
+@contextmanager
+def mocked() -> Iterator[None]:
+    """Let moto answer, with nothing in it."""
+    # Nobody here calls AWS through ``requests``: a thousand patterns would be added for it.
+    with mock.patch.object(models, "RESPONSES_METHODS", ()), mock_aws():
+        yield
 
 
 @contextmanager

@@ -111,7 +111,7 @@ def _owned(
 
 
 def with_used_placeholders(arguments: dict[str, Any]) -> dict[str, Any]:
-    """The arguments without placeholders that nothing uses: DynamoDB refuses those, and a mutant needs fewer."""
+    """The arguments without placeholders that nothing uses: DynamoDB refuses those."""
     text = f"{arguments.get('UpdateExpression', '')} {arguments.get('ConditionExpression', '')} "
     used = {word.strip(",()") for word in text.replace("(", " ").split()}
     return {

@@ -25,6 +25,7 @@ from saga_runtime.protocol import (
 )
 from saga_runtime.recovery import hold
 from saga_runtime.shared import aws, clock, telemetry
+from tests.unit.support.dynamodb import Database
 from tests.unit.support.executions import Executions
 from tests.unit.support.samples import NOW_MS
 from tests.unit.support.tasks import Tasks
@@ -117,6 +118,7 @@ class World:
     told: Told
     naps: list[float]
     tasks: Tasks = field(default_factory=Tasks)
+    database: Database = field(default_factory=Database)
 
     def call(self, event: dict[str, Any]) -> tuple[int, Any, dict[str, str]]:
         """Send an event through the gatekeeper: status, document, headers."""

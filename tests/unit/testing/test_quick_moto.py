@@ -11,8 +11,8 @@ from botocore.retries import quota
 from moto import mock_aws
 
 from saga_runtime.shared import aws
-from tests.unit.support.quick_moto import OneClientOfEach, QuickMoto, without_detours
-from tests.unit.support.world import World, create_tables
+from tests.unit.support.quick_moto import OneClientOfEach, without_detours
+from tests.unit.support.world import create_tables
 
 VALUES: dict[str, Any] = {
     "text": {"S": "a"},
@@ -96,26 +96,6 @@ def test_answers_are_the_same_without_detours(plain: None) -> None:
     with without_detours():
         assert answers() == thorough
     assert len(thorough) == 14
-
-
-def test_tables_are_the_same_as_created_ones_and_empty_for_each_test(world: World, quick_moto: QuickMoto) -> None:
-    def described() -> list[dict[str, Any]]:
-        client = aws.dynamodb()
-        names = client.list_tables()["TableNames"]
-        tables: list[Any] = [client.describe_table(TableName=name)["Table"] for name in names]
-        return [{name: what for name, what in table.items() if name not in CREATION} for table in tables]
-
-    first = described()
-    aws.dynamodb().put_item(TableName="log", Item={"saga_id": {"S": "a"}, "step": {"S": "b"}})
-    aws.dynamodb().delete_table(TableName="tokens")
-    aws.sqs().create_queue(QueueName="left")
-    for _ in range(2):
-        with quick_moto.mocked():
-            quick_moto.prepare()
-
-    assert world.items("log") == []
-    assert described() == first
-    assert len(first) == 4
 
 
 def test_a_client_is_made_once_for_the_same_options(clients: OneClientOfEach) -> None:

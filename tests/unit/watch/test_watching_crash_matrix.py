@@ -1,6 +1,6 @@
-"""A reconciler's watch over hand-written machines: killed at any call, two at once, and each condition left out.
+"""A reconciler's watch over hand-written machines: killed at any call, two at once, and short histories.
 
-The conditions, as the mutants at the end have them:
+The conditions that the histories at the end need:
 
 * an end is kept once, however often it is found, and is hidden by none of an earlier execution of the same name;
 * nobody calls before the grace, a pause, or the lease of a call that may be under way is over;
@@ -25,7 +25,6 @@ from saga_runtime.watch.decisions import FIRST_MS, LIST_MS, OVERLAP_MS, WHOLE_MS
 from saga_runtime.watch.rows import end_id
 from saga_runtime.watch.watcher import BACKOFF
 from tests.unit.support.enumerated import require_all_run
-from tests.unit.support.mutation import Mutant, mutate
 from tests.unit.support.samples import DAY_MS
 from tests.unit.support.watched import GRACE_MS, LEASE_MS, Watch, before, watch_in
 from tests.unit.support.wire import Action, Fault, Killed, Moment
@@ -33,9 +32,6 @@ from tests.unit.support.world import Context, World
 
 pytestmark = pytest.mark.exhaustive
 
-ROWS = import_module("saga_runtime.watch.rows")
-WATCHING = import_module("saga_runtime.watch.decisions")
-TELLING = import_module("saga_runtime.watch.notify")
 SWEEP = import_module("saga_runtime.watch.sweep")
 A = WatchAttribute
 TOLD, STUCK, OVER = WatchStatus.TOLD, WatchStatus.STUCK, WatchStatus.OVER
@@ -266,7 +262,7 @@ def test_two_at_once_do_what_one_does(watch: Watch, scene: str, call: str, on: i
 # Each condition is needed.
 
 
-def told_twice(watch: Watch) -> None:
+def test_told_twice(watch: Watch) -> None:
     """An event that comes late finds the end told."""
     watch.ends()
     watch.goes_on(3)
@@ -284,7 +280,7 @@ def due(watch: Watch) -> str:
     return json.dumps({"due": watch.row().id})
 
 
-def two_call(watch: Watch) -> None:
+def test_two_call(watch: Watch) -> None:
     message = due(watch)
     before(watch.world.wire, "DescribeExecution", lambda: watch.deliver(message))
     watch.deliver(message)
@@ -292,7 +288,7 @@ def two_call(watch: Watch) -> None:
     assert len(watch.calls) == 1
 
 
-def called_in_the_grace(watch: Watch) -> None:
+def test_called_in_the_grace(watch: Watch) -> None:
     watch.ends()
     watch.sweep()
     watch.pass_time(GRACE_MS - 1)
@@ -301,7 +297,7 @@ def called_in_the_grace(watch: Watch) -> None:
     assert watch.calls == []
 
 
-def called_while_it_may_be_at_it(watch: Watch) -> None:
+def test_called_while_it_may_be_at_it(watch: Watch) -> None:
     message = due(watch)
     watch.world.wire.plan(Fault(operation="Invoke", action=Action.DROP, moment=Moment.AFTER, times=1))
     watch.deliver(message)
@@ -311,7 +307,7 @@ def called_while_it_may_be_at_it(watch: Watch) -> None:
     assert len(watch.calls) == 1
 
 
-def told_of_a_name_that_is_used_again(watch: Watch) -> None:
+def test_told_of_a_name_that_is_used_again(watch: Watch) -> None:
     watch.ends()
     watch.goes_on(2)
     del watch.machine.runs["run"]
@@ -324,7 +320,7 @@ def told_of_a_name_that_is_used_again(watch: Watch) -> None:
     assert len(watch.calls) == 2
 
 
-def told_of_another_one(watch: Watch) -> None:
+def test_told_of_another_one(watch: Watch) -> None:
     """An end was not looked at for 90 days: its machine was not watched. Its name is another execution's by now."""
     message = due(watch)
     watch.pass_time(91 * DAY_MS)
@@ -335,7 +331,7 @@ def told_of_another_one(watch: Watch) -> None:
     assert (watch.calls, watch.row().status) == ([], STUCK)
 
 
-def out_of_time(watch: Watch) -> None:
+def test_out_of_time(watch: Watch) -> None:
     for number in range(3):
         watch.ends(f"run{number}")
     watch.sweep()
@@ -348,7 +344,7 @@ def out_of_time(watch: Watch) -> None:
     assert not watch.world.told.measured
 
 
-def called_while_somebody_else_does(watch: Watch) -> None:
+def test_called_while_somebody_else_does(watch: Watch) -> None:
     message = due(watch)
     watch.meanwhile = [lambda: watch.deliver(message)]
     watch.deliver(message)
@@ -356,7 +352,7 @@ def called_while_somebody_else_does(watch: Watch) -> None:
     assert len(watch.calls) == 1
 
 
-def told_by_a_call_of_the_past(watch: Watch) -> None:
+def test_told_by_a_call_of_the_past(watch: Watch) -> None:
     """A caller that was frozen for longer than its lease wakes while the next one calls, which fails."""
     message = due(watch)
     row_id = watch.row().id
@@ -376,7 +372,7 @@ def told_by_a_call_of_the_past(watch: Watch) -> None:
     assert row.not_before - watch.now > 0
 
 
-def put_back_twice(watch: Watch) -> None:
+def test_put_back_twice(watch: Watch) -> None:
     watch.watches(attempts=1)
     watch.answers = ["Broken"]
     watch.deliver(due(watch))
@@ -389,7 +385,7 @@ def put_back_twice(watch: Watch) -> None:
     assert (watch.row().status, len(watch.calls)) == (TOLD, 2)
 
 
-def told_a_person_first(watch: Watch) -> None:
+def test_told_a_person_first(watch: Watch) -> None:
     watch.watches(attempts=1)
     watch.answers = ["Broken"]
     message = due(watch)
@@ -400,7 +396,7 @@ def told_a_person_first(watch: Watch) -> None:
     assert seen == [WatchStatus.PENDING]
 
 
-def queued_while_it_is_told(watch: Watch) -> None:
+def test_queued_while_it_is_told(watch: Watch) -> None:
     message = due(watch)
     before(watch.world.wire, "SendMessage", lambda: watch.deliver(message))
     watch.sweep()
@@ -408,7 +404,7 @@ def queued_while_it_is_told(watch: Watch) -> None:
     assert A.DUE_AT not in watch.items[watch.row().id]
 
 
-def ends_behind_the_page(watch: Watch) -> None:
+def test_ends_behind_the_page(watch: Watch) -> None:
     """While a list is read, for longer than lists are behind, an execution ends that stands on a page read before."""
     watch.sweep()
     watch.pass_time(LIST_MS)
@@ -435,7 +431,7 @@ def ends_behind_the_page(watch: Watch) -> None:
     assert "young" in {row.execution_arn.rpartition(":")[2] for row in watch.rows.values()}
 
 
-def two_read_a_list(watch: Watch) -> None:
+def test_two_read_a_list(watch: Watch) -> None:
     """One is slow with the first page, and the other one has read the list: what is known does not become less."""
     watch.sweep()
     watch.pass_time(LIST_MS)
@@ -454,7 +450,7 @@ def two_read_a_list(watch: Watch) -> None:
     assert (watch.list_of().known_until, watch.list_of().pass_at) == (watch.now, 0)
 
 
-def a_list_is_a_little_out_of_order(watch: Watch) -> None:
+def test_a_list_is_a_little_out_of_order(watch: Watch) -> None:
     watch.sweep()
     watch.pass_time(LIST_MS)
     places = {"first": 4, "old": 3, "second": 2, "older": 1}
@@ -467,7 +463,7 @@ def a_list_is_a_little_out_of_order(watch: Watch) -> None:
     assert {row.execution_arn.rpartition(":")[2] for row in watch.rows.values()} == {"first", "second"}
 
 
-def a_list_is_far_behind(watch: Watch) -> None:
+def test_a_list_is_far_behind(watch: Watch) -> None:
     """What ended is listed only hours later."""
     watch.sweep()
     watch.pass_time(WHOLE_MS - FIRST_MS - 10 * LIST_MS)
@@ -480,142 +476,3 @@ def a_list_is_far_behind(watch: Watch) -> None:
     watch.sweep()
 
     assert run.id in watch.rows
-
-
-MUTANTS = [
-    Mutant(
-        name="the first old entry ends a list",
-        owner=WATCHING,
-        target="is_last",
-        old="all(",
-        new="any(",
-        kills=a_list_is_a_little_out_of_order,
-    ),
-    Mutant(
-        name="no list is read to its end",
-        owner=WATCHING,
-        target="is_whole",
-        old="return pass_at - row.certain_until >= WHOLE_MS",
-        new="return False",
-        kills=a_list_is_far_behind,
-    ),
-    Mutant(
-        name="an end is kept though it is known",
-        owner=ROWS,
-        target="NEW_OR_OF_AN_EARLIER_ONE",
-        old="#stopped_at <",
-        new="#stopped_at >",
-        kills=told_twice,
-    ),
-    Mutant(
-        name="an earlier execution hides a later one of its name",
-        owner=ROWS,
-        target="NEW_OR_OF_AN_EARLIER_ONE",
-        old=" OR #stopped_at <",
-        new=" OR #stopped_at = :started_at AND #stopped_at <",
-        kills=told_of_a_name_that_is_used_again,
-    ),
-    Mutant(
-        name="a later execution is told as an earlier one of its name",
-        owner=WATCHING,
-        target="decide",
-        old=" or execution.started_at > row.stopped_at",
-        new="",
-        kills=told_of_another_one,
-    ),
-    Mutant(
-        name="how old the oldest is is said by who did not see all that is due",
-        owner=SWEEP.Sweep,
-        target="run",
-        old="if seen and not looked.failed",
-        new="if not looked.failed",
-        kills=out_of_time,
-    ),
-    Mutant(
-        name="whoever read the row calls",
-        owner=ROWS,
-        target="UNTOUCHED",
-        old="#not_before = :was",
-        new="#not_before >= :was OR attribute_not_exists(#not_before)",
-        kills=two_call,
-    ),
-    Mutant(
-        name="a caller of the past says what became of a call of the present",
-        owner=ROWS,
-        target="UNTOUCHED",
-        old="#not_before = :was",
-        new="attribute_exists(#not_before) AND :was = :was",
-        kills=told_by_a_call_of_the_past,
-    ),
-    Mutant(
-        name="nobody waits for the grace",
-        owner=WATCHING,
-        target="is_callable",
-        old=" and row.not_before <= now_ms",
-        new="",
-        kills=called_in_the_grace,
-    ),
-    Mutant(
-        name="nobody waits for the lease",
-        owner=WATCHING,
-        target="is_callable",
-        old=" and row.not_before <= now_ms",
-        new=" and row.stopped_at + 900_000 <= now_ms",
-        kills=called_while_somebody_else_does,
-    ),
-    Mutant(
-        name="no answer counts as an answer",
-        owner=TELLING,
-        target="waits_until",
-        old="if over else",
-        new="if over or True else",
-        kills=called_while_it_may_be_at_it,
-    ),
-    Mutant(
-        name="what was told is tried anew",
-        owner=ROWS,
-        target="STILL_STUCK",
-        old="#status = :stuck",
-        new="attribute_exists(#status) AND :stuck = :stuck",
-        kills=put_back_twice,
-    ),
-    Mutant(
-        name="what was told becomes due",
-        owner=ROWS,
-        target="STILL_DUE",
-        old="#due_at = :was",
-        new=":was = :was OR #due_at = :was",
-        kills=queued_while_it_is_told,
-    ),
-    Mutant(
-        name="a list is known up to the end of its pass",
-        owner=WATCHING,
-        target="read_on",
-        old="known_until=pass_at",
-        new="known_until=now_ms",
-        kills=ends_behind_the_page,
-    ),
-    Mutant(
-        name="two read on",
-        owner=ROWS,
-        target="SAME_VERSION",
-        old="#version = :was",
-        new=":was = :was OR #version = :was",
-        kills=two_read_a_list,
-    ),
-]
-
-
-@pytest.mark.parametrize("kills", [*dict.fromkeys(mutant.kills for mutant in MUTANTS), told_a_person_first])
-def test_the_history_ends_well_with_every_condition(watch: Watch, kills: Callable[[Watch], None]) -> None:
-    kills(watch)
-
-
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
-def test_without_a_condition_a_history_ends_badly(
-    watch: Watch, monkeypatch: pytest.MonkeyPatch, mutant: Mutant
-) -> None:
-    mutate(monkeypatch, mutant)
-
-    with pytest.raises(AssertionError):
-        mutant.kills(watch)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 from typing import Any, Final
+from zlib import crc32
 
 from constructs_lib.testing.simulator.aws.dynamodb.parsing import Expression, condition_of, projection_of
 from constructs_lib.testing.simulator.aws.dynamodb.tables import Index, Key, KeySchema, Table
@@ -144,7 +145,24 @@ def scan(table: Table, source: Mapping[str, Any], horizon: int) -> dict[str, Any
     if index is not None:
         index.known_at(horizon)
     items: Iterable[Item] = index.every() if index is not None else table.every()
+    if (segment := _segment(source)) is not None:
+        items = (item for item in items if segment(item[schema.names[0]]))
     return _page(table, schema, list(items), source, filtered, projection, values)
+
+
+def _segment(source: Mapping[str, Any]) -> Callable[[Value], bool] | None:
+    """Test whether a partition belongs to the segment of a parallel scan; None: the scan is not parallel.
+
+    A partition is in one segment as a whole, and in the same one at each scan. Source: the API reference of Scan.
+    """
+    segment, total = source.get("Segment"), source.get("TotalSegments")
+    if segment is None and total is None:
+        return None
+    if segment is None or total is None:
+        raise invalid("Both Segment and TotalSegments must be given for a parallel scan")
+    if not 0 <= segment < total:
+        raise invalid(f"The Segment parameter is zero-based and must be less than TotalSegments: {segment}, {total}")
+    return lambda partition: crc32(repr(partition).encode()) % int(total) == segment
 
 
 def _index(table: Table, source: Mapping[str, Any]) -> Index | None:

@@ -49,7 +49,7 @@ _TAKEN: Final[dict[str, frozenset[str]]] = {
         }
     ),
     "Query": _READ | {"KeyConditionExpression", "ScanIndexForward"},
-    "Scan": _READ,
+    "Scan": _READ | {"Segment", "TotalSegments"},
     "BatchGetItem": frozenset({"RequestItems", "ReturnConsumedCapacity"}),
     "BatchWriteItem": frozenset({"RequestItems", "ReturnConsumedCapacity"}),
     "TransactWriteItems": frozenset({"TransactItems", "ClientRequestToken", "ReturnConsumedCapacity"}),

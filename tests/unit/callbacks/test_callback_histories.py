@@ -1,6 +1,6 @@
-"""Each condition of callbacks, removed: what it protects against must then happen.
+"""Short histories of callbacks, each of which needs one condition to end well.
 
-The conditions, as the mutants below have them:
+The conditions:
 
 * of all attempts the newest one's token stands: a newer one replaces, an older or equal one changes nothing;
 * an answer that is known, however far its telling has come, is told to a newer attempt; nobody waits for it anew;
@@ -27,9 +27,7 @@ from saga_runtime.callbacks.sweeper import sweep
 from saga_runtime.callbacks.writes import marker_put, not_due_update
 from saga_runtime.errors import SagaError
 from saga_runtime.protocol import Env, RecordStatus, StepStatus, TokenAttribute
-from tests.unit.callbacks.test_callback_orders import Variant, in_memory
 from tests.unit.support.depot import DONE, HEARTBEAT_SECONDS, JOB, JOB_ID, REFUSED, STEP, Attempt, Depot
-from tests.unit.support.mutation import Mutant, mutate
 from tests.unit.support.samples import NOW_MS, SAGA_ID
 from tests.unit.support.wire import Action, Fault, Killed
 from tests.unit.support.world import World
@@ -37,13 +35,10 @@ from tests.unit.support.world import World
 pytestmark = pytest.mark.exhaustive
 
 ROWS = import_module("saga_runtime.callbacks.rows")
-DECISIONS = import_module("saga_runtime.callbacks.decisions")
 RECEIPT = import_module("saga_runtime.callbacks.receipt")
 REGISTRATION = import_module("saga_runtime.callbacks.registration")
-SENDING = import_module("saga_runtime.callbacks.task_tokens")
 SWEEP = import_module("saga_runtime.callbacks.sweeper")
 WRITES = import_module("saga_runtime.callbacks.writes")
-SAGA_WRITES = import_module("saga_runtime.callbacks.saga_writes")
 LOG = import_module("saga_runtime.saga_log.rows")
 
 
@@ -82,28 +77,28 @@ def write_as(subject: Subject, event_id: str = "e9", *, ok: bool = True) -> Rece
     return subject.write(outcome, event_id, marker_put(token_table(), marker, NOW_MS), marker)
 
 
-def a_newer_attempt_is_told(depot: Depot) -> None:
+def test_a_newer_attempt_is_told(depot: Depot) -> None:
     """It replaces the one before it."""
     assert depot.dispatch(retried(depot)) is Registration.NEWER
     depot.says("e1")
     assert depot.told(2)
 
 
-def a_retry_in_the_same_entry_of_the_state_is_newer(_: Depot) -> None:
+def test_a_retry_in_the_same_entry_of_the_state_is_newer() -> None:
     """A retry keeps the time at which its state was entered."""
     task = {"started": "2026-11-21T08:00:00Z", "redriven": 0, "entered": "2026-11-21T08:00:01Z"}
     orders = [ROWS.order_of({**task, "retried": count}) for count in (0, 1, 2, 10)]
     assert orders == sorted(set(orders))
 
 
-def a_redrive_is_newer(_: Depot) -> None:
+def test_a_redrive_is_newer() -> None:
     """A person redrives an execution; whatever waited before does not wait any more."""
     task = {"started": "2026-11-21T08:00:00Z", "entered": "2026-11-21T08:00:01Z", "retried": 0}
     orders = [ROWS.order_of({**task, "redriven": count}) for count in (0, 1, 2, 10)]
     assert orders == sorted(set(orders))
 
 
-def an_older_attempt_changes_nothing(depot: Depot) -> None:
+def test_an_older_attempt_changes_nothing(depot: Depot) -> None:
     """Its message comes after that of its successor."""
     first = depot.enter()
     depot.time_out()
@@ -113,7 +108,7 @@ def an_older_attempt_changes_nothing(depot: Depot) -> None:
     assert depot.told(2)
 
 
-def a_newer_attempt_is_told_what_was_received(depot: Depot) -> None:
+def test_a_newer_attempt_is_told_what_was_received(depot: Depot) -> None:
     """Its dispatcher had looked at the log before the answer came."""
     second = retried(depot)
     unsent(depot)
@@ -121,7 +116,7 @@ def a_newer_attempt_is_told_what_was_received(depot: Depot) -> None:
     assert depot.told(2)
 
 
-def a_newer_attempt_is_told_what_was_late(depot: Depot) -> None:
+def test_a_newer_attempt_is_told_what_was_late(depot: Depot) -> None:
     """The attempt before it did not wait any more."""
     second = retried(depot)
     assert depot.says("e1") is Receipt.LATE
@@ -129,7 +124,7 @@ def a_newer_attempt_is_told_what_was_late(depot: Depot) -> None:
     assert depot.told(2)
 
 
-def what_a_person_mended_is_waited_for_anew(depot: Depot) -> None:
+def test_what_a_person_mended_is_waited_for_anew(depot: Depot) -> None:
     """A refusal that was told does not count any more: its row was taken away."""
     depot.register()
     depot.says("e1", REFUSED)
@@ -140,7 +135,7 @@ def what_a_person_mended_is_waited_for_anew(depot: Depot) -> None:
     assert depot.told(2) == {"output": '{"output":{"parcel":"p-1"}}'}
 
 
-def a_known_event_is_told_again(depot: Depot) -> None:
+def test_a_known_event_is_told_again(depot: Depot) -> None:
     """Its receiver died before it told anybody."""
     depot.register()
     unsent(depot)
@@ -148,7 +143,7 @@ def a_known_event_is_told_again(depot: Depot) -> None:
     assert depot.told()
 
 
-def what_was_not_told_is_told_by_the_sweeper(depot: Depot) -> None:
+def test_what_was_not_told_is_told_by_the_sweeper(depot: Depot) -> None:
     """Its receiver died, and nobody sends the event again."""
     depot.register()
     unsent(depot)
@@ -157,7 +152,7 @@ def what_was_not_told_is_told_by_the_sweeper(depot: Depot) -> None:
     assert depot.told()
 
 
-def a_receipt_is_whole_or_not_at_all(depot: Depot) -> None:
+def test_a_receipt_is_whole_or_not_at_all(depot: Depot) -> None:
     """Its receiver dies at each of its writes in turn; then the event comes again."""
     depot.register()
     for nth in (2, 1):
@@ -170,7 +165,7 @@ def a_receipt_is_whole_or_not_at_all(depot: Depot) -> None:
     assert depot.told()
 
 
-def late_is_said_only_of_the_token_that_was_sent(depot: Depot) -> None:
+def test_late_is_said_only_of_the_token_that_was_sent(depot: Depot) -> None:
     """A newer attempt registers, and its dispatcher dies, while the older one's token finds nobody."""
     second = retried(depot)
 
@@ -185,7 +180,7 @@ def late_is_said_only_of_the_token_that_was_sent(depot: Depot) -> None:
     assert depot.token["status"] == "SETTLED"
 
 
-def nobody_is_left_behind_by_what_was_told(depot: Depot) -> None:
+def test_nobody_is_left_behind_by_what_was_told(depot: Depot) -> None:
     """The same, while the older one's token still finds somebody."""
     depot.register()
     second = Attempt(2, depot.world.tasks.wait("token-2"), f"{depot.attempts[0].order}9")
@@ -201,7 +196,7 @@ def nobody_is_left_behind_by_what_was_told(depot: Depot) -> None:
     assert depot.told(2)
 
 
-def a_buried_job_that_was_done_is_late(depot: Depot) -> None:
+def test_a_buried_job_that_was_done_is_late(depot: Depot) -> None:
     """The provider had said that it knew of nothing."""
     depot.register()
     depot.time_out()
@@ -211,7 +206,7 @@ def a_buried_job_that_was_done_is_late(depot: Depot) -> None:
     assert (depot.log.status, depot.log.output) == (StepStatus.APPLIED_LATE, '{"parcel":"p-1"}')
 
 
-def a_refused_job_that_was_done_is_late(depot: Depot) -> None:
+def test_a_refused_job_that_was_done_is_late(depot: Depot) -> None:
     """The provider changed its mind."""
     depot.register()
     depot.says("e1", REFUSED)
@@ -221,7 +216,7 @@ def a_refused_job_that_was_done_is_late(depot: Depot) -> None:
     assert TokenAttribute.CONFLICT in depot.token
 
 
-def a_failure_does_not_unsay_a_success(depot: Depot) -> None:
+def test_a_failure_does_not_unsay_a_success(depot: Depot) -> None:
     """The saga went on with it."""
     depot.register()
     depot.says("e1")
@@ -231,7 +226,7 @@ def a_failure_does_not_unsay_a_success(depot: Depot) -> None:
     assert depot.token[TokenAttribute.CONFLICT] == Outcome.of(REFUSED).encode()
 
 
-def what_is_undone_is_not_undone_again(depot: Depot) -> None:
+def test_what_is_undone_is_not_undone_again(depot: Depot) -> None:
     """The very same effect is told of again."""
     depot.register()
     depot.says("e1")
@@ -241,7 +236,7 @@ def what_is_undone_is_not_undone_again(depot: Depot) -> None:
     assert depot.log.status is StepStatus.UNDONE
 
 
-def whoever_waits_for_a_buried_job_is_fenced(depot: Depot) -> None:
+def test_whoever_waits_for_a_buried_job_is_fenced(depot: Depot) -> None:
     """An execution that was redriven waits, and another one has gone back."""
     depot.register()
     depot.compensate()
@@ -251,15 +246,15 @@ def whoever_waits_for_a_buried_job_is_fenced(depot: Depot) -> None:
     assert told.get("error") == "SagaFenced"
 
 
-def what_took_effect_late_stays_due(depot: Depot) -> None:
+def test_what_took_effect_late_stays_due(depot: Depot) -> None:
     """Until it is undone, somebody must look at it, told or not."""
-    a_buried_job_that_was_done_is_late(depot)
+    test_a_buried_job_that_was_done_is_late(depot)
     assert int(depot.token[TokenAttribute.DUE_AT]) == depot.world.clock.ms
     assert sweep(remaining_ms=lambda: 60_000).late == 1
     assert TokenAttribute.DUE_AT in depot.token
 
 
-def what_took_effect_late_meanwhile_stays_due(depot: Depot) -> None:
+def test_what_took_effect_late_meanwhile_stays_due(depot: Depot) -> None:
     """The provider changes its mind while its refusal is being told."""
     depot.register()
 
@@ -273,7 +268,7 @@ def what_took_effect_late_meanwhile_stays_due(depot: Depot) -> None:
     assert TokenAttribute.DUE_AT in depot.token
 
 
-def a_saga_is_looked_at_when_something_took_effect_late(depot: Depot) -> None:
+def test_a_saga_is_looked_at_when_something_took_effect_late(depot: Depot) -> None:
     """It is still under way, and nobody ever waited."""
     depot.change_record(due_at=NOW_MS + 3_600_000)
     depot.compensate()
@@ -281,23 +276,23 @@ def a_saga_is_looked_at_when_something_took_effect_late(depot: Depot) -> None:
     assert int(depot.record()["due_at"]) == depot.world.clock.ms
 
 
-def a_settled_record_outlives_what_took_effect_late(depot: Depot) -> None:
+def test_a_settled_record_outlives_what_took_effect_late(depot: Depot) -> None:
     """Its response, and its key, have nearly expired."""
     soon = NOW_MS // 1_000 + 60
     depot.change_record(status=RecordStatus.FAILED.value, expiration=soon, response_expires_at=soon)
-    a_buried_job_that_was_done_is_late(depot)
+    test_a_buried_job_that_was_done_is_late(depot)
     for name in ("expiration", "response_expires_at"):
         assert int(depot.record()[name]) == depot.world.clock.ms // 1_000 + 7 * 86_400
 
 
-def a_receipt_counts_on_the_token_row_that_it_read(depot: Depot) -> None:
+def test_a_receipt_counts_on_the_token_row_that_it_read(depot: Depot) -> None:
     """Somebody began to wait in between; he would never be told."""
     subject = subject_of(depot)
     depot.register()
     assert write_as(Subject(**{**_fields(subject), "log": depot.log})) is None
 
 
-def a_receipt_counts_on_the_attempt_that_it_read(depot: Depot) -> None:
+def test_a_receipt_counts_on_the_attempt_that_it_read(depot: Depot) -> None:
     """A newer attempt began to wait in between; the older one's token would be sent."""
     second = retried(depot)
     subject = subject_of(depot)
@@ -305,7 +300,7 @@ def a_receipt_counts_on_the_attempt_that_it_read(depot: Depot) -> None:
     assert write_as(subject) is None
 
 
-def a_receipt_counts_on_the_log_row_that_it_read(depot: Depot) -> None:
+def test_a_receipt_counts_on_the_log_row_that_it_read(depot: Depot) -> None:
     """The job was buried in between; it would count as done, and nobody would undo it."""
     depot.register()
     subject = subject_of(depot)
@@ -313,14 +308,14 @@ def a_receipt_counts_on_the_log_row_that_it_read(depot: Depot) -> None:
     assert write_as(subject) is None
 
 
-def a_receipt_counts_on_the_absence_of_a_log_row(depot: Depot) -> None:
+def test_a_receipt_counts_on_the_absence_of_a_log_row(depot: Depot) -> None:
     """The job was buried before it was begun."""
     subject = subject_of(depot)
     depot.compensate()
     assert write_as(subject) is None
 
 
-def whoever_waits_is_told_what_the_log_still_says(depot: Depot) -> None:
+def test_whoever_waits_is_told_what_the_log_still_says(depot: Depot) -> None:
     """The log was decided without him, and is undone between the receipt's look and its write."""
     depot.register()
     depot.write(depot.holder("verified").done("{}", NOW_MS, held="dispatch-1"))
@@ -329,7 +324,7 @@ def whoever_waits_is_told_what_the_log_still_says(depot: Depot) -> None:
     assert write_as(subject) is None
 
 
-def an_answer_of_an_unknown_job_waits_for_it(depot: Depot) -> None:
+def test_an_answer_of_an_unknown_job_waits_for_it(depot: Depot) -> None:
     """The receiver had not heard of the saga when the provider answered."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(Env.CALLBACKS, "[]")
@@ -338,7 +333,7 @@ def an_answer_of_an_unknown_job_waits_for_it(depot: Depot) -> None:
     assert depot.told()
 
 
-def whoever_begins_to_wait_is_noticed_by_an_unknown_answer(depot: Depot) -> None:
+def test_whoever_begins_to_wait_is_noticed_by_an_unknown_answer(depot: Depot) -> None:
     """He registers between the receipt's look and its write, and has looked for answers already."""
     callback = Callback(job_id=JOB_ID, event_id="e1", outcome=DONE)
     depot.register()
@@ -346,7 +341,7 @@ def whoever_begins_to_wait_is_noticed_by_an_unknown_answer(depot: Depot) -> None
     assert RECEIPT._receive_unknown(callback, Outcome.of(DONE), marker, None) is None
 
 
-def a_late_answer_lets_a_parked_saga_go_on(depot: Depot) -> None:
+def test_a_late_answer_lets_a_parked_saga_go_on(depot: Depot) -> None:
     """It is parked over this very step."""
     _parked(depot, STEP)
     record = depot.record()
@@ -355,7 +350,7 @@ def a_late_answer_lets_a_parked_saga_go_on(depot: Depot) -> None:
     assert int(record["due_at"]) == depot.world.clock.ms
 
 
-def a_late_answer_does_not_let_another_step_go_on(depot: Depot) -> None:
+def test_a_late_answer_does_not_let_another_step_go_on(depot: Depot) -> None:
     """A person is asked about something else."""
     _parked(depot, "Ship")
     assert depot.record()["parked"] == SAGA_ID
@@ -368,7 +363,7 @@ def _parked(depot: Depot, step: str) -> None:
     assert depot.says("e1") is Receipt.LATE
 
 
-def a_saga_that_was_parked_anew_stays_parked(depot: Depot) -> None:
+def test_a_saga_that_was_parked_anew_stays_parked(depot: Depot) -> None:
     """Somebody let it go on, and it was parked over something else, in between."""
     depot.change_record(parked=SAGA_ID, stuck='{"step":"Pick"}')
     record = read_record("requests", SAGA_ID)
@@ -377,7 +372,7 @@ def a_saga_that_was_parked_anew_stays_parked(depot: Depot) -> None:
     assert write(record.due("requests", NOW_MS, unpark=True)) is not True
 
 
-def a_record_of_another_saga_is_left_alone(depot: Depot) -> None:
+def test_a_record_of_another_saga_is_left_alone(depot: Depot) -> None:
     """The key was reserved anew in between."""
     record = read_record("requests", SAGA_ID)
     assert record is not None
@@ -385,7 +380,7 @@ def a_record_of_another_saga_is_left_alone(depot: Depot) -> None:
     assert write(record.due("requests", NOW_MS)) is not True
 
 
-def a_provider_speaks_of_a_job_under_its_own_id(depot: Depot) -> None:
+def test_a_provider_speaks_of_a_job_under_its_own_id(depot: Depot) -> None:
     """It answers before the dispatcher has written down the id."""
     depot.register()
     assert depot.says("e1", job_id="their-1") is Receipt.UNKNOWN
@@ -394,7 +389,7 @@ def a_provider_speaks_of_a_job_under_its_own_id(depot: Depot) -> None:
     assert depot.token_row("alias##their-1")["status"] == "ALIAS"
 
 
-def an_id_stands_for_one_job(depot: Depot) -> None:
+def test_an_id_stands_for_one_job(depot: Depot) -> None:
     """A provider gives it to two."""
     depot.register()
     REGISTRATION.adopt_alias("their-1", JOB_ID)
@@ -402,7 +397,7 @@ def an_id_stands_for_one_job(depot: Depot) -> None:
         REGISTRATION.adopt_alias("their-1", f"{SAGA_ID}#Other")
 
 
-def whoever_is_not_expected_any_more_is_not_overdue(depot: Depot) -> None:
+def test_whoever_is_not_expected_any_more_is_not_overdue(depot: Depot) -> None:
     """The saga went back; the row of the token that nobody used is not looked at for ever."""
     depot.register()
     depot.time_out()
@@ -412,7 +407,7 @@ def whoever_is_not_expected_any_more_is_not_overdue(depot: Depot) -> None:
     assert TokenAttribute.DUE_AT not in depot.token
 
 
-def a_heartbeat_is_one_of_the_attempt_that_was_read(depot: Depot) -> None:
+def test_a_heartbeat_is_one_of_the_attempt_that_was_read(depot: Depot) -> None:
     """A newer attempt's row says more."""
     depot.register()
     stale = read_token(JOB_ID)
@@ -426,345 +421,7 @@ def _fields(subject: Subject) -> dict[str, Any]:
     return {name: getattr(subject, name) for name in ("job_id", "job", "saga", "token", "log")}
 
 
-def mutant(name: str, owner: Any, target: str, old: str, new: str, kills: Any) -> Mutant:
-    """A mutant."""
-    return Mutant(name=name, owner=owner, target=target, old=old, new=new, kills=kills)
-
-
-_ORDERED = "if row.order > order:\n        return Entry.OLD\n    if row.order < order:"
-_KNOWN = "Entry.REPLACE if row.status is TokenStatus.WAITING else Entry.ANSWER"
-_TRANSACT = "transact([guard, token, log, *self._record_entry(record, now_ms)])"
-_LATE_OVER = "(StepStatus.TOMBSTONE, StepStatus.FAILED)"
-
-MUTANTS = [
-    mutant("no attempt is newer", DECISIONS, "entry_of", "if row.order < order:", "if False:", a_newer_attempt_is_told),
-    mutant(
-        "every other attempt is newer",
-        DECISIONS,
-        "entry_of",
-        _ORDERED,
-        "if row.order != order:",
-        an_older_attempt_changes_nothing,
-    ),
-    mutant(
-        "a retry is no other attempt",
-        ROWS,
-        "order_of",
-        ".{retried:06d}",
-        "",
-        a_retry_in_the_same_entry_of_the_state_is_newer,
-    ),
-    mutant("a redrive is no other attempt", ROWS, "order_of", ".{redriven:06d}", "", a_redrive_is_newer),
-    mutant(
-        "wait for what is known",
-        DECISIONS,
-        "entry_of",
-        _KNOWN,
-        "Entry.REPLACE",
-        a_newer_attempt_is_told_what_was_received,
-    ),
-    mutant("drop who comes later", DECISIONS, "entry_of", _KNOWN, "Entry.OLD", a_newer_attempt_is_told_what_was_late),
-    mutant(
-        "drop who comes while it is told",
-        DECISIONS,
-        "entry_of",
-        _KNOWN,
-        "Entry.REPLACE if row.status is TokenStatus.WAITING else Entry.OLD",
-        a_newer_attempt_is_told_what_was_received,
-    ),
-    mutant(
-        "tell what no longer counts",
-        REGISTRATION,
-        "_answered_before",
-        "told = None if log is None else answer_of(log)",
-        "told = row.outcome",
-        what_a_person_mended_is_waited_for_anew,
-    ),
-    mutant(
-        "acknowledge every known event",
-        RECEIPT,
-        "_again",
-        "row.status is TokenStatus.SETTLING",
-        "row.status is TokenStatus.WAITING",
-        a_known_event_is_told_again,
-    ),
-    mutant(
-        "do not look at what is being told",
-        WRITES,
-        "settling_changes",
-        "**_due(found.id, now_ms + SETTLING_SECONDS * 1000),",
-        "a.DUE_AT: None,",
-        what_was_not_told_is_told_by_the_sweeper,
-    ),
-    mutant(
-        "write the marker before",
-        RECEIPT,
-        "write",
-        _TRANSACT,
-        "transact([guard]) or transact([token, log, *self._record_entry(record, now_ms)])",
-        a_receipt_is_whole_or_not_at_all,
-    ),
-    mutant(
-        "write the log row afterwards",
-        RECEIPT,
-        "write",
-        _TRANSACT,
-        "transact([guard, token]) or transact([log])",
-        a_receipt_is_whole_or_not_at_all,
-    ),
-    mutant(
-        "say late of any token",
-        WRITES,
-        "SAME_ATTEMPT",
-        "#order = :held",
-        "(#order = :held OR attribute_exists(#order))",
-        late_is_said_only_of_the_token_that_was_sent,
-    ),
-    mutant(
-        "do not read the token again",
-        SENDING,
-        "settle_row",
-        "row = found",
-        "return Receipt.LATE",
-        late_is_said_only_of_the_token_that_was_sent,
-    ),
-    mutant(
-        "say told of any token",
-        WRITES,
-        "SAME_ATTEMPT",
-        "#order = :held",
-        "(#order = :held OR attribute_exists(#order))",
-        nobody_is_left_behind_by_what_was_told,
-    ),
-    mutant(
-        "ignore tombstones",
-        DECISIONS,
-        "_of_job",
-        _LATE_OVER,
-        "(StepStatus.FAILED,)",
-        a_buried_job_that_was_done_is_late,
-    ),
-    mutant(
-        "ignore refusals",
-        DECISIONS,
-        "_of_job",
-        _LATE_OVER,
-        "(StepStatus.TOMBSTONE,)",
-        a_refused_job_that_was_done_is_late,
-    ),
-    mutant(
-        "undo again what is undone",
-        DECISIONS,
-        "_of_job",
-        _LATE_OVER,
-        "(StepStatus.TOMBSTONE, StepStatus.FAILED, StepStatus.UNDONE)",
-        what_is_undone_is_not_undone_again,
-    ),
-    mutant(
-        "ignore contradictions",
-        DECISIONS,
-        "_contradicts",
-        "(StepStatus.DONE, StepStatus.READ, StepStatus.UNDOING, StepStatus.APPLIED_LATE)",
-        "()",
-        a_failure_does_not_unsay_a_success,
-    ),
-    mutant(
-        "tell what the provider said last",
-        DECISIONS,
-        "receipt_of",
-        "told = answer_of(log) or _fenced(log)",
-        "told = outcome",
-        whoever_waits_for_a_buried_job_is_fenced,
-    ),
-    mutant(
-        "forget what took effect late once it was told",
-        WRITES,
-        "told_update",
-        "if not found.applied_late_at:",
-        "if True:",
-        what_took_effect_late_stays_due,
-    ),
-    mutant(
-        "forget what took effect late while it was told",
-        WRITES,
-        "NOT_LATE",
-        "attribute_not_exists(#applied_late_at)",
-        "(attribute_not_exists(#applied_late_at) OR attribute_exists(#applied_late_at))",
-        what_took_effect_late_meanwhile_stays_due,
-    ),
-    mutant(
-        "tell no saga of what took effect late",
-        RECEIPT,
-        "_record_entry",
-        "if record.status is RecordStatus.IN_PROGRESS:",
-        "if record.status is RecordStatus.IN_PROGRESS:\n        return []\n    if False:",
-        a_saga_is_looked_at_when_something_took_effect_late,
-    ),
-    mutant(
-        "let a settled record go",
-        SAGA_WRITES,
-        "kept",
-        "self.response_expires_at >= until",
-        "True",
-        a_settled_record_outlives_what_took_effect_late,
-    ),
-    mutant(
-        "answer early to whoever waits",
-        WRITES,
-        "ABSENT",
-        "attribute_not_exists(#id)",
-        "(attribute_not_exists(#id) OR attribute_exists(#id))",
-        a_receipt_counts_on_the_token_row_that_it_read,
-    ),
-    mutant(
-        "settle any attempt",
-        WRITES,
-        "SAME_ATTEMPT",
-        "#order = :held",
-        "(#order = :held OR attribute_exists(#order))",
-        a_receipt_counts_on_the_attempt_that_it_read,
-    ),
-    mutant(
-        "be done over a tombstone",
-        SAGA_WRITES,
-        "SAME_LOG_ROW",
-        "#status = :found",
-        "(#status = :found OR attribute_exists(#status))",
-        a_receipt_counts_on_the_log_row_that_it_read,
-    ),
-    mutant(
-        "be done over anything",
-        LOG,
-        "NO_ROW",
-        "attribute_not_exists(#saga_id)",
-        "(attribute_not_exists(#saga_id) OR attribute_exists(#saga_id))",
-        a_receipt_counts_on_the_absence_of_a_log_row,
-    ),
-    mutant(
-        "tell what the log said",
-        SAGA_WRITES,
-        "SAME_LOG_ROW",
-        "#status = :found",
-        "(#status = :found OR attribute_exists(#status))",
-        whoever_waits_is_told_what_the_log_still_says,
-    ),
-    mutant(
-        "do not look for early answers",
-        REGISTRATION,
-        "_early",
-        "if found is None",
-        "if True or found is None",
-        an_answer_of_an_unknown_job_waits_for_it,
-    ),
-    mutant(
-        "keep an answer beside whoever waits for it",
-        RECEIPT,
-        "_receive_unknown",
-        "[token_check(table, callback.job_id, None)] if JobId.parse(callback.job_id) else []",
-        "[]",
-        whoever_begins_to_wait_is_noticed_by_an_unknown_answer,
-    ),
-    mutant(
-        "look at no saga that nobody waits in",
-        SENDING,
-        "_write_told",
-        "[late, *look]",
-        "[late]",
-        a_late_answer_lets_a_parked_saga_go_on,
-    ),
-    mutant(
-        "unpark whatever it is parked over",
-        SENDING,
-        "_parked_over",
-        "isinstance(stuck, dict) and",
-        "True or",
-        a_late_answer_does_not_let_another_step_go_on,
-    ),
-    mutant(
-        "unpark what was parked anew",
-        SAGA_WRITES,
-        "SAME_PARKING",
-        " AND #stuck = :stuck",
-        " AND (#stuck = :stuck OR attribute_exists(#stuck))",
-        a_saga_that_was_parked_anew_stays_parked,
-    ),
-    mutant(
-        "make another saga due",
-        SAGA_WRITES,
-        "SAME_RECORD",
-        "#saga_id = :saga_id",
-        "(#saga_id = :saga_id OR attribute_exists(#saga_id))",
-        a_record_of_another_saga_is_left_alone,
-    ),
-    mutant(
-        "forget what came under the provider's id",
-        REGISTRATION,
-        "adopt_alias",
-        "adopt(row, job_id)",
-        "return",
-        a_provider_speaks_of_a_job_under_its_own_id,
-    ),
-    mutant(
-        "let an id stand for two jobs",
-        REGISTRATION,
-        "adopt_alias",
-        "row.job_id != job_id",
-        "False",
-        an_id_stands_for_one_job,
-    ),
-    mutant(
-        "expect whoever has gone",
-        SWEEP,
-        "_is_expected",
-        "log is not None and log.status is not StepStatus.INTENT",
-        "False",
-        whoever_is_not_expected_any_more_is_not_overdue,
-    ),
-    mutant(
-        "write over a newer attempt",
-        WRITES,
-        "SAME_ATTEMPT",
-        "#order = :held",
-        "(#order = :held OR attribute_exists(#order))",
-        a_heartbeat_is_one_of_the_attempt_that_was_read,
-    ),
-]
-
-
 @pytest.fixture
 def depot(world: World, monkeypatch: pytest.MonkeyPatch) -> Depot:
     """A depot with a saga under way."""
     return Depot.open(world, monkeypatch)
-
-
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
-def test_the_history_ends_well(depot: Depot, mutant: Mutant) -> None:
-    mutant.kills(depot)
-
-
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
-def test_a_mutant_is_noticed(depot: Depot, mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
-    mutate(monkeypatch, mutant)
-
-    with pytest.raises(BaseException, match=r".") as noticed:
-        mutant.kills(depot)
-
-    assert not isinstance(noticed.value, NameError | SyntaxError | TypeError), "the mutant is not alive"
-
-
-NOTICED_BY_ORDERS = [
-    ("no attempt is newer", Variant(goes_back=False)),
-    ("every other attempt is newer", Variant(goes_back=False, slow=True)),
-    ("ignore tombstones", Variant()),
-    ("ignore refusals", Variant(succeeds=False, contradicts=True)),
-    ("forget what took effect late once it was told", Variant()),
-]
-
-
-@pytest.mark.parametrize(("name", "variant"), NOTICED_BY_ORDERS, ids=str)
-def test_the_orders_notice_it_too(world: World, monkeypatch: pytest.MonkeyPatch, name: str, variant: Variant) -> None:
-    (found,) = [mutant for mutant in MUTANTS if mutant.name == name]
-    mutate(monkeypatch, found)
-
-    with pytest.raises(AssertionError):
-        in_memory(world, monkeypatch, variant).explore(5, repeated=False)

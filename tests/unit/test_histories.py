@@ -1,7 +1,4 @@
-"""Short histories, each of which needs one condition of the protocol to end well.
-
-Every one is run as it is by ``test_mutants``, and again without its condition; then its assertions must fail.
-"""
+"""Short histories, each of which needs one condition of the protocol."""
 
 from __future__ import annotations
 
@@ -43,7 +40,7 @@ def settled() -> tuple[RequestModel, str]:
 # The request record
 
 
-def a_duplicate_reserves_nothing() -> None:
+def test_a_duplicate_reserves_nothing() -> None:
     """While a saga is in progress, its key is taken."""
     model, saga_id = reserved()
     model.request(A)
@@ -51,7 +48,7 @@ def a_duplicate_reserves_nothing() -> None:
     assert model.record.saga_id == saga_id
 
 
-def a_settled_key_is_taken_until_its_retention_is_over() -> None:
+def test_a_settled_key_is_taken_until_its_retention_is_over() -> None:
     """A settled request is answered from its record."""
     model, saga_id = settled()
     model.wait(DAY_MS)
@@ -59,7 +56,7 @@ def a_settled_key_is_taken_until_its_retention_is_over() -> None:
     assert list(model.bodies) == [saga_id]
 
 
-def another_body_gets_no_answer_to_this_one() -> None:
+def test_another_body_gets_no_answer_to_this_one() -> None:
     """The same key with another body is refused, running or settled."""
     model, _ = reserved()
     assert model.request(B) is Met.OTHER_BODY
@@ -67,20 +64,20 @@ def another_body_gets_no_answer_to_this_one() -> None:
     assert model.request(B) is Met.OTHER_BODY
 
 
-def a_lost_answer_to_ones_own_reservation_leads_to_the_start() -> None:
-    """Whoever meets its own reservation goes on."""
+def test_a_lost_answer_to_ones_own_reservation_leads_to_the_start() -> None:
+    """A gatekeeper that finds its own reservation starts the saga."""
     model = RequestModel()
     assert model.request(A, answer_lost=True) is Met.OWN
     assert len(model.starts) == 1
 
 
-def a_start_under_way_is_left_alone() -> None:
-    """Before ``due_at`` somebody is starting it right now."""
+def test_a_start_under_way_is_left_alone() -> None:
+    """Before ``due_at`` another gatekeeper may be starting it."""
     model, _ = reserved()
     assert model.request(A) is Met.RUNNING
 
 
-def a_saga_of_another_machine_is_left_alone() -> None:
+def test_a_saga_of_another_machine_is_left_alone() -> None:
     """Its name is free on the machine that replaced its own, and its log is another one."""
     model, _ = reserved()
     model.replace_machine()
@@ -91,15 +88,15 @@ def a_saga_of_another_machine_is_left_alone() -> None:
     model.check()
 
 
-def a_parked_saga_is_left_alone() -> None:
-    """A person decides, not a duplicate."""
+def test_a_parked_saga_is_left_alone() -> None:
+    """An operator decides, not a duplicate."""
     model, saga_id = reserved()
     assert model._update(park(request_id=REQUEST_ID, execution=saga_id, now_ms=model.now_ms))
     model.now_ms += DUE_AFTER_MS
     assert model.request(A) is Met.RUNNING
 
 
-def a_saga_that_was_taken_over_is_left_alone() -> None:
+def test_a_saga_that_was_taken_over_is_left_alone() -> None:
     """The first execution is history once a recovery owns the saga."""
     model, saga_id = reserved()
     model.end(saga_id, ExecutionStatus.FAILED)
@@ -109,8 +106,8 @@ def a_saga_that_was_taken_over_is_left_alone() -> None:
     assert model.request(A) is Met.RUNNING
 
 
-def a_name_that_is_free_again_is_not_started_again() -> None:
-    """After 90 days the first execution's name could be used anew, and the saga would run anew."""
+def test_a_name_that_is_free_again_is_not_started_again() -> None:
+    """After 90 days the name of the first execution is free: the saga would run a second time."""
     model, saga_id = reserved()
     model.end(saga_id, ExecutionStatus.FAILED)
     model.wait(91 * DAY_MS)
@@ -120,8 +117,8 @@ def a_name_that_is_free_again_is_not_started_again() -> None:
     model.check()
 
 
-def a_late_settle_of_an_old_saga_leaves_a_new_one_alone() -> None:
-    """A key was reserved anew; the old saga's settle still travels."""
+def test_a_late_settle_of_an_old_saga_leaves_a_new_one_alone() -> None:
+    """A key was reserved a second time; the settle of the old saga is still in flight."""
     model, saga_id = settled()
     model.now_ms += 400 * DAY_MS
     model.request(A)
@@ -129,7 +126,7 @@ def a_late_settle_of_an_old_saga_leaves_a_new_one_alone() -> None:
     model.check()
 
 
-def a_late_settle_creates_nothing() -> None:
+def test_a_late_settle_creates_nothing() -> None:
     """TTL deleted the record; a settle that still travels finds nothing to update."""
     model, saga_id = settled()
     model.now_ms += 401 * DAY_MS
@@ -138,8 +135,8 @@ def a_late_settle_creates_nothing() -> None:
     assert model.record is None
 
 
-def a_settled_record_is_not_settled_again() -> None:
-    """A second settle, whatever it says, changes nothing: not the verdict, not the retention."""
+def test_a_settled_record_is_not_settled_again() -> None:
+    """A second settle changes neither the verdict nor the retention."""
     model, saga_id = settled()
     before = model.record
     model.now_ms += DAY_MS
@@ -147,8 +144,8 @@ def a_settled_record_is_not_settled_again() -> None:
     assert model.record == before
 
 
-def a_saga_that_settled_in_between_is_not_taken_over() -> None:
-    """Somebody saw a dead owner; its settle arrived after all."""
+def test_a_saga_that_settled_in_between_is_not_taken_over() -> None:
+    """The reconciler read a dead owner, whose settle then arrived."""
     model, saga_id = reserved()
     model.step(saga_id)
     model.send_settle(saga_id)
@@ -159,8 +156,8 @@ def a_saga_that_settled_in_between_is_not_taken_over() -> None:
     model.check()
 
 
-def a_saga_that_was_parked_in_between_is_not_taken_over() -> None:
-    """Somebody saw a dead owner; a person has it by now."""
+def test_a_saga_that_was_parked_in_between_is_not_taken_over() -> None:
+    """The reconciler read a dead owner; then the saga was parked."""
     model, saga_id = reserved()
     model.end(saga_id, ExecutionStatus.FAILED)
     model.look()
@@ -170,7 +167,7 @@ def a_saga_that_was_parked_in_between_is_not_taken_over() -> None:
     assert model.record.owner == saga_id
 
 
-def a_stale_look_takes_nothing_over() -> None:
+def test_a_stale_look_takes_nothing_over() -> None:
     """Two saw the same dead owner; the slower one comes when the first recovery is dead, and a second one runs."""
     model, saga_id = reserved()
     model.end(saga_id, ExecutionStatus.FAILED)
@@ -186,8 +183,8 @@ def a_stale_look_takes_nothing_over() -> None:
     assert model.record.owner == f"{saga_id}-r2"
 
 
-def a_parked_saga_is_not_recovered() -> None:
-    """A look at a parked saga leads to nothing."""
+def test_a_parked_saga_is_not_recovered() -> None:
+    """The reconciler leaves a parked saga as it is."""
     model, saga_id = reserved()
     model.end(saga_id, ExecutionStatus.FAILED)
     assert model._update(park(request_id=REQUEST_ID, execution=saga_id, now_ms=model.now_ms))
@@ -195,7 +192,7 @@ def a_parked_saga_is_not_recovered() -> None:
     assert model.looks[0].finding.value == "PARKED"
 
 
-def a_record_in_progress_never_counts_as_expired() -> None:
+def test_a_record_in_progress_is_never_expired() -> None:
     """However old it is."""
     model, saga_id = reserved()
     model.wait(400 * DAY_MS)
@@ -209,7 +206,7 @@ def a_record_in_progress_never_counts_as_expired() -> None:
 # The saga log
 
 
-def a_step_takes_effect_once() -> None:
+def test_a_step_takes_effect_once() -> None:
     """Two attempts, one effect."""
     model = StepModel()
     for _ in range(2):
@@ -217,7 +214,7 @@ def a_step_takes_effect_once() -> None:
     model.check()
 
 
-def a_zombie_finds_the_tombstone() -> None:
+def test_a_zombie_finds_the_tombstone() -> None:
     """A late attempt of a step that was compensated before it ran."""
     model = StepModel()
     zombie = model.send_do()
@@ -228,7 +225,7 @@ def a_zombie_finds_the_tombstone() -> None:
     model.check()
 
 
-def a_tombstone_does_not_bury_an_effect() -> None:
+def test_a_tombstone_does_not_replace_an_effect() -> None:
     """The step commits between the compensation's read and its tombstone."""
     model = StepModel()
     sent = model.send_undo()
@@ -238,7 +235,7 @@ def a_tombstone_does_not_bury_an_effect() -> None:
     model.check()
 
 
-def a_step_is_undone_once() -> None:
+def test_a_step_is_undone_once() -> None:
     """Two compensations saw the effect."""
     model = StepModel()
     model.arrive(model.send_do(), heard=True)
@@ -250,7 +247,7 @@ def a_step_is_undone_once() -> None:
     model.check()
 
 
-def a_fenced_step_claims_nothing() -> None:
+def test_a_fenced_step_claims_nothing() -> None:
     """An execution whose step meets a tombstone must not settle COMPLETED."""
     model, saga_id = reserved()
     model.phases[saga_id] = Phase.COMPENSATE
@@ -260,7 +257,7 @@ def a_fenced_step_claims_nothing() -> None:
     model.check()
 
 
-def a_failed_saga_leaves_nothing_standing() -> None:
+def test_a_failed_saga_leaves_no_effect() -> None:
     """A step was done and the saga gives up: it is undone, or the saga goes forward."""
     model, saga_id = reserved()
     model.step(saga_id)
@@ -323,7 +320,7 @@ def audit(db: MemoryDynamoDB) -> None:
             assert sum(amount for _, amount, _ in own) == int(item["balance"]["N"]), "the balance has no history"
 
 
-def two_transfers_from_one_read_do_not_both_happen() -> None:
+def test_two_transfers_from_one_read_do_not_both_happen() -> None:
     """Both saw the same balances."""
     db = opened(a=100, b=0, c=0)
     a, b, c = (account(db, name) for name in "abc")
@@ -332,7 +329,7 @@ def two_transfers_from_one_read_do_not_both_happen() -> None:
     audit(db)
 
 
-def a_posting_notices_an_account_that_came_back_to_its_balance() -> None:
+def test_a_posting_notices_an_account_that_came_back_to_its_balance() -> None:
     """The balance is as it was read, the account is not."""
     db = opened(a=100, b=100)
     a, b = account(db, "a"), account(db, "b")
@@ -342,7 +339,7 @@ def a_posting_notices_an_account_that_came_back_to_its_balance() -> None:
     audit(db)
 
 
-def a_closed_account_takes_no_posting() -> None:
+def test_a_closed_account_takes_no_posting() -> None:
     """It was open when it was read."""
     db = opened(a=100, b=0)
     a, b = account(db, "a"), account(db, "b")
@@ -352,7 +349,7 @@ def a_closed_account_takes_no_posting() -> None:
     assert account(db, "b").balance.minor_units == 0
 
 
-def an_account_that_was_paid_in_between_is_not_closed() -> None:
+def test_an_account_that_was_paid_in_between_is_not_closed() -> None:
     """It was empty when it was read."""
     db = opened(a=100, b=0)
     close = LedgerBuilder(table="ledger").close_account(account=account(db, "b"))
@@ -361,7 +358,7 @@ def an_account_that_was_paid_in_between_is_not_closed() -> None:
     assert account(db, "b").state is AccountState.OPEN
 
 
-def an_entry_is_never_written_twice() -> None:
+def test_an_entry_is_never_written_twice() -> None:
     """The same entry id, from fresh reads."""
     db = opened(a=100, b=0)
     for _ in range(2):
@@ -370,14 +367,14 @@ def an_entry_is_never_written_twice() -> None:
     audit(db)
 
 
-def an_account_is_never_opened_over_another() -> None:
+def test_an_account_is_never_opened_over_another() -> None:
     """Its money would be forgotten."""
     db = opened(a=100)
     post(db, LedgerBuilder(table="ledger").open_account(account_id="a", opening=Money(0, "EUR"), now_ms=2))
     assert account(db, "a").balance.minor_units == 100
 
 
-def an_account_is_never_overdrawn() -> None:
+def test_an_account_is_never_overdrawn() -> None:
     """Refused before anything is written."""
     db = opened(a=100, b=0)
     try:
@@ -387,8 +384,8 @@ def an_account_is_never_overdrawn() -> None:
     raise AssertionError(f"overdrawn to {account(db, 'a').balance}")
 
 
-def a_record_reads_back_as_it_was_reserved() -> None:
-    """What a duplicate is judged by is what was stored."""
+def test_a_record_reads_back_as_it_was_reserved() -> None:
+    """A duplicate is compared with what was stored."""
     model, saga_id = reserved()
     found = model.record
     assert found is not None

@@ -1,0 +1,384 @@
+"""Short histories of the dispatcher and of undoing late, each of which needs one condition to end well."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from importlib import import_module
+
+import pytest
+
+from saga_runtime import NotApplied
+from saga_runtime.callbacks import settle
+from saga_runtime.protocol import CallField, RecordStatus, StepStatus
+from saga_runtime.recovery.resolution import CannotResolve, Statement
+from saga_runtime.recovery.resolver import Resolver
+from saga_runtime.recovery.takeover import Recoverer
+from saga_runtime.saga_log.external_rows import UndoEntry, undo_entry_of
+from saga_runtime.saga_log.provider import ProviderSettings
+from saga_runtime.saga_log.rows import LogRow
+from saga_runtime.shared import aws
+from tests.unit.support.depot import JOB_ID, PARCEL, STEP
+from tests.unit.support.gateway import IDEMPOTENT, LIFE_MS
+from tests.unit.support.samples import REQUEST_ID, SAGA_ID
+from tests.unit.support.warehouse import TIMEOUT_SECONDS, Hourglass, Picking
+from tests.unit.support.wire import Action, Fault, Killed, Moment
+from tests.unit.support.world import World
+
+pytestmark = pytest.mark.exhaustive
+
+Open = Callable[..., Picking]
+"""Makes a warehouse; ``job=False``: something to wait for."""
+
+CALL = import_module("saga_runtime.callbacks.message")
+
+
+def lose(picking: Picking, moment: Moment = Moment.AFTER, call: str = "pick") -> None:
+    """Let the next call of a kind be cut off."""
+    picking.world.wire.plan(Fault(operation=f"warehouse:{call}", action=Action.DROP, moment=moment, times=1))
+
+
+def asked(picking: Picking) -> int:
+    """How often the warehouse was asked."""
+    return picking.world.wire.sent.count("warehouse:find")
+
+
+# Histories
+
+
+def test_a_message_that_comes_twice_asks_nobody(make: Open) -> None:
+    picking = make()
+    picking.dispatch()
+    picking.everybody_dies()
+
+    assert picking.dispatch(picking.sent[0])
+    assert (asked(picking), len(picking.warehouse.begun)) == (0, 1)
+
+
+def test_a_question_that_died_is_asked_again(make: Open) -> None:
+    picking = make()
+    picking.dispatch()
+    picking.warehouse.finish()
+    picking.everybody_dies()
+    message = picking.send_again()
+    lose(picking, call="find")
+    assert not picking.dispatch(message)
+
+    assert picking.dispatch(message)
+    assert picking.told(2) == PARCEL
+
+
+def test_a_no_counts_only_when_no_request_travels(make: Open) -> None:
+    picking = make()
+    picking.dispatch()
+    picking.passes(1_000)
+    picking.warehouse.says = NotApplied()
+
+    assert not picking.dispatch(picking.send_again())
+    picking.check()
+
+
+def test_what_the_row_decides_is_told_at_once(make: Open) -> None:
+    picking = make()
+    somebody = picking.depot.holder("somebody")
+    picking.depot.write(somebody.intent(1))
+    picking.depot.write(somebody.done('{"parcel":"p-1"}', 1))
+
+    assert picking.dispatch()
+    assert picking.told() == PARCEL
+
+
+def test_what_is_decided_while_it_is_asked_is_told(make: Open) -> None:
+    picking = make()
+    lose(picking, Moment.BEFORE)
+    picking.dispatch()
+    picking.everybody_dies()
+    picking.warehouse.meanwhile["find"] = picking.undo
+
+    assert picking.dispatch(picking.sent[0])
+    assert picking.told() == "SagaFenced"
+
+
+def test_an_older_message_does_nothing(make: Open) -> None:
+    picking = make()
+    old = picking.send()
+    assert picking.dispatch(picking.send_again())
+    picking.everybody_dies()
+
+    assert picking.dispatch(old)
+    assert asked(picking) == 0
+
+
+def test_a_job_that_was_answered_before_it_was_known_is_not_handed_over(make: Open) -> None:
+    picking = make()
+    picking.serves_nobody(picking.calls_back)
+
+    assert picking.dispatch()
+    assert (picking.warehouse.begun, picking.told()) == ([], PARCEL)
+
+
+def test_a_job_is_waited_for_before_it_is_handed_over(make: Open) -> None:
+    picking = make()
+    picking.warehouse.meanwhile["pick"] = lambda: picking.depot.token["status"] == "WAITING" or pytest.fail("not yet")
+
+    assert picking.dispatch()
+
+
+def test_two_that_go_on_from_one_dead_attempt_do_not_both_call(make: Open) -> None:
+    picking = make()
+    lose(picking, Moment.BEFORE)
+    picking.dispatch()
+    picking.everybody_dies()
+    picking.warehouse.afterwards["find"] = lambda: picking.dispatch(picking.sent[0])
+
+    assert picking.dispatch(picking.sent[0])
+    picking.check()
+
+
+def test_a_refusal_counts_only_when_no_other_request_travels(make: Open) -> None:
+    picking = make(**IDEMPOTENT)
+    lose(picking)
+    picking.dispatch()
+    picking.passes(LIFE_MS)
+    picking.warehouse.refuses = "in use"
+
+    assert not picking.dispatch(picking.sent[0])
+    picking.check()
+
+
+def test_a_job_that_is_handed_over_anew_was_not_accepted(make: Open) -> None:
+    picking = make()
+    picking.dispatch()
+    message = picking.send_again()
+    picking.everybody_dies()
+    picking.warehouse.says = NotApplied()
+    lose(picking)
+    assert not picking.dispatch(message)
+
+    assert picking.row is not None
+    assert picking.row.accepted_at == 0
+
+
+def test_a_job_that_was_accepted_says_so(make: Open) -> None:
+    picking = make(**IDEMPOTENT)
+    picking.dispatch()
+    picking.everybody_dies()
+    picking.warehouse.refuses = "it was picked, and will not be picked again"
+
+    assert picking.dispatch(picking.sent[0])
+    assert picking.status == "INTENT"
+
+
+def test_a_job_whose_time_is_up_is_given_up(make: Open) -> None:
+    picking = make()
+    picking.dispatch()
+    picking.passes(TIMEOUT_SECONDS * 1_000)
+
+    assert picking.dispatch(picking.send_again())
+    assert picking.told(2) == "CallbackOverdue"
+
+
+def test_who_was_not_told_that_his_time_is_up_is_told_later(make: Open) -> None:
+    picking = make()
+    picking.dispatch()
+    picking.passes(TIMEOUT_SECONDS * 1_000)
+    picking.world.wire.plan(Fault(operation="SendTaskFailure", action=Action.KILL, times=1))
+    message = picking.send_again()
+    with pytest.raises(Killed):
+        picking.dispatch(message)
+
+    assert picking.dispatch(message)
+    assert picking.told(2) == "CallbackOverdue"
+
+
+def test_an_id_of_the_warehouses_own_leads_to_the_job(make: Open) -> None:
+    picking = make()
+    picking.warehouse.own_id = "pick-77"
+    picking.dispatch()
+
+    picking.calls_back(job_id="pick-77")
+    assert picking.told() == PARCEL
+
+
+def test_what_was_refused_under_an_id_of_the_warehouses_own_is_known(make: Open) -> None:
+    picking = make()
+    picking.warehouse.own_id, picking.warehouse.refuses = "pick-77", "no pallets"
+    picking.dispatch()
+
+    picking.calls_back(job_id="pick-77")
+    assert picking.status == "APPLIED_LATE"
+
+
+def test_a_job_that_was_done_is_told_when_it_was_asked_for(make: Open) -> None:
+    picking = make()
+    lose(picking)
+    picking.dispatch()
+    picking.warehouse.finish()
+    picking.everybody_dies()
+
+    assert picking.dispatch(picking.sent[0])
+    settle(JOB_ID)
+    assert (picking.told(), picking.status) == (PARCEL, "DONE")
+
+
+def test_a_message_is_not_begun_when_its_time_was_used_up(make: Open) -> None:
+    picking = make()
+    picking.warehouse.afterwards["pick"] = lambda: picking.passes(19_000)
+    items = [picking.send(**{CallField.ITEM: '{"item":{}}', CallField.ITEM_KEY: key}) for key in ("a", "b")]
+
+    assert picking.deliver(*items, context=Hourglass(20_000, picking.world)) == [1]
+
+
+def test_a_deadline_is_the_invocations(make: Open) -> None:
+    picking = make()
+    picking.dispatch(picking.send(**{CallField.ITEM: '{"item":{}}', CallField.ITEM_KEY: "a"}))
+    items = [picking.send(**{CallField.ITEM: '{"item":{}}', CallField.ITEM_KEY: key}) for key in ("b", "c")]
+    picking.deliver(*items)
+
+    assert {int(item["deadline"]["N"]) for item in picking.world.items("log")} == {picking.world.clock.ms + LIFE_MS}
+
+
+def test_what_is_no_message_comes_again(make: Open) -> None:
+    assert make().deliver("hello") == [0]
+
+
+def test_what_an_error_says_that_is_not_ours_is_not_kept(make: Open) -> None:
+    picking = make()
+    picking.warehouse.broken["pick"] = ValueError("secret-token-1")
+    picking.dispatch()
+
+    picking.check()
+
+
+def test_an_older_wait_is_not_announced(make: Open) -> None:
+    waiting = make(job=False)
+    old = waiting.send()
+    waiting.dispatch(waiting.send_again())
+    waiting.dispatch(old)
+
+    assert len(waiting.warehouse.seen) == 1
+
+
+def test_a_wait_whose_time_is_up_is_over(make: Open) -> None:
+    waiting = make(job=False)
+    waiting.dispatch()
+    waiting.passes(TIMEOUT_SECONDS * 1_000)
+    waiting.dispatch(waiting.send_again())
+
+    assert waiting.told(2) == "CallbackTimedOut"
+
+
+def test_a_job_is_not_repeated_to_learn_about_it(make: Open) -> None:
+    picking = make(**IDEMPOTENT)
+    lose(picking, Moment.BEFORE)
+    picking.dispatch()
+    picking.everybody_dies()
+
+    assert type(picking.decided(picking.undo)).__name__ == "StepUndecided"
+    assert picking.warehouse.begun == []
+
+
+def test_an_accepted_job_is_not_repeated_to_learn_about_it(make: Open) -> None:
+    picking = make()
+    provider = replace(ProviderSettings.from_event(picking.event()), verify=False, window_ms=10**15)
+    row = LogRow(
+        saga_id=SAGA_ID,
+        step=STEP,
+        status=StepStatus.INTENT,
+        output=None,
+        updated_at=1,
+        attempt="a",
+        deadline=2,
+        first_attempt_at=1,
+        accepted_at=1,
+    )
+
+    entry = undo_entry_of(row, mine=picking.depot.holder("b"), now_ms=10**9, provider=provider)
+    assert entry is UndoEntry.UNDECIDED
+
+
+# Late effects
+
+
+def late(picking: Picking) -> None:
+    """The saga gave the job up, and the warehouse did it after all."""
+    picking.dispatch()
+    picking.everybody_dies()
+    picking.depot.compensate()
+    picking.calls_back()
+
+
+def test_a_late_effect_is_undone(make: Open) -> None:
+    picking = make()
+    late(picking)
+    picking.undo(late=True)
+
+    assert picking.status == "UNDONE"
+    picking.check()
+
+
+def test_what_stands_is_not_undone_late(make: Open) -> None:
+    picking = make()
+    picking.dispatch()
+    picking.calls_back()
+    picking.undo(late=True)
+
+    assert picking.status == "DONE"
+
+
+def test_nothing_is_buried_late(make: Open) -> None:
+    picking = make()
+    picking.undo(late=True)
+
+    assert picking.status is None
+
+
+def say(picking: Picking, statement: Statement) -> StepStatus | None:
+    """A person says something of the job."""
+    recoverer = Recoverer(table="requests", dynamodb=aws.dynamodb(), step_functions=aws.step_functions())
+    record = recoverer.read(REQUEST_ID)
+    assert record is not None
+    resolver = Resolver(recoverer=recoverer, log_table="log", log_days=400)
+    return resolver.resolve(record, STEP, None, statement, picking.world.clock.ms).to
+
+
+def settle_saga(picking: Picking) -> None:
+    """Let the saga end."""
+    picking.depot.change_record(status=RecordStatus.FAILED.value, http_status=422, body="{}")
+
+
+def test_of_an_ended_saga_only_what_is_left_to_undo_is_said(make: Open) -> None:
+    picking = make()
+    picking.dispatch()
+    picking.calls_back()
+    settle_saga(picking)
+
+    with pytest.raises(CannotResolve, match="settled"):
+        say(picking, Statement(applied=True, undo=True))
+
+
+def test_a_late_undo_that_did_not_happen_is_done_anew(make: Open) -> None:
+    picking = make()
+    late(picking)
+    lose(picking, Moment.BEFORE, "cancel")
+    with pytest.raises(ConnectionError):
+        picking.undo(late=True)
+    settle_saga(picking)
+    picking.passes(24 * 3_600_000)
+    say(picking, Statement(applied=False, undo=True))
+    picking.undo(late=True)
+
+    assert picking.status == "UNDONE"
+
+
+def test_a_late_effect_of_a_running_saga_may_be_undone_by_hand(make: Open) -> None:
+    picking = make()
+    late(picking)
+
+    assert say(picking, Statement(applied=True, undo=True)) is StepStatus.UNDONE
+
+
+@pytest.fixture
+def make(world: World, monkeypatch: pytest.MonkeyPatch) -> Open:
+    """Makes the warehouse that a history needs."""
+    return lambda **more: Picking(world, monkeypatch, **more)
