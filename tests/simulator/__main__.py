@@ -1,103 +1,142 @@
-"""``make simulate``: the examples, and sagas that are drawn; build/simulation-report.json says what was found."""
+"""``make simulate``: the examples, and sagas that are drawn; build/simulation-report.json holds the findings."""
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
+import secrets
+import subprocess
 import sys
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from constructs_lib.testing.simulator import Deployment, SimulationReport, simulate
+from constructs_lib.testing.simulator import SimulationReport
 
-from .drawn.assembly import drawn_assembly
-from .drawn.sagas import drawn_saga
+from .campaign import SHARES, Campaign, shares
 from .drawn.shrink import shrunk, suspects
-from .drawn.workload import Drawn
-from .examples import EXAMPLES, assembly
 
-REPORT: Final = Path("build/simulation-report.json")
-DRAWN: Final = "drawn"
-DRAWN_SAGAS: Final = 8
-"""Sagas of the stack that is drawn: the CDK takes a second for each."""
+ROOT: Final = Path(__file__).parents[2]
+REPORT: Final = ROOT / "build" / "simulation-report.json"
+LEDGER: Final = ROOT / "docs" / "explanation" / "simulation.md"
+SEEDS: Final = 1_000_000
 _WIDTH: Final = 30
 
 
 def main() -> int:
-    """Simulate; the exit status is 1 if something was found."""
+    """Simulate; the exit status is 1 if a run found something."""
     options = _options()
-    reports: dict[str, SimulationReport] = {}
-    for name in options.examples:
-        drawn = [drawn_saga(options.seed + number) for number in range(DRAWN_SAGAS)] if name == DRAWN else []
-        with Deployment.of_assembly(drawn_assembly(drawn) if drawn else assembly(name)) as deployment:
-            wanted = max(1, options.sagas // len(options.examples))
-
-            def show(report: SimulationReport, name: str = name, wanted: int = wanted) -> None:
-                _show(name, report, wanted)
-
-            reports[name] = simulate(
-                deployment,
-                Drawn(drawn) if drawn else EXAMPLES[name].workload(),
-                sagas=wanted,
-                seed=options.seed,
-                stop_at_first=not options.go_on,
-                progress=show,
-            )
-        sys.stderr.write("\n")
-        sys.stdout.write(f"{name}: {reports[name]}\n")
-        if drawn and reports[name].violated:
-            run = reports[name].violated[0]
-            for saga in suspects(run, drawn):
-                failure = shrunk(saga, run.seed, run.sagas)
-                if failure is not None:
-                    sys.stdout.write(f"the same, smaller:\n{failure}\n")
-                    break
-    _write(reports, options.seed)
-    return 1 if any(report.violated for report in reports.values()) else 0
+    campaign = Campaign(wanted=shares(options.sagas, options.examples), seed=options.seed, go_on=options.go_on)
+    sys.stderr.write(f"seed {options.seed}\n")
+    campaign.run(options.workers, lambda: _show(campaign))
+    sys.stderr.write("\n")
+    for name, report in campaign.reports.items():
+        sys.stdout.write(f"{name}: {report}\n")
+    _shrink(campaign)
+    _write(campaign)
+    total = _total(campaign)
+    if options.record and not campaign.broken:
+        _record(total)
+    sys.stdout.write(
+        f"{total['sagas']:,} sagas from seed {campaign.seed}: {total['faults']:,} faults, {total['parked']} parked, "
+        f"{total['violated']} runs broke the promise, {campaign.seconds:.0f} s\n"
+    )
+    return 1 if campaign.broken else 0
 
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make simulate", description=__doc__)
     parser.add_argument("--sagas", type=int, default=2_000, help="how many, over all examples and what is drawn")
     parser.add_argument(
-        "--seed", type=int, default=0, help="of what is drawn, and of the first run; each further run has the next one"
+        "--seed",
+        type=int,
+        default=secrets.randbelow(SEEDS),
+        help="of what is drawn, and of the first run; each further run has the next one; random by default",
     )
-    parser.add_argument("--go-on", action="store_true", help="do not end an example with its first finding")
-    parser.add_argument("--examples", nargs="+", choices=sorted([*EXAMPLES, DRAWN]), default=[*EXAMPLES, DRAWN])
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes at once; one per processor")
+    parser.add_argument("--go-on", action="store_true", help="do not end with the first finding")
+    parser.add_argument("--record", action="store_true", help=f"add a row to the ledger in {LEDGER.relative_to(ROOT)}")
+    parser.add_argument("--examples", nargs="+", choices=sorted(SHARES), default=[*SHARES])
     options = parser.parse_args()
-    if options.sagas < 1:
-        parser.error(f"--sagas must be 1 or more, got {options.sagas}")
+    for name in ("sagas", "workers"):
+        if getattr(options, name) < 1:
+            parser.error(f"--{name} must be 1 or more, got {getattr(options, name)}")
     return options
 
 
-def _show(name: str, report: SimulationReport, wanted: int) -> None:
-    """A line that tells how far it is, written over the former one."""
-    done = min(1.0, report.sagas / wanted)
-    bar = "#" * round(done * _WIDTH)
-    rate = report.sagas / report.seconds if report.seconds else 0.0
-    reached = report.coverage
+def _show(campaign: Campaign) -> None:
+    """Write progress over the former line; without a terminal, nothing."""
+    if not sys.stderr.isatty():
+        return
+    done, wanted = sum(report.sagas for report in campaign.reports.values()), sum(campaign.wanted.values())
+    share = min(1.0, done / wanted)
+    states = [(len(report.coverage.states), len(report.coverage.known_states)) for report in campaign.reports.values()]
     sys.stderr.write(
-        f"\r{name:<18} [{bar:<{_WIDTH}}] {report.sagas}/{wanted} sagas, {rate:.0f}/s, {report.faults} faults, "
-        f"{len(reached.states)}/{len(reached.known_states)} states, {len(report.violated)} broken "
+        f"\r[{'#' * round(share * _WIDTH):<{_WIDTH}}] {done:,}/{wanted:,} sagas, {done / campaign.seconds:.0f}/s, "
+        f"{_total(campaign)['faults']:,} faults, {sum(seen for seen, _ in states)}/{sum(known for _, known in states)} "
+        f"states, {len(campaign.broken)} broken "
     )
     sys.stderr.flush()
 
 
-def _write(reports: dict[str, SimulationReport], seed: int) -> None:
-    """Totals, and each example's report."""
-    every = list(reports.values())
-    document = {
+def _shrink(campaign: Campaign) -> None:
+    """Print a smaller saga and a shorter schedule of the first drawn saga that broke its promise."""
+    for block, report in campaign.broken:
+        run = report.violated[0]
+        for saga in suspects(run, block.drawn) if block.drawn else ():
+            failure = shrunk(saga, run.seed, run.sagas)
+            if failure is not None:
+                sys.stdout.write(f"the same, smaller:\n{failure}\n")
+                return
+
+
+def _total(campaign: Campaign) -> dict[str, Any]:
+    every = list(campaign.reports.values())
+    return {
         "sagas": sum(report.sagas for report in every),
-        "seed": seed,
+        "seed": campaign.seed,
         "faults": sum(report.faults for report in every),
         "parked": sum(report.parked for report in every),
         "violated": sum(len(report.violated) for report in every),
-        "seconds": round(sum(report.seconds for report in every), 1),
-        "coverage": {name: report.coverage.as_json() for name, report in reports.items()},
-        "examples": {name: report.as_json() | {"coverage": None} for name, report in reports.items()},
+        "seconds": round(campaign.seconds, 1),
+        "processor_seconds": round(sum(report.seconds for report in every), 1),
+    }
+
+
+def _write(campaign: Campaign) -> None:
+    """Write totals, and the report of each example."""
+    document = {
+        **_total(campaign),
+        "commit": _commit(),
+        "coverage": {name: report.coverage.as_json() for name, report in campaign.reports.items()},
+        "examples": {name: _without_coverage(report) for name, report in campaign.reports.items()},
     }
     REPORT.parent.mkdir(exist_ok=True)
     REPORT.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+
+
+def _without_coverage(report: SimulationReport) -> dict[str, Any]:
+    return {name: value for name, value in report.as_json().items() if name != "coverage"}
+
+
+def _commit() -> str:
+    """Name the commit that was simulated, with ``+`` if files differ from it."""
+
+    def git(*command: str) -> str:
+        return subprocess.run(["git", *command], cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
+
+    sources = ("constructs_lib", "lambda_src", "examples", "tests/simulator")
+    return git("rev-parse", "--short=12", "HEAD") + ("+" if git("status", "--porcelain", *sources) else "")
+
+
+def _record(total: dict[str, Any]) -> None:
+    """Add a row to the ledger, which ends its page."""
+    row = (
+        f"| `{_commit()}` | {total['seed']} | {total['sagas']:,} | {total['faults']:,} | {total['parked']} "
+        f"| {total['violated']} | {total['processor_seconds']:,.0f} |"
+    )
+    with LEDGER.open("a", encoding="utf-8") as page:
+        page.write(row + "\n")
 
 
 if __name__ == "__main__":

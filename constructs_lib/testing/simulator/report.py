@@ -55,6 +55,18 @@ class SimulationReport:
         if result.findings:
             self.violated.append(result)
 
+    def merge(self, other: SimulationReport) -> None:
+        """Add the runs of another report, such as that of another process."""
+        self.sagas += other.sagas
+        self.runs += other.runs
+        self.faults += other.faults
+        self.parked += other.parked
+        self.seconds += other.seconds
+        self.coverage.merge(other.coverage)
+        self.violated += other.violated
+        for status, count in other.statuses.items():
+            self.statuses[status] = self.statuses.get(status, 0) + count
+
     @property
     def kept(self) -> bool:
         """Whether nothing was found."""

@@ -38,6 +38,8 @@ _HEARTBEAT: Final = Duration.minutes(10)
 _GRACE: Final = Duration.seconds(10)
 _RECONCILED: Final = 6
 """Sagas that a reconciler has room for."""
+_SHARDS: Final = 2
+"""Of the requests: each sweep queries all of them, and few requests need few."""
 _SCHEMA: Final = {"type": "object"}
 GUARANTEES: Final[dict[str, dict[str, Any]]] = {
     "asked": {"verify": True, "verify_undo": True},
@@ -73,7 +75,7 @@ class DrawnStack(Stack):
         self._told = Notify(queue=self._notices)
         self._functions: dict[str, StepFunction] = {}
         self._integrations: dict[str, CallbackIntegration] = {}
-        requests = IdempotencyTable(self, "Requests")
+        requests = IdempotencyTable(self, "Requests", due_shards=_SHARDS)
         made = [self._saga(number, saga, requests) for number, saga in enumerate(sagas)]
         for first in range(0, len(made), _RECONCILED):
             TimeoutReconciler(self, f"Reconciler{first}", sagas=made[first : first + _RECONCILED])

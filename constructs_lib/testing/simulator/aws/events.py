@@ -19,8 +19,10 @@ from constructs_lib.testing.simulator.errors import NotSimulatedError
 from constructs_lib.testing.simulator.faults.climate import Event
 from constructs_lib.testing.simulator.faults.weather import Weather
 
-_MOST_IDLE: Final = 900 * SECOND
-"""A schedule that finds nothing to do is looked at less and less often, down to this."""
+_MOST_IDLE: Final = 3_600 * SECOND
+"""Longest pause of a schedule that finds nothing to do."""
+_IN_CALM: Final = 5
+"""Once the faults are over, a schedule skips all events but each fifth: what is left needs time, not more sweeps."""
 _PLACE: Final = re.compile(r"<([^<>\s]+)>")
 
 
@@ -125,7 +127,7 @@ class Events:
         if rule is None:
             return  # a release has removed it
         now_busy = self._busyness()
-        every = rule.every or 60
+        every = (rule.every or 60) * (_IN_CALM if self._weather.is_over else 1)
         following = every if now_busy != busy else min(max(2 * pause, every), max(every, _MOST_IDLE // SECOND))
         if self._weather.happens(Event.SCHEDULE_LOST, rule.name):
             self._trace.note(rule.name, "not sent")

@@ -48,6 +48,14 @@ class Coverage:
         """Add what went wrong in a run."""
         self.faults.update(hit)
 
+    def merge(self, other: Coverage) -> None:
+        """Add what other runs have reached."""
+        self.states.update(other.states)
+        self.transitions.update(other.transitions)
+        self.faults.update(other.faults)
+        self.events.update(other.events)
+        self.known_states |= other.known_states
+
     def missed(self) -> Iterable[tuple[str, str]]:
         """States that no run has entered."""
         return sorted(self.known_states - self.states.keys())

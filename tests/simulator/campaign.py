@@ -1,0 +1,152 @@
+"""Many sagas on all processors: blocks of runs, each in a worker process, and their reports added up."""
+
+from __future__ import annotations
+
+import functools
+import multiprocessing
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from constructs_lib.testing.simulator import Deployment, SimulationReport, Workload, simulate
+
+from .drawn.assembly import drawn_assembly
+from .drawn.sagas import DrawnSaga, drawn_saga
+from .drawn.workload import Drawn
+from .examples import EXAMPLES, assembly
+
+DRAWN: Final = "drawn"
+SHARES: Final = {
+    "funds_transfer": 0.4,
+    "agentic_payout": 0.2,
+    "order_processing": 0.125,
+    "cart_fulfilment": 0.025,
+    DRAWN: 0.25,
+}
+"""Share of all sagas, so that each takes a part of the time that its size deserves."""
+_DRAWN_SAGAS: Final = 8
+"""Sagas of a drawn stack: the CDK takes a second for each."""
+_OF_A_STACK: Final = 5_000
+"""Requests to a drawn stack, until another one is drawn."""
+_BLOCK: Final = 100
+"""Sagas of a block: some seconds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Block:
+    """Sagas that one worker simulates.
+
+    Attributes:
+        name: an example's name, or ``drawn``.
+        folder: the synthesized assembly.
+        sagas: how many.
+        seed: of the first run.
+        drawn: what the assembly holds, if it was drawn.
+    """
+
+    name: str
+    folder: Path
+    sagas: int
+    seed: int
+    drawn: tuple[DrawnSaga, ...] = ()
+
+    def workload(self) -> Workload:
+        """Make the requests' source."""
+        return Drawn(self.drawn) if self.drawn else EXAMPLES[self.name].workload()
+
+
+@dataclass(slots=True, kw_only=True)
+class Campaign:
+    """Blocks, and what they found.
+
+    Attributes:
+        wanted: how many sagas, by name.
+        seed: of the first run of each name, and of the first saga that is drawn.
+        go_on: whether a finding does not end the campaign.
+        reports: by name.
+        broken: blocks that found something.
+        seconds: of real time.
+    """
+
+    wanted: dict[str, int]
+    seed: int
+    go_on: bool = False
+    reports: dict[str, SimulationReport] = field(default_factory=dict)
+    broken: list[tuple[Block, SimulationReport]] = field(default_factory=list)
+    seconds: float = 0.0
+
+    def run(self, workers: int, progress: Callable[[], None]) -> None:
+        """Simulate every block.
+
+        Args:
+            workers: processes at once.
+            progress: called after each block.
+        """
+        self.reports = {name: SimulationReport(seed=self.seed) for name in self.wanted}
+        began = time.monotonic()
+        context = multiprocessing.get_context("spawn")  # a forked process would share the CDK's pipes
+        with ProcessPoolExecutor(workers, mp_context=context) as pool:
+            blocks = self._blocks()
+            running: dict[Future[SimulationReport], Block] = {}
+            while True:
+                while len(running) < 2 * workers and (self.go_on or not self.broken):
+                    block = next(blocks, None)
+                    if block is None:
+                        break
+                    running[pool.submit(simulated, block)] = block
+                if not running:
+                    break
+                for ended in wait(running, return_when=FIRST_COMPLETED).done:
+                    block, report = running.pop(ended), ended.result()
+                    self.reports[block.name].merge(report)
+                    if report.violated:
+                        self.broken.append((block, report))
+                    self.seconds = time.monotonic() - began
+                    progress()
+
+    def _blocks(self) -> Iterator[Block]:
+        """Blocks of all names in turn: a stack is synthesized while others are simulated."""
+        sources = [self._blocks_of(name, sagas) for name, sagas in self.wanted.items() if sagas]
+        while sources:
+            for source in list(sources):
+                block = next(source, None)
+                if block is None:
+                    sources.remove(source)
+                else:
+                    yield block
+
+    def _blocks_of(self, name: str, sagas: int) -> Iterator[Block]:
+        drawn: tuple[DrawnSaga, ...] = ()
+        for done in range(0, sagas, _BLOCK):
+            if name == DRAWN and done % _OF_A_STACK == 0:
+                first = self.seed + done // _OF_A_STACK * _DRAWN_SAGAS
+                drawn = tuple(drawn_saga(first + number) for number in range(_DRAWN_SAGAS))
+            folder = drawn_assembly(drawn) if drawn else assembly(name)
+            # Runs have ten sagas; seeds of one name do not overlap.
+            yield Block(
+                name=name, folder=folder, sagas=min(_BLOCK, sagas - done), seed=self.seed + done // 10, drawn=drawn
+            )
+
+
+def shares(sagas: int, names: Sequence[str]) -> dict[str, int]:
+    """Divide sagas among names, at least one each."""
+    whole = sum(SHARES[name] for name in names)
+    found = {name: max(1, int(sagas * SHARES[name] / whole)) for name in names}
+    largest = max(found, key=lambda name: found[name])
+    found[largest] += max(0, sagas - sum(found.values()))
+    return found
+
+
+def simulated(block: Block) -> SimulationReport:
+    """Simulate a block in this process."""
+    return simulate(
+        _deployment(block.folder), block.workload(), sagas=block.sagas, seed=block.seed, stop_at_first=False
+    )
+
+
+@functools.lru_cache(maxsize=16)
+def _deployment(folder: Path) -> Deployment:
+    return Deployment.of_assembly(folder)
