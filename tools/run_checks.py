@@ -23,6 +23,8 @@ LOGS: Final = ROOT / "build"
 AT_ONCE: Final = 4
 """Jobs that run at the same time, on two cores: those on local AWS mostly wait."""
 TELL_SECONDS: Final = 60.0
+SIMULATED: Final = 20_000
+"""Sagas that are simulated from a fresh seed: two minutes of two processors."""
 LOCAL: Final = "tests/local"
 UNIT: Final = "tests/unit"
 ON_LOCAL_AWS: Final = {
@@ -101,9 +103,9 @@ class Job:
         return f"{self.name} {said[-1]}" if said else self.name
 
 
-def make(target: str) -> Job:
+def make(target: str, *variables: str) -> Job:
     """A target of the Makefile that is no test."""
-    return Job(name=target, command=["make", "--no-print-directory", target])
+    return Job(name=target, command=["make", "--no-print-directory", target, *variables])
 
 
 def tests(name: str, *arguments: str) -> Job:
@@ -132,6 +134,7 @@ def jobs() -> list[Job]:
         make("lint"),
         tests("orders-and-payouts", *local["orders-and-payouts"]),
         tests("carts", *local["carts"]),
+        make("simulate", f"SAGAS={SIMULATED}"),
         tests("rest", *_without(LOCAL, *named_unit), "tests"),
         tests("transfers", *local["transfers"]),
         tests("other-local", *_without(*named_local), LOCAL),

@@ -27,7 +27,7 @@ def main() -> int:
     """Simulate; the exit status is 1 if a run found something."""
     options = _options()
     campaign = Campaign(wanted=shares(options.sagas, options.examples), seed=options.seed, go_on=options.go_on)
-    sys.stderr.write(f"seed {options.seed}\n")
+    sys.stderr.write(f"make simulate SAGAS={options.sagas} SEED={options.seed} repeats this\n")
     campaign.run(options.workers, lambda: _show(campaign))
     sys.stderr.write("\n")
     for name, report in campaign.reports.items():
@@ -65,11 +65,14 @@ def _options() -> argparse.Namespace:
 
 
 def _show(campaign: Campaign) -> None:
-    """Write progress over the former line; without a terminal, nothing."""
-    if not sys.stderr.isatty():
-        return
+    """Write progress over the former line; without a terminal, a line for each tenth."""
     done, wanted = sum(report.sagas for report in campaign.reports.values()), sum(campaign.wanted.values())
     share = min(1.0, done / wanted)
+    if not sys.stderr.isatty():
+        if int(share * 10) > campaign.tenths:
+            campaign.tenths = int(share * 10)
+            sys.stderr.write(f"[{share:4.0%}] {done:,} sagas, {done / campaign.seconds:.0f}/s\n")
+        return
     states = [(len(report.coverage.states), len(report.coverage.known_states)) for report in campaign.reports.values()]
     sys.stderr.write(
         f"\r[{'#' * round(share * _WIDTH):<{_WIDTH}}] {done:,}/{wanted:,} sagas, {done / campaign.seconds:.0f}/s, "

@@ -69,6 +69,7 @@ class Campaign:
         reports: by name.
         broken: blocks that found something.
         seconds: of real time.
+        tenths: of the sagas that progress was reported of.
     """
 
     wanted: dict[str, int]
@@ -77,6 +78,7 @@ class Campaign:
     reports: dict[str, SimulationReport] = field(default_factory=dict)
     broken: list[tuple[Block, SimulationReport]] = field(default_factory=list)
     seconds: float = 0.0
+    tenths: int = 0
 
     def run(self, workers: int, progress: Callable[[], None]) -> None:
         """Simulate every block.
