@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from constructs_lib.api.transaction_api import Operation, TransactionApi
     from constructs_lib.callbacks.approval_page import ApprovalPage
     from constructs_lib.callbacks.callback_integration import CallbackIntegration
+    from constructs_lib.callbacks.event_intake import EventIntake
     from constructs_lib.callbacks.receivers import DirectReceiver, Webhook
     from constructs_lib.callbacks.webhook_schemes import HmacSignature, StandardWebhooks, StripeSignature
     from constructs_lib.execution_watch.watched_machine import WatchedMachine
@@ -50,6 +51,7 @@ __all__ = [
     "DirectOperation",
     "DirectReceiver",
     "Effect",
+    "EventIntake",
     "GoOn",
     "HmacSignature",
     "IdempotencyTable",
@@ -91,6 +93,7 @@ __getattr__, __dir__ = lazy_exports(
         "DirectOperation": "constructs_lib.api.direct_operation",
         "DirectReceiver": "constructs_lib.callbacks.receivers",
         "Effect": "constructs_lib.saga",
+        "EventIntake": "constructs_lib.callbacks.event_intake",
         "GoOn": "constructs_lib.saga",
         "HmacSignature": "constructs_lib.callbacks.webhook_schemes",
         "IdempotencyTable": "constructs_lib.tables.idempotency_table",

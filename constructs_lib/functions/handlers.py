@@ -18,6 +18,7 @@ DECORATORS: Final = {
     "callback_step": "CallbackIntegration(fn=…)",
     "compensation": "Step.atomic(compensate=…)",
     "direct_operation": "DirectFunction(handler=…)",
+    "event_operation": "EventIntake(fn=…)",
     "event_receiver": "add_event_rule(fn=…)",
     "external_compensation": "Step.external(compensate=…) or Step.callback(compensate=…)",
     "external_step": "Step.external(fn=…)",

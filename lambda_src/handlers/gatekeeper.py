@@ -170,7 +170,7 @@ class _Served:
         seconds = min(self._config.max_wait_seconds, preferred_wait_of(self._event) or 0)
         if seconds == 0:
             return otherwise
-        record = settled_in_time(self._config.common, request_id, saga_id, seconds, self._remaining_ms)
+        record = settled_in_time(self._config.common.request_table, request_id, saga_id, seconds, self._remaining_ms)
         telemetry.count(Metric.WAITED if record is not None else Metric.WAITED_IN_VAIN, saga_id=saga_id)
         response = otherwise if record is None else settled(record)
         return replace(response, headers={**response.headers, PREFERENCE_APPLIED_HEADER: f"wait={seconds}"})

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         Conflict,
         Declined,
         Invalid,
+        NotYet,
         PermanentError,
         Rejected,
         SagaError,
@@ -61,6 +62,7 @@ if TYPE_CHECKING:
     from saga_runtime.steps.read_only import read_only_step
     from saga_runtime.steps.step import Commit, StepCall
     from saga_runtime.steps.verdict import Applied, NotApplied, Pending, Unknown, Verdict
+    from saga_runtime.webhooks.intake import Begin, event_operation
     from saga_runtime.webhooks.receiver import WebhookEvent, event_receiver, webhook
 
 __all__ = [
@@ -71,6 +73,7 @@ __all__ = [
     "AccountState",
     "AccountUnknown",
     "Applied",
+    "Begin",
     "Callback",
     "CallbackCall",
     "CapExceeded",
@@ -98,6 +101,7 @@ __all__ = [
     "Leg",
     "Money",
     "NotApplied",
+    "NotYet",
     "Pending",
     "PermanentError",
     "Rejected",
@@ -122,6 +126,7 @@ __all__ = [
     "check_account_id",
     "compensation",
     "direct_operation",
+    "event_operation",
     "event_receiver",
     "external_compensation",
     "external_step",
@@ -139,6 +144,7 @@ __getattr__, __dir__ = lazy_exports(
         "AccountState": ".ledger.items",
         "AccountUnknown": ".ledger.errors",
         "Applied": ".steps.verdict",
+        "Begin": ".webhooks.intake",
         "Callback": ".callbacks.rows",
         "CallbackCall": ".callbacks.message",
         "CapExceeded": ".ledger.errors",
@@ -166,6 +172,7 @@ __getattr__, __dir__ = lazy_exports(
         "Leg": ".ledger.items",
         "Money": ".money",
         "NotApplied": ".steps.verdict",
+        "NotYet": ".errors",
         "Pending": ".steps.verdict",
         "PermanentError": ".errors",
         "Rejected": ".errors",
@@ -190,6 +197,7 @@ __getattr__, __dir__ = lazy_exports(
         "check_account_id": ".ledger.items",
         "compensation": ".steps.atomic_compensation",
         "direct_operation": ".http.direct_operation",
+        "event_operation": ".webhooks.intake",
         "event_receiver": ".webhooks.receiver",
         "external_compensation": ".steps.external_compensation",
         "external_step": ".steps.external",

@@ -48,6 +48,15 @@ class Conflict(TransientError):
     code = "CONFLICT"
 
 
+class NotYet(TransientError):
+    """A thing that this depends on does not exist yet; the same call may succeed later.
+
+    An event for which a plan raises it is kept, and comes again.
+    """
+
+    code = "NOT_YET"
+
+
 class StepInDoubt(SagaError):
     """Whether the step took effect is not known yet; its log row will tell."""
 

@@ -641,6 +641,8 @@ class Env(StrEnum):
     DUE_AFTER_SECONDS = "CDK_SAGAS_DUE_AFTER_SECONDS"
     DUE_SHARDS = "CDK_SAGAS_DUE_SHARDS"
     MAX_BODY_BYTES = "CDK_SAGAS_MAX_BODY_BYTES"
+    KEPT_EVENTS = "CDK_SAGAS_KEPT_EVENTS"
+    PARKED_EVENTS = "CDK_SAGAS_PARKED_EVENTS"
     MAX_WAIT_SECONDS = "CDK_SAGAS_MAX_WAIT_SECONDS"
     SERVICE = "POWERTOOLS_SERVICE_NAME"
     LEDGER_TABLE = "CDK_SAGAS_LEDGER_TABLE"
@@ -697,6 +699,17 @@ class RefusalPolicy(StrEnum):
     OPEN = "OPEN"
     """Nothing is stored: the same key may be tried again. A copy of the request that is still travelling may move the
     money after the refusal was answered."""
+
+
+class EventField(StrEnum):
+    """Fields of a kept or parked event's message, and the message attribute that names the reason."""
+
+    WEBHOOK = "cdk_sagas_webhook"
+    BODY = "body"
+    HEADERS = "headers"
+    QUERY = "query"
+    RECEIVED_AT = "received_at"
+    REASON = "reason"
 
 
 class StartField(StrEnum):
@@ -883,6 +896,11 @@ class Metric(StrEnum):
     RESERVED = "RequestReserved"
     REPLAYED = "RequestReplayed"
     DUPLICATE_IN_PROGRESS = "DuplicateInProgress"
+    EVENT_APPLIED = "EventApplied"
+    EVENT_DUPLICATE = "EventDuplicate"
+    EVENT_KEPT = "EventKept"
+    EVENT_PARKED = "EventParked"
+    EVENT_REFUSED = "EventRefused"
     WAITED = "ResponseWaitedFor"
     WAITED_IN_VAIN = "ResponseNotInTime"
     KEY_REUSED = "IdempotencyKeyReused"

@@ -63,7 +63,7 @@ class DirectCondition(Condition):
     REFUSAL_LOOKS = Because(
         "an open refusal reads the record first: an earlier attempt may have taken the money",
         DIRECT,
-        "found = read_record(self._config.common, keyed.request_id)",
+        "found = read_record(self._config.common.request_table, keyed.request_id)",
     )
     TOKEN_PER_CALL = Because(
         "a token that outlives the record would answer success where nothing was written",

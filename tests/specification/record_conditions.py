@@ -68,7 +68,7 @@ class RecordCondition(Condition):
     REFUSAL_LOOKS_FIRST = Because(
         "a request that limits of today refuse may have been recorded under those of yesterday",
         HTTP_OPERATION,
-        "record = read_record(self.common, request_id_of(scope, key))",
+        "record = read_record(self.common.request_table, request_id_of(scope, key))",
     )
     OWNED_EXISTS = Because("no update creates a record", RECORD, "attribute_exists(#id) AND")
     OWNED_IN_PROGRESS = Because("an answer that was given stays", RECORD, "#status = :in_progress AND")

@@ -9,6 +9,7 @@ from tests.specification import (
     test_callback_step,
     test_collecting,
     test_direct_operation,
+    test_event_intake,
     test_external_step,
     test_hold,
     test_request_record,
@@ -20,6 +21,7 @@ from tests.specification.callback_conditions import CallbackPromise
 from tests.specification.collecting import CollectingPromise
 from tests.specification.conditions import ROOT, Condition, Mutant
 from tests.specification.direct_operation import DirectPromise
+from tests.specification.event_intake import IntakePromise
 from tests.specification.external_conditions import ExternalPromise
 from tests.specification.hold import HoldPromise
 from tests.specification.record_conditions import RecordPromise
@@ -30,6 +32,7 @@ PAGE = (ROOT / "docs" / "specification.md").read_text(encoding="utf-8")
 SUITES = (
     test_request_record.TestRequestRecord.suite,
     test_direct_operation.TestDirectOperation.suite,
+    test_event_intake.TestEventIntake.suite,
     test_atomic_step.TestAtomicStep.suite,
     test_hold.TestHold.suite,
     test_collecting.TestCollecting.suite,
@@ -57,6 +60,7 @@ def test_every_mutant_has_its_row(mutant: Mutant) -> None:
 PROMISES = (
     RecordPromise,
     DirectPromise,
+    IntakePromise,
     StepPromise,
     HoldPromise,
     CollectingPromise,

@@ -178,7 +178,7 @@ class _Served:
         def plan() -> tuple[Any, Sequence[Write]]:
             nonlocal body
             wanted = self._function(call)
-            body = _response_of(call.key, wanted.output)
+            body = response_of(call.key, wanted.output)
             put = self._put(keyed, RecordStatus.COMPLETED, 200, body)
             return {"Put": put}, wanted.writes
 
@@ -220,7 +220,7 @@ class _Served:
         )
         try:
             if self._config.refusal_policy is RefusalPolicy.OPEN:
-                found = read_record(self._config.common, keyed.request_id)
+                found = read_record(self._config.common.request_table, keyed.request_id)
                 if found is not None and not found.forgotten(self._now_ms):
                     return self.meet(keyed, found)
             else:
@@ -263,7 +263,7 @@ class _Served:
         return unavailable()
 
 
-def _response_of(saga_id: str, output: Any) -> str:
+def response_of(saga_id: str, output: Any) -> str:
     """The body of a response: that of a saga which completed with this result.
 
     Raises:

@@ -158,7 +158,7 @@ class OperationRequest:
         Bodies that no limits ever allowed have no fingerprint, and nothing was recorded of them.
         """
         try:
-            record = read_record(self.common, request_id_of(scope, key))
+            record = read_record(self.common.request_table, request_id_of(scope, key))
         except (ClientError, BotoCoreError) as error:
             telemetry.event("look_failed", error=type(error).__name__, code=aws.error_code(error))
             return unavailable()
@@ -176,7 +176,7 @@ class OperationRequest:
         if not is_saga_id(saga_id):
             return nothing
         try:
-            record = read_record(self.common, request_id_from(saga_id))
+            record = read_record(self.common.request_table, request_id_from(saga_id))
             if record is None:
                 return nothing
             if record.scope != scope or record.saga_id != saga_id:
@@ -195,10 +195,10 @@ class OperationRequest:
         return answer(200, document, RETRY_AFTER)
 
 
-def read_record(common: OperationSettings, request_id: str) -> RequestRecord | None:
+def read_record(request_table: str, request_id: str) -> RequestRecord | None:
     """The record of a request, read strongly; None if it does not exist."""
     found = aws.dynamodb().get_item(
-        TableName=common.request_table, Key={RecordAttribute.ID.value: {"S": request_id}}, ConsistentRead=True
+        TableName=request_table, Key={RecordAttribute.ID.value: {"S": request_id}}, ConsistentRead=True
     )
     return RequestRecord.from_item(found["Item"]) if "Item" in found else None
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from saga_runtime.http.operation import OperationSettings, read_record
+from saga_runtime.http.operation import read_record
 from saga_runtime.idempotency.record import RequestRecord
 from saga_runtime.shared import aws, clock, telemetry
 
@@ -20,7 +20,7 @@ _ENOUGH_MS: Final = 3_000
 
 
 def settled_in_time(
-    common: OperationSettings, request_id: str, saga_id: str, seconds: int, remaining_ms: Callable[[], int]
+    request_table: str, request_id: str, saga_id: str, seconds: int, remaining_ms: Callable[[], int]
 ) -> RequestRecord | None:
     """Read the record of a saga until it is settled, for so many seconds.
 
@@ -35,7 +35,7 @@ def settled_in_time(
         time.sleep(min(pause, left) / 1_000)
         pause = min(pause * _GROWTH, _LONGEST_PAUSE_MS)
         try:
-            record = read_record(common, request_id)
+            record = read_record(request_table, request_id)
         except (ClientError, BotoCoreError) as error:
             telemetry.event("wait_ended", saga_id=saga_id, error=type(error).__name__, code=aws.error_code(error))
             return None

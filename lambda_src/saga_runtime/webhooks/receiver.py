@@ -104,37 +104,9 @@ class Webhook:
         """Answer one request."""
         aws.check_protocol()
         try:
-            return self._answer(event, scheme()).to_proxy()
+            return signed(event, scheme(), self._take, refused=Metric.CALLBACK_REFUSED).to_proxy()
         finally:
             telemetry.flush()
-
-    def _answer(self, event: Any, expected: Scheme) -> HttpAnswer:
-        received_at = clock.now_ms()
-        try:
-            request = HttpRequest.from_event(event, max_bytes=MAX_WEBHOOK_BYTES)
-        except TooLarge as error:
-            return problem(Problem.TOO_LARGE, str(error))
-        except Invalid as error:
-            return problem(Problem.BAD_BODY, error.message)
-        try:
-            found = _checked(expected, request, received_at)
-        except SecretsUnavailable as error:  # logged where it arose
-            if isinstance(error, SecretUnusable):
-                telemetry.count(Metric.CALLBACK_REFUSED, reason="SECRET")
-            return _unavailable()
-        if found is not Signature.GENUINE:
-            signed = found in (Signature.WRONG, Signature.STALE)
-            telemetry.count(Metric.SIGNATURE_REFUSED if signed else Metric.UNSIGNED, reason=found.value)
-            kind, detail = _REFUSALS[found]
-            return problem(kind, detail)
-        return self._take(
-            WebhookEvent(
-                body=request.body,
-                headers=HeaderValues(request.headers),
-                query=request.query,
-                received_at=received_at,
-            )
-        )
 
     def _take(self, event: WebhookEvent) -> HttpAnswer:
         """Only here may anything be written: the signature was right."""
@@ -144,7 +116,7 @@ class Webhook:
         except Invalid as error:
             return problem(Problem.BAD_BODY, error.message)
         except Exception:  # noqa: BLE001  # whatever it is, the provider sends it again
-            return _unavailable()
+            return unavailable()
         return answer(202 if receipt is Receipt.UNKNOWN else 200, {"received": True})
 
 
@@ -175,6 +147,37 @@ class EventReceiver:
         return {"received": True}
 
 
+def signed(event: Any, expected: Scheme, take: Callable[[WebhookEvent], HttpAnswer], *, refused: Metric) -> HttpAnswer:
+    """Answer a request by ``take``, if its signature is right. Before that nothing is written.
+
+    Args:
+        event: of API Gateway.
+        expected: how the provider signs.
+        take: answers a genuine event.
+        refused: counts a secret that holds nothing that could sign.
+    """
+    received_at = clock.now_ms()
+    try:
+        request = HttpRequest.from_event(event, max_bytes=MAX_WEBHOOK_BYTES)
+    except TooLarge as error:
+        return problem(Problem.TOO_LARGE, str(error))
+    except Invalid as error:
+        return problem(Problem.BAD_BODY, error.message)
+    try:
+        found = _checked(expected, request, received_at)
+    except SecretsUnavailable as error:  # logged where it arose
+        if isinstance(error, SecretUnusable):
+            telemetry.count(refused, reason="SECRET")
+        return unavailable()
+    if found is not Signature.GENUINE:
+        wrong = found in (Signature.WRONG, Signature.STALE)
+        telemetry.count(Metric.SIGNATURE_REFUSED if wrong else Metric.UNSIGNED, reason=found.value)
+        kind, detail = _REFUSALS[found]
+        return problem(kind, detail)
+    headers = HeaderValues(request.headers)
+    return take(WebhookEvent(body=request.body, headers=headers, query=request.query, received_at=received_at))
+
+
 def _received(receiver: str, read: Callable[[], Callback | None], event_id: str | None) -> Receipt | None:
     """Receive what a user's function reads in an event; None: it is not of interest.
 
@@ -195,7 +198,7 @@ def _received(receiver: str, read: Callable[[], Callback | None], event_id: str 
         return receive(said if said.event_id is not None else replace(said, event_id=event_id))
     except Exception as error:
         job_id = said.job_id if isinstance(said, Callback) else getattr(error, "job_id", None)
-        _log_failure(receiver, error, job_id)
+        log_failure(receiver, error, job_id)
         if said is None or not (isinstance(error, TransientError) or aws.is_transient(error)):
             reason = "INVALID" if isinstance(error, Invalid) else "FAILED"
             telemetry.count(Metric.CALLBACK_REFUSED, reason=reason, job_id=job_id or "")
@@ -226,7 +229,8 @@ def _checked(expected: Scheme, request: HttpRequest, now_ms: int) -> Signature:
     return found
 
 
-def _unavailable() -> HttpAnswer:
+def unavailable() -> HttpAnswer:
+    """The answer to a webhook of which nothing is known."""
     return problem(
         Problem.UNAVAILABLE,
         "nothing is promised; send the same request again",
@@ -234,7 +238,7 @@ def _unavailable() -> HttpAnswer:
     )
 
 
-def _log_failure(receiver: str, error: Exception, job_id: str | None) -> None:
+def log_failure(receiver: str, error: Exception, job_id: str | None) -> None:
     """By name, place and job only: its message may hold what the provider sent."""
     places = [f"{PurePath(frame.f_code.co_filename).name}:{line}" for frame, line in walk_tb(error.__traceback__)]
     telemetry.event(

@@ -32,6 +32,7 @@ from constructs_lib import (
     DirectFunction,
     DirectOperation,
     Effect,
+    EventIntake,
     GoOn,
     HmacSignature,
     IdempotencyTable,
@@ -71,6 +72,7 @@ class World:
         self.fn = plain_function(stack, "Function")
         self.own = step_function(stack)
         self.direct = DirectFunction(stack, "Direct", code=FUNCTIONS, handler="direct.handler")
+        self.intake = StepFunction(stack, "Intake", code=FUNCTIONS, handler="intake.handler")
         self.receiver = step_function(stack, "Receiver")
         self.key = kms.Key(stack, "Key")
         self.table = dynamodb.TableV2(
@@ -103,6 +105,7 @@ FACTORIES: dict[str, tuple[Callable[..., Any], Given]] = {
     ),
     "DirectFunction": (DirectFunction, lambda _: {"code": FUNCTIONS, "handler": "direct.handler"}),
     "DirectOperation": (DirectOperation, lambda w: {"fn": w.direct, "requests": w.requests, "previous": None}),
+    "EventIntake": (EventIntake, lambda w: {"operation": "stripe", "fn": w.intake, "requests": w.requests}),
     "GoOn": (GoOn, lambda _: {}),
     "HmacSignature": (HmacSignature, lambda w: {"secrets": [w.secret], "header": "X-Sign"}),
     "IdempotencyTable": (IdempotencyTable, lambda _: {}),

@@ -11,7 +11,6 @@ import pytest
 
 from handlers import gatekeeper
 from saga_runtime.http.idempotent_request import preferred_wait_of
-from saga_runtime.http.operation import OperationSettings
 from saga_runtime.http.waiting import settled_in_time
 from saga_runtime.protocol import (
     PREFER_HEADER,
@@ -23,7 +22,7 @@ from saga_runtime.protocol import (
     RecordStatus,
 )
 from tests.unit.support.client import accepted, settled
-from tests.unit.support.samples import GATEKEEPER_ENV, REQUEST_ID, SAGA_ID, get, post
+from tests.unit.support.samples import REQUEST_ID, SAGA_ID, get, post
 from tests.unit.support.wire import Action, Fault
 from tests.unit.support.world import Context, World
 
@@ -189,11 +188,10 @@ class TestNotInTime:
     def test_another_saga_under_the_key_is_not_its_response(self, world: World, slept: Slept) -> None:
         settled(world, accepted(world), RecordStatus.COMPLETED, RESULT)
         slept(_nothing)
-        common = OperationSettings.from_env(GATEKEEPER_ENV)
 
-        assert settled_in_time(common, REQUEST_ID, SAGA_ID, 5, lambda: 28_000) is not None
-        assert settled_in_time(common, REQUEST_ID, f"{REQUEST_ID}-another", 5, lambda: 28_000) is None
-        assert settled_in_time(common, "A" * 26, SAGA_ID, 5, lambda: 28_000) is None
+        assert settled_in_time("requests", REQUEST_ID, SAGA_ID, 5, lambda: 28_000) is not None
+        assert settled_in_time("requests", REQUEST_ID, f"{REQUEST_ID}-another", 5, lambda: 28_000) is None
+        assert settled_in_time("requests", "A" * 26, SAGA_ID, 5, lambda: 28_000) is None
 
 
 class TestWhatDoesNotWait:

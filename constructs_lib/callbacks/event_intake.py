@@ -1,0 +1,264 @@
+"""EventIntake: webhooks and events that begin a direct operation."""
+
+from __future__ import annotations
+
+from typing import Final
+from weakref import WeakKeyDictionary
+
+from aws_cdk import Duration, RemovalPolicy
+from aws_cdk import aws_cloudwatch as cloudwatch
+from aws_cdk import aws_events as events
+from aws_cdk import aws_events_targets as targets
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_lambda_event_sources as event_sources
+from aws_cdk import aws_sqs as sqs
+from constructs import Construct
+
+from constructs_lib.callbacks.receivers import Webhook
+from constructs_lib.callbacks.webhook_schemes import WebhookScheme
+from constructs_lib.functions.handlers import require_made_by
+from constructs_lib.functions.runtime_function import StepFunction
+from constructs_lib.monitoring.callback_alarms import counted_alarm, depth_alarm
+from constructs_lib.rest.rest_api import GATEWAY_SECONDS
+from constructs_lib.shared.arguments import require_match, require_seconds
+from constructs_lib.shared.service_names import service_of
+from constructs_lib.shared.types import checked
+from constructs_lib.tables.idempotency_table import IdempotencyTable
+from saga_runtime.protocol import OPERATION_PATTERN, Env, Metric
+
+_DAY_SECONDS: Final = 86_400
+_LEAST_REMEMBERED_DAYS: Final = 30
+"""Stripe sends an event again for three days, and for longer by hand."""
+_KEPT: Final = Duration.days(14)
+"""The longest that SQS keeps a message."""
+_RETRY_EVERY: Final = Duration.minutes(5)
+_PARK_AFTER: Final = Duration.days(1)
+_VISIBLE_AFTER: Final = 6
+_DELIVERIES: Final = 185
+"""EventBridge's most: over a day, ever more slowly."""
+_taken: Final[WeakKeyDictionary[StepFunction, str]] = WeakKeyDictionary()
+"""Paths of the intakes that functions serve: an environment has room for one."""
+
+
+class EventIntake(Construct):
+    """Events of a provider, or of a bus, each of which begins one direct operation.
+
+    Creates a queue of kept events, which the function works off, a queue of parked events, and alarms. Events arrive by
+    a webhook, by an EventBridge rule, or from whatever may send to the queue: add what there is.
+
+    Guaranteed: of all events with one business key, the writes of one take effect, in the transaction of the record
+    that counts the others as duplicates. A webhook gets a 2xx, and a message is deleted, when its event is applied, a
+    duplicate, not of interest, kept or parked; never before. An event for which the plan raises ``NotYet`` is kept, and
+    planned again every ``retry_every``, until it is parked after ``park_after``. An event that is refused is parked at
+    once, without a record: redriven, it is applied.
+
+    Not guaranteed: order, beyond that. A parked event is lost 14 days after it was stored, when SQS deletes it; the
+    alarm is on for as long as there is one.
+
+    Example::
+
+        stripe = EventIntake(self, "Stripe", operation="stripe", fn=credit, requests=requests)
+        stripe.add_webhook("Webhook", scheme=StripeSignature(secrets=[secret]))
+
+    Args:
+        scope: parent construct.
+        id: construct id.
+        operation: name in the records: lower case, digits, dashes. It belongs to the keys: renamed, every event counts
+            as new.
+        fn: made by ``saga_runtime.event_operation``, for this intake only. Its timeout must be shorter than the
+            gateway's 29 s. Grant it its own tables, as a step function.
+        requests: where the events' records are; ``remember_for`` must be 30 days or more.
+        retry_every: how often a kept event is planned again; 30 s to 12 h, at least 6 times the function's timeout; 5
+            minutes by default, or that.
+        park_after: how long an event is kept, at most; 1 to 1000 times ``retry_every``, 1 day by default.
+        removal_policy: of the queues and the log groups; retained by default.
+
+    Attributes:
+        kept: the queue of kept events; one that is sent here is handled at once.
+        parked: the queue of parked events.
+        function: what reads and plans.
+        parked_alarm: an event is parked.
+        refused_alarm: an event could not be handled, and will not be without a change; its sender sends it again.
+        alarms: all of them. They have no actions: add yours.
+
+    Raises:
+        ValueError: for a wrong argument, naming it, its value and the remedy.
+    """
+
+    @checked
+    def __init__(
+        self,
+        scope: Construct,
+        id: str,
+        *,
+        operation: str,
+        fn: StepFunction,
+        requests: IdempotencyTable,
+        retry_every: Duration | None = None,
+        park_after: Duration = _PARK_AFTER,
+        removal_policy: RemovalPolicy = RemovalPolicy.RETAIN,
+    ) -> None:
+        require_match("operation", operation, OPERATION_PATTERN, "use lower case, digits and dashes")
+        require_made_by(f"fn of EventIntake {id}", fn, "event_operation")
+        if fn.timeout_seconds >= GATEWAY_SECONDS:
+            raise ValueError(
+                f"the timeout of fn must be shorter than the gateway's {GATEWAY_SECONDS} s, got "
+                f"{fn.timeout_seconds} s; lower it"
+            )
+        least = _LEAST_REMEMBERED_DAYS * _DAY_SECONDS
+        if requests.remember_seconds < least:
+            raise ValueError(
+                f"remember_for of requests must be at least {_LEAST_REMEMBERED_DAYS} days for events, got "
+                f"{requests.remember_seconds} s; raise it: a redelivery after that is applied again"
+            )
+        shortest = max(30, _VISIBLE_AFTER * fn.timeout_seconds)
+        default = Duration.seconds(max(shortest, int(_RETRY_EVERY.to_seconds())))
+        retry_seconds = require_seconds("retry_every", retry_every or default, at_least=shortest, at_most=43_200)
+        park_seconds = require_seconds(
+            "park_after", park_after, at_least=retry_seconds, at_most=min(1_000 * retry_seconds, 13 * _DAY_SECONDS)
+        )
+        taken = _taken.get(fn)
+        if taken is not None:
+            raise ValueError(
+                f"fn must serve one EventIntake, got {fn.node.path}, which serves {taken}; make another one"
+            )
+        super().__init__(scope, id)
+        _taken[fn] = self.node.path
+        self.function = fn
+        self._removal_policy = removal_policy
+        self._schemes: list[str] = []
+        self.parked = sqs.Queue(
+            self,
+            "Parked",
+            encryption=sqs.QueueEncryption.SQS_MANAGED,
+            enforce_ssl=True,
+            retention_period=_KEPT,
+            removal_policy=removal_policy,
+        )
+        self.kept = sqs.Queue(
+            self,
+            "Kept",
+            encryption=sqs.QueueEncryption.SQS_MANAGED,
+            enforce_ssl=True,
+            retention_period=_KEPT,
+            visibility_timeout=Duration.seconds(retry_seconds),
+            dead_letter_queue=sqs.DeadLetterQueue(queue=self.parked, max_receive_count=park_seconds // retry_seconds),
+            removal_policy=removal_policy,
+        )
+        fn.function.add_event_source(
+            event_sources.SqsEventSource(self.kept, batch_size=10, report_batch_item_failures=True)
+        )
+        requests.grant_reserve(fn)
+        requests.grant_look(fn)
+        for queue in (self.kept, self.parked):
+            iam.Grant.add_to_principal(grantee=fn, actions=["sqs:SendMessage"], resource_arns=[queue.queue_arn])
+        for variable, value in {
+            Env.OPERATION: operation,
+            Env.REQUEST_TABLE: requests.table.table_name,
+            Env.DUE_SHARDS: str(requests.due_shards),
+            Env.REPLAY_SECONDS: str(requests.replay_seconds),
+            Env.REMEMBER_SECONDS: str(requests.remember_seconds),
+            Env.KEPT_EVENTS: self.kept.queue_url,
+            Env.PARKED_EVENTS: self.parked.queue_url,
+        }.items():
+            fn.function.add_environment(variable.value, value)
+        alarms = Construct(self, "Alarms")
+        self.parked_alarm: cloudwatch.Alarm = depth_alarm(
+            alarms,
+            "Parked",
+            "An event was refused, or kept for too long: correct its cause, then redrive it",
+            self.parked,
+        )
+        self.refused_alarm: cloudwatch.Alarm = counted_alarm(
+            alarms,
+            "Refused",
+            "An event could not be handled, and will not be without a change: see the log event receiver_failed",
+            [Metric.EVENT_REFUSED],
+            [service_of(fn)],
+        )
+        self.alarms = [self.parked_alarm, self.refused_alarm]
+
+    @checked
+    def add_webhook(
+        self,
+        id: str,
+        *,
+        scheme: WebhookScheme,
+        path: str | None = None,
+        rate_limit: float = 100,
+        burst_limit: int = 200,
+        stage_name: str = "v1",
+        cloud_watch_role: bool = True,
+        web_acl_arn: str | None = None,
+    ) -> Webhook:
+        """Receive what the provider posts, as ``CallbackIntegration.add_webhook`` does.
+
+        Args:
+            id: construct id.
+            scheme: how the provider signs; an intake has one.
+            path: after the stage, without a slash first; none by default.
+            rate_limit: requests per second, for the whole stage; 100 by default. More are refused with 429.
+            burst_limit: requests at once, for the whole stage; 200 by default.
+            stage_name: ``v1`` by default.
+            cloud_watch_role: whether this stack sets API Gateway's role for logs, as for ``TransactionApi``.
+            web_acl_arn: a web ACL of your own before the stage; none by default.
+
+        Raises:
+            ValueError: for a wrong argument, naming it, its value and the remedy.
+        """
+        text = scheme.to_json()
+        if self._schemes and text not in self._schemes:
+            raise ValueError(
+                f"scheme of webhook {id} must be that of the intake's other webhook, got another one; make "
+                "an EventIntake for each"
+            )
+        self._schemes.append(text)
+        webhook = Webhook(
+            self,
+            id,
+            function=self.function.function,
+            path=path,
+            rate_limit=rate_limit,
+            burst_limit=burst_limit,
+            stage_name=stage_name,
+            cloud_watch_role=cloud_watch_role,
+            web_acl_arn=web_acl_arn,
+            removal_policy=self._removal_policy,
+        )
+        self.function.function.add_environment(Env.WEBHOOK_SCHEME.value, text)
+        for secret in scheme.secrets:
+            secret.grant_read(self.function)
+        return webhook
+
+    @checked
+    def add_event_rule(self, id: str, *, bus: events.IEventBus, pattern: events.EventPattern) -> events.Rule:
+        """Receive events of a bus, through the queue of kept events.
+
+        Guaranteed: an event that EventBridge could not deliver for a day is in ``parked``.
+
+        Args:
+            id: construct id of the rule.
+            bus: where the events come from.
+            pattern: which ones.
+        """
+        return events.Rule(
+            self,
+            id,
+            description="Events that begin an operation",
+            event_bus=bus,
+            event_pattern=pattern,
+            targets=[
+                targets.SqsQueue(
+                    self.kept,
+                    dead_letter_queue=self.parked,
+                    retry_attempts=_DELIVERIES,
+                    max_event_age=Duration.days(1),
+                )
+            ],
+        )
+
+    def grant_send(self, grantee: iam.IGrantable) -> iam.Grant:
+        """Send events to the intake, each as JSON, as the function reads it; the grantee decides what they report."""
+        return iam.Grant.add_to_principal(
+            grantee=grantee, actions=["sqs:SendMessage"], resource_arns=[self.kept.queue_arn]
+        )

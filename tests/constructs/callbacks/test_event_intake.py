@@ -1,0 +1,158 @@
+"""Event intakes: queues, permissions, settings and alarms, and what ends the synth."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from aws_cdk import Duration, Stack
+from aws_cdk import aws_events as events
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_secretsmanager as secretsmanager
+from cdk_nag import AwsSolutionsChecks
+
+from constructs_lib import EventIntake, IdempotencyTable, StandardWebhooks, StepFunction, StripeSignature
+from saga_runtime.protocol import Env
+from saga_runtime.webhooks.intake import Settings
+from tests.constructs.support.cloud import Cloud
+from tests.constructs.support.factories import StackFactory
+from tests.constructs.support.sagas import FUNCTIONS
+
+
+def _function(stack: Stack, id: str = "Credit", **settings: Any) -> StepFunction:
+    return StepFunction(stack, id, code=FUNCTIONS, handler="intake.handler", **settings)
+
+
+def _intake(stack: Stack, **settings: Any) -> EventIntake:
+    defaults: dict[str, Any] = {"operation": "stripe"}
+    if "fn" not in settings:
+        defaults["fn"] = _function(stack)
+    if "requests" not in settings:
+        defaults["requests"] = IdempotencyTable(stack, "Requests")
+    return EventIntake(stack, "Stripe", **{**defaults, **settings})
+
+
+def _scheme(stack: Stack) -> StripeSignature:
+    return StripeSignature(secrets=[secretsmanager.Secret(stack, "Secret")])
+
+
+@pytest.fixture
+def cloud(stack: Stack) -> Cloud:
+    """An intake with a webhook and a rule."""
+    intake = _intake(stack)
+    intake.add_webhook("Webhook", scheme=_scheme(stack))
+    bus = events.EventBus(stack, "Bus")
+    intake.add_event_rule("Rule", bus=bus, pattern=events.EventPattern(source=["market"]))
+    intake.grant_send(iam.Role(stack, "Sender", assumed_by=iam.ServicePrincipal("ec2.amazonaws.com")))
+    return Cloud(stack)
+
+
+def test_its_function_may_put_and_read_records_and_send_to_its_queues_and_no_more(cloud: Cloud) -> None:
+    actions = {action for statement in cloud.statements("Credit/Role") for action in statement.actions}
+
+    assert {a for a in actions if a.startswith("dynamodb:")} == {"dynamodb:PutItem", "dynamodb:GetItem"}
+    assert {a for a in actions if a.startswith("sqs:")} == {
+        "sqs:SendMessage",
+        "sqs:ReceiveMessage",
+        "sqs:DeleteMessage",
+        "sqs:ChangeMessageVisibility",
+        "sqs:GetQueueAttributes",
+        "sqs:GetQueueUrl",
+    }
+    assert {a.partition(":")[0] for a in actions} == {"dynamodb", "logs", "secretsmanager", "sqs", "xray"}
+
+
+def test_a_sender_may_send_to_the_queue_of_kept_events_only(cloud: Cloud) -> None:
+    (statement,) = cloud.statements("Sender")
+
+    assert (set(statement.actions), set(statement.resources)) == ({"sqs:SendMessage"}, {"${Stripe/Kept.Arn}"})
+
+
+def test_its_function_reads_its_settings_from_what_the_template_gives_it(cloud: Cloud) -> None:
+    variables = cloud.one("Credit/Function").properties["Environment"]["Variables"]
+
+    settings = Settings.from_env(variables)
+
+    assert (settings.operation, settings.request_table) == ("stripe", "${Requests/Table}")
+    assert (settings.kept, settings.parked) == ("${Stripe/Kept}", "${Stripe/Parked}")
+    assert Env.WEBHOOK_SCHEME.value in variables
+
+
+def test_a_kept_event_is_planned_every_five_minutes_and_parked_after_a_day(cloud: Cloud) -> None:
+    kept, parked = cloud.one("Stripe/Kept").properties, cloud.one("Stripe/Parked").properties
+
+    assert kept["VisibilityTimeout"] == 300
+    assert kept["RedrivePolicy"] == {"deadLetterTargetArn": "${Stripe/Parked.Arn}", "maxReceiveCount": 288}
+    assert kept["MessageRetentionPeriod"] == parked["MessageRetentionPeriod"] == 14 * 86_400
+    (mapping,) = cloud.of_type("AWS::Lambda::EventSourceMapping")
+    assert mapping.properties["FunctionResponseTypes"] == ["ReportBatchItemFailures"]
+
+
+def test_events_of_a_bus_come_through_the_same_queue(cloud: Cloud) -> None:
+    (target,) = cloud.one("Stripe/Rule").properties["Targets"]
+
+    assert target["Arn"] == "${Stripe/Kept.Arn}"
+    assert target["DeadLetterConfig"] == {"Arn": "${Stripe/Parked.Arn}"}
+
+
+def test_a_parked_and_a_refused_event_set_off_alarms(cloud: Cloud) -> None:
+    alarms = {r.path: r.properties for r in cloud.of_type("AWS::CloudWatch::Alarm")}
+
+    assert set(alarms) == {"Stripe/Alarms/Parked", "Stripe/Alarms/Refused"}
+    assert alarms["Stripe/Alarms/Refused"]["MetricName"] == "EventRefused"
+
+
+def test_it_is_clean_to_cdk_nag(new_stack: StackFactory) -> None:
+    stack = new_stack()
+    _intake(stack).add_webhook("Webhook", scheme=_scheme(stack))
+
+    found = AwsSolutionsChecks().validate_scope(stack).violations
+    assert {v.rule_name for v in found if "SMG4" not in v.rule_name} == set()
+
+
+class TestWhatEndsTheSynth:
+    def test_a_handler_of_another_decorator(self, stack: Stack) -> None:
+        fn = StepFunction(stack, "Move", code=FUNCTIONS, handler="direct.handler")
+        with pytest.raises(ValueError, match="must be decorated with event_operation, got direct_operation"):
+            _intake(stack, fn=fn)
+
+    def test_one_function_for_two(self, stack: Stack) -> None:
+        intake = _intake(stack)
+        with pytest.raises(ValueError, match=r"fn must serve one EventIntake, got .*Credit, which serves .*Stripe"):
+            EventIntake(
+                stack, "Other", operation="other", fn=intake.function, requests=IdempotencyTable(stack, "Others")
+            )
+
+    def test_a_function_that_outlives_the_gateway(self, stack: Stack) -> None:
+        with pytest.raises(ValueError, match=r"timeout of fn must be shorter than the gateway's 29 s, got 29 s"):
+            _intake(stack, fn=_function(stack, timeout=Duration.seconds(29)))
+
+    def test_keys_that_are_forgotten_before_the_last_redelivery(self, stack: Stack) -> None:
+        brief = IdempotencyTable(stack, "Brief", replay_for=Duration.days(1), remember_for=Duration.days(29))
+        with pytest.raises(ValueError, match=r"remember_for of requests must be at least 30 days for events"):
+            _intake(stack, requests=brief)
+
+    @pytest.mark.parametrize("name", ["", " ", "Stripe", "a" * 41])
+    def test_a_name_that_is_not_one(self, stack: Stack, name: str) -> None:
+        with pytest.raises(ValueError, match="operation must"):
+            _intake(stack, operation=name)
+
+    @pytest.mark.parametrize(
+        "settings",
+        [
+            {"retry_every": Duration.seconds(89)},
+            {"retry_every": Duration.hours(13)},
+            {"park_after": Duration.minutes(4)},
+            {"park_after": Duration.days(14)},
+        ],
+    )
+    def test_intervals_that_cannot_work(self, stack: Stack, settings: dict[str, Any]) -> None:
+        with pytest.raises(ValueError, match=r"retry_every must be|park_after must be"):
+            _intake(stack, **settings)
+
+    def test_two_schemes(self, stack: Stack) -> None:
+        intake = _intake(stack)
+        intake.add_webhook("Webhook", scheme=_scheme(stack))
+        other = StandardWebhooks(secrets=[secretsmanager.Secret(stack, "Other")])
+        with pytest.raises(ValueError, match="scheme of webhook Second must be that of the intake's other webhook"):
+            intake.add_webhook("Second", scheme=other, cloud_watch_role=False)

@@ -1,0 +1,341 @@
+"""Events that begin something: applied once by their business key, kept, parked, or sent again."""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from itertools import permutations
+from typing import Any
+
+import pytest
+
+from saga_runtime import Begin, Commit, DirectCall, Invalid, NotYet, WebhookEvent, event_operation
+from saga_runtime.protocol import MAX_WEBHOOK_BYTES, EventField, Metric, RecordStatus
+from tests.unit.support.enumerated import require_all_run
+from tests.unit.support.intake import PAID, PAID_AGAIN, REFUNDED, Provider, handler, open_intake, stripe_event
+from tests.unit.support.receiving import rest_event, stripe_header
+from tests.unit.support.samples import NOW_MS
+from tests.unit.support.wire import Action, Fault, Moment
+from tests.unit.support.world import Context, World
+
+
+@pytest.fixture
+def provider(world: World, monkeypatch: pytest.MonkeyPatch) -> Provider:
+    """The provider, with bob as a customer."""
+    opened = open_intake(world, monkeypatch)
+    world.open_accounts(bob=0)
+    world.wire.forget()
+    return opened
+
+
+@pytest.fixture
+def without_bob(world: World, monkeypatch: pytest.MonkeyPatch) -> Provider:
+    """The provider; the customer is unknown."""
+    opened = open_intake(world, monkeypatch)
+    world.wire.forget()
+    return opened
+
+
+class TestAnEvent:
+    def test_is_applied_with_its_record_in_one_transaction(self, provider: Provider) -> None:
+        assert provider.post(PAID) == 200
+
+        assert provider.world.wire.sent[-1] == "TransactWriteItems"
+        (record,) = provider.records()
+        assert (record.status, provider.credited) == (RecordStatus.COMPLETED, 200)
+        assert json.loads(record.body or "")["result"] == {"credited": 200}
+        assert provider.world.told.counts[Metric.EVENT_APPLIED] == 1
+
+    def test_that_comes_again_is_200_and_counted(self, provider: Provider) -> None:
+        provider.post(PAID)
+        provider.world.clock.ms += 1
+
+        assert provider.post(PAID) == 200
+        assert provider.credited == 200
+        assert provider.world.told.counts[Metric.EVENT_DUPLICATE] == 1
+
+    def test_of_the_same_payment_under_another_id_has_no_effect(self, provider: Provider) -> None:
+        provider.post(PAID)
+        provider.world.clock.ms += 1
+
+        assert provider.post(PAID_AGAIN) == 200
+        assert (provider.credited, len(provider.records())) == (200, 1)
+
+    def test_that_contradicts_its_payment_is_parked(self, provider: Provider) -> None:
+        provider.post(PAID)
+
+        assert provider.post(stripe_event(event_id="evt_9", amount=7)) == 202
+        assert provider.credited == 200
+        (message,) = provider.messages(provider.parked)
+        assert message["MessageAttributes"][EventField.REASON]["StringValue"] == "KEY_REUSED"
+
+    def test_of_another_product_is_200_and_leaves_nothing(self, provider: Provider) -> None:
+        assert provider.post(stripe_event("invoice.created")) == 200
+
+        assert provider.records() == []
+        assert provider.messages(provider.kept) == provider.messages(provider.parked) == []
+        assert not provider.world.told.counts
+
+    def test_with_a_wrong_signature_is_401_and_leaves_nothing(self, provider: Provider) -> None:
+        event = rest_event(json.dumps(PAID), {"Stripe-Signature": f"t={NOW_MS // 1_000},v1={'0' * 64}"})
+
+        assert handler(event, Context())["statusCode"] == 401
+        assert provider.records() == []
+
+    def test_is_forgotten_with_its_key(self, provider: Provider) -> None:
+        provider.post(PAID)
+        (record,) = provider.records()
+
+        assert record.expiration is not None
+        assert record.expiration - provider.world.clock.ms // 1_000 >= 30 * 86_400
+
+
+class TestAFailure:
+    @pytest.mark.parametrize("action", [Action.CONFLICT, Action.DROP, Action.THROTTLE, Action.DENY])
+    def test_leaves_no_record_and_the_redelivery_is_applied(self, provider: Provider, action: Action) -> None:
+        provider.world.wire.plan(Fault(operation="TransactWriteItems", action=action, times=1_000))
+
+        assert provider.post(PAID) == 503
+        assert (provider.records(), provider.credited) == ([], 0)
+        provider.world.wire.forget()
+        assert provider.post(PAID) == 200
+        assert provider.credited == 200
+
+    def test_of_the_function_is_503_and_alarmed(self, provider: Provider, monkeypatch: pytest.MonkeyPatch) -> None:
+        def broken(_: DirectCall) -> Commit:
+            raise RuntimeError("secret 4711")
+
+        monkeypatch.setattr(handler, "function", broken)
+
+        assert provider.post(PAID) == 503
+        assert provider.records() == []
+        assert provider.world.told.counts[Metric.EVENT_REFUSED] == 1
+        assert "4711" not in str(provider.world.told.events)
+
+    def test_of_the_reader_is_400_if_the_event_is_invalid(self, provider: Provider) -> None:
+        body = {"id": "evt", "type": "charge.refunded", "data": {"object": {"payment": "", "customer": 1, "amount": 1}}}
+
+        def reader(event: WebhookEvent) -> Begin | None:
+            return Begin(key=event.json["data"]["object"]["payment"], request={})
+
+        spare = event_operation(reader)(handler.function)
+        sent = json.dumps(body).encode()
+        header = stripe_header(sent, at=provider.world.clock.ms // 1_000)
+        answer = spare(rest_event(sent, {"Stripe-Signature": header}), Context())
+
+        assert answer["statusCode"] == 400
+        assert provider.world.told.counts[Metric.EVENT_REFUSED] == 1
+
+    def test_to_keep_an_event_is_503(self, provider: Provider) -> None:
+        provider.world.wire.plan(Fault(operation="SendMessage", action=Action.DROP, times=1_000))
+
+        assert provider.post(REFUNDED) == 503
+
+
+class TestARefundBeforeItsPayment:
+    def test_is_kept_and_applied_in_order(self, provider: Provider) -> None:
+        assert provider.post(REFUNDED) == 202
+        assert provider.work() == 0
+        assert len(provider.messages(provider.kept)) == 1
+
+        provider.post(PAID)
+        assert provider.credited == 200
+
+        assert provider.work() == 1
+        assert (provider.credited, len(provider.records())) == (0, 2)
+        assert provider.messages(provider.kept) == []
+
+    def test_that_is_kept_twice_is_applied_once(self, provider: Provider) -> None:
+        provider.post(REFUNDED)
+        provider.post({**REFUNDED, "id": "evt_4"})
+        provider.post(PAID)
+
+        assert provider.work() == 2
+        assert provider.credited == 0
+        assert provider.world.told.counts[Metric.EVENT_DUPLICATE] == 1
+
+    @pytest.mark.parametrize("order", list(permutations([PAID, PAID_AGAIN, REFUNDED, REFUNDED])))
+    def test_in_any_order_it_ends_the_same(self, provider: Provider, order: tuple[dict[str, Any], ...]) -> None:
+        for event in order:
+            provider.world.clock.ms += 1
+            assert provider.post(event) in {200, 202}
+        provider.work()
+
+        assert (provider.credited, len(provider.records())) == (0, 2)
+        assert provider.messages(provider.kept) == provider.messages(provider.parked) == []
+
+
+class TestAnUnknownCustomer:
+    def test_is_stored_alarmed_and_2xx(self, without_bob: Provider) -> None:
+        assert without_bob.post(PAID) == 202
+
+        (message,) = without_bob.messages(without_bob.parked)
+        assert message["MessageAttributes"][EventField.REASON]["StringValue"] == "ACCOUNT_UNKNOWN"
+        assert without_bob.records() == []
+        assert without_bob.world.told.counts[Metric.EVENT_PARKED] == 1
+
+    def test_whose_event_is_redriven_is_credited_once(self, without_bob: Provider) -> None:
+        without_bob.post(PAID)
+        without_bob.world.open_accounts(bob=0)
+
+        without_bob.redrive()
+        without_bob.work()
+        without_bob.world.clock.ms += 1
+        without_bob.post(PAID)
+
+        assert without_bob.credited == 200
+
+    def test_whose_event_is_redriven_too_early_is_parked_again(self, without_bob: Provider) -> None:
+        without_bob.post(PAID)
+        without_bob.redrive()
+
+        assert without_bob.work() == 1
+        assert len(without_bob.messages(without_bob.parked)) == 1
+
+
+class TestAMessage:
+    def test_keeps_every_byte_of_its_event(self, provider: Provider) -> None:
+        seen: list[WebhookEvent] = []
+
+        def plan(_: DirectCall) -> Commit:
+            raise NotYet("wait")
+
+        def read(event: WebhookEvent) -> Begin | None:
+            seen.append(event)
+            return Begin(key="k", request={})
+
+        keeping = event_operation(read)(plan)
+        body = b'{"text":"\xff\xc3\xa4"}'
+        header = stripe_header(body, at=provider.world.clock.ms // 1_000)
+        event = rest_event(body, {"Stripe-Signature": header}, base64_encoded=True)
+        assert keeping(event, Context())["statusCode"] == 202
+        (message,) = provider.messages(provider.kept)
+        keeping({"Records": [{"messageId": "m", "body": message["Body"]}]}, Context())
+
+        first, second = seen
+        assert first.body == second.body == body
+        assert second.headers["stripe-signature"] == header
+        assert first.received_at == second.received_at
+
+    def test_of_a_bus_is_read_as_it_was_published(self, provider: Provider) -> None:
+        def read(event: dict[str, Any]) -> Begin | None:
+            return Begin(key=event["detail"]["trade"], request={"trade": event["detail"]["trade"]})
+
+        def plan(call: DirectCall) -> Commit:
+            return Commit(output={"trade": call.request["trade"]})
+
+        trades = event_operation(read)(plan)
+        published = {"id": "e-1", "detail-type": "signal", "source": "market", "detail": {"trade": "t-1"}}
+        for event_id in ("e-1", "e-2"):
+            body = json.dumps({**published, "id": event_id})
+            assert trades({"Records": [{"messageId": "m", "body": body}]}, Context()) == {"batchItemFailures": []}
+
+        assert len(provider.records()) == 1
+        assert provider.world.told.counts[Metric.EVENT_DUPLICATE] == 1
+
+    def test_that_is_invalid_is_parked(self, provider: Provider) -> None:
+        def read(_: Any) -> Begin | None:
+            raise Invalid("not an event")
+
+        reader = event_operation(read)(handler.function)
+
+        assert reader({"Records": [{"messageId": "m", "body": "{}"}]}, Context()) == {"batchItemFailures": []}
+        assert len(provider.messages(provider.parked)) == 1
+
+    def test_that_fails_comes_again_and_the_others_of_its_batch_do_not(self, provider: Provider) -> None:
+        provider.post(REFUNDED)
+        (kept,) = provider.messages(provider.kept)
+        provider.post(PAID)
+        records = [{"messageId": "good", "body": kept["Body"]}, {"messageId": "bad", "body": "not json"}]
+
+        answer = handler({"Records": records}, Context())
+
+        assert answer == {"batchItemFailures": [{"itemIdentifier": "bad"}]}
+        assert provider.credited == 0
+
+    def test_of_the_largest_event_fits_into_a_queue(self, provider: Provider) -> None:
+        padding = "x" * (MAX_WEBHOOK_BYTES - 1_000)
+
+        assert provider.post({**REFUNDED, "padding": padding}) == 202
+
+
+def test_ten_threads_with_events_of_one_payment_have_one_effect(provider: Provider) -> None:
+    events = [stripe_event(event_id=f"evt_{number}") for number in range(10)]
+    with ThreadPoolExecutor(max_workers=10) as pool:
+        statuses = list(pool.map(provider.post, events))
+
+    assert statuses == [200] * 10
+    assert provider.credited == 200
+
+
+@pytest.mark.parametrize("key", ["", " ", "x" * 256, "\u00e4", "a\nb"])
+def test_a_key_that_cannot_be_one_is_refused(key: str) -> None:
+    with pytest.raises(Invalid, match="key must be"):
+        Begin(key=key, request={})
+
+
+FAULTS = [(action, moment) for action in (Action.KILL, Action.DROP) for moment in Moment]
+CALLS = {
+    "paid": ("BatchGetItem", "TransactWriteItems"),
+    "refunded too early": ("GetItem", "SendMessage"),
+    "unknown customer": ("BatchGetItem", "GetItem", "SendMessage"),
+}
+MATRIX = [(case, call, *fault) for case, calls in CALLS.items() for call in calls for fault in FAULTS]
+RAN: set[str] = set()
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize(("case", "call", "action", "moment"), MATRIX)
+def test_no_event_that_was_answered_2xx_is_lost_or_applied_twice(
+    world: World,
+    monkeypatch: pytest.MonkeyPatch,
+    case: str,
+    call: str,
+    action: Action,
+    moment: Moment,
+    request: pytest.FixtureRequest,
+) -> None:
+    provider = open_intake(world, monkeypatch)
+    if case != "unknown customer":
+        world.open_accounts(bob=0)
+    event = REFUNDED if case == "refunded too early" else PAID
+    world.wire.forget()
+    world.wire.plan(Fault(operation=call, action=action, moment=moment, times=1 if action is Action.KILL else 3))
+
+    status = provider.post(event)
+
+    assert world.wire.fired, "the fault never struck"
+    world.wire.forget()
+    if status is not None and status < 300:
+        _audit(provider, event)
+    while (status := provider.post(event)) is None or status >= 300:
+        world.clock.ms += 1
+    _audit(provider, event)
+    if case == "unknown customer":
+        world.open_accounts(bob=0)
+    provider.redrive()
+    provider.post(PAID)
+    provider.work()
+    provider.work()
+    assert (provider.credited, len(provider.records())) == ((0, 2) if event is REFUNDED else (200, 1))
+    assert provider.messages(provider.kept) == []
+    RAN.add(request.node.name)
+
+
+def _audit(provider: Provider, event: dict[str, Any]) -> None:
+    """An event that was answered is recorded, kept or parked."""
+    applied = bool(provider.records())
+    assert applied == (provider.credited == 200)
+    stored = [json.loads(m["Body"]) for queue in (provider.kept, provider.parked) for m in provider.messages(queue)]
+    kept = any(json.loads(one[EventField.WEBHOOK][EventField.BODY])["id"] == event["id"] for one in stored)
+    assert applied or kept
+
+
+def test_as_many_were_run_as_were_enumerated(request: pytest.FixtureRequest) -> None:
+    require_all_run(
+        request,
+        test_no_event_that_was_answered_2xx_is_lost_or_applied_twice,
+        RAN,
+        enumerated=len(MATRIX),
+        of="crash matrix of events that begin something",
+    )
