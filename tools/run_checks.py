@@ -120,7 +120,7 @@ def fast_jobs() -> list[Job]:
         make("lint"),
         tests("unit", "-m", "not exhaustive", UNIT),
         make("types"),
-        tests("constructs", "tests/constructs"),
+        tests("constructs", "-m", "not exhaustive", "tests/constructs"),
     ]
 
 

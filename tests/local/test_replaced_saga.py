@@ -11,9 +11,11 @@ from typing import Any, Final
 
 import pytest
 
+from constructs_lib.saga.asl.begin import NOTE_FIRST, SAME_DEFINITION, WHOSE_START
 from constructs_lib.testing import ApiUser, Every, Fault, HttpResponse, LocalAws
 from saga_runtime.idempotency.record import RequestRecord
-from saga_runtime.protocol import IDEMPOTENCY_KEY_HEADER, REPLAYED_HEADER, Look, LookField
+from saga_runtime.protocol import IDEMPOTENCY_KEY_HEADER, REPLAYED_HEADER, Env, Look, LookField
+from saga_runtime.shared.arns import execution_of
 
 from .reconcilers import prepare_reconciler, reconciling
 from .replacing.stack import DUE_AFTER_SECONDS, FUNCTION_SECONDS, NAME, REPLAY_SECONDS, STRICT, synthesize
@@ -214,3 +216,26 @@ def test_key_whose_response_has_expired_is_refused_and_nothing_moves(first: Repl
     assert first.post("k", {"counter": "other"}).status == 422
     assert first.executions("V1") == [saga_id]
     assert first.effects() == {"c/Pay": 1}
+
+
+class TestAnotherDefinition:
+    def test_a_saga_that_starts_under_another_one_than_its_reservation_s_notes_it(self, first: Replacing) -> None:
+        functions = first.aws.client("lambda")
+        name = first.aws.resolve_function(f"{NAME}/Api/Gatekeeper/pay/Function")
+        variables = functions.get_function_configuration(FunctionName=name)["Environment"]["Variables"]
+        deployed = variables[Env.DEFINITION]
+        earlier = {**variables, Env.DEFINITION.value: "0" * len(deployed)}
+        functions.update_function_configuration(FunctionName=name, Environment={"Variables": earlier})
+
+        saga_id = first.settle("k").json()["saga_id"]
+
+        record = first.record()
+        assert (record["definition"]["S"], record["status"]["S"]) == (deployed, "COMPLETED")
+        assert json.loads(record["input"]["S"])["definition"] == "0" * len(deployed)
+        machine = first.aws.client("stepfunctions")
+        events = machine.get_execution_history(
+            executionArn=execution_of(first.outputs["V1MachineArn"], saga_id), maxResults=1_000
+        )["events"]
+        entered = [event["stateEnteredEventDetails"]["name"] for event in events if "stateEnteredEventDetails" in event]
+        assert entered == ["Pay", SAME_DEFINITION, WHOSE_START, NOTE_FIRST, "Pay", "Settle completed"]
+        assert first.effects() == {"c/Pay": 1}

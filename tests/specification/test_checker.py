@@ -9,6 +9,7 @@ import pytest
 
 from tests.specification.atomic_step import StepCondition
 from tests.specification.callback_conditions import CallbackCondition
+from tests.specification.changed_definition import DefinitionCondition
 from tests.specification.checker import Move, TooManyStates, check
 from tests.specification.collecting import CollectingCondition
 from tests.specification.conditions import Condition
@@ -87,6 +88,7 @@ CONDITIONS: tuple[Condition, ...] = (
     *ExternalCondition,
     *CallbackCondition,
     *SagaCondition,
+    *DefinitionCondition,
 )
 
 

@@ -7,6 +7,7 @@ import pytest
 from tests.specification import (
     test_atomic_step,
     test_callback_step,
+    test_changed_definition,
     test_collecting,
     test_direct_operation,
     test_event_intake,
@@ -18,6 +19,7 @@ from tests.specification import (
 )
 from tests.specification.atomic_step import StepPromise
 from tests.specification.callback_conditions import CallbackPromise
+from tests.specification.changed_definition import DefinitionPromise
 from tests.specification.collecting import CollectingPromise
 from tests.specification.conditions import ROOT, Condition, Mutant
 from tests.specification.direct_operation import DirectPromise
@@ -40,6 +42,7 @@ SUITES = (
     test_resolved_step.TestResolvedStep.suite,
     test_callback_step.TestCallbackStep.suite,
     test_whole_saga.TestWholeSaga.suite,
+    test_changed_definition.TestChangedDefinition.suite,
 )
 
 
@@ -67,6 +70,7 @@ PROMISES = (
     ExternalPromise,
     SagaPromise,
     CallbackPromise,
+    DefinitionPromise,
 )
 
 

@@ -12,6 +12,7 @@ happens::
                                      Ask the log --> Settle failed
 """
 
+from constructs_lib.saga.asl.begin import begin_saga
 from constructs_lib.saga.asl.compensation import chain, chain_from
 from constructs_lib.saga.asl.ending import fenced_or_parked, settle_completed, settle_failed
 from constructs_lib.saga.asl.forward import forward_states, saga_flow
@@ -59,4 +60,5 @@ def definition_of(plan: SagaPlan) -> State:
         **settle_failed(plan, again=chain_from(plan, min(plan.last_pivot, len(plan.steps) - 1))),
         **fenced_or_parked(plan),
     }
-    return machine(plan, plan.comment, saga_flow(plan).following(-1), states)
+    start, states = begin_saga(plan, saga_flow(plan).following(-1), states)
+    return machine(plan, plan.comment, start, states)

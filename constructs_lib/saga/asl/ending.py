@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from constructs_lib.saga.asl.failures import CONDITION_NOT_BOOLEAN, NEITHER, found_at, thrown_at
+from constructs_lib.saga.asl.failures import CONDITION_NOT_BOOLEAN, DEFINITION_CHANGED, found_at, thrown_at
 from constructs_lib.saga.asl.outputs import next_page, pages
-from constructs_lib.saga.asl.plan import Notice, SagaPlan, State
+from constructs_lib.saga.asl.plan import CompiledGroup, Notice, SagaPlan, State
 from constructs_lib.saga.asl.states import (
     EXECUTION,
     LONG_ATTEMPTS,
@@ -94,12 +94,13 @@ def waiting(plan: SagaPlan, asked: str, wait: str, back: str) -> dict[str, State
 
 
 def _the_same_again(plan: SagaPlan) -> list[State]:
-    """A condition that is neither true nor false will be neither again; the step itself must not run without it."""
-    if not plan.has_conditions:
-        return []
-    stuck = found_at(expression("$failure.step"), CONDITION_NOT_BOOLEAN, NEITHER)
-    met = expression(f'$failure.error = "{CONDITION_NOT_BOOLEAN}"')
-    return [{"Condition": met, "Next": park_of(plan), "Assign": stuck}]
+    """Park at once for what lasts: a condition that is neither true nor false, a phase of another definition."""
+    lasting = [CONDITION_NOT_BOOLEAN] if plan.has_conditions else []
+    if any(isinstance(node, CompiledGroup) and node.kind.own_machine for node in plan.steps):
+        lasting.append(DEFINITION_CHANGED)
+    stuck = found_at(expression("$failure.step"), expression("$failure.error"), expression("$failure.detail"))
+    met = " or ".join(f'$failure.error = "{error}"' for error in lasting)
+    return [{"Condition": expression(met), "Next": park_of(plan), "Assign": stuck}] if lasting else []
 
 
 def settle_completed(plan: SagaPlan) -> dict[str, State]:

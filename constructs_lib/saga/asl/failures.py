@@ -17,6 +17,8 @@ _MESSAGE: Final = (
 )
 CONDITION_NOT_BOOLEAN: Final = "ConditionNotBoolean"
 """Error name of a step whose condition is neither true nor false."""
+DEFINITION_CHANGED: Final = "DefinitionChanged"
+"""Error name of a saga, or of a phase, that may not continue under this definition."""
 NEITHER: Final = "the condition of the step is neither true nor false"
 _NOTHING_STANDS: Final = "and nothing of it stands"
 
@@ -48,6 +50,11 @@ def broken(name: str, error: str = "StepFailed") -> State:
 def undecided_condition(name: str) -> State:
     """Failure of a step whose condition is neither true nor false: a defect of the saga, not of the request."""
     return _failed(name, CONDITION_NOT_BOOLEAN, NEITHER)
+
+
+def changed_definition(name: str) -> State:
+    """Failure of a phase whose definition is not the one that its saga calls."""
+    return _failed(name, DEFINITION_CHANGED, "the steps of the phase, or their conditions, changed while the saga ran")
 
 
 def _failed(name: str, error: str, detail: str) -> State:

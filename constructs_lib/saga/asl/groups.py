@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from typing import Final
 
+from constructs_lib.saga.asl.begin import begin_phase, given_to_phase
 from constructs_lib.saga.asl.direction import give_up_name, go_again, wait_name
 from constructs_lib.saga.asl.ending import FENCED, waiting
-from constructs_lib.saga.asl.failures import broken, jsonata_object, refused, undecided_condition
+from constructs_lib.saga.asl.failures import broken, changed_definition, jsonata_object, refused, undecided_condition
 from constructs_lib.saga.asl.flow import Flow
 from constructs_lib.saga.asl.items import items_of
 from constructs_lib.saga.asl.outputs import read_outputs
@@ -90,16 +91,14 @@ def group_states(plan: SagaPlan, flow: Flow, index: int) -> dict[str, State]:
 def phase_definition(plan: SagaPlan, group: CompiledGroup) -> State:
     """The definition of a phase that runs in a state machine of its own."""
     start, states = _branch(plan, group, 0, _CHILD_OUTPUTS)
+    stops = {"Next": _stops_name(group.name), "Assign": {"stopped": changed_definition(group.name)}}
+    start, states = begin_phase(group, start, states, stops)
     return machine(plan, f"{plan.comment}, {group.name}", start, states, seconds=group.seconds)
 
 
 def _merged(flow: Flow, index: int, phase: str) -> str:
     outputs = f"($p := {phase}; $exists($p.{PhaseField.OUTPUTS}) ? $p.{PhaseField.OUTPUTS} : {{}})"
     return flow.with_output(index, outputs)
-
-
-def _started_with(known: str) -> str:
-    return f'$merge([{INPUT}, {{"{StartField.OUTPUTS.value}": {known}}}])'
 
 
 def _express(_plan: SagaPlan, group: CompiledGroup, known: str) -> State:
@@ -109,7 +108,10 @@ def _express(_plan: SagaPlan, group: CompiledGroup, known: str) -> State:
     return {
         "Type": "Task",
         "Resource": "arn:aws:states:::aws-sdk:sfn:startSyncExecution",
-        "Arguments": {"StateMachineArn": group.machine_arn, "Input": expression(f"$string({_started_with(known)})")},
+        "Arguments": {
+            "StateMachineArn": group.machine_arn,
+            "Input": expression(f"$string({given_to_phase(group.shape, known)})"),
+        },
         "TimeoutSeconds": group.seconds + _MARGIN_SECONDS,
         "Retry": _retries(),
         "Assign": {"phase": answer},
@@ -127,7 +129,7 @@ def _child(plan: SagaPlan, group: CompiledGroup, known: str) -> State:
         "Arguments": {
             "StateMachineArn": group.machine_arn,
             "Name": expression(name),
-            "Input": expression(_started_with(known)),
+            "Input": expression(given_to_phase(group.shape, known)),
         },
         "TimeoutSeconds": group.seconds + _MARGIN_SECONDS,
         "Retry": _retries(),
@@ -177,10 +179,14 @@ def _retries() -> list[State]:
     return step_retries((), Retry(), no_way_back=False)
 
 
+def _stops_name(label: str) -> str:
+    return f"{label} stops"
+
+
 def _branch(plan: SagaPlan, group: CompiledGroup, number: int, known: str) -> tuple[str, dict[str, State]]:
     """Start and states of one branch."""
     label = group.name if len(group.branches) == 1 else f"{group.name} {number + 1}"
-    through, stops, fenced = f"{label} is through", f"{label} stops", f"{label} is fenced"
+    through, stops, fenced = f"{label} is through", _stops_name(label), f"{label} is fenced"
     flow = Flow(
         nodes=group.branches[number],
         end=through,

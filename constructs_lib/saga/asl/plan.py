@@ -131,7 +131,11 @@ class GroupKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompiledGroup:
-    """Steps that run as one."""
+    """Steps that run as one.
+
+    Attributes:
+        shape: names of its steps, each with what identifies its condition; the empty text for none.
+    """
 
     name: str
     kind: GroupKind
@@ -143,6 +147,7 @@ class CompiledGroup:
     max_concurrency: int = 10
     seconds: int = 0
     machine_arn: str = ""
+    shape: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def leaves(self) -> tuple[CompiledStep, ...]:

@@ -9,10 +9,11 @@ from __future__ import annotations
 import json
 from typing import Final
 
+from constructs_lib.saga.asl.begin import given_by_recovery
 from constructs_lib.saga.asl.compensation import chain, chain_from, late_chain
 from constructs_lib.saga.asl.direction import direct
 from constructs_lib.saga.asl.ending import FENCED, LOOK_AT_RECORD, fenced_or_parked, park_of, settle_failed
-from constructs_lib.saga.asl.failures import found_at
+from constructs_lib.saga.asl.failures import DEFINITION_CHANGED, found_at
 from constructs_lib.saga.asl.fence import fence_states
 from constructs_lib.saga.asl.forward import saga_flow
 from constructs_lib.saga.asl.outputs import next_page, pages, read_outputs, rows
@@ -96,7 +97,7 @@ def recovery_of(plan: SagaPlan, forward_machine_arn: str) -> State:
         **reading,
         FORWARD: direct(plan, Direction.FORWARD, SAME_WAYS),
         SAME_WAYS: _same_ways(plan),
-        GO_FORWARD: _go_forward(forward_machine_arn),
+        GO_FORWARD: _go_forward(plan, forward_machine_arn),
         HANDED_OVER: {"Type": "Succeed"},
         **late,
         **chain(plan),
@@ -196,7 +197,7 @@ def _compatible(plan: SagaPlan) -> dict[str, State]:
             ],
             "Default": park_of(plan),
             "Assign": found_at(
-                COMPATIBLE, "DefinitionChanged", "the saga ran under a definition whose steps do not fit this one"
+                COMPATIBLE, DEFINITION_CHANGED, "the saga ran under a definition whose steps do not fit this one"
             ),
         },
         NOTE_DEFINITION: {
@@ -246,7 +247,7 @@ def _same_ways(plan: SagaPlan) -> State:
         "Choices": [{"Condition": expression(ways), "Next": GO_FORWARD}],
         "Default": park_of(plan),
         "Assign": found_at(
-            SAME_WAYS, "DefinitionChanged", "conditions, or keys of a map's items, are not those by which the saga ran"
+            SAME_WAYS, DEFINITION_CHANGED, "conditions, or keys of a map's items, are not those by which the saga ran"
         ),
     }
 
@@ -292,7 +293,7 @@ def _which_direction(plan: SagaPlan, *, undecided: str, compensating: str, first
     }
 
 
-def _go_forward(forward_machine_arn: str) -> State:
+def _go_forward(plan: SagaPlan, forward_machine_arn: str) -> State:
     """Going forward is the forward machine again, under the same name: the record's owner."""
     exists = "Sfn.ExecutionAlreadyExistsException"
     start = call("aws-sdk:sfn:startExecution")
@@ -301,7 +302,7 @@ def _go_forward(forward_machine_arn: str) -> State:
         "Arguments": {
             "StateMachineArn": forward_machine_arn,
             "Name": expression(EXECUTION),
-            "Input": expression(f"$string({INPUT})"),
+            "Input": expression(given_by_recovery(plan)),
         },
         "Retry": [{"ErrorEquals": [exists], "MaxAttempts": 0}, *start["Retry"]],
         "Catch": [{"ErrorEquals": [exists], "Next": HANDED_OVER}],

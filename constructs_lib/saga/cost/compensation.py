@@ -50,7 +50,7 @@ def _last_leaf(step: StepDescription) -> StepDescription:
 def _refused_at(saga: SagaDescription, inputs: Assumptions, passed: Passed, refuser: StepDescription) -> Usage:
     tally = Tally(inputs)
     front_door(tally)
-    for step in entered(saga.steps, passed):
+    for step in entered(saga.steps, passed, machine=True):
         forward(tally, step, passed)
         if step is refuser:
             break

@@ -75,7 +75,7 @@ def check_names(saga: SagaDescription, inputs: Assumptions) -> None:
 def _completed(saga: SagaDescription, inputs: Assumptions, passed: Passed) -> Usage:
     tally = Tally(inputs)
     front_door(tally)
-    for step in entered(saga.steps, passed):
+    for step in entered(saga.steps, passed, machine=True):
         forward(tally, step, passed)
     if leads_around_pivots(saga, passed):
         tally.state("direction")
@@ -194,7 +194,7 @@ def _express(tally: Tally, step: StepDescription, passed: Passed) -> None:
     """A task that calls it, and a choice for its outcome; inside, states cost time only."""
     tally.state(step.name, 2)
     milliseconds = 0
-    for inner in entered(step.branches[0], passed):
+    for inner in entered(step.branches[0], passed, machine=True):
         milliseconds += tally.inputs.state_ms if inner is None else work(tally, inner)
     billed = ceil(milliseconds / _EXPRESS_ROUNDS_TO_MS) * _EXPRESS_ROUNDS_TO_MS
     tally.add(Meter.EXPRESS_REQUESTS, Purpose.ORCHESTRATION, step.name, 1)
@@ -207,7 +207,7 @@ def _express(tally: Tally, step: StepDescription, passed: Passed) -> None:
 def _child(tally: Tally, step: StepDescription, passed: Passed) -> None:
     """A task that runs it, and a choice for its outcome; its steps are transitions of its own."""
     tally.state(step.name, 2)
-    tally.milliseconds += 2 * tally.inputs.state_ms + _branch(tally, step.branches[0], passed, times=1)
+    tally.milliseconds += 2 * tally.inputs.state_ms + _branch(tally, step.branches[0], passed, times=1, machine=True)
 
 
 def _parallel(tally: Tally, step: StepDescription, passed: Passed) -> None:
@@ -228,11 +228,13 @@ def items_of_map(inputs: Assumptions, step: StepDescription) -> int:
     return min(inputs.map_items, step.max_items) if step.max_items else inputs.map_items
 
 
-def _branch(tally: Tally, steps: Sequence[StepDescription], passed: Passed, *, times: int) -> int:
+def _branch(
+    tally: Tally, steps: Sequence[StepDescription], passed: Passed, *, times: int, machine: bool = False
+) -> int:
     """States of a branch, of a child, or of a map; returns the milliseconds of one pass."""
     milliseconds = 0
     last: StepDescription | None = None
-    for step in entered(steps, passed):
+    for step in entered(steps, passed, machine=machine):
         tally.state(step.name if step else "choice", times)
         if step is None:
             milliseconds += tally.inputs.state_ms

@@ -21,6 +21,9 @@ MAX_CONDITIONS: Final = 10
 Passed = frozenset[str]
 """Names of the steps that a way passes over."""
 
+_ASKED_FIRST: Final = frozenset({"parallel", "service", "event", "custom"})
+"""Kinds of steps before which a state compares the definition: their own state evaluates no expression of ours."""
+
 
 def ways_of(saga: SagaDescription, skip: frozenset[str] = frozenset()) -> list[Passed]:
     """Every way through a saga that its conditions leave open; first the one on which all conditions hold.
@@ -51,8 +54,18 @@ def ways_of(saga: SagaDescription, skip: frozenset[str] = frozenset()) -> list[P
     return list(found)
 
 
-def entered(steps: Sequence[StepDescription], passed: Passed) -> Iterator[StepDescription | None]:
-    """What a way enters at one level, in order: a step, or None for a state that chooses the step that follows."""
+def entered(
+    steps: Sequence[StepDescription], passed: Passed, *, machine: bool = False
+) -> Iterator[StepDescription | None]:
+    """Entries of a way at one level, in order: a step, or None for a state that chooses the step that follows.
+
+    Args:
+        steps: in order.
+        passed: names of those that are passed over.
+        machine: whether they begin a state machine: its first state asks for the definition.
+    """
+    if machine and steps[0].when is None and steps[0].kind in _ASKED_FIRST:
+        yield None
     index = -1
     while index + 1 < len(steps):
         if _is_open(steps, index):

@@ -87,7 +87,14 @@ def _group(group: StepGroup, plain: Callable[[Step], CompiledStep]) -> CompiledG
         max_items=group.max_items,
         max_concurrency=group.max_concurrency,
         seconds=group.timeout,
+        shape={step.name: _condition_of(step) for step in group.steps},
     )
+
+
+def _condition_of(step: Step) -> str:
+    """Identifies the condition of a step with an effect; the empty text if it has none."""
+    deciding = step.when if step.kind.mutates or step.only_forward else None
+    return _digest(TOKEN.sub("", deciding))[:8] if deciding is not None else ""
 
 
 def _step(

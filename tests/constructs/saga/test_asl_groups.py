@@ -136,7 +136,10 @@ def test_a_child_has_a_name_that_fits_and_is_another_one_each_time() -> None:
     long = f"{'a' * 26}-{'z' * 13}-r99"
     entered = {"EnteredTime": "2026-11-21T10:00:00.000Z", "RetryCount": 7, "Name": "Slow"}
     around = {
-        "Execution": {"Name": long, "Input": {"saga_id": EXECUTION, "request": "{}", "request_id": "r"}},
+        "Execution": {
+            "Name": long,
+            "Input": {"saga_id": EXECUTION, "request_id": "r", "request": "{}", "definition": "d"},
+        },
         "State": entered,
     }
     well = _told(_went_well("Two"), "child")

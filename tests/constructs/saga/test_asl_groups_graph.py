@@ -17,6 +17,7 @@ from tests.constructs.support.plans import PLANS, step
 
 MACHINES = {f"{name}, {label}": made for name, saga in GROUPED.items() for label, made in machines_of(saga).items()}
 ENDS = {"Settle completed", "Settle failed", "Already settled", "End fenced", "End parked", "Handed over"}
+ENDS |= {"End under another definition"}
 
 
 @pytest.fixture(params=MACHINES)

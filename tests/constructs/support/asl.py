@@ -64,6 +64,11 @@ def tasks(definition: State) -> Iterator[tuple[str, State]]:
                 yield name, state
 
 
+def _rules(state: State) -> list[State]:
+    """Rules of a Choice state, without the one for another definition, with which a first state may begin."""
+    return [rule for rule in state["Choices"] if "$exists($begun)" not in rule["Condition"]]
+
+
 def happy_path(definition: State) -> list[str]:
     """States from the start along ``Next``, taking the first rule of every choice."""
     path: list[str] = []
@@ -72,7 +77,7 @@ def happy_path(definition: State) -> list[str]:
         assert name not in path, f"the happy path comes back to {name}: {path}"
         path.append(name)
         state = definition["States"][name]
-        name = state["Choices"][0]["Next"] if state["Type"] == "Choice" else state.get("Next")
+        name = next(iter(_rules(state)))["Next"] if state["Type"] == "Choice" else state.get("Next")
     return path
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from jsonata.jexception import JException
 
 from saga_runtime.protocol import MAX_STATE_PAYLOAD
-from tests.constructs.support.jsonata import context, evaluate, evaluated
+from tests.constructs.support.jsonata import EvaluatesToNothing, context, evaluate, evaluated
 
 MANY = 5_000
 
@@ -56,6 +56,7 @@ def run(
     request: str = "{}",
     given: Mapping[str, Any] | None = None,
     outputs: Mapping[str, Any] | None = None,
+    defined: str | Mapping[str, str] | None = None,
     late: bool = False,
 ) -> Run:
     """Walk a definition to its end.
@@ -66,13 +67,16 @@ def run(
         request: the request's body, as text.
         given: members of ``$states.context`` other than the usual.
         outputs: of the saga so far: what a phase is started with.
+        defined: the definition in the input: a fingerprint, or the steps of a phase.
         late: whether the execution is about late effects alone.
     """
     around = {"context": {**context(request=request), **(given or {})}}
     if late:
         around["context"]["Execution"]["Input"]["late"] = True
     if outputs is not None:
-        around["context"]["Execution"]["Input"]["outputs"] = outputs
+        around["context"]["Execution"]["Input"] |= {"outputs": outputs, "definition": {}}
+    if defined is not None:
+        around["context"]["Execution"]["Input"]["definition"] = defined
     done = Run()
     try:
         return _walk(definition, answer, around, done)
@@ -157,7 +161,12 @@ def _result(state: Mapping[str, Any], name: str, answer: Answer, around: dict[st
         return [
             _branch(state["ItemProcessor"], answer, _at(around, index, item), done) for index, item in enumerate(items)
         ]
-    arguments = done.sent[name] = _fitting(evaluated(state["Arguments"], states=around, **done.variables))
+    try:
+        arguments = done.sent[name] = _fitting(evaluated(state["Arguments"], states=around, **done.variables))
+    except EvaluatesToNothing as nothing:
+        if not any("States.QueryEvaluationError" in rule["ErrorEquals"] for rule in state.get("Catch", ())):
+            raise  # nowhere else it is meant
+        raise Failure("States.QueryEvaluationError", str(nothing)) from nothing
     done.calls.append((name, arguments))
     return answer(name, arguments)
 
@@ -167,6 +176,8 @@ def _items(state: Mapping[str, Any], around: dict[str, Any], done: Run) -> list[
         items = evaluate(state["Items"], states=around, **done.variables)
     except JException as error:
         raise Failure("States.QueryEvaluationError", str(error)) from error
+    if items is None:
+        raise Failure("States.QueryEvaluationError", "the items evaluate to nothing")
     assert isinstance(items, list), f"a Map needs an array, got {items!r}"
     return list(_fitting(items))
 

@@ -51,11 +51,15 @@ def context(*, saga_id: str = EXECUTION, request: str = "{}", execution: str = E
     }
 
 
+class EvaluatesToNothing(AssertionError):
+    """An expression without a value."""
+
+
 def evaluated(value: Any, *, states: Mapping[str, Any] | None = None, **variables: Any) -> Any:
     """A whole structure, with every expression in it replaced by its value.
 
     Raises:
-        AssertionError: if an expression evaluates to nothing, which fails an execution.
+        EvaluatesToNothing: if an expression evaluates to nothing, which fails an execution.
     """
     if isinstance(value, Mapping):
         return {name: evaluated(item, states=states, **variables) for name, item in value.items()}
@@ -63,6 +67,7 @@ def evaluated(value: Any, *, states: Mapping[str, Any] | None = None, **variable
         return [evaluated(item, states=states, **variables) for item in value]
     if isinstance(value, str) and value.startswith("{%") and value.endswith("%}"):
         result = evaluate(value, states=states, **variables)
-        assert result is not None, f"evaluates to nothing: {value}"
+        if result is None:
+            raise EvaluatesToNothing(f"evaluates to nothing: {value}")
         return result
     return value

@@ -99,6 +99,8 @@ class Simulation:
         plan: what it is made of; its tables are ``requests`` and ``log``.
         deployed: what it is made of when it is recovered, if that is another definition; of several, each time the
             next one.
+        other: another definition that is deployed, and taken back, between starts of executions.
+        switches: at which starts, of any execution, the machines have changed to the other definition, or back.
         request: the request's body.
         refused: rows of steps that are refused, e.g. ``Debit`` or ``Pack[a]``.
         stops: where it is stopped.
@@ -112,6 +114,8 @@ class Simulation:
 
     plan: SagaPlan
     deployed: tuple[SagaPlan, ...] = ()
+    other: SagaPlan | None = None
+    switches: frozenset[int] = frozenset()
     request: Any
     refused: frozenset[str] = frozenset()
     stops: frozenset[Stop] = frozenset()
@@ -129,6 +133,7 @@ class Simulation:
     _objects: dict[str, bytes] = field(default_factory=dict)
     _late: list[Callable[[], object]] = field(default_factory=list)
     _recoveries: int = 0
+    _starts: int = 0
 
     def run(self) -> Simulation:
         """From the reservation to the end; what travels arrives last."""
@@ -151,7 +156,8 @@ class Simulation:
 
     def _run(self) -> Simulation:
         self._reserve()
-        self._execute(definition_of(self.plan), EXECUTION)
+        self._starts += 1
+        self._execute(definition_of(self._deployed), EXECUTION, defined=self.plan.fingerprint)
         return self._recover()
 
     def _recover(self) -> Simulation:
@@ -159,6 +165,7 @@ class Simulation:
             self._recoveries += 1
             owner = f"{EXECUTION}-r{self._recoveries}"
             self._record["owner"] = {"S": owner}
+            self._starts += 1
             self._execute(recovery_of(self._deployed, FORWARD), owner)
         self._arrive()
         return self
@@ -166,6 +173,8 @@ class Simulation:
     @property
     def _deployed(self) -> SagaPlan:
         """The definition of every machine right now."""
+        if self.other is not None:
+            return self.other if len([n for n in self.switches if n <= self._starts]) % 2 else self.plan
         if not self.deployed or not self._recoveries:
             return self.plan
         return self.deployed[min(self._recoveries, len(self.deployed)) - 1]
@@ -258,7 +267,8 @@ class Simulation:
                 self.sent[state] += 1
                 return {}
             case "aws-sdk:sfn:startExecution":
-                self._execute(definition_of(self._deployed), name)
+                self._starts += 1
+                self._execute(definition_of(self._deployed), name, defined=json.loads(arguments["Input"])["definition"])
                 return {}
             case "aws-sdk:sfn:startSyncExecution":
                 return self._phase(arguments["StateMachineArn"], json.loads(arguments["Input"]), express=True)
@@ -268,8 +278,11 @@ class Simulation:
                 return self._table(table_call, arguments)
 
     def _phase(self, arn: str, given: Mapping[str, Any], *, express: bool) -> dict[str, Any]:
+        self._starts += 1
         group = next(n for n in self._deployed.steps if isinstance(n, CompiledGroup) and n.machine_arn == arn)
-        done = self._execute(phase_definition(self._deployed, group), f"phase {group.name}", outputs=given["outputs"])
+        phase = phase_definition(self._deployed, group)
+        told = {"outputs": given["outputs"], "defined": given["definition"]}
+        done = self._execute(phase, f"phase {group.name}", **told)
         if done is None:
             raise Stopped
         return {"Status": "SUCCEEDED", "Output": json.dumps(done.output)} if express else {"Output": done.output}

@@ -1,0 +1,154 @@
+"""First state of a state machine: does the saga that it runs have this definition?
+
+Between a reservation and its start, a recovery and the forward machine that it starts, a saga and a phase that it
+calls again, another definition may have been deployed. An execution keeps the definition with which it started, so its
+first state asks, and no other. That costs no transition: an expression that the state evaluates anyway has no value if
+the definition is another one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from constructs_lib.saga.asl.ending import LOOK_AT_RECORD
+from constructs_lib.saga.asl.failures import DEFINITION_CHANGED
+from constructs_lib.saga.asl.plan import CompiledGroup, GroupKind, Node, SagaPlan, State
+from constructs_lib.saga.asl.states import EXECUTION, INPUT, SAGA_ID, call, now, record_update, refused_write
+from constructs_lib.saga.steps.jsonata import bare, expression, is_expression
+from saga_runtime.protocol import RecordAttribute, StartField
+
+SAME_DEFINITION: Final = "Same definition?"
+WHOSE_START: Final = "First start?"
+NOTE_FIRST: Final = "Note the first definition"
+OTHER_DEFINITION: Final = "End under another definition"
+GIVEN: Final = f"{INPUT}.{StartField.DEFINITION.value}"
+
+_UNEVALUATED: Final = "States.QueryEvaluationError"
+
+
+def begin_saga(plan: SagaPlan, start: str, states: Mapping[str, State]) -> tuple[str, dict[str, State]]:
+    """The forward machine's first state, and all states.
+
+    A first start under another definition than the reservation's notes its own in the record, for a recovery that may
+    run under the earlier one again. A start by a recovery ends: that recovery has checked another definition's rows and
+    conditions. The next recovery checks this one's.
+    """
+    a = RecordAttribute
+    fits = f'($exists($begun) or {GIVEN} = "{plan.fingerprint}")'
+    beginning: dict[str, State] = {
+        WHOSE_START: {
+            "Type": "Choice",
+            "Choices": [{"Condition": expression(f"{EXECUTION} = {SAGA_ID}"), "Next": NOTE_FIRST}],
+            "Default": OTHER_DEFINITION,
+        },
+        OTHER_DEFINITION: {
+            "Type": "Fail",
+            "Error": DEFINITION_CHANGED,
+            "Cause": "another definition was deployed since the recovery that started this execution; another follows",
+        },
+    }
+    start, guarded = _guard(start, states, fits, {"Next": WHOSE_START}, asks=_asks(plan.steps[0]))
+    beginning[NOTE_FIRST] = {
+        **call("dynamodb:updateItem"),
+        "Arguments": record_update(
+            plan,
+            "SET #definition = :definition, #updated_at = :now",
+            names={"#definition": a.DEFINITION.value, "#updated_at": a.UPDATED_AT.value},
+            values={":definition": {"S": plan.fingerprint}, ":now": now()},
+        ),
+        "Assign": {"begun": True, "failure": {}},
+        "Catch": [refused_write(LOOK_AT_RECORD)],
+        "Next": start,
+    }
+    return start, {**guarded, **beginning}
+
+
+def begin_phase(
+    group: CompiledGroup, start: str, states: Mapping[str, State], stops: State
+) -> tuple[str, dict[str, State]]:
+    """A phase's first state, and all states: it stops if the saga's definition has steps that it has not.
+
+    Args:
+        group: the phase.
+        start: name of the first state.
+        states: the states.
+        stops: where it leads then: ``Next`` and ``Assign``.
+    """
+    own = _object(group.shape)
+    fits = f"($string($merge([{own}, {GIVEN}])) = $string({own}))"
+    return _guard(start, states, fits, stops, asks=_asks(group.branches[0][0]))
+
+
+def given_to_phase(shape: Mapping[str, str], outputs: str) -> str:
+    """JSONata expression of a phase's input: the saga's, the outputs so far, and the phase as the saga knows it."""
+    own = f'"{StartField.OUTPUTS.value}": {outputs}, "{StartField.DEFINITION.value}": {_object(shape)}'
+    return f"$merge([{INPUT}, {{{own}}}])"
+
+
+def given_by_recovery(plan: SagaPlan) -> str:
+    """JSONata expression of the input with which a recovery starts the forward machine."""
+    return f'$string($merge([{INPUT}, {{"{StartField.DEFINITION.value}": "{plan.fingerprint}"}}]))'
+
+
+def _asks(first: Node) -> bool:
+    """True if a state of its own asks: branches evaluate nothing first, and a call evaluates its user's expressions."""
+    if isinstance(first, CompiledGroup):
+        return first.kind is GroupKind.PARALLEL
+    return first.direct is not None
+
+
+def _object(shape: Mapping[str, str]) -> str:
+    return "{" + ", ".join(f'"{name}": "{condition}"' for name, condition in shape.items()) + "}"
+
+
+def _guard(
+    start: str, states: Mapping[str, State], fits: str, other: State, *, asks: bool
+) -> tuple[str, dict[str, State]]:
+    """Lead elsewhere from the first state, unless the definition fits."""
+    first = dict(states[start])
+    if first["Type"] == "Choice":
+        rule = {"Condition": expression(f"$not({fits})"), **other}
+        return start, {**states, start: {**first, "Choices": [rule, *first["Choices"]]}}
+    if asks:
+        return SAME_DEFINITION, {SAME_DEFINITION: _choice(fits, start, other), **states}
+    key = "Items" if first["Type"] == "Map" else "Arguments"
+    catches = first["Catch"]
+    at = next(n for n, catch in enumerate(catches) if {_UNEVALUATED, "States.ALL"}.intersection(catch["ErrorEquals"]))
+    caught = catches[at]
+    unevaluated = {**caught, "ErrorEquals": [_UNEVALUATED], "Next": SAME_DEFINITION}
+    first |= {
+        key: _nothing_unless(fits, first[key])[0],
+        "Retry": [{"ErrorEquals": [_UNEVALUATED], "MaxAttempts": 0}, *first.get("Retry", ())],
+        "Catch": [*catches[:at], unevaluated, *catches[at:]],
+    }
+    return start, {**states, start: first, SAME_DEFINITION: _choice(fits, caught["Next"], other)}
+
+
+def _choice(fits: str, following: str, other: State) -> State:
+    assigned = {"Assign": other["Assign"]} if "Assign" in other else {}
+    return {
+        "Type": "Choice",
+        "Choices": [{"Condition": expression(fits), "Next": following}],
+        "Default": other["Next"],
+        **assigned,
+    }
+
+
+def _nothing_unless(fits: str, value: Any) -> tuple[Any, bool]:
+    """The value, whose first expression evaluates to nothing unless the definition fits, and whether it has one."""
+    if isinstance(value, str) and is_expression(value.strip()):
+        return expression(f"({fits} ? ({bare(value)}))"), True
+    if isinstance(value, list):
+        items = list(value)
+        for index, item in enumerate(items):
+            items[index], found = _nothing_unless(fits, item)
+            if found:
+                return items, True
+    elif isinstance(value, Mapping):
+        fields = dict(value)
+        for name, item in fields.items():
+            fields[name], found = _nothing_unless(fits, item)
+            if found:
+                return fields, True
+    return value, False
