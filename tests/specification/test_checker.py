@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 
+from tests.specification.adopted_saga import AdoptCondition
 from tests.specification.atomic_step import StepCondition
 from tests.specification.callback_conditions import CallbackCondition
 from tests.specification.changed_definition import DefinitionCondition
@@ -16,6 +17,7 @@ from tests.specification.conditions import Condition
 from tests.specification.direct_operation import DirectCondition
 from tests.specification.external_conditions import ExternalCondition
 from tests.specification.hold import HoldCondition
+from tests.specification.late_undo import LateCondition
 from tests.specification.record_conditions import RecordCondition
 from tests.specification.saga_conditions import SagaCondition
 
@@ -89,6 +91,8 @@ CONDITIONS: tuple[Condition, ...] = (
     *CallbackCondition,
     *SagaCondition,
     *DefinitionCondition,
+    *AdoptCondition,
+    *LateCondition,
 )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.specification import (
+    test_adopted_saga,
     test_atomic_step,
     test_callback_step,
     test_changed_definition,
@@ -13,10 +14,12 @@ from tests.specification import (
     test_event_intake,
     test_external_step,
     test_hold,
+    test_late_undo,
     test_request_record,
     test_resolved_step,
     test_whole_saga,
 )
+from tests.specification.adopted_saga import AdoptPromise
 from tests.specification.atomic_step import StepPromise
 from tests.specification.callback_conditions import CallbackPromise
 from tests.specification.changed_definition import DefinitionPromise
@@ -26,6 +29,7 @@ from tests.specification.direct_operation import DirectPromise
 from tests.specification.event_intake import IntakePromise
 from tests.specification.external_conditions import ExternalPromise
 from tests.specification.hold import HoldPromise
+from tests.specification.late_undo import LatePromise
 from tests.specification.record_conditions import RecordPromise
 from tests.specification.saga_conditions import SagaPromise
 
@@ -43,6 +47,8 @@ SUITES = (
     test_callback_step.TestCallbackStep.suite,
     test_whole_saga.TestWholeSaga.suite,
     test_changed_definition.TestChangedDefinition.suite,
+    test_adopted_saga.TestAdoptedSaga.suite,
+    test_late_undo.TestLateUndo.suite,
 )
 
 
@@ -71,6 +77,8 @@ PROMISES = (
     SagaPromise,
     CallbackPromise,
     DefinitionPromise,
+    AdoptPromise,
+    LatePromise,
 )
 
 
