@@ -234,14 +234,8 @@ class Step:
         return Step(
             name=name,
             kind=StepKind.ATOMIC,
-            function=_function(fn),
-            function_facts=facts_of(fn),
-            function_timeout=_timeout(name, "fn", fn, fn_timeout),
-            compensate=_function(compensate) if compensate is not None else None,
-            compensate_facts=facts_of(compensate) if compensate is not None else None,
-            compensate_timeout=(
-                _timeout(name, "compensate", compensate, compensate_timeout) if compensate is not None else 0
-            ),
+            **_does(name, fn, fn_timeout),
+            **_undoes(name, compensate, compensate_timeout),
             pivot=pivot,
             when=_bare(when),
             retry=retry or Retry(),
@@ -302,14 +296,8 @@ class Step:
         return Step(
             name=name,
             kind=StepKind.EXTERNAL,
-            function=_function(fn),
-            function_facts=facts_of(fn),
-            function_timeout=_timeout(name, "fn", fn, fn_timeout),
-            compensate=_function(compensate) if compensate is not None else None,
-            compensate_facts=facts_of(compensate) if compensate is not None else None,
-            compensate_timeout=(
-                _timeout(name, "compensate", compensate, compensate_timeout) if compensate is not None else 0
-            ),
+            **_does(name, fn, fn_timeout),
+            **_undoes(name, compensate, compensate_timeout),
             provider=provider,
             pivot=pivot,
             when=_bare(when),
@@ -383,11 +371,7 @@ class Step:
             function=via.dispatcher,
             function_facts=via.dispatcher_facts,
             function_timeout=via.dispatcher_timeout,
-            compensate=_function(compensate) if compensate is not None else None,
-            compensate_facts=facts_of(compensate) if compensate is not None else None,
-            compensate_timeout=(
-                _timeout(name, "compensate", compensate, compensate_timeout) if compensate is not None else 0
-            ),
+            **_undoes(name, compensate, compensate_timeout),
             provider=provider,
             wait=wait_of(name, via, expected_duration=expected_duration, heartbeat=heartbeat, timeout=timeout),
             pivot=pivot,
@@ -488,9 +472,7 @@ class Step:
         return Step(
             name=name,
             kind=StepKind.READ_ONLY,
-            function=_function(fn),
-            function_facts=facts_of(fn),
-            function_timeout=_timeout(name, "fn", fn, fn_timeout),
+            **_does(name, fn, fn_timeout),
             record=record,
             when=_bare(when),
             retry=retry or Retry(),
@@ -834,6 +816,24 @@ class Step:
             when=_bare(when),
             retry=retry or Retry(),
         )
+
+
+def _does(step: str, fn: StepCode, timeout: Duration | None) -> dict[str, Any]:
+    """Fields of a step's function."""
+    seconds = _timeout(step, "fn", fn, timeout)
+    return {"function": _function(fn), "function_facts": facts_of(fn), "function_timeout": seconds}
+
+
+def _undoes(step: str, compensate: StepCode | None, timeout: Duration | None) -> dict[str, Any]:
+    """Fields of a step's compensation; none without one."""
+    if compensate is None:
+        return {}
+    seconds = _timeout(step, "compensate", compensate, timeout)
+    return {
+        "compensate": _function(compensate),
+        "compensate_facts": facts_of(compensate),
+        "compensate_timeout": seconds,
+    }
 
 
 def _function(code: StepCode) -> lambda_.IFunction:
