@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
 import pytest
@@ -17,10 +16,9 @@ from saga_runtime import PermanentError, SagaError, TransientError
 from saga_runtime.protocol import PERMANENT_ERRORS
 from tests.constructs.support.cloud import Cloud
 from tests.constructs.support.factories import AppFactory, context
-from tests.constructs.support.masked import masked_ids
+from tests.constructs.support.logical_ids import require_same_ids
 from tests.constructs.support.reviewed import ReviewExtension, reviewed
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "logical_ids_agentic_payout.json"
 LEDGER, CONTROLS, LOG = "${Ledger/Table.Arn}", "${Controls.Arn}", "${Payout/Log/Table.Arn}"
 ROW = {("dynamodb:PutItem", LOG), ("dynamodb:GetItem", LOG)}
 FUNCTIONS = {
@@ -54,11 +52,7 @@ def test_the_template_is_the_reviewed_one(cloud: Cloud, snapshot: SnapshotAssert
 
 def test_logical_ids_are_for_ever(cloud: Cloud) -> None:
     """A table under a new id is an EMPTY table: claims gone, everything may be paid again."""
-    found = {masked_ids(r.logical_id): f"{r.type} {r.path}" for r in cloud.resources.values()}
-    if os.environ.get("CDK_SAGAS_WRITE_GOLDEN"):
-        GOLDEN.write_text(json.dumps(found, indent=2, sort_keys=True) + "\n", encoding="utf-8")
-
-    assert found == json.loads(GOLDEN.read_text("utf-8"))
+    require_same_ids(cloud, "logical_ids_agentic_payout")
 
 
 def test_cdk_nag_finds_nothing(stack: Stack) -> None:
