@@ -25,6 +25,7 @@ AT_ONCE: Final = 4
 TELL_SECONDS: Final = 60.0
 SIMULATED: Final = 20_000
 """Sagas that are simulated from a fresh seed: two minutes of two processors."""
+EACH_CALL: Final = "tests/simulator/test_each_call.py"
 LOCAL: Final = "tests/local"
 UNIT: Final = "tests/unit"
 ON_LOCAL_AWS: Final = {
@@ -135,10 +136,11 @@ def jobs() -> list[Job]:
         tests("orders-and-payouts", *local["orders-and-payouts"]),
         tests("carts", *local["carts"]),
         make("simulate", f"SAGAS={SIMULATED}"),
-        tests("rest", *_without(LOCAL, *named_unit), "tests"),
+        tests("rest", *_without(LOCAL, EACH_CALL, *named_unit), "tests"),
         tests("transfers", *local["transfers"]),
         tests("other-local", *_without(*named_local), LOCAL),
         tests("emulator", *local["emulator"]),
+        tests("each-call", EACH_CALL),
         tests("reconcilers", *computing["reconcilers"]),
         make("types"),
         tests("ledgers", *local["ledgers"]),

@@ -1,7 +1,8 @@
 """Whatever interrupts a saga of an example, the TimeoutReconciler alone ends it as it must be, within two looks.
 
-What there is to interrupt is not written down here. One saga of each way is recorded: at each state that it enters its
-execution times out, and at each it is stopped, once before the state and once after. Its gatekeeper dies between
+What there is to interrupt is not written down here. One saga of each way is recorded: at states that it enters its
+execution times out or is stopped, before the state or after it; of transfers at each state, of the others at each
+third. The simulator does it at every state (``tests/simulator/test_each_call.py``). Its gatekeeper dies between
 reserve and start, and nobody repeats the request. Its settle is lost. And the reconciler dies, before and after each
 call that it makes for a saga: as its status event is handled, and as the schedule looks. No status event arrives
 otherwise: the rules are off, and looks are counted.
@@ -54,6 +55,7 @@ from .interruptions import (
 )
 from .order_system import ORDERS, OrderSystem, order
 from .payout_system import Payout, PayoutSystem
+from .sampling import each_third, in_turn
 from .transfer_system import transfer
 from .two_ledgers import FORWARD, MAIN, TwoLedgers, deployed
 
@@ -67,6 +69,7 @@ FIRST_PAUSE_MS: Final = 60_000
 TRIES: Final = 5
 LOOKERS: Final = 3
 """Looks at once, while they die one after the other."""
+ENDS: Final = tuple((status, moment) for moment in Moment for status in StopStatus)
 EXAMPLES: Final = ("transfers", "orders", "payouts", "carts")
 
 
@@ -227,12 +230,12 @@ def interrupted(found: Interrupted, *, everything: bool) -> Run:
 
     Args:
         found: the example.
-        everything: whether the reconciler dies at each call from both of its sources, and at each query, too: what it
-            does is the same for every example. Otherwise it dies in turn from one and from the other.
+        everything: whether the saga is interrupted at each state, and the reconciler dies before and after each call,
+            and at each query: what it does is the same for every example.
     """
     done = Run(found=found, doors=found.doors())
     done.waits = {waiting(found.ways[0], f"waits-{step.lower()}x", step): step for step in waits_of(done)}
-    done.cells = [*cells_of(done), *done.waits]
+    done.cells = [*cells_of(done, everything=everything), *done.waits]
     found.begin(done.cells)
     with ThreadPoolExecutor(CLIENTS) as pool:
         list(pool.map(found.stop_while_it_waits, done.waits, done.waits.values()))
@@ -252,15 +255,14 @@ def interrupted(found: Interrupted, *, everything: bool) -> Run:
     return done
 
 
-def cells_of(done: Run) -> Iterator[Cell]:
-    """Each state of each way, times how it ends there; and what happens before the first state, and at the last."""
+def cells_of(done: Run, *, everything: bool) -> Iterator[Cell]:
+    """States of each way, how it ends there in turn; and what happens before the first state, and at the last."""
     found = done.found
     for way, doors in done.doors.items():
-        for number, door in enumerate(doors):
-            moments = list(Moment) if number % 2 else list(reversed(Moment))
-            for status, moment in zip(StopStatus, moments, strict=True):
-                done.stops.append((way, door, status, moment))
-                yield stopped(way, f"{way.name}-{status.lower()[:4]}-{number:02d}x", door, status, moment)
+        chosen = doors if everything else each_third(doors)
+        for number, (door, (status, moment)) in enumerate(in_turn(chosen, lambda _: ENDS)):
+            done.stops.append((way, door, status, moment))
+            yield stopped(way, f"{way.name}-{status.lower()[:4]}-{number:02d}x", door, status, moment)
     first, gatekeeper = found.ways[0], found.system.gatekeeper
     for call, moment in ((PUT, Moment.AFTER), (START, Moment.BEFORE), (START, Moment.AFTER)):
         yield never_started(first, f"none-{moment}-{call[-4:].lower()}x", gatekeeper, call, moment)
@@ -317,14 +319,15 @@ def unpark(found: Interrupted, cells: Sequence[Cell]) -> None:
 
 
 def prepare_deaths(done: Run, *, everything: bool) -> None:
-    """Sagas for the reconciler to die at: at each call, before and after. Until it is their turn, they are not due."""
+    """Sagas for the reconciler to die at, at each call. Until it is their turn, they are not due."""
     found = done.found
     deaths = [
         Death(kind=kind, source=source, point=point, moment=moment)
         for kind in Kind
         for number, point in enumerate(done.points[kind])
         for turn, moment in enumerate(Moment)
-        for source in (list(Source) if everything else [list(Source)[(number + turn) % 2]])
+        if everything or turn == number % 2
+        for source in [list(Source)[(number + turn) % 2 if everything else number // 2 % 2]]
     ]
     done.deaths = {each: victim(done, each.kind, f"death-{number:02d}x") for number, each in enumerate(deaths)}
     found.begin(list(done.deaths.values()))
@@ -381,11 +384,10 @@ def die_at_queries(done: Run) -> None:
     """The same at each query of a look; they name no saga."""
     found = done.found
     (count,) = {calls.count(QUERY) for _, calls in found.looks}
-    for number in range(1, count + 1):
-        for moment in Moment:
-            fault = Fault(function=found.function, call=QUERY, moment=moment, action=Action.KILL, on=Nth(number))
-            done.killed_queries += any(dies(found, fault) for _ in range(TRIES))
-    assert done.killed_queries == 2 * count
+    for number, moment in in_turn(range(1, count + 1), lambda _: Moment):
+        fault = Fault(function=found.function, call=QUERY, moment=moment, action=Action.KILL, on=Nth(number))
+        done.killed_queries += any(dies(found, fault) for _ in range(TRIES))
+    assert done.killed_queries == count
 
 
 def dies(found: Interrupted, fault: Fault) -> bool:
@@ -426,7 +428,9 @@ def forward_of(done: Run) -> str:
 
 
 class TestWhateverInterruptsASaga:
-    def test_was_tried_at_every_state_and_did_happen(self, run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_was_tried_at_its_states_in_every_way_and_did_happen(
+        self, run: Run, capsys: pytest.CaptureFixture[str]
+    ) -> None:
         doors = [(way, door) for way, doors in run.doors.items() for door in doors]
         with capsys.disabled():
             machines = {door.machine for _, door in doors}
@@ -435,11 +439,10 @@ class TestWhateverInterruptsASaga:
             print(f", {run.killed_queries} at queries; {max(run.found.sweeps.values())} sweeps at most ", end="")
 
         run.found.aws.faults.report().require_all_fired()
-        for chosen in StopStatus:
-            ended = [(way, door) for way, door, status, _ in run.stops if status is chosen]
-            assert Counter(ended) == Counter(doors)
-        for way, door in doors:
-            assert {moment for w, d, _, moment in run.stops if (w, d) == (way, door)} == set(Moment)
+        stopped_at = Counter((way, door) for way, door, _, _ in run.stops)
+        assert stopped_at <= Counter(doors)
+        assert stopped_at.total() >= len(doors) / 3
+        assert {(status, moment) for _, _, status, moment in run.stops} == set(ENDS)
 
     def test_is_the_end_of_an_execution_that_then_waits_for_somebody_to_look(self, run: Run) -> None:
         for cell, (_, door, status, _) in zip(run.cells, run.stops, strict=False):
@@ -458,7 +461,7 @@ class TestWhateverInterruptsASaga:
         assert run.found.unasked(run.cells) == []
         assert run.found.sweeps.keys() & {run.found.sagas[cell] for cell in run.cells}
 
-    def test_was_tried_at_every_state_that_the_deployed_machines_name(self, run: Run) -> None:
+    def test_has_ways_through_every_state_that_the_deployed_machines_name(self, run: Run) -> None:
         on_the_way = run.found.on_the_way()
         entered = {door for doors in run.doors.values() for door in doors}
 

@@ -1,7 +1,8 @@
 """A crash or a lost answer around every AWS call of a transfer between two ledgers, and of its refund.
 
 What there is to break is not written down here: one transfer of each path is recorded, and every call that it made is
-broken in every way, each in a transfer of its own, all of them in one local AWS. Clients repeat, the deployed
+broken in one way, the ways in turn, each in a transfer of its own, all of them in one local AWS. The simulator breaks
+every call in every way (``tests/simulator/test_each_call.py``). Clients repeat, the deployed
 reconciler takes up what was interrupted, and then everything that was promised is looked for in the tables.
 """
 
@@ -25,6 +26,7 @@ from saga_runtime.idempotency.identity import request_id_from, step_key_of
 from saga_runtime.protocol import RecordAttribute
 
 from .reconcilers import reconciling
+from .sampling import in_turn
 from .transfer_system import CURRENCY, POSTING_STEPS, problem_of
 from .two_ledgers import (
     CREDIT,
@@ -149,7 +151,10 @@ class Cell:
 
 
 def troubles(point: Point) -> Iterator[Trouble]:
-    """Every way to break a call."""
+    """Ways to break a call: of the notice, one that parks the saga; of all others, every one."""
+    if point.is_of_machine and point.call == "sqs:SendMessage" and point.state == "Tell of the failure":
+        yield Trouble(action=Action.DROP, moment=Moment.AFTER, times=SERVICE_TRIES)
+        return
     for moment in Moment:
         if point.is_of_machine:
             yield Trouble(action=Action.DROP, moment=moment)
@@ -230,7 +235,7 @@ def run(system: TwoLedgers) -> Matrix:
     cells = [
         Cell(name=f"{'r' if closed else 'h'}{number:03d}", refused=closed, point=point, trouble=trouble)
         for closed in (False, True)
-        for number, (point, trouble) in enumerate((p, t) for p in points[closed] for t in troubles(p))
+        for number, (point, trouble) in enumerate(in_turn(points[closed], troubles))
     ]
     started = time.monotonic()
     first_fault: dict[Cell, str] = {}
@@ -306,13 +311,12 @@ def told(matrix: Matrix, violations: Sequence[str]) -> None:
 
 
 class TestTheMatrix:
-    def test_breaks_every_call_that_a_transfer_makes_in_every_way(
-        self, matrix: Matrix, capsys: pytest.CaptureFixture[str]
-    ) -> None:
+    def test_breaks_every_call_that_a_transfer_makes(self, matrix: Matrix, capsys: pytest.CaptureFixture[str]) -> None:
         enumerated = [
-            (closed, point, trouble) for closed in matrix.points for point in matrix.points[closed]
-            for trouble in troubles(point)
-        ]  # fmt: skip
+            (closed, point, trouble)
+            for closed in matrix.points
+            for point, trouble in in_turn(matrix.points[closed], troubles)
+        ]
         ran = [(cell.refused, cell.point, cell.trouble) for cell in matrix.cells if matrix.fired[cell]]
 
         with capsys.disabled():
@@ -402,14 +406,14 @@ class TestWhateverBroke:
         told(matrix, wrong)
 
     def test_no_saga_needed_more_than_two_recoveries(self, matrix: Matrix) -> None:
-        assert max(matrix.recoveries.values()) <= 2
+        assert max(matrix.recoveries.values(), default=0) <= 2
 
     def test_a_notice_that_cannot_be_sent_leaves_the_saga_to_a_person_with_everything_undone(
         self, matrix: Matrix
     ) -> None:
         parked = {cell: o for cell, o in matrix.outcomes.items() if cell.expected is None}
 
-        assert len(parked) == 2
+        assert len(parked) == 1
         for outcome in parked.values():
             assert matrix.system.record(outcome.saga_id).parked is not None
             assert matrix.system.statuses(outcome.saga_id) == {"Debit": "UNDONE", "Credit": "TOMBSTONE"}

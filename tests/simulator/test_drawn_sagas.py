@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from random import Random
 
 import pytest
 
-from constructs_lib.testing.simulator import Deployment, World, simulate
+from constructs_lib.testing.simulator import Deployment, Intent, World, simulate
 from constructs_lib.testing.simulator.aws.dynamodb import Condition, Table, clauses_of, without
+from constructs_lib.testing.simulator.aws.dynamodb.trees import Always
+from saga_runtime.idempotency.record import RESERVE
 
 from .drawn.assembly import drawn_assembly
 from .drawn.sagas import MUTATING, DrawnGroup, DrawnSaga, DrawnStep, drawn_saga, smaller
 from .drawn.shrink import shrunk
-from .drawn.workload import Drawn
+from .drawn.workload import Drawn, direct_intent
 
 SAGAS = [drawn_saga(seed) for seed in range(4)]
 """Few: the synth takes longer than all runs."""
@@ -32,6 +35,33 @@ def test_drawn_sagas_keep_their_promise(deployment: Deployment) -> None:
     report.require_kept()
     assert report.sagas == 150
     assert report.faults > 0
+
+
+class _Direct(Drawn):
+    """Requests to the direct operation."""
+
+    def intent(self, number: int, random: Random) -> Intent:
+        return direct_intent(random)
+
+
+class _Unconditional(_Direct):
+    """The same, on a database that takes a record for free whatever it holds."""
+
+    def prepare(self, world: World, random: Random) -> None:
+        super().prepare(world, random)
+        world.db.rewrite = lambda _table, text, condition: Always() if text == RESERVE else condition
+
+
+def test_direct_operation_takes_effect_once(deployment: Deployment) -> None:
+    report = simulate(deployment, _Direct(SAGAS), sagas=200)
+    report.require_kept()
+    assert set(report.statuses) == {"COMPLETED", "FAILED"}
+    assert {trouble for where, trouble in report.coverage.faults if "Direct" in where} >= {"kill after", "lose answer"}
+
+
+def test_direct_operation_without_its_condition_is_found(deployment: Deployment) -> None:
+    report = simulate(deployment, _Unconditional(SAGAS), sagas=200)
+    assert not report.kept
 
 
 def test_everything_is_drawn() -> None:

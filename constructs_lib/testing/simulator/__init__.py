@@ -3,7 +3,8 @@
 from constructs_lib.testing.simulator.aws.gateway import ConnectionLostError, Response
 from constructs_lib.testing.simulator.deployment.deployment import Deployment
 from constructs_lib.testing.simulator.engine.kernel import Future
-from constructs_lib.testing.simulator.faults.climate import Climate, Event, Outage, Trouble
+from constructs_lib.testing.simulator.enumeration import break_each_call
+from constructs_lib.testing.simulator.faults.climate import Climate, Event, Outage, Planned, Trouble
 from constructs_lib.testing.simulator.outside.providers import Provider, ProviderAnswer, ProviderRequest
 from constructs_lib.testing.simulator.report import PromiseBrokenError, SimulationReport
 from constructs_lib.testing.simulator.simulation import simulate
@@ -18,6 +19,7 @@ __all__ = [
     "Future",
     "Intent",
     "Outage",
+    "Planned",
     "PromiseBrokenError",
     "Provider",
     "ProviderAnswer",
@@ -27,5 +29,6 @@ __all__ = [
     "Trouble",
     "Workload",
     "World",
+    "break_each_call",
     "simulate",
 ]

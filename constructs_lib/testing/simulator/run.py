@@ -46,6 +46,8 @@ class RunResult:
         trace: every line, if they were asked for or something is wrong.
         statuses: how many sagas ended how.
         hit: calls and occasions with the fault that hit them, the most frequent first.
+        met: number of calls and states of each actor, if faults were planned.
+        answers: the last settled status of each client, in order; None: it has none.
     """
 
     seed: int
@@ -58,6 +60,8 @@ class RunResult:
     trace: list[str] = field(default_factory=list)
     statuses: dict[str, int] = field(default_factory=dict)
     hit: list[str] = field(default_factory=list)
+    met: dict[tuple[str, str], int] = field(default_factory=dict)
+    answers: list[int | None] = field(default_factory=list)
 
     def about(self) -> list[str]:
         """Lines of the trace about the sagas that the findings name; every line if they name none."""
@@ -124,6 +128,8 @@ def simulate_once(
         result.faults = sum(world.weather.hit.values())
         result.parked = len(operator.resumed)
         result.hit = [f"{what}: {where} ({count})" for (where, what), count in world.weather.hit.most_common()]
+        result.met = dict(world.weather.met)
+        result.answers = [fate.settled[-1][0] if fate.settled else None for fate in fates]
         result.steps = world.kernel.steps
         result.virtual = world.kernel.now - START
         result.statuses = _statuses(world)

@@ -70,11 +70,12 @@ def simulate(
     if isinstance(number, bool) or not isinstance(number, int):
         raise ValueError(f"seed must be an integer, got {seed!r}; a run is repeated by its seed")
     with ExitStack() as opened:
-        deployment, *later = (_deployed(one, opened) for one in (stack, *releases))
+        deployment, *later = (deployed(one, opened) for one in (stack, *releases))
         return _simulated(deployment, workload, sagas, seed, climate, progress, later, stop_at_first=stop_at_first)
 
 
-def _deployed(stack: Stack | Path | Deployment, opened: ExitStack) -> Deployment:
+def deployed(stack: Stack | Path | Deployment, opened: ExitStack) -> Deployment:
+    """Deploy a stack for as long as a context is open; what is deployed already stays so."""
     if isinstance(stack, Deployment):
         return stack
     made = Deployment.of_assembly(stack) if isinstance(stack, Path) else Deployment.of_stack(stack)
@@ -97,7 +98,7 @@ def _simulated(
         for machine in version.blueprint.machines.values():
             report.coverage.know(machine.name, machine.definition)
     began = time.process_time()
-    with _without_garbage_collection():
+    with without_garbage_collection():
         while report.sagas < sagas:
             report.add(
                 simulate_once(
@@ -121,7 +122,7 @@ def _simulated(
 
 
 @contextmanager
-def _without_garbage_collection() -> Iterator[None]:
+def without_garbage_collection() -> Iterator[None]:
     """Keep the collector from searching through everything again and again: a tenth of the time of a run."""
     enabled = gc.isenabled()
     gc.collect()

@@ -31,7 +31,7 @@ class Alike(Drawn):
     def __init__(
         self, saga: DrawnSaga, *, behaves: Mapping[str, str] | None = None, prepare: Prepare | None = None
     ) -> None:
-        super().__init__([saga])
+        super().__init__([saga], only=[0])
         self._behaves = behaves
         self._prepare = prepare
 

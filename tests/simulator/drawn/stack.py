@@ -14,6 +14,8 @@ from constructs import Construct
 
 from constructs_lib import (
     CallbackIntegration,
+    DirectFunction,
+    DirectOperation,
     GoOn,
     IdempotencyTable,
     Notify,
@@ -49,6 +51,10 @@ GUARANTEES: Final[dict[str, dict[str, Any]]] = {
 _EXTERNAL: Final = {"asked": "asked", "keyed": "keyed", "both": "asked"}
 
 
+DIRECT: Final = "direct"
+"""The operation without a saga."""
+
+
 def operation_of(number: int) -> str:
     """The operation of a saga, by its number in the stack."""
     return f"saga{number}"
@@ -79,7 +85,10 @@ class DrawnStack(Stack):
         made = [self._saga(number, saga, requests) for number, saga in enumerate(sagas)]
         for first in range(0, len(made), _RECONCILED):
             TimeoutReconciler(self, f"Reconciler{first}", sagas=made[first : first + _RECONCILED])
-        operations = {operation_of(n): Operation(saga=saga, schema=_SCHEMA) for n, saga in enumerate(made)}
+        operations: dict[str, Operation | DirectOperation] = {
+            operation_of(n): Operation(saga=saga, schema=_SCHEMA) for n, saga in enumerate(made)
+        }
+        operations[DIRECT] = DirectOperation(fn=self._direct(DIRECT), requests=requests, previous=None)
         TransactionApi(self, "Api", operations=operations)
         CfnOutput(self, "EffectsTableName", value=self._effects.table_name)
 
@@ -94,6 +103,20 @@ class DrawnStack(Stack):
         )
         CfnOutput(self, f"Log{number}", value=made.log.table.table_name)
         return made
+
+    def _direct(self, operation: str) -> DirectFunction:
+        environment = {"EFFECTS_TABLE": self._effects.table_name}
+        function = DirectFunction(
+            self,
+            operation.title(),
+            code=FUNCTIONS,
+            handler="work.direct.handler",
+            schema=_SCHEMA,
+            environment=environment,
+            timeout=Duration.seconds(20),
+        )
+        self._effects.grant(function, "dynamodb:UpdateItem")
+        return function
 
     def _node(self, node: Node) -> Step | StepGroup:
         if isinstance(node, DrawnStep):

@@ -11,13 +11,16 @@ from typing import Any, Final
 from constructs_lib.testing import audit_provider
 from constructs_lib.testing.invariants import Invariant, Item
 from constructs_lib.testing.simulator import Intent, Provider, Workload, World
+from constructs_lib.testing.simulator.promise import is_direct
 from saga_runtime.idempotency.identity import provider_key_of, step_key_of
 from saga_runtime.protocol import LogAttribute, RecordAttribute, RecordStatus, StepStatus
 
 from .provider import URL, DrawnProvider
 from .sagas import MEMBERS, PROVIDERS, DrawnSaga, DrawnStep
-from .stack import operation_of
+from .stack import DIRECT, operation_of
 
+_DIRECT: Final = 0.12
+"""Share of requests to the direct operation."""
 _ANYWHERE: Final = ("crash", "busy", "slow")
 _AT_PROVIDERS: Final = ("mistake", "unreadable", "late")
 AMOUNT: Final = 123_456_789_012_345_678
@@ -31,7 +34,7 @@ class Drawn(Workload):
 
     Args:
         sagas: what is deployed, in order.
-        only: numbers of those that requests are sent to; all by default.
+        only: numbers of those that requests are sent to; all, and the direct operation, by default.
     """
 
     patience = timedelta(days=3)
@@ -39,12 +42,15 @@ class Drawn(Workload):
     def __init__(self, sagas: Sequence[DrawnSaga], only: Sequence[int] | None = None) -> None:
         self._sagas = sagas
         self._only = tuple(only if only is not None else range(len(sagas)))
+        self._direct = only is None
 
     def providers(self, world: World, random: Random) -> Mapping[str, Provider]:
         self._provider = DrawnProvider(world, random)
         return {URL: self._provider}
 
     def intent(self, number: int, random: Random) -> Intent:
+        if self._direct and random.random() < _DIRECT:
+            return direct_intent(random)
         which = random.choice(self._only)
         body = drawn_body(self._sagas[which], random)
         return Intent(
@@ -89,6 +95,12 @@ class Drawn(Workload):
                     names.add(row[LogAttribute.STEP]["S"].partition("[")[0])
                 elif kind in ("atomic", "dynamodb"):
                     expected |= dict(_expected(row))
+        expected |= {
+            record[RecordAttribute.SAGA_ID]["S"]: "the direct operation completed"
+            for table in world.parts.requests
+            for record in world.records(table)
+            if is_direct(record) and record[RecordAttribute.STATUS]["S"] == RecordStatus.COMPLETED
+        }
         orphans = [f"{key} happened, and its row does not say so" for key in effects.keys() - expected]
         missing = [f"{told}, and {key} did not happen" for key, told in expected.items() if key not in effects]
         twice = [f"{key} happened {times} times" for key, times in effects.items() if times > 1]
@@ -101,11 +113,23 @@ class Drawn(Workload):
         ]
 
 
+def direct_intent(random: Random) -> Intent:
+    word = random.choice((None, None, "refuse", "crash", "slow"))
+    body: dict[str, Any] = {"behave": {"Direct": word} if word else {}, "number": random.randrange(3)}
+    return Intent(
+        operation=DIRECT,
+        body=body,
+        user=random.choice(("ann", "bob")),
+        other_body={**body, "number": 3},
+        key=random.choice((None, f"direct-{random.randrange(3)}")),
+    )
+
+
 def _requests(world: World) -> Iterator[tuple[Item, int, Mapping[str, Any]]]:
     """Records that keep their request, the number of the saga, and the request."""
     for table in world.parts.requests:
         for record in world.records(table):
-            if RecordAttribute.INPUT.value in record:
+            if RecordAttribute.INPUT.value in record and not is_direct(record):
                 given = json.loads(record[RecordAttribute.INPUT]["S"])
                 number = int(record[RecordAttribute.OPERATION]["S"].removeprefix("saga"))
                 yield record, number, json.loads(given["request"])

@@ -40,6 +40,7 @@ class Parts:
         tokens: tables of task tokens.
         operators: URLs of operators' queues, by the forward machine's name.
         log_days: how long rows are kept, by log.
+        direct: table of request records of each direct operation, by the operation's name.
     """
 
     operations: Mapping[str, Operation]
@@ -47,6 +48,7 @@ class Parts:
     tokens: tuple[str, ...]
     operators: Mapping[str, str]
     log_days: Mapping[str, int]
+    direct: Mapping[str, str]
 
     def with_those_of(self, later: Parts) -> Parts:
         """These parts and those of a later release: a saga that was replaced still has its log."""
@@ -61,12 +63,13 @@ class Parts:
             tokens=_once((*self.tokens, *later.tokens)),
             operators={**self.operators, **later.operators},
             log_days={**self.log_days, **later.log_days},
+            direct={**self.direct, **later.direct},
         )
 
     @property
     def requests(self) -> tuple[str, ...]:
         """Tables of request records."""
-        return _once(operation.requests for operation in self.operations.values())
+        return _once((*(operation.requests for operation in self.operations.values()), *self.direct.values()))
 
     @property
     def logs(self) -> tuple[str, ...]:
@@ -92,7 +95,12 @@ def parts_of(blueprint: Blueprint) -> Parts:
             definition=environment[Env.DEFINITION],
         )
         for environment in environments
-        if Env.STATE_MACHINE_ARN in environment  # a direct operation has none
+        if Env.STATE_MACHINE_ARN in environment
+    }
+    direct = {
+        environment[Env.OPERATION]: environment[Env.REQUEST_TABLE]
+        for environment in environments
+        if Env.OPERATION in environment and Env.STATE_MACHINE_ARN not in environment
     }
     return Parts(
         operations=operations,
@@ -100,6 +108,7 @@ def parts_of(blueprint: Blueprint) -> Parts:
         tokens=_once(env[Env.TOKEN_TABLE] for env in environments if Env.TOKEN_TABLE in env),
         operators=operators,
         log_days=log_days,
+        direct=direct,
     )
 
 

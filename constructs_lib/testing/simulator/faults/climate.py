@@ -107,6 +107,28 @@ class Outage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Planned:
+    """A fault at one call, or the end of an execution at one state.
+
+    Attributes:
+        of: name of the function or state machine; of every other actor, its own name.
+        what: the call, ``dynamodb:PutItem``, or the state.
+        nth: the call or state to begin with, from 1 on, of those of ``of`` in a run.
+        times: number of calls in a row.
+        how: the fault; of a state, ``Event.STOP`` or ``Event.TIME_OUT``, which end the execution before it.
+    """
+
+    of: str
+    what: str
+    nth: int
+    how: Trouble | Event
+    times: int = 1
+
+    def __str__(self) -> str:
+        return f"{self.of} {self.what}#{self.nth}{f' and {self.times - 1} more' if self.times > 1 else ''}: {self.how}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Climate:
     """What goes wrong in one run.
 
@@ -120,6 +142,7 @@ class Climate:
         skew: microseconds by which two clocks differ at most.
         ends: when it is over: afterwards nothing goes wrong.
         unproven: what nobody has seen AWS do, and this run takes to be so.
+        planned: faults at given calls and states; None: calls and states are not counted.
     """
 
     troubles: dict[Trouble, float] = field(default_factory=dict)
@@ -131,6 +154,7 @@ class Climate:
     skew: int = 0
     ends: int = 0
     unproven: frozenset[str] = frozenset()
+    planned: tuple[Planned, ...] | None = None
 
 
 CALM: Final = Climate()

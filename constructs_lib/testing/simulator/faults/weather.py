@@ -29,11 +29,13 @@ class Weather:
     Attributes:
         climate: as given.
         hit: how often each kind of fault hit which call, or which occasion.
+        met: number of calls and states of each actor, if faults are planned.
     """
 
     def __init__(self, climate: Climate, kernel: Kernel, seed: str) -> None:
         self.climate = climate
         self.hit: Counter[tuple[str, str]] = Counter()
+        self.met: Counter[tuple[str, str]] = Counter()
         self._kernel = kernel
         self._random = Random(f"{seed}:weather")
         self._latencies = Random(f"{seed}:latency")
@@ -50,6 +52,10 @@ class Weather:
     def trouble(self, actor: Actor, service: str, operation: str) -> Trouble | None:
         """What goes wrong with a call; None: nothing."""
         climate = self.climate
+        if climate.planned is not None:
+            planned = self._planned(actor.of, f"{service}:{operation}")
+            if isinstance(planned, Trouble):
+                return planned
         if self._kernel.now >= climate.ends and not climate.outages:
             return None
         found = self._outage(actor, service)
@@ -63,6 +69,23 @@ class Weather:
         if found is not None:
             self.hit[f"{actor.of} {service}:{operation}", found.value] += 1
         return found
+
+    def interruption(self, machine: str, state: str) -> Event | None:
+        """The planned end of an execution before a state; None: it continues."""
+        if self.climate.planned is None:
+            return None
+        planned = self._planned(machine, state)
+        return planned if isinstance(planned, Event) else None
+
+    def _planned(self, of: str, what: str) -> Trouble | Event | None:
+        """Count a call or a state, and find the fault that is planned for it."""
+        self.met[of, what] += 1
+        number = self.met[of, what]
+        for planned in self.climate.planned or ():
+            if (planned.of, planned.what) == (of, what) and 0 <= number - planned.nth < planned.times:
+                self.hit[f"{of} {what}", planned.how.value] += 1
+                return planned.how
+        return None
 
     def happens(self, event: Event, where: str) -> bool:
         """Whether something happens at an occasion for it."""

@@ -12,7 +12,7 @@ from constructs_lib.testing.simulator.engine.kernel import SECOND
 from constructs_lib.testing.simulator.faults.climate import Event
 from constructs_lib.testing.simulator.workload import Intent
 from constructs_lib.testing.simulator.world import World
-from saga_runtime.protocol import IDEMPOTENCY_KEY_HEADER, REPLAYED_HEADER
+from saga_runtime.protocol import IDEMPOTENCY_KEY_HEADER, REPLAYED_HEADER, RecordStatus
 
 _FIRST_PAUSE: Final = SECOND
 _LONGEST_PAUSE: Final = 1_800 * SECOND
@@ -108,7 +108,7 @@ class Client:
         if response is None:
             return None
         fate = self._fate
-        if response.headers.get(REPLAYED_HEADER.lower()) == "true":
+        if response.headers.get(REPLAYED_HEADER.lower()) == "true" or _is_first_of_direct(response):
             fate.settled.append((response.status, response.body))
         elif response.status in (400, 403, 404, 413, 422):
             fate.refused.append(response.status)
@@ -150,3 +150,10 @@ class Client:
         if response.headers.get(REPLAYED_HEADER.lower()) == "true":
             return True
         return response.status in (400, 403, 404, 410, 413, 422, 507)
+
+
+def _is_first_of_direct(response: Response) -> bool:
+    """True of the first response of a direct operation: final, though it is not replayed."""
+    if response.status == 200:
+        return bool(response.json().get("status") == RecordStatus.COMPLETED)
+    return response.status == 422 and bool(response.json().get("type") == "urn:cdk-sagas:problem:saga-refused")

@@ -32,7 +32,7 @@ from constructs_lib.testing.simulator.checks.trace import Trace
 from constructs_lib.testing.simulator.engine.actors import Actor, ActorKind
 from constructs_lib.testing.simulator.engine.kernel import MILLISECOND, SECOND, Future, Kernel
 from constructs_lib.testing.simulator.errors import NotSimulatedError
-from constructs_lib.testing.simulator.faults.climate import HEARTBEAT_MATCHED
+from constructs_lib.testing.simulator.faults.climate import HEARTBEAT_MATCHED, Event
 from constructs_lib.testing.simulator.faults.weather import Weather
 
 _SMALL: Final = 100_000
@@ -143,6 +143,8 @@ class Interpreter:
             execution.events += 2
             self._trace.note(actor.name, f"[{name}]")
             self._interrupt(execution)
+            if (end := self._weather.interruption(machine, name)) is not None:
+                self._stop(execution, "ABORTED" if end is Event.STOP else "TIMED_OUT")
             following, output = self._state(state, place)
             if following is None:
                 return output

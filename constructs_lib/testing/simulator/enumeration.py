@@ -1,0 +1,119 @@
+"""Every call of one saga, broken in every way: one run for each, where ``simulate`` draws."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from constructs_lib.testing.simulator.checks.coverage import Coverage
+from constructs_lib.testing.simulator.checks.findings import Finding
+from constructs_lib.testing.simulator.deployment.blueprint import Blueprint
+from constructs_lib.testing.simulator.deployment.deployment import Deployment
+from constructs_lib.testing.simulator.faults.climate import Climate, Event, Planned, Trouble
+from constructs_lib.testing.simulator.report import SimulationReport
+from constructs_lib.testing.simulator.run import RunResult, simulate_once
+from constructs_lib.testing.simulator.simulation import deployed, without_garbage_collection
+from constructs_lib.testing.simulator.workload import Workload
+
+if TYPE_CHECKING:
+    from aws_cdk import Stack
+
+_AGAIN: Final = 40
+"""Calls in a row: more than every retry of an SDK, a state machine and a function makes."""
+_OF_FUNCTIONS: Final = (
+    (Trouble.KILL_BEFORE, 1),
+    (Trouble.KILL_AFTER, 1),
+    (Trouble.LOSE_ANSWER, 1),
+    (Trouble.HOLD, 1),
+    (Trouble.LATE_REQUEST, 1),
+    (Trouble.KILL_AFTER, _AGAIN),
+    (Trouble.LOSE_REQUEST, _AGAIN),
+    (Trouble.LOSE_ANSWER, _AGAIN),
+)
+_OF_MACHINES: Final = (
+    (Trouble.LOSE_REQUEST, 1),
+    (Trouble.LOSE_ANSWER, 1),
+    (Trouble.LOSE_REQUEST, _AGAIN),
+    (Trouble.LOSE_ANSWER, _AGAIN),
+)
+_OF_OTHERS: Final = ((Trouble.LOSE_REQUEST, 1), (Trouble.LOSE_ANSWER, 1))
+_SWEEP: Final = 20
+"""Calls of one kind of a function that a schedule invokes: some more than one of its sweeps makes."""
+
+
+def break_each_call(
+    stack: Stack | Path | Deployment,
+    workload: Workload,
+    *,
+    seed: int = 0,
+    after: Sequence[Planned] = (),
+    of: Collection[str] | None = None,
+    progress: Callable[[SimulationReport], None] | None = None,
+) -> SimulationReport:
+    """Record the calls and states of one saga, and break each of them in each way, in a run of its own.
+
+    Functions die before and after each call and are held, their requests arrive late, and requests and answers are
+    lost, once and for a long time. Calls of state machines and of clients are lost. Executions are stopped and time
+    out before each state. What only a schedule invokes is broken if ``of`` names it.
+
+    Guaranteed: one fault that is over after one call changes no answer; otherwise that is a finding, too.
+
+    Args:
+        stack: a CDK stack, which is synthesized; or a synthesized assembly; or what is deployed already.
+        workload: its first intent is the saga.
+        seed: what the intent is drawn from.
+        after: faults of every run, also of the one that is recorded: a stopped execution, for example, so that a
+            reconciler has something to do.
+        of: names of the functions and state machines whose calls are broken; None: all that the saga needs.
+        progress: called after each run.
+
+    Returns:
+        The runs: ``report.require_kept()`` fails if one of them found something.
+    """
+    report = SimulationReport(seed=seed)
+    with ExitStack() as opened, without_garbage_collection():
+        deployment = deployed(stack, opened)
+        for machine in deployment.blueprint.machines.values():
+            report.coverage.know(machine.name, machine.definition)
+
+        def run(*planned: Planned) -> RunResult:
+            climate = Climate(planned=(*planned, *after))
+            return simulate_once(deployment, workload, seed, sagas=1, coverage=report.coverage, climate=climate)
+
+        recorded = run()
+        report.add(recorded)
+        for planned in _plans(deployment.blueprint, recorded, of):
+            found = run(planned)
+            if planned.times == 1 and isinstance(planned.how, Trouble) and found.answers != recorded.answers:
+                found.findings.append(
+                    Finding("one fault changes no answer", f"{planned}: {found.answers}, not {recorded.answers}")
+                )
+            report.add(found)
+            if progress is not None:
+                progress(report)
+    return report
+
+
+def _plans(blueprint: Blueprint, recorded: RunResult, of: Collection[str] | None) -> Iterator[Planned]:
+    """Every fault of what was recorded."""
+    swept = {target.arn.rpartition(":")[2] for rule in blueprint.rules if rule.every for target in rule.targets}
+    machines = {machine.name for machine in blueprint.machines.values()}
+    states = _states(blueprint)
+    for (name, what), count in recorded.met.items():
+        if (name not in of) if of is not None else name in swept:
+            continue
+        for nth in range(1, min(count, _SWEEP if name in swept else count) + 1):
+            if (name, what) in states:
+                yield from (Planned(of=name, what=what, nth=nth, how=how) for how in (Event.STOP, Event.TIME_OUT))
+                continue
+            kinds = _OF_MACHINES if name in machines else _OF_FUNCTIONS if name in blueprint.functions else _OF_OTHERS
+            yield from (Planned(of=name, what=what, nth=nth, how=how, times=times) for how, times in kinds)
+
+
+def _states(blueprint: Blueprint) -> set[tuple[str, str]]:
+    known = Coverage()
+    for machine in blueprint.machines.values():
+        known.know(machine.name, machine.definition)
+    return known.known_states

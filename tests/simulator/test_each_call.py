@@ -1,0 +1,143 @@
+"""Each call of each way of the examples is broken in each way, and executions end before each state."""
+
+from __future__ import annotations
+
+from collections import Counter
+from random import Random
+from typing import Final
+
+import pytest
+
+from constructs_lib.testing.simulator import (
+    Climate,
+    Deployment,
+    Event,
+    Planned,
+    Trouble,
+    World,
+    break_each_call,
+    simulate,
+)
+from constructs_lib.testing.simulator.aws.dynamodb import Condition, Table, clauses_of, without
+from constructs_lib.testing.simulator.checks.findings import Finding
+from constructs_lib.testing.simulator.run import RunResult
+
+from .conftest import Deployed
+from .examples import EXAMPLES
+from .workloads.transfers import Transfers
+
+WAYS: Final = (
+    ("funds_transfer", 19, "COMPLETED"),  # within one ledger
+    ("funds_transfer", 2, "COMPLETED"),  # to the partner
+    ("funds_transfer", 17, "FAILED"),  # refused by the partner
+    ("order_processing", 0, "COMPLETED"),
+    ("order_processing", 1, "FAILED"),  # the card is declined
+    ("order_processing", 6, "FAILED"),  # unknown goods
+    ("agentic_payout", 2, "COMPLETED"),
+    ("agentic_payout", 0, "FAILED"),  # more than the agent may spend
+    ("cart_fulfilment", 1, "COMPLETED"),
+    ("cart_fulfilment", 3, "FAILED"),  # the card is declined
+)
+"""Seeds whose first intent goes each way."""
+
+
+@pytest.mark.parametrize(("name", "seed", "status"), WAYS, ids=str)
+def test_saga_keeps_its_promise_whichever_call_breaks(name: str, seed: int, status: str, deployed: Deployed) -> None:
+    report = break_each_call(deployed(name), EXAMPLES[name].workload(), seed=seed)
+
+    report.require_kept()
+    assert max(report.statuses, key=lambda found: report.statuses[found]) == status
+    assert report.runs > 70
+    # Each kind was tried: a plan for a call that is not made would break nothing.
+    assert {kind for _, kind in report.coverage.faults} >= {*map(str, _TRIED)}
+
+
+_TRIED: Final = (
+    *(Trouble.KILL_BEFORE, Trouble.KILL_AFTER, Trouble.LOSE_REQUEST, Trouble.LOSE_ANSWER, Trouble.HOLD),
+    *(Trouble.LATE_REQUEST, Event.STOP, Event.TIME_OUT),
+)
+
+
+def _named(deployment: Deployment, part: str) -> str:
+    """Physical name of the function or state machine that has a part in its name."""
+    blueprint = deployment.blueprint
+    (found,) = (name for name in (*blueprint.functions, *(m.name for m in blueprint.machines.values())) if part in name)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("of", "what", "how", "times"),
+    [
+        ("TransferStateMachine", "Settle completed", Event.STOP, 1),  # taken over, and completed
+        ("TransferStateMachine", "Debit", Event.TIME_OUT, 1),  # taken over, and undone
+        ("ApiGatekeepertransfers", "stepfunctions:StartExecution", Trouble.KILL_BEFORE, 40),  # started
+    ],
+    ids=str,
+)
+def test_reconciler_that_dies_at_any_call_loses_no_saga(
+    of: str, what: str, how: Event | Trouble, times: int, deployed: Deployed
+) -> None:
+    deployment = deployed("funds_transfer")
+    interrupted = Planned(of=_named(deployment, of), what=what, nth=1, how=how, times=times)
+    reconciler = _named(deployment, "ReconcilerFunction")
+
+    report = break_each_call(deployment, Transfers(), seed=2, after=[interrupted], of=[reconciler])
+
+    report.require_kept()
+    calls = {where.partition(" ")[2] for where, _ in report.coverage.faults if where.startswith(reconciler)}
+    assert {"dynamodb:Query", "dynamodb:GetItem", "stepfunctions:StartExecution"} <= calls
+
+
+class _Weakened(Transfers):
+    """Transfers whose log rows may be written again."""
+
+    def prepare(self, world: World, random: Random) -> None:
+        super().prepare(world, random)
+        world.db.rewrite = self._weakened
+
+    def _weakened(self, table: Table, _text: str, condition: Condition) -> Condition:
+        if "LogTable" in table.name:
+            for clause in list(clauses_of(condition)):
+                if str(clause) == "attribute_not_exists(#saga_id)":
+                    condition = without(condition, clause)
+        return condition
+
+
+def test_missing_condition_is_found(deployed: Deployed) -> None:
+    deployment = deployed("funds_transfer")
+    report = break_each_call(deployment, _Weakened(), seed=2, of=[_named(deployment, "CreditFunction")])
+    kinds = {finding.kind for run in report.violated for finding in run.findings}
+    assert kinds & {"each step is done and undone once", "log and ledger agree"}
+
+
+def test_changed_answer_is_a_finding(deployed: Deployed, monkeypatch: pytest.MonkeyPatch) -> None:
+    deployment = deployed("funds_transfer")
+    call = (_named(deployment, "DebitFunction"), "dynamodb:TransactWriteItems")
+
+    def run(*_: object, climate: Climate, seed: int = 0, **__: object) -> RunResult:
+        broken = climate.planned
+        lasting = bool(broken) and broken is not None and broken[0].times > 1
+        result = RunResult(seed=seed, sagas=1, met={call: 1}, answers=[500 if broken else 200])
+        result.findings = [Finding("promise", "lasting")] if lasting else []
+        return result
+
+    monkeypatch.setattr("constructs_lib.testing.simulator.enumeration.simulate_once", run)
+    report = break_each_call(deployment, Transfers())
+    kinds = [finding.kind for found in report.violated for finding in found.findings]
+    # A fault that lasts may change an answer.
+    assert Counter(kinds) == {"one fault changes no answer": 5, "promise": 3}
+
+
+def test_call_is_broken_as_often_as_planned(deployed: Deployed) -> None:
+    deployment = deployed("funds_transfer")
+    planned = Planned(
+        of=_named(deployment, "DebitFunction"),
+        what="dynamodb:TransactWriteItems",
+        nth=1,
+        how=Trouble.KILL_AFTER,
+        times=2,
+    )
+    report = simulate(deployment, Transfers(), sagas=1, seed=2, climate=Climate(planned=(planned,)))
+    report.require_kept()
+    assert report.faults == 2
+    assert list(report.coverage.faults) == [(f"{planned.of} {planned.what}", "kill after")]
