@@ -7,7 +7,7 @@ from typing import Any
 
 from aws_cdk import App
 
-from constructs_lib.testing.simulator import Intent, Workload, World, simulate
+from constructs_lib.testing.simulator import Intent, Workload, World, break_each_call, simulate
 from examples.funds_transfer.stack import FundsTransferStack
 
 
@@ -33,3 +33,8 @@ class Transfers(Workload):
 def test_transfers_keep_their_promise() -> None:
     stack = FundsTransferStack(App(), "FundsTransfer")
     simulate(stack, Transfers(), sagas=100).require_kept()
+
+
+def test_transfer_survives_a_fault_at_any_call() -> None:
+    stack = FundsTransferStack(App(), "FundsTransfer")
+    break_each_call(stack, Transfers()).require_kept()
