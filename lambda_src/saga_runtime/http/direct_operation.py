@@ -68,11 +68,13 @@ class DirectCall:
         key: id of the operation: the request id and the time of this invocation. Use it as the id of whatever the
             operation creates. It is the same however often the function is called again in one invocation; another
             invocation has another one, and only one of them commits.
+        idempotency_key: the client's key, or the one that was generated; of an event its business key.
         request: the request's body. Integers are exact, fractions are ``Decimal``.
         now_ms: time of the invocation, epoch milliseconds.
     """
 
     key: str
+    idempotency_key: str
     request: Any
     now_ms: int
 
@@ -172,7 +174,12 @@ class _Served:
 
     def serve(self, keyed: KeyedRequest) -> HttpAnswer:
         """Plan and commit; a record that exists answers."""
-        call = DirectCall(key=saga_id_of(keyed.request_id, self._now_ms), request=keyed.body.value, now_ms=self._now_ms)
+        call = DirectCall(
+            key=saga_id_of(keyed.request_id, self._now_ms),
+            idempotency_key=keyed.idempotency_key,
+            request=keyed.body.value,
+            now_ms=self._now_ms,
+        )
         body = ""
 
         def plan() -> tuple[Any, Sequence[Write]]:

@@ -84,6 +84,7 @@ def validator() -> Validator | None:
 class KeyedRequest:
     """A request under its key."""
 
+    idempotency_key: str
     scope: str
     request_id: str
     fingerprint: str
@@ -146,6 +147,7 @@ class OperationRequest:
 
     def _keyed(self, scope: str, key: str, body: Body) -> KeyedRequest:
         return KeyedRequest(
+            idempotency_key=key,
             scope=scope,
             request_id=request_id_of(scope, key),
             fingerprint=fingerprint_of(self.common.operation, body.canonical),

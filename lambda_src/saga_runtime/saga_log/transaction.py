@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from saga_runtime.errors import Conflict, SagaError, TransientError
+from saga_runtime.errors import Conflict, NotYet, SagaError, TransientError
 from saga_runtime.protocol import Metric
 from saga_runtime.saga_log.rows import LogRow
 from saga_runtime.saga_log.write import Write
@@ -105,7 +105,7 @@ def _try(plan: Plan) -> Committed | FirstRefused | TransientError:
         aws.dynamodb().transact_write_items(TransactItems=entries)
     except (ClientError, BotoCoreError) as error:
         outcome = _outcome(error, writes)
-        if isinstance(outcome, FirstRefused | TransientError):
+        if isinstance(outcome, FirstRefused | TransientError) and not isinstance(outcome, NotYet):
             return outcome
         raise outcome from None
     return Committed()

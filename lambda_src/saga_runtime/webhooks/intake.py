@@ -253,7 +253,9 @@ class _Taken:
         scope = scope_of(self._config.operation, (CALLER, self._config.operation))
         request_id, now_ms = request_id_of(scope, begin.key), clock.now_ms()
         fingerprint = fingerprint_of(self._config.operation, text)
-        call = DirectCall(key=saga_id_of(request_id, now_ms), request=begin.request, now_ms=now_ms)
+        call = DirectCall(
+            key=saga_id_of(request_id, now_ms), idempotency_key=begin.key, request=begin.request, now_ms=now_ms
+        )
 
         def plan() -> tuple[Any, Sequence[Write]]:
             wanted = self._function(call)

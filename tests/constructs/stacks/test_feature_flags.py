@@ -17,12 +17,13 @@ from examples.agentic_payout.stack import AgenticPayoutStack
 from examples.cart_fulfilment.stack import CartFulfilmentStack
 from examples.funds_transfer.stack import FundsTransferStack
 from examples.order_processing.stack import OrderProcessingStack
+from examples.wallet.stack import WalletStack
 from tests.constructs.reconciler.test_findings import saga
 from tests.constructs.support.cloud import Cloud
 from tests.constructs.support.factories import ANNOTATIONS_IN_REPORT, ROOT, context, without_flags
 
 StackOf = Callable[[Stage, str], Stack]
-STACKS: list[StackOf] = [FundsTransferStack, OrderProcessingStack, AgenticPayoutStack, CartFulfilmentStack]
+STACKS: list[StackOf] = [FundsTransferStack, OrderProcessingStack, AgenticPayoutStack, CartFulfilmentStack, WalletStack]
 ENVIRONMENT = Environment(account="111111111111", region="eu-west-1")
 
 

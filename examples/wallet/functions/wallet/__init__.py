@@ -1,0 +1,1 @@
+"""The wallet: keys, pure builders, operations, and the handlers of each face."""
