@@ -92,7 +92,7 @@ class Bucket:
         self._tokens = self.size
 
     def takes(self, now_ms: float) -> bool:
-        """Whether a call fits."""
+        """Test whether a call fits."""
         self._tokens = min(self.size, self._tokens + (now_ms - self._at_ms) / 1_000 * self.refill)
         self._at_ms = now_ms
         if self._tokens < 1:

@@ -1,4 +1,4 @@
-"""Whether a reconciler finds interrupted sagas among tens of thousands that run, under Step Functions' default quotas.
+"""True if a reconciler finds interrupted sagas among tens of thousands that run, under Step Functions' default quotas.
 
 Sagas that wait for days (for a person, for a provider) are checked every quarter of an hour. Among them are a hundred
 whose executions are dead, and whose status events were lost. In virtual time, a look each minute; what each call takes

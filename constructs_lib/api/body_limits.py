@@ -31,7 +31,7 @@ def paths_environment(saga: SagaStateMachine) -> dict[str, str]:
 
 
 def require_body_limit(saga: SagaStateMachine, max_body_bytes: int) -> None:
-    """Refuse a limit that cannot work: a larger body needs a bucket, and must not be looked into on its way.
+    """Refuse a limit that cannot work: a larger body needs a bucket, and no expression may read it.
 
     Raises:
         ValueError: naming the limit, its value and the remedy.
@@ -47,8 +47,8 @@ def require_body_limit(saga: SagaStateMachine, max_body_bytes: int) -> None:
     looking = [step.name for step in saga.steps if looks_into_request(texts_of(step))]
     if looking:
         raise ValueError(
-            f"max_body_bytes must be 1 to {MAX_BODY_BYTES} where expressions look into the request, got "
+            f"max_body_bytes must be 1 to {MAX_BODY_BYTES} where expressions read the request, got "
             f"{max_body_bytes} with {looking}: a larger body travels by reference, and nothing would be found in it; "
-            "lower it, or let a step read the request and look into its output"
+            "lower it, or let a step read the request and read its output"
         )
     require_between("max_body_bytes", max_body_bytes, at_least=1, at_most=MAX_PAYLOAD_BYTES)

@@ -1,4 +1,4 @@
-"""MoneyField: where the body of a request says how much money it moves."""
+"""MoneyField: the amount in the body of a request."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from saga_runtime.protocol import MoneyPathField
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MoneyField:
-    """Where the body of a request says how much money it moves, so that what is in flight can be added up.
+    """The amount in the body of a request, so that money in flight can be summed.
 
-    Guaranteed: no request is refused for it. A body that says no amount, or one in another form, is reserved without;
-    what bodies must look like is the ``schema``'s business.
-    Not guaranteed: that the saga moves just that. It is what the request asks for.
+    Guaranteed: no request is refused for it. A body without an amount, or with one in another form, is reserved
+    without; the ``schema`` decides what bodies must contain.
+    Not guaranteed: that the saga moves exactly that. It is the requested amount.
 
     Attributes:
         amount: JSON pointer (RFC 6901) to the amount in minor units: ``/amount``, ``/payment/total``. An integer of 0
@@ -30,10 +30,10 @@ class MoneyField:
             unit is not added up.
         currency_code: the currency itself, where there is only one: ``"EUR"``, or a ``Unit``. Give either this or
             ``currency``.
-        units: units that bodies may name beside ISO 4217 currencies.
+        units: units that bodies may name in addition to ISO 4217 currencies.
 
     Raises:
-        ValueError: for a pointer that is none, and unless the currency is told in one of the two ways.
+        ValueError: for an invalid pointer, and unless the currency is declared in one of the two ways.
     """
 
     amount: str
@@ -48,7 +48,7 @@ class MoneyField:
             raise ValueError(
                 "money needs either currency or currency_code, got "
                 + ("neither" if self.currency is None else "both")
-                + '; say currency="/currency" where the body tells it, and currency_code="EUR" where there is only one'
+                + '; use currency="/currency" if the body has it, and currency_code="EUR" if there is only one'
             )
         if self.currency is not None:
             _require_pointer("currency", self.currency)
@@ -57,11 +57,11 @@ class MoneyField:
         for unit in self.units:
             unit_argument("units", unit)
         if self.units and self.currency is None:
-            raise ValueError("units of money must stand beside currency, got currency_code; leave them out")
+            raise ValueError("units of money must be given with currency, got currency_code; leave them out")
 
     @property
     def environment_value(self) -> str:
-        """What the gatekeeper is told."""
+        """Configuration of the gatekeeper."""
         f = MoneyPathField
         code = None if self.currency_code is None else unit_argument("currency_code", self.currency_code).code
         fields = {f.AMOUNT: self.amount, f.CURRENCY: self.currency, f.CODE: code}

@@ -1,4 +1,4 @@
-"""Whether a JSON schema (draft 7) is one: the first thing in it that is none, and where.
+"""Check of a JSON schema (draft 7): the first invalid part, and its place.
 
 ``fastjsonschema`` names no place, takes ``required: "name"`` for four members, and fetches what a ``$ref`` names.
 """
@@ -20,7 +20,7 @@ _Wrong = Iterator[tuple[str, str, Any]]
 
 
 def require_schema(name: str, schema: object) -> None:
-    """Refuse what is no JSON schema of draft 7.
+    """Refuse anything but a JSON schema of draft 7.
 
     Raises:
         ValueError: naming the place by a JSON pointer, the value and the remedy.

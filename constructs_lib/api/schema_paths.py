@@ -1,4 +1,4 @@
-"""Whether a JSON schema leaves room for a value at some place. In doubt it does: nothing is refused that could work."""
+"""True if a JSON schema leaves room for a value at some place. In doubt it does: nothing is refused that could work."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _NONE: Final[frozenset[str]] = frozenset()
 
 
 def may_lead_to(schema: Any, tokens: Sequence[str], kinds: Sequence[str]) -> bool:
-    """Whether a value that the schema allows may have a value of one of these types there.
+    """Test whether a value that the schema allows may have a value of one of these types there.
 
     Args:
         schema: JSON schema (draft 7).
@@ -23,7 +23,7 @@ def may_lead_to(schema: Any, tokens: Sequence[str], kinds: Sequence[str]) -> boo
 
 
 def may_have(schema: Any, members: Sequence[str]) -> bool:
-    """Whether a value that the schema allows may have this member of a member, as JSONata finds it: also in arrays.
+    """Test whether a value that the schema allows may have this member of a member, as JSONata finds it in arrays too.
 
     Args:
         schema: JSON schema (draft 7).
@@ -34,7 +34,7 @@ def may_have(schema: Any, members: Sequence[str]) -> bool:
 
 
 class _Search:
-    """``seen``: references that were followed since the last reference token was; following one again tells nothing."""
+    """``seen``: references that were followed since the last reference token; following one again yields nothing."""
 
     def __init__(self, root: Any, kinds: tuple[str, ...], *, through_arrays: bool = False) -> None:
         self._root = root
@@ -46,7 +46,7 @@ class _Search:
             return False
         if not isinstance(schema, Mapping):
             return True
-        if "$ref" in schema:  # what stands beside it counts for nothing in draft 7
+        if "$ref" in schema:  # its siblings are ignored in draft 7
             reference = str(schema["$ref"])
             return reference in seen or self.may(self._referred(reference), tokens, seen | {reference})
         if any(not self.may(part, tokens, seen) for part in schema.get("allOf", ())):
@@ -91,7 +91,7 @@ class _Search:
         return not set([allowed] if isinstance(allowed, str) else allowed).isdisjoint(kinds)
 
     def _referred(self, reference: str) -> Any:
-        """What a reference within the schema refers to; of any other, nothing is known."""
+        """Target of a reference within the schema; of any other, nothing is known."""
         found = self._root
         if reference == "#":
             return found

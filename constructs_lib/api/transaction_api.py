@@ -54,12 +54,12 @@ class Operation:
         in_progress_answer: what a duplicate gets while its saga runs: ``CONFLICT`` (409, default) or ``ACCEPTED``
             (202 with the status).
         max_body_bytes: largest body of a new request; 1 to 65,536 bytes, 32,768 by default. Larger ones are refused
-            with 413. Up to 3,000,000 bytes if the saga has ``payloads`` and no expression of its steps looks into
+            with 413. Up to 3,000,000 bytes if the saga has ``payloads`` and no expression of its steps reads
             ``$request``: a larger body travels by reference, and an expression would find nothing in it.
         max_wait: longest time for which a request with ``Prefer: wait=N`` (RFC 7240) waits for its saga's response; 1 s
             to 20 s in whole seconds. Then 202, as without it. Nothing by default: the header is ignored. A request that
             waits occupies one concurrent execution of the gatekeeper.
-        money: where the body says how much money it moves; a ``TimeoutReconciler`` adds up what is in flight. Nothing
+        money: where the body has the amount; a ``TimeoutReconciler`` sums what is in flight. Nothing
             by default. No request is refused for it.
     """
 
@@ -89,7 +89,7 @@ class TransactionApi(Construct):
     something; a duplicate gets the settled answer byte for byte, with ``Idempotent-Replayed: true``; the same key with
     another body is refused (422); one caller never sees another's result.
     Not guaranteed: an answer. A 5xx, or none, promises nothing: repeat the request under the same key. (A 500 with
-    ``Idempotent-Replayed: true`` is the settled answer of a saga that failed, and of which nothing stands.)
+    ``Idempotent-Replayed: true`` is the settled response of a saga that failed, with no remaining effects.)
 
     With IAM the caller is the account and the unique id of the IAM user or role, never the session: two hosts under one
     role are one caller. A user of a Cognito identity pool is a caller of its own.
@@ -103,7 +103,7 @@ class TransactionApi(Construct):
         id: construct id.
         operations: by name (lower case, digits, dashes); a saga alone is an operation with all defaults. A
             ``DirectOperation`` answers at once.
-        authorizer: IAM by default. With one of your own say where the identity is.
+        authorizer: IAM by default. With your own, declare where the identity is.
         identity: ``iam``, ``jwt`` (issuer and subject of a Cognito or JWT authorizer), or ``context:<key>`` for one
             key of a Lambda authorizer's context.
         rate_limit: requests per second, for the whole stage; 100 by default.
@@ -260,7 +260,7 @@ class TransactionApi(Construct):
             name,
             code=own_code(schema_file(operation.schema)),
             handler="handlers.gatekeeper.handler",
-            description=f"Front door of {name}: reserves, starts, answers",
+            description=f"Gatekeeper of {name}: reserves, starts, responds",
             timeout=_TIMEOUT if wait is None else _TIMEOUT_OF_WAITING,
             removal_policy=self._removal_policy,
             environment={
@@ -313,7 +313,7 @@ def _check(
 
 
 def _check_schema(name: str, operation: Operation, schema: Mapping[str, Any]) -> None:
-    """Refuse what is no schema, and what the saga looks for in vain in bodies that the schema allows."""
+    """Refuse an invalid schema, and one whose bodies lack what the saga reads."""
     require_schema(f"schema of operation {name}", schema)
     if operation.money is not None:
         operation.money.require_in(schema)

@@ -33,11 +33,11 @@ class ApprovalPage(Construct):
     """A page on which a person approves or rejects. Made by ``CallbackIntegration.add_approval``.
 
     Creates a regional REST API with access logs (no query strings, no bodies), tracing, throttling and problem
-    documents, with the methods ``GET`` and ``HEAD`` (look) and ``POST`` (decides); its function; and a generated
+    documents, with the methods ``GET`` and ``HEAD`` (show) and ``POST`` (decides); its function; and a generated
     secret that signs the links.
 
-    Whoever has a link can decide with it, as with a letter of attorney: send it to the reviewer only. Opening it
-    decides nothing, so that a mail scanner that follows links does no harm.
+    The holder of a link can decide with it: send it to the reviewer only. Opening it
+    decides nothing, so a mail scanner that follows links is harmless.
 
     Attributes:
         url: where links lead to: the address that was given, or the API's own.
@@ -124,5 +124,5 @@ class ApprovalPage(Construct):
         self.url = url if url is not None else self.api.url
 
     def link_environment(self) -> Mapping[str, str]:
-        """What a function needs in its environment to make links."""
+        """Environment that a function needs to create links."""
         return {Env.APPROVAL_URL.value: self.url, Env.APPROVAL_SECRET.value: self.secret.secret_arn}

@@ -48,20 +48,20 @@ _DEAD_KEPT: Final = Duration.days(14)
 
 
 class CallbackIntegration(Construct):
-    """A provider that takes jobs now and says later what became of them; a warehouse, a carrier, a person.
+    """A provider that accepts jobs and reports their outcomes later: a warehouse, a carrier, a reviewer.
 
-    Creates a queue that sagas put jobs into, with a dead-letter queue; a table of who waits (``TokenTable``), unless
-    one is given; a function that hands the jobs over (``fn``, or one of its own where nothing is handed over); and
-    alarms. What comes back is received by a webhook, by events, by a direct invocation or by an approval page: add what
+    Creates a queue that sagas send jobs to, with a dead-letter queue; a table of waiting tasks (``TokenTable``), unless
+    one is given; a function that dispatches the jobs (``fn``, or one of its own if nothing is dispatched); and
+    alarms. Outcomes are received by a webhook, by events, by a direct invocation or by an approval page: add what
     the provider offers.
 
-    Guaranteed: a saga that waits is woken exactly once, whatever arrives, in whatever order: early, twice, late,
-    contradicting itself. What arrived is kept in the transaction that keeps its effect, or is answered so that it comes
-    again. A job that cannot be handed over ends in the dead-letter queue, with an alarm. The receivers may end waits of
+    Guaranteed: a waiting saga resumes exactly once, whatever arrives, in any order: early, twice, late,
+    conflicting. A report is stored in the transaction that stores its effect, or is answered so that it is
+    redelivered. A job that cannot be dispatched is dead-lettered, with an alarm. The receivers may end waits of
     the sagas that use this integration, and of no others.
-    Not guaranteed: that the provider answers. Each step declares how long it waits.
+    Not guaranteed: an outcome from the provider. Each step declares how long it waits.
 
-    A saga, the integrations that it waits at, and their functions stand in one stack.
+    A saga, its integrations and their functions must be in one stack.
 
     Every function that works for an integration reports its metrics under the integration's name (dimension
     ``service``), so that the alarms count all of them.
@@ -75,39 +75,39 @@ class CallbackIntegration(Construct):
     Args:
         scope: parent construct.
         id: construct id.
-        fn: decorated with ``saga_runtime.callback_step``; it hands a job to the provider. Its timeout must be known.
-            None: nothing is handed over, a saga only waits for something to happen.
+        fn: decorated with ``saga_runtime.callback_step``; it dispatches a job to the provider. Its timeout must be
+            known. None: nothing is dispatched, a saga only waits for an occurrence.
         tokens: a table that integrations share; one of its own by default.
         batch_size: jobs that one invocation gets at most; 1 to 10, 5 by default. The function's timeout must do for all
             of them.
         max_concurrency: invocations at once at most, to spare the provider; 2 to 1000, unlimited by default.
         max_receives: how often a job is tried before it ends in the dead-letter queue; 2 to 100, 5 by default.
-        visibility_timeout: after which a job that could not be handed over is tried again; at least 6 times the
+        visibility_timeout: after which a job that could not be dispatched is retried; at least 6 times the
             function's timeout, at most 12 hours. By default that, and at least the function's timeout and 40 s: the
-            next try can tell what became of the one before it. Raise it for a provider with a long ``grace``.
-        oldest_waiting: an alarm tells when a job is overdue, and has been waited for longer than this; 1 minute to 366
-            days, 1 hour by default. What is not overdue by its step's heartbeat is no reason for an alarm.
+            next try can determine the outcome of the previous one. Raise it for a provider with a long ``grace``.
+        oldest_waiting: alarm threshold: wait of an overdue job; 1 minute to 366
+            days, 1 hour by default. A wait within its step's heartbeat raises no alarm.
         encryption_key: a KMS key of your own for queues, and for the table if it is the integration's.
         removal_policy: of the table and the log groups of its own; retained by default.
 
     Attributes:
         queue: where sagas put jobs.
-        dead_letters: where jobs end that could not be handed over, and where an entry tells of each job that its saga
-            gave up and that the provider never answered.
+        dead_letters: jobs that could not be dispatched, and an entry for each job that its saga
+            abandoned and that the provider never reported.
         tokens: the token table.
-        dispatcher: the function that hands jobs over.
+        dispatcher: the function that dispatches jobs.
         dispatcher_timeout: its timeout, in seconds.
         dispatcher_facts: its memory and architecture, if they are known.
         visibility_seconds: as ``visibility_timeout``.
-        message_seconds: for how long one of its messages can be delivered: when it is about to end in the dead-letter
-            queue, somebody has it tried again, and the queue keeps it for as long as a new one.
+        message_seconds: for how long a message can be delivered: when it is about to leave the dead-letter
+            queue, it is redriven, and the queue keeps it for as long as a new one.
         service: the dimension ``service`` of the metrics.
-        oldest_waiting_alarm: somebody waits for too long, for a quarter of an hour now, or an outcome cannot be
-            delivered, or nobody measures.
-        dead_letters_alarm: a job could not be handed over, or was never answered.
-        late_alarm: an outcome came when nobody waited any more.
+        oldest_waiting_alarm: for 15 minutes, a task waits for too long, or an outcome cannot be
+            delivered, or there is no data.
+        dead_letters_alarm: a job could not be dispatched, or was never reported.
+        late_alarm: an outcome arrived when no task waited any more.
         conflict_alarm: a provider reported two outcomes of one job, or used one event id for two things.
-        unknown_alarm: an outcome came for a job that nobody knows.
+        unknown_alarm: an outcome arrived for an unknown job.
         signature_alarm: a signature was wrong, or too old.
         refused_alarm: a signed report could not be taken: the function failed, or returned what no job can have.
         approval: the approval page, if one was added.
@@ -216,14 +216,14 @@ class CallbackIntegration(Construct):
             steps: its callback steps by name, with the fields of ``ServedStepField``.
 
         Raises:
-            ValueError: for a job that nobody would be handed, a saga of another stack, or one that the functions'
+            ValueError: for a job that no function would dispatch, a saga of another stack, or one that the functions'
                 environment has no room for.
         """
         jobs = [name for name, step in steps.items() if step[ServedStepField.JOB]]
         if jobs and not self._hands_over:
             raise ValueError(
-                f"{self.node.path} needs fn for {jobs} of saga {saga}, got none: nobody would be handed the job; "
-                "give a function decorated with callback_step, or declare Step.wait_for if nobody does anything for it"
+                f"{self.node.path} needs fn for {jobs} of saga {saga}, got none: no function would dispatch the job; "
+                "give a function decorated with callback_step, or declare Step.wait_for if no provider works for it"
             )
         served = ServedSaga(log=log, requests=requests, days=log_days, operators=operators, steps=steps)
         self._workers.serve(saga, served, machines)
@@ -251,8 +251,8 @@ class CallbackIntegration(Construct):
 
         Args:
             id: construct id.
-            fn: decorated with ``saga_runtime.webhook``; says what an event means. Its timeout must be shorter than the
-                gateway's 29 s.
+            fn: decorated with ``saga_runtime.webhook``; returns what an event means. Its timeout must be shorter than
+                the gateway's 29 s.
             scheme: how the provider signs.
             path: after the stage, without a slash first; none by default.
             rate_limit: requests per second, for the whole stage; 100 by default. More are refused with 429.
@@ -268,7 +268,7 @@ class CallbackIntegration(Construct):
         if seconds >= GATEWAY_SECONDS:
             raise ValueError(
                 f"the timeout of fn of webhook {id} must be shorter than the gateway's {GATEWAY_SECONDS} s, got "
-                f"{seconds} s: the provider would be told that it failed while it goes on; lower it"
+                f"{seconds} s: the provider would receive a failure while it continues; lower it"
             )
         function = self._receiver(f"fn of webhook {id}", fn, "webhook")
         text = scheme.to_json()
@@ -307,7 +307,7 @@ class CallbackIntegration(Construct):
             id: construct id of the rule.
             bus: where the events come from.
             pattern: which ones; several rules may name one function.
-            fn: decorated with ``saga_runtime.event_receiver``; says what an event means.
+            fn: decorated with ``saga_runtime.event_receiver``; returns what an event means.
 
         Raises:
             ValueError: for a wrong argument, naming it, its value and the remedy.
@@ -316,7 +316,7 @@ class CallbackIntegration(Construct):
         return events.Rule(
             self,
             id,
-            description="Events that may say what became of a job",
+            description="Events that may report a job's outcome",
             event_bus=bus,
             event_pattern=pattern,
             targets=[
@@ -331,7 +331,7 @@ class CallbackIntegration(Construct):
 
     @checked
     def add_direct(self, id: str) -> DirectReceiver:
-        """A function that is told outcomes: ``{"job_id", "event_id", "outcome"}``. See its ``grant_invoke``.
+        """A function that receives outcomes: ``{"job_id", "event_id", "outcome"}``. See its ``grant_invoke``.
 
         Invoked as an event (asynchronously), it keeps what it could not handle in ``event_dead_letters``.
         """
@@ -373,12 +373,12 @@ class CallbackIntegration(Construct):
         """
         if not self._hands_over:
             raise ValueError(
-                f"{self.node.path} needs fn for its approval page {id}, got none: nobody would be sent a link; give a "
-                "function decorated with callback_step that sends approval_link(…) to the reviewer"
+                f"{self.node.path} needs fn for its approval page {id}, got none: no function would send a link; give "
+                "a function decorated with callback_step that sends approval_link(…) to the reviewer"
             )
         if self.approval is not None:
             raise ValueError(
-                f"{self.node.path} must have one approval page, got {id} beside {self.approval.node.id}; use the one "
+                f"{self.node.path} must have one approval page, got {id} and {self.approval.node.id}; use the one "
                 "there is: every link names its reviewer"
             )
         self.approval = ApprovalPage(
@@ -402,7 +402,7 @@ class CallbackIntegration(Construct):
         return self.approval
 
     def grant_operate(self, grantee: iam.IGrantable) -> iam.Grant:
-        """List who waits and what is dead, have dead jobs tried again, and tell what was not told.
+        """List waiting and dead-lettered jobs, redrive them, and deliver outcomes.
 
         Exactly what ``cdk-sagas callbacks`` does, for each saga that the integration serves, now or later. Rows and
         messages hold task tokens, and with them any wait can be ended: grant it to operators only.
@@ -427,13 +427,13 @@ class CallbackIntegration(Construct):
         function = self._workers.adopt(name, code)
         if function is self.dispatcher:
             raise ValueError(
-                f"{name} must not be the dispatcher, got {function.node.path}: a handler hands jobs over or receives "
-                "what became of them; make a function for each"
+                f"{name} must not be the dispatcher, got {function.node.path}: a handler dispatches jobs or receives "
+                "their outcomes; make a function for each"
             )
         return function
 
     def _keep_lost_events_of(self, function: lambda_.Function) -> sqs.Queue:
-        """The queue for events that nobody could handle; what fails in the function itself goes there, too."""
+        """The queue for events that could not be handled; failures of the function go there too."""
         queue = self.event_dead_letters or self._add_event_dead_letters()
         if function not in self._asynchronous:
             self._asynchronous.append(function)
@@ -450,8 +450,8 @@ class CallbackIntegration(Construct):
         Validations.of(queue).acknowledge(
             Acknowledgment(
                 id="AwsSolutions-SQS3",
-                reason="This queue is itself where events end that could not be delivered or handled: an alarm tells "
-                "when it is not empty, and people look at what is in it.",
+                reason="This queue is the last destination of events that could not be delivered or handled: an alarm "
+                "fires when it is not empty, and operators read what is in it.",
             )
         )
         self.event_dead_letters = queue
@@ -462,9 +462,9 @@ class CallbackIntegration(Construct):
         return queue
 
     def _let_sweeper_tell_of_jobs(self) -> None:
-        """Let the sweeper say in the dead-letter queue which jobs nobody answered; the dispatcher tells it which queue.
+        """Let the sweeper send entries of unanswered jobs to the dead-letter queue; the dispatcher records which queue.
 
-        In a policy of its own: the sweeper may stand in another stack, which must not need this one.
+        In its own policy: the sweeper may be in another stack, which must not depend on this one.
         """
         if self._tells_of_jobs:
             return
@@ -482,7 +482,7 @@ class CallbackIntegration(Construct):
             "Dispatcher",
             code=own_code(),
             handler="handlers.callback_dispatcher.handler",
-            description="Writes down who waits for a callback; hands nothing over",
+            description="Registers tasks that wait for a callback; dispatches nothing",
             removal_policy=self._removal_policy,
         )
 
@@ -514,13 +514,13 @@ class CallbackIntegration(Construct):
         self.dead_letters_alarm = depth_alarm(
             scope,
             "DeadLetters",
-            "A job could not be handed over, or was never answered: see cdk-sagas callbacks",
+            "A job could not be dispatched, or was never reported: see cdk-sagas callbacks",
             self.dead_letters,
         )
         self.late_alarm = counted_alarm(
             scope,
             "Late",
-            "An outcome came when nobody waited any more: what took effect late is undone by itself",
+            "An outcome arrived when no task waited any more: late effects are compensated automatically",
             [Metric.CALLBACK_LATE, Metric.CALLBACK_APPLIED_LATE],
             [self.service, sweeper],
         )
@@ -534,7 +534,7 @@ class CallbackIntegration(Construct):
         self.unknown_alarm = counted_alarm(
             scope,
             "Unknown",
-            "An outcome came for a job that nobody knows: it is kept",
+            "An outcome arrived for an unknown job: it is stored",
             [Metric.CALLBACK_UNKNOWN],
             [self.service],
         )
@@ -548,7 +548,7 @@ class CallbackIntegration(Construct):
         self.refused_alarm = counted_alarm(
             scope,
             "Refused",
-            "What a provider reported could not be taken, and nothing of it is stored: see receiver_failed in the logs",
+            "A provider's report failed, and nothing was stored: see receiver_failed in the logs",
             [Metric.CALLBACK_REFUSED],
             [self.service],
         )

@@ -1,4 +1,4 @@
-"""Functions that work for one integration: what they are told, and what they may do for each saga that it serves."""
+"""Functions of one integration: their environments, and their permissions for each saga that it serves."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _taken: Final[WeakKeyDictionary[lambda_.Function, str]] = WeakKeyDictionary()
 class CallbackWorkers(Construct):
     """Keeps environments and permissions of an integration's functions alike, whichever is added first.
 
-    What a function may do for a saga stands in a policy of its own, never in its role's default one: CloudFormation
+    A function's permissions for a saga are in a policy of their own, never in its role's default one: CloudFormation
     makes a function after its role's default policy, a state machine after the functions that it invokes, and this
     policy names the state machine.
     """
@@ -101,7 +101,7 @@ class CallbackWorkers(Construct):
         self._policies.append(self._policy(name, saga, machines))
 
     def let_operate(self, grantee: iam.IGrantable) -> None:
-        """Let somebody tell what was not told, of each saga, those that come later included."""
+        """Let an operator deliver outcomes of each saga, those that come later included."""
         self._operators.append(grantee)
         for name, saga in self._served.items():
             _let_operate(grantee, saga, self._machines[name])
@@ -132,7 +132,7 @@ def _let_operate(grantee: iam.IGrantable, saga: ServedSaga, machines: Sequence[s
 
 
 def _statements(saga: ServedSaga, machines: Sequence[str]) -> list[iam.PolicyStatement]:
-    """What it takes to receive a saga's callbacks, and nothing else."""
+    """Permissions to receive a saga's callbacks, and nothing else."""
     statements = [
         iam.PolicyStatement(actions=list(ITEM_ACTIONS), resources=[saga.log.table_arn]),
         iam.PolicyStatement(actions=["dynamodb:GetItem", "dynamodb:UpdateItem"], resources=[saga.requests.table_arn]),

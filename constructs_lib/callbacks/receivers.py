@@ -27,7 +27,7 @@ class Webhook(Construct):
     """A public address that a provider posts its events to. Made by ``CallbackIntegration.add_webhook``.
 
     Creates a regional REST API with access logs (no bodies, no headers), tracing, throttling and problem documents,
-    and one method, ``POST``. Nobody is authorized by the gateway: the function checks the signature.
+    and one method, ``POST``. The gateway authorizes every request: the function verifies the signature.
 
     A web ACL is not created: rules that guess what a body means would refuse signed events for ever, and limits per
     address would hit the provider, who has few. Bring one of your own, if it knows better.
@@ -92,7 +92,7 @@ class Webhook(Construct):
             Validations.of(self.api.deployment_stage).acknowledge(
                 Acknowledgment(
                     id="AwsSolutions-APIG3",
-                    reason="A web ACL decides by patterns of a body whose signature says who wrote it, and by address "
+                    reason="A web ACL decides by patterns of a body whose signature proves its sender, and by address "
                     "where one provider has few: what it refuses wrongly is a callback that never arrives. The stage "
                     "is throttled, and web_acl_arn=… associates an ACL where one is required.",
                 )
@@ -100,7 +100,7 @@ class Webhook(Construct):
 
 
 class DirectReceiver(RuntimeFunction):
-    """A function that anything with a grant may tell an outcome. Made by ``CallbackIntegration.add_direct``."""
+    """A function that records outcomes from any granted caller. Made by ``CallbackIntegration.add_direct``."""
 
     @checked
     def __init__(self, scope: Construct, id: str, *, removal_policy: RemovalPolicy) -> None:
@@ -115,7 +115,7 @@ class DirectReceiver(RuntimeFunction):
         )
 
     def grant_invoke(self, grantee: iam.IGrantable) -> iam.Grant:
-        """Tell outcomes of any job of this integration's sagas: grant it to what speaks for the provider only."""
+        """Allow completing any job of this integration: grant it only to the component that represents the provider."""
         return iam.Grant.add_to_principal(
             grantee=grantee, actions=["lambda:InvokeFunction"], resource_arns=[self.function.function_arn]
         )

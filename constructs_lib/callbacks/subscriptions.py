@@ -1,4 +1,4 @@
-"""What the receivers of an integration are told of the sagas that they serve: text in an environment variable."""
+"""Sagas that an integration's receivers serve: text in an environment variable."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class ServedSaga:
     steps: Mapping[str, Mapping[str, Any]]
 
     def fields(self) -> dict[str, Any]:
-        """As it stands in the environment; names are tokens until the deployment."""
+        """Fields in the environment; names are tokens until the deployment."""
         return {
             ServedField.LOG.value: self.log.table_name,
             ServedField.REQUESTS.value: self.requests.table_name,
@@ -59,7 +59,7 @@ def served_text(served: Sequence[ServedSaga]) -> str:
 
 
 def served_bytes(stack: Stack, served: Sequence[ServedSaga]) -> int:
-    """How long the value will be at most, names that CloudFormation makes included."""
+    """Largest length of the value, names that CloudFormation makes included."""
     fields = [saga.fields() for saga in served]
     for entry in fields:
         for name, longest in (

@@ -1,4 +1,4 @@
-"""How providers sign their webhooks, declared with the secrets that sign."""
+"""Schemes of signed webhooks, declared with the secrets that sign."""
 
 from __future__ import annotations
 
@@ -68,8 +68,8 @@ class StripeSignature:
 class HmacSignature:
     """An HMAC of the body in a header, perhaps with a prefix, perhaps over a text with a time in it.
 
-    Without ``timestamp_header``, nothing in a signature says when it was made: whoever saw a webhook once can send it
-    again, for ever, and only its event's id keeps it from counting twice.
+    Without ``timestamp_header``, a captured webhook can be replayed
+    indefinitely, and only its event's id prevents a second effect.
 
     Attributes:
         secrets: the secrets that count, as for ``StripeSignature``.
@@ -78,7 +78,7 @@ class HmacSignature:
         header: the header with the signature, e.g. ``X-Hub-Signature-256``.
         hash: ``sha256`` (default) or ``sha512``.
         encoding: ``hex`` (default) or ``base64``.
-        prefix: what stands before the signature, e.g. ``sha256=``.
+        prefix: text before the signature, e.g. ``sha256=``.
         timestamp_header: the header with the signed time in seconds since the epoch, if there is one.
         template: the text that is signed, ``{body}`` by default; e.g. ``v0:{timestamp}:{body}``.
         tolerance: how old a signed time may be; 1 second to 1 day, 5 minutes by default.

@@ -1,4 +1,4 @@
-"""What can be watched: Standard state machines that are no sagas, each once, where they can be asked."""
+"""Checks of watched machines: Standard state machines that are not sagas, each once, whose executions can be read."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ _NAME: Final = r"[^\s:/*?<>{}\[\]\"#%\\^|~`$&,;]{1,80}"
 
 
 def require_watchable(machine: sfn.IStateMachine) -> None:
-    """Refuse what is no Standard state machine, or a saga's, as far as that is known.
+    """Refuse a machine that is not a Standard state machine, or is a saga's, as far as that is known.
 
     Raises:
         ValueError: if it is, naming it and the remedy.
     """
     path = machine.node.path
     if any(isinstance(scope, SagaStateMachine) for scope in machine.node.scopes):
-        raise ValueError(f"machine must be a state machine that is no saga, got {path}; name its saga in sagas")
+        raise ValueError(f"machine must be a state machine that is not a saga, got {path}; name its saga in sagas")
     if isinstance(machine, sfn.StateMachine):
         if machine.state_machine_type is sfn.StateMachineType.EXPRESS:
             raise ValueError(
-                f"machine must be a Standard state machine, got the Express one {path}: nobody can ask what became of "
-                "its executions; look at its log, or at whoever calls it"
+                f"machine must be a Standard state machine, got the Express one {path}: it does not keep the status of "
+                "its executions; read its log, or watch its caller"
             )
         return
     arn = machine.state_machine_arn
@@ -39,15 +39,15 @@ def require_watchable(machine: sfn.IStateMachine) -> None:
     if not kind or not (Token.is_unresolved(name) or re.fullmatch(_NAME, name)):
         raise ValueError(
             f"machine {path} must be imported by name or ARN of a state machine, got {(name if kind else arn)!r}; "
-            "leave out version and alias: executions, and what is told of them, go by the machine itself"
+            "leave out version and alias: executions and their events name the machine itself"
         )
 
 
 def require_ends(path: str, ends: Sequence[BadEnd]) -> None:
-    """Refuse ends that are none, or named twice.
+    """Refuse invalid statuses, or one named twice.
 
     Raises:
         ValueError: if one is, naming the machine, the value and the remedy.
     """
     if not ends or len(set(ends)) < len(ends):
-        raise ValueError(f"ends of {path} must be one or more, each once, got {list(ends)}; name those to tell")
+        raise ValueError(f"ends of {path} must be one or more, each once, got {list(ends)}; name those to report")

@@ -37,7 +37,7 @@ _DAY: Final = 86_400
 _YEAR: Final = 366 * _DAY
 _LEAST_SECONDS: Final = 60
 _PERIOD_MINUTES: Final = 30
-"""In so long what is overdue is looked at, unless looks are further apart, or calls take longer."""
+"""Evaluation of an overdue end, unless checks are further apart, or calls take longer."""
 _MISSED: Final = 3
 """Silence is alarming after so many looks that did not come."""
 _MAX_ENVIRONMENT_BYTES: Final = 3_072
@@ -46,19 +46,19 @@ _LONGEST_ARN: Final = 160
 
 
 class MachineWatch(Construct):
-    """What a ``TimeoutReconciler`` watches hand-written state machines with; it makes one if it is given ``machines``.
+    """Watch of a ``TimeoutReconciler`` on its ``machines``.
 
     Attributes:
-        function: the function that looks, and that calls the ``on_timeout`` functions.
-        table: bad ends: one row for each execution and redrive.
-        queue: what is looked at one by one: names of executions, without their data.
-        dead_letters: where those end that could not be handled, and that nobody could be told of. What is put back from
-            there into the queue is tried anew.
+        function: checks executions, and calls the ``on_timeout`` functions.
+        table: failed executions: one row for each execution and redrive.
+        queue: ends to process individually: names of executions, without their data.
+        dead_letters: ends that could not be handled, or whose function kept failing. What is moved back from
+            there into the queue is retried.
         ended: the rules for status events.
-        schedule: the rule that looks at lists, and at ends that are due.
-        found_alarm: an execution ended badly. Its function is told by itself.
-        stuck_alarm: a function failed as often as is allowed: a person decides.
-        oldest_alarm: a function should have been told long ago; or nobody looks, or every look fails.
+        schedule: the rule of the checks of lists and due ends.
+        found_alarm: an execution failed. Its function is called automatically.
+        stuck_alarm: a function failed on every allowed attempt: operator action is required.
+        oldest_alarm: a call of a function is delayed; or checks are missing or failing.
         dead_letters_alarm: something is in the dead-letter queue.
         alarms: all of them. They have no actions: add yours.
     """
@@ -86,7 +86,7 @@ class MachineWatch(Construct):
             "Function",
             code=own_code(),
             handler="handlers.watch.handler",
-            description="Tells of executions that ended badly",
+            description="Calls functions for failed executions",
             timeout=Duration.seconds(life),
             environment={
                 Env.WATCHED.value: self._told(machines),
@@ -111,7 +111,7 @@ class MachineWatch(Construct):
             "Schedule",
             self.function,
             schedule,
-            description="Looks for executions that ended badly, and at ends that are due",
+            description="Checks for failed executions, and ends that are due",
         )
         self._add_alarms(oldest)
 
@@ -126,7 +126,7 @@ class MachineWatch(Construct):
         return _text(fields)
 
     def _grant(self, machines: Sequence[WatchedMachine]) -> None:
-        """Ask what became of executions, keep it, tell it; and nothing else."""
+        """Read the status of executions, store it, call functions; and nothing else."""
         self.table.grant_watch(self.function)
         grant_send(queues_of([self.queue, self.dead_letters]), self.function)
         _allow(self.function, "states:ListExecutions", [machine.machine.state_machine_arn for machine in machines])
@@ -154,8 +154,8 @@ class MachineWatch(Construct):
         Validations.of(self.function.role).acknowledge(
             Acknowledgment(
                 id=f"AwsSolutions-IAM5[Resource::{_flat(stack.resolve(arn))}]",
-                reason="Executions of this one state machine: their names are made when they start, and what became "
-                "of them is what is asked.",
+                reason="Executions of this one state machine: their names are made when they start, and "
+                "their status is read.",
             )
         )
         return arn
@@ -174,20 +174,20 @@ class MachineWatch(Construct):
     def _add_alarms(self, oldest: int) -> None:
         scope = Construct(self, "Alarms")
         self.found_alarm = self._alarm(
-            scope, "Found", "An execution ended badly; its function is told by itself", Metric.BAD_ENDS
+            scope, "Found", "An execution failed; its function is called automatically", Metric.BAD_ENDS
         )
         self.stuck_alarm = self._alarm(
-            scope, "Stuck", "A function could not be told of an execution that ended badly", Metric.BAD_ENDS_STUCK
+            scope, "Stuck", "The function of a failed execution failed on every attempt", Metric.BAD_ENDS_STUCK
         )
         self.oldest_alarm = self._alarm(
             scope,
             "Oldest",
-            f"A function should have been told of a bad end more than {oldest} s ago, or nobody looks",
+            f"A function's call for a failed execution is delayed by more than {oldest} s, or there is no data",
             Metric.OLDEST_BAD_END,
             above=oldest,
         )
         self.dead_letters_alarm = depth_alarm(
-            scope, "DeadLetters", "An execution's end could not be handled, or told", self.dead_letters
+            scope, "DeadLetters", "An execution's end could not be handled or reported", self.dead_letters
         )
         self.alarms: list[cloudwatch.Alarm] = [
             self.found_alarm,
@@ -220,7 +220,7 @@ class MachineWatch(Construct):
 
 
 class _WatchTable(StatefulTable):
-    """Bad ends, with a sparse index of those that somebody must look at; and how far executions were listed."""
+    """Failed executions, with a sparse index of those to check again; and how far executions were listed."""
 
     def __init__(self, scope: Construct, id: str, *, removal_policy: RemovalPolicy) -> None:
         super().__init__(
@@ -246,7 +246,7 @@ class _WatchTable(StatefulTable):
 
 
 def _measured_within(every: int, life: int) -> int:
-    """Minutes within which an end that is overdue is surely looked at: after a call, its pause, and a look or two."""
+    """Minutes within which an overdue end is certainly checked: after a call, its pause, and a check or two."""
     return max(_PERIOD_MINUTES, _MISSED * every, ceil((life + LONGEST_PAUSE_MS // 1_000) / 60) + 2 * every)
 
 
@@ -255,7 +255,7 @@ def _with(end: BadEnd, machines: Sequence[WatchedMachine]) -> list[WatchedMachin
 
 
 def _fields(watched: WatchedMachine) -> dict[str, Any]:
-    """What the function is told of a machine; ARNs are tokens until the deployment."""
+    """Fields of a machine for the function; ARNs are tokens until the deployment."""
     f = WatchedField
     return {
         f.MACHINE.value: watched.machine.state_machine_arn,

@@ -23,7 +23,7 @@ _LONGEST_LIFE_SECONDS: Final = 900
 GRACE_SECONDS: Final = _LONGEST_LIFE_SECONDS
 """A function that the dead execution called may run on for as long."""
 _LONGEST_SECONDS: Final = 840
-"""Of an ``on_timeout`` function: whoever calls it must outlive it, and lives 900 s at most."""
+"""Longest timeout of an ``on_timeout`` function: its caller must outlive it, and lives 900 s at most."""
 _DEFAULT_FUNCTION_SECONDS: Final = 3
 MARGIN_SECONDS: Final = 60
 """What is around a call: what comes before and after it, and what travels."""
@@ -31,7 +31,7 @@ MARGIN_SECONDS: Final = 60
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchedMachine:
-    """A Standard state machine that is no saga, and the function that is told when an execution of it ended badly.
+    """A Standard state machine that is not a saga, and the function to invoke when an execution of it fails.
 
     Guaranteed: for every end in ``ends``, after every redrive, the function is called until it returns; never within
     ``grace`` after the end, and never while an earlier call for the same end may still run.
@@ -42,12 +42,12 @@ class WatchedMachine:
         machine: the state machine: Standard, of this account and region, not of a saga. Of an imported one it cannot
             be known here whether it is Standard; import the machine itself, no version and no alias.
         on_timeout: the function, of this region; its timeout is at most 840 s. One of which no timeout is known here
-            (an imported one, an alias, one whose timeout is a token) counts as one of 840 s.
-        ends: which ends it is told; by default those that none of the machine's states can catch, ``TIMED_OUT`` and
+            (an imported one, an alias, one whose timeout is a token) is taken as 840 s.
+        ends: statuses to report; by default those that none of the machine's states can catch, ``TIMED_OUT`` and
             ``ABORTED``. Add ``FAILED`` if the machine does not clean up after itself when it fails.
         grace: how long after the end it is called at the soonest; 0 s to 14 days, 15 minutes by default: for as long,
             functions that the dead execution called may still run, and a person may redrive it.
-        attempts: calls that may fail before a person is told; 1 to 1,000, 100 by default: about a day.
+        attempts: failed calls before an operator is notified; 1 to 1,000, 100 by default: about a day.
 
     Raises:
         ValueError: for a wrong argument, naming it, its value and the remedy.
@@ -69,7 +69,7 @@ class WatchedMachine:
         if self.function_seconds > _LONGEST_SECONDS:
             raise ValueError(
                 f"the timeout of on_timeout of {path} must be at most {_LONGEST_SECONDS} s, got {self.function_seconds}"
-                " s: whoever calls it must outlive it; let it hand its work on"
+                " s: its caller must outlive it; let it delegate its work"
             )
 
     @property
@@ -101,7 +101,7 @@ class WatchedMachine:
 
 
 def require_each_once_and_here(scope: Construct, machines: Iterable[WatchedMachine]) -> None:
-    """Refuse machines that stand twice, and those, or functions, that cannot be reached from here.
+    """Refuse machines that are given twice, and machines or functions that cannot be reached from here.
 
     Raises:
         ValueError: if one is, naming it and the remedy.
@@ -147,5 +147,5 @@ def _require_here(scope: Construct, machine: sfn.IStateMachine) -> None:
 
 
 def _differ(ours: str, theirs: str) -> bool:
-    """Whether two accounts, or regions, are known to be different ones."""
+    """Test whether two accounts, or regions, are known to be different ones."""
     return not Token.is_unresolved(ours) and not Token.is_unresolved(theirs) and ours != theirs

@@ -54,8 +54,8 @@ def merged_code(
         directory: The user's folder; its content ends up at the root of the function's code. None: the bundle with
             the further files only.
         extra_files: Further files by their POSIX path at the root of the function's code.
-        include_handlers: Whether the constructs' own `handlers/` are in it too. Without them, a change in one of our
-            functions does not deploy the user's anew.
+        include_handlers: Whether the constructs' own `handlers/` are in it too. Without them, a change in one of the
+            library's functions does not deploy the user's again.
 
     Returns:
         The path of a zip, named after its content, in `cache_folder()`. The CDK copies it into the cloud assembly, so
@@ -82,7 +82,7 @@ def merged_code(
 def cache_folder() -> Path:
     """Gives the folder for generated code: `$CDK_SAGAS_CACHE`, else `build/` of a checkout, else the user's cache.
 
-    Not next to `cdk.out`, which the CDK empties and which differs per app; not beside the installed package, which may
+    Not next to `cdk.out`, which the CDK empties and which differs per app; not next to the installed package, which may
     be read-only; and not a well-known name in the shared temporary folder, where another user of the machine could put
     a file for us to deploy.
     """

@@ -32,9 +32,9 @@ SOURCE_PACKAGES = ("handlers", "saga_runtime")
 NOTICES_NAME = "THIRD_PARTY_NOTICES"
 INPUTS_NAME = "BUNDLE_INPUTS"
 
-# Counts as an input: raise it when the same inputs shall give other bytes.
+# Part of the inputs: raise it when the same inputs shall give other bytes.
 _FORMAT = "1"
-_EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest time that a zip can tell
+_EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest time of a zip
 _FILE_MODE = 0o100644
 _COMPILED_SUFFIXES = frozenset({".so", ".pyd", ".dll", ".dylib", ".a", ".o"})
 _LITTER_NAMES = frozenset({"__pycache__", ".DS_Store", ".git", ".mypy_cache", ".pytest_cache", ".ruff_cache", ".venv"})
@@ -44,7 +44,7 @@ _INSTALLER_FOLDERS = frozenset({"bin", "Scripts", "share"})
 
 
 class BundleError(Exception):
-    """The function bundle cannot be built or found; the message says why and what to do."""
+    """The function bundle cannot be built or found; the message has the reason and the remedy."""
 
 
 def build(root: Path) -> Path:
@@ -138,7 +138,7 @@ def vendored(lock: bytes, lock_path: Path, cache: Path, install: Callable[[Path,
             if entry.suffix == ".dist-info" or entry.name in _INSTALLER_FOLDERS:
                 shutil.rmtree(entry)
         (workspace / NOTICES_NAME).write_bytes(notices)
-        # Somebody else may have been faster: their folder has the same content.
+        # Another process may have been faster: its folder has the same content.
         with contextlib.suppress(OSError):
             workspace.rename(target)
     finally:

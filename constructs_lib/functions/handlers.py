@@ -1,6 +1,6 @@
 """A handler in the folder of a step function: whether it exists, and what it is, found in its text.
 
-Nothing is imported: the folder is another program, which may need what this one lacks. What cannot be told from the
+Nothing is imported: the folder is another program, which may need what this one lacks. What is unknown from the
 text (``from elsewhere import *``, a decorator of the user's own around ours) is not refused.
 """
 
@@ -32,7 +32,7 @@ _LEDGER: Final = (f"{_RUNTIME}.Ledger.from_env", f"{_RUNTIME}.ledger.store.Ledge
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Handler:
-    """What is known of a handler.
+    """Properties of a handler.
 
     Attributes:
         decorator: the function of ``saga_runtime`` that makes it, if that is in the text.
@@ -150,7 +150,7 @@ def _is_stored(name: ast.Name) -> bool:
 
 
 def _imports(tree: ast.Module) -> Mapping[str, str]:
-    """What imported names stand for: ``{"step": "saga_runtime.steps.atomic"}``."""
+    """Targets of imported names: ``{"step": "saga_runtime.steps.atomic"}``."""
     known: dict[str, str] = {}
     for node in _statements(tree.body):
         if isinstance(node, ast.ImportFrom) and not node.level:

@@ -1,4 +1,4 @@
-"""The one place where the settings of our functions stand: bundle, arm64, log group, tracing, exact grants."""
+"""Settings of the library's functions: bundle, arm64, log group, tracing, exact grants."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ class RuntimeFunction(Construct):
 
     @property
     def grant_principal(self) -> iam.IPrincipal:
-        """What grants are given to: the function's role."""
+        """Grantee: the function's role."""
         return self.role.grant_principal
 
 
@@ -146,7 +146,7 @@ class StepFunction(RuntimeFunction):
         architecture: arm64 by default.
         reserved_concurrency: unreserved by default.
         log_retention: three months by default.
-        removal_policy: what becomes of the log group when the stack goes; retained by default.
+        removal_policy: of the log group; retained by default.
 
     Raises:
         ValueError: for a wrong argument, naming it, its value and the remedy.

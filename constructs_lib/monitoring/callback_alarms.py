@@ -1,4 +1,4 @@
-"""What somebody should know of an integration before its partners call: one alarm per thing that can go wrong."""
+"""Alarms of an integration: one per kind of failure."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ _PERIOD: Final = Duration.minutes(5)
 
 
 def oldest_waiting_alarm(scope: Construct, sweeper: str, seconds: int) -> cloudwatch.Alarm:
-    """Somebody waits for too long. Silence is alarming, too: the sweeper measures every minute, a zero included.
+    """Create the alarm of a wait that is too long. Missing data breaches too: the sweeper reports every minute.
 
-    A wait that is overdue for a moment, until its state machine looks, is none: it takes several periods.
+    A wait that is overdue for a moment, until its state machine retries, does not alarm: it takes several periods.
     """
     metric = _metric(Metric.OLDEST_WAITING, sweeper, "Maximum")
     return _alarm(
         scope,
         "OldestWaiting",
-        f"A job is overdue, or its outcome not delivered, for more than {seconds} s, or nobody measures: "
+        f"A job is overdue, or its outcome not delivered, for more than {seconds} s, or there is no data: "
         "see cdk-sagas callbacks",
         metric,
         threshold=seconds,

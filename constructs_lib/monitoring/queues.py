@@ -31,7 +31,7 @@ IMPORTED_KEY: Final = "cdk-sagas-imported-key"
 
 
 def dead_letters_of(scope: Construct, key: kms.IKey | None) -> sqs.Queue:
-    """Where status events end that could not be delivered (whole) or handled."""
+    """Create the queue of status events that could not be delivered (whole) or handled."""
     return _queue(scope, "DeadLetters", key, retention=Duration.days(14))
 
 
@@ -44,7 +44,7 @@ def queue_for(
     visible_after: Duration,
     batch_size: int = 10,
 ) -> sqs.Queue:
-    """Where status events wait for the function."""
+    """Create the queue of status events for the function."""
     queue = _queue(
         scope,
         "Queue",
@@ -70,10 +70,10 @@ def rule_for(
     queue: sqs.Queue,
     dead_letters: sqs.Queue,
     id: str = "Ended",
-    description: str = "Executions of sagas that ended otherwise than well",
+    description: str = "Executions of sagas that failed, timed out or were aborted",
     ends: Sequence[BadEnd] = (BadEnd.TIMED_OUT, BadEnd.ABORTED, BadEnd.FAILED),
 ) -> events.Rule:
-    """Tells of executions of these state machines that ended otherwise than well."""
+    """Create the rule for executions of these state machines that failed, timed out or were aborted."""
     return events.Rule(
         scope,
         id,
@@ -92,7 +92,7 @@ def rule_for(
 
 @jsii.implements(events.IRuleTarget)
 class _Names:
-    """Of the event only names travel into the queue: it holds the execution's input, too.
+    """Only names of the event are sent to the queue: the event holds the execution's input, too.
 
     The CDK's own target lets every rule of every account send to a queue that has a key.
     """
@@ -102,7 +102,7 @@ class _Names:
         self._dead_letters = dead_letters
 
     def bind(self, rule: IRuleRef, id: str | None = None) -> events.RuleTargetConfig:
-        """Let this rule send to both queues, and nobody else."""
+        """Let this rule, and no other, send to both queues."""
         del id
         for queue in (self._queue, self._dead_letters):
             queue.add_to_resource_policy(

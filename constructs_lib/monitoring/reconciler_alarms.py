@@ -1,4 +1,4 @@
-"""What somebody should know of sagas that were interrupted: one alarm per thing that can go wrong."""
+"""Alarms of a reconciler: one per kind of failure."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ _MISSING: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlarmLimits:
-    """What is too much.
+    """Thresholds.
 
     Attributes:
-        looks_minutes: how often what is due is looked at.
-        measures_minutes: how often what is in flight is measured.
+        looks_minutes: interval of checks.
+        measures_minutes: interval of measurements.
         recoveries: recoveries that may be started within a quarter of an hour.
         oldest_in_flight: seconds that a saga in progress may be old.
-        oldest_parked: seconds for which a saga may wait for a person.
+        oldest_parked: seconds for which a saga may be parked.
         money: by currency, minor units that may be in flight.
         longest_hold: seconds for which it may be kept from acting.
     """
@@ -95,9 +95,9 @@ def _age(name: str, limit: Duration) -> int:
 class ReconcilerAlarms(Construct):
     """The alarms of one reconciler. They have no actions.
 
-    Three things tell that it works at all: every look says how many sagas it could not look after, every measuring says
-    how old what is in flight is, and status events that cannot be handled end in a queue. Silence of either of the
-    first two is alarming, so that a function that fails, is throttled, or is never called is noticed, too.
+    Three signals show that it works: every check reports how many sagas it could not reconcile, every measurement
+    the ages of what is in flight, and status events that cannot be handled end in a queue. Missing data of either of
+    the first two is alarming, so that a function that fails, is throttled, or is never called is noticed, too.
 
     Args:
         scope: parent construct.
@@ -127,22 +127,22 @@ class ReconcilerAlarms(Construct):
         )
         self.oldest_in_flight = self._age(
             "OldestInFlight",
-            f"A saga has been in progress for more than {limits.oldest_in_flight} s, or nobody measures: "
+            f"A saga has been in progress for more than {limits.oldest_in_flight} s, or there is no data: "
             "see cdk-sagas inspect",
             Metric.OLDEST_IN_FLIGHT,
             limits.oldest_in_flight,
         )
         self.oldest_parked = self._age(
             "OldestParked",
-            f"A saga has waited for a person for more than {limits.oldest_parked} s, or nobody measures: "
+            f"A saga has been parked for more than {limits.oldest_parked} s, or there is no data: "
             "see cdk-sagas inspect",
             Metric.OLDEST_PARKED,
             limits.oldest_parked,
         )
         self.unattended = self._alarm(
             "Unattended",
-            "Sagas of other state machines on the same request tables have been due for hours, and nobody looks after "
-            "them: see cdk-sagas doctor",
+            "Sagas of other state machines on the same request tables have been due for hours, and no reconciler "
+            "handles them: see cdk-sagas doctor",
             Metric.UNATTENDED,
             statistic="Maximum",
             minutes=self._measured,
@@ -151,14 +151,14 @@ class ReconcilerAlarms(Construct):
         )
         self.money = self._money(limits.money)
         self.late = self._counted(
-            "Late", "What took effect late could not be undone: see cdk-sagas recover", Metric.LATE_STANDS
+            "Late", "A late effect could not be compensated: see cdk-sagas recover", Metric.LATE_STANDS
         )
         self.record_missing = self._counted(
-            "RecordMissing", "An execution ended badly whose saga has no record", Metric.RECORD_MISSING
+            "RecordMissing", "A failed execution's saga has no record", Metric.RECORD_MISSING
         )
         self.failing = self._alarm(
             "Failing",
-            "In every look, a saga could not be looked after, or nobody looks: see the function's log",
+            "Every check fails to reconcile a saga, or there is no data: see the function's log",
             Metric.RECONCILE_FAILED,
             statistic="Minimum",
             minutes=looked,
@@ -221,7 +221,7 @@ class ReconcilerAlarms(Construct):
         return self._alarm(id, description, metric, statistic="Maximum", minutes=minutes, above=above, silence=True)
 
     def _money(self, limits: Mapping[str, int]) -> dict[str, cloudwatch.Alarm]:
-        """No money of a currency in flight is not told: that nobody measures, the ages tell."""
+        """Without money of a currency in flight there is no data; the ages' alarms detect missing measurements."""
         scope = Construct(self, "MoneyInFlight") if limits else self
         return {
             currency: self._alarm(

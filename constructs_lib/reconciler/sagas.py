@@ -1,4 +1,4 @@
-"""What a reconciler's function is told of its sagas, in the room that there is; and whether it can reach them."""
+"""Sagas of a reconciler: its function's environment, the room for it, and whether it can reach them."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _LONGEST_TABLE: Final = 255
 
 
 def require_sagas(scope: Construct, sagas: Sequence[SagaStateMachine]) -> None:
-    """Refuse sagas that a reconciler cannot look after.
+    """Refuse sagas that a reconciler cannot reconcile.
 
     Raises:
         ValueError: unless there is at least one, each once, in the app's stage, account and region.
     """
     path = scope.node.path
     if not sagas:
-        raise ValueError(f"sagas of {path} must be at least one, got none; name those to look after")
+        raise ValueError(f"sagas of {path} must be at least one, got none; name those to reconcile")
     paths = [saga.node.path for saga in sagas]
     twice = sorted({path for path in paths if paths.count(path) > 1})
     if twice:
@@ -64,14 +64,14 @@ def told_of(scope: Construct, sagas: Sequence[SagaStateMachine]) -> str:
     length = len(_text([_with_longest_names(saga, entry) for saga, entry in fields.items()]))
     if length > _MAX_ENVIRONMENT_BYTES:
         raise ValueError(
-            f"{scope.node.path} must look after sagas that its function's environment has room for, got "
+            f"{scope.node.path} must reconcile sagas that its function's environment has room for, got "
             f"{len(sagas)} of {length} bytes of {_MAX_ENVIRONMENT_BYTES}; make another TimeoutReconciler for some"
         )
     return _text(list(fields.values()))
 
 
 def late_tokens_of(saga: SagaStateMachine) -> dict[TokenTable, list[str]]:
-    """Steps whose jobs can be undone when they took effect late, by the token table that knows of it."""
+    """Steps whose late effects can be compensated, by the token table of their jobs."""
     found: dict[TokenTable, list[str]] = {}
     for step in leaves_of(saga.steps):
         if step.wait is None or step.kind is not StepKind.CALLBACK or not step.compensated:
@@ -82,7 +82,7 @@ def late_tokens_of(saga: SagaStateMachine) -> dict[TokenTable, list[str]]:
 
 
 def _fields(saga: SagaStateMachine) -> dict[str, Any]:
-    """What the function is told of a saga; names are tokens until the deployment."""
+    """Fields of a saga for the function; names are tokens until the deployment."""
     f = ReconciledField
     return {
         f.MACHINE.value: saga.state_machine.state_machine_name,

@@ -62,27 +62,27 @@ _OF_SAGAS: Final = frozenset(
 
 
 class TimeoutReconciler(Construct):
-    """Takes sagas up again that were interrupted, whatever interrupted them; what no machine can decide, it parks.
+    """Recovers interrupted sagas, whatever the cause, and parks those that need an operator.
 
-    A state machine that times out runs no Catch; one that is stopped neither; a request can be reserved and never
-    started; an event can be lost. Creates a function that looks at every request record that is due, by a schedule,
-    and at those whose executions ended badly, by Step Functions' status events (through a queue); and alarms.
+    A state machine that times out or is stopped runs no Catch; a reserved request may never be
+    started; an event can be lost. Creates a function that checks every due request record, by a schedule,
+    and those whose executions failed, by Step Functions' status events (through a queue); and alarms.
 
-    Guaranteed: a saga in progress whose owner's execution timed out, was stopped or failed is handed to a recovery by
-    one conditional write, or is parked in front of a person after ``recoveries_limit`` of them; a request that was
-    reserved and not started is started, by its name and with its stored bytes; what took effect late is undone, of
-    settled sagas, too. Every call may be made twice, by two at once, or be the last one of a function that dies: the
-    end is the same. Running sagas, those that a person redrives, and parked ones are left alone.
-    Not guaranteed: how soon. Status events tell within seconds, if they come; a look finds the rest when it is due:
-    young sagas every minute, old ones every quarter of an hour. A recovery that dies is followed by the next one after
-    a pause that doubles, from a minute to an hour.
+    Guaranteed: a saga in progress whose owner's execution timed out, was stopped or failed is transferred to a recovery
+    by one conditional write, or is parked after ``recoveries_limit`` of them; a request that was
+    reserved and not started is started, by its name and with its stored bytes; late effects are compensated, of
+    settled sagas too. Any call may be repeated, run concurrently, or be a crashing function's last: the
+    result is the same. Running, redriven and parked sagas are not changed.
+    Not guaranteed: how soon. Status events arrive within seconds, if at all; a check finds the rest when due:
+    young sagas every minute, old ones every 15 minutes. After a failed recovery the next one waits,
+    from a minute doubling to an hour.
 
-    One reconciler may look after several sagas, with different tables, also of other stacks of its app in the same
-    account and region. What is in flight is measured by the way: sagas, their ages, and the money that they move.
-    Responses that have expired are removed, with the requests that they answer.
+    One reconciler may serve several sagas, with different tables, also of other stacks of its app in the same
+    account and region. It also measures what is in flight: sagas, their ages, and the money that they move,
+    and removes expired responses with their requests.
 
-    It also watches Standard state machines that are no sagas: a function of yours is told of each execution that timed
-    out or was stopped, until it returns. See ``WatchedMachine``.
+    It also watches Standard state machines that are not sagas: a function of yours is invoked for each execution that
+    timed out or was stopped, until it returns. See ``WatchedMachine``.
 
     The function reports its metrics under its stack's name and its own path (dimension ``service``).
 
@@ -94,55 +94,55 @@ class TimeoutReconciler(Construct):
     Args:
         scope: parent construct.
         id: construct id.
-        sagas: which ones it looks after; each saga needs one reconciler.
-        machines: state machines that are no sagas, and who is told of their executions; one of both is needed.
-        schedule: how often it looks at what is due; whole minutes, 1 to 60, 1 by default.
+        sagas: the sagas to reconcile; each saga needs one reconciler.
+        machines: state machines that are not sagas, with their functions; one of both is needed.
+        schedule: interval of checks; whole minutes, 1 to 60, 1 by default.
         measure: how often everything that is in flight is counted, and its money added up; whole minutes, 1 to 60, 5 by
             default. It reads all that is not settled: this costs with what is in flight.
         longest_interval: how long an old or parked saga is not checked, at most; whole minutes, 1 to 60, 15 by default.
-            Status events tell of most ends at once; this is for those that are lost. Longer means fewer calls.
-        recoveries_limit: recoveries of one saga that may die before a person decides; 1 to 100, 20 by default.
-        recoveries_started: an alarm tells when more recoveries than these were started within a quarter of an hour, of
+            Status events announce most ends at once; this is for lost ones. Longer means fewer calls.
+        recoveries_limit: failed recoveries of one saga before it is parked; 1 to 100, 20 by default.
+        recoveries_started: alarm threshold: recoveries started within 15 minutes, of
             all sagas together: then it is not a single one that died; 1 to 1,000,000, 20 by default.
-        oldest_in_flight: an alarm tells when a saga in progress is older than this; 1 minute to 366 days. By default an
+        oldest_in_flight: alarm threshold: age of a saga in progress; 1 minute to 366 days. By default an
             hour more than the longest ``timeout`` of the sagas.
-        oldest_parked: an alarm tells when a saga has waited for a person for longer than this; 1 minute to 366 days,
+        oldest_parked: alarm threshold: time parked; 1 minute to 366 days,
             1 day by default.
-        money_in_flight: for each currency, an alarm tells when more than this is in flight, in minor units:
-            ``{"EUR": 5_000_000}``, of a unit of your own ``{Unit("POINT", 0): 100_000}``. Only what requests say
-            counts: see ``Operation(money=…)``. None by default.
-        longest_hold: an alarm tells when ``hold`` has kept it from acting for longer than this; 1 minute to 366 days, 4
+        money_in_flight: alarm thresholds by currency, in minor units:
+            ``{"EUR": 5_000_000}``, of a unit of your own ``{Unit("POINT", 0): 100_000}``. Only amounts in requests
+            count: see ``Operation(money=…)``. None by default.
+        longest_hold: alarm threshold: time held by ``hold``; 1 minute to 366 days, 4
             hours by default.
-        oldest_untold: an alarm tells when a function of ``machines`` should have been told of an execution for longer
-            than this; 1 minute to 366 days, 1 hour by default.
+        oldest_untold: alarm threshold: delay of a call of a ``machines`` function;
+            1 minute to 366 days, 1 hour by default.
         encryption_key: a KMS key of your own for the queues. Of an imported one, its policy must let EventBridge
-            use it: a warning says how.
+            use it: a warning has the statement.
         removal_policy: of log groups and the table of ``machines``; retained by default.
 
     Attributes:
-        watch: what watches ``machines``, with a function, queues and alarms of its own; None: there are none. What
-            follows, but for ``alarms``, is of ``sagas``, and there only with them.
-        function: the function that looks.
-        queue: where status events wait for it: names of executions, without their data.
-        dead_letters: where status events end that could not be delivered (whole) or handled.
+        watch: the construct that watches ``machines``, with its own function, queues and alarms; None without them. All
+            following attributes but ``alarms`` belong to ``sagas``, and exist only with them.
+        function: the reconciler's function.
+        queue: waiting status events: names of executions, without their data.
+        dead_letters: status events that could not be delivered (whole) or handled.
         ended: the rule for status events.
-        schedule: the rule that looks at what is due.
+        schedule: the rule of the checks.
         hold: the table whose item keeps it from acting, for a restore of tables: it checks and measures, and changes
             nothing. ``cdk-sagas hold`` puts and deletes the item; no deployment does.
         measure: the rule that adds up what is in flight, and removes responses that have expired.
-        recoveries_alarm: recoveries are started by the dozen: look for what kills executions.
+        recoveries_alarm: many recoveries are started: find out why executions fail.
         unsettled_alarm: a saga was parked whose owner succeeded: its record was restored or edited.
-        oldest_in_flight_alarm: a saga is in progress for too long, or nobody measures.
-        oldest_parked_alarm: a saga waits for a person for too long, or nobody measures.
+        oldest_in_flight_alarm: a saga is in progress for too long, or there is no data.
+        oldest_parked_alarm: a saga is parked for too long, or there is no data.
         unattended_alarm: sagas of other state machines on the same request tables have been due for hours: theirs was
             replaced, or no reconciler names it.
         money_alarms: by currency: more money is in flight than expected.
-        late_alarm: what took effect late could not be undone: a person has to look.
-        record_missing_alarm: an execution ended badly whose saga has no record.
-        failing_alarm: a saga cannot be looked after, for a quarter of an hour now, or nobody looks.
-        incomplete_alarm: no look of a quarter of an hour got to the end of what is due.
+        late_alarm: a late effect could not be compensated: operator action is required.
+        record_missing_alarm: a failed execution's saga has no record.
+        failing_alarm: a saga cannot be reconciled for 15 minutes, or there is no data.
+        incomplete_alarm: no check for 15 minutes completed.
         held_alarm: it has been held for too long.
-        overdue_alarm: a saga has been due for too long, in every look of a quarter of an hour.
+        overdue_alarm: a saga has been due for too long, in every check for 15 minutes.
         dead_letters_alarm: a status event could not be handled; a later look finds its saga nevertheless.
         alarms: all of them, those of ``watch`` included. They have no actions: add yours.
 
@@ -245,7 +245,7 @@ class TimeoutReconciler(Construct):
             "Function",
             code=own_code(),
             handler="handlers.reconciler.handler",
-            description="Takes interrupted sagas up again",
+            description="Recovers interrupted sagas",
             timeout=Duration.seconds(_SECONDS),
             environment=told,
             removal_policy=removal_policy,
@@ -267,7 +267,7 @@ class TimeoutReconciler(Construct):
         machines = [machine for saga in sagas for machine in (saga.state_machine, saga.recovery_machine)]
         self.ended = rule_for(self, machines, queue=self.queue, dead_letters=self.dead_letters)
         self.schedule = run_every(
-            self, "Schedule", self.function, Duration.minutes(every), description="Looks at sagas that are due"
+            self, "Schedule", self.function, Duration.minutes(every), description="Checks sagas that are due"
         )
         self.measure = run_every(
             self,
@@ -367,7 +367,7 @@ def _minutes(name: str, every: Duration) -> int:
 
 
 def _allow_late_jobs(grantee: iam.IGrantable, tokens: TokenTable) -> None:
-    """Find jobs that took effect late: never a token, with which any wait could be ended."""
+    """Find jobs with late effects: never a token, with which any wait could be ended."""
     if tokens.encryption_key is not None:
         tokens.encryption_key.grant_decrypt(grantee)
     _allow(grantee, ["dynamodb:Query"], [f"{tokens.table_arn}/index/{DUE_INDEX}"])

@@ -48,14 +48,14 @@ def add_default_responses(api: apigateway.RestApi) -> None:
 
 
 def _add(api: apigateway.RestApi, kind: apigateway.ResponseType, status: str | None, code: str, title: str) -> None:
-    # The gateway fills in messageString and brings its quotes. validationErrorString would say more, but comes as it
+    # The gateway fills in messageString and brings its quotes. validationErrorString has more detail, but comes as it
     # is: the quotes in it would break the document.
     status_member = f'"status":{status},' if status else ""
     template = (
         f'{{"type":"urn:cdk-sagas:problem:{code}","title":"{title}",{status_member}"detail":$context.error.messageString,'
         '"request_id":"$context.requestId"}'
     )
-    # The gateway picks its template and says application/json whatever the client accepts: the header corrects that.
+    # The gateway picks its template and sends application/json whatever the client accepts: the header corrects that.
     headers = {"Content-Type": f"'{PROBLEM}'", "Cache-Control": "'no-store'"}
     if status in _RETRY_LATER:
         headers["Retry-After"] = "'2'"

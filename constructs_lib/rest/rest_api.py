@@ -17,7 +17,7 @@ from constructs_lib.shared.arguments import require_between, require_match
 _STAGE: Final = r"^[A-Za-z0-9_]{1,32}$"
 _LOGGING: Final = "CdkSagasApiLogging"
 GATEWAY_SECONDS: Final = 29
-"""After which the gateway answers by itself, whatever its function does."""
+"""Seconds after which the gateway responds, whatever its function does."""
 
 _ACCESS: Final = {
     "request_id": "$context.requestId",
@@ -121,7 +121,7 @@ def _error_log(
 
 
 def _account_logging(scope: Construct, *, set_role: bool) -> Construct:
-    """What the stages of a stack wait for: API Gateway refuses a stage that logs until its account has a role for it.
+    """Dependency of a stack's stages: API Gateway refuses a stage that logs until its account has a role for it.
 
     The role is a setting of the whole account and region. It is kept when the stack is deleted, whatever else is not:
     stages of other stacks log under it.

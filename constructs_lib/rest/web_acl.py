@@ -1,4 +1,4 @@
-"""The web ACL that may stand before a stage."""
+"""The optional web ACL before a stage."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def check_rate_per_address(
     if not waf:
         raise ValueError(
             f"waf must be True with rate_per_address, got rate_per_address={rate_per_address} without it; "
-            "the web ACL applies the rate: say waf=True, or leave the rate out"
+            "the web ACL applies the rate: use waf=True, or leave the rate out"
         )
     require_between("rate_per_address", rate_per_address, at_least=1, at_most=100_000)
     return rate_per_address

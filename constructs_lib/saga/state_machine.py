@@ -101,9 +101,9 @@ class SagaStateMachine(Construct):
     functions and write the records that it needs; each function may write its own kind of row.
 
     Guaranteed: for one request each step's effect happens at most once; the request's record is settled once, by the
-    execution that owns it, and as FAILED only when the log says that nothing stands.
-    Not guaranteed here: that an execution which times out or is stopped is taken up again by itself; a
-    ``TimeoutReconciler`` does it, or ``cdk-sagas recover``, as often as you like: no step's effect is repeated.
+    execution that owns it, and as FAILED only when the log has no remaining effect.
+    Not guaranteed here: automatic recovery of an execution that times out or is stopped; a
+    ``TimeoutReconciler`` recovers it, or ``cdk-sagas recover``, repeatedly: no step's effect is repeated.
 
     The happy path takes one transition per step and one to settle.
 
@@ -117,13 +117,13 @@ class SagaStateMachine(Construct):
         requests: where the requests' records are.
         steps: in order; at least one.
         timeout: of the whole saga; 1 minute to 1 year. By default as long as it may take at worst, in full hours, and
-            at least 2: where there is no way back, a step is retried for some 70 minutes before the saga is parked.
+            at least 2: where the saga only goes forward, a step is retried for some 70 minutes before it is parked.
         result: JSONata expression (with or without ``{% %}``) over ``$outputs`` (every step's output by the step's
             name) for the answer's ``result``: what clients see. ``{}`` by default: they see no output.
         refused_status: HTTP status of a refused saga's stored answer, 422 by default.
         failure_status: HTTP status by error name, e.g. ``{"InsufficientFunds": 402}``.
-        on_failed: whom to tell when a saga has failed and nothing of it stands.
-        operators: queue that gets an entry for every saga that is parked in front of a person; one of the construct's
+        on_failed: notification when a saga has failed and is compensated.
+        operators: queue that receives an entry for every parked saga; one of the construct's
             own by default.
         definition_file: a committed JSON file with the definition as far as sagas in flight depend on it. A change that
             they could not follow ends the synth and names the step. ``CDK_SAGAS_WRITE_DEFINITIONS=1`` writes it.
@@ -136,7 +136,7 @@ class SagaStateMachine(Construct):
 
     Attributes:
         state_machine: the state machine.
-        recovery_machine: the state machine that takes an interrupted saga up again.
+        recovery_machine: the state machine that recovers interrupted sagas.
         notifier: the function that sends notifications, if a step needs it.
         log: the saga log.
         log_days: how long its rows are kept.
@@ -215,7 +215,7 @@ class SagaStateMachine(Construct):
             steps=compiled(
                 self.steps,
                 self.notifier.function if self.notifier is not None else None,
-                # What an expression looks into must not travel by reference: it would find nothing.
+                # What an expression reads must not travel by reference: it would find nothing.
                 outputs_looked_into(self._texts, [step.name for step in leaves]),
             ),
             request_table=requests.table_name,
@@ -287,7 +287,7 @@ class SagaStateMachine(Construct):
         )
 
     def _serve(self, log_days: int) -> None:
-        """Tell each integration whose answers it receives, and who waits for them."""
+        """Register the saga with each integration, so that it receives its callbacks."""
         machines = [self.state_machine, *self.phases.values()]
         for via, steps in served_steps(self.steps).items():
             via.serve(
@@ -309,17 +309,17 @@ class SagaStateMachine(Construct):
                 Validations.of(self).add_warning(finding.id, finding.message)
 
     def look_after(self, *, every: int) -> None:
-        """Say that somebody recovers this saga by himself, and keeps its rows while it is open.
+        """Register a reconciler, which recovers this saga and extends its rows while it is open.
 
         ``TimeoutReconciler`` calls it; an app has no need to.
 
         Args:
-            every: seconds between two looks.
+            every: seconds between two checks.
         """
         self._looked_at_every = min(every, self._looked_at_every or every)
 
     def _report_recoveries(self) -> None:
-        """What depends on who looks after the saga, who may be declared behind it."""
+        """Add findings that depend on the saga's reconciler, which may be declared later."""
         self._report(list(recovery_findings(self.description, looked_at_every=self._looked_at_every)))
 
     def grant_start(self, grantee: iam.IGrantable) -> iam.Grant:
@@ -331,7 +331,7 @@ class SagaStateMachine(Construct):
         )
 
     def grant_recover(self, grantee: iam.IGrantable) -> iam.Grant:
-        """Take a saga over, start its recovery, and undo what took effect late: what ``cdk-sagas recover`` needs."""
+        """Take a saga over, start its recovery, and compensate late effects: what ``cdk-sagas recover`` needs."""
         self.requests.grant_settle(grantee)
         self.grant_start(grantee)
         iam.Grant.add_to_principal(
@@ -363,9 +363,9 @@ class SagaStateMachine(Construct):
         )
 
     def grant_resolve(self, grantee: iam.IGrantable) -> iam.Grant:
-        """Look at a saga, say what became of a step, and take the saga up again: ``inspect``, ``resolve``, ``recover``.
+        """Read a saga, record a step's outcome, and recover the saga: ``inspect``, ``resolve``, ``recover``.
 
-        A person's word changes rows of the saga log: grant it to operators only.
+        An operator's answer changes rows of the saga log: grant it to operators only.
         """
         self.grant_recover(grantee)
         return self.log.grant_resolve(grantee)
@@ -457,7 +457,7 @@ class SagaStateMachine(Construct):
         grant_tables(role, definition, leaves_of(self.steps), requests=self.requests, log=self.log)
 
     def _function_grants(self, leaves: Sequence[Step]) -> list[tuple[_FunctionGrant, lambda_.IFunction]]:
-        """What each function needs, once: one function may run many steps."""
+        """Grants of each function, once: one function may run many steps."""
         needed: list[tuple[_FunctionGrant, lambda_.IFunction]] = []
         for step in leaves:
             if step.wait is not None:
@@ -486,7 +486,7 @@ def _outlive_the_stack(machine: sfn.StateMachine) -> None:
     """Keep a state machine, and its role's rights, when it is replaced or its stack is deleted.
 
     AWS ends the executions of a state machine that is deleted at their next transition, and forgets them: their sagas
-    would be in progress with nothing that tells how far they came. What a deployment that failed has made goes.
+    would be in progress with an unknown state. What a failed deployment has created is deleted.
     """
     for part in (machine, machine.role):
         for node in part.node.find_all():

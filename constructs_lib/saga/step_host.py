@@ -22,11 +22,11 @@ _LONGEST_SECONDS: Final = 900
 
 
 class StepHost(Construct):
-    """Runs functions in any language, Node.js or Go, say, as an external step: it keeps the saga log, they do the work.
+    """Runs functions in any language, for example Node.js or Go, as an external step: it keeps the saga log.
 
-    Creates one function for the step and, with ``undo``, one for its compensation. They reserve (the row says that
-    there may be a call), call your function, ask ``verify`` what became of a call that was cut off, and commit. Your
-    functions get one JSON object and answer one; the contract stands in the how-to "Write a step in another language".
+    Creates one function for the step and, with ``undo``, one for its compensation. They reserve (the row states that
+    there may be a call), call your function, query ``verify`` for the outcome of an interrupted call, and commit. Your
+    functions receive and return one JSON object; the contract is in the how-to "Write a step in another language".
 
     Guaranteed: what ``Step.external`` guarantees. The hosts may invoke your functions, and do nothing else that the
     saga log does not need. A host waits for a function as long as that may run; when the host dies all the same, the
@@ -44,9 +44,9 @@ class StepHost(Construct):
         id: construct id.
         apply: does what the step does. Give it a timeout.
         provider: what the provider guarantees; the same that the step is declared with.
-        verify: says what became of a call; needed exactly if ``provider.verify``.
+        verify: returns the outcome of a call; needed exactly if ``provider.verify``.
         undo: undoes it.
-        verify_undo: says what became of an undo; needed exactly if ``provider.verify_undo``.
+        verify_undo: returns the outcome of a compensation; needed exactly if ``provider.verify_undo``.
         removal_policy: of the log groups; retained by default.
 
     Attributes:
@@ -54,7 +54,7 @@ class StepHost(Construct):
         compensation: the function to give to ``Step.external(compensate=…)``, if there is an ``undo``.
 
     Raises:
-        ValueError: for a function that is missing, that nobody would call, or whose timeout is unknown or does not fit.
+        ValueError: for a function that is missing, never called, or whose timeout is unknown or does not fit.
     """
 
     @checked

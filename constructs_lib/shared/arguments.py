@@ -15,7 +15,7 @@ def require_seconds(name: str, value: Duration, *, at_least: int, at_most: int) 
         ValueError: if it is out of range, no whole number of seconds, or known at the deployment only.
     """
     seconds = value.to_seconds(integral=False)
-    if seconds < 0:  # the CDK refuses durations below zero: it is the number that stands for a token
+    if seconds < 0:  # the CDK refuses durations below zero: the number represents a token
         raise ValueError(f"{name} must be known at synth, got a token; choose a duration")
     if seconds != int(seconds):
         raise ValueError(f"{name} must be a whole number of seconds, got {value.to_human_string()}; round it")
@@ -56,7 +56,7 @@ def require_match(name: str, value: str, pattern: str, remedy: str) -> None:
 
 
 def require_unique(name: str, values: Iterable[str]) -> None:
-    """Refuse a name that stands twice.
+    """Refuse a name that is given twice.
 
     Raises:
         ValueError: if one does.

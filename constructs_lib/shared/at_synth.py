@@ -1,4 +1,4 @@
-"""What is checked when the app is synthesized, since only then everything is declared."""
+"""Checks at synth, because only then everything is declared."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SIZE: Final = "CdkSagasStackSize"
 
 @jsii.implements(IValidation)
 class WhenAllIsKnown:
-    """Looks at a construct when the app is synthesized: everything that belongs to it was declared."""
+    """Checks a construct when the app is synthesized: everything that belongs to it was declared."""
 
     def __init__(self, look: Callable[[], None]) -> None:
         self._look = look

@@ -1,4 +1,4 @@
-"""How cdk-nag names what a policy speaks of: an acknowledgement counts only for the very same name."""
+"""Ids of cdk-nag's findings about a policy: an acknowledgement needs exactly that id."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from aws_cdk import Stack, Token
 
 
 def executions_id(stack: Stack, machine: str) -> str:
-    """Of the finding that a policy of a stack names all executions of one state machine.
+    """Id of the finding that a policy of a stack names all executions of one state machine.
 
     Args:
         stack: where the policy is. Of a stack with an environment of its own, region and account are named, and the

@@ -1,4 +1,4 @@
-"""What commands do to deployed resources: what operators are granted, or have to be, and nothing else."""
+"""Actions of commands on deployed resources: what operators are granted, or have to be, and nothing else."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Final
 
 # cdk-sagas callbacks; CallbackIntegration.grant_operate grants them.
 TOKEN_TABLE_ACTIONS: Final = ("dynamodb:BatchGetItem", "dynamodb:GetItem", "dynamodb:Scan", "dynamodb:UpdateItem")
-"""Of the token table: rows, all of them with ``--all``; and, with ``--send-again``, that one was told."""
+"""Token table: rows, all of them with ``--all``; and, with ``--send-again``, the record of a delivery."""
 TOKEN_INDEX_ACTIONS: Final = ("dynamodb:Query",)
 DEAD_LETTER_ACTIONS: Final = (
     "sqs:ChangeMessageVisibility",
@@ -16,11 +16,11 @@ DEAD_LETTER_ACTIONS: Final = (
 )
 QUEUE_ACTIONS: Final = ("sqs:GetQueueAttributes", "sqs:SendMessage")
 REQUEST_TABLE_ACTIONS: Final = ("dynamodb:GetItem", "dynamodb:UpdateItem")
-"""Of the sagas' request records: who waits no more when he is told lets his saga be looked at."""
+"""Request records: a delivery that finds no task makes the saga due."""
 MACHINE_ACTIONS: Final = ("states:SendTaskFailure", "states:SendTaskSuccess")
-"""Of the sagas' state machines: to tell again what was not told."""
+"""State machines: to deliver outcomes."""
 
-# cdk-sagas doctor; a policy to copy stands in docs/how-to/find-what-is-stuck.md.
+# cdk-sagas doctor; docs/how-to/find-what-is-stuck.md has a policy to copy.
 DOCTOR_LOOKS: Final = (
     "cloudformation:ListStackResources",
     "dynamodb:BatchGetItem",
@@ -39,7 +39,7 @@ DOCTOR_LOOKS: Final = (
     "states:DescribeStateMachine",
     "states:ListExecutions",
 )
-"""What a look takes; ``Scan`` and ``ListExecutions`` with ``--deep`` only."""
+"""Actions of a check; ``Scan`` and ``ListExecutions`` with ``--deep`` only."""
 DOCTOR_REPAIRS: Final = (
     "dynamodb:UpdateItem",
     "sqs:SendMessage",

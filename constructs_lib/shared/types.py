@@ -25,7 +25,7 @@ _NONE: Final = type(None)
 _CONFUSED: Final = {
     ("IStateMachine", "SagaStateMachine"): "name it in sagas",
     ("SagaStateMachine", "StateMachine"): "name other state machines in machines",
-    ("Step", "StepGroup"): "put one beside the other: a group holds plain steps only",
+    ("Step", "StepGroup"): "put one next to the other: a group holds plain steps only",
     ("WatchedMachine", "StateMachine"): "write WatchedMachine(machine=…, on_timeout=…)",
 }
 """What is wanted, what is taken for it, and what to do."""
@@ -101,7 +101,7 @@ def shown(value: object) -> str:
 
 
 def _owner(function: Callable[..., Any], given: Mapping[str, Any]) -> str:
-    """What an argument is of: ``step Charge``, ``StepFunction Pay``, ``Carrier.add_webhook Scans``."""
+    """Owner of an argument: ``step Charge``, ``StepFunction Pay``, ``Carrier.add_webhook Scans``."""
     name, of, own = given.get("name"), function.__qualname__.rpartition(".")[0], given.get("self")
     if own is None:
         return f"step {name}" if isinstance(name, str) else f"{of}.{function.__name__}"
@@ -141,14 +141,14 @@ def _is(value: object, hint: Any) -> bool:
 
 
 def _is_token(value: object) -> bool:
-    """Whether a number stands for one that only the deployment knows."""
+    """Test whether a number represents a token that only the deployment resolves."""
     from aws_cdk import Token
 
     return bool(Token.is_unresolved(value))
 
 
 def _is_container(value: object, hint: Any) -> bool:
-    """Whether a value is a list or a dict, as the annotation has it, whatever is in it."""
+    """Test whether a value is a list or a dict, as the annotation has it, whatever is in it."""
     kind = typing.get_origin(hint)
     return isinstance(kind, type) and isinstance(value, kind) and not isinstance(value, str | bytes)
 
@@ -169,7 +169,7 @@ def _members(protocol: type) -> frozenset[str]:
 
 
 def _has_all(value: object, protocol: type) -> bool:
-    """Whether a value has what an interface has.
+    """Test whether a value has what an interface has.
 
     A value of the CDK is not asked itself, which would evaluate its properties; its class is. An imported resource may
     be a proxy of several classes.

@@ -1,4 +1,4 @@
-"""The sweeper of a ledger: what runs it, and the alarms that say when it does not."""
+"""The sweeper of a ledger: its function, and its alarms."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ class LedgerTable(StatefulTable):
     Args:
         scope: parent construct.
         id: construct id.
-        units: units beside the ISO 4217 currencies. A unit that is not declared is refused.
+        units: units in addition to the ISO 4217 currencies. An undeclared unit is refused.
         collecting: accounts that many postings credit at once. They have no cap.
         holds: whether amounts may be held; False by default.
         encryption_key: a KMS key of your own instead of the AWS managed one.
@@ -93,7 +93,7 @@ class LedgerTable(StatefulTable):
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """What a step function's environment needs for ``Ledger.from_env()``."""
+        """Environment of a step function for ``Ledger.from_env()``."""
         terms = {} if self.terms == LedgerTerms() else {Env.LEDGER_TERMS.value: self.terms.to_json()}
         return {Env.LEDGER_TABLE.value: self.table.table_name, **terms}
 

@@ -116,7 +116,7 @@ class PayloadBucket(Construct):
             Validations.of(principal).acknowledge(
                 Acknowledgment(
                     id=f"AwsSolutions-IAM5[Resource::<{self._logical_id}.Arn>/*]",
-                    reason="An object's key is made of a saga's id and a hash, which nobody knows at deploy time; the "
+                    reason="An object's key is made of a saga's id and a hash, unknown at deploy time; the "
                     "grant is one action on the objects of this one bucket.",
                 )
             )

@@ -37,11 +37,11 @@ class SagaLog(StatefulTable):
         return self._grant(grantee, "dynamodb:PutItem", "dynamodb:GetItem")
 
     def grant_external(self, grantee: iam.IGrantable) -> iam.Grant:
-        """Say before a call that there may be one, and after it what came of it."""
+        """Record before a call that there may be one, and its outcome afterwards."""
         return self._grant(grantee, "dynamodb:PutItem", "dynamodb:GetItem", "dynamodb:UpdateItem")
 
     def grant_compensate(self, grantee: iam.IGrantable) -> iam.Grant:
-        """Read a step's row, bury it, or mark it undone."""
+        """Read a step's row, write a tombstone, or mark it undone."""
         return self._grant(grantee, "dynamodb:GetItem", "dynamodb:PutItem", "dynamodb:UpdateItem")
 
     def grant_resolve(self, grantee: iam.IGrantable) -> iam.Grant:

@@ -34,7 +34,8 @@ class StatefulTable(Construct):
     ) -> None:
         super().__init__(scope, id)
         if encryption_key is not None and Token.is_unresolved(Stack.of(self).region):
-            # A global table names the key of each replica by region; the CDK says so at synth only, and not clearly.
+            # A global table names the key of each replica by region; the CDK reports that at synth only, and not
+            # clearly.
             raise ValueError(
                 f"encryption_key of {self.node.path} needs a stack whose region is known; "
                 "give the stack env=Environment(account=…, region=…)"

@@ -32,14 +32,14 @@ class TokenTable(StatefulTable):
     """One row per job that a state machine waits for, one per name that a provider has for it, one per event received.
 
     Creates a DynamoDB table (on demand, encrypted with the AWS managed key, point-in-time recovery, deletion
-    protection, retained) with a sparse index of the rows that somebody must look at again, and a function that looks
-    at them every minute: it tells outcomes again that were not told, and measures how long jobs have been waited for.
+    protection, retained) with a sparse index of the rows to check again, and a function that checks
+    them every minute: it delivers undelivered outcomes again, and measures the age of waits.
 
-    A row in which somebody waits holds the *task token*: whoever has it can end that wait with any outcome. It stands
+    A row of a waiting task holds the *task token*: its holder can end that wait with any outcome. It is stored
     here and in the integration's queue, both encrypted; it is removed from the row when it was used, and is neither
-    logged nor given to a provider. Grant reading this table to nobody who may not move money.
+    logged nor given to a provider. Grant reading this table only to principals that may move money.
 
-    Guaranteed: a row with an outcome that was not told yet never leaves the index; the index holds keys only.
+    Guaranteed: a row with an undelivered outcome never leaves the index; the index holds keys only.
     Not guaranteed: that a row is kept for longer than its saga's log is.
 
     Several integrations may share one table.
@@ -58,7 +58,7 @@ class TokenTable(StatefulTable):
             protection off.
 
     Attributes:
-        sweeper: the function that looks at what is due.
+        sweeper: the function that checks what is due.
         schedule: the rule that calls it.
     """
 
@@ -92,7 +92,7 @@ class TokenTable(StatefulTable):
             "Sweeper",
             code=own_code(),
             handler="handlers.callback_sweeper.handler",
-            description="Tells outcomes again that were not told, and measures how long jobs have been waited for",
+            description="Delivers undelivered outcomes again, and measures the age of waits",
             timeout=Duration.seconds(_SWEEPER_SECONDS),
             environment={Env.TOKEN_TABLE.value: self.table_name},
             removal_policy=removal_policy,
@@ -100,7 +100,7 @@ class TokenTable(StatefulTable):
         self._grant_due(self.sweeper)
         self.grant_receive(self.sweeper)
         self.schedule = run_every(
-            self, "Schedule", self.sweeper, Duration.minutes(1), description="Looks at token rows that are due"
+            self, "Schedule", self.sweeper, Duration.minutes(1), description="Checks token rows that are due"
         )
 
     def grant_receive(self, grantee: iam.IGrantable) -> iam.Grant:
@@ -108,7 +108,7 @@ class TokenTable(StatefulTable):
         return self._grant(grantee, *ITEM_ACTIONS)
 
     def grant_list(self, grantee: iam.IGrantable) -> iam.Grant:
-        """Find rows, read them, tokens included, and say that whoever waits was told: for operators only."""
+        """Find rows, read them, tokens included, and record deliveries: for operators only."""
         self._grant_due(grantee)
         return self._grant(grantee, *TOKEN_TABLE_ACTIONS)
 

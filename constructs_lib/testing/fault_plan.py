@@ -141,11 +141,11 @@ class Fault:
 
     @property
     def is_of_state_machine(self) -> bool:
-        """Whether the caller is a state machine."""
+        """True if the caller is a state machine."""
         return self.function.startswith(STATES_PREFIX)
 
     def matches(self, caller: str, call: str, body: bytes) -> bool:
-        """Whether a call of `caller` (physical names) is one that this fault counts."""
+        """Test whether a call of `caller` (physical names) is one that this fault counts."""
         if self.function in {ANY, STATES_PREFIX + ANY}:
             if caller.startswith(STATES_PREFIX) != self.is_of_state_machine:
                 return False
@@ -239,7 +239,7 @@ class StopAt:
         require_containing(self.containing)
 
     def matches(self, machine: str, state: str, moment: Moment, execution_input: str) -> bool:
-        """Whether reaching `moment` of `state` in `machine` (physical name) is what this counts."""
+        """Test whether reaching `moment` of `state` in `machine` (physical name) is what this counts."""
         return (
             self.machine in {ANY, machine}
             and self.state == state
@@ -299,7 +299,7 @@ def _require_state(value: object) -> None:
 
 
 def contains(body: bytes, text: str | None) -> bool:
-    """Whether a call's body contains a text; every body does without one."""
+    """Test whether a call's body contains a text; every body does without one."""
     return text is None or text.encode() in body
 
 

@@ -38,7 +38,7 @@ class First:
         _require_positive("times", self.times, "the first call is First()")
 
     def selects(self, occurrence: Occurrence) -> bool:
-        """Whether the fault hits this call."""
+        """Test whether the fault hits this call."""
         return occurrence.number <= self.times
 
 
@@ -56,7 +56,7 @@ class Nth:
         _require_positive("n", self.n, "the first call is Nth(1)")
 
     def selects(self, occurrence: Occurrence) -> bool:
-        """Whether the fault hits this call."""
+        """Test whether the fault hits this call."""
         return occurrence.number == self.n
 
 
@@ -65,7 +65,7 @@ class Every:
     """Every call."""
 
     def selects(self, occurrence: Occurrence) -> bool:  # noqa: ARG002 - all schedules have one signature
-        """Whether the fault hits this call."""
+        """Test whether the fault hits this call."""
         return True
 
 
@@ -89,7 +89,7 @@ class Share:
         _require_seed(self.seed)
 
     def selects(self, occurrence: Occurrence) -> bool:
-        """Whether the fault hits this call."""
+        """Test whether the fault hits this call."""
         key = f"{self.seed}\n{occurrence.caller}\n{occurrence.call}\n{occurrence.caller_number}"
         drawn = int.from_bytes(hashlib.sha256(key.encode()).digest()[:8], "big") / 2**64
         return drawn < self.probability

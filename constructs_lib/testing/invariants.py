@@ -60,7 +60,7 @@ class Invariant:
 
     @property
     def holds(self) -> bool:
-        """Whether nothing breaks it."""
+        """True if nothing breaks it."""
         return not self.violations
 
 
@@ -331,7 +331,7 @@ def _log_agrees(records: Sequence[Item], log: Mapping[str, Sequence[Item]]) -> I
 
 
 def _may_be_passed_over(row: Item) -> bool:
-    """Whether a completed saga may stand without the step, since it passed the step over: of that a refusal is left.
+    """Test whether a completed saga may lack the step because it skipped it: of that a refusal is left.
 
     If the step took effect after that, it was undone, and the row keeps what the saga saw instead. A pivot is never
     passed over.

@@ -60,7 +60,7 @@ class Charge:
 
     @property
     def succeeded(self) -> bool:
-        """Whether money was taken."""
+        """True if money was taken."""
         return self.status == "succeeded"
 
 

@@ -22,7 +22,7 @@ class Operation(StrEnum):
 
     @property
     def moves_money(self) -> bool:
-        """Whether the operation has an effect."""
+        """True if the operation has an effect."""
         return self in {Operation.CHARGE, Operation.REFUND}
 
 

@@ -55,7 +55,7 @@ def _measured(context: Any) -> dict[str, Any]:
 
 
 def _handled(reconciler: Reconciler, message: dict[str, Any]) -> bool:
-    """Whether a status event was looked after; one that cannot be read ends in the dead-letter queue, alone."""
+    """Test whether a status event was looked after; one that cannot be read ends in the dead-letter queue, alone."""
     try:
         reconciler.execution_ended(str(json.loads(message["body"])["detail"]["name"]))
     except OF_ONE_KEY as error:

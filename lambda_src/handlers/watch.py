@@ -40,7 +40,7 @@ def handler(event: Any, context: Any) -> dict[str, Any]:
 
 
 def _handled(teller: Teller, message: dict[str, Any]) -> bool:
-    """Whether a message is done with; one that cannot be read ends in the dead-letter queue."""
+    """Test whether a message is done with; one that cannot be read ends in the dead-letter queue."""
     f = WatchMessageField
     try:
         match json.loads(message["body"]):

@@ -58,14 +58,14 @@ class NotYet(TransientError):
 
 
 class StepInDoubt(SagaError):
-    """Whether the step took effect is not known yet; its log row will tell."""
+    """True if the step took effect is not known yet; its log row will tell."""
 
     retryable = True
     code = "IN_DOUBT"
 
 
 class StepUndecided(SagaError):
-    """Whether the step, or its undo, took effect cannot be found out by the machine: a person has to look."""
+    """True if the step, or its undo, took effect cannot be found out by the machine: a person has to look."""
 
     code = "UNDECIDED"
 

@@ -87,7 +87,7 @@ class Unit:
 
     @property
     def is_currency(self) -> bool:
-        """Whether it is an ISO 4217 currency."""
+        """True if it is an ISO 4217 currency."""
         return self.code in EXPONENTS
 
 

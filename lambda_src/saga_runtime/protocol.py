@@ -325,7 +325,7 @@ class ServedStepField(StrEnum):
     JOB = "job"
     """True: the provider works for the saga. False: the saga only waits for something to happen."""
     UNDO = "undo"
-    """Whether something undoes it."""
+    """True if something undoes it."""
 
 
 class ReconciledField(StrEnum):

@@ -45,7 +45,7 @@ class Snippet:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """A table that stands behind a comment, which says what it must agree with."""
+    """A table that is after a comment, which says what it must agree with."""
 
     page: Path
     mark: str

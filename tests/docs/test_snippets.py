@@ -1,6 +1,6 @@
 """Every piece of Python in the documentation is that of a file which tests run, or runs here.
 
-What stands behind ```` ```python ```` says which::
+What is after ```` ```python ```` says which::
 
     title="path"      an excerpt of that file, line by line
     cdk               statements of a stack's constructor; synthesized, all in one app

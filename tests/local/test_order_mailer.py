@@ -1,4 +1,4 @@
-"""The mailer on a real queue: what it reports comes again, what stands behind it waits, and each notice is one row."""
+"""The mailer on a real queue: what it reports comes again, what is after it waits, and each notice is one row."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ class Sagas(Conditional):
     Attributes:
         attempts: how often the step is waited for at most.
         passes: whether a refusal is passed over.
-        only_forward: whether the step stands behind the pivot.
+        only_forward: whether the step is after the pivot.
         blunt: whether the provider, when asked, denies what it has not decided yet.
         goes_back: whether a later step may turn the saga round.
     """

@@ -52,7 +52,7 @@ class CallbackStepModel(Conditional):
         blunt: whether it denies, when asked, what it has not decided yet.
         doubled: whether the queue delivers messages to two at once.
         passes: whether the saga passes a refused step over.
-        only_forward: whether the step stands behind the pivot.
+        only_forward: whether the step is after the pivot.
         goes_back: whether a later step may turn the saga round.
     """
 

@@ -81,7 +81,7 @@ class JobView:
     unanswered_at: int | None
 
     def is_overdue(self, now_ms: int) -> bool:
-        """Whether somebody waits for longer than expected."""
+        """Test whether somebody waits for longer than expected."""
         return self.kind is Kind.WAITING and self.expected_at is not None and self.expected_at <= now_ms
 
 

@@ -144,11 +144,11 @@ class Aws:
         return kept
 
     def is_unknown(self, what: str) -> bool:
-        """Whether something is there that could not be looked at."""
+        """Test whether something is there that could not be looked at."""
         return any(what in refused and not refusal.gone for refusal, refused in self._refused.items())
 
     def was_refused(self, what: str) -> bool:
-        """Whether something could not be looked at, or not to its end."""
+        """Test whether something could not be looked at, or not to its end."""
         return any(what in refused for refused in self._refused.values())
 
     @property

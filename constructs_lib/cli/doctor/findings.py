@@ -153,7 +153,7 @@ class Finding:
 
     @property
     def open(self) -> bool:
-        """Whether somebody has to do something about it: a person, or whoever runs ``--repair``."""
+        """True if somebody has to do something about it: a person, or whoever runs ``--repair``."""
         return self.severity is Severity.PERSON or (self.severity is Severity.REPAIR and not self.mended)
 
 

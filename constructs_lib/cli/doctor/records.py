@@ -122,7 +122,7 @@ class Records:
         return [nobody_came(table, machine, due) for (table, machine), due in sorted(self._overdue.items())]
 
     def attended(self, saga: Saga) -> bool:
-        """Whether somebody looks after a saga: its reconciler works, and nothing of it has been due for long."""
+        """Test whether somebody looks after a saga: its reconciler works, and nothing of it has been due for long."""
         return saga.attended and (saga.served.requests, saga.served.machine) not in self._overdue
 
     def saga_of(self, table: str, record: RequestRecord) -> Saga:
@@ -230,7 +230,7 @@ class Records:
         return next((arn for arn in machines if self._is_gone(arn)), None)
 
     def _is_gone(self, arn: str) -> bool:
-        """Whether a state machine was deleted: asked once, more or less."""
+        """Test whether a state machine was deleted: asked once, more or less."""
         if arn not in self._gone:
             self._gone[arn] = bool(self.aws.allowed(f"machine {arn}", partial(_was_deleted, self.aws, arn)))
         return self._gone[arn]

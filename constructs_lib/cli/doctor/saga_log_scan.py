@@ -123,7 +123,7 @@ class Deep:
         return row.status is StepStatus.DONE and self._has_record(log, row) is not False
 
     def _has_record(self, log: str, row: _Row) -> bool | None:
-        """Whether a row's saga certainly has a record still; None: nobody knows."""
+        """Test whether a row's saga certainly has a record still; None: nobody knows."""
         kept = self._kept_ms(log)
         return None if kept is None else self.records.now_ms - row.created_at < kept
 

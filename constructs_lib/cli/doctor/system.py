@@ -34,7 +34,7 @@ class Function:
 
     @property
     def held(self) -> bool:
-        """Whether it is kept from acting."""
+        """True if it is kept from acting."""
         return self.switch is not None and self.switch.held is not None
 
     def schedules(self, rules: Sequence[Rule]) -> list[Rule]:
@@ -42,7 +42,7 @@ class Function:
         return [rule for rule in rules if rule.scheduled and rule.looks and self.arn in rule.targets]
 
     def works(self, rules: Sequence[Rule], *, known: bool) -> bool:
-        """Whether it looks, if it is one that looks by a schedule.
+        """Test whether it looks, if it is one that looks by a schedule.
 
         Args:
             rules: those of the stack that could be looked at.
@@ -161,6 +161,6 @@ class System:
         return tuple(function for function in looks if not function.schedules(self.rules))
 
     def sweeps(self, tokens: str) -> bool:
-        """Whether a token table's sweeper works; one that is not known counts as one that does."""
+        """Test whether a token table's sweeper works; one that is not known counts as one that does."""
         sweepers = [function for function in self.sweepers if function.environment[Env.TOKEN_TABLE] == tokens]
         return not sweepers or any(function.works(self.rules, known=self.rules_known) for function in sweepers)

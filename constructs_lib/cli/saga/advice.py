@@ -91,7 +91,7 @@ def _about_the_saga(saga: Inspection, command: Callable[..., str]) -> list[Advic
 
 
 def must_happen(saga: Inspection, step: StepView) -> bool:
-    """Whether the saga only goes forward at this step."""
+    """Test whether the saga only goes forward at this step."""
     return saga.direction == Direction.FORWARD or (saga.direction is None and step.side == Side.AFTER)
 
 

@@ -130,7 +130,7 @@ def always_taken(definition: Mapping[str, Any], log_table: str) -> frozenset[str
 
 
 def _completes(states: Mapping[str, Mapping[str, Any]], first: str, *, without: Collection[str]) -> bool:
-    """Whether a way leads from a state to the completion that enters none of some states."""
+    """Test whether a way leads from a state to the completion that enters none of some states."""
     ahead, seen = [first], set(without)
     while ahead:
         name = ahead.pop()

@@ -85,12 +85,12 @@ class StepView:
 
     @property
     def open(self) -> bool:
-        """Whether a provider is being asked, or was."""
+        """True if a provider is being asked, or was."""
         return self.status in UNDER_WAY
 
     @property
     def passed_over(self) -> bool:
-        """Whether the saga goes on without the step."""
+        """True if the saga goes on without the step."""
         return self.went_on_with is not None
 
     @property

@@ -6,7 +6,7 @@ happens::
     Debit --> Credit (pivot) --> Settle completed
       |          |
       | gives up | gives up --> Fence Credit (tombstone) --> Compensate from Credit
-      v          (its row says DONE: Forward from Credit)        |
+      v          (its row is DONE: Forward from Credit)             |
     Compensate from Debit (direction) --> Undo Debit --> ... <---+
                                               |
                                      Ask the log --> Settle failed

@@ -13,7 +13,7 @@ NOT_IN_TIME: Final = ("States.HeartbeatTimeout", "States.Timeout")
 """Names of an attempt that ended without an answer.
 
 Recordings of AWS show a lost heartbeat as ``States.Timeout``, in the history and as the execution's error; AWS's page
-on errors says that the first name may stand in Retry and Catch. So neither says whether the step's time is up.
+on errors allows the first name in Retry and Catch. So neither shows whether the step's time is up.
 """
 ANSWERED: Final = f"$states.result.{OUTPUT_FIELD}"
 """JSONata expression of what the answer brought."""

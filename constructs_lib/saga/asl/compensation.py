@@ -51,12 +51,12 @@ def chain(plan: SagaPlan) -> dict[str, State]:
 
 
 def late_chain(plan: SagaPlan, *, over: str, fenced: str, stuck: str) -> tuple[str, dict[str, State]]:
-    """Compensations of jobs that took effect when nobody counted on them any more, last step first.
+    """Compensations of jobs that were applied late, last step first.
 
-    Their rows decide: of a step that did not turn late, nothing is undone.
+    Their rows decide: a step without a late effect is not compensated.
 
     Returns:
-        Name of the first state, and the states; ``over`` and none, if the saga has no such jobs.
+        Name of the first state, and the states; ``over`` and no states, if the saga has no such jobs.
     """
     states: dict[str, State] = {}
     following = over
@@ -71,7 +71,7 @@ def late_chain(plan: SagaPlan, *, over: str, fenced: str, stuck: str) -> tuple[s
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Way:
-    """Where a compensation leads, and whether it undoes only what took effect late."""
+    """Exits of a compensation, and whether it compensates only late effects."""
 
     following: str
     fenced: str
@@ -80,7 +80,7 @@ class _Way:
 
 
 def _units(node: Node) -> list[Node]:
-    """What a node's compensation is made of: the items of a map together, every other step by itself."""
+    """Units of a node's compensation: the items of a map together, every other step separately."""
     if not node.compensated:
         return []
     if isinstance(node, CompiledStep) or node.kind is GroupKind.MAP:
@@ -129,7 +129,7 @@ def _undo_step(plan: SagaPlan, flow: Flow, step: CompiledStep, way: _Way, *, stu
 def _undo_writes(
     plan: SagaPlan, flow: Flow, step: CompiledStep, *, following: str, stuck: str, stuck_assign: State
 ) -> dict[str, State]:
-    """The undo of writes straight from the state machine: bury the step, or undo it together with its row."""
+    """Compensate writes of the state machine: write a tombstone, or undo them together with the row."""
     if step.writes is None:
         raise TypeError(f"{step.name} has nothing that undoes it")
     name, a = _undo_name(step), LogAttribute
@@ -169,7 +169,7 @@ def _undo_writes(
             "Catch": [canceled | {"Assign": stuck_assign}],
             "Next": following,
         },
-        # The transaction may have been written without an answer: then the row says so.
+        # The transaction may have been written although its response was lost: the row shows it.
         f"{again} look": look_at_row(plan, flow, step, again),
         again: {
             "Type": "Choice",
@@ -233,6 +233,6 @@ def _undo_items(plan: SagaPlan, group: CompiledGroup, way: _Way) -> dict[str, St
 
 
 def thrown_in(flow: Flow, step: CompiledStep) -> State:
-    """Inside an item: what the item's answer tells, and the saga passes on to operators."""
+    """Fields of an item's failure, which the saga passes on to operators."""
     thrown: State = thrown_at(row_name(flow, step))["stuck"]
     return {flow.failure: thrown}

@@ -15,13 +15,13 @@ from saga_runtime.protocol import Direction, RecordAttribute
 
 
 def give_up_name(plan: SagaPlan, index: int) -> str:
-    """State at which a node, not later than the last pivot, is given up."""
+    """State at which a failed node, up to the last pivot, ends."""
     node = plan.steps[index]
     return f"Give up {node.name}?" if _pivots_passed(plan, index) else _way_back_name(node)
 
 
 def _way_back_name(node: Node) -> str:
-    """State at which the way back begins: the pivot is fenced first."""
+    """State at which the compensation begins: the pivot is fenced first."""
     pivot = _pivot_of(node)
     return f"Fence {pivot.name}" if pivot is not None else _compensate_name(node)
 
@@ -42,7 +42,7 @@ def _pivots_passed(plan: SagaPlan, index: int) -> list[CompiledStep]:
 
 
 def _exclude(one: str | None, other: str | None) -> bool:
-    """Whether one condition is, to the letter, the other's negation, over the request alone: it cannot change."""
+    """Test whether one condition literally negates the other and reads only the request, which cannot change."""
     if one is None or other is None or "$outputs" in one + other:
         return False
     return one == f"$not({other})" or other == f"$not({one})"
@@ -63,14 +63,14 @@ def wait_name(group: CompiledGroup) -> str:
 
 
 def giving_up(plan: SagaPlan, flow: Flow, index: int, *, outputs: str | None) -> dict[str, State]:
-    """States that decide the direction when node ``index``, not later than the pivot, is given up.
+    """States that decide the direction when node ``index``, up to the pivot, has failed.
 
     Args:
         plan: the plan.
         flow: the saga's own flow.
         index: which node.
-        outputs: what ``$outputs`` becomes when the node is the pivot and stands; None for a group, which is run again
-            for the rest of its answers.
+        outputs: value of ``$outputs`` if the node is the pivot and is applied; None for a group, which runs again
+            for its remaining results.
     """
     node = plan.steps[index]
     compensate = _compensate_name(node)
@@ -100,10 +100,10 @@ def giving_up(plan: SagaPlan, flow: Flow, index: int, *, outputs: str | None) ->
 
 
 def _no_way_back(plan: SagaPlan, index: int) -> dict[str, State]:
-    """Of several pivots one may have happened already: then nothing is compensated, and a person is asked.
+    """With several pivots one may have been applied already: then nothing is compensated, and the saga is parked.
 
-    A pivot that this execution has passed stands, and its output is known. One that is not on this request's way was
-    never invoked by anybody, and needs no fence.
+    A pivot that this execution has passed is applied, and its output is known. One that is not on this request's path
+    was never invoked, and needs no fence.
     """
     pivots = _pivots_passed(plan, index)
     if not pivots:
@@ -111,7 +111,7 @@ def _no_way_back(plan: SagaPlan, index: int) -> dict[str, State]:
     node = plan.steps[index]
     stuck = f"No way back from {node.name}"
     passed = " or ".join(f"$exists($outputs.{pivot.name})" for pivot in pivots)
-    reason = found_at(node.name, "NoWayBack", "the step was given up behind a pivot that stands")
+    reason = found_at(node.name, "NoWayBack", "the step failed after an applied pivot")
     return {
         give_up_name(plan, index): {
             "Type": "Choice",
@@ -125,7 +125,7 @@ def _no_way_back(plan: SagaPlan, index: int) -> dict[str, State]:
 def direct(plan: SagaPlan, direction: Direction, following: str) -> State:
     """Write the direction: once, and only while this execution owns the record.
 
-    With ``compensate`` goes the reason, so that whoever ends the saga answers with it.
+    ``compensate`` includes the reason, so that the execution that settles the saga responds with it.
     """
     a = RecordAttribute
     names = {"#direction": a.DIRECTION.value, "#updated_at": a.UPDATED_AT.value}

@@ -1,4 +1,4 @@
-"""How a saga ends: settled, fenced, or parked in front of a person."""
+"""Ends of a saga: settled, fenced, or parked."""
 
 from __future__ import annotations
 
@@ -57,18 +57,18 @@ GO_ON: Final = "Go on where?"
 
 
 def park_of(plan: SagaPlan) -> str:
-    """Where a saga goes that cannot be decided. ``$stuck`` says why; whoever leads there assigns it."""
+    """State that parks the saga. ``$stuck`` has the reason; the state that leads there assigns it."""
     return PARK if plan.operators is None else TELL_OPERATORS
 
 
 def waiting(plan: SagaPlan, asked: str, wait: str, back: str) -> dict[str, State]:
-    """Where there is only forward: wait for longer each time, and after many times ask a person.
+    """Wait for longer before each retry of a step that may only go forward, and park after many retries.
 
     Args:
         plan: the plan.
-        asked: name of the first state; ``$again`` and ``$tries`` were assigned by whoever leads there.
+        asked: name of the first state; the state that leads there has assigned ``$again`` and ``$tries``.
         wait: name of the state that waits.
-        back: where to go on.
+        back: state to continue at.
     """
     return {
         asked: {
@@ -82,7 +82,7 @@ def waiting(plan: SagaPlan, asked: str, wait: str, back: str) -> dict[str, State
                 # Of a group, the step in it that failed: who looks for it, or answers for it late, knows no groups.
                 expression("$exists($failure.step) ? $failure.step : $again"),
                 "StepFailed",
-                "tried again and again, and there is no way back",
+                "failed on every retry, and the saga only goes forward",
             ),
         },
         wait: {
@@ -110,11 +110,11 @@ def settle_completed(plan: SagaPlan) -> dict[str, State]:
 
 
 def settle_failed(plan: SagaPlan, *, again: str) -> dict[str, State]:
-    """From the last compensation to a settled failure. ``$failure`` was assigned by whoever came here.
+    """From the last compensation to a settled failure. The state that leads here has assigned ``$failure``.
 
     Args:
         plan: the plan.
-        again: first compensation: where to go when a job took effect while the saga was undone.
+        again: first compensation: next state if a job was applied while the saga was compensated.
     """
     # A problem document (RFC 9457), made of the failure that the Catch kept.
     body = (
@@ -132,11 +132,11 @@ def settle_failed(plan: SagaPlan, *, again: str) -> dict[str, State]:
             "Choices": [
                 next_page(ASK_THE_LOG, while_="($nothing_stands or $only_late)" if late else "$nothing_stands"),
                 {"Condition": expression("$nothing_stands"), "Next": told},
-                # Each row turns late once at most, so this ends.
+                # Each row becomes late at most once, so this ends.
                 *([{"Condition": expression("$only_late"), "Next": again}] if late else []),
             ],
             "Default": park_of(plan),
-            "Assign": found_at(ASK_THE_LOG, "StepsStand", "a step stands, or is in doubt, behind the compensations"),
+            "Assign": found_at(ASK_THE_LOG, "StepsStand", "a step is applied, or in doubt, after the compensations"),
         },
         **tell,
         SETTLE_FAILED: _settle(plan, RecordStatus.FAILED, http_status=status, body=body),
@@ -144,7 +144,7 @@ def settle_failed(plan: SagaPlan, *, again: str) -> dict[str, State]:
 
 
 def fenced_or_parked(plan: SagaPlan) -> dict[str, State]:
-    """Where a refused write leads, and what cannot be decided."""
+    """States after a refused write, and for outcomes that cannot be determined."""
     return {
         LOOK_AT_RECORD: look_at_record(plan, WHO_SETTLED),
         WHO_SETTLED: who_settled(plan),
@@ -190,10 +190,10 @@ def _settle(plan: SagaPlan, status: RecordStatus, *, http_status: str, body: str
 
 
 def _ask_the_log(plan: SagaPlan, *, late: bool) -> dict[str, State]:
-    """Before a saga settles FAILED, its log must say that nothing stands."""
+    """Before a saga settles FAILED, its log must have no remaining effect."""
     a = LogAttribute
     values = {f":s{n}": {"S": status.value} for n, status in enumerate(NOTHING_STANDS)}
-    # Somebody else may be undoing what turned late: the compensations wait for him, or take it over.
+    # Another execution may be compensating a late effect; wait for it or take over.
     turned = ", ".join(f'"{status.value}"' for status in (StepStatus.APPLIED_LATE, StepStatus.UNDOING))
     tests = {"nothing_stands": "$states.result.Count = 0"}
     if late:
@@ -292,7 +292,7 @@ def who_settled(plan: SagaPlan, *, goes_on_at: str | None = None) -> State:
 
 
 def _tell_operators(plan: SagaPlan) -> dict[str, State]:
-    """An entry in the operators' queue, before the record says "parked": rather twice than never."""
+    """Send an entry to the operator queue before the record is marked as parked: at least once."""
     if plan.operators is None:
         return {}
     body = (
@@ -310,13 +310,13 @@ def _tell_operators(plan: SagaPlan) -> dict[str, State]:
 
 
 def _park(plan: SagaPlan) -> State:
-    """Leave the saga to a person: the record stays in progress, and says so."""
+    """Park the saga: the record stays in progress, marked as parked."""
     a = RecordAttribute
     names = [a.PARKED, a.PARKED_AT, a.STUCK, a.UPDATED_AT]
     condition = OWNED
     if any(step.wait is not None for step in plan.leaves):
-        # What it would be parked over may just have been decided, by a callback that found nobody waiting: refused, it
-        # ends, and whoever looks after interrupted sagas takes it up again.
+        # A callback that found no waiting task may just have resolved the cause: then the write is refused, the
+        # execution ends, and the reconciler recovers the saga.
         names.append(a.ANSWERED_AT)
         condition = f"{OWNED} AND attribute_not_exists(#{a.ANSWERED_AT.value})"
     return {

@@ -1,4 +1,4 @@
-"""What a failure leaves for the answer, for whoever is told, and for the person in front of whom a saga is parked."""
+"""Fields of a failure for the response, the notification, and the entry of a parked saga."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ CONDITION_NOT_BOOLEAN: Final = "ConditionNotBoolean"
 DEFINITION_CHANGED: Final = "DefinitionChanged"
 """Error name of a saga, or of a phase, that may not continue under this definition."""
 NEITHER: Final = "the condition of the step is neither true nor false"
-_NOTHING_STANDS: Final = "and nothing of it stands"
+_NO_EFFECTS: Final = "and has no remaining effects"
 
 
 def refused(plan: SagaPlan, name: str, *, error: str | None = None, detail: str | None = None) -> State:
-    """What a refusal leaves: the error's name and its safe message, never the trace that came with them."""
+    """Fields of a refusal: the error's name and its safe message, never its trace."""
     thrown = "$states.errorOutput.Error"
     status: str = str(plan.refused_status)
     if plan.failure_status and error is not None:
@@ -37,13 +37,13 @@ def refused(plan: SagaPlan, name: str, *, error: str | None = None, detail: str 
         "error": error or expression(thrown),
         "detail": expression(_MESSAGE) if detail is None else detail,
         "status": expression(status),
-        "title": f"The request was refused, {_NOTHING_STANDS}",
+        "title": f"The request was refused {_NO_EFFECTS}",
         "kind": "saga-refused",
     }
 
 
 def broken(name: str, error: str = "StepFailed") -> State:
-    """What any other failure leaves: nothing that the function said; it may hold internals."""
+    """Fields of any other failure: no text of the function, because it may contain internals."""
     return _failed(name, error, "the step could not be completed")
 
 
@@ -63,13 +63,13 @@ def _failed(name: str, error: str, detail: str) -> State:
         "error": error,
         "detail": detail,
         "status": 500,
-        "title": f"The request failed, {_NOTHING_STANDS}",
+        "title": f"The request failed {_NO_EFFECTS}",
         "kind": "saga-failed",
     }
 
 
 def thrown_at(name: str) -> State:
-    """For operators: at which state, by which error, and what the function said of it."""
+    """Fields for operators: state, error, and the function's message."""
     return {
         "stuck": {
             "step": name,

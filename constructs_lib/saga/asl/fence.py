@@ -46,15 +46,15 @@ def fence_states(
 
     Args:
         plan: the plan.
-        flow: the flow in which the step stands.
+        flow: the step's flow.
         step: whose row.
         name: name of the first state.
-        buried: where to go when the step did not happen and now never will.
-        stands: where to go when it happened.
+        buried: next state if the step was not applied and now never will be.
+        stands: next state if the step was applied.
         stuck: where to go when that cannot be known.
         known: expression of the outputs that are at hand; None where none are.
-        instead: output (JSON) that the tombstone keeps for a step that is passed over: another run of the saga finds
-            it there, and passes the step over, too.
+        instead: output (JSON) that the tombstone keeps for a skipped step: another run of the saga finds it there, and
+            skips the step too.
         buried_outputs: what the outputs become in the first case, if anything.
         standing_outputs: what they become in the second.
     """
@@ -62,10 +62,10 @@ def fence_states(
     status = f"${flow.row}.{LogAttribute.STATUS.value}.S"
     awaited = step.wait is not None and not step.job
     stand = [StepStatus.DONE, StepStatus.READ] if awaited else [StepStatus.DONE]
-    # What took effect late is not what anybody counted on: it is undone.
+    # A late effect is not the effect that the saga relies on: it is compensated.
     fall = (*NOTHING_STANDS, StepStatus.UNDOING, *([StepStatus.APPLIED_LATE] if step.job else []))
     standing, nothing = _listed(stand), _listed([status for status in fall if status not in stand])
-    unread = flow.tells(found_at(step.name, "StepUndecided", "its row says neither yes nor no"))
+    unread = flow.tells(found_at(step.name, "StepUndecided", "its outcome is in doubt"))
     undecided = {**unread, flow.failure: broken(step.name)}
     states: dict[str, State] = {
         name: _tombstone(plan, flow, step, instead)

@@ -21,10 +21,10 @@ class Flow:
         end: name of the state behind the last one.
         first: name of the choice before the first one.
         variable: what keeps the outputs. A branch has one of its own: it may read the saga's variables, not set them.
-        base: expression of what is known beside the variable; None for the saga itself.
+        base: expression of what is known in addition to the variable; None for the saga itself.
         of_map: the map whose item the steps work on.
-        shares: items or branches that share the room for outputs; 0 where nothing runs beside these steps.
-        last_pivot: index of the last node with a pivot; -1 where none decides about these steps.
+        shares: items or branches that share the room for outputs; 0 if nothing runs concurrently.
+        last_pivot: index of the last node with a pivot; -1 if no pivot decides about these steps.
     """
 
     nodes: Sequence[Node]
@@ -38,12 +38,12 @@ class Flow:
 
     @property
     def inner(self) -> bool:
-        """Whether these are not the saga's own steps: a scope inside may not assign a name that the saga's assigns."""
+        """True if these steps are in an inner scope, which may not assign a name that the saga assigns."""
         return self.base is not None
 
     @property
     def row(self) -> str:
-        """Name of the variable that keeps a row that was looked at."""
+        """Name of the variable that keeps a row that was read."""
         return "own_row" if self.inner else "row"
 
     @property
@@ -57,7 +57,7 @@ class Flow:
         return "stopped" if self.inner else "failure"
 
     def tells(self, stuck: State) -> State:
-        """Assignment of what operators are told: the saga's own; a branch only answers that it stopped."""
+        """Assignment of the operators' fields: the saga's own; a branch only reports that it stopped."""
         return {} if self.inner else stuck
 
     def following(self, index: int) -> str:
@@ -118,8 +118,8 @@ class Flow:
     def _entry(self, index: int, ahead: int) -> str:
         """Name of the state that leads from behind node ``index`` to node ``ahead``, with none between them.
 
-        Behind the last pivot a saga only goes forward. A pivot that ran says so by its row; on a path that leads around
-        the last one, the record has to.
+        After the last pivot a saga only goes forward. The row of a pivot that ran records that; on a path around the
+        last one, the record has to.
         """
         node = self.nodes[ahead]
         ran = index >= 0 and self.nodes[index].pivot
@@ -151,7 +151,7 @@ class Flow:
         return f"After {self.nodes[index].name}" if index >= 0 else self.first
 
     def _unassigned(self, index: int) -> bool:
-        """Whether the variable has not been assigned when this node begins."""
+        """Test whether the variable is still unassigned when this node begins."""
         return index <= 0 and not self.nodes[0].when
 
 
@@ -161,12 +161,12 @@ def only_forward_name(node: Node) -> str:
 
 
 def item_of(flow: Flow) -> State:
-    """Fields of a call that tell its function the item that a map's step works on; none elsewhere."""
+    """Fields of a call with the item that a map's step works on; empty elsewhere."""
     return item_fields(flow.of_map) if flow.of_map is not None else {}
 
 
 def share_of(flow: Flow, step: CompiledStep) -> State:
-    """Fields of a call that tell the step's part of the room for outputs; none where nothing runs beside it."""
+    """Fields of a call with the step's part of the room for outputs; empty if nothing runs concurrently."""
     if not flow.shares:
         return {}
     index = flow.nodes.index(step)

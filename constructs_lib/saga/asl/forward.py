@@ -55,16 +55,16 @@ def forward_states(plan: SagaPlan) -> dict[str, State]:
             outputs = None if isinstance(node, CompiledGroup) else replayed(flow, index)
             states |= giving_up(plan, flow, index, outputs=outputs)
         states |= flow.choice(index, undecided)
-    # On a path without a pivot no row says that the saga only goes forward from here: the record says so.
+    # On a path without a pivot no row records that the saga only goes forward from here: the record does.
     around = {only_forward_name(node): node.name for node in plan.steps[plan.last_pivot + 1 :]}
     states |= {name: direct(plan, Direction.FORWARD, following) for name, following in around.items()}
     return states | _only_forward(plan)
 
 
 def _only_forward(plan: SagaPlan) -> dict[str, State]:
-    """Where a step failed that lies before the pivot, and the saga may only go forward: another run passed the pivot.
+    """A step before the pivot failed, and the saga may only go forward because another run passed the pivot.
 
-    The step is tried again after a while, many times, before a person is asked.
+    The step is retried many times before the saga is parked.
     """
     if not plan.pivots:
         return {}

@@ -1,6 +1,6 @@
 """Steps that run as one: phases in a state machine of their own, parallel branches, a map over items.
 
-A branch never fails, it tells: each of its steps catches inside, and the saga decides when all branches are over. The
+A branch never fails; it reports: each step catches inside, and the saga decides when all branches have ended. The
 functions of a branch live on when a state machine stops it, so stopping siblings would decide nothing.
 """
 
@@ -31,7 +31,7 @@ def group_states(plan: SagaPlan, flow: Flow, index: int) -> dict[str, State]:
     """A group's state, and the one that decides when all of it is over."""
     group = flow.nodes[index]
     if not isinstance(group, CompiledGroup):
-        raise TypeError(f"{group.name} is no group")
+        raise TypeError(f"{group.name} is not a group")
     known = flow.known(index)
     run = {
         GroupKind.EXPRESS: _express,
@@ -102,7 +102,7 @@ def _merged(flow: Flow, index: int, phase: str) -> str:
 
 
 def _express(_plan: SagaPlan, group: CompiledGroup, known: str) -> State:
-    """The call succeeds even when the execution does not: its status tells."""
+    """The call succeeds even if the execution fails: its status shows that."""
     lost = jsonata_object({PhaseField.OK.value: False, PhaseField.FAILURE.value: broken(group.name)})
     answer = f'$states.result.Status = "SUCCEEDED" ? $parse($states.result.Output) : {lost}'
     return {

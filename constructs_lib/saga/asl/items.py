@@ -16,10 +16,10 @@ ITEM_KEY: Final = f"{_ITEM}.Value.key"
 
 
 def item_fields(group: CompiledGroup) -> State:
-    """Fields of a call by which its function knows the item, with every digit that it has in the request.
+    """Fields of a call that identify its item, with every digit of the request.
 
-    An item of a list that the request holds is told by its place there. Any other is written as JSON: its numbers have
-    no more digits than JSONata keeps, since the gatekeeper refuses those that have.
+    An item of a list in the request is identified by its index. Any other is written as JSON: its numbers have no more
+    digits than JSONata keeps, because the gatekeeper refuses longer ones.
     """
     path = request_path(group.items)
     key = {CallField.ITEM_KEY.value: expression(ITEM_KEY)}
@@ -33,10 +33,10 @@ def item_fields(group: CompiledGroup) -> State:
 
 
 def items_of(group: CompiledGroup, known: str, *, strict: bool) -> str:
-    """A map's items as an array of keys, and of values where they are not told by their place in the request.
+    """A map's items as an array of keys, and of values if they are not identified by their index in the request.
 
-    Strictly, bad items are an error: nothing has happened yet. On the way back they are none: with bad items the map
-    never began.
+    Strictly, invalid items are an error: nothing has happened yet. In a compensation they are not: with invalid items
+    the map never began.
     """
     bad = '$error("the items of the map are not an array of distinct keys within its limit")' if strict else "[]"
     outputs = "" if known == "$outputs" else f" $outputs := {known};"

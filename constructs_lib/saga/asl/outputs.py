@@ -1,7 +1,7 @@
-"""Outputs of steps where an execution has not seen them, or a step does not see them as it did: read from the log.
+"""Outputs that an execution has not seen, or that a step sees differently: read from the log.
 
-A function reads them itself, one by one, so no state has to hold them. It is told which ones its step saw. Expressions
-need them in ``$outputs``: those that they name are read before.
+A function reads them itself, one by one, so no state has to hold them. Its call names those that its step saw.
+Expressions need them in ``$outputs``: those that they name are read before.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from saga_runtime.protocol import CallField, LogAttribute, LoggedField
 KNOWN_ON_THE_WAY_BACK: Final = "($exists($outputs) ? $outputs : {})"
 """Expression of the outputs there: nothing, if the saga turned round before its first step answered."""
 _REST: Final = "rest"
-"""Variable that keeps where a query of the log goes on; an empty object at its end."""
+"""Variable with the position at which a query of the log continues; an empty object at its end."""
 _ROWS_WITH_OUTPUTS: Final = 3
 """So many rows with outputs fit a state, whatever is in them: an output may double when it is escaped."""
 
@@ -51,7 +51,7 @@ def outputs_in_the_log(plan: SagaPlan, flow: Flow, step: CompiledStep, known: st
 
 
 def known_on_the_way_back(group: CompiledGroup | None) -> str:
-    """Expression of the outputs on the way back; in an item of a map, its own ones without the item's key."""
+    """Expression of the outputs in a compensation; in an item of a map, its own ones without the item's key."""
     if group is None:
         return KNOWN_ON_THE_WAY_BACK
     names = json.dumps([step.name for step in group.leaves])
@@ -68,8 +68,8 @@ def read_outputs(
     Args:
         plan: the plan.
         names: the steps.
-        following: where to go on.
-        label: what tells these states from others that read the same.
+        following: the next state.
+        label: distinguishes these states from others that read the same.
 
     Returns:
         Name of the first state, and the states.
@@ -159,7 +159,7 @@ def _placed(nodes: Iterable[Node]) -> Iterator[tuple[CompiledStep, CompiledGroup
 
 
 def _seen_by(plan: SagaPlan, step: CompiledStep) -> Iterator[tuple[CompiledStep, CompiledGroup | None]]:
-    """Steps whose outputs a step sees: those before it; of a group that it stands in, those of its own branch."""
+    """Steps whose outputs a step sees: those before it; within a group, those of its own branch."""
     for node in plan.steps:
         if step not in node.leaves:
             yield from _placed([node])

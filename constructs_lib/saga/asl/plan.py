@@ -1,4 +1,4 @@
-"""What a definition is made of: plain data, no CDK."""
+"""Parts of a definition: plain data, no CDK."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Notice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GoingOn:
-    """A refusal that does not end the saga: the step is fenced, and counts as done with this output."""
+    """A refusal that does not end the saga: the step is fenced, and is done with this output."""
 
     output: Mapping[str, Any]
 
@@ -40,7 +40,7 @@ class DirectState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DirectWrites:
-    """Entries of a transaction that the state machine sends itself, the log row beside them."""
+    """Entries of a transaction that the state machine sends, together with the log row."""
 
     writes: Sequence[Mapping[str, Any]]
     compensate: Sequence[Mapping[str, Any]] = ()
@@ -49,13 +49,13 @@ class DirectWrites:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waiting:
-    """How a step waits for an answer from outside. Times are seconds.
+    """Times and queue of a step that waits for an outcome. Times are seconds.
 
     Attributes:
-        queue_url: where the job is put, with the token by which its answer finds back.
-        heartbeat: how long neither an answer nor a sign of life may come.
-        timeout: when the step is given up.
-        attempts: how often the answer may count as lost.
+        queue_url: the queue that receives the job and its task token.
+        heartbeat: longest time without an outcome or a heartbeat.
+        timeout: when the step fails.
+        attempts: how often the outcome may be treated as lost.
     """
 
     queue_url: str
@@ -90,17 +90,17 @@ class CompiledStep:
 
     @property
     def compensated(self) -> bool:
-        """Whether something undoes it."""
+        """True if it has a compensation."""
         return self.compensate_arn is not None or (self.writes is not None and bool(self.writes.compensate))
 
     @property
     def job(self) -> bool:
-        """Whether a provider works on it and answers later: it may turn out late that it took effect."""
+        """True if a provider works on it and reports later: its effect may be late."""
         return self.wait is not None and self.provider is not None
 
     @property
     def logged(self) -> bool:
-        """Whether a row of the saga log keeps what it answers."""
+        """True if a row of the saga log keeps its output."""
         return self.recorded and self.direct is None
 
     @property
@@ -116,7 +116,7 @@ class CompiledStep:
 
 
 class GroupKind(StrEnum):
-    """How the steps of a group run."""
+    """Kinds of groups."""
 
     EXPRESS = "express"
     CHILD = "child"
@@ -125,7 +125,7 @@ class GroupKind(StrEnum):
 
     @property
     def own_machine(self) -> bool:
-        """Whether they run in a state machine of their own."""
+        """True if its steps run in their own state machine."""
         return self in (GroupKind.EXPRESS, GroupKind.CHILD)
 
 
@@ -156,7 +156,7 @@ class CompiledGroup:
 
     @property
     def compensated(self) -> bool:
-        """Whether something undoes one of its steps."""
+        """True if one of its steps has a compensation."""
         return any(step.compensated for step in self.leaves)
 
     @property
@@ -169,7 +169,7 @@ class CompiledGroup:
 
     @property
     def pivot(self) -> bool:
-        """Whether the pivot is one of its steps."""
+        """True if one of its steps is the pivot."""
         return any(step.pivot for step in self.leaves)
 
 
@@ -214,12 +214,12 @@ class SagaPlan:
 
     @property
     def has_conditions(self) -> bool:
-        """Whether a step or a group has a condition."""
+        """True if any step or group has a condition."""
         return any(node.when is not None for node in (*self.steps, *self.leaves))
 
     @property
     def pivots(self) -> list[CompiledStep]:
-        """The steps after which a saga only goes forward; none, if it goes back until it settles."""
+        """The steps after which a saga only goes forward; empty if it can compensate until it settles."""
         return [step for step in self.leaves if step.pivot]
 
     @property
@@ -228,7 +228,7 @@ class SagaPlan:
         return max((index for index, node in enumerate(self.steps) if node.pivot), default=len(self.steps))
 
     def side_of(self, step: CompiledStep) -> Side:
-        """Where a step stands in its saga."""
+        """Position of a step in its saga."""
         if step.pivot:
             return Side.PIVOT
         names = [leaf.name for leaf in self.leaves]

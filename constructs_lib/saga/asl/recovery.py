@@ -63,7 +63,7 @@ _RAN_UNDER: Final = f"$record.{RecordAttribute.DEFINITION.value}.S"
 
 _INTERRUPTED: Final = (
     '{"step": "", "error": "SagaInterrupted", "detail": "the request was interrupted", "status": 500, '
-    '"title": "The request failed, and nothing of it stands", "kind": "saga-failed"}'
+    '"title": "The request failed and has no remaining effects", "kind": "saga-failed"}'
 )
 
 
@@ -113,10 +113,10 @@ def _has_jobs(plan: SagaPlan) -> bool:
 
 
 def _late(plan: SagaPlan) -> tuple[str | None, dict[str, State]]:
-    """Undo what took effect when nobody counted on it any more: the record is left as it is, settled or not.
+    """Compensate late effects: the record is unchanged, settled or not.
 
     Returns:
-        Name of the first state, and the states; None and none, if the saga has no jobs that could be undone.
+        Name of the first state, and the states; None and no states, if the saga has no jobs with a compensation.
     """
     if not _has_jobs(plan):
         return None, {}
@@ -143,18 +143,18 @@ def _late(plan: SagaPlan) -> tuple[str | None, dict[str, State]]:
         LATE_STUCK: {
             "Type": "Fail",
             "Error": "LateEffectStands",
-            "Cause": "what took effect late could not be undone; a person has to look",
+            "Cause": "a late effect could not be compensated; operator action is required",
         },
     }
 
 
 def _compatible(plan: SagaPlan) -> dict[str, State]:
-    """The rows of a saga must fit this definition: it may be another one than that of its last owner.
+    """The rows of a saga must fit this definition, which may differ from its last owner's.
 
-    A step with a row that this definition does not know would be forgotten; one that has changed sides of the pivot
-    would turn a saga round that may only go forward. Then a person is asked. A step that was renamed may have no row
-    yet, while its function is still at work, and nothing here would fence it: so under another definition than the
-    record's all that the last owner invoked is outlived first, and the record says from then on under which one the
+    A row of a step that this definition does not know would be ignored; one that has changed sides of the pivot would
+    make a saga compensate that may only go forward. Then the saga is parked. A renamed step may have no row yet while
+    its function still runs, and nothing here would fence it: so under another definition than the record's, the
+    recovery first outlives every function that the last owner invoked, and then records the definition under which the
     saga runs.
     """
     a = LogAttribute
@@ -230,7 +230,7 @@ def _outlived(plan: SagaPlan) -> str:
 
 
 def _other(plan: SagaPlan) -> str:
-    """Whether the saga's last owner ran under another definition, its conditions apart."""
+    """Test whether the saga's last owner ran under another definition, conditions aside."""
     return f'$substring({_RAN_UNDER}, 0, {WAYS_AT}) != "{plan.fingerprint[:WAYS_AT]}"'
 
 
@@ -270,7 +270,7 @@ def _read_direction(plan: SagaPlan) -> State:
 
 
 def _which_direction(plan: SagaPlan, *, undecided: str, compensating: str, first_late: str | None) -> State:
-    """A direction that was written stays. Whoever no longer owns the record touches nothing."""
+    """Keep a written direction. An execution that no longer owns the record changes nothing."""
     a = RecordAttribute
     direction = f"$record.{a.DIRECTION.value}.S"
     mine = (

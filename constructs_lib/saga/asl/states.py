@@ -33,7 +33,7 @@ CANCELED: Final = "DynamoDb.TransactionCanceledException"
 _CALL_SECONDS: Final = 30
 """How long a state machine waits for an AWS service."""
 LONG_ATTEMPTS: Final = 20
-"""How often something is tried again where there is no way back."""
+"""Number of retries where the saga only goes forward."""
 LONG_CAP_SECONDS: Final = 300
 MAX_STATE_NAME: Final = 80
 """Longest name of a state, in characters (Step Functions quotas)."""
@@ -60,7 +60,7 @@ def row_key(row: str) -> State:
 
 
 def call(action: str) -> State:
-    """A call of an AWS service: everything is tried again, but for a refusal by a condition."""
+    """Build a call of an AWS service: everything is retried, except a refusal by a condition."""
     return {
         "Type": "Task",
         "Resource": f"arn:aws:states:::{action}",
@@ -85,7 +85,7 @@ def found_item() -> str:
 
 
 def refused_write(following: str) -> State:
-    """Where to go when a condition refused a write."""
+    """Build the catch of a write refused by a condition."""
     return {"ErrorEquals": [CONDITION_FAILED], "Next": following}
 
 
@@ -108,7 +108,7 @@ def record_update(
 
 
 def payload(plan: SagaPlan, step: CompiledStep, outputs: str, *, item: State) -> State:
-    """What a step function is called with; ``item`` tells it the item that it works on, if any."""
+    """Build the event of a step function; ``item`` has the item that it works on, if any."""
     call = {
         CallField.PROTOCOL.value: PROTOCOL_VERSION,
         CallField.SAGA_ID.value: expression(SAGA_ID),
@@ -139,7 +139,7 @@ def bound(jsonata: str, known: str, *, row: str = "", also: str = "") -> str:
 
 
 def bind_all(value: Any, known: str, *, row: str, also: str = "") -> Any:
-    """A structure of a user's in which every expression is bound; what is no expression stays."""
+    """Bind every expression in a user's structure; other values are unchanged."""
     if isinstance(value, str):
         return expression(bound(bare(value), known, row=row, also=also)) if is_expression(value.strip()) else value
     if isinstance(value, Mapping):
@@ -154,8 +154,8 @@ def step_retries(
 ) -> list[State]:
     """Refusals never; transient failures with jitter; the rest without, so that the delays outlast a living attempt.
 
-    Where there is no way back (after the pivot, in a compensation), what is in doubt is tried for much longer before
-    a person is asked; never for less than was declared.
+    Where the saga only goes forward (after the pivot, in a compensation), what is in doubt is retried for much longer
+    before the saga is parked; never for less than declared.
     """
     long_cap, long_attempts = (LONG_CAP_SECONDS, LONG_ATTEMPTS) if no_way_back else (0, 0)
     return [
@@ -179,14 +179,14 @@ def step_retries(
 
 
 def _plain(number: float) -> float:
-    """2 and not 2.0, whoever writes it."""
+    """Normalize a number: 2 and not 2.0."""
     return int(number) if number == int(number) else number
 
 
 def transaction_retries(retry: Retry, *, no_way_back: bool) -> list[State]:
     """A canceled transaction may be a conflict, which passes, or a refusal, which does not: a few tries for both.
 
-    Then the row is looked at: it tells whether the transaction was written, and only its answer lost.
+    Then the row is read: it shows whether the transaction was written and only its response lost.
     """
     canceled = {
         "ErrorEquals": [CANCELED],

@@ -46,11 +46,11 @@ CONDITION_REFUSED: Final = "ConditionFailed"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exits:
-    """Where a step leads when it does not go on.
+    """States that a step leads to if it does not continue.
 
     Attributes:
         fenced: when another execution owns the saga.
-        give_up: when the step is given up.
+        give_up: when the step has failed.
         stuck: when nothing can be decided.
         no_way_back: whether the saga only goes forward here.
         outcome: whether the last step ends the flow itself, and answers what a phase answers.
@@ -78,7 +78,7 @@ def step_states(plan: SagaPlan, flow: Flow, index: int, exits: Exits) -> dict[st
 
 
 def replayed(flow: Flow, index: int) -> str:
-    """Outputs, with this step's taken from its row, which was assigned when it was looked at."""
+    """Outputs, with this step's taken from its row, which was assigned when it was read."""
     return expression(flow.with_output(index, f'{{"{flow.nodes[index].name}": $parse(${flow.row}.output.S)}}'))
 
 
@@ -131,7 +131,7 @@ def _direct(plan: SagaPlan, flow: Flow, index: int, exits: Exits) -> State:
 
 
 def _leads_on(flow: Flow, index: int, exits: Exits, output: str) -> State:
-    """To the step that follows; the last one of a branch ends it, and saves the state that would only say so."""
+    """Continue at the next step; the last step of a branch ends it and saves the state that would only report that."""
     following = flow.following(index)
     if not exits.outcome or following != flow.end:
         return {"Next": following}
@@ -139,7 +139,7 @@ def _leads_on(flow: Flow, index: int, exits: Exits, output: str) -> State:
 
 
 def phase_through(flow: Flow, outputs: str) -> State:
-    """What a phase answers when all its steps are through."""
+    """Result of a phase whose steps are all done."""
     key = {"key": expression(ITEM_KEY)} if flow.of_map is not None else {}
     return {PhaseField.OK.value: True, PhaseField.OUTPUTS.value: expression(outputs), **key}
 
@@ -212,7 +212,7 @@ def _call_payload(plan: SagaPlan, flow: Flow, index: int) -> State:
 
 
 def _transaction(plan: SagaPlan, flow: Flow, index: int, exits: Exits) -> dict[str, State]:
-    """The row and the writes in one transaction; refused, the row tells whether it happened already."""
+    """The row and the writes in one transaction; if refused, the row shows whether it was applied already."""
     step = _step(flow, index)
     if step.writes is None:
         raise TypeError(f"{step.name} writes nothing directly")

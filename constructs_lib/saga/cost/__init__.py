@@ -1,5 +1,5 @@
-"""What a saga costs, from its description alone: no AWS, no CDK, no measurement.
+"""Cost of a saga, from its description alone: no AWS, no CDK, no measurement.
 
 What is used is counted (``usage``, ``compensation``), multiplied with one table of prices (``prices``, ``bill``), held
-against an account's quotas (``quotas``) and beside other ways to build the same (``compare``).
+against an account's quotas (``quotas``) and with other designs (``compare``).
 """

@@ -1,4 +1,4 @@
-"""What a description cannot know, and a cost depends on: inputs, each with a default that is told with the result."""
+"""Inputs that a description does not contain and a cost depends on, each with a default printed with the result."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Assumptions:
         retries: retries per function call, on average: each is one more transition (outside Express) and one more call.
         polls: how often the client asks for the outcome.
         api: whether the saga has a ``TransactionApi``; without one, the record is still reserved and settled.
-        skip: names of conditional steps that are passed over.
+        skip: names of conditional steps that are skipped.
 
     Raises:
         ValueError: for a value that cannot be, naming it.
@@ -98,7 +98,7 @@ class Assumptions:
         return self.items_of.get(step.name, step.writes if step.writes is not None else self.items)
 
     def told(self) -> list[str]:
-        """The inputs in words, for whoever reads the result."""
+        """The inputs in words, for the report."""
         own = [f"{step} {value} ms" for step, value in sorted(self.durations.items())]
         functions = [f"functions take {self.duration_ms} ms warm, external ones {self.external_ms} ms", *own]
         asked = f"{self.polls} time{'s' if self.polls != 1 else ''}"
@@ -108,7 +108,7 @@ class Assumptions:
         answer = f"the answer's result {self.result_bytes}"
         return [
             f"{', '.join([*functions, *api])}; a state adds {self.state_ms} ms",
-            f"{self.memory_mib} MiB where a function does not say; arm64 unless it says x86",
+            f"{self.memory_mib} MiB for a function without a declared size; arm64 unless it declares x86",
             f"{', '.join([f'an atomic step writes {items}', *written])}; a map has {self.map_items} items",
             f"request {self.request_bytes} bytes, a step's output {self.output_bytes}, {answer}",
             f"{self.retries} retries per call; every retry is one transition and one call more",

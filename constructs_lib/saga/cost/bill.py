@@ -18,11 +18,11 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bill:
-    """What one saga costs on one way.
+    """Cost of one saga on one path.
 
     Attributes:
         usage: what is billed.
-        by_service: dollars for one saga; services that bill nothing are left out, the dearest comes first.
+        by_service: dollars for one saga; services that bill nothing are left out, the most expensive first.
         by_purpose: likewise.
         by_meter: likewise.
     """

@@ -1,7 +1,7 @@
 """The same saga built in other ways: what they would use for the same steps, sizes and durations.
 
-None of them gives what a saga here gives; what each leaves out stands beside its number. Their rules are stated as
-text, and applied without looking at the result.
+None of them gives what a saga here gives; the omissions are printed next to each number. Their rules are stated as
+text, and were written before the result.
 """
 
 from __future__ import annotations
@@ -64,9 +64,9 @@ def alternatives(saga: SagaDescription, inputs: Assumptions | None = None) -> li
         Alternative(
             name="Standard only, by hand",
             usage=_dearest(saga, known, _by_hand),
-            rule="one state and function per step, one choice per open condition, two states per parallel or map, one "
-            "state and function that writes the answer; a marker in the transaction of a step's writes; the front door "
-            "looks the key up, and puts it",
+            rule="one state and function per step, one choice per undecided condition, two states per parallel or map, "
+            "one state and function that writes the response; a marker in the transaction of a step's writes; the "
+            "gatekeeper reads the key, and puts it",
             without="no undo that is safe to repeat, no recovery; a provider's call has no record",
         ),
         Alternative(

@@ -1,6 +1,6 @@
-"""What a saga uses that goes back: the last step that can refuse does so, and everything before it is undone.
+"""Usage of a saga that compensates: the last step that can refuse does so, and everything before is compensated.
 
-Tried for every step up to the pivot, on every way; the dearest one is the longest compensation.
+Tried for every step up to the pivot, on every path; the most expensive is the longest compensation.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ CANCELED_RETRIES: Final = 3
 
 
 def longest_compensation(saga: SagaDescription, inputs: Assumptions | None = None) -> Usage | None:
-    """What the dearest compensation uses, the way to it included; None if nothing of the saga can be refused.
+    """Usage of the most expensive compensation, the path to it included; None if no step can be refused.
 
     Counted: the refused step's own writes as if they had been sent, the fence or the direction, every compensation
     (that of the refused step and of steps on another way, too: the row decides, not the state machine), the question
@@ -68,13 +68,13 @@ def _enter(tally: Tally, by: str, times: int = 1) -> None:
 
 
 def _give_up(tally: Tally, saga: SagaDescription, refuser: StepDescription) -> None:
-    """The pivot is fenced by a tombstone; then the direction is written, whoever was refused."""
+    """The pivot is fenced by a tombstone; then the direction is written, whichever step was refused."""
     leaf = _last_leaf(refuser)
     if leaf.kind in ("atomic", "dynamodb"):
-        # An earlier attempt may have succeeded: the row is looked at before the refusal counts.
+        # An earlier attempt may have succeeded: the row is read before the refusal is accepted.
         tally.read(Purpose.LOG, leaf.name, 1)
     if leaf.kind == "dynamodb":
-        # What was canceled may have been a conflict: it is tried again a few times, then the row is looked at.
+        # A canceled transaction may have been a conflict: it is retried a few times, then the row is read.
         _enter(tally, f"{leaf.name}, again", CANCELED_RETRIES)
         transaction(tally, leaf, CANCELED_RETRIES)
         _enter(tally, f"{leaf.name}: row")
@@ -87,7 +87,7 @@ def _give_up(tally: Tally, saga: SagaDescription, refuser: StepDescription) -> N
         _enter(tally, "fence")
         tally.write(Purpose.LOG, "fence", tally.inputs.row_units)
         if leaf.kind in OUTSIDE:
-            # Its row says FAILED already: the tombstone is refused, and the row is looked at.
+            # Its row is FAILED already: the tombstone is refused, and the row is read.
             _enter(tally, "fence: look")
             _enter(tally, "fence: stands?")
             tally.read(Purpose.LOG, "fence", 1)
@@ -96,7 +96,7 @@ def _give_up(tally: Tally, saga: SagaDescription, refuser: StepDescription) -> N
 
 
 def _a_pivot_may_stand(saga: SagaDescription, refuser: StepDescription) -> bool:
-    """Of several pivots one may lie behind the refused step: the state machine has to look."""
+    """With several pivots one may precede the refused step: the state machine has to check."""
     before = saga.steps[: saga.steps.index(refuser)]
     return any(
         leaf.side == PIVOT and not exclude(step.when or leaf.when, refuser.when)
@@ -124,7 +124,7 @@ def _undo(tally: Tally, step: StepDescription, passed: Passed, refused: StepDesc
 
 
 def _undo_by_function(tally: Tally, step: StepDescription, *, ran: int, idle: int, refused: bool) -> None:
-    """A function that looks at the row first; what never happened is buried."""
+    """A function that reads the row first; a step that was not applied gets a tombstone."""
     name, row = f"undo {step.name}", tally.inputs.row_units
     _enter(tally, name, ran + idle)
     milliseconds = tally.inputs.duration_of(step)
@@ -142,7 +142,7 @@ def _undo_by_function(tally: Tally, step: StepDescription, *, ran: int, idle: in
 
 
 def _undo_writes(tally: Tally, step: StepDescription, *, ran: int, idle: int, refused: bool) -> None:
-    """The state machine buries the step; refused, it looks at the row, and undoes the writes together with it."""
+    """The state machine writes a tombstone; if refused, it reads the row, and compensates together with it."""
     name = f"undo {step.name}"
     _enter(tally, name, ran + idle)
     tally.write(Purpose.LOG, name, tally.inputs.row_units * (ran + idle))
@@ -156,7 +156,7 @@ def _undo_writes(tally: Tally, step: StepDescription, *, ran: int, idle: int, re
 
 
 def _settle_failed(tally: Tally, saga: SagaDescription, steps: Sequence[StepDescription]) -> None:
-    """The log is asked whether anything stands; somebody is told; the record is settled."""
+    """The log is queried for remaining effects; a notification is sent; the record is settled."""
     rows = rows_of(steps, tally.inputs)
     _enter(tally, "ask the log")
     tally.read(Purpose.LOG, "ask the log", read_units(rows * tally.inputs.row_bytes))

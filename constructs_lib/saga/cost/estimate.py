@@ -21,7 +21,7 @@ THOUSAND: Final = 1_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
-    """What a saga costs.
+    """Estimated cost of a saga.
 
     Attributes:
         saga: its description.
@@ -29,7 +29,7 @@ class Estimate:
         happy: the happy path.
         back: the longest compensation, if there is one.
         per_day: sagas a day, if a rate was given.
-        loads: what that rate makes of the quotas.
+        loads: load of that rate on the quotas.
         others: the saga itself, then built in other ways, if that was asked for.
     """
 
@@ -75,7 +75,7 @@ def estimate_of(
         compare: whether to build it in other ways, too.
 
     Raises:
-        ValueError: if the inputs name steps that the saga does not have, or the rate is none.
+        ValueError: if the inputs name steps that the saga does not have, or the rate is not positive.
     """
     if per_day is not None and per_day <= 0:
         raise ValueError(f"a rate must be above 0, got {per_day} sagas a day; leave it out for none")
@@ -95,7 +95,7 @@ def estimate_of(
 
 
 def as_json(estimate: Estimate) -> dict[str, Any]:
-    """The estimate as plain data; dollars are for 1,000 sagas unless they say otherwise."""
+    """Return the estimate as plain data; dollars are for 1,000 sagas unless stated otherwise."""
     document: dict[str, Any] = {
         "saga": estimate.saga.name,
         "region": REGION,

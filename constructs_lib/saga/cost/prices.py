@@ -21,7 +21,7 @@ _EVENTBRIDGE: Final = "https://aws.amazon.com/eventbridge/pricing/"
 
 
 class Service(StrEnum):
-    """Who sends the bill."""
+    """Services that bill."""
 
     STEP_FUNCTIONS = "Step Functions"
     LAMBDA = "Lambda"
@@ -32,7 +32,7 @@ class Service(StrEnum):
 
 
 class Meter(StrEnum):
-    """What is counted."""
+    """Billed units."""
 
     TRANSITIONS = "Standard transitions"
     EXPRESS_REQUESTS = "Express requests"
@@ -53,7 +53,7 @@ class Meter(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Price:
-    """What one meter costs.
+    """Price of one meter.
 
     Attributes:
         meter: what is counted.
@@ -61,7 +61,7 @@ class Price:
         dollars: for ``per`` of them.
         per: how many.
         as_of: year and month in which the price was looked up.
-        source: the page that says it.
+        source: the page with the price.
     """
 
     meter: Meter

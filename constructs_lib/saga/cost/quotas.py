@@ -1,7 +1,7 @@
 """Quotas of an account that a rate of sagas would meet. All of them are shared with whatever else runs there.
 
 The numbers are defaults of us-east-1 for an account with a history: new accounts begin with less, other regions have
-less of some, and all of them can be raised on request. What an account really has, Service Quotas says.
+less of some, and all of them can be raised on request. Service Quotas has an account's own values.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class Quota:
         name: what it limits.
         limit: by default.
         as_of: year and month in which the limit was looked up.
-        source: the page that says it.
-        note: what one should know of it.
+        source: the page with the limit.
+        note: what to know about it.
     """
 
     name: str
@@ -42,7 +42,7 @@ class Quota:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """What a rate of sagas makes of a quota."""
+    """Load of a rate of sagas on a quota."""
 
     quota: Quota
     load: Decimal
@@ -54,7 +54,7 @@ class Load:
 
     @property
     def is_met(self) -> bool:
-        """Whether the rate is more than the quota allows."""
+        """True if the rate exceeds the quota."""
         return self.share > 1
 
 
@@ -62,7 +62,7 @@ TRANSITIONS: Final = Quota(
     name="Standard transitions per second",
     limit=5_000,
     source=_STEP_FUNCTIONS,
-    note="5,000 in N. Virginia, Oregon and Ireland, 800 elsewhere; throttled executions go on later",
+    note="5,000 in N. Virginia, Oregon and Ireland, 800 elsewhere; throttled executions continue later",
 )
 STARTS: Final = Quota(
     name="StartExecution per second",
@@ -84,13 +84,13 @@ REST_CALLS: Final = Quota(
 
 
 def loads_of(saga: SagaDescription, usage: Usage, per_second: Decimal) -> list[Load]:
-    """What ``per_second`` sagas make of each quota, the fullest first; quotas that they do not touch are left out."""
+    """Load of ``per_second`` sagas on each quota, the fullest first; unused quotas are left out."""
     loads = [Load(quota=quota, load=load(saga, usage) * per_second) for quota, load in _LOADS]
     return sorted((load for load in loads if load.load), key=lambda load: -load.share)
 
 
 def most_per_second(loads: list[Load], per_second: Decimal) -> Decimal:
-    """How many sagas per second fill the first quota: ``loads`` are those of ``per_second``."""
+    """Sagas per second that fill the first quota: ``loads`` are those of ``per_second``."""
     return min(load.quota.limit * per_second / load.load for load in loads)
 
 
@@ -111,4 +111,4 @@ _LOADS: Final[tuple[tuple[Quota, Callable[[SagaDescription, Usage], Decimal]], .
     (REST_CALLS, lambda _, usage: usage.total(Meter.REST_REQUESTS)),
 )
 QUOTAS: Final = tuple(quota for quota, _ in _LOADS)
-"""Every quota that is looked at."""
+"""Every checked quota."""

@@ -119,7 +119,7 @@ def _quota(load: Load) -> Iterator[str]:
 
 
 def compared(others: Sequence[Alternative]) -> Iterator[str]:
-    """The saga beside other ways to build it, dollars per 1,000."""
+    """Compare the saga with other designs, dollars per 1,000."""
     yield "  built in other ways: $ per 1,000 sagas that complete"
     heads = ("orchestration + log", "compute", "effects", "API", "together")
     yield f"  {'':<36}" + "".join(f"{head:>{_width(head)}}" for head in heads)

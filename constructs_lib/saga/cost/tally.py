@@ -1,4 +1,4 @@
-"""What is used, line by line, and how it is added up; and the front door, which every way of a saga has."""
+"""Usage line by line and its sum; and the gatekeeper's, which every path of a saga has."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MS: Final = 1_000
 
 
 class Purpose(StrEnum):
-    """What something is used for."""
+    """Purposes of usage."""
 
     ORCHESTRATION = "orchestration"
     """Transitions and Express executions."""
@@ -28,7 +28,7 @@ class Purpose(StrEnum):
     EFFECTS = "effects"
     """The steps' own items, messages and events, as plain writes would cost them."""
     API = "API"
-    """The API's requests and function, and the request record: reserved, settled, looked at."""
+    """The API's requests and function, and the request record: reserved, settled, read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +43,7 @@ class Use:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """What one saga uses on one way.
+    """Usage of one saga on one path.
 
     Attributes:
         way: what happens, in a few words.
@@ -60,7 +60,7 @@ class Usage:
     function_seconds: Decimal = Decimal(0)
 
     def total(self, meter: Meter, *purposes: Purpose) -> Decimal:
-        """How much of a meter, for these purposes (all, if none is named)."""
+        """Amount of a meter, for these purposes (all by default)."""
         return sum(
             (use.quantity for use in self.uses if use.meter is meter and (not purposes or use.purpose in purposes)),
             Decimal(0),
@@ -117,7 +117,7 @@ class Tally:
         self.function_seconds += seconds
 
     def usage(self, way: str) -> Usage:
-        """What was added up."""
+        """Return the sum."""
         return Usage(
             way=way,
             uses=tuple(self.uses),

@@ -1,4 +1,4 @@
-"""What a saga uses when everything goes well: counted from its description, step by step.
+"""Usage of a saga that completes: counted from its description, step by step.
 
 Convention for Standard transitions, which AWS does not spell out to the last one: one per state that is entered, and
 one per retry. Every count follows the generated definition and the runtime's own calls; tests hold them together.
@@ -31,7 +31,7 @@ _EXPRESS_ROUNDS_TO_MS: Final = 100
 
 
 def happy_path(saga: SagaDescription, inputs: Assumptions | None = None) -> Usage:
-    """What a saga uses that completes: on the dearest of its ways, if its conditions leave several open.
+    """Usage of a saga that completes: on its most expensive path, if conditions leave several.
 
     Raises:
         ValueError: if the inputs name steps that the saga does not have.
@@ -112,7 +112,7 @@ def _plain(tally: Tally, step: StepDescription) -> None:
 
 
 def work(tally: Tally, step: StepDescription, times: int = 1) -> int:
-    """What a plain step does, wherever its state stands; returns the milliseconds that it takes once."""
+    """Work of a plain step, wherever its state is; returns the milliseconds that it takes once."""
     inputs = tally.inputs
     milliseconds = inputs.state_ms
     if _runs_a_function(step):
@@ -153,14 +153,14 @@ def _read_only(tally: Tally, step: StepDescription, times: int) -> None:
 
 
 def _notify(tally: Tally, step: StepDescription, times: int) -> None:
-    """The row is looked at, the message sent, the row written: in a transaction of its own."""
+    """The row is read, the message sent, the row written: in a transaction of its own."""
     tally.read(Purpose.LOG, step.name, times)
     tally.add(Meter.FIFO_REQUESTS, Purpose.EFFECTS, step.name, times)
     tally.write(Purpose.LOG, step.name, 2 * tally.inputs.row_units * times)
 
 
 def _callback(tally: Tally, step: StepDescription, times: int) -> None:
-    """A job goes through the queue, is handed over, and its answer comes in by a webhook."""
+    """A job goes through the queue, is dispatched, and its outcome arrives by a webhook."""
     # INTENT before the provider is called, and that it took the job on; has an answer come before?
     tally.read(Purpose.LOG, step.name, times)
     tally.write(Purpose.LOG, step.name, 2 * tally.inputs.row_units * times)
@@ -168,7 +168,7 @@ def _callback(tally: Tally, step: StepDescription, times: int) -> None:
 
 
 def _waiting(tally: Tally, step: StepDescription, times: int) -> None:
-    """Sent, received and deleted; registered; one transaction of event, token and row; told."""
+    """Sent, received and deleted; registered; one transaction of event, token and row; delivered."""
     name, row = step.name, tally.inputs.row_units
     tally.add(Meter.QUEUE_REQUESTS, Purpose.ORCHESTRATION, name, _QUEUE_CALLS * times)
     tally.add(Meter.REST_REQUESTS, Purpose.ORCHESTRATION, f"{name}, answer", times)
@@ -176,12 +176,12 @@ def _waiting(tally: Tally, step: StepDescription, times: int) -> None:
     tally.write(Purpose.LOG, f"{name}, token", (TOKEN_UNITS + INDEX_UNITS) * times)
     tally.read(Purpose.LOG, f"{name}, answer", _RECEIPT_READS * times)
     tally.write(Purpose.LOG, f"{name}, answer", 2 * (1 + TOKEN_UNITS + row) * times)
-    tally.write(Purpose.LOG, f"{name}, told", (TOKEN_UNITS + INDEX_UNITS) * times)
+    tally.write(Purpose.LOG, f"{name}, delivered", (TOKEN_UNITS + INDEX_UNITS) * times)
     tally.write(Purpose.LOG, f"{name}, answer, index", MOVED_INDEX_UNITS * times)
 
 
 def _awaited(tally: Tally, step: StepDescription, times: int) -> None:
-    """Nothing is written before; the row is looked at, and whether an answer has come before."""
+    """Nothing is written before; the row is read, and whether an outcome has arrived before."""
     tally.read(Purpose.LOG, step.name, 2 * times)
     _waiting(tally, step, times)
 
@@ -244,7 +244,7 @@ def _branch(
         milliseconds += work(tally, step, times)
         last = step
     if last is None or last is not steps[-1] or last.kind == "dynamodb":
-        # The last step's own state ends the branch, unless it is passed over, or cannot say what a branch answers.
+        # The last step's own state ends the branch, unless it is skipped, or cannot return the branch's result.
         tally.state("through", times)
     return milliseconds
 

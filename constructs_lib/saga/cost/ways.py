@@ -1,6 +1,6 @@
-"""Which steps a saga takes, and where its state machine has to choose. The rules are those of the generated definition.
+"""Paths of a saga, and where its state machine has to choose. The rules are those of the generated definition.
 
-A condition is a JSONata text that nobody can evaluate at synth. Conditions are taken to be independent of each other,
+A condition is a JSONata text that cannot be evaluated at synth. Conditions are taken to be independent of each other,
 unless one is, to the letter, the negation of another: then exactly one of the two holds. (Where what they look for is
 missing neither does, and the saga fails.)
 """
@@ -16,10 +16,10 @@ from constructs_lib.saga.description.description import SagaDescription, StepDes
 PIVOT: Final = "pivot"
 """The ``side`` of a pivot."""
 MAX_CONDITIONS: Final = 10
-"""With more conditions than this only the way is looked at on which all of them hold."""
+"""With more conditions than this only one path is counted: where all of them hold."""
 
 Passed = frozenset[str]
-"""Names of the steps that a way passes over."""
+"""Names of the steps that a path skips."""
 
 _ASKED_FIRST: Final = frozenset({"parallel", "service", "event", "custom"})
 """Kinds of steps before which a state compares the definition: their own state evaluates no expression of ours."""
@@ -30,7 +30,7 @@ def ways_of(saga: SagaDescription, skip: frozenset[str] = frozenset()) -> list[P
 
     Args:
         saga: the saga.
-        skip: names of conditional steps that are passed over on every way.
+        skip: names of conditional steps that are skipped on every path.
 
     Raises:
         ValueError: if ``skip`` names a step that is not there, or that has no condition.
@@ -61,7 +61,7 @@ def entered(
 
     Args:
         steps: in order.
-        passed: names of those that are passed over.
+        passed: names of the skipped ones.
         machine: whether they begin a state machine: its first state asks for the definition.
     """
     if machine and steps[0].when is None and steps[0].kind in _ASKED_FIRST:
@@ -78,7 +78,7 @@ def entered(
 
 
 def leads_around_pivots(saga: SagaDescription, passed: Passed) -> bool:
-    """Whether a way leads around every pivot to steps behind them: then the record has to say that it goes forward."""
+    """Test whether a path leads around every pivot to later steps: then the record must state that it goes forward."""
     pivots = [index for index, step in enumerate(saga.steps) if _has_pivot(step)]
     taken = [index for index, step in enumerate(saga.steps) if step.name not in passed]
     if not pivots or pivots[-1] in taken or not any(index > pivots[-1] for index in taken):
@@ -88,14 +88,14 @@ def leads_around_pivots(saga: SagaDescription, passed: Passed) -> bool:
 
 
 def exclude(one: str | None, other: str | None) -> bool:
-    """Whether two conditions are, to the letter, each other's negation, over the request alone: it cannot change."""
+    """Test whether one condition literally negates the other and reads only the request, which cannot change."""
     if one is None or other is None or "$outputs" in one + other:
         return False
     return one == f"$not({other})" or other == f"$not({one})"
 
 
 def _is_open(steps: Sequence[StepDescription], index: int) -> bool:
-    """Whether the machine has to choose behind step ``index``: a condition that is known there costs nothing."""
+    """Test whether the machine has to choose after step ``index``: a condition that is known there costs nothing."""
     when = steps[index + 1].when
     if when is None:
         return False

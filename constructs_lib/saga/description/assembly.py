@@ -17,7 +17,7 @@ def sagas_of(assembly: Path) -> list[SagaDescription]:
         assembly: the folder that ``cdk synth`` wrote.
 
     Raises:
-        ValueError: if the folder is no assembly, or a description in it was written by another release.
+        ValueError: if the folder is not an assembly, or a description in it was written by another release.
     """
     return sorted(_sagas_in(assembly), key=lambda saga: saga.name)
 
@@ -46,7 +46,7 @@ def _artifacts(folder: Path) -> Iterator[Mapping[str, Any]]:
 
 
 def _metadata(folder: Path, artifact: Mapping[str, Any]) -> Mapping[str, list[Mapping[str, Any]]]:
-    """An artifact's metadata by construct path. The CDK writes it into the manifest, or into a file beside it."""
+    """An artifact's metadata by construct path. The CDK writes it into the manifest, or into a separate file."""
     inline: Mapping[str, list[Mapping[str, Any]]] = artifact.get("metadata") or {}
     beside = artifact.get("additionalMetadataFile")
     if beside is None:

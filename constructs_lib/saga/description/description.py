@@ -1,4 +1,4 @@
-"""A saga as plain data: what cost, budget, drawing and comparison look at. Written into the cloud assembly at synth."""
+"""A saga as plain data, for cost, budget, drawing and comparison. Written into the cloud assembly at synth."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 METADATA_TYPE: Final = "cdk-sagas:saga"
-"""Type of the construct metadata under which a saga's description stands in the cloud assembly."""
+"""Type of the construct metadata that holds a saga's description in the cloud assembly."""
 SCHEMA: Final = 2
 
 _T = TypeVar("_T")
@@ -32,7 +32,7 @@ class RetryDescription:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FunctionDescription:
-    """A function, as far as it is known at synth; None where an imported function does not say."""
+    """A function, as far as it is known at synth; None for unknown properties of an imported function."""
 
     timeout: int
     memory_mib: int | None = None
@@ -46,7 +46,7 @@ class StepDescription:
     Attributes:
         name: its name.
         kind: value of ``StepKind``.
-        side: value of ``Side``: before the pivot, the pivot, after it. Of a group: where its first step stands.
+        side: value of ``Side``: before the pivot, the pivot, after it. Of a group: its first step's.
         when: its condition, if it has one.
         function: what it runs; None if the state machine does it itself.
         compensation: what undoes it; None if nothing does, or the state machine does it itself.
@@ -57,7 +57,7 @@ class StepDescription:
         writes: items that a step writes straight from the state machine; None if a function decides.
         timeout: of a phase, of one call straight from the state machine, or of waiting for an answer, in seconds.
         redelivery: of a job, seconds after which its queue delivers it again; 0 for anything else.
-        heartbeat: seconds after which an answer from outside counts as lost; 0 if none is waited for.
+        heartbeat: seconds after which an outcome is treated as lost; 0 if the step does not wait.
         transient: retries of what passes.
         in_doubt: retries of what is in doubt.
         routes: what named errors lead to: ``notify`` or ``go on``.
@@ -67,11 +67,11 @@ class StepDescription:
         window: how long an external step's provider knows a key, in seconds; 0 if it does not.
         verify: whether an external step's provider can be asked.
         undo_window: how long it knows the key of an undo, in seconds; 0 if it does not.
-        verify_undo: whether it can be asked what became of an undo.
+        verify_undo: whether it can be queried for the outcome of a compensation.
         messages: of a job, seconds for which one of its messages can be delivered, by its queue and after its
             dead-letter queue; 0 for anything else.
-        constant: bytes of what its state sends that stand in the definition: parameters, writes, a message.
-        instead: bytes of the largest output that a ``GoOn`` puts in the place of the step's.
+        constant: bytes that its state sends from the definition: parameters, writes, a message.
+        instead: bytes of the largest output that a ``GoOn`` substitutes for the step's.
     """
 
     name: str
@@ -121,10 +121,10 @@ class SagaDescription:
         steps: in order.
         timeout: of the whole saga, in seconds.
         fingerprint: of the definition.
-        tells_of_failure: whether somebody is told when it fails.
+        tells_of_failure: whether a notification is sent when it fails.
         replayed: for how long its request's response is replayed after it settled, in seconds; 0 if that is not known.
         remembered: for how long its request's key is refused, in seconds; 0 if that is not known.
-        due_after: seconds after which its request's record is looked at first; 0 if that is not known.
+        due_after: seconds after which its request's record is first checked; 0 if that is not known.
         log_days: how long rows of its log are kept; 0 if that is not known.
         schema: of this description.
     """

@@ -1,4 +1,4 @@
-"""What a saga must know of the functions that it runs."""
+"""Properties of functions that a saga needs."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _asked: Final[WeakKeyDictionary[lambda_.Function, FunctionDescription]] = WeakKe
 def facts_of(code: RuntimeFunction | lambda_.IFunction) -> FunctionDescription:
     """A function's timeout, memory and architecture.
 
-    Every question crosses to the process in which the CDK runs. So a function of ours, which was told them, is not
-    asked, and another is asked once, however many steps and sagas it runs for.
+    Every query crosses to the process in which the CDK runs. So the library's own functions, whose properties are known
+    in Python, are not queried, and others are queried once, however many steps and sagas they run for.
     """
     if isinstance(code, RuntimeFunction):
         return FunctionDescription(

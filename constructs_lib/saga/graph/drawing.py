@@ -11,22 +11,22 @@ Point = tuple[float, float]
 
 
 class Way(StrEnum):
-    """What a line stands for."""
+    """Meaning of a line."""
 
     FORWARD = "forward"
-    """The saga goes on."""
+    """The saga continues."""
     SKIP = "skip"
-    """Steps are passed over."""
+    """Steps are skipped."""
     FAIL = "fail"
-    """A step is given up."""
+    """A step fails."""
     UNDO = "undo"
     """From one compensation to the next."""
     PARK = "park"
-    """Somebody has to decide."""
+    """Operator action is required."""
 
 
 class End(StrEnum):
-    """Where a saga begins and ends."""
+    """Ends of a saga's path."""
 
     START = "start"
     COMPLETED = "completed"
@@ -66,7 +66,7 @@ class Box:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
-    """A line of small print, in the colour of the way that it tells of."""
+    """A line of small print, in the colour of its way."""
 
     text: str
     way: Way
@@ -82,10 +82,10 @@ class Card:
         tone: its colour; of a compensation, None.
         name: its name, on lines.
         caption: what it is, on lines.
-        notes: what named errors lead to.
-        hint: everything about it, for whoever points at it.
+        notes: routes of named errors.
+        hint: everything about it, shown on hover.
         pivot: whether it is a pivot.
-        compact: whether its icon stands above its name.
+        compact: whether its icon is above its name.
     """
 
     box: Box
@@ -101,7 +101,7 @@ class Card:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Panel:
-    """A group of steps: cards stand on it. ``sheets``: it stands for many of its kind."""
+    """A group of steps, on which their cards are placed. ``sheets``: it represents many of its kind."""
 
     box: Box
     icon: str
@@ -148,7 +148,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Joint:
-    """Where a line meets another."""
+    """Meeting point of two lines."""
 
     at: Point
     way: Way
@@ -156,7 +156,7 @@ class Joint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Word:
-    """A word beside a line. ``anchor`` is SVG's: start, middle, end."""
+    """A word next to a line. ``anchor`` is SVG's: start, middle, end."""
 
     at: Point
     text: str
@@ -184,8 +184,8 @@ class Drawing:
         width: in pixels.
         height: in pixels.
         title: its heading.
-        subtitle: what stands below the heading.
-        description: the picture in words, for whoever does not see it.
+        subtitle: the line below the heading.
+        description: the picture in words, for screen readers.
         shapes: back to front.
     """
 

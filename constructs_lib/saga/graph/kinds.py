@@ -1,4 +1,4 @@
-"""How each kind of step looks. A new kind is one entry here; until then it is drawn with its name and a plain mark."""
+"""Icon, tone and caption of each kind of step. A new kind is one entry here; until then it is drawn plainly."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _RETURN: Final = "M14 3v4a3 3 0 0 1-3 3H3M6.5 6.5L3 10l3.5 3.5"
 _HOURGLASS: Final = "M4 1.5h8M4 14.5h8M5 1.5c0 4 6 4.5 6 6.5s-6 2.5-6 6.5M11 1.5c0 4-6 4.5-6 6.5s6 2.5 6 6.5"
 _DOT: Final = "M8 4a4 4 0 1 0 0 8a4 4 0 0 0 0-8z"
 UNDO_ICON: Final = "M5.5 3.5L2.5 6.5l3 3M2.5 6.5H10a3.5 3.5 0 0 1 0 7H6.5"
-"""What stands on a compensation."""
+"""Icon of a compensation."""
 
 
 class Tone(StrEnum):
@@ -46,11 +46,11 @@ class Tone(StrEnum):
     LOCAL = "local"
     """Here, in DynamoDB."""
     OUTSIDE = "outside"
-    """At somebody else's."""
+    """At a third party."""
     QUIET = "quiet"
     """Changes nothing."""
     OUTGOING = "outgoing"
-    """Tells others."""
+    """Notifies others."""
     OWN = "own"
     """The state machine itself."""
     GROUP = "group"
@@ -59,12 +59,12 @@ class Tone(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KindLook:
-    """How a kind of step looks.
+    """Look of a kind of step.
 
     Attributes:
         icon: path in a square of 16, stroked.
         tone: its colour.
-        caption: words for it, so that nobody needs the legend.
+        caption: words for it, so that no legend is needed.
     """
 
     icon: str
@@ -116,7 +116,7 @@ LOOKS: Final = {
 
 
 def look_of(step: StepDescription) -> KindLook:
-    """How a step looks; one of a kind without a look of its own is drawn plainly, with the kind's name."""
+    """Return a step's look; a kind without an entry is drawn plainly, with the kind's name."""
     known = LOOKS.get(step.kind)
     tone = Tone.GROUP if step.branches else Tone.OWN
     return known or KindLook(icon=_DOT, tone=tone, caption=_always(step.kind))

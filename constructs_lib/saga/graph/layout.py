@@ -1,7 +1,7 @@
-"""Where everything in the picture of a saga stands.
+"""Positions of everything in the picture of a saga.
 
-The way forward runs down, the way back runs up beside it, and the pivot's line lies across both: above it a failure
-leads back to the beginning, below it there is only forward, or a person.
+The forward path runs down, compensations run up next to it, and the pivot's line crosses both: above it a failure
+compensates, below it the saga goes forward or is parked.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class _Column:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Exit:
-    """Where the way forward leaves a part, and how far down the part reaches."""
+    """Point at which the forward path leaves a part, and how far down the part reaches."""
 
     anchor: float
     bottom: float
@@ -128,7 +128,7 @@ class _Layout:
         return card.box.bottom
 
     def _phase(self, group: StepDescription, column: _Column, y: float) -> float:
-        """A group of steps in one row: they stand on a panel."""
+        """A group of steps in one row, on a panel."""
         width = min(column.width, _PANEL)
         *_, head = panel_head(group, width=width)
         inner = _Column(center=column.center, width=width - 2 * _PANEL_SIDE)
@@ -138,7 +138,7 @@ class _Layout:
         return bottom
 
     def _parallel(self, group: StepDescription, column: _Column, y: float) -> float:
-        """Branches beside each other, in rows of three at most, on one panel."""
+        """Concurrent branches, in rows of three at most, on one panel."""
         width = column.width
         *_, head = panel_head(group, width=width)
         count = len(group.branches)
@@ -164,7 +164,7 @@ class _Layout:
         bottom = max(top, y + self._sheet.stack_height(leaves))
         box = Box(x=column.center - width / 2, y=y, width=width, height=bottom - y)
         self._sheet.panels[at:at] = [panel(group, box), *lanes]
-        if self._fails == self._sheet.fails:  # else the routes around it put them beside all of theirs
+        if self._fails == self._sheet.fails:  # else the routes around it put them next to all of theirs
             self._sheet.stack(leaves, box)
         return bottom
 
@@ -193,7 +193,7 @@ class _Layout:
         return _Exit(anchor=join, bottom=join)
 
     def _routes(self, part: Routes, column: _Column, y: float) -> _Exit:
-        """Two routes beside each other; the one with compensations is the right one."""
+        """Two routes side by side; the one with compensations is the right one."""
         sheet = self._sheet
         condition = chip(part.when, center=column.center, y=y, width=min(column.width, _CARD))
         sheet.cards.append(condition)
@@ -243,7 +243,7 @@ class _Layout:
         return _Exit(anchor=join, bottom=join)
 
     def _height_to_pivot(self, parts: Sequence[Part], column: _Column) -> float:
-        """How far below the top of a route its pivot ends; 0 for a route without one."""
+        """Distance from the top of a route to the end of its pivot; 0 for a route without one."""
         names = [step.name for step in flat(parts)]
         last = max((index for index, name in enumerate(names) if name in self._line_below), default=None)
         if last is None or any(not isinstance(part, StepDescription) for part in parts):

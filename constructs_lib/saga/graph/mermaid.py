@@ -122,7 +122,7 @@ class _Chart:
         return left
 
     def _back(self, steps: Sequence[StepDescription]) -> None:
-        """The chain of compensations, and where each step that can be given up enters it."""
+        """The chain of compensations, with the entry of each step that can fail."""
         chain = "failed"
         for step in steps:
             leaves = [leaf for leaf in step.leaves if leaf.side != Side.AFTER]

@@ -15,7 +15,7 @@ _END: Final = "<!-- /saga -->"
 
 
 def block(saga: SagaDescription, *, image: str | None, mermaid: bool) -> str:
-    """What a page shows of a saga: its picture, its Mermaid chart, or both, the chart folded away.
+    """A saga on a page: its picture, its Mermaid chart, or both, the chart folded away.
 
     Args:
         saga: the saga.
@@ -35,7 +35,7 @@ def sagas_shown(page: str) -> list[str]:
 
 
 def with_blocks(page: str, block_of: Callable[[str], str]) -> str:
-    """A page with what stands between ``<!-- saga:NAME -->`` and ``<!-- /saga -->`` made anew, for every NAME.
+    """Regenerate what is between ``<!-- saga:NAME -->`` and ``<!-- /saga -->`` in a page, for every NAME.
 
     Raises:
         ValueError: if a part does not end.

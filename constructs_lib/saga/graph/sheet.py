@@ -1,4 +1,4 @@
-"""The sheet that a saga is laid out on: shapes so far, and the way back beside them."""
+"""The sheet that a saga is laid out on: shapes so far, and the compensations next to them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MARGIN: Final = 24
 SPINE: Final = 330
 """Where the way forward runs."""
 BACK: Final = 768
-"""Where the way back runs."""
+"""Horizontal position of the compensations."""
 BACK_WIDTH: Final = 216
 _UNDO_SPACE: Final = 20
 
@@ -50,7 +50,7 @@ class Sheet:
         self.lines.append(Line(points=points, way=way, arrow=arrow))
 
     def word(self, x: float, y: float, text: str, anchor: str = "start") -> None:
-        """A word beside a line."""
+        """A word next to a line."""
         self.lines.append(Word(at=(x, y), text=text, anchor=anchor))
 
     def left_edge(self, since: tuple[int, int]) -> float:
@@ -60,11 +60,11 @@ class Sheet:
         return min(boxes)
 
     def mark(self) -> tuple[int, int]:
-        """How much there is now."""
+        """Number of shapes so far."""
         return len(self.panels), len(self.cards)
 
     def fails(self, step: StepDescription, box: Box) -> None:
-        """What giving up the step in this box leads to."""
+        """Line from a failing step to its compensation."""
         if step.side == Side.AFTER:
             self._after.append(box)
         elif step.compensated:
@@ -74,7 +74,7 @@ class Sheet:
             self.fails_from((box.right, box.middle))
 
     def fails_from(self, *points: Point) -> None:
-        """A way from somewhere to the way back, at the height of the last point."""
+        """A line from a point to the compensations, at the height of the last point."""
         y = points[-1][1]
         self.line(Way.FAIL, *points, (BACK, y), arrow=False)
         self.lines.append(Joint(at=(BACK, y), way=Way.UNDO))
@@ -86,7 +86,7 @@ class Sheet:
         return sum(heights) + _UNDO_SPACE * max(len(heights) - 1, 0)
 
     def stack(self, steps: Sequence[StepDescription], box: Box) -> None:
-        """Compensations of steps that run at once, beside their box: the last one at the bottom is the first."""
+        """Compensations of concurrent steps, next to their box: the last one at the bottom is the first."""
         undone = _undone(steps)
         if not undone:
             if any(step.side != Side.AFTER for step in steps):
@@ -101,7 +101,7 @@ class Sheet:
         self.line(Way.FAIL, (box.right, last.middle), (last.x, last.middle))
 
     def way_back(self, end: Box) -> None:
-        """From the last that can be given up, to the end that is called failed."""
+        """From the last step that can fail to the end that is called failed."""
         self.cards += self._undo
         stops = sorted(self._undo, key=lambda card: -card.box.y)
         lowest = max([*self._given_up, *(card.box.y for card in stops)], default=end.bottom)

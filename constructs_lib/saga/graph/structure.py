@@ -1,4 +1,4 @@
-"""What belongs together in a picture: steps under one condition, two routes of which a request takes one, the pivot."""
+"""Groups in a picture: steps under one condition, two routes of which a request takes one, the pivot."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NEGATED: Final = re.compile(r"\$not\((.*)\)", re.DOTALL)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Guarded:
-    """Steps that are passed over together when a condition is false."""
+    """Steps that are skipped together when a condition is false."""
 
     when: str
     steps: tuple[StepDescription, ...]

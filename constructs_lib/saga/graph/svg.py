@@ -277,7 +277,7 @@ def _words(
 
 
 def _text(text: str) -> str:
-    """Text that may stand in XML: characters that it cannot hold at all are replaced."""
+    """Text that XML allows: characters that it cannot hold at all are replaced."""
     return escape("".join(char if char.isprintable() else " " for char in text), quote=False)
 
 

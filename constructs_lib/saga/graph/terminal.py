@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 
 def clean(text: str, *, unicode: bool) -> str:
-    """What may go to a terminal: what others wrote must not move its cursor or change its colours."""
+    """Text that is safe in a terminal: foreign text must not move its cursor or change its colours."""
     visible = "".join(char if char.isprintable() else " " for char in text).strip()
     return visible if unicode else visible.encode("ascii", "backslashreplace").decode("ascii")
 
@@ -35,7 +35,7 @@ def pad(text: str, width: int, *, right: bool = False) -> str:
 
 
 def shorten(text: str, width: int, mark: str) -> str:
-    """The text, cut in its middle: an item's key at the end says as much as the step at the beginning."""
+    """The text, cut in its middle: an item's key at the end matters as much as the step at the beginning."""
     if cells(text) <= width:
         return text
     tail = (width - 1) // 2

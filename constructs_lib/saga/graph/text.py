@@ -1,4 +1,4 @@
-"""How much room a text takes in a picture, estimated for the widest of the usual system fonts."""
+"""Width of a text in a picture, estimated for the widest of the usual system fonts."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import unicodedata
 from collections.abc import Callable, Iterator
 from typing import Final
 
-# Shares of the font size, as in DejaVu Sans and Verdana: whoever has a narrower font sees more air, never an overflow.
+# Shares of the font size, as in DejaVu Sans and Verdana: a narrower font adds space and never overflows.
 _SPECIAL: Final = {
     **dict.fromkeys("ijlI|.,:;'!` ", 0.38),
     **dict.fromkeys('frt()[]{}/\\-"', 0.47),

@@ -1,4 +1,4 @@
-"""What became of a saga, drawn as a timeline for a terminal: one bar per row of its log."""
+"""A saga's run as a timeline for a terminal: one bar per row of its log."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class TimelineRow:
         step: the row's sort key: a step's name, with an item's key inside a map.
         status: a ``StepStatus``; any other text is shown as it is.
         started_ms: when it began, in epoch milliseconds; None for a step that was not reached, which has no bar.
-        ended_ms: when it ended; None while it is open: its bar goes on to the present.
+        ended_ms: when it ended; None while it is open: its bar extends to the present.
         detail: one sentence or several; shown below the bar.
     """
 
@@ -201,7 +201,7 @@ def timeline(
 
 
 def _columns(width: int, name: int, state: int, begin: int, length: int) -> _Columns:
-    """What fits, the best first: names are cut and the column of beginnings goes before the bars do."""
+    """Columns that fit, the best first: names are cut and the column of beginnings is dropped before the bars."""
     room = width - 2 - state - length - 2 * len(_GAP)
     short = min(name, _MIN_NAME)
     ways = (
@@ -223,7 +223,7 @@ def _columns(width: int, name: int, state: int, begin: int, length: int) -> _Col
 
 
 def can_draw(encoding: str | None) -> bool:
-    """Whether a stream of this encoding can show what ``timeline`` draws with ``unicode``.
+    """Test whether a stream of this encoding can show what ``timeline`` draws with ``unicode``.
 
     >>> can_draw("utf-8"), can_draw("ascii"), can_draw(None)
     (True, False, False)

@@ -1,4 +1,4 @@
-"""The words of a picture: headings, hints, and the whole saga told in sentences."""
+"""The words of a picture: headings, hints, and the whole saga in sentences."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def heading(saga: SagaDescription) -> str:
 
 
 def file_name(saga: SagaDescription) -> str:
-    """Name of the saga's files, without what says their format.
+    """Name of the saga's files, without the extension.
 
     >>> file_name(SagaDescription(name="Shop/OrderProcessing", steps=(), timeout=60, fingerprint=""))
     'order-processing'
@@ -36,13 +36,13 @@ def long_file_name(saga: SagaDescription) -> str:
 
 
 def subtitle(saga: SagaDescription) -> str:
-    """How much there is of it."""
+    """Number of steps and groups."""
     steps, undone = len(list(saga.leaves)), len(list(goes_back(saga)))
     return f"{_count(steps, 'step')}, {_count(undone, 'compensation')}, at most {duration(saga.timeout * 1_000)}"
 
 
 def route_note(error: str, route: str) -> str:
-    """What an error leads to."""
+    """Route of an error."""
     return f"{error}: go on without it" if route == GO_ON else f"{error}: undo, then {route}"
 
 

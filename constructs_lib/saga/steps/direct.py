@@ -23,16 +23,16 @@ _OURS: Final = ("Catch", "End", "Next")
 _WRITES: Final = frozenset({"ConditionCheck", "Delete", "Put", "Update"})
 _CALL_SECONDS: Final = 30
 _UNKNOWN_SECONDS: Final = 60
-"""What the budget counts for a state that does not say how long it may take."""
+"""Budgeted seconds of a state without a declared duration."""
 
 
 class Effect(StrEnum):
-    """What a call straight from the state machine does to the world."""
+    """Effect of a call from the state machine."""
 
     READ = "read"
     """Nothing: it may be made anywhere, any number of times."""
     IDEMPOTENT = "idempotent"
-    """Something that a repeated call does not do again; it cannot be undone, so it stands behind the pivot."""
+    """A repeated call changes nothing more; it has no compensation, so it follows the pivot."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,8 +80,8 @@ class DirectTransaction:
         for name, entries in (("writes", self.writes), ("compensate", self.compensate)):
             if len(entries) > MAX_TRANSACT_ITEMS - 1:
                 raise ValueError(
-                    f"{name} of step {self.step} may have {MAX_TRANSACT_ITEMS - 1} entries beside the log row, got "
-                    f"{len(entries)}; split the step"
+                    f"{name} of step {self.step} may have {MAX_TRANSACT_ITEMS - 1} entries in addition to the log row, "
+                    f"got {len(entries)}; split the step"
                 )
             for entry in entries:
                 if len(entry) != 1 or not _WRITES.issuperset(entry):

@@ -19,9 +19,9 @@ class StepGroup:
 
     Attributes:
         name: unique among the saga's steps and groups.
-        kind: what the group is.
-        branches: the steps, in order; one branch, but for ``Step.parallel``.
-        when: JSONata condition (without the ``{% %}``); the whole group is passed over when it is false.
+        kind: kind of the group.
+        branches: the steps, in order; one branch, except in ``Step.parallel``.
+        when: JSONata condition (without the ``{% %}``); the whole group is skipped when it is false.
         items: JSONata expression of the items of a map.
         key: JSONata expression of an item's key, over ``$item``.
         max_items: how many items a map may have.

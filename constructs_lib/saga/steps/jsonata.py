@@ -21,7 +21,7 @@ def bare(text: str) -> str:
 
 
 def is_expression(text: str) -> bool:
-    """Whether Step Functions takes a text for JSONata."""
+    """Test whether Step Functions reads a text as JSONata."""
     return text.startswith("{%") and text.endswith("%}")
 
 

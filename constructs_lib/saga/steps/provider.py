@@ -1,4 +1,4 @@
-"""What a provider outside guarantees: data that decides how a step that was interrupted is taken up again."""
+"""Guarantees of a provider: data that decides how an interrupted step is recovered."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ _CLOCK_MARGIN: Final = Duration.seconds(5)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Provider:
-    """What a provider outside offers, so that an interrupted call can be decided.
+    """Properties of a provider that determine the outcome of an interrupted call.
 
-    A provider that offers neither an idempotency key nor a way to ask cannot be used safely by anybody: a call that
-    was cut off waits for a person.
+    A provider that offers neither an idempotency key nor a query cannot be used safely: the saga of an interrupted
+    call is parked.
 
     Attributes:
         idempotent_for: how long the provider recognizes ``call.provider_key`` and answers a repeated call with the
             first one's outcome (Stripe: 24 hours). None: it does not.
-        verify: whether ``external_step(verify=…)`` can ask the provider what became of a call.
+        verify: whether ``external_step(verify=…)`` can query the provider for the outcome of a call.
         undo_idempotent_for: as ``idempotent_for``, for the undo and its own key.
-        verify_undo: whether ``external_compensation(verify_undo=…)`` can ask what became of an undo.
-        grace: how long a request can still travel when its sender is dead: neither "not applied" nor a refusal counts
-            before that. The library's promise rests on this bound. 0 s to 1 hour, 30 s by default.
+        verify_undo: whether ``external_compensation(verify_undo=…)`` can query the outcome of a compensation.
+        grace: how long a request can travel after its sender died: earlier, neither "not applied" nor a refusal is
+            accepted. The library's guarantee depends on this bound. 0 s to 1 hour, 30 s by default.
         clock_margin: how far the clocks of two functions may be apart; 5 s by default, 0 s to 1 minute.
         max_key_length: longest idempotency key that the provider takes; ours have 36 characters.
 

@@ -1,4 +1,4 @@
-"""How often, and how long apart, a state machine invokes a step again. Two classes of failure, two rhythms."""
+"""Number and delays of a step's retries, for two classes of failures."""
 
 from __future__ import annotations
 
@@ -56,12 +56,12 @@ class Retry:
 
     @classmethod
     def external(cls) -> Retry:
-        """For calls of providers: what is in doubt is taken up again for three minutes and more."""
+        """For calls of providers: what is in doubt is retried for three minutes and more."""
         return cls(in_doubt_attempts=6, in_doubt_interval=5, in_doubt_rate=2.0, in_doubt_cap=60)
 
     @classmethod
     def commerce(cls) -> Retry:
-        """Numbers that are widely used in commerce, with one mistake mended.
+        """Numbers that are widely used in commerce, with one correction.
 
         Infrastructure: 6 attempts from 2 s, doubling to 60 s; application: 3 attempts from 5 s. Where these are
         usually found, refusals are retried with the rest. Here a refusal is never retried; the application's numbers

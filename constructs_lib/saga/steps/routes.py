@@ -1,4 +1,4 @@
-"""What happens beside a saga's steps: messages about failures, and refusals that do not end it."""
+"""Notifications of failures, and refusals that do not end a saga."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ class Notify:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GoOn:
-    """A refusal that does not end the saga: the step counts as done with this output, and the saga goes on.
+    """A refusal that does not end the saga: the step is done with this output, and the saga continues.
 
-    The step is fenced first, so that an attempt of it that still travels can never take effect.
+    The step is fenced first, so that a delayed attempt of it can never be applied.
 
     Attributes:
         output: what the steps that follow see as the step's output.

@@ -55,7 +55,7 @@ class StepKind(StrEnum):
     CALLBACK = "callback"
     """A provider outside works for the saga, and answers later."""
     WAIT = "wait"
-    """Something is waited for that nobody does for the saga: a person's word, a parcel's scan."""
+    """Something is awaited that is not work for the saga: a reviewer's decision, a parcel's scan."""
     READ_ONLY = "read-only"
     """Nothing happens; an answer is read."""
     DYNAMODB = "dynamodb"
@@ -79,7 +79,7 @@ class StepKind(StrEnum):
 
     @property
     def mutates(self) -> bool:
-        """Whether the step has an effect that a compensation could undo."""
+        """True if the step has an effect that a compensation could undo."""
         return self in (StepKind.ATOMIC, StepKind.EXTERNAL, StepKind.CALLBACK, StepKind.DYNAMODB)
 
 
@@ -158,7 +158,7 @@ class Step:
                 )
         if self.pivot and any(isinstance(route, GoOn) for route in self.on_error.values()):
             raise ValueError(
-                f"step {self.name} is the pivot: a saga cannot go on without it; use GoOn on an earlier step"
+                f"step {self.name} is the pivot: a saga cannot continue without it; use GoOn on an earlier step"
             )
         if self.message is not None and not self.message.strip():
             raise ValueError(f"message of step {self.name} must be a JSONata expression, got {self.message!r}")
@@ -177,13 +177,13 @@ class Step:
 
     @property
     def compensated(self) -> bool:
-        """Whether something undoes it."""
+        """True if it has a compensation."""
         undone_directly = self.transaction is not None and bool(self.transaction.compensate)
         return self.compensate is not None or undone_directly
 
     @property
     def only_forward(self) -> bool:
-        """Whether it does something that nothing can undo, however it is declared."""
+        """True if it has an effect that cannot be compensated, however it is declared."""
         if self.direct is not None:
             return self.direct.effect is not Effect.READ
         return self.kind is StepKind.NOTIFY
@@ -220,9 +220,9 @@ class Step:
             retry: ``Retry()`` by default.
             refusals: class names of your own subclasses of ``PermanentError`` that ``fn`` raises.
             transient: class names of your own subclasses of ``TransientError`` that ``fn`` raises: retried with jitter.
-                A name that is in neither list counts as in doubt.
-            on_error: routes of named refusals: ``Notify(…)`` tells somebody when the saga has failed by it, in place
-                of the saga's ``on_failed``; ``GoOn(…)`` lets the saga go on without the step.
+                An unnamed one is in doubt.
+            on_error: routes of named refusals: ``Notify(…)`` sends a notification when the saga has failed by it, in
+                place of the saga's ``on_failed``; ``GoOn(…)`` continues the saga without the step.
             fn_timeout: the timeout of ``fn``; needed only for an imported function, whose timeout cannot be known.
             compensate_timeout: likewise, for ``compensate``.
 
@@ -266,7 +266,7 @@ class Step:
         Guaranteed, as far as the provider keeps what ``provider`` declares and no request travels for longer than its
         ``grace``: the provider acts at most once per saga, and is asked, never guessed, when a call was cut off. A
         step that was compensated is never called again.
-        Not guaranteed: an answer. What the provider does not know either is parked in front of a person.
+        Not guaranteed: an outcome. If the provider cannot determine it, the saga is parked.
 
         Args:
             name: PascalCase, at most 40 characters.
@@ -276,8 +276,8 @@ class Step:
             pivot: after this step the saga only goes forward.
             when: JSONata condition over ``$request`` and ``$outputs``.
             retry: ``Retry.external()`` by default: its delays outlast a call in doubt.
-            refusals: class names of your own subclasses of ``PermanentError``: the provider's clear refusals, beside
-                ``Declined``. What else ``fn`` raises leaves the step in doubt.
+            refusals: class names of your own subclasses of ``PermanentError``: the provider's definite refusals, with
+                ``Declined``. Any other error of ``fn`` leaves the step in doubt.
             transient: class names of your own subclasses of ``TransientError``.
             on_error: routes of named refusals.
             fn_timeout: the timeout of ``fn``; needed only for an imported function.
@@ -327,27 +327,27 @@ class Step:
     ) -> Step:
         """A job: a provider outside works for the saga and answers later, by a webhook, an event or a call.
 
-        The saga waits without cost. When neither an answer nor a sign of life has come for ``heartbeat``, the provider
-        is asked what became of the job; when none has come for ``timeout``, the step is given up, and its compensation
-        asks.
+        The saga waits at no cost. When neither an outcome nor a heartbeat has arrived for ``heartbeat``, the provider
+        is queried for the job's outcome; when none has arrived for ``timeout``, the step fails, and its compensation
+        queries the provider.
 
         Guaranteed, as far as the provider keeps what ``provider`` declares: it is handed the job at most once; the saga
-        goes on once, however often, early or late the answer comes; a success that comes after the step was given up
-        is undone by itself: by the saga as long as it runs, then by a ``TimeoutReconciler`` or ``cdk-sagas recover``.
-        Not guaranteed: an answer. What the provider cannot tell either is parked in front of a person.
+        continues once, however often, early or late the outcome arrives; a success after the step failed is
+        compensated automatically: by the running saga, then by a ``TimeoutReconciler`` or ``cdk-sagas recover``.
+        Not guaranteed: an outcome. If the provider cannot determine it, the saga is parked.
 
         Args:
             name: PascalCase, at most 40 characters.
             via: the ``CallbackIntegration`` that hands jobs out and takes answers in.
-            provider: what the provider guarantees. It must be able to tell what became of a job (``verify=True``).
-            timeout: after this time the step is given up; 2 s to 366 days.
+            provider: what the provider guarantees. It must be able to report a job's outcome (``verify=True``).
+            timeout: then the step fails; 2 s to 366 days.
             expected_duration: how long the provider usually takes; ``heartbeat`` is twice that.
             heartbeat: declare this, or ``expected_duration``; shorter than ``timeout``.
             compensate: a function decorated with ``saga_runtime.external_compensation``.
             pivot: after this step the saga only goes forward.
             when: JSONata condition over ``$request`` and ``$outputs``.
             retry: of handing the job to the queue, and of the compensation; ``Retry.external()`` by default.
-            refusals: error names with which the provider refuses the job, beside the permanent errors.
+            refusals: error names with which the provider refuses the job, in addition to the permanent errors.
             on_error: routes of named refusals.
             compensate_timeout: the timeout of ``compensate``; needed only for an imported function.
 
@@ -356,7 +356,7 @@ class Step:
         """
         if not provider.verify:
             raise ValueError(
-                f"the provider of step {name} must be able to tell what became of a job, got verify=False: a lost "
+                f"the provider of step {name} must be able to report a job's outcome, got verify=False: a lost "
                 "answer could never be decided; write callback_step(verify=…) and declare Provider(verify=True)"
             )
         if compensate is not None and provider.undo_idempotent_for is None and not provider.verify_undo:
@@ -395,14 +395,14 @@ class Step:
         refusals: Sequence[str] = (),
         on_error: Mapping[str, Route] | None = None,
     ) -> Step:
-        """Waits for something that nobody does for the saga: a person approves, a parcel is scanned.
+        """Waits for an occurrence that is not work for the saga: an approval, a scanned parcel.
 
         It has no compensation, since nothing is done that could be undone. What happened is kept in the saga log, and
         every further run of the saga sees the same.
 
-        Guaranteed: the saga goes on once, however often, early or late the answer comes. Nothing happening within
+        Guaranteed: the saga continues once, however often, early or late the outcome arrives. No outcome within
         ``timeout`` is a refusal by the name ``CallbackTimedOut``, which ``on_error`` may route.
-        Not guaranteed: that the integration's function, which may tell somebody that he is waited for, runs once.
+        Not guaranteed: one run of the integration's function, which may announce the wait.
 
         Args:
             name: PascalCase, at most 40 characters.
@@ -412,8 +412,9 @@ class Step:
             heartbeat: declare this, or ``expected_duration``: after this time without an answer the integration's
                 function runs again. Shorter than ``timeout``.
             when: JSONata condition over ``$request`` and ``$outputs``.
-            retry: of telling the queue; ``Retry()`` by default.
-            refusals: error names that refuse, beside the permanent errors and ``Rejected``, a person's no.
+            retry: of sending the message to the queue; ``Retry()`` by default.
+            refusals: error names that refuse, in addition to the permanent errors and ``Rejected``, a reviewer's
+                rejection.
             on_error: routes of named refusals.
 
         Raises:
@@ -443,7 +444,7 @@ class Step:
         on_error: Mapping[str, Route] | None = None,
         fn_timeout: Duration | None = None,
     ) -> Step:
-        """A step that only reads. It has no compensation, and may stand anywhere.
+        """A step that only reads. It has no compensation, and may be anywhere.
 
         Guaranteed, when it is recorded: every run of the saga sees the same answer, the first one that was kept.
         Not guaranteed: that ``fn`` is called once; it must change nothing.
@@ -453,7 +454,7 @@ class Step:
             fn: a function decorated with ``saga_runtime.read_only_step``.
             record: whether the answer is kept in the saga log (one write). Leave it so wherever a later step acts on
                 the answer, or the function may refuse: a recovery runs the saga again from its start, behind the pivot,
-                too, and would go on with another answer, or meet a refusal where there is no way back.
+                too, and would get another output, or a refusal where the saga only goes forward.
             when: JSONata condition over ``$request`` and ``$outputs``.
             retry: ``Retry()`` by default.
             refusals: class names of your own subclasses of ``PermanentError``.
@@ -550,8 +551,9 @@ class Step:
         """A call of any AWS service, straight from the state machine.
 
         Guaranteed: made at least once, and repeated by retries and recoveries. It leaves no row, since no row could be
-        written together with it: so it either reads, or is idempotent and stands behind the pivot. A call that must
-        be undone belongs into a ``Step.external``, whose function can ask what became of it.
+        written together with it: so it either reads, or is idempotent and follows the pivot. Use a ``Step.external``
+            for
+        a call that needs a compensation, because its function can query the outcome.
 
         Args:
             name: PascalCase, at most 40 characters.
@@ -559,7 +561,7 @@ class Step:
             action: e.g. ``getObject``.
             parameters: as the API takes them, in PascalCase; strings with ``{% %}`` are JSONata over ``$request`` and
                 ``$outputs``; ``$step_key`` is the step's key, for client tokens.
-            effect: ``Effect.READ``, or ``Effect.IDEMPOTENT``, which you declare and nobody can check.
+            effect: ``Effect.READ``, or ``Effect.IDEMPOTENT``, which you declare and which cannot be checked.
             policies: what the state machine needs for the call.
             output: JSONata expression over ``$states.result``, an object; ``{}`` by default.
             when: JSONata condition over ``$request`` and ``$outputs``.
@@ -648,7 +650,7 @@ class Step:
         Args:
             name: PascalCase, at most 40 characters.
             state: the state without ``Next``, ``End`` and ``Catch``; a ``Task`` needs ``TimeoutSeconds``.
-            effect: ``Effect.READ``, or ``Effect.IDEMPOTENT``: then it stands behind the pivot.
+            effect: ``Effect.READ``, or ``Effect.IDEMPOTENT``, which follows the pivot.
             policies: what the state machine needs for it.
             output: JSONata expression of the step's output, an object, e.g. over ``$states.result``; none by default.
             when: JSONata condition over ``$request`` and ``$outputs``.
@@ -751,7 +753,7 @@ class Step:
         When one item fails, the others run to their end; then everything is compensated.
 
         Guaranteed: each step's effect happens at most once per item key, in whatever order the items come. Two items
-        with one key, or a key that is none, refuse the saga before anything happens (``BadItems``).
+        with one key, or an invalid key, refuse the saga before anything happens (``BadItems``).
 
         Args:
             name: PascalCase, at most 40 characters.
@@ -760,7 +762,7 @@ class Step:
                 every digit; numbers that any other expression reads have at most 15.
             key: JSONata expression over ``$item``: 1 to 64 characters of letters, digits and ``._:/@+=,-``. Never
                 an index.
-            steps: plain steps. ``call.item`` and ``call.item_key`` tell them what they work on.
+            steps: plain steps, which receive ``call.item`` and ``call.item_key``.
             max_items: more items than this refuse the saga; 1 to 1000, 40 by default. The saga's history and
                 duration are budgeted for as many.
             max_concurrency: items at once, 1 to 40 (what an inline Map does); 10 by default.

@@ -1,4 +1,4 @@
-"""How a step waits for an answer that comes from outside: through what, for how long, and how long a sign may fail."""
+"""Waits of a step for an outcome: integration, durations, and missed heartbeats."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 
 _YEAR: Final = 366 * 86_400
 HEARTBEATS: Final = 2
-"""Without ``heartbeat=``, a sign of life may fail for so many times the expected duration."""
+"""Without ``heartbeat=``, the heartbeat in multiples of the expected duration."""
 
 
 class CallbackVia(Protocol):
-    """What a callback step goes through: a ``CallbackIntegration``, as the saga sees it."""
+    """Integration of a callback step: a ``CallbackIntegration``, as the saga sees it."""
 
     @property
     def queue(self) -> sqs.IQueue:
-        """Where jobs are put."""
+        """Queue of jobs."""
 
     @property
     def dispatcher(self) -> lambda_.IFunction:
@@ -40,11 +40,11 @@ class CallbackVia(Protocol):
 
     @property
     def dispatcher_facts(self) -> FunctionDescription | None:
-        """What is known of it without asking the CDK's process."""
+        """Its properties as far as they are known without the CDK's process."""
 
     @property
     def visibility_seconds(self) -> int:
-        """After how long a job that could not be handed over is delivered again."""
+        """Seconds after which a job that could not be dispatched is delivered again."""
 
     @property
     def message_seconds(self) -> int:
@@ -68,21 +68,21 @@ class CallbackVia(Protocol):
             log: its log.
             requests: its requests' records.
             log_days: how long its rows are kept.
-            operators: who is told of what nobody can decide.
+            operators: queue for outcomes that need an operator.
             machines: ARNs of the state machines that wait.
-            steps: what a receipt must know of each step (``ServedStepField``), by its name.
+            steps: what the receiver needs of each step (``ServedStepField``), by its name.
         """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wait:
-    """How a step waits.
+    """Wait of a step.
 
     Attributes:
-        via: what it goes through.
-        heartbeat: seconds without an answer or a sign of life after which the answer counts as lost, and the provider
-            is asked.
-        timeout: seconds after which the step is given up.
+        via: its integration.
+        heartbeat: seconds without an outcome or a heartbeat after which the outcome is treated as lost, and the
+            provider is queried.
+        timeout: seconds after which the step fails.
     """
 
     via: CallbackVia
@@ -91,14 +91,14 @@ class Wait:
 
     @property
     def attempts(self) -> int:
-        """How often an answer may count as lost before the time is up."""
+        """Number of times that an outcome may be treated as lost before the time is up."""
         return max(1, ceil(self.timeout / self.heartbeat))
 
 
 def wait_of(
     step: str, via: CallbackVia, *, expected_duration: Duration | None, heartbeat: Duration | None, timeout: Duration
 ) -> Wait:
-    """How a step waits, from what was declared.
+    """Build a step's wait from its declaration.
 
     Raises:
         ValueError: naming the step, the value and the remedy.

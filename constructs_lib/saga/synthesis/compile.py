@@ -165,10 +165,10 @@ def _provider(provider: Provider, refusals: Sequence[str]) -> Mapping[str, Any]:
 
 
 def error_notices(steps: Sequence[Step]) -> dict[str, Notify]:
-    """Whom to tell of which error.
+    """Notifications by error.
 
     Raises:
-        ValueError: if two steps tell different people of one error.
+        ValueError: if two steps declare different notifications of one error.
     """
     notices: dict[str, Notify] = {}
     for step in steps:
@@ -189,9 +189,9 @@ def notice_of(notify: Notify) -> Notice:
 
 
 def shape_of(steps: Sequence[Step | StepGroup]) -> list[dict[str, Any]]:
-    """What a recovery under another definition depends on: each step's name, kind, side and compensation.
+    """Parts that a recovery under another definition depends on: each step's name, kind, side and compensation.
 
-    Only what a row could contradict is in it: grouping and retries may change at any time.
+    It contains only what a row could contradict: grouping and retries may change at any time.
     """
     sides = _sides(steps)
     return [
@@ -208,7 +208,7 @@ def shape_of(steps: Sequence[Step | StepGroup]) -> list[dict[str, Any]]:
 
 
 def _sides(steps: Sequence[Step | StepGroup]) -> dict[str, str]:
-    """Where each step stands."""
+    """Position of each step."""
     pivots = {step.name for step in pivots_of(steps)}
     plan = _bare_plan(
         [
@@ -220,7 +220,7 @@ def _sides(steps: Sequence[Step | StepGroup]) -> dict[str, str]:
 
 
 def served_steps(steps: Sequence[Step | StepGroup]) -> dict[CallbackVia, dict[str, dict[str, Any]]]:
-    """What each integration must know of the steps whose answers it receives, by their names."""
+    """Properties of the steps whose callbacks an integration receives, by integration and name."""
     sides = _sides(steps)
     served: dict[CallbackVia, dict[str, dict[str, Any]]] = {}
     for step in leaves_of(steps):
@@ -272,7 +272,7 @@ def _digest(document: object) -> str:
 
 
 def _bare_plan(nodes: Sequence[Node]) -> SagaPlan:
-    """A plan that only tells where its steps stand."""
+    """A plan with only the positions of its steps."""
     return SagaPlan(
         steps=nodes,
         request_table="",
@@ -378,14 +378,14 @@ def _seconds(window: Duration | None) -> int:
 
 
 def _own_timeout(step: Step) -> int:
-    """Of a state that is no function's."""
+    """Timeout of a state without a function."""
     if step.wait is not None:
         return step.wait.timeout
     return step.direct.timeout if step.direct is not None else 0
 
 
 def _constant(step: Step) -> int:
-    """Bytes that a step's state sends, as far as they stand in the definition."""
+    """Bytes that a step's state sends from the definition."""
     sent: list[object] = [step.message or ""]
     if step.direct is not None:
         sent.append(step.direct.fields)

@@ -15,7 +15,7 @@ from constructs_lib.saga.steps.group import StepGroup
 from constructs_lib.saga.steps.jsonata import OUTPUTS
 
 Path = tuple[str, ...]
-"""Names of members, from the outermost one on; an array on it stands for all its elements."""
+"""Names of members, from the outermost inwards; an array on the path represents all its elements."""
 
 _REQUEST: Final = re.compile(
     r"\$request\b|\$states\b(?:\s*\.\s*(?:input\b|context\b(?:\s*\.\s*Execution\b(?:\s*\.\s*Input\b)?)?))?"
@@ -31,7 +31,7 @@ _AFTER_A_WHOLE: Final = re.compile(r"^\s*($|[,})])")
 
 
 def texts_of(declared: object) -> Iterator[str]:
-    """Every text in what a user declared: steps, groups of steps, routes; what is no data of ours is passed over."""
+    """Yield every text in a user's declaration: steps, groups of steps, routes; other objects are skipped."""
     if isinstance(declared, str):
         yield declared
     elif isinstance(declared, Mapping):
@@ -47,7 +47,7 @@ def texts_of(declared: object) -> Iterator[str]:
 
 
 def looks_into_request(texts: Iterable[str]) -> bool:
-    """Whether an expression looks into the request."""
+    """Test whether an expression reads the request."""
     return any(_REQUEST.search(text) for text in texts)
 
 
@@ -95,9 +95,9 @@ def _names(text: str) -> Path:
 
 
 def outputs_looked_into(texts: Iterable[str], steps: Iterable[str]) -> frozenset[str]:
-    """Names of the steps whose outputs an expression looks into.
+    """Names of the steps whose outputs an expression reads in part.
 
-    Looking at a whole output is no looking into it: ``$outputs``, ``$outputs.Quote`` as a member's value or as the
+    A reference to a whole output is not a partial read: ``$outputs``, ``$outputs.Quote`` as a member's value or as the
     whole expression, and ``$exists($outputs.Quote)``.
     """
     known = frozenset(steps)

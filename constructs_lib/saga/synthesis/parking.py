@@ -1,4 +1,4 @@
-"""Where sagas go that wait for a person: a queue of entries, and an alarm while one is in it."""
+"""The operator queue: entries of parked sagas, and its alarm."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from constructs import Construct
 
 _READ_BY_PEOPLE: Final = Acknowledgment(
     id="AwsSolutions-SQS3",
-    reason="This queue is itself where things end that no machine could decide: people read it, nothing "
+    reason="This queue is the last destination of sagas that need an operator: operators read it, nothing "
     "consumes it automatically, and the saga's record says the same.",
 )
 

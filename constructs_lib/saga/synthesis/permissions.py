@@ -1,4 +1,4 @@
-"""What a state machine's role may do: exactly what its definition does."""
+"""Permissions of a state machine's role: exactly those of its definition."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def grant_send(queues: Queues, grantee: iam.IGrantable) -> None:
 
 
 def grant_direct(role: iam.IRole, steps: Iterable[Step]) -> None:
-    """What the state machine needs for calls of services, as their steps declare it."""
+    """Grant the state machine its calls of services, as their steps declare them."""
     for step in steps:
         if step.direct is not None:
             for policy in step.direct.policies:

@@ -1,4 +1,4 @@
-"""What is refused at synth: expressions, budgets, retention, steps in a wrong order.
+"""Refusals at synth: expressions, budgets, retention, steps in a wrong order.
 
 Imports ``steps`` and ``asl``.
 """

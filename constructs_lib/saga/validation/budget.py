@@ -1,6 +1,6 @@
-"""What a saga may use at worst, held against what there is: time, history, names, payloads. Pure: data in, data out.
+"""Worst case of a saga compared with its limits: time, history, names, payloads. Pure: data in, data out.
 
-History events are counted as Step Functions writes them: five for a state that runs a task (entered, scheduled,
+History events follow Step Functions: five for a state that runs a task (entered, scheduled,
 started, succeeded, exited), three more for each further attempt, two for any other state, two for each item of a map.
 """
 
@@ -48,12 +48,12 @@ _ENDING_EVENTS: Final = 60
 
 
 class Severity(StrEnum):
-    """How bad a finding is."""
+    """Severities of findings."""
 
     ERROR = "error"
     """It cannot work."""
     WARNING = "warning"
-    """It may not; whoever knows better acknowledges it."""
+    """It may not work; acknowledge it if it is acceptable."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +73,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Need:
-    """What something takes: seconds, and events of the history in which it runs."""
+    """Seconds, and events of the history in which it runs."""
 
     seconds: float = 0.0
     events: int = 0
@@ -89,7 +89,7 @@ class Need:
 
 
 _LOOKS: Final = Need(seconds=2 * (_CALL_SECONDS + _TASK_MARGIN), events=2 * (_TASK_EVENTS + _OTHER_EVENTS))
-"""What the state machine needs beside the transaction that undoes a step of its own: a fence, and a look at the row."""
+"""Compensation of a state machine's own writes, without its transaction: a fence, and a read of the row."""
 
 
 def outlived_with_phases(saga: SagaDescription) -> int:
@@ -103,7 +103,7 @@ def outlived_with_phases(saga: SagaDescription) -> int:
 
 
 def worst_case(saga: SagaDescription) -> Need:
-    """What a saga takes at most: everything is tried as often as it may be, and then undone, or gone on with."""
+    """Worst case of a saga: every retry, and then every compensation, or the forward path to its end."""
     forward = _sum(_worst(node, _long(node)) for node in saga.steps)
     back = _sum(_undo(node) for node in saga.steps)
     after = _sum(_worst(node, long=True) for node in saga.steps if node.side == Side.AFTER)
@@ -115,7 +115,7 @@ def worst_case(saga: SagaDescription) -> Need:
 
 
 def happy_path(saga: SagaDescription) -> Need:
-    """What a saga takes when nothing is tried twice and every function takes as long as it may."""
+    """Usage of a saga without retries, in which every function takes its whole timeout."""
     return _sum(_once(node) for node in saga.steps) + Need(seconds=_CALL_SECONDS, events=_TASK_EVENTS)
 
 
@@ -146,8 +146,8 @@ def _time(saga: SagaDescription, worst: float) -> Iterator[Finding]:
         yield Finding(
             id="cdk-sagas-timeout",
             severity=Severity.WARNING,
-            message=f"the saga may take {worst:g} s when everything is tried as often as it may be, got a timeout of "
-            f"{saga.timeout} s: it would be cut off, and a recovery would begin anew; leave timeout out, or raise it",
+            message=f"the saga may take {worst:g} s with every retry, got a timeout of "
+            f"{saga.timeout} s: it would be cut off, and a recovery would begin again; leave timeout out, or raise it",
         )
 
 
@@ -199,8 +199,8 @@ def _phases(saga: SagaDescription) -> Iterator[Finding]:
             yield Finding(
                 id=f"cdk-sagas-phase-{group.name}",
                 severity=Severity.WARNING,
-                message=f"the steps of phase {group.name} may take {inside.seconds:g} s when everything is tried as "
-                f"often as it may be, got a timeout of {group.timeout} s: the phase would be given up, and what it did "
+                message=f"the steps of phase {group.name} may take {inside.seconds:g} s with every "
+                f"retry, got a timeout of {group.timeout} s: the phase would fail, and its effects would be "
                 "compensated; lower timeouts or retries, or take steps out of it",
             )
 
@@ -235,13 +235,13 @@ def _redeliveries(saga: SagaDescription) -> Iterator[Finding]:
 
 
 def _payloads(saga: SagaDescription) -> Iterator[Finding]:
-    """Of payloads only that is known which stands in the definition; outputs are held to their limits at run time."""
+    """Payloads, of which only the parts in the definition are known; outputs are limited at run time."""
     for step in saga.leaves:
         if step.constant > MAX_STATE_PAYLOAD:
             yield Finding(
                 id=f"cdk-sagas-payload-{step.name}",
                 severity=Severity.ERROR,
-                message=f"step {step.name} sends {step.constant} bytes that stand in the definition, and a state may "
+                message=f"step {step.name} sends {step.constant} bytes from the definition, and a state may "
                 f"have {MAX_STATE_PAYLOAD}; send less, or a reference",
             )
     together = sum(step.instead * max(node.max_items, 1) for node in saga.steps for step in node.leaves)
@@ -256,7 +256,7 @@ def _payloads(saga: SagaDescription) -> Iterator[Finding]:
 
 
 def _shares(saga: SagaDescription) -> Iterator[Finding]:
-    """Of a map's items each has an equal share of the room for outputs, however many come."""
+    """Each of a map's items has an equal share of the room for outputs."""
     for group in saga.steps:
         if not group.max_items:
             continue
@@ -331,10 +331,10 @@ def _undo(node: StepDescription) -> Need:
 
 
 def _waits(step: StepDescription) -> Need:
-    """A step that waits: its answer is lost again and again, and an attempt has a sign of life until its end.
+    """A step that waits: its outcome is lost repeatedly, and one attempt has a heartbeat until its end.
 
-    At worst a second attempt begins shortly before the time is up, and lasts as long again. Every further one is told
-    that the time is up, or loses its heartbeat if no dispatcher takes its message.
+    At worst a second attempt begins shortly before the time is up, and lasts as long again. Every further one is failed
+    because the time is up, or misses its heartbeat if no dispatcher receives its message.
     """
     lost = -(-step.timeout // step.heartbeat)
     seconds = 2 * step.timeout + (lost - 1) * step.heartbeat
@@ -346,7 +346,7 @@ def _attempts(step: StepDescription, function: FunctionDescription | None, *, lo
     delays = [delay for retry in (step.transient, step.in_doubt) for delay in _delays(retry, long=long)]
     attempts = len(delays) + 1
     if step.heartbeat and function is step.function:
-        # What is tried again beside the waiting is only putting the job into the queue.
+        # Apart from the wait, only sending the job to the queue is retried.
         asked = Need(seconds=attempts * _CALL_SECONDS + sum(delays), events=_ATTEMPT_EVENTS * len(delays))
         return _waits(step) + asked
     return Need(

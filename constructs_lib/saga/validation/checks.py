@@ -1,4 +1,4 @@
-"""What cannot work is refused when the saga is declared: what is wrong, the value, the remedy."""
+"""Refusals of declarations: the problem, the value, the remedy."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def leaves_of(steps: Sequence[Step | StepGroup]) -> Iterator[Step]:
 def pivots_of(steps: Sequence[Step | StepGroup]) -> list[Step]:
     """The steps after which a saga only goes forward: the declared ones, or the last that mutates.
 
-    None, if that one runs beside others: then nothing is final before the saga settles.
+    None, if that one runs concurrently with others: then nothing is final before the saga settles.
 
     Raises:
         ValueError: if the last that mutates has a condition: which requests it decides about is for the declaration.
@@ -61,7 +61,7 @@ def check_steps(steps: Sequence[Step | StepGroup]) -> None:
     _check_pivots(steps, pivots)
     names = [step.name for step in leaves]
     last = max((names.index(step.name) for step in pivots), default=len(leaves))
-    final = "the end (there is no pivot: the last steps that mutate run beside others)"
+    final = "the end (there is no pivot: the last steps that mutate run concurrently with others)"
     if pivots:
         final = f"the pivot {pivots[-1].name}"
     for index, step in enumerate(leaves):
@@ -71,7 +71,7 @@ def check_steps(steps: Sequence[Step | StepGroup]) -> None:
         _check_window(step)
         if index > last and any(isinstance(route, Notify) for route in step.on_error.values()):
             raise ValueError(
-                f"step {step.name} stands behind {final}, where a saga does not fail by a refusal "
+                f"step {step.name} is after {final}, where a saga does not fail by a refusal "
                 "but waits for a person; remove Notify from its on_error"
             )
     for node in steps:
@@ -84,7 +84,7 @@ def _check_pivots(steps: Sequence[Step | StepGroup], pivots: Sequence[Step]) -> 
         for step in node.steps:
             if step.pivot and node.kind in _AT_ONCE:
                 raise ValueError(
-                    f"step {step.name} of {node.name} cannot be the pivot: others run beside it; "
+                    f"step {step.name} of {node.name} cannot be the pivot: others run concurrently; "
                     "name a step behind it, or none"
                 )
             if step.pivot and len(pivots) > 1 and isinstance(node, StepGroup):
@@ -176,7 +176,7 @@ def _check_before_pivot(step: Step, final: str) -> None:
 
 
 def check_statuses(refused: int, by_error: Mapping[str, int], steps: Sequence[Step | StepGroup]) -> None:
-    """Refuse HTTP statuses that are no refusals, and names that no step raises.
+    """Refuse HTTP statuses outside the range of refusals, and names that no step raises.
 
     Raises:
         ValueError: naming the value and the remedy.

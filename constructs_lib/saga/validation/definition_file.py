@@ -25,7 +25,7 @@ def compare_with_file(path: Path, shape: Shape, ways: Mapping[str, str]) -> list
         ways: what a recovery that goes forward depends on, too: conditions, items and keys, by where they are.
 
     Returns:
-        What somebody must know. An error for each step that a saga in flight could not be recovered with: it would be
+        Findings. An error for each step that a saga in flight could not be recovered with: it would be
         parked. A warning where the file is missing, or differs in a way that does no harm.
     """
     if os.environ.get(WRITE_VARIABLE):

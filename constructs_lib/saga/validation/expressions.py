@@ -29,7 +29,7 @@ class Expression:
     Attributes:
         where: ``when of step Charge``.
         text: the expression.
-        names: variables that it may speak of, but ``$states``; what they stand for, or None for something computed.
+        names: variables that it may read, except ``$states``, and their values, or None for something computed.
         steps: names of the steps whose outputs are known there.
         states: members of ``$states`` that are there.
         decides: whether it decides which effects the saga has: every run of the saga must come to the same.
@@ -58,7 +58,7 @@ def checked_reads(
     """Refuse expressions that cannot work: what they read of the request is returned, and known to a schema only.
 
     Raises:
-        ValueError: for an expression that is no JSONata, or that speaks of a variable, a function, or the output of a
+        ValueError: for an expression that is not JSONata, or that reads a variable, a function, or the output of a
             step that it cannot know; naming where it is, the expression and the remedy.
     """
     every = frozenset(step.name for node in steps for step in node.steps)

@@ -2,10 +2,10 @@
 
 The parser is that of ``jsonata-python``: a port of the reference implementation in pure Python, without dependencies,
 maintained, and the engine by which local AWS evaluates. So it is a dependency of the wheel, not of an extra: a check of
-money must not depend on what else is installed. Its syntax tree is no public interface, hence the narrow pin.
+money must not depend on what else is installed. Its syntax tree is not a public interface, hence the narrow pin.
 
-Read is what has a name in the text: ``$request.a.b``, also by way of a variable, a filter or a function's parameter.
-What is computed (``$lookup($request, $name)``, ``$request.*``) is not known, and not checked.
+Named paths are found: ``$request.a.b``, also through a variable, a filter or a function's parameter.
+Computed ones (``$lookup($request, $name)``, ``$request.*``) are not known, and not checked.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ _BROKEN: Final = (
     TypeError,
     ValueError,
 )
-"""What the parser raises for a text that is no JSONata: its own error, or that of a line that did not expect it."""
+"""Errors of the parser for a text that is not JSONata: its own, or that of an unexpected line."""
 
 
 class BadExpressionError(Exception):
-    """An expression cannot work; the message says what is wrong with it, and ``remedy`` what to write."""
+    """An expression cannot work; the message has the reason, and ``remedy`` the correction."""
 
     def __init__(self, wrong: str, remedy: str) -> None:
         super().__init__(wrong)
@@ -63,7 +63,7 @@ class BadExpressionError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Reads:
-    """What an expression reads.
+    """Paths that an expression reads.
 
     Attributes:
         paths: every path of which a member is read, or the whole value.
@@ -81,18 +81,18 @@ def reads_of(text: str, names: Mapping[str, Path | None]) -> Reads:
 
     Args:
         text: JSONata, without ``{% %}``.
-        names: variables that it may speak of, and what they stand for; None: something computed.
+        names: variables that it may read, and their values; None: something computed.
 
     Raises:
-        BadExpressionError: if it is no JSONata, or speaks of a variable, a function or a member of nothing.
+        BadExpressionError: if it is not JSONata, or reads an unknown variable, function or member.
     """
     try:
-        # What the deployment fills in stands in a text, or as a number: it cannot change what is read.
+        # A deployment value is inside a string, or a number: it cannot change what is read.
         tree = Parser().parse(TOKEN.sub("0", text))
     except JException as error:
-        raise BadExpressionError(f"which is no JSONata ({error})", "correct it") from None
+        raise BadExpressionError(f"which is not JSONata ({error})", "correct it") from None
     except _BROKEN:
-        raise BadExpressionError("which is no JSONata", "correct it") from None
+        raise BadExpressionError("which is not JSONata", "correct it") from None
     reader = _Reader()
     value = reader.value(tree, _NOWHERE, _Scope(dict(names), None))
     return Reads(frozenset(reader.paths), value, frozenset(reader.functions))

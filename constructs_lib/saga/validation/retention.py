@@ -1,7 +1,7 @@
-"""Who remembers what for how long, held against who may still ask for it. Pure: data in, data out.
+"""Retention periods, compared with what may still arrive. Pure: data in, data out.
 
-A row of the saga log is what keeps a step from happening twice, or after it was given up. Whoever may still act on a
-step when its row is gone does so as if for the first time: hence errors. What only leaves a saga to a person is a
+A row of the saga log prevents a repeated effect, or one after the step failed. An actor that finds no row because it
+has expired treats the step as new: hence errors. A case that only requires an operator is a
 warning. Every rule has its trace in ``tests/unit/recovery/test_retention_traces.py``.
 """
 
@@ -19,9 +19,9 @@ from saga_runtime.recovery.decisions import LONGEST_LOOK_MS, keeps_ahead_days
 
 DAY: Final = 86_400
 REDRIVE_DAYS: Final = 14
-"""For so long after its end an execution can be redriven; its timeout begins anew."""
+"""Days after its end in which an execution can be redriven; its timeout restarts."""
 HISTORY_DAYS: Final = EXECUTION_NAME_DAYS
-"""For so long after its end Step Functions tells what became of an execution, so that somebody can take it over."""
+"""Days after its end in which Step Functions has an execution's status, so that it can be taken over."""
 
 
 def retention_findings(saga: SagaDescription) -> Iterator[Finding]:
@@ -40,18 +40,18 @@ def retention_findings(saga: SagaDescription) -> Iterator[Finding]:
 
 
 def recovery_findings(saga: SagaDescription, *, looked_at_every: int | None) -> Iterator[Finding]:
-    """Every memory that ends before a recovery can ask for it.
+    """Items that expire before a recovery needs them.
 
     Args:
         saga: the saga.
-        looked_at_every: seconds between two looks of whoever looks after it; None: a person recovers it by hand.
+        looked_at_every: seconds between two checks of the reconciler; None: recovered by hand.
     """
     if not saga.log_days:
         return
     if looked_at_every is None:
         yield from _recoveries_by_hand(saga)
     else:
-        # An execution's end is told by an event, which may be lost; then the record tells, when it is due.
+        # An event announces an execution's end and may be lost; then the record is found when it is due.
         pause = max(saga.due_after, LONGEST_LOOK_MS // 1_000) + looked_at_every
         for node in saga.steps:
             for step in node.leaves:
@@ -87,7 +87,7 @@ def _redrives(saga: SagaDescription) -> Iterator[Finding]:
             id="cdk-sagas-retention-redrive",
             severity=Severity.ERROR,
             message=f"an execution can be redriven for {REDRIVE_DAYS} days after it ended, and runs for its timeout of "
-            f"{saga.timeout} s anew, and for {outlived_with_phases(saga)} s if it is a recovery, "
+            f"{saga.timeout} s again, and for {outlived_with_phases(saga)} s if it is a recovery, "
             f"{_rows(saga)}: a step would happen once more, or after it was undone; "
             f"{_keep(need)}, or lower the timeout",
         )
@@ -101,7 +101,7 @@ def _messages(saga: SagaDescription, step: StepDescription) -> Iterator[Finding]
             severity=Severity.ERROR,
             message=f"a message of step {step.name} can be delivered for {step.messages} s, in its queue and after "
             f"its dead-letter queue, also one of an execution that was redriven ({REDRIVE_DAYS} days, and a timeout of "
-            f"{saga.timeout} s), {_rows(saga)}: the job would be handed over once more, or after it was undone; "
+            f"{saga.timeout} s), {_rows(saga)}: the job would be dispatched once more, or after it was undone; "
             f"{_keep(need)}, or lower the timeout",
         )
 
@@ -112,9 +112,9 @@ def _late_answers(saga: SagaDescription, step: StepDescription) -> Iterator[Find
         yield Finding(
             id=f"cdk-sagas-retention-late-{step.name}",
             severity=Severity.ERROR,
-            message=f"what step {step.name} did late is undone for as long as the request's response is replayed, "
-            f"{saga.replayed} s, and {LATE_DAYS} days, {_rows(saga)}: nobody would know that the job was given up, "
-            f"and its effect would stand; {_keep(need)}, or lower replay_for of the IdempotencyTable",
+            message=f"a late effect of step {step.name} is compensated while the request's response is replayed, "
+            f"{saga.replayed} s, and {LATE_DAYS} days, {_rows(saga)}: the late effect would be undetected, "
+            f"and would remain; {_keep(need)}, or lower replay_for of the IdempotencyTable",
         )
 
 
@@ -125,7 +125,7 @@ def _names(saga: SagaDescription) -> Iterator[Finding]:
             id="cdk-sagas-retention-names",
             severity=Severity.WARNING,
             message=f"the saga may run for {saga.timeout} s, and names of executions can be trusted for {young} days: "
-            "a recovery of an older saga that was decided and never started waits for a person; lower the timeout, or "
+            "a recovery of an older saga that was decided and never started needs an operator; lower the timeout, or "
             "put what takes long into a saga of its own",
         )
 

@@ -84,7 +84,7 @@ def _kill_busy_sandboxes() -> bool:
 
 
 def _calls_in_progress() -> bool:
-    """Whether a function's call is not over yet: its log is written last of all, when its sandbox is free already."""
+    """Test whether a function's call is still running: its log is written last, when its sandbox is free already."""
     functions = _loaded("lambda_svc")
     return functions is not None and functions._inflight_total > 0
 

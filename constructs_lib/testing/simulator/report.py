@@ -69,7 +69,7 @@ class SimulationReport:
 
     @property
     def kept(self) -> bool:
-        """Whether nothing was found."""
+        """True if nothing was found."""
         return not self.violated
 
     def require_kept(self) -> None:

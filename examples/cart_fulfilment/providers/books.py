@@ -234,7 +234,7 @@ class Page:
         )
 
     def in_work(self, key: str) -> bool:
-        """Whether a request under a key is in work."""
+        """Test whether a request under a key is in work."""
         return (
             self._cursor.execute("SELECT 1 FROM keys WHERE key = ? AND status IS NULL", (key,)).fetchone() is not None
         )

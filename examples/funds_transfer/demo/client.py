@@ -94,7 +94,7 @@ class Clients:
 
     @property
     def stopped(self) -> bool:
-        """Whether clients were told to give up."""
+        """True if clients were told to give up."""
         return self._stopped.is_set()
 
     def stop(self) -> None:
@@ -228,7 +228,7 @@ class Clients:
 
 
 def _is_final(answer: HttpResponse) -> bool:
-    """Whether an answer speaks of the key, and not only of one attempt under it, and nothing will change it."""
+    """Test whether an answer speaks of the key, and not only of one attempt under it, and nothing will change it."""
     return REPLAYED_HEADER.lower() in answer.headers or answer.status in {_KEY_EXPIRED, _KEY_REUSED, _UNSENDABLE}
 
 

@@ -170,7 +170,7 @@ class Evidence:
 
 
 def is_settled(exchange: Exchange) -> bool:
-    """Whether an answer is a settled request's stored one."""
+    """Test whether an answer is a settled request's stored one."""
     answer = exchange.answer
     return exchange.method == "POST" and answer is not None and REPLAYED_HEADER.lower() in answer.headers
 

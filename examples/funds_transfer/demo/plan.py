@@ -74,7 +74,7 @@ class Transfer:
 
     @property
     def takes_long(self) -> bool:
-        """Whether it goes on only when its record is due."""
+        """True if it goes on only when its record is due."""
         return any(trouble.takes_long for trouble in self.troubles)
 
 

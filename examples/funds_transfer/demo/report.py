@@ -51,7 +51,7 @@ class Report:
 
     @property
     def holds(self) -> bool:
-        """Whether every invariant holds, and each looked at something."""
+        """True if every invariant holds, and each looked at something."""
         return all(invariant.holds and invariant.checked for invariant in self.invariants)
 
     @property
@@ -130,7 +130,7 @@ def _transfers(table: Table, report: Report) -> None:
 
 
 def _ended(evidence: Evidence, transfer: Transfer) -> bool | None:
-    """Whether a transfer completed; None if it never ended."""
+    """Test whether a transfer completed; None if it never ended."""
     end = evidence.end_of(transfer)
     return None if end is None else end.status == 200
 

@@ -86,7 +86,7 @@ class Trouble(StrEnum):
 
     @property
     def takes_long(self) -> bool:
-        """Whether it goes on only when its record is due."""
+        """True if it goes on only when its record is due."""
         return self is Trouble.DOOR_KILLED_AFTER_RESERVE or self.kind in {Kind.STOP, Kind.STOP_AGAIN}
 
 

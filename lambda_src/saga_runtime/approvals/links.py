@@ -117,7 +117,7 @@ class Claims:
             raise ValueError(f"not an approval's claims: {type(error).__name__}") from None
 
     def is_over(self, now_ms: int) -> bool:
-        """Whether the link has expired."""
+        """Test whether the link has expired."""
         return now_ms >= self.expires * 1_000
 
 

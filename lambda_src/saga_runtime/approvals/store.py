@@ -38,17 +38,17 @@ class Standing:
 
     @property
     def is_answered(self) -> bool:
-        """Whether the job has its answer, whoever gave it."""
+        """True if the job has its answer, whoever gave it."""
         return self.waiting is not None and self.waiting.outcome is not None
 
     @property
     def is_lost(self) -> bool:
-        """Whether somebody decided, and it did not take effect: whoever wrote it down died before."""
+        """True if somebody decided, and it did not take effect: whoever wrote it down died before."""
         return self.decision is not None and not self.received and self.waiting is not None and not self.is_answered
 
     @property
     def is_open_anew(self) -> bool:
-        """Whether a decision took effect and the job waits again: an operator has taken it back."""
+        """True if a decision took effect and the job waits again: an operator has taken it back."""
         return self.decision is not None and self.received and self.waiting is not None and not self.is_answered
 
     def closes_at(self, claims: Claims) -> int:
@@ -57,7 +57,7 @@ class Standing:
         return min(expires, self.waiting.time_is_up_at) if self.waiting is not None else expires
 
     def is_open(self, claims: Claims, now_ms: int) -> bool:
-        """Whether a state machine still waits for the decision."""
+        """Test whether a state machine still waits for the decision."""
         return self.in_progress and now_ms < self.closes_at(claims)
 
 

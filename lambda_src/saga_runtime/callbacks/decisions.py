@@ -75,7 +75,7 @@ class Decision:
 
     @property
     def changes_nothing(self) -> bool:
-        """Whether the outcome was known, and is on its way."""
+        """True if the outcome was known, and is on its way."""
         return self.log is LogChange.NONE and self.token is TokenChange.NONE and not self.contradicts
 
 

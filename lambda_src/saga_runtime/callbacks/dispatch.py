@@ -109,7 +109,7 @@ class Job:
             self._go_on(row, registration)
 
     def _told(self, row: LogRow) -> bool:
-        """Whether the row decides; then whoever waits is told."""
+        """Test whether the row decides; then whoever waits is told."""
         answer = answer_of(row)
         if answer is None:
             return False
@@ -151,7 +151,7 @@ class Job:
         return None
 
     def _asked_since_registered(self, row: LogRow) -> bool:
-        """Whether the provider was heard of since this one waits; a delivery that died before it asked has not heard.
+        """Test whether the provider was called since this task waits; a delivery that crashed earlier does not count.
 
         Without the row nobody can tell, and asking does no harm.
         """
@@ -200,7 +200,7 @@ class Job:
         return True
 
     def _is_given_up(self) -> bool:
-        """Whether the step's time is up; then whoever waits is told so, and the job is not handed over any more.
+        """Test whether the step's time is up; then whoever waits is told so, and the job is not handed over any more.
 
         The state machine does not know: each of its attempts has a time of its own.
         """

@@ -106,7 +106,7 @@ class Message:
         return cls(event=event, call=call, waiting=waiting, entered_at=entered_at_of(order), job=job)
 
     def is_overdue(self, now_ms: int) -> bool:
-        """Whether the time is up for which the step waits, all its attempts together."""
+        """Test whether the time is up for which the step waits, all its attempts together."""
         return now_ms >= self.entered_at + self.waiting.timeout_seconds * _SECOND_MS
 
 

@@ -301,7 +301,7 @@ class Marker:
         return f"{EVENT_PREFIX}{hashlib.sha256(text.encode()).hexdigest()}"
 
     def is_in(self, item: Mapping[str, Mapping[str, Any]] | None) -> bool:
-        """Whether a marker's item is of the same event, job and outcome."""
+        """Test whether a marker's item is of the same event, job and outcome."""
         a = TokenAttribute
         found = item or {}
         return found.get(a.JOB_ID) == {"S": self.job_id} and found.get(a.OK) == {"BOOL": self.ok}

@@ -160,7 +160,7 @@ class Delivery:
 
     @property
     def is_last(self) -> bool:
-        """Whether it ends in the dead-letter queue if it fails."""
+        """True if it ends in the dead-letter queue if it fails."""
         most = os.environ.get(Env.MAX_RECEIVES, "")
         return most.isdecimal() and self.receives >= int(most)
 

@@ -57,7 +57,7 @@ def marker_of(callback: Callback, *, ok: bool) -> Marker:
 
 
 def is_received(callback: Callback, *, ok: bool) -> bool:
-    """Whether this function's integration received an event."""
+    """Test whether this function's integration received an event."""
     marker = marker_of(callback, ok=ok)
     item = _read(token_table(), token_key(marker.id))
     if item is None or marker.is_in(item):

@@ -149,7 +149,7 @@ def _look_after_waiting(row: TokenRow, now_ms: int, swept: Swept) -> None:
 
 
 def _is_expected(row: TokenRow, log: LogRow | None, record: SagaRecord | None, now_ms: int) -> bool:
-    """Whether a saga still counts on the job's answer: it is under way, and the job is not decided.
+    """Test whether a saga still counts on the job's answer: it is under way, and the job is not decided.
 
     What nobody does for the saga has no row in its log. It is expected for as long as somebody waits for it.
     """

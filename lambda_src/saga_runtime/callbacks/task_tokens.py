@@ -126,7 +126,7 @@ def _look_at_saga(job_id: str, request_table: str, now_ms: int) -> list[Any]:
 
 
 def _parked_over(record: SagaRecord, job: JobId) -> bool:
-    """Whether the saga waits for a person because of this job's step, or of its undo, which could not ask."""
+    """Test whether the saga waits for a person because of this job's step, or of its undo, which could not ask."""
     if not (record.parked and record.stuck):
         return False
     try:

@@ -47,7 +47,7 @@ def unanswered_entry(row: TokenRow, job: JobId, log: LogRow | None, record: Saga
 
 
 def is_unanswered_entry(body: object) -> bool:
-    """Whether a message tells of a job that nobody answered; it is no job itself."""
+    """Test whether a message tells of a job that nobody answered; it is no job itself."""
     try:
         found = json.loads(body) if isinstance(body, str) else None
     except (ValueError, RecursionError):

@@ -89,12 +89,12 @@ def request_id_from(saga_id: str) -> str:
 
 
 def is_saga_id(text: str) -> bool:
-    """Whether ``text`` has the form of a saga id."""
+    """Test whether ``text`` has the form of a saga id."""
     return bool(_SAGA_ID.fullmatch(text))
 
 
 def is_item_key(text: str) -> bool:
-    """Whether ``text`` can be the key of an item of a map."""
+    """Test whether ``text`` can be the key of an item of a map."""
     return bool(_ITEM_KEY.fullmatch(text))
 
 

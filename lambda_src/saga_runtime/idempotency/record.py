@@ -296,21 +296,21 @@ class RequestRecord:
 
     @property
     def settled(self) -> bool:
-        """Whether the record holds its final answer."""
+        """True if the record holds its final answer."""
         return self.status in SETTLED
 
     @property
     def tombstone(self) -> bool:
-        """Whether response and request were removed: nothing of this saga can be replayed, started or undone."""
+        """True if response and request were removed: nothing of this saga can be replayed, started or undone."""
         return self.settled and self.body is None and not self.input
 
     def response_expired(self, now_ms: int) -> bool:
-        """Whether a settled record's response is not replayed any more, removed or not."""
+        """Test whether a settled record's response is not replayed any more, removed or not."""
         over = self.response_expires_at is not None and self.response_expires_at <= now_ms // 1_000
         return self.tombstone or (self.settled and over)
 
     def forgotten(self, now_ms: int) -> bool:
-        """Whether the key is free again: the record counts as absent, deleted or not."""
+        """Test whether the key is free again: the record counts as absent, deleted or not."""
         return self.settled and self.expiration is not None and self.expiration <= now_ms // 1_000
 
 
@@ -355,7 +355,7 @@ def what_was_met(record: RequestRecord, reservation: Reservation) -> Met:
 
 
 def _may_start(record: RequestRecord, reservation: Reservation) -> bool:
-    """Whether starting by the first execution's name can heal and cannot harm.
+    """Test whether starting by the first execution's name can heal and cannot harm.
 
     Not on another state machine than the gatekeeper's own: a name is taken on one machine only, and another one, which
     has another log, would run the saga a second time. Not before ``due_at``: another gatekeeper is starting it right

@@ -95,7 +95,7 @@ class LedgerTerms:
 
     @property
     def need_sweeper(self) -> bool:
-        """Whether there is anything that becomes due."""
+        """True if there is anything that becomes due."""
         return self.holds or bool(self.collecting)
 
     def check(self, unit: Unit) -> None:

@@ -27,7 +27,7 @@ def reference_to(owner: str, text: str) -> dict[str, str]:
 
 
 def is_reference(value: Any) -> bool:
-    """Whether a value stands for a stored payload."""
+    """Test whether a value stands for a stored payload."""
     return (
         isinstance(value, Mapping)
         and len(value) == 1
@@ -37,7 +37,7 @@ def is_reference(value: Any) -> bool:
 
 
 def has_reserved_member(compact_json: str) -> bool:
-    """Whether an object anywhere in this JSON text (without blanks) has the member that only references have.
+    """Test whether an object anywhere in this JSON text (without blanks) has the member that only references have.
 
     What comes from a client or a step must not have it: it would be taken for a reference. Within a string of JSON a
     quote stands behind a backslash, so the member's name with its quotes and its colon is always a member.

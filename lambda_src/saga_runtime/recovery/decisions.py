@@ -116,7 +116,7 @@ class Found:
         )
 
     def is_due(self, now_ms: int) -> bool:
-        """Whether somebody has to look at it."""
+        """Test whether somebody has to look at it."""
         return self.record.due_at is not None and self.record.due_at <= now_ms
 
 
@@ -203,7 +203,7 @@ def saga_of_execution(name: str) -> str | None:
 
 
 def was_owner(name: str) -> bool:
-    """Whether an execution of this name owns its saga, or did: the first one, or a recovery.
+    """Test whether an execution of this name owns its saga, or did: the first one, or a recovery.
 
     Such a saga has a record for as long as it is in progress: without one, somebody has deleted it. Those that undo
     what took effect late run when it may long have expired; children own nothing.
@@ -298,7 +298,7 @@ def keeps_ahead_days(log_days: int) -> int:
 
 
 def may_forget(record: RequestRecord, now_ms: int, log_days: int) -> bool:
-    """Whether rows of an open saga may come near the end of their time.
+    """Test whether rows of an open saga may come near the end of their time.
 
     Nobody knows for how long rows were kept when they were written: a deployment may have changed it. So they are
     looked at when the shortest time that is allowed may near its end, and when the record says more than is true of

@@ -156,7 +156,7 @@ def _machine_of_open(item: AttributeMap) -> str | None:
 
 
 def _is_unattended(item: AttributeMap, now_ms: int) -> bool:
-    """Whether nobody looks after somebody else's saga: of a state machine that was replaced, or left out everywhere."""
+    """Test whether no reconciler handles a saga of another state machine, replaced or not named by any reconciler."""
     due_at = _number(item, RecordAttribute.DUE_AT)
     return RecordAttribute.PARKED not in item and due_at is not None and now_ms - due_at >= UNATTENDED_MS
 

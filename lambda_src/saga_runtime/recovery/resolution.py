@@ -95,7 +95,7 @@ class Subject:
 
     @property
     def must_happen(self) -> bool:
-        """Whether the saga only goes forward here: a tombstone would end it nowhere."""
+        """True if the saga only goes forward here: a tombstone would end it nowhere."""
         side = self.side or (self.declared.side if self.declared else None)
         return self.direction is Direction.FORWARD or (self.direction is None and side is Side.AFTER)
 

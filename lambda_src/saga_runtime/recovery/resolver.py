@@ -173,7 +173,7 @@ class Resolver:
 
 
 def _of_settled_saga(row: LogRow | None, statement: Statement) -> bool:
-    """Whether the statement is about something that may be left to undo when a saga has ended."""
+    """Test whether the statement is about something that may be left to undo when a saga has ended."""
     return statement.undo and row is not None and row.status in TOOK_EFFECT_AND_FELL
 
 
@@ -183,7 +183,7 @@ def _is_late(row: LogRow | None) -> bool:
 
 
 def _written(dynamodb: DynamoDBClient, write: Any) -> bool:
-    """Whether a conditional write took effect."""
+    """Test whether a conditional write took effect."""
     try:
         if "Put" in write:
             dynamodb.put_item(**write["Put"])

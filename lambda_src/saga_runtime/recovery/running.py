@@ -61,7 +61,7 @@ class Running:
     _lists: dict[str, _List] = field(default_factory=dict)
 
     def includes(self, machine_arn: str, name: str) -> bool:
-        """Whether an execution is listed as running; False: nothing is known of it.
+        """Test whether an execution is listed as running; False: nothing is known of it.
 
         A list that is refused goes on from the refused page when it is asked again.
 

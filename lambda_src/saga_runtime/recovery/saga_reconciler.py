@@ -322,7 +322,7 @@ class Caretaker:
 
 
 def _is_of_another(recoverer: Recoverer, error: ClientError, record: RequestRecord, now_ms: int) -> bool:
-    """Whether a record names a recovery machine that is not its saga's, or not any more: nobody may ask for it.
+    """Test whether a record names a recovery machine that is not its saga's, or not any more: nobody may ask for it.
 
     So it is if the recovery's execution may not be described, and the forward machine's may: else rights are missing,
     which is an error. And it has been so for long: a record that cannot be looked after stays due.
@@ -381,7 +381,7 @@ def _keep_whole(saga: Served, record: RequestRecord, now_ms: int) -> None:
 
 
 def _updated(table: str, arguments: Mapping[str, Any]) -> bool:
-    """Whether a conditional update took effect; refused, somebody else has looked after it."""
+    """Test whether a conditional update took effect; refused, somebody else has looked after it."""
     try:
         aws.dynamodb().update_item(TableName=table, **arguments)
     except ClientError as error:

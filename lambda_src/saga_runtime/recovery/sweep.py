@@ -137,7 +137,7 @@ class Part:
 
     @property
     def ended(self) -> bool:
-        """Whether there is nothing left to take."""
+        """True if there is nothing left to take."""
         return not self._keys and self._start is None
 
     def fill(self, _again: bool = False) -> None:
@@ -219,7 +219,7 @@ class Sweep:
         return self._complete and not self._stopped
 
     def _attempt(self, name: str, act: Callable[[bool], None]) -> bool:
-        """Whether something was done, in spite of what AWS refuses for now."""
+        """Test whether something was done, in spite of what AWS refuses for now."""
         for attempt in range(1, ATTEMPTS + 1):
             began = self._wait()
             if began is None:
@@ -250,5 +250,5 @@ class Sweep:
 
 
 def _is_for_now(error: BaseException) -> bool:
-    """Whether it may help to try again: a callback's transaction on the same record is over in a moment, too."""
+    """Test whether it may help to try again: a callback's transaction on the same record is over in a moment, too."""
     return aws.is_transient(error) or aws.error_code(error) == aws.TRANSACTION_CONFLICT

@@ -91,7 +91,7 @@ def rows_are_kept_until(record: RequestRecord, log_days: int) -> int:
 
 
 def may_have_forgotten(record: RequestRecord, now_ms: int, log_days: int | None) -> bool:
-    """Whether rows of a saga's log may be gone, without which its steps could happen twice.
+    """Test whether rows of a saga's log may be gone, without which its steps could happen twice.
 
     Args:
         record: the record.

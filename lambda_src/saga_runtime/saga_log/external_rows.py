@@ -261,10 +261,10 @@ def _undo_again(row: LogRow, mine: Holder, now_ms: int, provider: ProviderSettin
 
 
 def is_over(row: LogRow, now_ms: int, provider: ProviderSettings) -> bool:
-    """Whether no request of any attempt at this row can still be on its way: only then does a "no" count."""
+    """Test whether no request of any attempt at this row can still be on its way: only then does a "no" count."""
     return now_ms >= row.deadline + provider.grace_ms
 
 
 def _known_until_answered(row: LogRow, mine: Holder, window_ms: int, provider: ProviderSettings) -> bool:
-    """Whether the provider still knows the key when the last request of this attempt can arrive."""
+    """Test whether the provider still knows the key when the last request of this attempt can arrive."""
     return window_ms > 0 and mine.deadline + provider.grace_ms <= row.first_attempt_at + window_ms

@@ -225,7 +225,7 @@ def undo_entry_of(row: LogRow | None) -> UndoEntry:
 
 
 def is_late(row: LogRow | None) -> bool:
-    """Whether a compensation that is called for what took effect late (``CallMode.LATE``) has to look at the row.
+    """Test whether a compensation that is called for what took effect late (``CallMode.LATE``) has to look at the row.
 
     An undo that was begun is carried on: it may be that of a step that took effect late. Everything else belongs to
     the saga's own way back, if it has one; nothing is buried.

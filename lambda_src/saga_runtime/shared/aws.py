@@ -141,7 +141,7 @@ def error_code(error: BaseException) -> str | None:
 
 
 def is_transient(error: BaseException) -> bool:
-    """Whether an AWS call may succeed when it is simply made again."""
+    """Test whether an AWS call may succeed when it is simply made again."""
     if isinstance(error, ClientError):
         status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
         return error_code(error) in THROTTLES or status >= 500

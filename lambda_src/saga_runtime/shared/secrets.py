@@ -86,7 +86,7 @@ class Secrets:
         return [key for name in wanted.names for key in self._keys_of(name, wanted, anew=anew)]
 
     def may_look_anew(self) -> bool:
-        """Whether a forced look-up is allowed now; asking uses it up."""
+        """Test whether a forced look-up is allowed now; asking uses it up."""
         now_ms = clock.now_ms()
         if self._forced_at is not None and now_ms < self._forced_at + FORCED_SECONDS * 1_000:
             return False

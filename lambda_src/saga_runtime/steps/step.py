@@ -284,7 +284,7 @@ class Share:
 
     @property
     def shared(self) -> bool:
-        """Whether others have a share, too."""
+        """True if others have a share, too."""
         return self.of > 1
 
     def room(self, others: Mapping[str, Any]) -> int:

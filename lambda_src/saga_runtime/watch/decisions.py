@@ -94,7 +94,7 @@ class Execution:
 
 
 def is_callable(row: EndRow, now_ms: int) -> bool:
-    """Whether its function may be called: nobody was told, and no grace, pause or lease holds."""
+    """Test whether its function may be called: nobody was told, and no grace, pause or lease holds."""
     return row.status is WatchStatus.PENDING and row.not_before <= now_ms
 
 
@@ -156,7 +156,7 @@ def first_list(id: str, now_ms: int) -> ListRow:
 
 
 def is_whole(row: ListRow, pass_at: int) -> bool:
-    """Whether a pass that began then reads a list to its end, in whatever order it is."""
+    """Test whether a pass that began then reads a list to its end, in whatever order it is."""
     return pass_at - row.certain_until >= WHOLE_MS
 
 
@@ -166,7 +166,7 @@ def looks_back_to(row: ListRow, pass_at: int) -> int:
 
 
 def is_last(page: Sequence[Execution], row: ListRow, pass_at: int) -> bool:
-    """Whether what follows a page ended before all that is looked for: lists begin with what is most recent.
+    """Test whether what follows a page ended before all that is looked for: lists begin with what is most recent.
 
     A whole page has to be too old, so that a list may be out of order, by a page's length.
     """

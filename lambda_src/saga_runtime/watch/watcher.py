@@ -124,11 +124,11 @@ class Watcher:
         return None if item is None else EndRow.from_item(item)
 
     def put(self, arguments: dict[str, Any]) -> bool:
-        """Whether a conditional put took effect."""
+        """Test whether a conditional put took effect."""
         return _took_effect(lambda: aws.dynamodb().put_item(TableName=self.table, **arguments))
 
     def updated(self, arguments: dict[str, Any]) -> bool:
-        """Whether a conditional update took effect; refused, somebody else has looked after it."""
+        """Test whether a conditional update took effect; refused, somebody else has looked after it."""
         return _took_effect(lambda: aws.dynamodb().update_item(TableName=self.table, **arguments))
 
 

@@ -1,4 +1,4 @@
-"""Whether a webhook was signed by who has the secret, and not long ago. Pure: no clock, no environment, no service.
+"""True if a webhook was signed by who has the secret, and not long ago. Pure: no clock, no environment, no service.
 
 Three schemes: Stripe's (https://docs.stripe.com/webhooks#verify-manually), an HMAC in a header as most providers have
 it, and Standard Webhooks (https://github.com/standard-webhooks/standard-webhooks). Whatever a header holds, the answer

@@ -93,7 +93,7 @@ def test_a_pointer_to_where_the_schema_allows_no_such_value_is_not(pointer: str)
         ),
         ({"amount": "/a~2"}, r"money's amount must be a JSON pointer .* got '/a~2'"),
         ({"currency": "EUR"}, r"money's currency must be a JSON pointer .* got 'EUR'"),
-        ({"currency": None}, r"money needs either currency or currency_code, got neither; say currency="),
+        ({"currency": None}, r"money needs either currency or currency_code, got neither; use currency="),
         ({"currency_code": "EUR"}, r"money needs either currency or currency_code, got both"),
         (
             {"currency": None, "currency_code": "eur"},
@@ -103,7 +103,7 @@ def test_a_pointer_to_where_the_schema_allows_no_such_value_is_not(pointer: str)
         ({"currency": None, "currency_code": "POINT"}, r"currency_code must be an ISO 4217 code"),
         (
             {"currency": None, "currency_code": "EUR", "units": [Unit("POINT", 0)]},
-            r"units of money must stand beside currency, got currency_code; leave them out",
+            r"units of money must be given with currency, got currency_code; leave them out",
         ),
     ],
 )

@@ -327,5 +327,5 @@ class TestTheApprovalPage:
     def test_is_there_once(self, stack: Stack) -> None:
         made = CallbackIntegration(stack, "Reviews", fn=own(stack, "Send"))
         made.add_approval("Review")
-        with pytest.raises(ValueError, match=r"^Test/Reviews must have one approval page, got Other beside Review"):
+        with pytest.raises(ValueError, match=r"^Test/Reviews must have one approval page, got Other and Review"):
             made.add_approval("Other")

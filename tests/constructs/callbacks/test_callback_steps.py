@@ -78,7 +78,7 @@ def test_steps_that_wait_refuse(shop: Shop, kind: str, options: dict[str, Any], 
 
 
 def test_a_job_needs_a_provider_that_can_tell_what_became_of_it(shop: Shop) -> None:
-    with pytest.raises(ValueError, match=r"must be able to tell .* verify=False.*Provider\(verify=True\)"):
+    with pytest.raises(ValueError, match=r"must be able to report .* verify=False.*Provider\(verify=True\)"):
         shop.job(provider=Provider(idempotent_for=HOUR))
 
 

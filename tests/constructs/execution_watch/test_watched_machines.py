@@ -272,7 +272,7 @@ def test_a_wrong_argument_is_named_with_the_remedy(stack: Stack, options: dict[s
 def test_a_function_that_nobody_can_outlive_is_refused(stack: Stack) -> None:
     slow = own(stack, "Slow", timeout=Duration.seconds(841))
 
-    with pytest.raises(ValueError, match=r"on_timeout of Test/Import must be at most 840 s, got 841 s: whoever calls"):
+    with pytest.raises(ValueError, match=r"on_timeout of Test/Import must be at most 840 s, got 841 s: its caller"):
         one(stack, on_timeout=slow)
 
 
@@ -281,11 +281,11 @@ def test_an_express_machine_and_a_saga_are_refused(stack: Stack) -> None:
     express = machine(stack, "Express", state_machine_type=sfn.StateMachineType.EXPRESS)
     saga: Any = saga_of(stack, Step.atomic("Move", fn=own(stack, "Move")))
 
-    with pytest.raises(ValueError, match=r"must be a Standard state machine, got the Express one Test/Express: nobody"):
+    with pytest.raises(ValueError, match=r"must be a Standard state machine, got the Express one Test/Express: it"):
         WatchedMachine(machine=express, on_timeout=told)
     with pytest.raises(ValueError, match=r"must be an IStateMachine, got a SagaStateMachine; name it in sagas"):
         WatchedMachine(machine=saga, on_timeout=told)
-    with pytest.raises(ValueError, match=r"that is no saga, got Test/Saga/StateMachine; name its saga in sagas"):
+    with pytest.raises(ValueError, match=r"that is not a saga, got Test/Saga/StateMachine; name its saga in sagas"):
         WatchedMachine(machine=saga.state_machine, on_timeout=told)
 
 

@@ -188,7 +188,7 @@ def test_a_refused_saga_settles_with_a_problem_document() -> None:
     done = run(ONE, _answers(Transfer=Failure("InsufficientFunds", _cause('needs "5"\n'))))
     assert _body(done, "Settle failed") == {
         "type": "urn:cdk-sagas:problem:saga-refused",
-        "title": "The request was refused, and nothing of it stands",
+        "title": "The request was refused and has no remaining effects",
         "status": 402,
         "detail": 'needs "5"\n',
         "error": "InsufficientFunds",

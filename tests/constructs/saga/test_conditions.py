@@ -39,7 +39,7 @@ def test_a_condition_that_is_no_boolean_fails_the_saga_before_the_step(request_:
     assert "Undo Reserve" in done.trace
     assert body(done, "Settle failed") == {
         "type": "urn:cdk-sagas:problem:saga-failed",
-        "title": "The request failed, and nothing of it stands",
+        "title": "The request failed and has no remaining effects",
         "status": 500,
         "detail": "the condition of the step is neither true nor false",
         "error": "ConditionNotBoolean",

@@ -160,7 +160,7 @@ WRONG: dict[str, tuple[Make, str, str, str]] = {
         lambda s: s.saga(s.atomic("Check", when="$request.amount = = 3")),
         "when of step Check",
         "$request.amount = = 3",
-        "which is no JSONata (The symbol = cannot be used as a unary operator); correct it",
+        "which is not JSONata (The symbol = cannot be used as a unary operator); correct it",
     ),
     "no variable": (
         lambda s: s.saga(s.atomic("Check", when="amount > 3")),

@@ -247,11 +247,11 @@ STEPS: dict[str, tuple[Wrong, str]] = {
     "no writes": (lambda s: s.writes(writes=[]), "step Mark must write something, got no writes; name at least one"),
     "too many writes": (
         lambda s: s.writes(writes=[PUT] * 100),
-        "writes of step Mark may have 99 entries beside the log row, got 100; split the step",
+        "writes of step Mark may have 99 entries in addition to the log row, got 100; split the step",
     ),
     "too many writes to undo": (
         lambda s: s.writes(compensate=[PUT] * 100),
-        "compensate of step Mark may have 99 entries beside the log row, got 100; split the step",
+        "compensate of step Mark may have 99 entries in addition to the log row, got 100; split the step",
     ),
     "a write that is none": (
         lambda s: s.writes(writes=[{"Get": {}}]),
@@ -406,7 +406,7 @@ GROUPS: dict[str, tuple[Wrong, str]] = {
         lambda s: Step.express("Quick", steps=[_map(s)]),  # type: ignore[list-item]
         (
             "steps[0] of step Quick must be a Step, got a StepGroup; "
-            "put one beside the other: a group holds plain steps only"
+            "put one next to the other: a group holds plain steps only"
         ),
     ),
     "an Express phase of six minutes": (
@@ -469,11 +469,11 @@ SAGAS: dict[str, tuple[Wrong, str]] = {
     ),
     "a pivot beside others": (
         lambda s: s.saga(Step.parallel("Both", branches=[[s.atomic("A", pivot=True)], [s.atomic("B")]])),
-        "step A of Both cannot be the pivot: others run beside it; name a step behind it, or none",
+        "step A of Both cannot be the pivot: others run concurrently; name a step behind it, or none",
     ),
     "a pivot for each item": (
         lambda s: s.saga(_map(s, steps=[s.atomic("Pack", pivot=True)])),
-        "step Pack of Ship cannot be the pivot: others run beside it; name a step behind it, or none",
+        "step Pack of Ship cannot be the pivot: others run concurrently; name a step behind it, or none",
     ),
     "a pivot in a phase beside another one": (
         lambda s: s.saga(
@@ -535,14 +535,14 @@ SAGAS: dict[str, tuple[Wrong, str]] = {
     "branches that nothing undoes": (
         lambda s: s.saga(Step.parallel("Both", branches=[[s.atomic("A")], [s.atomic("B")]])),
         (
-            "step A mutates before the end (there is no pivot: the last steps that mutate run beside others) "
-            "and has no compensation; give it compensate=…, or make it the pivot"
+            "step A mutates before the end (there is no pivot: the last steps that mutate run concurrently with "
+            "others) and has no compensation; give it compensate=…, or make it the pivot"
         ),
     ),
     "a notice behind the pivot": (
         lambda s: s.saga(s.atomic(pivot=True), s.atomic("Book", on_error={"Invalid": Notify(queue=s.fifo)})),
         (
-            "step Book stands behind the pivot Move, where a saga does not fail by a refusal "
+            "step Book is after the pivot Move, where a saga does not fail by a refusal "
             "but waits for a person; remove Notify from its on_error"
         ),
     ),

@@ -247,7 +247,7 @@ STEPS: dict[str, tuple[Wrong, str]] = {
     ),
     "a pivot that the saga goes on without": (
         lambda stack: _step(stack, pivot=True, on_error={"Invalid": GoOn()}),
-        "step Move is the pivot: a saga cannot go on without it; use GoOn on an earlier step",
+        "step Move is the pivot: a saga cannot continue without it; use GoOn on an earlier step",
     ),
     "an imported function without its timeout": (
         lambda stack: _step(

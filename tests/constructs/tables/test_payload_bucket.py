@@ -209,7 +209,7 @@ class TestTheFrontDoor:
     def test_takes_no_body_that_expressions_could_not_look_into(self, stack: Stack) -> None:
         machine = saga(stack, PayloadBucket(stack, "Payloads"), when="$request.large")
 
-        with pytest.raises(ValueError, match=r"look into the request, got 65537 with \['Make'\]"):
+        with pytest.raises(ValueError, match=r"read the request, got 65537 with \['Make'\]"):
             Operation(saga=machine, max_body_bytes=MAX_BODY_BYTES + 1)
 
     def test_lets_every_body_travel_that_expressions_look_into(self, stack: Stack) -> None:

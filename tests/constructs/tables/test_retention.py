@@ -128,7 +128,7 @@ def test_rows_must_outlast_an_execution_that_is_redriven_on_the_last_day_and_run
     finding = found(saga(timeout=longest + 1))["cdk-sagas-retention-redrive"]
     assert finding.severity is Severity.ERROR
     assert "redriven for 14 days" in finding.message
-    assert f"timeout of {longest + 1} s anew, and for {OUTLIVED} s" in finding.message
+    assert f"timeout of {longest + 1} s again, and for {OUTLIVED} s" in finding.message
     assert "log_retention_days=400 rows are kept for 200 days" in finding.message
     assert finding.message.endswith("raise log_retention_days to 402, or lower the timeout")
 

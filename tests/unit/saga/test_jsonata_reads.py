@@ -60,10 +60,10 @@ def test_members_of_the_request_that_an_expression_reads(text: str) -> None:
 
 
 BAD = {
-    "": ("which is no JSONata (Unexpected end of expression)", "correct it"),
-    "$request.amount = = 3": ("which is no JSONata (The symbol = cannot be used as a unary operator)", "correct it"),
-    "1 2": ("which is no JSONata (Syntax error: 2)", "correct it"),
-    "/[/": ("which is no JSONata (No terminating / in regular expression)", "correct it"),
+    "": ("which is not JSONata (Unexpected end of expression)", "correct it"),
+    "$request.amount = = 3": ("which is not JSONata (The symbol = cannot be used as a unary operator)", "correct it"),
+    "1 2": ("which is not JSONata (Syntax error: 2)", "correct it"),
+    "/[/": ("which is not JSONata (No terminating / in regular expression)", "correct it"),
     "$requst.amount > 3": (
         "where nothing is known of $requst",
         "write $request; known are $item, $outputs, $request and JSONata's functions",

@@ -74,7 +74,7 @@ class Sandbox:
 
     @property
     def is_gone(self) -> bool:
-        """Whether the emulator has forgotten the worker."""
+        """True if the emulator has forgotten the worker."""
         return self._worker() is None
 
     def kill(self) -> None:

@@ -150,7 +150,7 @@ class FaultEngine:
             self._arm()
 
     def is_planned(self, id: str) -> bool:
-        """Whether the fault is still in the plan."""
+        """Test whether the fault is still in the plan."""
         return id in self._entries
 
     def report(self) -> list[dict[str, Any]]:

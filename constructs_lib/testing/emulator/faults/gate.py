@@ -214,7 +214,7 @@ def _is_json(headers: dict[str, str], service: str) -> bool:
 
 
 def _is_local(scope: MutableMapping[str, Any], headers: dict[str, str]) -> bool:
-    """Whether a process of this machine asks, and not a web page in its browser."""
+    """Test whether a process of this machine asks, and not a web page in its browser."""
     client = scope.get("client")
     host = urlsplit(f"//{headers.get('host', '')}").hostname or ""
     try:

@@ -168,7 +168,7 @@ def _sent(target: TargetSpec, event: Mapping[str, Any]) -> str:
 
 
 def matches(pattern: Mapping[str, Any], event: Mapping[str, Any]) -> bool:
-    """Whether an event fits a pattern.
+    """Test whether an event fits a pattern.
 
     Raises:
         NotSimulatedError: for a comparison that is not known here.

@@ -53,7 +53,7 @@ class Roles:
         return self._keys.get(role, frozenset())
 
     def allows(self, role: str, demand: Demand) -> bool:
-        """Whether a role may do it."""
+        """Test whether a role may do it."""
         known = self._known.get((role, demand))
         if known is None:
             matching = [statement for statement in self._statements.get(role, ()) if statement.covers(demand)]
@@ -83,7 +83,7 @@ class _Statement:
         return (key for _, key, _ in self._conditions)
 
     def covers(self, demand: Demand) -> bool:
-        """Whether it is about a demand."""
+        """Test whether it is about a demand."""
         return (
             any(pattern.fullmatch(demand.action) for pattern in self._actions)
             and any(pattern.fullmatch(demand.resource) for pattern in self._resources)

@@ -180,7 +180,7 @@ class Resolver:
         return _SUBSTITUTED.sub(found, text)
 
     def _is(self, condition: str) -> bool:
-        """Whether a condition of the template is true."""
+        """Test whether a condition of the template is true."""
         return bool(self._holds(self._conditions[condition]))
 
     def _holds(self, value: Any) -> bool:

@@ -53,7 +53,7 @@ class CooperativeLock:
                 self._waiting.popleft().set(None)
 
     def locked(self) -> bool:
-        """Whether somebody holds it."""
+        """Test whether somebody holds it."""
         return bool(self._depth)
 
     def __enter__(self) -> bool:
@@ -87,7 +87,7 @@ class TaskFuture:
         return None
 
     def done(self) -> bool:
-        """Whether it has ended."""
+        """Test whether it has ended."""
         return self._ended.done
 
     def cancel(self) -> bool:

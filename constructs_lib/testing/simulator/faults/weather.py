@@ -46,7 +46,7 @@ class Weather:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing goes wrong any more."""
+        """True if nothing goes wrong any more."""
         return self._kernel.now >= self.climate.ends
 
     def trouble(self, actor: Actor, service: str, operation: str) -> Trouble | None:
@@ -88,7 +88,7 @@ class Weather:
         return None
 
     def happens(self, event: Event, where: str) -> bool:
-        """Whether something happens at an occasion for it."""
+        """Test whether something happens at an occasion for it."""
         share = self.climate.events.get(event)
         if share is None or self.is_over or self._random.random() >= share:
             return False

@@ -144,7 +144,7 @@ class Client:
             return None
 
     def _is_over(self, response: Response | None) -> bool:
-        """Whether an answer leaves nothing to ask."""
+        """Test whether an answer leaves nothing to ask."""
         if response is None:
             return False
         if response.headers.get(REPLAYED_HEADER.lower()) == "true":

@@ -63,7 +63,7 @@ class Client:
         return answer.document["found"], answer.document["in_work"]
 
     def has_done(self, *, key: str, reference: str, timeout: float) -> Verdict:
-        """Whether something happened under a key: what an undo needs to know."""
+        """Test whether something happened under a key: what an undo needs to know."""
         found, in_work = self.found("/effects", key=key, reference=reference, timeout=timeout)
         if found:
             return Applied()

@@ -35,5 +35,5 @@ def price(call: StepCall) -> dict[str, Any]:
 
 @read_only_step
 def assess(call: StepCall) -> dict[str, Any]:
-    """Whether a person has to look at it. Recorded: a recovery must not decide otherwise."""
+    """Test whether a person has to look at it. Recorded: a recovery must not decide otherwise."""
     return {"review": int(call.outputs["PriceCart"]["amount"]) >= REVIEW_FROM}

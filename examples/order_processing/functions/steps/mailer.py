@@ -76,7 +76,7 @@ def _read(record: SQSRecord) -> dict[str, Any]:
 
 
 def _put(notice: dict[str, Any], message_id: str) -> bool:
-    """Whether the row is new."""
+    """Test whether the row is new."""
     row = {
         "id": {"S": f"mail#{notice['customer']}"},
         "entry": {"S": f"{notice['order']}#{notice['status']}"},

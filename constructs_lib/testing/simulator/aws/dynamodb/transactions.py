@@ -48,7 +48,7 @@ class Tokens:
     known: dict[str, tuple[int, str, bool]] = field(default_factory=dict)
 
     def meets(self, token: str, said: str, now: int) -> bool:
-        """Whether the same transaction was committed under a token.
+        """Test whether the same transaction was committed under a token.
 
         Raises:
             ServiceError: if it is in flight, or another one was.

@@ -118,7 +118,7 @@ class Comparison:
     right: Operand
 
     def holds(self, item: Attributes, names: Names, values: Values) -> bool:
-        """Whether it is true of an item."""
+        """Test whether it is true of an item."""
         left, right = self.left.find(item, names, values), self.right.find(item, names, values)
         if self.operator == "<>":
             # An attribute that is missing differs from every value.
@@ -152,7 +152,7 @@ class Between:
     high: Operand
 
     def holds(self, item: Attributes, names: Names, values: Values) -> bool:
-        """Whether it is true of an item."""
+        """Test whether it is true of an item."""
         found = [part.find(item, names, values) for part in (self.operand, self.low, self.high)]
         value, low, high = found
         if value is None or low is None or high is None:
@@ -171,7 +171,7 @@ class In:
     choices: tuple[Operand, ...]
 
     def holds(self, item: Attributes, names: Names, values: Values) -> bool:
-        """Whether it is true of an item."""
+        """Test whether it is true of an item."""
         value = self.operand.find(item, names, values)
         found = (choice.find(item, names, values) for choice in self.choices)
         return value is not None and any(choice is not None and equal(value, choice) for choice in found)
@@ -188,7 +188,7 @@ class Function:
     operands: tuple[Operand, ...]
 
     def holds(self, item: Attributes, names: Names, values: Values) -> bool:
-        """Whether it is true of an item."""
+        """Test whether it is true of an item."""
         found = self.operands[0].find(item, names, values)
         if self.name == "attribute_exists":
             return found is not None
@@ -230,7 +230,7 @@ class AllOf:
     parts: tuple[Condition, ...]
 
     def holds(self, item: Attributes, names: Names, values: Values) -> bool:
-        """Whether all of them are true of an item."""
+        """Test whether all of them are true of an item."""
         return all(part.holds(item, names, values) for part in self.parts)
 
     def __str__(self) -> str:
@@ -244,7 +244,7 @@ class AnyOf:
     parts: tuple[Condition, ...]
 
     def holds(self, item: Attributes, names: Names, values: Values) -> bool:
-        """Whether one of them is true of an item."""
+        """Test whether one of them is true of an item."""
         return any(part.holds(item, names, values) for part in self.parts)
 
     def __str__(self) -> str:
@@ -258,7 +258,7 @@ class Not:
     part: Condition
 
     def holds(self, item: Attributes, names: Names, values: Values) -> bool:
-        """Whether it is not true of an item."""
+        """Test whether it is not true of an item."""
         return not self.part.holds(item, names, values)
 
     def __str__(self) -> str:

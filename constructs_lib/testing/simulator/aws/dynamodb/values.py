@@ -197,7 +197,7 @@ def copied_item(item: Mapping[str, Value]) -> Item:
 
 
 def equal(left: Value, right: Value) -> bool:
-    """Whether two stored values are the same: numbers by their value, sets in any order."""
+    """Test whether two stored values are the same: numbers by their value, sets in any order."""
     kind = kind_of(left)
     if kind != kind_of(right):
         return False
@@ -280,5 +280,5 @@ def stored_item(item: Mapping[str, Any]) -> Item:
 
 
 def is_type(kind: object) -> bool:
-    """Whether a text names a type of values."""
+    """Test whether a text names a type of values."""
     return kind in _TYPES

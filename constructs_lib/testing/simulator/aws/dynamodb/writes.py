@@ -58,7 +58,7 @@ class Write:
     source: Mapping[str, Any]
 
     def is_met(self) -> bool:
-        """Whether its condition is true of the item as it is now."""
+        """Test whether its condition is true of the item as it is now."""
         if self.condition is None:
             return True
         return self.condition.holds(self.table.get(self.key) or NO_ITEM, self.names, self.values)

@@ -94,7 +94,7 @@ class Execution:
 
     @property
     def running(self) -> bool:
-        """Whether it has not ended."""
+        """True if it has not ended."""
         return self.status == "RUNNING"
 
     def described(self) -> dict[str, Any]:
