@@ -110,7 +110,12 @@ class WalletStack(Stack):
             policy = KeyPolicy.OPTIONAL if face in optional_keys else KeyPolicy.REQUIRED
             api = self._face(face, names, policy, cloud_watch_role=index == 0)
             outputs |= {f"{face}ApiId": api.api.rest_api_id}
-        self.secret = secretsmanager.Secret(self, "StripeSecret", description="The webhook's signing secret")
+        self.secret = secretsmanager.Secret(
+            self,
+            "StripeSecret",
+            description="The webhook's signing secret: replace it by Stripe's",
+            generate_secret_string=secretsmanager.SecretStringGenerator(password_length=64, exclude_punctuation=True),
+        )
         Validations.of(self.secret).acknowledge(
             Acknowledgment(
                 id="AwsSolutions-SMG4",
