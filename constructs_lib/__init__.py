@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from constructs_lib.callbacks.event_intake import EventIntake
     from constructs_lib.callbacks.receivers import DirectReceiver, Webhook
     from constructs_lib.callbacks.webhook_schemes import HmacSignature, StandardWebhooks, StripeSignature
+    from constructs_lib.execution_watch.execution_watch import ExecutionWatch
     from constructs_lib.execution_watch.watched_machine import WatchedMachine
     from constructs_lib.functions.runtime_function import RuntimeFunction, StepFunction
     from constructs_lib.reconciler.timeout_reconciler import TimeoutReconciler
@@ -52,6 +53,7 @@ __all__ = [
     "DirectReceiver",
     "Effect",
     "EventIntake",
+    "ExecutionWatch",
     "GoOn",
     "HmacSignature",
     "IdempotencyTable",
@@ -94,6 +96,7 @@ __getattr__, __dir__ = lazy_exports(
         "DirectReceiver": "constructs_lib.callbacks.receivers",
         "Effect": "constructs_lib.saga",
         "EventIntake": "constructs_lib.callbacks.event_intake",
+        "ExecutionWatch": "constructs_lib.execution_watch.execution_watch",
         "GoOn": "constructs_lib.saga",
         "HmacSignature": "constructs_lib.callbacks.webhook_schemes",
         "IdempotencyTable": "constructs_lib.tables.idempotency_table",

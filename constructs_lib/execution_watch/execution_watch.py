@@ -1,4 +1,4 @@
-"""MachineWatch: what watches hand-written state machines."""
+"""ExecutionWatch: calls a function for each failed execution of a state machine that is not a saga's."""
 
 from __future__ import annotations
 
@@ -27,8 +27,9 @@ from constructs_lib.functions.schedules import run_every
 from constructs_lib.monitoring.callback_alarms import depth_alarm
 from constructs_lib.monitoring.queues import dead_letters_of, queue_for, rule_for
 from constructs_lib.saga.synthesis.permissions import grant_send, queues_of
-from constructs_lib.shared.arguments import require_seconds
+from constructs_lib.shared.arguments import require_minutes, require_seconds
 from constructs_lib.shared.service_names import service_of
+from constructs_lib.shared.types import checked
 from constructs_lib.tables.stateful_table import StatefulTable
 from saga_runtime.protocol import DUE_INDEX, METRIC_NAMESPACE, BadEnd, Env, Metric, WatchAttribute, WatchedField
 from saga_runtime.watch.decisions import LONGEST_PAUSE_MS
@@ -45,40 +46,69 @@ _MAX_ENVIRONMENT_BYTES: Final = 3_072
 _LONGEST_ARN: Final = 160
 
 
-class MachineWatch(Construct):
-    """Watch of a ``TimeoutReconciler`` on its ``machines``.
+class ExecutionWatch(Construct):
+    """Calls a function of yours for each execution of a state machine, not a saga's, that timed out or was stopped.
+
+    A state machine that times out runs no Catch, and one that is stopped neither. Creates a function that lists
+    executions by a schedule and receives Step Functions' status events (through a queue), a table, and alarms.
+
+    Guaranteed: for each end the function is called until it returns, or, after as many failures as are allowed, an
+    alarm fires and an entry waits in the dead-letter queue. Any call may be repeated.
+    Not guaranteed: that it is called once, or how soon.
+
+    The function reports its metrics under its stack's name and its own path (dimension ``service``).
+
+    Example::
+
+        ExecutionWatch(self, "Watch", machines=[WatchedMachine(machine=nightly, on_timeout=release)])
+
+    Args:
+        scope: parent construct.
+        id: construct id.
+        machines: Standard state machines, and the function that is called for executions of each.
+        schedule: interval of checks; whole minutes, 1 to 60, 1 by default.
+        oldest_untold: an alarm fires when a call is delayed for longer than this; 1 minute to 366 days, 1 hour by
+            default.
+        encryption_key: a KMS key of your own for the queues. Of an imported one, its policy must let EventBridge
+            use it: a warning contains the statement.
+        removal_policy: of the table and the log group; retained by default.
 
     Attributes:
-        function: checks executions, and calls the ``on_timeout`` functions.
-        table: failed executions: one row for each execution and redrive.
-        queue: ends to process individually: names of executions, without their data.
-        dead_letters: ends that could not be handled, or whose function kept failing. What is moved back from
-            there into the queue is retried.
+        function: the function that checks executions, and that calls the ``on_timeout`` functions.
+        table: one row per end.
+        queue: ends to process one by one: names of executions, without their data.
+        dead_letters: events that could not be handled, and ends whose function kept failing. Moved back into the
+            queue, they are retried.
         ended: the rules for status events.
-        schedule: the rule of the checks of lists and due ends.
-        found_alarm: an execution failed. Its function is called automatically.
-        stuck_alarm: a function failed on every allowed attempt: operator action is required.
-        oldest_alarm: a call of a function is delayed; or checks are missing or failing.
-        dead_letters_alarm: something is in the dead-letter queue.
+        schedule: the rule of the checks.
+        found_alarm: an execution failed; its function is called automatically.
+        stuck_alarm: a function failed as often as is allowed: an operator decides.
+        oldest_alarm: a call is delayed for too long; or checks are missing or fail.
+        dead_letters_alarm: the dead-letter queue is not empty.
         alarms: all of them. They have no actions: add yours.
+
+    Raises:
+        ValueError: for a wrong argument, naming it, its value and the remedy.
     """
 
+    @checked
     def __init__(
         self,
         scope: Construct,
         id: str,
         *,
         machines: Sequence[WatchedMachine],
-        schedule: Duration,
-        oldest_untold: Duration,
+        schedule: Duration | None = None,
+        oldest_untold: Duration | None = None,
         encryption_key: kms.IKey | None = None,
         removal_policy: RemovalPolicy = RemovalPolicy.RETAIN,
     ) -> None:
         super().__init__(scope, id)
         require_each_once_and_here(self, machines)
-        oldest = require_seconds("oldest_untold", oldest_untold, at_least=60, at_most=_YEAR)
+        every = Duration.minutes(require_minutes("schedule", schedule or Duration.minutes(1)))
+        oldest = require_seconds("oldest_untold", oldest_untold or Duration.hours(1), at_least=60, at_most=_YEAR)
         life = max(_LEAST_SECONDS, *(machine.function_seconds + MARGIN_SECONDS for machine in machines))
-        self._period = Duration.minutes(_measured_within(int(schedule.to_minutes()), life))
+        self._period = Duration.minutes(_measured_within(int(every.to_minutes()), life))
         self.table = _WatchTable(self, "Ends", removal_policy=removal_policy)
         self.dead_letters = dead_letters_of(self, encryption_key)
         self.function = RuntimeFunction(
@@ -110,7 +140,7 @@ class MachineWatch(Construct):
             self,
             "Schedule",
             self.function,
-            schedule,
+            every,
             description="Checks for failed executions, and ends that are due",
         )
         self._add_alarms(oldest)
@@ -121,7 +151,7 @@ class MachineWatch(Construct):
         if length > _MAX_ENVIRONMENT_BYTES:
             raise ValueError(
                 f"{self.node.path} must watch machines that its function's environment has room for, got "
-                f"{len(machines)} of {length} bytes of {_MAX_ENVIRONMENT_BYTES}; make another TimeoutReconciler"
+                f"{len(machines)} of {length} bytes of {_MAX_ENVIRONMENT_BYTES}; make another ExecutionWatch"
             )
         return _text(fields)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -100,13 +100,15 @@ class WatchedMachine:
         return None if function.timeout.is_unresolved() else int(function.timeout.to_seconds())
 
 
-def require_each_once_and_here(scope: Construct, machines: Iterable[WatchedMachine]) -> None:
+def require_each_once_and_here(scope: Construct, machines: Sequence[WatchedMachine]) -> None:
     """Refuse machines that are given twice, and machines or functions that cannot be reached from here.
 
     Raises:
         ValueError: if one is, naming it and the remedy.
     """
     path = scope.node.path
+    if not machines:
+        raise ValueError(f"machines of {path} must be at least one, got none; name the state machines to watch")
     seen: set[str] = set()
     for watched in machines:
         machine = watched.machine
@@ -131,18 +133,18 @@ def _require_here(scope: Construct, machine: sfn.IStateMachine) -> None:
     ):
         if _differ(ours, theirs):
             raise ValueError(
-                f"machine {name} must be of the {kind} of {path}, {ours}, got {theirs}; make a TimeoutReconciler there"
+                f"machine {name} must be of the {kind} of {path}, {ours}, got {theirs}; make an ExecutionWatch there"
             )
     if there is here or not isinstance(machine, sfn.StateMachine):
         return
     if Stage.of(there) is not Stage.of(here):
         raise ValueError(
-            f"machine {name} must be in the stage of {path}, got another one; make a TimeoutReconciler there"
+            f"machine {name} must be in the stage of {path}, got another one; make an ExecutionWatch there"
         )
     if isinstance(there, NestedStack) or isinstance(here, NestedStack):
         raise ValueError(
             f"machine {name} must be in the stack of {path}, got {there.node.path}: a nested stack shares names only "
-            "with its parent; make a TimeoutReconciler where the machine is"
+            "with its parent; make an ExecutionWatch where the machine is"
         )
 
 

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from aws_cdk import Acknowledgment, ArnFormat, Duration, RemovalPolicy, Stack, Validations
-from aws_cdk import aws_cloudwatch as cloudwatch
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
 from aws_cdk import aws_stepfunctions as sfn
 from constructs import Construct
 
-from constructs_lib.execution_watch.execution_watch import MachineWatch
-from constructs_lib.execution_watch.watched_machine import WatchedMachine
 from constructs_lib.functions.runtime_function import RuntimeFunction, own_code
 from constructs_lib.functions.schedules import run_every
 from constructs_lib.monitoring.queues import dead_letters_of, queue_for, rule_for
@@ -21,7 +18,7 @@ from constructs_lib.monitoring.reconciler_alarms import LONGEST_SECONDS, AlarmLi
 from constructs_lib.reconciler.sagas import late_tokens_of, require_sagas, told_of
 from constructs_lib.saga.state_machine import SagaStateMachine
 from constructs_lib.saga.synthesis.permissions import grant_send, queues_of
-from constructs_lib.shared.arguments import require_between, require_seconds
+from constructs_lib.shared.arguments import require_between, require_minutes
 from constructs_lib.shared.nag_ids import executions_id
 from constructs_lib.shared.service_names import service_of
 from constructs_lib.shared.types import checked
@@ -34,31 +31,6 @@ _SECONDS: Final = 50
 """Shorter than the minute after which the next look begins: two would do no harm, and twice the work."""
 _VISIBLE_AFTER: Final = 6 * _SECONDS
 _HOUR: Final = 3_600
-_OF_SAGAS: Final = frozenset(
-    {
-        "function",
-        "queue",
-        "dead_letters",
-        "ended",
-        "schedule",
-        "measure",
-        "recoveries_alarm",
-        "unsettled_alarm",
-        "oldest_in_flight_alarm",
-        "oldest_parked_alarm",
-        "unattended_alarm",
-        "money_alarms",
-        "late_alarm",
-        "record_missing_alarm",
-        "failing_alarm",
-        "incomplete_alarm",
-        "overdue_alarm",
-        "held_alarm",
-        "hold",
-        "dead_letters_alarm",
-    }
-)
-"""Attributes that a reconciler without sagas has not."""
 
 
 class TimeoutReconciler(Construct):
@@ -81,21 +53,18 @@ class TimeoutReconciler(Construct):
     account and region. It also measures what is in flight: sagas, their ages, and the money that they move,
     and removes expired responses with their requests.
 
-    It also watches Standard state machines that are not sagas: a function of yours is invoked for each execution that
-    timed out or was stopped, until it returns. See ``WatchedMachine``.
+    An ``ExecutionWatch`` watches state machines that are not sagas.
 
     The function reports its metrics under its stack's name and its own path (dimension ``service``).
 
     Example::
 
         TimeoutReconciler(self, "Reconciler", sagas=[transfer, order])
-        TimeoutReconciler(self, "Watch", machines=[WatchedMachine(machine=nightly, on_timeout=release)])
 
     Args:
         scope: parent construct.
         id: construct id.
         sagas: the sagas to reconcile; each saga needs one reconciler.
-        machines: state machines that are not sagas, with their functions; one of both is needed.
         schedule: interval of checks; whole minutes, 1 to 60, 1 by default.
         measure: how often everything that is in flight is counted, and its money added up; whole minutes, 1 to 60, 5 by
             default. It reads all that is not settled: this costs with what is in flight.
@@ -113,15 +82,11 @@ class TimeoutReconciler(Construct):
             count: see ``Operation(money=…)``. None by default.
         longest_hold: alarm threshold: time held by ``hold``; 1 minute to 366 days, 4
             hours by default.
-        oldest_untold: alarm threshold: delay of a call of a ``machines`` function;
-            1 minute to 366 days, 1 hour by default.
         encryption_key: a KMS key of your own for the queues. Of an imported one, its policy must let EventBridge
             use it: a warning has the statement.
-        removal_policy: of log groups and the table of ``machines``; retained by default.
+        removal_policy: of log groups; retained by default.
 
     Attributes:
-        watch: the construct that watches ``machines``, with its own function, queues and alarms; None without them. All
-            following attributes but ``alarms`` belong to ``sagas``, and exist only with them.
         function: the reconciler's function.
         queue: waiting status events: names of executions, without their data.
         dead_letters: status events that could not be delivered (whole) or handled.
@@ -144,7 +109,7 @@ class TimeoutReconciler(Construct):
         held_alarm: it has been held for too long.
         overdue_alarm: a saga has been due for too long, in every check for 15 minutes.
         dead_letters_alarm: a status event could not be handled; a later look finds its saga nevertheless.
-        alarms: all of them, those of ``watch`` included. They have no actions: add yours.
+        alarms: all of them. They have no actions: add yours.
 
     Raises:
         ValueError: for a wrong argument, naming it, its value and the remedy.
@@ -156,8 +121,7 @@ class TimeoutReconciler(Construct):
         scope: Construct,
         id: str,
         *,
-        sagas: Sequence[SagaStateMachine] = (),
-        machines: Sequence[WatchedMachine] = (),
+        sagas: Sequence[SagaStateMachine],
         schedule: Duration | None = None,
         measure: Duration | None = None,
         longest_interval: Duration | None = None,
@@ -167,32 +131,16 @@ class TimeoutReconciler(Construct):
         oldest_parked: Duration | None = None,
         money_in_flight: AmountsByUnit | None = None,
         longest_hold: Duration | None = None,
-        oldest_untold: Duration | None = None,
         encryption_key: kms.IKey | None = None,
         removal_policy: RemovalPolicy = RemovalPolicy.RETAIN,
     ) -> None:
         super().__init__(scope, id)
-        path = self.node.path
-        if sagas or not machines:
-            require_sagas(self, sagas)
-        else:
-            _require_unused(
-                path,
-                "sagas",
-                measure=measure,
-                longest_interval=longest_interval,
-                oldest_in_flight=oldest_in_flight,
-                oldest_parked=oldest_parked,
-                money_in_flight=money_in_flight,
-                longest_hold=longest_hold,
-            )
-        if not machines:
-            _require_unused(path, "machines", oldest_untold=oldest_untold)
-        every = _minutes("schedule", schedule or Duration.minutes(1))
-        measured = _minutes("measure", measure or Duration.minutes(5))
-        longest = _minutes("longest_interval", longest_interval or Duration.minutes(15))
+        require_sagas(self, sagas)
+        every = require_minutes("schedule", schedule or Duration.minutes(1))
+        measured = require_minutes("measure", measure or Duration.minutes(5))
+        longest = require_minutes("longest_interval", longest_interval or Duration.minutes(15))
         require_between("recoveries_limit", recoveries_limit, at_least=1, at_most=100)
-        timeout = max((saga.description.timeout for saga in sagas), default=0) + _HOUR
+        timeout = max(saga.description.timeout for saga in sagas) + _HOUR
         limits = AlarmLimits.of(
             looks_minutes=every,
             measures_minutes=measured,
@@ -202,33 +150,12 @@ class TimeoutReconciler(Construct):
             money=money_in_flight or {},
             longest_hold=longest_hold or Duration.hours(4),
         )
-        self.watch: MachineWatch | None = None
-        self.alarms: list[cloudwatch.Alarm] = []
-        if sagas:
-            told = {
-                Env.RECONCILED.value: told_of(self, sagas),
-                Env.RECOVERIES_LIMIT.value: str(recoveries_limit),
-                Env.LONGEST_LOOK.value: str(longest * 60),
-            }
-            self._look_after(sagas, every, measured, told, limits, encryption_key, removal_policy)
-        if machines:
-            self.watch = MachineWatch(
-                self,
-                "Machines",
-                machines=machines,
-                schedule=Duration.minutes(every),
-                oldest_untold=oldest_untold or Duration.hours(1),
-                encryption_key=encryption_key,
-                removal_policy=removal_policy,
-            )
-            self.alarms = [*self.alarms, *self.watch.alarms]
-
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> object:
-            if name in _OF_SAGAS and "watch" in vars(self):
-                raise AttributeError(f"{name} of {self.node.path} is of sagas, got none; ask its watch, or name sagas")
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        told = {
+            Env.RECONCILED.value: told_of(self, sagas),
+            Env.RECOVERIES_LIMIT.value: str(recoveries_limit),
+            Env.LONGEST_LOOK.value: str(longest * 60),
+        }
+        self._look_after(sagas, every, measured, told, limits, encryption_key, removal_policy)
 
     def _look_after(
         self,
@@ -350,20 +277,6 @@ class HoldTable(StatefulTable):
     def grant_look(self, grantee: iam.IGrantable) -> iam.Grant:
         """Read the item."""
         return self._grant(grantee, "dynamodb:GetItem")
-
-
-def _require_unused(path: str, of: str, **given: object) -> None:
-    """Refuse what would have no effect: who asks for an alarm relies on it."""
-    unused = [name for name, value in given.items() if value]
-    if unused:
-        raise ValueError(f"{', '.join(unused)} of {path} needs {of}, got none; name {of}, or leave it out")
-
-
-def _minutes(name: str, every: Duration) -> int:
-    seconds = require_seconds(name, every, at_least=60, at_most=_HOUR)
-    if seconds % 60:
-        raise ValueError(f"{name} must be whole minutes, got {seconds} s; round it")
-    return seconds // 60
 
 
 def _allow_late_jobs(grantee: iam.IGrantable, tokens: TokenTable) -> None:

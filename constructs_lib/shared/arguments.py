@@ -66,3 +66,15 @@ def require_unique(name: str, values: Iterable[str]) -> None:
         if value in seen:
             raise ValueError(f"{name} must be unique, got {value!r} twice; rename one of them")
         seen.add(value)
+
+
+def require_minutes(name: str, value: Duration) -> int:
+    """Require a whole number of minutes, 1 to 60, and return it.
+
+    Raises:
+        ValueError: for any other duration.
+    """
+    seconds = require_seconds(name, value, at_least=60, at_most=3_600)
+    if seconds % 60:
+        raise ValueError(f"{name} must be whole minutes, got {seconds} s; round it")
+    return seconds // 60

@@ -25,10 +25,8 @@ from aws_cdk import aws_stepfunctions as sfn
 from cdk_nag import AwsSolutionsChecks
 from constructs import Construct, IConstruct
 
-from constructs_lib import BadEnd, Step, StepFunction, TimeoutReconciler, WatchedMachine
+from constructs_lib import BadEnd, ExecutionWatch, Step, StepFunction, TimeoutReconciler, WatchedMachine
 from constructs_lib.execution_watch import execution_watch as watched_machines
-from constructs_lib.execution_watch.execution_watch import MachineWatch
-from constructs_lib.reconciler.timeout_reconciler import _OF_SAGAS
 from saga_runtime.protocol import DUE_INDEX, METRIC_NAMESPACE, Env, Metric
 from saga_runtime.watch.decisions import LONGEST_PAUSE_MS
 from saga_runtime.watch.rows import Watched, watched_of
@@ -58,14 +56,14 @@ def function(scope: Construct, id: str = "Plain", **options: Any) -> lambda_.Fun
     )
 
 
-def watch_of(scope: Construct, *machines: WatchedMachine, **options: Any) -> MachineWatch:
+def watch_of(scope: Construct, *machines: WatchedMachine, **options: Any) -> ExecutionWatch:
     """What watches them."""
     given = {
         "schedule": Duration.minutes(1),
         "oldest_untold": Duration.hours(1),
         "removal_policy": RemovalPolicy.RETAIN,
     }
-    return MachineWatch(scope, "Watch", machines=machines, **{**given, **options})
+    return ExecutionWatch(scope, "Watch", machines=machines, **{**given, **options})
 
 
 class WatchedStack(Stack):
@@ -390,34 +388,11 @@ def test_the_age_of_an_end_is_measured_at_least_once_in_the_alarms_period(
     assert period >= seconds + LONGEST_PAUSE_MS // 1_000 + schedule * 60
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"measure": Duration.minutes(2)}, "measure of Test/R needs sagas, got none; name sagas, or leave it out"),
-        ({"money_in_flight": {"EUR": 5}}, "money_in_flight of Test/R needs sagas, got none"),
-        (
-            {"oldest_in_flight": Duration.hours(1), "oldest_parked": Duration.hours(1)},
-            "oldest_in_flight, oldest_parked of Test/R needs sagas, got none",
-        ),
-    ],
-)
-def test_a_limit_of_sagas_needs_sagas(stack: Stack, options: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        TimeoutReconciler(stack, "R", machines=[one(stack)], **options)
-
-
-def test_a_limit_of_machines_needs_machines(stack: Stack) -> None:
-    saga = saga_of(stack, Step.atomic("Move", fn=own(stack, "Move")))
-
-    with pytest.raises(ValueError, match="oldest_untold of Test/R needs machines, got none; name machines, or leave"):
-        TimeoutReconciler(stack, "R", sagas=[saga], oldest_untold=Duration.hours(1))
-
-
 def test_machines_and_sagas_are_not_taken_for_each_other(stack: Stack) -> None:
     plain: Any = machine(stack)
 
     with pytest.raises(ValueError, match=r"machines\[0\] of .* must be a WatchedMachine, got a StateMachine; write Wa"):
-        TimeoutReconciler(stack, "A", machines=[plain])
+        ExecutionWatch(stack, "A", machines=[plain])
     with pytest.raises(ValueError, match=r"sagas\[0\] of .* must be a SagaStateMachine, got a StateMachine; name"):
         TimeoutReconciler(stack, "B", sagas=[plain])
 
@@ -440,69 +415,50 @@ def test_more_machines_than_the_environment_has_room_for_are_refused(stack: Stac
     told = own(stack, "Told")
     machines = [WatchedMachine(machine=machine(stack, f"M{number}"), on_timeout=told) for number in range(8)]
 
-    with pytest.raises(ValueError, match=r"room for, got 8 of \d+ bytes of 3072; make another TimeoutReconciler"):
+    with pytest.raises(ValueError, match=r"room for, got 8 of \d+ bytes of 3072; make another ExecutionWatch"):
         watch_of(stack, *machines)
 
 
-def test_a_reconciler_needs_no_sagas_to_watch_machines(stack: Stack) -> None:
-    reconciler = TimeoutReconciler(
-        stack, "Reconciler", machines=[one(stack)], schedule=Duration.minutes(5), oldest_untold=Duration.minutes(10)
-    )
+def test_schedule_and_limit_may_be_chosen(stack: Stack) -> None:
+    every, untold = Duration.minutes(5), Duration.minutes(10)
+    ExecutionWatch(stack, "Watch", machines=[one(stack)], schedule=every, oldest_untold=untold)
     cloud = Cloud(stack)
 
-    assert reconciler.watch is not None
-    assert reconciler.alarms == reconciler.watch.alarms
-    assert {path.split("/")[1] for path in cloud.resources if path.startswith("Reconciler/")} == {"Machines"}
-    assert cloud.one("Reconciler/Machines/Schedule").properties["ScheduleExpression"] == "rate(5 minutes)"
-    alarm = cloud.one("Reconciler/Machines/Alarms/Oldest").properties
+    assert cloud.one("Watch/Schedule").properties["ScheduleExpression"] == "rate(5 minutes)"
+    alarm = cloud.one("Watch/Alarms/Oldest").properties
     assert (alarm["Threshold"], alarm["Period"]) == (600, 1_800)
 
 
 def test_looks_that_are_far_apart_are_no_silence(stack: Stack) -> None:
-    TimeoutReconciler(stack, "Reconciler", machines=[one(stack)], schedule=Duration.hours(1))
+    ExecutionWatch(stack, "Watch", machines=[one(stack)], schedule=Duration.hours(1))
 
-    assert Cloud(stack).one("Reconciler/Machines/Alarms/Oldest").properties["Period"] == 3 * 3_600
-
-
-def test_what_a_reconciler_has_for_sagas_only_is_missing_without_them_and_says_so(stack: Stack) -> None:
-    reconciler = TimeoutReconciler(stack, "Reconciler", machines=[one(stack)])
-    both = TimeoutReconciler(stack, "Both", sagas=[saga_of(stack, Step.atomic("Move", fn=own(stack, "Move")))])
-
-    for name in _OF_SAGAS:
-        assert hasattr(both, name)
-        with pytest.raises(AttributeError, match=f"{name} of Test/Reconciler is of sagas, got none; ask its watch"):
-            getattr(reconciler, name)
-    with pytest.raises(AttributeError, match="'TimeoutReconciler' object has no attribute 'colour'"):
-        getattr(reconciler, "colour")  # noqa: B009  # mypy knows that it is none
-    assert {name for name in vars(both) if not name.startswith("_")} - _OF_SAGAS == {"watch", "alarms"}
+    assert Cloud(stack).one("Watch/Alarms/Oldest").properties["Period"] == 3 * 3_600
 
 
-def test_a_reconciler_of_both_keeps_them_apart(stack: Stack) -> None:
+def test_a_reconciler_and_a_watch_ask_for_their_own_machines_only(stack: Stack) -> None:
     saga = saga_of(stack, Step.atomic("Move", fn=own(stack, "Move")))
-    reconciler = TimeoutReconciler(stack, "Reconciler", sagas=[saga], machines=[one(stack)])
+    TimeoutReconciler(stack, "Reconciler", sagas=[saga])
+    ExecutionWatch(stack, "Watch", machines=[one(stack)])
     cloud = Cloud(stack)
 
-    assert reconciler.watch is not None
-    assert reconciler.function is not reconciler.watch.function
-    assert set(reconciler.alarms) > set(reconciler.watch.alarms)
-    for role in ("Reconciler/Function/Role", "Reconciler/Machines/Function/Role"):
+    for role in ("Reconciler/Function/Role", "Watch/Function/Role"):
         machines = {resource for action, resource in cloud.permissions(role) if action == "states:DescribeExecution"}
-        assert {("Import" in machine) for machine in machines} == {"Machines" in role}
+        assert {("Import" in machine) for machine in machines} == {"Watch" in role}
 
 
-def test_a_reconciler_of_nothing_is_refused(stack: Stack) -> None:
-    with pytest.raises(ValueError, match=r"sagas of Test/Reconciler must be at least one, got none"):
-        TimeoutReconciler(stack, "Reconciler")
+def test_a_watch_of_nothing_is_refused(stack: Stack) -> None:
+    with pytest.raises(ValueError, match=r"machines of Test/Watch must be at least one, got none; name"):
+        ExecutionWatch(stack, "Watch", machines=[])
 
 
 def test_a_customers_key_encrypts_both_queues(regional_stack: Stack) -> None:
     key = kms.Key(regional_stack, "Key")
-    TimeoutReconciler(regional_stack, "Reconciler", machines=[one(regional_stack)], encryption_key=key)
+    ExecutionWatch(regional_stack, "Watch", machines=[one(regional_stack)], encryption_key=key)
     cloud = Cloud(regional_stack)
 
     for name in ("Queue", "DeadLetters"):
-        assert cloud.one(f"Reconciler/Machines/{name}").properties["KmsMasterKeyId"] == "${Key.Arn}"
-    assert ("kms:GenerateDataKey", "${Key.Arn}") in cloud.permissions("Reconciler/Machines/Function/Role")
+        assert cloud.one(f"Watch/{name}").properties["KmsMasterKeyId"] == "${Key.Arn}"
+    assert ("kms:GenerateDataKey", "${Key.Arn}") in cloud.permissions("Watch/Function/Role")
 
 
 def test_is_clean(watched: WatchedStack) -> None:

@@ -9,12 +9,12 @@ from aws_cdk import Duration, Stack
 from aws_cdk import aws_stepfunctions as sfn
 
 import constructs_lib
-from constructs_lib import TimeoutReconciler, WatchedMachine
+from constructs_lib import ExecutionWatch, TimeoutReconciler, WatchedMachine
 from tests.constructs.support.cloud import Cloud
 from tests.constructs.support.factories import AppFactory
 from tests.constructs.support.integrations import integration, job, own, saga_of
 
-SCHEDULED = ("Reconciler/Function", "Reconciler/Machines/Function", "Warehouse/Tokens/Sweeper")
+SCHEDULED = ("Reconciler/Function", "Watch/Function", "Warehouse/Tokens/Sweeper")
 """Every function that the library invokes on a schedule."""
 
 
@@ -26,13 +26,8 @@ def cloud(new_app: AppFactory) -> Cloud:
     shop = saga_of(stack, job(warehouse, compensate=own(stack, "Cancel")))
     nightly = sfn.StateMachine.from_state_machine_name(stack, "Nightly", "nightly")
     release = own(stack, "Release")
-    TimeoutReconciler(
-        stack,
-        "Reconciler",
-        sagas=[shop],
-        machines=[WatchedMachine(machine=nightly, on_timeout=release)],
-        schedule=Duration.minutes(1),
-    )
+    TimeoutReconciler(stack, "Reconciler", sagas=[shop], schedule=Duration.minutes(1))
+    ExecutionWatch(stack, "Watch", machines=[WatchedMachine(machine=nightly, on_timeout=release)])
     return Cloud(stack)
 
 

@@ -8,7 +8,7 @@ import pytest
 from aws_cdk import NestedStack, Stack, Stage
 from aws_cdk import aws_stepfunctions as sfn
 
-from constructs_lib import TimeoutReconciler, TransactionApi, WatchedMachine
+from constructs_lib import ExecutionWatch, TimeoutReconciler, TransactionApi, WatchedMachine
 from constructs_lib.shared.service_names import service_of
 from saga_runtime.protocol import METRIC_NAMESPACE, Env
 from tests.constructs.support.cloud import Cloud
@@ -23,7 +23,8 @@ def shop(new_app: AppFactory, stack_name: str | None = None) -> Stack:
     saga = saga_of(stack, job(warehouse, compensate=own(stack, "Cancel")))
     nightly = sfn.StateMachine.from_state_machine_name(stack, "Nightly", "nightly")
     machines = [WatchedMachine(machine=nightly, on_timeout=own(stack, "Release"))]
-    TimeoutReconciler(stack, "Reconciler", sagas=[saga], machines=machines)
+    TimeoutReconciler(stack, "Reconciler", sagas=[saga])
+    ExecutionWatch(stack, "Watch", machines=machines)
     TransactionApi(stack, "Api", operations={"orders": saga})
     return stack
 

@@ -11,7 +11,7 @@ from aws_cdk import aws_stepfunctions as sfn
 from aws_cdk import aws_stepfunctions_tasks as tasks
 from constructs import Construct
 
-from constructs_lib import StepFunction, TimeoutReconciler, WatchedMachine
+from constructs_lib import ExecutionWatch, StepFunction, WatchedMachine
 
 _FUNCTIONS: Final = Path(__file__).parent / "functions"
 FUNCTION_SECONDS: Final = 600
@@ -46,14 +46,12 @@ class ImportStack(Stack):
             timeout=Duration.seconds(FUNCTION_SECONDS),
         )
         locks.grant(release, "dynamodb:DeleteItem")
-        reconciler = TimeoutReconciler(
+        watch = ExecutionWatch(
             self,
-            "Reconciler",
+            "Watch",
             machines=[WatchedMachine(machine=machine, on_timeout=release, grace=GRACE)],
             removal_policy=RemovalPolicy.DESTROY,
         )
-        watch = reconciler.watch
-        assert watch is not None
         outputs = {
             "MachineArn": machine.state_machine_arn,
             "LocksTable": locks.table_name,
