@@ -25,7 +25,7 @@ def add_parser(commands: Any) -> None:
     parser: argparse.ArgumentParser = commands.add_parser(
         "cost",
         help="what a saga uses and costs",
-        description="Counts from the description of each saga in a cloud assembly what one saga uses, on its happy "
+        description="Counts, from each saga's description in a cloud assembly, what one saga uses, on its happy "
         "path and on its longest compensation, and multiplies with list prices of us-east-1, in dollars. "
         "Nothing is measured. Exit status: 0; 1 the folder is no assembly, or a saga or step is not in it.",
     )
@@ -36,7 +36,7 @@ def add_parser(commands: Any) -> None:
     rate = parser.add_mutually_exclusive_group()
     rate.add_argument("--rate", metavar="N", type=_number, help="sagas a second: adds a month's bill, and the quotas")
     rate.add_argument("--per-day", metavar="N", type=_number, help="the same, as sagas a day")
-    parser.add_argument("--compare", action="store_true", help="beside the same saga built in other ways")
+    parser.add_argument("--compare", action="store_true", help="add the same saga built in other ways")
     parser.add_argument("--json", action="store_true", help="as JSON")
     inputs = parser.add_argument_group("what a description cannot know")
     for option, metavar, what in (
@@ -46,7 +46,7 @@ def add_parser(commands: Any) -> None:
         inputs.add_argument(option, metavar=metavar, action="append", default=[], type=_assigned, help=what)
     for option, what in (
         ("--items", "items of a map"),
-        ("--memory", "MiB of a function that does not say"),
+        ("--memory", "MiB of a function without a declared size"),
         ("--item-bytes", "bytes of an item that a step writes"),
         ("--request-bytes", "bytes of the request"),
         ("--output-bytes", "bytes of a step's output"),
@@ -55,7 +55,7 @@ def add_parser(commands: Any) -> None:
     ):
         inputs.add_argument(option, metavar="N", type=int, help=what)
     inputs.add_argument("--retries", metavar="N", type=_number, help="retries per function call, on average")
-    inputs.add_argument("--skip", metavar="STEP", action="append", default=[], help="a conditional step to pass over")
+    inputs.add_argument("--skip", metavar="STEP", action="append", default=[], help="a conditional step to skip")
     inputs.add_argument("--no-api", action="store_true", help="the saga has no TransactionApi")
     parser.set_defaults(run=_run)
 
@@ -162,7 +162,7 @@ def _inputs(options: argparse.Namespace, saga: SagaDescription) -> Assumptions:
 
 
 def _printable(bar: str) -> str:
-    """What bars are made of, on a terminal that may know nothing but ASCII."""
+    """Characters of bars for a terminal that may only support ASCII."""
     try:
         bar.encode(sys.stdout.encoding or "ascii")
     except (UnicodeEncodeError, LookupError):

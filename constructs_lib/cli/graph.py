@@ -23,7 +23,7 @@ def add_parser(commands: Any) -> None:
     parser: argparse.ArgumentParser = commands.add_parser(
         "graph",
         help="draw the sagas of a synthesized app",
-        description="Draws each saga of an assembly: the way forward, the compensations beside it, the pivot. Reads "
+        description="Draws each saga of an assembly: the forward path, its compensations, the pivot. Reads "
         "what was written at synth; needs neither AWS nor the CDK. With --readme, the parts of that page between "
         "<!-- saga:NAME --> and <!-- /saga --> are made anew, and nothing else in it is touched. Exit status: "
         "0; 1 the assembly holds no such saga, or a part of the page does not end.",
@@ -38,8 +38,8 @@ def add_parser(commands: Any) -> None:
     )
     parser.add_argument("--saga", metavar="NAME", help="only this one: its path in the app, or the path's end")
     parser.add_argument("--format", choices=(_SVG, _MERMAID, _BOTH), default=_BOTH, help="(%(default)s)")
-    parser.add_argument("--output", type=Path, metavar="DIR", help="where files go (here; or beside the page)")
-    parser.add_argument("--readme", type=Path, metavar="PAGE", help="a page whose marked parts are made anew")
+    parser.add_argument("--output", type=Path, metavar="DIR", help="folder of the files (here; or the page's)")
+    parser.add_argument("--readme", type=Path, metavar="PAGE", help="a page whose marked parts are regenerated")
     parser.set_defaults(run=_run)
 
 
@@ -78,7 +78,7 @@ def _files(options: argparse.Namespace, sagas: Sequence[SagaDescription]) -> lis
 
 
 def _page(options: argparse.Namespace, sagas: Sequence[SagaDescription]) -> list[Path]:
-    """The page, and the pictures that it shows; its Mermaid stands in the page itself."""
+    """Write the page, and its pictures; its Mermaid is in the page itself."""
     from constructs_lib.saga.graph.readme import block, sagas_shown, with_blocks
     from constructs_lib.saga.graph.svg import to_svg
 

@@ -48,7 +48,7 @@ def add_parser(commands: Add) -> None:
     up.add_argument("--speed", type=float, default=1.0, help="how many times faster than real time (%(default)s)")
     up.add_argument("--sandboxes", type=int, default=4, help="sandboxes per function (%(default)s)")
     add("down", _down, "stop it and delete everything in it")
-    add("status", _status, "say whether it runs, and where")
+    add("status", _status, "print whether it runs, and where")
     add("env", _env, 'print what a shell exports to use it: eval "$(cdk-sagas local env)"')
     add("reset", _reset, "empty tables, queues and logs; stacks stay")
     logs = add("logs", _logs, "print what functions printed")
@@ -88,7 +88,7 @@ def _up(options: argparse.Namespace) -> int:
 
 
 def _describe(aws: LocalAws) -> dict[str, Any]:
-    """Return what somebody needs who uses the deployed stacks: addresses and users."""
+    """Return what a user of the deployed stacks needs: addresses and users."""
     apis: dict[str, Any] = {}
     for resource in (one for one in aws.resources() if one.type == _API_TYPE):
         stages = aws.client("apigateway").get_stages(restApiId=resource.physical_id)["item"]

@@ -1,4 +1,4 @@
-"""``cdk-sagas trial-balance``: prove that a ledger sums to zero, and that items say what entries and holds say."""
+"""``cdk-sagas trial-balance``: check that a ledger sums to zero, and that its items agree."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class Book:
     Attributes:
         entries: number of its entries.
         total: their sum.
-        balance: what its item says; None: it has none.
-        sequence: number of entries that its item says.
-        held: what an account's item says that it holds for others.
+        balance: its item's balance; None: it has none.
+        sequence: number of entries in its item.
+        held: amount that an account's item holds.
         holds: sum of its open holds.
         closed: whether it is a collecting shard that was closed.
     """
@@ -37,7 +37,7 @@ class Book:
     closed: bool = False
 
     def wrong(self) -> Iterator[str]:
-        """What does not add up."""
+        """Yield what does not add up."""
         if self.balance is not None and self.balance != self.total:
             yield f"balance {self.balance}, entries sum to {self.total}"
         if self.sequence is not None and self.sequence != self.entries:
@@ -59,7 +59,7 @@ class TrialBalance:
 
     @property
     def wrong(self) -> list[str]:
-        """What does not add up, one sentence each."""
+        """Return what does not add up, one sentence each."""
         found = [
             f"{currency}: entries sum to {total}, must be 0" for currency, total in self.totals.items() if total != 0
         ]

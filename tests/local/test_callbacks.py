@@ -280,7 +280,7 @@ def test_a_success_after_a_failure_is_undone_by_itself_once(system: Callbacks) -
     assert system.says("changed-mind", PARCEL, event="f") == "APPLIED_LATE"
     assert system.row("changed-mind")["status"] == "APPLIED_LATE"
     said = system.command("recover", system.sagas["changed-mind"])
-    assert "Pick took effect late: undoing it" in said, said
+    assert "Pick applied late: compensating it" in said, said
 
     system.waited(lambda: system.row("changed-mind"), lambda row: row["status"] == "UNDONE")
     assert system.books("changed-mind")["cancelled"] == "1"

@@ -184,11 +184,11 @@ def test_what_is_broken_by_hand_is_found_and_repaired_and_then_nothing_is(ward: 
 
         print(told)
         assert status == 1
-        assert "repaired: parked, and the operators were told" in " ".join(told.split())
+        assert "repaired: parked, and the operators were notified" in " ".join(told.split())
         assert f"repaired: started {reserved}" in " ".join(told.split())
         assert ward.record(unsettled).parked == unsettled
         # Its log is as it was: a recovery finds that all of it was done.
-        assert ward.resumes(unsettled) == f"saga {unsettled} goes on: started by {recovery_name(unsettled, 1)}\n"
+        assert ward.resumes(unsettled) == f"saga {unsettled} resumes: started by {recovery_name(unsettled, 1)}\n"
         ward.waited(lambda: ward.record(unsettled).settled and ward.record(reserved).settled)
         assert ward.record(unsettled).http_status == 200
         aws.client("sqs").purge_queue(QueueUrl=ward.operators)

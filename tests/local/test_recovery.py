@@ -556,7 +556,7 @@ class TestADirection:
         told = recover_by_hand(system, saga_id)
 
         assert told[0] == 1
-        assert f"saga {saga_id} is parked: a person decides" in told[1]
+        assert f"saga {saga_id} is parked: resolve it with cdk-sagas resolve" in told[1]
         assert system.item(saga_id) == before
         assert system.post("k", way.body).status == 409
 
@@ -617,8 +617,8 @@ class TestTheCommand:
         ("arguments", "complaint"),
         [
             (["transfer-17"], "not a saga id: 'transfer-17'; give it as the API answered it"),
-            (["a" * 26 + "-abc"], "has no saga " + "a" * 26 + "-abc; look at the table's name and the id"),
-            (["a" * 26 + "-abc", "--table", "elsewhere"], "was not looked at: ResourceNotFoundException"),
+            (["a" * 26 + "-abc"], "has no saga " + "a" * 26 + "-abc; check the table's name and the id"),
+            (["a" * 26 + "-abc", "--table", "elsewhere"], "could not be read: ResourceNotFoundException"),
         ],
     )
     def test_says_in_one_line_what_is_wrong(self, system: TwoLedgers, arguments: list[str], complaint: str) -> None:

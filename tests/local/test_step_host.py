@@ -32,7 +32,7 @@ class Case:
         host: the host that dies when its function has answered.
         taken: whether the order stands already, so that the saga goes back.
         card: what is charged.
-        status: what its row says in the end.
+        status: what its row is in the end.
         calls: how often the gateway was asked to charge.
     """
 

@@ -1,4 +1,4 @@
-"""``cdk-sagas callbacks``: who waits for providers, what is dead, and how it goes on."""
+"""``cdk-sagas callbacks``: pending, late and dead-lettered jobs, and actions on them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def add_parser(commands: Any) -> None:
     parser: argparse.ArgumentParser = commands.add_parser(
         "callbacks",
         help="list jobs that sagas wait for and dead ones, and have them tried again",
-        description="Lists the jobs of a token table that somebody must look at: who waits, and for how long; what is "
+        description="Lists the jobs of a token table that need attention: pending ones, and for how long; what is "
         "late, contradicted, unknown, or not told. With --dead-letters also what could not be handed over, or was "
         "never answered; it stays where it is. Task tokens are never shown. Looking changes nothing. "
         "Exit status: 0 it was looked, whatever was found, or what was asked for is done; 1 AWS refused a call, or it "
@@ -47,8 +47,8 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--all", action="store_true", help="also what is settled, early, or was never answered")
     parser.add_argument("--json", action="store_true", help="print one JSON document instead, with everything in it")
     parser.add_argument("--redrive", action="store_true", help="put dead jobs back into the queue")
-    parser.add_argument("--forget", action="store_true", help="delete entries of jobs that nobody answered")
-    parser.add_argument("--send-again", metavar="JOB", help="tell whoever waits for a settling job, now")
+    parser.add_argument("--forget", action="store_true", help="delete entries of unanswered jobs")
+    parser.add_argument("--send-again", metavar="JOB", help="deliver the outcome of a settling job, now")
     add_aws_options(parser)
     parser.set_defaults(run=_run)
 
@@ -60,7 +60,7 @@ def _run(options: argparse.Namespace) -> int:
         if options.send_again is not None:
             from saga_runtime.protocol import Env
 
-            # The runtime's own log is for CloudWatch; what it says is said here.
+            # The runtime's own log is for CloudWatch; the command prints the same itself.
             with environment({"POWERTOOLS_LOG_LEVEL": "CRITICAL", Env.TOKEN_TABLE: options.tokens}):
                 return _send_again(options, session)
         if options.redrive or options.forget:
@@ -83,10 +83,10 @@ def _check(options: argparse.Namespace) -> None:
 
 @contextmanager
 def _errors(options: argparse.Namespace) -> Iterator[None]:
-    """What AWS answers to a wrong name or a lack of rights, with the remedy."""
+    """Turn AWS's refusals of a wrong name or a missing permission into one line, with the remedy."""
     from botocore.exceptions import ClientError
 
-    with one_line_errors("callbacks were not looked at"):
+    with one_line_errors("callbacks could not be read"):
         try:
             yield
         except ClientError as error:
@@ -97,7 +97,7 @@ def _errors(options: argparse.Namespace) -> Iterator[None]:
                     "name the table of the integration's TokenTable"
                 ) from None
             if code in _NO_QUEUE:
-                raise CommandError(f"there is no such queue: {_operation(error)}; look at the queues' URLs") from None
+                raise CommandError(f"there is no such queue: {_operation(error)}; check the queues' URLs") from None
             if code in NO_RIGHTS:
                 raise CommandError(
                     f"not allowed: {_operation(error)}; CallbackIntegration.grant_operate grants what this command "
@@ -150,13 +150,13 @@ def _listing(options: argparse.Namespace, session: boto3.Session) -> Listing:
 
 
 def _reasons(tokens: TokenRows, dead: list[DeadMessage]) -> dict[str, str]:
-    """Why jobs could not be handed over, as their rows have it."""
+    """Errors of failed dispatches, from the jobs' rows."""
     rows = tokens.of([message.job_id for message in dead if message.job_id])
     return {row.job_id: row.dispatch_error for row in rows if row.dispatch_error}
 
 
 def _recover(options: argparse.Namespace, row: JobView) -> str:
-    """What undoes a job that took effect late."""
+    """Command that compensates a late effect."""
     table = row.request_table or "REQUEST_TABLE"
     more = [
         word
@@ -203,7 +203,7 @@ def _go_through(options: argparse.Namespace, session: boto3.Session) -> int:
         said = [f"{done['moved']} put back", f"{done['deleted']} deleted", f"{done['left']} left"]
         sys.stdout.write(", ".join(said) + "\n")
     if letters.busy or not letters.complete:
-        others = f"{letters.busy} were being read by somebody else" if letters.busy else "there are more"
+        others = f"{letters.busy} were being read by another process" if letters.busy else "there are more"
         sys.stdout.write(f"{others}: repeat this in two minutes\n")
     return 0
 
@@ -223,7 +223,7 @@ def _go_on_with(options: argparse.Namespace, letters: DeadLetters, held: Held) -
 
 
 def _send_again(options: argparse.Namespace, session: boto3.Session) -> int:
-    """Tell whoever waits for a job, as the sweeper does."""
+    """Deliver a job's outcome, as the sweeper does."""
     import boto3
 
     from saga_runtime.callbacks.store import read_token
@@ -243,13 +243,13 @@ def _send_again(options: argparse.Namespace, session: boto3.Session) -> int:
     if row is None:
         raise CommandError(f"table {options.tokens} has no job {job}; give its id as this command lists it")
     if row.status is not TokenStatus.SETTLING:
-        raise CommandError(f"job {job} is {row.status}: only what is SETTLING is yet to be told")
+        raise CommandError(f"job {job} is {row.status}: only SETTLING outcomes are undelivered")
     try:
         receipt = settle_row(row)
     except SagaError as error:
-        raise CommandError(f"job {job} was not told: {error.message}; repeat this") from None
-    told = {"SETTLED": "whoever waited was told", "LATE": "nobody waited any more"}
-    sys.stdout.write(f"job {job}: {told[receipt.value] if receipt is not None else 'somebody else told it'}\n")
+        raise CommandError(f"the outcome of job {job} was not delivered: {error.message}; repeat this") from None
+    told = {"SETTLED": "delivered", "LATE": "no task waited any more"}
+    sys.stdout.write(f"job {job}: {told[receipt.value] if receipt is not None else 'delivered by another process'}\n")
     return 0
 
 
@@ -261,7 +261,7 @@ def _dead_letters(options: argparse.Namespace, session: boto3.Session) -> DeadLe
 
 @contextmanager
 def _let_go(letters: DeadLetters) -> Iterator[None]:
-    """Whatever happens, what was only looked at is there for others again."""
+    """Release messages that were only read, whatever happens."""
     try:
         yield
     finally:

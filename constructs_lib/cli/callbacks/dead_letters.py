@@ -1,4 +1,4 @@
-"""A dead-letter queue, looked at without taking anything away; and what is in it, moved back message by message."""
+"""A dead-letter queue, read without deleting anything; and its messages, redriven one by one."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ if TYPE_CHECKING:
     from mypy_boto3_sqs import SQSClient
 
 HELD_SECONDS: Final = 120
-"""For so long a message that was looked at is hidden from others, at most: it is let go when all were looked at."""
+"""Seconds for which a message that was read is hidden from others, at most: all are released after the last."""
 POLL_SECONDS: Final = 1
 """A queue is asked at all of its places, not at some of them."""
 MOST: Final = 10_000
-"""A look ends after so many messages."""
+"""Most messages that are read."""
 _AT_ONCE: Final = 10
 
 
 class DeadKind(StrEnum):
-    """What a dead message is."""
+    """Kinds of dead-lettered messages."""
 
     JOB = "job"
-    """A saga's job, or wait, that could not be handed over."""
+    """A saga's job, or wait, that could not be dispatched."""
     UNANSWERED = "unanswered"
-    """An entry that tells of a job which nobody answered."""
+    """An entry of an unanswered job."""
     UNREADABLE = "unreadable"
     """No message of a saga."""
 
@@ -41,8 +41,8 @@ class DeadMessage:
 
     Attributes:
         sent_at: when the saga sent it, epoch milliseconds.
-        receives: how often it was delivered, looks of people included.
-        about: of an entry of a job that nobody answered, what it says (``UnansweredField``).
+        receives: how often it was received, listings included.
+        about: members of an entry of an unanswered job (``UnansweredField``).
     """
 
     kind: DeadKind
@@ -71,7 +71,7 @@ class Held:
 
 
 def dead_message(message: Mapping[str, Any]) -> DeadMessage:
-    """What people see of a message."""
+    """Fields of a message for display."""
     try:
         body = json.loads(message["Body"])
     except (ValueError, RecursionError):
@@ -117,8 +117,8 @@ class DeadLetters:
     """A dead-letter queue.
 
     Attributes:
-        busy: how many messages somebody else was reading when the look began.
-        complete: whether the look ended because nothing more was there.
+        busy: how many messages another process was reading at the start.
+        complete: whether all messages were read.
     """
 
     sqs: SQSClient
@@ -129,7 +129,7 @@ class DeadLetters:
     _seen: set[str] = field(default_factory=set, repr=False)
 
     def messages(self) -> Iterator[Held]:
-        """Each message once, for as long as nobody else has it. What is not deleted is let go by ``let_go``."""
+        """Yield each message once that no other process is reading. ``let_go`` releases what is not deleted."""
         counted: Any = self.sqs.get_queue_attributes(
             QueueUrl=self.url, AttributeNames=["ApproximateNumberOfMessagesNotVisible"]
         )
@@ -147,7 +147,7 @@ class DeadLetters:
             fresh = [message for message in received if message["MessageId"] not in self._seen]
             for message in received:
                 self._held[message["MessageId"]] = message["ReceiptHandle"]
-            if not fresh:  # nothing more; or it took so long that what was looked at first has come back
+            if not fresh:  # nothing more; or it took so long that the first messages have come back
                 self.complete = not received
                 return
             self._seen.update(message["MessageId"] for message in fresh)
@@ -165,7 +165,7 @@ class DeadLetters:
         self._held.pop(held.shown.message_id, None)
 
     def let_go(self) -> None:
-        """Let others see what was only looked at; what cannot be let go comes back by itself, two minutes later."""
+        """Release messages that were only read; one that cannot be released reappears two minutes later."""
         held = list(self._held.values())
         self._held.clear()
         for start in range(0, len(held), _AT_ONCE):
@@ -190,7 +190,7 @@ class DeadLetters:
             )
 
     def move(self, held: Held, queue: str) -> None:
-        """Put a message into the queue, then take it away from here: whoever dies in between leaves it in both."""
+        """Send a message to the queue, then delete it here: after a crash in between it is in both."""
         attributes: Any = {
             name: {key: value for key, value in given.items() if key in ("DataType", "StringValue", "BinaryValue")}
             for name, given in held.attributes.items()

@@ -1,4 +1,4 @@
-"""What the token table says of jobs, for people: rows without their tokens, told apart by what has to be done."""
+"""Rows of the token table for display: without their tokens, sorted by urgency."""
 
 from __future__ import annotations
 
@@ -30,35 +30,35 @@ _NOT_SHOWN: Final = (TokenStatus.EVENT, TokenStatus.DECIDED)
 
 
 class Kind(StrEnum):
-    """What a row is, in the order of urgency."""
+    """Kinds of rows, in the order of urgency."""
 
     LATE = "late"
-    """The job counted as not done, and was done: it is not undone yet."""
+    """A late effect that is not compensated yet."""
     CONFLICT = "conflict"
-    """Its provider said two things."""
+    """Its provider reported two outcomes."""
     UNKNOWN = "unknown"
-    """An answer came about a job that nobody knows."""
+    """An outcome of an unknown job."""
     SETTLING = "settling"
-    """The answer is known, and whoever waits has not been told."""
+    """An outcome that is not delivered yet."""
     WAITING = "waiting"
     UNANSWERED = "unanswered"
-    """The saga gave it up, and nobody ever answered."""
+    """The saga abandoned it, and no outcome ever arrived."""
     EARLY = "early"
-    """The answer is known, and nobody has waited for it yet."""
+    """An outcome that no task has waited for yet."""
     SETTLED = "settled"
-    """Whoever waited was told, or did not wait any more."""
+    """An outcome that was delivered, or found no task."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobView:
-    """A row, as it is shown. Times are epoch milliseconds; None: not said.
+    """A row for display. Times are epoch milliseconds; None: unknown.
 
     Attributes:
         job_id: the job; of an unknown one, the id that its provider used.
         saga_id, step: whose job it is; empty if that is not known. ``step`` is the name of the saga log's row.
         since: since when it is what it is.
-        outcome, conflict: what became of it, in a few words; outputs are not shown.
-        told: whether somebody waited when it was told; None: it was not told.
+        outcome, conflict: the outcome in a few words; outputs are not shown.
+        told: whether a task waited at the delivery; None: it was not delivered.
     """
 
     kind: Kind
@@ -81,15 +81,15 @@ class JobView:
     unanswered_at: int | None
 
     def is_overdue(self, now_ms: int) -> bool:
-        """Test whether somebody waits for longer than expected."""
+        """Test whether a task waits for longer than expected."""
         return self.kind is Kind.WAITING and self.expected_at is not None and self.expected_at <= now_ms
 
 
 def job_view(item: Item) -> JobView | None:
-    """A row of the token table; None for one that says nothing of a job: a marker, a decision, a plain alias.
+    """A row of the token table; None for one without a job's state: a marker, a decision, a plain alias.
 
     Raises:
-        ValueError: if it is no row of a token table.
+        ValueError: if it is not a row of a token table.
     """
     try:
         return _job_view(item)
@@ -117,7 +117,7 @@ def _job_view(item: Item) -> JobView | None:
         Kind.UNANSWERED: a.WAITING_SINCE,
         Kind.EARLY: a.CREATED_AT,
     }.get(kind, a.UPDATED_AT)
-    # Behind the prefix stands the integration, then the provider's own id, which may hold the separator itself.
+    # After the prefix come the integration and the provider's own id, which may hold the separator itself.
     unknown = row_id.startswith(ALIAS_PREFIX)
     job_id = text(a.JOB_ID) or (row_id.removeprefix(ALIAS_PREFIX).partition("#")[2] if unknown else row_id)
     saga_id, step = job_parts(job_id)
@@ -189,12 +189,12 @@ def _said(text: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenRows:
-    """A token table, read by somebody who may not see tokens.
+    """A token table, read without the right to see tokens.
 
     Attributes:
         dynamodb: the client.
         table: its name.
-        unreadable: is told of each item that is no row of a token table, by its id, and why; None: one ends the look.
+        unreadable: called with the id and the error of each item that is not a row; None: one ends the read.
     """
 
     dynamodb: DynamoDBClient
@@ -202,7 +202,7 @@ class TokenRows:
     unreadable: Callable[[str, ValueError], None] | None = None
 
     def open(self) -> list[JobView]:
-        """Rows that somebody must look at, whenever: who waits, who is to be told, what is late, or unknown.
+        """Rows that need attention: waiting, undelivered, late, or unknown.
 
         Raises:
             CommandError: if the table is not one of tokens.
@@ -222,7 +222,7 @@ class TokenRows:
         return self.of(ids)
 
     def of(self, ids: Sequence[str]) -> list[JobView]:
-        """Rows by their ids, read strongly; what is not there, or says nothing of a job, is left out.
+        """Rows by their ids, read strongly; missing ones, and those without a job's state, are left out.
 
         Raises:
             CommandError: if the table is not one of tokens.
@@ -232,7 +232,7 @@ class TokenRows:
         return self.views(item for part in parts for item in self._batch(part))
 
     def all(self) -> list[JobView]:
-        """Every row that says something of a job. Reads the whole table.
+        """Every row with a job's state. Reads the whole table.
 
         Raises:
             CommandError: if the table is not one of tokens.
@@ -247,7 +247,7 @@ class TokenRows:
         return batch_of(self.dynamodb, self.table, {"Keys": keys, "ConsistentRead": True, **_projection()})
 
     def views(self, items: Iterable[Item]) -> list[JobView]:
-        """Items as they are shown, in the order of urgency; those that say nothing of a job are left out.
+        """Items for display, in the order of urgency; those without a job's state are left out.
 
         Raises:
             CommandError: if the table is not one of tokens.
@@ -261,7 +261,7 @@ class TokenRows:
         except ValueError as error:
             if self.unreadable is None:
                 raise CommandError(
-                    f"table {self.table} has an item that is no row of a token table: {error}; "
+                    f"table {self.table} has an item that is not a row of a token table: {error}; "
                     "name the table of the integration's TokenTable"
                 ) from None
             self.unreadable(str(item.get(TokenAttribute.ID, {}).get("S", "")), error)

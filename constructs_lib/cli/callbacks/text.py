@@ -1,4 +1,4 @@
-"""Jobs that somebody waits for, and dead ones, as text for a terminal. Pure."""
+"""Waiting and dead-lettered jobs as text for a terminal. Pure."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from saga_runtime.protocol import UnansweredField
 _GAP: Final = "  "
 _LEAST_JOB: Final = 16
 _HEADINGS: Final = {
-    Kind.LATE: "late: took effect when nobody counted on it any more, and is not undone",
-    Kind.CONFLICT: "contradicted: the provider said two things, and the first one counts; ask it",
-    Kind.UNKNOWN: "unknown: an answer about a job that nobody knows; it is kept for whoever registers the id",
-    Kind.SETTLING: "settling: the answer is known, and whoever waits has not been told",
+    Kind.LATE: "late: a late effect that is not compensated",
+    Kind.CONFLICT: "conflict: the provider reported two outcomes; the first is kept; ask it",
+    Kind.UNKNOWN: "unknown: outcome stored until a job with this id registers",
+    Kind.SETTLING: "settling: outcome recorded, not yet delivered",
     Kind.WAITING: "waiting",
-    Kind.UNANSWERED: "unanswered: the saga gave it up, and nobody ever answered",
-    Kind.EARLY: "early: the answer is known, and nobody has waited for it yet",
+    Kind.UNANSWERED: "unanswered: the wait ended without an outcome",
+    Kind.EARLY: "early: outcome recorded before a task waited",
     Kind.SETTLED: "settled",
 }
 _DEAD_HEADINGS: Final = {
-    DeadKind.JOB: "dead: could not be handed over; --redrive has it tried again",
+    DeadKind.JOB: "dead: dispatch failed; --redrive retries it",
     DeadKind.UNANSWERED: "never answered: the saga gave the job up; ask the provider, then --forget",
     DeadKind.UNREADABLE: "unreadable: no message of a saga",
 }
@@ -34,14 +34,14 @@ _DEAD_HEADINGS: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listing:
-    """What was found.
+    """Rows and messages that were found.
 
     Attributes:
         rows: of the token table.
-        dead: of the dead-letter queue; None: it was not looked at.
-        reasons: why jobs could not be handed over, by job.
-        busy: how many dead messages somebody else was reading.
-        complete: whether all dead messages were looked at that nobody else was reading.
+        dead: of the dead-letter queue; None: it was not read.
+        reasons: errors of failed dispatches, by job.
+        busy: how many dead messages another process was reading.
+        complete: whether all other dead messages were read.
         commands: what to run about a late job, by job.
     """
 
@@ -94,11 +94,11 @@ def _notes(listing: Listing) -> Iterator[str]:
         yield "nothing waits, and nothing is dead" if listing.dead is not None else "nothing waits"
     if listing.busy:
         yield (
-            f"{listing.busy} dead messages were being read by somebody else, a redrive or another look, and may be "
+            f"{listing.busy} dead messages were being read by another process, a redrive or a listing, and may be "
             "missing here; look again in two minutes"
         )
     if not listing.complete:
-        yield "there are more dead messages than were looked at"
+        yield "there are more dead messages than were read"
 
 
 def _row(listing: Listing, row: JobView) -> _Line:
@@ -118,11 +118,11 @@ def _below(row: JobView) -> Iterator[str]:
     if row.dispatches:
         yield _dispatches(row.dispatches, row.dispatch_error)
     if row.kind is Kind.WAITING and row.heartbeat_at is not None:
-        yield f"last sign of life {moment(row.heartbeat_at)}"
+        yield f"last heartbeat {moment(row.heartbeat_at)}"
     if row.kind is Kind.UNANSWERED and row.unanswered_at is not None:
-        yield f"its dead-letter queue was told {moment(row.unanswered_at)}"
+        yield f"its dead-letter queue was notified {moment(row.unanswered_at)}"
     if row.outcome:
-        told = {True: ", told", False: ", and nobody waited any more", None: ""}[row.told]
+        told = {True: ", delivered", False: ", and no task waited any more", None: ""}[row.told]
         yield f"{row.outcome}{told}{f' (event {row.event_id})' if row.event_id else ''}"
     if row.conflict:
         yield f"and then: {row.conflict}"
@@ -156,12 +156,12 @@ def _received(count: int) -> str:
 
 
 def _whole(milliseconds: int) -> str:
-    """A duration in whole seconds: nobody waits more exactly than that."""
+    """A duration in whole seconds."""
     return duration(max(milliseconds, 0) // 1_000 * 1_000).removeprefix("0 ms") or "0 s"
 
 
 def _section(heading: str, lines: Sequence[_Line], width: int, unicode: bool) -> list[str]:
-    """A heading, and a row for each job; what does not fit beside it stands below it."""
+    """A heading, and a row for each job; what does not fit next to it is below it."""
     show: Callable[[str], str] = lambda text: clean(text, unicode=unicode)  # noqa: E731  # one setting, used for all
     jobs = [show(line.job) for line in lines]
     columns = [widest([line.facts[index] for line in lines]) for index in range(len(lines[0].facts))]

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from mypy_boto3_stepfunctions import SFNClient
 
 AT_ONCE: Final = 8
-"""Looks at the same time: as many as finish thousands in minutes, and few enough to leave quotas to the sagas."""
+"""Concurrent reads: enough to finish thousands in minutes, few enough to leave quotas to the sagas."""
 
 _NAMED: Final = 5
-"""Of what could not be looked at for the same reason, so many are named."""
+"""Named subjects of one refusal."""
 
 Item = Mapping[str, Mapping[str, Any]]
 T = TypeVar("T")
@@ -33,12 +33,12 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """Why something could not be looked at.
+    """Refusal of a read.
 
     Attributes:
-        found: what AWS said.
-        then: what is to be done about it.
-        gone: whether there is nothing to be looked at.
+        found: AWS's message.
+        then: the remedy.
+        gone: whether the subject does not exist.
     """
 
     found: str
@@ -47,19 +47,19 @@ class Refusal:
 
 
 def refusal_of(error: ClientError) -> Refusal | None:
-    """What a refusal means for a look that is one of many; None: the others would be refused, too."""
+    """Classify a refusal of one read among many; None: the others would be refused too."""
     from saga_runtime.shared.aws import is_transient
 
     detail: Any = error.response.get("Error", {})
     code = str(detail.get("Code"))
     if code in NO_RIGHTS or "accessdenied" in code.lower():  # a key's, too, which every service spells its own way
-        return Refusal(found=f"not allowed: {error.operation_name}", then="ask for that right, and look again")
+        return Refusal(found=f"not allowed: {error.operation_name}", then="ask for that right, and check again")
     if "NotFound" in code or "DoesNotExist" in code or "NonExistent" in code:
         return Refusal(found="is of the stack, and is not there any more", then="deploy it again", gone=True)
     message = " ".join(str(detail.get("Message")).split())
     if code.lower().startswith("kms"):
         return Refusal(
-            found=f"{error.operation_name} is refused: {code}: {message}", then="see to its key, and look again"
+            found=f"{error.operation_name} is refused: {code}: {message}", then="see to its key, and check again"
         )
     if code == "ValidationException":
         return Refusal(
@@ -67,13 +67,13 @@ def refusal_of(error: ClientError) -> Refusal | None:
             then="compare it with what was deployed: a key, or the index, is another one",
         )
     if is_transient(error):
-        return Refusal(found=f"refused again and again: {error.operation_name}, {code}", then="look again later")
+        return Refusal(found=f"refused repeatedly: {error.operation_name}, {code}", then="check again later")
     return None
 
 
 @dataclass(slots=True, kw_only=True)
 class Aws:
-    """An account and a region, to be looked at.
+    """Reads of an account and a region.
 
     Attributes:
         session: whose rights are used.
@@ -105,9 +105,9 @@ class Aws:
         return client
 
     def now_ms(self, table: str) -> int:
-        """The time, as AWS tells it: a person's computer may be wrong, and would see sagas that are late, or none.
+        """AWS's time: an operator's computer may be wrong, and would show false lateness.
 
-        A refusal has the time, too; that the table cannot be read is found when it is looked at.
+        A refusal has the time too; that the table cannot be read is found when it is read.
         """
         from botocore.exceptions import ClientError
 
@@ -119,7 +119,7 @@ class Aws:
             return time_of(error.response)
 
     def allowed(self, what: str, look: Callable[[], T]) -> T | None:
-        """What a look finds; None, and later a finding, if it is refused, or its subject is not there any more."""
+        """Result of a read; None, and later a finding, if it is refused, or its subject is gone."""
         from botocore.exceptions import ClientError
 
         try:
@@ -133,7 +133,7 @@ class Aws:
             return None
 
     def gathered(self, what: str, found: Iterable[T]) -> list[T]:
-        """What a look finds one by one: what it had found when it was refused is kept."""
+        """Items of a read: those before a refusal are kept."""
         kept: list[T] = []
 
         def gather() -> None:
@@ -144,16 +144,16 @@ class Aws:
         return kept
 
     def is_unknown(self, what: str) -> bool:
-        """Test whether something is there that could not be looked at."""
+        """Test whether something exists that could not be read."""
         return any(what in refused and not refusal.gone for refusal, refused in self._refused.items())
 
     def was_refused(self, what: str) -> bool:
-        """Test whether something could not be looked at, or not to its end."""
+        """Test whether something could not be read, or not to its end."""
         return any(what in refused for refused in self._refused.values())
 
     @property
     def denied(self) -> list[Finding]:
-        """What could not be looked at: said once for each reason."""
+        """Findings about what could not be read: one for each reason."""
         return [
             Finding(
                 kind=Kind.NOT_LOOKED_AT,
@@ -219,10 +219,10 @@ def _patient() -> Config:
 
 
 def all_of(look: Callable[[T], R], subjects: Iterable[T]) -> list[R]:
-    """Look at several at once; what is found, in their order."""
+    """Read several subjects concurrently; results are in their order."""
     with ThreadPoolExecutor(max_workers=AT_ONCE) as pool:
         try:
             return list(pool.map(look, subjects))
-        except BaseException:  # what ends one ends all: whoever interrupts does not wait for thousands
+        except BaseException:  # one interruption ends all: the user does not wait for thousands
             pool.shutdown(wait=False, cancel_futures=True)
             raise

@@ -1,4 +1,4 @@
-"""``cdk-sagas doctor``: what is stuck in a deployed stack, who sees to it, and what a person has to do."""
+"""``cdk-sagas doctor``: stuck sagas in a deployed stack, their repairs, and an operator's tasks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from constructs_lib.cli.doctor.text import Report
 
 _QUIET = {"POWERTOOLS_LOG_LEVEL": "CRITICAL", "POWERTOOLS_METRICS_DISABLED": "true"}
-"""The runtime's own log is for CloudWatch; what it does is said here."""
+"""The runtime's own log is for CloudWatch; the command prints what it does."""
 
 
 def add_parser(commands: Any) -> None:
@@ -30,7 +30,7 @@ def add_parser(commands: Any) -> None:
     parser: argparse.ArgumentParser = commands.add_parser(
         "doctor",
         help="find what is stuck in a deployed stack, and repair it",
-        description="Looks at everything of a stack that is in flight, or that somebody has to see to: sagas, jobs, "
+        description="Checks everything of a stack that is in flight, or that needs attention: sagas, jobs, "
         "queues, and who looks after them. Changes nothing, unless told to repair. Exit status: 0 nobody has to do "
         "anything; 1 somebody has to, or something, or everything, could not be looked at; 2 wrong options; 130 "
         "interrupted.",
@@ -42,7 +42,7 @@ def add_parser(commands: Any) -> None:
         action="append",
         help="name of the CloudFormation stack, nested ones included; repeat it for a reconciler's own",
     )
-    what.add_argument("--table", help="name of an IdempotencyTable's table, for whoever may not list the stack")
+    what.add_argument("--table", help="name of an IdempotencyTable's table, without the right to list the stack")
     parser.add_argument("--log-table", help="with --table: name of the saga log")
     parser.add_argument(
         "--token-table", metavar="TABLE", action="append", help="with --table: name of a TokenTable's table; repeat it"
@@ -50,7 +50,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "--ledger", metavar="TABLE", action="append", help="with --table: name of a LedgerTable's table; repeat it"
     )
-    parser.add_argument("--deep", action="store_true", help="also read whole tables: says beforehand what that takes")
+    parser.add_argument("--deep", action="store_true", help="also read whole tables: prints the reads beforehand")
     parser.add_argument(
         "--rate", metavar="UNITS", type=_positive, help="with --deep: at most so many read units a second (500)"
     )
@@ -72,7 +72,7 @@ def _positive(text: str) -> int:
 
 def _run(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
     if options.stack is not None and (options.log_table or options.token_table or options.ledger):
-        parser.error("--log-table, --token-table and --ledger go with --table: a stack says itself which ones it has")
+        parser.error("--log-table, --token-table and --ledger need --table: a stack names its own")
     if options.rate is not None and not options.deep:
         parser.error("--rate is about --deep")
     session = session_of(options)
@@ -80,7 +80,7 @@ def _run(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
     from constructs_lib.cli.doctor.findings import exit_status
     from saga_runtime.shared import aws as runtime
 
-    with one_line_errors("not everything was looked at"), environment(_QUIET), runtime.clients_of(patient(session)):
+    with one_line_errors("not everything was checked"), environment(_QUIET), runtime.clients_of(patient(session)):
         report = _report(options, session)
     _print(report, as_json=options.json)
     return exit_status(report.findings)
@@ -160,7 +160,7 @@ def _deeper(options: argparse.Namespace, aws: Aws, system: System, records: Reco
 
 
 def _more(options: argparse.Namespace, *names: str) -> Sequence[str]:
-    """Options that the commands need that are told."""
+    """Options that the suggested commands need."""
     given = [(f"--{name.replace('_', '-')}", getattr(options, name)) for name in names]
     return [word for name, value in given if value is not None for word in (name, value)]
 

@@ -1,8 +1,8 @@
-"""What of a saga contradicts its record: an execution, its log, or the ledger. Changes nothing.
+"""Contradictions of a saga's record: an execution, its log, or the ledger. Changes nothing.
 
 An execution succeeds only after it has settled its record, a completed saga has a row of each step that every request
 takes, and a posting and its row are one transaction. Where that is not so, a table was restored to another moment, or
-edited by hand. What lists and scans suggest is looked up strongly before it is said.
+edited by hand. What lists and scans suggest is read again strongly before it is reported.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class _Ended:
 
 @dataclass(slots=True, kw_only=True)
 class Contradictions:
-    """Looks for them, when records and rows were scanned; ``saw`` and ``saw_row`` are told of each.
+    """Finds them after records and rows were scanned; ``saw`` and ``saw_row`` receive each.
 
     Attributes:
         records: how request records are read.
@@ -82,7 +82,7 @@ class Contradictions:
             young = self.records.now_ms - int(item[a.CREATED_AT]["N"]) < saga.served.days * _DAY_MS
             completed = item[a.STATUS]["S"] == RecordStatus.COMPLETED and item[a.DEFINITION]["S"] == saga.definition
         except UNREADABLE:
-            return  # said elsewhere
+            return  # reported elsewhere
         if completed and young and saga.always:
             self._rows_left[saga_id] = saga, len(saga.always)
 
@@ -147,7 +147,7 @@ class Contradictions:
             yield self._finding(Kind.RECORD_WRONG, saga, ended.saga_id, what, _THEN, record.updated_at)
 
     def _verdict(self, ended: _Ended) -> str | None:
-        """As what an execution settled its saga; None: it handed over, or found that another one had."""
+        """Outcome with which an execution settled its saga; None: it was superseded."""
         described = self.records.aws.step_functions.describe_execution(
             executionArn=execution_of(ended.machine_arn, ended.name)
         )
@@ -219,15 +219,15 @@ class Contradictions:
     ) -> Iterator[Finding]:
         home = next(self._found_at(saga_id), None)
         if home is None:
-            return  # nothing of it is known here: the ledger may have sagas of other stacks
+            return  # its saga is unknown here: the ledger may have sagas of other stacks
         saga, since = home
         entry = "the entry of its undo" if undo else "its entry"
-        says = f"its row says {status}" if status is not None else "it has no row"
+        says = f"its row is {status}" if status is not None else "it has no row"
         what = f"{row}: ledger {ledger} has {entry}, and {says}"
         yield self._finding(Kind.RECORD_WRONG, saga, saga_id, what, _THEN, since)
 
     def _found_at(self, saga_id: str) -> Iterator[tuple[Saga, int | None]]:
-        """Where a saga is at home, by its record, or by its first execution."""
+        """Home of a saga, by its record, or by its first execution."""
         for table in dict.fromkeys(saga.served.requests for saga in self.records.sagas):
             record = self._record(table, saga_id)
             if record is not None:

@@ -1,4 +1,4 @@
-"""What ``cdk-sagas doctor`` finds, as data: which kinds there are, how bad each is, and what becomes of it. Pure."""
+"""Findings of ``cdk-sagas doctor`` as data: kinds, severities, and repairs. Pure."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ if TYPE_CHECKING:
     from saga_runtime.recovery.saga_reconciler import Served
 
 UNKNOWN_DAYS: Final = 100_000
-"""Of a log of which nobody knows for how long it keeps its rows: none of them is near its end."""
+"""Retention of a log with unknown retention: none of its rows is near its end."""
 RECOVERIES: Final = 20
-"""After as many a person decides, where no reconciler says otherwise: its own default."""
+"""Recovery limit without a known reconciler: its own default."""
 
 
 class Severity(StrEnum):
-    """How bad a finding is, the worst first."""
+    """Severities of findings, the worst first."""
 
     PERSON = "person"
-    """A person has to do something; no repair does it."""
+    """Operator action is required; no repair applies."""
     REPAIR = "repair"
-    """Nobody does it by himself: ``--repair`` does."""
+    """Not repaired automatically: run with ``--repair``."""
     SOON = "soon"
-    """What is deployed does it by itself, soon."""
+    """Repaired automatically, soon."""
     OK = "ok"
     """Nothing has to be done."""
 
 
 class Kind(StrEnum):
-    """What was found, as it is shown."""
+    """Kinds of findings, as displayed."""
 
     NOT_LOOKED_AT = "not looked at"
     NOBODY_LOOKS = "nobody looks"
@@ -72,13 +72,13 @@ class Kind(StrEnum):
 
 
 class Mend(StrEnum):
-    """What ``--repair`` does."""
+    """Repairs of ``--repair``."""
 
     LOOK_AFTER = "look after"
     """What the reconciler does for the saga."""
     MAKE_DUE = "make due"
     TELL = "tell"
-    """Tell whoever waits."""
+    """Deliver the outcome."""
     SWEEP = "sweep"
     """What the sweeper does for a row of its table that is due."""
     UNDO_LATE = "undo late"
@@ -89,12 +89,12 @@ class Saga:
     """A saga of the system, as it was found.
 
     Attributes:
-        served: its names, as a reconciler is told them; those that are not known are empty.
-        limit: recoveries after which a person decides.
+        served: its names, as in its reconciler's environment; unknown ones are empty.
+        limit: recoveries before it is parked.
         limit_known: whether that is so, and not only usual: nothing is parked by a guess.
-        shards_known: whether the number of its index's shards is; else all that there can be are looked at.
-        has_reconciler: whether one is told of it.
-        attended: whether that one looks.
+        shards_known: whether the number of its index's shards is; else all possible ones are read.
+        has_reconciler: whether one serves it.
+        attended: whether that one works.
         held: whether it is kept from acting, so that nothing may be repaired.
         timeout_seconds: of its machine; None: not known.
         remember_seconds: how long a settled record is kept; None: not known.
@@ -125,14 +125,14 @@ class Finding:
         kind, severity: what, and how bad.
         id: the saga, the job, or the resource that it is about.
         what: what was found, in a sentence.
-        then: what becomes of it, or what is to be done.
+        then: what happens next, or what to do.
         since: since when, epoch milliseconds; None: not known.
         command: what to type.
-        mend: what ``--repair`` does about it; None: nothing.
-        saga_id: the saga; empty: it is about none.
+        mend: repair by ``--repair``; None: nothing.
+        saga_id: the saga; empty for other findings.
         saga: where that saga is at home.
         table: of a job: the token table.
-        amount, currency: what the saga moves, in minor units; None and empty: its record does not say it.
+        amount, currency: what the saga moves, in minor units; None and empty: unknown.
         mended: what ``--repair`` did; empty: nothing.
     """
 
@@ -153,20 +153,20 @@ class Finding:
 
     @property
     def open(self) -> bool:
-        """True if somebody has to do something about it: a person, or whoever runs ``--repair``."""
+        """True if action is needed, by an operator or with ``--repair``."""
         return self.severity is Severity.PERSON or (self.severity is Severity.REPAIR and not self.mended)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flight:
-    """What is in flight: requests that are not settled.
+    """Requests in flight: those that are not settled.
 
     Attributes:
         sagas: how many.
-        parked: how many of them wait for a person.
+        parked: how many of them are parked.
         oldest: when the oldest was reserved, epoch milliseconds.
-        money: what they move, by currency, in minor units; of those whose records say it.
-        complete: whether every record was looked at; else there may be more.
+        money: what they move, by currency, in minor units; of records with an amount.
+        complete: whether every record was read; else there may be more.
     """
 
     sagas: int = 0
@@ -190,12 +190,12 @@ def ordered(findings: Iterable[Finding]) -> list[Finding]:
 
 
 def by_nobody(finding: Finding) -> Finding:
-    """A finding that would be repaired soon, where nobody is there who does it."""
+    """A finding that is repaired automatically elsewhere, without the component that does it."""
     if finding.severity is not Severity.SOON:
         return finding
     if finding.mend is None:
-        return replace(finding, severity=Severity.PERSON, then=f"nobody does it: {finding.then}")
-    return replace(finding, severity=Severity.REPAIR, then="nobody does it by himself; --repair does")
+        return replace(finding, severity=Severity.PERSON, then=f"not done automatically: {finding.then}")
+    return replace(finding, severity=Severity.REPAIR, then="not repaired automatically; run with --repair")
 
 
 def while_held(finding: Finding) -> Finding:
@@ -207,5 +207,5 @@ def while_held(finding: Finding) -> Finding:
 
 
 def exit_status(findings: Iterable[Finding]) -> int:
-    """0: nobody has to do anything. 1: somebody has to."""
+    """Return 0 if no action is needed, else 1."""
     return 1 if any(finding.open for finding in findings) else 0

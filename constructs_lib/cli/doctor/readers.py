@@ -12,13 +12,13 @@ from saga_runtime.protocol import LookField
 
 
 def read_function(aws: Aws, name: str, asks: bool) -> Function:
-    """A function; with ``asks`` also what becomes of events that it could not handle."""
+    """Read a function; with ``asks`` also the destination of events that it could not handle."""
     from botocore.exceptions import ClientError
 
     client = aws.client("lambda")
     said = client.get_function_configuration(FunctionName=name)
     told = said.get("Environment", {})
-    if "Error" in told:  # the function is shown without its environment to whoever may not use its key
+    if "Error" in told:  # without the right to use its key, the function is returned without its environment
         raise ClientError({"Error": {"Code": told["Error"].get("ErrorCode", "")}}, "kms:Decrypt, of its environment")
     what = f"concurrency of function {name}"
     concurrency = aws.allowed(what, lambda: client.get_function_concurrency(FunctionName=name)) or {}
@@ -33,7 +33,7 @@ def read_function(aws: Aws, name: str, asks: bool) -> Function:
 
 
 def _invoked(client: Any, name: str) -> Any:
-    """What becomes of events that a function could not handle; nothing, if nobody said."""
+    """Destination of events that a function could not handle; empty without a configuration."""
     try:
         return client.get_function_event_invoke_config(FunctionName=name)
     except client.exceptions.ResourceNotFoundException:
@@ -41,7 +41,7 @@ def _invoked(client: Any, name: str) -> Any:
 
 
 def read_rule(aws: Aws, physical: str, buses: Sequence[str]) -> Rule:
-    """A rule; on which bus it is, its id says, or else one of the stack's has it."""
+    """Read a rule; its id names its bus, or else one of the stack's has it."""
     client = aws.client("events")
     bus, _, name = physical.rpartition("|")
     where, said = _described(client, name, [bus, *(() if bus else buses)])
@@ -60,7 +60,7 @@ def read_rule(aws: Aws, physical: str, buses: Sequence[str]) -> Rule:
 
 
 def _described(client: Any, name: str, buses: Sequence[str]) -> tuple[dict[str, str], Any]:
-    """A rule of one of these buses: which one that is, and what is said of the rule."""
+    """Find a rule on one of these buses: its bus and its description."""
     bus, *others = buses
     where = {"EventBusName": bus} if bus else {}
     try:
@@ -72,7 +72,7 @@ def _described(client: Any, name: str, buses: Sequence[str]) -> tuple[dict[str, 
 
 
 def read_source(aws: Aws, uuid: str) -> Source:
-    """What hands a queue's messages to a function."""
+    """Read the event source mapping of a queue and a function."""
     said = aws.client("lambda").get_event_source_mapping(UUID=uuid)
     return Source(
         uuid=uuid,

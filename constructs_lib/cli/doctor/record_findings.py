@@ -20,7 +20,7 @@ Item = Mapping[str, Mapping[str, Any]]
 UNREADABLE: Final = (ArithmeticError, LookupError, TypeError, ValueError)
 """What an item raises that was not written by a saga, whatever is wrong with it."""
 NOBODY_CAME_MS: Final = 15 * 60_000
-"""What is due for longer than this was not looked at: whoever should, does not."""
+"""Something due for longer than this was not checked: its reconciler does not work."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,22 +42,22 @@ class RecordFindings:
     command: Callable[..., str]
 
     def seen(self, seen: Seen) -> Finding | None:
-        """What follows from a look: what the reconciler would do, or what a person has to. None: all is well."""
+        """Finding of an assessment: the reconciler's next action, or an operator's. None: all is well."""
         record, need = self.record, seen.decision.need
         match seen.finding:
             case Found.SETTLED if need is Need.CLEAR:
-                what = f"{record.status}, and still to be looked at"
+                what = f"{record.status}, and still due"
                 return self._soon(Kind.STILL_DUE, what, "the reconciler clears it", record.due_at)
             case Found.PARKED:
                 return self._parked(seen)
             case Found.NOT_STARTED if seen.found.is_due(self.now_ms - NOBODY_CAME_MS):
                 return self._start_refused()
             case Found.NOT_STARTED if seen.found.is_due(self.now_ms):
-                # Before it is due, somebody is about to start it.
+                # Before it is due, another process is about to start it.
                 what = "reserved, and there is no execution of its owner's name"
                 return self._soon(Kind.NOT_STARTED, what, "the reconciler starts it", record.updated_at)
             case Found.NAME_EXPIRED:
-                what = "no execution of its owner's name, and too old to tell whether it ever ran"
+                what = "no execution of its owner's name, and it may have run before"
                 return self._for_a_person(Kind.NAME_EXPIRED, what, record.created_at)
             case Found.OWNER_UNKNOWN:
                 # Whether a right is missing here or to the reconciler, too, is not known: nothing is parked by that.
@@ -68,7 +68,7 @@ class RecordFindings:
                 what = "in progress although its owner's execution SUCCEEDED: its record was restored, or edited"
                 return self._for_a_person(Kind.UNSETTLED, what, record.updated_at)
             case Found.ROWS_EXPIRED:
-                what = "nothing of it runs, and rows of its log may be gone, without which steps could happen twice"
+                what = "it does not run, and its log may have expired, without which effects could repeat"
                 return self._for_a_person(Kind.ROWS_GONE, what, record.created_at)
             case Found.DEAD if need is Need.PARK:
                 what = f"{_count(record.recoveries)} ended without settling it: no more are allowed"
@@ -105,7 +105,7 @@ class RecordFindings:
         if self.record.settled or (self.record.due_at is not None and looked_at):
             return None
         lacks = [name.value for name in (RecordAttribute.DUE_AT, RecordAttribute.DUE_SHARD) if name not in self.item]
-        what = f"without {' and '.join(lacks)}" if lacks else f"in shard {shard!r}, of {shards} that are looked at"
+        what = f"without {' and '.join(lacks)}" if lacks else f"in shard {shard!r}, of {shards} that are checked"
         return self._about(
             Kind.NOT_DUE,
             Severity.REPAIR,
@@ -144,7 +144,7 @@ class RecordFindings:
             Kind.OVER_TIME,
             Severity.OK,
             f"in progress for longer than its machine's timeout; {owner} runs",
-            "nothing, as long as its recoveries get on: look at what it waits for",
+            "nothing, as long as its recoveries progress: check what it waits for",
             record.created_at,
             command=self.command("inspect", record.saga_id),
         )
@@ -155,18 +155,18 @@ class RecordFindings:
             Kind.PARKED,
             Severity.PERSON,
             stuck_in_words(self.item),
-            "see what is to be decided, then say it: cdk-sagas resolve",
+            "determine the outcome, then record it: cdk-sagas resolve",
             seen.found.parked_at or record.updated_at,
             command=self.command("inspect", record.saga_id),
         )
 
     def _for_a_person(self, kind: Kind, what: str, since: int) -> Finding:
-        """What the reconciler parks: that tells the operators, and decides nothing."""
+        """A saga that the reconciler parks: that notifies the operators, and decides nothing."""
         return self._about(
             kind,
             Severity.PERSON,
             what,
-            "find out why; the reconciler parks it, and then cdk-sagas resolve --resume lets it go on",
+            "find out why; the reconciler parks it, and then cdk-sagas resolve --resume resumes it",
             since,
             command=self.command("inspect", self.record.saga_id),
             mend=Mend.LOOK_AFTER if self.saga.served.operators else None,
@@ -202,27 +202,27 @@ class RecordFindings:
 
 
 def nobody_came(table: str, machine: str, due: list[int]) -> Finding:
-    """What has been due for long was not looked at: that is about whoever should, and said once."""
+    """A finding about a reconciler that has not checked what has been due for long, reported once."""
     sagas = "one saga" if len(due) == 1 else f"{len(due)} sagas"
     return Finding(
         kind=Kind.NOBODY_LOOKS,
         severity=Severity.PERSON,
         id=machine,
-        what=f"{sagas} of table {table} due for more than {NOBODY_CAME_MS // 60_000} min, and nobody looked",
+        what=f"{sagas} of table {table} due for more than {NOBODY_CAME_MS // 60_000} min, and not checked",
         then="find out why its reconciler does not look: its schedule, its logs, its alarms",
         since=min(due),
     )
 
 
 def unreadable(table: str, key: str, error: Exception) -> Finding:
-    """An item that says that it is a saga's, and is not."""
+    """An item that claims to be a saga's record, and is not."""
     why = str(error) if isinstance(error, ValueError) else f"{type(error).__name__} {error}"
     return Finding(
         kind=Kind.UNREADABLE,
         severity=Severity.PERSON,
         id=key,
         what=f"an item of table {table} that cannot be read: {why}",
-        then="find out who wrote it: nobody looks after it",
+        then="find out what wrote it: no reconciler handles it",
     )
 
 
@@ -237,7 +237,7 @@ def stuck_in_words(item: Item) -> str:
         return text
     where = ": ".join(str(said[name]) for name in ("step", "error") if said.get(name))
     detail = str(said.get("detail") or said.get("cause") or "")
-    return ", ".join(part for part in (where, detail) if part) or "its record does not say why"
+    return ", ".join(part for part in (where, detail) if part) or "its record has no reason"
 
 
 def shard_for(saga: Saga, request_id: str) -> str:

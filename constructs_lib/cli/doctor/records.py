@@ -1,8 +1,8 @@
-"""The doctor's look at request records: all that are in flight, and those that are still due. Changes nothing.
+"""The doctor's read of request records: all in flight, and those still due. Changes nothing.
 
-Nothing that runs at this moment may be taken for something that is stuck. A finding about an owner stands only if two
-looks, one after the other, see the same record and the same end of its owner's execution: whoever settles, parks or
-takes over writes the record before his execution ends, so the second look sees it.
+A running saga must not be reported as stuck. A finding about an owner requires that two reads,
+one after the other, see the same record and the same end of its owner's execution: an execution that settles, parks or
+takes over writes the record before it ends, so the second read sees it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _LOOKS: Final = 4
 """A saga that moves between so many looks is under way."""
 _SAID_EVERY: Final = 500
 _CERTAIN: Final = (Finds.SETTLED, Finds.PARKED, Finds.RUNNING)
-"""The record alone says so; or nothing is wrong."""
+"""Decided by the record alone; or nothing is wrong."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -47,8 +47,8 @@ class Records:
 
     Attributes:
         sagas: those that are known.
-        more: options that a command needs beside the table: profile, region.
-        looked_at: how many records were.
+        more: options that a command needs in addition to the table: profile, region.
+        looked_at: how many records were read.
     """
 
     aws: Aws
@@ -63,7 +63,7 @@ class Records:
     _gone: dict[str, bool] = field(default_factory=dict)
 
     def look(self) -> list[Finding]:
-        """What the sparse indexes hold, due or not; who did not look, ``overdue`` says then."""
+        """Findings from the sparse indexes, due or not; ``overdue`` reports reconcilers that did not check."""
         found: list[Finding] = []
         for table, shards in self._tables().items():
             parts = all_of(partial(self._keys, table), range(shards))
@@ -71,7 +71,7 @@ class Records:
         return found
 
     def look_at(self, table: str, request_ids: Sequence[str]) -> list[Finding]:
-        """What is found of some records of a table."""
+        """Findings of some records of a table."""
         keys = [{RecordAttribute.ID.value: {"S": request_id}} for request_id in request_ids]
         items = self.aws.gathered(f"table {table}", self.aws.read_all(table, keys))
         self.looked_at += len(items)
@@ -85,7 +85,7 @@ class Records:
 
     @property
     def flight(self) -> Flight:
-        """What is in flight, of the records that were looked at."""
+        """What is in flight, of the records that were read."""
         money: dict[str, int] = {}
         for saga_id in self._in_flight.keys() & self._money.keys():
             amount, currency = self._money[saga_id]
@@ -118,15 +118,15 @@ class Records:
 
     @property
     def overdue(self) -> list[Finding]:
-        """Who did not look at what has been due for long."""
+        """Findings of reconcilers that did not check what has been due for long."""
         return [nobody_came(table, machine, due) for (table, machine), due in sorted(self._overdue.items())]
 
     def attended(self, saga: Saga) -> bool:
-        """Test whether somebody looks after a saga: its reconciler works, and nothing of it has been due for long."""
+        """Test whether a saga's reconciler works, and nothing of it has been due for long."""
         return saga.attended and (saga.served.requests, saga.served.machine) not in self._overdue
 
     def saga_of(self, table: str, record: RequestRecord) -> Saga:
-        """Where a record's saga is at home; what is not known of it is left open."""
+        """Home of a record's saga; unknown properties are left open."""
         return self.saga_at(table, record.execution_arn)
 
     def saga_at(self, table: str, execution_arn: str) -> Saga:
@@ -143,7 +143,7 @@ class Records:
         return Saga(served=names, shards_known=False)
 
     def _as_said(self, saga: Saga, arn: str) -> Saga:
-        """A saga of a named table, as far as its machine tells of it: asked once."""
+        """A saga of a named table, with its machine's properties: read once."""
         if arn not in self._said and self._is_gone(arn):
             self._said[arn] = None
         if arn not in self._said:
@@ -159,7 +159,7 @@ class Records:
         return shlex.join(["cdk-sagas", *words, "--table", saga.served.requests, *self.more])
 
     def caretaker(self, saga: Saga) -> Caretaker:
-        """Who looks after a saga, and may be asked what he would do."""
+        """Reconciler of one saga, used for its assessment."""
         return Caretaker(served=[saga.served], limit=saga.limit, count=_uncounted)
 
     def _tables(self) -> dict[str, int]:
@@ -194,7 +194,7 @@ class Records:
         try:
             found = Found.from_item(item)
             if found is None:
-                return  # somebody else's in the same table: Powertools', perhaps
+                return  # another writer's item in the same table, for example Powertools'
             self.remember(item)
             if not found.record.settled:
                 self._in_flight[found.record.saga_id] = found.record
@@ -213,7 +213,7 @@ class Records:
         about = RecordFindings(
             saga=saga, record=record, item=item, now_ms=self.now_ms, command=partial(self.command, saga)
         )
-        log = saga.served.log  # a table alone does not say where rows are
+        log = saga.served.log  # a table alone does not name the log
         open_long = log and not record.settled and may_forget(record, self.now_ms, saga.served.days)
         if gone is not None:
             yield about.machine_gone(gone)
@@ -223,7 +223,7 @@ class Records:
             yield about.rows_end()
 
     def _gone_machine(self, record: RequestRecord) -> str | None:
-        """A state machine of a saga in progress that was deleted; None: there is none, or nobody may know."""
+        """A deleted state machine of a saga in progress; None: there is none, or it cannot be known."""
         if record.settled:
             return None
         machines = (machine_of(record.execution_arn), record.recovery_machine_arn)
@@ -236,7 +236,7 @@ class Records:
         return self._gone[arn]
 
     def _seen(self, saga: Saga, found: Found) -> Seen | None:
-        """A look that was the same twice; None: it moves, so somebody is at it, or its record is gone."""
+        """An assessment that was the same twice; None: another process works on it, or its record is gone."""
         caretaker, before = self.caretaker(saga), None
         for _ in range(_LOOKS):
             seen = caretaker.look(saga.served, found, self.now_ms)
@@ -278,4 +278,4 @@ def _was_deleted(aws: Aws, arn: str) -> bool:
 
 
 def _uncounted(*_: object) -> None:
-    """What a command does is no metric of a function."""
+    """Discard metrics: a command is not a function."""

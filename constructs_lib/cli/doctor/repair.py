@@ -1,4 +1,4 @@
-"""What ``cdk-sagas doctor --repair`` does: what the deployed functions do, by their code, and one thing only it can.
+"""Repairs of ``cdk-sagas doctor --repair``: those of the deployed functions, by their code, and one more.
 
 Each repair reads again, decides again and writes conditionally: whatever was found, what is done is right for what is
 there by then. Two doctors at once, or a doctor and a reconciler, do what one does.
@@ -34,12 +34,12 @@ from saga_runtime.shared import aws as runtime
 
 _BY_ONE_THREAD: Final = (Mend.TELL, Mend.SWEEP)
 """A variable of the process names the table."""
-_SOMEBODY: Final = "somebody else did it"
+_SOMEBODY: Final = "done by another process"
 _GONE: Final = "its record is gone by now"
 
 
 def make_due_update(record: RequestRecord, item: Item, shard: str, now_ms: int) -> dict[str, Any]:
-    """Arguments of the update after which a record is looked at; on condition that it is as it was read."""
+    """Arguments of the update that makes a record due; on condition that it is as it was read."""
     a = RecordAttribute
     names = {**OWNED_NAMES, "#due_at": a.DUE_AT.value, "#due_shard": a.DUE_SHARD.value}
     values: dict[str, Any] = {
@@ -77,10 +77,10 @@ class Repairer:
     done: list[str] = field(default_factory=list)
 
     def repair(self, findings: Sequence[Finding]) -> list[Finding]:
-        """Do something about those for which something can be done, and say what was done.
+        """Repair those findings that can be repaired, and record what was done.
 
         What is wrong with one saga is repaired one after the other: a repair that saw another one's write would leave
-        it to somebody else, whom there may not be.
+        it unrepaired.
         """
         sagas: dict[str, list[int]] = {}
         for place, one in enumerate(findings):
@@ -150,7 +150,7 @@ class Repairer:
         guessed = guessed or (reason is ParkedFor.RECOVERIES_EXHAUSTED and not saga.limit_known)
         if need is Need.PARK and (guessed or not saga.served.operators):
             return ""
-        if not saga.served.log:  # nobody says where its rows are: they cannot be kept for longer
+        if not saga.served.log:  # its log is unknown: its rows cannot be extended
             seen = replace(seen, found=replace(seen.found, record=replace(record, rows_until=None)))
         done = caretaker.carry_out(seen)
         if finding.kind is Kind.ROWS_END:
@@ -163,7 +163,7 @@ class Repairer:
             case Need.TAKE_OVER if done:
                 return f"handed to {recovery_name(record.saga_id, record.recoveries + 1)}, which is started"
             case Need.PARK if done:
-                return "parked, and the operators were told"
+                return "parked, and the operators were notified"
             case Need.NOTHING if record.due_at is not None and seen.finding is Finds.DEAD:
                 return f"left as it is until {moment(record.due_at)}: a recovery has just died"
             case _:
@@ -190,7 +190,7 @@ class Repairer:
         return "due now: the next look finds it"
 
     def _sweep(self, finding: Finding) -> str:
-        """Look after a row that is due, as the sweeper of tokens does."""
+        """Process a due row, as the sweeper of tokens does."""
         with environment({Env.TOKEN_TABLE: finding.table}):
             before = read_token(finding.id)
             if before is None or before.status is not TokenStatus.WAITING or before.unanswered_at:
@@ -198,7 +198,7 @@ class Repairer:
             if not before.due_at or before.due_at > self.records.now_ms:
                 return ""  # it will be due: until then, its answer may come
             swept = look_after(finding.id, self.records.now_ms)
-            return "its dead-letter queue was told" if swept.unanswered else "not due any more"
+            return "its dead-letter queue was notified" if swept.unanswered else "not due any more"
 
     def _undo_late(self, finding: Finding) -> str:
         saga = _saga(finding)
@@ -228,13 +228,13 @@ def _undo_said(undo: LateUndo) -> str:
 
 
 def _tell(finding: Finding) -> str:
-    """Tell whoever waits, as the sweeper of tokens does."""
+    """Deliver an outcome, as the sweeper of tokens does."""
     with environment({Env.TOKEN_TABLE: finding.table}):
         row = read_token(finding.id)
         if row is None or row.status is not TokenStatus.SETTLING:
             return _SOMEBODY
         receipt = settle_row(row)
-    told = {"SETTLED": "whoever waited was told", "LATE": "told: nobody waited any more"}
+    told = {"SETTLED": "delivered", "LATE": "delivered: no task waited any more"}
     return told[receipt.value] if receipt is not None else _SOMEBODY
 
 

@@ -13,7 +13,7 @@ from saga_runtime.protocol import Env
 
 
 def part_findings(system: System, more: Sequence[str] = ()) -> Iterator[Finding]:
-    """What is wrong with the parts themselves, whatever the sagas are at.
+    """Findings about the resources themselves, whatever their sagas do.
 
     Args:
         system: what was found of them.
@@ -38,7 +38,7 @@ def _nobody_looks(system: System) -> Iterator[Finding]:
             yield _of_person(
                 Kind.NOBODY_LOOKS,
                 saga.served.machine,
-                "no reconciler is told of this saga: what is interrupted stays so",
+                "no reconciler serves this saga: what is interrupted stays so",
                 "add a TimeoutReconciler for it to its stack; if another stack has one, name that, too, with --stack",
             )
 
@@ -99,7 +99,7 @@ def _disabled(rule: Rule, called: list[Function]) -> Finding:
     called_for = "look" if rule.looks else "measure"
     what = f"the schedule by which {whom} should {called_for} is disabled"
     if not rule.scheduled:
-        what = f"the rule that tells {whom} is disabled"
+        what = f"the rule that notifies {whom} is disabled"
     return _of_person(
         Kind.RULE_DISABLED, rule.name, what, "enable it", "aws", "events", "enable-rule", "--name", rule.name, *bus
     )
@@ -144,10 +144,10 @@ def _dead_letters(system: System, queue: Queue) -> Finding:
     events = {source.queue for source in system.sources if source.function in readers}
     if any(other.ends_in == queue.arn and other.arn in events for other in system.queues):
         words = ["aws", "sqs", "purge-queue", "--queue-url", queue.url]
-        then = "status events: find out why they failed, then delete them; a look finds their sagas without them"
+        then = "status events: find out why they failed, then delete them; a check finds their sagas without them"
         return _of_person(Kind.DEAD_LETTERS, queue.name, what, then, *words)
     words = ["aws", "sqs", "start-message-move-task", "--source-arn", queue.arn]
-    return _of_person(Kind.DEAD_LETTERS, queue.name, what, "mend why they failed, then put them back", *words)
+    return _of_person(Kind.DEAD_LETTERS, queue.name, what, "fix why they failed, then redrive them", *words)
 
 
 def _entries(count: int) -> str:
@@ -155,7 +155,7 @@ def _entries(count: int) -> str:
 
 
 def _role(function: Function) -> str:
-    """What a function is for, as far as its environment says so."""
+    """Role of a function, from its environment."""
     environment = function.environment
     if Env.RECONCILED in environment:
         return "the reconciler"

@@ -1,4 +1,4 @@
-"""The doctor's look at whole tables: records that no index holds, and rows of a saga log that nobody answers for.
+"""The doctor's read of whole tables: records outside the index, and rows of a saga log without a live saga.
 
 Rows are read first, then their sagas' records, then those rows again: a saga that runs at this moment closes its rows
 before it settles, so a row that is still open after its record was seen to be settled, or gone, has been left behind.
@@ -69,7 +69,7 @@ class _Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deep:
-    """A look at whole tables."""
+    """A read of whole tables."""
 
     records: Records
     scan: Scan
@@ -86,12 +86,12 @@ class Deep:
         return [*found, *self.contradictions.look()]
 
     def tables(self) -> list[str]:
-        """What it reads whole."""
+        """Tables that it reads whole."""
         names = [name for saga in self.records.sagas for name in (saga.served.requests, saga.served.log) if name]
         return list(dict.fromkeys([*names, *self.contradictions.ledgers]))
 
     def _not_due(self, table: str) -> Iterator[Finding]:
-        """Records in progress that no index holds, or one part of it at which nobody looks."""
+        """Records in progress that no checked part of an index holds."""
         a = RecordAttribute
         shards = [saga.served.shards for saga in self.records.sagas if saga.served.requests == table]
         suspects = []
@@ -123,12 +123,12 @@ class Deep:
         return row.status is StepStatus.DONE and self._has_record(log, row) is not False
 
     def _has_record(self, log: str, row: _Row) -> bool | None:
-        """Test whether a row's saga certainly has a record still; None: nobody knows."""
+        """Test whether a row's saga certainly has a record still; None: unknown."""
         kept = self._kept_ms(log)
         return None if kept is None else self.records.now_ms - row.created_at < kept
 
     def _kept_ms(self, log: str) -> int | None:
-        """For how long after a row's first write its saga's record is certainly there; None: nobody knows."""
+        """Milliseconds after a row's first write for which its saga's record certainly exists; None: unknown."""
         kept = [saga.remember_seconds for saga in self.records.sagas if saga.served.log == log]
         known = [seconds for seconds in kept if seconds is not None]
         return min(known) * 1_000 - _SKEW_MS if known and len(known) == len(kept) else None
@@ -209,7 +209,7 @@ class Deep:
             )
             return
         undo = undo_late(watcher(self.records.aws, saga), record, log)
-        what = f"its saga is {record.status}, and it stands: {row.status}"
+        what = f"its saga is {record.status}, and it is applied: {row.status}"
         if undo.finding is LateFinding.RUNNING:
             yield replace(
                 self._finding(Kind.LATE, row, what, f"{undo.execution} is undoing it", saga=saga), severity=Severity.OK
@@ -217,10 +217,10 @@ class Deep:
             return
         if undo.finding is LateFinding.EXHAUSTED or not _undoable(saga, row.step):
             words = ["resolve", row.saga_id, row.step, "--undo", "--applied"]
-            then = "undo it by hand, and say so"
+            then = "compensate it by hand, and record that"
             yield self._finding(Kind.LATE, row, what, then, command=self.records.command(saga, *words), saga=saga)
             return
-        # Whoever looks at what is late finds it by its token's row; this one may have none.
+        # The check of late effects finds it by its token's row; this one may have none.
         yield replace(
             self._finding(Kind.LATE, row, what, "--repair has it undone", saga=saga, mend=Mend.UNDO_LATE),
             severity=Severity.REPAIR,
@@ -231,7 +231,7 @@ class Deep:
             what = _DONE_AND_LOST
             then = "find out who deleted it; restore it, or undo what the saga did by hand"
         else:
-            what = f"its saga has no record, and its row says {row.status}"
+            what = f"its saga has no record, and its row is {row.status}"
             then = f"ask its provider, by the key {provider_key_of(f'{row.saga_id}#{row.step}')}"
         words = ["aws", "dynamodb", "query", "--table-name", log, "--key-condition-expression", "saga_id = :s"]
         values = f'{{":s":{{"S":"{row.saga_id}"}}}}'
@@ -264,7 +264,7 @@ class Deep:
 
 
 def _joined(findings: Iterable[Finding]) -> list[Finding]:
-    """What is done of a saga without a record is one finding, however many rows it has."""
+    """Merge findings of a saga without a record into one, however many rows it has."""
     done: dict[str, list[Finding]] = {}
     others = []
     for one in findings:

@@ -1,4 +1,4 @@
-"""Reading whole tables: several segments at a time, no faster than told, and with a word on how far it got."""
+"""Reads whole tables: several segments concurrently, at a limited rate, with progress."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from constructs_lib.cli.doctor.aws import Aws, Item, refusal_of
 
 SEGMENTS: Final = 4
 RATE: Final = 500
-"""Read units a second: a table that nobody prepared serves 12,000."""
+"""Read units a second: a new table serves 12,000."""
 _UNIT_BYTES: Final = 4_096
 _PAGE: Final = 1_000
 """Items that a call reads at most: a page is paid for before the next one is asked for."""
@@ -34,7 +34,7 @@ def units_of(size_bytes: int) -> int:
 class Scan:
     """Scans tables.
 
-    A scan is not consistent: what it finds is looked up strongly before anything is said of it.
+    A scan is not consistent: what it finds is read again strongly before it is reported.
 
     Attributes:
         rate: read units a second.
@@ -44,11 +44,11 @@ class Scan:
     rate: int = RATE
 
     def announce(self, tables: Sequence[str]) -> None:
-        """Say beforehand what it will take, by the sizes that DynamoDB tells: those of some hours ago."""
+        """Print the estimated reads, by the sizes that DynamoDB reports: those of some hours ago."""
         for table in tables:
             said = self._said(table)
             if not said:
-                sys.stderr.write(f"reads table {table} whole: nobody may say how large it is\n")
+                sys.stderr.write(f"reads table {table} whole: its size is unknown\n")
                 continue
             items, units = said.get("ItemCount", 0), units_of(said.get("TableSizeBytes", 0))
             sys.stderr.write(
@@ -85,7 +85,7 @@ class Scan:
                     self._pay(pages, time.monotonic() - began)
 
     def _said(self, table: str) -> Any:
-        """What DynamoDB says of a table; nothing, if that is refused: it may be read nevertheless."""
+        """DynamoDB's description of a table; empty if that is refused: it may be read nevertheless."""
         from botocore.exceptions import ClientError
 
         try:

@@ -1,4 +1,4 @@
-"""Reading what a deployed stack consists of, as far as the doctor looks at it."""
+"""Reads the resources of a deployed stack that the doctor checks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from saga_runtime.protocol import Env
 from saga_runtime.recovery.saga_reconciler import Served, served_of
 
 _FORWARD: Final = re.compile(r"cdk-sagas protocol \d+, definition ([0-9a-f]+)")
-"""Comment of a saga's forward machine; those of its recovery and of its phases say more."""
+"""Comment of a saga's forward machine; those of its recovery and of its phases have more."""
 _RETENTION: Final = re.compile(r"\+ (\d+)\)")
 
 _STACK: Final = "AWS::CloudFormation::Stack"
@@ -37,7 +37,7 @@ _LOOKED_AT: Final = (FUNCTION, _MACHINE, _QUEUE, _RULE, _BUS, _SOURCE, _INVOKED)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """What a saga's forward machine says of it; empty and None: it does not."""
+    """Properties of a saga's forward machine; empty and None: unknown."""
 
     name: str
     requests: str
@@ -52,7 +52,7 @@ class Machine:
 
 
 def read_stacks(aws: Aws, names: Sequence[str]) -> System:
-    """Look stacks up, nested ones included: a saga and its reconciler may stand in two.
+    """Read stacks, nested ones included: a saga and its reconciler may be in two.
 
     Raises:
         CommandError: if there is no such stack, it may not be listed, or none has a saga.
@@ -71,7 +71,7 @@ def read_stacks(aws: Aws, names: Sequence[str]) -> System:
     rules_known = not any(aws.is_unknown(f"rule {one}") for one in ids[_RULE])
     sources = _present(all_of(lambda one: aws.allowed(f"source {one}", lambda: read_source(aws, one)), ids[_SOURCE]))
     sagas = [
-        # Whose reconciler may not be looked at may well have one that works: what is due for long says otherwise.
+        # A reconciler that cannot be read may well work: overdue records show the opposite.
         saga if saga.has_reconciler or functions_known else replace(saga, attended=True)
         for saga in sagas_of(functions, rules, machines, rules_known=rules_known)
     ]
@@ -134,7 +134,7 @@ def check_tables(aws: Aws, tables: Sequence[str]) -> None:
 
 
 def named_system(table: str, log: str | None, tokens: Sequence[str], ledgers: Sequence[str] = ()) -> System:
-    """What is known where only tables are named: whether somebody looks after their sagas is not."""
+    """Properties of a system of named tables: its reconcilers are unknown."""
     served = Served(machine="", requests=table, shards=MOST_SHARDS, log=log or "", days=UNKNOWN_DAYS, operators="")
     return System(
         name=f"table {table}",
@@ -147,7 +147,7 @@ def named_system(table: str, log: str | None, tokens: Sequence[str], ledgers: Se
 def sagas_of(
     functions: Sequence[Function], rules: Sequence[Rule], machines: Sequence[Machine], *, rules_known: bool
 ) -> list[Saga]:
-    """Every saga once: as its reconciler is told it, or else as its machine and its gatekeeper have it."""
+    """Every saga once: from its reconciler's environment, or else from its machine and its gatekeeper."""
     said = {(machine.requests, machine.name): machine for machine in machines}
     found: dict[tuple[str, str], Saga] = {}
     for function in functions:
@@ -167,12 +167,12 @@ def sagas_of(
 
 
 def _served_by(function: Function) -> tuple[Served, ...]:
-    """Sagas of a reconciler; none, if it is none."""
+    """Sagas of a reconciler; empty for another function."""
     try:
         return served_of(function.environment.get(Env.RECONCILED, "[]"))
     except (LookupError, TypeError, ValueError):
         raise CommandError(
-            f"function {function.name} says in {Env.RECONCILED} nothing that this release understands; use the release "
+            f"function {function.name} has an unknown format in {Env.RECONCILED}; use the release "
             "of cdk-sagas that deployed it"
         ) from None
 
@@ -205,7 +205,7 @@ def _without_reconciler(
 
 
 def resources(aws: Aws, stacks: Sequence[str]) -> dict[str, list[str]]:
-    """Physical ids by type; of types that are looked at."""
+    """Physical ids by type; of types that are checked."""
     found: dict[str, list[str]] = {kind: [] for kind in _LOOKED_AT}
     ahead = list(stacks)
     while ahead:
@@ -242,14 +242,14 @@ def _pages(aws: Aws, stack: str) -> Iterator[Any]:
 
 
 def read_machine(aws: Aws, arn: str) -> Machine | None:
-    """What a state machine says of its saga; None: it is not a saga's forward machine."""
+    """Properties of a saga's forward machine; None: it is another state machine."""
     described = aws.step_functions.describe_state_machine(stateMachineArn=arn)
     machine = machine_said(described["name"], json.loads(described["definition"]))
     return replace(machine, arn=arn) if machine is not None else None
 
 
 def with_machine(saga: Saga, machine: Machine) -> Saga:
-    """A saga, with what its machine says of it."""
+    """Return a saga with its machine's properties."""
     return replace(
         saga,
         timeout_seconds=machine.timeout_seconds,
@@ -261,7 +261,7 @@ def with_machine(saga: Saga, machine: Machine) -> Saga:
 
 
 def machine_said(name: str, definition: dict[str, Any]) -> Machine | None:
-    """What a definition says of its saga; None: it is not a saga's forward machine."""
+    """Properties in a definition; None: it is not a saga's forward machine."""
     comment = _FORWARD.fullmatch(str(definition.get("Comment", "")))
     if comment is None:
         return None

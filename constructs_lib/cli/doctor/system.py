@@ -1,4 +1,4 @@
-"""What a deployed stack consists of, as far as the doctor looks at it: its sagas, tables and queues. Pure."""
+"""Resources of a deployed stack that the doctor checks: sagas, tables and queues. Pure."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ class Function:
         return [rule for rule in rules if rule.scheduled and rule.looks and self.arn in rule.targets]
 
     def works(self, rules: Sequence[Rule], *, known: bool) -> bool:
-        """Test whether it looks, if it is one that looks by a schedule.
+        """Test whether it runs, if it runs by a schedule.
 
         Args:
-            rules: those of the stack that could be looked at.
-            known: whether these are all: one that may not be looked at counts as one that works.
+            rules: those of the stack that could be read.
+            known: whether these are all: one that cannot be read is assumed to work.
         """
         mine = self.schedules(rules)
         return not self.at_zero and (any(rule.enabled for rule in mine) if mine else not known)
@@ -59,7 +59,7 @@ class Rule:
     Attributes:
         bus: its event bus; empty: the default one.
         scheduled: whether a schedule triggers it.
-        looks: whether what it calls looks after something, and does not only measure.
+        looks: whether its target reconciles or sweeps, and does not only measure.
         targets: ARNs of what it calls.
         dead_letters: ARNs of where its events end that could not be delivered.
     """
@@ -75,7 +75,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """What hands a queue's messages to a function."""
+    """Event source mapping of a queue and a function."""
 
     uuid: str
     enabled: bool
@@ -105,15 +105,15 @@ class Queue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class System:
-    """What is looked at.
+    """Resources to check.
 
     Attributes:
         name: of the stack, or of the table.
         sagas: those of it.
         token_tables: those of its callbacks.
         functions, rules, sources, queues: none, where no stack was named.
-        functions_known, rules_known: whether all of them that are there could be looked at.
-        ledgers: tables of ledgers that functions are told of, or that were named.
+        functions_known, rules_known: whether all existing ones could be read.
+        ledgers: tables of ledgers in functions' environments, or that were named.
         stacks: names of the stacks that were named.
     """
 
@@ -131,13 +131,13 @@ class System:
 
     @property
     def tables(self) -> tuple[str, ...]:
-        """Tables that are looked at."""
+        """Tables that are checked."""
         watches = [function.environment[Env.WATCH_TABLE] for function in self.watches]
         return (*(saga.served.requests for saga in self.sagas), *self.token_tables, *watches)
 
     @property
     def reconcilers(self) -> tuple[Function, ...]:
-        """Functions that look after sagas."""
+        """Functions that reconcile sagas."""
         return tuple(function for function in self.functions if Env.RECONCILED in function.environment)
 
     @property
@@ -147,7 +147,7 @@ class System:
 
     @property
     def sweepers(self) -> tuple[Function, ...]:
-        """Functions that look after token tables."""
+        """Functions that sweep token tables."""
         return tuple(
             function
             for function in self.functions
@@ -161,6 +161,6 @@ class System:
         return tuple(function for function in looks if not function.schedules(self.rules))
 
     def sweeps(self, tokens: str) -> bool:
-        """Test whether a token table's sweeper works; one that is not known counts as one that does."""
+        """Test whether a token table's sweeper works; an unknown one is assumed to."""
         sweepers = [function for function in self.sweepers if function.environment[Env.TOKEN_TABLE] == tokens]
         return not sweepers or any(function.works(self.rules, known=self.rules_known) for function in sweepers)

@@ -1,4 +1,4 @@
-"""What the doctor found, as a table for a terminal, or as a document. Pure."""
+"""Findings as a table for a terminal, or as a document. Pure."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ _MENDED: Final = "32"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """What was looked at, and found.
+    """Checked resources, and findings.
 
     Attributes:
-        system: what was looked at.
+        system: the checked resources.
         now_ms: when.
         sagas: names of the sagas' machines.
-        records: how many records were looked at.
-        token_tables: those that were looked at.
+        records: how many records were read.
+        token_tables: those that were read.
         deep: whether whole tables were.
         repair: whether it was repaired.
         flight: what is in flight.
@@ -120,7 +120,7 @@ class _Page:
         yield [self._sum()]
 
     def _groups(self) -> Iterator[tuple[str, str, list[Finding]]]:
-        """Findings under their titles; what was repaired, and needs nobody any more, under one of its own."""
+        """Findings under their titles; repaired ones that need no more action, under their own."""
         findings = self.report.findings
         left = [one for one in findings if one.open or not one.mended]
         for severity, title in _TITLES.items():
@@ -137,7 +137,7 @@ class _Page:
             looked.append(_counted(len(report.token_tables), "token table"))
         lines = [
             f"{report.system}, {moment(report.now_ms)}",
-            f"looked at: {', '.join(looked)}{', and whole tables' if report.deep else ''}",
+            f"checked: {', '.join(looked)}{', and whole tables' if report.deep else ''}",
         ]
         least = "" if flight.complete else "at least "
         if flight.sagas and flight.oldest is not None:

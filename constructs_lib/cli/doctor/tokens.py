@@ -1,4 +1,4 @@
-"""The doctor's look at token tables: answers that nobody was told, or nobody waits for, and waits that nobody ends.
+"""The doctor's read of token tables: undelivered or unwanted outcomes, and waits without an end.
 
 Rows are read first, then what is known of their sagas, then the rows again: a saga that runs at this moment moves its
 rows before it settles, so a row that is as it was although its saga had ended by then has been left behind. Changes
@@ -32,15 +32,15 @@ _SHOWN: Final = tuple(
     name.value for name in TokenAttribute if name not in (TokenAttribute.TOKEN, TokenAttribute.DECISION)
 )
 _YOUNG_MS: Final = 15 * 60_000
-"""An answer about a job that nobody knows: whoever handed it over may be about to say so."""
+"""Age of an outcome of an unknown job before it is reported: its dispatcher may be about to register it."""
 _THEN_BY_SWEEPER: Final = {
-    Mend.TELL: "the sweeper of tokens tells them",
-    Mend.SWEEP: "the sweeper tells its dead-letter queue",
-    None: "the sweeper tells its dead-letter queue, when it is due",
+    Mend.TELL: "the sweeper of tokens delivers it",
+    Mend.SWEEP: "the sweeper notifies its dead-letter queue",
+    None: "the sweeper notifies its dead-letter queue, when it is due",
 }
 _THEN_BY_REPAIR: Final = {
-    Mend.TELL: "--repair tells them",
-    Mend.SWEEP: "--repair tells its dead-letter queue, as the sweeper would",
+    Mend.TELL: "--repair delivers it",
+    Mend.SWEEP: "--repair notifies its dead-letter queue, as the sweeper would",
     None: "have its sweeper look when it is due: it is switched off, or it fails",
 }
 _STANDS_LATE: Final = (StepStatus.APPLIED_LATE, StepStatus.UNDOING)
@@ -64,7 +64,7 @@ class Tokens:
     _overdue: list[int] = field(default_factory=list)
 
     def look(self, scan: Scan | None = None) -> list[Finding]:
-        """What the sparse index holds, due or not; with a scan, every row."""
+        """Findings from the sparse index, due or not; with a scan, from every row."""
         aws, what, broken = self.records.aws, f"table {self.table}", dict[str, Finding]()
 
         def is_broken(row_id: str, error: Exception) -> None:
@@ -92,7 +92,7 @@ class Tokens:
                 kind=Found.NOBODY_LOOKS,
                 severity=Severity.PERSON,
                 id=self.table,
-                what=f"{rows} due for more than {NOBODY_CAME_MS // 60_000} min, and nobody saw to it",
+                what=f"{rows} due for more than {NOBODY_CAME_MS // 60_000} min, and not swept",
                 then="find out why its sweeper does not: its schedule, its logs, its alarms",
                 since=min(self._overdue),
                 table=self.table,
@@ -110,14 +110,14 @@ class Tokens:
             case Kind.SETTLING if now_ms - row.since >= SETTLING_SECONDS * 1_000:
                 due_at = row.since + SETTLING_SECONDS * 1_000
                 return self._by_sweeper(
-                    row, Found.NOT_TOLD, f"{row.outcome}, and whoever waits was not told", due_at, Mend.TELL
+                    row, Found.NOT_TOLD, f"{row.outcome}, and it is not delivered", due_at, Mend.TELL
                 )
             case Kind.WAITING if row.saga_id:
                 return self._waiting(row, row.job_id in indexed)
             case Kind.EARLY if row.saga_id:
                 return self._early(row)
             case Kind.UNKNOWN if now_ms - row.since >= _YOUNG_MS:
-                what = f"{row.outcome or 'an answer'}, about a job that nobody knows"
+                what = f"{row.outcome or 'an outcome'}, of an unknown job"
                 return self._of_person(row, Found.NOBODY_WAITS, what, "ask its provider what it was about")
             case Kind.CONFLICT:
                 what = f"{row.outcome}, and then {row.conflict}: the first one counts"
@@ -134,9 +134,9 @@ class Tokens:
         ended = "is settled" if home is not None else "has no record any more"
         what = f"it is waited for since then, and its saga {ended}"
         if not indexed:
-            then = "nothing: nobody waits any more, and the row expires by itself"
+            then = "nothing: no task waits any more, and the row expires"
             return self._about(row, Found.WAITS_FOR_NOTHING, Severity.OK, what, then)
-        # It is looked at when an answer is late; before its saga has settled it is left as it is.
+        # It is checked when an outcome is late; before its saga has settled it is left as it is.
         times = (row.expected_at, home[1].updated_at if home is not None else None)
         due_at = max(time for time in times if time is not None) if None not in times else None
         is_due = row.expected_at is not None and row.expected_at <= self.records.now_ms
@@ -149,13 +149,13 @@ class Tokens:
         if self._log_status(row, home[0] if home is not None else None) not in _UNDECIDED:
             return None  # its saga was answered from its log
         ended = "is settled" if home is not None else "has no record any more"
-        what = f"{row.outcome}, and nobody ever waited for it: its saga {ended}"
+        what = f"{row.outcome}, and no task ever waited for it: its saga {ended}"
         if row.outcome == "done":
             return self._of_person(row, Found.NOBODY_WAITS, what, "ask its provider, and have it undone there")
         return self._about(row, Found.NOBODY_WAITS, Severity.OK, what, "nothing: nothing was done")
 
     def _late(self, row: JobView) -> Finding | None:
-        what = "it counted as not done, and was done"
+        what = "it was treated as not applied, and was applied"
         saga = next((one for one in self.records.sagas if one.served.log == row.log_table), None)
         late = self.records.caretaker(saga).look_late(self.table, row.job_id) if saga is not None else None
         home = self._home(row)
@@ -168,7 +168,9 @@ class Tokens:
             return self._of_person(row, Found.LATE, f"{what}; its record is gone", "have it undone at its provider")
         words = ["resolve", row.saga_id, row.step, "--undo", "--applied"]
         return replace(
-            self._of_person(row, Found.LATE, f"{what}, and nothing undoes it by itself", "undo it by hand, and say so"),
+            self._of_person(
+                row, Found.LATE, f"{what}, and is not compensated automatically", "compensate it, and record it"
+            ),
             command=self.records.command(home[0], *words),
         )
 
@@ -209,7 +211,7 @@ class Tokens:
         return None
 
     def _log_status(self, row: JobView, saga: Saga | None) -> StepStatus | None:
-        """State of the row in the saga log; None: there is none, or nobody knows where it would be."""
+        """Status of the row in the saga log; None: there is none, or its log is unknown."""
         table = row.log_table or (saga.served.log if saga is not None else "")
         item = self.records.aws.read(table, log_key(row.saga_id, row.step)) if table else None
         return None if item is None else StepStatus(item[LogAttribute.STATUS.value]["S"])

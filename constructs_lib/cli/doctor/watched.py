@@ -1,4 +1,4 @@
-"""The doctor's look at hand-written state machines: bad ends of which nobody was told. Changes nothing."""
+"""The doctor's read of watched state machines: failed executions that were not reported. Changes nothing."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from saga_runtime.watch.rows import EndRow, ListRow, list_id, watched_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watch:
-    """What a function that watches state machines keeps."""
+    """Table of a function that watches state machines."""
 
     aws: Aws
     function: Function
@@ -30,7 +30,7 @@ class Watch:
         return self.function.environment[Env.WATCH_TABLE]
 
     def look(self, scan: Scan | None = None) -> Iterator[Finding]:
-        """What its sparse index holds, due or not, and how far executions were listed; with a scan, every row."""
+        """Findings from its sparse index, due or not, and from the progress of lists; with a scan, from every row."""
         ids = [one for part in all_of(self._due, range(WATCH_DUE_SHARDS)) for one in part]
         if scan is not None:
             ids += [
@@ -61,7 +61,7 @@ class Watch:
                 kind=Kind.NOBODY_LOOKS,
                 severity=Severity.PERSON,
                 id=self.function.name,
-                what=f"ends of watched machines due for more than {NOBODY_CAME_MS // 60_000} min, and nobody looked",
+                what=f"ends of watched machines due for more than {NOBODY_CAME_MS // 60_000} min, and not checked",
                 then="find out why this function does not look: its schedule, its logs, its alarms",
                 since=min(overdue),
             )
@@ -80,7 +80,7 @@ class Watch:
         return [str(item[a.ID.value]["S"]) for page in found for item in page["Items"]]
 
     def _unlisted(self) -> Iterator[int | Finding]:
-        """When lists were due that nobody has read since; and what cannot be read."""
+        """Due times of unread lists, and findings of what cannot be read."""
         watched = watched_of(self.function.environment.get(Env.WATCHED, "[]"))
         ids = [list_id(one.machine, end) for one in watched for end in sorted(one.ends)]
         keys = [{WatchAttribute.ID.value: {"S": one}} for one in ids]
@@ -102,7 +102,7 @@ def _of_end(row: EndRow) -> Finding | None:
             kind=Kind.END_STUCK,
             severity=Severity.PERSON,
             what=f"it {row.end}, and its function was called {calls} in vain, at last with {row.error or 'no answer'}",
-            then="mend that function, then put its entry in the dead-letter queue back",
+            then="fix that function, then redrive its entry in the dead-letter queue",
         )
     if row.status is WatchStatus.PENDING and row.error:
         return about(

@@ -44,7 +44,7 @@ def adopt_update(record: RequestRecord, target: Target, now_ms: int, due_after_m
     """Arguments of the ONE conditional update that moves a saga to other state machines.
 
     A saga in progress gets its next recovery as its owner, and is not parked any more: what its old state machines
-    started is fenced. A settled one keeps everything else: only what took effect late is still undone.
+    started is fenced. A settled one keeps everything else: only late effects are still compensated.
     """
     from saga_runtime.protocol import RecordAttribute as A
     from saga_runtime.recovery.takeover import recovery_name
@@ -102,7 +102,7 @@ def add_parser(commands: Any) -> None:
         help="the other saga's recovery machine; it names the forward one",
     )
     parser.add_argument(
-        "--log-table", help="name of the log that the saga was written to; needed where nothing that is left says so"
+        "--log-table", help="name of the log that the saga was written to; needed if nothing else names it"
     )
     parser.set_defaults(run=_run)
 

@@ -1,4 +1,4 @@
-"""What a person can do next about a saga, with the commands to do it. Pure: data in, data out."""
+"""Next actions of an operator about a saga, with their commands. Pure: data in, data out."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ class Advice:
 
 
 def advice(saga: Inspection, options: Sequence[str]) -> list[Advice]:
-    """What can be done.
+    """Return the available actions.
 
     Args:
         saga: as it was found.
-        options: what every command needs beside the saga: the table, perhaps a region.
+        options: what every command needs in addition to the saga: the table, perhaps a region.
     """
 
     def command(*words: str) -> str:
@@ -47,7 +47,7 @@ def _about_late_effects(saga: Inspection, command: Callable[..., str]) -> Iterat
             continue
         seen = ["--attempt", step.attempt] if step.attempt else []
         yield Advice(
-            text=f"{step.step} took effect when nobody counted on it any more. If its compensation can run, let it; if "
+            text=f"{step.step} was applied late. If its compensation can run, let it; if "
             "nothing can undo it but you, undo it by hand and say so.",
             commands=(
                 ("undo it", command("recover", "--again")),
@@ -70,24 +70,21 @@ def _about_the_saga(saga: Inspection, command: Callable[..., str]) -> list[Advic
         )
         return [Advice(text=text, commands=(("the log is right", command("resolve", "--resume")),))]
     if saga.finding is Finding.NAME_EXPIRED:
-        text = (
-            "Its owner has no execution, and is too old to tell whether it had one. Nothing of it runs; a recovery "
-            "decides by the rows."
-        )
-        return [Advice(text=text, commands=(("let it go on", command("resolve", "--resume")),))]
+        text = "Its owner has no execution, and may have had one. It does not run now; a recovery decides by the rows."
+        return [Advice(text=text, commands=(("resume it", command("resolve", "--resume")),))]
     if saga.finding is Finding.ROWS_EXPIRED:
         return [
             Advice(
-                text="Rows of its log may be gone, without which its steps could happen twice. Restore the saga log to "
+                text="Its log may have expired, without which its effects could repeat. Restore the saga log to "
                 "a time when they were there, or end the saga by hand: look at what stands, and undo it."
             )
         ]
     if saga.finding is not Finding.PARKED:
-        return [Advice(text="Its owner does not run.", commands=(("take it up again", command("recover")),))]
+        return [Advice(text="Its owner does not run.", commands=(("recover it", command("recover")),))]
 
     found = [Advice(text=_asked(saga, step), commands=tuple(_answers(saga, step, command))) for step in _open(saga)]
-    text = "If something else stopped it, mend that." if found else "Mend what stopped it; nothing is in doubt."
-    return [*found, Advice(text=text, commands=(("go on", command("resolve", "--resume")),))]
+    text = "If something else stopped it, fix that." if found else "Fix what stopped it; nothing is in doubt."
+    return [*found, Advice(text=text, commands=(("resume", command("resolve", "--resume")),))]
 
 
 def must_happen(saga: Inspection, step: StepView) -> bool:
@@ -96,7 +93,7 @@ def must_happen(saga: Inspection, step: StepView) -> bool:
 
 
 def _open(saga: Inspection) -> Iterator[StepView]:
-    """Steps about which a person can say something, those that only a person can decide first."""
+    """Steps that an operator can resolve, those that need an operator first."""
     in_doubt = [step for step in saga.steps if step.open]
     yield from in_doubt
     yield from (step for step in saga.steps if step.status == StepStatus.FAILED and must_happen(saga, step))
@@ -112,7 +109,7 @@ def _asked(saga: Inspection, step: StepView) -> str:
         return f"{step.step} was refused, and the saga only goes forward: it can neither be left out nor undone."
     if step.status == StepStatus.DONE:
         return (
-            f"{step.step} stands, and the saga goes back. If its compensation can run now, go on; if nothing "
+            f"{step.step} is applied, and the saga compensates. If its compensation can run now, resume; if nothing "
             "can undo it but you, undo it by hand and say so."
         )
     undo = "the undo of " if step.status == StepStatus.UNDOING else ""
@@ -137,11 +134,11 @@ def _answers(saga: Inspection, step: StepView, command: Callable[..., str]) -> I
         return
     if step.status == StepStatus.FAILED:
         yield "done by hand", yes
-        yield "mended, call it again", no
+        yield "fixed, call it again", no
         return
     yield ("yes" if about else "yes, with this output"), yes
     if step.certain_at is not None and step.certain_at > saga.now_ms:
-        return  # whoever asked the provider already knows too little
+        return  # what an operator knows of the provider is out of date by now
     if step.status == StepStatus.UNDOING:
         yield "no, undo it again", no
     else:

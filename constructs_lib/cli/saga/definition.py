@@ -1,4 +1,4 @@
-"""What the state machines of a deployed saga say: its log, its steps. Nobody has to name what they name."""
+"""Properties of a deployed saga from its state machines: its log, its steps."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ class DeployedStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeployedSaga:
-    """What the deployed definitions say.
+    """Properties from the deployed definitions.
 
     Attributes:
         log_table: the saga log.
-        log_days: how long its rows are kept; None if no function is told.
+        log_days: how long its rows are kept; None if no function is configured with it.
         steps: by name, in order.
-        has_jobs: whether a step may take effect late: a provider works on it and answers later.
+        has_jobs: whether a step may be applied late: a provider works on it and reports later.
     """
 
     log_table: str
@@ -59,7 +59,7 @@ def read_definitions(step_functions: SFNClient, record: RequestRecord) -> list[d
 
     Raises:
         ClientError: if the saga's own machines cannot be described. A machine that only a step names is left out then:
-            it may belong to somebody else.
+            it may belong to another saga.
     """
     from botocore.exceptions import ClientError
 
@@ -146,7 +146,7 @@ def _completes(states: Mapping[str, Mapping[str, Any]], first: str, *, without: 
 
 
 def _log_table(definitions: list[dict[str, Any]]) -> str | None:
-    """The table that functions are told, or that the state machine asks before it settles."""
+    """The table in the functions' events, or that the state machine queries before it settles."""
     asked: str | None = None
     for definition in definitions:
         for state in _states(definition):
@@ -171,7 +171,7 @@ def _states(flow: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 
 def _payload(state: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What a function is called with, or what is put into a queue with a token."""
+    """Event of a function, or message with a token."""
     arguments = state.get("Arguments")
     if not isinstance(arguments, Mapping):
         return {}

@@ -1,4 +1,4 @@
-"""``cdk-sagas inspect``: what became of a saga, and what a person can do about it. Reads only."""
+"""``cdk-sagas inspect``: a saga's state, and an operator's available actions. Reads only."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def add_parser(commands: Any) -> None:
     """Add ``inspect`` to the command."""
     parser: argparse.ArgumentParser = commands.add_parser(
         "inspect",
-        help="show what became of a saga, and what you can do",
+        help="show a saga's state and the available actions",
         description="Reads the saga's record, its executions and its log, and draws them. Changes nothing. Outputs of "
         "steps are shown: they may hold what not everybody may see. Exit status: 0 it is shown, whatever became of "
         "it; 1 the saga is unknown, or AWS refused a call.",
@@ -38,16 +38,16 @@ def _run(options: argparse.Namespace) -> int:
     from constructs_lib.cli.saga.inspection import inspect_saga
     from constructs_lib.saga.graph.timeline import can_draw
 
-    with one_line_errors(f"saga {options.saga} was not looked at"):
+    with one_line_errors(f"saga {options.saga} could not be read"):
         found = find_saga(options)
         try:
             saga = inspect_saga(found, deployed(found, options.log_table))
         except KeyError as error:
             raise CommandError(
-                f"saga {options.saga} has an item that is none of ours: it lacks {error.args[0]}"
+                f"saga {options.saga} has an item that is not a saga's: it lacks {error.args[0]}"
             ) from None
         except ValueError as error:
-            raise CommandError(f"saga {options.saga} has an item that is none of ours: {error}") from None
+            raise CommandError(f"saga {options.saga} has an item that is not a saga's: {error}") from None
     advices = advice(saga, list(_options_to_repeat(options)))
     if options.json:
         document = dataclasses.asdict(saga) | {"advice": [dataclasses.asdict(one) for one in advices]}

@@ -21,12 +21,12 @@ _FINDINGS: Final = {
     Finding.SETTLED: "settled",
     Finding.PARKED: "parked: it waits for a person",
     Finding.NOT_STARTED: "not started",
-    Finding.NAME_EXPIRED: "too old to tell whether it ever ran",
+    Finding.NAME_EXPIRED: "may have run before",
     Finding.RUNNING: "running",
     Finding.DEAD: "interrupted: its owner ended without settling",
     Finding.OWNER_UNKNOWN: "its owner's execution may not be described",
     Finding.OWNER_SUCCEEDED: "in progress although its owner succeeded: restored, or edited",
-    Finding.ROWS_EXPIRED: "nothing of it runs, and rows of its log may be gone",
+    Finding.ROWS_EXPIRED: "it does not run, and its log may have expired",
 }
 
 
@@ -72,7 +72,7 @@ def _head(saga: Inspection, width: int, unicode: bool) -> list[str]:
 
 
 def _sentence(what: object) -> str:
-    """A failure in one line: at which step, which error, what was said of it."""
+    """A failure in one line: step, error, detail."""
     if not isinstance(what, dict):
         return str(what)
     step, error = what.get("step"), what.get("error")
@@ -135,9 +135,9 @@ def _details(saga: Inspection, step: StepView) -> Iterator[str]:
     if step.status == StepStatus.INTENT and step.accepted_at is not None:
         yield f"its provider took it on at {time_of_day(step.accepted_at)}"
     if step.status == StepStatus.APPLIED_LATE:
-        yield "it took effect when nobody counted on it any more, and is undone"
+        yield "it was applied late, and is compensated"
     if step.passed_over:
-        yield f"passed over, with {short_output(step.went_on_with)}"
+        yield f"skipped, with {short_output(step.went_on_with)}"
     if step.output not in (None, "{}") and step.status != StepStatus.TOMBSTONE:
         yield short_output(step.output)
     if step.provider_key is not None and step.status != StepStatus.TOMBSTONE:
@@ -151,7 +151,7 @@ def _since(saga: Inspection, deadline: int) -> str:
 
 
 def short_output(text: str | None) -> str:
-    """An output in one line, cut; one that is stored elsewhere says where."""
+    """An output in one line, cut; a stored one as its key."""
     if text is None:
         return "no output"
     try:

@@ -1,4 +1,4 @@
-"""What is known of a saga: its record, its executions, its rows. Gathered by strong reads; shown by ``inspect``."""
+"""A saga's record, executions and rows. Gathered by strong reads; shown by ``inspect``."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class ExecutionView:
     Attributes:
         name: its name.
         machine: ``forward`` or ``recovery``.
-        status: as Step Functions says.
+        status: from Step Functions.
         started_at: epoch milliseconds.
         stopped_at: epoch milliseconds; None while it runs.
         error: name of the error that it failed with.
@@ -47,12 +47,12 @@ class ExecutionView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepView:
-    """One step, or one item of a step in a map. All but its name is None where there is no row.
+    """One step, or one item of a step in a map. All but its name is None without a row.
 
     Attributes:
         step: the row's sort key.
         status: the row's state; None for a step that was not reached.
-        side: where it stands in its saga.
+        side: its position in its saga.
         output: as it is stored, JSON text.
         attempt: who wrote the row last.
         deadline: epoch milliseconds at which the attempt is certainly dead; while its outcome is open.
@@ -61,7 +61,7 @@ class StepView:
         error: name of the refusal.
         detail: its message.
         accepted_at: of a job: when its provider took it on, epoch milliseconds.
-        instead: of a step that was passed over, and took effect after that: what the saga went on with.
+        instead: of a skipped step that was applied late: the saga's substitute output.
         created_at: epoch milliseconds.
         updated_at: epoch milliseconds.
         provider_key: what the provider was given as idempotency key; for the undo while that is in doubt.
@@ -90,12 +90,12 @@ class StepView:
 
     @property
     def passed_over(self) -> bool:
-        """True if the saga goes on without the step."""
+        """True if the saga continues without the step."""
         return self.went_on_with is not None
 
     @property
     def went_on_with(self) -> str | None:
-        """What the saga went on with instead of the step."""
+        """Substitute output with which the saga continued."""
         return self.output if self.status == StepStatus.TOMBSTONE else self.instead
 
 
@@ -118,9 +118,9 @@ class Inspection:
         parked: name of the execution that parked it.
         parked_at: epoch milliseconds.
         stuck: where it was parked: ``step``, ``error``, ``detail``.
-        failure: why it goes back.
+        failure: why it compensates.
         log_table: the saga log.
-        now_ms: when it was looked at.
+        now_ms: when it was read.
         executions: those that Step Functions remembers, in the order of their starts.
         steps: rows in order of their first writes, then steps without one in the definition's order.
     """
@@ -274,7 +274,7 @@ def _number(item: Mapping[str, Any], name: str) -> int | None:
 
 
 def _object(item: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """A document in the record; what is none is shown as it is."""
+    """A document in the record; another value is shown as it is."""
     text = _text(item, name)
     if text is None:
         return {}

@@ -1,4 +1,4 @@
-"""``cdk-sagas recover``: take an interrupted saga up again. Safe at any time, any number of times."""
+"""``cdk-sagas recover``: recover an interrupted saga. Safe at any time, any number of times."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ if TYPE_CHECKING:
 
 _SAID = {
     "SETTLED": "is settled: nothing to do",
-    "PARKED": "is parked: a person decides",
+    "PARKED": "is parked: resolve it with cdk-sagas resolve",
     "NOT_STARTED": "was never started: started",
-    "NAME_EXPIRED": "is too old to tell whether it ever ran: a person decides",
+    "NAME_EXPIRED": "may have run before: operator action required",
     "RUNNING": "is running: left alone",
     "DEAD": "was interrupted: taken over",
     "OWNER_SUCCEEDED": "is in progress although its owner SUCCEEDED: its record was restored or edited; an operator "
     "decides, see cdk-sagas inspect",
-    "ROWS_EXPIRED": "nothing of it runs, and rows of its log may be gone: a person decides",
+    "ROWS_EXPIRED": "is not running and its log may have expired: operator action required",
 }
 
 _LATE = {
-    "RUNNING": "being undone",
-    "STARTED": "undoing it",
-    "EXHAUSTED": "tried again and again to undo it, and it stands; once the cause is gone, --again",
+    "RUNNING": "being compensated",
+    "STARTED": "compensating it",
+    "EXHAUSTED": "not compensated after 20 attempts; once the cause is fixed, use --again",
 }
-_NO_REQUEST = "its request was removed, and it stands: a person undoes it"
+_NO_REQUEST = "its request was removed, and it is not compensated: operator action required"
 _FOR_A_PERSON = frozenset({"PARKED", "NAME_EXPIRED", "OWNER_SUCCEEDED", "ROWS_EXPIRED"})
 
 
@@ -39,8 +39,8 @@ def add_parser(commands: Any) -> None:
     """Add ``recover`` to the command."""
     parser: argparse.ArgumentParser = commands.add_parser(
         "recover",
-        help="take an interrupted saga up again",
-        description="Looks at the saga's record and at its owner's execution. An interrupted saga is taken over by one "
+        help="recover an interrupted saga",
+        description="Reads the saga's record and its owner's execution. An interrupted saga is taken over by one "
         "conditional update, and a recovery is started, which goes forward or compensates: no effect is repeated. What "
         "took effect when nobody counted on it any more is undone, also of a settled saga. Exit status: 0 it goes on, "
         "or nothing was to do; 1 a person decides, the saga is unknown, or AWS refused a call.",
@@ -49,7 +49,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "--again",
         action="store_true",
-        help="also where it was tried again and again to undo what took effect late: the cause is gone",
+        help="also start compensations of late effects after 20 failed attempts: the cause is fixed",
     )
     add_log_option(parser)
     parser.set_defaults(run=_run)
@@ -58,7 +58,7 @@ def add_parser(commands: Any) -> None:
 def _run(options: argparse.Namespace) -> int:
     from saga_runtime.recovery.takeover import MachineGone
 
-    with one_line_errors(f"saga {options.saga} was not looked at"):
+    with one_line_errors(f"saga {options.saga} could not be read"):
         found = find_saga(options)
         saga = deployed(found, options.log_table)
         try:
@@ -72,7 +72,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _undo_late(found: FoundSaga, saga: DeployedSaga, *, again: bool) -> bool:
-    """Start what undoes late effects; whether a person has to look."""
+    """Start compensations of late effects; return whether operator action is required."""
     from saga_runtime.recovery.late_effects import LateFinding, undo_again, undo_late
 
     if not saga.has_jobs:
@@ -82,5 +82,5 @@ def _undo_late(found: FoundSaga, saga: DeployedSaga, *, again: bool) -> bool:
         by = f" by {late.execution}" if late.execution else ""
         exhausted = late.finding is LateFinding.EXHAUSTED
         said = _NO_REQUEST if exhausted and found.record.tombstone else _LATE[late.finding.value]
-        sys.stdout.write(f"{', '.join(late.rows)} took effect late: {said}{by}\n")
+        sys.stdout.write(f"{', '.join(late.rows)} applied late: {said}{by}\n")
     return late.finding is LateFinding.EXHAUSTED

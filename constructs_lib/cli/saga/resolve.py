@@ -1,4 +1,4 @@
-"""``cdk-sagas resolve``: say what became of a step that nobody else can find out, and let its saga go on."""
+"""``cdk-sagas resolve``: record an operator's answer about a step in doubt, and resume its saga."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _ROW: Final = re.compile(r"^([^\[\]]+)(?:\[([^\[\]]+)\])?$")
 _RESUMED: Final = {
     "SETTLED": "is settled",
     "NOT_STARTED": "was resumed before, and not started: started",
-    "NAME_EXPIRED": "was too old to tell whether it ever ran: taken over",
+    "NAME_EXPIRED": "may have run before: taken over",
     "RUNNING": "is running",
     "OWNER_SUCCEEDED": "was in progress although its owner's execution SUCCEEDED: taken over",
     "DEAD": "was resumed before, and interrupted: taken over",
-    "PARKED": "goes on: started",
+    "PARKED": "resumes: started",
 }
 
 
@@ -32,8 +32,8 @@ def add_parser(commands: Any) -> None:
     """Add ``resolve`` to the command."""
     parser: argparse.ArgumentParser = commands.add_parser(
         "resolve",
-        help="say what became of a step in doubt, and let its parked saga go on",
-        description="Writes into the step's row what you know of it, on condition that the row is as it was read; then "
+        help="record the outcome of an in-doubt step and resume its parked saga",
+        description="Writes what you know into the step's row, on condition that the row is as it was read; then "
         "hands the parked saga to its next recovery and starts that. Repeat it if it was interrupted. Ask the provider "
         "first: what you say is believed, and money follows it. Exit status: 0 the saga goes on, or does so already; 1 "
         "anything was refused.",
@@ -43,8 +43,8 @@ def add_parser(commands: Any) -> None:
     said = parser.add_mutually_exclusive_group(required=True)
     said.add_argument("--applied", action="store_true", help="it happened")
     said.add_argument("--not-applied", action="store_true", help="it did not happen")
-    said.add_argument("--resume", action="store_true", help="nothing is to be decided: the cause was mended, go on")
-    parser.add_argument("--undo", action="store_true", help="say it of the step's undo instead of the step")
+    said.add_argument("--resume", action="store_true", help="nothing is in doubt: the cause is fixed, resume")
+    parser.add_argument("--undo", action="store_true", help="the answer is about the step's compensation")
     parser.add_argument("--output", metavar="JSON", help="with --applied: what the step would have returned ({})")
     parser.add_argument("--attempt", help="the attempt that you saw: refused if another one wrote the row since")
     add_log_option(parser)
@@ -73,7 +73,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _statement(options: argparse.Namespace) -> Statement | None:
-    """What the options say; None to resume."""
+    """The operator's answer; None to resume."""
     from saga_runtime.recovery.resolution import Statement
 
     if options.resume:
@@ -82,7 +82,7 @@ def _statement(options: argparse.Namespace) -> Statement | None:
             raise CommandError(f"--resume decides nothing; leave {', '.join(given)} out")
         return None
     if options.step is None:
-        raise CommandError("name the step that was or was not applied, or say --resume")
+        raise CommandError("name the step that was or was not applied, or use --resume")
     if options.output is not None and not options.applied:
         raise CommandError("a step that was not applied has no output; leave --output out")
     output = _output(options.output) if options.output is not None else None
@@ -148,7 +148,7 @@ def _declared(saga: DeployedSaga, name: str) -> DeclaredStep | None:
 
 
 def _say(name: str, change: Change, statement: Statement) -> str:
-    state = change.to.value if change.to is not None else "free to be called anew"
+    state = change.to.value if change.to is not None else "free to be called again"
     what = f"the undo of {name}" if statement.undo else name
     happened = "happened" if statement.applied else "did not happen"
     return f"{what} {happened}: its row {'is' if change.written else 'was already'} {state}"

@@ -1,1 +1,1 @@
-"""What subcommands share: AWS sessions, output, moments, errors and found sagas."""
+"""Shared by subcommands: AWS sessions, output, moments, errors and found sagas."""

@@ -1,4 +1,4 @@
-"""What commands that look at a deployed system share: options, clients, and errors that fit in one line."""
+"""Shared by commands that read a deployed system: options, clients, and one-line errors."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 LOCAL_STATE: Final = Path("build/local.json")
 """Where ``cdk-sagas local up`` notes what runs."""
 NO_RIGHTS: Final = frozenset({"AccessDenied", "AccessDeniedException", "UnauthorizedOperation"})
-"""What services answer to somebody who may not."""
+"""Error codes of missing permissions."""
 
 
 def add_aws_options(parser: argparse.ArgumentParser) -> None:
@@ -63,7 +63,7 @@ def _keep_local_time() -> None:
 
 @contextmanager
 def one_line_errors(what: str) -> Iterator[None]:
-    """Turn what AWS answers into one line that says what was tried."""
+    """Turn AWS's errors into one line with the failed action."""
     from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
 
     try:
@@ -74,7 +74,7 @@ def one_line_errors(what: str) -> Iterator[None]:
     except NoCredentialsError as error:
         raise CommandError(f"{what}: {error}; name a profile with --profile, or configure the AWS SDK") from None
     except BotoCoreError as error:
-        # botocore says what is wrong with each parameter on a line of its own.
+        # botocore reports each wrong parameter on a line of its own.
         raise CommandError(f"{what}: {' '.join(str(error).split())}") from None
 
 

@@ -1,7 +1,7 @@
-"""What goes wrong in a command and is told in one line."""
+"""Errors of a command that are printed in one line."""
 
 from __future__ import annotations
 
 
 class CommandError(Exception):
-    """The command cannot do what it was asked to; the message says why and what to do."""
+    """The command cannot run as requested; the message has the reason and the remedy."""

@@ -1,4 +1,4 @@
-"""Moments as people read them. All in UTC: whoever is asked may sit elsewhere."""
+"""Moments for people. All in UTC: operators may be in different time zones."""
 
 from __future__ import annotations
 

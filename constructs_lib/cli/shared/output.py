@@ -1,4 +1,4 @@
-"""Saying something to whoever reads, who may have read enough."""
+"""Output to a reader who may have stopped reading."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from pathlib import Path
 
 
 def say(text: str) -> None:
-    """Write to the standard output; that nobody reads it any more, as behind ``| head``, is no error.
+    """Write to the standard output; a closed pipe, as after ``| head``, is not an error.
 
-    What a command found or did is so, read or not: its exit status stays what it is.
+    The exit status does not depend on whether the output was read.
     """
     try:
         sys.stdout.write(text)

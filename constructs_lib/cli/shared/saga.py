@@ -1,4 +1,4 @@
-"""What commands about one saga share: its id, its record, the time."""
+"""Shared by commands about one saga: its id, its record, the time."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def add_saga_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_log_option(parser: argparse.ArgumentParser) -> None:
-    """Add ``--log-table``, for whoever may not read what names it."""
+    """Add ``--log-table``, for users without the right to read what names it."""
     parser.add_argument("--log-table", help="name of the saga log (the saga's state machine names it)")
 
 
@@ -40,8 +40,8 @@ class FoundSaga:
     Attributes:
         record: the record.
         item: the same, as it is stored.
-        recoverer: looks at executions, and starts them.
-        now_ms: the time, as AWS told it.
+        recoverer: describes executions, and starts them.
+        now_ms: AWS's time.
     """
 
     record: RequestRecord
@@ -64,7 +64,7 @@ def find_saga(options: argparse.Namespace) -> FoundSaga:
     """Read the record of the saga that the options name.
 
     Raises:
-        CommandError: if it is no saga id, or the table has no such saga.
+        CommandError: if it is not a saga id, or the table has no such saga.
     """
     session = session_of(options)
     from saga_runtime.idempotency.identity import is_saga_id, request_id_from
@@ -82,12 +82,12 @@ def find_saga(options: argparse.Namespace) -> FoundSaga:
     item = answer.get("Item")
     record = RequestRecord.from_item(item) if item and RecordAttribute.SAGA_ID.value in item else None
     if item is None or record is None or record.saga_id != options.saga:
-        raise CommandError(f"table {options.table} has no saga {options.saga}; look at the table's name and the id")
+        raise CommandError(f"table {options.table} has no saga {options.saga}; check the table's name and the id")
     return FoundSaga(record=record, item=item, recoverer=recoverer, now_ms=time_of(answer))
 
 
 def deployed(found: FoundSaga, log_table: str | None) -> DeployedSaga:
-    """What the deployed definitions say of the saga; only its log's name, where they may not be read.
+    """Properties of the saga from the deployed definitions; only its log's name if they cannot be read.
 
     Raises:
         CommandError: if nothing names the saga log.

@@ -169,12 +169,12 @@ def test_what_was_not_told_is_listed_and_told_at_once(operator: Operator) -> Non
         operator.depot.says("e1")
 
     assert "settling" in operator.lists()
-    assert operator.lists("--send-again", JOB_ID) == f"job {JOB_ID}: whoever waited was told\n"
+    assert operator.lists("--send-again", JOB_ID) == f"job {JOB_ID}: delivered\n"
 
     assert operator.depot.told()
     assert operator.depot.token["status"] == "SETTLED"
     assert "nothing waits" in operator.lists()
-    assert "is SETTLED: only what is SETTLING is yet to be told" in operator.is_refused("--send-again", JOB_ID)
+    assert "is SETTLED: only SETTLING outcomes are undelivered" in operator.is_refused("--send-again", JOB_ID)
 
 
 def test_telling_again_says_when_nobody_waits_any_more(operator: Operator) -> None:
@@ -186,7 +186,7 @@ def test_telling_again_says_when_nobody_waits_any_more(operator: Operator) -> No
         operator.depot.says("e1")
     operator.depot.time_out()
 
-    assert "nobody waited any more" in operator.lists("--send-again", JOB_ID)
+    assert "no task waited any more" in operator.lists("--send-again", JOB_ID)
 
 
 def test_only_a_job_that_is_there_is_told_again(operator: Operator) -> None:
@@ -201,7 +201,7 @@ def test_what_took_effect_late_comes_with_the_command_that_undoes_it(operator: O
 
     told = operator.lists()
 
-    assert "late: took effect when nobody counted on it any more" in told
+    assert "late: a late effect that is not compensated" in told
     assert f"      cdk-sagas recover {SAGA_ID} --table requests\n" in told
     (row,) = operator.finds("--region", "eu-west-1")["rows"]
     assert row["command"] == f"cdk-sagas recover {SAGA_ID} --table requests --region eu-west-1"
@@ -211,7 +211,7 @@ def test_an_answer_about_a_job_that_nobody_knows_is_listed(operator: Operator) -
     operator.depot.says("e1", DONE, "their-77")
 
     told = operator.lists()
-    assert "unknown: an answer about a job that nobody knows" in told
+    assert "unknown: outcome stored until a job with this id registers" in told
     assert re.search(r"their-77 .*\n    done \(event e1\)", told)
     operator.depot.world.clock.ms += 86_400_000
     assert sweep(remaining_ms=lambda: 60_000).failed == 0
@@ -235,7 +235,7 @@ def test_a_contradiction_is_listed_with_all_that_is_settled(operator: Operator) 
 
     assert "contradicted" not in operator.lists()
     told = operator.lists("--all")
-    assert "contradicted: the provider said two things" in told
+    assert "conflict: the provider reported two outcomes" in told
     assert "and then: failed: OutOfStock, none left" in told
 
 
@@ -250,7 +250,7 @@ def test_all_lists_what_is_settled_and_what_was_never_answered(operator: Operato
 
     assert "never answered" not in operator.lists()
     told = operator.lists("--all", "--dead-letters", url)
-    assert "unanswered: the saga gave it up, and nobody ever answered (1)" in told
+    assert "unanswered: the wait ended without an outcome (1)" in told
     assert "never answered: the saga gave the job up" in told
     assert "its row INTENT, its saga FAILED, never known to be taken on" in told
 
@@ -270,7 +270,7 @@ def test_dead_messages_are_listed_once_with_their_reason_and_stay(operator: Oper
 
     for _ in range(2):
         told = operator.lists("--dead-letters", operator.dead)
-        assert "dead: could not be handed over; --redrive has it tried again (1)" in told
+        assert "dead: dispatch failed; --redrive retries it (1)" in told
         assert "never answered: the saga gave the job up; ask the provider, then --forget (1)" in told
         assert "unreadable: no message of a saga (1)" in told
         assert "    2 deliveries failed, the last one by ConnectionError" in told
@@ -305,7 +305,7 @@ def test_what_others_are_reading_is_said(operator: Operator) -> None:
     operator.taken(operator.dead)
 
     told = operator.lists("--dead-letters", operator.dead)
-    assert "1 dead messages were being read by somebody else" in told
+    assert "1 dead messages were being read by another process" in told
 
 
 def test_dead_jobs_are_put_back_and_entries_are_left(operator: Operator) -> None:
@@ -380,7 +380,7 @@ def test_a_wrong_table_is_refused_with_the_remedy(operator: Operator) -> None:
 
 
 def test_a_queue_that_is_not_there_is_refused_with_the_remedy(operator: Operator) -> None:
-    assert "look at the queues' URLs" in operator.is_refused("--dead-letters", f"{operator.dead}-gone")
+    assert "check the queues' URLs" in operator.is_refused("--dead-letters", f"{operator.dead}-gone")
 
 
 def test_a_lack_of_rights_names_the_call_and_the_grant(operator: Operator, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -364,7 +364,7 @@ SCENES: dict[str, Scene] = {
     "succeeded and did not settle": Scene(
         happens=unsettled,
         found=(("left unsettled", "person"),),
-        mended="parked, and the operators were told",
+        mended="parked, and the operators were notified",
         left=(("for operators", "person"), ("parked", "person")),
     ),
     "not started": Scene(happens=not_started, found=(("not started", "soon"),), mended=f"started {SAGA_ID}", left=()),
@@ -384,19 +384,19 @@ SCENES: dict[str, Scene] = {
     "recoveries spent": Scene(
         happens=exhausted,
         found=(("recoveries spent", "person"),),
-        mended="parked, and the operators were told",
+        mended="parked, and the operators were notified",
         left=(("for operators", "person"), ("parked", "person")),
     ),
     "name expired": Scene(
         happens=name_expired,
         found=(("name expired", "person"),),
-        mended="parked, and the operators were told",
+        mended="parked, and the operators were notified",
         left=(("for operators", "person"), ("parked", "person")),
     ),
     "rows may be gone": Scene(
         happens=rows_gone,
         found=(("rows may be gone", "person"),),
-        mended="parked, and the operators were told",
+        mended="parked, and the operators were notified",
         left=(("for operators", "person"), ("parked", "person")),
     ),
     "parked": Scene(happens=parked, found=(("parked", "person"),)),
@@ -457,9 +457,7 @@ SCENES: dict[str, Scene] = {
         happens=late_tried_for_long_and_its_token_gone, found=LATE_BY_PERSON, deep=True
     ),
     "contradicted": Scene(happens=contradicted, found=(("contradicted", "person"),), deep=True),
-    "not told": Scene(
-        happens=not_told, found=(("answer not told", "soon"),), mended="whoever waited was told", left=()
-    ),
+    "not told": Scene(happens=not_told, found=(("answer not told", "soon"),), mended="delivered", left=()),
     "about nobody's job": Scene(happens=about_nobodys_job, found=(("answer for nobody", "person"),)),
     "about nobody's saga": Scene(happens=about_nobodys_saga, found=(("answer for nobody", "person"),)),
     "answered and gone": Scene(happens=answered_and_gone, found=(("answer for nobody", "person"),), deep=True),
@@ -468,7 +466,7 @@ SCENES: dict[str, Scene] = {
     "waits for nothing, and is due": Scene(
         happens=waits_for_nothing_and_is_due,
         found=(("waits for nothing", "soon"),),
-        mended="its dead-letter queue was told",
+        mended="its dead-letter queue was notified",
         left=(("dead letters", "person"),),
     ),
     "waited for nothing": Scene(
@@ -575,7 +573,7 @@ def test_two_doctors_at_once_do_what_one_does(clinic: Clinic, scene: str) -> Non
 
     assert [one["mended"] for one in others[0] if one["mended"]] == [this.mended]
     (said,) = [one["mended"] for one in mine if one["mended"]]
-    assert said in (this.mended, "somebody else did it")
+    assert said in (this.mended, "done by another process")
     assert tuple(clinic.kinds(*words)) == (this.left or ())
     assert clinic.item.get(RecordAttribute.RECOVERIES, "0") in ("0", "1", str(LIMIT))
     assert set(clinic.world.executions.by_name) <= {SAGA_ID, R1, L1}
@@ -670,7 +668,7 @@ PARTS: dict[str, tuple[Callable[[Clinic], object], list[tuple[str, str]], str]] 
     "its rule for events disabled": (
         lambda clinic: clinic.rules["Ended"].update(State="DISABLED"),
         [("rule disabled", "person")],
-        "the rule that tells a queue of the stack is disabled",
+        "the rule that notifies a queue of the stack is disabled",
     ),
     "a rule of a bus of its own disabled": (
         lambda clinic: clinic.rules["Ended"].update(State="DISABLED", EventBusName="bus-2"),
@@ -820,7 +818,7 @@ def test_the_table_is_aligned_fits_and_has_the_worst_and_the_oldest_first(clinic
         told
         == f"""\
 stack Shop, 2023-11-14 22:14:20 UTC
-looked at: 1 saga, 1 record, 1 token table
+checked: 1 saga, 1 record, 1 token table
 in flight: 1 saga, 1 parked, the oldest for 1 m
 money in flight, in minor units: EUR 12,345
 
@@ -830,16 +828,16 @@ needs a person (2)
       -> enable it
          aws events enable-rule --name Schedule
   parked           {SAGA_ID}       2023-11-14 22:13:20  1 m
-      its record does not say why
+      its record has no reason
       it moves EUR 12,345, in minor units
-      -> see what is to be decided, then say it: cdk-sagas resolve
+      -> determine the outcome, then record it: cdk-sagas resolve
          cdk-sagas inspect {SAGA_ID} --table requests
 
 repaired soon, by itself (1)
   answer not told  {JOB_ID}  2023-11-14 22:13:20  1 m
-      done, and whoever waits was not told
+      done, and it is not delivered
       it moves EUR 12,345, in minor units
-      -> the sweeper of tokens tells them
+      -> the sweeper of tokens delivers it
 
 needs a person: 2; repaired soon, by itself: 1; 2 left to do
 """

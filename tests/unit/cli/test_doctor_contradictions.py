@@ -197,12 +197,12 @@ def row(status: StepStatus | None) -> Callable[[Clinic], None]:
     ("entry", "status", "says"),
     [
         ("Pick", None, "its entry, and it has no row"),
-        ("Pick", StepStatus.TOMBSTONE, "its entry, and its row says TOMBSTONE"),
-        ("Pick", StepStatus.FAILED, "its entry, and its row says FAILED"),
+        ("Pick", StepStatus.TOMBSTONE, "its entry, and its row is TOMBSTONE"),
+        ("Pick", StepStatus.FAILED, "its entry, and its row is FAILED"),
         ("Pick", StepStatus.DONE, ""),
         ("Pick", StepStatus.UNDONE, ""),
         ("Pick#undo", StepStatus.UNDONE, ""),
-        ("Pick#undo", StepStatus.DONE, "the entry of its undo, and its row says DONE"),
+        ("Pick#undo", StepStatus.DONE, "the entry of its undo, and its row is DONE"),
         ("Pick#undo", None, "the entry of its undo, and it has no row"),
     ],
 )

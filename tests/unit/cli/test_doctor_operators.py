@@ -226,12 +226,12 @@ def test_a_command_to_be_copied_is_about_the_account_and_region_that_were_looked
     [
         (
             NoCredentialsError(),
-            "not everything was looked at: Unable to locate credentials; name a profile with --profile",
+            "not everything was checked: Unable to locate credentials; name a profile with --profile",
         ),
-        (EndpointConnectionError(endpoint_url="https://x"), "not everything was looked at: Could not connect"),
+        (EndpointConnectionError(endpoint_url="https://x"), "not everything was checked: Could not connect"),
         (
             ClientError({"Error": {"Code": "ExpiredToken", "Message": "it is over"}}, "ListStackResources"),
-            "not everything was looked at: ExpiredToken: it is over",
+            "not everything was checked: ExpiredToken: it is over",
         ),
     ],
 )

@@ -175,7 +175,7 @@ def test_what_is_throttled_for_good_is_said_and_keeps_nothing_else_from_being_lo
     found = {one["kind"]: one for one in clinic.finds()}
 
     assert found.keys() == {"not looked at", "answer not told", "dead letters", "parked"}
-    assert found["not looked at"]["what"] == "refused again and again: DescribeExecution, ThrottlingException"
+    assert found["not looked at"]["what"] == "refused repeatedly: DescribeExecution, ThrottlingException"
 
 
 def asks_without_pause(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -158,8 +158,8 @@ what you can do
     yes, with this output:
       cdk-sagas resolve aaaaaaaaaaaaaaaaaaaaaaaaaa-mdwqr4j1 Charge --applied --output '{}' --attempt 0f3c9a \
 --table Requests
-  If something else stopped it, mend that.
-    go on:
+  If something else stopped it, fix that.
+    resume:
       cdk-sagas resolve aaaaaaaaaaaaaaaaaaaaaaaaaa-mdwqr4j1 --resume --table Requests
 """
     )
@@ -171,8 +171,8 @@ def test_a_no_is_offered_once_it_counts() -> None:
     cases = [[case for one in advice(saga, []) for case, _ in one.commands] for saga in (young, old)]
 
     assert cases == [
-        ["yes, with this output", "go on"],
-        ["yes, with this output", "no, and it never shall", "go on"],
+        ["yes, with this output", "resume"],
+        ["yes, with this output", "no, and it never shall", "resume"],
     ]
 
 
@@ -191,8 +191,8 @@ def test_a_saga_whose_undo_is_in_doubt_is_asked_about_the_undo() -> None:
     no, undo it again:
       cdk-sagas resolve aaaaaaaaaaaaaaaaaaaaaaaaaa-mdwqr4j1 Charge --undo --not-applied --attempt 0f3c9a \
 --table Requests
-  If something else stopped it, mend that.
-    go on:
+  If something else stopped it, fix that.
+    resume:
       cdk-sagas resolve aaaaaaaaaaaaaaaaaaaaaaaaaa-mdwqr4j1 --resume --table Requests
 """
     )
@@ -207,7 +207,7 @@ def test_a_step_passed_over_and_an_output_stored_elsewhere() -> None:
 
     lines = told.split("\n\n")[2].splitlines()
     assert [line for line in lines if line.startswith("  └")] == [
-        '  └ passed over, with {"gift":null}',
+        '  └ skipped, with {"gift":null}',
         f"  └ output stored as {SAGA}/{'a' * 64}",
     ]
 
@@ -220,8 +220,8 @@ def test_a_job_that_was_accepted_and_one_that_took_effect_late() -> None:
     found = advice(replace(COMPLETED, steps=(picked, late)), [])
 
     assert "its provider took it on at" in told
-    assert "it took effect when nobody counted on it any more" in told
-    assert 'passed over, with {"ship":null}' in told
+    assert "it was applied late" in told
+    assert 'skipped, with {"ship":null}' in told
     assert [command for one in found for _, command in one.commands] == [
         f"cdk-sagas recover {SAGA} --again",
         f"cdk-sagas resolve {SAGA} Ship --undo --applied --attempt a-1",
@@ -235,7 +235,7 @@ def test_a_refusal_behind_the_pivot_is_a_persons_to_mend() -> None:
 
     found = advice(replace(PARKED, direction="forward", steps=(refused,)), [])
 
-    assert [case for one in found for case, _ in one.commands] == ["done by hand", "mended, call it again", "go on"]
+    assert [case for one in found for case, _ in one.commands] == ["done by hand", "fixed, call it again", "resume"]
     assert "Declined: the account is closed" in shown(replace(PARKED, direction="forward", steps=(refused,)))
 
 
@@ -414,4 +414,4 @@ def test_an_item_that_is_none_of_ours_is_told_in_one_line(desk: Desk) -> None:
     status, told = desk.says("inspect")
 
     assert status == 1
-    assert told == f"cdk-sagas: saga {SAGA_ID} has an item that is none of ours: it lacks created_at\n"
+    assert told == f"cdk-sagas: saga {SAGA_ID} has an item that is not a saga's: it lacks created_at\n"

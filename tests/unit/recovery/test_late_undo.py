@@ -346,13 +346,13 @@ def test_the_command_tries_again_only_when_it_is_told_to(desk: Desk) -> None:
     has_job(desk)
 
     status, said = desk.says("recover")
-    assert (status, "once the cause is gone, --again" in said, NEXT in desk.world.executions.by_name) == (
+    assert (status, "once the cause is fixed, use --again" in said, NEXT in desk.world.executions.by_name) == (
         1,
         True,
         False,
     )
     status, said = desk.says("recover", "--again")
-    assert (status, f"undoing it by {NEXT}" in said, NEXT in desk.world.executions.by_name) == (0, True, True)
+    assert (status, f"compensating it by {NEXT}" in said, NEXT in desk.world.executions.by_name) == (0, True, True)
 
 
 def test_the_command_undoes_late_effects_of_a_settled_saga(desk: Desk) -> None:
@@ -364,7 +364,7 @@ def test_the_command_undoes_late_effects_of_a_settled_saga(desk: Desk) -> None:
 
     assert (status, said.splitlines()) == (
         0,
-        [f"saga {SAGA_ID} is settled: nothing to do", f"Pick took effect late: undoing it by {L1}"],
+        [f"saga {SAGA_ID} is settled: nothing to do", f"Pick applied late: compensating it by {L1}"],
     )
 
 
@@ -379,7 +379,7 @@ def test_the_command_says_that_a_tombstone_is_a_persons_business(desk: Desk) -> 
         1,
         [
             f"saga {SAGA_ID} is settled: nothing to do",
-            "Pick took effect late: its request was removed, and it stands: a person undoes it",
+            "Pick applied late: its request was removed, and it is not compensated: operator action required",
         ],
     )
 

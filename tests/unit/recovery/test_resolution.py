@@ -58,7 +58,7 @@ def test_what_happened_is_undone_with_the_output_that_the_person_gave(desk: Desk
 
     told = desk.resolves(STEP, "--applied", "--output", '{"payment": "payment of it"}')
 
-    assert told == f"Charge happened: its row is DONE\nsaga {SAGA_ID} goes on: started by {R1}\n"
+    assert told == f"Charge happened: its row is DONE\nsaga {SAGA_ID} resumes: started by {R1}\n"
     assert desk.owner == GONE_ON
     assert desk.world.executions.by_name[R1].input == desk.record.input
     assert desk.world.executions.by_name[R1].machine == desk.record.recovery_machine_arn
@@ -150,7 +150,7 @@ def test_a_side_behind_the_pivot_goes_forward_before_the_direction_is_written(de
 
     told = desk.resolves(STEP, "--not-applied")
 
-    assert told.startswith("Charge did not happen: its row is free to be called anew\n")
+    assert told.startswith("Charge did not happen: its row is free to be called again\n")
     assert desk.shop.status is None
 
 
@@ -168,7 +168,7 @@ def test_nothing_but_a_mended_cause_needs_no_step(desk: Desk) -> None:
     desk.shop.run()
     desk.park()
 
-    assert desk.resolves("--resume") == f"saga {SAGA_ID} goes on: started by {R1}\n"
+    assert desk.resolves("--resume") == f"saga {SAGA_ID} resumes: started by {R1}\n"
     assert (desk.shop.status, desk.owner) == ("DONE", GONE_ON)
 
 
@@ -194,7 +194,7 @@ def test_a_saga_too_old_to_tell_is_taken_over_by_a_person_alone(desk: Desk) -> N
     desk.world.executions.forget(SAGA_ID)
     desk.shop.passes(90 * DAY_MS)
 
-    assert desk.says("recover") == (1, f"saga {SAGA_ID} is too old to tell whether it ever ran: a person decides\n")
+    assert desk.says("recover") == (1, f"saga {SAGA_ID} may have run before: operator action required\n")
     assert desk.owner == (SAGA_ID, False)
     desk.resolves("--resume")
     assert desk.owner == GONE_ON
