@@ -86,7 +86,7 @@ def _shrink(campaign: Campaign) -> None:
     """Print a smaller saga and a shorter schedule of the first drawn saga that broke its promise."""
     for block, report in campaign.broken:
         run = report.violated[0]
-        for saga in suspects(run, block.drawn) if block.drawn else ():
+        for saga in suspects(run, block.drawn) if block.drawn and not block.releases else ():
             failure = shrunk(saga, run.seed, run.sagas)
             if failure is not None:
                 sys.stdout.write(f"the same, smaller:\n{failure}\n")

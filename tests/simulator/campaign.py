@@ -14,17 +14,21 @@ from typing import Final
 from constructs_lib.testing.simulator import Deployment, SimulationReport, Workload, simulate
 
 from .drawn.assembly import drawn_assembly
+from .drawn.releases import DrawnRelease, drawn_release
 from .drawn.sagas import DrawnSaga, drawn_saga
 from .drawn.workload import Drawn
 from .examples import EXAMPLES, assembly
 
 DRAWN: Final = "drawn"
+RELEASED: Final = "released"
+"""Drawn sagas, and a later release of their stack that is deployed while they run."""
 SHARES: Final = {
     "funds_transfer": 0.4,
     "agentic_payout": 0.2,
     "order_processing": 0.125,
     "cart_fulfilment": 0.025,
-    DRAWN: 0.25,
+    DRAWN: 0.2,
+    RELEASED: 0.05,
 }
 """Share of all sagas, so that each takes a part of the time that its size deserves."""
 _DRAWN_SAGAS: Final = 8
@@ -40,11 +44,13 @@ class Block:
     """Sagas that one worker simulates.
 
     Attributes:
-        name: an example's name, or ``drawn``.
+        name: an example's name, ``drawn`` or ``released``.
         folder: the synthesized assembly.
         sagas: how many.
         seed: of the first run.
         drawn: what the assembly holds, if it was drawn.
+        later: the assembly of the later release, if there is one.
+        releases: what the later release makes of each saga.
     """
 
     name: str
@@ -52,10 +58,12 @@ class Block:
     sagas: int
     seed: int
     drawn: tuple[DrawnSaga, ...] = ()
+    later: Path | None = None
+    releases: tuple[DrawnRelease, ...] = ()
 
     def workload(self) -> Workload:
         """Make the requests' source."""
-        return Drawn(self.drawn) if self.drawn else EXAMPLES[self.name].workload()
+        return Drawn(self.drawn, releases=self.releases) if self.drawn else EXAMPLES[self.name].workload()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -122,14 +130,22 @@ class Campaign:
 
     def _blocks_of(self, name: str, sagas: int) -> Iterator[Block]:
         drawn: tuple[DrawnSaga, ...] = ()
+        releases: tuple[DrawnRelease, ...] = ()
         for done in range(0, sagas, _BLOCK):
-            if name == DRAWN and done % _OF_A_STACK == 0:
+            if name in (DRAWN, RELEASED) and done % _OF_A_STACK == 0:
                 first = self.seed + done // _OF_A_STACK * _DRAWN_SAGAS
                 drawn = tuple(drawn_saga(first + number) for number in range(_DRAWN_SAGAS))
+                if name == RELEASED:
+                    releases = tuple(drawn_release(saga, first + number) for number, saga in enumerate(drawn))
             folder = drawn_assembly(drawn) if drawn else assembly(name)
-            # Runs have ten sagas; seeds of one name do not overlap.
             yield Block(
-                name=name, folder=folder, sagas=min(_BLOCK, sagas - done), seed=self.seed + done // 10, drawn=drawn
+                name=name,
+                folder=folder,
+                sagas=min(_BLOCK, sagas - done),
+                seed=self.seed + done // 10,  # runs have ten sagas; seeds of one name do not overlap
+                drawn=drawn,
+                later=drawn_assembly(drawn, releases) if releases else None,
+                releases=releases,
             )
 
 
@@ -145,7 +161,12 @@ def shares(sagas: int, names: Sequence[str]) -> dict[str, int]:
 def simulated(block: Block) -> SimulationReport:
     """Simulate a block in this process."""
     return simulate(
-        _deployment(block.folder), block.workload(), sagas=block.sagas, seed=block.seed, stop_at_first=False
+        _deployment(block.folder),
+        block.workload(),
+        sagas=block.sagas,
+        seed=block.seed,
+        stop_at_first=False,
+        releases=[_deployment(block.later)] if block.later is not None else [],
     )
 
 

@@ -36,7 +36,7 @@ def test_campaign_of_several_processes_finds_what_one_finds(deployed: Deployed) 
 
 def test_blocks_share_no_seed_and_leave_no_saga_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(campaigns, "assembly", Path)
-    monkeypatch.setattr(campaigns, "drawn_assembly", lambda drawn: Path(str(hash(drawn))))
+    monkeypatch.setattr(campaigns, "drawn_assembly", lambda *drawn: Path(str(hash(drawn))))
     blocks = list(Campaign(wanted={"drawn": 12_000, "funds_transfer": 250}, seed=1_000)._blocks())
 
     for name, sagas in (("drawn", 12_000), ("funds_transfer", 250)):
@@ -50,7 +50,7 @@ def test_blocks_share_no_seed_and_leave_no_saga_out(monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize("sagas", [1, 7, 2_000, 20_000])
 def test_shares_divide_all_sagas(sagas: int) -> None:
     found = shares(sagas, [*SHARES])
-    assert set(found) == {*EXAMPLES, "drawn"}
+    assert set(found) == {*EXAMPLES, "drawn", "released"}
     assert all(found.values())
     assert sum(found.values()) == max(sagas, len(SHARES))
 

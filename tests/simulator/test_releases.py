@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
+from datetime import timedelta
+from functools import partial
+from random import Random
 
-from constructs_lib.testing.simulator import Deployment, simulate
+from constructs_lib.testing.simulator import Deployment, World, simulate
 from constructs_lib.testing.simulator.checks.coverage import Coverage
 from constructs_lib.testing.simulator.engine.kernel import SECOND
 from constructs_lib.testing.simulator.faults.climate import CALM
@@ -12,10 +16,12 @@ from constructs_lib.testing.simulator.run import START
 from constructs_lib.testing.simulator.world import running
 
 from .drawn.assembly import drawn_assembly
-from .drawn.sagas import DrawnSaga, DrawnStep
+from .drawn.releases import KINDS, drawn_release, renamed
+from .drawn.sagas import DrawnSaga, DrawnStep, drawn_saga
 from .drawn.workload import Drawn
 from .support import add_machine, blueprint, execute, function_arn, invoke, output_of
 
+DAY = 86_400 * SECOND
 FIRST = "import time\ndef handler(event, context):\n    time.sleep(5)\n    return 'first'\n"
 SECOND_VERSION = "def handler(event, context):\n    return 'second'\n"
 STEPS = (
@@ -52,3 +58,42 @@ def test_sagas_keep_their_promise_under_releases() -> None:
     report.require_kept()
     states = {state for _, state in report.coverage.states}
     assert {"S3", "S4"} <= states
+
+
+def test_sagas_keep_their_promise_under_drawn_releases() -> None:
+    sagas = [drawn_saga(seed) for seed in range(6)]
+    releases = [drawn_release(saga, seed) for seed, saga in enumerate(sagas)]
+    assert {release.kind for release in releases} == set(KINDS)
+    with (
+        Deployment.of_assembly(drawn_assembly(sagas)) as before,
+        Deployment.of_assembly(drawn_assembly(sagas, releases)) as after,
+    ):
+        report = simulate(before, Drawn(sagas, releases=releases), sagas=150, releases=[after])
+    report.require_kept()
+
+
+class Renaming(Drawn):
+    """Requests to sagas whose steps are renamed, and whose operator deploys either release again, day by day."""
+
+    patience = timedelta(days=40)
+
+    def __init__(self, sagas: Sequence[DrawnSaga], versions: Sequence[Deployment]) -> None:
+        super().__init__(sagas, releases=[renamed(saga) for saga in sagas])
+        self._versions = versions
+
+    def prepare(self, world: World, random: Random) -> None:
+        super().prepare(world, random)
+        for day in range(1, 39):
+            version = self._versions[day % 2]
+            world.kernel.after(day * DAY, partial(world.rollout.add, version, itertools.repeat(SECOND)))
+
+
+def test_renamed_steps_happen_under_one_name() -> None:
+    sagas = [drawn_saga(seed) for seed in (11, 12, 13)]
+    with (
+        Deployment.of_assembly(drawn_assembly(sagas)) as before,
+        Deployment.of_assembly(drawn_assembly(sagas, [renamed(saga) for saga in sagas])) as after,
+    ):
+        report = simulate(before, Renaming(sagas, [before, after]), sagas=60, releases=[after, before, after])
+    report.require_kept()
+    assert report.parked

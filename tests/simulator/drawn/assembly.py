@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
+from .releases import DrawnRelease
 from .sagas import DrawnSaga
 
 _ROOT: Final = Path(__file__).resolve().parents[3]
@@ -19,19 +20,19 @@ _MOST_KEPT: Final = 20
 _SOURCES: Final = ("constructs_lib", "lambda_src", "tests/simulator/drawn")
 
 
-def drawn_assembly(sagas: Sequence[DrawnSaga]) -> Path:
-    """The synthesized assembly of one stack with these sagas.
+def drawn_assembly(sagas: Sequence[DrawnSaga], releases: Sequence[DrawnRelease] = ()) -> Path:
+    """The synthesized assembly of one stack with these sagas, or of a later release of it.
 
     Raises:
         Exception: whatever the synth raises for sagas that it does not take.
     """
-    told = hashlib.sha256(f"{_sources()} {sagas!r}".encode()).hexdigest()[:24]
+    told = hashlib.sha256(f"{_sources()} {sagas!r} {releases!r}".encode()).hexdigest()[:24]
     folder = _KEPT / told
     if not folder.exists():
         _KEPT.mkdir(parents=True, exist_ok=True)
         made = Path(tempfile.mkdtemp(dir=_KEPT, prefix="new-"))
         try:
-            _synthesize(sagas, made)
+            _synthesize(sagas, releases, made)
             made.rename(folder)
         except OSError:
             if not folder.exists():  # else another process was faster
@@ -43,14 +44,14 @@ def drawn_assembly(sagas: Sequence[DrawnSaga]) -> Path:
     return folder
 
 
-def _synthesize(sagas: Sequence[DrawnSaga], folder: Path) -> None:
+def _synthesize(sagas: Sequence[DrawnSaga], releases: Sequence[DrawnRelease], folder: Path) -> None:
     # Imported here: the CDK takes seconds, and what is kept does not need it.
     from aws_cdk import App
 
     from .stack import DrawnStack
 
     app = App(outdir=str(folder), analytics_reporting=False)
-    DrawnStack(app, sagas)
+    DrawnStack(app, sagas, releases)
     app.synth()
 
 

@@ -31,6 +31,7 @@ from constructs_lib import (
 )
 from constructs_lib.saga.steps.group import StepGroup
 
+from .releases import DrawnRelease
 from .sagas import PROVIDERS, DrawnSaga, DrawnStep, Node
 
 FUNCTIONS: Final = Path(__file__).parent / "functions"
@@ -60,15 +61,26 @@ def operation_of(number: int) -> str:
     return f"saga{number}"
 
 
+def second_of(number: int) -> str:
+    """Id of the saga that replaces another one."""
+    return f"{number}V2"
+
+
+def _has_id(release: DrawnRelease | None) -> bool:
+    """True if the release's saga has the construct id of the first one."""
+    return release is not None and release.kind != "replaced"
+
+
 class DrawnStack(Stack):
     """Drawn sagas, each behind an operation of its own.
 
     Args:
         scope: an app.
         sagas: what was drawn.
+        releases: the change of each saga, if this is a later release.
     """
 
-    def __init__(self, scope: Construct, sagas: Sequence[DrawnSaga]) -> None:
+    def __init__(self, scope: Construct, sagas: Sequence[DrawnSaga], releases: Sequence[DrawnRelease] = ()) -> None:
         super().__init__(scope, "Drawn")
         self._effects = dynamodb.TableV2(
             self, "Effects", partition_key=dynamodb.Attribute(name="id", type=dynamodb.AttributeType.STRING)
@@ -82,33 +94,50 @@ class DrawnStack(Stack):
         self._functions: dict[str, StepFunction] = {}
         self._integrations: dict[str, CallbackIntegration] = {}
         requests = IdempotencyTable(self, "Requests", due_shards=_SHARDS)
-        made = [self._saga(number, saga, requests) for number, saga in enumerate(sagas)]
-        for first in range(0, len(made), _RECONCILED):
-            TimeoutReconciler(self, f"Reconciler{first}", sagas=made[first : first + _RECONCILED])
-        operations: dict[str, Operation | DirectOperation] = {
-            operation_of(n): Operation(saga=saga, schema=_SCHEMA) for n, saga in enumerate(made)
+        changed = {number: release for number, release in enumerate(releases) if release.kind != "same"}
+        made = [
+            self._saga(str(number), changed[number].saga if _has_id(changed.get(number)) else saga, requests)
+            for number, saga in enumerate(sagas)
+        ]
+        others = {
+            number: self._saga(second_of(number), release.saga, requests)
+            for number, release in changed.items()
+            if release.kind == "replaced"
         }
+        every = [*made, *others.values()]
+        for first in range(0, len(every), _RECONCILED):
+            TimeoutReconciler(self, f"Reconciler{first}", sagas=every[first : first + _RECONCILED])
+        operations: dict[str, Operation | DirectOperation] = {
+            operation_of(n): Operation(saga=others.get(n, saga), schema=_SCHEMA) for n, saga in enumerate(made)
+        }
+        for number, release in changed.items():
+            name = operation_of(number)
+            if release.kind == "stricter":
+                operations[name] = Operation(saga=made[number], schema={**_SCHEMA, "required": ["c"]})
+            if release.kind == "direct":
+                function = self._direct(name)
+                operations[name] = DirectOperation(fn=function, requests=requests, previous=made[number])
         operations[DIRECT] = DirectOperation(fn=self._direct(DIRECT), requests=requests, previous=None)
         TransactionApi(self, "Api", operations=operations)
         CfnOutput(self, "EffectsTableName", value=self._effects.table_name)
 
-    def _saga(self, number: int, saga: DrawnSaga, requests: IdempotencyTable) -> SagaStateMachine:
+    def _saga(self, id: str, saga: DrawnSaga, requests: IdempotencyTable) -> SagaStateMachine:
         made = SagaStateMachine(
             self,
-            f"Saga{number}",
+            f"Saga{id}",
             requests=requests,
             steps=[self._node(node) for node in saga.nodes],
             on_failed=self._told if saga.announced else None,
-            payloads=PayloadBucket(self, f"Payloads{number}") if saga.bucket else None,
+            payloads=PayloadBucket(self, f"Payloads{id}") if saga.bucket else None,
         )
-        CfnOutput(self, f"Log{number}", value=made.log.table.table_name)
+        CfnOutput(self, f"Log{id}", value=made.log.table.table_name)
         return made
 
     def _direct(self, operation: str) -> DirectFunction:
         environment = {"EFFECTS_TABLE": self._effects.table_name}
         function = DirectFunction(
             self,
-            operation.title(),
+            f"{operation.title()}Function",
             code=FUNCTIONS,
             handler="work.direct.handler",
             schema=_SCHEMA,

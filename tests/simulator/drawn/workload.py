@@ -16,8 +16,9 @@ from saga_runtime.idempotency.identity import provider_key_of, step_key_of
 from saga_runtime.protocol import LogAttribute, RecordAttribute, RecordStatus, StepStatus
 
 from .provider import URL, DrawnProvider
+from .releases import RENAMED, DrawnRelease, new_name
 from .sagas import MEMBERS, PROVIDERS, DrawnSaga, DrawnStep
-from .stack import DIRECT, operation_of
+from .stack import DIRECT, operation_of, second_of
 
 _DIRECT: Final = 0.12
 """Share of requests to the direct operation."""
@@ -35,12 +36,19 @@ class Drawn(Workload):
     Args:
         sagas: what is deployed, in order.
         only: numbers of those that requests are sent to; all, and the direct operation, by default.
+        releases: the change of each saga in a later release.
     """
 
     patience = timedelta(days=3)
 
-    def __init__(self, sagas: Sequence[DrawnSaga], only: Sequence[int] | None = None) -> None:
+    def __init__(
+        self,
+        sagas: Sequence[DrawnSaga],
+        only: Sequence[int] | None = None,
+        releases: Sequence[DrawnRelease] = (),
+    ) -> None:
         self._sagas = sagas
+        self._releases = dict(enumerate(releases))
         self._only = tuple(only if only is not None else range(len(sagas)))
         self._direct = only is None
 
@@ -75,20 +83,48 @@ class Drawn(Workload):
         violations = tuple(
             f"{record[RecordAttribute.SAGA_ID]['S']} completed, and {node.name} has the condition {node.when} of {body}"
             for record, number, body in found
+            if number not in self._releases
             for node in self._sagas[number].nodes
             if node.when == "$request.c" and "c" not in body
             if record[RecordAttribute.STATUS]["S"] == RecordStatus.COMPLETED
         )
         return Invariant(name="conditions are true or false", checked=len(found), violations=violations)
 
+    def _logs(self) -> Iterator[tuple[str, Sequence[DrawnSaga]]]:
+        """Names of logs, with every saga that writes into each."""
+        for number, saga in enumerate(self._sagas):
+            release = self._releases.get(number)
+            if release is None:
+                yield str(number), [saga]
+            elif release.kind == "replaced":
+                yield str(number), [saga]
+                yield second_of(number), [release.saga]
+            else:
+                yield str(number), [saga, release.saga]
+
+    def _not_under_both_names(self, world: World) -> Invariant:
+        """Check that no step happened under its name and under the one that a release gives it."""
+        done: set[tuple[str, str]] = set()
+        for number, release in self._releases.items():
+            if release.kind == RENAMED:
+                for row in world.table(world.output(f"Log{number}")):
+                    if row[LogAttribute.STATUS]["S"] == StepStatus.DONE:
+                        done.add((row[LogAttribute.SAGA_ID]["S"], row[LogAttribute.STEP]["S"]))
+        violations = tuple(
+            f"{name} of {saga_id} is done under both names"
+            for saga_id, name in sorted(done)
+            if (saga_id, _new(name)) in done
+        )
+        return Invariant(name="a renamed step happens once", checked=len(done), violations=violations)
+
     def audit(self, world: World) -> Iterable[Invariant]:
         effects = {item["id"]["S"]: int(item["times"]["N"]) for item in world.table(world.output("EffectsTableName"))}
         at_provider: list[Item] = []
         names: set[str] = set()
         expected: dict[str, str] = {}
-        for number, saga in enumerate(self._sagas):
-            kinds = {step.name: step.kind for step in saga.steps}
-            for row in world.table(world.output(f"Log{number}")):
+        for log, sagas in self._logs():
+            kinds = {step.name: step.kind for saga in sagas for step in saga.steps}
+            for row in world.table(world.output(f"Log{log}")):
                 kind = kinds[row[LogAttribute.STEP]["S"].partition("[")[0]]
                 if kind in (*PROVIDERS, "job"):
                     at_provider.append(row)
@@ -106,11 +142,18 @@ class Drawn(Workload):
         twice = [f"{key} happened {times} times" for key, times in effects.items() if times > 1]
         return [
             self._conditions_hold(world),
+            self._not_under_both_names(world),
             Invariant(
                 name="rows and effects agree", checked=len(expected), violations=(*sorted(orphans), *missing, *twice)
             ),
             *audit_provider(at_provider, self._provider.effects(), steps=names),
         ]
+
+
+def _new(row: str) -> str:
+    """The name of a row under its step's new name."""
+    name, bracket, item = row.partition("[")
+    return f"{new_name(name)}{bracket}{item}"
 
 
 def direct_intent(random: Random) -> Intent:

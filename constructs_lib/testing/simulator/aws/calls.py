@@ -103,6 +103,7 @@ class Calls:
         self._kernel = kernel
         self._weather = weather
         self._roles = roles
+        self._former: list[Roles] = []
         self._trace = trace
         self._findings = findings
 
@@ -298,7 +299,8 @@ class Calls:
         return service.call(request.operation, request.params, actor)
 
     def change(self, roles: Roles) -> None:
-        """Replace the policies."""
+        """Replace the policies: what only the former ones allowed is refused, without a finding."""
+        self._former.append(self._roles)
         self._roles = roles
         self._allowed.clear()
 
@@ -310,10 +312,11 @@ class Calls:
         wanted = self._roles.keys(role)
         for demand in demands_of(request.service, request.operation, request.params, self._partition_key, wanted):
             if not self._roles.allows(role, demand):
-                self._findings.add(
-                    "permission",
-                    f"{actor.of} makes {demand.action} on {demand.resource}, which its role {role} does not allow",
-                )
+                if not any(former.allows(role, demand) for former in self._former):
+                    self._findings.add(
+                        "permission",
+                        f"{actor.of} makes {demand.action} on {demand.resource}, which its role {role} does not allow",
+                    )
                 raise ServiceError(
                     "AccessDeniedException",
                     f"User: {role} is not authorized to perform: {demand.action} on resource: {demand.resource}",
