@@ -86,6 +86,7 @@ soak: setup ## sagas of all examples for 10 minutes while everything fails (SEED
 
 bench: setup ## measure; results in build/benchmarks (docs/benchmarks.md says what they mean)
 	@python -m benchmarks.gatekeeper
+	@python -m benchmarks.direct
 	@python -m benchmarks.hot_accounts
 	@python -m benchmarks.transfers
 	@python -m benchmarks.callbacks

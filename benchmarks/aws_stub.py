@@ -34,6 +34,7 @@ class AwsStub:
     known: bool = False
     calls: list[str] = field(default_factory=list)
     _refusals: dict[bool, bytes] = field(default_factory=dict)
+    _cancelled: bytes = b""
 
     def answer(self, request: AWSPreparedRequest, **_: Any) -> AWSResponse:
         """Answer one request, before it is sent."""
@@ -42,6 +43,8 @@ class AwsStub:
         self.calls.append(operation)
         if operation == "PutItem" and self.known:
             return response(400, self._refusal(_bytes(request.body)))
+        if operation == "TransactWriteItems" and self.known:
+            return response(400, self._cancellation(_bytes(request.body)))
         if operation == "StartExecution":
             return response(200, b'{"executionArn": "arn", "startDate": 1.0}')
         return response(200, b"{}")
@@ -67,6 +70,23 @@ class AwsStub:
             }
             self._refusals[saga] = json.dumps(document).encode("utf-8")
         return self._refusals[saga]
+
+    def _cancellation(self, body: bytes) -> bytes:
+        """The cancellation of a transaction whose first put meets the record. Made once, as above."""
+        if not self._cancelled:
+            first, *others = json.loads(body)["TransactItems"]
+            record = {**first["Put"]["Item"], "expiration": {"N": str(_YEAR_2100)}}
+            record |= {"owner": {"S": "another invocation"}, "response_expires_at": {"N": str(_YEAR_2100)}}
+            document = {
+                "__type": "com.amazonaws.dynamodb.v20120810#TransactionCanceledException",
+                "message": "Transaction cancelled",
+                "CancellationReasons": [
+                    {"Code": "ConditionalCheckFailed", "Item": record},
+                    *({"Code": "None"} for _ in others),
+                ],
+            }
+            self._cancelled = json.dumps(document).encode("utf-8")
+        return self._cancelled
 
     def put_before(self, *clients: Any) -> None:
         """Answer what these clients send."""

@@ -21,6 +21,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
+from benchmarks.aws_stub import AwsStub
 from benchmarks.report import write_report
 
 ROOT: Final = Path(__file__).parent.parent
@@ -29,6 +30,7 @@ ROUNDS: Final = 60
 CALLS_PER_ROUND: Final = 40
 OURS: Final = "gatekeeper"
 THEIRS: Final = "@idempotent"
+Warm = tuple[dict[str, dict[str, list[float]]], dict[str, dict[str, Counter[str]]], dict[str, dict[str, int]]]
 
 
 class FakeContext:
@@ -47,35 +49,45 @@ class FakeContext:
 
 def main() -> None:
     """Measure, and write the report."""
-    imports = import_times()
-    warm, calls, interpreted = warm_times()
+    write(
+        "gatekeeper",
+        imports=import_times({OURS: "handlers.gatekeeper", THEIRS: "benchmarks.powertools_handler"}),
+        warm=warm_times(),
+    )
+
+
+def write(name: str, *, imports: dict[str, list[float]], warm: Warm) -> None:
+    """Write the report of a comparison, and print it. Each side comes first, then the other."""
+    times, calls, interpreted = warm
     report: dict[str, Any] = {
         "import_ms": {name: round(min(times) * 1e3, 1) for name, times in imports.items()},
         "import_ratio": ratio(imports),
         "warm_call_us": {
             case: {name: round(statistics.median(times) * 1e6) for name, times in sides.items()}
-            for case, sides in warm.items()
+            for case, sides in times.items()
         },
-        "warm_ratio": {case: ratio(sides) for case, sides in warm.items()},
+        "warm_ratio": {case: ratio(sides) for case, sides in times.items()},
         "python_calls_per_warm_call": interpreted,
-        "python_calls_ratio": {case: round(sides[OURS] / sides[THEIRS], 2) for case, sides in interpreted.items()},
+        "python_calls_ratio": {
+            case: round(ours / theirs, 2) for case, (ours, theirs) in ((c, s.values()) for c, s in interpreted.items())
+        },
         "aws_calls": calls,
     }
-    write_report("gatekeeper", report)
+    write_report(name, report)
     sys.stdout.write(json.dumps(report, indent=2) + "\n")
 
 
 def ratio(sides: dict[str, list[float]]) -> dict[str, float]:
     """Ours divided by theirs: of the fastest runs, and of the medians."""
+    ours, theirs = sides.values()
     return {
-        "fastest": round(min(sides[OURS]) / min(sides[THEIRS]), 2),
-        "median": round(statistics.median(sides[OURS]) / statistics.median(sides[THEIRS]), 2),
+        "fastest": round(min(ours) / min(theirs), 2),
+        "median": round(statistics.median(ours) / statistics.median(theirs), 2),
     }
 
 
-def import_times() -> dict[str, list[float]]:
+def import_times(modules: dict[str, str]) -> dict[str, list[float]]:
     """Seconds to import each handler's module in a fresh interpreter."""
-    modules = {OURS: "handlers.gatekeeper", THEIRS: "benchmarks.powertools_handler"}
     times: dict[str, list[float]] = {name: [] for name in modules}
     environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'lambda_src'}", **environment_of_functions()}
     for _ in range(IMPORT_RUNS):
@@ -103,12 +115,13 @@ def environment_of_functions() -> dict[str, str]:
         "CDK_SAGAS_OPERATION": "transfers",
         "CDK_SAGAS_RECOVERY_MACHINE_ARN": "arn:aws:states:us-east-1:000000000000:stateMachine:recovery",
         "CDK_SAGAS_REQUEST_TABLE": "table",
+        "CDK_SAGAS_FAILURE_STATUS": "{}",
+        "CDK_SAGAS_REFUSAL_POLICY": "FINAL",
+        "CDK_SAGAS_REMEMBER_SECONDS": "34560000",
+        "CDK_SAGAS_REPLAY_SECONDS": "604800",
         "CDK_SAGAS_STATE_MACHINE_ARN": "arn:aws:states:us-east-1:000000000000:stateMachine:saga",
         "POWERTOOLS_SERVICE_NAME": "bench",
     }
-
-
-Warm = tuple[dict[str, dict[str, list[float]]], dict[str, dict[str, Counter[str]]], dict[str, dict[str, int]]]
 
 
 def warm_times() -> Warm:
@@ -116,14 +129,17 @@ def warm_times() -> Warm:
     os.environ.update(environment_of_functions())
     sys.path[:0] = [str(ROOT / "lambda_src")]
     from benchmarks import powertools_handler
-    from benchmarks.aws_stub import AwsStub
     from handlers import gatekeeper
     from saga_runtime.shared import aws
 
     stub = AwsStub()
     stub.put_before(aws.dynamodb(), aws.step_functions(), powertools_handler.persistence.client)
 
-    sides: dict[str, Callable[[Any, Any], Any]] = {OURS: gatekeeper.handler, THEIRS: powertools_handler.handler}
+    return compare({OURS: gatekeeper.handler, THEIRS: powertools_handler.handler}, stub)
+
+
+def compare(sides: dict[str, Callable[[Any, Any], Any]], stub: AwsStub) -> Warm:
+    """Call both sides in turn, for new requests and for settled duplicates."""
     times: dict[str, dict[str, list[float]]] = {}
     calls: dict[str, dict[str, Counter[str]]] = {}
     interpreted: dict[str, dict[str, int]] = {}
