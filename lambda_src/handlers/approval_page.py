@@ -1,8 +1,8 @@
 """The page on which a person approves or rejects what a step waits for.
 
-``GET`` shows it and never decides: mail programs look at links before their reader does. ``POST`` decides. A decision
-is one conditional write, and then a callback like any other; if the process dies in between, whoever opens a link to
-the job again has the decision carried out.
+``GET`` shows it and never decides: mail programs open links before their reader does. ``POST`` decides. A decision
+is one conditional write, and then a callback like any other; if the process crashes in between, opening a link to
+the job applies the stored decision.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from saga_runtime.shared import aws, telemetry
 
 
 def handler(event: Mapping[str, Any], _context: object) -> dict[str, str]:
-    """Receive one callback: ``{"receipt": ...}``. An error means that nothing counts as received: invoke again."""
+    """Receive one callback: ``{"receipt": ...}``. After an error nothing was received: invoke again."""
     aws.check_protocol()
     try:
         return {"receipt": receive(callback_of(event)).value}

@@ -1,4 +1,4 @@
-"""Dispatches waits that need no announcement: whoever waits is registered, and nobody is told."""
+"""Dispatches waits that need no announcement: registers the waiting task, and notifies no function."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tells again what was not told, every minute, and says how long the oldest overdue token has waited."""
+"""Delivers undelivered outcomes every minute, and measures the age of the oldest overdue token."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from saga_runtime.shared import aws, telemetry
 
 
 def handler(_event: Any, context: Any) -> dict[str, Any]:
-    """Look after every token row that is due; what was found, in numbers."""
+    """Process every due token row; return what was found, in numbers."""
     aws.check_protocol()
     try:
         swept = asdict(sweep(remaining_ms=context.get_remaining_time_in_millis))

@@ -50,7 +50,7 @@ from saga_runtime.shared.arns import execution_of, machine_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What the construct configured."""
+    """Configuration from the construct."""
 
     common: OperationSettings
     log_table: str
@@ -205,7 +205,7 @@ def _travelling(config: Settings, reservation: Reservation) -> Reservation:
 
 
 def _reserve(config: Settings, reservation: Reservation) -> RequestRecord | None:
-    """Reserve; None if this call did it, otherwise the record that stands in the way."""
+    """Reserve; return None if this call did it, otherwise the existing record."""
     try:
         aws.dynamodb().put_item(TableName=config.common.request_table, **reserve_put(reservation))
     except ClientError as error:
@@ -219,10 +219,10 @@ def _reserve(config: Settings, reservation: Reservation) -> RequestRecord | None
 def _start(execution_arn: str, saga_id: str, start_input: str) -> bool:
     """Start the record's own state machine by name, with the stored bytes.
 
-    Already there: another gatekeeper started it. Unclear: whoever looks next will.
+    Already there: another gatekeeper started it. Unconfirmed: a later check starts it.
 
     Returns:
-        False: Step Functions refuses this start, and would refuse it again until a person changes something.
+        False: Step Functions refuses this start, and will until an operator changes something.
     """
     try:
         aws.step_functions().start_execution(stateMachineArn=machine_of(execution_arn), name=saga_id, input=start_input)

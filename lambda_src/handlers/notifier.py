@@ -1,7 +1,7 @@
 """Sends a saga's notifications, each under its step key.
 
-The log row is looked at before, and written after the send: a crash in between makes the step send again, which the
-queue deduplicates for five minutes. A message is never lost for a row that says it was sent.
+The log row is read before, and written after the send: after a crash in between the step sends again, which the
+queue deduplicates for five minutes. A row never claims a message that was not sent.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from saga_runtime.steps.step import StepCall, decode_output, encode_output
 
 
 def handler(event: Mapping[str, Any], context: Any) -> dict[str, Any]:
-    """Send one notification, unless the saga log says that it was sent."""
+    """Send one notification, unless the saga log has its row."""
     aws.check_protocol()
     call = StepCall.from_event(event, attempt=uuid.uuid4().hex, now_ms=clock.now_ms())
     queue_url, message = event.get(CallField.QUEUE_URL), event.get(CallField.MESSAGE)

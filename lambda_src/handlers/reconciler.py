@@ -1,4 +1,4 @@
-"""Looks after interrupted sagas: those that are due, by a schedule, and those whose executions ended badly, at once.
+"""Reconciles interrupted sagas: due ones, by a schedule, and those whose executions failed, at once.
 
 By a schedule of its own it adds up what is in flight, and removes responses that have expired.
 """
@@ -19,10 +19,10 @@ from saga_runtime.shared import aws, telemetry
 
 
 def handler(event: Any, context: Any) -> dict[str, Any]:
-    """A batch of status events from the queue, or a measuring of what is in flight, or else one look at what is due.
+    """Process a batch of status events, or a measurement of what is in flight, or else one check of what is due.
 
     Returns:
-        Of a batch: the messages that have to come again. Of a look or a measuring: what was found, in numbers; nothing,
+        Of a batch: the messages to redeliver. Of a check or a measurement: what was found, in numbers; empty,
         if there was no time to measure all of it.
     """
     aws.check_protocol()
@@ -41,7 +41,7 @@ def handler(event: Any, context: Any) -> dict[str, Any]:
 
 
 def _measured(context: Any) -> dict[str, Any]:
-    """What is in flight. What cannot be read in time is not tried again at once: it would be as much again.
+    """Measure what is in flight. What cannot be read in time is not retried at once: it would take as long again.
 
     Then, in the time that is left, responses that have expired are removed.
     """
@@ -55,7 +55,7 @@ def _measured(context: Any) -> dict[str, Any]:
 
 
 def _handled(reconciler: Reconciler, message: dict[str, Any]) -> bool:
-    """Test whether a status event was looked after; one that cannot be read ends in the dead-letter queue, alone."""
+    """Test whether a status event was processed; one that cannot be read is dead-lettered, alone."""
     try:
         reconciler.execution_ended(str(json.loads(message["body"])["detail"]["name"]))
     except OF_ONE_KEY as error:

@@ -83,7 +83,7 @@ def _invoke(target: Env, action: str, call: ExternalCall, **more: Any) -> Mappin
     except (BotoCoreError, OSError) as error:
         raise StepInDoubt(f"the function of step {call.step} did not answer to {action}") from error
     if answer.get("FunctionError"):
-        # What it says carries a trace, and stays in its own log.
+        # Its error contains a trace, and stays in its own log.
         raise StepInDoubt(f"the function of step {call.step} broke off while it was to {action}")
     return _document(call, action, body)
 

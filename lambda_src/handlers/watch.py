@@ -1,4 +1,4 @@
-"""Watches hand-written state machines: finds what ended badly, by a schedule and by status events, and tells of it."""
+"""Watches state machines: finds failed executions, by a schedule and by status events, and calls functions."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from saga_runtime.watch.watcher import Watcher
 
 
 def handler(event: Any, context: Any) -> dict[str, Any]:
-    """A batch of messages from the queue, or else one look at lists and ends that are due.
+    """Process a batch of messages from the queue, or else one check of lists and due ends.
 
     Returns:
-        Of a batch: the messages that have to come again. Of a look: what was found, in numbers.
+        Of a batch: the messages to redeliver. Of a check: what was found, in numbers.
     """
     aws.check_protocol()
     left: Callable[[], int] = context.get_remaining_time_in_millis
@@ -51,7 +51,7 @@ def _handled(teller: Teller, message: dict[str, Any]) -> bool:
             case {f.STUCK.value: {WatchAttribute.ID.value: str(row_id)}}:
                 teller.try_anew(row_id)
             case _:
-                raise ValueError("a message tells of an end, in one of three ways")
+                raise ValueError("a message names an end, in one of three ways")
     except (ClientError, BotoCoreError, ValueError) as error:
         code = aws.error_code(error)
         telemetry.event("watch_message_failed", message_id=message["messageId"], error=type(error).__name__, code=code)

@@ -20,7 +20,7 @@ class SagaError(Exception):
 
     def __init__(self, message: str) -> None:
         if not message.strip():
-            raise ValueError(f"an error needs a message, got {message!r}; say what is wrong and what would be right")
+            raise ValueError(f"an error needs a message, got {message!r}; state the problem and the remedy")
         super().__init__(message)
 
     @property
@@ -58,20 +58,20 @@ class NotYet(TransientError):
 
 
 class StepInDoubt(SagaError):
-    """True if the step took effect is not known yet; its log row will tell."""
+    """The step's outcome is not known yet; its log row will have it."""
 
     retryable = True
     code = "IN_DOUBT"
 
 
 class StepUndecided(SagaError):
-    """True if the step, or its undo, took effect cannot be found out by the machine: a person has to look."""
+    """The outcome of the step, or of its compensation, cannot be determined automatically: an operator must."""
 
     code = "UNDECIDED"
 
 
 class CallbackOverdue(SagaError):
-    """A job's answer has not come within the time that its step declares; the provider is asked what became of it."""
+    """A job's outcome has not arrived within its step's timeout; the provider is queried."""
 
     code = "OVERDUE"
 
@@ -87,7 +87,7 @@ class ServiceRefused(SagaError):
 
 
 class ProtocolMismatch(SagaError):
-    """A function was called by a state machine of another release, or not by one of ours. Counts as in doubt."""
+    """A function was called by a state machine of another release, or not by a saga's. Treated as in doubt."""
 
     retryable = True
     code = "PROTOCOL_MISMATCH"
@@ -97,12 +97,12 @@ class PermanentError(SagaError):
     """A refusal: nothing was written, and trying again with the same input is pointless.
 
     Subclass it for refusals of your own, and name each subclass in the step's ``refusals``: an error name that the
-    state machine does not know counts as in doubt. Of an external step or a job, only ``Declined`` and the names in
+    state machine does not know is in doubt. Of an external step or a job, only ``Declined`` and the names in
     ``refusals`` are refusals.
 
     Attributes:
-        job_id: of a job that a provider refused: its own id for it, if it has one. Should it do the job after all, and
-            say so under that id, it is known what it speaks of.
+        job_id: of a job that a provider refused: its own id for it, if it has one. If it does the job after all, and
+            reports that under that id, the job is recognized.
     """
 
     code = "REFUSED"
@@ -121,7 +121,7 @@ class Invalid(PermanentError):
 
 
 class CallbackTimedOut(PermanentError):
-    """What a step waits for has not happened within the time that it declares; nothing was done that could stand."""
+    """An awaited occurrence has not happened within the step's timeout; nothing was applied."""
 
     code = "TIMED_OUT"
 

@@ -55,7 +55,7 @@ class Rounding(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """A unit of value beside the ISO 4217 currencies: points, credits, a regional currency.
+    """A unit of value in addition to the ISO 4217 currencies: points, credits, a regional currency.
 
     Example:
         >>> POINT = Unit("POINT", 0)
@@ -68,7 +68,7 @@ class Unit:
         places: decimal places of its smallest part, 0 to 6.
 
     Raises:
-        Invalid: if the code is not of that form, the places are out of range, or ISO 4217 says otherwise.
+        Invalid: if the code is not of that form, the places are out of range, or contradict ISO 4217.
     """
 
     code: str
@@ -81,7 +81,7 @@ class Unit:
             raise Invalid(f"places of {self.code} must be an integer of 0 to {MAX_PLACES}, got {self.places!r}")
         if EXPONENTS.get(self.code, self.places) != self.places:
             raise Invalid(
-                f"places of {self.code} must be {EXPONENTS[self.code]}, as ISO 4217 says, got {self.places}; "
+                f"places of {self.code} must be {EXPONENTS[self.code]}, as in ISO 4217, got {self.places}; "
                 "choose another code for a unit of your own"
             )
 
@@ -124,7 +124,7 @@ class Money:
         unit: an ISO 4217 code, or a ``Unit``.
 
     Raises:
-        Invalid: if the amount is no integer (a bool or a float, even 1.0), is out of range, or the unit is unknown.
+        Invalid: if the amount is not an integer (a bool or a float, even 1.0), is out of range, or the unit is unknown.
     """
 
     minor_units: int
@@ -146,7 +146,7 @@ class Money:
         """Money of a decimal amount in major units, exactly.
 
         Raises:
-            Invalid: if the amount is a float, is no plain decimal number, or has more places than the unit.
+            Invalid: if the amount is a float, is not a plain decimal number, or has more places than the unit.
         """
         known = unit_of(unit)
         if isinstance(amount, Decimal):
@@ -175,7 +175,7 @@ class Money:
         Args:
             factor: exact; of a conversion, how much one whole of this unit is in wholes of the other: a yen to points,
                 not a cent to points.
-            rounding: what becomes of a fraction of the smallest part.
+            rounding: rule for a fraction of the smallest part.
             unit: the unit to convert to; the same by default.
 
         Raises:
@@ -243,5 +243,5 @@ def _check_range(name: str, value: Decimal) -> None:
 
 
 def _text(value: object) -> str:
-    """Text that a caller sent; what is no text is no amount."""
+    """Text that a client sent; anything else is not an amount."""
     return value if isinstance(value, str) else ""

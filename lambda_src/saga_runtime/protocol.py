@@ -1,7 +1,7 @@
-"""What infrastructure and runtime must agree on, in one place and with the standard library only.
+"""Agreements between infrastructure and runtime, in one place and with the standard library only.
 
 The constructs import this module to write templates; the runtime imports it to read and write items. A name that
-stands in a stored item, in a template and in a function stands here and nowhere else.
+is in a stored item, in a template and in a function is defined here and nowhere else.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class RecordAttribute(StrEnum):
     """Place in the index of responses that are to be removed when they expire; until one is."""
     BODY = "body"
     ANSWERED_AT = "answered_at"
-    """When a callback came for which nobody waited: who would park the saga since does not know of it."""
+    """When an outcome found no waiting task: an execution that parks the saga afterwards does not know of it."""
     PARKED = "parked"
     PARKED_AT = "parked_at"
     ROWS_UNTIL = "rows_until"
@@ -56,7 +56,7 @@ class RecordAttribute(StrEnum):
     LATE_AT = "late_at"
     """When late effects that could not be undone are checked again; epoch milliseconds."""
     AMOUNT = "amount"
-    """What the request moves, in minor units of its currency, if the operation says where the body tells it."""
+    """Amount of the request, in minor units of its currency, if the operation declares where the body has it."""
     CURRENCY = "currency"
 
 
@@ -69,7 +69,7 @@ IN_FLIGHT_ATTRIBUTES: Final = (
     RecordAttribute.AMOUNT,
     RecordAttribute.CURRENCY,
 )
-"""What the request records' sparse index holds beside its keys: enough to add up what is in flight."""
+"""Attributes in the request records' sparse index besides its keys: enough to sum what is in flight."""
 
 
 class RecordStatus(StrEnum):
@@ -84,7 +84,7 @@ SETTLED: Final = (RecordStatus.COMPLETED, RecordStatus.FAILED)
 
 
 class Direction(StrEnum):
-    """Where a saga goes, once something had to be decided. Decided by a write, and never changed."""
+    """Direction of a saga, once decided. Decided by a write, and never changed."""
 
     FORWARD = "forward"
     COMPENSATE = "compensate"
@@ -106,7 +106,7 @@ class LogAttribute(StrEnum):
     ACCEPTED_AT = "accepted_at"
     """Of a job: when the provider took it on. Absent: it may have, and the answer was lost."""
     INSTEAD = "instead"
-    """Of a step that was passed over and took effect late: what it was passed over with."""
+    """Substitute output of a skipped step that was applied late."""
     CREATED_AT = "created_at"
     UPDATED_AT = "updated_at"
     EXPIRATION = "expiration"
@@ -126,11 +126,11 @@ class StepStatus(StrEnum):
     UNDONE = "UNDONE"
     FAILED = "FAILED"
     APPLIED_LATE = "APPLIED_LATE"
-    """A job that counted as not done was done after all: it is undone by itself."""
+    """A late effect: a job that was treated as not applied was applied; it is compensated automatically."""
 
 
 class Side(StrEnum):
-    """Where a step stands in its saga. A row keeps it, so that a recovery under another definition notices."""
+    """Position of a step in its saga. A row keeps it, so that a recovery under another definition notices."""
 
     BEFORE = "before"
     PIVOT = "pivot"
@@ -138,7 +138,7 @@ class Side(StrEnum):
 
 
 NOTHING_STANDS: Final = (StepStatus.TOMBSTONE, StepStatus.UNDONE, StepStatus.FAILED, StepStatus.READ)
-"""Row states of a step whose effect does not stand. A saga settles FAILED only over rows in these states."""
+"""Row states of a step without an effect. A saga settles FAILED only over rows in these states."""
 
 
 class LedgerAttribute(StrEnum):
@@ -171,7 +171,7 @@ class LedgerAttribute(StrEnum):
 
 
 DUE_INDEX: Final = "due"
-"""Sparse index of the request records, or of the token rows, that somebody must look at again; of a ledger, of open
+"""Sparse index of the request records, or of the token rows, to check again; of a ledger, of open
 holds and collecting shards."""
 RESPONSE_INDEX: Final = "responses"
 """Sparse index of the settled request records that still hold a response, by when it expires."""
@@ -199,16 +199,16 @@ class TokenAttribute(StrEnum):
     REQUEST_TABLE = "request_table"
     EXECUTION = "execution"
     JOB_ID = "job_id"
-    """Of an alias: the job that it stands for. Of a marker: the job's id as the event has it."""
+    """Of an alias: its job. Of a marker: the job's id in the event."""
     EVENT_ID = "event_id"
     """The event whose outcome the row holds; of a marker, the event's id as it was sent."""
     OK = "ok"
     """Of a marker: whether its event reports a success."""
     WAITING_SINCE = "waiting_since"
     EXPECTED_AT = "expected_at"
-    """When whoever waits will have waited longer than expected."""
+    """When the task will have waited longer than expected."""
     WAITS_UNTIL = "waits_until"
-    """When whoever waits has certainly given up waiting."""
+    """When the wait has certainly ended."""
     HEARTBEAT_AT = "heartbeat_at"
     DISPATCHES = "dispatches"
     DISPATCH_ERROR = "dispatch_error"
@@ -217,11 +217,11 @@ class TokenAttribute(StrEnum):
     CONFLICT = "conflict"
     """JSON text of an outcome that contradicts the one that counts."""
     APPLIED_LATE_AT = "applied_late_at"
-    """When a job took effect that counted as not done; present until that is undone."""
+    """Time of a late effect; present until it is compensated."""
     DEAD_LETTERS = "dead_letters"
-    """Of a job: URL of the queue that is told if it is never answered."""
+    """Of a job: URL of the queue to notify if it is never reported."""
     UNANSWERED_AT = "unanswered_at"
-    """When that queue was told."""
+    """When that queue was notified."""
     CREATED_AT = "created_at"
     UPDATED_AT = "updated_at"
     DUE_AT = "due_at"
@@ -235,13 +235,13 @@ class TokenStatus(StrEnum):
     WAITING = "WAITING"
     """A state machine waits."""
     EARLY = "EARLY"
-    """The provider has answered, and nobody waits yet."""
+    """An outcome is known, and no task waits yet."""
     SETTLING = "SETTLING"
-    """The answer is known, and is being told to whoever waits."""
+    """The outcome is known, and is being delivered."""
     SETTLED = "SETTLED"
-    """Whoever waited was told."""
+    """Delivered."""
     LATE = "LATE"
-    """Nobody waited any more."""
+    """No task waited any more."""
     ALIAS = "ALIAS"
     EVENT = "EVENT"
     DECIDED = "DECIDED"
@@ -249,7 +249,7 @@ class TokenStatus(StrEnum):
 
 
 class OutcomeField(StrEnum):
-    """Fields of what a provider said of a job."""
+    """Fields of an outcome."""
 
     OK = "ok"
     OUTPUT = "output"
@@ -259,13 +259,13 @@ class OutcomeField(StrEnum):
 
 
 UNANSWERED_FIELD: Final = "unanswered"
-"""The only member of an entry in a dead-letter queue that tells of a job which nobody answered: ``UnansweredField``."""
+"""The only member of an entry of an unanswered job in a dead-letter queue: ``UnansweredField``."""
 
 
 class UnansweredField(StrEnum):
-    """Fields of what is told of a job that its saga gave up, and that its provider never answered.
+    """Fields of an entry of an unanswered job, which its saga abandoned.
 
-    Times are epoch milliseconds; 0 or an empty text: not known, or it has not happened. The task token is none of them.
+    Times are epoch milliseconds; 0 or an empty text: not known, or it has not happened. It has no task token.
     """
 
     JOB_ID = "job_id"
@@ -282,7 +282,7 @@ class UnansweredField(StrEnum):
     """How many deliveries of the job failed."""
     DISPATCH_ERROR = "dispatch_error"
     LOG_STATUS = "log_status"
-    """State of the saga log's row; empty: there is none."""
+    """State of the saga log's row; empty: it does not exist."""
     FIRST_ATTEMPT_AT = "first_attempt_at"
     ACCEPTED_AT = "accepted_at"
     RECORD_STATUS = "record_status"
@@ -329,7 +329,7 @@ class ServedStepField(StrEnum):
 
 
 class ReconciledField(StrEnum):
-    """Fields of a saga that a reconciler looks after; a list of them is ``Env.RECONCILED``."""
+    """Fields of a reconciler's saga; a list of them is ``Env.RECONCILED``."""
 
     MACHINE = "machine"
     """Name of its forward state machine."""
@@ -340,18 +340,18 @@ class ReconciledField(StrEnum):
     DAYS = "days"
     OPERATORS = "operators"
     TOKENS = "tokens"
-    """Steps whose jobs can be undone when they took effect late, by the token table that knows of it."""
+    """Steps whose late effects can be compensated, by the token table of their jobs."""
 
 
 class LookField(StrEnum):
     """Fields of the event that a schedule sends to a reconciler."""
 
     LOOK = "look"
-    """A ``Look``; absent, everything that is due is looked after."""
+    """A ``Look``; absent, everything that is due is checked."""
 
 
 class Look(StrEnum):
-    """What a reconciler is told to look at."""
+    """Tasks of a reconciler."""
 
     IN_FLIGHT = "in-flight"
     """Everything that is not settled: it is counted, and its money added up."""
@@ -391,16 +391,16 @@ class MoneyPathField(StrEnum):
     CODE = "code"
     """The unit's code itself, of an operation that knows only one."""
     UNITS = "units"
-    """Codes of units that bodies may name beside ISO 4217 currencies."""
+    """Codes of units that bodies may name in addition to ISO 4217 currencies."""
 
 
 class BadEnd(StrEnum):
-    """How an execution ends otherwise than well, as Step Functions names it."""
+    """Statuses of a failed execution, as Step Functions names them."""
 
     TIMED_OUT = "TIMED_OUT"
     """Its machine's ``TimeoutSeconds`` were over: none of its states could catch that."""
     ABORTED = "ABORTED"
-    """Somebody stopped it: none of its states could catch that, either."""
+    """It was stopped: none of its states could catch that, either."""
     FAILED = "FAILED"
     """It came to a ``Fail`` state, or met an error that no state caught, or that none can catch."""
 
@@ -423,7 +423,7 @@ class EndField(StrEnum):
     STOPPED_AT = "stopped_at"
     REDRIVE_COUNT = "redrive_count"
     ATTEMPT = "attempt"
-    """The how manieth call it is, from 1."""
+    """Attempt number, starting at 1."""
 
 
 class WatchedField(StrEnum):
@@ -432,13 +432,13 @@ class WatchedField(StrEnum):
     MACHINE = "machine"
     """ARN of the state machine."""
     FUNCTION = "function"
-    """ARN of the function that is called when one of its executions ended badly."""
+    """ARN of the function that is called when one of its executions fails."""
     ENDS = "ends"
-    """Which ends are told: ``BadEnd``."""
+    """Statuses to report: ``BadEnd``."""
     GRACE = "grace"
     """Seconds between the end and the call."""
     LEASE = "lease"
-    """Seconds after which a call of the function is certainly over, whatever became of its caller."""
+    """Seconds after which a call of the function is certainly over, even if its caller crashed."""
     ATTEMPTS = "attempts"
 
 
@@ -461,11 +461,11 @@ class WatchAttribute(StrEnum):
     NOT_BEFORE = "not_before"
     """No call before this: the grace, a pause, or the lease of a call that may be under way. Only while pending."""
     ERROR = "error"
-    """Name of what became of the last call."""
+    """Error name of the last call."""
     REDRIVEN_AT = "redriven_at"
-    """When it was found that somebody had redriven the execution, which has not ended again."""
+    """When a redrive of the execution was found, which has not ended again."""
     DUE_AT = "due_at"
-    """Of an end: when somebody must look at it. Of a list: when it is read again."""
+    """Of an end: its next check. Of a list: its next read."""
     DUE_SHARD = "due_shard"
     EXPIRATION = "expiration"
     KNOWN_UNTIL = "known_until"
@@ -475,7 +475,7 @@ class WatchAttribute(StrEnum):
     PASS_AT = "pass_at"
     """Of a list: when the pass began that is under way."""
     PAGE_TOKEN = "page_token"
-    """Of a list: where that pass goes on."""
+    """Of a list: where that pass continues."""
     VERSION = "version"
     """Of a list: raised by every write."""
 
@@ -484,12 +484,12 @@ class WatchStatus(StrEnum):
     """States of an end."""
 
     PENDING = "PENDING"
-    """Its function has not been told."""
+    """Its function has not succeeded."""
     TOLD = "TOLD"
     STUCK = "STUCK"
-    """Its function failed as often as is allowed: a person decides."""
+    """Its function failed on every allowed attempt: operator action is required."""
     OVER = "OVER"
-    """The execution was redriven before anybody was told: that end is none any more."""
+    """The execution was redriven before the call: that end is obsolete."""
 
 
 class WatchMessageField(StrEnum):
@@ -500,11 +500,11 @@ class WatchMessageField(StrEnum):
     DUE = "due"
     """The id of an end that is due."""
     STUCK = "stuck"
-    """An end that a person was told of; it comes back when he puts the dead letters back: it is tried anew."""
+    """An end that was reported to operators; it is retried when the dead letters are redriven."""
 
 
 class SchemeKind(StrEnum):
-    """How a provider signs its webhooks."""
+    """Schemes of signed webhooks."""
 
     STRIPE = "stripe"
     """One header with a time and hex HMAC-SHA256 signatures: ``t=…,v1=…``."""
@@ -530,7 +530,7 @@ class SchemeField(StrEnum):
     ENCODING = "encoding"
     """Of HMAC: ``hex`` or ``base64``."""
     PREFIX = "prefix"
-    """Of HMAC: what stands before the signature in its header."""
+    """Of HMAC: text before the signature in its header."""
     TIMESTAMP_HEADER = "timestamp_header"
     """Of HMAC: the header with the signed time, in seconds since the epoch."""
     TEMPLATE = "template"
@@ -550,7 +550,7 @@ WATCH_DUE_SHARDS: Final = 4
 """Shards of the sparse index of ends of hand-written state machines' executions."""
 WATCH_LIST_PREFIX: Final = "list#"
 SETTLING_SECONDS: Final = 60
-"""An answer that has not been told after this long is told again."""
+"""An outcome that is undelivered after this long is delivered again."""
 EVENT_ID_PATTERN: Final = r"^[\x21-\x7e]{1,255}$"
 JOB_ID_PATTERN: Final = r"^[\x21-\x7e]{1,255}$"
 MIN_KEY_BYTES: Final = 16
@@ -678,14 +678,14 @@ class Env(StrEnum):
 
 
 class KeyPolicy(StrEnum):
-    """What a request without an ``Idempotency-Key`` gets."""
+    """Treatment of a request without an ``Idempotency-Key``."""
 
     REQUIRED = "REQUIRED"
     OPTIONAL = "OPTIONAL"
 
 
 class InProgressAnswer(StrEnum):
-    """What a duplicate gets while its saga runs: 409 or 202."""
+    """Response to a duplicate while its saga runs: 409 or 202."""
 
     CONFLICT = "CONFLICT"
     ACCEPTED = "ACCEPTED"
@@ -723,7 +723,7 @@ class StartField(StrEnum):
     OUTPUTS = "outputs"
     """Outputs so far; in the input of a phase that runs in a state machine of its own."""
     LATE = "late"
-    """True: only what took effect late is undone; the record stays as it is."""
+    """True: only late effects are compensated; the record is unchanged."""
 
 
 class CallField(StrEnum):
@@ -748,7 +748,7 @@ class CallField(StrEnum):
     ITEM_PATH = "item_path"
     """Instead: names of the members that lead to the map's items in the request, whose text has every digit."""
     ITEM_INDEX = "item_index"
-    """The how manieth of them it is, from 0."""
+    """Its index among them, from 0."""
     ITEM_KEY = "item_key"
     PAYLOADS = "payloads"
     TOKEN = "token"
@@ -758,9 +758,9 @@ class CallField(StrEnum):
     SHARE = "share"
     """``ShareField``: the part of the room for outputs that an item of a map, or a branch, has to itself."""
     LOGGED = "logged"
-    """``LoggedField``: steps whose outputs the function reads from the saga log when it looks at them."""
+    """``LoggedField``: steps whose outputs the function reads from the saga log on access."""
     INLINE = "inline"
-    """True: an expression looks into this step's output, so it never travels by reference."""
+    """True: an expression reads this step's output, so it never travels by reference."""
 
 
 class ShareField(StrEnum):
@@ -785,16 +785,16 @@ class LoggedField(StrEnum):
 
 
 class CallMode(StrEnum):
-    """What an external step is called for; absent, it is called to act."""
+    """Mode of a call of an external step; absent, it is called to act."""
 
     ASK = "ask"
-    """Write into the row whether the step happened, without making it happen anew if that can be avoided."""
+    """Write the outcome into the row, without repeating the step if that can be avoided."""
     LATE = "late"
-    """Of a compensation: undo the step only if it took effect late."""
+    """Of a compensation: compensate only late effects."""
 
 
 class ProviderField(StrEnum):
-    """What a saga knows of the provider behind an external step. Times are seconds."""
+    """Properties of the provider of an external step. Times are seconds."""
 
     GRACE = "grace"
     MARGIN = "margin"
@@ -803,11 +803,11 @@ class ProviderField(StrEnum):
     UNDO_WINDOW = "undo_window"
     VERIFY_UNDO = "verify_undo"
     REFUSALS = "refusals"
-    """Error names with which the provider refuses, beside ``Declined``; absent: there are no others."""
+    """Error names with which the provider refuses, in addition to ``Declined``; absent: no others."""
 
 
 class PhaseField(StrEnum):
-    """What a phase (an Express or Standard child, a branch, an item) answers: it never fails, it tells."""
+    """Result of a phase (an Express or Standard child, a branch, an item): it never fails, it reports."""
 
     OK = "ok"
     FENCED = "fenced"
@@ -819,7 +819,7 @@ UNDO_STATE: Final = "Undo "
 """Beginning of the name of a compensation's state, the step's name behind it; a saga may be stuck there."""
 
 REFERENCE_FIELD: Final = "cdk_sagas_ref"
-"""The only member of an object that stands for a large value: its key in the payload bucket."""
+"""The only member of a reference: the payload's key in the payload bucket."""
 
 PAYLOAD_KEY_PATTERN: Final = r"^[a-z2-7]{26}(-[0-9a-z]{1,13})?/[0-9a-f]{64}$"
 """Owner (a request id, or a saga id) and SHA-256 of the payload."""
@@ -828,10 +828,10 @@ OUTPUT_FIELD: Final = "output"
 """Field of a step function's answer that holds the step's output."""
 
 ITEM_MEMBER: Final = "item"
-"""A text by itself would not be JSON: JSONata writes it without quotes."""
+"""A bare text would not be JSON: JSONata writes it without quotes."""
 
 SCHEMA_FILE: Final = "request_schema.json"
-"""File beside the gatekeeper's code that holds the operation's JSON schema, when it has one."""
+"""File next to the gatekeeper's code that holds the operation's JSON schema, when it has one."""
 
 # Lengths and sizes. Each is a limit of AWS, or is derived from one; none is silent.
 REQUEST_ID_LENGTH: Final = 26
@@ -842,11 +842,11 @@ MAX_BODY_BYTES: Final = 65_536
 """A body is part of each task's payload as an escaped string: at worst twice its size."""
 MAX_OUTPUT_BYTES: Final = 32_768
 MAX_OUTPUTS_BYTES: Final = 98_304
-"""All outputs of a saga together. With the largest body beside them, escaped, they fit a task's payload; escaped
-themselves, they fit the settled answer."""
+"""All outputs of a saga together. With the largest body, escaped, they fit a task's payload; escaped
+too, they fit the settled answer."""
 MAX_PAYLOAD_BYTES: Final = 3_000_000
 """A body, an output or an answer with a payload bucket. A function is invoked with, and answers, 6 MiB of JSON, in
-which a body is an escaped string: at worst twice its size, and headers beside it."""
+which a body is an escaped string: at worst twice its size, with headers."""
 INLINE_BODY_BYTES: Final = 32_768
 """With a payload bucket, a larger body travels by reference."""
 INLINE_OUTPUT_BYTES: Final = 8_192
@@ -856,15 +856,15 @@ MAX_FUNCTION_SECONDS: Final = 900
 MAX_EXPRESS_SECONDS: Final = 300
 MAX_KEY_LENGTH: Final = 255
 CLIENT_SHARE: Final = 0.75
-"""A client of a provider waits for so much of its invocation's time; the rest is for writing down what it was told."""
+"""A client of a provider waits for so much of its invocation's time; the rest is for storing the outcome."""
 MAX_JSON_DEPTH: Final = 100
 """The same everywhere: what the interpreter's stack happens to allow differs from one caller to the next."""
 EXECUTION_NAME_DAYS: Final = 90
-"""A name stays taken for 90 days after its execution closed; after that, starting by it again would run anew."""
+"""A name stays taken for 90 days after its execution closed; after that, starting by it would be a new execution."""
 LEAST_NAME_DAYS: Final = 30
 """In an account that asked AWS to keep histories for less; then names are free again, too."""
 LEAST_LOG_DAYS: Final = 30
-"""For so long at least are rows of a saga log kept, whatever a deployment says."""
+"""Rows of a saga log are kept at least this long, whatever a deployment declares."""
 MAX_EXACT_INTEGER: Final = 10**15 - 1
 """JSONata numbers are doubles and its ``$string`` keeps 15 digits: larger integers travel as strings."""
 MAX_EXPRESSION_DIGITS: Final = 15
@@ -929,7 +929,7 @@ class Metric(StrEnum):
     SIGNATURE_REFUSED = "WebhookSignatureRefused"
     """Wrong or stale: made with something like the secret, or copied."""
     UNSIGNED = "WebhookUnsigned"
-    """Not signed at all: whoever knows the address can do that."""
+    """Not signed at all: anyone who knows the address can cause that."""
     DISPATCH_FAILED = "CallbackDispatchFailed"
     ORPHANS = "OrphansFound"
     RECOVERIES = "RecoveriesStarted"

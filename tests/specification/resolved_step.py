@@ -52,7 +52,7 @@ class Heard:
 
     Attributes:
         status: the row's, when it was looked at.
-        happened: what the provider said.
+        happened: what the provider reported.
         current: whether the row is still that of the same attempt. Attempts are unique: it never is again.
     """
 

@@ -63,13 +63,13 @@ _LATE: Final = frozenset({Receipt.LATE, Receipt.APPLIED_LATE, Receipt.CONFLICT, 
 
 
 def ask_page(claims: Claims, *, closes_at: int, status: int = 200, complaint: str = "") -> HttpAnswer:
-    """What is asked, and the two ways to answer. Looking at it decides nothing.
+    """The question, and the two buttons. Showing it decides nothing.
 
     Args:
-        claims: what the link says.
+        claims: the link's claims.
         closes_at: until when it can decide, epoch milliseconds.
         status: of the answer.
-        complaint: what was wrong with what was sent.
+        complaint: what was wrong with the request.
     """
     until = _moment(datetime.fromtimestamp(closes_at // 1_000, UTC))
     form = (
@@ -120,7 +120,7 @@ def closed_page(claims: Claims) -> HttpAnswer:
 
 
 def unknown_page(claims: Claims) -> HttpAnswer:
-    """Nothing has ever waited for the decision, as far as the tables tell."""
+    """No task has ever waited for the decision, according to the tables."""
     told = '<p class="told bad" role="status">Nothing waits for this decision. It is not recorded here.</p>'
     return _page(404, _title(claims), told)
 
@@ -131,13 +131,13 @@ def expired_page() -> HttpAnswer:
 
 
 def forged_page() -> HttpAnswer:
-    """No link of ours; it is told nothing."""
+    """Not a link of this page; it shows nothing."""
     body = "<p>It may have been cut off on its way. Open it from the message again, or ask for a new one.</p>"
     return _page(403, "This link is not valid", body)
 
 
 def refused_page(status: int, title: str, body: str, headers: dict[str, str] | None = None) -> HttpAnswer:
-    """A request that no browser sends by itself, or that could not be answered now."""
+    """A request that no browser sends, or that could not be answered now."""
     return _page(status, title, f"<p>{escape(body)}</p>", headers)
 
 

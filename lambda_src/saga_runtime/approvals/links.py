@@ -1,11 +1,11 @@
 """Links by which a person approves or rejects: signed, expiring, and of use once.
 
-A link carries what it asks, whom it asks, and until when, and a signature over all of it; so a page can show it without
-looking anything up, and nobody can change a word. It is no secret from whoever holds it, and whoever holds it can
+A link carries its question, its reviewer and its expiry, and a signature over all of it; so a page can show it without
+reading anything else, and it cannot be altered. Its holder can read it, and can
 decide: send it to the reviewer alone.
 
-A decision is written down before it takes effect, one for each job. Whoever comes second, by whichever link, is told
-what was decided; if the first one's effect was lost on the way, it is carried out then, as it was decided.
+A decision is stored before it takes effect, one for each job. A second reviewer, by any link, is shown
+the first decision; if its effect was lost, it is applied then, as it was decided.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ MAX_LIFE: Final = timedelta(days=365)
 
 _NEVER: Final = 2**33
 _PURPOSE: Final = b"cdk-sagas approval 1\n"
-"""Signed with the rest: the same secret's signature of anything else is none of a link."""
+"""Signed with the rest: the same secret's signature of anything else is not a link's."""
 
 
 class Job(Protocol):
-    """What a link is for: a ``CallbackCall``."""
+    """The job of a link: a ``CallbackCall``."""
 
     @property
     def job_id(self) -> str:
@@ -56,7 +56,7 @@ class Job(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claims:
-    """What a link says.
+    """Contents of a link.
 
     Attributes:
         job_id: the job that waits for the decision.
@@ -84,15 +84,15 @@ class Claims:
         """As it is signed.
 
         Raises:
-            Invalid: if it is too large for a link, or holds what is no text.
+            Invalid: if it is too large for a link, or holds a value that is not text.
         """
         details = [[label, value] for label, value in self.details]
         members = {"job": self.job_id, "reviewer": self.reviewer, "expires": self.expires}
         text = canonical_json({**members, "title": self.title, "details": details}).encode("utf-8")
         if len(text) > MAX_CLAIMS_BYTES:
             raise Invalid(
-                f"what an approval link says may have {MAX_CLAIMS_BYTES} bytes, got {len(text)}; shorten title and "
-                "details"
+                f"the contents of an approval link may have {MAX_CLAIMS_BYTES} bytes, got {len(text)}; shorten title "
+                "and details"
             )
         return text
 
@@ -101,7 +101,7 @@ class Claims:
         """Read what ``encode`` wrote.
 
         Raises:
-            ValueError: if it is none.
+            ValueError: for any other text.
         """
         try:
             members = json.loads(text)
@@ -123,13 +123,13 @@ class Claims:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """What a person decided.
+    """Decision of a reviewer.
 
     Attributes:
         approved: or rejected.
         reviewer: who.
-        note: why, in the reviewer's words. Of a rejection it stays in the token table: whoever made the request is
-            told of the refusal, and a note about him may not be meant for him.
+        note: the reviewer's reason. Of a rejection it stays in the token table: the client receives
+            the refusal, and the note may not be meant for the client.
         at: when, ISO 8601 in UTC.
         event_id: the event that it is.
     """
@@ -162,7 +162,7 @@ class Decision:
         return {"decision": verdict, "reviewer": self.reviewer, "note": self.note, "at": self.at}
 
     def callback(self, job_id: str) -> Callback:
-        """What the job is told."""
+        """Callback with the decision."""
         refusal = Failed(Rejected.__name__, "a reviewer rejected it")
         outcome = Succeeded(self.output()) if self.approved else refusal
         return Callback(job_id=job_id, event_id=self.event_id, outcome=outcome)
@@ -172,7 +172,7 @@ def decide(claims: Claims, *, approved: bool, note: str, attempt: str, now_ms: i
     """The decision of a link's reviewer, now.
 
     Args:
-        claims: what the link says.
+        claims: the link's claims.
         approved: or rejected.
         note: why, in the reviewer's words.
         attempt: which attempt at the job waits: if an operator takes a decision back, the next one is another event.
@@ -209,9 +209,9 @@ def approval_link(
     is its refusal ``Rejected``, which every ``Step.wait_for`` knows.
 
     Guaranteed: the first decision on a job counts, by whichever link, and no other. Opening the page decides nothing,
-    so that a mail program may look at it beforehand.
+    so a mail program may open it beforehand.
 
-    Not guaranteed: that it is the reviewer who decides. Whoever has the link can; and it can be read, so write nothing
+    Not guaranteed: that the reviewer decides. Any holder of the link can; and it can be read, so write nothing
     into it that the reviewer's mail must not hold.
 
     Args:
@@ -246,17 +246,17 @@ def approval_link(
 
 
 def token_of(claims: Claims, key: bytes) -> str:
-    """What a link says and a signature over it, as part of an address."""
+    """Claims and their signature, as part of an address."""
     said = claims.encode()
     return f"{_to_text(said)}.{_to_text(_sign(said, key))}"
 
 
 def claims_of(token: str, keys: Iterable[bytes]) -> Claims | None:
-    """What a link says; None if none of the keys has signed it."""
+    """Claims of a token; None if none of the keys has signed it."""
     said, _, signature = token.partition(".")
     try:
         text, found = _to_bytes(said), _to_bytes(signature)
-        # All of them, whichever fits: how long it takes says nothing about which.
+        # All of them are tried: the time taken reveals nothing about which key fits.
         fitting = [hmac.compare_digest(_sign(text, key), found) for key in keys]
         return Claims.decode(text) if any(fitting) else None
     except ValueError:  # binascii.Error is one
@@ -264,7 +264,7 @@ def claims_of(token: str, keys: Iterable[bytes]) -> Claims | None:
 
 
 def link_claims(token: str) -> Claims | None:
-    """What a link says that was made with this function's secret; None if it was made with another, or with none.
+    """Claims of a link made with this function's secret; None if it was made with another, or with none.
 
     Raises:
         SecretsUnavailable: if Secrets Manager did not answer.

@@ -1,4 +1,4 @@
-"""Where a job stands that waits for a person: what was decided, whether that took effect, and who waits."""
+"""State of a job that waits for a reviewer: its decision, whether that was received, and its waiting task."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _STILL: Final = "#decision = :found"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """What was read of a job.
+    """State of a job, as read.
 
     Attributes:
         decision: the one that was made, if one was.
@@ -38,12 +38,12 @@ class Standing:
 
     @property
     def is_answered(self) -> bool:
-        """True if the job has its answer, whoever gave it."""
+        """True if the job has its outcome, from any source."""
         return self.waiting is not None and self.waiting.outcome is not None
 
     @property
     def is_lost(self) -> bool:
-        """True if somebody decided, and it did not take effect: whoever wrote it down died before."""
+        """True if a decision was stored and not received: the process that stored it crashed."""
         return self.decision is not None and not self.received and self.waiting is not None and not self.is_answered
 
     @property
@@ -62,7 +62,7 @@ class Standing:
 
 
 def read_standing(job_id: str) -> Standing:
-    """Read where a job stands.
+    """Read the state of a job.
 
     The token row comes after the event: an event that was received before has its outcome in it.
     """
@@ -80,13 +80,13 @@ def read_standing(job_id: str) -> Standing:
 
 
 def write_decision(job_id: str, decision: Decision, *, instead_of: Decision | None) -> Decision:
-    """Write a decision down, on condition that there is none, or only the one that was taken back.
+    """Store a decision, if none exists, or only the one that was reset.
 
     Returns:
-        The decision that counts: this one, or that of whoever was first.
+        The decision that counts: this one, or an earlier one.
 
     Raises:
-        TransientError: it is unknown which one counts; try again.
+        TransientError: it is unknown which one counts; retry.
     """
     a = TokenAttribute
     more = {a.JOB_ID: {"S": job_id}, a.DECISION: {"S": decision.encode()}}

@@ -1,7 +1,7 @@
-"""What becomes of a job when something is said of it, and when somebody begins to wait. Pure: data in, data out.
+"""Decisions about a job after a report, and when a task begins to wait. Pure: data in, data out.
 
-The saga log decides what counts; whoever waits is told what the log says, not what the provider said last. So a saga
-never goes on with a job that its compensation has buried, and never gives up one that stands.
+The saga log is authoritative: the waiting task receives the outcome in the log, not the provider's latest report. So a
+saga never continues with a job that its compensation has fenced, and never abandons one that is applied.
 """
 
 from __future__ import annotations
@@ -15,30 +15,30 @@ from saga_runtime.saga_log.rows import TOOK_EFFECT_AND_FELL, LogRow
 
 
 class Receipt(StrEnum):
-    """What was done with a callback."""
+    """Results of receiving a callback."""
 
     RECEIVED = "RECEIVED"
-    """Written down; whoever waits has not been told yet, and will be."""
+    """Stored; not yet delivered to the waiting task."""
     SETTLED = "SETTLED"
-    """Written down, and told to whoever waited."""
+    """Stored, and delivered to the waiting task."""
     DUPLICATE = "DUPLICATE"
-    """It said what was known."""
+    """The outcome was known already."""
     EARLY = "EARLY"
-    """Written down; whoever will wait is told at once."""
+    """Stored; delivered when a task waits."""
     LATE = "LATE"
-    """Written down; nobody waited any more."""
+    """Stored; no task waited any more."""
     APPLIED_LATE = "APPLIED_LATE"
-    """The job counted as not done, and was done: it has to be undone."""
+    """A late effect: the job was treated as not applied, and has to be compensated."""
     CONFLICT = "CONFLICT"
-    """It contradicts what counts: written down beside it, and operators were told."""
+    """It contradicts the kept outcome: stored separately, and operators were notified."""
     UNKNOWN = "UNKNOWN"
-    """Nobody has heard of such a job: written down under its id."""
+    """The job is unknown: stored under its id."""
     HEARTBEAT = "HEARTBEAT"
-    """Whoever waits waits on."""
+    """The task keeps waiting."""
 
 
 class LogChange(StrEnum):
-    """What a receipt makes of the saga log's row."""
+    """Changes of the saga log's row by a receipt."""
 
     NONE = "NONE"
     PUT_DONE = "PUT_DONE"
@@ -50,7 +50,7 @@ class LogChange(StrEnum):
 
 
 class TokenChange(StrEnum):
-    """What a receipt makes of the token row's status."""
+    """Changes of the token row's status by a receipt."""
 
     NONE = "NONE"
     PUT_EARLY = "PUT_EARLY"
@@ -59,12 +59,12 @@ class TokenChange(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """What a receipt writes.
+    """Writes of a receipt.
 
     Attributes:
-        log: what becomes of the log row.
-        token: what becomes of the token row.
-        told: what whoever waits is to be told, if anything becomes of the token row.
+        log: change of the log row.
+        token: change of the token row.
+        told: outcome to deliver, if the token row changes.
         contradicts: whether the outcome contradicts what counts.
     """
 
@@ -80,14 +80,14 @@ class Decision:
 
 
 def receipt_of(token: TokenRow | None, log: LogRow | None, outcome: Outcome, *, job: bool) -> Decision:
-    """Decide what a provider's word makes of both rows.
+    """Decide how a report changes both rows.
 
     Args:
         token: the token row that was found.
         log: the log row that was found.
-        outcome: what the provider says.
-        job: whether the provider works for the saga; otherwise the saga only waits for something to happen. A row
-            that is in doubt, or that was undone, is one of a job, whatever the saga says by now.
+        outcome: the reported outcome.
+        job: whether the provider works for the saga; otherwise the saga only waits for an occurrence. A row
+            that is in doubt, or was compensated, is a job's, whatever the saga declares by now.
     """
     change = _of_job(log, outcome) if job or _is_job(log) else _of_wait(log, outcome)
     if change in (LogChange.NONE, LogChange.APPLIED_LATE) and log is not None:
@@ -130,7 +130,7 @@ def _contradicts(log: LogRow | None, outcome: Outcome) -> bool:
 
 
 def answer_of(log: LogRow) -> Outcome | None:
-    """What whoever waits for a job is told by the log row alone; None: it is not decided yet."""
+    """Outcome of a job according to the log row alone; None: it is not decided yet."""
     if log.status is StepStatus.INTENT:
         return None
     if log.instead is not None:
@@ -138,7 +138,7 @@ def answer_of(log: LogRow) -> Outcome | None:
     passed_over = log.status is StepStatus.TOMBSTONE and log.output is not None
     if log.status in (StepStatus.DONE, StepStatus.READ) or passed_over:
         return Outcome.success(log.output or "{}")
-    # A refusal that was told stays one, even if the job was done after all, and was or will be undone.
+    # A delivered refusal is final, even if the job was done after all, and is or will be compensated.
     if log.status is StepStatus.FAILED or (log.error and log.status in TOOK_EFFECT_AND_FELL):
         return Outcome.failure(log.error or ErrorName.PERMANENT.value, log.detail or "refused")
     return _fenced(log)
@@ -149,40 +149,40 @@ def _fenced(log: LogRow) -> Outcome:
 
 
 class Registration(StrEnum):
-    """What became of a token that was registered."""
+    """Results of registering a token."""
 
     NEW = "NEW"
     """The first one of its job."""
     NEWER = "NEWER"
     """It replaced one of an older attempt."""
     SAME = "SAME"
-    """It stands already: the message came again."""
+    """It is registered already: the message was redelivered."""
     OLD = "OLD"
-    """One of a newer attempt stands: nobody waits with this one."""
+    """A newer attempt's token is registered: no task waits with this one."""
     ANSWERED = "ANSWERED"
-    """The answer was known, and was told to whoever waits with this one."""
+    """The outcome was known, and was delivered with this token."""
 
 
 class Entry(StrEnum):
-    """What a registration does about the row that it found."""
+    """Actions of a registration on the existing row."""
 
     REPLACE = "REPLACE"
     """An older attempt's token: put this one into its place."""
     ANSWER = "ANSWER"
-    """The answer is known, and an older attempt was told it, or nobody: tell it to this one."""
+    """The outcome is known, and was delivered to an older attempt or to none: deliver it to this one."""
     SEND_AGAIN = "SEND_AGAIN"
-    """The answer is being told to this one."""
+    """The outcome is being delivered to this attempt."""
     TOLD = "TOLD"
-    """It was told to this one, or this one did not wait any more."""
+    """It was delivered to this attempt, or this one did not wait any more."""
     SAME = "SAME"
     OLD = "OLD"
 
 
 def entry_of(row: TokenRow, order: str) -> Entry:
-    """Decide a registration's way from the row that stands there.
+    """Decide a registration's action from the existing row.
 
-    Attempts are told apart by their order, which is strict: the state's entry alone does not tell a retry from the
-    attempt before it, and of two that came in either order the newer one must stand.
+    Attempts are compared by their order, which is strict: the state's entry alone does not distinguish a retry from the
+    attempt before it, and of two that came in either order the newer one must remain.
     """
     if row.order > order:
         return Entry.OLD

@@ -1,8 +1,8 @@
-"""Dispatching one message: a job is handed to its provider once, or a wait is announced; whoever waits is registered.
+"""Dispatch of one message: a job is dispatched to its provider once, or a wait is announced; the task is registered.
 
-The order is what makes it safe. First the saga log: what is decided is told at once, and that a provider may be asked
-is written down before it is asked. Then who waits, so that no answer can be quicker. Then the provider. Whoever dies
-in between leaves a row that says how far he may have got, and the message comes again.
+The order makes it safe. First the saga log: a decided outcome is delivered at once, and the possible call is
+recorded before it is made. Then the task's registration, so that no outcome can precede it. Then the provider. A crash
+in between leaves a row with the progress so far, and the message is redelivered.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class EarlierAttempt(StepInDoubt):
 
 
 def job_call(invocation: Invocation, *, undo: bool = False) -> CallbackCall:
-    """What the functions of a job are given."""
+    """The call that a job's functions receive."""
     key = invocation.call.key if undo else invocation.step_key
     return external_call_of(CallbackCall, invocation.call, key, invocation.remaining_ms, job_id=invocation.step_key)
 
@@ -77,8 +77,8 @@ class Job:
     Attributes:
         message: what was delivered.
         invocation: the attempt.
-        hand_over: what hands the job to its provider.
-        verify: what asks the provider what became of it.
+        hand_over: dispatches the job to its provider.
+        verify: queries the provider for the outcome.
     """
 
     message: Message
@@ -87,11 +87,11 @@ class Job:
     verify: VerifyJob | None
 
     def dispatch(self) -> None:
-        """See to it that the provider has the job, or that whoever waits for it is told what became of it.
+        """Ensure that the provider has the job, or deliver its outcome to the waiting task.
 
         Raises:
             StepInDoubt: an earlier attempt may be alive, or its request on its way; deliver the message again.
-            TransientError: AWS did not answer; deliver the message again.
+            TransientError: AWS did not respond; deliver the message again.
         """
         waiting, invocation = self.message.waiting, self.invocation
         result = write_row(invocation.holder.intent(clock.now_ms()), remaining_ms=invocation.remaining_ms)
@@ -109,7 +109,7 @@ class Job:
             self._go_on(row, registration)
 
     def _told(self, row: LogRow) -> bool:
-        """Test whether the row decides; then whoever waits is told."""
+        """Test whether the row decides; then its outcome is delivered."""
         answer = answer_of(row)
         if answer is None:
             return False
@@ -120,7 +120,7 @@ class Job:
         return True
 
     def _go_on(self, row: LogRow, registration: Registration) -> None:
-        """Go on with a job that somebody handed over, or was about to."""
+        """Continue a job that an earlier attempt dispatched, or was about to."""
         for _ in range(LOOKS):
             asked = registration is Registration.SAME and self._asked_since_registered(row)
             there = self._go_on_from(row, asked=asked)
@@ -130,7 +130,7 @@ class Job:
         raise TransientError(f"the row of step {self.invocation.call.step} keeps changing")
 
     def _go_on_from(self, row: LogRow, *, asked: bool) -> LogRow | None:
-        """Go on from what was read; if somebody was quicker, what stands there now."""
+        """Continue from the row as read; return the current row if another attempt changed it."""
         call, provider = self.invocation.call, self.invocation.provider
         entry = job_entry_of(row, asked=asked, mine=self.invocation.holder, now_ms=call.now_ms, provider=provider)
         match entry:
@@ -153,13 +153,13 @@ class Job:
     def _asked_since_registered(self, row: LogRow) -> bool:
         """Test whether the provider was called since this task waits; a delivery that crashed earlier does not count.
 
-        Without the row nobody can tell, and asking does no harm.
+        Without the row this is unknown, and a query is harmless.
         """
         token = read_token(self.message.waiting.job_id) if row.accepted_at else None
         return token is not None and 0 < token.waiting_since <= row.accepted_at
 
     def _call_again(self, row: LogRow, *, nobody_else: bool) -> LogRow | None:
-        """Hold the row from now on, and hand the job over anew, if there is time; otherwise what stands there now."""
+        """Take over the row and dispatch the job again, if there is time; otherwise return the current row."""
         if self._is_given_up():
             return None
         taken = self.invocation.holder.take_over(row, clock.now_ms())
@@ -183,16 +183,16 @@ class Job:
             case Pending(job_id=own):
                 self._know_as(own)
                 if self._waits_on():
-                    # Refused: the provider has answered meanwhile, or somebody else goes on.
+                    # Refused: the outcome has arrived meanwhile, or another attempt continues.
                     accepted = self.invocation.holder.accepted(clock.now_ms(), held=row.attempt)
                     write_row(accepted, remaining_ms=self.invocation.remaining_ms)
             case Unknown():
                 self._give_up(nobody_knows(call, verdict))
 
     def _waits_on(self) -> bool:
-        """The provider has the job: whether whoever waits waits on. If his time is up, he is told so.
+        """Return whether the task keeps waiting for the provider. If its time is up, it is failed.
 
-        Nothing is written before that, or he would count as told when he was not.
+        Nothing is written before that, or the task would be marked as notified when it was not.
         """
         if self._is_given_up():
             return False
@@ -200,9 +200,9 @@ class Job:
         return True
 
     def _is_given_up(self) -> bool:
-        """Test whether the step's time is up; then whoever waits is told so, and the job is not handed over any more.
+        """Test whether the step's time is up; then the task is failed, and the job is not dispatched any more.
 
-        The state machine does not know: each of its attempts has a time of its own.
+        The state machine does not know: each of its attempts has its own timeout.
         """
         waiting = self.message.waiting
         if not self.message.is_overdue(clock.now_ms()):
@@ -212,16 +212,16 @@ class Job:
         return True
 
     def _give_up(self, error: SagaError) -> None:
-        """Tell whoever waits that he will not learn what became of the job by waiting."""
+        """Fail the waiting task: waiting longer cannot yield the outcome."""
         told = send_directly(self.message.waiting.token, Outcome.failure(type(error).__name__, error.message))
         telemetry.event("job_given_up", job_id=self.message.waiting.job_id, error=type(error).__name__, told=told)
 
     def _hand_over(self, *, nobody_else: bool) -> None:
-        """Call the provider, once, and write down that it has the job, or that it refused. The row must be held.
+        """Call the provider once, and record that it accepted or refused the job. The row must be held.
 
         Args:
-            nobody_else: whether no request of an attempt before this one can still be on its way. If one can, a
-                refusal says nothing about the job.
+            nobody_else: whether no request of an earlier attempt can still arrive. If one can, a
+                refusal does not determine the outcome.
 
         Raises:
             StepInDoubt: the provider refused, and the job may yet be done.
@@ -233,14 +233,14 @@ class Job:
             require_refusal(refusal, self.invocation)
             if not nobody_else:
                 raise StepInDoubt(f"job {job_id} was refused while an earlier request may be on its way") from refusal
-            # Before the refusal is one: should it do the job after all, it says so under its own id.
+            # Before the refusal is recorded: if it does the job after all, it reports that under its own id.
             self._know_as(getattr(refusal, "job_id", None))
             self._say(Failed(type(refusal).__name__, refusal.message))
             telemetry.event("job_refused", job_id=job_id, code=refusal.code)
             return
         if accepted is not None and not isinstance(accepted, Accepted):
             raise StepInDoubt(
-                f"step {step} was handed over, and its function returned {type(accepted).__name__}; "
+                f"step {step} was dispatched, and its function returned {type(accepted).__name__}; "
                 "return Accepted(job_id=...), or nothing if the provider uses call.job_id"
             )
         self._know_as(accepted.job_id if accepted is not None else None)
@@ -256,7 +256,7 @@ class Job:
             _adopt(self.invocation.call.step, str(own), job_id)
 
     def _say(self, outcome: Succeeded | Failed) -> None:
-        """What the provider said here and now counts as if it had called back."""
+        """Treat the provider's immediate outcome as a callback."""
         event_id = f"dispatch:{self.invocation.call.attempt}"
         receive(Callback(job_id=self.message.waiting.job_id, event_id=event_id, outcome=outcome))
 
@@ -273,18 +273,18 @@ def _adopt(step: str, provider_id: str, job_id: str) -> None:
         adopt_alias(provider_id, job_id)
     except Invalid as error:
         raise StepInDoubt(
-            f"step {step} was handed over, and its provider's id cannot be kept: {error.message}"
+            f"step {step} was dispatched, and its provider's id cannot be stored: {error.message}"
         ) from error
 
 
 def announce(message: Message, function: HandOver | None, remaining_ms: Callable[[], int]) -> None:
-    """See to it that somebody waits for what nobody does for the saga; and tell whoever brings it about.
+    """Register a task that waits for an occurrence, and announce the wait.
 
-    There is nothing to undo, so nothing is written before. The function is called for each attempt that waits, at
+    There is no effect, so nothing is written before. The function is called for each attempt that waits, at
     least once.
 
     Raises:
-        TransientError: AWS did not answer; deliver the message again.
+        TransientError: AWS did not respond; deliver the message again.
         ProtocolMismatch: the step was run as a job.
     """
     call, waiting = message.call, message.waiting

@@ -1,4 +1,4 @@
-"""What a queue's message says of a job, and what the functions that a user writes for it are given. Pure."""
+"""A queue's message of a job, and the call that a user's functions receive. Pure."""
 
 from __future__ import annotations
 
@@ -52,14 +52,14 @@ class Accepted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
-    """A job, or a wait, that a state machine put into the queue.
+    """A job, or a wait, that a state machine sent to the queue.
 
     Attributes:
-        event: what a step function would be called with, and more.
+        event: a step function's event, and more.
         call: the call that it is for.
-        waiting: who waits for the answer.
-        entered_at: when the state was entered in which he waits, epoch milliseconds.
-        job: whether the provider works for the saga; otherwise the saga waits for what nobody does for it.
+        waiting: the waiting task.
+        entered_at: when the task's state was entered, epoch milliseconds.
+        job: whether the provider works for the saga; otherwise the saga waits for an occurrence.
     """
 
     event: Mapping[str, Any] = field(repr=False)
@@ -76,7 +76,7 @@ class Message:
             body: what was delivered.
             attempt: who dispatches it.
             now_ms: the time.
-            dead_letters: URL of the queue that is told if a job is never answered; empty: nobody is.
+            dead_letters: URL of the queue to notify if a job is never reported; empty: none.
 
         Raises:
             ProtocolMismatch: if it was not sent by a saga, or by one that speaks another protocol.
@@ -87,7 +87,7 @@ class Message:
         call = StepCall.from_event(event, attempt=attempt, now_ms=now_ms)
         task, wait = event.get(f.TASK), event.get(f.WAIT)
         if not isinstance(task, Mapping) or not isinstance(wait, Mapping):
-            raise ProtocolMismatch(f"a message of step {call.step} tells neither who waits nor for how long; {_REMEDY}")
+            raise ProtocolMismatch(f"a message of step {call.step} has neither a token nor a timeout; {_REMEDY}")
         order, job = order_of(task), event.get(f.PROVIDER) is not None
         waiting = Waiting(
             job_id=call.key,
@@ -119,7 +119,7 @@ def _object(body: object) -> Mapping[str, Any]:
     except (ValueError, RecursionError):
         event = None
     if not isinstance(event, Mapping):
-        # What it says is not shown: it may be anything, a token included.
+        # Its contents are not shown: they may be anything, a token included.
         raise ProtocolMismatch(f"a message of this queue is a JSON object that a saga sent; {_REMEDY}")
     return event
 
@@ -139,12 +139,12 @@ def _seconds(wait: Mapping[str, Any], name: WaitField) -> int:
 
 
 def job_entry_of(row: LogRow, *, asked: bool, mine: Holder, now_ms: int, provider: ProviderSettings) -> Entry | None:
-    """Decide what a dispatcher does about a job in doubt: ``INTENT``, of somebody else.
+    """Decide the dispatcher's action for a job in doubt: ``INTENT``, of another attempt.
 
     Args:
         row: the row.
-        asked: whether the provider took the job on, or was asked for it, since the one who waits began to wait. If
-            not, somebody waited before him, and did not live to see an answer or a sign of life.
+        asked: whether the provider accepted the job, or was called, since the waiting task began to wait. If
+            not, an earlier task waited, and ended without an outcome or a heartbeat.
         mine: the dispatcher's attempt.
         now_ms: the time.
         provider: what the saga declares of the provider.
@@ -155,6 +155,6 @@ def job_entry_of(row: LogRow, *, asked: bool, mine: Holder, now_ms: int, provide
     if not row.accepted_at:
         return entry_of(row, mine=mine, now_ms=now_ms, provider=provider)
     if asked or not provider.verify:
-        # To hand over anew what a provider has would tell nothing: it would take it on once more.
+        # Dispatching a job again that the provider has would yield nothing: it would accept it once more.
         return None
     return Entry.VERIFY if is_over(row, now_ms, provider) else Entry.WAIT

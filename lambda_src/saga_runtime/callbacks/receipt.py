@@ -1,4 +1,4 @@
-"""Receiving a callback: one transaction of event marker, token row and saga log row; then whoever waits is told."""
+"""Receipt of a callback: one transaction of event marker, token row and saga log row; then the outcome is delivered."""
 
 from __future__ import annotations
 
@@ -49,15 +49,15 @@ APPLIED_LATE: Final = "CallbackAppliedLate"
 
 
 def receive(callback: Callback) -> Receipt:
-    """Write down what a provider says of a job, and tell whoever waits for it.
+    """Store a provider's report of a job, and deliver it to the waiting task.
 
     Guaranteed: the outcome and the fact that its event was received are written in one transaction, or not at all. The
-    same event changes nothing when it comes again, and is told again if it was not told. An event id that was used for
-    another job, or for the opposite outcome, does not make it the same event. What contradicts the outcome that counts
-    is written beside it. An answer about a job that nobody knows is kept under its id. A success is never forgotten:
-    the saga log says ``DONE``, ``READ``, or ``APPLIED_LATE`` if the job counted as not done.
+    same event changes nothing when redelivered, and its outcome is delivered if it was not. An event id that was used
+    for another job, or for the opposite outcome, does not make it the same event. What contradicts the kept outcome
+    is stored separately. An outcome of an unknown job is stored under its id. A success is never lost:
+    the saga log has ``DONE``, ``READ``, or ``APPLIED_LATE`` if the job was treated as not applied.
 
-    Not guaranteed: that whoever waits was told when this returns ``RECEIVED``; he will be.
+    Not guaranteed: delivery when this returns ``RECEIVED``; it follows.
 
     Raises:
         Invalid: an outcome has no event id.
@@ -80,11 +80,11 @@ def receive(callback: Callback) -> Receipt:
 
 
 def heartbeat(job_id: str) -> Receipt:
-    """Say that a job is being worked on.
+    """Record a heartbeat.
 
     Returns:
-        ``HEARTBEAT``: whoever waits for it waits on. ``LATE``: nobody waits any more. ``DUPLICATE``: its answer is
-        known. ``UNKNOWN``: nobody has waited for it yet, or it is no job; nothing is written.
+        ``HEARTBEAT``: the task keeps waiting. ``LATE``: no task waits any more. ``DUPLICATE``: its outcome is
+        known. ``UNKNOWN``: no task has waited for it yet, or it is not a job; nothing is written.
 
     Raises:
         TransientError: Step Functions or the database did not answer, or the integration does not serve the saga that
@@ -106,7 +106,7 @@ class _Reused(Exception):
 
 
 def _receive(callback: Callback, outcome: Outcome, marker: Marker) -> Receipt | None:
-    """One look at the rows, and one try to write; None: something changed in between."""
+    """Read the rows once, and try one write; None: something changed in between."""
     job_id, job = callback.job_id, JobId.parse(callback.job_id)
     if job is None:
         alias = read_token(alias_id(job_id))
@@ -146,7 +146,7 @@ def _saga_of(job: JobId, token: TokenRow | None) -> ServedStepOf | None:
 
 
 def _receive_unknown(callback: Callback, outcome: Outcome, marker: Marker, found: TokenRow | None) -> Receipt | None:
-    """Keep an answer about a job that nobody knows, under its id."""
+    """Store an outcome of an unknown job, under its id."""
     table, now_ms, row_id = token_table(), clock.now_ms(), alias_id(callback.job_id)
     if found is None:
         entry = early_put(
@@ -162,7 +162,7 @@ def _receive_unknown(callback: Callback, outcome: Outcome, marker: Marker, found
         entry = token_update(table, found, found.status, now_ms, conflict_change(outcome))
     else:
         entry = token_check(table, row_id, found)
-    # Somebody may begin to wait for it right now: he looks at this row after his own write.
+    # A task may register right now: its registration reads this row after its own write.
     nobody = [token_check(table, callback.job_id, None)] if JobId.parse(callback.job_id) else []
     refused = transact([marker_put(table, marker, now_ms), entry, *nobody])
     if 0 in refused:
@@ -196,7 +196,7 @@ class Subject:
         """Decide, and write all of it at once.
 
         Args:
-            outcome: what is said of the job.
+            outcome: the reported outcome.
             event_id: by which event.
             guard: the write that keeps this from being done twice.
             marker: the event's marker, if that is the guard.
@@ -262,7 +262,7 @@ class Subject:
         return token_update(table, self.token, status, now_ms, changes)
 
     def _record_entry(self, record: SagaRecord | None, now_ms: int) -> Sequence[Any]:
-        """Of a job that took effect late: somebody must look at its saga, and it must still be there then."""
+        """Entry for a late effect: its saga must be checked, and must still exist then."""
         if record is None:
             return []
         if record.status is RecordStatus.IN_PROGRESS:
@@ -271,7 +271,7 @@ class Subject:
         return [] if kept is None else [kept]
 
     def _again(self) -> Receipt:
-        """The event came before: it is told again if it has not been told."""
+        """The event is a duplicate: its outcome is delivered if it was not."""
         row = read_token(self.job_id)
         if row is not None and row.status is TokenStatus.SETTLING:
             telemetry.count(Metric.CALLBACK_SENT_AGAIN, job_id=self.job_id)
@@ -308,16 +308,16 @@ class Subject:
         return _told(row) if row.status is TokenStatus.SETTLING else Receipt.RECEIVED
 
     def _tell_operators(self, decision: Decision, outcome: Outcome, record: SagaRecord | None) -> None:
-        """An entry in the operators' queue, before anything says so: rather twice than never."""
+        """Send an entry to the operator queue before the conflict is stored: at least once."""
         conflict = self.token.conflict if self.token is not None else None
         if not self.saga.operators or (conflict == outcome and decision.log is LogChange.NONE):
             return
         said = "that the job was done" if outcome.ok else f"that the job failed ({outcome.error})"
-        found = f"the provider said {said} when its row was {self.log.status if self.log else 'not there'}"
+        found = f"the provider reported {said} when its row was {self.log.status if self.log else 'not there'}"
         if decision.log is not LogChange.APPLIED_LATE:
             error, then = CONTRADICTED, "the row stays"
         elif record is None:
-            error, then = APPLIED_LATE, "the saga's record is gone, so nothing undoes it by itself"
+            error, then = APPLIED_LATE, "the saga's record is gone, so it is not compensated automatically"
         else:
             error, then = APPLIED_LATE, "it is undone" if self.saga.step.undo else "nothing undoes this step"
         body = {
@@ -345,7 +345,7 @@ def _told(row: TokenRow) -> Receipt:
 
 
 def adopt(found: TokenRow, job_id: str) -> None:
-    """Make what came under a provider's own id the answer of its job, if the row is as read: look at it again.
+    """Make the outcome under a provider's own id its job's, if the row is as read; then read it again.
 
     Raises:
         TransientError: nothing is written, or it is unknown; call again.
@@ -363,10 +363,10 @@ def adopt(found: TokenRow, job_id: str) -> None:
 
 
 def _success_first(found: TokenRow) -> tuple[Outcome | None, Outcome | None]:
-    """What a job is told first of what came under its provider's own id, and what comes behind it.
+    """Order the outcomes under a provider's own id: the one to deliver first, and the rest.
 
-    Whoever adopts may die in between. What then counts must be that the job was done: a success that nobody knows of
-    would stand for ever, and a failure behind it is only a contradiction to be told.
+    The process may crash in between. The first must be a success: an undetected success
+    would remain forever, and a failure after it is only a conflict to report.
     """
     if found.status is TokenStatus.ALIAS:
         return found.conflict, None

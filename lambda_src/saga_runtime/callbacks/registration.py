@@ -15,10 +15,10 @@ from saga_runtime.shared import clock, telemetry
 
 
 def register(waiting: Waiting) -> Registration:
-    """Say that somebody waits for a job; if its answer is known, he is told.
+    """Register a waiting task; if the job's outcome is known, deliver it.
 
-    Guaranteed: of all attempts that ever registered, the newest one's token stands, in whatever order they came. What
-    was answered is never forgotten for it, and is told to it.
+    Guaranteed: of all attempts that ever registered, the newest one's token remains, in whatever order they came. A
+    known outcome is never lost for it, and is delivered to it.
 
     Raises:
         TransientError: nothing is written, or it is unknown; register again.
@@ -56,10 +56,10 @@ def register(waiting: Waiting) -> Registration:
 
 
 def _answered_before(waiting: Waiting, row: TokenRow, now_ms: int) -> bool:
-    """An answer was told to an older attempt, or to nobody yet: this one is told what counts by now, or waits anew.
+    """An outcome was delivered to an older attempt, or to none: deliver what counts by now, or wait again.
 
     Returns:
-        Whether it waits: a person has mended the step since.
+        Whether it waits: an operator has resolved the step since.
     """
     table = token_table()
     job = JobId(saga_id=waiting.saga_id, step=waiting.row_name.partition("[")[0], row_name=waiting.row_name)
@@ -71,7 +71,7 @@ def _answered_before(waiting: Waiting, row: TokenRow, now_ms: int) -> bool:
 
 
 def _is_mine(row: TokenRow, waiting: Waiting, now_ms: int) -> bool:
-    """Test whether a put was refused by itself: its answer was lost, and it was sent again."""
+    """Test whether a put was refused by itself: its response was lost, and it was sent again."""
     waits = row.status is TokenStatus.WAITING and row.order == waiting.order
     return waits and row.token == waiting.token and row.created_at == now_ms
 
@@ -86,11 +86,11 @@ def _early(waiting: Waiting, done: Registration) -> Registration:
 
 
 def adopt_alias(provider_id: str, job_id: str) -> None:
-    """Say under which id of its own a provider speaks of a job; an answer that came under it becomes the job's.
+    """Record a provider's own id of a job; an outcome stored under it becomes the job's.
 
     Raises:
         Invalid: if it cannot be an id.
-        StepInDoubt: if the provider spoke of another job under this id.
+        StepInDoubt: if the provider used this id for another job.
         TransientError: nothing is written, or it is unknown; call again.
     """
     check_job_id(provider_id)
@@ -113,7 +113,7 @@ def adopt_alias(provider_id: str, job_id: str) -> None:
 
 
 def record_dispatch_error(job_id: str, text: str, *, in_doubt: bool = False) -> None:
-    """Say in a job's row that handing it to its provider failed, and why; for whoever investigates.
+    """Record in a job's row that its dispatch failed, and why.
 
     Counted at least once. Nothing is written if the job was never registered.
     """

@@ -1,12 +1,12 @@
-"""What a provider says of a job, and the rows of the token table. Pure: data in, data out.
+"""A provider's reports of a job, and the rows of the token table. Pure: data in, data out.
 
 ::
 
-    (no row) --registered--> WAITING --received--> SETTLING --told--> SETTLED
-    (no row) --received--> EARLY --registered--> SETTLING --nobody waits--> LATE
-    WAITING --registered anew--> WAITING          SETTLING, SETTLED, LATE --registered anew--> SETTLING
+    (no row) --registered--> WAITING --received--> SETTLING --delivered--> SETTLED
+    (no row) --received--> EARLY --registered--> SETTLING --no task waits--> LATE
+    WAITING --registered again--> WAITING         SETTLING, SETTLED, LATE --registered again--> SETTLING
 
-The saga log says what became of the job; the token row only says who waits for it, and what he is to be told.
+The saga log has the job's outcome; the token row only has its waiting task, and the outcome to deliver.
 ``decisions`` decides, ``writes`` makes the conditional writes.
 """
 
@@ -42,7 +42,7 @@ _JOB_ID: Final = re.compile(JOB_ID_PATTERN)
 _ERROR_NAME: Final = re.compile(r"^[A-Za-z_][A-Za-z0-9_]{0,127}$")
 _ROW_NAME: Final = re.compile(r"^([^\[]+)(?:\[(.+)\])?$")
 _NO_REFUSALS: Final = frozenset(ErrorName) - frozenset(PERMANENT_ERRORS) - {ErrorName.CALLBACK_TIMED_OUT}
-"""Names by which a saga is told something else than that a job was refused."""
+"""Names that mean something else to a saga than a refusal of a job."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _ENTERED: Final = 2
 """Which part of an attempt's order is the time at which the state was entered."""
@@ -76,7 +76,7 @@ class Failed:
         detail: why; shown to clients. More than 1,000 characters are cut off.
 
     Raises:
-        Invalid: if ``error`` is no name, or one that says something else than that a job was refused.
+        Invalid: if ``error`` is not a name, or one with another meaning than a refused job.
     """
 
     error: str
@@ -87,7 +87,7 @@ class Failed:
             raise Invalid(f"an error is named like a class, OutOfStock for example, got {self.error!r}")
         if self.error in _NO_REFUSALS:
             raise Invalid(
-                f"{self.error} does not say that a job was refused; use {PermanentError.__name__}, "
+                f"{self.error} does not mean that a job was refused; use {PermanentError.__name__}, "
                 f"{ErrorName.DECLINED} or a name of your own"
             )
         if not isinstance(self.detail, str):
@@ -95,17 +95,19 @@ class Failed:
         try:
             self.detail.encode("utf-8")
         except UnicodeEncodeError:
-            raise Invalid("the detail of a failed job holds half of a surrogate pair, which is no character") from None
+            raise Invalid(
+                "the detail of a failed job holds half of a surrogate pair, which is not a character"
+            ) from None
 
 
 @dataclass(frozen=True, slots=True)
 class StillWorking:
-    """The job is neither done nor refused: whoever waits for it waits on."""
+    """The job is neither done nor refused: the task keeps waiting."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Callback:
-    """What a provider says of a job.
+    """A provider's report of a job.
 
     Attributes:
         job_id: the job: the id that the provider was given (``CallbackCall.job_id``), or the provider's own.
@@ -183,7 +185,7 @@ def _shown(value: object) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What became of a job, as it is stored and told.
+    """Outcome of a job, as stored and delivered.
 
     Attributes:
         ok: whether it was done.
@@ -203,12 +205,12 @@ class Outcome:
 
     @classmethod
     def failure(cls, error: str, detail: str) -> Outcome:
-        """The job was not done, or whoever waits must not go on."""
+        """The job was not done, or the saga must not continue."""
         return cls(ok=False, error=error, detail=detail[:MAX_DETAIL])
 
     @classmethod
     def of(cls, said: Succeeded | Failed) -> Outcome:
-        """What a provider said."""
+        """Convert a provider's outcome."""
         if isinstance(said, Succeeded):
             return cls.success(encode_output(said.output))
         return cls.failure(said.error, said.detail)
@@ -225,7 +227,7 @@ class Outcome:
         """Read what ``encode`` wrote.
 
         Raises:
-            ValueError: if it is none.
+            ValueError: for any other text.
         """
         f = OutcomeField
         try:
@@ -273,10 +275,10 @@ def alias_of(integration: str, provider_id: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Marker:
-    """The row that says that an event was received.
+    """The row of a received event.
 
-    A provider may use one event id for two things: an object's id, a counter for each order. So an event is the same
-    one, come again, only if it speaks of the same job and says the same of it.
+    A provider may use one event id for two things: an object's id, a counter for each order. So an event is a
+    duplicate only if its job and its outcome are the same, too.
 
     Attributes:
         integration: which integration received it; two providers may use one id.
@@ -294,7 +296,7 @@ class Marker:
 
     @property
     def id(self) -> str:
-        """Id of the row: by the event's id; of an id that was used for something else, by all that is said."""
+        """Id of the row: the event's id; of a reused id, all of the event's members."""
         text = f"{self.integration}#{self.event_id}"
         if self.reused:
             text = json.dumps([self.integration, self.event_id, self.job_id, self.ok])
@@ -339,18 +341,18 @@ def _milliseconds(text: object) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenRow:
-    """A row of the token table, read back. Times are epoch milliseconds; 0: not said.
+    """A row of the token table, read back. Times are epoch milliseconds; 0: unknown.
 
     Attributes:
         token: who waits; never shown, never logged.
-        order: of which attempt that is; empty: nobody has waited yet.
-        outcome: what is told to whoever waits.
+        order: of which attempt that is; empty: no task has waited yet.
+        outcome: what is delivered to the waiting task.
         event_id: the event that the outcome came with.
-        job_id: of an alias: the job that it stands for.
+        job_id: of an alias: its job.
         conflict: an outcome that contradicts the one that counts.
-        applied_late_at: when the job took effect that counted as not done.
-        dead_letters: of a job, the queue that is told if it is never answered.
-        unanswered_at: when that queue was told.
+        applied_late_at: time of the late effect.
+        dead_letters: of a job, the queue to notify if it is never reported.
+        unanswered_at: when that queue was notified.
     """
 
     id: str
@@ -379,7 +381,7 @@ class TokenRow:
 
     @property
     def time_is_up_at(self) -> int:
-        """When the step's time is up, all its attempts together; its dispatcher gives it up then."""
+        """When the step's time is up, all its attempts together; its dispatcher fails it then."""
         return entered_at_of(self.order) + self.waits_until - self.waiting_since
 
     @classmethod
@@ -387,7 +389,7 @@ class TokenRow:
         """Read an item.
 
         Raises:
-            ValueError: if the item is no row of a token table, or one that could not be told to anybody.
+            ValueError: if the item is not a row of a token table, or has an outcome that could not be delivered.
         """
         a = TokenAttribute
 
@@ -435,5 +437,5 @@ class TokenRow:
         if answered and row.outcome is None:
             raise ValueError(f"a row that is {row.status} needs an outcome")
         if row.status is TokenStatus.ALIAS and not row.job_id:
-            raise ValueError("an alias needs the job that it stands for")
+            raise ValueError("an alias needs its job")
         return row

@@ -1,6 +1,6 @@
-"""What callbacks write to a saga's own tables, its log and its request record. Pure: data in, data out.
+"""Writes of callbacks to a saga's own tables, its log and its request record. Pure: data in, data out.
 
-Each write has the condition that what was read still stands, and each is an entry of the transaction that changes the
+Each write requires that the data is as read, and each is an entry of the transaction that changes the
 token row, too.
 """
 
@@ -28,7 +28,7 @@ _DAY_SECONDS: Final = 86_400
 
 
 def log_check(table: str, job: JobId, found: LogRow | None) -> Any:
-    """Change nothing, on condition that the saga log's row is as it was read; None: that there is none."""
+    """Change nothing, on condition that the saga log's row is as it was read; None: that it does not exist."""
     a = LogAttribute
     check: dict[str, Any] = {"TableName": table, "Key": log_key(job.saga_id, job.row_name)}
     if found is None:
@@ -44,10 +44,10 @@ def log_check(table: str, job: JobId, found: LogRow | None) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogPlace:
-    """Where a job's row in the saga log is, and what its first write needs.
+    """Location of a job's row in the saga log, and the fields of its first write.
 
     Attributes:
-        side: where the step stands in its saga.
+        side: the step's position in its saga.
         attempt: who writes.
     """
 
@@ -71,7 +71,7 @@ class LogPlace:
                 case LogChange.PUT_FAILED:
                     return self._put(StepStatus.FAILED, error, now_ms)
                 case _:
-                    raise ValueError(f"{change} needs a row, and there is none")
+                    raise ValueError(f"{change} needs a row, got none")
         match change:
             case LogChange.DONE:
                 return self._update(StepStatus.DONE, found, output, now_ms)
@@ -138,7 +138,7 @@ class SagaRecord:
 
     @classmethod
     def from_item(cls, item: Mapping[str, Mapping[str, Any]]) -> SagaRecord | None:
-        """Read an item; None if it is none of a saga, or a tombstone: what an undo would need is gone from it."""
+        """Read an item; None if it is not a saga's, or a tombstone: the input that a compensation needs is gone."""
         a = RecordAttribute
         if a.SAGA_ID not in item or a.STATUS not in item or a.INPUT not in item:
             return None
@@ -153,12 +153,12 @@ class SagaRecord:
         )
 
     def due(self, table: str, now_ms: int, *, unpark: bool = False, answered: bool = False) -> Any:
-        """Have somebody look at the saga now; on condition that the record is as it was read.
+        """Make the saga due now; on condition that the record is as it was read.
 
         Args:
             table: the request table.
             now_ms: the time.
-            unpark: let it go on, too: what it is parked over has been decided.
+            unpark: also resume it: the cause of its parking is resolved.
             answered: keep it from being parked before it has gone on: its execution may be about to, unaware of what
                 was just decided.
         """
@@ -169,10 +169,10 @@ class SagaRecord:
         }
         if answered:
             sets[a.ANSWERED_AT] = {"N": str(now_ms)}
-        # Whether it is parked counts as read, too: who reads before it is parked, and writes after, would leave it so.
+        # Whether it is parked must be as read, too: a writer that read it before the parking would leave it parked.
         if not self.parked:
             return self._update(table, f"{SAME_RECORD} AND {NOT_PARKED}", sets, (), {}, also=(a.PARKED,))
-        if not self.stuck:  # nobody said why
+        if not self.stuck:  # without a reason
             values = {":parked": {"S": self.parked}}
             return self._update(table, f"{SAME_RECORD} AND {PARKED_ALIKE}", sets, (), values, also=(a.PARKED,))
         values = {":parked": {"S": self.parked}, ":stuck": {"S": self.stuck}}
@@ -180,7 +180,7 @@ class SagaRecord:
         return self._update(table, f"{SAME_RECORD} AND {SAME_PARKING}", sets, removes, values, also=(a.PARKED, a.STUCK))
 
     def kept(self, table: str, now_ms: int) -> Any | None:
-        """Keep a settled record whole until what took effect late is undone; None: it is, for long enough."""
+        """Keep a settled record whole until a late effect is compensated; None: it is, for long enough."""
         until = now_ms // 1000 + LATE_DAYS * _DAY_SECONDS
         if not self.response_expires_at or self.response_expires_at >= until:
             return None

@@ -34,8 +34,8 @@ class CallbackStep(ProviderStep[CallbackCall]):
     """A Lambda handler of a callback step's queue; made by ``callback_step``.
 
     Attributes:
-        function: what hands a job to the provider, or announces a wait; None: waits need no announcement.
-        verify: what asks the provider what became of a job, if it can be asked.
+        function: dispatches a job to the provider, or announces a wait; None: waits need no announcement.
+        verify: queries the provider for a job's outcome, if it can be queried.
     """
 
     __name__: str
@@ -59,14 +59,14 @@ class CallbackStep(ProviderStep[CallbackCall]):
             telemetry.flush()
 
     def given(self, invocation: Invocation, *, undo: bool = False) -> CallbackCall:
-        """What the functions are given."""
+        """The call that the functions receive."""
         return job_call(invocation, undo=undo)
 
     def repeat(self, invocation: Invocation, row: LogRow) -> None:
-        """A provider that takes a job on once more does not tell what became of it.
+        """A provider that accepts a job once more does not report its outcome.
 
         Raises:
-            StepUndecided: always; the provider's word, or a person's, decides.
+            StepUndecided: always; the provider's report, or an operator's answer, decides.
         """
         telemetry.event("job_not_repeated", saga_id=row.saga_id, step=row.step)
         raise undecided(invocation.call)
@@ -98,7 +98,7 @@ class CallbackStep(ProviderStep[CallbackCall]):
     def _dispatched(self, delivery: Delivery, remaining_ms: Callable[[], int], share: int) -> bool:
         message: Message | None = None
         if is_unanswered_entry(delivery.body):
-            # Somebody moved all dead letters back to the queue; this one tells of a job, and is none.
+            # All dead letters were redriven into the queue; this one is an entry about a job, and not a job.
             telemetry.event("unanswered_entry_dropped", message_id=delivery.message_id)
             return True
         try:
@@ -109,7 +109,7 @@ class CallbackStep(ProviderStep[CallbackCall]):
                 dead_letters=os.environ.get(Env.DEAD_LETTERS, ""),
             )
             self._dispatch(message, remaining_ms, share)
-        except Exception as error:  # noqa: BLE001  # whatever it is, this message comes again, and the others go on
+        except Exception as error:  # noqa: BLE001  # whatever it is, this message is redelivered, and the others continue
             _report(delivery, message, error)
             return False
         return True
@@ -125,7 +125,7 @@ class CallbackStep(ProviderStep[CallbackCall]):
             return
         if self.function is None:
             raise ProtocolMismatch(
-                f"step {message.call.step} is a job, and no function hands it over; give the integration "
+                f"step {message.call.step} is a job, and no function dispatches it; give the integration "
                 "CallbackIntegration(fn=...) with a function that callback_step decorates"
             )
         if not served(message.call.step, log=message.call.log_table):
@@ -184,7 +184,7 @@ def _deliveries(event: Mapping[str, Any]) -> list[Delivery]:
 
 
 def _report(delivery: Delivery, message: Message | None, error: Exception) -> None:
-    """Say why a message comes again. Of an error that is not ours nothing but its name is safe to show."""
+    """Log why a message is redelivered. Of an unknown error only its name is safe to show."""
     name = StepInDoubt.__name__ if isinstance(error, EarlierAttempt) else type(error).__name__
     text = f"{name}: {error.message}" if isinstance(error, SagaError) else name
     job_id = message.waiting.job_id if message is not None else ""
@@ -192,7 +192,7 @@ def _report(delivery: Delivery, message: Message | None, error: Exception) -> No
     if delivery.is_last or not isinstance(error, StepInDoubt):
         telemetry.count(Metric.DISPATCH_FAILED, job_id=job_id, error=name)
     if message is not None:
-        # It is only said; that it could not be said changes nothing for the message.
+        # It is only logged; that it could not be stored changes nothing for the message.
         with contextlib.suppress(SagaError, ClientError, BotoCoreError):
             in_doubt = isinstance(error, EarlierAttempt)
             record_dispatch_error(message.waiting.job_id, text, in_doubt=in_doubt)
@@ -205,37 +205,37 @@ def callback_step(*, verify: VerifyJob | None = None) -> Callable[[HandOver], Ca
 def callback_step(
     function: HandOver | None = None, /, *, verify: VerifyJob | None = None
 ) -> CallbackStep | Callable[[HandOver], CallbackStep]:
-    """Make a Lambda handler of a function that hands a job to a provider which answers later.
+    """Make a Lambda handler of a function that dispatches a job to an asynchronous provider.
 
-    The handler takes batches of the queue of a ``CallbackIntegration`` and reports each message that has to come again
-    by itself. The function is given a ``CallbackCall``: it tells the provider the job's id (``call.job_id``), asks it
-    under ``call.provider_key`` with a client timeout of ``call.timeout_seconds``, and returns nothing, or
+    The handler takes batches of the queue of a ``CallbackIntegration`` and reports each message to redeliver
+    individually. The function receives a ``CallbackCall``: it sends the provider the job's id (``call.job_id``), calls
+    it under ``call.provider_key`` with a client timeout of ``call.timeout_seconds``, and returns nothing, or
     ``Accepted(job_id=...)`` if the provider speaks of the job under an id of its own. It raises ``Declined``,
     or a ``PermanentError`` of its own that the step's ``refusals`` name, when the provider clearly refused the job, and
     only then; any other exception lets the message come again.
 
-    ``verify`` asks the provider what became of the job: ``Applied(output=...)``, ``NotApplied()``, ``Pending()`` while
-    it is working, or ``Unknown()``. It is asked when a hand-over was cut off, when an answer was lost, and before a
-    compensation. Without it, a job whose answer never comes waits for a person.
+    ``verify`` queries the provider for the outcome: ``Applied(output=...)``, ``NotApplied()``, ``Pending()`` while
+    it is working, or ``Unknown()``. It runs after an interrupted dispatch, after a lost outcome, and before a
+    compensation. Without it, a job whose outcome never arrives is parked.
 
     For a step that only waits (``Step.wait_for``), the function announces the wait, a mail with a link for example; it
     is called at least once for each attempt, and nothing is recorded of it.
 
-    Guaranteed: the saga log says that the provider may be asked, and the token table who waits, before it is asked. The
-    provider is asked once per delivery at most, and never by two at a time. It is asked again only when every attempt
-    before is certainly dead, and either it still knows the key or it said that nothing happened and no request could
-    still be on its way. What is known of the job is told at once.
+    Guaranteed: the saga log states that the provider may be called, and the token table has the task, before it is
+    called. provider is asked once per delivery at most, and never by two at a time. It is asked again only when every
+    attempt before is certainly dead, and either it still knows the key or it reported not applied and no request could
+    still arrive. A known outcome of the job is delivered at once.
 
     Not guaranteed: anything, where a request travels for longer than ``Provider(grace=...)`` after its sender died, or
     where the provider does not keep what was declared of it.
 
     Args:
-        function: what hands the job over.
-        verify: what asks the provider what became of it.
+        function: dispatches the job.
+        verify: queries the provider for the outcome.
 
     Raises (from the handler, when it is called to ask):
         StepInDoubt: not known yet; invoke again.
-        StepUndecided: nobody can find out; a person has to look.
+        StepUndecided: the outcome cannot be determined; operator action is required.
         TransientError: the saga log did not answer; invoke again.
 
     Example:
@@ -243,7 +243,7 @@ def callback_step(
         >>> picks: dict[str, dict[str, str]] = {}
         >>> def find(call: CallbackCall) -> Verdict:
         ...     pick = picks.get(call.job_id)
-        ...     if pick is None:
+        ...     if not pick:
         ...         return NotApplied()
         ...     return Applied(output=pick) if "parcel" in pick else Pending()
         >>> @callback_step(verify=find)

@@ -1,6 +1,6 @@
 """Reading and writing the rows that callbacks are about.
 
-Reads are strong. A write is committed, or refused because something is not as it was read: then whoever wrote reads
+Reads are strong. A write is committed, or refused because something is not as it was read: then the writer reads
 again. A lost answer is sent again, by the SDK and here; a writer that is refused by its own write finds, when it reads
 again, that nothing is left to do.
 """
@@ -31,7 +31,7 @@ Result = TypeVar("Result")
 Item = Mapping[str, Mapping[str, Any]]
 
 LOOKS: Final = 8
-"""Rows change less often than that under anybody who looks at them; more means that something is wrong."""
+"""Most reads of one row: rows change less often than that; more means that something is wrong."""
 _REFUSED: Final = "ConditionalCheckFailed"
 
 
@@ -46,13 +46,13 @@ def alias_id(provider_id: str) -> str:
 
 
 def marker_of(callback: Callback, *, ok: bool) -> Marker:
-    """The row that says that this function's integration received an event.
+    """The row of an event that this function's integration received.
 
     Raises:
         Invalid: if the event has no id.
     """
     if callback.event_id is None:
-        raise Invalid("event_id must be set, got None; only a webhook and an event rule know an id by themselves")
+        raise Invalid("event_id must be set, got None; only a webhook and an event rule derive an id")
     return Marker(integration=_integration(), event_id=callback.event_id, job_id=callback.job_id, ok=ok)
 
 
@@ -82,7 +82,7 @@ def read_log(table: str, job: JobId) -> LogRow | None:
 
 
 def read_record(table: str, saga_id: str) -> SagaRecord | None:
-    """A saga's request record; None if its key is another saga's by now, or nobody's."""
+    """A saga's request record; None if its key is another saga's by now, or free."""
     item = _read(table, {RecordAttribute.ID.value: {"S": request_id_from(saga_id)}})
     record = None if item is None else SagaRecord.from_item(item)
     return record if record is not None and record.saga_id == saga_id else None

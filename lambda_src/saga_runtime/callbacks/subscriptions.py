@@ -16,9 +16,9 @@ class ServedStep:
     """One callback step of a saga.
 
     Attributes:
-        side: where it stands in its saga.
+        side: its position in its saga.
         job: whether the provider works for the saga; otherwise the saga only waits for something to happen.
-        undo: whether something undoes it.
+        undo: whether it has a compensation.
     """
 
     side: Side

@@ -1,4 +1,4 @@
-"""Looking after token rows that are due: answers not told, jobs never answered, and jobs that took effect late."""
+"""Sweep of due token rows: undelivered outcomes, unanswered jobs, and late effects."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ from saga_runtime.saga_log.rows import LogRow
 from saga_runtime.shared import aws, clock, telemetry
 
 _SPARE_MS = 5_000
-"""A sweep ends by itself before its function does."""
+"""A sweep ends this long before its function does."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Swept:
-    """What a sweep found.
+    """Result of a sweep.
 
     Attributes:
-        oldest_seconds: for how long the longest of those has waited that have waited longer than expected, or for how
-            long a row has been due that could not be looked after; 0: there is none.
-        told: answers that were told now.
-        waiting: who waits longer than expected.
-        unanswered: jobs that were given up without an answer, and that somebody was told of now.
-        late: jobs that took effect late and are not undone yet.
-        failed: rows that could not be looked after; the next sweep tries again.
-        complete: whether every due row was looked at.
+        oldest_seconds: longest wait of those that have waited longer than expected, or longest
+            time that a failing row has been due; 0: none.
+        told: outcomes that were delivered now.
+        waiting: tasks that wait longer than expected.
+        unanswered: jobs that were abandoned without an outcome, and reported now.
+        late: late effects that are not compensated yet.
+        failed: rows that could not be processed; the next sweep retries them.
+        complete: whether every due row was processed.
     """
 
     oldest_seconds: int = 0
@@ -56,10 +56,10 @@ class Swept:
 
 
 def sweep(*, remaining_ms: Callable[[], int]) -> Swept:
-    """Look after every row that is due, and emit how long the oldest overdue one has waited.
+    """Process every due row, and emit the age of the oldest overdue one.
 
-    Every action is conditional, and repeatable: two sweeps at once, or one that dies anywhere, do no harm. A row that
-    cannot be looked after does not keep the others from it.
+    Every action is conditional, and repeatable: two sweeps at once, or one that crashes anywhere, are harmless. A row
+    that cannot be processed does not block the others.
     """
     swept, now_ms = Swept(), clock.now_ms()
     # Not the same shard first each time: one with many rows would keep the others waiting.
@@ -73,7 +73,7 @@ def sweep(*, remaining_ms: Callable[[], int]) -> Swept:
                 _look_after(row_id, now_ms, swept)
             except (TransientError, ClientError, BotoCoreError, ValueError) as error:
                 swept.failed += 1
-                # Nobody else looks at it: it is overdue, whatever its state.
+                # No other component checks it: it is overdue, whatever its state.
                 swept.oldest_seconds = max(swept.oldest_seconds, (now_ms - due_at) // 1000)
                 telemetry.event("sweep_failed", row_id=row_id, error=type(error).__name__, code=aws.error_code(error))
     telemetry.seconds(Metric.OLDEST_WAITING, swept.oldest_seconds)
@@ -100,7 +100,7 @@ def _due(shard: str, now_ms: int) -> Iterator[tuple[str, int]]:
 
 
 def look_after(row_id: str, now_ms: int) -> Swept:
-    """Look after one row, if it is due, as a sweep does: conditional, and repeatable.
+    """Process one row, if it is due, as a sweep does: conditional, and repeatable.
 
     Returns:
         What was found and done.
@@ -117,7 +117,7 @@ def look_after(row_id: str, now_ms: int) -> Swept:
 def _look_after(row_id: str, now_ms: int, swept: Swept) -> None:
     row = read_token(row_id)
     if row is None or not row.due_at or row.due_at > now_ms:
-        return  # the index was behind: somebody has looked after it
+        return  # the index lagged: the row was processed
     if row.status is TokenStatus.SETTLING:
         telemetry.count(Metric.CALLBACK_SENT_AGAIN, job_id=row.id)
         settle_row(row)
@@ -131,7 +131,7 @@ def _look_after(row_id: str, now_ms: int, swept: Swept) -> None:
 
 
 def _look_after_waiting(row: TokenRow, now_ms: int, swept: Swept) -> None:
-    """Somebody waited for longer than expected: he still does, or the saga has gone on, or back, without an answer."""
+    """A task waited for longer than expected: it still does, or the saga has left the step without an outcome."""
     job = JobId.parse(row.id)
     log = read_log(row.log_table, job) if job is not None else None
     record = read_record(row.request_table, job.saga_id) if job is not None else None
@@ -141,7 +141,7 @@ def _look_after_waiting(row: TokenRow, now_ms: int, swept: Swept) -> None:
     elif job is None or not row.dead_letters or row.unanswered_at:
         write(not_due_update(token_table(), row, now_ms))
     else:
-        # Told before it is said that it was: rather twice than never.
+        # Notified before that is recorded: at least once.
         tell_unanswered(row.dead_letters, unanswered_entry(row, job, log, record, now_ms), row.id)
         write(unanswered_update(token_table(), row, now_ms))  # refused: it was answered, or a newer attempt waits
         telemetry.count(Metric.CALLBACK_UNANSWERED, job_id=row.id)
@@ -149,9 +149,9 @@ def _look_after_waiting(row: TokenRow, now_ms: int, swept: Swept) -> None:
 
 
 def _is_expected(row: TokenRow, log: LogRow | None, record: SagaRecord | None, now_ms: int) -> bool:
-    """Test whether a saga still counts on the job's answer: it is under way, and the job is not decided.
+    """Test whether a saga still expects the job's outcome: it is in progress, and the job is not decided.
 
-    What nobody does for the saga has no row in its log. It is expected for as long as somebody waits for it.
+    A wait has no row in the saga's log. It is expected for as long as a task waits for it.
     """
     if log is None and now_ms >= row.waits_until:
         return False

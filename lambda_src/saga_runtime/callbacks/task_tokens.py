@@ -1,6 +1,6 @@
-"""Telling whoever waits what became of a job.
+"""Deliver job outcomes to waiting tasks.
 
-A token is a capability: it is taken from its row, sent to Step Functions, and shown to nobody.
+A token is a capability: it is taken from its row, sent to Step Functions, and never shown.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from saga_runtime.protocol import OUTPUT_FIELD, UNDO_STATE, Metric, RecordStatus
 from saga_runtime.shared import aws, clock, telemetry
 
 NOBODY_WAITS: Final = frozenset({"TaskTimedOut", "InvalidToken", "TaskDoesNotExist"})
-"""What Step Functions says of a token whose task has ended, however it ended."""
+"""Error codes of Step Functions for a token whose task has ended, however it ended."""
 
 
 def send_directly(token: str, outcome: Outcome) -> bool:
-    """Tell whoever waits with a token; whether somebody did.
+    """Deliver an outcome with a token; return whether a task waited.
 
-    Told twice, the second time finds nobody: a task is woken once.
+    A second delivery finds no task: a task resumes once.
 
     Raises:
-        TransientError: Step Functions did not answer: it is unknown whether somebody was told.
+        TransientError: Step Functions did not respond: it is unknown whether the outcome was delivered.
     """
     if outcome.ok:
         output = json.dumps({OUTPUT_FIELD: json.loads(outcome.output)}, separators=(",", ":"), ensure_ascii=False)
@@ -55,10 +55,10 @@ def _sent(operation: str, send: Any) -> bool:
 
 
 def settle(job_id: str) -> Receipt | None:
-    """Tell whoever waits for a job what became of it, if that is known and has not been told; None: nothing was.
+    """Deliver a job's outcome, if it is known and undelivered; None: nothing was delivered.
 
-    Guaranteed: the row says ``SETTLED`` only after somebody was told, ``LATE`` only if it still holds the token that
-    found nobody; a newer attempt's token is told likewise.
+    Guaranteed: the row is ``SETTLED`` only after a delivery, ``LATE`` only if it still holds the token that
+    found no task; a newer attempt's token is used likewise.
 
     Raises:
         TransientError: Step Functions or the database did not answer; call again.
@@ -78,12 +78,12 @@ def settle_row(row: TokenRow) -> Receipt | None:
                 telemetry.count(Metric.CALLBACK_LATE, job_id=row.id)
             telemetry.event("callback_told", job_id=row.id, told=told)
             return Receipt.SETTLED if told else Receipt.LATE
-        # Refused: a newer attempt waits, somebody else told, or the job turned out to have taken effect late.
+        # Refused: a newer attempt waits, another sender delivered, or the job turned out to be a late effect.
         found = read_token(row.id)
         if found is None:
             return None
         if told and _is_said_late(found, row):
-            # Who came second found nobody, since the first had told him and not yet said so. He was told.
+            # A concurrent sender used the token before it recorded SETTLED; the outcome was delivered.
             write(told_update(token_table(), found, TokenStatus.SETTLED, clock.now_ms()))
             return Receipt.SETTLED
         row = found
@@ -104,7 +104,7 @@ def _write_told(row: TokenRow, *, told: bool) -> bool:
 
 
 def nobody_waits(job_id: str, request_table: str) -> None:
-    """A job is decided, and nobody waits for it any more: its saga need not wait for a person to answer, either.
+    """Record that a job is decided and no task waits: its saga need not wait for an operator, either.
 
     Raises:
         TransientError: nothing is written, or it is unknown; call again.
@@ -117,7 +117,7 @@ def nobody_waits(job_id: str, request_table: str) -> None:
 
 
 def _look_at_saga(job_id: str, request_table: str, now_ms: int) -> list[Any]:
-    """Nobody waits: whoever looks after sagas must look at this one, and need not wait for a person to answer."""
+    """No task waits: the saga must be checked, and need not wait for an operator's answer."""
     job = JobId.parse(job_id)
     record = read_record(request_table, job.saga_id) if job is not None else None
     if job is None or record is None or record.status is not RecordStatus.IN_PROGRESS:
@@ -137,7 +137,7 @@ def _parked_over(record: SagaRecord, job: JobId) -> bool:
 
 
 def heartbeat_row(row: TokenRow) -> Receipt:
-    """Say that a job is being worked on; whether somebody waits for it.
+    """Send a heartbeat; return whether a task waits.
 
     Raises:
         TransientError: Step Functions or the database did not answer; call again.
@@ -147,5 +147,5 @@ def heartbeat_row(row: TokenRow) -> Receipt:
     token = row.token
     if not _sent("SendTaskHeartbeat", lambda: aws.step_functions().send_task_heartbeat(taskToken=token)):
         return Receipt.LATE
-    write(heartbeat_update(token_table(), row, clock.now_ms()))  # refused: a newer attempt's row says more
+    write(heartbeat_update(token_table(), row, clock.now_ms()))  # refused: a newer attempt's row is more recent
     return Receipt.HEARTBEAT

@@ -1,7 +1,7 @@
-"""Jobs that nobody answered: what the dead-letter queue of their integration is told of them.
+"""Unanswered jobs: their entries in the dead-letter queue of their integration.
 
-An entry holds what somebody needs who asks the provider: which job, of which saga, since when, how its hand-over went,
-and what became of the saga. It never holds a token.
+An entry holds what an operator needs to ask the provider: the job, its saga, since when, how its dispatch ended,
+and the state of the saga. It never holds a token.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def unanswered_entry(row: TokenRow, job: JobId, log: LogRow | None, record: Saga
 
 
 def is_unanswered_entry(body: object) -> bool:
-    """Test whether a message tells of a job that nobody answered; it is no job itself."""
+    """Test whether a message is an entry of an unanswered job; it is not a job itself."""
     try:
         found = json.loads(body) if isinstance(body, str) else None
     except (ValueError, RecursionError):
@@ -56,10 +56,10 @@ def is_unanswered_entry(body: object) -> bool:
 
 
 def tell_unanswered(url: str, entry: str, job_id: str) -> None:
-    """Put an entry into a dead-letter queue; if that queue is gone with its integration, into the log.
+    """Send an entry to a dead-letter queue; if that queue is gone with its integration, to the log.
 
     Raises:
-        TransientError: the queue did not answer: it is unknown whether it was told.
+        TransientError: the queue did not respond: it is unknown whether it has the entry.
     """
     try:
         aws.sqs().send_message(QueueUrl=url, MessageBody=entry)

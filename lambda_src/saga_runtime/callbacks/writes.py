@@ -1,6 +1,6 @@
 """The conditional writes to the token table, as entries of a transaction. Pure: data in, data out.
 
-Each one has the condition that what was read still stands. A refused one changes nothing, and whoever is refused reads
+Each one requires that the data is as read. A refused one changes nothing, and its writer reads
 again and decides again.
 """
 
@@ -20,10 +20,10 @@ from saga_runtime.protocol import (
 )
 
 MARKER_DAYS: Final = 430
-"""For so long an event that is sent again is known to be the same one: longer than a person's decision is kept (400
-days), which is carried out again by whoever looks at it and finds that it was not received."""
+"""For so long a redelivered event is recognized: longer than a reviewer's decision is kept (400
+days), which is applied again if it is found without a receipt."""
 UNKNOWN_DAYS: Final = 400
-"""For so long an answer about a job that nobody knows is kept."""
+"""For so long an outcome of an unknown job is kept."""
 MAX_DISPATCH_ERROR: Final = 1_000
 
 ABSENT: Final = "attribute_not_exists(#id)"
@@ -43,7 +43,7 @@ def token_key(row_id: str) -> dict[str, dict[str, str]]:
 
 
 def marker_put(table: str, marker: Marker, now_ms: int) -> Any:
-    """Say that an event was received; on condition that its id was not."""
+    """Record that an event was received; on condition that its id was not."""
     a = TokenAttribute
     more: dict[TokenAttribute, Value] = {
         a.EVENT_ID: {"S": marker.event_id},
@@ -56,7 +56,7 @@ def marker_put(table: str, marker: Marker, now_ms: int) -> Any:
 def token_put(
     table: str, row_id: str, status: TokenStatus, now_ms: int, keep_days: int, more: Mapping[TokenAttribute, Value]
 ) -> Any:
-    """A row's first write, on condition that there is none."""
+    """A row's first write, on condition that it does not exist."""
     a = TokenAttribute
     item = {
         **token_key(row_id),
@@ -79,19 +79,19 @@ def token_put(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waiting:
-    """Somebody who waits for a job.
+    """A task that waits for a job.
 
     Attributes:
         job_id: the job, by its step key.
-        saga_id, row_name: whose row in the saga log tells of it.
-        token: how he is woken; never shown, never logged.
+        saga_id, row_name: the job's row in the saga log.
+        token: completes the task; never shown, never logged.
         order: which attempt at the job this is (``order_of``).
         log_table, request_table: the saga's.
         execution: name of the execution that waits.
-        heartbeat_seconds: how long he waits without a sign of life.
-        timeout_seconds: how long he waits.
+        heartbeat_seconds: how long it waits without a heartbeat.
+        timeout_seconds: how long it waits.
         keep_days: how long the row is kept: as long as the saga log's.
-        dead_letters: of a job, URL of the queue that is told if it is never answered; empty: nobody is.
+        dead_letters: of a job, URL of the queue to notify if it is never reported; empty: none.
     """
 
     job_id: str
@@ -111,7 +111,7 @@ class Waiting:
         return f"Waiting(job_id={self.job_id!r}, order={self.order!r})"
 
     def put(self, table: str, now_ms: int) -> Any:
-        """Wait, as the first one; on condition that nobody waited, and nothing was answered."""
+        """Register the first task; on condition that no task waited, and no outcome is known."""
         return token_put(table, self.job_id, TokenStatus.WAITING, now_ms, self.keep_days, self._waits(now_ms))
 
     def replace(self, table: str, found: TokenRow, now_ms: int) -> Any:
@@ -119,13 +119,13 @@ class Waiting:
         return token_update(table, found, TokenStatus.WAITING, now_ms, self._waits(now_ms))
 
     def wait_anew(self, table: str, found: TokenRow, now_ms: int) -> Any:
-        """Wait where an answer was told that no longer counts: a person has mended what it told of."""
+        """Wait again after an operator resolved the delivered outcome."""
         a = TokenAttribute
         changes = self._waits(now_ms) | {a.OUTCOME: None, a.EVENT_ID: None}
         return token_update(table, found, TokenStatus.WAITING, now_ms, changes)
 
     def answer(self, table: str, found: TokenRow, told: Outcome, now_ms: int) -> Any:
-        """Be told what is known already; on condition that it is still being told, or was told, to the same one."""
+        """Register with a known outcome; on condition that it is being delivered, or was, to the same attempt."""
         a = TokenAttribute
         settling = _due(self.job_id, now_ms + SETTLING_SECONDS * 1000) | {a.OUTCOME: {"S": told.encode()}}
         changes = self._waits(now_ms) | settling | {a.EXPECTED_AT: None}
@@ -161,7 +161,7 @@ def early_put(
     late: bool = False,
     more: Mapping[TokenAttribute, Value] | None = None,
 ) -> Any:
-    """Keep an answer for which nobody waits yet; on condition that there is no row."""
+    """Store an outcome for which no task waits yet; on condition that there is no row."""
     said: dict[TokenAttribute, Value] = {
         TokenAttribute.OUTCOME: {"S": outcome.encode()},
         TokenAttribute.EVENT_ID: {"S": event_id},
@@ -171,12 +171,12 @@ def early_put(
 
 
 def settling_update(table: str, found: TokenRow, told: Outcome, event_id: str, now_ms: int) -> Any:
-    """Say what whoever waits is to be told; on condition that the same one still waits."""
+    """Record the outcome to deliver; on condition that the same task still waits."""
     return token_update(table, found, TokenStatus.SETTLING, now_ms, settling_changes(found, told, event_id, now_ms))
 
 
 def settling_changes(found: TokenRow, told: Outcome, event_id: str, now_ms: int) -> dict[TokenAttribute, Value]:
-    """What ``SETTLING`` says."""
+    """Attributes of ``SETTLING``."""
     a = TokenAttribute
     return {
         a.OUTCOME: {"S": told.encode()},
@@ -187,10 +187,10 @@ def settling_changes(found: TokenRow, told: Outcome, event_id: str, now_ms: int)
 
 
 def told_update(table: str, found: TokenRow, status: TokenStatus, now_ms: int) -> Any:
-    """Say that whoever waits was told (SETTLED), or that nobody waits (LATE).
+    """Record a delivery (SETTLED), or that no task waits (LATE).
 
-    On condition that the row still holds the token that was used. The token goes. The row stays due if the job took
-    effect late, until that is undone.
+    On condition that the row still holds the token that was used. The token is removed. The row stays due after a
+    late effect, until that is compensated.
     """
     a = TokenAttribute
     changes: dict[TokenAttribute, Value] = {a.TOKEN: None}
@@ -200,7 +200,7 @@ def told_update(table: str, found: TokenRow, status: TokenStatus, now_ms: int) -
 
 
 def heartbeat_update(table: str, found: TokenRow, now_ms: int) -> Any:
-    """Say that whoever waits waits on; on condition that the same one still waits."""
+    """Record a heartbeat; on condition that the same task still waits."""
     a = TokenAttribute
     expected_at = now_ms + found.expected_at - (found.heartbeat_at or found.waiting_since)
     changes: dict[TokenAttribute, Value] = {
@@ -212,16 +212,16 @@ def heartbeat_update(table: str, found: TokenRow, now_ms: int) -> Any:
 
 
 def not_due_update(table: str, found: TokenRow, now_ms: int) -> Any:
-    """Say that nobody has to look at the row again; on condition that it is as it was read."""
+    """Remove a row from the index; on condition that it is as it was read."""
     a = TokenAttribute
     changes: dict[TokenAttribute, Value] = {a.DUE_AT: None, a.DUE_SHARD: None, a.APPLIED_LATE_AT: None}
     return token_update(table, found, found.status, now_ms, changes)
 
 
 def unanswered_update(table: str, found: TokenRow, now_ms: int) -> Any:
-    """Say that somebody was told that nobody answers; on condition that the same one waits, and nobody answered.
+    """Record that a job was reported as unanswered; on condition that the same task waits, without an outcome.
 
-    Nobody has to look at the row again; an answer that comes after all finds it as it is.
+    The row leaves the index; an outcome that arrives after all finds it as it is.
     """
     a = TokenAttribute
     changes: dict[TokenAttribute, Value] = {
@@ -233,9 +233,9 @@ def unanswered_update(table: str, found: TokenRow, now_ms: int) -> Any:
 
 
 def adopted_update(table: str, found: TokenRow, job_id: str, rest: Outcome | None, now_ms: int) -> Any:
-    """Say which job a provider's own id stands for, and that the job has what was said under it, but for the rest.
+    """Record the job of a provider's own id, and that the job has the outcome stored under it, except the rest.
 
-    On condition that it stood for none, or, of what contradicted, for this one.
+    On condition that it had no job, or, for a conflicting outcome, this one.
     """
     a = TokenAttribute
     changes: dict[TokenAttribute, Value] = {a.JOB_ID: {"S": job_id}, a.OUTCOME: None}
@@ -249,7 +249,7 @@ def adopted_update(table: str, found: TokenRow, job_id: str, rest: Outcome | Non
 def token_update(
     table: str, found: TokenRow, status: TokenStatus, now_ms: int, changes: Mapping[TokenAttribute, Value]
 ) -> Any:
-    """Change a row; on condition that its state, its attempt, and what it says of a late effect are as read."""
+    """Change a row; on condition that its state, its attempt, and its late effect are as read."""
     a = TokenAttribute
     changes = {**changes, a.STATUS: {"S": status.value}, a.UPDATED_AT: {"N": str(now_ms)}}
     sets = {name: value for name, value in changes.items() if value is not None}
@@ -273,7 +273,7 @@ def token_update(
 
 
 def token_check(table: str, row_id: str, found: TokenRow | None) -> Any:
-    """Change nothing, on condition that the row is as it was read; None: that there is none."""
+    """Change nothing, on condition that the row is as it was read; None: that it does not exist."""
     a = TokenAttribute
     check: dict[str, Any] = {"TableName": table, "Key": token_key(row_id)}
     if found is None:
@@ -298,17 +298,17 @@ def _as_read(found: TokenRow) -> tuple[str, dict[str, dict[str, str]]]:
 
 
 def conflict_change(outcome: Outcome) -> dict[TokenAttribute, Value]:
-    """What a row says of an outcome that contradicts the one that counts."""
+    """Attributes of an outcome that contradicts the kept one."""
     return {TokenAttribute.CONFLICT: {"S": outcome.encode()}}
 
 
 def late_change(row_id: str, now_ms: int) -> dict[TokenAttribute, Value]:
-    """What a row says of a job that took effect late: somebody must look at it, from now on, until it is undone."""
+    """Attributes of a late effect: the row is due from now on, until it is compensated."""
     return {TokenAttribute.APPLIED_LATE_AT: {"N": str(now_ms)}, **_due(row_id, now_ms)}
 
 
 def listed_change(row_id: str, now_ms: int, keep_days: int) -> dict[TokenAttribute, Value]:
-    """What a row says that only a person can do something about: it is found in the index, and due when it expires."""
+    """Attributes of a row for operators only: it is in the index, and due when it expires."""
     return _due(row_id, now_ms + keep_days * _DAY_SECONDS * 1000)
 
 
@@ -318,9 +318,9 @@ def _due(row_id: str, due_at: int) -> dict[TokenAttribute, Value]:
 
 
 def dispatch_error_update(table: str, job_id: str, text: str, now_ms: int, *, in_doubt: bool = False) -> Any:
-    """Count a dispatch that failed, and say why the last one did; on condition that the job is registered.
+    """Count a failed dispatch, and record the last one's error; on condition that the job is registered.
 
-    One that only had to wait for an earlier one says nothing, if that one has said why it failed.
+    Keep the earlier error if this delivery only found another attempt in progress.
     """
     a = TokenAttribute
     names = (a.ID, a.DISPATCHES, a.DISPATCH_ERROR, a.UPDATED_AT)

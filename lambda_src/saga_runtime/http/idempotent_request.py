@@ -19,7 +19,7 @@ _QUOTED: Final = re.compile(r'^"((?:[\x20-\x21\x23-\x5b\x5d-\x7e]|\\["\\])*)"$')
 
 
 class NoIdentity(Exception):
-    """The authorizer did not say who calls."""
+    """The authorizer returned no caller identity."""
 
 
 class BadKey(Exception):
@@ -35,7 +35,7 @@ class Body:
 
 
 def caller_of(event: Mapping[str, Any], source: str) -> tuple[str, ...]:
-    """Who calls, from the authorizer and never from the client's word.
+    """The caller, from the authorizer and never from the client.
 
     Args:
         event: the proxy event.

@@ -1,4 +1,4 @@
-"""Reading a request as API Gateway (REST and HTTP APIs) or a function's own address hands it over. Pure."""
+"""Reads a request of API Gateway (REST and HTTP APIs) or a function URL. Pure."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ class HttpRequest:
 
         Raises:
             TooLarge: if the body has more than ``max_bytes`` bytes.
-            Invalid: if this is no request, or its body is not the base64 that it is said to be.
+            Invalid: if it is not a request, or its body is not base64 although marked as such.
         """
         if not isinstance(event, Mapping):
-            raise Invalid("this is no HTTP request")
+            raise Invalid("not an HTTP request")
         body = _body_of(event)
         if len(body) > max_bytes:
             raise TooLarge(f"the body may have {max_bytes} bytes, got {len(body)}")
@@ -58,7 +58,7 @@ def _body_of(event: Mapping[str, Any]) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
-        raise Invalid("the body is not the base64 that it is said to be") from None
+        raise Invalid("the body is not the base64 that it is marked as") from None
 
 
 def _headers_of(event: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:

@@ -45,7 +45,7 @@ _TITLES: Final[dict[Problem, tuple[int, str]]] = {
     Problem.NOT_FOUND: (404, "There is nothing here"),
     Problem.UNAVAILABLE: (503, "The request was not accepted"),
     Problem.NOT_STARTED: (503, "The request is recorded, and its saga cannot be started"),
-    # Neither a 4xx nor a 500: those say of a settled saga that nothing of it stands.
+    # Neither a 4xx nor a 500: those mean that a settled saga has no remaining effects.
     Problem.UNSENDABLE: (507, "The saga is settled, but its answer cannot be sent"),
     Problem.NO_SIGNATURE: (401, "The signature is missing"),
     Problem.BAD_SIGNATURE: (400, "The signature is malformed"),

@@ -47,7 +47,7 @@ def compile_validator(schema: Any) -> Validator:
 def _with_floats(value: Any) -> Any:
     """The value as the compiled schema can compare it: its own numbers are floats, and 1.0 is the integer 1.
 
-    Only for looking at it. A fraction that a float would change is refused: it could slip past a bound.
+    Only for the comparison. A fraction that a float would change is refused: it could slip past a bound.
     """
     if isinstance(value, Decimal):
         number = float(value)

@@ -1,6 +1,6 @@
-"""How much money a request moves, as its body says: kept in its record, to be added up while it is in flight. Pure.
+"""Amount of a request, from its body: kept in its record, to be summed while it is in flight. Pure.
 
-What a body does not say, or says in another form, counts as nothing said. It is never a reason to refuse a request:
+A missing amount, or one in another form, is ignored. It is never a reason to refuse a request:
 that is the schema's business.
 """
 
@@ -33,14 +33,14 @@ class StatedMoney:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MoneyPath:
-    """Where a body says how much money it moves.
+    """Location of the amount in a body.
 
     Attributes:
         amount: reference tokens of the JSON pointer to the amount.
         currency: likewise, to the code of the unit; None: there is only one.
         code: that one.
-        units: codes that bodies may name beside ISO 4217 currencies. Of no other code is there a sum: whoever sends a
-            request would otherwise decide how many metrics there are.
+        units: codes that bodies may name in addition to ISO 4217 currencies. Other codes are ignored: senders
+            could otherwise create metrics.
     """
 
     amount: tuple[str, ...]
@@ -61,7 +61,7 @@ class MoneyPath:
         )
 
     def read(self, body: Any) -> StatedMoney | None:
-        """What a body says; None: it says nothing, or something that is no amount of money."""
+        """Amount in a body; None: it has none, or something that is not an amount of money."""
         amount = _amount(_at(body, self.amount))
         if amount is None:
             return None
@@ -77,7 +77,7 @@ def tokens_of(pointer: str) -> tuple[str, ...]:
     """Reference tokens of a JSON pointer (RFC 6901), unescaped.
 
     Raises:
-        ValueError: if it is none, or points to the whole document.
+        ValueError: for an invalid pointer, or one to the whole document.
     """
     if not _POINTER.fullmatch(pointer):
         raise ValueError(f"a JSON pointer begins with a slash and has ~ only as ~0 or ~1, got {pointer!r}")
@@ -85,12 +85,12 @@ def tokens_of(pointer: str) -> tuple[str, ...]:
 
 
 def index_of(token: str) -> int | None:
-    """The place in an array that a reference token stands for; None: it stands for none."""
+    """Index of an array that a reference token means; None: it is not an index."""
     return int(token) if _INDEX.fullmatch(token) else None
 
 
 def _at(value: Any, tokens: tuple[str, ...]) -> Any:
-    """What stands there; None: nothing does."""
+    """Value at the tokens; None: there is nothing."""
     for token in tokens:
         if isinstance(value, Mapping):
             value = value.get(token)

@@ -1,6 +1,6 @@
 """Names: request id, saga id, step key, provider key, fingerprint. All but a reservation's time are derived by hash.
 
-Any party that crashes and starts again arrives at the same names. Nothing personal stands in a key.
+A process that crashes and restarts derives the same names. A key contains nothing personal.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ def parse_json(text: str, *, max_bytes: int | None = None) -> Any:
 
     Args:
         text: the JSON text.
-        max_bytes: size in canonical form above which parsing ends early; by default there is none. What is returned may
+        max_bytes: size in canonical form above which parsing ends early; unlimited by default. What is returned may
             still be larger: only numbers with an exponent grow, and only these are counted.
 
     Raises:
@@ -165,7 +165,7 @@ def canonical_json(value: Any, *, max_bytes: int | None = None) -> str:
 
     Args:
         value: what ``parse_json`` returns, or the like.
-        max_bytes: size in UTF-8 above which writing ends; by default there is none.
+        max_bytes: size in UTF-8 above which writing ends; unlimited by default.
 
     Raises:
         Invalid: if the value holds something that JSON cannot hold, a float, a number out of range, or a lone
@@ -182,7 +182,7 @@ def canonical_json(value: Any, *, max_bytes: int | None = None) -> str:
     try:
         _write(value, MAX_JSON_DEPTH, write)
     except UnicodeEncodeError:
-        raise Invalid("the JSON value holds half of a surrogate pair, which is no character") from None
+        raise Invalid("the JSON value holds half of a surrogate pair, which is not a character") from None
     return written.decode("utf-8")
 
 

@@ -49,12 +49,12 @@ OWNED_NAMES: Final = {
 
 RESERVE: Final = "attribute_not_exists(#id) OR (#status IN (:completed, :failed) AND #expiration <= :now_seconds)"
 RESPONSE_OVER: Final = "#response_expires_at <= :now_seconds"
-"""Only settled records say when their response expires; of a record that is gone, or new, the comparison is false."""
+"""Only settled records have a response expiry; of a missing or new record, the comparison is false."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reservation:
-    """What a gatekeeper wants to reserve. Times are epoch milliseconds."""
+    """Reservation of a gatekeeper. Times are epoch milliseconds."""
 
     request_id: str
     saga_id: str
@@ -72,7 +72,7 @@ class Reservation:
 
     @property
     def start_input(self) -> str:
-        """The bytes that every start of this saga uses, now or later, by whomever."""
+        """The bytes that every start of this saga uses, now or later, by any component."""
         return start_input_of(
             saga_id=self.saga_id, request_id=self.request_id, request=self.request, definition=self.definition
         )
@@ -91,7 +91,7 @@ def start_input_of(*, saga_id: str, request_id: str, request: str, definition: s
 
 
 def due_shard_of(request_id: str, shards: int) -> str:
-    """Partition of the sparse index in which a record is found while somebody must look at it."""
+    """Partition of the sparse index in which a record is found while it is to be checked."""
     if not 1 <= shards <= 100:
         raise ValueError(f"the number of shards must be 1 to 100, got {shards}")
     digest = hashlib.sha256(request_id.encode("ascii")).digest()
@@ -99,9 +99,9 @@ def due_shard_of(request_id: str, shards: int) -> str:
 
 
 def reserve_put(reservation: Reservation) -> dict[str, Any]:
-    """Arguments of the ONE conditional put that reserves. A refusal carries the record that stands in the way.
+    """Arguments of the ONE conditional put that reserves. A refusal contains the existing record.
 
-    What every duplicate reads back is kept small: no update yet and no recovery are said by absence.
+    What every duplicate reads back is kept small: absent attributes mean no update yet and no recovery.
     """
     a = RecordAttribute
     now = str(reservation.now_ms)
@@ -212,7 +212,7 @@ def direct_put(record: DirectRecord) -> dict[str, Any]:
 def remove_response_update(request_id: str, now_ms: int) -> dict[str, Any]:
     """Arguments of the update that makes a tombstone of a record whose response has expired.
 
-    What it removes is what a client sent or received, and what errors said. What is left refuses the key, and tells how
+    It removes what a client sent or received, and errors' messages. The rest refuses the key, and states how
     the saga ended.
     """
     a = RecordAttribute
@@ -310,7 +310,7 @@ class RequestRecord:
         return self.tombstone or (self.settled and over)
 
     def forgotten(self, now_ms: int) -> bool:
-        """Test whether the key is free again: the record counts as absent, deleted or not."""
+        """Test whether the key is free again: the record is treated as absent, deleted or not."""
         return self.settled and self.expiration is not None and self.expiration <= now_ms // 1_000
 
 
@@ -323,7 +323,7 @@ def _text(item: AttributeMap, name: str) -> str | None:
 
 
 class Met(StrEnum):
-    """What a refused reservation met."""
+    """Results of a refused reservation."""
 
     OWN = "OWN"
     """One's own reservation, on one's own state machine: the answer to the put was lost, and it was sent again."""
@@ -346,7 +346,7 @@ def final_met(record: RequestRecord, fingerprint: str, now_ms: int) -> Met | Non
 
 
 def what_was_met(record: RequestRecord, reservation: Reservation) -> Met:
-    """Decide how a refused reservation goes on, from what that same refusal returned."""
+    """Decide the action after a refused reservation, from the record in that refusal."""
     if (final := final_met(record, reservation.fingerprint, reservation.now_ms)) is not None:
         return final
     if record.execution_arn == reservation.execution_arn:
@@ -360,8 +360,8 @@ def _may_start(record: RequestRecord, reservation: Reservation) -> bool:
     Not on another state machine than the gatekeeper's own: a name is taken on one machine only, and another one, which
     has another log, would run the saga a second time. Not before ``due_at``: another gatekeeper is starting it right
     now. Not when parked or taken over: the first execution is history. Not when the name could be free again, in
-    whatever account, and rows could be gone: the saga would run anew. A reconciler, which knows how long rows are kept,
-    starts what is older, and what is another machine's.
+    whatever account, and rows could be gone: the saga would run again. A reconciler, which knows how long rows are
+    kept, starts what is older, and what is another machine's.
     """
     same_machine = _machine_in(record.execution_arn) == _machine_in(reservation.execution_arn)
     due = record.due_at is not None and record.due_at <= reservation.now_ms
@@ -370,5 +370,5 @@ def _may_start(record: RequestRecord, reservation: Reservation) -> bool:
 
 
 def _machine_in(execution_arn: str) -> str:
-    """What an execution's ARN says of its state machine: all but the execution's name."""
+    """An execution's ARN up to its state machine: all but the execution's name."""
     return execution_arn.rpartition(":")[0]

@@ -293,7 +293,7 @@ class LedgerBuilder:
     ) -> list[Write]:
         """Give back what a debit took. Never refused: what the account cannot take waits in ``suspense``.
 
-        An account that is full, closed, gone, or kept in another unit by now gets nothing; the money stands in
+        An account that is full, closed, gone, or kept in another unit by now gets nothing; the money is posted to
         the suspense account's entries, under the account's name, for a person to settle.
 
         Raises:

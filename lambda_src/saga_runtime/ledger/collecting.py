@@ -159,7 +159,7 @@ def sweep_shard(
     Args:
         poster: makes the account's side.
         shard: the shard as it was read.
-        account: the account as it was read; None: there is none.
+        account: the account as it was read; None: it does not exist.
         suspense: name of the clearing account for what the account cannot take.
         now_ms: the time.
 
@@ -189,7 +189,7 @@ def sweep_shard(
     except PermanentError:
         party = Clearing(suspense)
         given = poster.clearing_side(party, [amount], **common)
-    # The id says what was read: an entry of this id is another sweep's, and what was read is stale.
+    # The id contains what was read: an entry with this id is another sweep's, and what was read is stale.
     writes = [replace(write, refusal=changed) for write in (taken, entry, *given)]
     return writes, (party, amount)
 

@@ -23,11 +23,11 @@ def commit_direct(plan: Callable[[], Sequence[Write]], *, backoff: Backoff = DIR
     """Commit a posting: all of its writes, or none.
 
     Conflicts are tried again, each counted. Everything else comes back at once: a throttle, the loss of the answer, and
-    a refusal, also one beside a conflict; of several, the first write's. After a lost answer the posting may exist:
-    call again with the same entry id.
+    a refusal, also one together with a conflict; of several, the first write's. After a lost answer the posting may
+    exist: call again with the same entry id.
 
     Args:
-        plan: makes the writes, anew for every try: a conflict means that what was read is stale.
+        plan: makes the writes, again for every try: a conflict means that what was read is stale.
         backoff: how often, and how long apart.
 
     Returns:

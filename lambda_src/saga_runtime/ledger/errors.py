@@ -94,4 +94,4 @@ FAILURES: Final[Mapping[LedgerFailure, type[SagaError]]] = {
     LedgerFailure.CONFLICT: Conflict,
     LedgerFailure.THROTTLED: TransientError,
 }
-"""The error of each failure; its ``retryable`` says whether it is retried."""
+"""The error of each failure; its ``retryable`` decides whether it is retried."""

@@ -68,7 +68,7 @@ class Account:
 
     @property
     def available(self) -> int:
-        """What may be taken or held, in minor units."""
+        """Amount that may be debited or held, in minor units."""
         return self.balance.minor_units - self.held
 
     @classmethod
@@ -114,7 +114,7 @@ class Hold:
         hold_id: the entry id of its authorization.
         amount: what is held.
         expires_at: when it expires, epoch milliseconds.
-        state: whether it is still held, and what became of it.
+        state: whether it is still held, or how it was closed.
         closed_by: entry id of its capture or void; None while it is open, and if it has expired.
         captured: minor units that were captured.
     """
@@ -250,7 +250,7 @@ def _fits(entry_id: str) -> bool:
 
 
 def check_name_of_entry(entry_id: object) -> str:
-    """The id that a caller gives entries, if it is none that the ledger gives its own.
+    """The id that a caller gives entries, if it is not reserved for the ledger.
 
     Raises:
         Invalid: if it is blank, too long, or could be the id of an opening or a sweep.
@@ -302,7 +302,7 @@ def shard_entry_key(shard: Shard, entry_id: str, number: int = 1) -> Key:
 
 
 def _entry_of(partition: str, entry_id: str, number: int) -> Key:
-    # The number stands in front: no other id can be mistaken for the second entry of this one.
+    # The number comes first: no other id can be mistaken for the second entry of this one.
     kind = "entry" if number == 1 else f"entry{number}"
     return {
         LedgerAttribute.PK.value: {"S": partition},
@@ -311,13 +311,13 @@ def _entry_of(partition: str, entry_id: str, number: int) -> Key:
 
 
 def unit_fields(unit: Unit) -> dict[str, dict[str, str]]:
-    """How a unit is stored beside an amount."""
+    """Attributes of a unit, next to an amount."""
     a = LedgerAttribute
     return {a.CURRENCY.value: {"S": unit.code}, a.PLACES.value: {"N": str(unit.places)}}
 
 
 def due_fields(name: str, due_at: int) -> dict[str, dict[str, str]]:
-    """What puts an item into the index of what becomes due."""
+    """Attributes of an item in the index of due items."""
     a = LedgerAttribute
     return {
         a.DUE_SHARD.value: {"S": f"{spread(name, LEDGER_DUE_SHARDS):02d}"},

@@ -1,4 +1,4 @@
-"""Reading the ledger and committing to it: the edge beside the pure builders."""
+"""Reads the ledger and commits to it: the edge around the pure builders."""
 
 from __future__ import annotations
 
@@ -182,7 +182,7 @@ class Ledger:
         return Hold.from_item(found[0])
 
     def collected(self, account: str) -> Money:
-        """What a collecting account's shards hold, of this and the former window.
+        """Amounts in a collecting account's shards, of this and the previous window.
 
         Read the account before, and the sum of both is never more than there was: money that is swept in between is
         missing, and never counted twice.
@@ -309,7 +309,7 @@ class Ledger:
         refused as ``DuplicatePosting``.
 
         Args:
-            plan: makes the writes, anew for every try.
+            plan: makes the writes, again for every try.
             backoff: 3 more tries by default, after 50, 100 and 200 ms and up to half as much again.
 
         Returns:
@@ -376,7 +376,7 @@ class Ledger:
         """Writes that give a part of what is held, or all of it, to others, and release the rest.
 
         Called again with the same key, it writes nothing. A capture that comes after the hold was voided or has
-        expired is refused, and counted as ``LateCapture``.
+        expired is refused, and adds to ``LateCapture``.
 
         Args:
             call: names the entries.
@@ -435,7 +435,7 @@ class Ledger:
         """Move what one shard holds to its account, and close it if its window is over; whether anything was written.
 
         What the account cannot take (closed, gone, full, kept in another unit) goes to the clearing account
-        ``suspense`` under the account's name, and is counted as ``PostedToSuspense``.
+        ``suspense`` under the account's name, and adds to ``PostedToSuspense``.
         """
         leg: Leg | None = None
 

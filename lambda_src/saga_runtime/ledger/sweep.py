@@ -25,7 +25,7 @@ SPARE_MS: Final = 5_000
 def sweep_due(ledger: Ledger, *, remaining_ms: Callable[[], int]) -> int:
     """Sweep everything that is due, while there is time; returns how many items were swept.
 
-    Reports the age of the oldest item that is still due, 0 if there is none.
+    Reports the age of the oldest item that is still due, 0 without one.
     """
     now_ms = clock.now_ms()
     swept = failed = oldest_ms = 0

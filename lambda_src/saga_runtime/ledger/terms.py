@@ -1,4 +1,4 @@
-"""What a ledger holds beside currencies, and which of its accounts collect. Declared once, on the ``LedgerTable``."""
+"""Units of a ledger besides currencies, and its collecting accounts. Declared once, on the ``LedgerTable``."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class CollectingAccounts:
     Args:
         prefix: how the accounts' ids begin, ``merchant:`` for instance.
         unit: the unit that all of them are kept in: an ISO 4217 code, or a ``Unit``.
-        shards: 1 to 64. Raise it at any time. After lowering it, what the former shards hold counts as part of the
+        shards: 1 to 64. Raise it at any time. After lowering it, the amounts in the former shards are part of the
             account only when they were swept.
 
     Raises:
@@ -56,7 +56,7 @@ class LedgerTerms:
     """Units, collecting accounts and holds of one ledger.
 
     Attributes:
-        units: units beside the ISO 4217 currencies.
+        units: units in addition to the ISO 4217 currencies.
         collecting: accounts that collect.
         holds: whether amounts may be held.
 
@@ -123,7 +123,7 @@ class LedgerTerms:
         return unit_of(code)
 
     def collecting_of(self, account_id: str) -> CollectingAccounts | None:
-        """How an account collects; None: it does not."""
+        """Collecting settings of an account; None: it does not collect."""
         return next((one for one in self.collecting if account_id.startswith(one.prefix)), None)
 
     def to_json(self) -> str:
@@ -140,7 +140,7 @@ class LedgerTerms:
 
     @classmethod
     def from_json(cls, text: str) -> LedgerTerms:
-        """Read ``Env.LEDGER_TERMS``; an empty text stands for nothing declared."""
+        """Read ``Env.LEDGER_TERMS``; an empty text means that nothing is declared."""
         if not text:
             return cls()
         f, told = LedgerTermsField, json.loads(text)

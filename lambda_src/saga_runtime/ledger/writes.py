@@ -18,7 +18,7 @@ _AS_READ: Final = (
 
 
 def changed(_: object = None) -> Conflict:
-    """What was read is stale: read again."""
+    """Stale read: read again."""
     return Conflict("an account changed between read and write")
 
 
@@ -110,7 +110,7 @@ def check_amount(amount: object) -> None:
 
 
 def check_size(writes: Sequence[Write]) -> None:
-    """Refuse a posting that does not fit into one transaction, beside the log row of its step.
+    """Refuse a posting that does not fit into one transaction with the log row of its step.
 
     Raises:
         Invalid: if it does not.

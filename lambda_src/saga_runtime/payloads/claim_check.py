@@ -3,7 +3,7 @@
 Storing the same bytes twice makes one object, a reference can lead to no other bytes than those it was made for, and
 one saga's references lead to nothing of another's.
 
-The object is written before the record or row that names it. Whoever dies in between leaves an object that nobody
+The object is written before the record or row that names it. A crash in between leaves an object that no row
 names, and the bucket's lifecycle collects it.
 """
 
@@ -26,7 +26,7 @@ from saga_runtime.shared import aws
 
 
 class PayloadLost(SagaError):
-    """What a reference stands for cannot be read any more, or is not what was stored. Counts as in doubt."""
+    """The object of a reference cannot be read any more, or is not what was stored. Treated as in doubt."""
 
     code = "PAYLOAD_LOST"
 
@@ -36,7 +36,7 @@ class Unsendable(Exception):
 
 
 def store(bucket: str, owner: str, text: str) -> dict[str, str]:
-    """Store a text; the reference that stands for it. Again, after a lost answer or a crash: the same.
+    """Store a text and return its reference. Again, after a lost response or a crash: the same.
 
     Raises:
         TransientError: if the bucket did not answer.
@@ -60,10 +60,10 @@ def store(bucket: str, owner: str, text: str) -> dict[str, str]:
 
 
 def load(bucket: str | None, saga_id: str, reference: Mapping[str, Any]) -> str:
-    """The text that a reference of this saga stands for.
+    """Load the text of a reference of this saga.
 
     Raises:
-        PayloadLost: if it is no reference of this saga, if the object cannot be read, or if its bytes are not those
+        PayloadLost: if it is not a reference of this saga, if the object cannot be read, or if its bytes are not those
             that were stored.
         TransientError: if the bucket did not answer.
     """
@@ -82,7 +82,7 @@ def load(bucket: str | None, saga_id: str, reference: Mapping[str, Any]) -> str:
         if aws.is_transient(error):
             raise TransientError("the payload bucket did not answer") from error
         # Without the right to list, an object that is not there is a refusal.
-        raise PayloadLost(f"the payload {key} cannot be read ({aws.error_code(error)}); look at the bucket") from error
+        raise PayloadLost(f"the payload {key} cannot be read ({aws.error_code(error)}); check the bucket") from error
     if hashlib.sha256(body).hexdigest() != digest:
         raise PayloadLost(f"the payload {key} is not what was stored under this key; look who writes to the bucket")
     return body.decode("utf-8")
@@ -90,12 +90,12 @@ def load(bucket: str | None, saga_id: str, reference: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Payloads:
-    """Where one saga's large payloads are.
+    """Location of one saga's large payloads.
 
     Attributes:
         saga_id: the saga.
         bucket: name of its bucket; None if it has none.
-        inline: whether an expression looks into the output of the step that is called, so that it must travel itself.
+        inline: whether an expression reads the output of the called step, so that it must travel inline.
     """
 
     saga_id: str
@@ -104,7 +104,7 @@ class Payloads:
 
     @property
     def max_output_bytes(self) -> int:
-        """How large the step's output may be."""
+        """Largest size of the step's output."""
         return MAX_PAYLOAD_BYTES if self.bucket is not None and not self.inline else MAX_OUTPUT_BYTES
 
     def travelling(self, output: str, *, at_most: int = INLINE_OUTPUT_BYTES) -> str:
@@ -123,7 +123,7 @@ class Payloads:
         return canonical_json(store(self.bucket, self.saga_id, output))
 
     def read(self, value: Any, parse: Callable[[str], Any] = json.loads) -> Any:
-        """The value, or, if it is a reference, what it stands for.
+        """The value, or, of a reference, its payload.
 
         Raises:
             PayloadLost: if that cannot be read any more.
@@ -132,12 +132,12 @@ class Payloads:
         return parse(load(self.bucket, self.saga_id, value)) if is_reference(value) else value
 
     def later(self, value: Any, parse: Callable[[str], Any]) -> Any:
-        """The value, or, if it is a reference, a promise to read it when it is looked at."""
+        """The value, or, of a reference, a promise to read it on access."""
         return Deferred(lambda: self.read(value, parse)) if is_reference(value) else value
 
 
 class Deferred:
-    """A value that is read when it is looked at, and once."""
+    """A value that is read on access, and once."""
 
     __slots__ = ("_read", "_value")
 
@@ -154,13 +154,13 @@ class Deferred:
 
 
 class Outputs(Mapping[str, Any]):
-    """Outputs by step name. A large one is read from the bucket when it is looked at, and once."""
+    """Outputs by step name. A large one is read from the bucket on access, and once."""
 
     __slots__ = ("_known", "_payloads", "raw")
 
     def __init__(self, raw: Mapping[str, Any], payloads: Payloads) -> None:
         self.raw = raw
-        """The outputs as they travel: a reference where one stands."""
+        """The outputs as they travel, with references."""
         self._payloads = payloads
         self._known: dict[str, Any] = {}
 
@@ -183,7 +183,7 @@ class Outputs(Mapping[str, Any]):
 
 
 def put_in_place(body: str, bucket: str | None, saga_id: str) -> str:
-    """A settled answer with every reference replaced by what it stands for, byte for byte as it was stored.
+    """Replace every reference in a settled response by its payload, byte for byte as it was stored.
 
     Raises:
         Unsendable: if the answer is larger than an answer may be, or if something in it cannot be replaced.
@@ -204,5 +204,5 @@ def put_in_place(body: str, bucket: str | None, saga_id: str) -> str:
             raise Unsendable(f"the answer has more than {MAX_PAYLOAD_BYTES} bytes, and cannot be sent")
     whole = IN_TEXT.sub(lambda found: texts[found.group(1)], body)
     if has_reserved_member(whole):
-        raise Unsendable("the answer holds a part of a reference to a payload, which stands for nothing")
+        raise Unsendable("the answer holds a part of a reference to a payload")
     return whole

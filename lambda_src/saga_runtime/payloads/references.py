@@ -22,12 +22,12 @@ _MEMBER: Final = f'"{REFERENCE_FIELD}":'
 
 
 def reference_to(owner: str, text: str) -> dict[str, str]:
-    """The reference that stands for a text of this owner: a request id, or a saga id."""
+    """Build the reference to a text of this owner: a request id, or a saga id."""
     return {REFERENCE_FIELD: f"{owner}/{hashlib.sha256(text.encode('utf-8')).hexdigest()}"}
 
 
 def is_reference(value: Any) -> bool:
-    """Test whether a value stands for a stored payload."""
+    """Test whether a value is a reference."""
     return (
         isinstance(value, Mapping)
         and len(value) == 1
@@ -40,6 +40,6 @@ def has_reserved_member(compact_json: str) -> bool:
     """Test whether an object anywhere in this JSON text (without blanks) has the member that only references have.
 
     What comes from a client or a step must not have it: it would be taken for a reference. Within a string of JSON a
-    quote stands behind a backslash, so the member's name with its quotes and its colon is always a member.
+    quote follows a backslash, so the member's name with its quotes and its colon is always a member.
     """
     return _MEMBER in compact_json

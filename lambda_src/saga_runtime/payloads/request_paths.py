@@ -1,6 +1,6 @@
 """Paths of a request, as expressions of a state machine follow them. Pure: data in, data out.
 
-A path is the names of members, from the outermost one on. An array on it stands for all its elements, as in JSONata.
+A path is the names of members, from the outermost inwards. An array on it represents all its elements, as in JSONata.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def items_at(request: Any, path: Sequence[str]) -> list[Any]:
 
 
 def _member(parent: Any, name: str) -> Iterator[Any]:
-    """What a name leads to from a value; nothing where there is none."""
+    """Values of a name in a value; none if it is missing."""
     if isinstance(parent, Mapping):
         if name in parent:
             yield parent[name]

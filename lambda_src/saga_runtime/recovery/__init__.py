@@ -1,4 +1,4 @@
-"""What the reconciler decides and does: recoveries, late effects, parked sagas, money in flight.
+"""Decisions and actions of the reconciler: recoveries, late effects, parked sagas, money in flight.
 
 Imports ``callbacks``, ``saga_log`` and ``idempotency``.
 """

@@ -1,19 +1,19 @@
-"""What a saga needs that nobody looked after: decisions and conditional updates. Pure: data in, data out.
+"""Reconciliation decisions for interrupted sagas, and their conditional updates. Pure: data in, data out.
 
 ::
 
     found                                     done
     settled, and still due                    not due any more
-    parked                                    left; looked at again later
+    parked                                    left; checked again later
     no such execution                         started, by the same name and with the same stored bytes
     no such execution, and its name expired   parked
     its owner succeeded                       parked
     its owner may not be asked for, for long  parked
     nothing runs, and rows may be gone        parked
-    running, or a person redrives it          looked at again later
+    running, or being redriven                checked again later
     ended without settling                    taken over; after too many recoveries parked
 
-Every update has the condition that the record is as it was read, so that each may be repeated, by anybody at once.
+Every update requires that the record is as it was read, so each may be repeated, concurrently too.
 ``reconciler`` does the calls.
 """
 
@@ -32,9 +32,9 @@ from saga_runtime.protocol import LEAST_LOG_DAYS, LogAttribute, RecordAttribute,
 from saga_runtime.recovery.takeover import Finding, rows_are_kept_until
 
 LOOK_MS: Final = 60_000
-"""What is young is looked at again after this."""
+"""Recheck interval of a young saga."""
 LONGEST_LOOK_MS: Final = 15 * 60_000
-"""What is old, or parked, is looked at again after this, unless a deployment says otherwise."""
+"""Recheck interval of an old or parked saga, unless a deployment declares another one."""
 DENIED_MS: Final = 15 * 60_000
 """Rights may be missing for a moment after a deployment. A saga that has been due for so long has been denied since."""
 LONGEST_PAUSE_MS: Final = 3_600_000
@@ -43,9 +43,9 @@ LONGEST_PAUSE_MS: Final = 3_600_000
 STILL_IN_PROGRESS: Final = f"{OWNED} AND #due_at = :was"
 STILL_SETTLED: Final = "#saga_id = :saga_id AND #status = :found AND #due_at = :was"
 MAY_PARK: Final = f"{OWNED} AND attribute_not_exists(#parked) AND attribute_not_exists(#answered_at)"
-"""A callback that came when nobody waited decided something of which whoever parks does not know."""
+"""A callback that found no waiting task decided something that the parking execution does not know."""
 MUST_PARK: Final = f"{OWNED} AND attribute_not_exists(#parked)"
-"""For reasons that no callback changes: a saga that one woke would else be neither parked nor taken up again."""
+"""For reasons that no callback changes: a saga made due by one would else be neither parked nor recovered."""
 STILL_OPEN: Final = "#saga_id = :saga_id AND #status = :in_progress"
 STILL_THERE: Final = "attribute_exists(#saga_id) AND #expiration = :was"
 
@@ -56,11 +56,11 @@ _OWNER: Final = re.compile(r"[^-]+-[^-]+(?:-r[0-9]+)?")
 
 
 class Need(StrEnum):
-    """What is done for a saga."""
+    """Actions for a saga."""
 
     NOTHING = "NOTHING"
     CLEAR = "CLEAR"
-    """Nobody has to look at it any more."""
+    """It need not be checked any more."""
     LOOK_LATER = "LOOK_LATER"
     START = "START"
     TAKE_OVER = "TAKE_OVER"
@@ -79,7 +79,7 @@ class ParkedFor(StrEnum):
 
 _SAID: Final = {
     ParkedFor.RECOVERIES_EXHAUSTED: "its recoveries ended without settling it, as often as is allowed",
-    ParkedFor.NAME_EXPIRED: "its execution does not exist, and is too old to tell whether it ever ran",
+    ParkedFor.NAME_EXPIRED: "its execution does not exist, and it may have run before",
     ParkedFor.OWNER_UNKNOWN: "its owner's execution may not be described: the record names another recovery machine",
     ParkedFor.OWNER_SUCCEEDED: "its owner succeeded, and so settled it: this record was restored, or edited",
     ParkedFor.ROWS_EXPIRED: "rows of its log may be gone, without which its steps could happen twice",
@@ -88,13 +88,13 @@ _SAID: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """A request record, read strongly, with what only the reconciler needs of it.
+    """A request record, read strongly, with the attributes that only the reconciler needs.
 
     Attributes:
         record: the record.
-        parked_at: epoch milliseconds since when it waits for a person; None: it does not.
-        answered: whether a callback decided something since its owner last looked.
-        failure: why the saga goes back, as it is stored.
+        parked_at: epoch milliseconds since when it is parked; None: it is not.
+        answered: whether a callback decided something since its owner last read.
+        failure: why the saga compensates, as it is stored.
     """
 
     record: RequestRecord
@@ -104,7 +104,7 @@ class Found:
 
     @classmethod
     def from_item(cls, item: AttributeMap) -> Found | None:
-        """Read an item; None if it is none of a saga."""
+        """Read an item; None if it is not a saga's."""
         a = RecordAttribute
         if a.SAGA_ID not in item:
             return None
@@ -116,18 +116,18 @@ class Found:
         )
 
     def is_due(self, now_ms: int) -> bool:
-        """Test whether somebody has to look at it."""
+        """Test whether it is due."""
         return self.record.due_at is not None and self.record.due_at <= now_ms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """What is done for a saga.
+    """Action for a saga.
 
     Attributes:
-        need: what.
-        after_ms: of looking later, and of taking over: when it is looked at again.
-        reason: of parking: why.
+        need: the action.
+        after_ms: delay until the next check (LOOK_LATER, TAKE_OVER).
+        reason: reason of parking.
     """
 
     need: Need
@@ -136,17 +136,17 @@ class Decision:
 
 
 def decide(found: Found, finding: Finding, *, now_ms: int, limit: int, longest_ms: int = LONGEST_LOOK_MS) -> Decision:
-    """Decide what is done for a saga.
+    """Decide the action for a saga.
 
-    What is not due yet is only started, taken over for the first time, or parked: somebody else looks at it, or has
-    just done so. A recovery that died is followed by the next one when the record is due, which is ever later.
+    Before it is due, a saga is only started, taken over for the first time, or parked: another process checks it, or
+    has just done so. A failed recovery is followed by the next one when the record is due, ever later.
 
     Args:
         found: the record.
         finding: what was found of its owner.
         now_ms: the time.
-        limit: recoveries after which a person decides.
-        longest_ms: what is old, or parked, is looked at again after this.
+        limit: recoveries before it is parked.
+        longest_ms: recheck interval of an old or parked saga.
     """
     record, due = found.record, found.is_due(now_ms)
     match finding:
@@ -179,22 +179,22 @@ def _later(after_ms: int, *, due: bool) -> Decision:
 
 
 def look_again_after(age_ms: int, longest_ms: int = LONGEST_LOOK_MS) -> int:
-    """When a saga of an age is looked at again that runs: status events tell sooner, unless one is lost."""
+    """Delay until the next check of a running saga: status events are faster, unless one is lost."""
     return max(LOOK_MS, min(age_ms // 10, longest_ms))
 
 
 def pause_after(number: int) -> int:
-    """When a saga is looked at again whose n-th recovery was started: what kills one may kill the next, for a while."""
+    """Delay until the check after the n-th recovery started: its cause of failure may last for a while."""
     if number < 1:
         raise ValueError(f"recoveries are numbered from 1, got {number}")
     return int(min(LOOK_MS * 2 ** min(number - 1, 30), LONGEST_PAUSE_MS))
 
 
 def saga_of_execution(name: str) -> str | None:
-    """The saga that an execution belongs to, by its name; None: it belongs to none.
+    """The saga of an execution, by its name; None: it is not a saga's.
 
-    The first execution has the saga's id for a name; recoveries, children and those that undo what took effect late
-    have more behind it.
+    The first execution has the saga's id for a name; names of recoveries, children and compensations of late effects
+    have a suffix.
     """
     match = _NAME.fullmatch(name)
     if match is None or not is_saga_id(match["saga"]):
@@ -205,14 +205,14 @@ def saga_of_execution(name: str) -> str | None:
 def was_owner(name: str) -> bool:
     """Test whether an execution of this name owns its saga, or did: the first one, or a recovery.
 
-    Such a saga has a record for as long as it is in progress: without one, somebody has deleted it. Those that undo
-    what took effect late run when it may long have expired; children own nothing.
+    Such a saga has a record for as long as it is in progress: without one, it was deleted. Compensations of
+    late effects run when it may long have expired; children own nothing.
     """
     return _OWNER.fullmatch(name) is not None
 
 
 def look_later_update(record: RequestRecord, now_ms: int, after_ms: int) -> dict[str, Any]:
-    """Arguments of the update that has a saga looked at later; on condition that nobody made it due anew."""
+    """Arguments of the update that postpones a saga's check; on condition that it was not made due meanwhile."""
     a = RecordAttribute
     return {
         "Key": {a.ID.value: {"S": record.request_id}},
@@ -229,7 +229,7 @@ def look_later_update(record: RequestRecord, now_ms: int, after_ms: int) -> dict
 
 
 def clear_update(record: RequestRecord) -> dict[str, Any]:
-    """Arguments of the update after which nobody looks at a settled saga any more; unless it was made due anew."""
+    """Arguments of the update that removes a settled saga from the index; unless it was made due meanwhile."""
     a = RecordAttribute
     names = (a.SAGA_ID, a.STATUS, a.DUE_AT, a.DUE_SHARD)
     return {
@@ -246,7 +246,7 @@ def clear_update(record: RequestRecord) -> dict[str, Any]:
 
 
 def stuck_of(reason: ParkedFor) -> dict[str, str]:
-    """What is stored of why a saga is parked; no step is to blame."""
+    """Stored reason of a parked saga; it names no step."""
     return {"step": "", "error": reason.value, "detail": _SAID[reason]}
 
 
@@ -289,7 +289,7 @@ def operators_entry(found: Found, reason: ParkedFor) -> str:
 
 
 def keeps_ahead_days(log_days: int) -> int:
-    """How many days before its end a row of an open saga is kept for longer.
+    """Days before its end at which a row of an open saga is extended.
 
     Whenever a saga ends, so much of its rows' time is left, at least: for redriven executions, messages and answers
     that come after it.
@@ -300,8 +300,8 @@ def keeps_ahead_days(log_days: int) -> int:
 def may_forget(record: RequestRecord, now_ms: int, log_days: int) -> bool:
     """Test whether rows of an open saga may come near the end of their time.
 
-    Nobody knows for how long rows were kept when they were written: a deployment may have changed it. So they are
-    looked at when the shortest time that is allowed may near its end, and when the record says more than is true of
+    It is unknown how long rows were kept when they were written: a deployment may have changed it. So they are
+    read when the shortest allowed retention may end soon, and when the record claims more than is true of
     rows that are written now.
     """
     now, days = now_ms // 1_000, log_days
@@ -313,9 +313,9 @@ def may_forget(record: RequestRecord, now_ms: int, log_days: int) -> bool:
 
 
 def kept_until(now_ms: int, log_days: int) -> tuple[int, int]:
-    """Rows that end before the first of these are kept until the second; epoch seconds.
+    """Rows that end before the first of these are extended to the second; epoch seconds.
 
-    So none ends before the first: rows that are written later are kept for longer by themselves.
+    So none ends before the first: rows that are written later are kept for longer anyway.
     """
     ahead = keeps_ahead_days(log_days) * _DAY_SECONDS
     now = now_ms // 1_000
@@ -323,21 +323,21 @@ def kept_until(now_ms: int, log_days: int) -> tuple[int, int]:
 
 
 def rows_end(record: RequestRecord, ends: Iterable[int], before: int, log_days: int) -> int:
-    """Until when all rows of a saga are kept that was just looked at; epoch seconds.
+    """Until when all rows of a saga are kept that was just read; epoch seconds.
 
     Args:
         record: its record.
         ends: when those end that are there; none before ``before``.
-        before: what ``kept_until`` says.
+        before: from ``kept_until``.
         log_days: how long rows are kept that are written from now on.
     """
     return max(before, min([record.created_at // 1_000 + log_days * _DAY_SECONDS, *ends]))
 
 
 def rows_kept_update(record: RequestRecord, until: int) -> dict[str, Any]:
-    """Arguments of the update that says until when all rows of a saga are kept; after they are.
+    """Arguments of the update that records until when all rows of a saga are kept; after they are.
 
-    On condition that it is the same saga, and open. Whoever kept them at the same time says as much.
+    On condition that it is the same saga, and open. A concurrent extension records the same.
     """
     a = RecordAttribute
     names = (a.SAGA_ID, a.STATUS, a.ROWS_UNTIL)
@@ -355,7 +355,7 @@ def rows_kept_update(record: RequestRecord, until: int) -> dict[str, Any]:
 
 
 def keep_row_update(key: Mapping[str, Any], expiration: int, until: int) -> dict[str, Any]:
-    """Arguments of the update that keeps a row for longer; on condition that it is there, and nobody else did."""
+    """Arguments of the update that extends a row; on condition that it exists, and was not extended meanwhile."""
     return {
         "Key": key,
         "UpdateExpression": "SET #expiration = :until",

@@ -1,6 +1,6 @@
 """Removes responses that have expired, with the requests that they answer. What is left of a record is a tombstone.
 
-Nothing depends on when that happens: the record says until when its response is replayed, and its key is refused from
+Nothing depends on when that happens: the record has the expiry of its response, and its key is refused from
 then on, removed or not.
 """
 
@@ -32,7 +32,7 @@ class Remover:
     """Removes expired responses.
 
     Guaranteed: a response that is still to be replayed, and a request of a saga in progress, stay, however old the
-    index is and whoever removes at the same time. It ends before the function does.
+    index is, and concurrently too. It ends before the function does.
     Not guaranteed: that everything that has expired is removed in one run.
 
     Attributes:

@@ -1,6 +1,6 @@
 """The switch that keeps a reconciler from acting: it checks and measures, and changes nothing.
 
-For a restore of tables, and whatever else must not be recovered by what the records say at this moment. The switch is
+For a restore of tables, and whatever else must not be recovered by the records' current contents. The switch is
 one item in a table of its own: no deployment sets or resets it, and no restore of a saga's tables touches it.
 """
 
@@ -17,7 +17,7 @@ from saga_runtime.protocol import HOLD_ID, Env, HoldAttribute
 from saga_runtime.shared import aws, clock
 
 KEPT_MS: Final = 10_000
-"""For so long a read is believed: a look checks before each action."""
+"""Milliseconds for which a read is valid: a check reads before each action."""
 HOLD_KEY: Final = {HoldAttribute.ID.value: {"S": HOLD_ID}}
 
 
@@ -47,7 +47,7 @@ class Held:
 class Hold:
     """Reads the switch, at most once in ``KEPT_MS``. Threads may share it.
 
-    Guaranteed: nobody acts who could not read the switch within ``KEPT_MS``.
+    Guaranteed: no action without a read of the switch within ``KEPT_MS``.
     Not guaranteed: that an action stops which began within ``KEPT_MS`` after the switch was set.
 
     Attributes:

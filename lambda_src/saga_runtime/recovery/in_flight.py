@@ -1,7 +1,7 @@
-"""What is in flight: sagas that are not settled, how old they are, and the money that their requests move.
+"""Sagas in flight: those that are not settled, their ages, and the money that their requests move.
 
-The sparse index of a request table holds all of them, those that are not due, too. It is read to its end, so this costs
-with what is in flight, and not with what is stored. It is behind the table by a moment: what is reserved or settled
+The sparse index of a request table holds all of them, due or not. The whole index is read, so the cost grows
+with what is in flight, and not with what is stored. It lags the table by a moment: what is reserved or settled
 meanwhile is in the next sum.
 """
 
@@ -22,9 +22,9 @@ from saga_runtime.shared.arns import machine_of
 READERS: Final = 8
 """Shards that are read at once; fewer than the connections that a client keeps."""
 SPARE_MS: Final = 5_000
-"""What is left for adding up and telling."""
+"""Time left for adding up and emitting."""
 UNATTENDED_MS: Final = 3 * 3_600_000
-"""Whoever looks after a saga puts off when it is due, once an hour at the rarest: here three looks were missed."""
+"""Three missed rechecks (the longest recheck interval is one hour)."""
 
 
 class OutOfTime(Exception):
@@ -33,16 +33,16 @@ class OutOfTime(Exception):
 
 @dataclass(slots=True, kw_only=True)
 class InFlight:
-    """What is in flight.
+    """Sagas in flight.
 
     Attributes:
         sagas: sagas that are not settled, parked ones included.
-        parked: those of them that wait for a person.
-        oldest_seconds: age of the oldest that is not parked; 0: there is none.
+        parked: those of them that are parked.
+        oldest_seconds: age of the oldest that is not parked; 0: none.
         oldest_parked_seconds: for how long the longest has waited for a person; 0: none does.
         money: by currency, what the requests of all of them move, in minor units; exact.
-        without_amount: sagas whose requests say no amount.
-        unattended: further sagas, of other state machines on the same tables, that nobody has looked after for hours.
+        without_amount: sagas whose requests have no amount.
+        unattended: further sagas, of other state machines on the same tables, that no reconciler has checked for hours.
     """
 
     sagas: int = 0
@@ -54,13 +54,13 @@ class InFlight:
     unattended: int = 0
 
     def add(self, item: AttributeMap, now_ms: int) -> None:
-        """Add one saga, as the index holds it. A number that is none is not known; everything else is added."""
+        """Add one saga from the index. An invalid number is unknown; everything else is added."""
         a = RecordAttribute
         self.sagas += 1
         made = _number(item, a.CREATED_AT)
         if a.PARKED in item:
             self.parked += 1
-            # Who parks says when; a record that does not has waited since it was made, at the longest.
+            # A parked record has its time; one without it has been parked since it was made, at the longest.
             parked = _number(item, a.PARKED_AT)
             since = made if parked is None else parked
             self.oldest_parked_seconds = max(self.oldest_parked_seconds, _seconds_since(since, now_ms))
@@ -88,9 +88,9 @@ class InFlight:
 
 
 def measure(remaining_ms: Callable[[], int]) -> InFlight:
-    """Add up what is in flight of the sagas that this function looks after, and tell it as metrics.
+    """Sum what is in flight of this function's sagas, and emit it as metrics.
 
-    Nothing is told unless everything was read: that nobody tells is alarming, and half of a sum would not be.
+    Missing data triggers the alarm; a partial sum would hide the problem.
 
     Args:
         remaining_ms: time that is left.
@@ -116,7 +116,7 @@ def measure(remaining_ms: Callable[[], int]) -> InFlight:
 def added_up(pages: Iterator[list[AttributeMap]], *, machines: Collection[str], now_ms: int) -> InFlight:
     """Add up one shard: sagas of these state machines that are not settled, each once.
 
-    A saga that is looked at meanwhile moves towards the end of its shard, and is found there again.
+    A saga that is checked meanwhile moves towards the end of its shard, and is found there again.
 
     Args:
         pages: items of the index.
@@ -139,10 +139,10 @@ def added_up(pages: Iterator[list[AttributeMap]], *, machines: Collection[str], 
 
 
 def _machine_of_open(item: AttributeMap) -> str | None:
-    """The name of the state machine of a saga that is not settled; None: this is no such saga's record.
+    """The name of the state machine of a saga that is not settled; None: another item.
 
-    A settled saga is in the index for as long as nobody has looked after an effect that came late. What is no saga's
-    record is no reason not to count the others: whoever looks after what is due tells of it.
+    A settled saga is in the index until a late effect of it is handled. An item that is not a saga's
+    record does not prevent counting the others: the check of what is due reports it.
     """
     a = RecordAttribute
     try:

@@ -1,4 +1,4 @@
-"""Undoing what took effect when nobody counted on it any more, whether or not its saga is settled.
+"""Compensation of late effects, whether or not their saga is settled.
 
 An execution of the recovery machine of its own undoes just those rows, by names that are counted up: ``{saga id}-l1``,
 ``-l2`` when the first one died, or when more took effect after it was over, and so on. Two who start it at once start
@@ -28,24 +28,24 @@ _RUNNING: Final = frozenset({"RUNNING", "PENDING_REDRIVE"})
 
 
 class LateFinding(StrEnum):
-    """What a look for late effects finds."""
+    """Results of a check for late effects."""
 
     NOTHING = "NOTHING"
-    """Nothing took effect late, or it is undone."""
+    """No late effect, or it is compensated."""
     RUNNING = "RUNNING"
     """It is being undone."""
     STARTED = "STARTED"
     EXHAUSTED = "EXHAUSTED"
-    """It was tried again and again, or the request was removed: a person has to look."""
+    """Twenty executions failed, or the request was removed: operator action is required."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LateUndo:
-    """What was found, and done.
+    """Result of a check.
 
     Attributes:
         finding: what was found.
-        rows: rows whose effects stand that nobody counts on.
+        rows: rows with late effects.
         execution: name of the execution that undoes them.
         tried: number of the last execution that there was; 0: none was asked for.
     """
@@ -57,9 +57,9 @@ class LateUndo:
 
 
 def undo_late(recoverer: Recoverer, record: RequestRecord, log_table: str) -> LateUndo:
-    """Look for rows that took effect late, and start the execution that undoes them.
+    """Find rows with late effects, and start the execution that compensates them.
 
-    Safe at any time, any number of times, by anybody at once, beside any other execution of the saga.
+    Safe at any time, any number of times, concurrently, next to any other execution of the saga.
 
     Args:
         recoverer: starts executions.
@@ -71,8 +71,8 @@ def undo_late(recoverer: Recoverer, record: RequestRecord, log_table: str) -> La
         return LateUndo(finding=LateFinding.NOTHING)
     given_up, died = record.late_tried or 0, 0
     tried = given_up
-    # Whoever succeeded undid a row, and no row turns late twice. More than that undo nothing: theirs is a definition
-    # that does not know the step any more.
+    # An execution that succeeded compensated a row, and no row becomes late twice. Further ones compensate nothing:
+    # their definition does not know the step any more.
     for number in range(given_up + 1, given_up + MOST_TRIES + undone + 1):
         name = late_name(record.saga_id, number)
         status = _status(recoverer, execution_of(record.recovery_machine_arn, name))
@@ -90,9 +90,9 @@ def undo_late(recoverer: Recoverer, record: RequestRecord, log_table: str) -> La
 
 
 def undo_again(recoverer: Recoverer, record: RequestRecord, log_table: str) -> LateUndo:
-    """Start the next execution where many could not undo what took effect late.
+    """Start the next execution after many failed to compensate late effects.
 
-    An operator says by it that the cause is gone. Where they were not given up, it does what ``undo_late`` does.
+    An operator calls it when the cause is fixed. Before the limit, it does what ``undo_late`` does.
     Repeated, it starts the same execution: the record notes which ones could not before the next one is started.
     """
     undo = undo_late(recoverer, record, log_table)
@@ -105,14 +105,14 @@ def undo_again(recoverer: Recoverer, record: RequestRecord, log_table: str) -> L
 
 
 def give_up_update(record: RequestRecord, tried: int, *, at_ms: int | None) -> dict[str, Any]:
-    """Arguments of the update that notes which executions could not undo what took effect late.
+    """Arguments of the update that records which executions failed to compensate late effects.
 
-    On condition that it is the same saga, and that no later one is noted. Repeated, it writes the same.
+    On condition that it is the same saga, and that no later one is recorded. Repeated, it writes the same.
 
     Args:
         record: as it was read.
         tried: number of the last one.
-        at_ms: when it is checked again, epoch milliseconds; None: at the next look.
+        at_ms: when it is checked again, epoch milliseconds; None: at the next check.
     """
     a = RecordAttribute
     values: dict[str, Any] = {":saga_id": {"S": record.saga_id}, ":tried": {"N": str(tried)}}
@@ -128,19 +128,19 @@ def give_up_update(record: RequestRecord, tried: int, *, at_ms: int | None) -> d
 
 
 def late_name(saga_id: str, number: int) -> str:
-    """Name of the n-th execution that undoes what took effect late."""
+    """Name of the n-th execution that compensates late effects."""
     if number < 1:
         raise ValueError(f"executions are numbered from 1, got {number}")
     return f"{saga_id}-l{number}"
 
 
 def late_input(start_input: str) -> str:
-    """What such an execution is started with: what the saga was, and that only late effects are meant."""
+    """Input of such an execution: the saga's input, with the mode for late effects."""
     return json.dumps(json.loads(start_input) | {StartField.LATE.value: True}, separators=(",", ":"))
 
 
 def late_rows(recoverer: Recoverer, record: RequestRecord, log_table: str) -> tuple[str, ...]:
-    """Sort keys of a saga's rows that took effect late, read strongly.
+    """Sort keys of a saga's rows with late effects, read strongly.
 
     Of a settled saga nothing else is undone any more: an undo that was begun and cut off is one of these, too.
     """
@@ -148,7 +148,7 @@ def late_rows(recoverer: Recoverer, record: RequestRecord, log_table: str) -> tu
 
 
 def _rows(recoverer: Recoverer, record: RequestRecord, log_table: str) -> tuple[tuple[str, ...], int]:
-    """Rows that took effect late, and how many are undone."""
+    """Rows with late effects, and how many are compensated."""
     a = LogAttribute
     wanted = [StepStatus.APPLIED_LATE, StepStatus.UNDONE, *([StepStatus.UNDOING] if record.settled else [])]
     values = {f":s{n}": {"S": status.value} for n, status in enumerate(wanted)}

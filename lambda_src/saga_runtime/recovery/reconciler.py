@@ -1,7 +1,7 @@
-"""The two ways in which an interrupted saga is found: it is due, or its execution ended otherwise than well.
+"""Finds interrupted sagas in two ways: they are due, or their execution failed.
 
-``saga_reconciler`` looks after each. Two reconcilers at once, or one that dies between any two calls, do no harm;
-what was not done is done by the next look.
+``saga_reconciler`` reconciles each. Two reconcilers at once, or one that crashes between any two calls, are harmless;
+the next check does what was not done.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ PAGE: Final = 50
 
 @dataclass(slots=True, kw_only=True)
 class Reconciled:
-    """What a sweep found, and did.
+    """Result of a sweep.
 
     Attributes:
         looked_at: records that were due.
         started: executions that were missing, and were started.
         taken_over: sagas whose owner was dead, and that were handed to a recovery.
         parked: sagas that were left to a person now.
-        waiting: those that wait for a person.
-        late: sagas with effects that nobody counts on any more, and that are not undone yet.
-        foreign: due records of sagas that somebody else looks after.
-        failed: sagas that could not be looked after; the next sweep tries again.
+        waiting: those that are parked.
+        late: sagas with late effects that are not compensated yet.
+        foreign: due records of sagas of other reconcilers.
+        failed: sagas that could not be reconciled; the next sweep retries them.
         broken: those of them for which that will not help: their record cannot be read, or a call is refused for good.
         slowed: how often AWS refused for the moment, and everything was slowed down.
         listed: sagas whose owners were found in a list of what runs, and not asked for.
@@ -54,7 +54,7 @@ class Reconciled:
         held_seconds: for how long nothing may be changed; 0: it may be.
         needed: sagas that would have been started, taken over or parked, had that been allowed.
         overdue_seconds: for how long the oldest has been due, of those that were found to be.
-        complete: whether everything that is due was looked at.
+        complete: whether everything that is due was checked.
     """
 
     looked_at: int = 0
@@ -77,16 +77,16 @@ class Reconciled:
 
 @dataclass(slots=True, kw_only=True)
 class Reconciler:
-    """Finds interrupted sagas, and has them looked after.
+    """Finds interrupted sagas, and reconciles them.
 
-    Who means one saga asks the ``saga_reconciler``.
+    To reconcile a single saga, use ``saga_reconciler``.
 
     Attributes:
-        caretaker: looks after one saga.
+        caretaker: reconciles one saga.
         remaining_ms: time that is left.
         hold: the switch under which it checks and measures, and changes nothing.
-        workers: how many sagas a sweep looks after at once.
-        crew: who does.
+        workers: how many sagas a sweep reconciles concurrently.
+        crew: runs the workers.
     """
 
     caretaker: Caretaker
@@ -109,9 +109,9 @@ class Reconciler:
         return cls(caretaker=caretaker, remaining_ms=remaining_ms, hold=hold_of_env(), workers=sweeping.WORKERS)
 
     def sweep(self) -> Reconciled:
-        """Look after every saga that is due, in every shard of every table, and after what took effect late.
+        """Reconcile every due saga, in every shard of every table, and every late effect.
 
-        Several are looked after at once, one of each shard in turn, more slowly while AWS refuses. It ends before the
+        Several are reconciled at once, one of each shard in turn, more slowly while AWS refuses. It ends before the
         function does, and no thread is left then.
         """
         done, now_ms = self._done, clock.now_ms()
@@ -138,10 +138,10 @@ class Reconciler:
         return done
 
     def execution_ended(self, name: str) -> None:
-        """Look after the saga whose execution ended otherwise than well; whether it owns the saga, the record says.
+        """Reconcile the saga of a failed execution; the record decides whether that execution owns it.
 
         Raises:
-            ClientError, BotoCoreError: it could not be looked after.
+            ClientError, BotoCoreError: it could not be reconciled.
             ValueError: its record cannot be read.
         """
         saga_id = saga_of_execution(name)
@@ -197,7 +197,7 @@ class Reconciler:
     def _look_at(self, caretaker: Caretaker, table: str, now_ms: int, request_id: str, again: bool) -> None:
         found = caretaker.read(table, request_id)
         if found is None or not (again or found.is_due(now_ms)):
-            return  # the index was behind: somebody has looked after it
+            return  # the index lagged: the saga was reconciled
         saga = caretaker.saga_of(table, found.record)
         if saga is None:
             with self._mine:
@@ -225,7 +225,7 @@ class Reconciler:
         job = JobId.parse(row_id)
         with self._mine:
             if job is not None and job.saga_id in self._late:
-                return  # all that is late of a saga was looked at together
+                return  # all late effects of a saga were handled together
         late = caretaker.look_late(table, row_id)
         if late is None:
             return
@@ -260,14 +260,14 @@ def _page(table: str, shard: int, now_ms: int, start: Start) -> tuple[Sequence[s
 def _due_items(
     table: str, shard: int, now_ms: int, start: Start, *more: RecordAttribute
 ) -> tuple[Sequence[AttributeMap], Start | None]:
-    """One page of what is due in a shard, the oldest first. The index may be behind: every key is looked up strongly.
+    """One page of what is due in a shard, the oldest first. The index may lag: every key is read again strongly.
 
     Args:
         table: the table.
         shard: of its index.
         now_ms: the time.
         start: where the page begins.
-        more: attributes that are read beside the key and ``due_at``.
+        more: attributes that are read in addition to the key and ``due_at``.
     """
     a = RecordAttribute
     names = {f"#{name.value}": name.value for name in (a.ID, a.DUE_AT, *more)}

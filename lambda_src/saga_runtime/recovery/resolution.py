@@ -1,20 +1,20 @@
-"""What a person may say about a step of a parked saga, and what is written for it. Pure: data in, data out.
+"""An operator's answers about a step of a parked saga, and their writes. Pure: data in, data out.
 
 ::
 
     INTENT  --it happened-->        DONE
-            --it did not-->         TOMBSTONE; where the saga only goes forward: (no row), and it is called anew
+            --it did not-->         TOMBSTONE; where the saga only goes forward: (no row), and it is called again
     UNDOING --its undo happened-->  UNDONE
-            --it did not-->         DONE, or APPLIED_LATE as it was, and it is undone anew
-    DONE    --undone by hand-->     UNDONE        in a saga that goes back
+            --it did not-->         DONE, or APPLIED_LATE as it was, and it is compensated again
+    DONE    --undone by hand-->     UNDONE        in a saga that compensates
     FAILED  --done by hand-->       DONE          where the saga only goes forward
-            --mended-->             (no row)      likewise
+            --fixed-->              (no row)      likewise
     APPLIED_LATE --undone by hand-->  UNDONE      in any saga, a settled one included
     (no row) --never shall-->       TOMBSTONE
              --it happened-->       DONE          at a provider
 
 Every one of these writes has the condition that the row is as it was when it was read. A statement that the row
-contradicts changes nothing, and one that the row says already is carried out already. ``resolver`` does the calls.
+contradicts changes nothing, and one that the row has already needs no write. ``resolver`` makes the calls.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ LONGEST_GRACE_MS: Final = 3_600_000
 
 
 class CannotResolve(Exception):
-    """The statement cannot be carried out, and nothing was written; the message says why and what to do."""
+    """The answer cannot be applied, and nothing was written; the message has the reason and the remedy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statement:
-    """What a person knows of a step.
+    """An operator's answer about a step.
 
     Attributes:
-        applied: whether it took effect.
-        undo: whether this is said of the step's undo instead of the step.
-        output: canonical JSON of what the step would have returned; None if nothing was said of it.
+        applied: whether it was applied.
+        undo: whether the answer is about the step's compensation.
+        output: canonical JSON of what the step would have returned; None without one.
         attempt: the attempt that the person saw; None for the one that is found.
     """
 
@@ -58,10 +58,10 @@ class Statement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeclaredStep:
-    """What the saga's definition says of a step.
+    """Properties of a step in the saga's definition.
 
     Attributes:
-        side: where it stands in its saga.
+        side: its position in its saga.
         external: whether its effect is at a provider, so that it can exist without a row.
         grace_ms: how long a request to its provider can still travel when its sender is dead.
         log_days: how long a row is kept.
@@ -75,15 +75,15 @@ class DeclaredStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """The row that is spoken of, and what is known around it.
+    """The row in question, and its context.
 
     Attributes:
         name: the row's sort key: the step's name, with the item's key in a map.
-        row: the row; None if there is none.
-        side: where the row says that its step stands; None if it does not say.
+        row: the row; None if it does not exist.
+        side: the step's position in its row; None if it has none.
         declared: the step in the saga's definition; None if it is not there.
         direction: the saga's.
-        settled: whether the saga has ended: what is still to be undone took effect late.
+        settled: whether the saga has ended: what is still to be compensated is a late effect.
     """
 
     name: str
@@ -101,17 +101,17 @@ class Subject:
 
     @property
     def grace_ms(self) -> int:
-        """How long a "no" must wait behind the deadline."""
+        """Grace period of "not applied" after the deadline."""
         return self.declared.grace_ms if self.declared is not None else LONGEST_GRACE_MS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """What a statement makes of a row.
+    """Change of a row by an answer.
 
     Attributes:
-        to: the row's state afterwards; None: there is no row, and the step is called anew.
-        written: whether the row has to be written for that; otherwise it says so already.
+        to: the row's state afterwards; None: there is no row, and the step is called again.
+        written: whether the row has to be written for that; otherwise it has that state already.
         output: output to write.
     """
 
@@ -121,17 +121,17 @@ class Change:
 
 
 def decide(subject: Subject, statement: Statement, now_ms: int) -> Change:
-    """Decide what becomes of a row.
+    """Decide the change of a row.
 
     "It did not happen" counts only when no request can still be on its way: behind the deadline and the grace. Where
-    the saga only goes forward, such a step is called anew: its row is taken away, since a tombstone would stop it for
+    the saga only goes forward, such a step is called again: its row is deleted, since a tombstone would stop it for
     ever. Anywhere else a tombstone keeps it from ever happening.
 
     Raises:
         CannotResolve: if there is nothing to decide, the row contradicts, or it is too early.
     """
     change = _decide_undo(subject, statement, now_ms) if statement.undo else _decide_step(subject, statement, now_ms)
-    # What the row says already was perhaps said by this very command, whose answer was lost.
+    # The row's state may come from this very command, whose response was lost.
     if change.written and statement.attempt is not None:
         _require_seen(subject, statement.attempt)
     return change
@@ -155,7 +155,7 @@ def _decide_step(subject: Subject, statement: Statement, now_ms: int) -> Change:
             _require_over(subject, row, now_ms, grace_ms=0 if statement.applied else subject.grace_ms)
             return _decided(subject, statement)
         case StepStatus.FAILED if subject.must_happen:
-            # The refusal would be repeated for ever: somebody did the step by hand, or mended what was refused.
+            # The refusal would be repeated forever: the step was done by hand, or its cause was fixed.
             return _decided(subject, statement)
         case StepStatus.DONE if statement.applied and statement.output in (None, row.output):
             return Change(to=StepStatus.DONE, written=False)
@@ -165,7 +165,7 @@ def _decide_step(subject: Subject, statement: Statement, now_ms: int) -> Change:
             return Change(to=row.status, written=False)
         case StepStatus.UNDOING | StepStatus.UNDONE | StepStatus.APPLIED_LATE:
             raise CannotResolve(
-                f"{subject.name} happened, and is {row.status}; what is left to say is whether its undo happened: "
+                f"{subject.name} happened, and is {row.status}; what is left to answer is whether its undo happened: "
                 "--undo --applied or --undo --not-applied"
             )
         case _:
@@ -173,14 +173,14 @@ def _decide_step(subject: Subject, statement: Statement, now_ms: int) -> Change:
 
 
 _MEANING: Final = {
-    StepStatus.DONE: "its effect stands, and a compensation undoes it; to go on, --resume",
+    StepStatus.DONE: "it is applied, and a compensation undoes it; to continue, use --resume",
     StepStatus.TOMBSTONE: "it was declared never to happen; what happened nevertheless is undone at the provider",
     StepStatus.FAILED: "the provider clearly refused; what happened nevertheless is undone at the provider",
-    StepStatus.READ: "it only read; to go on, --resume",
-    StepStatus.INTENT: "the step itself is in doubt; say --applied or --not-applied without --undo",
-    StepStatus.UNDONE: "it was undone; to go on, --resume",
-    StepStatus.UNDOING: "its undo is in doubt; say --applied or --not-applied with --undo",
-    StepStatus.APPLIED_LATE: "it took effect when nobody counted on it any more, and is undone",
+    StepStatus.READ: "it only read; to continue, use --resume",
+    StepStatus.INTENT: "the step itself is in doubt; use --applied or --not-applied without --undo",
+    StepStatus.UNDONE: "it was undone; to continue, use --resume",
+    StepStatus.UNDOING: "its undo is in doubt; use --applied or --not-applied with --undo",
+    StepStatus.APPLIED_LATE: "it was applied late, and is compensated",
 }
 
 
@@ -192,7 +192,9 @@ def _decided(subject: Subject, statement: Statement) -> Change:
 
 def _decide_without_row(subject: Subject, statement: Statement) -> Change:
     if subject.declared is None:
-        raise CannotResolve(f"{subject.name} has no row, and no function that would write it; to go on, --resume")
+        raise CannotResolve(
+            f"{subject.name} has no row, and no function that would write it; to continue, use --resume"
+        )
     if not statement.applied and subject.must_happen:
         return Change(to=None, written=False)
     if not statement.applied:
@@ -219,7 +221,7 @@ def _decide_undo(subject: Subject, statement: Statement, now_ms: int) -> Change:
         case StepStatus.UNDONE if statement.applied:
             return Change(to=StepStatus.UNDONE, written=False)
         case StepStatus.APPLIED_LATE if statement.applied:
-            # Whatever its saga does, nobody counts on it.
+            # Whatever its saga does, it does not rely on the effect.
             return Change(to=StepStatus.UNDONE, written=True)
         case StepStatus.DONE | StepStatus.APPLIED_LATE if not statement.applied:
             return Change(to=row.status, written=False)
@@ -227,13 +229,13 @@ def _decide_undo(subject: Subject, statement: Statement, now_ms: int) -> Change:
             # Undone by hand, because nothing else can undo it.
             return Change(to=StepStatus.UNDONE, written=True)
         case StepStatus.DONE:
-            raise CannotResolve(f"{subject.name} stands, and its saga does not go back; nothing of it may be undone")
+            raise CannotResolve(f"{subject.name} is applied, and its saga does not compensate; it may not be undone")
         case _:
             raise CannotResolve(f"{subject.name} is {row.status}, not being undone: {_MEANING[row.status]}")
 
 
 def _before_undo(subject: Subject, row: LogRow) -> StepStatus:
-    """What a row was whose undo did not happen: it must be undone anew by whoever undid it."""
+    """Earlier state of a row whose compensation was not applied: it must be compensated again by the same actor."""
     late = subject.settled or row.instead is not None
     return StepStatus.APPLIED_LATE if late else StepStatus.DONE
 
@@ -242,7 +244,7 @@ def _require_over(subject: Subject, row: LogRow, now_ms: int, *, grace_ms: int) 
     left = row.deadline + grace_ms - now_ms
     if left > 0:
         raise CannotResolve(
-            f"{subject.name} may still change by itself, or a request may still be on its way, for "
+            f"{subject.name} may still change automatically, or a request may still be on its way, for "
             f"{-(-left // 1000)} s; wait, ask the provider again, then repeat"
         )
 

@@ -1,7 +1,7 @@
-"""Carrying out what a person says about a parked saga.
+"""Applies an operator's answer about a parked saga.
 
 The row first; then ONE update of the record, from parked to the next recovery's name; then that recovery is started, by
-its name. Whoever dies in between repeats the command: what is written already is found written.
+its name. After a crash in between, repeat the command: what is written already is found written.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ _LOOKS: Final = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resumed:
-    """How a saga went on.
+    """Result of resuming a saga.
 
     Attributes:
-        finding: what was found when the record was looked at; ``PARKED`` for a saga that was resumed.
+        finding: what was found when the record was read; ``PARKED`` for a saga that was resumed.
         started: name of the execution that was started, if one was.
     """
 
@@ -48,7 +48,7 @@ class Resumed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resolver:
-    """Carries statements out, and lets a parked saga go on.
+    """Applies answers, and resumes a parked saga.
 
     Attributes:
         recoverer: reads records, starts recoveries.
@@ -63,13 +63,13 @@ class Resolver:
     def resolve(
         self, record: RequestRecord, name: str, declared: DeclaredStep | None, statement: Statement, now_ms: int
     ) -> Change:
-        """Write into a step's row what a person says of it. The saga stays parked until ``resume``.
+        """Write an operator's answer into a step's row. The saga stays parked until ``resume``.
 
         Args:
             record: the saga's record, read strongly.
             name: the row's sort key.
             declared: the step in the saga's definition, if it is there.
-            statement: what the person says.
+            statement: the operator's answer.
             now_ms: the time.
 
         Raises:
@@ -93,8 +93,7 @@ class Resolver:
                 return change
             if record.parked is None and not record.settled and not _is_late(row):
                 raise CannotResolve(
-                    f"saga {record.saga_id} is not parked, and decides for itself; take it up again with "
-                    "cdk-sagas recover"
+                    f"saga {record.saga_id} is not parked, and decides for itself; recover it with cdk-sagas recover"
                 )
             attempt = f"resolve-{uuid.uuid4().hex}"
             write = row_write(
@@ -102,13 +101,13 @@ class Resolver:
             )
             if _written(self.recoverer.dynamodb, write):
                 return change
-        raise CannotResolve(f"{name} keeps changing: somebody else is at it; inspect the saga")
+        raise CannotResolve(f"{name} keeps changing: another process works on it; inspect the saga")
 
     def resume(self, record: RequestRecord, now_ms: int) -> Resumed:
-        """Let a parked saga go on, under its next recovery; one that is not parked is only looked at and recovered.
+        """Resume a parked saga, under its next recovery; one that is not parked is only read and recovered.
 
         Raises:
-            CannotResolve: if the saga is settled, or was parked anew since it was read.
+            CannotResolve: if the saga is settled, or was parked again since it was read.
             MachineGone: if its state machine was deleted. Nothing was written: it stays parked, with its reason.
         """
         self._require_unsettled(record)
@@ -118,12 +117,12 @@ class Resolver:
         self.recoverer.require_machine(record.recovery_machine_arn)
         if self._update(unpark_update(record, now_ms, self.recoverer.due_after_ms)):
             return Resumed(finding=Finding.PARKED, started=self._next(record))
-        # Somebody else did it in between, or one's own answer was lost and the update was sent again.
+        # Another process did it in between, or this command's response was lost and the update was sent again.
         found = self.recoverer.read(record.request_id)
         if found is None or found.saga_id != record.saga_id or found.settled:
             return Resumed(finding=Finding.SETTLED, started=None)
         if found.parked is not None:
-            raise CannotResolve(f"saga {record.saga_id} was resumed and parked anew meanwhile; inspect it")
+            raise CannotResolve(f"saga {record.saga_id} was resumed and parked again meanwhile; inspect it")
         return self._recovered(found, now_ms)
 
     def _recovered(self, record: RequestRecord, now_ms: int) -> Resumed:
@@ -178,7 +177,7 @@ def _of_settled_saga(row: LogRow | None, statement: Statement) -> bool:
 
 
 def _is_late(row: LogRow | None) -> bool:
-    """Nobody of the saga itself decides about such a row: an execution of its own undoes it, if something can."""
+    """Such a row is not decided by the saga itself: an execution of its own compensates it, if something can."""
     return row is not None and row.status is StepStatus.APPLIED_LATE
 
 

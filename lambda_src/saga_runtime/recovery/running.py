@@ -33,7 +33,7 @@ _GONE: Final = "StateMachineDoesNotExist"
 
 @dataclass(slots=True)
 class _List:
-    """What is known of one state machine's executions."""
+    """Known executions of one state machine."""
 
     asked: int = 0
     names: set[str] = field(default_factory=set)
@@ -63,7 +63,7 @@ class Running:
     def includes(self, machine_arn: str, name: str) -> bool:
         """Test whether an execution is listed as running; False: nothing is known of it.
 
-        A list that is refused goes on from the refused page when it is asked again.
+        A refused list continues from the refused page when it is read again.
 
         Raises:
             ClientError, BotoCoreError: the list was refused.

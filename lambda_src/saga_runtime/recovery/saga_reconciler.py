@@ -1,11 +1,11 @@
-"""Looking after one saga: reading it, asking after its owner, and doing what ``decisions`` decides.
+"""Reconciles one saga: reads it, describes its owner's execution, and does what ``decisions`` decides.
 
-Reading and doing are apart: ``look`` changes nothing, and says what ``carry_out`` would do. Who only wants to know
-asks ``read``, ``saga_of`` and ``look``; who repairs hands what was seen to ``carry_out``. Likewise ``look_late`` and
-``undo`` for what took effect when nobody counted on it any more.
+Reading and doing are separate: ``look`` changes nothing, and returns what ``carry_out`` would do. For information use
+``read``, ``saga_of`` and ``look``; a repair passes what was seen to ``carry_out``. Likewise ``look_late`` and
+``undo`` for late effects.
 
-Nothing here is a promise by itself: each call is conditional, and repeatable. Two at once, or one that dies between any
-two calls, do no harm.
+Each call is conditional, and repeatable. Two at once, or one that crashes between any
+two calls, are harmless.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ _DAY_MS: Final = 86_400_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Served:
-    """A saga that is looked after.
+    """A reconciler's saga.
 
     Attributes:
         machine: name of its forward state machine.
@@ -71,7 +71,7 @@ class Served:
         log: its saga log.
         days: how long that log's rows are kept.
         operators: URL of its operators' queue.
-        tokens: steps whose jobs can be undone when they took effect late, by the token table that knows of it.
+        tokens: steps whose late effects can be compensated, by the token table of their jobs.
     """
 
     machine: str
@@ -102,12 +102,12 @@ def served_of(text: str) -> tuple[Served, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """What a look at a saga found. Nothing was done.
+    """Assessment of a saga. Nothing was done.
 
     Attributes:
         saga: which one it is.
         found: its record, as it was read last.
-        status: of its owner's execution; None: there is none, or it was not asked for.
+        status: of its owner's execution; None: it does not exist, or was not described.
         finding: what that is.
         decision: what is to be done.
         now_ms: when it was; epoch milliseconds.
@@ -123,12 +123,12 @@ class Seen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LateSeen:
-    """A job that took effect when nobody counted on it any more, and is not undone. Nothing was done.
+    """A late effect of a job that is not compensated. Nothing was done.
 
     Attributes:
         saga: which one it belongs to.
         job: which one it is.
-        record: of that saga; None: it is gone, and with it what an undo would need.
+        record: of that saga; None: it is gone, and with it the input of a compensation.
         rows: sort keys of everything of that saga's log that is to be undone.
     """
 
@@ -148,24 +148,24 @@ def _count(metric: Metric, saga_id: str) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caretaker:
-    """Looks after one saga at a time; threads may share it.
+    """Reconciles one saga at a time; threads may share it.
 
     Guaranteed: ``read``, ``saga_of``, ``look`` and ``look_late`` change nothing. ``carry_out`` and ``undo`` do what a
     look saw to be needed, if nothing has changed since in a way that matters, and otherwise nothing; both may be
     repeated.
 
-    Each of them raises ClientError or BotoCoreError if AWS does not do what it is asked, and ValueError for what cannot
+    Each of them raises ClientError or BotoCoreError if AWS refuses a call, and ValueError for what cannot
     be read.
 
-    It calls AWS with the clients of ``saga_runtime.shared.aws``: a command says first which ones these are.
+    It calls AWS with the clients of ``saga_runtime.shared.aws``: a command selects these first.
 
     Attributes:
         served: the sagas; of others nothing is known.
-        limit: recoveries of one saga after which a person decides.
-        longest_look_ms: what is old, or parked, is looked at again after this.
+        limit: recoveries of one saga before it is parked.
+        longest_look_ms: recheck interval of an old or parked saga.
         step_functions: the client of Step Functions.
         runs: whether an execution of a state machine is known to run; it is not asked for then.
-        count: is told what to count, and the saga's id, once it is certain.
+        count: called with the metric and the saga's id, once it is certain.
     """
 
     served: Sequence[Served]
@@ -176,10 +176,10 @@ class Caretaker:
     count: Callable[[Metric, str], None] = _count
 
     def read(self, table: str, request_id: str) -> Found | None:
-        """A request's record, read strongly; None: there is none.
+        """Read a request's record strongly; None: it does not exist.
 
         Raises:
-            ValueError: if what is there is none of a saga.
+            ValueError: if the item is not a saga's.
         """
         key = {RecordAttribute.ID.value: {"S": request_id}}
         item = aws.dynamodb().get_item(TableName=table, Key=key, ConsistentRead=True).get("Item")
@@ -187,11 +187,11 @@ class Caretaker:
             return None
         found = Found.from_item(item)
         if found is None:
-            raise ValueError(f"item {request_id!r} of table {table} is no saga's: it has no saga id")
+            raise ValueError(f"item {request_id!r} of table {table} is not a saga's: it has no saga id")
         return found
 
     def saga_of(self, table: str, record: RequestRecord) -> Served | None:
-        """Which saga a table's record belongs to; None: somebody else looks after it."""
+        """Return the saga of a table's record; None: another reconciler's."""
         machine = machine_of(record.execution_arn).rpartition(":")[2]
         return next((saga for saga in self.served if (saga.requests, saga.machine) == (table, machine)), None)
 
@@ -226,10 +226,10 @@ class Caretaker:
         return Seen(saga=saga, found=found, status=owner.status, finding=finding, decision=decision, now_ms=now_ms)
 
     def carry_out(self, seen: Seen) -> bool:
-        """Do what a look saw to be needed, and keep the saga's log from forgetting before it is settled.
+        """Do what an assessment found to be needed, and extend the saga's log before it is settled.
 
         Returns:
-            Whether this call did what was needed; False: somebody else has, or nothing was.
+            Whether this call did what was needed; False: another process has, or nothing was.
         """
         done = self._carry_out(seen)
         record = seen.found.record
@@ -238,7 +238,7 @@ class Caretaker:
         return done
 
     def look_late(self, table: str, row_id: str) -> LateSeen | None:
-        """Find out whether a token table's row tells of a job that took effect late, and change nothing.
+        """Find out whether a token table's row has a late effect, and change nothing.
 
         Returns:
             None: it does not, or nothing undoes its step, or it is undone.
@@ -247,19 +247,20 @@ class Caretaker:
         log = _late_log(table, row_id) if job is not None else None
         saga = next((saga for saga in self.served if saga.log == log), None)
         if job is None or saga is None or job.step not in saga.tokens.get(table, ()):
-            return None  # the operators were told of a step that nothing undoes when it took effect
+            return None  # the operators were notified of a step without a compensation when it was applied
         found = self.read(saga.requests, request_id_from(job.saga_id))
         if found is None or found.record.saga_id != job.saga_id:
             return LateSeen(saga=saga, job=job, record=None)
         rows = late_rows(self._recoverer(saga), found.record, saga.log)
         if job.row_name not in rows:
-            return None  # it is undone; what stands beside it may be what nothing undoes
+            return None  # it is compensated; another row may have no compensation
         return LateSeen(saga=saga, job=job, record=found.record, rows=rows)
 
     def undo(self, late: LateSeen, now_ms: int) -> LateUndo:
-        """See to it that what took effect late is undone; if nobody can any more, ``EXHAUSTED``.
+        """Start the compensation of late effects; if that is impossible, ``EXHAUSTED``.
 
-        What could not be undone is put off, as parked sagas are: its executions are asked for again after a while. The
+        What could not be compensated is postponed, as parked sagas are: its executions are described again after a
+            while. The
         record of a settled saga is kept whole until then: an undo is started with what the saga was started with.
         """
         record = late.record
@@ -297,7 +298,7 @@ class Caretaker:
                 return decision.reason is not None and self._park(seen, decision.reason)
 
     def _take_over(self, seen: Seen) -> bool:
-        """One update, then the start by the name that it gave. Somebody else's update to that name is as good."""
+        """One update, then the start by the name that it wrote. Another process's update to that name is equivalent."""
         saga, record = seen.saga, seen.found.record
         name = recovery_name(record.saga_id, record.recoveries + 1)
         done = _updated(saga.requests, take_over_update(record, seen.now_ms, seen.decision.after_ms))
@@ -312,7 +313,7 @@ class Caretaker:
         return done
 
     def _park(self, seen: Seen, reason: ParkedFor) -> bool:
-        """The entry before the record says so: rather twice than never."""
+        """Send the entry before the record is marked as parked: at least once."""
         saga, found = seen.saga, seen.found
         aws.sqs().send_message(QueueUrl=saga.operators, MessageBody=operators_entry(found, reason))
         done = _updated(saga.requests, park_update(found.record, reason, seen.now_ms))
@@ -322,10 +323,10 @@ class Caretaker:
 
 
 def _is_of_another(recoverer: Recoverer, error: ClientError, record: RequestRecord, now_ms: int) -> bool:
-    """Test whether a record names a recovery machine that is not its saga's, or not any more: nobody may ask for it.
+    """Test whether a record names a recovery machine that is not its saga's, or not any more: it cannot be described.
 
     So it is if the recovery's execution may not be described, and the forward machine's may: else rights are missing,
-    which is an error. And it has been so for long: a record that cannot be looked after stays due.
+    which is an error. And it has been so for long: a record that cannot be reconciled stays due.
     """
     overdue = record.due_at is not None and now_ms - record.due_at >= DENIED_MS
     if record.owner == record.saga_id or not overdue or aws.error_code(error) not in aws.NO_RIGHTS:
@@ -354,7 +355,7 @@ def _keep_rows(saga: Served, record: RequestRecord, now_ms: int) -> None:
             end = int(item[a.EXPIRATION.value]["N"])
             if end < before:
                 key = log_key(record.saga_id, item[a.STEP.value]["S"])
-                # Refused, somebody else has kept it: at least for as long.
+                # Refused, another process has extended it: at least for as long.
                 end = until if _updated(saga.log, keep_row_update(key, end, until)) else before
             ends.append(end)
     if not may_have_forgotten(record, now_ms, saga.days):
@@ -376,12 +377,12 @@ def _keep_whole(saga: Served, record: RequestRecord, now_ms: int) -> None:
     )
     kept = found.kept(saga.requests, now_ms)
     if kept is not None:
-        # Refused: somebody else has kept it, or the response was removed meanwhile.
+        # Refused: another process has extended it, or the response was removed meanwhile.
         _updated(saga.requests, {name: value for name, value in kept["Update"].items() if name != "TableName"})
 
 
 def _updated(table: str, arguments: Mapping[str, Any]) -> bool:
-    """Test whether a conditional update took effect; refused, somebody else has looked after it."""
+    """Test whether a conditional update was applied; refused, another process has reconciled it."""
     try:
         aws.dynamodb().update_item(TableName=table, **arguments)
     except ClientError as error:
@@ -392,7 +393,7 @@ def _updated(table: str, arguments: Mapping[str, Any]) -> bool:
 
 
 def _late_log(table: str, row_id: str) -> str | None:
-    """The saga log of a job that took effect late; None: this one did not. Its token is not read."""
+    """The saga log of a job with a late effect; None: it has none. Its token is not read."""
     a = TokenAttribute
     item = (
         aws.dynamodb()

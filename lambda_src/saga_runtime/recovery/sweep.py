@@ -6,7 +6,7 @@ Knows nothing of sagas: a part is a place where keys are found, page by page, an
 * Lazily: no more than one page of each part is held, however much is due.
 * Slowly: what AWS refuses for now makes every worker wait before each of its next looks, and is tried again; each look
   that goes well makes the waits a little shorter.
-* Nothing is lost: a key that could not be looked after, or for which no time was left, stays due.
+* Nothing is lost: a key that failed, or for which no time was left, stays due.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ ATTEMPTS: Final = 6
 FIRST_PAUSE_MS: Final = 100
 LONGEST_PAUSE_MS: Final = 8_000
 EASE: Final = 1 / 64
-"""What a look that goes well takes off the pause."""
+"""Reduction of the pause by a success."""
 
 Result = TypeVar("Result")
 Start = Mapping[str, Any]
@@ -51,11 +51,11 @@ OF_ONE_KEY: Final = (
     TypeError,
     ValueError,
 )
-"""What a record that is none, or a call, may raise: it keeps no other key from being looked at."""
+"""Errors of an invalid record, or of a call: they do not block other keys."""
 
 
 class Crew(Protocol):
-    """Who works at once."""
+    """Pool of workers."""
 
     def lock(self) -> AbstractContextManager[object]:
         """A lock that one worker may hold while it waits for AWS."""
@@ -99,17 +99,17 @@ class Brake:
     pulled: int = 0
 
     def delay_ms(self, drawn: float) -> float:
-        """How long to wait, for a random number in [0, 1)."""
+        """Delay for a random number in [0, 1)."""
         return drawn * self.pause_ms
 
     def refused(self, began: int) -> None:
-        """AWS refused a look that began when the brake had been pulled so often."""
+        """Record that AWS refused a check that began at this count of refusals."""
         if began == self.pulled:
             self.pause_ms = min(max(FIRST_PAUSE_MS, 2 * self.pause_ms), LONGEST_PAUSE_MS)
             self.pulled += 1
 
     def eased(self) -> None:
-        """A look went well."""
+        """Record a success."""
         shorter = self.pause_ms * (1 - EASE)
         self.pause_ms = shorter if shorter >= FIRST_PAUSE_MS / 2 else 0.0
 
@@ -120,8 +120,8 @@ class Part:
 
     Attributes:
         name: for logs.
-        page: keys from a start on, and where the next page starts; None: there is none.
-        look: what is done with a key; is told whether it is tried again.
+        page: keys from a start on, and the start of the next page; None: the last page.
+        look: processes a key; called with whether it is a retry.
     """
 
     name: str
@@ -153,9 +153,9 @@ class Part:
 
 @dataclass(slots=True, kw_only=True)
 class Sweep:
-    """Looks at every key of some parts, once.
+    """Processes every key of some parts, once.
 
-    Guaranteed: it ends when everything was looked at, or when the time is up; what a worker raises that is not of one
+    Guaranteed: it ends when everything was processed, or when the time is up; a worker's error that is not of one
     key ends it, too, and is raised again. No worker is left.
     Not guaranteed: the order; and its end, while AWS does not answer: a function that waits for longer than it may is
     ended with its process.
@@ -163,9 +163,9 @@ class Sweep:
     Attributes:
         parts: places where keys are found; the first one is asked first.
         remaining_ms: time that is left.
-        failed: is told of a key, or a part, that could not be looked at: its name, why, and whether it will not help to
+        failed: called with a key, or a part, that failed: its name, the error, and whether a retry
             try again.
-        workers: how many look at once.
+        workers: number of concurrent workers.
         crew: who they are.
         drawn: random numbers in [0, 1).
     """
@@ -186,7 +186,7 @@ class Sweep:
         self._turn = self.crew.lock()
 
     def run(self) -> bool:
-        """Look at every key; whether there was time for all of them."""
+        """Process every key; return whether there was time for all of them."""
         self.crew.run(self._work, self.workers)
         return self._complete
 
@@ -200,7 +200,7 @@ class Sweep:
             raise
 
     def _next(self) -> tuple[Part, str] | None:
-        """The next key of the next part. Whoever needs a page reads it, and the others wait for it."""
+        """The next key of the next part. A worker that needs a page reads it, and the others wait for it."""
         with self._turn:
             while self.parts and self._goes_on():
                 part = self.parts.popleft()
@@ -241,7 +241,7 @@ class Sweep:
         return False
 
     def _wait(self) -> int | None:
-        """Wait as the brake says, and say how often it had been pulled; None: there is no time left for that."""
+        """Wait for the brake's delay, and return its count of refusals; None: no time is left for that."""
         with self._mine:
             delay_ms, pulled = self.brake.delay_ms(self.drawn()), self.brake.pulled
         if delay_ms:

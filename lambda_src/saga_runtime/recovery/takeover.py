@@ -1,4 +1,4 @@
-"""Taking an interrupted saga up again: decisions (pure), and the two calls that carry them out.
+"""Recovery of an interrupted saga: decisions (pure), and the two calls that apply them.
 
 Safe at any time, any number of times, by anybody at once: ownership changes by ONE conditional update, the recovery
 is started by a derived name, and it decides its direction itself.
@@ -29,7 +29,7 @@ CERTAIN_AFTER_MS: Final = 60_000
 
 
 class MachineGone(RuntimeError):
-    """The state machine of a saga was deleted: nothing of it can be started."""
+    """The state machine of a saga was deleted: it cannot be started."""
 
     def __init__(self, machine_arn: str) -> None:
         super().__init__(
@@ -39,16 +39,16 @@ class MachineGone(RuntimeError):
 
 
 class Finding(StrEnum):
-    """What a look at a saga finds, in the order in which it is asked."""
+    """Results of assessing a saga, in the order in which they are tested."""
 
     SETTLED = "SETTLED"
     """Nothing to do."""
     PARKED = "PARKED"
-    """A person decides."""
+    """Operator action is required."""
     NOT_STARTED = "NOT_STARTED"
     """Start it, by the same name and with the same stored bytes."""
     NAME_EXPIRED = "NAME_EXPIRED"
-    """Too old to tell "not started" from "history is gone": a person decides."""
+    """Too old to distinguish "not started" from "history is gone": operator action is required."""
     RUNNING = "RUNNING"
     """Its owner runs, or succeeded a moment ago."""
     DEAD = "DEAD"
@@ -56,9 +56,9 @@ class Finding(StrEnum):
     OWNER_UNKNOWN = "OWNER_UNKNOWN"
     """Step Functions refuses to describe its owner's execution, and has for long. An operator decides."""
     OWNER_SUCCEEDED = "OWNER_SUCCEEDED"
-    """Its owner settled it, and the record says otherwise: it was restored, or edited. An operator decides."""
+    """Its owner settled it, contrary to the record: it was restored, or edited. Operator action is required."""
     ROWS_EXPIRED = "ROWS_EXPIRED"
-    """Nothing of it runs, and rows of its log may be gone, without which steps could happen twice: a person decides."""
+    """It does not run, and its log may have expired, so effects could repeat: operator action is required."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class Owner:
 
     Attributes:
         status: its status; None: there is no such execution.
-        stopped_at: when it ended, epoch milliseconds; None: it runs, or there is none.
+        stopped_at: when it ended, epoch milliseconds; None: it runs, or does not exist.
     """
 
     status: str | None = None
@@ -84,7 +84,7 @@ def rows_are_kept_until(record: RequestRecord, log_days: int) -> int:
     """Until when no row of a saga's log is deleted; epoch seconds.
 
     Each is kept for ``log_days`` after it was written, so none is gone before the saga is as old; a reconciler keeps
-    those of an open saga for longer, and says so in the record. What it says counts more: it has seen the rows, and
+    those of an open saga for longer, and records that. The record has priority: it is based on the rows, and
     ``log_days`` may have been others when they were written.
     """
     return record.rows_until or record.created_at // 1_000 + log_days * _DAY_SECONDS
@@ -119,7 +119,7 @@ def what_to_do(record: RequestRecord, owner: Owner, now_ms: int, *, log_days: in
     if owner.status == _SUCCEEDED:
         # An execution succeeds only after its record is settled, or after it has started its successor under the same
         # name. So this is not the record that it settled, and what its steps changed may exist without a row: a
-        # further execution would compensate by rows that say nothing.
+        # further execution would compensate from incomplete rows.
         certain = owner.stopped_at is not None and now_ms - owner.stopped_at >= CERTAIN_AFTER_MS
         return Finding.OWNER_SUCCEEDED if certain else Finding.RUNNING
     # Also of one that seems never to have run: AWS keeps histories for 30 days in accounts that ask for it.
@@ -178,14 +178,14 @@ def _unknown(_machine_arn: str, _name: str) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recoverer:
-    """Carries decisions out.
+    """Applies decisions.
 
     Attributes:
         table: the request table.
         dynamodb: client of DynamoDB.
         step_functions: client of Step Functions.
-        due_after_ms: when the record is looked at again after a take-over.
-        log_days: how long rows of the saga's log are kept; None: not known, so that age stops nobody.
+        due_after_ms: when the record is checked again after a takeover.
+        log_days: how long rows of the saga's log are kept; None: not known, so that age blocks nothing.
         runs: whether an execution of a state machine is known to run; it is not asked for then.
     """
 
@@ -261,13 +261,13 @@ class Recoverer:
                 **take_over_update(record, now_ms, self.due_after_ms),
             )
         except self.dynamodb.exceptions.ConditionalCheckFailedException:
-            return Finding.RUNNING, None  # somebody else took it over, settled or parked it in between
+            return Finding.RUNNING, None  # another process took it over, settled or parked it in between
         name = recovery_name(record.saga_id, record.recoveries + 1)
         self.start(record.recovery_machine_arn, name, record.input)
         return finding, name
 
     def require_machine(self, machine_arn: str) -> None:
-        """Require that executions of a state machine can be started, before anything is written that counts on it.
+        """Require that executions of a state machine can be started, before anything is written that relies on it.
 
         Raises:
             MachineGone: if it does not exist, or is being deleted.
@@ -280,7 +280,7 @@ class Recoverer:
             raise MachineGone(machine_arn)
 
     def start(self, machine_arn: str, name: str, start_input: str) -> None:
-        """Start an execution by name, with the stored bytes; that it exists already means that somebody did.
+        """Start an execution by name, with the stored bytes; one that exists already was started by another process.
 
         Raises:
             MachineGone: if the state machine does not exist, or is being deleted.

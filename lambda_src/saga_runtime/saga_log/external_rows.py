@@ -3,17 +3,17 @@
 ::
 
     (no row) -> INTENT -> DONE -> UNDOING -> UNDONE
-                INTENT -> FAILED           the provider clearly refused, and nobody's request can still arrive
-                INTENT -> TOMBSTONE        the provider knows of nothing, and nobody's request can still arrive
+                INTENT -> FAILED           the provider definitely refused, and no request can still arrive
+                INTENT -> TOMBSTONE        the provider has nothing, and no request can still arrive
     INTENT, UNDOING -> the same, under a later attempt and a later deadline: taken over
-    TOMBSTONE, FAILED -> APPLIED_LATE -> UNDOING      a job's provider did it after all: it is undone like what stands
+    TOMBSTONE, FAILED -> APPLIED_LATE -> UNDOING      a job's provider applied it after all: it is compensated
 
-A *job* is a step whose provider answers later. When its hand-over returned, the row says so (``accepted_at``): from
-then on nobody's request decides what becomes of it, so a deadline that is over says nothing, and only the provider's
-word does.
+A *job* is a step whose provider reports later. When its dispatch returned, the row records that (``accepted_at``):
+from then on no request decides its outcome, so a passed deadline means nothing, and only the provider's report
+does.
 
-A provider's effect and its row cannot be one transaction. So the row says *before* the call that there may be one, by
-whom, and until when. Nobody calls without holding the row; whoever takes it over waits until the former holder is
+A provider's effect and its row cannot be one transaction. So the row states *before* the call that there may be one,
+by which attempt, and until when. No attempt calls without holding the row; a takeover waits until the former holder is
 certainly dead; and "it did not happen" counts only when no request of the dead can still be on its way.
 """
 
@@ -55,7 +55,7 @@ class Holder:
     keep_days: int
 
     def intent(self, now_ms: int) -> Any:
-        """Say that the provider may be asked; on condition that nobody did."""
+        """Record that the provider may be called; on condition that it was not."""
         a = LogAttribute
         times = {a.DEADLINE.value: {"N": str(self.deadline)}, a.FIRST_ATTEMPT_AT.value: {"N": str(now_ms)}}
         return row_put(
@@ -71,7 +71,7 @@ class Holder:
         )
 
     def bury(self, now_ms: int) -> Any:
-        """Say that the step must never take effect; on condition that it was never begun."""
+        """Record that the step must never be applied; on condition that it was never begun."""
         return tombstone_put(
             table=self.table,
             saga_id=self.saga_id,
@@ -83,9 +83,9 @@ class Holder:
         )
 
     def take_over(self, found: LogRow, now_ms: int) -> Any:
-        """Hold the row, INTENT or UNDOING, from now on; on condition that the attempt that was read still does.
+        """Take over the row, INTENT or UNDOING; on condition that the attempt that was read still holds it.
 
-        A job that is handed over anew was not accepted yet.
+        A job that is dispatched again was not accepted yet.
         """
         a = LogAttribute
         sets = {a.DEADLINE: {"N": str(self.deadline)}}
@@ -93,38 +93,38 @@ class Holder:
         return self._update(found.status, found.status, TAKE_OVER, now_ms, sets, removes, held=found.attempt)
 
     def done(self, output: str, now_ms: int, *, held: str | None = None) -> Any:
-        """Say that the step took effect; on condition that it is in doubt, and who held it then still holds it.
+        """Record that the step was applied; on condition that it is in doubt, and its holder then still holds it.
 
-        ``held`` is the attempt that the provider was asked about; without it, one's own.
+        ``held`` is the attempt that was verified; without it, one's own.
         """
         sets = {LogAttribute.OUTPUT: {"S": output}}
         return self._update(StepStatus.INTENT, StepStatus.DONE, HELD_BY, now_ms, sets, held=held or self.attempt)
 
     def failed(self, error: str, detail: str, now_ms: int) -> Any:
-        """Say that the provider refused; on condition that one's own attempt still holds the row."""
+        """Record that the provider refused; on condition that one's own attempt still holds the row."""
         sets = {LogAttribute.ERROR: {"S": error}, LogAttribute.DETAIL: {"S": detail[:MAX_DETAIL]}}
         return self._update(StepStatus.INTENT, StepStatus.FAILED, HELD_BY, now_ms, sets, held=self.attempt)
 
     def not_applied(self, found: LogRow, now_ms: int) -> Any:
-        """Say that the step did not and will never take effect; on condition that nobody took it over meanwhile."""
+        """Record that the step was not and will never be applied; on condition that it was not taken over meanwhile."""
         return self._update(StepStatus.INTENT, StepStatus.TOMBSTONE, HELD_BY, now_ms, {}, held=found.attempt)
 
     def accepted(self, now_ms: int, *, held: str | None = None) -> Any:
-        """Say that the provider took the job on; on condition that it is in doubt, and who held it then still does.
+        """Record that the provider accepted the job; on condition that it is in doubt, under the same holder.
 
-        ``held`` is the attempt that the provider was asked about; without it, one's own.
+        ``held`` is the attempt that was verified; without it, one's own.
         """
         sets = {LogAttribute.ACCEPTED_AT: {"N": str(now_ms)}}
         return self._update(StepStatus.INTENT, StepStatus.INTENT, HELD_BY, now_ms, sets, held=held or self.attempt)
 
     def undoing(self, now_ms: int, *, found: StepStatus = StepStatus.DONE) -> Any:
-        """Say that the provider may be asked to undo; on condition that the step stands as found, or applied late."""
+        """Record that the provider may be called to compensate; on condition that the row is as found, or late."""
         a = LogAttribute
         sets = {a.DEADLINE: {"N": str(self.deadline)}, a.FIRST_ATTEMPT_AT: {"N": str(now_ms)}}
         return self._update(found, StepStatus.UNDOING, STILL, now_ms, sets)
 
     def undone(self, now_ms: int) -> Any:
-        """Say that the step is undone; on condition that it is being undone, by whomever."""
+        """Record that the step is compensated; on condition that it is being compensated, by any attempt."""
         return self._update(StepStatus.UNDOING, StepStatus.UNDONE, STILL, now_ms, {})
 
     def _update(
@@ -160,7 +160,7 @@ class Holder:
 
 
 class Entry(StrEnum):
-    """What an external step does about the row that it found."""
+    """Actions of an external step on the existing row."""
 
     CLAIM = "CLAIM"
     """No row: write INTENT, then call."""
@@ -169,13 +169,13 @@ class Entry(StrEnum):
     """The provider refused before: the same again, without asking."""
     FENCED = "FENCED"
     WAIT = "WAIT"
-    """Somebody may still be calling, or a request may still be on its way."""
+    """Another attempt may still be calling, or a request may still arrive."""
     CALL_AGAIN = "CALL_AGAIN"
     """Take the row over, and call: the provider knows the key."""
     VERIFY = "VERIFY"
-    """Ask the provider what became of the call."""
+    """Query the provider for the outcome of the call."""
     UNDECIDED = "UNDECIDED"
-    """Nobody can find out."""
+    """The outcome cannot be determined."""
     FOREIGN = "FOREIGN"
     """Not a row of a step that acts."""
 
@@ -205,7 +205,7 @@ def entry_of(row: LogRow | None, *, mine: Holder, now_ms: int, provider: Provide
 
 
 class UndoEntry(StrEnum):
-    """What a compensation of an external step, or somebody who only asks, does about the row that it found."""
+    """Actions of a compensation of an external step, or of a verification, on the existing row."""
 
     BURY = "BURY"
     """No row: write a tombstone."""
@@ -214,18 +214,18 @@ class UndoEntry(StrEnum):
     """Write UNDOING, then undo."""
     WAIT = "WAIT"
     VERIFY = "VERIFY"
-    """Ask the provider what became of the step."""
+    """Query the provider for the outcome of the step."""
     REPEAT = "REPEAT"
     """Take the step over, and call again to learn its outcome."""
     UNDO_AGAIN = "UNDO_AGAIN"
     """Take the undo over, and undo again: the provider knows the key."""
     VERIFY_UNDO = "VERIFY_UNDO"
-    """Ask the provider what became of the undo."""
+    """Query the provider for the outcome of the compensation."""
     UNDECIDED = "UNDECIDED"
 
 
 def undo_entry_of(row: LogRow | None, *, mine: Holder, now_ms: int, provider: ProviderSettings) -> UndoEntry:
-    """Decide a compensation's way from the step's row. Whatever the row says, running a compensation is safe."""
+    """Decide a compensation's action from the step's row. Whatever its state, running a compensation is safe."""
     if row is None:
         return UndoEntry.BURY
     match row.status:
@@ -240,9 +240,9 @@ def undo_entry_of(row: LogRow | None, *, mine: Holder, now_ms: int, provider: Pr
 
 
 def _learn(row: LogRow, mine: Holder, now_ms: int, provider: ProviderSettings) -> UndoEntry:
-    """Asking comes before repeating, which may make the step happen only to undo it.
+    """Querying comes before repeating, which may apply the step only to compensate it.
 
-    Both wait for the grace, so that whatever is answered counts. To repeat a job that was accepted would tell nothing.
+    Both wait for the grace, so that the result counts. Repeating an accepted job would yield nothing.
     """
     if not is_over(row, now_ms, provider):
         return UndoEntry.WAIT

@@ -1,4 +1,4 @@
-"""Outputs of earlier steps, read from the saga log when a function looks at them.
+"""Outputs of earlier steps, read from the saga log on access.
 
 A compensation, and a step whose outcome is asked for, may run in an execution that has not seen them. Read one by one,
 they are not bound to what a state of a state machine may hold.
@@ -54,7 +54,7 @@ class LoggedOutputs(Mapping[str, Any]):
             ProtocolMismatch: if it names no steps.
         """
         if not isinstance(told, Mapping) or not all(isinstance(told.get(name), list) for name in LoggedField):
-            raise ProtocolMismatch(f"outputs in the log must be told by {', '.join(LoggedField)}, got {told!r}")
+            raise ProtocolMismatch(f"outputs in the log must be named by {', '.join(LoggedField)}, got {told!r}")
         return cls(
             table=table,
             saga_id=saga_id,
@@ -117,5 +117,5 @@ class LoggedOutputs(Mapping[str, Any]):
 
 
 def _output(row: Mapping[str, Any]) -> Any:
-    """What a row keeps of its step's answer; None if it keeps nothing."""
+    """A step's output in its row; None if it has none."""
     return json.loads(row[LogAttribute.OUTPUT]["S"]) if LogAttribute.OUTPUT in row else None

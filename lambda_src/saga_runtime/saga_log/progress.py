@@ -1,4 +1,4 @@
-"""How far a saga has come, as its log tells."""
+"""Progress of a saga, from its log."""
 
 from __future__ import annotations
 

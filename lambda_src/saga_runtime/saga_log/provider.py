@@ -1,4 +1,4 @@
-"""What a saga declares of the provider behind an external step, as its functions are told."""
+"""Declared properties of the provider of an external step, as its functions receive them."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class ProviderSettings:
         margin_ms: how far clocks may be apart.
         window_ms: how long the provider knows a step's key; 0: it is not idempotent.
         undo_window_ms: likewise for the key of its undo.
-        verify: whether it can be asked what became of a call.
-        verify_undo: whether it can be asked what became of an undo.
-        refusals: error names with which it refuses, beside ``Declined``.
+        verify: whether it can be queried for the outcome of a call.
+        verify_undo: whether it can be queried for the outcome of a compensation.
+        refusals: error names with which it refuses, in addition to ``Declined``.
     """
 
     grace_ms: int

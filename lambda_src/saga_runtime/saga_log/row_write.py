@@ -1,7 +1,7 @@
-"""Writing one saga log row by itself, on a condition.
+"""Conditional write of one saga log row.
 
-What can come back is written, or refused with the row that stands there. A lost answer is sent again, by the SDK and
-here; a writer that is refused by its own row is told that it is written.
+The row is written, or refused with the existing row. After a lost response it is sent again, by the SDK and
+here; a writer that is refused by its own row gets "written".
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
 
     (no row) --step--> DONE --compensation--> UNDONE
     (no row) --compensation--> TOMBSTONE        a step that comes later finds it, and stops
-    (no row) --passed over--> TOMBSTONE with an output        a step that comes later answers with that output
+    (no row) --skipped--> TOMBSTONE with an output            a step that comes later returns that output
     TOMBSTONE, FAILED --a provider did it after all--> APPLIED_LATE --compensation--> UNDONE
 
 The row and the step's effect are written in ONE transaction: neither exists without the other. Rows of external steps
@@ -24,12 +24,12 @@ NO_ROW: Final = "attribute_not_exists(#saga_id)"
 STILL_DONE: Final = "#status = :done"
 """Still in force as it was found: ``DONE``, or ``APPLIED_LATE``."""
 UNDER_WAY: Final = (StepStatus.INTENT, StepStatus.UNDOING)
-"""A provider is being asked, or was; the row's deadline tells which."""
+"""A provider is being called, or was; the row's deadline shows which."""
 
 TOOK_EFFECT_AND_FELL: Final = (StepStatus.APPLIED_LATE, StepStatus.UNDOING, StepStatus.UNDONE)
 """The step took effect, and that is undone, or will be."""
 STANDS: Final = (StepStatus.DONE, StepStatus.APPLIED_LATE)
-"""The step's effect stands, and nobody has begun to undo it."""
+"""The step is applied, and its compensation has not begun."""
 
 _SECOND_MS: Final = 1000
 _DAY_SECONDS: Final = 86_400
@@ -45,8 +45,8 @@ class LogRow:
         deadline: of an external step: epoch milliseconds at which that attempt is certainly dead. It only grows.
         first_attempt_at: of an external step: when the provider may have been asked first; of its undo, while undoing.
         error, detail: of a step that was refused: the error's name and its message.
-        accepted_at: of a job: epoch milliseconds at which its provider took it on; 0: it may have, and nobody knows.
-        instead: of a step that was passed over, and took effect after that: the output that it was passed over with.
+        accepted_at: of a job: epoch milliseconds at which its provider accepted it; 0: unknown.
+        instead: substitute output of a skipped step that was applied late.
     """
 
     saga_id: str
@@ -64,9 +64,9 @@ class LogRow:
 
     @property
     def answer(self) -> str | None:
-        """What a step answers that finds this row; None: it does not answer by itself.
+        """Output of a step that finds this row; None: the row has none.
 
-        A saga that went on without a step goes on without it, whatever becomes of the step afterwards.
+        A saga that continued without a step continues without it, whatever happens to the step afterwards.
         """
         if self.status is StepStatus.DONE:
             return self.output or "{}"
@@ -79,7 +79,7 @@ class LogRow:
         """Read an item.
 
         Raises:
-            ValueError: if the item is not a log row, or one of an attempt whose end nobody could tell.
+            ValueError: if the item is not a log row, or one of an attempt with an unknown end.
         """
         a = LogAttribute
         try:
@@ -166,7 +166,7 @@ def row_put(
     attempt: str,
     extra: Mapping[str, Mapping[str, str]],
 ) -> Any:
-    """A row's first write, on condition that there is none."""
+    """A row's first write, on condition that it does not exist."""
     a = LogAttribute
     item = {
         **log_key(saga_id, step),
@@ -190,7 +190,7 @@ def row_put(
 
 
 class StepEntry(StrEnum):
-    """What a step does about the row that it found."""
+    """Actions of a step on the existing row."""
 
     RUN = "RUN"
     REPLAY = "REPLAY"
@@ -205,7 +205,7 @@ def entry_of(row: LogRow | None) -> StepEntry:
 
 
 class UndoEntry(StrEnum):
-    """What a compensation does about the row that it found."""
+    """Actions of a compensation on the existing row."""
 
     BURY = "BURY"
     """No row: write a tombstone."""
@@ -216,7 +216,7 @@ class UndoEntry(StrEnum):
 
 
 def undo_entry_of(row: LogRow | None) -> UndoEntry:
-    """Decide a compensation's way from the step's row. Whatever the row says, running a compensation is safe."""
+    """Decide a compensation's action from the step's row. Whatever its state, running a compensation is safe."""
     if row is None:
         return UndoEntry.BURY
     if row.status in UNDER_WAY:
@@ -225,9 +225,9 @@ def undo_entry_of(row: LogRow | None) -> UndoEntry:
 
 
 def is_late(row: LogRow | None) -> bool:
-    """Test whether a compensation that is called for what took effect late (``CallMode.LATE``) has to look at the row.
+    """Test whether a compensation of late effects (``CallMode.LATE``) has to process the row.
 
-    An undo that was begun is carried on: it may be that of a step that took effect late. Everything else belongs to
-    the saga's own way back, if it has one; nothing is buried.
+    A compensation that was begun is continued: it may be that of a late effect. Everything else belongs to
+    the saga's own compensation, if any; no tombstone is written.
     """
     return row is not None and row.status in (StepStatus.APPLIED_LATE, StepStatus.UNDOING)

@@ -5,9 +5,9 @@ What can come back, and what it means:
 * committed: the row and all writes exist;
 * our row refused: the row decides (replay, fenced, nothing to undo);
 * a conflict or a throttle anywhere: nothing was written, try again after a jittered delay;
-* a write refused: the write's ``refusal`` says why;
+* a write refused: the write's ``refusal`` has the reason;
 * AWS refused the call itself: nothing was written, unless an earlier try was not answered;
-* no answer: unknown. It is sent again, and the row's condition tells what happened.
+* no response: unknown. It is sent again, and the row's condition shows the outcome.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from saga_runtime.shared.telemetry import count
 
 BACKOFF: Final = Backoff()
 Plan = Callable[[], tuple[Any, Sequence[Write]]]
-"""Makes the first entry (a log row, or a record) and the writes, anew for every try: a conflict means that what was
+"""Makes the first entry (a log row, or a record) and the writes, again for every try: a conflict means that what was
 read is stale."""
 
 
@@ -41,7 +41,7 @@ class Committed:
 
 @dataclass(frozen=True, slots=True)
 class RowRefused:
-    """The log row's condition was not met; ``row`` is what stands there (None: no row)."""
+    """The log row's condition failed; ``row`` is the existing row (None: no row)."""
 
     row: LogRow | None
 
@@ -125,7 +125,7 @@ def _outcome(error: ClientError | BotoCoreError, writes: Sequence[Write]) -> Fir
 
 
 def _cancelled(reasons: list[dict[str, Any]], writes: Sequence[Write], error: ClientError) -> FirstRefused | SagaError:
-    """The first entry's refusal decides, whatever else was wrong. Then what passes by itself, then refusals."""
+    """The first entry's refusal decides, whatever else was wrong. Then transient errors, then refusals."""
     codes = [str(reason.get("Code")) for reason in reasons]
     if codes[:1] == ["ConditionalCheckFailed"]:
         return FirstRefused(item=reasons[0].get("Item") or None)

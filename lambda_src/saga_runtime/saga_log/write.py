@@ -18,7 +18,7 @@ class Write:
     Attributes:
         action: one entry of DynamoDB's ``TransactItems``, with typed attribute values:
             ``{"Put": {...}}``, ``{"Update": {...}}``, ``{"Delete": {...}}`` or ``{"ConditionCheck": {...}}``.
-        refusal: says why, when this write's condition is not met. It is given the item that stood in the way if the
+        refusal: returns the error of this write's failed condition. It receives the existing item if the
             action asks for it (``ReturnValuesOnConditionCheckFailure: ALL_OLD``). Return a ``PermanentError`` to
             refuse the step, or a ``Conflict`` to have the step function called again with fresh reads.
     """

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from mypy_boto3_stepfunctions import SFNClient
 
 CONNECTIONS: Final = 12
-"""Kept open by a client: as many threads of a process may call at once without one waiting to be connected anew."""
+"""Kept open by a client: as many threads of a process may call at once without a new connection."""
 CONFIG: Final = Config(
     user_agent="cdk-sagas",
     max_pool_connections=CONNECTIONS,
@@ -38,7 +38,7 @@ CONFIG: Final = Config(
 )
 """A lost packet costs one second, not sixty: what is sent again is always conditional.
 
-What botocore would check and compose anew for each call is a third of a call's time; the service checks it, too.
+Checks of botocore for each call are a third of a call's time; the service makes them too.
 """
 
 THROTTLES: Final = frozenset(
@@ -83,7 +83,7 @@ def step_functions() -> SFNClient:
 
 @lru_cache(maxsize=1)
 def step_functions_once() -> SFNClient:
-    """A client that asks once: for whoever slows down all that he does when he is refused, and then asks again."""
+    """A client without retries: for a caller that slows down everything it does when refused, and then retries."""
     once = Config(retries={"mode": "standard", "total_max_attempts": 1})
     made: SFNClient = _maker().client("stepfunctions", config=CONFIG.merge(once))
     return made
@@ -105,7 +105,7 @@ def s3() -> S3Client:
 
 @lru_cache(maxsize=16)
 def functions(read_timeout_ms: int) -> LambdaClient:
-    """A Lambda client that waits so long for a function's answer, and never invokes a function twice by itself."""
+    """A Lambda client that waits so long for a function's response, and never retries an invocation."""
     patience = Config(read_timeout=read_timeout_ms / 1_000, retries={"mode": "standard", "total_max_attempts": 1})
     made: LambdaClient = _maker().client("lambda", config=CONFIG.merge(patience))
     return made
@@ -113,7 +113,7 @@ def functions(read_timeout_ms: int) -> LambdaClient:
 
 @contextmanager
 def clients_of(session: boto3.Session) -> Iterator[None]:
-    """Make these clients with a session of the caller's choice: for commands, which are told a profile and a region.
+    """Make these clients with a session of the caller's choice: for commands, which have a profile and a region.
 
     It holds for the whole process, so one thread does it, before it starts others.
     """

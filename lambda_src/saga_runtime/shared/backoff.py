@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backoff:
-    """How often, and how long apart, one invocation tries again what certainly was not written.
+    """Number and delays of retries within one invocation, of what certainly was not written.
 
     The delay after failure ``n`` (from 1) is drawn evenly from 0 to ``d = min(cap, base * 2**(n-1))`` milliseconds
     ("full jitter", as in the AWS Architecture Blog's "Exponential Backoff And Jitter"), or, if not ``full``, from

@@ -18,7 +18,7 @@ def now_ms() -> int:
 
 
 def real_seconds(seconds: float) -> float:
-    """How long a number of this clock's seconds really lasts: what a socket's timeout must be given."""
+    """Real duration of a number of this clock's seconds: for a socket's timeout."""
     return seconds / _setting()[1]
 
 

@@ -1,7 +1,7 @@
-"""Secrets from Secrets Manager: kept for five minutes, and looked up anew when a signature fits none of them.
+"""Secrets from Secrets Manager: kept for five minutes, and read again when a signature fits none of them.
 
 A version of a secret holds one key: its text, or one field of the JSON object that it is. After a rotation the previous
-version (``AWSPREVIOUS``) counts beside the current one for a while. Secrets Manager keeps it until the next rotation,
+version (``AWSPREVIOUS``) is valid with the current one for a while. Secrets Manager keeps it until the next rotation,
 however long that takes.
 
 Nothing here is logged but why a secret cannot be used, and no error holds more than its ARN.
@@ -25,7 +25,7 @@ from saga_runtime.shared import aws, clock, telemetry
 MAX_AGE_SECONDS: Final = 300
 """So long a secret is kept; a version that was revoked fits for that long at most."""
 FORCED_SECONDS: Final = 30
-"""A forced look-up happens once in so many seconds at most: whoever sends wrong signatures causes them."""
+"""Shortest time between forced reads: senders of wrong signatures cause them."""
 
 _CURRENT: Final = "AWSCURRENT"
 _PREVIOUS: Final = "AWSPREVIOUS"
@@ -43,11 +43,11 @@ class SecretUnusable(SecretsUnavailable):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SecretKeys:
-    """How keys are read from secrets.
+    """Keys of secrets.
 
     Attributes:
         names: ARNs or names of the secrets in Secrets Manager.
-        key_of: the key that a secret's text is; empty if it is none.
+        key_of: the key in a secret's text; empty if it has none.
         field: the field of the JSON object that each secret is; None: a secret is its text.
         previous_seconds: for how long after a secret's current version was created its previous one counts.
     """
@@ -77,7 +77,7 @@ class Secrets:
 
         Args:
             wanted: of which secrets.
-            anew: look the secrets up even if they are kept.
+            anew: read the secrets even if they are kept.
 
         Raises:
             SecretUnusable: the current version of one of them holds no key.
@@ -139,7 +139,7 @@ def _key_in(text: str, wanted: SecretKeys) -> tuple[bytes, str]:
         if not isinstance(text, str) or not text.strip():
             return b"", f"it must be a JSON object with text in its field {wanted.field}"
     elif isinstance(value, dict | list):
-        # Each of its values would have to count as a key, whatever it was put there for.
+        # Each of its values would have to be accepted as a key, whatever its purpose.
         return b"", "it is JSON; name the field that is the key: field=…"
     elif not text.strip():
         return b"", "it is blank; put a secret value into it"

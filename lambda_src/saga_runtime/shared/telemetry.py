@@ -61,7 +61,7 @@ _WARNINGS: Final = frozenset(
         "wait_ended",
     }
 )
-"""Events that follow a failure and need nobody: a dead attempt, an answer that was lost, a message that is too late."""
+"""Events that follow a failure and need no action: a dead attempt, a lost outcome, a message that is too late."""
 _metrics: Final = Metrics(namespace=METRIC_NAMESPACE)
 _collecting: Final = threading.Lock()
 """What is counted is kept in one place, and written from there when that is full."""
@@ -81,7 +81,7 @@ def level_of(name: str) -> int:
 
 
 def count(metric: Metric, **fields: str) -> None:
-    """Count something; written by ``flush``, with these fields beside it: one line is both metric and log."""
+    """Count an event; written by ``flush``, with these fields: one line is both metric and log."""
     with _collecting:
         _metrics.add_metric(name=metric.value, unit=MetricUnit.Count, value=1)
         for name, value in fields.items():
@@ -95,13 +95,13 @@ def seconds(metric: Metric, value: float) -> None:
 
 
 def gauge(metric: Metric, value: int) -> None:
-    """Say how many there are; written by ``flush``."""
+    """Set a gauge; written by ``flush``."""
     with _collecting:
         _metrics.add_metric(name=metric.value, unit=MetricUnit.Count, value=value)
 
 
 def money(metric: Metric, amount: int, currency: str) -> None:
-    """Say how much money there is, in minor units of its currency; written at once, a line for each currency.
+    """Emit an amount of money, in minor units of its currency; written at once, a line for each currency.
 
     Metrics are doubles: beyond 2^53 minor units the last digits are lost.
     """

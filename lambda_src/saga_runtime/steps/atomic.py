@@ -22,9 +22,9 @@ LambdaHandler = Callable[[Any, Any], Answer]
 
 
 def atomic_step(function: Callable[[StepCall], Commit]) -> LambdaHandler:
-    """Make a Lambda handler of a function that says what a step writes.
+    """Make a Lambda handler of a function that returns a step's writes.
 
-    Guaranteed: the writes of one step key take effect at most once, and exactly when the saga log says ``DONE``,
+    Guaranteed: the writes of one step key are applied at most once, and exactly when the saga log has ``DONE``,
     however often the function is invoked, killed, or invoked twice at once. A step that already happened answers
     with its stored output. A step that was compensated before it ran can never run.
 
@@ -94,7 +94,7 @@ def _run(function: Callable[[StepCall], Commit], call: StepCall, remaining_ms: C
 
 
 def replay_or_fence(call: StepCall, row: LogRow | None) -> Any:
-    """Answer from the row that was found: the stored output, or an end to whoever came too late.
+    """Return the stored output of the existing row, or end an attempt that is too late.
 
     Raises:
         SagaFenced: if the step was compensated.

@@ -27,13 +27,13 @@ class CompensationRefused(TransientError):
 
 
 def compensation(function: Callable[[StepCall, Any], Commit]) -> LambdaHandler:
-    """Make a Lambda handler of a function that says how a step is undone.
+    """Make a Lambda handler of a function that compensates a step.
 
     ``function`` is given the call (``call.key`` ends with ``#undo``) and the output that the step recorded. It is
-    called only for a step that took effect. A step that did not is buried: a tombstone in its row stops any attempt
+    called only for an applied step. Any other step is fenced: a tombstone in its row stops any attempt
     of it that comes later.
 
-    Guaranteed: the undo of one step key takes effect at most once, and exactly when the saga log says ``UNDONE``.
+    Guaranteed: the compensation of one step key is applied at most once, and exactly when the log has ``UNDONE``.
     A compensation must not fail on business grounds: a refund to a closed account goes to a suspense account.
 
     Example:

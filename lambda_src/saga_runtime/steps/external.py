@@ -37,15 +37,15 @@ Act = Callable[[ExternalCall], Mapping[str, Any]]
 Verify = Callable[[ExternalCall], Verdict]
 
 LOOKS: Final = 8
-"""A row changes less often than that under anybody who looks at it; more means that something is wrong."""
+"""Most reads of one row: a row changes less often than that; more means that something is wrong."""
 
 
 class ProviderStep(ABC, Generic[Given]):
-    """A step whose effect is at a provider: what its compensation, and whoever asks, need of it.
+    """A step whose effect is at a provider: what its compensation and a verification need.
 
     Attributes:
-        decorator: name of what makes such a step.
-        verify: what asks the provider what became of the step, if it can be asked.
+        decorator: name of its decorator.
+        verify: queries the provider for the outcome of the step, if it can be queried.
     """
 
     decorator: ClassVar[str]
@@ -55,17 +55,17 @@ class ProviderStep(ABC, Generic[Given]):
 
     @abstractmethod
     def given(self, invocation: Invocation, *, undo: bool = False) -> Given:
-        """What the functions that act and verify are given, or with ``undo`` those that undo and verify that."""
+        """The call of the functions that act and verify, or with ``undo`` of those that compensate and verify that."""
 
     @abstractmethod
     def repeat(self, invocation: Invocation, row: LogRow) -> None:
-        """Act again, only to learn what became of the step; look at the row again afterwards."""
+        """Act again, only to learn the outcome of the step; read the row again afterwards."""
 
     def check(self, invocation: Invocation) -> None:
-        """Refuse a saga that counts on what this function does not have.
+        """Refuse a saga that relies on what this function does not have.
 
         Raises:
-            ProtocolMismatch: if the saga declares ``verify`` and there is none.
+            ProtocolMismatch: if the saga declares ``verify`` and the function has none.
         """
         if invocation.provider.verify and self.verify is None:
             raise ProtocolMismatch(
@@ -74,7 +74,7 @@ class ProviderStep(ABC, Generic[Given]):
             )
 
     def ask(self, invocation: Invocation) -> Any:
-        """Decide what became of the step, without making it happen if that can be avoided; its output if it did."""
+        """Determine the step's outcome, without applying it if possible; return its output if it is applied."""
         call, mine = invocation.call, invocation.holder
         for _ in range(LOOKS):
             row = read_row(call)
@@ -88,11 +88,11 @@ class ProviderStep(ABC, Generic[Given]):
         raise TransientError(f"the row of step {call.step} keeps changing")
 
     def learn(self, invocation: Invocation, row: LogRow) -> None:
-        """Find out what became of a step in doubt, and write it into the row; look at the row again afterwards.
+        """Determine the outcome of a step in doubt, and write it into the row; read the row again afterwards.
 
         Raises:
             StepInDoubt: it is too early, or the provider is not done yet.
-            StepUndecided: nobody can find out.
+            StepUndecided: the outcome cannot be determined.
         """
         call, mine = invocation.call, invocation.holder
         entry = undo_entry_of(row, mine=mine, now_ms=call.now_ms, provider=invocation.provider)
@@ -114,13 +114,13 @@ class ProviderStep(ABC, Generic[Given]):
         return ask(self.verify, invocation, self.given(invocation))
 
     def write_verified(self, invocation: Invocation, row: LogRow, verdict: Applied) -> Committed | RowRefused:
-        """Write down what the provider said of the attempt that was read."""
+        """Record the verified outcome of the attempt that was read."""
         output = _kept(invocation, verdict.output)
         entry = invocation.holder.done(output, clock.now_ms(), held=row.attempt)
         return write_row(entry, remaining_ms=invocation.remaining_ms)
 
     def _take_over(self, invocation: Invocation, row: LogRow) -> Committed | RowRefused:
-        """Hold the row from now on, unless somebody else took it over since it was read."""
+        """Take over the row, unless another attempt took it over since it was read."""
         result = write_row(invocation.holder.take_over(row, clock.now_ms()), remaining_ms=invocation.remaining_ms)
         if isinstance(result, Committed):
             telemetry.event("step_taken_over", saga_id=invocation.call.saga_id, step=invocation.call.row_name)
@@ -131,8 +131,8 @@ class ExternalStep(ProviderStep[ExternalCall]):
     """A Lambda handler of an external step; made by ``external_step``.
 
     Attributes:
-        function: what asks the provider to act.
-        verify: what asks it what became of that, if the provider can be asked.
+        function: calls the provider.
+        verify: queries the provider for the outcome, if it can be queried.
     """
 
     __name__: str
@@ -156,7 +156,7 @@ class ExternalStep(ProviderStep[ExternalCall]):
             return {OUTPUT_FIELD: self.ask(invocation) if mode else self._act(invocation)}
         except ClientError as error:
             refusal = aws.service_refusal(error)
-            # Without a row nobody called the provider: with one, the call may have had its effect.
+            # Without a row the provider was not called: with one, the call may have been applied.
             if refusal is None or read_row(call) is not None:
                 raise
             raise refusal from error
@@ -164,7 +164,7 @@ class ExternalStep(ProviderStep[ExternalCall]):
             telemetry.flush()
 
     def given(self, invocation: Invocation, *, undo: bool = False) -> ExternalCall:
-        """What the functions are given."""
+        """The functions' call."""
         return invocation.of_undo() if undo else invocation.of_step()
 
     def _act(self, invocation: Invocation) -> Any:
@@ -197,23 +197,23 @@ class ExternalStep(ProviderStep[ExternalCall]):
         raise TransientError(f"the row of step {call.step} keeps changing")
 
     def repeat(self, invocation: Invocation, row: LogRow) -> None:
-        """Call again: at an idempotent provider that tells what became of the first call."""
+        """Call again: an idempotent provider returns the outcome of the first call."""
         if isinstance(self._take_over(invocation, row), Committed):
-            # Refused, or decided by somebody else meanwhile: either way, the row says what there is to do.
+            # Refused, or decided by another attempt meanwhile: either way, the row decides.
             with contextlib.suppress(PermanentError, SagaFenced):
                 self.call_provider(invocation, nobody_else=is_over(row, invocation.call.now_ms, invocation.provider))
 
     def call_provider(self, invocation: Invocation, *, nobody_else: bool) -> Any:
-        """Call the provider, once, and write down what it says. The row must be held.
+        """Call the provider once, and record the outcome. The row must be held.
 
         Args:
             invocation: holds the row.
-            nobody_else: whether no request of an attempt before this one can still be on its way. If one can, a
-                refusal says nothing about the step: the other request may be the one that takes effect.
+            nobody_else: whether no request of an earlier attempt can still arrive. If one can, a
+                refusal does not decide: the other request may be applied.
 
         Raises:
-            PermanentError: the provider refused, and the row says so.
-            StepInDoubt: the provider refused, and it may yet take effect.
+            PermanentError: the provider refused, and the row has the refusal.
+            StepInDoubt: the provider refused, and an earlier request may yet be applied.
         """
         call = invocation.call
         try:
@@ -237,7 +237,7 @@ class ExternalStep(ProviderStep[ExternalCall]):
         return decode_output(output)
 
     def _overtaken(self, invocation: Invocation, refused: RowRefused) -> Any:
-        """Somebody else wrote the row while this attempt called: the row decides, and nothing more is sent."""
+        """Another attempt wrote the row during this one's call: the row decides, and nothing more is sent."""
         call, row = invocation.call, refused.row or read_row(invocation.call)
         entry = entry_of(row, mine=invocation.holder, now_ms=call.now_ms, provider=invocation.provider)
         if row is None or entry not in (Entry.REPLAY, Entry.REFUSED, Entry.FENCED):
@@ -265,10 +265,10 @@ def _settled(call: StepCall, row: LogRow, entry: Entry) -> Any:
 
 
 def _kept(invocation: Invocation, output: Any) -> str:
-    """The output as it is stored. It comes from a call that took effect, so what is wrong with it is no refusal."""
+    """The output as stored. It comes from an applied call, so an invalid output is not a refusal."""
     call = invocation.call
     try:
-        # On the way back only the undo is given the output: what it takes beside others does not matter.
+        # In a compensation only the compensating function receives the output: its size among others does not matter.
         return call.encode(output, alone=invocation.undoing)
     except Invalid as error:
         raise StepInDoubt(f"step {call.step} took effect, and its output cannot be kept: {error.message}") from error
@@ -286,28 +286,28 @@ def external_step(
     The function is given an ``ExternalCall``, asks the provider under ``call.provider_key`` with a client timeout of
     ``call.timeout_seconds``, and returns the output. It raises ``Declined``, or a ``PermanentError`` of its own that
     the step's ``refusals`` name, when the provider clearly refused, and only then: a timeout, a broken connection, an
-    answer that the key is in use or that it was used with other parameters are no refusals. Let such an exception out.
+    answer that the key is in use or that it was used with other parameters are not refusals. Let such an exception out.
     Every other error leaves the step in doubt, whatever its class: ``Invalid`` and the ledger's errors, too.
 
-    ``verify`` asks the provider what became of the call under the same key, and returns ``Applied(output=...)``,
+    ``verify`` queries the provider for the call's outcome under the same key, and returns ``Applied(output=...)``,
     ``NotApplied()``, ``Pending()`` or ``Unknown()``. Without it, the saga must declare
     ``Provider(idempotent_for=...)``.
 
     Guaranteed: the provider is asked once per invocation at most, and never by two at a time. It is asked again only
-    when every attempt before is certainly dead, and either it still knows the key or it said that nothing happened and
-    no request could still be on its way. What it answered is recorded once, and replayed from then on.
+    when every attempt before is certainly dead, and either it still knows the key or it reported not applied and
+    no request could still arrive. The outcome is recorded once, and replayed from then on.
 
     Not guaranteed: anything, where a request travels for longer than ``Provider(grace=...)`` after its sender died, or
     where the provider does not keep what was declared of it.
 
     Args:
-        function: what asks the provider to act.
-        verify: what asks it what became of that.
+        function: calls the provider.
+        verify: queries the provider for the outcome.
 
     Raises (from the handler):
         PermanentError: the provider refused; nothing happened.
         StepInDoubt: not known yet; invoke again.
-        StepUndecided: nobody can find out; a person has to look.
+        StepUndecided: the outcome cannot be determined; operator action is required.
         TransientError: the saga log did not answer; invoke again.
         ServiceRefused: AWS refused to write the saga log for good; the provider was not asked.
         SagaFenced: the step was compensated.

@@ -26,7 +26,7 @@ class ExternalCall(StepCall):
 
     Attributes:
         timeout_seconds: how long a client may wait for the provider, all in all, in real seconds: give it to the HTTP
-            client. It ends well before the invocation does, so that the answer can still be written down.
+            client. It ends well before the invocation does, so that the outcome can still be stored.
     """
 
     timeout_seconds: float
@@ -55,11 +55,9 @@ class Invocation:
 
     @classmethod
     def begin(cls, call: StepCall, event: Any, remaining_ms: Callable[[], int], *, undoing: bool = False) -> Invocation:
-        """Begin one: its end is certain when its time is over, by the clock of whoever may look, a margin included."""
+        """Begin one: its end is certain when its time is over, by any observer's clock, with a margin."""
         provider = ProviderSettings.from_event(event)
-        left = (
-            remaining_ms()
-        )  # looked at before the clock: what passes in between makes the deadline later, not earlier
+        left = remaining_ms()  # read before the clock: what passes in between makes the deadline later, not earlier
         deadline = _certainly_dead_at(clock.now_ms(), left, provider.margin_ms)
         return cls(call=call, provider=provider, remaining_ms=remaining_ms, deadline=deadline, undoing=undoing)
 
@@ -83,11 +81,11 @@ class Invocation:
         return step_key_of(self.call.saga_id, self.call.step, item_key=self.call.item_key)
 
     def of_step(self) -> ExternalCall:
-        """What the functions that act and verify are given: the step's key, also in a compensation."""
+        """The call of the functions that act and verify: with the step's key, also in a compensation."""
         return external_call_of(ExternalCall, self.call, self.step_key, self.remaining_ms)
 
     def of_undo(self) -> ExternalCall:
-        """What the functions that undo and verify an undo are given."""
+        """The call of the functions that compensate and verify a compensation."""
         return external_call_of(ExternalCall, self.call, self.call.key, self.remaining_ms)
 
 
@@ -95,7 +93,7 @@ def external_call_of(
     kind: type[Given], call: StepCall, key: str, remaining_ms: Callable[[], int], **more: str
 ) -> Given:
     """A call as a function that talks to a provider is given it, under a key."""
-    # As they are: what stands in the payload bucket is read when the function looks at it.
+    # Unchanged: what is in the payload bucket is read on access.
     given = {field.name: object.__getattribute__(call, field.name) for field in fields(StepCall)}
     seconds = clock.real_seconds(remaining_ms() * CLIENT_SHARE / 1_000)
     given |= {"key": key, "timeout_seconds": seconds, **more}
@@ -111,7 +109,7 @@ def to_the_end(function: Callable[..., Result], *arguments: Any) -> Result:
 
     A thread that outlived its invocation would be frozen, and thaw in the next one: it could act for a step that was
     compensated long ago. So the invocation does not end before it. If it never ends, the invocation's timeout ends
-    the sandbox, threads and all, by the deadline that stands in the row.
+    the sandbox, threads and all, by the deadline in the row.
     """
     before = set(threading.enumerate())
     try:
@@ -160,16 +158,16 @@ def require_refusal(error: PermanentError, invocation: Invocation) -> None:
 
 
 def ask(function: Callable[..., Verdict] | None, invocation: Invocation, *arguments: Any) -> Applied | NotApplied:
-    """Ask the provider what became of a call, for whoever can do nothing but wait while it is not done with it.
+    """Query the provider for the outcome of a call; a pending one is an error.
 
     Args:
-        function: what asks; None cannot be, since both sides were compared before.
-        invocation: what it is asked for.
-        arguments: what it is given, the call first.
+        function: the query; never None here, because both sides were compared before.
+        invocation: the invocation that queries.
+        arguments: the function's arguments, the call first.
 
     Raises:
-        StepInDoubt: the provider is not done with it, or could not be asked.
-        StepUndecided: the provider cannot say.
+        StepInDoubt: the provider is still processing, or could not be queried.
+        StepUndecided: the provider cannot answer.
     """
     call, verdict = invocation.call, verdict_of(function, invocation, *arguments)
     match verdict:
@@ -182,17 +180,17 @@ def ask(function: Callable[..., Verdict] | None, invocation: Invocation, *argume
 
 
 def nobody_knows(call: StepCall, verdict: Unknown) -> StepUndecided:
-    """The error of whoever asked a provider that cannot say."""
+    """Build the error of a provider that cannot answer."""
     why = f": {verdict.reason}" if verdict.reason.strip() else ""
-    return StepUndecided(f"the provider cannot say what became of step {call.step}{why}")
+    return StepUndecided(f"the provider cannot report the outcome of step {call.step}{why}")
 
 
 def verdict_of(function: Callable[..., Verdict] | None, invocation: Invocation, *arguments: Any) -> Verdict:
-    """Ask the provider what became of a call.
+    """Query the provider for the outcome of a call.
 
     Raises:
-        StepInDoubt: the provider could not be asked.
-        StepUndecided: there is nothing that asks.
+        StepInDoubt: the provider could not be queried.
+        StepUndecided: there is no query function.
     """
     call = invocation.call
     if function is None:
@@ -200,8 +198,8 @@ def verdict_of(function: Callable[..., Verdict] | None, invocation: Invocation, 
     try:
         verdict = call_out(function, invocation, *arguments)
     except PermanentError as error:
-        # A refusal to answer is no answer: it must not count as a refusal of the step.
-        raise StepInDoubt(f"the provider of step {call.step} did not say what became of it: {error.message}") from error
+        # A failed query is not an outcome: it must not be taken for a refusal of the step.
+        raise StepInDoubt(f"the provider of step {call.step} did not report the outcome: {error.message}") from error
     telemetry.event("step_verified", saga_id=call.saga_id, step=call.row_name, verdict=type(verdict).__name__)
     if isinstance(verdict, Verdict):
         return verdict
@@ -218,7 +216,7 @@ def still_in_doubt(call: StepCall, row: LogRow | None) -> StepInDoubt:
 
 
 def undecided(call: StepCall) -> StepUndecided:
-    """The error of whoever can wait as long as he likes."""
+    """Build the error of an outcome that waiting cannot determine."""
     return StepUndecided(
         f"whether step {call.step} took effect cannot be found out: its provider no longer knows the key, "
         "and cannot be asked"

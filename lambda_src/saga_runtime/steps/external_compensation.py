@@ -26,9 +26,9 @@ class ExternalCompensation(Generic[Given]):
     """A Lambda handler of the compensation of a step at a provider; made by ``external_compensation``.
 
     Attributes:
-        function: what asks the provider to undo.
+        function: calls the provider to compensate.
         of: the step that it undoes.
-        verify_undo: what asks the provider what became of the undo, if it can be asked.
+        verify_undo: queries the provider for the outcome of the compensation, if it can be queried.
     """
 
     __name__: str
@@ -85,7 +85,7 @@ class ExternalCompensation(Generic[Given]):
         raise TransientError(f"the row of step {call.step} keeps changing")
 
     def _undo(self, invocation: Invocation, row: LogRow, entry: UndoEntry) -> bool:
-        """Undo a step that stands, or whose undo was begun; whether it is undone now. False: look at the row again."""
+        """Compensate an applied step, or continue a begun compensation; return whether it is compensated now."""
         call, mine = invocation.call, invocation.holder
         if entry is UndoEntry.WAIT:
             raise still_in_doubt(call, row)
@@ -118,15 +118,15 @@ def external_compensation(
     """Make a Lambda handler of a function that asks a provider outside to undo a step.
 
     The function is given a call (``call.key`` ends with ``#undo``, and ``call.provider_key`` is that key's) and the
-    output that the step recorded. It is called only for a step that took effect. What is not known is found out first:
+    output that the step recorded. It is called only for an applied step. An unknown outcome is determined first:
     by the step's ``verify``, or, at an idempotent provider that cannot be asked, by repeating the step's own call,
-    which is why the step comes along as ``of``. A step that did not take effect is buried: a tombstone in its row stops
+    which is why the step comes along as ``of``. A step that was not applied is fenced: a tombstone in its row stops
     any attempt of it that comes later.
 
-    ``verify_undo`` asks the provider what became of an undo that was cut off. Needed where the provider is not
-    idempotent on the undo's key; without either, such an undo waits for a person.
+    ``verify_undo`` queries the provider for the outcome of an interrupted compensation. Needed if the provider is not
+    idempotent on the compensation's key; without either, such a saga is parked.
 
-    A step that took effect after its saga had given it up is undone likewise, by an execution that does nothing else.
+    A late effect is compensated likewise, by an execution that does nothing else.
 
     Guaranteed: as for ``external_step``, of the undo. A compensation must not fail on business grounds: one that
     raises a ``PermanentError`` is tried again (``CompensationRefused``), and parked in the end.
@@ -134,7 +134,7 @@ def external_compensation(
     Args:
         of: the step that it undoes: of ``external_step`` or of ``callback_step``. Of the latter, the function is given
             a ``CallbackCall``.
-        verify_undo: what asks the provider what became of the undo: ``Applied()`` means undone.
+        verify_undo: queries the provider for the outcome of the compensation: ``Applied()`` means compensated.
 
     Raises:
         TypeError: if ``of`` is neither an external step nor a callback step.

@@ -20,12 +20,12 @@ from saga_runtime.steps.step import StepCall, decode_output
 
 
 def read_only_step(function: Callable[[StepCall], Mapping[str, Any]]) -> LambdaHandler:
-    """Make a Lambda handler of a function that looks something up, computes, or asks a model.
+    """Make a Lambda handler of a function that reads, computes, or queries a model.
 
     Recorded or not is the saga's choice: ``Step.read_only(..., record=True)``. If it is recorded, the runtime reads the
-    row, calls the function only if there is no answer yet, and writes the answer on condition that there is none.
+    row, calls the function only without an output, and writes the output on condition that the row has none.
     Reading first costs half a read unit in vain on the first run, and saves a call that may cost money (a model's) on
-    every later one. Without recording there is neither read nor write, and every run asks anew.
+    every later one. Without recording there is neither read nor write, and every run calls the function.
 
     Guaranteed, if recorded: every run that gets an answer gets the same one, the first that was written down, also
     when the function would answer differently each time.
@@ -75,14 +75,14 @@ def _recorded(
     output = _answer(function, call)
     if row is None:
         result = write_row(_read_put(call, output), remaining_ms=remaining_ms)
-        # The first writer wins: whoever goes on from here must have seen what everybody else sees.
+        # The first writer wins: every run must continue with the same output.
         if isinstance(result, RowRefused) and (first := _answer_of(result.row or read_row(call))) is not None:
             return _replay(call, first)
     return decode_output(output)
 
 
 def _answer_of(row: LogRow | None) -> str | None:
-    """What the row answers. A step that was buried may still answer anew: there is nothing of it to fence."""
+    """Output in the row. A fenced step may still run: it has no effect to fence."""
     if row is None or row.status is not StepStatus.READ:
         return row.answer if row is not None else None
     return row.output or "{}"

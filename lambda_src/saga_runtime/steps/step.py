@@ -1,4 +1,4 @@
-"""What a step function is given, and what it returns."""
+"""Input and result of a step function."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from saga_runtime.protocol import (
 from saga_runtime.saga_log.outputs import LoggedOutputs
 from saga_runtime.saga_log.write import Write
 
-"""Turns the item that refused a condition (or None, if there is none) into the error that says why."""
+"""Turns the item that failed a condition (or None without one) into the error to raise."""
 
 _STEP_NAME: Final = re.compile(STEP_NAME_PATTERN)
 
@@ -52,9 +52,9 @@ class StepCall:
         step: the step's name.
         key: the step key, ``{saga_id}#{step}``, in a map ``{saga_id}#{step}[{item_key}]`` (``…#undo`` in a
             compensation). Use it as the id of whatever the step creates; it is the same for every retry.
-        side: where the step stands in its saga: before the pivot, on it, or after it.
+        side: the step's position in its saga: before the pivot, on it, or after it.
         request: the request's body. Integers are exact, fractions are ``Decimal``. A large one is read from the saga's
-            payload bucket when it is looked at.
+            payload bucket on access.
         outputs: outputs of the steps that ran before, by step name; large ones likewise.
         item: in a map, the item that this call is for, as exact as ``request``; None elsewhere.
         item_key: in a map, the item's key; None elsewhere.
@@ -97,11 +97,11 @@ class StepCall:
             return value.value if type(value) is Deferred else value
 
     def encode(self, output: Mapping[str, Any], *, alone: bool = False) -> str:
-        """The step's output as it is kept in its row and answered: itself, or a reference if it is large.
+        """The step's output as stored and returned: itself, or a reference if it is large.
 
         Args:
             output: what the step returns.
-            alone: whether it does not travel beside those of other steps.
+            alone: whether it does not travel with those of other steps.
 
         Raises:
             Invalid: if it is not an object, is too large, or holds what an output must not hold.
@@ -112,7 +112,7 @@ class StepCall:
         return encode_output(output, beside=self.outputs, payloads=self.payloads, share=self.share)
 
     def decode(self, text: str | None) -> Any:
-        """What the step returned, as its row keeps it; a large output is read from the bucket.
+        """The step's output from its row; a large output is read from the bucket.
 
         Raises:
             PayloadLost: if it cannot be read any more.
@@ -229,7 +229,7 @@ def _with_integers(value: Any) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Commit:
-    """What a step wants to happen: writes and output, committed together with the saga log row, or not at all.
+    """Result of a step: writes and output, committed together with the saga log row, or not at all.
 
     Attributes:
         writes: at most 99 writes, no two of them to the same item.
@@ -243,7 +243,7 @@ class Commit:
     def __post_init__(self) -> None:
         if len(self.writes) > MAX_TRANSACT_ITEMS - 1:
             raise ValueError(
-                f"a step commits at most {MAX_TRANSACT_ITEMS - 1} writes beside its log row, got {len(self.writes)}; "
+                f"a step commits at most {MAX_TRANSACT_ITEMS - 1} writes with its log row, got {len(self.writes)}; "
                 "split the step"
             )
 
@@ -259,7 +259,7 @@ class Share:
         of: how many equal shares there are; 1: the whole room.
         own: names of the steps before this one in its item or branch.
         left: how many steps of the item or branch are still to answer, this one included.
-        key: what stands before an output, beside all others: the item's key, or the step's name.
+        key: what precedes an output, among all others: the item's key, or the step's name.
     """
 
     of: int = 1
@@ -288,13 +288,13 @@ class Share:
         return self.of > 1
 
     def room(self, others: Mapping[str, Any]) -> int:
-        """Bytes that are left for the step's output, and what stands before it, beside those of the steps before it."""
+        """Bytes that are left for the step's output and its name, after those of the steps before it."""
         before = _size({name: output for name, output in others.items() if name not in self.own})
         own = sum(self.taken(_size(others[name])) for name in self.own if name in others)
         return (MAX_OUTPUTS_BYTES - before) // self.of - own
 
     def taken(self, size: int) -> int:
-        """Bytes that an output of this size takes, beside all others."""
+        """Bytes that an output of this size takes, among all others."""
         return size + (len(self.key.encode("utf-8")) + _PUNCTUATION if self.shared else 0)
 
 
@@ -343,7 +343,7 @@ def encode_output(
         return text
     if mine.shared:
         raise Invalid(
-            f"the output must have at most {max(room - mine.taken(0), 0)} bytes beside those of its item or branch, "
+            f"the output must have at most {max(room - mine.taken(0), 0)} bytes with those of its item or branch, "
             f"got {size}; return less, lower max_items, or give the saga payloads=PayloadBucket(…)"
         )
     raise Invalid(
@@ -356,7 +356,7 @@ def _remedy(payloads: Payloads) -> str:
     if payloads.bucket is None:
         return "give the saga payloads=PayloadBucket(…), or store it and return its key instead"
     if payloads.inline:
-        return "an expression of the saga looks into it: let that look into the output of a step that returns less"
+        return "an expression of the saga reads it: let that read the output of a step that returns less"
     return "store it and return its key instead"
 
 

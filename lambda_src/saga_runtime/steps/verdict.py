@@ -1,4 +1,4 @@
-"""What a provider answers when it is asked what became of a call."""
+"""Verdicts of a provider about the outcome of a call."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ class NotApplied:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pending:
-    """The provider has the call and is not done with it: asked again later.
+    """The provider has the call and is still processing it: verified again later.
 
     Attributes:
-        job_id: of a job, the id of its own under which the provider will speak of it, if it has one: whoever asks may
+        job_id: of a job, the provider's own id, if it has one: the query may
             be the first to learn it.
     """
 
@@ -40,7 +40,7 @@ class Pending:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unknown:
-    """The provider cannot say, and will not be able to: a person has to look.
+    """The provider can never report the outcome: operator action is required.
 
     Attributes:
         reason: why, for that person. Nothing that a client may not see.

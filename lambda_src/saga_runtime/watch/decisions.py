@@ -1,15 +1,15 @@
-"""What becomes of an execution of a hand-written state machine that ended badly: decisions. Pure: data in, data out.
+"""Decisions about a failed execution of a watched state machine. Pure: data in, data out.
 
 ::
 
     found                                            done
-    it ended as the row says, and the time has come  its function is called
-    the same, called as often as is allowed          a person is told
-    redriven, and it runs                            looked at again later
-    redriven, and it ended well                      nothing is told
-    redriven, and it ended badly again               that is another end, with a grace of its own
-    its status is an older one                       looked at again later
-    nobody knows it, or its name is another one's    looked at again later; after a day a person is told
+    its status is the row's, and the time has come   its function is called
+    the same, after the last allowed call            an operator is notified
+    redriven, and it runs                            checked again later
+    redriven, and it succeeded                       nothing is reported
+    redriven, and it failed again                    that is another end, with a grace of its own
+    its status is an older one                       checked again later
+    it is unknown, or its name is another one's      checked again later; after a day an operator is notified
 
 ``watcher`` does the calls.
 """
@@ -31,24 +31,24 @@ LONGEST_PAUSE_MS: Final = 15 * 60_000
 QUEUED_MS: Final = 15 * 60_000
 """What is in the queue for as long is put there again: the message may be lost."""
 LIST_MS: Final = 5 * 60_000
-"""Lists are read so often: status events have told of what is there, unless one was lost."""
+"""Interval of reading lists: status events are faster, unless one was lost."""
 OVERLAP_MS: Final = 15 * 60_000
 """Lists are behind: an end is looked for in passes that begin up to so long after it."""
 WHOLE_MS: Final = 86_400_000
 """Lists are read to their end so often: what was far behind, or not where it belongs, is found then."""
 FIRST_MS: Final = 3_600_000
-"""Ends of that long before the first look are told, too: a deployment takes its time."""
+"""Ends of that long before the first check are reported, too: a deployment takes its time."""
 _GONE_MS: Final = 86_400_000
 """Answers of Step Functions may be behind, but not for so long."""
 
 
 class Need(StrEnum):
-    """What is done for an end."""
+    """Actions for an end."""
 
     LATER = "LATER"
     OVER = "OVER"
     FOLLOW = "FOLLOW"
-    """It ended anew: that end is kept, and told."""
+    """It ended again: that end is kept, and reported."""
     TELL = "TELL"
     STUCK = "STUCK"
 
@@ -84,7 +84,7 @@ class Execution:
 
     @property
     def end(self) -> BadEnd | None:
-        """How it ended, if that is no good end."""
+        """Its status, if it failed."""
         return BadEnd(self.status) if self.status in BadEnd.__members__ else None
 
     @property
@@ -94,16 +94,16 @@ class Execution:
 
 
 def is_callable(row: EndRow, now_ms: int) -> bool:
-    """Test whether its function may be called: nobody was told, and no grace, pause or lease holds."""
+    """Test whether its function may be called: it has not succeeded, and no grace, pause or lease holds."""
     return row.status is WatchStatus.PENDING and row.not_before <= now_ms
 
 
 def decide(row: EndRow, execution: Execution | None, watched: Watched, now_ms: int) -> Need:
-    """Decide what is done for an end that is due.
+    """Decide the action for an end that is due.
 
     Args:
         row: what is kept of it.
-        execution: what became of it; None: Step Functions knows none.
+        execution: its description; None: Step Functions has none.
         watched: its state machine.
         now_ms: the time.
     """
@@ -123,14 +123,14 @@ def decide(row: EndRow, execution: Execution | None, watched: Watched, now_ms: i
 
 
 def pause_after(attempt: int) -> int:
-    """When an end is looked at again whose n-th call failed."""
+    """Delay until the check of an end whose n-th call failed."""
     if attempt < 1:
         raise ValueError(f"calls are numbered from 1, got {attempt}")
     return int(min(PAUSE_MS * 2 ** min(attempt - 1, 30), LONGEST_PAUSE_MS))
 
 
 def event_of(row: EndRow, said: Mapping[str, Any]) -> dict[str, Any]:
-    """What a function is called with: the execution as it was described, under the id of its end."""
+    """Event of a function: the described execution, under the id of its end."""
     f = EndField
     execution = Execution.of(said)
     return {
@@ -150,7 +150,7 @@ def event_of(row: EndRow, said: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def first_list(id: str, now_ms: int) -> ListRow:
-    """What is kept of a list that was never read."""
+    """Row of a list that was never read."""
     since = now_ms - FIRST_MS
     return ListRow(id=id, known_until=since, certain_until=since, due_at=now_ms)
 
@@ -161,7 +161,7 @@ def is_whole(row: ListRow, pass_at: int) -> bool:
 
 
 def looks_back_to(row: ListRow, pass_at: int) -> int:
-    """What ended since then may not be kept yet."""
+    """Time since which ends may be missing."""
     return (row.certain_until if is_whole(row, pass_at) else row.known_until) - OVERLAP_MS
 
 
@@ -177,7 +177,7 @@ def is_last(page: Sequence[Execution], row: ListRow, pass_at: int) -> bool:
 def read_on(row: ListRow, pass_at: int, page_token: str | None, now_ms: int) -> ListRow:
     """A list after one of its pages was read; the last one ends the pass.
 
-    What ended while the pass was under way may stand before the page that was read first: all that is known is what
+    What ended during the pass may precede the page that was read first: all that is known is what
     ended before it began.
     """
     if page_token is not None:
@@ -192,7 +192,7 @@ def read_on(row: ListRow, pass_at: int, page_token: str | None, now_ms: int) -> 
 
 
 def begin_again(row: ListRow) -> ListRow:
-    """A list whose token is none any more: its pass begins anew."""
+    """A list with an expired token: its pass begins again."""
     return replace(row, pass_at=0, page_token=None, version=row.version + 1)
 
 

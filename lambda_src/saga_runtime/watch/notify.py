@@ -1,4 +1,4 @@
-"""Telling of an execution that ended badly: one message of the queue, one end."""
+"""Reports a failed execution: one message of the queue, one end."""
 
 from __future__ import annotations
 
@@ -55,19 +55,19 @@ class Failure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Teller:
-    """Keeps ends, tells of them, and leaves them to a person.
+    """Keeps ends, calls their functions, and reports them to operators.
 
     Attributes:
-        watcher: what it works with.
+        watcher: its watcher.
     """
 
     watcher: Watcher
 
     def ended(self, execution_arn: str) -> None:
-        """Keep the end of which a status event tells, if it is one: the event may be late, or come twice.
+        """Keep the end of a status event, if it is one: the event may be late, or duplicated.
 
         Raises:
-            ClientError, BotoCoreError: it could not be looked at.
+            ClientError, BotoCoreError: it could not be read.
         """
         watched = self.watcher.machine_of(execution_arn)
         said = self.watcher.patiently(partial(self.watcher.described, execution_arn)) if watched is not None else None
@@ -77,15 +77,15 @@ class Teller:
         self.watcher.keep(watched, Execution.of(said))
 
     def look_at(self, row_id: str) -> None:
-        """Do what is to be done for an end that is due.
+        """Process an end that is due.
 
         Raises:
-            ClientError, BotoCoreError: it could not be looked at.
+            ClientError, BotoCoreError: it could not be processed.
         """
         self.watcher.patiently(partial(self._look_at, row_id))
 
     def try_anew(self, row_id: str) -> None:
-        """Have an end tried anew that was left to a person.
+        """Retry an end that was reported to operators.
 
         Raises:
             ClientError, BotoCoreError: it could not be written.
@@ -95,7 +95,7 @@ class Teller:
     def _look_at(self, row_id: str) -> None:
         row, now_ms = self.watcher.row(row_id), clock.now_ms()
         if row is None or not is_callable(row, now_ms):
-            return  # somebody has looked after it, or does
+            return  # it was processed, or is
         watched = self.watcher.machine_of(row.execution_arn)
         if watched is None:
             return
@@ -117,11 +117,11 @@ class Teller:
                 self.watcher.updated(later_update(row, now_ms, now_ms + after, redriven=runs))
 
     def _tell(self, watched: Watched, row: EndRow, said: Mapping[str, Any]) -> None:
-        """Take the end, call its function, and say what became of it; who dies here is followed by the next call."""
+        """Lease the end, call its function, and record the result; after a crash here the next call follows."""
         now_ms = clock.now_ms()
         mine = replace(row, attempt=row.attempt + 1, not_before=now_ms + watched.lease_ms)
         if not self.watcher.updated(lease_update(row, now_ms, mine.not_before)):
-            return  # somebody else calls
+            return  # another process calls
         failure = self._call(watched.function, event_of(mine, said))
         now_ms = clock.now_ms()
         if failure is None:
@@ -152,7 +152,7 @@ class Teller:
         return None
 
     def _leave_to_a_person(self, row: EndRow) -> None:
-        """The entry before the row says so: rather twice than never."""
+        """Send the entry before the row is marked: at least once."""
         entry = {
             WatchAttribute.ID.value: row.id,
             WatchAttribute.END.value: row.end.value,
@@ -172,7 +172,7 @@ def waits_until(row: EndRow, now_ms: int, *, over: bool) -> int:
 
 
 def _error_type(body: bytes) -> str:
-    """Name of what a function raised. What it says beside that may be anybody's data, and stays in its own log."""
+    """Name of a function's error. Its message may contain anything, and stays in the function's own log."""
     try:
         said = json.loads(body)
     except ValueError:

@@ -1,14 +1,14 @@
-"""What is kept of executions of hand-written state machines that ended badly, and every conditional write of it. Pure.
+"""Rows of failed executions of watched state machines, and every conditional write of them. Pure.
 
 ::
 
-    PENDING ──called, and it answered──▶ TOLD
-       │ ▲ └──redriven, and no bad end any more──▶ OVER
+    PENDING ──called, succeeded──▶ TOLD
+       │ ▲ └──redriven, and not failed any more──▶ OVER
        │ └──────a person puts the dead letter back──┐
        └──called as often as is allowed──────────▶ STUCK
 
-``not_before`` is the version of a pending row, too: whoever writes moves it on, and has the condition that nobody else
-did. While a function may be running it stands at the end of that call's lease: nobody calls before.
+``not_before`` is the version of a pending row, too: a writer increments it, on condition that no other
+did. While a function may be running it is the end of that call's lease: no call before.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ STILL_STUCK: Final = "#status = :stuck"
 SAME_VERSION: Final = "#version = :was"
 
 _KEPT_SECONDS: Final = 120 * 86_400
-"""Step Functions lists an execution for 90 days after its end: an end that was told is known for longer."""
+"""Step Functions lists an execution for 90 days after its end: a reported end is known for longer."""
 
 AttributeMap = Mapping[str, Any]
 _A: Final = WatchAttribute
@@ -45,15 +45,15 @@ _A: Final = WatchAttribute
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watched:
-    """A hand-written state machine that is watched.
+    """A watched state machine.
 
     Attributes:
         machine: its ARN.
         function: ARN of the function that is called.
-        ends: which ends are told.
+        ends: statuses to report.
         grace_ms: between an end and the first call.
         lease_ms: after which a call is certainly over.
-        attempts: calls after which a person decides.
+        attempts: calls before an operator is notified.
     """
 
     machine: str
@@ -81,7 +81,7 @@ def watched_of(text: str) -> tuple[Watched, ...]:
 
 
 def end_id(execution_arn: str, redrives: int) -> str:
-    """The id of an end: the same, whoever finds it; another one when the execution was redriven and ended again."""
+    """The id of an end: always the same; another one when the execution was redriven and ended again."""
     return f"{execution_arn}#{redrives}"
 
 
@@ -96,14 +96,14 @@ class EndRow:
 
     Attributes:
         id: see ``end_id``.
-        status: whether its function was told.
+        status: whether its function has succeeded.
         end: how it ended.
         stopped_at: epoch milliseconds.
         attempt: how often its function was called.
         not_before: no call before this; 0: it is not pending.
-        due_at: when somebody must look at it; 0: nobody must.
-        redriven: whether somebody has redriven it, and it runs.
-        error: name of what became of the last call.
+        due_at: its next check; 0: none.
+        redriven: whether it was redriven, and runs.
+        error: error name of the last call.
     """
 
     id: str
@@ -142,7 +142,7 @@ class EndRow:
 
     @property
     def redrives(self) -> int:
-        """How often it had been redriven when it ended."""
+        """Number of redrives before it ended."""
         return int(self.id.rpartition("#")[2])
 
 
@@ -151,8 +151,8 @@ def found_put(
 ) -> dict[str, Any]:
     """Arguments of the put that keeps an end; refused if it is known, however often it is found.
 
-    A row of an execution that had ended before this one began, under the same name, is of no use any more: nobody can
-    ask what became of that one.
+    A row of an execution that had ended before this one began, under the same name, is obsolete: that one can
+    not be described any more.
     """
     return {
         "Item": {
@@ -188,7 +188,7 @@ def queued_update(id: str, due_at: int, until: int) -> dict[str, Any]:
 
 
 def lease_update(row: EndRow, now_ms: int, until: int) -> dict[str, Any]:
-    """Arguments of the update that makes its caller the one who calls; nobody else does before ``until``."""
+    """Arguments of the update that leases an end to its caller; no other caller is admitted before ``until``."""
     return _pending(row, now_ms, until, {_A.ATTEMPT: {"N": str(row.attempt + 1)}})
 
 
@@ -198,27 +198,27 @@ def failed_update(row: EndRow, now_ms: int, until: int, error: str) -> dict[str,
 
 
 def later_update(row: EndRow, now_ms: int, until: int, *, redriven: bool) -> dict[str, Any]:
-    """Arguments of the update that has a pending end looked at later."""
+    """Arguments of the update that postpones a pending end."""
     return _pending(row, now_ms, until, {_A.REDRIVEN_AT: {"N": str(now_ms)}} if redriven else {})
 
 
 def told_update(row: EndRow, now_ms: int) -> dict[str, Any]:
-    """Arguments of the update after a call that was answered. The row stays: nobody is told of this end anew."""
+    """Arguments of the update after a successful call. The row remains: this end is not reported again."""
     return _settled(row, WatchStatus.TOLD, now_ms)
 
 
 def over_update(row: EndRow, now_ms: int) -> dict[str, Any]:
-    """Arguments of the update after which nobody is told of an end that is none any more."""
+    """Arguments of the update that closes an obsolete end."""
     return _settled(row, WatchStatus.OVER, now_ms)
 
 
 def stuck_update(row: EndRow, now_ms: int) -> dict[str, Any]:
-    """Arguments of the update that leaves an end to a person. The row stays until he has decided."""
+    """Arguments of the update that leaves an end to operators. The row remains until they decide."""
     return _settled(row, WatchStatus.STUCK, now_ms)
 
 
 def again_update(id: str, now_ms: int) -> dict[str, Any]:
-    """Arguments of the update that has an end tried anew that was left to a person."""
+    """Arguments of the update that retries an end that was left to operators."""
     return _update(
         id,
         {
@@ -274,7 +274,7 @@ def _update(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListRow:
-    """How far a machine's executions that ended in one way were listed.
+    """Progress of listing a machine's executions with one status.
 
     Attributes:
         id: see ``list_id``.
@@ -282,7 +282,7 @@ class ListRow:
         certain_until: every end before this has a row: since then the list was read to its end.
         due_at: when the list is read again.
         pass_at: when the pass began that is under way; 0: none is.
-        page_token: where it goes on; None: at the beginning.
+        page_token: where it continues; None: at the beginning.
         version: raised by every write.
     """
 
@@ -309,7 +309,7 @@ class ListRow:
 
 
 def list_put(row: ListRow) -> dict[str, Any]:
-    """Arguments of the put that begins to keep how far a list was read; refused if somebody has."""
+    """Arguments of the put that begins a list's progress; refused if it exists."""
     return {
         "Item": {
             _A.ID.value: {"S": row.id},
@@ -325,7 +325,7 @@ def list_put(row: ListRow) -> dict[str, Any]:
 
 
 def list_update(was: ListRow, now: ListRow) -> dict[str, Any]:
-    """Arguments of the update from one state of a list to the next, on condition that nobody else read on."""
+    """Arguments of the update of a list's progress, on condition that no other process updated it."""
     values: dict[WatchAttribute, Any] = {
         _A.KNOWN_UNTIL: {"N": str(now.known_until)},
         _A.CERTAIN_UNTIL: {"N": str(now.certain_until)},

@@ -1,4 +1,4 @@
-"""Looking for executions of hand-written state machines that ended badly, and at those that are due.
+"""Finds failed executions of watched state machines, and processes ends that are due.
 
 Step Functions lists executions of one status with the most recent ones first. So a list is read until a whole page of
 it is older than what is known; and once a day to its end, for it may be behind, or in the order of what was started
@@ -40,7 +40,7 @@ Result = TypeVar("Result")
 
 @dataclass(slots=True, kw_only=True)
 class Looked:
-    """What a sweep found, and did.
+    """Result of a sweep.
 
     Attributes:
         listed: entries of lists that were read.
@@ -48,8 +48,8 @@ class Looked:
         queued: ends that are due, and were put into the queue.
         oldest_seconds: for how long the longest of those is overdue; 0: none is.
         foreign: due ends of machines that are not watched any more.
-        failed: lists, shards or ends that could not be looked at; the next sweep tries again.
-        complete: whether everything that is due was looked at.
+        failed: lists, shards or ends that failed; the next sweep retries them.
+        complete: whether everything that is due was processed.
     """
 
     listed: int = 0
@@ -63,10 +63,10 @@ class Looked:
 
 @dataclass(slots=True, kw_only=True)
 class Sweep:
-    """One look at the lists that are due, and at every end that is due.
+    """One check of the lists that are due, and of every end that is due.
 
     Attributes:
-        watcher: what it looks with.
+        watcher: its watcher.
         looked: what it found.
     """
 
@@ -85,7 +85,7 @@ class Sweep:
             for end in sorted(watched.ends):
                 if self._go_on():
                     self._guarded(list_id(watched.machine, end), partial(self._read_list, watched, end))
-        if seen and not looked.failed:  # silence is alarming: nobody knows what was not looked at
+        if seen and not looked.failed:  # missing data breaches: the age of unchecked ends is unknown
             telemetry.seconds(Metric.OLDEST_BAD_END, looked.oldest_seconds)
         return looked
 
@@ -95,7 +95,7 @@ class Sweep:
         return self.looked.complete
 
     def _guarded(self, name: str, look: Callable[[], Result]) -> Result | None:
-        """What cannot be looked at does not keep the rest from it; throttling slows all of it down."""
+        """A failure does not block the rest; throttling slows all of it down."""
         try:
             return self.watcher.patiently(look)
         except (ClientError, BotoCoreError, ValueError) as error:
@@ -110,7 +110,7 @@ class Sweep:
         item = self.watcher.item(row_id)
         row = ListRow.from_item(item) if item is not None else first_list(row_id, clock.now_ms())
         if item is None and not self.watcher.put(list_put(row)):
-            return  # somebody else has begun
+            return  # another process has begun
         if row.due_at > clock.now_ms():
             return
         while self._go_on():
@@ -127,11 +127,11 @@ class Sweep:
                 token = None if is_last(listed, row, pass_at) else page.get("nextToken")
                 after = read_on(row, pass_at, token, clock.now_ms())
             if not self.watcher.updated(list_update(row, after)) or not after.pass_at:
-                return  # somebody else reads on; or it was the last page
+                return  # another process continues; or it was the last page
             row = after
 
     def _page(self, watched: Watched, end: BadEnd, row: ListRow) -> Mapping[str, Any] | None:
-        """A page of a list; None: its token is none any more."""
+        """A page of a list; None: its token has expired."""
         token: dict[str, Any] = {"nextToken": row.page_token} if row.page_token is not None else {}
         try:
             answer: Mapping[str, Any] = aws.step_functions().list_executions(
@@ -173,7 +173,7 @@ class Sweep:
     def _queue_up(self, row_id: str, now_ms: int) -> None:
         row = self.watcher.row(row_id)
         if row is None or row.status is not WatchStatus.PENDING or row.due_at > now_ms:
-            return  # the index was behind: somebody has looked after it
+            return  # the index lagged: it was processed
         watched = self.watcher.machine_of(row.execution_arn)
         if watched is None:
             self.looked.foreign += 1
@@ -181,7 +181,7 @@ class Sweep:
             late = now_ms - row.stopped_at - watched.grace_ms
             self.looked.oldest_seconds = max(self.looked.oldest_seconds, late // 1_000)
         if watched is not None:
-            # Queued before it is said that it is: rather twice than never.
+            # Queued before that is recorded: at least once.
             message = json.dumps({WatchMessageField.DUE.value: row.id})
             aws.sqs().send_message(QueueUrl=self.watcher.queue, MessageBody=message)
             self.looked.queued += 1

@@ -1,7 +1,7 @@
-"""What every look at hand-written state machines needs: settings, and the calls that read and write.
+"""Settings and AWS calls of every check of watched state machines.
 
-Nothing here is a promise by itself: each write is conditional, and repeatable. Two watchers at once, or one that dies
-between any two calls, do no harm: an end that was found is pending until its function answered, and a list is read
+Each write is conditional, and repeatable. Two watchers at once, or one that crashes
+between any two calls, are harmless: an end that was found is pending until its function succeeded, and a list is read
 until every end that it shows is kept.
 """
 
@@ -24,7 +24,7 @@ from saga_runtime.watch.decisions import Execution
 from saga_runtime.watch.rows import AttributeMap, EndRow, Watched, found_put, watched_of
 
 SPARE_MS: Final = 10_000
-"""A sweep ends by itself before its time is up, and a call of a function before its caller's is."""
+"""A sweep ends this long before its time is up, and a call of a function before its caller's is."""
 BACKOFF: Final = Backoff(attempts=4, base_ms=200, cap_ms=3_000)
 """For what was throttled; the next look tries again, too."""
 
@@ -38,8 +38,8 @@ class Watcher:
     Attributes:
         watched: the machines.
         table: what is kept of them.
-        queue: URL of the queue whose messages are looked at one by one.
-        dead_letters: URL of the queue that tells a person.
+        queue: URL of the queue whose messages are processed one by one.
+        dead_letters: URL of the queue for operators.
         remaining_ms: time that is left.
     """
 
@@ -77,7 +77,7 @@ class Watcher:
         return look()
 
     def keep(self, watched: Watched, execution: Execution) -> bool:
-        """Keep an end, and say whether it was not known; one that is known stays as it is."""
+        """Keep an end, and return whether it was unknown; a known one is unchanged."""
         if execution.end is None or execution.end not in watched.ends:
             return False
         now_ms = clock.now_ms()
@@ -101,7 +101,7 @@ class Watcher:
         return next((watched for watched in self.watched if watched.machine == machine), None)
 
     def described(self, execution_arn: str) -> Mapping[str, Any] | None:
-        """What Step Functions says of an execution; None: it knows none."""
+        """Description of an execution; None: Step Functions has none."""
         try:
             said: Mapping[str, Any] = aws.step_functions().describe_execution(executionArn=execution_arn)
         except ClientError as error:
@@ -119,7 +119,7 @@ class Watcher:
         return item
 
     def row(self, row_id: str) -> EndRow | None:
-        """What is kept of an end, read strongly."""
+        """Row of an end, read strongly."""
         item = self.item(row_id)
         return None if item is None else EndRow.from_item(item)
 
@@ -128,7 +128,7 @@ class Watcher:
         return _took_effect(lambda: aws.dynamodb().put_item(TableName=self.table, **arguments))
 
     def updated(self, arguments: dict[str, Any]) -> bool:
-        """Test whether a conditional update took effect; refused, somebody else has looked after it."""
+        """Test whether a conditional update was applied; refused, another process has handled it."""
         return _took_effect(lambda: aws.dynamodb().update_item(TableName=self.table, **arguments))
 
 

@@ -57,7 +57,7 @@ class WebhookEvent:
     Attributes:
         body: byte for byte as it was signed.
         headers: by name, in any case. Only those that the scheme signs are the provider's word.
-        query: the parameters in the address; nobody signs them.
+        query: the parameters in the address, unsigned.
         received_at: when it came, epoch milliseconds.
     """
 
@@ -253,7 +253,7 @@ def log_failure(receiver: str, error: Exception, job_id: str | None) -> None:
 
 @lru_cache(maxsize=1)
 def scheme() -> Scheme:
-    """How this function's provider signs, read once; a missing variable is a KeyError at cold start."""
+    """This function's scheme, read once; a missing variable is a KeyError at cold start."""
     return scheme_of(os.environ[Env.WEBHOOK_SCHEME])
 
 
@@ -273,7 +273,7 @@ def webhook(function: FromWebhook) -> Webhook:
     in that no job or event can have
     an event of a job, also when it comes again, or cannot      200
     be delivered to the waiting task yet
-    an event of a job that nobody knows; it is kept             202
+    an event of an unknown job; it is stored                    202
     the function failed, or the database or Secrets Manager     503 with ``Retry-After``
     did not answer
     ==========================================================  ==================================================
@@ -285,18 +285,18 @@ def webhook(function: FromWebhook) -> Webhook:
     Without an ``event_id`` an event is known again by the bytes of its body.
 
     Not guaranteed: that events come in the order in which they happened. A later one never undoes what an earlier one
-    decided; contradictions are kept and told to the operators.
+    decided; contradictions are stored, and the operators are notified.
 
     Example:
         >>> from saga_runtime import Callback, Failed, Succeeded, WebhookEvent, webhook
         >>> @webhook
         ... def from_warehouse(event: WebhookEvent) -> Callback | None:
-        ...     told = event.json
-        ...     if told["type"] not in ("picked", "sold_out"):
+        ...     body = event.json
+        ...     if body["type"] not in ("picked", "sold_out"):
         ...         return None
-        ...     picked = told["type"] == "picked"
-        ...     outcome = Succeeded({"parcel": told["parcel"]}) if picked else Failed("OutOfStock", "none left")
-        ...     return Callback(job_id=told["reference"], event_id=told["id"], outcome=outcome)
+        ...     picked = body["type"] == "picked"
+        ...     outcome = Succeeded({"parcel": body["parcel"]}) if picked else Failed("OutOfStock", "none left")
+        ...     return Callback(job_id=body["reference"], event_id=body["id"], outcome=outcome)
     """
     return Webhook(function)
 
@@ -310,7 +310,7 @@ def event_receiver(function: FromEvent) -> EventReceiver:
     from the event's detail.
 
     Guaranteed: what did not raise is written down, once for each event. What raised left nothing in any table; Lambda
-    calls again, and gives what it gave up to the function's failure destination.
+    calls again, and sends what it abandons to the function's failure destination.
 
     Not guaranteed: that EventBridge delivers in order, or that it delivers once.
 
@@ -322,7 +322,7 @@ def event_receiver(function: FromEvent) -> EventReceiver:
         >>> @event_receiver
         ... def from_carrier(event: Mapping[str, Any]) -> Callback:
         ...     scan = event["detail"]
-        ...     outcome = Succeeded({"depot": scan["depot"]})
+        ...     outcome = Succeeded({"place": scan["place"]})
         ...     return Callback(job_id=scan["parcel"], event_id=event["id"], outcome=outcome)
     """
     return EventReceiver(function)

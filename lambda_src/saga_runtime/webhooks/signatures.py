@@ -40,7 +40,7 @@ Headers = Mapping[str, Sequence[str]]
 
 
 class Signature(StrEnum):
-    """What became of checking a signature."""
+    """Results of verifying a signature."""
 
     GENUINE = "GENUINE"
     UNSIGNED = "UNSIGNED"
@@ -50,12 +50,12 @@ class Signature(StrEnum):
     WRONG = "WRONG"
     """Made with another secret, or of another body."""
     STALE = "STALE"
-    """Genuine, and signed too long ago or in the future: perhaps a copy that somebody sends again."""
+    """Genuine, and signed too long ago or in the future: perhaps a replay."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Signed:
-    """What the headers claim.
+    """Claims of the headers.
 
     Attributes:
         content: the bytes that were signed.
@@ -95,7 +95,7 @@ class StripeScheme:
         return "sha256"
 
     def fields(self) -> dict[SchemeField, Any]:
-        """What travels in the environment."""
+        """Fields in the environment."""
         return {**_common(SchemeKind.STRIPE, self), SchemeField.HEADER: self.header}
 
     def key_of(self, secret: str) -> bytes:
@@ -103,7 +103,7 @@ class StripeScheme:
         return secret.strip().encode("utf-8")
 
     def read(self, headers: Headers, body: bytes) -> Signed | Signature:
-        """What the headers claim."""
+        """Read the claims of the headers."""
         values = headers.get(self.header.lower(), ())
         if not values:
             return Signature.UNSIGNED
@@ -120,15 +120,15 @@ class StripeScheme:
 class HmacScheme:
     """An HMAC in a header, perhaps with a prefix, perhaps over a text with a time in it.
 
-    Several signatures in the header are separated by commas. Without ``timestamp_header``, nothing in a signature says
-    when it was made: a copy is as good as the first one, and only the event's id keeps it from counting again.
+    Several signatures in the header are separated by commas. Without ``timestamp_header``, a captured request can be
+    replayed, and only the event's id prevents a second effect.
 
     Attributes:
         secrets: ARNs of the secrets in Secrets Manager.
         header: the header with the signature, e.g. ``X-Hub-Signature-256``.
         hash: ``sha256`` or ``sha512``.
         encoding: ``hex`` or ``base64``.
-        prefix: what stands before the signature, e.g. ``sha256=``.
+        prefix: text before the signature, e.g. ``sha256=``.
         timestamp_header: the header with the signed time, in seconds since the epoch.
         template: the text that is signed: ``{body}`` once, and ``{timestamp}`` once if there is a header with it.
         tolerance: seconds after which a signed time is too old.
@@ -171,7 +171,7 @@ class HmacScheme:
         return self.hash
 
     def fields(self) -> dict[SchemeField, Any]:
-        """What travels in the environment."""
+        """Fields in the environment."""
         f = SchemeField
         fields = {
             **_common(SchemeKind.HMAC, self),
@@ -188,7 +188,7 @@ class HmacScheme:
         return secret.rstrip("\r\n").encode("utf-8")
 
     def read(self, headers: Headers, body: bytes) -> Signed | Signature:
-        """What the headers claim."""
+        """Read the claims of the headers."""
         values = headers.get(self.header.lower(), ())
         if not values:
             return Signature.UNSIGNED
@@ -231,7 +231,7 @@ class StandardScheme:
         return "sha256"
 
     def fields(self) -> dict[SchemeField, Any]:
-        """What travels in the environment."""
+        """Fields in the environment."""
         return _common(SchemeKind.STANDARD, self)
 
     def key_of(self, secret: str) -> bytes:
@@ -245,7 +245,7 @@ class StandardScheme:
             return b""
 
     def read(self, headers: Headers, body: bytes) -> Signed | Signature:
-        """What the headers claim."""
+        """Read the claims of the headers."""
         values = headers.get("webhook-signature", ())
         if not values:
             return Signature.UNSIGNED
@@ -272,13 +272,13 @@ def check_signature(scheme: Scheme, *, headers: Headers, body: bytes, keys: Iter
         now_ms: the time, epoch milliseconds.
 
     Returns:
-        ``GENUINE``, or why not. ``STALE`` is said of genuine signatures only.
+        ``GENUINE``, or the reason. ``STALE`` is returned for genuine signatures only.
     """
     claimed = scheme.read(headers, body)
     if isinstance(claimed, Signature):
         return claimed
     digests = [hmac.digest(key, claimed.content, scheme.digest) for key in keys]
-    # All of them, whichever fits: how long it takes says nothing about which.
+    # All of them are tried: the time taken reveals nothing about which key fits.
     fitting = [hmac.compare_digest(digest, found) for digest in digests for found in claimed.candidates]
     if not any(fitting):
         return Signature.WRONG
@@ -291,7 +291,7 @@ def scheme_of(text: str) -> Scheme:
     """Read ``Env.WEBHOOK_SCHEME``.
 
     Raises:
-        ValueError: if it is no scheme.
+        ValueError: if it is not a scheme.
     """
     fields: Any = json.loads(text)
     if not isinstance(fields, dict):
@@ -325,7 +325,7 @@ _DECODERS: Final[Mapping[str, Callable[[str], bytes]]] = {"hex": bytes.fromhex, 
 
 
 def _decoded(texts: Iterable[str], decode: Callable[[str], bytes], digest: str) -> list[bytes]:
-    """What can be digests at all: decodable, and as long as one."""
+    """Possible digests: decodable, and as long as one."""
     size = _DIGESTS[digest]().digest_size
     found: list[bytes] = []
     for text in texts:

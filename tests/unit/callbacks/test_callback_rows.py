@@ -117,7 +117,7 @@ def test_a_stored_token_row_reads_back_and_shows_its_token_to_nobody() -> None:
         (TokenStatus.WAITING, TokenAttribute.TOKEN, "token and its order"),
         (TokenStatus.SETTLING, TokenAttribute.ORDER, "token and its order"),
         (TokenStatus.EARLY, TokenAttribute.OUTCOME, "needs an outcome"),
-        (TokenStatus.ALIAS, TokenAttribute.JOB_ID, "the job that it stands for"),
+        (TokenStatus.ALIAS, TokenAttribute.JOB_ID, "an alias needs its job"),
         (TokenStatus.WAITING, TokenAttribute.STATUS, "not a row of a token table"),
     ],
 )

@@ -135,7 +135,7 @@ def test_places_of_a_unit_are_0_to_6(places: Any) -> None:
 
 def test_a_unit_with_the_code_of_a_currency_is_that_currency() -> None:
     assert Money(1, Unit("JPY", 0)) == Money(1, "JPY")
-    with pytest.raises(Invalid, match="places of JPY must be 0, as ISO 4217 says, got 2; choose another code"):
+    with pytest.raises(Invalid, match="places of JPY must be 0, as in ISO 4217, got 2; choose another code"):
         Unit("JPY", 2)
 
 

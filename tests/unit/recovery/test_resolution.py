@@ -390,7 +390,7 @@ def test_what_stands_in_a_saga_that_goes_forward_is_not_undone(desk: Desk) -> No
     desk.shop.run()
     desk.park(Direction.FORWARD)
 
-    assert "its saga does not go back" in desk.is_refused(STEP, "--undo", "--applied")
+    assert "its saga does not compensate" in desk.is_refused(STEP, "--undo", "--applied")
 
 
 def test_what_was_buried_did_not_happen(desk: Desk) -> None:

@@ -102,7 +102,7 @@ def test_what_no_row_keeps_is_sent_and_stands_beside_it() -> None:
 
 @pytest.mark.parametrize("told", [[], {}, {"steps": []}, {"steps": [], "per_item": "Pick", "own": []}])
 def test_outputs_of_no_known_steps_are_refused(told: Any) -> None:
-    with pytest.raises(ProtocolMismatch, match="outputs in the log must be told by steps, per_item, own"):
+    with pytest.raises(ProtocolMismatch, match="outputs in the log must be named by steps, per_item, own"):
         _call(LOGGED=told)
 
 
@@ -167,7 +167,7 @@ def test_what_does_not_fit_is_refused_with_the_remedy() -> None:
 
     room = ROOM // 40 - KEY
     assert refused.value.message == (
-        f"the output must have at most {room} bytes beside those of its item or branch, got 30000; "
+        f"the output must have at most {room} bytes with those of its item or branch, got 30000; "
         "return less, lower max_items, or give the saga payloads=PayloadBucket(…)"
     )
 
