@@ -609,7 +609,7 @@ def test_an_output_that_cannot_be_kept_is_no_refusal(picking: Picking, monkeypat
     assert not picking.dispatch(picking.sent[0])
 
     assert picking.status == "INTENT"
-    assert "cannot be stored" in picking.depot.token["dispatch_error"]
+    assert "cannot be kept" in picking.depot.token["dispatch_error"]
 
 
 @pytest.mark.parametrize("job", [True, False])
