@@ -1,4 +1,4 @@
-"""A direct operation beside Powertools' ``@idempotent`` around the same transaction: imports, warm calls, AWS calls.
+"""A direct operation and Powertools' ``@idempotent`` around the same transaction: imports, warm calls, AWS calls.
 
 python -m benchmarks.direct
 """

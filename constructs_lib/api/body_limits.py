@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
-from constructs_lib.saga.synthesis.expression_scan import looks_into_request, request_paths, texts_of
+from constructs_lib.saga.synthesis.expression_scan import looks_into_request, texts_of
 from constructs_lib.shared.arguments import require_between
 from saga_runtime.protocol import INLINE_BODY_BYTES, MAX_BODY_BYTES, MAX_PAYLOAD_BYTES, Env
 
@@ -22,12 +21,6 @@ def payload_environment(saga: SagaStateMachine) -> dict[str, str]:
         Env.PAYLOADS.value: saga.payloads.bucket.bucket_name,
         Env.INLINE_BODY_BYTES.value: str(inline),
     }
-
-
-def paths_environment(saga: SagaStateMachine) -> dict[str, str]:
-    """Environment of a gatekeeper: which numbers of a body expressions read."""
-    paths = request_paths(saga.steps)
-    return {Env.EXPRESSION_PATHS.value: json.dumps(paths, separators=(",", ":"), ensure_ascii=False)} if paths else {}
 
 
 def require_body_limit(saga: SagaStateMachine, max_body_bytes: int) -> None:

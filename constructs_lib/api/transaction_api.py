@@ -11,7 +11,7 @@ from aws_cdk import aws_apigateway as apigateway
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
-from constructs_lib.api.body_limits import paths_environment, payload_environment, require_body_limit
+from constructs_lib.api.body_limits import payload_environment, require_body_limit
 from constructs_lib.api.direct_operation import DirectOperation
 from constructs_lib.api.money_field import MoneyField
 from constructs_lib.api.schema_form import require_schema, schema_file
@@ -21,6 +21,7 @@ from constructs_lib.monitoring.callback_alarms import counted_alarm
 from constructs_lib.rest.rest_api import access_log_of, check_stage, rest_api
 from constructs_lib.rest.web_acl import WebAcl, check_rate_per_address
 from constructs_lib.saga.state_machine import SagaStateMachine
+from constructs_lib.saga.synthesis.expression_scan import paths_environment
 from constructs_lib.shared.arguments import require_match, require_seconds
 from constructs_lib.shared.service_names import service_of
 from constructs_lib.shared.types import check_fields, checked
@@ -277,7 +278,7 @@ class TransactionApi(Construct):
                 Env.DUE_SHARDS.value: str(requests.due_shards),
                 Env.MAX_BODY_BYTES.value: str(operation.max_body_bytes),
                 **payload_environment(saga),
-                **paths_environment(saga),
+                **paths_environment(saga.steps),
                 **money,
                 **waiting,
             },

@@ -1,4 +1,4 @@
-"""EventIntake: webhooks and events that begin a direct operation."""
+"""EventIntake: webhooks and events that begin a direct operation, or a saga."""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ from constructs_lib.functions.handlers import require_made_by
 from constructs_lib.functions.runtime_function import StepFunction
 from constructs_lib.monitoring.callback_alarms import counted_alarm, depth_alarm
 from constructs_lib.rest.rest_api import GATEWAY_SECONDS
+from constructs_lib.saga.state_machine import SagaStateMachine
+from constructs_lib.saga.synthesis.expression_scan import paths_environment
 from constructs_lib.shared.arguments import require_match, require_seconds
 from constructs_lib.shared.service_names import service_of
 from constructs_lib.shared.types import checked
@@ -41,7 +43,7 @@ _taken: Final[WeakKeyDictionary[StepFunction, str]] = WeakKeyDictionary()
 
 
 class EventIntake(Construct):
-    """Events of a provider, or of a bus, each of which begins one direct operation.
+    """Events of a provider, or of a bus, each of which begins one direct operation, or one saga.
 
     Creates a queue of kept events, which the function works off, a queue of parked events, and alarms. Events arrive by
     a webhook, by an EventBridge rule, or from whatever may send to the queue: add what there is.
@@ -65,9 +67,11 @@ class EventIntake(Construct):
         id: construct id.
         operation: name in the records: lower case, digits, dashes. It belongs to the keys: renamed, every event counts
             as new.
-        fn: made by ``saga_runtime.event_operation``, for this intake only. Its timeout must be shorter than the
-            gateway's 29 s. Grant it its own tables, as a step function.
-        requests: where the events' records are; ``remember_for`` must be 30 days or more.
+        fn: made by ``saga_runtime.event_operation``, or by ``event_saga`` if it begins a saga; for this intake only.
+            Its timeout must be shorter than the gateway's 29 s. Grant it its own tables, as a step function.
+        requests: where the records of a direct operation's events are; ``remember_for`` must be 30 days or more.
+        saga: the saga that each event begins, in place of ``requests``: its records are in its own table, for which the
+            same holds.
         retry_every: how often a kept event is planned again; 30 s to 12 h, at least 6 times the function's timeout; 5
             minutes by default, or that.
         park_after: how long an event is kept, at most; 1 to 1000 times ``retry_every``, 1 day by default.
@@ -93,23 +97,31 @@ class EventIntake(Construct):
         *,
         operation: str,
         fn: StepFunction,
-        requests: IdempotencyTable,
+        requests: IdempotencyTable | None = None,
+        saga: SagaStateMachine | None = None,
         retry_every: Duration | None = None,
         park_after: Duration = _PARK_AFTER,
         removal_policy: RemovalPolicy = RemovalPolicy.RETAIN,
     ) -> None:
         require_match("operation", operation, OPERATION_PATTERN, "use lower case, digits and dashes")
-        require_made_by(f"fn of EventIntake {id}", fn, "event_operation")
+        table = saga.requests if saga is not None else requests
+        if table is None or (requests is not None and saga is not None):
+            given = "neither" if table is None else "both"
+            raise ValueError(
+                f"EventIntake {id} must have requests or saga, got {given}; give requests for a direct operation, or "
+                "the saga that its events begin"
+            )
+        require_made_by(f"fn of EventIntake {id}", fn, "event_operation" if saga is None else "event_saga")
         if fn.timeout_seconds >= GATEWAY_SECONDS:
             raise ValueError(
                 f"the timeout of fn must be shorter than the gateway's {GATEWAY_SECONDS} s, got "
                 f"{fn.timeout_seconds} s; lower it"
             )
         least = _LEAST_REMEMBERED_DAYS * _DAY_SECONDS
-        if requests.remember_seconds < least:
+        if table.remember_seconds < least:
             raise ValueError(
                 f"remember_for of requests must be at least {_LEAST_REMEMBERED_DAYS} days for events, got "
-                f"{requests.remember_seconds} s; raise it: a redelivery after that is applied again"
+                f"{table.remember_seconds} s; raise it: a redelivery after that is applied again"
             )
         shortest = max(30, _VISIBLE_AFTER * fn.timeout_seconds)
         default = Duration.seconds(max(shortest, int(_RETRY_EVERY.to_seconds())))
@@ -148,20 +160,22 @@ class EventIntake(Construct):
         fn.function.add_event_source(
             event_sources.SqsEventSource(self.kept, batch_size=10, report_batch_item_failures=True)
         )
-        requests.grant_reserve(fn)
-        requests.grant_look(fn)
+        table.grant_reserve(fn)
+        if saga is None:
+            table.grant_look(fn)
+        else:
+            saga.grant_start(fn)
         for queue in (self.kept, self.parked):
             iam.Grant.add_to_principal(grantee=fn, actions=["sqs:SendMessage"], resource_arns=[queue.queue_arn])
         for variable, value in {
             Env.OPERATION: operation,
-            Env.REQUEST_TABLE: requests.table.table_name,
-            Env.DUE_SHARDS: str(requests.due_shards),
-            Env.REPLAY_SECONDS: str(requests.replay_seconds),
-            Env.REMEMBER_SECONDS: str(requests.remember_seconds),
+            Env.REQUEST_TABLE: table.table.table_name,
+            Env.DUE_SHARDS: str(table.due_shards),
             Env.KEPT_EVENTS: self.kept.queue_url,
             Env.PARKED_EVENTS: self.parked.queue_url,
+            **(_saga_environment(saga) if saga is not None else _direct_environment(table)),
         }.items():
-            fn.function.add_environment(variable.value, value)
+            fn.function.add_environment(variable, value)
         alarms = Construct(self, "Alarms")
         self.parked_alarm: cloudwatch.Alarm = depth_alarm(
             alarms,
@@ -173,7 +187,7 @@ class EventIntake(Construct):
             alarms,
             "Refused",
             "An event could not be handled, and will not be without a change: see the log event receiver_failed",
-            [Metric.EVENT_REFUSED],
+            [Metric.EVENT_REFUSED, *([Metric.START_REFUSED] if saga is not None else [])],
             [service_of(fn)],
         )
         self.alarms = [self.parked_alarm, self.refused_alarm]
@@ -262,3 +276,20 @@ class EventIntake(Construct):
         return iam.Grant.add_to_principal(
             grantee=grantee, actions=["sqs:SendMessage"], resource_arns=[self.kept.queue_arn]
         )
+
+
+def _direct_environment(requests: IdempotencyTable) -> dict[str, str]:
+    return {
+        Env.REPLAY_SECONDS: str(requests.replay_seconds),
+        Env.REMEMBER_SECONDS: str(requests.remember_seconds),
+    }
+
+
+def _saga_environment(saga: SagaStateMachine) -> dict[str, str]:
+    return {
+        Env.STATE_MACHINE_ARN: saga.state_machine.state_machine_arn,
+        Env.RECOVERY_MACHINE_ARN: saga.recovery_machine.state_machine_arn,
+        Env.DEFINITION: saga.definition_fingerprint,
+        Env.DUE_AFTER_SECONDS: str(int(saga.requests.due_after.to_seconds())),
+        **paths_environment(saga.steps),
+    }

@@ -19,6 +19,7 @@ DECORATORS: Final = {
     "compensation": "Step.atomic(compensate=…)",
     "direct_operation": "DirectFunction(handler=…)",
     "event_operation": "EventIntake(fn=…)",
+    "event_saga": "EventIntake(fn=…, saga=…)",
     "event_receiver": "add_event_rule(fn=…)",
     "external_compensation": "Step.external(compensate=…) or Step.callback(compensate=…)",
     "external_step": "Step.external(fn=…)",

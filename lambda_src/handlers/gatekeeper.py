@@ -36,16 +36,17 @@ from saga_runtime.http.operation import (
     unavailable,
 )
 from saga_runtime.http.response import HttpAnswer, Problem, answer, problem
+from saga_runtime.http.starting import reserve, start
 from saga_runtime.http.waiting import settled_in_time
 from saga_runtime.idempotency.amounts import MoneyPath
 from saga_runtime.idempotency.identity import canonical_json, saga_id_of
-from saga_runtime.idempotency.record import Met, RequestRecord, Reservation, final_met, reserve_put, what_was_met
+from saga_runtime.idempotency.record import Met, RequestRecord, Reservation, final_met, what_was_met
 from saga_runtime.payloads.claim_check import store
 from saga_runtime.payloads.request_paths import Paths, refuse_inexact
 from saga_runtime.protocol import INLINE_BODY_BYTES, PREFERENCE_APPLIED_HEADER, Env, Metric, RecordStatus
 from saga_runtime.saga_log.progress import steps_of
 from saga_runtime.shared import aws, clock, telemetry
-from saga_runtime.shared.arns import execution_of, machine_of
+from saga_runtime.shared.arns import execution_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +121,7 @@ class _Served:
         """Reserve and start; a record that exists answers."""
         try:
             reservation = _travelling(self._config, _reservation(self._config, keyed))
-            met = _reserve(self._config, reservation)
+            met = reserve(self._config.common.request_table, reservation)
         except (ClientError, BotoCoreError, TransientError) as error:
             telemetry.event("reserve_failed", error=type(error).__name__, code=aws.error_code(error))
             return unavailable()
@@ -143,7 +144,7 @@ class _Served:
         telemetry.count(Metric.DUPLICATE_IN_PROGRESS, saga_id=record.saga_id)
         if met is Met.RUNNING_DUE:
             telemetry.count(Metric.RESTARTED)
-            if not _start(record.execution_arn, record.saga_id, record.input):
+            if not start(record.execution_arn, record.saga_id, record.input):
                 return _not_started(self._event, record.saga_id)
 
         def replayed(settled: RequestRecord) -> HttpAnswer:
@@ -155,7 +156,7 @@ class _Served:
 
     def _started(self, reservation: Reservation, execution_arn: str, saga_id: str, start_input: str) -> HttpAnswer:
         """Start what this request reserved, and give its client the first response."""
-        if not _start(execution_arn, saga_id, start_input):
+        if not start(execution_arn, saga_id, start_input):
             return _not_started(self._event, saga_id)
 
         def first(settled: RequestRecord) -> HttpAnswer:
@@ -202,42 +203,6 @@ def _travelling(config: Settings, reservation: Reservation) -> Reservation:
     if bucket is None or len(request.encode("utf-8")) <= config.inline_body_bytes:
         return reservation
     return replace(reservation, request=canonical_json(store(bucket, reservation.request_id, request)))
-
-
-def _reserve(config: Settings, reservation: Reservation) -> RequestRecord | None:
-    """Reserve; return None if this call did it, otherwise the existing record."""
-    try:
-        aws.dynamodb().put_item(TableName=config.common.request_table, **reserve_put(reservation))
-    except ClientError as error:
-        if aws.error_code(error) != aws.CONDITION_FAILED:
-            raise
-        refusal: Any = error.response  # its Item is there: ALL_OLD was asked for
-        return RequestRecord.from_item(refusal["Item"])
-    return None
-
-
-def _start(execution_arn: str, saga_id: str, start_input: str) -> bool:
-    """Start the record's own state machine by name, with the stored bytes.
-
-    Already there: another gatekeeper started it. Unconfirmed: a later check starts it.
-
-    Returns:
-        False: Step Functions refuses this start, and will until an operator changes something.
-    """
-    try:
-        aws.step_functions().start_execution(stateMachineArn=machine_of(execution_arn), name=saga_id, input=start_input)
-    except (ClientError, BotoCoreError) as error:
-        code = aws.error_code(error)
-        if code == "ExecutionAlreadyExists":
-            return True
-        if aws.is_transient(error):
-            telemetry.count(Metric.START_FAILED)
-            telemetry.event("start_unclear", saga_id=saga_id, error=type(error).__name__, code=code)
-            return True
-        telemetry.count(Metric.START_REFUSED)
-        telemetry.event("start_refused", saga_id=saga_id, code=code)
-        return False
-    return True
 
 
 def _not_started(event: Mapping[str, Any], saga_id: str) -> HttpAnswer:

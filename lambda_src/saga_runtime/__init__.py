@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from saga_runtime.steps.read_only import read_only_step
     from saga_runtime.steps.step import Commit, StepCall
     from saga_runtime.steps.verdict import Applied, NotApplied, Pending, Unknown, Verdict
-    from saga_runtime.webhooks.intake import Begin, event_operation
+    from saga_runtime.webhooks.intake import Begin, event_operation, event_saga
     from saga_runtime.webhooks.receiver import WebhookEvent, event_receiver, webhook
 
 __all__ = [
@@ -128,6 +128,7 @@ __all__ = [
     "direct_operation",
     "event_operation",
     "event_receiver",
+    "event_saga",
     "external_compensation",
     "external_step",
     "read_only_step",
@@ -198,6 +199,7 @@ __getattr__, __dir__ = lazy_exports(
         "compensation": ".steps.atomic_compensation",
         "direct_operation": ".http.direct_operation",
         "event_operation": ".webhooks.intake",
+        "event_saga": ".webhooks.intake",
         "event_receiver": ".webhooks.receiver",
         "external_compensation": ".steps.external_compensation",
         "external_step": ".steps.external",

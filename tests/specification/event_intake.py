@@ -59,7 +59,7 @@ class IntakeCondition(Condition):
     REFUSAL_LOOKS = Because(
         "a refusal reads the record first: the event's own effect may be what refuses it",
         INTAKE,
-        "found = read_record(self._config.request_table, request_id)",
+        "found = read_record(self._config.request_table, keyed.request_id)",
     )
     FAILURE_IS_NOT_ANSWERED = Because(
         "a failure is answered so that the provider sends the event again", INTAKE, "return unavailable()"
@@ -70,7 +70,7 @@ class IntakeCondition(Condition):
     REMEMBERED_FOR_LONGER = Because(
         "a key is remembered for longer than its events are sent again",
         CONSTRUCT,
-        "if requests.remember_seconds < least:",
+        "if table.remember_seconds < least:",
     )
 
 

@@ -9,6 +9,7 @@ from tests.specification.conditions import Because, Condition
 
 RECORD: Final = "lambda_src/saga_runtime/idempotency/record.py"
 GATEKEEPER: Final = "lambda_src/handlers/gatekeeper.py"
+STARTING: Final = "lambda_src/saga_runtime/http/starting.py"
 HTTP_OPERATION: Final = "lambda_src/saga_runtime/http/operation.py"
 ENDING: Final = "constructs_lib/saga/asl/ending.py"
 RECOVERY: Final = "lambda_src/saga_runtime/recovery/takeover.py"
@@ -41,8 +42,8 @@ class RecordCondition(Condition):
     )
     RESERVATION_STAYS = Because(
         "a start without an answer may still arrive: its reservation is never deleted",
-        GATEKEEPER,
-        "Unclear: whoever looks next will.",
+        STARTING,
+        "Unclear: the next duplicate after ``due_at``, or the reconciler, starts it.",
     )
     MET_OWN = Because(
         "whoever meets the reservation that it made itself goes on to the start", GATEKEEPER, "if met is Met.OWN:"
@@ -53,7 +54,7 @@ class RecordCondition(Condition):
     STORED_START = Because(
         "everybody starts the saga that the record names, never one of their own",
         GATEKEEPER,
-        "_start(record.execution_arn, record.saga_id, record.input)",
+        "start(record.execution_arn, record.saga_id, record.input)",
     )
     SAME_MACHINE = Because(
         "a duplicate starts only the state machine that the record names: on another one the name is free",

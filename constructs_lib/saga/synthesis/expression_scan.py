@@ -7,12 +7,14 @@ JSONata's, which are doubles. Errs on the safe side: an expression that passes m
 from __future__ import annotations
 
 import dataclasses
+import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from constructs_lib.saga.steps.group import StepGroup
 from constructs_lib.saga.steps.jsonata import OUTPUTS
+from saga_runtime.protocol import Env
 
 Path = tuple[str, ...]
 """Names of members, from the outermost inwards; an array on the path represents all its elements."""
@@ -73,6 +75,12 @@ def request_paths(steps: Iterable[object]) -> tuple[Path, ...]:
             found |= _paths("request", text)
             found |= {()} if _REQUEST.search(text.replace("$request", "")) else set()
     return tuple(sorted(path for path in found if not any(path[:n] in found for n in range(len(path)))))
+
+
+def paths_environment(steps: Iterable[object]) -> dict[str, str]:
+    """Environment of a function that starts sagas: which numbers of a request expressions of these steps read."""
+    paths = request_paths(steps)
+    return {Env.EXPRESSION_PATHS.value: json.dumps(paths, separators=(",", ":"), ensure_ascii=False)} if paths else {}
 
 
 def _paths(variable: str, text: str) -> set[Path]:

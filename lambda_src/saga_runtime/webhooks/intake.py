@@ -1,9 +1,10 @@
-"""Events that begin something: a provider's webhook, or an event of a bus, as the request of a direct operation.
+"""Events that begin something: a provider's webhook, or an event of a bus, as the request of an operation.
 
-An event is applied by one transaction: the record under its business key, and the writes. So a redelivery, and another
-event of the same happening, meet the record. What can come of an event:
+An event of a direct operation is applied by one transaction: the record under its business key, and the writes. An
+event of a saga reserves the record, and starts the saga. So a redelivery, and another event of the same happening, meet
+the record. What can come of an event:
 
-* applied: record and writes exist;
+* applied: record and writes exist, or the record and its saga;
 * a duplicate: the record exists;
 * not of interest: the function that reads events returns None, and nothing is written;
 * not yet: what the event is about does not exist yet (``NotYet``). The event is put into the queue of kept events, and
@@ -29,12 +30,22 @@ from saga_runtime.errors import Invalid, NotYet, PermanentError, TransientError
 from saga_runtime.http.direct_operation import DirectCall, response_of
 from saga_runtime.http.operation import read_record
 from saga_runtime.http.response import HttpAnswer, Problem, answer, problem
-from saga_runtime.idempotency.identity import canonical_json, fingerprint_of, request_id_of, saga_id_of, scope_of
-from saga_runtime.idempotency.record import DirectRecord, RequestRecord, direct_put
-from saga_runtime.protocol import MAX_BODY_BYTES, MAX_KEY_LENGTH, Env, EventField, Metric, RecordStatus
+from saga_runtime.http.starting import reserve, start
+from saga_runtime.idempotency.identity import (
+    canonical_json,
+    fingerprint_of,
+    parse_json,
+    request_id_of,
+    saga_id_of,
+    scope_of,
+)
+from saga_runtime.idempotency.record import DirectRecord, Met, RequestRecord, Reservation, direct_put, what_was_met
+from saga_runtime.payloads.request_paths import Paths, refuse_inexact
+from saga_runtime.protocol import INLINE_BODY_BYTES, MAX_KEY_LENGTH, Env, EventField, Metric, RecordStatus
 from saga_runtime.saga_log.transaction import Committed, commit_first
 from saga_runtime.saga_log.write import Write
 from saga_runtime.shared import aws, clock, telemetry
+from saga_runtime.shared.arns import execution_of
 from saga_runtime.steps.step import Commit
 from saga_runtime.webhooks.receiver import HeaderValues, WebhookEvent, log_failure, scheme, signed, unavailable
 
@@ -85,6 +96,31 @@ _COUNTED: Final = {
 }
 ReadEvent = Callable[[Any], Begin | None]
 """Reads a ``WebhookEvent``, or an event of a bus."""
+Beginning = Callable[[Any], tuple[Begun, str]]
+"""Begins what an event reports. Returns the outcome; and the error's code, if it is to be kept or parked: no write of
+it has taken effect. Raises ``Invalid`` for what is not an event, and anything else if nothing is known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SagaSettings:
+    """Settings of an ``EventIntake`` whose events begin sagas."""
+
+    state_machine_arn: str
+    recovery_machine_arn: str
+    definition: str
+    due_after_ms: int
+    expression_paths: Paths
+
+    @classmethod
+    def from_env(cls, env: Mapping[str, str]) -> SagaSettings:
+        """Read the environment; a missing variable is a KeyError at cold start."""
+        return cls(
+            state_machine_arn=env[Env.STATE_MACHINE_ARN],
+            recovery_machine_arn=env[Env.RECOVERY_MACHINE_ARN],
+            definition=env[Env.DEFINITION],
+            due_after_ms=int(env[Env.DUE_AFTER_SECONDS]) * 1_000,
+            expression_paths=json.loads(env.get(Env.EXPRESSION_PATHS, "[]")),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +134,7 @@ class Settings:
     remember_seconds: int
     kept: str
     parked: str
+    saga: SagaSettings | None
 
     @classmethod
     def from_env(cls, env: Mapping[str, str]) -> Settings:
@@ -106,10 +143,11 @@ class Settings:
             operation=env[Env.OPERATION],
             request_table=env[Env.REQUEST_TABLE],
             due_shards=int(env[Env.DUE_SHARDS]),
-            replay_seconds=int(env[Env.REPLAY_SECONDS]),
-            remember_seconds=int(env[Env.REMEMBER_SECONDS]),
+            replay_seconds=int(env.get(Env.REPLAY_SECONDS, "0")),
+            remember_seconds=int(env.get(Env.REMEMBER_SECONDS, "0")),
             kept=env[Env.KEPT_EVENTS],
             parked=env[Env.PARKED_EVENTS],
+            saga=SagaSettings.from_env(env) if Env.STATE_MACHINE_ARN in env else None,
         )
 
 
@@ -146,24 +184,40 @@ def event_operation(read: ReadEvent) -> Callable[[Callable[[DirectCall], Commit]
     return functools.partial(EventOperation, read)
 
 
-class EventOperation:
-    """A Lambda handler behind an ``EventIntake``; made by ``event_operation``.
+def event_saga(read: ReadEvent) -> EventSaga:
+    """Make a Lambda handler of a function that reads events, each of which begins a saga.
+
+    Guaranteed: of all events with one key, one saga starts. An event that was answered with a 2xx, or deleted from its
+    queue, has its record, is not of interest, kept, or parked.
+
+    Not guaranteed: order. A reader may read strongly, and raise ``NotYet`` if another event has to come first.
+
+    Example:
+        >>> from saga_runtime import Begin, WebhookEvent, event_saga
+        >>> @event_saga
+        ... def handler(event: WebhookEvent) -> Begin | None:
+        ...     found = event.json
+        ...     return Begin(key=found["order"], request={"order": found["order"]}, event_id=found["id"])
+    """
+    return EventSaga(read)
+
+
+class _EventHandler:
+    """A Lambda handler behind an ``EventIntake``.
 
     Attributes:
         read: reads events.
-        function: plans what an event does.
     """
 
     __name__: str
 
-    def __init__(self, read: ReadEvent, function: Callable[[DirectCall], Commit]) -> None:
-        functools.update_wrapper(self, function)
+    def __init__(self, read: ReadEvent) -> None:
         self.read = read
-        self.function = function
 
     def __call__(self, event: Any, context: Any) -> dict[str, Any]:
         """Answer one webhook, or handle a batch of messages: kept events, and events of a bus."""
-        taken = _Taken(settings(), self.read, self.function, context.get_remaining_time_in_millis)
+        config = settings()
+        taken = _Taken(config, self._beginning(config, context.get_remaining_time_in_millis))
         try:
             if "Records" in event:
                 failed = [record["messageId"] for record in event["Records"] if not taken.from_queue(record)]
@@ -172,22 +226,51 @@ class EventOperation:
         finally:
             telemetry.flush()
 
+    def _beginning(self, config: Settings, remaining_ms: Callable[[], int]) -> Beginning:
+        raise NotImplementedError
+
+
+class EventOperation(_EventHandler):
+    """A Lambda handler that applies events; made by ``event_operation``.
+
+    Attributes:
+        read: reads events.
+        function: plans what an event does.
+    """
+
+    def __init__(self, read: ReadEvent, function: Callable[[DirectCall], Commit]) -> None:
+        super().__init__(read)
+        functools.update_wrapper(self, function)
+        self.function = function
+
+    def _beginning(self, config: Settings, remaining_ms: Callable[[], int]) -> Beginning:
+        return _Applied(config, self.read, self.function, remaining_ms).begin
+
+
+class EventSaga(_EventHandler):
+    """A Lambda handler that begins a saga by each event; made by ``event_saga``.
+
+    Attributes:
+        read: reads events.
+    """
+
+    def __init__(self, read: ReadEvent) -> None:
+        super().__init__(read)
+        functools.update_wrapper(self, read)
+
+    def _beginning(self, config: Settings, remaining_ms: Callable[[], int]) -> Beginning:
+        del remaining_ms
+        if config.saga is None:
+            raise KeyError(Env.STATE_MACHINE_ARN)
+        return _Started(config, config.saga, self.read).begin
+
 
 class _Taken:
     """The events of one invocation."""
 
-    def __init__(
-        self,
-        config: Settings,
-        read: ReadEvent,
-        function: Callable[[DirectCall], Commit],
-        remaining_ms: Callable[[], int],
-    ) -> None:
+    def __init__(self, config: Settings, begin: Beginning) -> None:
         self._config = config
-        self._read = read
-        self._function = function
-        self._remaining_ms = remaining_ms
-        self._owner = uuid.uuid4().hex
+        self._begin = begin
 
     def from_webhook(self, event: WebhookEvent) -> HttpAnswer:
         """Answer a provider; its signature was right. A 2xx comes after whatever it promises was written."""
@@ -234,42 +317,84 @@ class _Taken:
         _count(Begun.PARKED)
         return True
 
-    def _begin(self, event: Any) -> tuple[Begun, str]:
-        """Apply an event.
+    @staticmethod
+    def _send(queue: str, body: str, code: str) -> None:
+        aws.sqs().send_message(
+            QueueUrl=queue,
+            MessageBody=body,
+            MessageAttributes={EventField.REASON.value: {"DataType": "String", "StringValue": code}},
+        )
 
-        Returns:
-            What came of it; and the error's code, if it is to be kept or parked: no write of it has taken effect.
 
-        Raises:
-            Invalid: by the function that reads events.
-            Exception: whatever the plan raises, and what AWS answers. Nothing is known of the event.
-        """
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Keyed:
+    """An event's request under its business key."""
+
+    begin: Begin
+    text: str
+    scope: str
+    request_id: str
+    fingerprint: str
+    now_ms: int
+
+    @property
+    def saga_id(self) -> str:
+        """Id of the operation, or of the saga, that this invocation would begin."""
+        return saga_id_of(self.request_id, self.now_ms)
+
+
+def _keyed(config: Settings, begin: object) -> _Keyed:
+    if not isinstance(begin, Begin):
+        raise TypeError(f"a function that reads events must return a Begin or None, got {type(begin).__name__}")
+    text = canonical_json(begin.request, max_bytes=INLINE_BODY_BYTES)
+    scope = scope_of(config.operation, (CALLER, config.operation))
+    return _Keyed(
+        begin=begin,
+        text=text,
+        scope=scope,
+        request_id=request_id_of(scope, begin.key),
+        fingerprint=fingerprint_of(config.operation, text),
+        now_ms=clock.now_ms(),
+    )
+
+
+class _Applied:
+    """Events that are applied by one transaction each."""
+
+    def __init__(
+        self,
+        config: Settings,
+        read: ReadEvent,
+        function: Callable[[DirectCall], Commit],
+        remaining_ms: Callable[[], int],
+    ) -> None:
+        self._config = config
+        self._read = read
+        self._function = function
+        self._remaining_ms = remaining_ms
+        self._owner = uuid.uuid4().hex
+
+    def begin(self, event: Any) -> tuple[Begun, str]:
+        """Apply an event."""
         begin = self._read(event)
         if begin is None:
             return Begun.IGNORED, ""
-        if not isinstance(begin, Begin):
-            raise TypeError(f"a function that reads events must return a Begin or None, got {type(begin).__name__}")
-        text = canonical_json(begin.request, max_bytes=MAX_BODY_BYTES)
-        scope = scope_of(self._config.operation, (CALLER, self._config.operation))
-        request_id, now_ms = request_id_of(scope, begin.key), clock.now_ms()
-        fingerprint = fingerprint_of(self._config.operation, text)
-        call = DirectCall(
-            key=saga_id_of(request_id, now_ms), idempotency_key=begin.key, request=begin.request, now_ms=now_ms
-        )
+        keyed = _keyed(self._config, begin)
+        call = DirectCall(key=keyed.saga_id, idempotency_key=begin.key, request=begin.request, now_ms=keyed.now_ms)
 
         def plan() -> tuple[Any, Sequence[Write]]:
             wanted = self._function(call)
             record = DirectRecord(
-                request_id=request_id,
+                request_id=keyed.request_id,
                 saga_id=call.key,
-                scope=scope,
+                scope=keyed.scope,
                 operation=self._config.operation,
-                fingerprint=fingerprint,
+                fingerprint=keyed.fingerprint,
                 owner=self._owner,
                 status=RecordStatus.COMPLETED,
                 http_status=200,
                 body=response_of(call.key, wanted.output),
-                now_ms=now_ms,
+                now_ms=keyed.now_ms,
                 replay_seconds=self._config.replay_seconds,
                 remember_seconds=self._config.remember_seconds,
                 due_shards=self._config.due_shards,
@@ -285,25 +410,80 @@ class _Taken:
             found = RequestRecord.from_item(result.item) if result.item is not None else None
         except NotYet as error:
             code, refused = error.code, Begun.KEPT
-            found = read_record(self._config.request_table, request_id)
+            found = read_record(self._config.request_table, keyed.request_id)
         except PermanentError as error:
             code = error.code
-            found = read_record(self._config.request_table, request_id)
-        if found is None or found.forgotten(now_ms):
-            telemetry.event("event_refused", code=code, event_id=begin.event_id, kept=refused is Begun.KEPT)
-            return refused, code
-        if found.fingerprint != fingerprint:
-            telemetry.event("event_refused", code="KEY_REUSED", event_id=begin.event_id, kept=False)
-            return Begun.PARKED, "KEY_REUSED"
+            found = read_record(self._config.request_table, keyed.request_id)
+        if found is None or found.forgotten(keyed.now_ms):
+            return _refused(begin, refused, code)
+        if found.fingerprint != keyed.fingerprint:
+            return _refused(begin, Begun.PARKED, "KEY_REUSED")
         return (Begun.APPLIED if found.owner == self._owner else Begun.DUPLICATE), ""
 
-    @staticmethod
-    def _send(queue: str, body: str, code: str) -> None:
-        aws.sqs().send_message(
-            QueueUrl=queue,
-            MessageBody=body,
-            MessageAttributes={EventField.REASON.value: {"DataType": "String", "StringValue": code}},
+
+class _Started:
+    """Events that begin a saga each."""
+
+    def __init__(self, config: Settings, saga: SagaSettings, read: ReadEvent) -> None:
+        self._config = config
+        self._saga = saga
+        self._read = read
+
+    def begin(self, event: Any) -> tuple[Begun, str]:
+        """Reserve and start; a record that exists is a duplicate's."""
+        try:
+            begin = self._read(event)
+        except NotYet as error:
+            return _refused(None, Begun.KEPT, error.code)
+        except Invalid:
+            raise
+        except PermanentError as error:
+            return _refused(None, Begun.PARKED, error.code)
+        if begin is None:
+            return Begun.IGNORED, ""
+        keyed = _keyed(self._config, begin)
+        refuse_inexact(parse_json(keyed.text), self._saga.expression_paths)
+        reservation = Reservation(
+            request_id=keyed.request_id,
+            saga_id=keyed.saga_id,
+            scope=keyed.scope,
+            operation=self._config.operation,
+            fingerprint=keyed.fingerprint,
+            request=keyed.text,
+            definition=self._saga.definition,
+            recovery_machine_arn=self._saga.recovery_machine_arn,
+            execution_arn=execution_of(self._saga.state_machine_arn, keyed.saga_id),
+            now_ms=keyed.now_ms,
+            due_after_ms=self._saga.due_after_ms,
+            due_shards=self._config.due_shards,
         )
+        record = reserve(self._config.request_table, reservation)
+        if record is None:
+            _start(reservation.execution_arn, reservation.saga_id, reservation.start_input)
+            telemetry.event("event_applied", saga_id=keyed.saga_id, event_id=begin.event_id)
+            return Begun.APPLIED, ""
+        met = what_was_met(record, reservation)
+        if met is Met.OTHER_BODY:
+            return _refused(begin, Begun.PARKED, "KEY_REUSED")
+        if met in {Met.OWN, Met.RUNNING_DUE}:
+            _start(record.execution_arn, record.saga_id, record.input)
+        return (Begun.APPLIED if met is Met.OWN else Begun.DUPLICATE), ""
+
+
+def _start(execution_arn: str, saga_id: str, start_input: str) -> None:
+    """Start a reserved saga.
+
+    Raises:
+        TransientError: Step Functions refuses the start for good. The record stays, and the event has to come again.
+    """
+    if not start(execution_arn, saga_id, start_input):
+        raise TransientError("the saga cannot be started")
+
+
+def _refused(begin: Begin | None, result: Begun, code: str) -> tuple[Begun, str]:
+    event_id = begin.event_id if begin is not None else None
+    telemetry.event("event_refused", code=code, event_id=event_id, kept=result is Begun.KEPT)
+    return result, code
 
 
 def _count(result: Begun) -> None:

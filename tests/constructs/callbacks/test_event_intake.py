@@ -16,7 +16,7 @@ from saga_runtime.protocol import Env
 from saga_runtime.webhooks.intake import Settings
 from tests.constructs.support.cloud import Cloud
 from tests.constructs.support.factories import StackFactory
-from tests.constructs.support.sagas import FUNCTIONS
+from tests.constructs.support.sagas import FUNCTIONS, saga
 
 
 def _function(stack: Stack, id: str = "Credit", **settings: Any) -> StepFunction:
@@ -110,7 +110,36 @@ def test_it_is_clean_to_cdk_nag(new_stack: StackFactory) -> None:
     assert {v.rule_name for v in found if "SMG4" not in v.rule_name} == set()
 
 
+class TestOfASaga:
+    def test_its_function_may_reserve_and_start_and_send_to_its_queues(self, stack: Stack) -> None:
+        machine = saga(stack)
+        fn = StepFunction(stack, "Begin", code=FUNCTIONS, handler="intake_saga.handler")
+        EventIntake(stack, "Orders", operation="orders", fn=fn, saga=machine)
+        cloud = Cloud(stack)
+
+        actions = {action for statement in cloud.statements("Begin/Role") for action in statement.actions}
+        assert {a for a in actions if a.startswith(("dynamodb:", "states:"))} == {
+            "dynamodb:PutItem",
+            "states:StartExecution",
+        }
+        variables = cloud.one("Begin/Function").properties["Environment"]["Variables"]
+        settings = Settings.from_env(variables)
+        assert settings.saga is not None
+        assert settings.saga.state_machine_arn == "${Saga/StateMachine}"
+        assert settings.saga.definition == machine.definition_fingerprint
+
+    def test_takes_no_function_that_applies_events_itself(self, stack: Stack) -> None:
+        with pytest.raises(ValueError, match="must be decorated with event_saga, got event_operation"):
+            EventIntake(stack, "Orders", operation="orders", fn=_function(stack), saga=saga(stack))
+
+
 class TestWhatEndsTheSynth:
+    @pytest.mark.parametrize("both", [True, False])
+    def test_requests_and_a_saga_or_neither(self, stack: Stack, both: bool) -> None:
+        given: dict[str, Any] = {"requests": IdempotencyTable(stack, "Requests"), "saga": saga(stack)} if both else {}
+        with pytest.raises(ValueError, match=r"must have requests or saga, got (both|neither)"):
+            EventIntake(stack, "Stripe", operation="stripe", fn=_function(stack), **given)
+
     def test_a_handler_of_another_decorator(self, stack: Stack) -> None:
         fn = StepFunction(stack, "Move", code=FUNCTIONS, handler="direct.handler")
         with pytest.raises(ValueError, match="must be decorated with event_operation, got direct_operation"):

@@ -15,6 +15,7 @@ import saga_runtime
 from saga_runtime import (
     Account,
     AccountState,
+    Begin,
     Clearing,
     CollectingAccounts,
     Declined,
@@ -24,6 +25,7 @@ from saga_runtime import (
     LedgerBuilder,
     LedgerTerms,
     Money,
+    NotYet,
     PermanentError,
     Rejected,
     Rounding,
@@ -95,6 +97,9 @@ RAISES: dict[str, Callable[[Any], object]] = {
     "Rounding": lambda _: Rounding("x"),
     "parse_json": lambda _: identity.parse_json("<html>502</html>"),
     "canonical_json": lambda _: identity.canonical_json({"amount": 1.5}),
+    # Events that begin something.
+    "Begin": lambda _: Begin(key="", request={}),
+    "NotYet": lambda _: _raise(NotYet("x")),
     # The ledger.
     "check_account_id": lambda _: check_account_id(""),
     "account_key": lambda _: account_key(""),
@@ -183,7 +188,7 @@ QUIET = {
     *("ACCOUNT_ID_PATTERN", "EntryCall", "Leg"),
     *("ExternalCall", "StepCall", "Unknown", "Verdict", "atomic_step", "callback_step", "compensation"),
     *("DirectCall", "direct_operation"),
-    *("event_receiver", "external_step", "read_only_step", "webhook"),
+    *("event_operation", "event_receiver", "event_saga", "external_step", "read_only_step", "webhook"),
     # The two that are meant for it: the provider's refusal, and the end of a stopped execution.
     *("Declined", "SagaFenced"),
 }

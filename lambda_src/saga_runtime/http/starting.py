@@ -1,0 +1,48 @@
+"""Reserving a saga's record, and starting its state machine."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from saga_runtime.idempotency.record import RequestRecord, Reservation, reserve_put
+from saga_runtime.protocol import Metric
+from saga_runtime.shared import aws, telemetry
+from saga_runtime.shared.arns import machine_of
+
+
+def reserve(request_table: str, reservation: Reservation) -> RequestRecord | None:
+    """Reserve; None if this call did it, otherwise the record that exists."""
+    try:
+        aws.dynamodb().put_item(TableName=request_table, **reserve_put(reservation))
+    except ClientError as error:
+        if aws.error_code(error) != aws.CONDITION_FAILED:
+            raise
+        refusal: Any = error.response  # its Item is there: ALL_OLD was asked for
+        return RequestRecord.from_item(refusal["Item"])
+    return None
+
+
+def start(execution_arn: str, saga_id: str, start_input: str) -> bool:
+    """Start the record's own state machine by name, with the stored bytes.
+
+    Already there: it was started before. Unclear: the next duplicate after ``due_at``, or the reconciler, starts it.
+
+    Returns:
+        False: Step Functions refuses this start, and would refuse it again until an operator changes something.
+    """
+    try:
+        aws.step_functions().start_execution(stateMachineArn=machine_of(execution_arn), name=saga_id, input=start_input)
+    except (ClientError, BotoCoreError) as error:
+        code = aws.error_code(error)
+        if code == "ExecutionAlreadyExists":
+            return True
+        if aws.is_transient(error):
+            telemetry.count(Metric.START_FAILED)
+            telemetry.event("start_unclear", saga_id=saga_id, error=type(error).__name__, code=code)
+            return True
+        telemetry.count(Metric.START_REFUSED)
+        telemetry.event("start_refused", saga_id=saga_id, code=code)
+        return False
+    return True

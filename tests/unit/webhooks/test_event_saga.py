@@ -1,0 +1,172 @@
+"""Events that begin a saga: one saga per business key, whatever is lost, killed or sent again."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from saga_runtime import Begin, Invalid, NotYet, PermanentError, event_saga
+from saga_runtime.idempotency.record import RequestRecord
+from saga_runtime.protocol import Env, Metric, RecordStatus
+from saga_runtime.shared import aws
+from saga_runtime.webhooks import intake
+from tests.unit.support.client import settled
+from tests.unit.support.enumerated import require_all_run
+from tests.unit.support.intake import Provider, open_intake
+from tests.unit.support.receiving import rest_event, stripe_header
+from tests.unit.support.samples import DUE_AFTER_MS, MACHINE_ARN
+from tests.unit.support.wire import Action, Fault, Killed, Moment
+from tests.unit.support.world import Context, World
+
+PLACED = {"id": "evt_1", "type": "order.placed", "order": "o-1", "amount": 5}
+READY: set[str] = set()
+"""Orders whose customer exists."""
+
+
+@event_saga
+def handler(event: Any) -> Begin | None:
+    """Begin an order of a known customer."""
+    found = event["detail"] if isinstance(event, dict) else event.json
+    match found["type"]:
+        case "order.placed":
+            return Begin(key=found["order"], request={"order": found["order"], "amount": found["amount"]})
+        case "order.early":
+            if found["order"] not in READY:
+                raise NotYet("the customer has not arrived yet")
+            return Begin(key=found["order"], request={"order": found["order"], "amount": found["amount"]})
+        case "order.refused":
+            raise PermanentError("not here")
+        case "order.broken":
+            raise Invalid("no order")
+    return None
+
+
+@pytest.fixture
+def provider(world: World, monkeypatch: pytest.MonkeyPatch) -> Provider:
+    """The provider, and the saga that its events begin."""
+    READY.clear()
+    opened = open_intake(world, monkeypatch)
+    for name in (Env.REPLAY_SECONDS, Env.REMEMBER_SECONDS):
+        monkeypatch.delenv(name)
+    intake.settings.cache_clear()
+    world.wire.forget()
+    return opened
+
+
+def post(world: World, event: dict[str, Any]) -> int | None:
+    """Send an event; the response's status, None if the function died."""
+    body = json.dumps(event).encode()
+    header = stripe_header(body, at=world.clock.ms // 1_000)
+    try:
+        return int(handler(rest_event(body, {"Stripe-Signature": header}), Context())["statusCode"])
+    except Killed:
+        return None
+
+
+def work(provider: Provider) -> None:
+    """Deliver every kept message once."""
+    for message in provider.messages(provider.kept):
+        record = {"messageId": message["MessageId"], "body": message["Body"]}
+        if not handler({"Records": [record]}, Context())["batchItemFailures"]:
+            aws.sqs().delete_message(QueueUrl=provider.kept, ReceiptHandle=message["ReceiptHandle"])
+
+
+def test_an_event_reserves_and_starts_in_two_calls(provider: Provider) -> None:
+    assert post(provider.world, PLACED) == 200
+
+    assert provider.world.wire.sent[-2:] == ["PutItem", "StartExecution"]
+    (record,) = provider.records()
+    assert record.status is RecordStatus.IN_PROGRESS
+    assert record.execution_arn.startswith(MACHINE_ARN.replace(":stateMachine:", ":execution:"))
+    assert list(provider.world.executions.by_name) == [record.saga_id]
+
+
+@pytest.mark.parametrize("end", [False, True])
+def test_a_duplicate_starts_nothing(provider: Provider, end: bool) -> None:
+    post(provider.world, PLACED)
+    if end:
+        settled(provider.world, provider.records()[0].saga_id, RecordStatus.COMPLETED, "{}")
+    provider.world.clock.ms += 1
+
+    assert post(provider.world, {**PLACED, "id": "evt_2"}) == 200
+    assert len(provider.world.executions.by_name) == len(provider.records()) == 1
+    assert provider.world.told.counts[Metric.EVENT_DUPLICATE] == 1
+
+
+def test_an_event_that_contradicts_is_parked(provider: Provider) -> None:
+    post(provider.world, PLACED)
+    provider.world.clock.ms += 1
+
+    assert post(provider.world, {**PLACED, "amount": 6}) == 202
+    assert len(provider.messages(provider.parked)) == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "status", "parked"), [("order.refused", 202, 1), ("order.broken", 400, 0), ("order.seen", 200, 0)]
+)
+def test_what_begins_nothing_reserves_nothing(provider: Provider, kind: str, status: int, parked: int) -> None:
+    assert post(provider.world, {**PLACED, "type": kind}) == status
+    assert len(provider.messages(provider.parked)) == parked
+    assert provider.records() == []
+
+
+def test_an_event_that_comes_too_early_is_kept_and_begins_later(provider: Provider) -> None:
+    early = {**PLACED, "type": "order.early"}
+    assert post(provider.world, early) == 202
+    work(provider)
+    assert provider.records() == []
+
+    READY.add("o-1")
+    work(provider)
+
+    assert len(provider.records()) == 1
+    assert provider.messages(provider.kept) == []
+
+
+def test_a_start_that_is_refused_for_good_is_503_and_alarmed_and_started_later(provider: Provider) -> None:
+    provider.world.wire.plan(Fault(operation="StartExecution", action=Action.DENY, times=1_000))
+
+    assert post(provider.world, PLACED) == 503
+    assert provider.world.told.counts[Metric.START_REFUSED] == 1
+    provider.world.wire.forget()
+    provider.world.clock.ms += DUE_AFTER_MS
+    assert post(provider.world, PLACED) == 200
+    assert len(provider.world.executions.by_name) == 1
+
+
+CALLS = ("PutItem", "StartExecution")
+MATRIX = [(call, action, moment) for call in CALLS for action in (Action.KILL, Action.DROP) for moment in Moment]
+RAN: set[str] = set()
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize(("call", "action", "moment"), MATRIX)
+def test_one_saga_starts_whatever_is_killed_or_lost(
+    provider: Provider, call: str, action: Action, moment: Moment, request: pytest.FixtureRequest
+) -> None:
+    provider.world.wire.plan(
+        Fault(operation=call, action=action, moment=moment, times=1 if action is Action.KILL else 1_000)
+    )
+
+    first = post(provider.world, PLACED)
+
+    assert provider.world.wire.fired
+    provider.world.wire.forget()
+    records = [RequestRecord.from_item(item) for item in provider.world.items("requests")]
+    assert first is None or first == 503 or records, "a 2xx without a record"
+    provider.world.clock.ms += DUE_AFTER_MS
+    assert post(provider.world, PLACED) == 200
+    assert len(provider.records()) == len(provider.world.executions.by_name) == 1
+    RAN.add(request.node.name)
+
+
+def test_as_many_were_run_as_were_enumerated(request: pytest.FixtureRequest) -> None:
+    require_all_run(
+        request,
+        test_one_saga_starts_whatever_is_killed_or_lost,
+        RAN,
+        enumerated=len(MATRIX),
+        of="crash matrix of events that begin a saga",
+    )
