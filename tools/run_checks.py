@@ -44,8 +44,8 @@ ON_LOCAL_AWS: Final = {
         "test_many_callbacks",
         "test_reconciler",
     ),
-    "transfers": ("test_recovery", "test_redrive", "test_saga", "test_saga_crash_matrix", "test_saga_mutants"),
-    "ledgers": ("test_crash_matrix", "test_doctor", "test_http", "test_mutants_local"),
+    "transfers": ("test_recovery", "test_redrive", "test_saga", "test_saga_crash_matrix", "test_saga_conditions"),
+    "ledgers": ("test_crash_matrix", "test_doctor", "test_http", "test_late_attempts"),
     "emulator": (
         "test_corrections_api",
         "test_corrections_lambda",

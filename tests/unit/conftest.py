@@ -11,14 +11,15 @@ from typing import Any
 import boto3
 import pytest
 from botocore.awsrequest import AWSPreparedRequest, AWSResponse
+from botocore.client import BaseClient
 from hypothesis import HealthCheck, settings
 from moto.core.botocore_stubber import BotocoreStubber
 
 from tests.unit.support.executions import Executions
-from tests.unit.support.quick_moto import OneClientOfEach, mocked, without_detours
+from tests.unit.support.quick_moto import OneClientOfEach, at_once, mocked, without_detours
 from tests.unit.support.samples import GATEKEEPER_ENV
 from tests.unit.support.wire import Wire
-from tests.unit.support.world import Clock, Told, World, create_tables, forget_cached, stand_in
+from tests.unit.support.world import Clock, Told, World, forget_cached, stand_in
 
 settings.register_profile(
     "unit", derandomize=True, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow]
@@ -84,12 +85,11 @@ def world(
         return made.wire.send(event_name, request, to_fake)
 
     monkeypatch.setattr(BotocoreStubber, "__call__", send)
+    monkeypatch.setattr(BaseClient, "_make_request", at_once(made.wire))
     stand_in(monkeypatch, made.clock, made.told)
     random.seed(1)  # what a test draws (pauses, the shard to begin with) is the same each time that it runs
     forget_cached()
     with mocked():
         monkeypatch.setattr(boto3, "DEFAULT_SESSION", boto3_session)
-        create_tables()
-        made.wire.forget()
         yield made
     forget_cached()

@@ -117,6 +117,15 @@ def test_a_name_that_is_free_again_is_not_started_again() -> None:
     model.check()
 
 
+def test_a_key_is_free_when_its_retention_is_over() -> None:
+    """The request starts another saga."""
+    model, saga_id = settled()
+    model.wait(401 * DAY_MS)
+    model.request(A)
+    assert model.record is not None
+    assert model.record.saga_id != saga_id
+
+
 def test_a_late_settle_of_an_old_saga_leaves_a_new_one_alone() -> None:
     """A key was reserved a second time; the settle of the old saga is still in flight."""
     model, saga_id = settled()

@@ -220,6 +220,9 @@ def _patient() -> Config:
 
 def all_of(look: Callable[[T], R], subjects: Iterable[T]) -> list[R]:
     """Read several subjects concurrently; results are in their order."""
+    subjects = list(subjects)
+    if len(subjects) < 2:
+        return [look(subject) for subject in subjects]
     with ThreadPoolExecutor(max_workers=AT_ONCE) as pool:
         try:
             return list(pool.map(look, subjects))

@@ -77,6 +77,7 @@ def _both(saga: Simulation) -> bool:
     return len([row for row in saga.effects if saga.effects[row] and row.startswith(("One", "Other", "Pay"))]) > 1
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("shape", ["shape", "another"])
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_saga_that_has_gone_one_way_does_not_go_another_one(change: str, shape: str) -> None:
@@ -88,6 +89,7 @@ def test_a_saga_that_has_gone_one_way_does_not_go_another_one(change: str, shape
     assert ends == {"COMPLETED", "FAILED", "DefinitionChanged"}
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("change", CHANGES)
 def test_without_comparing_the_conditions_it_goes_both_or_does_not_end(change: str) -> None:
     ended = {"both" if _both(saga) else saga.settled or saga.parked for saga in _stopped(change, without=SAME_WAYS)}

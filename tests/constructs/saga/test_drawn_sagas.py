@@ -14,6 +14,8 @@ from tests.constructs.support.drawn_plans import Drawn
 from tests.constructs.support.jsonata import EXECUTION
 from tests.constructs.support.simulation import Moment, Simulation, Stop
 
+pytestmark = pytest.mark.exhaustive
+
 SAGAS = range(40)
 
 

@@ -26,6 +26,8 @@ from tests.constructs.support.groups import GROUPED, machines_of
 from tests.constructs.support.integrations import WarehouseStack
 from tests.constructs.support.plans import PLANS
 
+pytestmark = pytest.mark.exhaustive
+
 FORWARD_MACHINE = "arn:aws:states:eu-west-1:111111111111:stateMachine:forward"
 LINTER = ROOT / "node_modules" / "asl-validator" / "dist" / "bin" / "asl-validator.js"
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
@@ -11,6 +13,8 @@ from jsonata import Jsonata
 from constructs_lib.testing.emulator.corrections.reference_numbers import correct_the_library, doubles, parse
 
 correct_the_library()
+_NAME = re.compile(r"\$(\w+)")
+_OTHERWISE = re.compile(r"\$(?:now|millis|random|uuid)\b")
 EXECUTION = "aaaaaaaaaaaaaaaaaaaaaaaaaa-1"
 REQUEST_ID = "aaaaaaaaaaaaaaaaaaaaaaaaaa"
 
@@ -38,7 +42,22 @@ def evaluate(expression: str, *, states: Mapping[str, Any] | None = None, **vari
     """
     bare = expression.removeprefix("{%").removesuffix("%}").strip()
     given = {"states": {"context": context(), **(states or {})}, **variables}
-    return doubles(compiled(bare).evaluate(None, doubles(given)))
+    named = _named(bare)
+    if named is None:
+        return doubles(compiled(bare).evaluate(None, doubles(given)))
+    return json.loads(_value(bare, json.dumps({name: value for name, value in given.items() if name in named})))
+
+
+@lru_cache(maxsize=4_096)
+def _named(bare: str) -> frozenset[str] | None:
+    """Names of the variables that an expression may read; None: its value depends on more than those."""
+    return None if _OTHERWISE.search(bare) else frozenset(_NAME.findall(bare))
+
+
+@lru_cache(maxsize=50_000)
+def _value(bare: str, given: str) -> str:
+    """The value of an expression as JSON. A saga that is stopped at each of its calls evaluates the same ones again."""
+    return json.dumps(doubles(compiled(bare).evaluate(None, doubles(json.loads(given)))))
 
 
 def context(*, saga_id: str = EXECUTION, request: str = "{}", execution: str = EXECUTION) -> dict[str, Any]:

@@ -276,6 +276,14 @@ def test_a_saga_is_looked_at_when_something_took_effect_late(depot: Depot) -> No
     assert int(depot.record()["due_at"]) == depot.world.clock.ms
 
 
+def test_a_parked_saga_is_due_when_something_took_effect_late(depot: Depot) -> None:
+    """The record does not say why it is parked."""
+    depot.change_record(parked=SAGA_ID, due_at=NOW_MS + 3_600_000)
+    depot.compensate()
+    assert depot.says("e1") is Receipt.APPLIED_LATE
+    assert int(depot.record()["due_at"]) == depot.world.clock.ms
+
+
 def test_a_settled_record_outlives_what_took_effect_late(depot: Depot) -> None:
     """Its response, and its key, have nearly expired."""
     soon = NOW_MS // 1_000 + 60

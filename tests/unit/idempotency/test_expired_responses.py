@@ -20,7 +20,7 @@ from tests.unit.support.clinic import create_hold_table
 from tests.unit.support.samples import BODY, DAY_MS, post
 from tests.unit.support.settling import settle
 from tests.unit.support.wire import Action, Fault, Killed, Moment
-from tests.unit.support.world import Context, World, create_table
+from tests.unit.support.world import Context, World, table_of
 
 A = RecordAttribute
 CONTENT = {name.value for name in (A.INPUT, A.BODY, A.FAILURE, A.STUCK, A.AMOUNT, A.CURRENCY)}
@@ -153,7 +153,7 @@ def test_settle_of_a_record_without_a_shard_is_found_in_the_first_one(world: Wor
 def test_responses_of_every_shard_and_table_are_removed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(60):
         settled(world, accepted(world, key=f"k{number}"), RecordStatus.COMPLETED, "{}")
-    create_table("others", "requests")
+    aws.dynamodb().create_table(**table_of("others", "requests"))
     aws.dynamodb().put_item(TableName="others", Item=world.items("requests")[0])
     monkeypatch.setenv(
         Env.RECONCILED,

@@ -15,7 +15,7 @@ from saga_runtime.protocol import Env, Look, LookField, Metric, RecordAttribute
 from saga_runtime.recovery.in_flight import SPARE_MS, UNATTENDED_MS, InFlight, OutOfTime
 from saga_runtime.shared import aws
 from tests.unit.support.samples import ACCOUNT, NOW_MS
-from tests.unit.support.world import Context, World, create_table
+from tests.unit.support.world import Context, World, table_of
 
 A = RecordAttribute
 IN_FLIGHT = import_module("saga_runtime.recovery.in_flight")
@@ -47,7 +47,7 @@ def record(
 def tables(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
     """Three request tables, and a reconciler of four sagas."""
     for name in dict.fromkeys(table for table, _, _ in SERVED):
-        create_table(name, "requests")
+        aws.dynamodb().create_table(**table_of(name, "requests"))
     monkeypatch.setenv(Env.RECONCILED, json.dumps([_told(*saga) for saga in SERVED]))
     monkeypatch.setenv(Env.RECOVERIES_LIMIT, "3")
     return world

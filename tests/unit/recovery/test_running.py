@@ -148,6 +148,7 @@ FEW = {**QUOTAS, "DescribeExecution": (20, 1)}
 """For as many sagas as a test can run what the default quotas are for tens of thousands."""
 
 
+@pytest.mark.exhaustive
 def test_running_sagas_starve_dead_ones_while_each_is_asked_for() -> None:
     found = measured(2_000, quotas=FEW, lists=False, minutes=18)
 
@@ -156,6 +157,7 @@ def test_running_sagas_starve_dead_ones_while_each_is_asked_for() -> None:
     assert found["oldest_overdue_seconds"] > 300
 
 
+@pytest.mark.exhaustive
 def test_dead_sagas_are_found_within_two_looks_among_thousands_that_run() -> None:
     found = measured(2_000, quotas=FEW, minutes=18)
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from _pytest.runner import runtestprotocol
 
-from tests.unit.support.clauses import WATCH, Clause
+from tests.unit.support.clauses import WATCH
 
 SECONDS = 20
 """A test that takes longer without a clause has noticed it."""
@@ -43,29 +43,14 @@ def pytest_runtestloop(session: pytest.Session) -> bool:
             failed.append(nodeid)
         took[nodeid] = time.perf_counter() - began
     WATCH.on = False
-    order = {nodeid: place for place, nodeid in enumerate(items)}
-    noticed: dict[Clause, str] = {}
-    tried: dict[Clause, int] = {}
-    for clause in sorted(WATCH.seen):
+    found: list[dict[str, Any]] = []
+    for clause in sorted(WATCH.sent):
         WATCH.dropped = clause
-        tests = sorted(WATCH.decides[clause], key=lambda nodeid: (took[nodeid], order[nodeid]))
-        for count, nodeid in enumerate(tests, start=1):
-            tried[clause] = count
-            if not runner.passes(items[nodeid]):
-                noticed[clause] = nodeid
-                break
+        tests = sorted(WATCH.tests_of(clause), key=took.__getitem__)
+        noticed = next((nodeid for nodeid in tests if not runner.passes(items[nodeid])), None)
+        found.append({"clause": str(clause), "decides in": len(tests), "noticed by": noticed})
     WATCH.dropped = None
     runner.finish()
-    found = [
-        {
-            "clause": str(clause),
-            "sent by": sorted(WATCH.seen[clause]),
-            "decides in": len(WATCH.decides[clause]),
-            "tried": tried.get(clause, 0),
-            "noticed by": noticed.get(clause),
-        }
-        for clause in sorted(WATCH.seen)
-    ]
     document = {"tests": len(items), "seconds": round(sum(took.values())), "failed": failed, "clauses": found}
     Path(session.config.getoption("--clauses")).write_text(json.dumps(document, indent=1), "utf-8")
     return True

@@ -10,7 +10,7 @@ import re
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import FrameType
 from typing import Any
 
@@ -22,9 +22,18 @@ Entry = Mapping[str, Any]
 Find = Callable[[str, Entry], Mapping[str, Any] | None]
 """The item that a request (``Put``, ``Update``, …) is about; None: there is none."""
 
+_BETWEEN = (
+    *("boto", "concurrent.", "moto.", "tests.unit.conftest", "tests.unit.support.clauses", "tests.unit.support.clinic"),
+    *("tests.unit.support.desk", "tests.unit.support.dynamodb", "tests.unit.support.memory_dynamodb"),
+    *("tests.unit.support.quick_moto", "tests.unit.support.watched", "tests.unit.support.wire"),
+)
+"""Modules between the one that sends and a database."""
+_STATE_MACHINES = ("tests.unit.support.request_model", "tests.unit.support.step_model")
+"""Modules that send what a state machine sends."""
+TABLES = ("requests", "log", "ledger", "tokens", "watch", "hold")
 _SENDERS = ("saga_runtime.shared.", "saga_runtime.saga_log.transaction", "saga_runtime.saga_log.row_write")
 _PLACEHOLDER = re.compile(r"[#:]\w+")
-_WORD = re.compile(r"[A-Z][A-Z_]*")
+_NAME = re.compile(r"#\w+")
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -32,12 +41,14 @@ class Clause:
     """One clause of a condition, or a member of a transaction as a whole.
 
     Attributes:
-        write: the table, the kind of write, and what it writes.
+        room: the room that sends.
+        write: the table, and the kind of write.
         condition: the whole condition, with the names of attributes.
         left_out: the clause; empty: the whole member is left out.
         position: which one of the condition's clauses it is.
     """
 
+    room: str
     write: str
     condition: str
     left_out: str
@@ -45,7 +56,7 @@ class Clause:
 
     def __str__(self) -> str:
         what = f"without `{self.left_out}`" if self.left_out else "left out of its transaction"
-        return f"{self.write} if `{self.condition}`: {what}"
+        return f"{self.room}: {self.write} if `{self.condition}`: {what}"
 
 
 @dataclass(slots=True)
@@ -53,15 +64,15 @@ class Watch:
     """What a run wants to know of the writes that pass.
 
     Attributes:
-        seen: modules of the code under test that sent a clause.
-        decides: tests in which a write ends otherwise without the clause.
+        sent: clauses that the code under test sent.
+        decides: by clause, tests in which a write ends otherwise without it, and the room that sent the write.
         test: the one that runs.
         dropped: the clause that is removed; None: nothing is.
         on: whether anything is to be learned.
     """
 
-    seen: defaultdict[Clause, set[str]] = field(default_factory=lambda: defaultdict(set))
-    decides: defaultdict[Clause, set[str]] = field(default_factory=lambda: defaultdict(set))
+    sent: set[Clause] = field(default_factory=set)
+    decides: defaultdict[Clause, list[tuple[str, str]]] = field(default_factory=lambda: defaultdict(list))
     test: str = ""
     dropped: Clause | None = None
     on: bool = False
@@ -71,18 +82,28 @@ class Watch:
         writes = [_read(kind, request) for entry in entries for kind, request in entry.items()]
         items = [find(kind, request) or {} for entry in entries for kind, request in entry.items()]
         met = [write.holds(item) for write, item in zip(writes, items, strict=True)]
-        sender = _sender()
         for write, item, holds in zip(writes, items, met, strict=True):
-            for clause, rest in write.variants():
-                if sender:
-                    self.seen[clause].add(sender)
-                if (rest is None or rest.holds(item, write.names, write.values)) is not holds:
-                    self.decides[clause].add(self.test)
+            found = [
+                (clause, (rest is None or rest.holds(item, write.names, write.values)) is not holds)
+                for clause, rest in write.variants()
+            ]
             if len(entries) > 1:
-                if sender:
-                    self.seen[write.member].add(sender)
-                if (not holds) if write.kind == "ConditionCheck" else all(met):
-                    self.decides[write.member].add(self.test)
+                found.append((write.member, (not holds) if write.kind == "ConditionCheck" else all(met)))
+            for clause, decides in found:
+                if write.room and write.request["TableName"] in TABLES:
+                    self.sent.add(clause)
+                if decides:
+                    self.decides[_without_room(clause)].append((self.test, write.room))
+
+    def tests_of(self, clause: Clause) -> list[str]:
+        """Tests in which a clause decides: of its room, or of a write that a test sends itself."""
+        return list(
+            dict.fromkeys(test for test, room in self.decides[_without_room(clause)] if room in ("", clause.room))
+        )
+
+
+def _without_room(clause: Clause) -> Clause:
+    return replace(clause, room="")
 
 
 WATCH = Watch()
@@ -90,29 +111,27 @@ WATCH = Watch()
 
 @dataclass(frozen=True, slots=True)
 class _Write:
+    room: str
     kind: str
     request: Mapping[str, Any]
     names: Mapping[str, str]
     values: Mapping[str, Any]
     tree: Condition | None
-    what: str
 
     def holds(self, item: Mapping[str, Any]) -> bool:
         return self.tree is None or self.tree.holds(item, self.names, self.values)
 
     def said(self, tree: Condition | None) -> str:
-        """A condition with the names of attributes, and with values that are words."""
-        return "" if tree is None else _PLACEHOLDER.sub(lambda found: self._meaning(found[0]), str(tree))
+        """A condition with the names of attributes."""
+        return "" if tree is None else _NAME.sub(lambda found: self.names[found[0]], str(tree))
 
-    def _meaning(self, placeholder: str) -> str:
-        if placeholder in self.names:
-            return self.names[placeholder]
-        word = self.values.get(placeholder, {}).get("S", "")
-        return word if isinstance(word, str) and _WORD.fullmatch(word) else placeholder
+    @property
+    def what(self) -> str:
+        return f"{self.request['TableName']} {self.kind}"
 
     @property
     def member(self) -> Clause:
-        return Clause(self.what, self.said(self.tree), "", -1)
+        return Clause(self.room, self.what, self.said(self.tree), "", -1)
 
     def variants(self) -> Iterator[tuple[Clause, Condition | None]]:
         """Each clause, and the condition without it; None: nothing is left."""
@@ -122,7 +141,7 @@ class _Write:
         for position, clause in enumerate(clauses_of(self.tree)):
             rest = without(self.tree, clause)
             yield (
-                Clause(self.what, whole, self.said(clause), position),
+                Clause(self.room, self.what, whole, self.said(clause), position),
                 None if isinstance(rest, Always) else rest,
             )
 
@@ -138,7 +157,7 @@ def passing(entries: Sequence[Entry], find: Find) -> Sequence[Entry]:
 
 def _changed(kind: str, request: Mapping[str, Any], *, alone: bool) -> Entry:
     write = _read(kind, request)
-    if write.member == WATCH.dropped and not alone:
+    if _is_dropped(write.member) and not alone:
         # A check that always holds keeps the place of the member among the reasons of a refusal.
         key = request["Key"] if "Key" in request else _key_of(request)
         table = request["TableName"]
@@ -147,7 +166,7 @@ def _changed(kind: str, request: Mapping[str, Any], *, alone: bool) -> Entry:
         check = {"TableName": table, "Key": key, "ConditionExpression": always, "ExpressionAttributeNames": names}
         return {"ConditionCheck": check}
     for clause, rest in write.variants():
-        if clause == WATCH.dropped:
+        if _is_dropped(clause):
             return {kind: _with_condition(kind, request, rest)}
     return {kind: request}
 
@@ -174,24 +193,12 @@ def _read(kind: str, request: Mapping[str, Any]) -> _Write:
     values = request.get("ExpressionAttributeValues", {})
     text = request.get("ConditionExpression")
     tree = None if text is None else condition_of(text).tree
-    write = _Write(kind, request, names, values, tree, "")
-    return _Write(kind, request, names, values, tree, f"{request['TableName']} {kind}{_written(write)}")
+    return _Write(_room(), kind, request, names, values, tree)
 
 
-def _written(write: _Write) -> str:
-    """What a write writes: names of attributes, and the status or the kind if it sets one."""
-    if write.kind == "Put":
-        item = write.request["Item"]
-        said = [item[name]["S"] for name in ("kind", "status") if name in item]
-        return f" {' '.join(said)}" if said else ""
-    update = write.request.get("UpdateExpression")
-    if update is None:
-        return ""
-    status = re.search(r"(#\w+) = (:\w+)", " ".join(part for part in update.split(",") if "status" in part))
-    if status and write.names.get(status[1]) == "status":
-        return f" {write.values[status[2]].get('S', '')}"
-    attributes = {write.names.get(name, name) for name in re.findall(r"#\w+", update)}
-    return f" of {', '.join(sorted(attributes))}"
+def _is_dropped(clause: Clause) -> bool:
+    dropped = WATCH.dropped
+    return dropped is not None and clause.room in ("", dropped.room) and _without_room(clause) == _without_room(dropped)
 
 
 def _key_of(put: Mapping[str, Any]) -> dict[str, Any]:
@@ -201,12 +208,22 @@ def _key_of(put: Mapping[str, Any]) -> dict[str, Any]:
     return {name: item[name] for name in sorted(keys)}
 
 
-def _sender() -> str:
-    """The module of the code under test that sends, apart from those that send for others; empty: a test."""
+def _room() -> str:
+    """The room of the code under test that sends, apart from senders for other rooms; empty: a test sends."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         module = str(frame.f_globals.get("__name__", ""))
-        if module.startswith(("saga_runtime.", "constructs_lib.cli.", "handlers.")) and not module.startswith(_SENDERS):
-            return module
         frame = frame.f_back
+        if module.startswith(_BETWEEN):
+            continue
+        if module in _STATE_MACHINES:
+            return "state machine"
+        if module.startswith("tests."):
+            return ""
+        if module.startswith("saga_runtime.") and not module.startswith(_SENDERS):
+            return module.split(".")[1]
+        if module.startswith("constructs_lib.cli."):
+            return "cli"
+        if module.startswith("handlers."):
+            return "handlers"
     return ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from botocore.awsrequest import AWSPreparedRequest, AWSResponse
@@ -24,12 +24,17 @@ Tables = dict[str, list[tuple[Any, Any]]]
 class Database:
     """Every table of a test. A write is seen by every later read, and by every later query of an index.
 
+    Args:
+        tables: requests of CreateTable.
+
     Attributes:
         dynamodb: the tables.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, tables: Iterable[Mapping[str, Any]] = ()) -> None:
         self.dynamodb = DynamoDB(clock=lambda: 0)
+        for request in tables:
+            self.call("CreateTable", request)
 
     def answer(self, operation: str, request: AWSPreparedRequest) -> AWSResponse:
         """Answer a request."""

@@ -9,16 +9,47 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
 import boto3
+from botocore import UNSIGNED
+from botocore.client import BaseClient
 from botocore.config import Config
 from botocore.retries import quota
 from moto import backend_index, mock_aws
 from moto.core import models, responses
+from moto.core.botocore_stubber import BotocoreStubber
 from moto.core.serialize import ResponseSerializer
 from moto.core.utils import method_names_from_class
+
+from tests.unit.support.wire import Wire
+
+UNSIGNED_SERVICES = ("dynamodb", "stepfunctions")
+"""Services whose stand-ins read no signature."""
+
+
+def at_once(wire: Wire) -> Callable[..., Any]:
+    """Hand a request to DynamoDB's stand-in without what prepares it for a network: nothing reads that.
+
+    Requests that a fault may strike take the whole way.
+    """
+    stubber: Any = None
+    thorough = vars(BaseClient)["_make_request"]
+
+    def make(client: Any, operation: Any, request: dict[str, Any], context: Any) -> Any:
+        if wire.disturbs or client.meta.service_model.service_name != "dynamodb":
+            return thorough(client, operation, request, context)
+        prepared: Any = SimpleNamespace(body=request["body"], url=request["url"])
+        answer: Any = BotocoreStubber.__call__(stubber, f"before-send.dynamodb.{operation.name}", prepared)
+        said = {"headers": answer.headers, "status_code": answer.status_code, "body": answer.content}
+        parsed = client._response_parser.parse(said, operation.output_shape)
+        if answer.status_code != 200:
+            client._endpoint._add_modeled_error_fields(said, parsed, operation, client._response_parser)
+        return answer, parsed
+
+    return make
 
 
 class OneClientOfEach:
@@ -35,6 +66,8 @@ class OneClientOfEach:
 
     def client(self, *service: Any, **options: Any) -> Any:
         """The client of a service that was asked for with the same options before, or a new one."""
+        if service[0] in UNSIGNED_SERVICES:
+            options["config"] = options.get("config", Config()).merge(Config(signature_version=UNSIGNED))
         told = [f"{name}={_told(value)}" for name, value in sorted(options.items())]
         key = f"{service} {told}"
         if key not in self._made:

@@ -78,6 +78,11 @@ class Wire:
         with self._lock:
             self._plan.append((fault, self._seen[fault.operation]))
 
+    @property
+    def disturbs(self) -> bool:
+        """Whether a fault may strike."""
+        return bool(self._plan)
+
     def forget(self) -> None:
         """Forget what was sent and planned."""
         with self._lock:

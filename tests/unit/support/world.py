@@ -118,7 +118,7 @@ class World:
     told: Told
     naps: list[float]
     tasks: Tasks = field(default_factory=Tasks)
-    database: Database = field(default_factory=Database)
+    database: Database = field(default_factory=lambda: Database(TABLES))
 
     def call(self, event: dict[str, Any]) -> tuple[int, Any, dict[str, str]]:
         """Send an event through the gatekeeper: status, document, headers."""
@@ -164,31 +164,34 @@ class World:
 
 
 def create_tables() -> None:
-    """The tables, keyed as the constructs key them."""
-    for name in _KEYS:
-        create_table(name, name)
-
-
-def create_table(name: str, kind: str) -> None:
-    """A table of a kind, which is the name of the one that tests have anyway."""
+    """Create the tables, keyed as the constructs key them."""
     client: Any = aws.dynamodb()
+    for request in TABLES:
+        client.create_table(**request)
+
+
+def table_of(name: str, kind: str) -> dict[str, Any]:
+    """Request of CreateTable for a table of a kind, which is the name of the one that tests have anyway."""
     types = dict.fromkeys(_KEYS[kind], "S")
     indexes: list[dict[str, Any]] = []
     for index, (shard, time), projected in _INDEXES.get(kind, ()):
         types |= {shard: "S", time: "N"}
         projection = {"ProjectionType": "INCLUDE", "NonKeyAttributes": projected} if projected else _KEYS_ONLY
         indexes.append({"IndexName": index, "KeySchema": _schema([shard, time]), "Projection": projection})
-    client.create_table(
-        TableName=name,
-        BillingMode="PAY_PER_REQUEST",
-        AttributeDefinitions=[{"AttributeName": key, "AttributeType": type_} for key, type_ in types.items()],
-        KeySchema=_schema(_KEYS[kind]),
+    return {
+        "TableName": name,
+        "BillingMode": "PAY_PER_REQUEST",
+        "AttributeDefinitions": [{"AttributeName": key, "AttributeType": type_} for key, type_ in types.items()],
+        "KeySchema": _schema(_KEYS[kind]),
         **({"GlobalSecondaryIndexes": indexes} if indexes else {}),
-    )
+    }
 
 
 def _schema(keys: list[str]) -> list[dict[str, str]]:
     return [{"AttributeName": key, "KeyType": role} for key, role in zip(keys, ("HASH", "RANGE"), strict=False)]
+
+
+TABLES: list[dict[str, Any]] = [table_of(name, name) for name in _KEYS]
 
 
 def forget_cached() -> None:

@@ -31,6 +31,8 @@ from tests.unit.support.samples import NOW_MS
 from tests.unit.support.world import World
 from tests.unit.webhooks.test_signatures import hub, standard
 
+pytestmark = pytest.mark.exhaustive
+
 NOW = NOW_MS // 1_000
 KEY = "the key of approval links"
 WRITES = {"PutItem", "UpdateItem", "DeleteItem", "TransactWriteItems", "SendMessage"}

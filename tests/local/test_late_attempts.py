@@ -1,23 +1,15 @@
-"""Conditions that money hangs on, each removed from what is deployed: without it the audit finds a broken promise."""
+"""Conditions that money depends on: duplicates, late attempts and late settles change nothing on local AWS."""
 
 from __future__ import annotations
 
-import io
 import json
-import zipfile
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
-from urllib.request import urlopen
 
 import pytest
 
 from constructs_lib.testing.faults import Every, Fault, First
-from saga_runtime.idempotency import record
 from saga_runtime.idempotency.identity import saga_id_of
 from saga_runtime.protocol import PROTOCOL_VERSION, CallField, RecordAttribute, Side
-from saga_runtime.saga_log import rows as saga_log
 
 from .transfer_system import TransferSystem, transfer, until
 
@@ -26,9 +18,6 @@ if TYPE_CHECKING:
 
 MACHINE: Final = "Variant/Transfer/StateMachine"
 WORKER: Final = "Variant/TransferFunction/Function"
-
-ONE_SAGA: Final = "one saga per request took effect"
-RECORDS_AGREE: Final = "records and log agree"
 
 
 @pytest.fixture
@@ -62,16 +51,6 @@ class TestTheReserveCondition:
         assert _broken(system) == set()
         assert system.balances()["target"] == 100
 
-    def test_is_missed_when_it_is_gone(self, system: TransferSystem) -> None:
-        always = (
-            "attribute_not_exists(#id) OR #status <> :completed OR #status <> :failed OR #expiration > :now_seconds"
-        )
-        with _other_code(system, system.gatekeeper, record.RESERVE, always):
-            self._duplicates(system)
-
-            assert ONE_SAGA in _broken(system)
-            assert system.balances()["target"] == 200
-
 
 class TestTheLogRowsCondition:
     """A step that was given up stays given up, however late an attempt of it arrives."""
@@ -88,14 +67,6 @@ class TestTheLogRowsCondition:
         assert answer["errorType"] == "SagaFenced"
         assert _broken(system) == set()
         assert system.balances()["target"] == 0
-
-    def test_is_missed_when_it_is_gone(self, system: TransferSystem) -> None:
-        always = f"{saga_log.NO_ROW} OR attribute_exists(#saga_id)"
-        with _other_code(system, WORKER, f'NO_ROW: Final = "{saga_log.NO_ROW}"', f'NO_ROW: Final = "{always}"'):
-            self._late_attempt(system)
-
-            assert RECORDS_AGREE in _broken(system)
-            assert system.balances()["target"] == 100
 
 
 class TestTheSettleCondition:
@@ -129,14 +100,6 @@ class TestTheSettleCondition:
         assert _broken(system) == set()
         assert system.post("k", transfer("poor", "target")).status == 200
         assert _error_of_the_failed(system) == "SagaFenced"
-
-    def test_is_missed_when_it_is_gone(self, system: TransferSystem) -> None:
-        always = record.OWNED.replace(" AND ", " OR ")
-        with _other_definition(system, record.OWNED, always):
-            self._late_settle(system)
-
-            assert RECORDS_AGREE in _broken(system)
-            assert system.post("k", transfer("poor", "target")).status == 402
 
 
 def test_saga_ids_of_two_reservations_differ() -> None:
@@ -187,51 +150,3 @@ def _invoke_worker(system: TransferSystem, saga_id: str, body: dict[str, object]
     answer = system.aws.client("lambda").invoke(FunctionName=name, Payload=json.dumps(event))
     result: dict[str, Any] = json.loads(answer["Payload"].read())
     return result
-
-
-@contextmanager
-def _other_code(system: TransferSystem, function: str, old: str, new: str) -> Iterator[None]:
-    """Deploy a function with one piece of its code replaced, and put the original back."""
-    client = system.aws.client("lambda")
-    name = system.aws.resolve_function(function)
-    location = client.get_function(FunctionName=name)["Code"]["Location"]
-    with urlopen(location) as stream:
-        original = stream.read()
-    client.update_function_code(FunctionName=name, ZipFile=_replaced(original, old, new))
-    try:
-        yield
-    finally:
-        client.update_function_code(FunctionName=name, ZipFile=original)
-
-
-def _replaced(code: bytes, old: str, new: str) -> bytes:
-    found = 0
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(io.BytesIO(code)) as source, zipfile.ZipFile(buffer, "w") as target:
-        for entry in source.infolist():
-            content = source.read(entry)
-            if Path(entry.filename).parts[0] == "saga_runtime" and old.encode() in content:
-                found += content.count(old.encode())
-                content = content.replace(old.encode(), new.encode())
-            target.writestr(entry, content)
-    assert found == 1, f"{old!r} stands {found} times in the function's code"
-    return buffer.getvalue()
-
-
-@contextmanager
-def _other_definition(system: TransferSystem, old: str, new: str) -> Iterator[None]:
-    """Deploy the state machine with another condition of its settles, and put the original back."""
-    client = system.aws.client("stepfunctions")
-    arn = system.outputs["StateMachineArn"]
-    original = client.describe_state_machine(stateMachineArn=arn)["definition"]
-    definition = json.loads(original)
-    settles = [state for name, state in definition["States"].items() if name.startswith("Settle")]
-    assert len(settles) == 2
-    for state in settles:
-        assert state["Arguments"]["ConditionExpression"] == old
-        state["Arguments"]["ConditionExpression"] = new
-    client.update_state_machine(stateMachineArn=arn, definition=json.dumps(definition))
-    try:
-        yield
-    finally:
-        client.update_state_machine(stateMachineArn=arn, definition=original)
