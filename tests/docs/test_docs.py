@@ -9,10 +9,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from constructs_lib.cli.main import COMMANDS
 from tests.docs.pages import DOCS, ROOT, Snippet, anchors, links, pages, prose, snippets
+from tests.for_each import for_each
 
 _DIAGRAMS = {"flowchart", "sequenceDiagram", "stateDiagram-v2"}
 _BLOCKS = {"alt", "opt", "loop", "par"}
@@ -22,7 +21,7 @@ _NOTE = re.compile(r"^Note (?:over|left of|right of) (\w+)(?:,\s*(\w+))?: \S.*$"
 _TARGET = re.compile(r"^([a-z-]+):.*?## ", re.MULTILINE)
 
 
-@pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(ROOT)))
+@for_each(pages())
 def test_every_link_leads_somewhere(page: Path) -> None:
     broken = []
     for link in links(page):
@@ -49,7 +48,7 @@ def test_every_page_is_reached_from_the_map() -> None:
     assert sorted(set(DOCS.glob("*/*.md")) - reached) == []
 
 
-@pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(ROOT)))
+@for_each(pages())
 def test_every_page_has_one_title(page: Path) -> None:
     text = prose(page)
 
@@ -63,7 +62,7 @@ def test_the_readme_names_the_first_commands() -> None:
     assert "make test" in text
 
 
-@pytest.mark.parametrize("diagram", [s for s in snippets() if s.language == "mermaid"], ids=str)
+@for_each(s for s in snippets() if s.language == "mermaid")
 def test_every_diagram_is_well_formed(diagram: Snippet) -> None:
     lines = [line.strip() for line in diagram.body.splitlines() if line.strip()]
     kind = lines[0].split()[0]
@@ -106,7 +105,7 @@ def _commands(program: str) -> list[tuple[Snippet, str]]:
     return [(s, c) for s, c in lines if c.split()[0].removeprefix(".venv/bin/") == program]
 
 
-@pytest.mark.parametrize(("snippet", "command"), _commands("cdk-sagas"), ids=str)
+@for_each(_commands("cdk-sagas"))
 def test_every_command_of_ours_is_one(snippet: Snippet, command: str) -> None:
     parser = argparse.ArgumentParser(exit_on_error=False)
     actions = parser.add_subparsers(required=True)
@@ -116,7 +115,7 @@ def test_every_command_of_ours_is_one(snippet: Snippet, command: str) -> None:
     assert parser.parse_args(shlex.split(command)[1:]).run
 
 
-@pytest.mark.parametrize(("snippet", "command"), _commands("make"), ids=str)
+@for_each(_commands("make"))
 def test_every_make_target_exists(snippet: Snippet, command: str) -> None:
     targets = set(_TARGET.findall((ROOT / "Makefile").read_text("utf-8")))
 

@@ -24,6 +24,7 @@ from saga_runtime.http import response as http
 from saga_runtime.ledger import errors as ledger_errors
 from saga_runtime.shared import telemetry
 from tests.docs.pages import DOCS, ROOT, Table, prose, tables_marked
+from tests.for_each import for_each
 
 REFERENCE = DOCS / "reference"
 _FINDERS = ("budget.py", "definition_file.py", "retention.py")
@@ -43,12 +44,12 @@ def _object(path: str) -> Any:
     raise LookupError(path)
 
 
-def _marked(first: str) -> list[Any]:
+def _marked(first: str) -> list[Table]:
     assert tables_marked(first), f"no page has a table that is marked {first}"
-    return [pytest.param(table, id=str(table)) for table in tables_marked(first)]
+    return tables_marked(first)
 
 
-@pytest.mark.parametrize("table", _marked("signature"))
+@for_each(_marked("signature"))
 def test_every_argument_is_documented(table: Table) -> None:
     described = _object(table.mark.split()[1])
     # The metaclass of constructs hides the constructor's own arguments.
@@ -58,14 +59,14 @@ def test_every_argument_is_documented(table: Table) -> None:
     assert sorted(table.names) == sorted(asked)
 
 
-@pytest.mark.parametrize("table", _marked("fields"))
+@for_each(_marked("fields"))
 def test_every_field_is_documented(table: Table) -> None:
     fields = dataclasses.fields(_object(table.mark.split()[1]))
 
     assert table.names == [field.name for field in fields]
 
 
-@pytest.mark.parametrize("table", _marked("members"))
+@for_each(_marked("members"))
 def test_every_public_member_is_documented(table: Table) -> None:
     described = _object(table.mark.split()[1])
 
@@ -96,7 +97,7 @@ def _attributes(base: type) -> set[str]:
     return {name for target in targets for name in re.findall(r"(?:^|, )self\.([a-z]\w*)", target)}
 
 
-@pytest.mark.parametrize("table", _marked("attributes"))
+@for_each(_marked("attributes"))
 def test_every_stored_attribute_is_documented(table: Table) -> None:
     kind: type[StrEnum] = getattr(protocol, table.mark.split()[1])
 
@@ -118,7 +119,7 @@ def test_every_stored_kind_has_its_table() -> None:
     }
 
 
-@pytest.mark.parametrize("table", _marked("closed"))
+@for_each(_marked("closed"))
 def test_every_member_of_a_closed_set_is_documented(table: Table) -> None:
     kind: type[StrEnum] = getattr(protocol, table.mark.split()[1])
 
@@ -189,7 +190,7 @@ def test_the_lists_of_names_are_those_that_the_state_machine_has(heading: str, n
     assert [name for name in listed if name != "refusals"] == [str(name) for name in names]
 
 
-@pytest.mark.parametrize("table", _marked("limits"))
+@for_each(_marked("limits"))
 def test_every_limit_has_the_value_that_the_code_has(table: Table) -> None:
     for _, value, constant in table.rows:
         number = int(re.sub(r"\D", "", value))
@@ -242,7 +243,7 @@ def test_every_public_name_has_a_place_in_the_reference(module: str, names: list
     assert missing == []
 
 
-@pytest.mark.parametrize("name", constructs_lib.__all__)
+@for_each(constructs_lib.__all__)
 def test_every_construct_and_value_has_its_own_place(name: str) -> None:
     headings = "\n".join(
         line for page in REFERENCE.glob("*.md") for line in prose(page).splitlines() if line.startswith("#")

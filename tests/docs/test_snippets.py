@@ -23,6 +23,7 @@ import pytest
 
 from saga_runtime.protocol import Env
 from tests.docs.pages import ROOT, Snippet, snippets
+from tests.for_each import for_each
 
 _KINDS = {"cdk", "run", "check"}
 _HANDLER = re.compile(r'"(\w+)\.\w+"')
@@ -33,12 +34,12 @@ def _python(kind: str | None = None) -> list[Snippet]:
     return [snippet for snippet in found if kind is None or kind in snippet.kind]
 
 
-@pytest.mark.parametrize("snippet", _python(), ids=str)
+@for_each(_python())
 def test_every_snippet_says_what_tests_do_with_it(snippet: Snippet) -> None:
     assert snippet.info.startswith("python title=") or set(snippet.kind) & _KINDS, snippet.info
 
 
-@pytest.mark.parametrize("snippet", [s for s in snippets() if "title=" in s.info], ids=str)
+@for_each(s for s in snippets() if "title=" in s.info)
 def test_every_excerpt_stands_in_its_file(snippet: Snippet) -> None:
     file = ROOT / snippet.info.partition('title="')[2].partition('"')[0]
 
@@ -56,7 +57,7 @@ def _dedented(file: Path, body: str) -> str:
     return "\n".join(line[indent:] if not line[:indent].strip() else line for line in text.splitlines()) + "\n"
 
 
-@pytest.mark.parametrize("snippet", _python("check"), ids=str)
+@for_each(_python("check"))
 def test_every_sketch_compiles_and_its_imports_exist(snippet: Snippet) -> None:
     tree = ast.parse(snippet.body)
 

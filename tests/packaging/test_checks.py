@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.for_each import for_each
 from tests.packaging.conftest import ROOT
 from tools import run_checks
 from tools.run_checks import Job, fast_jobs, jobs, run_all
@@ -26,7 +27,7 @@ def _holds(path: str, file: str) -> bool:
     return Path(file).is_relative_to(path)
 
 
-@pytest.mark.parametrize("file", FILES)
+@for_each(FILES)
 def test_each_file_of_tests_runs_in_one_job(file: str) -> None:
     assert len([job.name for job in jobs() if _runs(job, file)]) == 1
 

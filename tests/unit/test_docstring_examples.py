@@ -6,9 +6,8 @@ import doctest
 import importlib
 import pkgutil
 
-import pytest
-
 import saga_runtime
+from tests.for_each import for_each
 
 MODULES = [module.name for module in pkgutil.walk_packages(saga_runtime.__path__, "saga_runtime.")]
 WITH_EXAMPLES = {
@@ -20,7 +19,7 @@ WITH_EXAMPLES = {
 }
 
 
-@pytest.mark.parametrize("name", MODULES)
+@for_each(MODULES)
 def test_examples_do_what_they_show(name: str) -> None:
     result = doctest.testmod(importlib.import_module(name), optionflags=doctest.ELLIPSIS)
 

@@ -76,7 +76,7 @@ LATE = {"applied_late_at": n(5)}
 OF_A_TOKEN: dict[str, Mapping[str, Any]] = {
     "another state": {"status": s("SETTLED")},
     "another attempt": {"order": s("2")},
-    "took effect late": {"applied_late_at": n(7)},
+    "late effect": {"applied_late_at": n(7)},
     "gone": GONE,
 }
 
@@ -496,7 +496,7 @@ def tables(world: World) -> World:
 
 
 def is_written(world: World, race: Race, there: Item | None) -> bool:
-    """Whether a write that was decided from the item as it was read is done when another one is there."""
+    """Send a write that was decided from the item as it was read; return whether it was accepted."""
     if there is not None:
         world.database.dynamodb.put(race.table, there)
     ((kind, request),) = race.write(race.item or {}).items()

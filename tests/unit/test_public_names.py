@@ -15,11 +15,12 @@ import constructs_lib.saga
 import constructs_lib.testing
 import saga_runtime
 from constructs_lib.cli.main import main
+from tests.for_each import for_each
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.mark.parametrize("name", constructs_lib.__all__)
+@for_each(constructs_lib.__all__)
 def test_every_exported_name_is_there(name: str) -> None:
     assert getattr(constructs_lib, name).__name__ == name
 

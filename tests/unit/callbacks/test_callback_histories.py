@@ -276,8 +276,8 @@ def test_a_saga_is_looked_at_when_something_took_effect_late(depot: Depot) -> No
     assert int(depot.record()["due_at"]) == depot.world.clock.ms
 
 
-def test_a_parked_saga_is_due_when_something_took_effect_late(depot: Depot) -> None:
-    """The record does not say why it is parked."""
+def test_a_parked_saga_is_due_after_a_late_effect(depot: Depot) -> None:
+    """The record has no reason for it."""
     depot.change_record(parked=SAGA_ID, due_at=NOW_MS + 3_600_000)
     depot.compensate()
     assert depot.says("e1") is Receipt.APPLIED_LATE

@@ -25,7 +25,7 @@ class Overdue(BaseException):
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Where to write what was found."""
+    """Add the option for the file of results."""
     parser.addoption("--clauses", help="file for the clauses that were found")
 
 
@@ -61,7 +61,7 @@ class _Runner:
         self._state: Any = session._setupstate
 
     def passes(self, item: Any) -> bool:
-        """Whether a test passes; fixtures of a wider scope stay for the next one as far as that has them, too."""
+        """Run a test and return whether it passes; fixtures of a wider scope stay for the next test."""
         self._state.teardown_exact(item)
         item._initrequest()
         signal.signal(signal.SIGALRM, _overdue)

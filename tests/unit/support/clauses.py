@@ -20,7 +20,7 @@ from constructs_lib.testing.simulator.aws.dynamodb.trees import Always, Conditio
 Entry = Mapping[str, Any]
 """A member of a transaction, or a single write in the same form: ``{"Put": request}``."""
 Find = Callable[[str, Entry], Mapping[str, Any] | None]
-"""The item that a request (``Put``, ``Update``, …) is about; None: there is none."""
+"""The item that a request (``Put``, ``Update``, …) is about; None: no item."""
 
 _BETWEEN = (
     *("boto", "concurrent.", "moto.", "tests.unit.conftest", "tests.unit.support.clauses", "tests.unit.support.clinic"),
@@ -61,7 +61,7 @@ class Clause:
 
 @dataclass(slots=True)
 class Watch:
-    """What a run wants to know of the writes that pass.
+    """State of a run that records writes, or leaves a clause out.
 
     Attributes:
         sent: clauses that the code under test sent.

@@ -89,7 +89,7 @@ class Database:
         return self.dynamodb.items(table)
 
     def take(self) -> Tables:
-        """What every table holds."""
+        """Keys and items of every table."""
         return {name: list(_stored(table)) for name, table in self.dynamodb.tables.items()}
 
     def put_back(self, taken: Tables) -> None:

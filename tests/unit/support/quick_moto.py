@@ -27,11 +27,11 @@ from moto.core.utils import method_names_from_class
 from tests.unit.support.wire import Wire
 
 UNSIGNED_SERVICES = ("dynamodb", "stepfunctions")
-"""Services whose stand-ins read no signature."""
+"""Services whose fakes read no signature."""
 
 
 def at_once(wire: Wire) -> Callable[..., Any]:
-    """Hand a request to DynamoDB's stand-in without what prepares it for a network: nothing reads that.
+    """Send a request to the fake DynamoDB without HTTP and signature, which it does not read.
 
     Requests that a fault may strike take the whole way.
     """
