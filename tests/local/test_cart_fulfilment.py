@@ -448,7 +448,7 @@ class TestASignature:
             return refused.value.code, json.loads(refused.value.read())["type"].rpartition(":")[2]
 
         assert answer(body) == (400, "bad-body")
-        assert answer(body.replace(b"\xf6", "\ufffd".encode())) == (401, "wrong-signature")
+        assert answer(body.replace(b"\xf6", "\ufffd".encode())) == (401, "signature-mismatch")
 
 
 class TestAReview:

@@ -28,8 +28,8 @@ class Problem(StrEnum):
     NOT_STARTED = "saga-not-started"
     UNSENDABLE = "answer-unsendable"
     NO_SIGNATURE = "no-signature"
-    BAD_SIGNATURE = "bad-signature"
-    WRONG_SIGNATURE = "wrong-signature"
+    MALFORMED_SIGNATURE = "malformed-signature"
+    SIGNATURE_MISMATCH = "signature-mismatch"
     STALE_SIGNATURE = "stale-signature"
 
 
@@ -48,8 +48,8 @@ _TITLES: Final[dict[Problem, tuple[int, str]]] = {
     # Neither a 4xx nor a 500: those mean that a settled saga has no remaining effects.
     Problem.UNSENDABLE: (507, "The saga is settled, but its answer cannot be sent"),
     Problem.NO_SIGNATURE: (401, "The signature is missing"),
-    Problem.BAD_SIGNATURE: (400, "The signature is malformed"),
-    Problem.WRONG_SIGNATURE: (401, "The signature is wrong"),
+    Problem.MALFORMED_SIGNATURE: (400, "The signature is malformed"),
+    Problem.SIGNATURE_MISMATCH: (401, "The signature does not match"),
     Problem.STALE_SIGNATURE: (400, "The signature is too old"),
 }
 

@@ -28,8 +28,8 @@ RETRY_AFTER_SECONDS: Final = "30"
 
 _REFUSALS: Final[Mapping[Signature, tuple[Problem, str]]] = {
     Signature.UNSIGNED: (Problem.NO_SIGNATURE, "send the request signed"),
-    Signature.MALFORMED: (Problem.BAD_SIGNATURE, "the headers hold no signature of the kind that is expected here"),
-    Signature.WRONG: (Problem.WRONG_SIGNATURE, "sign the body as it is sent, with a secret that is active"),
+    Signature.MALFORMED: (Problem.MALFORMED_SIGNATURE, "the headers hold no signature of the kind that is expected here"),
+    Signature.WRONG: (Problem.SIGNATURE_MISMATCH, "sign the body as it is sent, with a secret that is active"),
     Signature.STALE: (Problem.STALE_SIGNATURE, "the request was signed too long ago, or in the future"),
 }
 

@@ -178,10 +178,10 @@ def test_a_limit_of_bytes_is_no_limit_of_characters(reception: Reception) -> Non
     [
         ({"headers": {}, "multiValueHeaders": {}}, 401, "no-signature"),
         ({"headers": None, "multiValueHeaders": None}, 401, "no-signature"),
-        ({"body": "{}"}, 401, "wrong-signature"),
-        ({"body": None}, 401, "wrong-signature"),
-        ({"headers": {"Stripe-Signature": "t=1"}, "multiValueHeaders": None}, 400, "bad-signature"),
-        ({"headers": {"Stripe-Signature": "\u00e9"}, "multiValueHeaders": None}, 400, "bad-signature"),
+        ({"body": "{}"}, 401, "signature-mismatch"),
+        ({"body": None}, 401, "signature-mismatch"),
+        ({"headers": {"Stripe-Signature": "t=1"}, "multiValueHeaders": None}, 400, "malformed-signature"),
+        ({"headers": {"Stripe-Signature": "\u00e9"}, "multiValueHeaders": None}, 400, "malformed-signature"),
         ({"isBase64Encoded": True, "body": "%%%"}, 400, "bad-body"),
     ],
 )
@@ -195,8 +195,8 @@ def test_what_is_not_signed_is_refused_and_leaves_no_trace(
     assert reception.written() == []
     assert reception.told is None
     counts = reception.world.told.counts
-    assert counts[Metric.SIGNATURE_REFUSED] == (problem == "wrong-signature")
-    assert counts[Metric.UNSIGNED] == (problem in ("no-signature", "bad-signature"))
+    assert counts[Metric.SIGNATURE_REFUSED] == (problem == "signature-mismatch")
+    assert counts[Metric.UNSIGNED] == (problem in ("no-signature", "malformed-signature"))
 
 
 @pytest.mark.parametrize("event", [None, [], "text", 7, {}])
