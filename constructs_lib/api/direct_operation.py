@@ -137,7 +137,7 @@ class DirectOperation:
         refusal_policy: ``FINAL`` (default): a refusal is stored, and answers every request under its key. ``OPEN``:
             nothing is stored, and the same key may be tried again. An open refusal means that nothing has moved yet: a
             copy of the request that is still travelling may move it.
-        failure_status: HTTP status by error name, e.g. ``{"InsufficientFunds": 402}``; 422 for others.
+        http_status_by_error: HTTP status by error name, e.g. ``{"InsufficientFunds": 402}``; 422 for others.
         key_policy: ``REQUIRED`` (default) or ``OPTIONAL``, as of an ``Operation``.
         in_progress_answer: what a duplicate of a saga's request gets while that saga runs: ``CONFLICT`` (409, default)
             or ``ACCEPTED`` (202 with the status). A direct operation is never in progress itself.
@@ -150,7 +150,7 @@ class DirectOperation:
     requests: IdempotencyTable
     previous: SagaStateMachine | None
     refusal_policy: RefusalPolicy = RefusalPolicy.FINAL
-    failure_status: Mapping[str, int] | None = None
+    http_status_by_error: Mapping[str, int] | None = None
     key_policy: KeyPolicy = KeyPolicy.REQUIRED
     in_progress_answer: InProgressAnswer = InProgressAnswer.CONFLICT
     max_body_bytes: int = 32_768
@@ -159,8 +159,10 @@ class DirectOperation:
     def __post_init__(self) -> None:
         check_fields(self)
         require_between("max_body_bytes", self.max_body_bytes, at_least=1, at_most=MAX_BODY_BYTES)
-        for name, status in (self.failure_status or {}).items():
-            require_match("an error's name in failure_status", name, _ERROR_NAME, "use the name of a Python class")
+        for name, status in (self.http_status_by_error or {}).items():
+            require_match(
+                "an error's name in http_status_by_error", name, _ERROR_NAME, "use the name of a Python class"
+            )
             if type(status) is not int or not 400 <= status <= 499:
                 raise ValueError(
                     f"the HTTP status of {name} must be 400 to 499, got {status!r}; a refusal is the client's"
@@ -215,7 +217,9 @@ class DirectOperation:
             Env.REPLAY_SECONDS: str(self.requests.replay_seconds),
             Env.REMEMBER_SECONDS: str(self.requests.remember_seconds),
             Env.REFUSAL_POLICY: self.refusal_policy.value,
-            Env.FAILURE_STATUS: json.dumps(dict(self.failure_status or {}), sort_keys=True, separators=(",", ":")),
+            Env.FAILURE_STATUS: json.dumps(
+                dict(self.http_status_by_error or {}), sort_keys=True, separators=(",", ":")
+            ),
         }
         payloads = self.previous.payloads if self.previous is not None else self.payloads
         if payloads is not None:

@@ -120,8 +120,8 @@ class SagaStateMachine(Construct):
             at least 2: where the saga only goes forward, a step is retried for some 70 minutes before it is parked.
         result: JSONata expression (with or without ``{% %}``) over ``$outputs`` (every step's output by the step's
             name) for the answer's ``result``: what clients see. ``{}`` by default: they see no output.
-        refused_status: HTTP status of a refused saga's stored answer, 422 by default.
-        failure_status: HTTP status by error name, e.g. ``{"InsufficientFunds": 402}``.
+        refused_http_status: HTTP status of a refused saga's stored answer, 422 by default.
+        http_status_by_error: HTTP status by error name, e.g. ``{"InsufficientFunds": 402}``.
         on_failed: notification when a saga has failed and is compensated.
         operators: queue that receives an entry for every parked saga; one of the construct's
             own by default.
@@ -167,8 +167,8 @@ class SagaStateMachine(Construct):
         steps: Sequence[Step | StepGroup],
         timeout: Duration | None = None,
         result: str | None = None,
-        refused_status: int = STATUS_OF_REFUSAL,
-        failure_status: Mapping[str, int] | None = None,
+        refused_http_status: int = STATUS_OF_REFUSAL,
+        http_status_by_error: Mapping[str, int] | None = None,
         on_failed: Notify | None = None,
         payloads: PayloadBucket | None = None,
         operators: sqs.IQueue | None = None,
@@ -206,7 +206,7 @@ class SagaStateMachine(Construct):
                 f"keep_days of payloads must outlast log_retention_days, got {payloads.keep_days} for "
                 f"{log_retention_days}; raise keep_days or lower log_retention_days"
             )
-        check_statuses(refused_status, failure_status or {}, self.steps)
+        check_statuses(refused_http_status, http_status_by_error or {}, self.steps)
         self.log_days = log_retention_days
         self.log = SagaLog(self, "Log", encryption_key=encryption_key, removal_policy=removal_policy)
         self.notifier = self._notifier(removal_policy) if any(step.queue is not None for step in leaves) else None
@@ -225,8 +225,8 @@ class SagaStateMachine(Construct):
             remember_seconds=requests.remember_seconds,
             timeout_seconds=timeout_seconds,
             result=bare(result) if result is not None else "{}",
-            refused_status=refused_status,
-            failure_status=failure_status or {},
+            refused_http_status=refused_http_status,
+            http_status_by_error=http_status_by_error or {},
             partition=Stack.of(self).partition,
             fingerprint=self.definition_fingerprint,
             outlived_seconds=OUTLIVED_SECONDS,

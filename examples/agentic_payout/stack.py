@@ -169,7 +169,7 @@ class AgenticPayoutStack(Stack):
             ],
             on_failed=Notify(queue=notices),
             result="$merge([$outputs.Act, $sift($outputs.Recommend, function($v, $k) { $k in ['reason', 'model'] })])",
-            failure_status={
+            http_status_by_error={
                 "AccountUnknown": 404,
                 "AgentUnknown": 403,
                 "InsufficientFunds": 402,

@@ -125,7 +125,7 @@ class CartFulfilmentStack(Stack):
             steps=[self._check(review_from), *self._pay(), self._fulfil()],
             result='{"order": $outputs.CommitOrder.order, "tracking": $outputs.ShipOrder.tracking}',
             on_failed=Notify(queue=self._notices, message=FAILED),
-            failure_status={"Declined": 402, "Rejected": 403, "UnknownItem": 404},
+            http_status_by_error={"Declined": 402, "Rejected": 403, "UnknownItem": 404},
         )
         reconciler = TimeoutReconciler(self, "Reconciler", sagas=[saga])
         front_door = TransactionApi(

@@ -75,7 +75,7 @@ class FundsTransferStack(Stack):
             ],
             result=MOVED,
             on_failed=Notify(queue=notices),
-            failure_status={"InsufficientFunds": 402, "AccountUnknown": 404},
+            http_status_by_error={"InsufficientFunds": 402, "AccountUnknown": 404},
         )
         reconciler = TimeoutReconciler(self, "Reconciler", sagas=[saga], money_in_flight=MOST_IN_FLIGHT)
         transfers = Operation(

@@ -123,7 +123,7 @@ class OrderProcessingStack(Stack):
             ],
             result='{"order": $outputs.UpdateInventory.order}',
             on_failed=Notify(queue=notices, message=FAILED),
-            failure_status={"Declined": 402, "UnknownItem": 404},
+            http_status_by_error={"Declined": 402, "UnknownItem": 404},
         )
         reconciler = TimeoutReconciler(self, "Reconciler", sagas=[saga])
         front_door = TransactionApi(

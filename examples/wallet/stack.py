@@ -143,7 +143,7 @@ class WalletStack(Stack):
                     fn=fn,
                     requests=self.requests,
                     previous=None,
-                    failure_status=FAILURE_STATUS,
+                    http_status_by_error=FAILURE_STATUS,
                     key_policy=policy,
                 )
                 for name, fn in functions.items()

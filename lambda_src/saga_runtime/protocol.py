@@ -561,7 +561,7 @@ MAX_WEBHOOK_BYTES: Final = 262_144
 """A webhook's body; larger ones are refused."""
 
 STATUS_OF_REFUSAL: Final = 422
-"""HTTP status that a refused saga settles with, unless the saga's ``failure_status`` names another."""
+"""HTTP status that a refused saga settles with, unless the saga's ``http_status_by_error`` names another."""
 
 
 class ErrorName(StrEnum):

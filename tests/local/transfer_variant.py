@@ -44,7 +44,7 @@ class TransferVariantStack(Stack):
             "Transfer",
             requests=requests,
             steps=[Step.atomic("Transfer", fn=function, pivot=True)],
-            failure_status={"InsufficientFunds": 402},
+            http_status_by_error={"InsufficientFunds": 402},
         )
         operation = Operation(
             saga=saga,

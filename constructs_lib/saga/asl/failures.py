@@ -26,12 +26,12 @@ _NO_EFFECTS: Final = "and has no remaining effects"
 def refused(plan: SagaPlan, name: str, *, error: str | None = None, detail: str | None = None) -> State:
     """Fields of a refusal: the error's name and its safe message, never its trace."""
     thrown = "$states.errorOutput.Error"
-    status: str = str(plan.refused_status)
-    if plan.failure_status and error is not None:
-        status = str(plan.failure_status.get(error, plan.refused_status))
-    elif plan.failure_status:
-        table = ", ".join(f'"{known}": {code}' for known, code in sorted(plan.failure_status.items()))
-        status = f"($s := $lookup({{{table}}}, {thrown}); $exists($s) ? $s : {plan.refused_status})"
+    status: str = str(plan.refused_http_status)
+    if plan.http_status_by_error and error is not None:
+        status = str(plan.http_status_by_error.get(error, plan.refused_http_status))
+    elif plan.http_status_by_error:
+        table = ", ".join(f'"{known}": {code}' for known, code in sorted(plan.http_status_by_error.items()))
+        status = f"($s := $lookup({{{table}}}, {thrown}); $exists($s) ? $s : {plan.refused_http_status})"
     return {
         "step": name,
         "error": error or expression(thrown),

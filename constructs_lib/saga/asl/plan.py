@@ -194,8 +194,8 @@ class SagaPlan:
     remember_seconds: int
     timeout_seconds: int
     result: str
-    failure_status: Mapping[str, int]
-    refused_status: int
+    http_status_by_error: Mapping[str, int]
+    refused_http_status: int
     comment: str
     partition: str = "aws"
     fingerprint: str = ""

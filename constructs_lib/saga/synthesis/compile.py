@@ -282,8 +282,8 @@ def _bare_plan(nodes: Sequence[Node]) -> SagaPlan:
         remember_seconds=1,
         timeout_seconds=1,
         result="",
-        failure_status={},
-        refused_status=422,
+        http_status_by_error={},
+        refused_http_status=422,
         comment="",
     )
 

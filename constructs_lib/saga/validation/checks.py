@@ -186,9 +186,9 @@ def check_statuses(refused: int, by_error: Mapping[str, int], steps: Sequence[St
     for name in by_error:
         if name not in known:
             raise ValueError(
-                f"failure_status must name permanent errors of the steps, got {name!r}; "
+                f"http_status_by_error must name permanent errors of the steps, got {name!r}; "
                 "correct it, or add it to the refusals of the step that raises it"
             )
-    for name, status in (("refused_status", refused), *by_error.items()):
+    for name, status in (("refused_http_status", refused), *by_error.items()):
         if not 400 <= status <= 499:
             raise ValueError(f"the HTTP status of {name} must be 400 to 499, got {status}; a refusal is the client's")

@@ -87,7 +87,7 @@ class Settings:
     replay_seconds: int
     remember_seconds: int
     refusal_policy: RefusalPolicy
-    failure_status: Mapping[str, int]
+    http_status_by_error: Mapping[str, int]
 
     @classmethod
     def from_env(cls, env: Mapping[str, str]) -> Settings:
@@ -97,7 +97,7 @@ class Settings:
             replay_seconds=int(env[Env.REPLAY_SECONDS]),
             remember_seconds=int(env[Env.REMEMBER_SECONDS]),
             refusal_policy=RefusalPolicy(env[Env.REFUSAL_POLICY]),
-            failure_status=json.loads(env[Env.FAILURE_STATUS]),
+            http_status_by_error=json.loads(env[Env.FAILURE_STATUS]),
         )
 
 
@@ -123,7 +123,7 @@ def direct_operation(function: Callable[[DirectCall], Commit]) -> LambdaHandler:
 
     Of the function: ``Commit.output``, a JSON object, is the response's ``result``; the whole body has at most 65,536
     bytes, and the form of a completed saga's. A ``PermanentError`` is a refusal; its status is the operation's
-    ``failure_status``. Any other error stores nothing.
+    ``http_status_by_error``. Any other error stores nothing.
 
     Example:
         >>> from saga_runtime import Commit, DirectCall, direct_operation
@@ -214,7 +214,7 @@ class _Served:
 
     def _refuse(self, keyed: KeyedRequest, saga_id: str, refusal: PermanentError) -> HttpAnswer:
         """Refuse, unless a record exists: an earlier attempt may have changed the very state that refuses this one."""
-        status = self._config.failure_status.get(type(refusal).__name__, STATUS_OF_REFUSAL)
+        status = self._config.http_status_by_error.get(type(refusal).__name__, STATUS_OF_REFUSAL)
         body = canonical_json(
             {
                 "type": "urn:cdk-sagas:problem:saga-refused",

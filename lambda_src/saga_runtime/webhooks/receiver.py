@@ -28,7 +28,10 @@ RETRY_AFTER_SECONDS: Final = "30"
 
 _REFUSALS: Final[Mapping[Signature, tuple[Problem, str]]] = {
     Signature.UNSIGNED: (Problem.NO_SIGNATURE, "send the request signed"),
-    Signature.MALFORMED: (Problem.MALFORMED_SIGNATURE, "the headers hold no signature of the kind that is expected here"),
+    Signature.MALFORMED: (
+        Problem.MALFORMED_SIGNATURE,
+        "the headers hold no signature of the kind that is expected here",
+    ),
     Signature.WRONG: (Problem.SIGNATURE_MISMATCH, "sign the body as it is sent, with a secret that is active"),
     Signature.STALE: (Problem.STALE_SIGNATURE, "the request was signed too long ago, or in the future"),
 }

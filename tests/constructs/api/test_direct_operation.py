@@ -43,7 +43,7 @@ def _operation(stack: Stack, **settings: Any) -> DirectOperation:
 @pytest.fixture
 def cloud(stack: Stack) -> Cloud:
     """A direct operation next to a saga."""
-    direct = _operation(stack, failure_status={"InsufficientFunds": 402}, refusal_policy=RefusalPolicy.OPEN)
+    direct = _operation(stack, http_status_by_error={"InsufficientFunds": 402}, refusal_policy=RefusalPolicy.OPEN)
     TransactionApi(stack, "Api", operations={"payments": direct, "transfers": saga(stack)})
     return Cloud(stack)
 
@@ -87,7 +87,7 @@ def test_its_function_reads_its_settings_from_what_the_template_gives_it(cloud: 
         InProgressAnswer.CONFLICT,
     )
     assert (settings.replay_seconds, settings.remember_seconds) == (7 * 86_400, 400 * 86_400)
-    assert (settings.refusal_policy, settings.failure_status) == (RefusalPolicy.OPEN, {"InsufficientFunds": 402})
+    assert (settings.refusal_policy, settings.http_status_by_error) == (RefusalPolicy.OPEN, {"InsufficientFunds": 402})
     assert set(variables) <= {name.value for name in Env}
 
 
@@ -203,13 +203,13 @@ class TestWhatEndsTheSynth:
 
     @pytest.mark.parametrize("status", [200, 399, 500, True, "402"])
     def test_a_status_outside_of_refusals(self, stack: Stack, status: Any) -> None:
-        with pytest.raises((TypeError, ValueError), match=r"400 to 499|failure_status"):
-            _operation(stack, failure_status={"InsufficientFunds": status})
+        with pytest.raises((TypeError, ValueError), match=r"400 to 499|http_status_by_error"):
+            _operation(stack, http_status_by_error={"InsufficientFunds": status})
 
     @pytest.mark.parametrize("name", ["", " ", "Not A Name"])
     def test_an_error_without_a_name(self, stack: Stack, name: str) -> None:
-        with pytest.raises(ValueError, match="an error's name in failure_status"):
-            _operation(stack, failure_status={name: 402})
+        with pytest.raises(ValueError, match="an error's name in http_status_by_error"):
+            _operation(stack, http_status_by_error={name: 402})
 
     @pytest.mark.parametrize("size", [0, 65_537])
     def test_a_body_limit_out_of_range(self, stack: Stack, size: int) -> None:

@@ -652,9 +652,9 @@ SAGAS: dict[str, tuple[Wrong, str]] = {
         ),
     ),
     "a status of an error that no step raises": (
-        lambda s: s.saga(s.atomic(), failure_status={"BadItems": 400}),
+        lambda s: s.saga(s.atomic(), http_status_by_error={"BadItems": 400}),
         (
-            "failure_status must name permanent errors of the steps, got 'BadItems'; "
+            "http_status_by_error must name permanent errors of the steps, got 'BadItems'; "
             "correct it, or add it to the refusals of the step that raises it"
         ),
     ),
@@ -676,7 +676,7 @@ def test_sagas_refuse(shop: Shop, case: str) -> None:
 
 
 def test_the_status_of_bad_items_may_be_chosen_where_there_is_a_map(shop: Shop) -> None:
-    made = shop.saga(_map(shop), shop.atomic(), failure_status={"BadItems": 400, "Declined": 402})
+    made = shop.saga(_map(shop), shop.atomic(), http_status_by_error={"BadItems": 400, "Declined": 402})
     assert "400" in str(made.definition["States"]["Ship"]["Catch"][0]["Assign"]["failure"]["status"])
 
 

@@ -303,9 +303,9 @@ SLIPS: dict[str, tuple[Callable[[World], Any], str]] = {
     ),
     "a status as a text": (
         lambda w: lib.SagaStateMachine(
-            w.stack, "E", requests=w.requests, steps=[w.step], failure_status={"Declined": "402"}
+            w.stack, "E", requests=w.requests, steps=[w.step], http_status_by_error={"Declined": "402"}
         ),
-        "failure_status['Declined'] of SagaStateMachine E must be an int, got '402'; pass an int",
+        "http_status_by_error['Declined'] of SagaStateMachine E must be an int, got '402'; pass an int",
     ),
     "a truth as a number": (
         lambda w: lib.PayloadBucket(w.stack, "F", keep_days=True),

@@ -374,11 +374,11 @@ SAGAS: dict[str, tuple[Wrong, str]] = {
         "result must be a JSONata expression, got ''; leave it out for the default",
     ),
     "a refusal that is a success": (
-        lambda stack: _saga(stack, _step(stack), refused_status=200),
-        "the HTTP status of refused_status must be 400 to 499, got 200; a refusal is the client's",
+        lambda stack: _saga(stack, _step(stack), refused_http_status=200),
+        "the HTTP status of refused_http_status must be 400 to 499, got 200; a refusal is the client's",
     ),
     "an error that is the server's": (
-        lambda stack: _saga(stack, _step(stack), failure_status={"Invalid": 500}),
+        lambda stack: _saga(stack, _step(stack), http_status_by_error={"Invalid": 500}),
         "the HTTP status of Invalid must be 400 to 499, got 500; a refusal is the client's",
     ),
     "one error with two notices": (

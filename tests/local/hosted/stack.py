@@ -67,7 +67,7 @@ class HostedStack(Stack):
                     pivot=True,
                 ),
             ],
-            failure_status={"CardDeclined": 402},
+            http_status_by_error={"CardDeclined": 402},
         )
         front_door = TransactionApi(self, "Api", operations={"orders": saga}, cloud_watch_role=False)
         outputs = {

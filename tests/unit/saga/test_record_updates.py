@@ -41,8 +41,8 @@ def updates() -> dict[str, dict[str, Any]]:
         remember_seconds=REMEMBER_SECONDS,
         timeout_seconds=3_600,
         result="$outputs",
-        failure_status={},
-        refused_status=422,
+        http_status_by_error={},
+        refused_http_status=422,
         comment="a saga",
     )
     machines = {"": definition_of(plan), "recovery: ": recovery_of(plan, "arn:forward")}
