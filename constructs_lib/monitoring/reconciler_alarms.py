@@ -69,7 +69,7 @@ class AlarmLimits:
         Raises:
             ValueError: for one that is out of range, naming it, its value and the remedy.
         """
-        require_between("recoveries_started", recoveries, at_least=1, at_most=_MOST_RECOVERIES)
+        require_between("recovery_rate_threshold", recoveries, at_least=1, at_most=_MOST_RECOVERIES)
         for currency, amount in money.items():
             unit_argument("a currency of money_in_flight", currency)
             if not 0 <= amount <= _MOST_MONEY:

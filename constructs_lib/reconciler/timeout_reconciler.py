@@ -71,7 +71,7 @@ class TimeoutReconciler(Construct):
         longest_interval: how long an old or parked saga is not checked, at most; whole minutes, 1 to 60, 15 by default.
             Status events announce most ends at once; this is for lost ones. Longer means fewer calls.
         recoveries_limit: failed recoveries of one saga before it is parked; 1 to 100, 20 by default.
-        recoveries_started: alarm threshold: recoveries started within 15 minutes, of
+        recovery_rate_threshold: alarm threshold: recoveries started within 15 minutes, of
             all sagas together: then it is not a single one that died; 1 to 1,000,000, 20 by default.
         oldest_in_flight: alarm threshold: age of a saga in progress; 1 minute to 366 days. By default an
             hour more than the longest ``timeout`` of the sagas.
@@ -126,7 +126,7 @@ class TimeoutReconciler(Construct):
         measure: Duration | None = None,
         longest_interval: Duration | None = None,
         recoveries_limit: int = 20,
-        recoveries_started: int = 20,
+        recovery_rate_threshold: int = 20,
         oldest_in_flight: Duration | None = None,
         oldest_parked: Duration | None = None,
         money_in_flight: AmountsByUnit | None = None,
@@ -144,7 +144,7 @@ class TimeoutReconciler(Construct):
         limits = AlarmLimits.of(
             looks_minutes=every,
             measures_minutes=measured,
-            recoveries=recoveries_started,
+            recoveries=recovery_rate_threshold,
             oldest_in_flight=oldest_in_flight or Duration.seconds(min(timeout, LONGEST_SECONDS)),
             oldest_parked=oldest_parked or Duration.days(1),
             money=money_in_flight or {},
