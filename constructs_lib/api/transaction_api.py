@@ -285,7 +285,7 @@ class TransactionApi(Construct):
         )
         requests.grant_reserve(gatekeeper)
         requests.grant_look(gatekeeper)
-        saga.log.grant_list(gatekeeper)
+        saga.log.grant_query(gatekeeper)
         saga.grant_start(gatekeeper)
         if saga.payloads is not None:
             saga.payloads.grant_read(gatekeeper)

@@ -420,7 +420,7 @@ class CallbackIntegration(Construct):
             actions=list(QUEUE_ACTIONS),
             resource_arns=[self.queue.queue_arn],
         )
-        return self.tokens.grant_list(grantee)
+        return self.tokens.grant_operate(grantee)
 
     def _receiver(self, name: str, code: CallbackCode, decorator: str) -> lambda_.Function:
         require_made_by(name, code, decorator)

@@ -210,7 +210,7 @@ class TimeoutReconciler(Construct):
         """Read what is due, take it over, start it; and nothing else."""
         function = self.function
         saga.requests.grant_settle(function)
-        saga.log.grant_list(function)
+        saga.log.grant_query(function)
         _allow(function, ["dynamodb:UpdateItem"], [saga.log.table_arn])
         indexes = [f"{saga.requests.table_arn}/index/{index}" for index in (DUE_INDEX, RESPONSE_INDEX)]
         _allow(function, ["dynamodb:Query"], indexes)

@@ -339,7 +339,7 @@ class SagaStateMachine(Construct):
             actions=["states:StartExecution"],
             resource_arns=[self.recovery_machine.state_machine_arn],
         )
-        self.log.grant_list(grantee)
+        self.log.grant_query(grantee)
         described = (self.state_machine, self.recovery_machine, *self.phases.values())
         iam.Grant.add_to_principal(
             grantee=grantee,
@@ -472,7 +472,7 @@ class SagaStateMachine(Construct):
             functions = [function for function in (asked, step.compensate) if function is not None]
             if step.provider is not None and any(node.kind is StepKind.MAP for node in self.steps):
                 # What items of a map answered is read by the names of their rows, which the function does not know.
-                needed += [(self.log.grant_list, function) for function in functions]
+                needed += [(self.log.grant_query, function) for function in functions]
             if self.payloads is not None:
                 needed += [
                     (grant, function)

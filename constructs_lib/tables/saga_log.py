@@ -55,6 +55,6 @@ class SagaLog(StatefulTable):
             "dynamodb:DeleteItem",
         )
 
-    def grant_list(self, grantee: iam.IGrantable) -> iam.Grant:
+    def grant_query(self, grantee: iam.IGrantable) -> iam.Grant:
         """List a saga's rows."""
         return self._grant(grantee, "dynamodb:Query")

@@ -107,7 +107,7 @@ class TokenTable(StatefulTable):
         """Read and write single rows: register who waits, and keep what came of it."""
         return self._grant(grantee, *ITEM_ACTIONS)
 
-    def grant_list(self, grantee: iam.IGrantable) -> iam.Grant:
+    def grant_operate(self, grantee: iam.IGrantable) -> iam.Grant:
         """Find rows, read them, tokens included, and record deliveries: for operators only."""
         self._grant_due(grantee)
         return self._grant(grantee, *TOKEN_TABLE_ACTIONS)

@@ -171,7 +171,7 @@ class TestTheTokenTable:
         assert sweeper["Environment"]["Variables"][Env.TOKEN_TABLE] == "${Warehouse/Tokens/Table}"
 
     def test_lets_operators_find_rows_and_say_that_they_were_told(self, stack: Stack) -> None:
-        TokenTable(stack, "Tokens").grant_list(own(stack, "Operator"))
+        TokenTable(stack, "Tokens").grant_operate(own(stack, "Operator"))
 
         allowed = {pair for pair in Cloud(stack).permissions("Operator/Role") if pair[0].startswith("dynamodb:")}
         assert allowed == {
