@@ -449,7 +449,8 @@ class TestAlarms:
         CallbackIntegration(stack, "Warehouse", oldest_waiting=Duration.minutes(10))
 
         alarm = properties(stack, "Warehouse/Alarms/OldestWaiting")
-        assert (alarm["MetricName"], alarm["Threshold"], alarm["Statistic"]) == ("OldestWaitingToken", 600, "Maximum")
+        metric = (alarm["MetricName"], alarm["Threshold"], alarm["Statistic"])
+        assert metric == ("AgeOfOldestOverdueCallback", 600, "Maximum")
         assert alarm["Dimensions"] == [{"Name": "service", "Value": "Test-Warehouse-Tokens-Sweeper"}]
         assert alarm["TreatMissingData"] == "breaching"
 
