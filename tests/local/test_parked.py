@@ -180,7 +180,7 @@ CASES: Final = (
         on=Operation.REFUND,
         moment=A,
         containing="Charge-undo",
-        says=("Charge", "--undo", "--applied"),
+        says=("Charge", "--compensation", "--applied"),
         status="FAILED",
         books=(1, 1),
         refuse=True,
@@ -190,7 +190,7 @@ CASES: Final = (
         on=Operation.REFUND,
         moment=B,
         containing="Charge-undo",
-        says=("Charge", "--undo", "--not-applied"),
+        says=("Charge", "--compensation", "--not-applied"),
         status="FAILED",
         books=(1, 1),
         refuse=True,
@@ -228,7 +228,7 @@ def test_a_person_drives_a_parked_saga_to_its_right_end(case: Case, parked: Park
     step = case.says[0]
     status, told = parked.says("inspect", parked.sagas[case.order])
     assert (status, "IN_PROGRESS, parked: it waits for a person" in told) == (0, True), told
-    assert f"Did {'the undo of ' if '--undo' in case.says else ''}{step} happen?" in told
+    assert f"Did {'the undo of ' if '--compensation' in case.says else ''}{step} happen?" in told
 
     found = [one.id for one in parked.gateway.books().charges if one.reference == f"{case.order}-Charge"]
     words = [word.replace("{charge}", json.dumps({"charge": "".join(found)})) for word in case.says]

@@ -216,7 +216,7 @@ class Deep:
             )
             return
         if undo.finding is LateFinding.EXHAUSTED or not _undoable(saga, row.step):
-            words = ["resolve", row.saga_id, row.step, "--undo", "--applied"]
+            words = ["resolve", row.saga_id, row.step, "--compensation", "--applied"]
             then = "compensate it by hand, and record that"
             yield self._finding(Kind.LATE, row, what, then, command=self.records.command(saga, *words), saga=saga)
             return

@@ -166,7 +166,7 @@ class Tokens:
             return None  # it is undone
         if home is None:
             return self._of_person(row, Found.LATE, f"{what}; its record is gone", "have it undone at its provider")
-        words = ["resolve", row.saga_id, row.step, "--undo", "--applied"]
+        words = ["resolve", row.saga_id, row.step, "--compensation", "--applied"]
         return replace(
             self._of_person(
                 row, Found.LATE, f"{what}, and is not compensated automatically", "compensate it, and record it"

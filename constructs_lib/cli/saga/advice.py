@@ -51,7 +51,7 @@ def _about_late_effects(saga: Inspection, command: Callable[..., str]) -> Iterat
             "nothing can undo it but you, undo it by hand and say so.",
             commands=(
                 ("undo it", command("recover", "--again")),
-                ("undone by hand", command("resolve", step.step, "--undo", "--applied", *seen)),
+                ("undone by hand", command("resolve", step.step, "--compensation", "--applied", *seen)),
             ),
         )
 
@@ -125,7 +125,7 @@ def _asked(saga: Inspection, step: StepView) -> str:
 
 def _answers(saga: Inspection, step: StepView, command: Callable[..., str]) -> Iterator[tuple[str, str]]:
     seen = ["--attempt", step.attempt] if step.attempt else []
-    about = ["--undo"] if step.status in (StepStatus.UNDOING, StepStatus.DONE) else []
+    about = ["--compensation"] if step.status in (StepStatus.UNDOING, StepStatus.DONE) else []
     with_output = [] if about else ["--output", "{}"]
     yes = command("resolve", step.step, *about, "--applied", *with_output, *seen)
     no = command("resolve", step.step, *about, "--not-applied", *seen)

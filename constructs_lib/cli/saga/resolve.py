@@ -44,7 +44,7 @@ def add_parser(commands: Any) -> None:
     said.add_argument("--applied", action="store_true", help="it happened")
     said.add_argument("--not-applied", action="store_true", help="it did not happen")
     said.add_argument("--resume", action="store_true", help="nothing is in doubt: the cause is fixed, resume")
-    parser.add_argument("--undo", action="store_true", help="the answer is about the step's compensation")
+    parser.add_argument("--compensation", action="store_true", help="the answer is about the step's compensation")
     parser.add_argument("--output", metavar="JSON", help="with --applied: what the step would have returned ({})")
     parser.add_argument("--attempt", help="the attempt that you saw: refused if another one wrote the row since")
     add_log_option(parser)
@@ -77,7 +77,7 @@ def _statement(options: argparse.Namespace) -> Statement | None:
     from saga_runtime.recovery.resolution import Statement
 
     if options.resume:
-        given = [name for name in ("step", "undo", "output", "attempt") if getattr(options, name)]
+        given = [name for name in ("step", "compensation", "output", "attempt") if getattr(options, name)]
         if given:
             raise CommandError(f"--resume decides nothing; leave {', '.join(given)} out")
         return None
@@ -86,7 +86,7 @@ def _statement(options: argparse.Namespace) -> Statement | None:
     if options.output is not None and not options.applied:
         raise CommandError("a step that was not applied has no output; leave --output out")
     output = _output(options.output) if options.output is not None else None
-    return Statement(applied=options.applied, undo=options.undo, output=output, attempt=options.attempt)
+    return Statement(applied=options.applied, undo=options.compensation, output=output, attempt=options.attempt)
 
 
 def _output(text: str) -> str:

@@ -166,7 +166,7 @@ def _decide_step(subject: Subject, statement: Statement, now_ms: int) -> Change:
         case StepStatus.UNDOING | StepStatus.UNDONE | StepStatus.APPLIED_LATE:
             raise CannotResolve(
                 f"{subject.name} happened, and is {row.status}; what is left to answer is whether its undo happened: "
-                "--undo --applied or --undo --not-applied"
+                "--compensation --applied or --compensation --not-applied"
             )
         case _:
             raise CannotResolve(f"{subject.name} is {row.status}, which is decided: {_MEANING[row.status]}")
@@ -177,9 +177,9 @@ _MEANING: Final = {
     StepStatus.TOMBSTONE: "it was declared never to happen; what happened nevertheless is undone at the provider",
     StepStatus.FAILED: "the provider clearly refused; what happened nevertheless is undone at the provider",
     StepStatus.READ: "it only read; to continue, use --resume",
-    StepStatus.INTENT: "the step itself is in doubt; use --applied or --not-applied without --undo",
+    StepStatus.INTENT: "the step itself is in doubt; use --applied or --not-applied without --compensation",
     StepStatus.UNDONE: "it was undone; to continue, use --resume",
-    StepStatus.UNDOING: "its undo is in doubt; use --applied or --not-applied with --undo",
+    StepStatus.UNDOING: "its undo is in doubt; use --applied or --not-applied with --compensation",
     StepStatus.APPLIED_LATE: "it was applied late, and is compensated",
 }
 

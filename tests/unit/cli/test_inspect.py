@@ -187,9 +187,10 @@ def test_a_saga_whose_undo_is_in_doubt_is_asked_about_the_undo() -> None:
   Did the undo of Charge happen? Ask the provider; it was given the idempotency
   key 6d0f1a1e-5a3c-5f0b-9a5e-0c1f6f1d7a42.
     yes:
-      cdk-sagas resolve aaaaaaaaaaaaaaaaaaaaaaaaaa-mdwqr4j1 Charge --undo --applied --attempt 0f3c9a --table Requests
+      cdk-sagas resolve aaaaaaaaaaaaaaaaaaaaaaaaaa-mdwqr4j1 Charge --compensation --applied --attempt 0f3c9a \
+--table Requests
     no, undo it again:
-      cdk-sagas resolve aaaaaaaaaaaaaaaaaaaaaaaaaa-mdwqr4j1 Charge --undo --not-applied --attempt 0f3c9a \
+      cdk-sagas resolve aaaaaaaaaaaaaaaaaaaaaaaaaa-mdwqr4j1 Charge --compensation --not-applied --attempt 0f3c9a \
 --table Requests
   If something else stopped it, fix that.
     resume:
@@ -224,7 +225,7 @@ def test_a_job_that_was_accepted_and_one_that_took_effect_late() -> None:
     assert 'skipped, with {"ship":null}' in told
     assert [command for one in found for _, command in one.commands] == [
         f"cdk-sagas recover {SAGA} --again",
-        f"cdk-sagas resolve {SAGA} Ship --undo --applied --attempt a-1",
+        f"cdk-sagas resolve {SAGA} Ship --compensation --applied --attempt a-1",
     ]
 
 

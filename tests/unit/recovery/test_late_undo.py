@@ -389,7 +389,7 @@ def test_an_operator_says_that_a_late_effect_of_a_tombstone_is_undone(desk: Desk
     remove_request()
     has_job(desk)
 
-    desk.resolves("Pick", "--undo", "--applied")
+    desk.resolves("Pick", "--compensation", "--applied")
 
     assert look(desk) == LateUndo(finding=LateFinding.NOTHING)
 

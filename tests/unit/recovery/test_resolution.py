@@ -85,7 +85,7 @@ def test_an_undo_that_happened_is_not_done_again(desk: Desk) -> None:
     desk.park()
     desk.shop.everybody_dies()
 
-    told = desk.resolves(STEP, "--undo", "--applied")
+    told = desk.resolves(STEP, "--compensation", "--applied")
 
     assert told.startswith("the undo of Charge happened: its row is UNDONE\n")
     desk.shop.undo()
@@ -103,7 +103,7 @@ def test_an_undo_that_did_not_happen_is_done_anew(desk: Desk) -> None:
     desk.park()
     desk.shop.everybody_dies()
 
-    desk.resolves(STEP, "--undo", "--not-applied")
+    desk.resolves(STEP, "--compensation", "--not-applied")
 
     assert desk.shop.status == "DONE"
     desk.shop.undo()
@@ -115,7 +115,7 @@ def test_a_step_that_nothing_but_a_person_can_undo_is_said_to_be_undone(desk: De
     desk.shop.run()
     desk.park()
 
-    desk.resolves(STEP, "--undo", "--applied")
+    desk.resolves(STEP, "--compensation", "--applied")
 
     assert (desk.shop.status, desk.owner) == ("UNDONE", GONE_ON)
 
@@ -355,7 +355,7 @@ def test_without_the_definition_the_longest_grace_counts(desk: Desk) -> None:
         (["Ship[a b]", "--not-applied"], "an item's key must match"),
         (["Commit", "--applied", "--output", "{}"], "its effect and its row are written together"),
         (["Charge", "--applied"], "give its output"),
-        (["Charge", "--undo", "--applied"], "there is nothing to undo"),
+        (["Charge", "--compensation", "--applied"], "there is nothing to undo"),
         (["Charge", "--applied", "--output", "[1]"], "must be an object"),
         (["Charge", "--applied", "--output", "{'a': 1}"], "not JSON"),
         (["Charge", "--applied", "--output", '{"amount": 1.5}'], "a state machine's numbers are doubles"),
@@ -390,7 +390,7 @@ def test_what_stands_in_a_saga_that_goes_forward_is_not_undone(desk: Desk) -> No
     desk.shop.run()
     desk.park(Direction.FORWARD)
 
-    assert "its saga does not compensate" in desk.is_refused(STEP, "--undo", "--applied")
+    assert "its saga does not compensate" in desk.is_refused(STEP, "--compensation", "--applied")
 
 
 def test_what_was_buried_did_not_happen(desk: Desk) -> None:
@@ -414,8 +414,8 @@ def test_a_step_that_is_being_undone_is_only_asked_about_its_undo(desk: Desk) ->
     desk.park()
     desk.shop.everybody_dies()
 
-    assert "--undo --applied or --undo --not-applied" in desk.is_refused(STEP, "--applied")
-    assert "an undo has no output" in desk.is_refused(STEP, "--undo", "--applied", "--output", "{}")
+    assert "--compensation --applied or --compensation --not-applied" in desk.is_refused(STEP, "--applied")
+    assert "an undo has no output" in desk.is_refused(STEP, "--compensation", "--applied", "--output", "{}")
 
 
 def test_a_step_that_is_in_doubt_itself_is_not_asked_about_its_undo(desk: Desk) -> None:
@@ -423,7 +423,7 @@ def test_a_step_that_is_in_doubt_itself_is_not_asked_about_its_undo(desk: Desk) 
     desk.park()
     desk.shop.everybody_dies()
 
-    assert "without --undo" in desk.is_refused(STEP, "--undo", "--applied")
+    assert "without --compensation" in desk.is_refused(STEP, "--compensation", "--applied")
 
 
 def test_a_step_that_read_is_not_decided_about(desk: Desk) -> None:

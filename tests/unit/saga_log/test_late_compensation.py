@@ -386,7 +386,7 @@ def test_that_a_late_effect_is_one_is_no_question(picking: Picking, says: Says) 
     late(picking)
     park(picking)
 
-    with pytest.raises(CannotResolve, match="--undo"):
+    with pytest.raises(CannotResolve, match="--compensation"):
         says(APPLIED)
 
 
