@@ -16,6 +16,7 @@ from constructs_lib.testing.simulator.deployment.blueprint import (
     QueueSpec,
     RouteSpec,
     RuleSpec,
+    TableSpec,
     TargetSpec,
 )
 from constructs_lib.testing.simulator.engine.kernel import SECOND
@@ -346,3 +347,20 @@ def test_a_request_may_arrive_when_its_sender_is_dead() -> None:
         assert outcome.value().error == "Sandbox.Timedout"
         world.kernel.run(until=START + 3_600 * SECOND)
         assert len(_bodies(world, "q")) == 1
+
+
+def test_time_to_live_deletes_expired_items_late_and_no_others() -> None:
+    made = blueprint(handle=HANDLE)
+    made.tables["t"] = TableSpec(name="t", keys=("id",), kinds=("S",), ttl="until")
+    hour, begin = 3_600 * SECOND, START // SECOND
+    with world_of(made, Climate(expiry_lag=24 * hour)) as world:
+        for number in range(100):
+            until = {"until": {"N": str(begin + (3_600 if number % 2 else 10**9))}}
+            world.db.put("t", {"id": {"S": str(number)}, **(until if number else {})})
+        left = []
+        for hours in (1, 12, 24 * 14):
+            world.kernel.run(until=START + hours * hour)
+            left.append(len(world.table("t")))
+        assert left[0] == 100
+        assert 50 < left[1] < 100
+        assert left[2] == 50

@@ -34,7 +34,7 @@ from constructs_lib.testing.simulator.deployment.deployment import Deployment
 from constructs_lib.testing.simulator.deployment.images import schemas_compiled_once
 from constructs_lib.testing.simulator.deployment.observing import observed
 from constructs_lib.testing.simulator.engine.actors import Actor, ActorKind
-from constructs_lib.testing.simulator.engine.kernel import Kernel
+from constructs_lib.testing.simulator.engine.kernel import SECOND, Kernel
 from constructs_lib.testing.simulator.engine.machine import Environment, timed_by, virtual_machine
 from constructs_lib.testing.simulator.faults.climate import Climate
 from constructs_lib.testing.simulator.faults.weather import Weather
@@ -50,6 +50,8 @@ def _no_changes(_function: str) -> Mapping[str, str]:
     return {}
 
 
+_EXPIRY: Final = 1_800 * SECOND
+"""Between two sweeps of time to live."""
 STATUS_CHANGE: Final = "Step Functions Execution Status Change"
 
 
@@ -126,7 +128,18 @@ class World:
         }
         self.provide(deployment)
         self.connect_services(deployment)
+        if any(table.ttl for table in self.db.tables.values()):
+            self.kernel.after(_EXPIRY, self._delete_expired)
         self.rollout = Rollout(self)
+
+    def _delete_expired(self) -> None:
+        """Delete items whose time is over, some sooner and some later, as time to live does."""
+        for table in self.db.tables.values():
+            for key in table.expired(self.kernel.now):
+                if self.weather.deletes_expired(_EXPIRY):
+                    self.trace.note(table.name, f"time to live deletes {' '.join(map(str, key))}")
+                    table.put(key, None, self.kernel.now)
+        self.kernel.after(_EXPIRY, self._delete_expired)
 
     def _writes(self) -> int:
         """A number that grows with every write, message and start."""

@@ -140,6 +140,7 @@ class Climate:
         index_lag: microseconds by which an index is behind at most.
         commit_delay: microseconds for which a transaction holds its items at most.
         skew: microseconds by which two clocks differ at most.
+        expiry_lag: microseconds after its expiration by which DynamoDB has deleted an item, on average.
         ends: when it is over: afterwards nothing goes wrong.
         unproven: what nobody has seen AWS do, and this run takes to be so.
         planned: faults at given calls and states; None: calls and states are not counted.
@@ -152,6 +153,7 @@ class Climate:
     index_lag: int = 0
     commit_delay: int = 0
     skew: int = 0
+    expiry_lag: int = 2 * 86_400 * SECOND
     ends: int = 0
     unproven: frozenset[str] = frozenset()
     planned: tuple[Planned, ...] | None = None
@@ -197,6 +199,7 @@ def drawn_climate(random: Random, *, start: int, length: int, services: tuple[st
         index_lag=random.choice((0, 0, 50 * MILLISECOND, SECOND, 20 * SECOND, 5 * MINUTE)),
         commit_delay=random.choice((0, 0, 0, 5 * MILLISECOND, 50 * MILLISECOND, SECOND)),
         skew=random.choice((0, 0, 50 * MILLISECOND, 2 * SECOND)),
+        expiry_lag=random.choice((MINUTE, HOUR, 24 * HOUR, 48 * HOUR)),
         ends=start + length,
         unproven=frozenset(claim for claim in UNPROVEN if random.random() < 0.5),
     )

@@ -120,6 +120,10 @@ class Weather:
         most = self.climate.skew
         return int((self._latencies.random() - 0.5) * most) if most else 0
 
+    def deletes_expired(self, interval: int) -> bool:
+        """True if DynamoDB deletes an expired item within this interval; the lag is memoryless."""
+        return self._latencies.random() < interval / (interval + self.climate.expiry_lag)
+
     def share(self) -> float:
         """A number in [0, 1), for whatever else is open."""
         return self._random.random()
