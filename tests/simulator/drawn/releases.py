@@ -34,11 +34,16 @@ def drawn_release(saga: DrawnSaga, seed: int) -> DrawnRelease:
     random = Random(f"{seed}:release")
     kind = random.choice(KINDS)
     if kind == "replaced":
-        return DrawnRelease(kind=kind, saga=drawn_saga(random.getrandbits(32)))
+        return replaced(drawn_saga(random.getrandbits(32)))
     if kind == "added" and any(step.pivot for step in saga.steps):
         added = DrawnStep(name="Added", kind=random.choice(("both", "atomic", "notify")), refusable=False)
         return DrawnRelease(kind=kind, saga=dataclasses.replace(saga, nodes=(*saga.nodes, added)))
     return DrawnRelease(kind="same" if kind == "added" else kind, saga=saga)
+
+
+def replaced(other: DrawnSaga) -> DrawnRelease:
+    """The release in which another saga takes an operation; requests state how functions behave by names of steps."""
+    return DrawnRelease(kind="replaced", saga=renamed(other).saga)
 
 
 def renamed(saga: DrawnSaga) -> DrawnRelease:

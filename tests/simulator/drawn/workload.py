@@ -61,6 +61,9 @@ class Drawn(Workload):
             return direct_intent(random)
         which = random.choice(self._only)
         body = drawn_body(self._sagas[which], random)
+        release = self._releases.get(which)
+        if release is not None and release.kind == "replaced":
+            body["behave"] |= drawn_body(release.saga, random)["behave"]
         return Intent(
             operation=operation_of(which),
             body=body,
