@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 
 from constructs_lib.testing import LocalAws
+from tests.simulator.exchanges import EXCHANGES, MACHINES, Exchange, Services
 from tests.simulator.scenarios import CHILDREN, FUNCTIONS, SCENARIOS, Scenario
 from tests.simulator.test_scenarios import ENDS
 
 from .resources import create_function, create_queue
-from .support import ALLOW_ALL, await_end, create_role
+from .support import ALLOW_ALL, await_end, create_role, eventually
 
 
 @pytest.fixture(scope="module")
@@ -61,3 +62,49 @@ def test_local_aws_ends_a_scenario_as_the_simulator_does(
 ) -> None:
     agrees = _end(local_aws_server, scenario, names) == ENDS[scenario.name]
     assert agrees is (scenario.differs is None), f"local AWS ends otherwise: {_end}" if not agrees else scenario.differs
+
+
+@pytest.fixture(scope="module")
+def services(local_aws_server: LocalAws) -> Iterator[Services]:
+    """The same services in local AWS."""
+    aws = local_aws_server
+    aws.client("dynamodb").create_table(
+        TableName="exchanges",
+        BillingMode="PAY_PER_REQUEST",
+        KeySchema=[{"AttributeName": "id", "KeyType": "HASH"}],
+        AttributeDefinitions=[{"AttributeName": "id", "AttributeType": "S"}],
+    )
+    plain, fifo = create_queue(aws, "exchanges"), create_queue(aws, "exchanges.fifo", FifoQueue="true")
+    aws.client("s3").create_bucket(Bucket="exchanges")
+    secret = aws.client("secretsmanager").create_secret(Name="exchanges", SecretString="first")["ARN"]
+    machines = {name: _machine(aws, f"exchange-{name}", make(plain), "STANDARD") for name, make in MACHINES.items()}
+    make_client: Any = aws.client
+
+    def moved(url: str) -> str:
+        messages = eventually(lambda: make_client("sqs").receive_message(QueueUrl=url).get("Messages"))
+        make_client("sqs").delete_message(QueueUrl=url, ReceiptHandle=messages[0]["ReceiptHandle"])
+        return str(messages[0]["Body"])
+
+    yield Services(
+        client=make_client,
+        ended=lambda arn: void(await_end(aws, arn)),
+        moved=moved,
+        plain=plain,
+        fifo=fifo,
+        table="exchanges",
+        bucket="exchanges",
+        secret=secret,
+        done=machines["done"],
+        waits=machines["waits"],
+        fails=create_function(aws, "exchange-fails", FUNCTIONS["fail"]),
+    )
+    aws.client("dynamodb").delete_table(TableName="exchanges")
+
+
+def void(_result: object) -> None:
+    """Let a result be."""
+
+
+@pytest.mark.parametrize("exchange", EXCHANGES, ids=str)
+def test_local_aws_answers_as_the_simulator_does(exchange: Exchange, services: Services) -> None:
+    assert exchange.act(services) == exchange.answers

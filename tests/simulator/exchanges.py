@@ -1,0 +1,292 @@
+"""Short exchanges with services, whose answers are compared: of the simulator, and of local AWS.
+
+Each is a function of ``Services`` that returns what its calls answered, without names, times and ids.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from botocore.exceptions import ClientError
+
+WAITING: Final = "arn:aws:states:::sqs:sendMessage.waitForTaskToken"
+
+
+def _waits(url: str) -> dict[str, Any]:
+    body = {"token": "{% $states.context.Task.Token %}"}
+    task = {"Type": "Task", "Resource": WAITING, "Arguments": {"QueueUrl": url, "MessageBody": body}, "End": True}
+    return {"StartAt": "A", "States": {"A": task}}
+
+
+def _done(_url: str) -> dict[str, Any]:
+    return {"StartAt": "A", "States": {"A": {"Type": "Succeed"}}}
+
+
+MACHINES: Final[dict[str, Callable[[str], dict[str, Any]]]] = {"waits": _waits, "done": _done}
+"""State machines by name: from the URL of a queue."""
+
+
+def received(sqs: Any, url: str) -> str:
+    """Receive a message and delete it."""
+    (message,) = sqs.receive_message(QueueUrl=url)["Messages"]
+    sqs.delete_message(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])
+    return str(message["Body"])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Services:
+    """Services of one side, and resources in them.
+
+    Attributes:
+        client: makes a boto3 client.
+        ended: waits until an execution has ended, by ARN.
+        moved: waits until an execution that runs has sent its message, by the queue's URL; the message's body.
+        plain, fifo: URLs of queues; ``fifo`` does not deduplicate by content.
+        table: name of a table with the partition key ``id``.
+        bucket: name of a bucket.
+        secret: id of a secret with the value ``first``.
+        done: ARN of a machine that ends at once.
+        waits: ARN of a machine that sends its task token to ``plain``.
+        fails: name of a function that raises an error of the class ``Oops``.
+    """
+
+    client: Callable[[str], Any]
+    ended: Callable[[str], None]
+    moved: Callable[[str], str]
+    plain: str
+    fifo: str
+    table: str
+    bucket: str
+    secret: str
+    done: str
+    waits: str
+    fails: str
+
+
+def code_of(call: Callable[..., Any], **given: Any) -> str:
+    """Return the error's code of a call; ``none`` if it succeeds."""
+    try:
+        call(**given)
+    except ClientError as error:
+        return str(error.response["Error"]["Code"])
+    return "none"
+
+
+def fifo_messages(of: Services) -> Any:
+    """Deduplicate, and keep the order of a group."""
+    sqs = of.client("sqs")
+    for body, told in (("a", "1"), ("again", "1"), ("b", "2")):
+        sqs.send_message(QueueUrl=of.fifo, MessageBody=body, MessageGroupId="g", MessageDeduplicationId=told)
+    first = sqs.receive_message(QueueUrl=of.fifo, MaxNumberOfMessages=1)["Messages"]
+    blocked = sqs.receive_message(QueueUrl=of.fifo, MaxNumberOfMessages=1).get("Messages", [])
+    sqs.delete_message(QueueUrl=of.fifo, ReceiptHandle=first[0]["ReceiptHandle"])
+    second = sqs.receive_message(QueueUrl=of.fifo, MaxNumberOfMessages=10)["Messages"]
+    for message in second:
+        sqs.delete_message(QueueUrl=of.fifo, ReceiptHandle=message["ReceiptHandle"])
+    return [[message["Body"] for message in found] for found in (first, blocked, second)]
+
+
+def message_again(of: Services) -> Any:
+    """Receive a message again once it is visible."""
+    sqs = of.client("sqs")
+    sqs.send_message(QueueUrl=of.plain, MessageBody="m")
+    seen = []
+    for _ in range(2):
+        received = sqs.receive_message(QueueUrl=of.plain, AttributeNames=["ApproximateReceiveCount"])["Messages"][0]
+        hidden = sqs.receive_message(QueueUrl=of.plain).get("Messages", [])
+        seen.append([received["Attributes"]["ApproximateReceiveCount"], len(hidden)])
+        sqs.change_message_visibility(QueueUrl=of.plain, ReceiptHandle=received["ReceiptHandle"], VisibilityTimeout=0)
+    last = sqs.receive_message(QueueUrl=of.plain)["Messages"][0]
+    sqs.delete_message(QueueUrl=of.plain, ReceiptHandle=last["ReceiptHandle"])
+    return [seen, len(sqs.receive_message(QueueUrl=of.plain).get("Messages", []))]
+
+
+def message_without_group(of: Services) -> Any:
+    """Refuse a FIFO message without a group, and one without a deduplication id."""
+    send = of.client("sqs").send_message
+    return [
+        code_of(send, QueueUrl=of.fifo, MessageBody="a", MessageDeduplicationId="x"),
+        code_of(send, QueueUrl=of.fifo, MessageBody="a", MessageGroupId="g"),
+    ]
+
+
+def execution_of_one_name(of: Services) -> Any:
+    """Start an execution again: while it runs with its input and with another one, and once it has ended."""
+    states = of.client("stepfunctions")
+    start = states.start_execution
+    first = start(stateMachineArn=of.waits, name="one", input="{}")["executionArn"]
+    of.moved(of.plain)
+    same = start(stateMachineArn=of.waits, name="one", input="{}")["executionArn"] == first
+    other = code_of(start, stateMachineArn=of.waits, name="one", input='{"a":1}')
+    states.stop_execution(executionArn=first, error="Why", cause="because")
+    of.ended(first)
+    described = states.describe_execution(executionArn=first)
+    later = code_of(start, stateMachineArn=of.waits, name="one", input="{}")
+    return [same, other, described["status"], described["error"], described["cause"], later]
+
+
+def execution_that_is_refused(of: Services) -> Any:
+    """Refuse a name, an input, a machine and an execution that do not exist."""
+    states = of.client("stepfunctions")
+    missing = of.done.rpartition(":")[0] + ":missing"
+    execution = of.done.replace(":stateMachine:", ":execution:") + ":missing"
+    return [
+        code_of(states.start_execution, stateMachineArn=of.done, name="a b"),
+        code_of(states.start_execution, stateMachineArn=of.done, input="{"),
+        code_of(states.start_execution, stateMachineArn=missing),
+        code_of(states.describe_execution, executionArn=execution),
+        code_of(states.stop_execution, executionArn=execution),
+    ]
+
+
+def task_tokens(of: Services) -> Any:
+    """Refuse a token that does not exist, an output that is not JSON, and a token that was used."""
+    states = of.client("stepfunctions")
+    execution = states.start_execution(stateMachineArn=of.waits, name="tokens")["executionArn"]
+    token = json.loads(of.moved(of.plain))["token"]
+    refused = [
+        code_of(states.send_task_success, taskToken="x" * 20, output="{}"),
+        code_of(states.send_task_success, taskToken=token, output="{"),
+        code_of(states.send_task_heartbeat, taskToken=token),
+        code_of(states.send_task_success, taskToken=token, output='{"a": 1}'),
+    ]
+    of.ended(execution)
+    described = states.describe_execution(executionArn=execution)
+    late = [
+        code_of(states.send_task_success, taskToken=token, output="{}"),
+        code_of(states.send_task_failure, taskToken=token, error="e"),
+        code_of(states.send_task_heartbeat, taskToken=token),
+    ]
+    return [refused, described["status"], json.loads(described["output"]), late]
+
+
+def stored_objects(of: Services) -> Any:
+    """Put an object only if it does not exist, and read what does not exist."""
+    s3 = of.client("s3")
+    return [
+        code_of(s3.put_object, Bucket=of.bucket, Key="k", Body=b"1", IfNoneMatch="*"),
+        code_of(s3.put_object, Bucket=of.bucket, Key="k", Body=b"2", IfNoneMatch="*"),
+        s3.get_object(Bucket=of.bucket, Key="k")["Body"].read().decode(),
+        code_of(s3.get_object, Bucket=of.bucket, Key="missing"),
+        code_of(s3.head_object, Bucket=of.bucket, Key="missing"),
+    ]
+
+
+def secret_versions(of: Services) -> Any:
+    """Keep the former version of a secret."""
+    secrets = of.client("secretsmanager")
+    before = code_of(secrets.get_secret_value, SecretId=of.secret, VersionStage="AWSPREVIOUS")
+    secrets.put_secret_value(SecretId=of.secret, SecretString="second")
+    values = [
+        secrets.get_secret_value(SecretId=of.secret, VersionStage=stage)["SecretString"]
+        for stage in ("AWSCURRENT", "AWSPREVIOUS")
+    ]
+    return [before, values, code_of(secrets.get_secret_value, SecretId="missing")]
+
+
+def _put(of: Services, key: str, **more: Any) -> dict[str, Any]:
+    return {"Put": {"TableName": of.table, "Item": {"id": {"S": key}, "v": {"S": key}}, **more}}
+
+
+def transactions(of: Services) -> Any:
+    """Cancel for a condition, repeat by a token, and refuse one item twice."""
+    dynamodb = of.client("dynamodb")
+    write = dynamodb.transact_write_items
+    free = {"ConditionExpression": "attribute_not_exists(id)", "ReturnValuesOnConditionCheckFailure": "ALL_OLD"}
+    write(TransactItems=[_put(of, "a", **free)], ClientRequestToken="token-1")
+    repeated = code_of(write, TransactItems=[_put(of, "a", **free)], ClientRequestToken="token-1")
+    other = code_of(write, TransactItems=[_put(of, "b")], ClientRequestToken="token-1")
+    twice = code_of(write, TransactItems=[_put(of, "c"), _put(of, "c")])
+    try:
+        write(TransactItems=[_put(of, "d"), _put(of, "a", **free)])
+        reasons: Any = "none"
+    except dynamodb.exceptions.TransactionCanceledException as error:
+        reasons = [(reason["Code"], reason.get("Item")) for reason in error.response["CancellationReasons"]]
+    left = "Item" in dynamodb.get_item(TableName=of.table, Key={"id": {"S": "d"}})
+    return json.loads(json.dumps([repeated, other, twice, reasons, left]))
+
+
+def conditional_put(of: Services) -> Any:
+    """Return the item that refused a put."""
+    dynamodb = of.client("dynamodb")
+    item = {"id": {"S": "p"}, "v": {"N": "1.50"}}
+    given = {"TableName": of.table, "Item": item, "ConditionExpression": "attribute_not_exists(id)"}
+    dynamodb.put_item(**given)
+    try:
+        dynamodb.put_item(**given, ReturnValuesOnConditionCheckFailure="ALL_OLD")
+    except dynamodb.exceptions.ConditionalCheckFailedException as error:
+        return error.response["Item"]
+    return "none"
+
+
+def invocations(of: Services) -> Any:
+    """Return a function's error, and refuse one that does not exist."""
+    functions = of.client("lambda")
+    answer = functions.invoke(FunctionName=of.fails, Payload=b'{"error": "Oops", "why": "so"}')
+    document = json.loads(answer["Payload"].read())
+    missing = code_of(functions.invoke, FunctionName="missing")
+    return [answer["FunctionError"], document["errorType"], document["errorMessage"], missing]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exchange:
+    """An exchange.
+
+    Attributes:
+        act: makes the calls.
+        answers: of AWS, as documented or recorded, of local AWS and of the simulator.
+    """
+
+    act: Callable[[Services], Any]
+    answers: Any
+
+    def __str__(self) -> str:
+        return self.act.__name__
+
+
+_OLD: Final = {"id": {"S": "a"}, "v": {"S": "a"}}
+EXCHANGES: Final = (
+    Exchange(act=fifo_messages, answers=[["a"], [], ["b"]]),
+    Exchange(act=message_again, answers=[[["1", 0], ["2", 0]], 0]),
+    Exchange(act=message_without_group, answers=["MissingParameter", "InvalidParameterValue"]),
+    Exchange(
+        act=execution_of_one_name,
+        answers=[True, "ExecutionAlreadyExists", "ABORTED", "Why", "because", "ExecutionAlreadyExists"],
+    ),
+    Exchange(
+        act=execution_that_is_refused,
+        answers=[
+            *("InvalidName", "InvalidExecutionInput", "StateMachineDoesNotExist"),
+            *("ExecutionDoesNotExist", "ExecutionDoesNotExist"),
+        ],
+    ),
+    Exchange(
+        act=task_tokens,
+        answers=[
+            ["InvalidToken", "InvalidOutput", "none", "none"],
+            "SUCCEEDED",
+            {"a": 1},
+            ["TaskTimedOut", "TaskTimedOut", "TaskTimedOut"],
+        ],
+    ),
+    Exchange(act=stored_objects, answers=["none", "PreconditionFailed", "1", "NoSuchKey", "404"]),
+    Exchange(
+        act=secret_versions,
+        answers=["ResourceNotFoundException", ["second", "first"], "ResourceNotFoundException"],
+    ),
+    Exchange(
+        act=transactions,
+        answers=[
+            "none",
+            "IdempotentParameterMismatchException",
+            "ValidationException",
+            [["None", None], ["ConditionalCheckFailed", _OLD]],
+            False,
+        ],
+    ),
+    Exchange(act=conditional_put, answers={"id": {"S": "p"}, "v": {"N": "1.5"}}),
+    Exchange(act=invocations, answers=["Unhandled", "Oops", "so", "ResourceNotFoundException"]),
+)
