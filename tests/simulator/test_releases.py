@@ -97,3 +97,15 @@ def test_renamed_steps_happen_under_one_name() -> None:
         report = simulate(before, Renaming(sagas, [before, after]), sagas=60, releases=[after, before, after])
     report.require_kept()
     assert report.parked
+
+
+def test_run_waits_for_its_releases() -> None:
+    with (
+        Deployment.of_assembly(drawn_assembly(BEFORE)) as before,
+        Deployment.of_assembly(drawn_assembly(AFTER)) as after,
+        running(before, CALM, "1", start=START, coverage=Coverage()) as world,
+    ):
+        world.rollout.plan(after, 600 * SECOND, itertools.repeat(0))
+        assert not world.rollout.done
+        world.kernel.run(until=START + 601 * SECOND)
+        assert world.rollout.done

@@ -30,11 +30,22 @@ class Rollout:
         self._deployed = [world.deployment]
         self._waiting: deque[tuple[Deployment, Iterator[int]]] = deque()
         self._active = False
+        self._planned = 0
 
     @property
     def done(self) -> bool:
-        """True once every release is complete."""
-        return not self._active
+        """True once every release is complete, also those that are planned."""
+        return not self._active and not self._planned
+
+    def plan(self, release: Deployment, delay: int, pauses: Iterator[int]) -> None:
+        """Deploy a release after some microseconds."""
+        self._planned += 1
+
+        def begin() -> None:
+            self._planned -= 1
+            self.add(release, pauses)
+
+        self._world.kernel.after(delay, begin)
 
     def add(self, release: Deployment, pauses: Iterator[int]) -> None:
         """Deploy a release as soon as the former one is complete.

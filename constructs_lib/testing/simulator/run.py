@@ -6,7 +6,6 @@ import itertools
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from random import Random
 from typing import Any, Final
 
@@ -146,7 +145,7 @@ def _release(world: World, releases: Sequence[Deployment], random: Random, lengt
     for moment, release in zip(moments, releases, strict=True):
         share = random.choice((0, SECOND // 10, 5 * SECOND))
         pauses = (int(random.random() * most) for most in itertools.repeat(share))
-        world.kernel.after(moment, partial(world.rollout.add, release, pauses))
+        world.rollout.plan(release, moment, pauses)
 
 
 def climate_of(deployment: Deployment, seed: int) -> Climate:
