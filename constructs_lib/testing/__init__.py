@@ -1,4 +1,4 @@
-"""What users test their own sagas with: local AWS, deployment, faults.
+"""Local AWS, deployment to it, and faults: tools for tests of your own sagas.
 
 Needs the extra ``local`` (``pip install 'cdk-sagas[local]'``). Names are imported when they are first used, because
 pytest loads this package's plugin in every run, also where the extra is not installed.

@@ -58,8 +58,8 @@ def read_assembly(folder: Path, *, account: str, region: str) -> list[StackArtif
 
     Args:
         folder: The synthesized assembly.
-        account: Stands for ``${AWS::AccountId}`` in names of asset buckets.
-        region: Stands for ``${AWS::Region}``.
+        account: Value of ``${AWS::AccountId}`` in names of asset buckets.
+        region: Value of ``${AWS::Region}``.
 
     Raises:
         AssemblyError: If it is not an assembly, or needs a container image.
@@ -106,7 +106,7 @@ def _template_paths(template: dict[str, Any]) -> dict[str, str]:
 
 
 def _read_paths(folder: Path, artifact: dict[str, Any]) -> dict[str, str]:
-    """Return the paths that stand beside the template, also without the CDK CLI."""
+    """Return the construct path of each logical id from the assembly's metadata; the CDK CLI is not needed."""
     metadata: dict[str, Any] = artifact.get("metadata", {})
     file = artifact.get("additionalMetadataFile")
     if file:

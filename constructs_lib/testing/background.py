@@ -21,7 +21,7 @@ _ANSWER_SECONDS: Final = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Background:
-    """Where an emulator runs in the background.
+    """Address, process and folder of an emulator in the background.
 
     Attributes:
         endpoint_url: Its address.
@@ -68,7 +68,7 @@ def start(*, port: int | None, speed: float, sandboxes: int) -> Background:
 
 
 def stop(background: Background) -> None:
-    """End an emulator in the background, with all that it started and its folder. One that is gone is no error."""
+    """Stop an emulator, if it still runs, with all that it started, and delete its folder."""
     folder = Path(background.run_folder)
     if background.answers():
         HttpClient(timeout=_ANSWER_SECONDS).send("POST", f"{background.endpoint_url}{STOP_PATH}", body=b"")

@@ -23,7 +23,7 @@ _CAPABILITIES: Final[tuple[Literal["CAPABILITY_IAM", "CAPABILITY_NAMED_IAM", "CA
     "CAPABILITY_NAMED_IAM",
     "CAPABILITY_AUTO_EXPAND",
 )
-#: What a template's rule looks at to tell whether the account was bootstrapped well enough.
+#: The parameter that a template's rule reads to check the version of the account's bootstrap stack.
 _BOOTSTRAP_PARAMETER: Final = "/cdk-bootstrap/hnb659fds/version"
 _BOOTSTRAP_VERSION: Final = "31"
 _ZIP_TIME: Final = (1980, 1, 1, 0, 0, 0)

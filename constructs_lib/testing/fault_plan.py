@@ -1,7 +1,7 @@
-"""What can go wrong, as data: which call of which function fails, how, and how often.
+"""Planned faults, as data: which call of which function fails, how, and how often.
 
-Nothing here does anything. The emulator's side of faults reads these values and acts on them; a test writes them.
-Every value validates itself, so that a plan that can never fire is refused where it is written.
+This module executes nothing: a test writes these values, and the emulator's fault injection reads them. Every value
+validates its arguments, so that a plan that can never fire is refused where it is written.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from constructs_lib.testing.fault_schedules import (
     schedule_to_wire,
 )
 
-#: Stands for every function, every service or every operation of a service.
+#: Matches every function, every service or every operation of a service.
 ANY: Final = "*"
 #: A caller that begins with this is a state machine: its service integrations are the calls.
 STATES_PREFIX: Final = "states:"
@@ -33,7 +33,7 @@ CONFLICTING_CALLS: Final = _SINGLE_WRITES | _TRANSACTIONS
 
 
 class Action(StrEnum):
-    """What happens to the call.
+    """Effect of a fault on the call.
 
     Attributes:
         KILL: the process that made the call dies at once (SIGKILL): `Runtime.ExitError`. Not for state machines.
@@ -60,9 +60,9 @@ class Moment(StrEnum):
 
 
 class Attempts(StrEnum):
-    """Which attempts of one logical call the fault hits.
+    """Attempts of one logical call that the fault hits.
 
-    An SDK repeats a failed request by itself, under the same `amz-sdk-invocation-id`. With `FIRST` the retry goes
+    An SDK retries a failed request under the same `amz-sdk-invocation-id`. With `FIRST` the retry goes
     through: the realistic case, which the function's code does not even notice. With `ALL` every attempt fails, so
     the code gets the error that it would get from a longer outage.
     """
@@ -72,11 +72,11 @@ class Attempts(StrEnum):
 
 
 class StopStatus(StrEnum):
-    """How an execution ends that is stopped at a state.
+    """Status of an execution that is stopped at a state.
 
     Attributes:
-        ABORTED: as if somebody had stopped it.
-        TIMED_OUT: as if the state machine's own `TimeoutSeconds` were over.
+        ABORTED: as if an operator had stopped it.
+        TIMED_OUT: as if the state machine's own `TimeoutSeconds` had passed.
     """
 
     ABORTED = "ABORTED"
@@ -215,8 +215,8 @@ class StopAt:
         moment: before the state does anything, or after it is done and before the next one is entered.
         on: which of the times that the state is reached, over all executions.
         containing: only executions whose input contains this text.
-        status: how it ends: stopped by somebody, or because the state machine's own `TimeoutSeconds` is over, which it
-            need not have.
+        status: the status after it: aborted by an operator, or timed out. The state machine needs no `TimeoutSeconds`
+            for that.
     """
 
     machine: str
@@ -304,7 +304,7 @@ def contains(body: bytes, text: str | None) -> bool:
 
 
 def require_containing(value: object) -> None:
-    """Refuse what is no text, and the empty one."""
+    """Refuse a value that is not a string, and the empty string."""
     if value is not None and (not isinstance(value, str) or not value):
         raise ValueError(f"containing must be some text, got {value!r}; leave it out to match every call")
 

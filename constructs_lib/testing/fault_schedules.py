@@ -1,4 +1,4 @@
-"""Which of the matching calls a fault hits: the first, the n-th, every one, or a share drawn from a seed."""
+"""Schedules: of the matching calls a fault hits the first, the n-th, every one, or a share drawn from a seed."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def require_schedule(value: object) -> None:
     """Refuse what is not a schedule.
 
     Raises:
-        ValueError: If it is none.
+        ValueError: If it is not a schedule.
     """
     if not isinstance(value, First | Nth | Every | Share):
         raise ValueError(f"on must be First(), Nth(n), Every() or Share(probability, seed), got {value!r}")
@@ -119,7 +119,7 @@ def schedule_from_wire(wire: dict[str, Any]) -> Schedule:
     """Return the schedule that `schedule_to_wire` wrote.
 
     Raises:
-        ValueError: If it is none.
+        ValueError: If the value is not a schedule.
     """
     values = dict(wire)
     kind = _SCHEDULES.get(values.pop("kind", ""))

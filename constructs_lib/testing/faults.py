@@ -65,7 +65,7 @@ _TIMEOUT_SECONDS: Final = 30
 
 
 class FaultsNotFiredError(AssertionError):
-    """A planned fault never met a call that it was to hit: the test did not test what it says."""
+    """A planned fault matched no call: the test did not test what it claims."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +89,7 @@ class Firing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FaultOutcome:
-    """What became of one planned fault.
+    """Counts of one planned fault: the calls that it matched and hit.
 
     Attributes:
         id: What `FaultControl.plan` returned for it.
@@ -112,7 +112,7 @@ class FaultOutcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FaultReport:
-    """What became of every planned fault.
+    """Outcomes of all planned faults.
 
     Attributes:
         outcomes: In the order of planning.
@@ -122,17 +122,17 @@ class FaultReport:
 
     @property
     def planned(self) -> int:
-        """How many faults are planned."""
+        """Number of planned faults."""
         return len(self.outcomes)
 
     @property
     def fired(self) -> int:
-        """How many of them hit at least one call."""
+        """Number of faults that hit at least one call."""
         return sum(outcome.fired > 0 for outcome in self.outcomes)
 
     @property
     def firings(self) -> int:
-        """How many calls were hit."""
+        """Number of calls that were hit."""
         return sum(outcome.fired for outcome in self.outcomes)
 
     @property
@@ -191,7 +191,7 @@ class RecordedCall:
 
 
 class FaultControl:
-    """Plans faults on a running emulator, and tells what became of them."""
+    """Plans faults on a running emulator, and reports their outcomes."""
 
     def __init__(self, endpoint_url: str, resolve: Callable[[str], str]) -> None:
         """Connect to an emulator.
@@ -220,7 +220,7 @@ class FaultControl:
         return tuple(ids)
 
     def report(self) -> FaultReport:
-        """Return what became of the planned faults."""
+        """Return the outcomes of the planned faults."""
         outcomes = self._control.request("GET", _FAULTS_PATH)["faults"]
         return FaultReport(
             outcomes=tuple(
@@ -360,7 +360,7 @@ def _recorded_calls(records: list[dict[str, Any]]) -> tuple[RecordedCall, ...]:
     for sequence, record in enumerate(records, start=1):
         key = (record["caller"], record["call"])
         logical_id = record.pop("logical_id") or f"alone-{sequence}"
-        # A retry is no occurrence of its own.
+        # A retry is not another occurrence.
         if (*key, logical_id) not in known:
             counted[key] += 1
             known[*key, logical_id] = counted[key]

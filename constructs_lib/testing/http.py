@@ -46,7 +46,7 @@ class HttpClient:
     whose answer was lost is never sent twice: whether to repeat it is the caller's decision.
 
     Args:
-        timeout: Seconds after which an answer counts as lost.
+        timeout: Seconds after which a request without a response fails.
     """
 
     def __init__(self, *, timeout: float = 60.0) -> None:

@@ -1,7 +1,7 @@
-"""What must hold of the deployed tables, whatever happened: audits of the ledger, of the sagas, and of both together.
+"""Invariants of the deployed tables, after any faults: audits of the ledger, of the sagas, and of both together.
 
 Every audit is a pure function over items as DynamoDB returns them, so it runs on local AWS and on an export alike. An
-audit says how much it looked at: one that looked at nothing proves nothing.
+audit reports how many things it checked: with zero it proves nothing.
 
 Example:
     ```python
@@ -46,11 +46,11 @@ class InvariantBrokenError(AssertionError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Invariant:
-    """What an audit found about one thing that must always hold.
+    """Result of one check of an audit.
 
     Attributes:
         name: What must hold, in a few words.
-        checked: How many things were looked at.
+        checked: Number of things that were checked.
         violations: One sentence for each that breaks it.
     """
 
@@ -94,11 +94,11 @@ def audit_ledger(items: Iterable[Item]) -> list[Invariant]:
 
     What must hold: all entries sum to zero in each unit, and those of each posting do; an account's balance is the sum
     of its entries, is never negative, and its entries form one unbroken chain of sequence numbers and balances; what an
-    account holds for others is the sum of its open holds and not more than its balance, and a capture took what it says
-    and not more than was held; a collecting shard is the sum of its entries, and holds nothing when it is closed.
+    account holds for others is the sum of its open holds and not more than its balance; a capture took its recorded
+    amount and not more than was held; a collecting shard is the sum of its entries, and 0 when it is closed.
 
     Args:
-        items: Every item of the table. Of several ledgers audit each by itself, and take them `together`.
+        items: Every item of the table. Audit each ledger separately, and combine the results with `together`.
     """
     accounts: dict[str, Item] = {}
     shards: dict[str, Item] = {}
@@ -144,8 +144,8 @@ def together(*audits: Iterable[Invariant]) -> list[Invariant]:
 def audit_sagas(records: Iterable[Item], rows: Iterable[Item]) -> list[Invariant]:
     """Audit request records against the saga log, after every request was driven to its end.
 
-    What must hold: every record is settled; every row's request has a record; in a completed saga something happened
-    and nothing was undone, in a failed one nothing stands.
+    What must hold: every record is settled; every row's request has a record; a completed saga has an effect and
+    compensated none, a failed one left none uncompensated.
 
     Not for tables from which records have been deleted since: the log is kept for longer.
 
@@ -163,9 +163,9 @@ def audit_sagas(records: Iterable[Item], rows: Iterable[Item]) -> list[Invariant
 def audit_effects(rows: Iterable[Item], ledger: Iterable[Item], *, steps: Collection[str]) -> list[Invariant]:
     """Audit the saga log against the ledgers, whose entries are posted under step keys.
 
-    What must hold: a step has entries exactly when its row says that it took effect (``DONE``, or ``UNDONE`` since);
-    its compensation has entries exactly when the row says ``UNDONE``; no two sagas of one request have entries (the
-    second would be right only if it began when the first one's retention was over).
+    What must hold: a step has entries exactly when its row's status means that it took effect (``DONE``, or ``UNDONE``
+    since); its compensation has entries exactly when the row is ``UNDONE``; no two sagas of one request have entries
+    (the second would be right only if it began when the first one's retention was over).
 
     Args:
         rows: Every item of the saga's log.
@@ -175,8 +175,8 @@ def audit_effects(rows: Iterable[Item], ledger: Iterable[Item], *, steps: Collec
     named = [row for row in rows if row[LogAttribute.STEP]["S"] in steps]
     expected = {key for row in named for key in _keys_of(row)}
     posted = {key for key in _entry_ids(ledger) if is_saga_id(key.partition("#")[0])}
-    orphans = [f"entry {key} stands, and its row does not say so" for key in sorted(posted - expected)]
-    missing = [f"the row says that {key} happened, and there is no entry" for key in sorted(expected - posted)]
+    orphans = [f"entry {key} exists, and its row's status excludes it" for key in sorted(posted - expected)]
+    missing = [f"the row's status requires the entry {key}, which does not exist" for key in sorted(expected - posted)]
     sagas: dict[str, set[str]] = defaultdict(set)
     for key in posted:
         saga_id = key.partition("#")[0]
@@ -267,7 +267,9 @@ def _holds_are_backed(
             by = hold.get(a.CLOSED_BY, {}).get("S")
             posted = -sum(_amount(entry) for entry in entries.get(key, ()) if entry[a.ENTRY_ID]["S"] == by)
             if captured > _amount(hold) or captured != posted:
-                violations.append(f"hold {hold[a.HOLD_ID]['S']} of {key} captured {captured}, its entries say {posted}")
+                violations.append(
+                    f"hold {hold[a.HOLD_ID]['S']} of {key} captured {captured}, its entries sum to {posted}"
+                )
     return Invariant(name="holds are backed by their accounts", checked=len(accounts), violations=tuple(violations))
 
 
@@ -284,7 +286,7 @@ def _shards_are_backed(
         stored = int(shard[a.BALANCE]["N"]), int(shard[a.SEQUENCE]["N"])
         backed = sum(_amount(entry) for entry in of_one), len(of_one)
         if stored != backed:
-            violations.append(f"{key} has (balance, entries) {stored}, its entries say {backed}")
+            violations.append(f"{key} has (balance, entries) {stored}, its entries give {backed}")
         if stored[0] and shard[a.STATE]["S"] == AccountState.CLOSED:
             violations.append(f"{key} is closed with {stored[0]} in it")
     return Invariant(name="collecting shards equal their entries", checked=len(keys), violations=tuple(violations))
@@ -331,10 +333,10 @@ def _log_agrees(records: Sequence[Item], log: Mapping[str, Sequence[Item]]) -> I
 
 
 def _may_be_passed_over(row: Item) -> bool:
-    """Test whether a completed saga may lack the step because it skipped it: of that a refusal is left.
+    """Test whether a completed saga may lack the step because it skipped it: the row records a refusal.
 
     If the step took effect after that, it was undone, and the row keeps what the saga saw instead. A pivot is never
-    passed over.
+    skipped.
     """
     if LogAttribute.INSTEAD.value in row:
         return True

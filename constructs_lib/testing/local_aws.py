@@ -139,7 +139,7 @@ class LocalAws:
 
     @property
     def endpoint_url(self) -> str:
-        """The address that stands for every AWS endpoint (``AWS_ENDPOINT_URL``)."""
+        """The address that replaces every AWS endpoint (``AWS_ENDPOINT_URL``)."""
         if self._endpoint_url is None:
             raise RuntimeError("local AWS is not running; use it in a with block, or call start()")
         return self._endpoint_url
@@ -156,7 +156,7 @@ class LocalAws:
 
     @property
     def faults(self) -> FaultControl:
-        """Plans faults, and tells which of them fired."""
+        """Plans faults, and reports which of them fired."""
         control: FaultControl = self._clients.setdefault("#faults", FaultControl(self.endpoint_url, self.resolve))
         return control
 
@@ -247,8 +247,8 @@ class LocalAws:
     def local_url(self, url: str) -> str:
         """Return where a URL that a stack made for one of its REST APIs is found on this machine.
 
-        What CloudFormation gives for an API is its URL on AWS. Whoever gets it from a stack's output, a function's
-        environment or a mail asks for this before opening it.
+        CloudFormation returns the URL that an API has on AWS. Convert one that you read from a stack's output, a
+        function's environment or a mail with this method before you open it.
 
         Args:
             url: ``https://{api}.execute-api.{region}.amazonaws.com/{stage}/…``; path and query stay as they are.

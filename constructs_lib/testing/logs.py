@@ -15,7 +15,7 @@ _PLATFORM: Final = ("START RequestId:", "END RequestId:", "REPORT RequestId:")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FunctionLog:
-    """What one invocation of a function printed.
+    """Output of one invocation of a function.
 
     Attributes:
         request_id: The invocation's request id.

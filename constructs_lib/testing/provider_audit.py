@@ -1,7 +1,7 @@
-"""What must hold between a provider's books and the saga log, whatever happened.
+"""Invariants between a provider's books and the saga log, after any faults.
 
-The books are the provider's own: its export, its API, or the file of a simulator. Each effect in them is told as a
-`ProviderEffect`; the audit knows the keys that the steps sent, and asks nobody.
+The books are the provider's own: its export, its API, or the file of a simulator. The test converts each effect in them
+to a `ProviderEffect`; the audit knows the keys that the steps sent, and calls no service.
 
 Example:
     ```python
@@ -22,7 +22,7 @@ from saga_runtime.idempotency.identity import provider_key_of, request_id_from, 
 from saga_runtime.protocol import LogAttribute, StepStatus
 
 _IN_DOUBT: Final = (StepStatus.INTENT, StepStatus.UNDOING)
-"""What becomes of the step is not known yet."""
+"""Statuses of a step whose outcome is unknown."""
 _HAPPENED: Final = (StepStatus.DONE, StepStatus.APPLIED_LATE, StepStatus.UNDOING, StepStatus.UNDONE)
 
 
@@ -45,11 +45,12 @@ def audit_provider(
     """Audit a provider's books against the saga log, after every request was driven to its end.
 
     What must hold: no step is in doubt; under each key the provider acted at most once; it acted for a step exactly
-    when the row says that it took effect (``DONE``, or ``UNDONE`` since), and for its compensation exactly when the row
-    says ``UNDONE``; what was undone is as much as what was done; nothing stands that took effect late; no two sagas of
-    one request had an effect (the second would be right only if it began when the first one's retention was over).
+    when its row's status means that it took effect (``DONE``, or ``UNDONE`` since), and for its compensation exactly
+    when the row is ``UNDONE``; the compensation's amount is the step's; no late effect is left uncompensated; no two
+    sagas of one request had an effect (the second would be right only if it began when the first one's retention was
+    over).
 
-    Not for a saga that is parked: its row says what is in doubt, and a person decides.
+    Not for a parked saga: one of its rows is in doubt until an operator resolves it.
 
     Args:
         rows: Every item of the saga's log.
@@ -91,8 +92,8 @@ def _nothing_is_in_doubt(rows: Sequence[Item]) -> Invariant:
 
 def _nothing_stands_that_came_late(rows: Sequence[Item]) -> Invariant:
     late = [row for row in rows if _status(row) is StepStatus.APPLIED_LATE]
-    violations = tuple(f"{_told(row)} took effect when its saga had given it up, and still stands" for row in late)
-    return Invariant(name="what took effect late is undone", checked=len(rows), violations=violations)
+    violations = tuple(f"{_told(row)} took effect after its saga had fenced it, and is not compensated" for row in late)
+    return Invariant(name="late effects are compensated", checked=len(rows), violations=violations)
 
 
 def _once_per_key(amounts: Mapping[str, Sequence[int]]) -> Invariant:
@@ -111,7 +112,7 @@ def _log_and_books_agree(rows: Sequence[Item], amounts: Mapping[str, Sequence[in
             expected[_key(row, undo=True)] = f"the undo of {_told(row)}"
     known = {_key(row, undo=undo): f"{_told(row)} is {_status(row)}" for row in rows for undo in (False, True)}
     missing = [
-        f"{told} happened, and the provider's books do not say so"
+        f"{told} took effect, and the provider's books do not have it"
         for key, told in expected.items()
         if key not in amounts
     ]

@@ -52,7 +52,7 @@ class EmulatorProcess:
 
     @property
     def endpoint_url(self) -> str:
-        """The address that stands for every AWS endpoint."""
+        """The address that replaces every AWS endpoint."""
         return f"http://{HOST}:{self.port}"
 
     def stop(self) -> None:
@@ -100,7 +100,7 @@ def start(
         detached: Whether it outlives this process. Otherwise it ends with it, however that ends.
 
     Raises:
-        EmulatorStartError: If it does not start; the message says what to do.
+        EmulatorStartError: If it does not start; the message contains the remedy.
     """
     settings = EmulatorSettings(
         run_folder=Path(),

@@ -49,8 +49,10 @@ def _goods_add_up(items: Sequence[Item], opening: Mapping[str, int]) -> Invarian
 def _movements_agree(items: Sequence[Item], rows: Sequence[Item]) -> Invariant:
     expected = {movement for row in rows for movement in _movements_of(row)}
     found = {(item["entry"]["S"], item["kind"]["S"]) for item in items if "kind" in item}
-    violations = [f"{key}: {kind} stands, and its row does not say so" for key, kind in sorted(found - expected)]
-    violations += [f"{key}: {kind} is missing, and its row says so" for key, kind in sorted(expected - found)]
+    violations = [f"{key}: {kind} exists, and its row's status excludes it" for key, kind in sorted(found - expected)]
+    violations += [
+        f"{key}: {kind} is missing, and its row's status requires it" for key, kind in sorted(expected - found)
+    ]
     return Invariant(name="log and goods agree", checked=len(expected | found), violations=tuple(violations))
 
 

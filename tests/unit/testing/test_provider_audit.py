@@ -69,11 +69,11 @@ def test_rows_of_other_steps_say_nothing_about_this_provider() -> None:
         ([_row(StepStatus.DONE)], [_effect(), _effect()], {"the provider acted once per key"}),
         ([_row(StepStatus.INTENT)], [], {"no step at the provider is in doubt"}),
         ([_row(StepStatus.UNDOING)], [_effect()], {"no step at the provider is in doubt"}),
-        ([_row(StepStatus.APPLIED_LATE)], [_effect()], {"what took effect late is undone"}),
+        ([_row(StepStatus.APPLIED_LATE)], [_effect()], {"late effects are compensated"}),
         (
             [_row(StepStatus.APPLIED_LATE)],
             [_effect(), _effect(undo=True)],
-            {"what took effect late is undone", "log and provider agree"},
+            {"late effects are compensated", "log and provider agree"},
         ),
         (
             [_row(StepStatus.UNDONE)],
