@@ -21,7 +21,7 @@ import json
 import os
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import lru_cache
 from typing import Any, Final
@@ -463,6 +463,9 @@ class _Started:
             telemetry.event("event_applied", saga_id=keyed.saga_id, event_id=begin.event_id)
             return Begun.APPLIED, ""
         met = what_was_met(record, reservation)
+        if met is Met.RUNNING and record.due_at is not None and record.due_at > keyed.now_ms:
+            # A provider that gets a 2xx does not send the event again: this one may be the last to start the saga.
+            met = what_was_met(record, replace(reservation, now_ms=record.due_at))
         if met is Met.OTHER_BODY:
             return _refused(begin, Begun.PARKED, "KEY_REUSED")
         if met in {Met.OWN, Met.RUNNING_DUE}:

@@ -1,0 +1,1 @@
+"""Sagas that events of a bus begin."""

@@ -1,0 +1,60 @@
+"""A bus whose events begin sagas of one step that counts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from aws_cdk import App, CfnOutput, Duration, Stack
+from aws_cdk import aws_dynamodb as dynamodb
+from aws_cdk import aws_events as events
+from constructs import Construct
+
+from constructs_lib import EventIntake, IdempotencyTable, Retry, SagaStateMachine, Step, StepFunction
+
+_FUNCTIONS: Final = Path(__file__).parent / "functions"
+_COUNTING: Final = Path(__file__).parent.parent / "counting" / "functions"
+NAME: Final = "Begun"
+SOURCE: Final = "market"
+_PATIENT: Final = Retry(in_doubt_attempts=4, in_doubt_interval=10, in_doubt_cap=80)
+
+
+class BegunStack(Stack):
+    """Each trade that a signal reports counts once."""
+
+    def __init__(self, scope: Construct, id: str) -> None:
+        super().__init__(scope, id)
+        counters = dynamodb.TableV2(
+            self, "Counters", partition_key=dynamodb.Attribute(name="id", type=dynamodb.AttributeType.STRING)
+        )
+        step = StepFunction(
+            self,
+            "Step",
+            code=_COUNTING,
+            handler="steps.step",
+            environment={"COUNTERS": counters.table_name},
+            timeout=Duration.seconds(120),
+        )
+        counters.grant(step, "dynamodb:UpdateItem")
+        requests = IdempotencyTable(self, "Requests")
+        pay = [Step.atomic("Pay", fn=step, retry=_PATIENT)]
+        saga = SagaStateMachine(self, "Saga", requests=requests, steps=pay, timeout=Duration.hours(2))
+        reader = StepFunction(self, "Reader", code=_FUNCTIONS, handler="placed.handler", timeout=Duration.seconds(28))
+        intake = EventIntake(self, "Signals", operation="trades", fn=reader, saga=saga)
+        bus = events.EventBus(self, "Bus")
+        intake.add_event_rule("Rule", bus=bus, pattern=events.EventPattern(source=[SOURCE]))
+        for name, value in {
+            "BusName": bus.event_bus_name,
+            "CounterTableName": counters.table_name,
+            "ParkedQueueUrl": intake.parked.queue_url,
+            "MachineArn": saga.state_machine.state_machine_arn,
+        }.items():
+            CfnOutput(self, name, value=value)
+
+
+def synthesize(folder: Path) -> Path:
+    """The assembly."""
+    app = App(outdir=str(folder))
+    BegunStack(app, NAME)
+    app.synth()
+    return folder

@@ -1,0 +1,116 @@
+"""Events of a bus that begin sagas on local AWS: once by their business key, whatever is killed or published twice."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import product
+
+import pytest
+
+from constructs_lib.testing import Fault, LocalAws
+from constructs_lib.testing.fault_plan import Action, Moment
+
+from .begun.stack import NAME, SOURCE, synthesize
+from .support import eventually
+
+SPEED = 10.0
+
+
+@dataclass(frozen=True)
+class Market:
+    """The deployed stack."""
+
+    aws: LocalAws
+    outputs: Mapping[str, str]
+
+    def publish(self, *trades: str, kind: str = "trade") -> None:
+        """Publish a signal for each trade."""
+        entries = [
+            {
+                "Source": SOURCE,
+                "DetailType": "signal",
+                "EventBusName": self.outputs["BusName"],
+                "Detail": json.dumps({"kind": kind, "trade": trade}),
+            }
+            for trade in trades
+        ]
+        answer = self.aws.client("events").put_events(Entries=entries)
+        assert answer["FailedEntryCount"] == 0
+
+    def effects(self) -> dict[str, int]:
+        """Count the effects of each trade."""
+        items = self.aws.client("dynamodb").scan(TableName=self.outputs["CounterTableName"])["Items"]
+        return {item["id"]["S"].removesuffix("/Pay"): int(item["n"]["N"]) for item in items}
+
+    def executions(self) -> int:
+        """Count the sagas that were started."""
+        found = self.aws.client("stepfunctions").list_executions(stateMachineArn=self.outputs["MachineArn"])
+        return len(found["executions"])
+
+    def until(self, *trades: str) -> None:
+        """Wait until each of these trades has an effect."""
+        eventually(lambda: True if set(trades) <= self.effects().keys() else None)
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Market]:
+    assembly = synthesize(tmp_path_factory.mktemp("begun") / "cdk.out")
+    with LocalAws(speed=SPEED, sandboxes=3) as aws:
+        outputs = aws.deploy(assembly)[NAME]
+        for function in ("Reader", "Step"):
+            name = aws.resolve_function(f"{NAME}/{function}/Function")
+            aws.client("lambda").update_function_configuration(FunctionName=name, Timeout=280)
+        yield Market(aws, outputs)
+
+
+@pytest.fixture
+def market(running: Market) -> Market:
+    """The same, emptied."""
+    running.aws.faults.clear()
+    running.aws.reset()
+    return running
+
+
+def test_signal_that_is_published_twice_begins_one_saga(market: Market) -> None:
+    market.publish("t-1", "t-2", "t-1")
+    market.until("t-1", "t-2")
+    market.publish("t-2", "t-3")
+    market.until("t-3")
+
+    assert market.effects() == {"t-1": 1, "t-2": 1, "t-3": 1}
+    assert market.executions() == 3
+
+
+@pytest.mark.parametrize(
+    ("call", "action", "moment"),
+    [
+        (call, action, moment)
+        for call in ("dynamodb:PutItem", "states:StartExecution")
+        for action, moment in product((Action.KILL, Action.DROP), Moment)
+    ],
+)
+def test_reader_that_dies_or_loses_an_answer_begins_one_saga(
+    market: Market, call: str, action: Action, moment: Moment
+) -> None:
+    market.aws.faults.plan(Fault(function=f"{NAME}/Reader/Function", call=call, action=action, moment=moment))
+
+    market.publish("t")
+    market.until("t")
+
+    assert (market.effects(), market.executions()) == ({"t": 1}, 1)
+
+
+def test_refused_signal_is_parked_and_noise_is_not(market: Market) -> None:
+    market.publish("n", kind="noise")
+    market.publish("u", kind="unknown")
+
+    def parked() -> list[str] | None:
+        found = market.aws.client("sqs").receive_message(
+            QueueUrl=market.outputs["ParkedQueueUrl"], MaxNumberOfMessages=10
+        )
+        return [json.loads(m["Body"])["detail"]["trade"] for m in found.get("Messages", [])] or None
+
+    assert eventually(parked) == ["u"]
+    assert (market.effects(), market.executions()) == ({}, 0)
