@@ -188,7 +188,7 @@ def test_a_profile_member_is_left_set_or_removed(wallet: Wallet) -> None:
 
 
 class TestStripe:
-    def test_a_payment_charges_the_card_once(self, wallet: Wallet) -> None:
+    def test_several_events_of_a_payment_charge_the_card_once(self, wallet: Wallet) -> None:
         assert [wallet.event(stripe.PAID) for _ in range(3)] == [200] * 3
 
         assert wallet.balance(CARD) == 240
@@ -196,6 +196,7 @@ class TestStripe:
 
     def test_a_refund_before_its_payment_is_applied_after_it(self, wallet: Wallet) -> None:
         assert wallet.event(stripe.REFUNDED) == 202
+        assert wallet.world.wire.sent.count("TransactWriteItems") == 1, "no try would have gone otherwise"
         assert wallet.event(stripe.PAID) == 200
         wallet.work()
 

@@ -69,12 +69,13 @@ class Wallet:
         return document["result"]
 
     def event(self, kind: str, *, payment: str = "pi_1", amount: int = 100, card: str | None = CARD) -> int:
-        """Send an event of Stripe; the status."""
+        """Send an event of Stripe, each with an id and a time of its own; the status."""
+        self.world.clock.ms += 1_000
         metadata = {"wallet_card": card} if card is not None else {}
         data: dict[str, Any] = {"id": payment, "amount": amount, "metadata": metadata}
         if kind == stripe.REFUNDED:
             data = {"id": "ch_1", "payment_intent": payment, "amount_refunded": amount, "metadata": metadata}
-        body = json.dumps({"id": f"evt-{kind}", "type": kind, "data": {"object": data}}).encode()
+        body = json.dumps({"id": f"evt-{self.world.clock.ms}", "type": kind, "data": {"object": data}}).encode()
         header = stripe_header(body, at=self.world.clock.ms // 1_000)
         return int(stripe.handler(rest_event(body, {"Stripe-Signature": header}), Context())["statusCode"])
 
