@@ -30,7 +30,7 @@ _SHUTDOWN_SECONDS: Final = 2.0
 
 
 def main() -> int:
-    """Serve until told to stop, then leave no process and no folder behind. Returns only if it could not start."""
+    """Serve until stopped, then end all processes and delete the folder. Returns only if the start failed."""
     settings = EmulatorSettings.parse()
     try:
         listener = _listen(settings.port)
@@ -73,7 +73,7 @@ def _prepare_environment(settings: EmulatorSettings, port: int) -> None:
         # Listeners on fixed ports that nothing here needs.
         SFTP_ENABLED="0",
         IOT_MTLS_ENABLED="0",
-        # A docker daemon of the host is none of our business.
+        # Do not use the host's docker daemon.
         DOCKER_HOST=f"unix://{folder}/no-docker",
         LOG_LEVEL=os.environ.get("LOG_LEVEL", "WARNING"),
     )
@@ -121,7 +121,7 @@ async def _serve(settings: EmulatorSettings, listener: socket.socket, port: int)
         last_resort.start()
         _stop_workers()
 
-    # Written last and in one piece: whoever reads it may connect.
+    # Written last and atomically: a reader of the file may connect.
     temporary = settings.run_folder / f"{PORT_FILE}.new"
     temporary.write_text(f"{port}\n", encoding="ascii")
     temporary.replace(settings.run_folder / PORT_FILE)
@@ -148,7 +148,7 @@ def _end(settings: EmulatorSettings) -> None:
 
 
 def _watch_parent(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
-    """End with the parent: it holds the other end of our standard input, and so does nobody else.
+    """End with the parent, the only process that holds the other end of this one's standard input.
 
     The pipe is closed by the kernel however the parent ends, SIGKILL included.
     """

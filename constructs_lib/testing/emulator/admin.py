@@ -1,4 +1,4 @@
-"""The emulator's own HTTP surface, beside AWS's: which process it is, reset, and stop."""
+"""HTTP endpoints of the emulator next to AWS's: identify the process, reset, and stop."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def with_admin(
 
 
 def _with_lower_case_headers(scope: Scope) -> Scope:
-    """Return a scope as applications expect it, with the names as they were written beside it."""
+    """Return a scope as applications expect it, and keep the original header names in it."""
     headers: list[tuple[bytes, bytes]] = list(scope.get("headers", []))
     names = {name.lower().decode("latin-1"): name.decode("latin-1") for name, _value in headers}
     return {**scope, "headers": [(name.lower(), value) for name, value in headers], HEADER_NAMES: names}

@@ -8,7 +8,7 @@ from typing import Final
 PREFIX: Final = "/_cdk_sagas/"
 #: ``POST`` empties the emulator; answers 204.
 RESET_PATH: Final = f"{PREFIX}reset"
-#: ``GET`` says which process this is, and its clock: ``{"pid": …, "run_folder": …, "base": …, "speed": …}``.
+#: ``GET`` identifies the process and its clock: ``{"pid": …, "run_folder": …, "base": …, "speed": …}``.
 PROCESS_PATH: Final = f"{PREFIX}process"
 #: ``POST`` ends the emulator; answers 204 first.
 STOP_PATH: Final = f"{PREFIX}stop"

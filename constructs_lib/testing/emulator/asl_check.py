@@ -1,6 +1,6 @@
 """Finds what Step Functions would refuse in a definition. Pure: a definition in, its first problem out.
 
-The rules are those of the Amazon States Language specification that a generator can get wrong; it is no full schema.
+The rules are those of the Amazon States Language specification that a generator can violate; not the full schema.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def _problems_of_handlers(state: State, where: str) -> Iterator[str]:
             if not names:
                 yield f"SCHEMA_VALIDATION_FAILED: ErrorEquals must not be empty at {where}/{field}[{index}]"
             if "States.ALL" in names and (len(names) > 1 or index < len(handlers) - 1):
-                yield f"SCHEMA_VALIDATION_FAILED: States.ALL must stand alone and last at {where}/{field}[{index}]"
+                yield f"SCHEMA_VALIDATION_FAILED: States.ALL must be alone and last at {where}/{field}[{index}]"
 
 
 def _targets(state: State) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Runs by itself, in a bare interpreter: imports what Lambda's Python runtime carries, then forks a sandbox on demand.
+"""Program of its own, in a bare interpreter: imports what Lambda's Python runtime has, then forks a sandbox on demand.
 
 Each message on the socket is a JSON object with the script, the folder and the environment, and comes with the three
 standard streams. The answer is the new process's number, with a handle of it. It ends with the socket, and what it
@@ -40,7 +40,7 @@ def main() -> None:
 
 
 def _import_sdk() -> None:
-    """Import it, and have it read what every client reads: the same files, each time anew in each process."""
+    """Import the SDK, and have it read what every client reads: the same files, in each process again."""
     import boto3
     from botocore import UNSIGNED
     from botocore.config import Config
@@ -70,7 +70,7 @@ def _is_of(module: ModuleType, packages: str) -> bool:
 
 
 def _serve(ours: socket.socket) -> dict[str, Any] | None:
-    """Fork whatever is asked for. Returns in each sandbox what it is, and None when nobody can ask any more."""
+    """Fork a sandbox for each request. Returns in each sandbox its request, and None when the socket is closed."""
     waiting = select.poll()
     waiting.register(ours, select.POLLIN)
     while True:
@@ -126,7 +126,7 @@ def _forget_what_is_brought(folder: Path, environment: dict[str, str], imported:
     brought = {top for top in tops for place in (folder, *layers) if _has(place, top)}
     if not brought:
         return
-    # The SDK's own parts belong together; what it merely uses may stand beside another copy of itself.
+    # The SDK's own parts must have one source; a library that it uses may be another copy than the function's.
     gone = tops if brought - {"jmespath", "six", "dateutil"} else brought
     for name in imported:
         if name.partition(".")[0] in gone:

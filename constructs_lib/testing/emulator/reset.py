@@ -21,7 +21,7 @@ _resets = 0
 
 
 def count() -> int:
-    """Return how often the emulator was emptied: what began before the last time is to go on no more."""
+    """Return how often the emulator was emptied: what began before the last time must not continue."""
     return _resets
 
 
@@ -69,7 +69,7 @@ def _abort_executions() -> None:
         if execution["status"] == "RUNNING":
             try:
                 execution["status"] = "ABORTED"
-            except Exception:  # noqa: BLE001, S112 - it ended by itself in between
+            except Exception:  # noqa: BLE001, S112 - it has ended in the meantime
                 continue
 
 

@@ -1,4 +1,4 @@
-"""What an emulator process is told when it starts."""
+"""Settings of an emulator process."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LOG_FILE: Final = "emulator.log"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmulatorSettings:
-    """What an emulator process is told when it starts.
+    """Settings with which an emulator process starts.
 
     Attributes:
         run_folder: Folder of its own: everything the emulator writes is in it, and it is deleted at the end.

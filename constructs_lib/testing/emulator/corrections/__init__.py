@@ -1,6 +1,6 @@
-"""What the emulator gets wrong, mended: one named function per correction, each with its reason.
+"""Corrections of the emulator's errors: one named function per correction, each with its reason.
 
-A correction never makes the emulator kinder than AWS. Every one can be left out by its name
+A correction never makes the emulator more permissive than AWS. Each can be left out by its name
 (``--without NAME``, the function's name with dashes), and a test shows for each that the emulator misbehaves then.
 """
 
@@ -25,10 +25,10 @@ class EmulatorChangedError(RuntimeError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Emulator:
-    """What a correction may look at when it installs itself.
+    """Settings and clock, for a correction that installs itself.
 
     Attributes:
-        settings: What the process was told.
+        settings: The settings of the process.
         clock: The one clock of the emulator.
     """
 
@@ -118,9 +118,9 @@ def all_corrections() -> Iterable[Correction]:
         transport,
     )
 
-    # The nursery first: it stands behind what says how a sandbox is started.
+    # The nursery first: the correction of how a sandbox starts wraps it.
     lambda_modules = (lambda_, nodejs, nursery, sandbox, event_sources)
-    # Redriving first: it stands behind what says how an execution ends.
+    # Redriving first: the corrections of how an execution ends wrap it.
     states_modules = (redrive, stepfunctions, callbacks, tasks, role, jsonata, branches)
     other_modules = (apigateway, cloudformation, dynamodb, queues, secrets_manager, services_time, transport)
     modules = (*lambda_modules, *states_modules, *other_modules)

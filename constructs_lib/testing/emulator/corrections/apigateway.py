@@ -123,9 +123,9 @@ class _TooLargeError(Exception):
 
 
 def integration_timeout(emulator: Emulator) -> None:
-    """An integration that takes longer than its timeout (29 s) is answered 504, and the function goes on.
+    """After an integration's timeout (29 s) the API responds with 504, while the function continues.
 
-    The emulator waits for as long as the function's own timeout allows: kinder than AWS.
+    The emulator waits for as long as the function's own timeout allows: more permissive than AWS.
     """
 
     def make(original: Invoke) -> Invoke:
@@ -143,9 +143,9 @@ def integration_timeout(emulator: Emulator) -> None:
 
 
 def integration_failure(_emulator: Emulator) -> None:
-    """A function that fails, or answers something that is no HTTP answer, is reported as 502 by the gateway itself.
+    """If a function fails, or its response is not an HTTP response, the gateway responds with 502.
 
-    The emulator hands the function's error with its stack trace to the client, and sends any value as a 200.
+    The emulator sends the function's error with its stack trace to the client, and any value as a 200.
     """
 
     def make(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -245,7 +245,7 @@ def header_names(_emulator: Emulator) -> None:
 def method_throttling(_emulator: Emulator) -> None:
     """A method's own rate applies. The emulator does not recognize the method, whose path templates write as ``/~1a``.
 
-    The path of a method setting is a JSON pointer: ``~1`` stands for a slash.
+    The path of a method setting is a JSON pointer: ``~1`` encodes a slash.
     """
 
     def make(original: Callable[..., Any]) -> Callable[..., Any]:

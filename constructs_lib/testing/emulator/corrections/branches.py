@@ -19,7 +19,7 @@ def parallel_branches(_emulator: Emulator) -> None:
     """Parallel takes Arguments, Output and Assign; branches have their own variables; a failure stops the siblings.
 
     The emulator ignores the three fields, lets branches overwrite each other's context, and waits for the siblings
-    of a failed branch, which then complete: kinder than AWS, which stops them at once. Their functions live on.
+    of a failed branch, which then complete: more permissive than AWS, which stops them at once. Functions continue.
 
     A model: an answer to a task of a stopped branch is refused from the moment at which its sibling failed; whether AWS
     takes it for a while is not documented.
@@ -60,7 +60,7 @@ def _run_branches(state: dict[str, Any], raw_input: Any, execution: Any, context
 def map_items(_emulator: Emulator) -> None:
     """A failed item of an inline Map stops the others at once. Maps of the other language keep the emulator's way.
 
-    The emulator waits for the others, which then complete: kinder than AWS, and a failure comes as late as the
+    The emulator waits for the others, which then complete: more permissive than AWS, and a failure is as late as the
     slowest of them.
     """
 
@@ -102,7 +102,7 @@ def _run_items(
 
 
 class _SideBySide:
-    """What runs side by side in one attempt of a state: all of it succeeds, or the first failure stops the rest."""
+    """Tasks that run in parallel in one attempt of a state: all succeed, or the first failure stops the rest."""
 
     def __init__(self, run_one: Callable[[Any], Any], given: Sequence[Any], *, at_once: int, error: str) -> None:
         self._run_one = run_one

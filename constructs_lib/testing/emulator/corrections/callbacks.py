@@ -38,7 +38,7 @@ _machines: dict[str, str] = {}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Answer:
-    """What a worker said: the output of its success as JSON, or the error and cause of its failure."""
+    """A worker's response: the output of its success as JSON, or the error and cause of its failure."""
 
     output: str | None = None
     error: str = ""
@@ -61,7 +61,7 @@ class _Waiting:
         self._started = self._last_sign = time.monotonic()
 
     def accept(self, answer: _Answer | None) -> bool:
-        """Take an answer, or without one a sign of life, and return whether the task was still waiting for it."""
+        """Record an answer or, with None, a heartbeat, and return whether the task was still waiting for it."""
         with self._turn:
             if self._over or self._answer is not None or any(halt.is_set() for halt in self._halts):
                 return False
@@ -71,7 +71,7 @@ class _Waiting:
         return True
 
     def start(self) -> None:
-        """Begin to measure the time until the first sign of life: the call has been made."""
+        """Start the heartbeat timeout: the call has been made."""
         self._last_sign = max(self._last_sign, time.monotonic())
 
     def wait(self, limit: float, heartbeat: float | None) -> _Answer:
@@ -172,7 +172,7 @@ def _make_send(kind: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     def make(original: Callable[..., Any]) -> Callable[..., Any]:
         def send(data: dict[str, Any]) -> Any:
             waiting = states._task_tokens.get(data.get("taskToken"))
-            if not isinstance(waiting, _Waiting):  # an activity's, or nobody's
+            if not isinstance(waiting, _Waiting):  # an activity's token, or an unknown one
                 return original(data)
             if waiting.accept(_answer_of(kind, data)):
                 return json_response({})
@@ -219,7 +219,7 @@ def late_callbacks(_emulator: Emulator) -> None:
 
 
 def _problem_of(data: dict[str, Any]) -> Any:
-    """What AWS finds wrong with the request itself, before it looks for the task."""
+    """Return AWS's error for an invalid request, which it raises before it reads the task."""
     output = data.get("output", "{}")
     for field, size, most in (
         ("output", len(output.encode()), _MAX_OUTPUT_BYTES),
@@ -240,13 +240,13 @@ def _problem_of(data: dict[str, Any]) -> Any:
 
 
 def callback_permission(_emulator: Emulator) -> None:
-    """Who may answer for a state machine may answer its tasks, and no other's.
+    """A caller with permission on a state machine may respond to its tasks, and to no other's.
 
     The emulator asks for permission on every resource, so that what ``grant_task_response`` gives is refused.
 
-    A model: AWS's list of actions names no resource for these, while reports have the state machine's ARN checked
-    (aws/aws-cdk#8486, NOAA-OWP/hydrovis#837). Nothing says what an unknown token is answered under a permission for one
-    state machine: here ``InvalidToken``.
+    A model: AWS's list of actions names no resource for these, while users report a check of the state machine's ARN
+    (aws/aws-cdk#8486, NOAA-OWP/hydrovis#837). Which error an unknown token causes under a permission for one state
+    machine is not documented: here ``InvalidToken``.
     """
 
     def make_extract(original: Callable[..., str]) -> Callable[..., str]:

@@ -13,10 +13,10 @@ from constructs_lib.testing.emulator.corrections import Correction, Emulator, re
 
 
 def one_writer(_emulator: Emulator) -> None:
-    """A state machine's own reads and writes of a table take turns with everybody else's.
+    """A state machine's own reads and writes of a table take turns with those of other clients.
 
-    The emulator runs them in the thread of the execution, beside the loop that serves all other requests, and locks
-    nothing: two updates at once lose one, and a condition is checked against an item that is changing.
+    The emulator runs them in the thread of the execution, concurrently with the loop that serves all other requests,
+    without locks: two updates at once lose one, and a condition is checked against an item that is changing.
     """
 
     def make(original: Callable[..., Any]) -> Callable[..., Any]:

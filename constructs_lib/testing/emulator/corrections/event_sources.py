@@ -58,7 +58,7 @@ def batch_answers(_emulator: Emulator) -> None:
             if is_batch_answer(result.get("body"), ids):
                 failures = (result.get("body") or {}).get("batchItemFailures") or []
                 return {**result, "body": {"batchItemFailures": failures}}
-            problem = {"errorType": "InvalidBatchResponse", "errorMessage": "the whole batch counts as failed"}
+            problem = {"errorType": "InvalidBatchResponse", "errorMessage": "the whole batch has failed"}
             return {**result, "error": True, "body": problem}
 
         return execute
@@ -68,7 +68,7 @@ def batch_answers(_emulator: Emulator) -> None:
 
 
 def is_batch_answer(answer: Any, message_ids: Collection[str]) -> bool:
-    """Return whether an answer to a batch says for each message whether it failed.
+    """Return whether a function's response to a batch lists the messages that failed.
 
     Args:
         answer: What the function returned. Nothing, and no list of failures, mean that none failed.
@@ -128,15 +128,15 @@ def _problem_of_subscription(source: str, function: str) -> str | None:
 
 
 def event_source_time(emulator: Emulator) -> None:
-    """Queues are looked at, also after a failed batch, at the emulator's speed.
+    """Queues are polled, also after a failed batch, at the emulator's speed.
 
-    The emulator looks once a real second for messages that became visible again: late by minutes where time is fast.
+    The emulator polls once a real second for messages that became visible again: late by minutes where time is fast.
     """
     clock = emulator.clock
     event: threading.Event = lambda_svc._esm_wake
 
     class _Wake:
-        """Stands for the event that wakes the poller."""
+        """Replaces the event that wakes the poller."""
 
         set, clear = staticmethod(event.set), staticmethod(event.clear)
 
@@ -192,7 +192,7 @@ def asynchronous_retries(emulator: Emulator) -> None:
 
 
 def event_entries(_emulator: Emulator) -> None:
-    """An event whose detail is no JSON object is refused. The emulator takes it, and no rule ever matches."""
+    """An event whose detail is not a JSON object is refused. The emulator accepts it, and no rule ever matches."""
 
     def make(original: Callable[..., Any]) -> Callable[..., Any]:
         def put(data: dict[str, Any], *args: Any, **options: Any) -> Any:

@@ -108,7 +108,7 @@ class _Context(dict[str, Any]):
 def jsonata_numbers(_emulator: Emulator) -> None:
     """Every number is a double, and ``$string`` keeps 15 significant digits of it, as in JSONata 2.0.6.
 
-    The emulator keeps integers exact: kinder than AWS, where an amount of more digits changes.
+    The emulator keeps integers exact: more permissive than AWS, where an amount of more digits changes.
     """
     correct_the_library()
     replace(states, "_sfn_jsonata_parse", lambda _original: parse)
@@ -201,7 +201,7 @@ def expression_patience(_emulator: Emulator) -> None:
 
 
 def _thread_milliseconds() -> int:
-    """What this thread has had of the processor."""
+    """Return the processor time of this thread."""
     return round(time.thread_time() * 1000)
 
 

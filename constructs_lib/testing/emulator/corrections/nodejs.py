@@ -35,7 +35,7 @@ _FAILED: Final = f"""function _failed(err) {{
 
 
 def nodejs_errors(_emulator: Emulator) -> None:
-    """What a handler in Node.js throws, or rejects with, is reported under its name, and its sandbox stays.
+    """An error that a Node.js handler throws or rejects with keeps its name, and its sandbox is kept.
 
     The emulator reports ``Runtime.HandlerError`` for everything, and ends the process.
     """

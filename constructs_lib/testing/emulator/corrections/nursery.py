@@ -139,7 +139,7 @@ class Nursery:
         )
 
     def _fork(self, asked: bytes, given: tuple[int, ...]) -> tuple[int, int]:
-        """The new process's number, and a handle of it. Whoever fails is not asked again: its answer may still come."""
+        """Return the new process's number, and a handle of it. After a failure the connection is not reused."""
         ours = self._ours or self._start()
         try:
             socket.send_fds(ours, [asked], given)

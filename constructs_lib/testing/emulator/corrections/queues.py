@@ -15,7 +15,7 @@ from constructs_lib.testing.emulator.corrections import Correction, Emulator, re
 
 _START: Final = "StartMessageMoveTask"
 _LIST: Final = "ListMessageMoveTasks"
-#: What a move needs beside its own permission, from the queue that it takes the messages from.
+#: Permissions that a move needs, besides its own, on the queue that it takes the messages from.
 _SOURCE_ACTIONS: Final = ("ReceiveMessage", "DeleteMessage", "GetQueueAttributes")
 _MOST_TASKS_LISTED: Final = 10
 

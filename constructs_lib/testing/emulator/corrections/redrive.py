@@ -1,4 +1,4 @@
-"""Step Functions: an execution that did not succeed is taken up again where it ended."""
+"""Step Functions: an execution that did not succeed is redriven from the state where it ended."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from constructs_lib.testing.emulator.corrections import Correction, Emulator, re
 from constructs_lib.testing.emulator.corrections.stepfunctions import ExecutionRecord
 
 _REDRIVABLE_SECONDS: Final = 14 * 86_400
-#: Under which an execution's record keeps what a redrive needs. No answer tells it.
+#: Key under which an execution's record stores what a redrive needs. No response contains it.
 _TRACE: Final = "_trace"
 _HANDLERS: Final = ("_execute_pass", "_execute_task", "_execute_choice", "_execute_wait")
 _BRANCHING: Final = ("_execute_parallel", "_execute_map")
@@ -25,7 +25,7 @@ _BRANCHING: Final = ("_execute_parallel", "_execute_map")
 
 @dataclass(slots=True)
 class _Trace:
-    """What an execution runs, and how far it came.
+    """Definition and progress of an execution.
 
     Attributes:
         definition: The state machine as it was when the execution began: a redrive knows no later one.
@@ -47,14 +47,14 @@ class _Trace:
 
 
 def redrive_execution(emulator: Emulator) -> None:
-    """RedriveExecution takes up an execution that failed, timed out or was stopped, at the state at which it ended.
+    """RedriveExecution resumes an execution that failed, timed out or was stopped, at the state at which it ended.
 
-    The emulator knows no such operation. Under the same name, with the variables and the definition that the execution
+    The emulator lacks the operation. Under the same name, with the variables and the definition that the execution
     had, and with a new count of retries and of the state machine's timeout.
 
-    A model, of AWS's documentation: where AWS redrives only the branches of a Parallel or a Map that did not succeed,
-    all of them run again here: less kind than AWS. No event tells that a state is entered once more, and no status
-    event that the execution runs again.
+    A model, from AWS's documentation: where AWS redrives only the branches of a Parallel or a Map that did not succeed,
+    all of them run again here: less permissive than AWS. No event shows that a state is entered once more, and no
+    status event that the execution runs again.
     """
 
     def make_run(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -132,7 +132,7 @@ def _redrive(data: dict[str, Any], emulator: Emulator) -> Any:
         problem = problem or f"Execution is {execution['status']} and cannot be redriven"
         return error_response_json("ExecutionNotRedrivable", problem, 400)
     trace: _Trace = execution[_TRACE]
-    # A Fail state has no handler that could be followed: its event tells that it was entered.
+    # A Fail state has no handler that could be followed: its event shows that it was entered.
     entered = [event for event in execution["events"] if event["type"] == "FailStateEntered"]
     if entered:
         details = entered[-1]["stateEnteredEventDetails"]

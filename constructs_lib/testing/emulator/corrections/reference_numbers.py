@@ -60,7 +60,7 @@ def parse(text: str) -> Any:
 
 
 def string(value: Any, prettify: bool = False) -> str:
-    """``$string`` of what is no text: JSON, with 15 significant digits of each number."""
+    """``$string`` of any value but a string: JSON, with 15 significant digits of each number."""
     if _is_function(value):
         return ""
     return "".join(_written(value, "\n" if prettify else "", "  " if prettify else ""))

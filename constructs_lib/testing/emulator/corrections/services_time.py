@@ -19,7 +19,7 @@ _REAPER: Final = "dynamodb-ttl-reaper"
 
 
 class _EmulatedTime:
-    """Stands for the ``time`` module in a service."""
+    """Replaces the ``time`` module in a service."""
 
     def __init__(self, clock: EmulatorClock) -> None:
         self.time = clock.now
@@ -42,7 +42,7 @@ def services_time(emulator: Emulator) -> None:
 
 
 class _NeverEarly:
-    """Stands for the ``time`` module in a service that deletes what has expired."""
+    """Replaces the ``time`` module in a service that deletes what has expired."""
 
     def __init__(self, emulated: Any) -> None:
         self._emulated = emulated

@@ -31,7 +31,7 @@ class Halt(threading.Event):
         self._listeners: list[Callable[[], None]] = []
 
     def set(self) -> None:
-        """Set the event, and tell every listener."""
+        """Set the event, and notify every listener."""
         super().set()
         for listener in list(self._listeners):
             listener()
@@ -72,7 +72,7 @@ class ExecutionRecord(dict[str, Any]):
             super().__setitem__(key, value)
             return
         with self._status:
-            # A thread of a run that ended says nothing of the one that was redriven since.
+            # A thread of an earlier run must not report about the one that was redriven since.
             former = any(halt in self._former for halt in halts.get())
             if self.get("status") not in {None, "RUNNING"} or former:
                 raise HaltedError(self["status"])
@@ -81,7 +81,7 @@ class ExecutionRecord(dict[str, Any]):
                 self.ended.set()
 
     def reopen(self) -> bool:
-        """Let an execution that did not succeed run again, and say whether it was such a one."""
+        """Let an execution that did not succeed run again, and return whether it was such an execution."""
         with self._status:
             if self["status"] in {"RUNNING", "SUCCEEDED"}:
                 return False
@@ -103,7 +103,7 @@ class _Executions(AccountRegionScopedDict):  # type: ignore[misc]  # the emulato
 def final_status(_emulator: Emulator) -> None:
     """The first final status of an execution stays, and nothing runs in it afterwards.
 
-    In the emulator a stopped execution goes on, and its own end overwrites ABORTED.
+    In the emulator a stopped execution continues, and its own end overwrites ABORTED.
     """
     states._executions = _Executions()
     logging.getLogger("states").addFilter(
@@ -177,7 +177,7 @@ def sleep(real_seconds: float) -> None:
     deadline = time.monotonic() + real_seconds
     events = halts.get()
     while (remaining := deadline - time.monotonic()) > 0:
-        # One event can be waited for; the others (sibling branches) are looked at now and then.
+        # Only one event can be waited for; the others (sibling branches) are polled.
         pause = remaining if len(events) < 2 else min(remaining, 0.1)
         if events:
             events[0].wait(pause)
@@ -217,7 +217,7 @@ def _machine_limit(execution: dict[str, Any]) -> float | None:
 
 
 def time_out(execution: ExecutionRecord, run: Halt) -> None:
-    """End an execution as TIMED_OUT, unless this run of it (by what tells its end) has ended already."""
+    """End an execution as TIMED_OUT, unless this run of it has ended already, according to its halt event."""
     if execution.ended is not run:
         return
     try:

@@ -1,4 +1,4 @@
-"""Every service: requests count as encrypted."""
+"""Every service: requests are treated as encrypted."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _KEY: Final = "aws:securetransport"
 
 
 def secure_transport(_emulator: Emulator) -> None:
-    """A request over loopback counts as one over TLS.
+    """A request over loopback is treated as one over TLS.
 
     The SDKs speak TLS with AWS and plain HTTP with the emulator, which therefore lets a policy that refuses
-    unencrypted requests (``enforce_ssl=True``) refuse all of them. Who speaks plain HTTP with AWS is refused there;
-    no client of the emulator can show that here.
+    unencrypted requests (``enforce_ssl=True``) refuse all of them. AWS refuses a client that speaks plain HTTP there;
+    the emulator cannot test that.
     """
 
     def make(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,4 +1,4 @@
-"""What a service answers when a fault makes it refuse or fail: each in its own protocol, so that SDKs understand it."""
+"""Responses of a service that a fault makes refuse or fail: each in its own protocol, so that SDKs understand it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from constructs_lib.testing.fault_plan import Action, Fault
 _RATE: Final = "Rate exceeded"
 _INTERNAL: Final = "The request processing has failed because of an unknown error, exception or failure."
 
-#: Name and HTTP status of each service's throttling error; `ThrottlingException` where nothing stands.
+#: Name and HTTP status of each service's throttling error; `ThrottlingException` where none is listed.
 _THROTTLES: Final[Mapping[str, tuple[str, int]]] = {
     "dynamodb": ("ProvisionedThroughputExceededException", 400),
     "kinesis": ("ProvisionedThroughputExceededException", 400),

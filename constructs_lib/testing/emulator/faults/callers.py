@@ -1,7 +1,7 @@
-"""Which process makes a call, and for which invocation.
+"""The process that makes a call, and its invocation.
 
 Every sandbox gets an access key of its own, for the same role and with the same rights as the function's other
-sandboxes. Each request that any SDK in any language sends is signed with it, so the signature tells the very process,
+sandboxes. Each request that any SDK in any language sends is signed with it, so the signature identifies the process,
 and nothing is added to the function's code, environment or requests.
 """
 
@@ -151,7 +151,7 @@ class Callers:
 
     def _remember(self, key: str, sandbox: Sandbox) -> None:
         with self._lock:
-            # A worker that spawns anew has a new key; one that the emulator has dropped needs none.
+            # A worker that starts a new process gets a new key; one that the emulator has dropped needs none.
             for old, known in list(self._by_key.items()):
                 if known is sandbox or known.is_gone:
                     del self._by_key[old]

@@ -1,9 +1,9 @@
-"""The control path: how a test plans faults and reads what became of them.
+"""HTTP interface through which a test plans faults and reads their outcomes.
 
 | request | does |
 |---|---|
 | `POST /_cdk_sagas/faults` `{"faults": […]}` | adds to the plan: `{"ids": […]}` |
-| `GET /_cdk_sagas/faults` | what became of each |
+| `GET /_cdk_sagas/faults` | the outcome of each |
 | `DELETE /_cdk_sagas/faults` (`{"ids": […]}`) | forgets some, or all |
 | `POST /_cdk_sagas/calls` | begins a recording: `{"id": …}` |
 | `GET /_cdk_sagas/calls/{id}` | the calls so far |

@@ -12,7 +12,7 @@ from typing import Any, Final
 from constructs_lib.testing.fault_plan import Attempts, Fault, Moment, Planned, StopAt, contains, to_wire
 from constructs_lib.testing.fault_schedules import Occurrence
 
-#: How many firings of a fault are told one by one; beyond, they are only counted.
+#: Firings of a fault that are listed one by one; further ones are only counted.
 _FIRINGS_TOLD: Final = 1000
 #: How many logical calls are remembered, so that their retries are known as such.
 _LOGICAL_CALLS_KNOWN: Final = 10_000
@@ -45,7 +45,7 @@ class Call:
 
 @dataclass(slots=True, kw_only=True)
 class Record:
-    """What a recording keeps of a call."""
+    """Data that a recording keeps of a call."""
 
     at: float
     caller: str
@@ -72,12 +72,12 @@ class Firing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What is to be done about a call.
+    """Decision about a call.
 
     Attributes:
         fault: The fault that hits it, if any.
         fault_id: Its id.
-        note: Tells the recordings how the call ended.
+        note: Reports to the recordings how the call ended.
     """
 
     fault: Fault | None
@@ -97,7 +97,7 @@ class _Entry:
     firings: list[Firing] = field(default_factory=list)
 
     def counts(self, caller: str, call: str) -> bool:
-        """Count one more logical call, and say whether it is hit."""
+        """Count one more logical call, and return whether it is hit."""
         self.number += 1
         key = (caller, call)
         self.caller_numbers[key] = self.caller_numbers.get(key, 0) + 1
@@ -154,7 +154,7 @@ class FaultEngine:
         return id in self._entries
 
     def report(self) -> list[dict[str, Any]]:
-        """Return what became of each fault, in the order of planning."""
+        """Return the outcome of each fault, in the order of planning."""
         with self._lock:
             return [
                 {
@@ -190,7 +190,7 @@ class FaultEngine:
             self._arm()
 
     def arrive(self, call: Call) -> Verdict:
-        """Count and record a call, and say what is to be done about it."""
+        """Count and record a call, and return the decision about it."""
         with self._lock:
             at = self._now()
             hit: tuple[str, Fault] | None = None
@@ -216,7 +216,7 @@ class FaultEngine:
             return Verdict(fault=None if hit is None else hit[1], fault_id=None if hit is None else hit[0], note=note)
 
     def reach(self, machine: str, state: str, moment: Moment, *, execution: str, execution_input: str) -> StopAt | None:
-        """Count that an execution reaches a state, and return what stops it there; None: it goes on."""
+        """Count that an execution reaches a state, and return what stops it there; None: it continues."""
         with self._lock:
             stopped: StopAt | None = None
             for entry in self._entries.values():
@@ -262,7 +262,7 @@ class FaultEngine:
 
 
 def _note_nothing(_status: int | None) -> None:
-    """Stand in where nothing is recorded."""
+    """Record nothing: the default callback."""
 
 
 def _firing(call: Call, at: float) -> Firing:

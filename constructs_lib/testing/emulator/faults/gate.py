@@ -1,4 +1,4 @@
-"""Stands before the emulator: every request passes here, and those of functions meet the planned faults."""
+"""Middleware in front of the emulator: every request passes here, and the planned faults hit those of functions."""
 
 from __future__ import annotations
 

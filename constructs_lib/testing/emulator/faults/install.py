@@ -18,13 +18,13 @@ def install(emulator: Emulator) -> FaultEngine:
     """Install faults.
 
     Args:
-        emulator: What the process was told, and its clock.
+        emulator: The settings of the process, and its clock.
 
     Raises:
-        EmulatorChangedError: If IAM is not enforced: only then has each sandbox credentials, which tell it apart.
+        EmulatorChangedError: If IAM is not enforced: only then has each sandbox credentials, which identify it.
     """
     if not ministack_app.AUTH:
-        raise EmulatorChangedError("faults tell callers apart by their credentials; start the emulator with AUTH=true")
+        raise EmulatorChangedError("faults identify callers by their credentials; start the emulator with AUTH=true")
     engine = FaultEngine(emulator.clock.now)
     callers = Callers()
     callers.install()

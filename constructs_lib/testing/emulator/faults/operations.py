@@ -1,4 +1,4 @@
-"""Which operation of which service a request asks for, read from the request alone."""
+"""Finds, from a request alone, which operation of which service it calls."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _UNKNOWN: Final = "Unknown"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Signer:
-    """Who signed a request, for which service.
+    """Signer of a request, and the service.
 
     Attributes:
         access_key_id: The signer's access key.
@@ -49,7 +49,7 @@ def signer_of(headers: dict[str, str], query: str) -> Signer | None:
 
 
 def call_of(service: str, method: str, path: str, query: str, headers: dict[str, str], body: bytes) -> str:
-    """Return service and operation, as `dynamodb:PutItem`; `service:Unknown` where the request does not tell."""
+    """Return service and operation, as `dynamodb:PutItem`; `service:Unknown` if the request does not identify it."""
     return f"{_IAM_NAMES.get(service, service)}:{_operation(service, method, path, query, headers, body)}"
 
 
@@ -77,7 +77,7 @@ def _rest_operation(service: str, method: str, path: str, query: str, headers: d
         and route.headers <= headers.keys()
         and route.path.fullmatch(path)
     ]
-    # The most telling route: the one that asks for the most, then the one with the most fixed text.
+    # The most specific route: the one that requires the most, then the one with the most fixed text.
     best = max(fitting, key=lambda route: (len(route.query) + len(route.headers), route.fixed), default=None)
     return _UNKNOWN if best is None else best.operation
 
@@ -125,7 +125,7 @@ def _route(name: str, operation: dict[str, Any], shapes: dict[str, Any]) -> _Rou
 
 
 def _required(operation: dict[str, Any], shapes: dict[str, Any], location: str) -> frozenset[str]:
-    """What every request of this operation carries there: it tells apart operations that share a path."""
+    """Return the names that every request of the operation has there: operations that share a path differ in them."""
     shape = shapes[operation["input"]["shape"]] if "input" in operation else {}
     members = [shape["members"][name] for name in shape.get("required", ())]
     return frozenset(member["locationName"] for member in members if member.get("location") == location)

@@ -44,7 +44,7 @@ class StateMachines:
         self._clock = clock
 
     def install(self) -> None:
-        """Stand before every call that a state machine makes, and at the door of every state."""
+        """Intercept every call that a state machine makes, and every entry of a state."""
         replace(stepfunctions, "_run_execution", self._make_run)
         for name in (*_HANDLERS, *_BRANCHING):
             replace(stepfunctions, name, self._make_state)
@@ -156,7 +156,7 @@ class StateMachines:
         while self._clock.now() < until:
             if not self._engine.is_planned(verdict.fault_id or ""):
                 # The plan was cleared: what was held back must not take effect in the middle of the next test. Its
-                # execution goes on, with what it would see of a connection that was lost.
+                # execution continues with the error of a lost connection.
                 raise _error(replaced(fault, action=Action.DROP, seconds=None), call, resource)
             time.sleep(_POLL_SECONDS)
         return perform() if fault.moment == Moment.BEFORE else result
