@@ -6,6 +6,7 @@ import random
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import product
+from typing import Any
 
 import pytest
 
@@ -102,11 +103,17 @@ def test_bank_under_faults_loses_and_makes_no_money(wallet: WalletSystem) -> Non
         share = Share(0.0125, seed=seed)
         wallet.aws.faults.plan(Fault(function=function, call=CALL, action=action, moment=moment, on=share))
 
+    refunded: list[int] = []
+    payments: list[dict[str, Any]] = []
+    """Refunds of the payments that were made."""
+
     def run(number: int) -> int:
         wish = random.Random(number)
         card, other = wish.sample([CARD, FRIEND], 2)
+        refunds = [("Merchant", "refunds", wish.choice(payments))] * 2 if payments else []
         face, operation, body = wish.choice(
             [
+                *refunds,
                 ("Terminal", "payments", {"card": card, "merchant": SHOP, "amount": wish.randint(1, 90)}),
                 ("Terminal", "top-ups", {"card": card, "amount": wish.randint(1, 200)}),
                 ("Customer", "transfers", {"card": card, "to": other, "amount": wish.randint(1, 90), "unit": "ECOPAY"}),
@@ -115,13 +122,20 @@ def test_bank_under_faults_loses_and_makes_no_money(wallet: WalletSystem) -> Non
         first = wallet.send(face, operation, body, key=f"op-{number}")
         again = wallet.send(face, operation, body, key=f"op-{number}")
         assert (first.status, first.body) == (again.status, again.body)
+        if operation == "payments" and first.status == 200:
+            payment = first.json()["result"]["payment"]
+            amount = wish.randint(1, body["amount"])
+            payments.append({"card": body["card"], "merchant": SHOP, "payment": payment, "amount": amount})
+        elif operation == "refunds" and first.status == 200:
+            refunded.append(number)
         return first.status
 
     with ThreadPoolExecutor(max_workers=4) as pool:
         statuses = list(pool.map(run, range(60)))
 
     assert statuses.count(200) > 20
-    assert set(statuses) <= {200, 400}
+    assert set(statuses) <= {200, 400, 409}
+    assert refunded
     wallet.audit()
 
 
