@@ -34,7 +34,7 @@ from saga_runtime import ACCOUNT_ID_PATTERN
 FUNCTIONS: Final = Path(__file__).parent / "functions"
 AGENT_PATTERN: Final = r"^[a-z][a-z0-9-]{0,39}$"
 CAPS: Final = {"procurement": 500_000, "travel": 100_000}
-"""What each agent may spend per day, in cents, unless the stack is told otherwise."""
+"""Default of what each agent may spend per day, in cents."""
 MODEL_CONTEXT: Final = "agentic-payout-model"
 ROUTES_CONTEXT: Final = "agentic-payout-routes"
 
@@ -74,7 +74,7 @@ class BedrockGrant:
 
     @property
     def model_id(self) -> str:
-        """What it is called by: a foundation model by its id, an inference profile by its ARN."""
+        """The id in calls: of a foundation model its id, of an inference profile its ARN."""
         return self.arn.rpartition("/")[2] if ":foundation-model/" in self.arn else self.arn
 
     @classmethod
@@ -98,16 +98,16 @@ class BedrockGrant:
 
 
 class AgenticPayoutStack(Stack):
-    """``POST /payouts`` under an intent's key pays once; ``GET /payouts/{saga_id}`` tells.
+    """``POST /payouts`` under an intent's key pays once; ``GET /payouts/{saga_id}`` returns the payout.
 
     Args:
         scope: parent construct.
         id: construct id.
-        bedrock: the model that recommends. Without it, a stand-in does that recommends at random and keeps books of
+        bedrock: the model that recommends. By default a simulated one that recommends at random and keeps books of
             its calls: for local AWS, never for money of yours.
-        caps: what each agent may spend per day (UTC), in minor units. Who is not named may spend nothing.
+        caps: what each agent may spend per day (UTC), in minor units. An agent that is not named may spend nothing.
         currency: of the caps, and with it of all payouts.
-        due_after: when a payout in progress is looked at again, as ``IdempotencyTable`` has it; tests are impatient.
+        due_after: when a payout in progress is reconciled, as for ``IdempotencyTable``; tests set it short.
     """
 
     def __init__(
@@ -219,7 +219,7 @@ class AgenticPayoutStack(Stack):
         return StepFunction(self, id, code=FUNCTIONS, handler=handler, environment=self._variables)
 
     def _table(self, id: str, *, time_to_live: str | None = None) -> dynamodb.TableV2:
-        """A table that outlives the stack, as every table does that says what was paid."""
+        """Create a table that outlives the stack, as every table does that records payments."""
         return dynamodb.TableV2(
             self,
             id,
@@ -234,7 +234,7 @@ class AgenticPayoutStack(Stack):
         )
 
     def _notices(self) -> sqs.Queue:
-        """What was paid, held and refused, in order per request, for whoever looks after the agents."""
+        """Create the queue of notices for the agents' operators: payments, holds and refusals, in order per request."""
         undelivered = sqs.Queue(
             self, "UndeliveredNotices", fifo=True, enforce_ssl=True, retention_period=Duration.days(14)
         )

@@ -1,4 +1,4 @@
-"""What must hold of the shop's table, beside the log: how an example's own data is audited after a test or a demo."""
+"""Invariants of the shop's table and the log: an audit of an example's own data after a test or a demo."""
 
 from __future__ import annotations
 

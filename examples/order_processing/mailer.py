@@ -16,20 +16,20 @@ from constructs_lib import StepFunction
 
 FUNCTIONS: Final = Path(__file__).parent / "functions"
 TIMEOUT: Final = Duration.seconds(5)
-"""A sixth of a queue's visibility timeout, which is 30 s unless it is told otherwise: what AWS advises."""
+"""A sixth of a queue's default visibility timeout of 30 s, as AWS recommends."""
 
 
 class Mailer(Construct):
-    """Puts each notice into its customer's outbox, once. It sends nothing: whoever does reads the outbox.
+    """Puts each notice into its customer's outbox, once. It sends nothing: the sender reads the outbox.
 
     Args:
         scope: parent construct.
         id: construct id.
-        notices: the FIFO queue of notices. It should have a dead-letter queue, for messages that are no notices.
+        notices: the FIFO queue of notices. It should have a dead-letter queue, for messages that are not notices.
         shop: table with the outbox: rows ``mail#{customer}``, which the function may put, and nothing else.
 
     Attributes:
-        function: the function. It is no step, but made like one: of the same folder, with the same runtime.
+        function: the function. It is not a step, but made like one: of the same folder, with the same runtime.
     """
 
     def __init__(self, scope: Construct, id: str, *, notices: sqs.IQueue, shop: dynamodb.ITableV2) -> None:

@@ -69,8 +69,8 @@ class OrderProcessingStack(Stack):
         scope: parent construct.
         id: construct id.
         gateway_url: where the payment gateway listens.
-        provider: what the payment gateway guarantees: that of ``examples/payment_gateway``, unless told otherwise.
-        due_after: when an order in progress is looked at again, as ``IdempotencyTable`` has it.
+        provider: guarantees of the payment gateway; default: those of ``examples/payment_gateway``.
+        due_after: when an order in progress is reconciled, as for ``IdempotencyTable``.
         mailer: whether a function of ours reads the notices, and puts them into an outbox. Without it, they wait for a
             reader of yours.
     """
@@ -177,7 +177,7 @@ class OrderProcessingStack(Stack):
         )
 
     def _notices(self) -> sqs.Queue:
-        """Confirmations and failures, for whoever tells the customer."""
+        """Return the queue of confirmations and failures, for the function that notifies the customer."""
         undelivered = sqs.Queue(
             self, "UndeliveredNotices", fifo=True, enforce_ssl=True, retention_period=Duration.days(14)
         )
@@ -196,7 +196,7 @@ class OrderProcessingStack(Stack):
 
 
 def _gateway() -> Provider:
-    """What the payment gateway guarantees, by its own documentation."""
+    """Return the guarantees in the payment gateway's documentation."""
     day = Duration.hours(24)
     return Provider(
         idempotent_for=day, verify=True, undo_idempotent_for=day, verify_undo=True, grace=Duration.seconds(10)

@@ -1,6 +1,6 @@
 """A payment gateway to test against: a process of its own, real HTTP, books of its own, and trouble on demand.
 
-Shared by the examples. It is no part of the library and nothing of it is deployed: in AWS, a function's environment
+Shared by the examples. It is not part of the library and is never deployed: in AWS, a function's environment
 holds the address of a real provider instead.
 """
 

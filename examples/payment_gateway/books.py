@@ -94,7 +94,7 @@ class Received:
         operation: what was asked for.
         key: the idempotency key, or that of what was looked for.
         reference: what the caller calls it.
-        outcome: HTTP status, with what went wrong behind it; "…" while there is none.
+        outcome: HTTP status, followed by the error; "…" until then.
         at_ms: when it arrived.
     """
 
@@ -108,7 +108,7 @@ class Received:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Books:
-    """What stands in the books.
+    """Contents of the books.
 
     Attributes:
         charges: in the order in which they happened, declined ones included.
@@ -127,7 +127,7 @@ class Books:
 
     @property
     def taken(self) -> int:
-        """What was charged, less what was given back, in minor units."""
+        """Amount charged, less the amount refunded, in minor units."""
         return sum(c.amount for c in self.charges if c.succeeded) - sum(refund.amount for refund in self.refunds)
 
 
@@ -149,7 +149,7 @@ class BookKeeper:
 
     Args:
         file: the SQLite file.
-        window_ms: how long a key is remembered; afterwards the same key charges anew.
+        window_ms: how long a key is remembered; afterwards the same key charges again.
         now_ms: the clock.
     """
 
@@ -174,7 +174,7 @@ class BookKeeper:
         """Empty the books."""
         with self._transaction() as cursor:
             for table in ("charges", "refunds", "keys", "requests"):
-                cursor.execute(f"DELETE FROM {table}")  # noqa: S608 - the names stand one line above
+                cursor.execute(f"DELETE FROM {table}")  # noqa: S608 - the names are in the line above
 
     def forget(self, key: str) -> None:
         """Forget a key, as if its window were over."""
@@ -191,7 +191,7 @@ class BookKeeper:
             return int(cursor.lastrowid or 0)
 
     def note_outcome(self, number: int, outcome: str) -> None:
-        """Write what became of a request into the journal."""
+        """Write the outcome of a request into the journal."""
         with self._transaction() as cursor:
             cursor.execute("UPDATE requests SET outcome = ? WHERE number = ?", (outcome, number))
 
@@ -245,7 +245,7 @@ class BookKeeper:
         return answer
 
     def find(self, operation: Operation, key: str) -> Answer:
-        """What became of a key: everything that was done under it, and whether something is in work.
+        """Return every effect under a key, and whether a request is in progress.
 
         Books are kept for longer than keys are remembered.
         """

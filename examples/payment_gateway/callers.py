@@ -1,4 +1,4 @@
-"""Which process is at the other end of a connection on this machine: what a crash test kills."""
+"""Finds the process at the other end of a connection on this machine, which a crash test kills."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _processes() -> list[int]:
 
 
 def _open_files(pid: int) -> Iterator[str]:
-    # A process may end, or be somebody else's, while it is looked at.
+    # A process may end during the check, or its number be used again.
     with contextlib.suppress(OSError):
         for file in Path(f"/proc/{pid}/fd").iterdir():
             with contextlib.suppress(OSError):

@@ -81,7 +81,7 @@ class PaymentGateway:
         url = self._process.stdout.readline().strip() if self._process.stdout else ""
         if not url:
             self.stop()
-            raise GatewayStartError("the payment gateway did not start; what it printed stands above")
+            raise GatewayStartError("the payment gateway did not start; its output is above")
         self._url = url
 
     def stop(self) -> None:
@@ -100,13 +100,13 @@ class PaymentGateway:
 
     @property
     def url(self) -> str:
-        """Where it listens, without a slash at the end."""
+        """Its address, without a slash at the end."""
         if not self._url:
             raise RuntimeError("the payment gateway is not running; use it in a with block, or call start()")
         return self._url
 
     def books(self) -> Books:
-        """What stands in its books."""
+        """Contents of its books."""
         return read_books(self._file)
 
     def requests(self) -> list[Received]:
@@ -114,11 +114,11 @@ class PaymentGateway:
         return read_requests(self._file)
 
     def plan(self, *troubles: Trouble) -> None:
-        """Plan trouble, beside what is planned already."""
+        """Plan trouble, in addition to what is planned already."""
         self._admin("POST", "troubles", {"troubles": [trouble.as_json() for trouble in troubles]})
 
     def report(self) -> list[TroubleReport]:
-        """What became of each planned trouble, in the order of planning."""
+        """Return the outcome of each planned trouble, in the order of planning."""
         found = self._admin("GET", "troubles")["troubles"]
         return [
             TroubleReport(trouble=Trouble.from_json(r["trouble"]), matched=r["matched"], fired=r["fired"])

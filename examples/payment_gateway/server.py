@@ -61,11 +61,11 @@ class GatewayServer(ThreadingHTTPServer):
 
     @property
     def url(self) -> str:
-        """Where it listens."""
+        """Its address."""
         return f"http://{HOST}:{self.server_port}"
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Tell of what broke here; a caller that is gone is no error of ours."""
+        """Log an error of the server; a caller that has disconnected is not one."""
         if not isinstance(sys.exc_info()[1], OSError):
             super().handle_error(request, client_address)
 
@@ -126,7 +126,7 @@ class _Handler(BaseHTTPRequestHandler):
             wrong = wrong or _wrong(operation, body)
         else:
             key = next(iter(query.get("key", ())), "")
-            body, wrong = {}, None if key else "say which key to look for"
+            body, wrong = {}, None if key else "send the key to look for"
         if wrong:
             return problem(400, "invalid", wrong)
         reference = str(body.get("reference") or next(iter(query.get("reference", ())), ""))
@@ -155,7 +155,7 @@ class _Handler(BaseHTTPRequestHandler):
         return keeper.refund(key, body)
 
     def _with(self, met: Trouble | None, moment: Moment) -> Answer | None:
-        """What a trouble does to a request at a moment; an answer, if it has one."""
+        """Apply a trouble to a request at a moment, and return its answer, if it has one."""
         if met is None or met.moment is not moment:
             return None
         if met.action is Action.ERROR:
@@ -202,7 +202,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def _wrong(operation: Operation, body: Any) -> str | None:
-    """What is wrong with a body; None if nothing is."""
+    """Return the error in a body; None if it is valid."""
     texts = ("currency", "card", "reference") if operation is Operation.CHARGE else ("charge", "reference")
     if not isinstance(body, dict) or set(body) != {"amount", *texts}:
         return f"the body has amount, {', '.join(texts)}, and nothing else"

@@ -1,4 +1,4 @@
-"""What can go wrong at a provider, as data: which request, what happens, before or after it took effect.
+"""Failures of a provider, as data: which request, which failure, before or after it took effect.
 
 There is no randomness here: which request is hit depends on the order of the requests that match, and on nothing else.
 """
@@ -13,7 +13,7 @@ from typing import Any, Final, Self
 
 
 class Operation(StrEnum):
-    """What the gateway is asked to do."""
+    """Operations of the gateway."""
 
     CHARGE = "charge"
     REFUND = "refund"
@@ -34,7 +34,7 @@ class Moment(StrEnum):
 
 
 class Action(StrEnum):
-    """What happens to a request.
+    """Effect of a trouble on a request.
 
     Attributes:
         DECLINE: the charge is refused, clearly (402). Only at `before`, only for charges.
@@ -42,7 +42,7 @@ class Action(StrEnum):
         DROP: the connection is closed without an answer.
         HANG: no answer ever comes; it ends when the caller gives up.
         KILL: the process that sent the request dies at once (SIGKILL).
-        SLOW: the request waits for `seconds`, while the gateway knows of it and says so. Only at `before`.
+        SLOW: the request waits for `seconds`, while the gateway reports it as in progress. Only at `before`.
         LATE: the request travels for `seconds` before the gateway knows of it, whether its sender lives or not. Only
             at `before`.
     """
@@ -112,7 +112,7 @@ class Trouble:
         """Read what `as_json` wrote.
 
         Raises:
-            ValueError: if it is no trouble.
+            ValueError: if it is not a trouble.
         """
         unknown = sorted(set(document) - {field.name for field in fields(cls)})
         if unknown or not {"on", "action"} <= document.keys():
@@ -125,7 +125,7 @@ class Trouble:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TroubleReport:
-    """What became of a planned trouble.
+    """Counts of a planned trouble.
 
     Attributes:
         trouble: what was planned.
@@ -156,7 +156,7 @@ class Plan:
             self._reports = []
 
     def reports(self) -> list[TroubleReport]:
-        """What became of each, in the order of planning."""
+        """Return the counts of each, in the order of planning."""
         with self._lock:
             return list(self._reports)
 

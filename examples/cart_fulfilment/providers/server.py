@@ -186,7 +186,7 @@ class _Handler(BaseHTTPRequestHandler):
             wrong = operation.wrong(body) if key else "a request that acts needs an Idempotency-Key"
         else:
             key, body = next(iter(query.get("key", ())), ""), {}
-            wrong = None if key else "say which key to look for"
+            wrong = None if key else "send the key to look for"
         if wrong:
             return problem(400, "invalid", wrong)
         server = self.server

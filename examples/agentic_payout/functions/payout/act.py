@@ -1,4 +1,4 @@
-"""Pay, or hold: ledger, spending cap, claim and saga log in ONE transaction. After it there is no way back."""
+"""Pay, or hold: ledger, spending cap, claim and saga log in ONE transaction. After it nothing is compensated."""
 
 from __future__ import annotations
 

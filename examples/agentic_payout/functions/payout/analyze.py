@@ -16,8 +16,8 @@ controls = Controls.from_env()
 def handler(call: StepCall) -> dict[str, str]:
     """Facts for the model. Refused early is what cannot be paid today any more: before a model's call costs money.
 
-    Spending of a day never goes down, so a no here is final; a yes is not, and ``act`` asks again in its transaction.
-    The answer is recorded: a saga that is taken up again after it paid would meet its own payment here, and refuse.
+    Spending of a day never decreases, so a refusal here is final; an approval is not, and ``act`` checks again in its
+    transaction. The answer is recorded: a saga that is recovered after it paid would count its own payment, and refuse.
     """
     intent, agent = Intent.of_request(call.request), call.request["agent"]
     cap = controls.cap(agent, intent.amount)

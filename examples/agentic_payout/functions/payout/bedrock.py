@@ -17,7 +17,7 @@ from .recommendation import ANSWER_SCHEMA
 
 TOOL: Final = "recommend"
 READ_TIMEOUT_SECONDS: Final = 20
-"""Shorter than the function's timeout: whoever waits for the model is alive to say that it did not answer."""
+"""Shorter than the function's timeout: the function still runs when the model has not answered."""
 MAX_TOKENS: Final = 600
 _CONFIG: Final = Config(
     connect_timeout=2, read_timeout=READ_TIMEOUT_SECONDS, retries={"mode": "standard", "total_max_attempts": 1}
@@ -47,8 +47,8 @@ class BedrockModel:
 
         Raises:
             ModelUnavailable: if Bedrock is busy or does not answer.
-            botocore.exceptions.ClientError: if it refuses: the model is not enabled, or not granted. That is nobody's
-                refusal of a payout, so it is in doubt: tried again, then the saga fails and somebody looks.
+            botocore.exceptions.ClientError: if it refuses: the model is not enabled, or not granted. That does not
+                refuse the payout: the step is in doubt and retried, then the saga fails and an operator is notified.
         """
         try:
             answer = self._client.converse(

@@ -1,4 +1,4 @@
-"""Claim an intent: of all requests for the same payout, under whatever keys and by whatever agents, one goes on."""
+"""Claim an intent: of all requests for the same payout, under any keys and by any agents, one continues."""
 
 from __future__ import annotations
 

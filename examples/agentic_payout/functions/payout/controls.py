@@ -1,4 +1,4 @@
-"""What bounds an agent: one claim per intent, and what it spent per day. Writes for the steps' transactions.
+"""Limits of an agent: one claim per intent, and its spending per day. Writes for the steps' transactions.
 
 Both are conditions in the very transaction that moves money. A check that reads first, and pays then, holds for one
 agent at a time; these hold for any number.
@@ -28,7 +28,7 @@ _DAY_SECONDS: Final = 86_400
 
 
 class ClaimState(StrEnum):
-    """What became of an intent."""
+    """State of an intent."""
 
     CLAIMED = "CLAIMED"
     """A saga is deciding it."""
@@ -36,7 +36,7 @@ class ClaimState(StrEnum):
     HELD = "HELD"
     """It waits for a person; no saga pays it."""
     RELEASED = "RELEASED"
-    """Its saga failed, and nothing of it stands: it may be claimed again."""
+    """Its saga failed, and none of its effects remains: it may be claimed again."""
 
 
 _TAKEN: Final = {
@@ -66,7 +66,7 @@ class Controls:
         return cls(table=os.environ[TABLE], caps=json.loads(os.environ[CAPS]), currency=os.environ[CURRENCY])
 
     def cap(self, agent: str, amount: Money) -> int:
-        """What an agent may spend per day, if it may spend this amount at all.
+        """Return what an agent may spend per day, if it may spend this amount at all.
 
         Raises:
             AgentUnknown: if it has no cap.
@@ -83,7 +83,7 @@ class Controls:
         return cap
 
     def spent(self, agent: str, now_ms: int) -> int:
-        """What an agent has spent today. For looking at: only ``spend`` decides."""
+        """Return what an agent has spent today. Only for display: ``spend`` decides."""
         key = _spending_id(agent, day_of(now_ms))
         found = aws.dynamodb().get_item(TableName=self.table, Key={"id": {"S": key}}, ConsistentRead=True)
         return int(found["Item"]["spent"]["N"]) if "Item" in found else 0
@@ -131,7 +131,7 @@ class Controls:
         return Write(action={"Put": put}, refusal=_taken)
 
     def conclude(self, call: StepCall, obligation: str, state: ClaimState) -> Write:
-        """Say what became of a claimed intent, on condition that this saga holds it."""
+        """Record the outcome of a claimed intent, on condition that this saga holds it."""
         update = {
             "TableName": self.table,
             "Key": {"id": {"S": _claim_id(obligation)}},
@@ -164,6 +164,6 @@ def _claim_id(obligation: str) -> str:
 
 def _taken(item: Mapping[str, Mapping[str, Any]] | None) -> SagaError:
     state = ClaimState(item["state"]["S"]) if item else ClaimState.RELEASED
-    if state is ClaimState.RELEASED:  # it changed between the refusal and now: look again
+    if state is ClaimState.RELEASED:  # it changed between the refusal and now: read again
         return Conflict("the claim of this payout changed")
     return IntentTaken(f"this payout {_TAKEN[state]}")

@@ -1,6 +1,6 @@
-"""What an agent wants, apart from how it says it. The ``Idempotency-Key`` is derived from this, and from nothing else.
+"""An agent's intent, without its wording. The ``Idempotency-Key`` is derived from it, and from nothing else.
 
-An agent that plans again words its plan anew, calls its tool anew and counts its calls anew. What stays is the intent:
+An agent that plans again words its plan differently, calls its tool again and counts calls from 1. The intent stays:
 who is to pay whom, for what, for which period. One intent is paid once.
 """
 
@@ -27,17 +27,17 @@ _PERIOD: Final = re.compile(PERIOD_PATTERN)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Intent:
-    """Who pays whom, how much, what for, for which period; in one spelling only.
+    """Payer, payee, amount, purpose and period, in one spelling only.
 
     Attributes:
         payer: account that pays.
         payee: account that is paid.
-        amount: what is owed.
+        amount: the amount to pay.
         purpose: a reference to what is paid, not a sentence about it: ``invoice:4711``. Lower case.
         period: what it is paid for, ``2026``, ``2026-11`` or ``2026-11-21``.
 
     Raises:
-        Invalid: for a part that is none, or is not in its one spelling (``of_plan`` brings it there).
+        Invalid: for a part that is missing, malformed, or not in its one spelling (``of_plan`` normalizes it).
     """
 
     payer: str
@@ -61,7 +61,7 @@ class Intent:
     def of_plan(cls, plan: Mapping[str, Any]) -> Intent:
         """The intent in an agent's plan: ``payer``, ``payee``, ``amount``, ``currency``, ``purpose``, ``period``.
 
-        Whatever else the plan says, its reasons, its steps, its wording, is left out. Spelling is evened out: blanks
+        Everything else in the plan, its reasons, steps and wording, is left out. Spelling is normalized: blanks
         around a part, the case of currency and purpose, ``125`` for ``125.00``. Account names are taken as they are.
 
         Args:
@@ -69,7 +69,7 @@ class Intent:
                 never an integer, which could mean either unit.
 
         Raises:
-            Invalid: if a part is missing or is none.
+            Invalid: if a part is missing or malformed.
         """
         parts = {name: plan.get(name) for name in ("payer", "payee", "amount", "currency", "purpose", "period")}
         missing = sorted(name for name, part in parts.items() if part is None)
@@ -105,7 +105,7 @@ class Intent:
     def obligation(self) -> str:
         """Digest of what is paid once: payer, payee, purpose and period. 64 hexadecimal digits.
 
-        Amount and currency are not in it: who owes 100.00 for an invoice does not owe 101.00 for it as well. Nor is
+        Amount and currency are not in it: who must pay 100.00 for an invoice must not pay 101.00 for it, too. Nor is
         the agent: two agents that find the same invoice pay it once.
         """
         parts = (_VERSION, self.payer, self.payee, self.purpose, self.period)
@@ -118,13 +118,13 @@ def intent_key(intent: Intent, *, attempt: int = 1) -> str:
     Guaranteed: equal for two plans that differ in wording, order or spelling only; different if payer, payee, purpose
     or period differ. The same intent with another amount or currency has the same key and another body: the front
     door refuses it (422), because one of both amounts is wrong and no machine knows which.
-    Not guaranteed: that a key of another attempt is harmless by itself. It is, because the intent is claimed in the
+    Not guaranteed: that a key of another attempt is harmless. The claim of the intent makes it so, in the
     transaction that pays (``controls``).
 
     Args:
         intent: what is wanted.
         attempt: 1, and one more after each settled *refusal*: that answer is replayed under its key as long as the
-            record is kept, so whoever wants to ask again (the cap is a new one tomorrow) needs a new key.
+            record is kept, so a caller that asks again (the cap is a new one tomorrow) needs a new key.
 
     Raises:
         ValueError: if the attempt is not 1 to 99.

@@ -1,4 +1,4 @@
-"""The model behind a small interface: Bedrock in AWS, a stand-in locally. The environment says which."""
+"""The model behind a small interface: Bedrock in AWS, a simulated one locally, chosen by the environment."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Answer:
     """A model's answer as it came: not checked, not trusted.
 
     Attributes:
-        content: what it says; a JSON value if it kept to the tool, else its text.
+        content: its answer; a JSON value if it used the tool, else its text.
         version: which model answered.
         call_id: the provider's id of the call, to find it in the provider's logs and on its bill.
     """

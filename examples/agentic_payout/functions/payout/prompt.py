@@ -1,4 +1,4 @@
-"""What the model is asked: the facts and the request's numbers. The agent's own words are not among them."""
+"""The model's prompt: the facts and the request's numbers, without the agent's own words."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Prompt:
 
     @property
     def fingerprint(self) -> str:
-        """SHA-256 over both, length-prefixed: recorded with the answer, so that one can tell what was asked."""
+        """SHA-256 over both, length-prefixed: recorded with the answer, so that the prompt can be identified."""
         parts = (self.system.encode("utf-8"), self.question.encode("utf-8"))
         return hashlib.sha256(b"".join(len(part).to_bytes(4, "big") + part for part in parts)).hexdigest()
 

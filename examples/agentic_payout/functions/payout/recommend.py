@@ -12,7 +12,7 @@ from .recommendation import Recommendation
 
 @read_only_step
 def handler(call: StepCall) -> dict[str, str]:
-    """A recommendation, checked, with which model said it when asked what."""
+    """Return a recommendation, checked, with the model's version and the prompt's fingerprint."""
     prompt = prompt_of(call.request, call.outputs["Analyze"])
     answer = model_from_env().ask(prompt)
     recommended = Recommendation.of_answer(answer.content, asked=Intent.of_request(call.request).amount)

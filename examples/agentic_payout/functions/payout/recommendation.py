@@ -1,4 +1,4 @@
-"""What a model may recommend, and the check that its answer is that. An answer is never trusted."""
+"""The recommendations that a model may make, and the check of its answer, which is never trusted."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .errors import ModelAnswerRefused
 
 
 class Decision(StrEnum):
-    """What to do about a payout."""
+    """Decision about a payout."""
 
     PAY = "pay"
     HOLD = "hold"
@@ -31,7 +31,7 @@ ANSWER_SCHEMA: Final[dict[str, Any]] = {
         "reason": {"type": "string", "minLength": 1, "maxLength": 500},
     },
 }
-"""JSON schema of an answer: told to the model, and held against what it says."""
+"""JSON schema of an answer: sent to the model, and used to validate its answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,13 +56,15 @@ class Recommendation:
             ModelAnswerRefused: if it does not fit the schema, or pays nothing, or more than was asked for.
         """
         try:
-            # The annotation says dict; what a model sends may be anything, and the schema says what it must be.
+            # The annotation is dict; a model may send any value, and the schema validates it.
             validate(event=answer, schema=ANSWER_SCHEMA)
         except SchemaValidationError as error:
-            raise ModelAnswerRefused(f"the model's answer is no recommendation: {error.validation_message}") from None
+            raise ModelAnswerRefused(
+                f"the model's answer is not a recommendation: {error.validation_message}"
+            ) from None
         amount = answer["amount"]
-        if type(amount) is not int:  # for a JSON schema 12.0 is an integer, and True is none: here neither is money
-            raise ModelAnswerRefused("the model's answer names an amount that is no whole number of minor units")
+        if type(amount) is not int:  # a JSON schema accepts 12.0 as an integer; an amount of money must be an int
+            raise ModelAnswerRefused("the model's answer has an amount that is not a whole number of minor units")
         decision = Decision(answer["decision"])
         lowest, highest = (1, asked.minor_units) if decision is Decision.PAY else (0, 0)
         if not lowest <= amount <= highest:

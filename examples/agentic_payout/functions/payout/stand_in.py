@@ -1,4 +1,4 @@
-"""A stand-in for a model, for local AWS: it answers differently each time, and writes down what it is paid for."""
+"""A simulated model, for local AWS: it answers differently each time, and records its calls, which cost money."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ _CONFIG: Final = Config(connect_timeout=2, read_timeout=20, retries={"mode": "st
 
 
 class StandInModel:
-    """Recommends some share of what was asked for, by the operating system's randomness.
+    """Recommends some share of the requested amount, by the operating system's randomness.
 
-    One call is one item in its books, written before it answers: what stands there was paid for, whether the answer
+    One call is one item in its books, written before it answers: each item was paid for, whether the answer
     arrived or not.
 
     Args:
@@ -65,7 +65,7 @@ def _answer(request: dict[str, Any]) -> Any:
     payee, asked = str(request["payee"]), int(request["amount"])
     mood = os.urandom(4).hex()
     if payee.startswith(HOLD):
-        return {"decision": "hold", "amount": 0, "reason": f"a person should look at this ({mood})"}
+        return {"decision": "hold", "amount": 0, "reason": f"a person should check this ({mood})"}
     if payee.startswith(GREEDY):
         return {"decision": "pay", "amount": asked + 1, "reason": f"a little more will do no harm ({mood})"}
     if payee.startswith(BABBLE):

@@ -1,6 +1,6 @@
-"""A client of the payment gateway: one request per call, no retries of its own, and no guess at what it means.
+"""A client of the payment gateway: one request per call, no retries, no interpretation of an unclear outcome.
 
-Retrying is the saga's business: it asks first what became of a call that was cut off.
+The saga retries: it asks first for the outcome of a call that was cut off.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from saga_runtime import StepInDoubt
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What the gateway answered."""
+    """The gateway's response."""
 
     status: int
     document: Any
@@ -63,7 +63,7 @@ class Gateway:
             answer = connection.getresponse()
             return Answer(status=answer.status, document=json.loads(answer.read()))
         except (OSError, HTTPException, ValueError):
-            # Nobody knows what became of it: not even when the connection was refused is that the gateway's word.
+            # The outcome is unknown: even a refused connection is not an answer of the gateway.
             raise StepInDoubt("the payment gateway did not answer") from None
         finally:
             connection.close()

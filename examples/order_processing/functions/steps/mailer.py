@@ -1,12 +1,12 @@
 """Puts every notice of an order into its customer's outbox, once. Not a step of the saga: it reads the saga's queue.
 
 A notice is sent at least once, and a queue delivers at least once. The outbox row has a key that only this notice has,
-and is put on the condition that there is none: a repeated notice is one row, and so one mail. Who sends what stands in
-the outbox is outside of this example; it must mark rows as sent, and leave them: without its row, a notice that comes
-again is a new one.
+and is put on the condition that it does not exist: a repeated notice is one row, and so one mail. The outbox's mails
+are sent outside of this example; the sender must mark rows as sent and keep them: without its row, a repeated notice
+is a new one.
 
 A notice that cannot be filed is reported, and so are those behind it in its group: they keep their order. The rest of
-the batch is done. After five deliveries the queue moves what was reported to ``UndeliveredNotices``, for a person.
+the batch is done. After five deliveries the queue moves the reported ones to ``UndeliveredNotices``, for an operator.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ NOTICE: Final = {
         _notice("DECLINED"),
     ]
 }
-"""What must hold of a notice before it is filed. Further fields are filed, too: whoever writes mails may want them."""
+"""Schema of a notice that can be filed. Further fields are filed, too: the sender of mails may need them."""
 
 logger = Logger()
 shop = Shop.from_env()
@@ -48,7 +48,7 @@ processor = SqsFifoPartialProcessor(skip_group_on_error=True)
 
 
 class UnreadableNotice(ValueError):
-    """The message is no notice, and will not become one by being delivered again."""
+    """The message is not a notice, and another delivery will not change that."""
 
 
 def file_notice(record: SQSRecord) -> None:
@@ -70,8 +70,8 @@ def _read(record: SQSRecord) -> dict[str, Any]:
         notice: dict[str, Any] = json.loads(record.body)
         validate(event=notice, schema=NOTICE)
     except (ValueError, SchemaValidationError):
-        # Without its cause, which quotes the message: Powertools tells of it when a whole batch fails.
-        raise UnreadableNotice(f"message {record.message_id} is no notice; correct it, and send it again") from None
+        # Without its cause, which quotes the message: Powertools logs it when a whole batch fails.
+        raise UnreadableNotice(f"message {record.message_id} is not a notice; correct it, and send it again") from None
     return notice
 
 
@@ -92,5 +92,5 @@ def _put(notice: dict[str, Any], message_id: str) -> bool:
 
 @logger.inject_lambda_context
 def handler(event: dict[str, Any], context: LambdaContext) -> PartialItemFailureResponse:
-    """File a batch of notices, and tell the queue which ones it must deliver again."""
+    """File a batch of notices, and return to the queue those that it must deliver again."""
     return process_partial_response(event=event, record_handler=file_notice, processor=processor, context=context)

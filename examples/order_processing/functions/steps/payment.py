@@ -1,4 +1,4 @@
-"""Charge the customer's card, and give the money back. The gateway is asked what became of a call that was cut off."""
+"""Charge the customer's card, and refund the charge. After a call that was cut off, ask the gateway for the outcome."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ gateway = Gateway.from_env()
 
 
 def find(call: ExternalCall) -> Verdict:
-    """What became of the charge under the step's key?"""
+    """Return the outcome of the charge under the step's key."""
     answer = gateway.find("/charges", key=call.provider_key, reference=call.saga_id, timeout=call.timeout_seconds)
     charges = [charge for charge in _found(answer) if charge["status"] == "succeeded"]
     if len(charges) > 1:
-        return Unknown(reason=f"{len(charges)} charges stand under one key")
+        return Unknown(reason=f"there are {len(charges)} charges under one key")
     if charges:
         return Applied(output=_output(charges[0]))
     return Pending() if answer.document["in_work"] else NotApplied()
@@ -59,7 +59,7 @@ def charge(call: ExternalCall) -> dict[str, Any]:
 
 
 def find_refund(call: ExternalCall, _charged: dict[str, Any]) -> Verdict:
-    """What became of the refund under the undo's key?"""
+    """Return the outcome of the refund under the compensation's key."""
     answer = gateway.find("/refunds", key=call.provider_key, reference=call.saga_id, timeout=call.timeout_seconds)
     if _found(answer):
         return Applied()
@@ -76,7 +76,7 @@ def refund(call: ExternalCall, charged: dict[str, Any]) -> None:
         timeout=call.timeout_seconds,
     )
     if answer.status != 201:
-        # A refund is never refused on business grounds: whatever this is, it is looked at again, then by a person.
+        # A refund is never refused on business grounds: in doubt, checked again, then parked for an operator.
         raise StepInDoubt(f"the payment gateway answered {answer.status} {answer.code}")
 
 

@@ -10,8 +10,8 @@
 ``mail#{customer}``  ``{order}#{status}``  a notice for the customer: the outbox, which ``mailer.py`` fills
 ===================  ====================  =================================================================
 
-``stock`` and ``reserved`` are what the books say, ``on_shelf`` is what the warehouse counts. Goods are promised by the
-books; they can leave only if they are there.
+``stock`` and ``reserved`` are the quantities in the books, ``on_shelf`` is the warehouse's count. Goods are promised by
+the books; they can be sent only if they are on the shelf.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class OutOfStock(PermanentError):
 
 
 class NotOnShelf(PermanentError):
-    """The books say that the goods are there, and the shelf is empty: breakage, theft, a miscount."""
+    """The books have the goods, and the shelf is empty: breakage, theft, a miscount."""
 
 
 def goods_key(sku: str) -> dict[str, Any]:
@@ -88,7 +88,7 @@ class Shop:
         )
 
     def shipment(self, call: StepCall, lines: Sequence[Mapping[str, Any]]) -> Write:
-        """What is to be sent."""
+        """Return the write of what is to be sent."""
         return self._document(call, SHIPMENT, {"lines": json.dumps(lines), "step_key": call.key})
 
     def _move(

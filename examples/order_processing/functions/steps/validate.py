@@ -1,4 +1,4 @@
-"""What does the order cost, and is there enough? Reads, and changes nothing."""
+"""Price the order and check the stock. Reads, and changes nothing."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ quotes = DynamoDBPersistenceLayer(table_name=os.environ["QUOTES_TABLE"], boto3_c
 
 
 def read_goods(skus: list[str]) -> list[Goods | None]:
-    """Goods as they stand, in the order asked for; None for what the shop does not sell."""
+    """Return the goods in the order of the SKUs; None for what the shop does not sell."""
     keys: Any = [goods_key(sku) for sku in skus]
     answer = aws.dynamodb().batch_get_item(RequestItems={shop.table: {"Keys": keys, "ConsistentRead": True}})
     if answer.get("UnprocessedKeys"):
@@ -64,24 +64,24 @@ def _answer(*, question: Question) -> list[Goods | None]:
 look_up: Callable[..., list[Goods | None]] = idempotent_function(
     _answer, data_keyword_argument="question", persistence_store=quotes, config=config, key_prefix=KEY_PREFIX
 )
-"""Look goods up, once per order: every try of the step is given the same answer.
+"""Read goods once per order: every attempt of the step gets the same prices.
 
-Powertools suffices here. Its record and the look-up are two things, and a function that dies between them looks up
-twice: which changes nothing, since a look-up has no effect.
+Powertools suffices here. It writes its record after the read, and a function that dies in between reads
+twice: which changes nothing, since a read has no effect.
 """
 
 
 def quote(call: StepCall) -> dict[str, Any]:
-    """Price the order, or say why it cannot be had."""
+    """Price the order, or refuse it with the reason."""
     lines = call.request["items"]
     skus = [line["sku"] for line in lines]
     if len(set(skus)) != len(skus):
-        raise Invalid("each item stands in an order once; give its quantity")
+        raise Invalid("list each item once in an order, with its quantity")
     try:
         goods = look_up(question={"order": call.key, "skus": skus})
     except (IdempotencyAlreadyInProgressError, IdempotencyPersistenceLayerError) as error:
-        # Somebody else looks, or died looking, or the record cannot be had. It was only to save a look.
-        logger.info("looked up anew", extra={"saga_id": call.saga_id, "why": type(error).__name__})
+        # Another attempt reads, or died reading, or the record cannot be read. It only saves a read.
+        logger.info("read again", extra={"saga_id": call.saga_id, "why": type(error).__name__})
         goods = read_goods(skus)
     amount, currency, physical = 0, "", False
     for line, found in zip(lines, goods, strict=True):
@@ -103,7 +103,7 @@ def _checked(sku: str, item: Goods | None) -> Goods:
         validate(event=item, schema=GOODS)
     except SchemaValidationError:
         logger.error("goods are not as they should be", extra={"sku": sku})
-        raise Invalid(f"{sku} cannot be sold as it stands in the shop") from None
+        raise Invalid(f"{sku} cannot be sold: its row in the shop is invalid") from None
     return item
 
 
@@ -124,6 +124,6 @@ _step = read_only_step(quote)
 
 
 def handler(event: Any, context: Any) -> Any:
-    """The step. Powertools asks the context how long a look-up can take at most."""
+    """Handle the step's call. Powertools reads from the context how long the function can run at most."""
     config.register_lambda_context(context)
     return _step(event, context)
