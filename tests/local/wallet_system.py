@@ -45,6 +45,10 @@ class WalletSystem:
         """Empty it."""
         self.aws.faults.clear()
         self.aws.reset()
+        self.admit()
+
+    def admit(self) -> None:
+        """Give each face's backend a user that may invoke its API."""
         self.users.clear()
         for face in FACES:
             name = f"backend-of-{face.lower()}"

@@ -86,6 +86,7 @@ def as_json(run: Run) -> dict[str, Any]:
             "status_events_lost_of_sagas_that_begin_with": damage.suppressed,
         },
         "decisions_by_people": run.decisions,
+        "wallet_requests": run.wallet_requests,
     }
 
 

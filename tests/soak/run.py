@@ -13,6 +13,7 @@ from .chaos import Chaos
 from .faults import SHARE, STOP_SHARE, Damage
 from .load import Load
 from .quiet import Stir, await_quiet
+from .tellers import Tellers
 from .troubles import LONGEST_OF_PROVIDERS
 from .wishes import Example
 from .world import SPEED, deployed
@@ -40,6 +41,7 @@ class Settings:
         speed: of the emulator's time.
         share: of all AWS calls that are hit.
         stops: of the states that are reached or left, those where the execution ends.
+        tellers: clients of the wallet.
     """
 
     seed: int
@@ -53,6 +55,7 @@ class Settings:
     speed: float = SPEED
     share: float = SHARE
     stops: float = STOP_SHARE
+    tellers: int = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +71,8 @@ class Run:
         damage: what went wrong.
         accounts: what became of the sagas.
         decisions: how often people decided about a cart.
+        wallet_requests: how many requests the wallet answered.
+        wallet_problems: what must not be of the wallet, one sentence each.
         real_seconds: how long all of it took, everything included.
     """
 
@@ -79,6 +84,8 @@ class Run:
     damage: Damage
     accounts: Sequence[Account]
     decisions: int
+    wallet_requests: int
+    wallet_problems: Sequence[str]
     real_seconds: float
 
     def real(self, at: float) -> float:
@@ -94,6 +101,7 @@ class Run:
             yield f"it was not quiet {self.settings.quiet_seconds:.0f} s after the last fault: {self.stir}"
         for one in self.accounts:
             yield from _problems_of(one)
+        yield from self.wallet_problems
         yield from _nothing_of(self.damage)
         if not any(saga.recoveries for one in self.accounts for saga in one.sagas):
             yield "no saga was taken up again: the soak shows nothing of that"
@@ -144,15 +152,19 @@ def soak(settings: Settings, progress: Callable[[str], None] = lambda _: None) -
     """
     began_at = time.monotonic()
     with deployed(speed=settings.speed, sandboxes=settings.sandboxes) as world:
-        progress(f"seed {settings.seed}: the four examples are deployed after {time.monotonic() - began_at:.0f} s")
+        progress(f"seed {settings.seed}: the examples are deployed after {time.monotonic() - began_at:.0f} s")
         load = Load(world, seed=settings.seed, clients=settings.clients)
         chaos = Chaos(world, seed=settings.seed, share=settings.share, stops=settings.stops)
+        tellers = Tellers(world.wallet, seed=settings.seed, clients=settings.tellers)
+        tellers.open_cards()
         chaos.begin()
         began = world.aws.now().timestamp()
         load.start()
+        tellers.start()
         try:
             _let_pass(settings, load, progress)
             load.begin_nothing_more()
+            tellers.begin_nothing_more()
             damage = chaos.end()
             faults_ended = world.aws.now().timestamp()
             progress(f"{sum(damage.faults.values())} faults, {sum(damage.stops.values())} executions ended; no more")
@@ -161,7 +173,10 @@ def soak(settings: Settings, progress: Callable[[str], None] = lambda _: None) -
             )
             progress("it is quiet" if quiet is not None else f"it is not quiet: {stir}")
             _await_answers(load)
+            wallet_problems = tuple(tellers.problems(within=_ANSWERS_SECONDS))
+            progress(f"the wallet answered {len(tellers.statuses)} requests")
         finally:
+            tellers.begin_nothing_more()
             load.stop()
         return Run(
             settings=settings,
@@ -172,6 +187,8 @@ def soak(settings: Settings, progress: Callable[[str], None] = lambda _: None) -
             damage=damage,
             accounts=tuple(account(world, example, load.told[example]) for example in Example),
             decisions=load.decisions,
+            wallet_requests=len(tellers.statuses),
+            wallet_problems=wallet_problems,
             real_seconds=time.monotonic() - began_at,
         )
 

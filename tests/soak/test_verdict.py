@@ -67,6 +67,8 @@ def run_of(*, saga: dict[str, Any] | None = None, books: dict[str, Any] | None =
         ),
         "accounts": (account,),
         "decisions": 0,
+        "wallet_requests": 1,
+        "wallet_problems": (),
         "real_seconds": 20.0,
     }  # fmt: skip
     return Run(**{**values, **further})
@@ -94,6 +96,7 @@ def test_a_soak_with_nothing_left_is_passed() -> None:
         ({"damage": replace(run_of().damage, faults={"drop before": 9})}, "no process was killed"),
         ({"damage": replace(run_of().damage, troubles={"carrier": {"double": 1}})}, "no callback was lost"),
         ({"damage": replace(run_of().damage, troubles={"carrier": {"silent": 1}})}, "no callback came twice"),
+        ({"wallet_problems": ("wallet: card-1 has -1 ECOPAY",)}, "card-1 has -1 ECOPAY"),
         ({"saga": {"recoveries": 0, "causes": ()}}, "no saga was taken up again"),
         ({"books": {"invariants": (Invariant(name="goods add up", checked=0),)}}, "nothing was looked at"),
     ],

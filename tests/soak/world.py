@@ -1,4 +1,4 @@
-"""The four examples, deployed in one local AWS, beside the payment gateway and the providers that answer later."""
+"""The five examples, deployed in one local AWS, beside the payment gateway and the providers that answer later."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ from tests.local.cart_system import CartSystem
 from tests.local.order_system import OrderSystem
 from tests.local.payout_system import PayoutSystem
 from tests.local.two_ledgers import MAIN, PARTNER, TwoLedgers, edit
+from tests.local.wallet_system import STACK as WALLET
+from tests.local.wallet_system import WalletSystem
 
 from .wishes import (
     ACCOUNTS,
@@ -81,7 +83,8 @@ class World:
 
     Attributes:
         aws: the local AWS.
-        systems: the examples.
+        systems: the examples that have sagas.
+        wallet: the example that has none.
         gateway: where orders are paid for.
         providers: whom carts wait for.
         machines: every state machine.
@@ -89,6 +92,7 @@ class World:
 
     aws: LocalAws
     systems: Mapping[Example, TwoLedgers]
+    wallet: WalletSystem
     gateway: PaymentGateway
     providers: Mapping[str, Provider]
     machines: tuple[Machine, ...]
@@ -150,12 +154,19 @@ def deployed(*, speed: float = SPEED, sandboxes: int = 2) -> Iterator[World]:
             Example.CARTS: CartSystem(aws, outputs["CartFulfilment"], speed, "CartFulfilment", providers=providers),
         }
         world = World(
-            aws=aws, systems=systems, gateway=gateway, providers=providers, machines=_machines(aws), speed=speed
+            aws=aws,
+            systems=systems,
+            wallet=WalletSystem(aws, outputs[WALLET]),
+            gateway=gateway,
+            providers=providers,
+            machines=_machines(aws),
+            speed=speed,
         )
         _give_time(world)
         _stock(world)
         for system in systems.values():
             system.user()  # once: many threads will ask for it
+        world.wallet.admit()
         world.carts.tell_providers()
         yield world
 
@@ -169,6 +180,7 @@ def _synthesized(gateway_url: str, urls: Mapping[str, str], folder: Path) -> Pat
     from examples.cart_fulfilment.waits import Job, Waits
     from examples.funds_transfer.stack import FundsTransferStack
     from examples.order_processing.stack import OrderProcessingStack
+    from examples.wallet.stack import WalletStack
 
     app = App(outdir=str(folder))
     FundsTransferStack(app, STACKS[Example.TRANSFERS])
@@ -190,6 +202,7 @@ def _synthesized(gateway_url: str, urls: Mapping[str, str], folder: Path) -> Pat
             pickup_expected=Duration.seconds(40),
         ),
     )
+    WalletStack(app, WALLET)
     app.synth()
     return folder
 
