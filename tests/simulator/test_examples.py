@@ -9,7 +9,8 @@ from constructs_lib.testing.simulator import simulate
 from .conftest import Deployed
 from .examples import EXAMPLES
 
-SAGAS = {"funds_transfer": 250, "order_processing": 120, "agentic_payout": 300, "cart_fulfilment": 120}
+SAGAS = {"funds_transfer": 120, "order_processing": 120, "agentic_payout": 150, "cart_fulfilment": 60}
+"""Few: ``make simulate`` runs thousands."""
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
