@@ -83,6 +83,7 @@ class EventIntake(Construct):
         function: what reads and plans.
         parked_alarm: an event is parked.
         refused_alarm: an event could not be handled, and will not be without a change; its sender sends it again.
+        signature_alarm: a signature was wrong or too old.
         alarms: all of them. They have no actions: add yours.
 
     Raises:
@@ -190,7 +191,14 @@ class EventIntake(Construct):
             [Metric.EVENT_REFUSED, *([Metric.START_REFUSED] if saga is not None else [])],
             [service_of(fn)],
         )
-        self.alarms = [self.parked_alarm, self.refused_alarm]
+        self.signature_alarm: cloudwatch.Alarm = counted_alarm(
+            alarms,
+            "Signature",
+            "A signature was wrong or too old: a secret was changed on one side, or requests are forged or copied",
+            [Metric.SIGNATURE_REFUSED],
+            [service_of(fn)],
+        )
+        self.alarms = [self.parked_alarm, self.refused_alarm, self.signature_alarm]
 
     @checked
     def add_webhook(

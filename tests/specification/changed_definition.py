@@ -60,7 +60,7 @@ class DefinitionCondition(Condition):
     PHASE_STOPS = Because(
         "a phase begins only under the steps and conditions of the saga that calls it",
         BEGIN,
-        'fits = f"($string($merge([{own}, {GIVEN}])) = $string({own}))"',
+        """f'({GIVEN} = "{group.shape}")'""",
     )
     SAME_WAYS = Because(
         "a saga goes forward only by the conditions by which it began",

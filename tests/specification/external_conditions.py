@@ -37,7 +37,7 @@ class ExternalCondition(Condition):
     ONE_CALL = Because(
         "an invocation calls once: of a second call nobody could tell what became of the first",
         STEP,
-        '"""Call the provider, once, and write down what it says. The row must be held.',
+        "output = _kept(invocation, call_out(self.function, invocation, self.given(invocation)))",
     )
     INTENT_FIRST = Because(
         "that a provider may be asked is written down before it is asked",

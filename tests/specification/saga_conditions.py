@@ -47,7 +47,7 @@ class SagaCondition(Condition):
     NO_WAY_BACK = Because(
         "behind a pivot that happened nothing is compensated, even if another pivot is still to come",
         DIRECTION,
-        "A pivot that this execution has passed stands",
+        "pivots = _pivots_passed(plan, index) if not pivots: return {}",
     )
     FORWARD_AROUND_PIVOTS = Because(
         "behind the last pivot the record says that the saga only goes forward, if no row of a pivot does",

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from constructs_lib.cli.saga.inspection import Inspection, StepView
 from constructs_lib.cli.shared.moments import moment
+from constructs_lib.saga.asl.failures import DEFINITION_CHANGED
 from constructs_lib.saga.graph.timeline import duration
 from saga_runtime.protocol import Direction, Side, StepStatus
 from saga_runtime.recovery.decisions import ParkedFor
@@ -83,6 +84,12 @@ def _about_the_saga(saga: Inspection, command: Callable[..., str]) -> list[Advic
         return [Advice(text="Its owner does not run.", commands=(("recover it", command("recover")),))]
 
     found = [Advice(text=_asked(saga, step), commands=tuple(_answers(saga, step, command))) for step in _open(saga)]
+    if saga.stuck.get("error") == DEFINITION_CHANGED:
+        text = (
+            f"It ran under definition {saga.definition}, and another one is deployed. Deploy the earlier definition, "
+            "resume the saga, let it end, then deploy the other one again."
+        )
+        return [*found, Advice(text=text, commands=(("the earlier one is deployed", command("resolve", "--resume")),))]
     text = "If something else stopped it, fix that." if found else "Fix what stopped it; nothing is in doubt."
     return [*found, Advice(text=text, commands=(("resume", command("resolve", "--resume")),))]
 

@@ -67,22 +67,20 @@ def begin_saga(plan: SagaPlan, start: str, states: Mapping[str, State]) -> tuple
 def begin_phase(
     group: CompiledGroup, start: str, states: Mapping[str, State], stops: State
 ) -> tuple[str, dict[str, State]]:
-    """A phase's first state, and all states: it stops if the saga's definition has steps that it has not.
+    """First state of a phase, and all states: it begins only for a saga that knows just these steps.
 
     Args:
         group: the phase.
         start: name of the first state.
         states: the states.
-        stops: where it leads then: ``Next`` and ``Assign``.
+        stops: where it leads otherwise: ``Next`` and ``Assign``.
     """
-    own = _object(group.shape)
-    fits = f"($string($merge([{own}, {GIVEN}])) = $string({own}))"
-    return _guard(start, states, fits, stops, asks=_asks(group.branches[0][0]))
+    return _guard(start, states, f'({GIVEN} = "{group.shape}")', stops, asks=_asks(group.branches[0][0]))
 
 
-def given_to_phase(shape: Mapping[str, str], outputs: str) -> str:
+def given_to_phase(group: CompiledGroup, outputs: str) -> str:
     """JSONata expression of a phase's input: the saga's, the outputs so far, and the phase as the saga knows it."""
-    own = f'"{StartField.OUTPUTS.value}": {outputs}, "{StartField.DEFINITION.value}": {_object(shape)}'
+    own = f'"{StartField.OUTPUTS.value}": {outputs}, "{StartField.DEFINITION.value}": "{group.shape}"'
     return f"$merge([{INPUT}, {{{own}}}])"
 
 
@@ -96,10 +94,6 @@ def _asks(first: Node) -> bool:
     if isinstance(first, CompiledGroup):
         return first.kind is GroupKind.PARALLEL
     return first.direct is not None
-
-
-def _object(shape: Mapping[str, str]) -> str:
-    return "{" + ", ".join(f'"{name}": "{condition}"' for name, condition in shape.items()) + "}"
 
 
 def _guard(

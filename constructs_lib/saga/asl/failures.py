@@ -54,7 +54,7 @@ def undecided_condition(name: str) -> State:
 
 def changed_definition(name: str) -> State:
     """Failure of a phase whose definition is not the one that its saga calls."""
-    return _failed(name, DEFINITION_CHANGED, "the steps of the phase, or their conditions, changed while the saga ran")
+    return _failed(name, DEFINITION_CHANGED, "the service was updated meanwhile")
 
 
 def _failed(name: str, error: str, detail: str) -> State:

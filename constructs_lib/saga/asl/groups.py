@@ -110,7 +110,7 @@ def _express(_plan: SagaPlan, group: CompiledGroup, known: str) -> State:
         "Resource": "arn:aws:states:::aws-sdk:sfn:startSyncExecution",
         "Arguments": {
             "StateMachineArn": group.machine_arn,
-            "Input": expression(f"$string({given_to_phase(group.shape, known)})"),
+            "Input": expression(f"$string({given_to_phase(group, known)})"),
         },
         "TimeoutSeconds": group.seconds + _MARGIN_SECONDS,
         "Retry": _retries(),
@@ -129,7 +129,7 @@ def _child(plan: SagaPlan, group: CompiledGroup, known: str) -> State:
         "Arguments": {
             "StateMachineArn": group.machine_arn,
             "Name": expression(name),
-            "Input": expression(given_to_phase(group.shape, known)),
+            "Input": expression(given_to_phase(group, known)),
         },
         "TimeoutSeconds": group.seconds + _MARGIN_SECONDS,
         "Retry": _retries(),

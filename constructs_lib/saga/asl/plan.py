@@ -134,7 +134,7 @@ class CompiledGroup:
     """Steps that run as one.
 
     Attributes:
-        shape: names of its steps, each with what identifies its condition; the empty text for none.
+        shape: identifies its steps, by what a saga that calls it must know of them.
     """
 
     name: str
@@ -147,7 +147,7 @@ class CompiledGroup:
     max_concurrency: int = 10
     seconds: int = 0
     machine_arn: str = ""
-    shape: Mapping[str, str] = field(default_factory=dict)
+    shape: str = ""
 
     @property
     def leaves(self) -> tuple[CompiledStep, ...]:

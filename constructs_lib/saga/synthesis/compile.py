@@ -61,7 +61,8 @@ def compiled(
     def plain(step: Step) -> CompiledStep:
         return _step(step, notifier, step.name in pivots, step.name in inline, arn)
 
-    return [_group(node, plain) if isinstance(node, StepGroup) else plain(node) for node in steps]
+    shapes = {str(entry["name"]): entry for entry in shape_of(steps)}
+    return [_group(node, plain, shapes) if isinstance(node, StepGroup) else plain(node) for node in steps]
 
 
 def _arns() -> Callable[[lambda_.IFunction], str]:
@@ -76,7 +77,10 @@ def _arns() -> Callable[[lambda_.IFunction], str]:
     return arn
 
 
-def _group(group: StepGroup, plain: Callable[[Step], CompiledStep]) -> CompiledGroup:
+def _group(
+    group: StepGroup, plain: Callable[[Step], CompiledStep], shapes: Mapping[str, Mapping[str, Any]]
+) -> CompiledGroup:
+    steps = list(group.steps)
     return CompiledGroup(
         name=group.name,
         kind=GroupKind(group.kind.value),
@@ -87,14 +91,8 @@ def _group(group: StepGroup, plain: Callable[[Step], CompiledStep]) -> CompiledG
         max_items=group.max_items,
         max_concurrency=group.max_concurrency,
         seconds=group.timeout,
-        shape={step.name: _condition_of(step) for step in group.steps},
+        shape=_digest({"steps": [shapes[step.name] for step in steps], "ways": ways_of(steps)})[:16],
     )
-
-
-def _condition_of(step: Step) -> str:
-    """Identifies the condition of a step with an effect; the empty text if it has none."""
-    deciding = step.when if step.kind.mutates or step.only_forward else None
-    return _digest(TOKEN.sub("", deciding))[:8] if deciding is not None else ""
 
 
 def _step(
@@ -191,7 +189,7 @@ def notice_of(notify: Notify) -> Notice:
 def shape_of(steps: Sequence[Step | StepGroup]) -> list[dict[str, Any]]:
     """Parts that a recovery under another definition depends on: each step's name, kind, side and compensation.
 
-    It contains only what a row could contradict: grouping and retries may change at any time.
+    It contains only what a row could contradict: retries, and groups other than phases, may change at any time.
     """
     sides = _sides(steps)
     return [
@@ -201,6 +199,7 @@ def shape_of(steps: Sequence[Step | StepGroup]) -> list[dict[str, Any]]:
             "side": sides[step.name],
             "compensated": step.compensated,
             "per_item": node.kind is StepKind.MAP,
+            "phase": node.name if node.kind in (StepKind.EXPRESS, StepKind.CHILD) else "",
         }
         for node in steps
         for step in node.steps
@@ -245,26 +244,38 @@ def fingerprint_of(steps: Sequence[Step | StepGroup]) -> str:
 
 
 def ways_of(steps: Sequence[Step | StepGroup]) -> dict[str, str]:
-    """Expressions that decide which effects a saga has: conditions of steps with one, items of maps and their keys.
+    """Texts that decide which effects a saga has, or an output on which that may depend.
+
+    These are conditions, items of maps and their keys, and outputs in place of a refused step's. A step that only reads
+    counts, too, if its output is recorded: conditions may depend on it.
 
     Returns:
-        The expressions, by the name of the step or group, and the argument: ``Ship items``.
+        The texts, by the name of the step or group, and the argument: ``Ship items``.
     """
     return {
         f"{name} {argument}": TOKEN.sub("", text)  # the number of a token changes from one synth to the next
-        for name, expressions in _deciding(steps)
-        for argument, text in expressions.items()
+        for name, texts in _deciding(steps)
+        for argument, text in texts.items()
         if text is not None
     }
 
 
 def _deciding(steps: Sequence[Step | StepGroup]) -> Iterator[tuple[str, dict[str, str | None]]]:
     for node in steps:
-        acting = [step for step in node.steps if step.kind.mutates or step.only_forward]
-        if acting and isinstance(node, StepGroup):
+        deciding = [step for step in node.steps if _decides(step)]
+        if deciding and isinstance(node, StepGroup):
             yield node.name, {"when": node.when, "items": node.items, "key": node.key}
-        for step in acting:
-            yield step.name, {"when": step.when}
+        for step in deciding:
+            instead = {
+                f"on_error {error}": json.dumps(dict(route.output), sort_keys=True)
+                for error, route in step.on_error.items()
+                if isinstance(route, GoOn)
+            }
+            yield step.name, {"when": step.when, **instead}
+
+
+def _decides(step: Step) -> bool:
+    return step.kind.mutates or step.only_forward or (step.record and step.direct is None)
 
 
 def _digest(document: object) -> str:

@@ -64,6 +64,15 @@ def _incompatible(before: Mapping[str, Mapping[str, Any]], shape: Shape, how: st
                 severity=Severity.ERROR,
                 message=f"step {name} {what}: {remedy}",
             )
+    phases = {step.get("phase") for step in before.values()} - {""}
+    for name in now.keys() - before.keys():
+        if now[name]["phase"] in phases:
+            yield Finding(
+                id=f"cdk-sagas-definition-{name}",
+                severity=Severity.ERROR,
+                message=f"step {name} was added to phase {now[name]['phase']}: a saga in flight that calls it "
+                f"compensates, or is parked; add it outside of the phase, or wait for them: {how}",
+            )
 
 
 def _other_ways(before: Mapping[str, str], now: Mapping[str, str], how: str) -> Iterator[Finding]:
@@ -86,6 +95,7 @@ def _change(before: Mapping[str, Any], now: Mapping[str, Any] | None) -> str | N
         ("side", "changed its side of the pivot"),
         ("per_item", "moved into or out of a map"),
         ("kind", "changed its kind"),
+        ("phase", "moved into or out of a phase"),
     ):
         if before.get(member) != now[member]:
             return f"{what} from {before.get(member)!r} to {now[member]!r}"

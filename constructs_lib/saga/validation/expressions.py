@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -19,7 +20,12 @@ _STATES: Final = frozenset({"context", "input"})
 _WITH_RESULT: Final = _STATES | {"result"}
 _WITH_ERROR: Final = _WITH_RESULT | {"errorOutput"}
 _CHANGING: Final = frozenset({"millis", "now", "random", "shuffle", "uuid"})
-_STEADY_CONTEXT: Final = frozenset({"Execution", "Map", "StateMachine"})
+_STEADY_CONTEXT: Final = frozenset({"Execution", "Map"})
+_NOT_ONE_OUTPUT: Final = re.compile(r"\$outputs\b(?!\s*\.\s*[A-Za-z])")
+_NOT_STEADY: Final = re.compile(
+    r"\$states\b(?!\s*\.\s*context\s*\.\s*"
+    r"(Execution\s*\.\s*Input\s*\.\s*(request|request_id|saga_id)\b|Map\s*\.\s*Item\s*\.\s*(Index|Value)\b))"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +89,7 @@ def _reads(
         for path in sorted(paths):
             _check_members(found, path, every)
         if found.decides:
-            _check_steady(reads, rowless)
+            _check_steady(found.text, reads, rowless & found.steps)
     except BadExpressionError as bad:
         raise ValueError(
             f"{found.where} must be a JSONata expression that can work, got {found.text!r}, {bad}; {bad.remedy}"
@@ -108,7 +114,7 @@ def _check_members(found: Expression, path: Path, every: frozenset[str]) -> None
         raise BadExpressionError(f"where $failure has no {member}", f"it has {', '.join(sorted(_FAILURE))}")
 
 
-def _check_steady(reads: Reads, rowless: frozenset[str]) -> None:
+def _check_steady(text: str, reads: Reads, rowless: frozenset[str]) -> None:
     """Refuse what may come out otherwise in a recovery: the saga would go two ways."""
     remedy = "let a Step.read_only answer it, and read its output, which is recorded"
     for name in sorted(reads.functions & _CHANGING):
@@ -121,6 +127,15 @@ def _check_steady(reads: Reads, rowless: frozenset[str]) -> None:
                 raise BadExpressionError(f"where {name} is another one in each run of the saga", remedy)
             case ("states", "context", name, *_) if name not in _STEADY_CONTEXT:
                 raise BadExpressionError(f"where {name} is another one in each run of the saga", remedy)
+    # As a whole, or by a computed name, also what is not the same in each run would be read.
+    if _NOT_STEADY.search(text):
+        raise BadExpressionError(
+            "where $states must be read as $states.context.Execution.Input.request, .request_id or .saga_id, or as "
+            "$states.context.Map.Item.Index or .Value",
+            remedy,
+        )
+    if rowless and _NOT_ONE_OUTPUT.search(text):
+        raise BadExpressionError("where $outputs must be read step by step, as $outputs.Step", remedy)
 
 
 def _all(

@@ -48,6 +48,7 @@ _WARNINGS: Final = frozenset(
         "callback_not_told",
         "dispatch_not_begun",
         "end_of_nobody",
+        "event_parked",
         "execution_of_nobody",
         "job_given_up",
         "job_not_repeated",

@@ -485,7 +485,10 @@ def _start(execution_arn: str, saga_id: str, start_input: str) -> None:
 
 def _refused(begin: Begin | None, result: Begun, code: str) -> tuple[Begun, str]:
     event_id = begin.event_id if begin is not None else None
-    telemetry.event("event_refused", code=code, event_id=event_id, kept=result is Begun.KEPT)
+    if result is Begun.KEPT:
+        telemetry.event("event_kept", code=code, event_id=event_id)
+    else:
+        telemetry.event("event_parked", code=code, event_id=event_id)
     return result, code
 
 

@@ -98,8 +98,9 @@ def test_events_of_a_bus_come_through_the_same_queue(cloud: Cloud) -> None:
 def test_a_parked_and_a_refused_event_set_off_alarms(cloud: Cloud) -> None:
     alarms = {r.path: r.properties for r in cloud.of_type("AWS::CloudWatch::Alarm")}
 
-    assert set(alarms) == {"Stripe/Alarms/Parked", "Stripe/Alarms/Refused"}
+    assert set(alarms) == {"Stripe/Alarms/Parked", "Stripe/Alarms/Refused", "Stripe/Alarms/Signature"}
     assert alarms["Stripe/Alarms/Refused"]["MetricName"] == "EventRefused"
+    assert alarms["Stripe/Alarms/Signature"]["MetricName"] == "WebhookSignatureRefused"
 
 
 def test_it_is_clean_to_cdk_nag(new_stack: StackFactory) -> None:

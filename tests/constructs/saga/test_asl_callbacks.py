@@ -258,7 +258,12 @@ def test_a_job_that_nothing_undoes_is_left_to_a_person() -> None:
 
 def test_jobs_of_a_child_are_waited_for_in_its_own_history() -> None:
     group = CompiledGroup(
-        name="Fulfil", kind=GroupKind.CHILD, branches=((job("Pick"), wait("Scan")),), seconds=3_600, machine_arn="arn:f"
+        name="Fulfil",
+        kind=GroupKind.CHILD,
+        branches=((job("Pick"), wait("Scan")),),
+        seconds=3_600,
+        machine_arn="arn:f",
+        shape="d",
     )
     saga = plan(step("Commit", pivot=True), group)
     phase = phase_definition(saga, group)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from aws_cdk import Stack, Token
 
-from constructs_lib import Effect, IdempotencyTable, SagaStateMachine, Step, StepGroup
+from constructs_lib import Effect, GoOn, IdempotencyTable, SagaStateMachine, Step, StepGroup
 from constructs_lib.saga.asl import Node, SagaPlan
 from constructs_lib.saga.asl.plan import WAYS_AT
 from constructs_lib.saga.asl.recovery import NOTE_DEFINITION, SAME_WAYS
@@ -144,6 +144,10 @@ class TestTheFingerprint:
         def look(when: str | None) -> Step:
             return Step.read_only("Look", fn=fn, when=when)
 
+        def instead(number: int) -> Step:
+            go_on = {"Unknown": GoOn(output={"a": number})}
+            return Step.atomic("One", fn=fn, compensate=fn, refusals=["Unknown"], on_error=go_on)
+
         def call(effect: Effect, when: str) -> Step:
             state = {"Type": "Pass"}
             return Step.custom("Call", state=state, effect=effect, when=when)
@@ -158,9 +162,12 @@ class TestTheFingerprint:
             ways(of("$item.sku")),
             ways(of("$item.id")),
             ways(of("$item.id", "$request.lines")),
+            ways(look("$request.a")),
+            ways(instead(1)),
+            ways(instead(2)),
         ]
         same = [
-            ways(look("$request.a")),
+            ways(Step.read_only("Look", fn=fn, record=False, when="$request.a")),
             ways(Step.atomic("Other", fn=fn, compensate=fn)),
             ways(call(Effect.READ, "$request.a")),
         ]

@@ -40,12 +40,17 @@ def _renamed(name: str, _: str) -> list[Node]:
 
 
 def _phase(one: str, other: str) -> list[Node]:
-    ways = express("Ways", step("One", when=one), step("Other", when=other), shape={"One": one, "Other": other})
+    ways = express("Ways", step("One", when=one), step("Other", when=other), shape=f"{one}, {other}")
     return [step("Credit", pivot=True), ways]
 
 
 def _phase_renamed(name: str, _: str) -> list[Node]:
-    return [step("Credit", pivot=True), child("Ways", step(name), shape={name: ""})]
+    return [step("Credit", pivot=True), child("Ways", step(name), shape=name)]
+
+
+def _phase_and(inside: str, behind: str) -> list[Node]:
+    within = [step(name) for name in ("First", inside) if name]
+    return [step("Credit", pivot=True), child("Phase", *within, shape=inside or "First"), step(behind or "Tell")]
 
 
 CHANGES: dict[str, tuple[Callable[[str, str], list[Node]], tuple[str, str], tuple[str, str]]] = {
@@ -54,6 +59,7 @@ CHANGES: dict[str, tuple[Callable[[str, str], list[Node]], tuple[str, str], tupl
     "a name": (_renamed, ("One", ""), ("Other", "")),
     "conditions in a phase": (_phase, (LOW, HIGH), (LOWER, HIGHER)),
     "a name in a phase": (_phase_renamed, ("One", ""), ("Other", "")),
+    "a name, moved into a phase": (_phase_and, ("", "One"), ("Other", "")),
 }
 
 
@@ -107,9 +113,7 @@ def _begins_anyway(definition: Definition) -> Definition:
 
 
 def _phase_begins_anyway(definition: Definition) -> Definition:
-    return _in_every_text(
-        definition, r"\(\$string\(\$merge\(\[\{[^}]*\}, [^\]]*definition\]\)\) = \$string\(\{[^}]*\}\)\)", "true"
-    )
+    return _in_every_text(definition, r"\(\$states\.context\.Execution\.Input\.definition = [^)]*\)", "true")
 
 
 def _notes_nothing(definition: Definition) -> Definition:
@@ -124,7 +128,7 @@ def _notes_nothing(definition: Definition) -> Definition:
     ("without", "change"),
     [
         *product([_begins_anyway, _notes_nothing], ["conditions", "conditions of pivots", "a name"]),
-        *product([_phase_begins_anyway], ["conditions in a phase", "a name in a phase"]),
+        *product([_phase_begins_anyway], ["conditions in a phase", "a name in a phase", "a name, moved into a phase"]),
     ],
 )
 def test_without_what_its_first_state_asks_it_does(without: Callable[[Definition], Definition], change: str) -> None:

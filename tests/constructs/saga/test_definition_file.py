@@ -55,7 +55,7 @@ def _findings(file: Path, steps: Steps) -> list[Finding]:
 
 def test_what_is_written_is_what_a_recovery_depends_on(file: Path) -> None:
     assert json.loads(file.read_text("utf-8"))["steps"] == [
-        {"name": name, "kind": "atomic", "side": side, "compensated": compensated, "per_item": per_item}
+        {"name": name, "kind": "atomic", "side": side, "compensated": compensated, "per_item": per_item, "phase": ""}
         for name, side, compensated, per_item in (
             ("Debit", "before", True, False),
             ("Pack", "before", True, True),
@@ -105,10 +105,21 @@ def test_a_change_that_sagas_in_flight_can_follow_is_a_warning(file: Path, shop:
     assert "in a way that sagas in flight can follow" in finding.message
 
 
-def test_steps_that_are_grouped_otherwise_are_the_same_definition(file: Path, shop: Shop) -> None:
-    phase = Step.child("Phase", steps=[shop.atomic("Credit", undo=False, pivot=True)], timeout=Duration.minutes(9))
+def test_a_step_that_moved_into_a_phase_or_was_added_to_one_ends_the_synth(file: Path, shop: Shop) -> None:
+    credit = shop.atomic("Credit", undo=False, pivot=True)
     debit, ship, _, book = shop.steps()
-    assert _findings(file, [debit, ship, phase, book]) == []
+    with_phase = [debit, ship, Step.child("Phase", steps=[credit], timeout=Duration.minutes(9)), book]
+
+    (moved,) = _findings(file, with_phase)
+    assert "step Credit moved into or out of a phase from '' to 'Phase'" in moved.message
+
+    compare = file.with_name("phase.json")
+    compare.write_text(json.dumps({"steps": shape_of(with_phase), "ways": ways_of(with_phase)}), "utf-8")
+    more = Step.child("Phase", steps=[shop.atomic("Check"), credit], timeout=Duration.minutes(9))
+    (added,) = _findings(compare, [debit, ship, more, book])
+    assert (
+        "step Check was added to phase Phase: a saga in flight that calls it compensates, or is parked" in added.message
+    )
 
 
 def _external(shop: Shop) -> Step:

@@ -280,6 +280,34 @@ UNSTEADY: dict[str, tuple[Make, str, str, str]] = {
 }
 
 
+STEADY_STATES = (
+    "where $states must be read as $states.context.Execution.Input.request, .request_id or .saga_id, or as "
+    "$states.context.Map.Item.Index or .Value"
+)
+WHOLES = {
+    "$lookup($states.context.Execution, 'Name') = 'x'": STEADY_STATES,
+    "'x' in $states.context.Execution.*": STEADY_STATES,
+    "$contains($string($states.context), 'x')": STEADY_STATES,
+    "$states.input.Payload.x = 1": STEADY_STATES,
+    "$states.context.Execution.Input.definition = 'x'": STEADY_STATES,
+    "$states.context.Execution.Input.saga_id = 'x' and $exists($states)": STEADY_STATES,
+    "$lookup($outputs, 'Ask').x = 1": "where $outputs must be read step by step, as $outputs.Step",
+    "$outputs.*.x = 1": "where $outputs must be read step by step, as $outputs.Step",
+    "$contains($string($outputs), 'x')": "where $outputs must be read step by step, as $outputs.Step",
+    "($all := $outputs; $all.First.x = 1)": "where $outputs must be read step by step, as $outputs.Step",
+}
+
+
+@pytest.mark.parametrize("text", WHOLES)
+def test_what_decides_reads_no_whole_that_has_unsteady_parts(shop: Shop, text: str) -> None:
+    ask = Step.read_only("Ask", fn=shop.fn, record=False)
+
+    with pytest.raises(ValueError) as raised:  # noqa: PT011 -- the whole message is compared
+        shop.saga(ask, shop.atomic("Check", when=text))
+
+    assert f"got {text!r}, {WHOLES[text]}; let a Step.read_only answer it" in str(raised.value)
+
+
 @pytest.mark.parametrize("case", UNSTEADY)
 def test_what_may_come_out_otherwise_in_a_recovery_does_not_decide(shop: Shop, case: str) -> None:
     make, where, text, wrong = UNSTEADY[case]

@@ -6,12 +6,22 @@ import re
 
 import pytest
 from aws_cdk import Stack
+from aws_cdk import aws_stepfunctions as sfn
 
-from constructs_lib import TimeoutReconciler, TransactionApi
+from constructs_lib import (
+    EventIntake,
+    ExecutionWatch,
+    IdempotencyTable,
+    LedgerTable,
+    StepFunction,
+    TimeoutReconciler,
+    TransactionApi,
+    WatchedMachine,
+)
 from tests.constructs.support.cloud import Cloud
 from tests.constructs.support.factories import ROOT, AppFactory
-from tests.constructs.support.integrations import WarehouseStack, integration
-from tests.constructs.support.sagas import saga
+from tests.constructs.support.integrations import WarehouseStack, integration, own
+from tests.constructs.support.sagas import FUNCTIONS, saga
 
 
 def _alarms(stack: Stack, under: str) -> int:
@@ -33,6 +43,11 @@ def test_of_each_construct_are_as_many_as_the_page_says(new_app: AppFactory, doc
     TimeoutReconciler(stack, "Plain", sagas=[made], money_in_flight={})
     TimeoutReconciler(stack, "Money", sagas=[made], money_in_flight={"EUR": 1, "JPY": 1})
     integration(stack)
+    intake = StepFunction(stack, "Begin", code=FUNCTIONS, handler="intake.handler")
+    EventIntake(stack, "Intake", operation="stripe", fn=intake, requests=IdempotencyTable(stack, "Events"))
+    LedgerTable(stack, "Ledger", holds=True)
+    nightly = sfn.StateMachine.from_state_machine_name(stack, "Nightly", "nightly")
+    ExecutionWatch(stack, "Watch", machines=[WatchedMachine(machine=nightly, on_timeout=own(stack, "Release"))])
     whole = WarehouseStack(new_app(), "Shop")
 
     assert documented == {
@@ -42,5 +57,8 @@ def test_of_each_construct_are_as_many_as_the_page_says(new_app: AppFactory, doc
             _alarms(stack, "Warehouse/"),
             _alarms(whole, "Warehouse/") - _alarms(stack, "Warehouse/"),
         ],
+        "EventIntake": [_alarms(stack, "Intake/")],
+        "LedgerTable": [_alarms(stack, "Ledger/")],
+        "ExecutionWatch": [_alarms(stack, "Watch/")],
         "TimeoutReconciler": [_alarms(stack, "Plain/"), (_alarms(stack, "Money/") - _alarms(stack, "Plain/")) // 2],
     }

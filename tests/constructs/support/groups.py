@@ -67,7 +67,7 @@ def group(kind: GroupKind, name: str, *branches: list[CompiledStep], **options: 
             "branches": tuple(tuple(branch) for branch in branches),
             "seconds": 300 if own else 0,
             "machine_arn": f"arn:{name}" if own else "",
-            "shape": {step.name: "" for branch in branches for step in branch},
+            "shape": "d",
             **({"items": "$request.items", "key": "$item.sku", "max_items": 3} if kind is GroupKind.MAP else {}),
             **options,
         }

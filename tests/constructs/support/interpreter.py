@@ -56,7 +56,7 @@ def run(
     request: str = "{}",
     given: Mapping[str, Any] | None = None,
     outputs: Mapping[str, Any] | None = None,
-    defined: str | Mapping[str, str] | None = None,
+    defined: str | None = None,
     late: bool = False,
 ) -> Run:
     """Walk a definition to its end.
@@ -67,14 +67,14 @@ def run(
         request: the request's body, as text.
         given: members of ``$states.context`` other than the usual.
         outputs: of the saga so far: what a phase is started with.
-        defined: the definition in the input: a fingerprint, or the steps of a phase.
+        defined: the definition in the input: the fingerprint of a saga, or a phase's shape; "d" by default.
         late: whether the execution is about late effects alone.
     """
     around = {"context": {**context(request=request), **(given or {})}}
     if late:
         around["context"]["Execution"]["Input"]["late"] = True
     if outputs is not None:
-        around["context"]["Execution"]["Input"] |= {"outputs": outputs, "definition": {}}
+        around["context"]["Execution"]["Input"]["outputs"] = outputs
     if defined is not None:
         around["context"]["Execution"]["Input"]["definition"] = defined
     done = Run()

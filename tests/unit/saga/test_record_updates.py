@@ -61,6 +61,7 @@ MINE = {
     "Compensate from Debit": direct(**WHO, direction=Direction.COMPENSATE),
     "Compensate from Credit": direct(**WHO, direction=Direction.COMPENSATE),
     "Forward from Credit": direct(**WHO, direction=Direction.FORWARD),
+    "Note the first definition": note_definition(**WHO, definition="d"),
     "recovery: Settle failed": settle(**WHO, status=RecordStatus.FAILED),
     "recovery: Park the saga": park(**WHO),
     "recovery: Note the definition": note_definition(**WHO, definition="d"),
