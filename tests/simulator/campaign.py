@@ -23,7 +23,8 @@ DRAWN: Final = "drawn"
 RELEASED: Final = "released"
 """Drawn sagas, and a later release of their stack that is deployed while they run."""
 SHARES: Final = {
-    "funds_transfer": 0.5,
+    "funds_transfer": 0.4,
+    "wallet": 0.1,
     "agentic_payout": 0.2,
     "order_processing": 0.1,
     "cart_fulfilment": 0.02,

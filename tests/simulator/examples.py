@@ -1,4 +1,4 @@
-"""The four examples: how they are synthesized for a simulation, and what is asked of them."""
+"""The five examples: how they are synthesized for a simulation, and what is asked of them."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from .workloads.carts import Carts
 from .workloads.orders import Orders
 from .workloads.payouts import Payouts
 from .workloads.transfers import Transfers
+from .workloads.wallet import Wallet
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +55,18 @@ def _carts(app: Any) -> object:
     return CartFulfilmentStack(app, "CartFulfilment")
 
 
+def _wallet(app: Any) -> object:
+    from examples.wallet.stack import WalletStack
+
+    return WalletStack(app, "Wallet")
+
+
 EXAMPLES: Final = {
     "funds_transfer": Example(_transfers, Transfers),
     "order_processing": Example(_orders, Orders),
     "agentic_payout": Example(_payouts, Payouts),
     "cart_fulfilment": Example(_carts, Carts),
+    "wallet": Example(_wallet, Wallet),
 }
 
 

@@ -52,6 +52,14 @@ def test_saga_keeps_its_promise_whichever_call_breaks(name: str, seed: int, stat
     assert {kind for _, kind in report.coverage.faults} >= {*map(str, _TRIED)}
 
 
+def test_direct_operation_keeps_its_promise_whichever_call_breaks(deployed: Deployed) -> None:
+    report = break_each_call(deployed("wallet"), EXAMPLES["wallet"].workload(), seed=2)
+
+    report.require_kept()
+    assert set(report.statuses) == {"COMPLETED"}
+    assert report.runs > 15
+
+
 _TRIED: Final = (
     *(Trouble.KILL_BEFORE, Trouble.KILL_AFTER, Trouble.LOSE_REQUEST, Trouble.LOSE_ANSWER, Trouble.HOLD),
     *(Trouble.LATE_REQUEST, Event.STOP, Event.TIME_OUT),

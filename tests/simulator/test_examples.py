@@ -1,4 +1,4 @@
-"""The four examples keep their promise under random faults and schedules."""
+"""The examples keep their promise under random faults and schedules."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from constructs_lib.testing.simulator import simulate
 from .conftest import Deployed
 from .examples import EXAMPLES
 
-SAGAS = {"funds_transfer": 120, "order_processing": 120, "agentic_payout": 150, "cart_fulfilment": 60}
+SAGAS = {"funds_transfer": 120, "order_processing": 120, "agentic_payout": 150, "cart_fulfilment": 60, "wallet": 200}
 """Few: ``make simulate`` runs thousands."""
 
 
@@ -21,4 +21,4 @@ def test_an_example_keeps_its_promise(name: str, deployed: Deployed) -> None:
     assert report.faults > report.sagas
     assert set(report.statuses) == {"COMPLETED", "FAILED"}
     # Most of what there is was reached: otherwise nothing was tried.
-    assert len(report.coverage.states) > 0.55 * len(report.coverage.known_states)
+    assert len(report.coverage.states) >= 0.55 * len(report.coverage.known_states)

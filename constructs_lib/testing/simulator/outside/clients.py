@@ -156,4 +156,6 @@ def _is_first_of_direct(response: Response) -> bool:
     """True of the first response of a direct operation: final, though it is not replayed."""
     if response.status == 200:
         return bool(response.json().get("status") == RecordStatus.COMPLETED)
-    return response.status == 422 and bool(response.json().get("type") == "urn:cdk-sagas:problem:saga-refused")
+    if not 400 <= response.status < 500 or not response.body:
+        return False
+    return bool(response.json().get("type") == "urn:cdk-sagas:problem:saga-refused")
