@@ -33,6 +33,7 @@ from constructs_lib import (
     DirectOperation,
     Effect,
     EventIntake,
+    ExecutionWatch,
     GoOn,
     HmacSignature,
     IdempotencyTable,
@@ -125,6 +126,10 @@ FACTORIES: dict[str, tuple[Callable[..., Any], Given]] = {
     "StepFunction": (StepFunction, lambda _: {"code": FUNCTIONS, "handler": "plain.handler"}),
     "StepHost": (StepHost, lambda w: {"apply": w.fn, "provider": w.provider, "verify": w.fn}),
     "StripeSignature": (StripeSignature, lambda w: {"secrets": [w.secret]}),
+    "ExecutionWatch": (
+        ExecutionWatch,
+        lambda w: {"machines": [lib.WatchedMachine(machine=w.machine, on_timeout=w.fn)]},
+    ),
     "TimeoutReconciler": (TimeoutReconciler, lambda w: {"sagas": [w.saga]}),
     "TokenTable": (TokenTable, lambda _: {}),
     "TransactionApi": (TransactionApi, lambda w: {"operations": {"moves": w.saga}}),
