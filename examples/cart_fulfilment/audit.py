@@ -1,4 +1,4 @@
-"""What must hold of the shop's table, beside the log: how an example's own data is audited after a test or a demo."""
+"""Invariants of the shop's table and the log: an audit of an example's own data after a test or a demo."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def _orders_agree(items: Sequence[Item], rows: Sequence[Item]) -> Invariant:
             expected[saga] = "SHIPPED" if shipped else _STATUSES[status]
     found = {i["id"]["S"].partition("#")[2]: i["status"]["S"] for i in items if i["entry"]["S"] == "order"}
     violations = [
-        f"order {saga} is {found.get(saga)}, and its rows say {expected.get(saga)}"
+        f"order {saga} is {found.get(saga)}, and its rows require {expected.get(saga)}"
         for saga in sorted(found | expected)
         if found.get(saga) != expected.get(saga)
     ]

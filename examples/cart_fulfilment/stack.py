@@ -81,7 +81,7 @@ SHIPPED: Final = (
 
 
 class CartFulfilmentStack(Stack):
-    """``POST /carts`` is one order per Idempotency-Key: paid for and sent, or nothing of it stands.
+    """``POST /carts`` is one order per Idempotency-Key: paid for and sent, or every effect is compensated.
 
     Args:
         scope: parent construct.
@@ -89,9 +89,9 @@ class CartFulfilmentStack(Stack):
         payments_url: where the payment provider listens.
         warehouse_url: where the warehouse listens.
         carrier_url: where the carrier listens.
-        review_from: amount in minor units from which on a person decides.
+        review_from: amount in minor units from which on a cart needs an approval.
         waits: how long the cart waits for others.
-        due_after: when an order in progress is looked at again, as ``IdempotencyTable`` has it.
+        due_after: when an order in progress is reconciled, as for ``IdempotencyTable``.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class CartFulfilmentStack(Stack):
         waits: Waits | None = None,
         due_after: Duration | None = None,
     ) -> None:
-        super().__init__(scope, id, description="Carts that are paid for and delivered, or nothing of it stands")
+        super().__init__(scope, id, description="Carts that are paid for and delivered, or have no effect left")
         self._waits = waits or Waits()
         self._shop = self._shop_table()
         self._payments_url = {"PAYMENTS_URL": payments_url}
@@ -115,7 +115,7 @@ class CartFulfilmentStack(Stack):
         self._tokens = TokenTable(self, "Tokens")
         self._notices = self._notices_queue()
         self._out_of_stock = Notify(queue=self._notices, message=OUT_OF_STOCK)
-        # Longer than a cart can take: whoever asks again for so long must not begin another one.
+        # Longer than a cart can take: a client that repeats a request for so long must not begin another one.
         requests = IdempotencyTable(self, "Requests", due_after=due_after, replay_for=Duration.days(30))
 
         saga = SagaStateMachine(
@@ -150,7 +150,7 @@ class CartFulfilmentStack(Stack):
         )
 
     def _check(self, review_from: int) -> StepGroup:
-        """The first phase: what it costs, who has to look at it, and goods that are held; a moment, in one call."""
+        """Create the first phase, in one call: price, approval needed or not, and the hold of the goods."""
         reads = {"REVIEW_FROM": str(review_from)}
         holds = {
             "HOLD_SECONDS": str(self._waits.hold(reviewed=False).to_seconds()),
@@ -313,7 +313,7 @@ class CartFulfilmentStack(Stack):
         return warehouse
 
     def _carrier(self) -> CallbackIntegration:
-        """Scans are published, and the saga is one of those who listen. Whoever waits for one looks himself, too."""
+        """Create the integration that publishes scans; the saga is one subscriber, and its functions poll, too."""
         bus = events.EventBus(self, "Parcels")
         secret = self._secret("CarrierSecret")
         publishes = {**self._carrier_url, "EVENT_BUS_NAME": bus.event_bus_name}
@@ -373,7 +373,7 @@ class CartFulfilmentStack(Stack):
         return function
 
     def _secret(self, id: str) -> secretsmanager.Secret:
-        """What a provider signs with: of 64 letters and digits, which is base64, too."""
+        """Create the secret that a provider signs with: 64 letters and digits, which is base64, too."""
         secret = secretsmanager.Secret(
             self,
             id,
@@ -383,7 +383,7 @@ class CartFulfilmentStack(Stack):
         Validations.of(secret).acknowledge(
             Acknowledgment(
                 id="AwsSolutions-SMG4",
-                reason="The provider has to be told the new one: whoever changes it there changes it here, and the "
+                reason="The provider needs the new secret, too: change it there and here; the "
                 "previous version counts until the next change.",
             )
         )
@@ -407,7 +407,7 @@ class CartFulfilmentStack(Stack):
         )
 
     def _notices_queue(self) -> sqs.Queue:
-        """What customers are told: tracking numbers, refusals, failures."""
+        """Create the queue of notices to customers: tracking numbers, refusals, failures."""
         undelivered = sqs.Queue(
             self, "UndeliveredNotices", fifo=True, enforce_ssl=True, retention_period=Duration.days(14)
         )
@@ -426,7 +426,7 @@ class CartFulfilmentStack(Stack):
 
 
 def _provider() -> Provider:
-    """What each of the three guarantees, by its own documentation."""
+    """Return the guarantees in the documentation of each of the three."""
     day = Duration.hours(24)
     return Provider(
         idempotent_for=day, verify=True, undo_idempotent_for=day, verify_undo=True, grace=Duration.seconds(10)

@@ -1,4 +1,4 @@
-"""How long the cart waits for others, and how long a cart may hold goods meanwhile."""
+"""Durations for which the cart waits, and for which it holds goods meanwhile."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ class Job:
     """A job at a provider.
 
     Attributes:
-        expected: how long it usually takes; after twice that without a word, the provider is asked.
-        within: what the provider is told: after this time nobody waits any more, so it has to end the job by itself.
+        expected: its usual duration; after twice that without an event, the saga asks the provider.
+        within: sent to the provider: after this time the saga waits no longer, so the provider has to end the job.
     """
 
     expected: Duration
@@ -36,10 +36,10 @@ class Waits:
     Attributes:
         authorize: the payment; its card's owner may have to confirm it.
         review: how long a person may take to decide.
-        remind: how often the reviewers are told anew.
+        remind: interval of the reviewers' reminders.
         pick: the warehouse.
         pickup: how long the carrier's driver may take, once the parcel is ready.
-        pickup_expected: how long he usually takes.
+        pickup_expected: the usual duration of that.
     """
 
     authorize: Job = field(default_factory=lambda: Job(expected=Duration.minutes(5), within=Duration.minutes(30)))
@@ -50,15 +50,15 @@ class Waits:
     pickup_expected: Duration = field(default_factory=lambda: Duration.hours(12))
 
     def hold(self, *, reviewed: bool) -> Duration:
-        """How long a cart holds goods: until it must have been paid for, and approved if it has to be."""
+        """Return how long a cart holds goods: until it must have been paid for, and approved if it has to be."""
         seconds = self.authorize.timeout.to_seconds() + (self.review.to_seconds() if reviewed else 0)
         return Duration.seconds(seconds + _SPARE_SECONDS)
 
     @property
     def fulfilment(self) -> Duration:
-        """How long everything behind the payment may take.
+        """Return how long all steps after the payment may take.
 
-        At worst a wait has no sign of life until its end and one then: it lasts twice as long. And every call is tried
+        At worst a wait's only heartbeat arrives at its end: it lasts twice as long. And every call is tried
         as often as it may be.
         """
         waits = 2 * (self.pick.timeout.to_seconds() + self.pickup.to_seconds())

@@ -35,7 +35,7 @@ TRANSFER_SCHEMA = {
 }
 
 MOST_IN_FLIGHT = {"EUR": 50_000_000}
-"""Minor units above which an alarm tells: a transfer takes seconds, so that half a million euros are many at once."""
+"""Alarm threshold in minor units: a transfer takes seconds, so that half a million euros are many at once."""
 TO_PARTNER = '$request.to_ledger = "partner"'
 
 MOVED = '$merge([$outputs.Transfer, $outputs.Credit]).{"amount": amount, "currency": currency}'
@@ -43,12 +43,12 @@ MOVED = '$merge([$outputs.Transfer, $outputs.Credit]).{"amount": amount, "curren
 
 
 class FundsTransferStack(Stack):
-    """``POST /transfers`` moves money once per Idempotency-Key; ``GET /transfers/{saga_id}`` tells.
+    """``POST /transfers`` moves money once per Idempotency-Key; ``GET /transfers/{saga_id}`` returns the transfer.
 
     Args:
         scope: parent construct.
         id: construct id.
-        due_after: when a transfer in progress is looked at again, as ``IdempotencyTable`` has it; tests are impatient.
+        due_after: when a transfer in progress is reconciled, as for ``IdempotencyTable``; tests set it short.
     """
 
     def __init__(self, scope: Construct, id: str, *, due_after: Duration | None = None) -> None:
@@ -106,7 +106,7 @@ class FundsTransferStack(Stack):
         return function
 
     def _notices(self) -> sqs.Queue:
-        """Receipts and failures, for whoever tells the customer."""
+        """Create the queue of receipts and failures, for the service that notifies the customer."""
         undelivered = sqs.Queue(
             self, "UndeliveredNotices", fifo=True, enforce_ssl=True, retention_period=Duration.days(14)
         )

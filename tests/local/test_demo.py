@@ -89,7 +89,7 @@ def test_fails_when_a_notice_is_lost_or_a_ledger_is_tampered_with(
     broken = {name for name, found in invariants.items() if found["violated"] or not found["checked"]}
     assert status == 1
     assert broken >= {
-        "every end was told, receipts once",
+        "every end was notified, receipts once",
         "clearing accounts mirror each other",
         "every refund matches its debit",
         "the ledgers hold what was asked for",

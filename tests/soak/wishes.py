@@ -188,7 +188,7 @@ _KINDS: Final[Mapping[Example, Sequence[tuple[str, int, Make]]]] = {
         ("confirmed by the card's owner", 6, lambda d, n: _cart(d, n, card="card-3ds")),
         ("declined card", 6, lambda _, n: {**cart(TEMPTING, card=DECLINED_CARD), "customer": n}),
         ("blocked card", 4, lambda d, n: _cart(d, n, card="card-blocked")),
-        ("nobody drives there", 5, lambda d, n: _cart(d, n, address="nowhere 1")),
+        ("no driver serves this address", 5, lambda d, n: _cart(d, n, address="nowhere 1")),
         ("warehouse does not know it", 4, lambda d, n: _cart(d, n, UNLISTED)),
         ("warehouse's shelf is empty", 5, lambda d, n: _cart(d, n, EMPTY)),
         ("out of stock", 4, lambda d, n: _cart(d, n, SOLD_OUT)),

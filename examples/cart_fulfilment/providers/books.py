@@ -86,7 +86,7 @@ class Received:
         operation: what was asked for.
         key: the idempotency key, or that of what was looked for.
         reference: what the caller calls it.
-        outcome: HTTP status, with what went wrong behind it; "…" while there is none.
+        outcome: HTTP status, followed by the error; "…" until then.
     """
 
     operation: str
@@ -97,7 +97,7 @@ class Received:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivery:
-    """An event on its way to whoever asked to be told.
+    """An event on its way to its subscriber.
 
     Attributes:
         number: orders them.
@@ -136,14 +136,14 @@ def problem(status: int, code: str, message: str) -> Answer:
 
 
 class Page:
-    """The books, open for one transaction: everything that is written on it stands, or nothing."""
+    """The books, open for one transaction: all its writes are committed, or none."""
 
     def __init__(self, cursor: sqlite3.Cursor, now_ms: int, pace: float) -> None:
         self._cursor = cursor
         self._pace = pace
         self.now_ms = now_ms
         self.errands: list[Callable[[], object]] = []
-        """What is to be done outside, once this page stands."""
+        """Calls to make outside, once this page is committed."""
 
     def add_job(self, prefix: str, *, kind: str, key: str, status: str, body: Mapping[str, Any]) -> Job:
         """Write down a job."""
@@ -188,12 +188,12 @@ class Page:
         )
 
     def effects_under(self, key: str) -> list[dict[str, Any]]:
-        """What happened under a key."""
+        """Return the effects under a key."""
         rows = self._cursor.execute("SELECT kind, job, amount FROM effects WHERE key = ? ORDER BY number", (key,))
         return [dict(row) for row in rows]
 
     def wake(self, job: Job, name: str, seconds: float, *, key: str, ends: bool = False) -> None:
-        """Look at a job again, later, because of what was asked for under a key: to work at it, or to end it."""
+        """Set a timer for a job that was requested under a key: to work at it, or to end it."""
         self._cursor.execute(
             "INSERT INTO timers (job, key, name, ends, due_ms) VALUES (?, ?, ?, ?, ?)",
             (job.id, key, name, ends, self.now_ms + int(seconds * (1 if ends else self._pace) * 1000)),
@@ -204,7 +204,7 @@ class Page:
         return self._cursor.execute("UPDATE timers SET due_ms = 0 WHERE key = ? AND NOT ends", (key,)).rowcount > 0
 
     def stall(self, key: str) -> None:
-        """Let nobody work at what was asked for under a key; what ends it by itself stays."""
+        """Stop the work that was requested under a key; timers that end it stay."""
         self._cursor.execute("DELETE FROM timers WHERE key = ? AND NOT ends", (key,))
 
     def due(self) -> list[tuple[Job, str]]:
@@ -219,7 +219,7 @@ class Page:
     def send(
         self, type: str, job: Job, body: str, *, event: str, after: float = 0.0, forged: bool = False, open: bool = True
     ) -> None:
-        """Have an event delivered; one that is not open only stands in the books."""
+        """Have an event delivered; one that is not open is only stored in the books."""
         values = (event, type, job.id, job.reference, body, forged, self.now_ms + int(after * 1000), open)
         self._cursor.execute(
             "INSERT INTO deliveries (event, type, job, reference, body, forged, due_ms, open)"
@@ -240,7 +240,7 @@ class Page:
         )
 
     def execute(self, statement: str, *values: Any) -> sqlite3.Cursor:
-        """What the keeper of the books does beside: keys, journal, deliveries."""
+        """Execute a statement of the books' keeper: keys, journal, deliveries."""
         return self._cursor.execute(statement, values)
 
 
@@ -249,7 +249,7 @@ class BookKeeper:
 
     Args:
         file: the SQLite file.
-        window_ms: how long a key is remembered; afterwards the same key acts anew.
+        window_ms: how long a key is remembered; afterwards the same key acts again.
         now_ms: the clock.
         pace: how many times longer than usual work takes here.
     """
@@ -288,7 +288,7 @@ class BookKeeper:
         """Empty the books."""
         with self.page() as page:
             for table in ("jobs", "effects", "keys", "timers", "deliveries", "requests"):
-                page.execute(f"DELETE FROM {table}")  # noqa: S608 - the names stand one line above
+                page.execute(f"DELETE FROM {table}")  # noqa: S608 - the names are in the line above
 
     def note(self, operation: str, key: str, reference: str) -> int:
         """Write a request into the journal, and return its number."""
@@ -300,7 +300,7 @@ class BookKeeper:
             return int(written.lastrowid or 0)
 
     def note_outcome(self, number: int, outcome: str) -> None:
-        """Write what became of a request into the journal."""
+        """Write the outcome of a request into the journal."""
         with self.page() as page:
             page.execute("UPDATE requests SET outcome = ? WHERE number = ?", outcome, number)
 
@@ -342,7 +342,7 @@ def read_requests(file: Path) -> list[Received]:
 
 
 def read_deliveries(file: Path) -> list[Delivery]:
-    """Every event, and what became of it."""
+    """Return every event, with its outcome."""
     with _reading(file) as database:
         return [delivery_of(row) for row in database.execute("SELECT * FROM deliveries ORDER BY number")]
 

@@ -1,4 +1,4 @@
-"""What a provider does for its living, apart from HTTP, idempotency keys and trouble, which all of them share."""
+"""The business of a provider, without HTTP, idempotency keys and trouble, which all of them share."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Asked:
 
     Attributes:
         key: the idempotency key, or the one that is looked for.
-        id: what stands in the path.
+        id: the value in the path.
         body: the request's body.
         refused: whether the job is to be refused when it is decided.
     """
@@ -33,12 +33,12 @@ class Asked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
-    """Something that a provider can be asked.
+    """An operation of a provider.
 
     Attributes:
         name: what troubles and the journal call it.
         method: of HTTP.
-        path: its parts; ``{id}`` stands for any one.
+        path: its parts; ``{id}`` matches any one.
         run: what it does.
         fields: what the body has, exactly.
         acts: whether it has an effect, and so needs an idempotency key.
@@ -54,7 +54,7 @@ class Operation:
     job: bool = False
 
     def id_of(self, method: str, path: str) -> str | None:
-        """What stands for ``{id}``; None if a request is not for this operation."""
+        """Return the value of ``{id}``; None if a request is not for this operation."""
         own, asked = self.path.split("/"), path.split("/")
         if method != self.method or len(own) != len(asked):
             return None
@@ -67,7 +67,7 @@ class Operation:
         return found
 
     def wrong(self, body: Any) -> str | None:
-        """What is wrong with a body; None if nothing is."""
+        """Return the error in a body; None if it is valid."""
         if not isinstance(body, dict) or set(body) != set(self.fields):
             return f"the body has {', '.join(self.fields) or 'nothing'}, and nothing else"
         for name, kind in self.fields.items():
@@ -81,8 +81,8 @@ class Business(ABC):
 
     Attributes:
         operations: what it can be asked.
-        events: types of what it tells.
-        sign: how it signs what it tells.
+        events: types of its events.
+        sign: how it signs its events.
 
     Args:
         plan: what goes wrong.
@@ -91,7 +91,7 @@ class Business(ABC):
 
     operations: tuple[Operation, ...]
     events: ClassVar[Mapping[str, str]]
-    """Type of an event, to the type that says the opposite ('' where there is none)."""
+    """Type of an event, to the type of the opposite event ('' where there is none)."""
 
     def __init__(self, plan: Plan, *, sign: Sign) -> None:
         self._plan = plan
@@ -99,19 +99,19 @@ class Business(ABC):
 
     @abstractmethod
     def on_timer(self, page: Page, job: Job, name: str) -> None:
-        """What was to happen later happens now: work at a job, its end, or, by an event's type, the opposite of one."""
+        """Handle a timer: work at a job, its end, or, by an event's type, the opposite of one."""
 
     @abstractmethod
     def document(self, type: str, job: Job, event: str, now_ms: int) -> Mapping[str, Any]:
-        """What an event says."""
+        """Return the document of an event."""
 
     def find(self, page: Page, asked: Asked) -> Answer:
-        """What became of a key: every job that was asked for under it, and whether a request is in work."""
+        """Return every job that was requested under a key, and whether a request is in progress."""
         found = [shown(job) for job in page.jobs_under(asked.key)]
         return Answer(status=200, document={"found": found, "in_work": page.in_work(asked.key)})
 
     def find_effects(self, page: Page, asked: Asked) -> Answer:
-        """What happened under a key, and whether a request is in work."""
+        """Return the effects under a key, and whether a request is in progress."""
         found = page.effects_under(asked.key)
         return Answer(status=200, document={"found": found, "in_work": page.in_work(asked.key)})
 
@@ -142,5 +142,5 @@ class Business(ABC):
 
 
 def shown(job: Job) -> dict[str, Any]:
-    """A job, as whoever asks is shown it."""
+    """Return a job as a client sees it."""
     return {**job.body, "id": job.id, "status": job.status, "reference": job.reference}

@@ -1,4 +1,4 @@
-"""A carrier: makes labels, fetches parcels, and tells where they were scanned.
+"""A carrier: makes labels, fetches parcels, and reports where they were scanned.
 
     POST /labels             {reference, address}      201, 422
     POST /labels/{id}/void   {reference}               200, 404, 409
@@ -6,7 +6,7 @@
     GET  /labels?key=…       what was asked for under a key    200
     GET  /effects?key=…      what happened under a key         200
 
-`reference` is whatever the caller wants to be told about: scans are told by a webhook that repeats it. A label is void
+`reference` is the caller's: the webhook that reports scans repeats it. A label is void
 until the parcel is scanned; afterwards it cannot be voided.
 """
 
@@ -50,7 +50,7 @@ class Carrier(Business):
         )  # fmt: skip
 
     def on_timer(self, page: Page, job: Job, name: str) -> None:
-        """The driver stands at the dock, or what was told was wrong."""
+        """Handle the driver's arrival, or the correction of a wrong event."""
         if name in self.events:
             self.tell(page, name, job)
         if job.status == "labelled":
@@ -66,7 +66,7 @@ class Carrier(Business):
 
     def _label(self, page: Page, asked: Asked) -> Answer:
         if str(asked.body["address"]).startswith(NOWHERE):
-            return problem(422, "address_unknown", "nobody drives there")
+            return problem(422, "address_unknown", "no driver serves this address")
         job = page.add_job("lb", kind="label", key=asked.key, status="labelled", body=asked.body)
         page.happened("labelled", key=asked.key, job=job)
         return Answer(

@@ -1,4 +1,4 @@
-"""Starts and stops a provider, tells it whom to tell, plans trouble in it, and reads its books."""
+"""Starts and stops a provider, subscribes to its events, plans trouble in it, and reads its books."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Provider:
         self._folder.cleanup()
 
     def start(self) -> None:
-        """Start the process; a second time at the same address. Whom to tell, it must be told again.
+        """Start the process; a second time at the same address. The subscription must then be made again.
 
         Raises:
             ProviderStartError: if it does not start.
@@ -82,7 +82,7 @@ class Provider:
         url = self._process.stdout.readline().strip() if self._process.stdout else ""
         if not url:
             self.stop()
-            raise ProviderStartError(f"the provider {self.kind} did not start; what it printed stands above")
+            raise ProviderStartError(f"the provider {self.kind} did not start; its output is above")
         self._url = url
 
     def stop(self) -> None:
@@ -101,13 +101,13 @@ class Provider:
 
     @property
     def url(self) -> str:
-        """Where it listens, without a slash at the end."""
+        """Its address, without a slash at the end."""
         if not self._url:
             raise RuntimeError(f"the provider {self.kind} is not running; use it in a with block, or call start()")
         return self._url
 
     def tell(self, url: str, *, secret: str, now_ms: int) -> None:
-        """Say whom to tell of events, what to sign them with, and what time it is there."""
+        """Subscribe a URL to events, with the secret that signs them and the subscriber's time."""
         self._admin("PUT", "address", {"url": url, "secret": secret, "now_ms": now_ms})
 
     def jobs(self, containing: str = "") -> list[Job]:
@@ -115,7 +115,7 @@ class Provider:
         return [job for job in read_jobs(self._file) if containing in job.reference]
 
     def effects(self, containing: str = "") -> list[Effect]:
-        """What happened, likewise."""
+        """Return the effects, likewise."""
         return [effect for effect in read_effects(self._file) if containing in effect.reference]
 
     def requests(self, containing: str = "") -> list[Received]:
@@ -127,11 +127,11 @@ class Provider:
         return [delivery for delivery in read_deliveries(self._file) if containing in delivery.reference]
 
     def plan(self, *troubles: Trouble) -> None:
-        """Plan trouble, beside what is planned already."""
+        """Plan trouble, in addition to what is planned already."""
         self._admin("POST", "troubles", {"troubles": [trouble.as_json() for trouble in troubles]})
 
     def report(self) -> list[TroubleReport]:
-        """What became of each planned trouble, in the order of planning."""
+        """Return the counts of each planned trouble, in the order of planning."""
         found = self._admin("GET", "troubles")["troubles"]
         return [
             TroubleReport(trouble=Trouble.from_json(r["trouble"]), matched=r["matched"], fired=r["fired"])

@@ -1,4 +1,4 @@
-"""Delivers a provider's events: signed, again until they are accepted, and as wrongly as it is told to."""
+"""Delivers a provider's events: signed, until they are accepted, and with the planned trouble."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from urllib.request import Request, urlopen
 from examples.cart_fulfilment.providers.books import BookKeeper, Delivery, delivery_of
 
 WAITS: Final = (2, 5, 15, 30, 60, 120, 300, 600)
-"""Seconds before each redelivery; after the last one the event is given up."""
+"""Seconds before each redelivery; after the last one the event is dropped."""
 _AT_ONCE: Final = 4
 _PATIENCE_SECONDS: Final = 10.0
 _LOOK_SECONDS: Final = 0.02
@@ -48,7 +48,7 @@ def sign_plainly(secret: str, _event: str, body: bytes, at: int) -> dict[str, st
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Address:
-    """Whom to tell.
+    """Subscriber of events.
 
     Attributes:
         url: where events are posted to.
@@ -91,7 +91,7 @@ class Courier:
         self._pool.shutdown(cancel_futures=True)
 
     def deliver_of(self, reference: str) -> None:
-        """Deliver at once what is to be told of a reference, and come back when it was answered."""
+        """Deliver the events of a reference at once, and return when they were answered."""
         until = time.monotonic() + _PATIENCE_SECONDS
         while self.address and time.monotonic() < until:
             mine = [delivery for delivery in self._due() if delivery.reference == reference]
@@ -117,7 +117,7 @@ class Courier:
 
     @contextmanager
     def _taken(self, delivery: Delivery) -> Iterator[bool]:
-        """Nobody else sends this delivery meanwhile, and it was not sent since it was looked at."""
+        """Lock a delivery: no other thread sends it meanwhile, and it was not sent since it was read."""
         with self._lock:
             free = delivery.number not in self._under_way
             self._under_way |= {delivery.number}
@@ -135,12 +135,12 @@ class Courier:
 
     def _post(self, address: Address, delivery: Delivery) -> int:
         body = delivery.body.encode()
-        # Of somebody else: as long as the right one, in the same alphabet, and wrong.
+        # Another secret: as long as the right one, in the same alphabet, and wrong.
         refused = any(400 <= status < 500 for status in delivery.answers)
         secret = address.secret[::-1] if delivery.forged and not refused else address.secret
         proof = self._sign(secret, delivery.event, body, self._keeper.now_ms() // 1000)
         headers = {"Content-Type": "application/json", **proof}
-        # The address was given by whoever started this process for a test.
+        # The address is an argument of the test that started this process.
         request = Request(address.url, data=body, headers=headers, method="POST")  # noqa: S310
         try:
             with urlopen(request, timeout=_PATIENCE_SECONDS) as answer:  # noqa: S310 - address given by the test

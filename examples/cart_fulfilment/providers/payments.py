@@ -7,8 +7,8 @@
     GET  /payment_intents?key=…         what was asked for under a key                    200
     GET  /effects?key=…                 what happened under a key                         200
 
-What becomes of a payment is told by a webhook. As at Stripe, a card that is declined ends nothing: the payment
-waits for another card, until it is canceled. It ends by itself: after `expires_in` seconds it is canceled.
+A webhook reports the outcome of a payment. As at Stripe, a declined card ends nothing: the payment
+waits for another card, until it is canceled. After `expires_in` seconds the provider cancels it.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Payments(Business):
         )
 
     def on_timer(self, page: Page, job: Job, name: str) -> None:
-        """A payment is decided, its time is over, or what was told of it was wrong."""
+        """Decide a payment, end an expired one, or correct a wrong event."""
         if name == AUTHORIZED:
             page.happened("authorized", key=job.key, job=job, amount=job.body["amount"])
             self.tell(page, AUTHORIZED, page.change(job, "requires_capture"))
@@ -107,7 +107,7 @@ class Payments(Business):
         return Answer(status=200, document=shown(page.change(job, "succeeded", captured=asked.body["amount"])))
 
     def _cancel(self, page: Page, asked: Asked) -> Answer:
-        """What is held is released. A payment whose money was given back is closed, too: nothing is held any more."""
+        """Release the amount held. A refunded payment is closed, too: nothing is held any more."""
         job = page.job(asked.id)
         if job is None:
             return problem(404, "payment_unknown", "there is no such payment")

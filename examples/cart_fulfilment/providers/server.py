@@ -1,9 +1,9 @@
-"""What the three providers share: HTTP, idempotency keys, trouble on demand, and the clock by which things happen.
+"""Common code of the three providers: HTTP, idempotency keys, trouble on demand, and the clock of their timers.
 
-The same key and body again: the first answer. The same key, another body: 422. A key in work: 409.
+The same key and body again: the first answer. The same key, another body: 422. A key in progress: 409.
 
 For tests: ``GET``, ``POST`` and ``DELETE /admin/troubles``, ``DELETE /admin/books``, and ``PUT /admin/address`` with
-``{url, secret, now_ms}``: whom to tell of events, and what time it is there.
+``{url, secret, now_ms}``: the subscriber of events, and its time.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _TICK_SECONDS: Final = 0.02
 
 
 class Clock:
-    """The provider's time: as much faster than real time as it is told, and set by whoever starts it."""
+    """The provider's time: faster than real time by a factor, and set by the test that starts it."""
 
     def __init__(self, speed: float) -> None:
         self.speed = speed
@@ -85,11 +85,11 @@ class ProviderServer(ThreadingHTTPServer):
 
     @property
     def url(self) -> str:
-        """Where it listens."""
+        """Its address."""
         return f"http://{HOST}:{self.server_port}"
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Tell of what broke here; a caller that is gone is no error of ours."""
+        """Log an error of the server; a caller that has disconnected is not one."""
         if not isinstance(sys.exc_info()[1], OSError):
             super().handle_error(request, client_address)
 
@@ -225,7 +225,7 @@ class _Handler(BaseHTTPRequestHandler):
         return answer
 
     def _with(self, met: Trouble | None, moment: Moment) -> Answer | None:
-        """What a trouble does to a request at a moment; an answer, if it has one."""
+        """Apply a trouble to a request at a moment, and return its answer, if it has one."""
         if met is None or met.moment is not moment:
             return None
         if met.action is Action.ERROR:

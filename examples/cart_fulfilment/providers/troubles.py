@@ -1,4 +1,4 @@
-"""What can go wrong with a provider that answers later, as data. No randomness: what is hit is counted."""
+"""Failures of a provider that answers later, as data. No randomness: hits are counted."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ class Moment(StrEnum):
 
 
 class Action(StrEnum):
-    """What happens to a request, to the job that it asks for, or to an event.
+    """Effect of a trouble on a request, on the job that it starts, or on an event.
 
     Attributes:
         ERROR: HTTP 500, which at `after` hides that the request took effect.
         DROP: the connection is closed without an answer.
         HANG: no answer ever comes; it ends when the caller gives up.
         KILL: the process that sent the request dies at once (SIGKILL).
-        SLOW: the request waits for `seconds`, while the provider knows of it and says so. Only at `before`.
+        SLOW: the request waits for `seconds`, while the provider reports it as in progress. Only at `before`.
         REFUSE: the job is taken on, and refused when it is decided.
-        STALL: the job is taken on, and nobody ever works at it. What the request says of its end still holds.
+        STALL: the job is accepted, and never worked at. The end that the request sets still holds.
         EARLY: the job is done and its event is delivered before the request is answered.
-        SILENT: the event is never sent. What happened stands in the books, for whoever asks.
+        SILENT: the event is never sent. The books have the effect, for a query.
         DOUBLE: the event is sent twice, at the same moment.
         LATE: the event is sent `seconds` later.
-        WRONG: `seconds` after the event comes another one that says the opposite; what was refused is done after all.
-        FORGED: the event carries a signature of somebody else's secret until it is refused.
-        UNKNOWN: beside the event comes another one, about a job that nobody asked for.
+        WRONG: `seconds` after the event comes another one with the opposite; what was refused is done after all.
+        FORGED: the event carries a signature with another secret until it is refused.
+        UNKNOWN: with the event comes another one, about a job that no client requested.
     """
 
     ERROR = "error"
@@ -118,7 +118,7 @@ class Trouble:
         """Read what `as_json` wrote.
 
         Raises:
-            ValueError: if it is no trouble.
+            ValueError: if it is not a trouble.
         """
         unknown = sorted(set(document) - {field.name for field in fields(cls)})
         if unknown or not {"on", "action"} <= document.keys():
@@ -130,7 +130,7 @@ class Trouble:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TroubleReport:
-    """What became of a planned trouble.
+    """Counts of a planned trouble.
 
     Attributes:
         trouble: what was planned.
@@ -161,7 +161,7 @@ class Plan:
             self._reports = []
 
     def reports(self) -> list[TroubleReport]:
-        """What became of each, in the order of planning."""
+        """Return the counts of each, in the order of planning."""
         with self._lock:
             return list(self._reports)
 

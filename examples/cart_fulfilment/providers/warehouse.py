@@ -5,9 +5,9 @@
     GET  /picks?key=…       what was asked for under a key              200
     GET  /effects?key=…     what happened under a key                   200
 
-What becomes of a pick is told by a webhook, by the caller's `reference`; while somebody walks, that is told, too. What
-is not picked within `pick_within` seconds is not picked any more. A parcel that is ready is handed over to the carrier,
-whose driver fetches it when he comes.
+A webhook reports a pick's progress and outcome, under the caller's `reference`. A pick that is not done
+within `pick_within` seconds is canceled. A parcel that is ready is handed over to the carrier,
+whose driver fetches it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from examples.cart_fulfilment.providers.troubles import Plan
 UNLISTED: Final = "unlisted"
 """Goods that the warehouse does not know, if their SKU begins so: refused at once."""
 EMPTY: Final = "empty-shelf"
-"""Goods whose shelf turns out to be empty, if their SKU begins so: refused when somebody stands before it."""
+"""Prefix of the SKUs of goods whose shelf turns out to be empty: refused when the picker arrives there."""
 WALK_SECONDS: Final = 2
 PICK_SECONDS: Final = 4
 PICKED: Final = "pick.completed"
@@ -61,7 +61,7 @@ class Warehouse(Business):
         )
 
     def on_timer(self, page: Page, job: Job, name: str) -> None:
-        """Somebody stands before the shelf, has the goods in hand, it is too late, or what was told was wrong."""
+        """Handle the picker's arrival, the finished pick, its end, or the correction of a wrong event."""
         if name == REJECTED:
             self.tell(page, REJECTED, job)
         if name == PICKED:
@@ -87,7 +87,7 @@ class Warehouse(Business):
         self,
         type: str,
         job: Job,
-        event: str,  # noqa: ARG002 - it stands in a header
+        event: str,  # noqa: ARG002 - it is sent in a header
         now_ms: int,
     ) -> Mapping[str, Any]:
         """An event as Standard Webhooks advises."""
@@ -111,7 +111,7 @@ class Warehouse(Business):
         return Answer(status=202, document=shown(job))
 
     def _cancel(self, page: Page, asked: Asked) -> Answer:
-        """The goods go back onto their shelf."""
+        """Put the goods back onto their shelf."""
         job = page.job(asked.id)
         if job is None:
             return problem(404, "pick_unknown", "there is no such pick")
@@ -120,10 +120,10 @@ class Warehouse(Business):
 
 
 def _hand_over(carrier: str, job: Job) -> None:
-    """Tell the carrier that a parcel is ready; again, if he does not answer."""
+    """Notify the carrier that a parcel is ready; again, if it does not answer."""
     body = json.dumps({"tracking": job.body["tracking"], "reference": job.reference}).encode()
     for attempt in range(_TRIES):
-        # The address was given by whoever started this process for a test.
+        # The address is an argument of the test that started this process.
         request = Request(f"{carrier}/handovers", data=body, headers={"Idempotency-Key": f"{job.id}-ready"})  # noqa: S310
         try:
             with urlopen(request, timeout=5):  # noqa: S310 - address given by the test

@@ -32,7 +32,7 @@ from .screen import Progress, Style, say
 from .trouble import FUNCTIONS
 
 SPEED: Final = 6.0
-"""Local AWS runs faster than real time: what is looked at again after a minute is looked at after ten seconds."""
+"""Local AWS runs faster than real time: what is reconciled after a minute is reconciled after ten seconds."""
 _SLOTS: Final = 8
 _SANDBOXES: Final = 3
 """Of each function: more would only wait for a processor."""
@@ -124,7 +124,7 @@ def run(
 def _drive(clients: Clients, plan: Plan, progress: Progress) -> None:
     long = [transfer for transfer in plan.transfers if transfer.takes_long]
     short = [transfer for transfer in plan.transfers if not transfer.takes_long]
-    # Who only waits takes nobody's slot.
+    # A client that only waits takes no slot.
     waiting = ThreadPoolExecutor(len(long) or 1)
     slots = ThreadPoolExecutor(_SLOTS)
     with waiting, slots, ThreadPoolExecutor((_SLOTS + len(long)) * _COPIES) as pool:
@@ -180,7 +180,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    # Whoever ends this politely is obeyed like Ctrl-C: nothing is left behind.
+    # SIGTERM is handled like Ctrl-C: nothing is left behind.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         sys.exit(main())

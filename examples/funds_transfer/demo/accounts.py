@@ -38,7 +38,7 @@ class Opening:
 
 
 def open_accounts(aws: LocalAws, outputs: Mapping[str, str], accounts: Iterable[Opening]) -> None:
-    """Open accounts, each with its first balance, as the ledger's own builder says."""
+    """Open accounts, each with its first balance, with the ledger's own builder."""
     for account in accounts:
         table = outputs[LEDGERS[account.ledger]]
         writes = LedgerBuilder(table=table).open_account(
@@ -53,7 +53,7 @@ def open_accounts(aws: LocalAws, outputs: Mapping[str, str], accounts: Iterable[
 
 
 def close_account(aws: LocalAws, table: str, name: str) -> bool:
-    """Close an account, and tell whether it is closed now: one that holds money stays open."""
+    """Close an account, and return whether it is closed now: one that holds money stays open."""
     found = aws.client("dynamodb").get_item(TableName=table, Key=account_key(name), ConsistentRead=True)
     account = Account.from_item(name, found["Item"])
     if account.balance.minor_units:

@@ -1,4 +1,4 @@
-"""What must hold at the end of a run, of these transfers in particular. The general audits are the library's."""
+"""Invariants of these transfers at the end of a run. The general audits are the library's."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def check(evidence: Evidence) -> list[Invariant]:
     everything = [item for items in evidence.ledgers.values() for item in items]
     return [
         _effects(evidence, "one effect per settled key", completed=True),
-        _effects(evidence, "no effect of a refused key that stands", completed=False),
+        _effects(evidence, "no refused key has an effect", completed=False),
         _the_ledgers_hold_what_was_asked_for(evidence),
         _money_is_conserved(evidence),
         _clearing_accounts_mirror_each_other(evidence),
@@ -78,7 +78,7 @@ def _the_ledgers_hold_what_was_asked_for(evidence: Evidence) -> Invariant:
 
 
 def _entries(transfer: Transfer) -> Iterator[tuple[str, str, str, int]]:
-    """What a transfer comes to: in which ledger, of which account, against which other, how much."""
+    """Yield a transfer's entries: ledger, account, counterparty, amount."""
     source, target, amount = transfer.source, transfer.target, transfer.amount
     completed = transfer.expected == 200
     if completed and not transfer.to_partner:
@@ -89,7 +89,7 @@ def _entries(transfer: Transfer) -> Iterator[tuple[str, str, str, int]]:
         yield from ((PARTNER, FROM_MAIN, target, -amount), (PARTNER, target, FROM_MAIN, amount))
     if transfer.refunded:
         yield (MAIN, TO_PARTNER, source, -amount)
-        # What waits in suspense stands there under the name of the account that was closed.
+        # An amount in suspense has the name of the account that was closed.
         yield (MAIN, SUSPENSE, source, amount) if transfer.closed_meanwhile else (MAIN, source, TO_PARTNER, amount)
 
 
@@ -100,13 +100,13 @@ def _money_is_conserved(evidence: Evidence) -> Invariant:
 
 
 def _clearing_accounts_mirror_each_other(evidence: Evidence) -> Invariant:
-    """What went into the one ledger's clearing account came out of the other's, for each request and in all."""
+    """The amount into the one ledger's clearing account came out of the other's, for each request and in all."""
     clearing = {(MAIN, TO_PARTNER), (PARTNER, FROM_MAIN)}
     sums: Counter[str] = Counter()
     for entry in evidence.posted:
         if (entry.ledger, entry.account) in clearing:
             sums[entry.request_id] += entry.amount
-    wrong = [f"{amount} of request {id_} stand in the clearing accounts" for id_, amount in sums.items() if amount]
+    wrong = [f"{amount} of request {id_} remain in the clearing accounts" for id_, amount in sums.items() if amount]
     if total := evidence.sum_of(MAIN, TO_PARTNER) + evidence.sum_of(PARTNER, FROM_MAIN):
         wrong.append(f"both clearing accounts together hold {total}")
     return Invariant(name="clearing accounts mirror each other", checked=len(sums), violations=tuple(wrong))
@@ -136,7 +136,9 @@ def _every_end_was_told(evidence: Evidence) -> Invariant:
         receipts, failures = told.get("receipt", 0), told.get("failure", 0)
         if not ((receipts, failures) == (1, 0) if transfer.expected == 200 else receipts == 0 and failures >= 1):
             wrong.append(f"{transfer.user}'s {transfer.key} got {receipts} receipts, {failures} notices of failure")
-    return Invariant(name="every end was told, receipts once", checked=len(evidence.notices), violations=tuple(wrong))
+    return Invariant(
+        name="every end was notified, receipts once", checked=len(evidence.notices), violations=tuple(wrong)
+    )
 
 
 def _every_request_ended_as_it_must(evidence: Evidence) -> Invariant:
@@ -159,7 +161,7 @@ def _every_request_ended_as_it_must(evidence: Evidence) -> Invariant:
 
 
 def _answers_of_a_key_agree(evidence: Evidence) -> Invariant:
-    """One saga per key in all its answers, one settled status and body, and ``GET`` says the same."""
+    """One saga per key in all its answers, one settled status and body, and ``GET`` returns the same."""
     violations = []
     for transfer in evidence.plan.transfers:
         exchanges = evidence.answers_to(transfer)
@@ -183,7 +185,7 @@ def _imposters_were_refused(evidence: Evidence) -> Invariant:
 
 
 def _nothing_but_transfers_was_recorded(evidence: Evidence) -> Invariant:
-    """What was turned away at the door left nothing behind."""
+    """Refused requests left no row."""
     accepted = {
         request_id_from(saga_id)
         for transfer in evidence.plan.transfers
@@ -197,7 +199,7 @@ def _nothing_but_transfers_was_recorded(evidence: Evidence) -> Invariant:
 def _nothing_internal_was_told(exchanges: Sequence[Exchange]) -> Invariant:
     answers = [exchange.answer for exchange in exchanges if exchange.answer is not None]
     wrong = tuple(f"{a.status}: {a.body[:120]!r}" for a in answers if _INTERNAL.search(a.body))
-    return Invariant(name="no answer tells internals", checked=len(answers), violations=wrong)
+    return Invariant(name="no answer contains internals", checked=len(answers), violations=wrong)
 
 
 def _every_fault_fired(faults: FaultReport) -> Invariant:

@@ -21,7 +21,7 @@ PATIENCE_SECONDS: Final = 60.0
 _LONGEST: Final = 4
 """How many times longer than it was asked to a client waits at most before it sends a request again."""
 _LOOKS: Final = 4
-"""How often a client looks at a transfer that is in progress before it sends the request again."""
+"""How often a client polls a transfer in progress before it sends the request again."""
 
 
 _TOO_FAST: Final = 429
@@ -67,7 +67,7 @@ class Clients:
         users: The users, by name.
         url: Where the operation is.
         speed: How many times faster than real time local AWS runs: clients wait that much less.
-        heard: Told the number of requests so far, after each.
+        heard: Called with the number of requests so far, after each.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class Clients:
 
     @property
     def stopped(self) -> bool:
-        """True if clients were told to give up."""
+        """True if clients must stop."""
         return self._stopped.is_set()
 
     def stop(self) -> None:
@@ -107,7 +107,7 @@ class Clients:
         return self._send("POST", self._url, user, key, headers, body, imposter=imposter)
 
     def look(self, user: str, key: str, saga_id: str) -> HttpResponse | None:
-        """Ask what became of a saga. None if no answer came."""
+        """Request the status of a saga. None if no answer came."""
         return self._send("GET", f"{self._url}/{saga_id}", user, key, {}, None, imposter=False)
 
     def turn_away(self, nonsense: Nonsense) -> None:
@@ -127,7 +127,7 @@ class Clients:
             together.wait()
             self._one_copy(transfer, patient=patient)
 
-        # One copy's sender looks what becomes of it; the others just ask again.
+        # One copy's sender polls the status; the others only repeat the request.
         _all(pool, [functools.partial(send, patient=number == 0) for number in range(transfer.copies)])
         if transfer.imposter:
             other = {**transfer.body, "amount": transfer.amount + 1}
@@ -150,13 +150,13 @@ class Clients:
         """Send a request until its answer is final.
 
         A refusal is about the attempt that it answers. Once an attempt may have been recorded, a later one that is
-        refused (its credentials expired, a firewall, a stricter schema) says nothing about it.
+        refused (its credentials expired, a firewall, a stricter schema) proves nothing about it.
 
         Args:
             send: Sends it once.
             user: Who sends it.
             key: Under which key.
-            patient: Whether to look what becomes of it, and not just to ask again.
+            patient: Whether to poll the status, and not only to repeat the request.
             never_accepted: Whether any refusal is final: no gatekeeper would ever have recorded such a request.
 
         Raises:
@@ -188,7 +188,7 @@ class Clients:
         raise GaveUpError(f"{user}'s request {key} was not settled within {PATIENCE_SECONDS:.0f} s")
 
     def _watch(self, user: str, key: str, answer: HttpResponse) -> None:
-        """Look at a transfer in progress until it is settled; not for ever, for its start may have been lost."""
+        """Poll a transfer in progress until it is settled; not for ever, for its start may have been lost."""
         saga_id = str(answer.json()["saga_id"])
         for _ in range(_LOOKS):
             self._wait(answer)

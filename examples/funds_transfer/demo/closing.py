@@ -44,5 +44,5 @@ class Closing:
             try:
                 self._open = [name for name in self._open if not close_account(self._aws, self._table, name)]
             except (ClientError, BotoCoreError):
-                # Somebody wrote to it at the same moment; an account that stays open breaks an invariant.
+                # Another client wrote to it at the same moment; an account that stays open breaks an invariant.
                 continue

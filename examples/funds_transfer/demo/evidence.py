@@ -27,7 +27,7 @@ _ANSWERED: Final = frozenset({200, 202, 402, 404, 409, 422, 500})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Posted:
-    """One entry of one account under a request, as it stands in a ledger.
+    """One entry of one account under a request, as stored in a ledger.
 
     Attributes:
         ledger: In which ledger.
@@ -72,7 +72,7 @@ class Evidence:
         ledgers: Every item of each ledger, by name.
         notices: Every message in the queue of notices.
         troubles: What each fault was planned for, in the order of planning.
-        faults: What became of the faults.
+        faults: The outcomes of the faults.
     """
 
     plan: Plan
@@ -126,11 +126,11 @@ class Evidence:
         return found
 
     def effects_of(self, transfer: Transfer) -> Counter[str]:
-        """How often each step of a transfer took effect."""
+        """Count the effects of each step of a transfer."""
         return self._effects.get(self.request_of(transfer), Counter())
 
     def net_of(self, transfer: Transfer) -> int:
-        """How often a transfer took effect: debits that were refunded do not count."""
+        """Count the effects of a transfer, less debits that were refunded."""
         effects = self.effects_of(transfer)
         return effects[TRANSFER] + effects[DEBIT] - effects[REFUND]
 
@@ -144,18 +144,18 @@ class Evidence:
 
     @cached_property
     def recoveries(self) -> Sequence[int]:
-        """How often each request was taken over whose execution had been stopped."""
+        """Count the recoveries of each request whose execution had been stopped."""
         a = RecordAttribute.RECOVERIES
         return [int(record[a]["N"]) for record in self.records if a in record]
 
     @property
     def compensations(self) -> int:
-        """How many sagas turned back: they failed with all that they had done undone."""
+        """Count the sagas that failed with all their effects compensated."""
         a = RecordAttribute
         return sum(a.DIRECTION in r and r[a.DIRECTION]["S"] == Direction.COMPENSATE for r in self.records)
 
     def sum_of(self, ledger: str, account: str) -> int:
-        """What has passed an account that has no balance of its own, in minor units."""
+        """Sum the entries of an account without a balance of its own, in minor units."""
         return sum(entry.amount for entry in self.posted if (entry.ledger, entry.account) == (ledger, account))
 
     def balances(self, ledger: str) -> list[int]:

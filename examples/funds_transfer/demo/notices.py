@@ -1,4 +1,4 @@
-"""What was told to the customers: the messages in the queue of notices."""
+"""Notices to the customers: the messages in the queue."""
 
 from __future__ import annotations
 

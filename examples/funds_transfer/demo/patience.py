@@ -9,7 +9,7 @@ from typing import Final
 from constructs_lib.testing import LocalAws
 
 FUNCTION_SECONDS: Final = 60
-"""Of emulated time: a process that is slow is no trouble that was planned."""
+"""Of emulated time: a slow process must not look like a planned fault."""
 _MORE: Final = 10
 """How much longer a task waits than its function may take."""
 

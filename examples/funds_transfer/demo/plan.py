@@ -1,4 +1,4 @@
-"""What the demo sends, and what it breaks: made from a seed, so that a run can be repeated."""
+"""Requests and faults of the demo: made from a seed, so that a run can be repeated."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Transfer:
 
     @property
     def takes_long(self) -> bool:
-        """True if it goes on only when its record is due."""
+        """True if it continues only when its record is due."""
         return any(trouble.takes_long for trouble in self.troubles)
 
 
@@ -109,7 +109,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Fate:
-    """What a transfer is to meet: where it goes, and how it ends."""
+    """Route and end of a planned transfer."""
 
     target: str | None = None
     to_partner: bool = False
@@ -219,7 +219,7 @@ def _transfer(chance: random.Random, number: int, fate: _Fate) -> Transfer:
         amount=chance.randint(1, 10_000) + (SMALL_CHANGE if fate.poor or fate.target == _FULL else 0),
         currency=fate.currency,
         to_partner=fate.to_partner,
-        # Whoever waits for long asks often.
+        # A client that waits for long asks often.
         copies=2 if any(trouble.takes_long for trouble in fate.troubles) else chance.choice((2, 3, 3, 4)),
         expected=fate.expected,
         refunded=fate.refunded,

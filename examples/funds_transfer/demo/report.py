@@ -1,4 +1,4 @@
-"""What a run came to: the report as data, and as a table that a person wants to look at."""
+"""Result of a run: the report as data, and as a readable table."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .screen import Style, Table
 from .trouble import Kind
 
 _MEANING = {
-    "200": "settled, or told what became of it",
+    "200": "settled, or the status was returned",
     "202": "accepted",
     "400": "turned away: no key, or nonsense",
     "402": "refused: insufficient funds",
@@ -37,7 +37,7 @@ _MEANING = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """What a run came to.
+    """Result of a run.
 
     Attributes:
         evidence: Everything that is known of it.
@@ -51,17 +51,17 @@ class Report:
 
     @property
     def holds(self) -> bool:
-        """True if every invariant holds, and each looked at something."""
+        """True if every invariant holds, and each checked something."""
         return all(invariant.holds and invariant.checked for invariant in self.invariants)
 
     @property
     def answers(self) -> dict[str, int]:
-        """How many answers there were, by status."""
+        """Count the answers by status."""
         counted = Counter("none" if e.status is None else str(e.status) for e in self.evidence.exchanges)
         return dict(sorted(counted.items()))
 
     def settled_with(self, *, completed: bool) -> int:
-        """How many keys are settled, as completed or as refused."""
+        """Count the keys that are settled, as completed or as refused."""
         ends = [self.evidence.end_of(transfer) for transfer in self.evidence.plan.transfers]
         return sum(end is not None and (end.status == 200) is completed for end in ends)
 
@@ -136,7 +136,7 @@ def _ended(evidence: Evidence, transfer: Transfer) -> bool | None:
 
 
 def _afterwards(table: Table, evidence: Evidence) -> None:
-    """What the sagas did beside going forward."""
+    """Print the recoveries and compensations of the sagas."""
     undone = sum(row[LogAttribute.STATUS]["S"] == StepStatus.UNDONE for row in evidence.rows)
     refunds = [entry for entry in evidence.posted if entry.step == REFUND and entry.amount > 0]
     suspended = sum(entry.account == SUSPENSE for entry in refunds)
@@ -144,7 +144,7 @@ def _afterwards(table: Table, evidence: Evidence) -> None:
     told = Counter[str]()
     for of_one in evidence.told.values():
         told += of_one
-    table.section("What became of trouble")
+    table.section("Outcome of trouble")
     for name, number, remark in (
         ("compensations", evidence.compensations, f"sagas turned back, {undone} undid a debit"),
         ("refunds", len(refunds), f"{refunded}, {suspended} of them to suspense"),

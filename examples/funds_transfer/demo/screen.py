@@ -17,14 +17,14 @@ _BAR: Final = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Style:
-    """How text is decorated: with colours or without, with box drawing characters or in ASCII."""
+    """Decoration of text: with colours or without, with box drawing characters or in ASCII."""
 
     colour: bool
     unicode: bool
 
     @classmethod
     def of(cls, stream: TextIO) -> Style:
-        """What a stream can show. ``NO_COLOR`` is respected."""
+        """Return the style that a stream can show. ``NO_COLOR`` is respected."""
         wanted = not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
         encoding = (getattr(stream, "encoding", None) or "ascii").lower().replace("-", "")
         return cls(colour=wanted and stream.isatty(), unicode=encoding.startswith("utf"))
@@ -99,7 +99,7 @@ class Table:
 
 
 class Progress:
-    """Tells how far the run is: one line that is redrawn on a terminal, a line every few seconds elsewhere."""
+    """Shows the progress of the run: one line that is redrawn on a terminal, a line every few seconds elsewhere."""
 
     def __init__(self, stream: TextIO, style: Style, total: int) -> None:
         self._stream = stream

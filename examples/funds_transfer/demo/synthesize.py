@@ -6,7 +6,7 @@ import os
 import sys
 from pathlib import Path
 
-# Where a virtual environment brings Node along, it lies beside its Python; the CDK looks for it as it is imported.
+# If a virtual environment contains Node, it lies next to its Python; the CDK searches for it when it is imported.
 os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
 
 from aws_cdk import App

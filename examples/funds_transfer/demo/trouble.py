@@ -1,4 +1,4 @@
-"""What goes wrong in the middle of a transfer, and where: at which call of which function, or at which state."""
+"""Faults in the middle of a transfer: at which call of which function, or at which state."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _SEND: Final = "sqs:SendMessage"
 
 
 class Kind(StrEnum):
-    """Kinds of trouble: what the table tells them by."""
+    """Kinds of trouble, as in the table."""
 
     WORKER = "transfer: killed, its answer lost, in conflict"
     DEBIT = "debit: killed before and after each of its calls"
@@ -46,7 +46,7 @@ class Kind(StrEnum):
 
 
 class Trouble(StrEnum):
-    """What goes wrong in the middle of a transfer."""
+    """Faults in the middle of a transfer."""
 
     WORKER_KILLED_BEFORE = "worker killed right before its write"
     WORKER_KILLED_AFTER = "worker killed right after its write"
@@ -62,7 +62,7 @@ class Trouble(StrEnum):
     CREDIT_KILLED_AT_READ = "credit killed at its read of the account"
     CREDIT_KILLED_AT_WRITE = "credit killed at its write"
     CREDIT_KILLED_AT_LOOK = "credit killed as it looks whether it took effect before it refuses"
-    REFUND_KILLED_AT_LOOK = "refund killed as it looks at what there is to undo"
+    REFUND_KILLED_AT_LOOK = "refund killed while it reads what to compensate"
     REFUND_KILLED_AT_READ = "refund killed at its read of the account"
     REFUND_KILLED_AT_WRITE = "refund killed at its write"
     REFUND_HELD_BACK = "refund held back at its read of the account until its time is over"
@@ -81,18 +81,18 @@ class Trouble(StrEnum):
 
     @property
     def kind(self) -> Kind:
-        """What the table tells it by."""
+        """Its kind in the table."""
         return _AIMS[self][0].kind
 
     @property
     def takes_long(self) -> bool:
-        """True if it goes on only when its record is due."""
+        """True if it continues only when its record is due."""
         return self is Trouble.DOOR_KILLED_AFTER_RESERVE or self.kind in {Kind.STOP, Kind.STOP_AGAIN}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Aim:
-    """One fault, but for the transfer that it is meant for. Every call of a transfer names its request.
+    """One fault, without the transfer that it hits. Every call of a transfer names its request.
 
     The read of an account is the one that does not: there it is aimed by the account, which only this transfer uses.
     """
@@ -121,7 +121,7 @@ class _Aim:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Stop:
-    """One stop of an execution, but for the transfer that it is meant for."""
+    """One stop of an execution, without the transfer that it hits."""
 
     kind: Kind
     state: str

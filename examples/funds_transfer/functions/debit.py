@@ -1,4 +1,4 @@
-"""First half of a transfer to the partner's ledger: account → clearing. And its way back."""
+"""First half of a transfer to the partner's ledger: account → clearing. And its compensation."""
 
 from typing import Any
 

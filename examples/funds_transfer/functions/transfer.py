@@ -7,7 +7,7 @@ ledger = Ledger.from_env()
 
 @atomic_step
 def handler(call: StepCall) -> Commit:
-    """Read both accounts, and say what to write. Nothing happens here: the runtime commits it, once."""
+    """Read both accounts, and return the writes. The function writes nothing: the runtime commits them, once."""
     wanted = call.request
     amount = Money(wanted["amount"], wanted["currency"])
     return Commit(

@@ -1,6 +1,6 @@
-"""A client of a provider: one request per call, no retries of its own, and no guess at what it means.
+"""A client of a provider: one request per call, no retries, no interpretation of an unclear outcome.
 
-Retrying is the saga's business: it asks first what became of a call that was cut off.
+The saga retries: it asks first for the outcome of a call that was cut off.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from saga_runtime.steps.verdict import Verdict
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What a provider answered."""
+    """A provider's response."""
 
     status: int
     document: Any
@@ -52,10 +52,10 @@ class Client:
         return self._send("POST", path, headers=headers, body=json.dumps(body), timeout=timeout)
 
     def found(self, path: str, *, key: str, reference: str, timeout: float) -> tuple[list[dict[str, Any]], bool]:
-        """What there is under a key, and whether a request is in work.
+        """Return the effects under a key, and whether a request is in progress.
 
         Raises:
-            StepInDoubt: if the provider did not say.
+            StepInDoubt: if the provider's response does not contain them.
         """
         answer = self._send("GET", f"{path}?{urlencode({'key': key, 'reference': reference})}", timeout=timeout)
         if answer.status != 200:
@@ -70,7 +70,7 @@ class Client:
         return Pending() if in_work else NotApplied()
 
     def in_doubt(self, answer: Answer) -> StepInDoubt:
-        """The error for an answer that says neither yes nor no."""
+        """Return the error for an answer that leaves the outcome open."""
         return StepInDoubt(f"{self.name} answered {answer.status} {answer.code}")
 
     def _send(
@@ -84,7 +84,7 @@ class Client:
             answer = connection.getresponse()
             return Answer(status=answer.status, document=json.loads(answer.read()))
         except (OSError, HTTPException, ValueError):
-            # Nobody knows what became of it: not even when the connection was refused is that the provider's word.
+            # The outcome is unknown: even a refused connection is not an answer of the provider.
             raise StepInDoubt(f"{self.name} did not answer") from None
         finally:
             connection.close()

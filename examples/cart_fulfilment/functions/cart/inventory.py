@@ -1,4 +1,4 @@
-"""Hold goods for the cart, let them go, sell them, put them back, and say that they are on their way."""
+"""Hold goods for the cart, release them, sell them, put them back, and mark the order as shipped."""
 
 from __future__ import annotations
 

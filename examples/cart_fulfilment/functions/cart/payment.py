@@ -34,10 +34,10 @@ CANCELED = "canceled"
 
 
 def find(call: ExternalCall) -> Verdict:
-    """What became of the payment that was asked for under the step's key?"""
+    """Return the outcome of the payment under the step's key."""
     found, in_work = provider.found(INTENTS, key=call.provider_key, reference=call.key, timeout=call.timeout_seconds)
     if len(found) > 1:
-        return Unknown(reason=f"{len(found)} payments stand under one key")
+        return Unknown(reason=f"there are {len(found)} payments under one key")
     if not found:
         return Pending() if in_work else NotApplied()
     (payment,) = found
@@ -48,10 +48,10 @@ def find(call: ExternalCall) -> Verdict:
 
 @callback_step(verify=find)
 def authorize(call: CallbackCall) -> Accepted:
-    """Ask for the amount to be held. What becomes of it, the webhook tells: a card's owner may take minutes.
+    """Ask for the amount to be held. The webhook reports the outcome: a card's owner may take minutes.
 
-    The provider is told when nobody waits any more. So there is an end, whether it tells of it or not: afterwards the
-    payment cannot succeed, and asking for it gets a clear answer.
+    The request contains the time at which the saga stops waiting. So there is an end, even if its event is lost:
+    afterwards the payment cannot succeed, and a query gets a clear answer.
     """
     price = call.outputs["PriceCart"]
     answer = provider.post(
@@ -70,7 +70,7 @@ def authorize(call: CallbackCall) -> Accepted:
         raise Declined("the payment was declined")
     if answer.status != 202:
         raise provider.in_doubt(answer)
-    # Under a key that was used before this is the first answer: what has become of it since?
+    # Under a key that was used before this is the first answer: query the present status.
     found, _ = provider.found(INTENTS, key=call.provider_key, reference=call.key, timeout=call.timeout_seconds)
     if found and found[0]["status"] == CANCELED:
         declined = found[0].get("why") == "card_declined"
@@ -80,7 +80,7 @@ def authorize(call: CallbackCall) -> Accepted:
 
 @webhook
 def from_provider(event: WebhookEvent) -> Callback | None:
-    """What the provider tells of a payment; it names it by an id of its own.
+    """Convert the provider's event of a payment, which it identifies by an id of its own.
 
     Another application's payments come here, too, if it shares the account: they do not have our reference. And a card
     that was declined (``payment_intent.payment_failed``) is not the end: the owner may pay with another one, until the
@@ -107,7 +107,7 @@ def find_void(call: ExternalCall, _held_payment: dict[str, Any]) -> Verdict:
 
 @external_compensation(of=authorize, verify_undo=find_void)
 def void(call: ExternalCall, held: dict[str, Any]) -> None:
-    """Release what is held. It comes after `refund`: a payment is closed when nothing of it is kept."""
+    """Release the amount held. It runs after `refund`: a payment is closed when none of it is kept."""
     answer = provider.post(
         f"{INTENTS}/{held['payment']}/cancel",
         key=call.provider_key,

@@ -37,10 +37,10 @@ class PickRefused(PermanentError):
 
 
 def find(call: ExternalCall) -> Verdict:
-    """What became of the pick that was asked for under the step's key?"""
+    """Return the outcome of the pick under the step's key."""
     found, in_work = warehouse.found(PICKS, key=call.provider_key, reference=call.key, timeout=call.timeout_seconds)
     if len(found) > 1:
-        return Unknown(reason=f"{len(found)} picks stand under one key")
+        return Unknown(reason=f"there are {len(found)} picks under one key")
     if not found:
         return Pending() if in_work else NotApplied()
     (pick,) = found
@@ -51,7 +51,7 @@ def find(call: ExternalCall) -> Verdict:
 
 @callback_step(verify=find)
 def pick(call: CallbackCall) -> None:
-    """Ask for the goods. The warehouse knows the job by our id, and is told when nobody waits for it any more."""
+    """Ask for the goods. The warehouse knows the job by our id, and the time at which the saga stops waiting."""
     answer = warehouse.post(
         PICKS,
         key=call.provider_key,
@@ -67,7 +67,7 @@ def pick(call: CallbackCall) -> None:
         raise PickRefused("the warehouse does not know these goods")
     if answer.status != 202:
         raise warehouse.in_doubt(answer)
-    # Under a key that was used before this is the first answer: what has become of it since?
+    # Under a key that was used before this is the first answer: query the present status.
     found, _ = warehouse.found(PICKS, key=call.provider_key, reference=call.key, timeout=call.timeout_seconds)
     if found and found[0]["status"] == "rejected":
         raise _refusal(found[0].get("why"))
@@ -75,7 +75,7 @@ def pick(call: CallbackCall) -> None:
 
 @webhook
 def from_warehouse(event: WebhookEvent) -> Callback | None:
-    """What the warehouse tells of a pick."""
+    """Convert the warehouse's event of a pick."""
     told = event.json
     pick = told["data"]
     outcome: Succeeded | Failed | StillWorking

@@ -1,4 +1,4 @@
-"""A person decides about carts that cost much: the link to decide by goes to the reviewers."""
+"""A person approves expensive carts: the reviewers get a link to approve or reject."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from saga_runtime.shared import aws
 
 @callback_step
 def ask(call: CallbackCall) -> None:
-    """Tell the reviewers that somebody waits. At least once: a second link to one decision does no harm."""
+    """Notify the reviewers of a waiting cart. At least once: a second link to one decision does no harm."""
     price = call.outputs["PriceCart"]
     amount = str(Money(int(price["amount"]), price["currency"]))
     goods = ", ".join(f"{item['quantity']} of {item['sku']}" for item in call.request["items"])

@@ -52,7 +52,7 @@ def find(call: ExternalCall) -> Verdict:
     """Was a label made under the step's key?"""
     found, in_work = carrier.found(LABELS, key=call.provider_key, reference=call.key, timeout=call.timeout_seconds)
     if len(found) > 1:
-        return Unknown(reason=f"{len(found)} labels stand under one key")
+        return Unknown(reason=f"there are {len(found)} labels under one key")
     if found:
         return Applied(output=_label(found[0]))
     return Pending() if in_work else NotApplied()
@@ -60,7 +60,7 @@ def find(call: ExternalCall) -> Verdict:
 
 @external_step(verify=find)
 def label(call: ExternalCall) -> dict[str, Any]:
-    """Have a label made. Scans of its parcel are told under the id of the step that waits for them."""
+    """Have a label made. The carrier reports scans of its parcel under the id of the step that waits for them."""
     answer = carrier.post(
         LABELS,
         key=call.provider_key,
@@ -81,7 +81,7 @@ def find_void(call: ExternalCall, _labelled: dict[str, Any]) -> Verdict:
 
 @external_compensation(of=label, verify_undo=find_void)
 def void(call: ExternalCall, labelled: dict[str, Any]) -> None:
-    """Void the label. A parcel that is on its way has none to void: a person must decide what to do about it."""
+    """Void the label. The label of a parcel that is on its way cannot be voided: an operator must decide."""
     answer = carrier.post(
         f"{LABELS}/{labelled['label']}/void",
         key=call.provider_key,
@@ -94,10 +94,10 @@ def void(call: ExternalCall, labelled: dict[str, Any]) -> None:
 
 @webhook
 def publish_scan(event: WebhookEvent) -> None:
-    """Publish what the carrier tells: the saga is not the only one who wants to know where a parcel is.
+    """Publish the carrier's scan: other systems, too, need to know where a parcel is.
 
-    A scan that could not be published is an error, so that the carrier tells it again. One that is published twice is
-    one event to whoever goes by the carrier's id.
+    A scan that could not be published is an error, so that the carrier sends it again. One that is published twice is
+    one event to a subscriber that deduplicates by the carrier's id.
     """
     _publish(event.json)
 

@@ -1,4 +1,4 @@
-"""The shop's table: goods, who holds them, what became of them, orders. Reads, and transaction items.
+"""The shop's table: goods, their holds and movements, orders. Reads, and transaction items.
 
 ====================  =====================  ===================================================================
 ``id``                ``entry``              what it is
@@ -9,9 +9,9 @@
 ``order#{saga id}``   ``order``              what was bought, by whom; ``status``: PAID, then SHIPPED or CANCELED
 ====================  =====================  ===================================================================
 
-A hold is a lock that expires by itself: free is what is in stock, less the holds that are not over. Nobody has to give
-back what a cart held whose saga is gone; DynamoDB deletes the row some day, and until then it only lies there. Whoever
-takes goods decides by what he read, and writes on the condition that nobody else has taken any since: the version.
+A hold is a lock that expires: free is the stock, less the holds that have not expired. The hold of a cart whose saga is
+gone needs no release; DynamoDB deletes the row later, and until then it has no effect. A function that takes goods
+reads them, and writes on the condition that no other has taken any since: the version.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class OutOfStock(PermanentError):
 
 
 class ReservationLost(PermanentError):
-    """The hold was over, and somebody else has taken the goods since."""
+    """The hold had expired, and another cart has taken the goods since."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,11 +64,11 @@ class Goods:
 
     @property
     def stock(self) -> int:
-        """What is not sold."""
+        """Quantity that is not sold."""
         return int(self.item["stock"]["N"])
 
     def free(self, now_ms: int, *, but: str = "") -> int:
-        """What nobody holds, or nobody but one."""
+        """Quantity that no cart, or no cart but one, holds."""
         held = sum(n for entry, (n, until) in self.holds.items() if until > now_ms and entry != but)
         return self.stock - held
 
@@ -89,7 +89,7 @@ class Shop:
         return cls(os.environ["SHOP_TABLE"])
 
     def read(self, sku: str) -> Goods:
-        """Goods and who holds them, as they stand.
+        """Read goods and their holds.
 
         Raises:
             UnknownItem: if they are not sold here.
@@ -128,7 +128,7 @@ class Shop:
                 **_goods(line["sku"], _hold_of(call)),
                 "quantity": {"N": str(line["quantity"])},
                 "until": {"N": str(until_ms)},
-                # Long after it is over: whoever looks for what happened still finds it.
+                # Long after it is over: a later search for what happened still finds it.
                 "expiration": {"N": str((until_ms + _DAY_MS) // 1000)},
             }
             writes += [self._taken(goods, 0), Write(action={"Put": {"TableName": self.table, "Item": row}})]
@@ -139,10 +139,10 @@ class Shop:
         return [self._delete(_goods(line["sku"], _hold_of(call))) for line in lines]
 
     def sell(self, call: StepCall, lines: Sequence[Line]) -> list[Write]:
-        """What is held leaves the stock. A hold that is over suffices, if nobody else has taken the goods since.
+        """Sell the held goods. An expired hold suffices, if no other cart has taken the goods since.
 
         Raises:
-            ReservationLost: if somebody has.
+            ReservationLost: if another cart has.
         """
         writes: list[Write] = []
         for line in lines:
@@ -157,7 +157,7 @@ class Shop:
         return writes
 
     def put_back(self, call: StepCall, lines: Sequence[Line]) -> list[Write]:
-        """What was sold is in stock again."""
+        """Put what was sold back into stock."""
         writes: list[Write] = []
         for line in lines:
             update = {
@@ -176,7 +176,7 @@ class Shop:
         return Write(action={"Put": {"TableName": self.table, "Item": item}})
 
     def mark(self, call: StepCall, status: str, **texts: str) -> Write:
-        """What became of an order that is paid: a canceled one is not shipped, and a shipped one not canceled."""
+        """Set the status of a paid order: a canceled one is not shipped, and a shipped one not canceled."""
         changes = {"status": status, **texts}
         update = {
             "TableName": self.table,
@@ -193,7 +193,7 @@ class Shop:
         return Write(action={"Update": update}, refusal=lambda order: _not_paid(call, order))
 
     def _taken(self, goods: Goods, quantity: int) -> Write:
-        """Nobody has taken any since they were read; if somebody has, the runtime has them read again."""
+        """Write on the condition that none were taken since they were read; else the runtime has them read again."""
         update = {
             "TableName": self.table,
             "Key": _goods(goods.sku, ITEM),
@@ -214,7 +214,7 @@ class Shop:
 
 
 def lines_of(call: StepCall) -> list[dict[str, Any]]:
-    """What was ordered."""
+    """Return the lines of the order."""
     return [{"sku": line["sku"], "quantity": line["quantity"]} for line in call.request["items"]]
 
 

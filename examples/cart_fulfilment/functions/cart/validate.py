@@ -1,4 +1,4 @@
-"""What does the cart cost, is there enough, and does a person have to look at it? Reads, and changes nothing."""
+"""Price the cart, check the stock, and decide whether it needs an approval. Reads, and changes nothing."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from .shop import OutOfStock, Shop, lines_of
 
 shop = Shop.from_env()
 REVIEW_FROM = int(os.environ["REVIEW_FROM"])
-"""Amount in minor units from which on a person decides."""
+"""Amount in minor units from which on a cart needs an approval."""
 
 
 @read_only_step
 def price(call: StepCall) -> dict[str, Any]:
-    """Price the cart, or say why it cannot be had. Recorded: whatever happens, it is paid for at this price."""
+    """Price the cart, or refuse it with the reason. Recorded: it is paid for at this price."""
     lines = lines_of(call)
     if len({line["sku"] for line in lines}) != len(lines):
-        raise Invalid("each item stands in a cart once; give its quantity")
+        raise Invalid("list each item once in a cart, with its quantity")
     amount, currencies = 0, set()
     for line in lines:
         goods = shop.read(line["sku"])
@@ -35,5 +35,5 @@ def price(call: StepCall) -> dict[str, Any]:
 
 @read_only_step
 def assess(call: StepCall) -> dict[str, Any]:
-    """Test whether a person has to look at it. Recorded: a recovery must not decide otherwise."""
+    """Test whether the cart needs an approval. Recorded: a recovery must not decide otherwise."""
     return {"review": int(call.outputs["PriceCart"]["amount"]) >= REVIEW_FROM}
