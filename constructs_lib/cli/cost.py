@@ -27,7 +27,7 @@ def add_parser(commands: Any) -> None:
         help="what a saga uses and costs",
         description="Counts, from each saga's description in a cloud assembly, what one saga uses, on its happy "
         "path and on its longest compensation, and multiplies with list prices of us-east-1, in dollars. "
-        "Nothing is measured. Exit status: 0; 1 the folder is no assembly, or a saga or step is not in it.",
+        "Nothing is measured. Exit status: 0; 1 the folder is not an assembly, or a saga or step is not in it.",
     )
     parser.add_argument(
         "assembly", metavar="ASSEMBLY", nargs="?", type=Path, default=_ASSEMBLY, help="synthesized assembly (cdk.out)"

@@ -24,9 +24,9 @@ def add_parser(commands: Any) -> None:
         "graph",
         help="draw the sagas of a synthesized app",
         description="Draws each saga of an assembly: the forward path, its compensations, the pivot. Reads "
-        "what was written at synth; needs neither AWS nor the CDK. With --readme, the parts of that page between "
-        "<!-- saga:NAME --> and <!-- /saga --> are made anew, and nothing else in it is touched. Exit status: "
-        "0; 1 the assembly holds no such saga, or a part of the page does not end.",
+        "the files of the synth; needs neither AWS nor the CDK. With --readme, rewrites the parts of that page between "
+        "<!-- saga:NAME --> and <!-- /saga -->, and nothing else in it. Exit status: "
+        "0; 1 the assembly has no such saga, or a part of the page does not end.",
     )
     parser.add_argument(
         "assembly",

@@ -68,7 +68,7 @@ def _reason(options: argparse.Namespace) -> str:
     reason = _NO_REASON if options.reason is None else str(options.reason).strip()
     if not reason or len(reason) > _MOST_REASON:
         raise CommandError(
-            f"--reason must be 1 to {_MOST_REASON} characters that are not all blank, got {len(reason)}; say it in one "
+            f"--reason must be 1 to {_MOST_REASON} characters that are not all blank, got {len(reason)}; write one "
             "sentence"
         )
     return reason

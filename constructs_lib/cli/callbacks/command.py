@@ -34,11 +34,11 @@ def add_parser(commands: Any) -> None:
     parser: argparse.ArgumentParser = commands.add_parser(
         "callbacks",
         help="list jobs that sagas wait for and dead ones, and have them tried again",
-        description="Lists the jobs of a token table that need attention: pending ones, and for how long; what is "
-        "late, contradicted, unknown, or not told. With --dead-letters also what could not be handed over, or was "
-        "never answered; it stays where it is. Task tokens are never shown. Looking changes nothing. "
-        "Exit status: 0 it was looked, whatever was found, or what was asked for is done; 1 AWS refused a call, or it "
-        "could not be done.",
+        description="Lists the jobs of a token table that need attention: pending ones, with their age; late, "
+        "contradicted, unknown and undelivered outcomes. With --dead-letters also jobs whose request failed or was "
+        "never answered; the messages stay in the queue. Never shows task tokens. Listing changes nothing. "
+        "Exit status: 0 listed, or the requested change is made; 1 AWS refused a call, or the change could not be "
+        "made.",
     )
     parser.add_argument("--tokens", required=True, metavar="TABLE", help="name of the TokenTable's table")
     parser.add_argument("--dead-letters", metavar="URL", help="URL of the integration's dead-letter queue")

@@ -95,7 +95,7 @@ def _notes(listing: Listing) -> Iterator[str]:
     if listing.busy:
         yield (
             f"{listing.busy} dead messages were being read by another process, a redrive or a listing, and may be "
-            "missing here; look again in two minutes"
+            "missing here; list again in two minutes"
         )
     if not listing.complete:
         yield "there are more dead messages than were read"

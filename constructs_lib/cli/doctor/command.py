@@ -31,9 +31,9 @@ def add_parser(commands: Any) -> None:
         "doctor",
         help="find what is stuck in a deployed stack, and repair it",
         description="Checks everything of a stack that is in flight, or that needs attention: sagas, jobs, "
-        "queues, and who looks after them. Changes nothing, unless told to repair. Exit status: 0 nobody has to do "
-        "anything; 1 somebody has to, or something, or everything, could not be looked at; 2 wrong options; 130 "
-        "interrupted.",
+        "queues, and the functions that reconcile them. Changes nothing without --repair. Exit status: 0 no operator "
+        "action is required; 1 operator action is required, or a part, or everything, could not be checked; 2 wrong "
+        "options; 130 interrupted.",
     )
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument(

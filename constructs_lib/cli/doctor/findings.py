@@ -128,7 +128,7 @@ class Finding:
         then: what happens next, or what to do.
         since: since when, epoch milliseconds; None: not known.
         command: what to type.
-        mend: repair by ``--repair``; None: nothing.
+        mend: repair by ``--repair``; None: there is none.
         saga_id: the saga; empty for other findings.
         saga: where that saga is at home.
         table: of a job: the token table.

@@ -15,9 +15,9 @@ from constructs_lib.saga.graph.timeline import duration
 
 _GAP: Final = "  "
 _TITLES: Final = {
-    Severity.PERSON: "needs a person",
+    Severity.PERSON: "needs an operator",
     Severity.REPAIR: "needs --repair",
-    Severity.SOON: "repaired soon, by itself",
+    Severity.SOON: "repaired soon",
     Severity.OK: "nothing to do",
 }
 _COLOURS: Final = {Severity.PERSON: "31;1", Severity.REPAIR: "33;1", Severity.SOON: "36", Severity.OK: "2"}

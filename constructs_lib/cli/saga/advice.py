@@ -49,7 +49,7 @@ def _about_late_effects(saga: Inspection, command: Callable[..., str]) -> Iterat
         seen = ["--attempt", step.attempt] if step.attempt else []
         yield Advice(
             text=f"{step.step} was applied late. If its compensation can run, let it; if "
-            "nothing can undo it but you, undo it by hand and say so.",
+            "only you can undo it, undo it by hand and record that.",
             commands=(
                 ("undo it", command("recover", "--again")),
                 ("undone by hand", command("resolve", step.step, "--compensation", "--applied", *seen)),
@@ -77,7 +77,7 @@ def _about_the_saga(saga: Inspection, command: Callable[..., str]) -> list[Advic
         return [
             Advice(
                 text="Its log may have expired, without which its effects could repeat. Restore the saga log to "
-                "a time when they were there, or end the saga by hand: look at what stands, and undo it."
+                "a time when its rows existed, or end the saga by hand: find its effects, and undo them."
             )
         ]
     if saga.finding is not Finding.PARKED:
@@ -116,8 +116,8 @@ def _asked(saga: Inspection, step: StepView) -> str:
         return f"{step.step} was refused, and the saga only goes forward: it can neither be left out nor undone."
     if step.status == StepStatus.DONE:
         return (
-            f"{step.step} is applied, and the saga compensates. If its compensation can run now, resume; if nothing "
-            "can undo it but you, undo it by hand and say so."
+            f"{step.step} is applied, and the saga compensates. If its compensation can run now, resume; if only "
+            "you can undo it, undo it by hand and record that."
         )
     undo = "the undo of " if step.status == StepStatus.UNDOING else ""
     text = f"Did {undo}{step.step} happen? Ask the provider; it was given the idempotency key {step.provider_key}."

@@ -20,9 +20,9 @@ def add_parser(commands: Any) -> None:
     parser: argparse.ArgumentParser = commands.add_parser(
         "inspect",
         help="show a saga's state and the available actions",
-        description="Reads the saga's record, its executions and its log, and draws them. Changes nothing. Outputs of "
-        "steps are shown: they may hold what not everybody may see. Exit status: 0 it is shown, whatever became of "
-        "it; 1 the saga is unknown, or AWS refused a call.",
+        description="Reads the saga's record, its executions and its log, and draws them. Changes nothing. Shows the "
+        "steps' outputs, which may be confidential. Exit status: 0 shown, whatever the saga's status; 1 the saga is "
+        "unknown, or AWS refused a call.",
     )
     add_saga_options(parser)
     add_log_option(parser)

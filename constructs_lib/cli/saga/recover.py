@@ -40,10 +40,10 @@ def add_parser(commands: Any) -> None:
     parser: argparse.ArgumentParser = commands.add_parser(
         "recover",
         help="recover an interrupted saga",
-        description="Reads the saga's record and its owner's execution. An interrupted saga is taken over by one "
-        "conditional update, and a recovery is started, which goes forward or compensates: no effect is repeated. What "
-        "took effect when nobody counted on it any more is undone, also of a settled saga. Exit status: 0 it goes on, "
-        "or nothing was to do; 1 a person decides, the saga is unknown, or AWS refused a call.",
+        description="Reads the saga's record and its owner's execution. Takes an interrupted saga over by one "
+        "conditional update, and starts a recovery, which goes forward or compensates: no effect is repeated. "
+        "Compensates late effects, also of a settled saga. Exit status: 0 the saga continues, or needs no "
+        "recovery; 1 operator action is required, the saga is unknown, or AWS refused a call.",
     )
     add_saga_options(parser)
     parser.add_argument(

@@ -33,10 +33,10 @@ def add_parser(commands: Any) -> None:
     parser: argparse.ArgumentParser = commands.add_parser(
         "resolve",
         help="record the outcome of an in-doubt step and resume its parked saga",
-        description="Writes what you know into the step's row, on condition that the row is as it was read; then "
-        "hands the parked saga to its next recovery and starts that. Repeat it if it was interrupted. Ask the provider "
-        "first: what you say is believed, and money follows it. Exit status: 0 the saga goes on, or does so already; 1 "
-        "anything was refused.",
+        description="Writes the outcome that you know into the step's row, on condition that the row is as it was "
+        "read; then starts the parked saga's next recovery. Repeat the command if it was interrupted. Ask the provider "
+        "first: the saga relies on your answer, and moves money by it. Exit status: 0 the saga continues, or did so "
+        "already; 1 a part was refused.",
     )
     add_saga_options(parser)
     parser.add_argument("step", metavar="STEP", nargs="?", help="the step; in a map, STEP[ITEM KEY]")

@@ -822,7 +822,7 @@ checked: 1 saga, 1 record, 1 token table
 in flight: 1 saga, 1 parked, the oldest for 1 m
 money in flight, in minor units: EUR 12,345
 
-needs a person (2)
+needs an operator (2)
   rule disabled    Schedule
       the schedule by which the reconciler should look is disabled
       -> enable it
@@ -833,13 +833,13 @@ needs a person (2)
       -> determine the outcome, then record it: cdk-sagas resolve
          cdk-sagas inspect {SAGA_ID} --table requests
 
-repaired soon, by itself (1)
+repaired soon (1)
   answer not told  {JOB_ID}  2023-11-14 22:13:20  1 m
       done, and it is not delivered
       it moves EUR 12,345, in minor units
       -> the sweeper of tokens delivers it
 
-needs a person: 2; repaired soon, by itself: 1; 2 left to do
+needs an operator: 2; repaired soon: 1; 2 left to do
 """
     )
 
