@@ -154,6 +154,7 @@ BODY = {"note": '"\\' * 10_000, **_request(3)}
 """A body that is twice as large where it is escaped."""
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("bucket", [None, "bucket"])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_saga_near_the_limit_is_refused_or_completed_and_always_ends(shape: str, bucket: str | None) -> None:

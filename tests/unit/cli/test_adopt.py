@@ -133,6 +133,7 @@ def test_the_gatekeeper_starts_no_saga_that_was_moved(desk: Desk) -> None:
 WAYS = ((Action.KILL, Moment.BEFORE), (Action.KILL, Moment.AFTER), (Action.DROP, Moment.AFTER))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("parked", [False, True])
 @pytest.mark.parametrize(("action", "moment"), WAYS)
 @pytest.mark.parametrize("operation", ["DescribeStateMachine", "GetItem", "UpdateItem", "StartExecution"])

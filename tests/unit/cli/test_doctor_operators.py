@@ -70,6 +70,7 @@ def clinic(world: World, monkeypatch: pytest.MonkeyPatch, boto3_session: boto3.S
 # A repair that dies.
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("moment", Moment)
 @pytest.mark.parametrize("scene", [name for name, scene in SCENES.items() if scene.mended])
 def test_a_repair_that_dies_at_any_of_its_calls_is_done_by_the_next_one(

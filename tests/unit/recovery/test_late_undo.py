@@ -199,6 +199,7 @@ def test_another_try_starts_nothing_where_it_is_being_undone(desk: Desk, died: b
     assert desk.record.late_tried is None
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("action", "moment"),
     [(Action.KILL, Moment.BEFORE), (Action.KILL, Moment.AFTER), (Action.DROP, Moment.AFTER)],

@@ -211,6 +211,7 @@ WAYS = (
 )
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("answer", [("--applied", "--output", '{"payment":"payment of it"}'), ("--not-applied",)])
 @pytest.mark.parametrize("forward", [False, True])
 def test_a_command_that_dies_anywhere_is_finished_by_its_repetition(
