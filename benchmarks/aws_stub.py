@@ -24,7 +24,7 @@ class _Raw:
 
 @dataclass(slots=True)
 class AwsStub:
-    """What the stub answers: puts succeed, or meet a settled record.
+    """Responses of the stub: puts succeed, or find a settled record.
 
     Attributes:
         known: whether each key is known and settled.
@@ -50,9 +50,9 @@ class AwsStub:
         return response(200, b"{}")
 
     def _refusal(self, body: bytes) -> bytes:
-        """The record that stands in the way: what the first put of its kind had in it, settled.
+        """Return the record that refuses the put: the contents of the first put of its kind, settled.
 
-        Made once: what a server does is not the caller's time.
+        Made once: the server's time must not count as the caller's.
         """
         saga = b'"saga_id"' in body
         if saga not in self._refusals:

@@ -1,7 +1,7 @@
 """Thousands of sagas that wait, answered at once: what it takes to wake each of them once.
 
 A tenth is answered twice at the same moment, a tenth before it waits. Afterwards all of it is audited: a benchmark of
-sagas that woke twice, or never, would be worth nothing. The emulator is not AWS: what counts are the ratios beside
+sagas that woke twice, or never, would be worth nothing. The emulator is not AWS: what counts are the ratios to
 tasks that are answered with nothing in between, and what was counted.
 
     python -m benchmarks.callbacks --number 2000
@@ -122,7 +122,7 @@ class Tokens:
         tokens = self._tokens(number)
         with ThreadPoolExecutor(clients) as pool:
             begun = time.time()
-            # Which execution a token is of is not known: it says so in its output.
+            # The token does not identify its execution: the execution's output contains it.
             sent = dict(pool.map(lambda one: (str(one[0]), _timed(send, one)), enumerate(tokens)))
         ended = self._ended(prefix, number)
         return Measured(
@@ -152,7 +152,7 @@ class Tokens:
         return tokens
 
     def _ended(self, prefix: str, number: int) -> list[tuple[str, float]]:
-        """Of each execution, which callback ended it, and when."""
+        """Return for each execution which callback ended it, and when."""
         states, deadline = self.aws.client("stepfunctions"), time.monotonic() + _PATIENCE_SECONDS
         while True:
             pages = states.get_paginator("list_executions").paginate(
@@ -245,12 +245,12 @@ def tell(text: str) -> None:
 
 
 def percentiles(latencies: Sequence[float]) -> dict[str, float]:
-    """Of sorted times."""
+    """Return the percentiles of sorted times."""
     return {f"p{n}": round(latencies[min(len(latencies) * n // 100, len(latencies) - 1)], 1) for n in (50, 95, 99)}
 
 
 def receipts(said: Iterable[Said]) -> dict[str, int]:
-    """How callbacks were received, by what was to be received."""
+    """Count the receipts of callbacks, by kind of callback."""
     return dict(sorted(Counter(f"{s.waiter.kind.value}, {s.step}: {s.receipt}" for s in said).items()))
 
 

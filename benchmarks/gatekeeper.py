@@ -1,4 +1,4 @@
-"""The gatekeeper beside a minimal handler with Powertools' ``@idempotent``: imports, warm calls, AWS calls.
+"""Compares the gatekeeper with a minimal handler with Powertools' ``@idempotent``: imports, warm calls, AWS calls.
 
 Everything in one run, both sides alternating, so that a noisy machine disturbs both. AWS is a stub inside botocore:
 what is measured is the functions' own time, serialization and signatures included.
@@ -34,7 +34,7 @@ Warm = tuple[dict[str, dict[str, list[float]]], dict[str, dict[str, Counter[str]
 
 
 class FakeContext:
-    """What Powertools asks of a Lambda context."""
+    """The attributes of a Lambda context that Powertools reads."""
 
     aws_request_id = "request"
     function_name = "bench"

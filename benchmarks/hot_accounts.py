@@ -2,7 +2,7 @@
 
 The writes are those of the ledger's builder, the conditions are evaluated, the pauses are those of the runtime. What is
 simulated is time and DynamoDB: a call takes 6 or 15 ms; a transaction holds its items for half of its call, or for all
-of it (what is true of AWS is not published; it lies in between, or this assumption is wrong); whoever meets a held item
+of it (AWS's behaviour is not published; it lies in between, or this assumption is wrong); a call that meets a held item
 is cancelled with TransactionConflict. Payments arrive as a Poisson process, each from a payer of its own.
 
     python -m benchmarks.hot_accounts
@@ -44,7 +44,7 @@ Process = Generator[float, None, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """What became of the payments of one run.
+    """Outcome of the payments of one run.
 
     Attributes:
         shards: shards of the collecting account; 0: none.
@@ -54,7 +54,7 @@ class Result:
         payments: how many there were.
         transactions: transactions per payment.
         lost: percent of the payments that used up all tries.
-        p50_ms: half of the payments were through, or given up, after this.
+        p50_ms: half of the payments had succeeded, or failed after all tries, after this.
         p99_ms: 99 percent.
         collected: what account and shards hold in the end, in payments.
     """
@@ -104,7 +104,7 @@ class Simulation:
 
     @property
     def collected(self) -> int:
-        """What account and shards hold."""
+        """Sum of account and shards."""
         return sum(int(item["balance"]["N"]) for item in self.items.values() if "balance" in item)
 
     def _payment(self, entry_id: str) -> Process:

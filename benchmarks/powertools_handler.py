@@ -1,4 +1,4 @@
-"""The smallest front door with Powertools' ``@idempotent``: same table, same key, no saga."""
+"""The smallest gatekeeper with Powertools' ``@idempotent``: same table, same key, no saga."""
 
 from __future__ import annotations
 

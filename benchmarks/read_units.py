@@ -1,4 +1,4 @@
-"""What DynamoDB bills for reads, by its published rules: an item's size, and the units of a request.
+"""DynamoDB's price of reads, by its published rules: an item's size, and the units of a request.
 
 https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/CapacityUnitCalculations.html and
 https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/read-write-operations.html: a unit is 4 KB read

@@ -1,8 +1,8 @@
-"""What a reconciler's look costs, and how a backlog is worked off.
+"""Cost of a reconciler's sweep, and the time in which it works off a backlog.
 
 (a) Read units of one sweep over more and more stored records, and over more and more that are due: it must grow with
 what is due, and not with what is stored. Requests and responses are those of the SDK; what they read is counted by
-DynamoDB's published rules (``read_units``). Emulators say a fixed number for each call, and are no help here.
+DynamoDB's published rules (``read_units``). Emulators return a fixed number for each call, and are no help here.
 
 (b) Ten thousand sagas whose executions are dead, all due at once, in virtual time: a sweep each minute, each call
 taking as long as it takes on AWS on a usual day (assumed, below), with Step Functions' default quotas and without.
@@ -86,7 +86,7 @@ def reserved(number: int) -> AttributeMap:
 
 
 def settled(numbers: Iterable[int]) -> Iterator[AttributeMap]:
-    """Requests' records that are settled; but for their names they are one and the same."""
+    """Yield settled records of requests, which differ in their names only."""
     item = reserved(0)
     first = item[_A.ID]["S"]
     update = settle(
@@ -121,7 +121,7 @@ def connected(answers: Aws, now_ms: Any) -> Iterator[None]:
 
 
 def cost(store: Store) -> dict[str, Any]:
-    """Read units, and calls, of one sweep; what is due runs, and is looked at later."""
+    """Return read units, and calls, of one sweep; executions of due sagas run, and are checked later."""
     answers = Aws(store=store, status=lambda _: "RUNNING")
     due = store.count(f"shard IS NOT NULL AND due <= {NOW_MS}")
     with connected(answers, lambda: NOW_MS):
@@ -176,7 +176,7 @@ class Executions:
     settles: deque[tuple[float, str]]
 
     def status(self, name: str) -> str:
-        """Of an execution."""
+        """Return the status of an execution."""
         return "RUNNING" if name in self.begun else "TIMED_OUT"
 
     def start(self, name: str) -> None:
@@ -228,7 +228,7 @@ def backlog(name: str, *, workers: int, quotas: bool, number: int) -> tuple[dict
                 )
                 done = reconciler.sweep()
                 if done.broken:
-                    raise RuntimeError(f"a saga could not be looked after: {asdict(done)}")
+                    raise RuntimeError(f"a saga could not be reconciled: {asdict(done)}")
                 sweeps, slowed, swept_ms = sweeps + 1, slowed + done.slowed, swept_ms + crew.now_ms - begins
         store.close()
     starts = [at for at, operation, _ in answers.log if operation == "StartExecution"]
@@ -260,7 +260,7 @@ def sum_of_busiest_second(answers: Aws) -> int:
 
 
 def evenness(answers: Aws) -> dict[str, Any]:
-    """How far the shards were apart while none was empty, and the most updates that one of them had in a second."""
+    """Return how far the shards were apart while none was empty, and the most updates of one in a second."""
     done: Counter[str] = Counter({f"{shard:02d}": 0 for shard in range(SHARDS)})
     sizes = Counter(shard for _, operation, shard in answers.log if operation == "UpdateItem")
     apart, busiest = 0, Counter[tuple[str, int]]()
@@ -297,7 +297,7 @@ def backlogs(number: int) -> dict[str, Any]:
         lines.append(Line(name=name, points=points))
     FOLDER.mkdir(parents=True, exist_ok=True)
     title = f"{number:,} dead sagas that are due at once"
-    write_chart(FOLDER / "reconciler.svg", lines, title=title, x="minutes", y="not taken up again yet")
+    write_chart(FOLDER / "reconciler.svg", lines, title=title, x="minutes", y="not recovered yet")
     return found
 
 

@@ -1,11 +1,11 @@
 """DynamoDB and Step Functions inside botocore, as far as a reconciler calls them: a store that counts what is read.
 
-Not an emulator. Records stand in a SQLite file with a sparse index of the shape that the table's has, so that a million
+Not an emulator. Records are stored in a SQLite file with a sparse index like the table's, so that a million
 of them is no matter; conditions and updates are evaluated by what the unit tests hold against moto. What is asked, and
 what is answered, are real requests and responses of the SDK. What is billed is counted by the published rules
 (``read_units``), of the items that each request reads.
 
-Step Functions has a bucket of calls for each operation, if it is told to: what does not fit is throttled.
+Step Functions has a bucket of calls for each operation, if configured: calls that do not fit are throttled.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Store:
         return [_item(row[0]) for row in self._db.execute(asked, [shard, now_ms, *after, limit])]
 
     def count(self, condition: str = "TRUE") -> int:
-        """How many there are."""
+        """Count the items."""
         # The names are ours, the value is bound.
         return int(self._db.execute(f"SELECT COUNT(*) FROM items WHERE {condition}").fetchone()[0])  # noqa: S608
 
@@ -103,12 +103,12 @@ class Bucket:
 
 @dataclass(slots=True, kw_only=True)
 class Aws:
-    """What answers.
+    """Responses of both services.
 
     Attributes:
-        store: the request table's items; of others there are none.
-        status: of an execution, by its name; None: there is none.
-        started: is told of an execution that was started.
+        store: the request table's items; other tables are empty.
+        status: returns an execution's status by its name; None: there is no such execution.
+        started: called with each execution that was started.
         running: names of a state machine's executions that run, sorted.
         buckets: of calls, by operation; of others there are enough.
         takes_ms: how long each operation takes.

@@ -1,7 +1,7 @@
 """True if a reconciler finds interrupted sagas among tens of thousands that run, under Step Functions' default quotas.
 
 Sagas that wait for days (for a person, for a provider) are checked every quarter of an hour. Among them are a hundred
-whose executions are dead, and whose status events were lost. In virtual time, a look each minute; what each call takes
+whose executions are dead, and whose status events were lost. In virtual time, a sweep each minute; what each call takes
 is assumed, as in ``reconciler``.
 
     python -m benchmarks.reconciler_open
@@ -51,7 +51,7 @@ DEAD: Final = 100
 MINUTES: Final = 30
 EVERY_MS: Final = 15 * MINUTE_MS
 SMALL_QUOTAS: Final = {"DescribeExecution": (250, 10), "ListExecutions": (100, 2), "StartExecution": (800, 150)}
-"""Of regions other than the three largest; the same page says so."""
+"""Quotas of regions other than the three largest; the same page lists them."""
 NEVER: Final = 10**9
 _A: Final = RecordAttribute
 

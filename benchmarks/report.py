@@ -1,4 +1,4 @@
-"""Where results go, and what is said of the machine that they were measured on."""
+"""Writes results, with a description of the machine that they were measured on."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ FOLDER: Final = Path("build/benchmarks")
 
 
 def machine() -> dict[str, Any]:
-    """What a reader needs to know to compare."""
+    """Return the data of the machine that a reader needs to compare."""
     return {"python": platform.python_version(), "system": platform.system(), "cores": os.cpu_count()}
 
 
 def write_report(name: str, results: dict[str, Any]) -> Path:
-    """Write results as JSON, with the machine beside them."""
+    """Write results as JSON, with the machine's data."""
     FOLDER.mkdir(parents=True, exist_ok=True)
     path = FOLDER / f"{name}.json"
     path.write_text(json.dumps({"machine": machine(), **results}, indent=2) + "\n", "utf-8")

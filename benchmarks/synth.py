@@ -1,4 +1,4 @@
-"""What declaring sagas costs at synth, beside the same resources written by hand with the CDK's own constructs.
+"""Time to synthesize declared sagas, compared with the same resources written by hand with the CDK's own constructs.
 
 One app with many sagas of ten steps each, synthesized in a process of its own; both sides take turns. By hand, a
 definition is a text into which names and ARNs are put, which is the cheapest way there is: nothing is generated,
@@ -22,7 +22,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any, Final
 
-# jsii starts the first `node` on the PATH: the pinned one, beside this interpreter.
+# jsii starts the first `node` on the PATH: the pinned one, next to this interpreter.
 os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
 os.environ.setdefault("JSII_SILENCE_WARNING_UNTESTED_NODE_VERSION", "1")
 
@@ -164,7 +164,7 @@ def functions(stack: Stack, number: int) -> list[lambda_.Function]:
 
 
 def texts() -> tuple[str, str]:
-    """A saga's two definitions, as somebody would write them by hand."""
+    """Return a saga's two definitions, as a developer would write them by hand."""
     stack = Declared(App(analytics_reporting=False), "Template", 1)
     (saga,) = stack.sagas
     declared = [step for step in saga.steps if isinstance(step, Step) and step.function and step.compensate]
@@ -237,7 +237,7 @@ def compare(number: int, rounds: int) -> dict[str, Any]:
 
 
 def ratio(sides: dict[str, list[float]]) -> float:
-    """Ours beside theirs, round by round."""
+    """Return our time by theirs, round by round."""
     found = [ours / theirs for ours, theirs in zip(sides[OURS], sides[THEIRS], strict=True)]
     return round(statistics.median(found), 2)
 

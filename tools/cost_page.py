@@ -1,4 +1,4 @@
-"""Writes the numbers of docs/cost.md anew: ``python -m tools.cost_page``. A test finds a page that is not current."""
+"""Rewrites the numbers of docs/cost.md: ``python -m tools.cost_page``. A test finds a page that is not current."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _BLOCK: Final = re.compile(r"(<!-- generated: (?P<name>[a-z-]+) -->\n).*?(<!-- e
 
 
 def page_of(text: str) -> str:
-    """The page with its generated blocks written anew."""
+    """Return the page with its generated blocks rewritten."""
     return _BLOCK.sub(lambda match: f"{match[1]}{BLOCKS[match['name']]()}{match[3]}", text)
 
 

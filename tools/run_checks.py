@@ -1,7 +1,7 @@
-"""Runs lint, types and all tests: several jobs at once, the longest first, and says what failed.
+"""Runs lint, types and all tests: several jobs at once, the longest first, and reports what failed.
 
 With ``--fast``, the fast tier: neither local AWS nor what enumerates everything. Each job may fail, and all run to
-their end; what a job said is in ``build``, and is shown if it failed.
+their end; a job's output is in ``build``, and is shown if it failed.
 """
 
 from __future__ import annotations
@@ -90,22 +90,22 @@ class Job:
 
     @property
     def log(self) -> Path:
-        """What it said."""
+        """Its output file."""
         return LOGS / f"checks-{self.name}.log"
 
     def last_line(self) -> str:
-        """The end of what it said: of tests, how many passed."""
+        """The end of its output: of tests, how many passed."""
         lines = self.log.read_text("utf-8", "replace").rstrip().splitlines()
         return lines[-1].strip("= ") if lines else ""
 
     def progress(self) -> str:
-        """Its name, and how far it is, as far as it says so."""
+        """Its name, and its progress, as far as its output has it."""
         said = re.findall(r"\[ *(\d+%)\]", self.log.read_text("utf-8", "replace")) if self.log.exists() else []
         return f"{self.name} {said[-1]}" if said else self.name
 
 
 def make(target: str, *variables: str) -> Job:
-    """A target of the Makefile that is no test."""
+    """Return a job for a target of the Makefile that is not a test."""
     return Job(name=target, command=["make", "--no-print-directory", target, *variables])
 
 
@@ -190,15 +190,15 @@ class Run:
                 process.terminate()
 
     def time(self) -> str:
-        """How long it has been going on: minutes and seconds."""
+        """Its duration so far: minutes and seconds."""
         minutes, seconds = divmod(round(time.monotonic() - self.began), 60)
         return f"{minutes:2}:{seconds:02}"
 
 
 def run_all(chosen: Sequence[Job]) -> list[Job]:
-    """Runs jobs, tells how they go, and returns those that failed."""
+    """Run jobs, print their progress, and return those that failed."""
     run, failed = Run(), []
-    print(f"== {len(chosen)} jobs, {AT_ONCE} at once; what each says: {LOGS.name}/checks-*.log", flush=True)
+    print(f"== {len(chosen)} jobs, {AT_ONCE} at once; their output: {LOGS.name}/checks-*.log", flush=True)
     with ThreadPoolExecutor(AT_ONCE) as pool:
         waiting: dict[Future[int | None], Job] = {pool.submit(run.run, job): job for job in chosen}
         try:

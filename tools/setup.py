@@ -22,7 +22,7 @@ LOG = ROOT / "build" / "setup.log"
 
 
 class SetupError(Exception):
-    """Something is missing; the message is one line that says what to do."""
+    """Something is missing; the message is one line with the remedy."""
 
 
 def main() -> None:
@@ -42,7 +42,7 @@ def main() -> None:
     except SetupError as error:
         sys.exit(f"error: {error}")
     except KeyboardInterrupt:
-        sys.exit("error: set-up was interrupted; run the same command again to go on")
+        sys.exit("error: set-up was interrupted; run the same command again to continue")
 
 
 def _virtual_environment(venv: Path, *, pinned: bool) -> None:
@@ -56,7 +56,7 @@ def _virtual_environment(venv: Path, *, pinned: bool) -> None:
                 f"{_shown(venv)} was made with Python {found}, and PYTHON is {_own_version()}; "
                 f"add VENV=.venv-{_own_version()}, or run `make clean-all` first"
             )
-        _say(f"{_shown(venv)} lost its Python; making it anew")
+        _say(f"{_shown(venv)} lost its Python; making it again")
         shutil.rmtree(venv)
     _say(f"making {_shown(venv)} with Python {_own_version()}")
     try:
@@ -184,7 +184,7 @@ def _alone() -> Iterator[None]:
     LOG.parent.mkdir(exist_ok=True)
     with (LOG.parent / ".setup.lock").open("w") as lock:
         try:
-            import fcntl  # not on Windows, where nobody is kept out
+            import fcntl  # not on Windows, where there is no lock
         except ImportError:
             pass
         else:

@@ -1,4 +1,4 @@
-"""Functions in a row, to measure beside: like a well-known article's architecture, and not the same.
+"""Functions in a row, for comparison: similar to a well-known article's architecture, and not the same.
 
 A function behind API Gateway looks a key up, reserves it with a TTL, and starts a Standard state machine; one function
 debits, one credits, a last one writes the answer into the idempotency table; every error is retried. The article,
