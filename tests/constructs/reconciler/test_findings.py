@@ -94,7 +94,7 @@ class TestADefinitionFile:
 
         assert (warnings(stack), errors(stack)) == ([], [])
         assert json.loads(file.read_text("utf-8"))["steps"] == [
-            {"name": "Move", "kind": "atomic", "side": "pivot", "compensated": False, "per_item": False}
+            {"name": "Move", "kind": "atomic", "side": "pivot", "compensated": False, "per_item": False, "phase": ""}
         ]
 
     def test_whose_step_is_gone_ends_the_synth_and_cannot_be_acknowledged(self, stack: Stack, tmp_path: Path) -> None:
