@@ -1,4 +1,4 @@
-"""Puts the function bundle into the wheel, so that whoever installs it needs no pip at synth."""
+"""Puts the function bundle into the wheel, so that its users need no pip at synth."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class FunctionBundleHook(BuildHookInterface):  # type: ignore[type-arg]  # gener
 
         Args:
             version: `standard` or `editable`.
-            build_data: What the builder goes on with; changed in place.
+            build_data: Data that the builder continues with; changed in place.
         """
         if version == "editable":
             return
