@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterator
 from itertools import product
 from typing import Any
 
 import pytest
-from aws_cdk import Stack, Token
+from aws_cdk import Duration, Stack, Token
 
 from constructs_lib import Effect, GoOn, IdempotencyTable, SagaStateMachine, Step, StepGroup
 from constructs_lib.saga.asl import Node, SagaPlan
@@ -186,3 +188,41 @@ class TestTheFingerprint:
             return SagaStateMachine(stack, id, requests=requests, steps=steps).definition_fingerprint
 
         assert saga("A") == saga("B")
+
+
+class TestAPhase:
+    """A phase and the saga that calls it name its steps by one digest, made by the construct."""
+
+    def _shape(self, stack: Stack, number: int, *inside: Step, **options: Any) -> str:
+        requests, fn = IdempotencyTable(stack, f"Requests{number}"), plain_function(stack, f"Function{number}")
+        last = Step.atomic("Last", fn=fn, pivot=not any(step.pivot for step in inside))
+        phase = Step.express("Phase", steps=list(inside), **options)
+        saga = SagaStateMachine(stack, f"S{number}", requests=requests, steps=[phase, last])
+        given = re.findall(r'"definition": "([0-9a-f]{16})"', json.dumps(saga.definition).replace("\\", ""))
+        own = re.findall(r'Input.definition = "([0-9a-f]{16})"', json.dumps(saga.phase_definitions).replace("\\", ""))
+        assert {*given} == {*own}
+        return str(own[0])
+
+    def test_is_another_one_with_any_other_step_or_condition(self, stack: Stack) -> None:
+        fn = plain_function(stack, "Fn")
+
+        def step(name: str, **options: Any) -> Step:
+            return Step.atomic(name, fn=fn, **{"compensate": fn, **options})
+
+        look = Step.read_only("Look", fn=fn)
+        other = [
+            [step("A")],
+            [step("A"), step("B")],
+            [step("A"), look],
+            [step("Renamed")],
+            [step("A", when="$request.a")],
+            [step("A", when="$request.b")],
+            [step("A", compensate=None, pivot=True)],
+            [step("A", refusals=["No"], on_error={"No": GoOn(output={"a": 1})})],
+            [step("A", refusals=["No"], on_error={"No": GoOn(output={"a": 2})})],
+        ]
+        shapes = [self._shape(stack, number, *inside) for number, inside in enumerate(other)]
+
+        assert len({*shapes}) == len(other)
+        same = self._shape(stack, 20, step("A"), when="$request.c", timeout=Duration.minutes(2))
+        assert same == shapes[0]
