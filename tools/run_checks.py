@@ -24,7 +24,7 @@ AT_ONCE: Final = 4
 """Jobs that run at the same time, on two cores: those on local AWS mostly wait."""
 TELL_SECONDS: Final = 60.0
 SIMULATED: Final = 20_000
-"""Sagas that are simulated from a fresh seed: two minutes of two processors."""
+"""Sagas that are simulated from a fresh seed: some five minutes of a processor."""
 EACH_CALL: Final = "tests/simulator/test_each_call.py"
 LOCAL: Final = "tests/local"
 UNIT: Final = "tests/unit"
