@@ -257,7 +257,7 @@ class TestTheModel:
             answer = system.pay(payout)
 
         assert (answer.status, problem_of(answer)["error"]) == (422, "ModelAnswerRefused")
-        assert "no recommendation" in problem_of(answer)["detail"]
+        assert "not a recommendation" in problem_of(answer)["detail"]
         assert system.balance(MAIN, payout.payer) == OPENING
 
 

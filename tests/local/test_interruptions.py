@@ -154,7 +154,8 @@ def transfers(system: TwoLedgers) -> Interrupted:
         Way(name="refused", status=422, ask=partial(partner, closed=True), decided="Compensate from Credit"),
     ]
     # One of two opposite conditions holds: no transfer leads around both pivots.
-    elsewhere = frozenset({"Only forward to Receipt"})
+    # Nothing is deployed meanwhile: test_replaced_saga.py.
+    elsewhere = frozenset({"Only forward to Receipt", "First start?", "Note the first definition"})
     return Interrupted(system=system, forward=FORWARD, ways=ways, elsewhere=elsewhere)
 
 
