@@ -44,7 +44,7 @@ def evaluate(expression: str, *, states: Mapping[str, Any] | None = None, **vari
     given = {"states": {"context": context(), **(states or {})}, **variables}
     named = _named(bare)
     if named is None:
-        return doubles(compiled(bare).evaluate(None, doubles(given)))
+        return _evaluated(bare, given)
     return json.loads(_value(bare, json.dumps({name: value for name, value in given.items() if name in named})))
 
 
@@ -57,7 +57,14 @@ def _named(bare: str) -> frozenset[str] | None:
 @lru_cache(maxsize=50_000)
 def _value(bare: str, given: str) -> str:
     """The value of an expression as JSON. A saga that is stopped at each of its calls evaluates the same ones again."""
-    return json.dumps(doubles(compiled(bare).evaluate(None, doubles(json.loads(given)))))
+    return json.dumps(_evaluated(bare, json.loads(given)))
+
+
+def _evaluated(bare: str, given: Mapping[str, Any]) -> Any:
+    """Evaluate a program. The library works with the one that was compiled last in this thread, unless it is told."""
+    program = compiled(bare)
+    Jsonata.CURRENT.jsonata = program
+    return doubles(program.evaluate(None, doubles(given)))
 
 
 def context(*, saga_id: str = EXECUTION, request: str = "{}", execution: str = EXECUTION) -> dict[str, Any]:
