@@ -300,7 +300,7 @@ def _is_missed(rule: Rule, ends: _Ends) -> bool:
 
 
 def test_every_rule_that_is_left_out_is_missed(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Ends are compared: times in them would differ by themselves.
+    # Ends are compared, and times in them would always differ.
     monkeypatch.setattr("jsonata.jsonata.timebox.Timebox.current_milli_time", lambda: 1_750_000_000_000)
     for saga in SAGAS[: len(PLANS)]:
         for way in ("forward", "recovery"):

@@ -61,7 +61,7 @@ def _value(bare: str, given: str) -> str:
 
 
 def _evaluated(bare: str, given: Mapping[str, Any]) -> Any:
-    """Evaluate a program. The library works with the one that was compiled last in this thread, unless it is told."""
+    """Evaluate a program: the library uses the environment of the program that it compiled last, unless it is set."""
     program = compiled(bare)
     Jsonata.CURRENT.jsonata = program
     return doubles(program.evaluate(None, doubles(given)))
