@@ -1,0 +1,60 @@
+"""All suites, and their conditions as lines of text: ``python -m tests.specification`` prints them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from tests.specification import (
+    test_adopted_saga,
+    test_atomic_step,
+    test_callback_step,
+    test_changed_definition,
+    test_collecting,
+    test_direct_operation,
+    test_event_intake,
+    test_external_step,
+    test_hold,
+    test_late_undo,
+    test_request_record,
+    test_resolved_step,
+    test_whole_saga,
+)
+from tests.specification.suite import Suite
+
+# The classes stay in their modules: imported by name, a test file would run their tests once more.
+SUITES: Final = {
+    "test_request_record.py": test_request_record.TestRequestRecord.suite,
+    "test_direct_operation.py": test_direct_operation.TestDirectOperation.suite,
+    "test_event_intake.py": test_event_intake.TestEventIntake.suite,
+    "test_atomic_step.py": test_atomic_step.TestAtomicStep.suite,
+    "test_hold.py": test_hold.TestHold.suite,
+    "test_collecting.py": test_collecting.TestCollecting.suite,
+    "test_external_step.py": test_external_step.TestExternalStep.suite,
+    "test_resolved_step.py": test_resolved_step.TestResolvedStep.suite,
+    "test_callback_step.py": test_callback_step.TestCallbackStep.suite,
+    "test_whole_saga.py": test_whole_saga.TestWholeSaga.suite,
+    "test_changed_definition.py": test_changed_definition.TestChangedDefinition.suite,
+    "test_adopted_saga.py": test_adopted_saga.TestAdoptedSaga.suite,
+    "test_late_undo.py": test_late_undo.TestLateUndo.suite,
+}
+"""Every model's suite, by the file of its tests."""
+
+
+def lines() -> Iterator[str]:
+    """Every condition: its reason, its place in the code, and the promise that is broken without it."""
+    for file, suite in SUITES.items():
+        yield f"\n{file}"
+        yield from lines_of(suite)
+
+
+def lines_of(suite: Suite) -> Iterator[str]:
+    """The conditions of one suite."""
+    for mutant in (*suite.mutants, *suite.redundant):
+        condition, *companions = mutant.off
+        yield f"  {condition.name}: {condition.because.reason} ({condition.because.file})"
+        also = "".join(f" and {companion.name}" for companion in companions)
+        yield f"      without it{also}: {mutant.harm}, in setting {mutant.setting!r}"
+    for condition, reason in suite.spare.items():
+        yield f"  {condition.name}: {condition.because.reason} ({condition.because.file})"
+        yield f"      no harm was found without it: {reason} (settings: {'; '.join(suite.spare_in)})"
