@@ -124,17 +124,28 @@ class SagaSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DirectSettings:
+    """Settings of an ``EventIntake`` whose events are direct operations."""
+
+    replay_seconds: int
+    remember_seconds: int
+
+    @classmethod
+    def from_env(cls, env: Mapping[str, str]) -> DirectSettings:
+        """Read the environment; a missing variable is a KeyError at cold start."""
+        return cls(replay_seconds=int(env[Env.REPLAY_SECONDS]), remember_seconds=int(env[Env.REMEMBER_SECONDS]))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Settings of an ``EventIntake``."""
+    """Settings of an ``EventIntake``: those of what its events begin are in ``begins``."""
 
     operation: str
     request_table: str
     due_shards: int
-    replay_seconds: int
-    remember_seconds: int
     kept: str
     parked: str
-    saga: SagaSettings | None
+    begins: DirectSettings | SagaSettings
 
     @classmethod
     def from_env(cls, env: Mapping[str, str]) -> Settings:
@@ -143,11 +154,9 @@ class Settings:
             operation=env[Env.OPERATION],
             request_table=env[Env.REQUEST_TABLE],
             due_shards=int(env[Env.DUE_SHARDS]),
-            replay_seconds=int(env.get(Env.REPLAY_SECONDS, "0")),
-            remember_seconds=int(env.get(Env.REMEMBER_SECONDS, "0")),
             kept=env[Env.KEPT_EVENTS],
             parked=env[Env.PARKED_EVENTS],
-            saga=SagaSettings.from_env(env) if Env.STATE_MACHINE_ARN in env else None,
+            begins=SagaSettings.from_env(env) if Env.STATE_MACHINE_ARN in env else DirectSettings.from_env(env),
         )
 
 
@@ -244,7 +253,9 @@ class EventOperation(_EventHandler):
         self.function = function
 
     def _beginning(self, config: Settings, remaining_ms: Callable[[], int]) -> Beginning:
-        return _Applied(config, self.read, self.function, remaining_ms).begin
+        if not isinstance(config.begins, DirectSettings):
+            raise TypeError("the events of this EventIntake begin sagas; make its handler with event_saga")
+        return _Applied(config, config.begins, self.read, self.function, remaining_ms).begin
 
 
 class EventSaga(_EventHandler):
@@ -260,9 +271,11 @@ class EventSaga(_EventHandler):
 
     def _beginning(self, config: Settings, remaining_ms: Callable[[], int]) -> Beginning:
         del remaining_ms
-        if config.saga is None:
-            raise KeyError(Env.STATE_MACHINE_ARN)
-        return _Started(config, config.saga, self.read).begin
+        if not isinstance(config.begins, SagaSettings):
+            raise TypeError(
+                "the events of this EventIntake are direct operations; make its handler with event_operation"
+            )
+        return _Started(config, config.begins, self.read).begin
 
 
 class _Taken:
@@ -364,11 +377,13 @@ class _Applied:
     def __init__(
         self,
         config: Settings,
+        direct: DirectSettings,
         read: ReadEvent,
         function: Callable[[DirectCall], Commit],
         remaining_ms: Callable[[], int],
     ) -> None:
         self._config = config
+        self._direct = direct
         self._read = read
         self._function = function
         self._remaining_ms = remaining_ms
@@ -395,8 +410,8 @@ class _Applied:
                 http_status=200,
                 body=response_of(call.key, wanted.output),
                 now_ms=keyed.now_ms,
-                replay_seconds=self._config.replay_seconds,
-                remember_seconds=self._config.remember_seconds,
+                replay_seconds=self._direct.replay_seconds,
+                remember_seconds=self._direct.remember_seconds,
                 due_shards=self._config.due_shards,
             )
             return {"Put": {"TableName": self._config.request_table, **direct_put(record)}}, wanted.writes

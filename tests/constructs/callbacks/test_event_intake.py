@@ -13,7 +13,7 @@ from cdk_nag import AwsSolutionsChecks
 
 from constructs_lib import EventIntake, IdempotencyTable, StandardWebhooks, StepFunction, StripeSignature
 from saga_runtime.protocol import Env
-from saga_runtime.webhooks.intake import Settings
+from saga_runtime.webhooks.intake import SagaSettings, Settings
 from tests.constructs.support.cloud import Cloud
 from tests.constructs.support.factories import StackFactory
 from tests.constructs.support.sagas import FUNCTIONS, saga
@@ -125,9 +125,9 @@ class TestOfASaga:
         }
         variables = cloud.one("Begin/Function").properties["Environment"]["Variables"]
         settings = Settings.from_env(variables)
-        assert settings.saga is not None
-        assert settings.saga.state_machine_arn == "${Saga/StateMachine}"
-        assert settings.saga.definition == machine.definition_fingerprint
+        assert isinstance(settings.begins, SagaSettings)
+        assert settings.begins.state_machine_arn == "${Saga/StateMachine}"
+        assert settings.begins.definition == machine.definition_fingerprint
 
     def test_takes_no_function_that_applies_events_itself(self, stack: Stack) -> None:
         with pytest.raises(ValueError, match="must be decorated with event_saga, got event_operation"):

@@ -183,6 +183,7 @@ def open_intake(world: World, monkeypatch: pytest.MonkeyPatch) -> Provider:
     }
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
+    monkeypatch.delenv(Env.STATE_MACHINE_ARN)
     intake.settings.cache_clear()
     world.open_accounts(bank=1_000)
     assert world.clock.ms == NOW_MS

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from saga_runtime import Begin, Invalid, NotYet, PermanentError, event_saga
+from saga_runtime import Begin, Commit, Invalid, NotYet, PermanentError, event_operation, event_saga
 from saga_runtime.idempotency.record import RequestRecord
 from saga_runtime.protocol import Env, Metric, RecordStatus
 from saga_runtime.shared import aws
@@ -50,6 +50,7 @@ def provider(world: World, monkeypatch: pytest.MonkeyPatch) -> Provider:
     opened = open_intake(world, monkeypatch)
     for name in (Env.REPLAY_SECONDS, Env.REMEMBER_SECONDS):
         monkeypatch.delenv(name)
+    monkeypatch.setenv(Env.STATE_MACHINE_ARN, MACHINE_ARN)
     intake.settings.cache_clear()
     world.wire.forget()
     return opened
@@ -170,3 +171,25 @@ def test_as_many_were_run_as_were_enumerated(request: pytest.FixtureRequest) -> 
         enumerated=len(MATRIX),
         of="crash matrix of events that begin a saga",
     )
+
+
+def test_the_handler_of_the_other_kind_is_refused_before_anything_is_read(
+    world: World, provider: Provider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    applied = event_operation(handler.read)(lambda _: Commit(output={}))
+    with pytest.raises(TypeError, match=r"begin sagas; make its handler with event_saga"):
+        applied({"Records": []}, Context())
+
+    monkeypatch.delenv(Env.STATE_MACHINE_ARN)
+    monkeypatch.setenv(Env.REPLAY_SECONDS, "60")
+    monkeypatch.setenv(Env.REMEMBER_SECONDS, "120")
+    intake.settings.cache_clear()
+    with pytest.raises(TypeError, match=r"direct operations; make its handler with event_operation"):
+        handler({"Records": []}, Context())
+
+
+@pytest.mark.parametrize("missing", [Env.REPLAY_SECONDS, Env.REMEMBER_SECONDS])
+def test_an_intake_of_direct_operations_does_not_start_without_its_windows(missing: Env) -> None:
+    windows = {Env.REPLAY_SECONDS: "60", Env.REMEMBER_SECONDS: "120"}
+    with pytest.raises(KeyError, match=missing):
+        intake.DirectSettings.from_env({name: value for name, value in windows.items() if name != missing})
