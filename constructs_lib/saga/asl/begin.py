@@ -3,7 +3,9 @@
 Between a reservation and its start, a recovery and the forward machine that it starts, a saga and a phase that it
 calls again, another definition may have been deployed. An execution keeps the definition with which it started, so its
 first state asks, and no other. That costs no transition: an expression that the state evaluates anyway has no value if
-the definition is another one.
+the definition is another one. The error that Step Functions then raises is listed among those that a state may catch
+(docs.aws.amazon.com/step-functions, "Handling errors in Step Functions workflows": ``States.QueryEvaluationError``).
+Nothing depends on that: an execution that it ends instead is one that was interrupted before its first effect.
 """
 
 from __future__ import annotations
@@ -111,8 +113,13 @@ def _guard(
     at = next(n for n, catch in enumerate(catches) if {_UNEVALUATED, "States.ALL"}.intersection(catch["ErrorEquals"]))
     caught = catches[at]
     unevaluated = {**caught, "ErrorEquals": [_UNEVALUATED], "Next": SAME_DEFINITION}
+    asked, asks_there = _nothing_unless(fits, first[key])
+    if not asks_there:
+        raise TypeError(
+            f"the first state must evaluate an expression, got {start!r} without one; add a state that asks"
+        )
     first |= {
-        key: _nothing_unless(fits, first[key])[0],
+        key: asked,
         "Retry": [{"ErrorEquals": [_UNEVALUATED], "MaxAttempts": 0}, *first.get("Retry", ())],
         "Catch": [*catches[:at], unevaluated, *catches[at:]],
     }

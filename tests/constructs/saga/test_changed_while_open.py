@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from constructs_lib.saga.asl import Node, SagaPlan
-from constructs_lib.saga.asl.begin import NOTE_FIRST
+from constructs_lib.saga.asl.begin import NOTE_FIRST, SAME_DEFINITION
 from constructs_lib.saga.asl.plan import WAYS_AT
 from tests.constructs.support.groups import child, express, plan
 from tests.constructs.support.plans import step
@@ -101,6 +101,26 @@ def test_it_never_goes_two_ways_whatever_changes_between_its_starts(change: str)
         assert saga.settled or saga.parked, saga.traces
         ends.add(saga.told[-1]["stuck"]["error"] if saga.parked else saga.settled)
     assert ends == {"COMPLETED", "FAILED", "DefinitionChanged"}
+
+
+def _ends_instead(definition: Definition) -> Definition:
+    """The definition, in which nothing catches an expression without a value."""
+    ended = "Ended"
+    states = json.loads(json.dumps(definition["States"]))
+    for state in states.values():
+        for catch in state.get("Catch", ()):
+            if catch["ErrorEquals"] == ["States.QueryEvaluationError"] and catch["Next"] == SAME_DEFINITION:
+                catch["Next"] = ended
+    return definition | {"States": states | {ended: {"Type": "Fail", "Error": "States.Runtime"}}}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_it_never_goes_two_ways_if_an_expression_without_a_value_ends_the_execution(change: str) -> None:
+    ends = set()
+    for saga in _sagas(change, _ends_instead):
+        assert _harm(saga) is None, (saga.switches, saga.stops, saga.rows, saga.traces)
+        ends.add(saga.settled)
+    assert {"COMPLETED", "FAILED"} <= ends
 
 
 def _in_every_text(definition: Definition, pattern: str, instead: str) -> Definition:

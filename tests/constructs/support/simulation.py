@@ -285,6 +285,10 @@ class Simulation:
         done = self._execute(phase, f"phase {group.name}", **told)
         if done is None:
             raise Stopped
+        if done.status == "FAILED":
+            if express:
+                return {"Status": "FAILED", "Error": done.error, "Cause": ""}
+            raise Failure("States.TaskFailed")
         return {"Status": "SUCCEEDED", "Output": json.dumps(done.output)} if express else {"Output": done.output}
 
     # -- tables -----------------------------------------------------------------------------------------------------
