@@ -1,4 +1,4 @@
-"""Carts, deployed in local AWS beside a payment provider, a warehouse and a carrier that answer later."""
+"""Carts, deployed in local AWS with a payment provider, a warehouse and a carrier that report later."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from .two_ledgers import TwoLedgers, drain, edit
 STACK: Final = "CartFulfilment"
 PRICE: Final = 1250
 DEAR: Final = 200_000
-"""A price from which on a person decides."""
+"""A price from which a cart needs a review."""
 SPEED: Final = 8.0
 FUNCTION_SECONDS: Final = 80
 """In the emulator's time: long enough for a process to start on a busy machine."""
@@ -42,7 +42,7 @@ UNDONE_BY: Final = {
     "warehouse": {"Pick": ("picked", "put_back")},
     "carrier": {"ShippingLabel": ("labelled", "voided")},
 }
-"""At each provider, by the name of the step: what stands in its books when it was done, and when it was undone."""
+"""Entries of each provider's books, by step: after the step was applied, and after it was compensated."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +56,7 @@ class CartSystem(TwoLedgers):
 
     @property
     def url(self) -> str:
-        """Where carts are sent to."""
+        """URL for carts."""
         return f"{self.aws.api_url(self.outputs['ApiId'], self.outputs['ApiStage'])}/carts"
 
     @property
@@ -66,7 +66,6 @@ class CartSystem(TwoLedgers):
 
     @property
     def gatekeeper(self) -> str:
-        """The front door's function."""
         return f"{self.stack}/Api/Gatekeeper/carts/Function"
 
     def function(self, name: str) -> str:
@@ -75,11 +74,11 @@ class CartSystem(TwoLedgers):
 
     @functools.cached_property
     def saga_of_scope(self) -> str:
-        """A saga that is refused at once, and whose record tells the scope of the user's requests."""
+        """A saga that is refused at once, and whose record contains the scope of the user's requests."""
         return self.begin("scope", cart("nothing-of-the-kind"))
 
     def drive(self, key: str, body: object) -> HttpResponse:
-        """Send a cart until it is accepted, look at its record until it is settled, and ask for the answer."""
+        """Send a cart until it is accepted, read its record until it is settled, and request the response."""
         saga_id = self.begin(key, body)
         self.await_settled(saga_id)
         return self.replayed(key, body)
@@ -118,23 +117,23 @@ class CartSystem(TwoLedgers):
         return read_table(self.aws.client("dynamodb"), self.outputs["ShopTableName"])
 
     def stock(self, sku: str) -> int:
-        """What is not sold."""
+        """Goods that are not sold."""
         (item,) = [i for i in self.shop() if i["id"]["S"] == f"goods#{sku}" and i["entry"]["S"] == "item"]
         return int(item["stock"]["N"])
 
     def holds(self, sku: str) -> list[Item]:
-        """Who holds these goods."""
+        """Reservations of these goods."""
         return [i for i in self.shop() if i["id"]["S"] == f"goods#{sku}" and i["entry"]["S"].startswith("hold#")]
 
     def order(self, saga_id: str) -> str | None:
-        """Status of the order; None if there is none."""
+        """Status of the order; None without an order."""
         found = [item for item in self.shop() if item["id"]["S"] == f"order#{saga_id}"]
         return str(found[0]["status"]["S"]) if found else None
 
     # --- Those who answer later
 
     def tell_providers(self) -> None:
-        """Tell each provider where we listen, what it signs with, and what time it is here."""
+        """Configure each provider: our address, its signing secret, and the emulator's time."""
         for kind, provider in self.providers.items():
             name = kind.title()
             secret = self.aws.client("secretsmanager").get_secret_value(SecretId=self.outputs[f"{name}SecretArn"])
@@ -149,11 +148,11 @@ class CartSystem(TwoLedgers):
         return f"{self.aws.api_url(api, stage)}/{rest}"
 
     def effects(self, saga_id: str) -> dict[str, list[str]]:
-        """What the providers' books say that happened for a saga."""
+        """Effects of a saga, from the providers' books."""
         return {kind: [e.kind for e in p.effects(saga_id)] for kind, p in self.providers.items()}
 
     def review_links(self, saga_id: str) -> list[str]:
-        """The links by which somebody may decide about a saga, as far as they were sent."""
+        """Review links of a saga that were sent."""
         with self._mail_lock:
             for told in drain(self.aws, self.outputs["ReviewMailQueueUrl"]):
                 self._mail.setdefault(told["order"], []).append(told["link"])
@@ -173,7 +172,7 @@ class CartSystem(TwoLedgers):
         raise AssertionError("the page was not answered")
 
     def operators(self) -> list[dict[str, Any]]:
-        """What the operators were told."""
+        """Messages of the operator queue."""
         return drain(self.aws, self.outputs["OperatorsQueueUrl"])
 
     def tokens(self) -> list[Item]:
@@ -181,7 +180,7 @@ class CartSystem(TwoLedgers):
         return read_table(self.aws.client("dynamodb"), self.outputs["TokenTableName"])
 
     def audit(self) -> list[Invariant]:
-        """Everything that must hold once all carts are settled, and what took effect late is undone."""
+        """Invariants that hold once all carts are settled and late effects are compensated."""
         records, rows = self.records(), self.rows()
         return [
             *audit_sagas(records, rows),
@@ -215,9 +214,10 @@ def cart(*skus: str, card: str = "card-1", quantity: int = 1, address: str = "10
 def deployed(
     *, speed: float = SPEED, sandboxes: int = 1, paces: Mapping[str, float] | None = None, reconciled: bool = False
 ) -> Iterator[CartSystem]:
-    """Local AWS with the stack, beside the three providers, who know where to tell what became of their jobs.
+    """Local AWS with the stack and the three providers, which know where to report outcomes.
 
-    The stack's reconciler works by itself if that is wanted.
+    Args:
+        reconciled: whether the stack's reconciler runs on its schedule.
     """
     pace = {"payments": 1.0, "carrier": 1.0, "warehouse": 1.0, **(paces or {})}
     with ExitStack() as running:

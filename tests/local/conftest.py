@@ -50,20 +50,20 @@ def emulators(target: Deployed, assembly: Path) -> Iterator[Emulators]:
 
 @pytest.fixture(scope="session")
 def transfer_systems() -> Iterator[dict[str, TransferSystem]]:
-    """The funds transfer and its variant, by stack name. Whoever uses them empties them first."""
+    """The funds transfer and its variant, by stack name. Tests empty them first."""
     with deployed(speed=SPEED) as both:
         yield both
 
 
 @pytest.fixture(scope="session")
 def order_systems() -> Iterator[dict[str, OrderSystem]]:
-    """The orders, and a variant of them, by stack name. Whoever uses them empties them first."""
+    """The orders and their variant, by stack name. Tests empty them first."""
     with order_system.deployed() as both:
         yield both
 
 
 @pytest.fixture(scope="session")
 def payout_system() -> Iterator[PayoutSystem]:
-    """The agentic payout. Whoever uses it empties it first."""
+    """The agentic payout. Tests empty it first."""
     with payouts.deployed() as system:
         yield system

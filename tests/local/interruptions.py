@@ -40,15 +40,15 @@ PUT, UPDATE, START = "dynamodb:PutItem", "dynamodb:UpdateItem", "states:StartExe
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Way:
-    """One way that sagas of an example go when nobody interrupts them.
+    """How the sagas of an example run without an interruption, for one kind of request.
 
     Attributes:
-        name: in a word.
-        status: of the answer.
-        ask: makes ready what a saga of a name needs; its key and its request.
-        decided: the state behind which an interrupted saga still ends with that status; before, it is undone (500).
-            None: it depends on more than that.
-        rest: whether it is only interrupted at states that no way before it enters.
+        name: one word.
+        status: status code of the response.
+        ask: prepares what a saga needs; returns its key and its request.
+        decided: state after which an interrupted saga still ends with that status; before it, the saga compensates
+            (500). None: it depends on more than the state.
+        rest: whether it is only interrupted at states that no earlier way enters.
     """
 
     name: str
@@ -71,13 +71,13 @@ class Cell:
     """One saga that is interrupted.
 
     Attributes:
-        name: its own.
-        way: how it would go.
-        what: what interrupts it.
-        faults: the same as a plan, aimed at a request's id.
+        name: unique.
+        way: how the saga would run.
+        what: the interruption.
+        faults: the same as a fault plan for one request id.
         asked_again: whether the client repeats its request until it is accepted.
-        whole: whether it ends as if nothing had happened.
-        unstarted: whether no execution of it is started, so that a look has to.
+        whole: whether the saga ends as if it had not been interrupted.
+        unstarted: whether no execution is started, so that a sweep has to start one.
     """
 
     name: str
@@ -110,18 +110,18 @@ class Point:
 
 @dataclass(kw_only=True)
 class Interrupted:
-    """An example, and what becomes of its sagas.
+    """An example and its interrupted sagas.
 
     Attributes:
-        system: the deployed example; nobody looks after it.
+        system: the deployed example; its reconciler does not run on its schedule.
         forward: path of its state machine.
-        ways: how its sagas go.
-        sagas: of every cell.
-        sweeps: at how many looks a saga was due and not settled.
-        looks: what those looks said, and the calls that they made.
-        looked: how many looks began while a saga was open and not parked, those that died included.
+        ways: how its sagas run.
+        sagas: saga ids by cell.
+        sweeps: by saga, the number of sweeps in which it was due and not settled.
+        looks: results and calls of those sweeps.
+        looked: number of sweeps that began while a saga was in flight and not parked, including sweeps that died.
         elsewhere: names of states that other tests interrupt.
-        settling: states that change the record of a saga of the first way, when nobody interrupts it.
+        settling: states that change the record of an uninterrupted saga of the first way.
     """
 
     system: TwoLedgers
@@ -137,7 +137,6 @@ class Interrupted:
 
     @property
     def aws(self) -> LocalAws:
-        """Where it is deployed."""
         return self.system.aws
 
     @property
@@ -201,7 +200,7 @@ class Interrupted:
     # --- Looks
 
     def look(self) -> dict[str, Any]:
-        """One look at what is due, as the schedule has it; empty if the process died."""
+        """Run one sweep, as the schedule does; returns an empty mapping if the process died."""
         self._count([record.saga_id for record in self.open_ones()])
         return self._invoke({})
 
@@ -213,12 +212,12 @@ class Interrupted:
 
     @property
     def hold_table(self) -> str:
-        """Where the reconciler reads whether it may act."""
+        """Name of the table that holds the pause."""
         return self.environment[Env.HOLD_TABLE]
 
     @cached_property
     def environment(self) -> dict[str, str]:
-        """What the reconciler's function gets."""
+        """Environment of the reconciler's function."""
         functions = self.aws.client("lambda")
         return functions.get_function_configuration(FunctionName=self.function)["Environment"]["Variables"]
 
@@ -272,13 +271,13 @@ class Interrupted:
         return self.system.record(self.sagas[cell]).http_status
 
     def unasked(self, cells: Sequence[Cell]) -> list[str]:
-        """Sagas that somebody took up again, or started, without a look that the test asked for."""
+        """Sagas that were recovered or started outside the test's sweeps."""
         records = [(cell, self.system.record(self.sagas[cell])) for cell in cells]
         needy = [(cell, record) for cell, record in records if record.recoveries or cell.unstarted]
         return [f"{cell}: {r.recoveries} recoveries, and no look" for cell, r in needy if not self.sweeps[r.saga_id]]
 
     def first_end(self, cell: Cell) -> str | None:
-        """How a saga's first execution ended; None if there is none."""
+        """Status of a saga's first execution; None without one."""
         return self.system.status_of(self.forward, self.sagas[cell])
 
     def definitions(self) -> dict[str, dict[str, Any]]:
@@ -306,7 +305,7 @@ class Interrupted:
         return found
 
     def waiting(self) -> set[str]:
-        """Names of the states that wait until somebody sends their token back."""
+        """Names of the states that wait for their task token."""
         return {
             name
             for definition in self.definitions().values()
@@ -315,9 +314,9 @@ class Interrupted:
         }
 
     def stop_while_it_waits(self, cell: Cell, step: str) -> None:
-        """Stop a saga's first execution when a step hands its job over, or has; a machine that it waits for runs on.
+        """Stop a saga's first execution while a step dispatches its job or waits; a child execution keeps running.
 
-        One that was over before it could be stopped completed, and is no interrupted one: the cell's is a further one.
+        A saga that completed before it was stopped is not interrupted; the cell gets another one.
         """
         states = self.aws.client("stepfunctions")
         for number in range(STOPS):
@@ -413,24 +412,24 @@ def stopped(way: Way, name: str, door: Door, status: StopStatus, moment: Moment)
 
 
 def never_started(way: Way, name: str, gatekeeper: str, call: str, moment: Moment) -> Cell:
-    """A saga that was reserved, and whose gatekeeper then died; nobody asks again."""
+    """A saga that was reserved before its gatekeeper died; the client does not retry."""
 
     def faults(request_id: str) -> Sequence[Planned]:
         return [Fault(function=gatekeeper, call=call, moment=moment, action=Action.KILL, containing=request_id)]
 
     what = f"gatekeeper killed {moment} {call}"
-    # At a start that is killed afterwards, the execution runs, and nobody needs to look.
+    # If the process dies after the start, the execution runs, and no sweep is needed.
     unstarted = not (call == START and moment is Moment.AFTER)
     return Cell(name=name, way=way, what=what, faults=faults, asked_again=False, whole=True, unstarted=unstarted)
 
 
 def waiting(way: Way, name: str, step: str) -> Cell:
-    """A saga whose execution is to be stopped by hand while a step of it waits for somebody."""
+    """A saga whose execution the test stops while a step waits."""
     return Cell(name=name, way=way, what=f"stopped while it waits: {step}", faults=lambda _: ())
 
 
 def unsettled(way: Way, name: str, machine: str, moment: Moment) -> Cell:
-    """A saga whose settle is lost as often as its machine tries, on the way there or on the way back."""
+    """A saga whose settle is lost as often as its state machine tries, forward or compensating."""
 
     def faults(request_id: str) -> Sequence[Planned]:
         return [
@@ -451,7 +450,7 @@ def unsettled(way: Way, name: str, machine: str, moment: Moment) -> Cell:
 
 
 def points_of(calls: Sequence[RecordedCall], function: str) -> list[Point]:
-    """What one look did for the one saga that was due; queries of the index name none."""
+    """Calls of one sweep for the only due saga, without queries of the index."""
     own = [call for call in calls if call.caller == function and call.call != "dynamodb:Query"]
     return [Point(call=call.call, occurrence=call.occurrence) for call in own]
 

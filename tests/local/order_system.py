@@ -1,4 +1,4 @@
-"""Orders, deployed in local AWS beside a payment gateway: two stacks, one whose provider knows keys, one that asks."""
+"""Orders, deployed in local AWS with a payment gateway: one stack uses idempotency keys, one queries outcomes."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from .two_ledgers import TwoLedgers, edit
 PRICE: Final = 1250
 SPEED: Final = 10.0
 PAYING_SECONDS: Final = 58
-"""Timeout of the functions that pay, in the emulator's time. What is in doubt waits for as long: it is taken up again
-by the third retry, and yet a process has time enough to start."""
+"""Timeout of the functions that pay, in the emulator's time. A step in doubt waits for as long: the third retry
+resolves it, and yet a process has time to start."""
 FUNCTION_SECONDS: Final = 100
 """In the emulator's time: long enough for a process to start on a busy machine."""
 PATIENCE_SECONDS: Final = 240.0
@@ -45,12 +45,11 @@ class OrderSystem(TwoLedgers):
 
     @property
     def url(self) -> str:
-        """Where orders are asked for."""
+        """URL for orders."""
         return f"{self.aws.api_url(self.outputs['ApiId'], self.outputs['ApiStage'])}/orders"
 
     @property
     def gatekeeper(self) -> str:
-        """The front door's function."""
         return f"{self.stack}/Api/Gatekeeper/orders/Function"
 
     @property
@@ -69,9 +68,9 @@ class OrderSystem(TwoLedgers):
         return (self.gatekeeper, f"{self.stack}/Order/Notifier/Function", *map(self.function, names))
 
     def drive(self, key: str, body: object) -> HttpResponse:
-        """Send a request until it is accepted, look at its record until it is settled, and ask for the answer.
+        """Send a request until it is accepted, read its record until it is settled, and request the response.
 
-        A client that repeats all the time would keep a small machine busier than the orders do.
+        A client that repeats its request all the time would load a small machine more than the orders do.
         """
         saga_id = self.begin(key, body)
         deadline = time.monotonic() + PATIENCE_SECONDS
@@ -93,7 +92,7 @@ class OrderSystem(TwoLedgers):
     # --- The shop
 
     def offer(self, sku: str, stock: int = 1, *, on_shelf: int | None = None, **further: dict[str, Any]) -> str:
-        """Put goods on offer, and return their name. The shelf has what the books say, unless it is told otherwise."""
+        """Put goods on offer and return their name; `on_shelf` defaults to the stock in the books."""
         numbers = {"price": PRICE, "stock": stock, "reserved": 0, "on_shelf": stock if on_shelf is None else on_shelf}
         item = {
             "id": {"S": f"goods#{sku}"},
@@ -107,7 +106,7 @@ class OrderSystem(TwoLedgers):
         return sku
 
     def goods(self, sku: str) -> tuple[int, int, int]:
-        """How many are free, reserved, and on the shelf."""
+        """Numbers of free, reserved and shelved goods."""
         key = {"id": {"S": f"goods#{sku}"}, "entry": {"S": "item"}}
         item = self.aws.client("dynamodb").get_item(
             TableName=self.outputs["ShopTableName"], Key=key, ConsistentRead=True
@@ -123,19 +122,19 @@ class OrderSystem(TwoLedgers):
         """The sagas that led to an order."""
         return [item["id"]["S"].partition("#")[2] for item in self.shop() if item["entry"]["S"] == "order"]
 
-    # --- What stands in the tables, and in the gateway's books
+    # --- Contents of the tables and of the gateway's books
 
     @property
     def saga_of_scope(self) -> str:
-        """A saga that is refused at once, and whose record tells the scope of the user's requests."""
+        """A saga that is refused at once, and whose record contains the scope of the user's requests."""
         return self.begin("scope", order("nothing-of-the-kind"))
 
     def records(self) -> list[Item]:
-        """Every request record. Powertools' own stand in the same table, under a prefix."""
+        """Every request record; those of Powertools are in the same table, under a prefix."""
         return [record for record in super().records() if "#" not in record[RecordAttribute.ID]["S"]]
 
     def books(self, saga_id: str) -> Books:
-        """What the gateway's books say about an order."""
+        """The gateway's books for an order."""
         return self.gateway.books().of(saga_id)
 
     def audit(self) -> list[Invariant]:
@@ -177,7 +176,7 @@ def order(*skus: str, card: str = "card-1", quantity: int = 1, customer: str = "
 
 @contextmanager
 def deployed(*, speed: float = SPEED, sandboxes: int = 2, reconciled: bool = False) -> Iterator[dict[str, OrderSystem]]:
-    """Local AWS and a payment gateway, with both stacks, by name; their reconcilers work by themselves if wanted."""
+    """Local AWS and a payment gateway, with both stacks, by name; their reconcilers run on schedule if requested."""
     with (
         PaymentGateway(speed=speed) as gateway,
         LocalAws(speed=speed, sandboxes=sandboxes) as aws,

@@ -1,4 +1,4 @@
-"""The agentic payout, deployed in local AWS with the stand-in for a model; for a while with the emulator's Bedrock."""
+"""The agentic payout, deployed in local AWS with a stand-in for the model, or with the emulator's Bedrock."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Payout:
     amount: int = AMOUNT
     agent: str = AGENT
     mood: str = ""
-    """What the payee's name begins with, if the stand-in is to be moody."""
+    """First part of a payee's name for which the stand-in answers erratically."""
 
     @property
     def payer(self) -> str:
@@ -65,7 +65,7 @@ class Payout:
 
     @property
     def intent(self) -> Intent:
-        """What is wanted."""
+        """The payout's intent."""
         amount = Money(self.amount, CURRENCY)
         return Intent(
             payer=self.payer, payee=self.payee, amount=amount, purpose=f"invoice:{self.name}", period="2026-11"
@@ -98,17 +98,16 @@ class PayoutSystem(TwoLedgers):
 
     @property
     def url(self) -> str:
-        """Where payouts are asked for."""
+        """URL for payouts."""
         return f"{self.aws.api_url(self.outputs['ApiId'], self.outputs['ApiStage'])}/payouts"
 
     @property
     def gatekeeper(self) -> str:
-        """The front door's function."""
         return f"{self.stack}/Api/Gatekeeper/payouts/Function"
 
     @functools.cached_property
     def saga_of_scope(self) -> str:
-        """A saga that is refused at once, and whose record tells the scope of the user's requests."""
+        """A saga that is refused at once, and whose record contains the scope of the user's requests."""
         nobody = Payout(name="nobody")
         return self.begin(nobody.key(), nobody.body)
 
@@ -143,7 +142,7 @@ class PayoutSystem(TwoLedgers):
         return None if found is None else str(found["state"]["S"])
 
     def spent(self) -> Counter[str]:
-        """What each agent has spent, over all days."""
+        """Amount that each agent has spent, over all days."""
         spent: Counter[str] = Counter()
         for key, item in self.controls().items():
             if key.startswith("spent#"):
@@ -173,7 +172,7 @@ class PayoutSystem(TwoLedgers):
 
 
 def _give_time(system: PayoutSystem, seconds: int) -> None:
-    """Let functions, and the tasks that wait for them, take this long: a busy machine is no reason to time out."""
+    """Set the timeout of functions and of the tasks that wait for them: a busy machine must not cause a timeout."""
     functions = system.aws.client("lambda")
     for path in (system.gatekeeper, ANALYZE, CLAIM, RELEASE, RECOMMEND, ACT, NOTIFIER):
         functions.update_function_configuration(FunctionName=system.aws.resolve_function(path), Timeout=seconds)
@@ -215,7 +214,7 @@ def asking_bedrock(system: PayoutSystem) -> Iterator[None]:
 
 @contextmanager
 def deployed(*, sandboxes: int = 2, reconciled: bool = False) -> Iterator[PayoutSystem]:
-    """Local AWS with the example in it; its reconciler works by itself if that is wanted."""
+    """Local AWS with the example; its reconciler runs on schedule if requested."""
     with LocalAws(speed=SPEED, sandboxes=sandboxes) as aws:
         system = PayoutSystem(aws, aws.deploy(Path(_synthesized().name))[STACK], SPEED, STACK)
         system.user()  # once: many threads will ask for it

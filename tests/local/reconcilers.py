@@ -1,4 +1,4 @@
-"""Who looks after interrupted sagas in a test: the deployed reconciler by itself, or whoever the test says."""
+"""Control of a deployed reconciler: on its schedule, or only when a test invokes it."""
 
 from __future__ import annotations
 
@@ -16,16 +16,15 @@ LONGEST_SECONDS: Final = 900
 
 
 def prepare_reconciler(aws: LocalAws, outputs: Mapping[str, str], *, seconds: int | None, reconciled: bool) -> None:
-    """Let an example's reconciler look after its sagas, or have it stand still.
+    """Let an example's reconciler run on its schedule, or only when a test invokes it.
 
     Args:
         aws: where the example is deployed.
         outputs: of the example's stack.
-        seconds: what its function may take, in the emulator's time: a process that starts on a busy machine is slow.
-            A look that a test asks for may take as long as Lambda lets it: it is to come to its end. None: as it is
-            deployed.
-        reconciled: whether it works by itself; otherwise neither its schedules nor status events call it, so that a
-            test may look at what is interrupted.
+        seconds: timeout of its function, in the emulator's time: a process that starts on a busy machine is slow.
+            A sweep that a test invokes may take as long as Lambda allows. None: as deployed.
+        reconciled: whether it runs on its schedule; otherwise neither schedules nor status events invoke it, so that
+            a test can examine interrupted sagas.
     """
     if seconds is not None:
         name, queue = outputs["ReconcilerName"], outputs["ReconcilerQueueUrl"]
@@ -40,7 +39,7 @@ def prepare_reconciler(aws: LocalAws, outputs: Mapping[str, str], *, seconds: in
 
 @contextmanager
 def reconciling(aws: LocalAws, *stacks: Mapping[str, str]) -> Iterator[None]:
-    """Let the reconcilers of some stacks (their outputs) work by themselves for a while."""
+    """Let the reconcilers of some stacks (their outputs) run on their schedules for a while."""
     events, names = aws.client("events"), [outputs[rule] for outputs in stacks for rule in RULES]
     for name in names:
         events.enable_rule(Name=name)

@@ -1,4 +1,4 @@
-"""The system that waits for callbacks, with a reconciler that looks after its saga."""
+"""The system that waits for callbacks, with a reconciler for its saga."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .callbacks.stack import CallbacksStack
 
 
 class ReconciledStack(CallbacksStack):
-    """As it is, and looked after."""
+    """The callbacks stack with a reconciler."""
 
     def __init__(self, scope: Construct, id: str) -> None:
         super().__init__(scope, id)

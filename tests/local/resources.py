@@ -16,7 +16,7 @@ from constructs_lib.testing.logs import FunctionLog, read_function_logs
 from .support import ALLOW_ALL, create_role, eventually
 
 WAIT_FOR_QUEUE: Final = "arn:aws:states:::sqs:sendMessage.waitForTaskToken"
-#: A function that stands at a `Gate`.
+#: A function that waits at a `Gate`.
 _HELD: Final = """
 import os, pathlib, time
 def handler(event, context):
@@ -59,7 +59,7 @@ def next_message(aws: LocalAws, url: str) -> Any:
 
 
 def waiting_task(queue_url: str, **fields: Any) -> dict[str, Any]:
-    """A task that waits for its callback, and says in its message where it stands."""
+    """A task that waits for its callback and contains its context in its message."""
     body = {
         "token": "{% $states.context.Task.Token %}",
         "entered": "{% $states.context.State.EnteredTime %}",
@@ -108,10 +108,10 @@ def create_held_function(aws: LocalAws, name: str) -> str:
 
 @dataclass(frozen=True)
 class Gate:
-    """Where calls of a held function stand until the test lets them go: a call is in progress for as long as it likes.
+    """Holds the calls of a function until the test releases them, so that a call stays in progress.
 
     Attributes:
-        folder: Of its own; what a function finds on this machine, and on AWS would not.
+        folder: a new folder on this machine, which a function on AWS would not find.
     """
 
     folder: Path
@@ -122,11 +122,11 @@ class Gate:
 
     @property
     def event(self) -> dict[str, str]:
-        """What a held function is called with."""
+        """Event for a held function."""
         return {"gate": str(self.folder)}
 
     def await_calls(self, number: int = 1) -> None:
-        """Wait until so many calls stand here, or have."""
+        """Wait until this number of calls has arrived."""
         eventually(lambda: True if len(list(self.folder.glob("entered-*"))) >= number else None)
 
     def open(self) -> None:

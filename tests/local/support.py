@@ -1,4 +1,4 @@
-"""What the tests of local AWS have in common."""
+"""Helpers for the tests of local AWS."""
 
 from __future__ import annotations
 

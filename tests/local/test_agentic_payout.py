@@ -61,7 +61,7 @@ def paid(answer: HttpResponse) -> int:
 
 
 class TestOnePayout:
-    def test_pays_what_the_model_recommended_and_says_why(self, system: PayoutSystem) -> None:
+    def test_pays_the_recommended_amount_with_its_reason(self, system: PayoutSystem) -> None:
         payout = system.ready(Payout(name="plain"))
 
         answer = system.pay(payout)
@@ -84,7 +84,7 @@ class TestOnePayout:
             "Settle completed",
         ]
 
-    def test_records_which_model_said_it_when_asked_what(self, system: PayoutSystem) -> None:
+    def test_records_which_model_recommended_what(self, system: PayoutSystem) -> None:
         payout = system.ready(Payout(name="record"))
         saga_id = system.pay(payout).json()["saga_id"]
 
@@ -291,8 +291,8 @@ class TestTheCap:
         assert system.pay(poor).status == 402
         assert paid(system.pay(rich)) > CAP * 8 // 10
 
-    def test_is_not_met_by_the_payout_that_filled_it_when_that_is_taken_up_again(self, system: PayoutSystem) -> None:
-        """Stopped after it paid, a saga runs again from its start: over what it recorded, not over what is true now."""
+    def test_is_not_reached_by_a_recovered_payout_that_filled_it(self, system: PayoutSystem) -> None:
+        """Stopped after it paid, a recovered saga runs from its start, on recorded instead of current values."""
         payout = system.ready(Payout(name="full", amount=CAP, agent=CAPPED))
         system.aws.faults.plan(StopAt(machine=FORWARD, state="Act", moment=Moment.AFTER))
         saga_id = system.begin(payout.key(), payout.body)
@@ -311,7 +311,7 @@ class TestTheCap:
         assert system.pay(late).status == 403
         assert len(system.model_calls()) == 1
 
-    def test_is_nothing_for_agents_that_nobody_named(self, system: PayoutSystem) -> None:
+    def test_is_zero_for_unknown_agents(self, system: PayoutSystem) -> None:
         payout = system.ready(Payout(name="stranger", agent="stranger"))
 
         answer = system.pay(payout)
@@ -320,7 +320,7 @@ class TestTheCap:
         assert system.model_calls() == []
 
 
-def test_no_answer_tells_who_else_asked(system: PayoutSystem) -> None:
+def test_responses_do_not_reveal_other_callers(system: PayoutSystem) -> None:
     payout = system.ready(Payout(name="private"))
     first = system.pay(payout).json()["saga_id"]
 

@@ -1,8 +1,7 @@
-"""A bank under stress: sixteen clients, ten accounts, two ledgers, five faults in a hundred calls, and a reader.
+"""A bank under load: sixteen clients, ten accounts, two ledgers, faults in five of a hundred calls, and a reader.
 
-What must hold at every read, with sagas in flight: what the accounts hold, and what the transfers between the ledgers
-have taken out and not yet put in, is what was there in the beginning; each ledger's accounts and clearing entries sum
-to zero. What clients were told must be what the ledgers say.
+At every read, with sagas in flight, the balances of the accounts plus the amounts in transit between the ledgers equal
+the initial total; accounts and clearing entries of each ledger sum to zero. Responses must agree with the ledgers.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ EMULATED_SECONDS = 60.0
 ENDS_WITHIN_SECONDS = 300.0
 CLIENTS = 16
 ENOUGH = 4 * CLIENTS
-"""Transfers without which it is no busy minute: a slow machine takes longer for them."""
+"""Minimum number of transfers for a busy minute: a slow machine takes longer for them."""
 MOST_RECOVERIES = 5
 """Of one transfer: an execution that goes forward again may be stopped again."""
 OPENING = 1000
@@ -67,7 +66,7 @@ class Wanted:
 
     @property
     def crosses(self) -> bool:
-        """Whether it goes to the partner's ledger."""
+        """Whether the transfer goes to the partner's ledger."""
         return self.target.startswith("p")
 
     @property
@@ -78,7 +77,7 @@ class Wanted:
 
 @dataclass(slots=True, kw_only=True)
 class Told:
-    """What a client was told in the end, and when."""
+    """Final response of a client, and its time."""
 
     wanted: Wanted
     answer: HttpResponse
@@ -95,7 +94,7 @@ class Snapshot:
 
 @dataclass(kw_only=True)
 class Bank:
-    """What happened."""
+    """Records of one run."""
 
     system: TwoLedgers
     told: list[Told] = field(default_factory=list)
@@ -111,7 +110,7 @@ class Bank:
 
 
 def wishes(client: int) -> Iterator[Wanted]:
-    """What one client wants, one after the other; the same for every run of a seed."""
+    """Transfers that one client requests in sequence; the same in every run of a seed."""
     chance = random.Random(f"{SEED}/{client}")
     for number in range(10_000):
         source = chance.choice(ACCOUNTS[MAIN])
@@ -160,7 +159,7 @@ def _minute(bank: Bank) -> Bank:
             for number, (function, action, moment, share) in enumerate(FAULTS)
         )
     )
-    # And some executions end in the middle: the reconciler takes them up again.
+    # Some executions are interrupted: the reconciler recovers them.
     system.aws.faults.plan(
         *(
             StopAt(machine=FORWARD, state=state, moment="after", on=Share(STOPPED, SEED + number))
@@ -229,7 +228,7 @@ def _seen(bank: Bank, shot: Snapshot) -> dict[str, list[Item]]:
 
 
 def _steps(entries: Sequence[Item]) -> dict[str, set[str]]:
-    """Which postings of which saga there are: `Debit`, `Debit#undo`, `Credit`, `Transfer`."""
+    """Postings by saga: `Debit`, `Debit#undo`, `Credit`, `Transfer`."""
     postings: dict[str, set[str]] = defaultdict(set)
     for entry in entries:
         saga_id, _, step = entry[LedgerAttribute.ENTRY_ID]["S"].partition("#")
@@ -239,7 +238,7 @@ def _steps(entries: Sequence[Item]) -> dict[str, set[str]]:
 
 
 def _in_flight(bank: Bank, seen: Mapping[str, Sequence[Item]]) -> int:
-    """What a snapshot's transfers between the ledgers have taken out, and neither put in nor given back."""
+    """Amount debited by a snapshot's transfers between the ledgers, and neither credited nor compensated."""
     a = LedgerAttribute
     debited: Counter[str] = Counter()
     for entry in seen[MAIN]:
@@ -296,7 +295,7 @@ class TestTheBank:
         for shot in bank.snapshots:
             assert all(0 <= balance <= CAPS.get(name, 10**9) for name, (balance, _) in shot.accounts.items())
 
-    def test_did_what_it_told_each_client_and_nothing_else(self, bank: Bank) -> None:
+    def test_applied_what_each_client_was_answered_and_nothing_else(self, bank: Bank) -> None:
         a = LedgerAttribute
         postings = _steps([entry for ledger in ACCOUNTS for entry in bank.entries(ledger)])
         amounts = {
@@ -316,9 +315,9 @@ class TestTheBank:
             assert amounts[wanted.source, f"{saga_id}#{out}"] == -wanted.amount
             assert amounts[wanted.target, f"{saga_id}#{into}"] == wanted.amount
 
-        assert not postings, "somebody's money moved, and nobody was told"
+        assert not postings, "money moved without a response"
 
-    def test_shows_what_was_told_to_whoever_reads_afterwards(self, bank: Bank) -> None:
+    def test_shows_the_responses_effects_to_later_readers(self, bank: Bank) -> None:
         done = sorted((t for t in bank.told if t.answer.status == 200), key=lambda told: told.at)
         for shot in bank.snapshots:
             postings = _steps([entry for entries in _seen(bank, shot).values() for entry in entries])
@@ -329,7 +328,7 @@ class TestTheBank:
                     {"Debit", "Credit"} if told.wanted.crosses else {"Transfer"}
                 )
 
-    def test_tells_a_refusal_only_for_a_reason(self, bank: Bank) -> None:
+    def test_refuses_only_for_a_reason(self, bank: Bank) -> None:
         reasons = Counter((t.answer.status, t.answer.json()["error"]) for t in bank.told if t.answer.status != 200)
 
         # The last two: steps that broke five times, and sagas that were interrupted before they knew why.
@@ -343,7 +342,7 @@ class TestTheBank:
         assert not [record for record in records if RecordAttribute.DUE_AT in record]
         require_all_hold(bank.system.audit())
 
-    def test_owes_its_partner_what_the_partner_is_owed(self, bank: Bank) -> None:
+    def test_has_the_mirrored_clearing_balance_of_its_partner(self, bank: Bank) -> None:
         crossed = sum(t.wanted.amount for t in bank.told if t.answer.status == 200 and t.wanted.crosses)
 
         assert bank.system.clearing(MAIN, "partner-clearing") == crossed

@@ -1,4 +1,4 @@
-"""Sagas at the bounds of their state machines, on local AWS: they end, and say what is so."""
+"""Sagas at the bounds of their state machines, on local AWS: they end and report the bound."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ NONE_LEFT: Final = {"ok": False, "error": "OutOfStock", "detail": "none left"}
 
 @dataclass(frozen=True)
 class Callbacks:
-    """The deployed system, and whoever speaks for the warehouse."""
+    """The deployed system, and the warehouse's callbacks."""
 
     aws: LocalAws
     outputs: dict[str, str]
@@ -53,7 +53,7 @@ class Callbacks:
         return f"{self.sagas[order]}#{step}"
 
     def says(self, order: str, outcome: Any, *, event: str = "e", step: str = "Pick", job: str | None = None) -> str:
-        """Let the warehouse, or a person, say something of a job; how it was received."""
+        """Report an outcome of a job as the warehouse or a reviewer; returns how it was received."""
         name = self.outputs["FromWarehouse" if step == "Pick" else "FromPeople"]
         sent = {"job_id": job or self.job(order, step), "event_id": f"{order}-{step}-{event}", "outcome": outcome}
         deadline = time.monotonic() + PATIENCE_SECONDS
@@ -77,11 +77,11 @@ class Callbacks:
         return self._item("WarehouseTokens" if step == "Pick" else "PeopleTokens", {"id": self.job(order, step)})
 
     def books(self, order: str) -> dict[str, Any]:
-        """What the warehouse knows of a job."""
+        """The warehouse's entry for a job."""
         return self._item("BooksTableName", {"id": self.job(order)})
 
     def thinks(self, order: str, state: str) -> None:
-        """Let the warehouse's books say something, without a word to anybody."""
+        """Change the warehouse's books without a callback."""
         self.aws.client("dynamodb").update_item(
             TableName=self.outputs["BooksTableName"],
             Key={"id": {"S": self.job(order)}},
@@ -91,7 +91,7 @@ class Callbacks:
         )
 
     def waited(self, what: Callable[[], dict[str, Any]], condition: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
-        """What was looked for, once it is as it should be."""
+        """The first read that meets a condition."""
         deadline = time.monotonic() + PATIENCE_SECONDS
         while not condition(found := what()):
             assert time.monotonic() < deadline, found
@@ -115,7 +115,7 @@ class Callbacks:
         return answer
 
     def command(self, *words: str) -> str:
-        """Run the command in a process of its own: what it says."""
+        """Run the command in a process of its own; returns its output."""
         environment = {
             "PATH": os.environ["PATH"],
             "PYTHONPATH": os.pathsep.join(sys.path),
@@ -195,10 +195,10 @@ def test_an_answer_that_is_earlier_than_the_question_is_kept_for_it(system: Call
     system.says("early", {"ok": True}, step="Go")
 
     assert system.ends("early", "COMPLETED")["result"]["Pick"] == {"parcel": "p"}
-    assert system.books("early") == {}, "nobody asks for what is done"
+    assert system.books("early") == {}, "a completed job needs no query"
 
 
-def test_an_answer_under_the_providers_own_id_is_kept_until_somebody_knows_it(system: Callbacks) -> None:
+def test_a_callback_with_an_unknown_provider_id_is_kept_until_it_is_known(system: Callbacks) -> None:
     system.begin("own", go=True, own_id="W-own-1")
     system.waits("own", "Go")
 
@@ -243,18 +243,18 @@ def test_a_saga_whose_commit_fails_undoes_the_job(system: Callbacks) -> None:
     assert system.row("undone")["status"] == "UNDONE"
 
 
-def test_answers_of_silent_warehouses(system: Callbacks) -> None:
-    """Lost answers, all at once: the warehouse is asked, and what it says decides."""
+def test_a_job_without_a_callback_is_verified_at_the_warehouse(system: Callbacks) -> None:
+    """Lost callbacks, all at once: each job ends as the warehouse reports when queried."""
     for order in ("lost-done", "lost-refused", "lost-papers", "lost-go"):
         system.begin(order, go=order == "lost-go")
     for order, state in (("lost-done", "picked"), ("lost-refused", "refused"), ("lost-papers", "lost")):
         system.waits(order)
         system.thinks(order, state)
 
-    # The next attempt asks, and goes on.
+    # The next attempt queries the provider, and the saga continues.
     assert system.ends("lost-done", "COMPLETED")["result"]["Pick"] == {"parcel": system.job("lost-done")}
     assert system.books("lost-done")["handed_over"] == "1"
-    # Nobody says go.
+    # No approval arrives.
     answer = system.ends("lost-go", "FAILED")
     assert (answer["step"], answer["error"]) == ("Go", "CallbackTimedOut")
     # Who does not know either leaves it to a person; an answer that comes after all is as good as one.
@@ -265,13 +265,13 @@ def test_answers_of_silent_warehouses(system: Callbacks) -> None:
     system.command("recover", system.sagas["lost-papers"])
     system.ends("lost-papers", "FAILED")
     assert system.books("lost-papers")["cancelled"] == "1"
-    # It was told to start anew, and did: an answer to that completes the saga, or its silence ends it.
+    # It was told to start again, and did: an outcome of that job completes the saga, or its silence ends it.
     assert int(system.books("lost-refused")["handed_over"]) >= 2
     system.ends("lost-refused", "FAILED")
     assert "cancelled" not in system.books("lost-refused")
 
 
-def test_a_success_after_a_failure_is_undone_by_itself_once(system: Callbacks) -> None:
+def test_a_success_after_a_failure_is_compensated_automatically_once(system: Callbacks) -> None:
     system.begin("changed-mind")
     system.waits("changed-mind")
     system.says("changed-mind", NONE_LEFT)
@@ -288,7 +288,7 @@ def test_a_success_after_a_failure_is_undone_by_itself_once(system: Callbacks) -
     assert system.record("changed-mind")["status"] == "FAILED"
 
 
-def test_a_signs_of_life_keep_a_saga_waiting(system: Callbacks) -> None:
+def test_heartbeats_keep_a_saga_waiting(system: Callbacks) -> None:
     from .callbacks.stack import HEARTBEAT_SECONDS
 
     system.begin("alive")
@@ -305,7 +305,7 @@ def test_a_signs_of_life_keep_a_saga_waiting(system: Callbacks) -> None:
     system.ends("alive", "COMPLETED")
 
 
-def test_a_saga_that_was_stopped_while_it_waited_goes_on_where_the_answer_is(system: Callbacks) -> None:
+def test_a_saga_stopped_while_it_waited_resumes_with_the_outcome(system: Callbacks) -> None:
     saga = system.begin("stopped", scan=True)
     system.waits("stopped")
     arn = system.record("stopped")["execution_arn"]
@@ -315,12 +315,12 @@ def test_a_saga_that_was_stopped_while_it_waited_goes_on_where_the_answer_is(sys
     assert system.says("stopped", PARCEL) == "LATE"
     assert "due_at" in system.record("stopped")
     system.command("recover", saga)
-    # Nobody had passed the pivot: the recovery goes back.
+    # The pivot had not run: the recovery compensates.
     system.ends("stopped", "FAILED")
     assert system.books("stopped")["cancelled"] == "1"
 
 
-def test_behind_the_pivot_the_saga_goes_on_with_what_was_said_while_nobody_ran(system: Callbacks) -> None:
+def test_after_the_pivot_a_recovery_uses_an_outcome_that_arrived_before(system: Callbacks) -> None:
     saga = system.begin("scanned", scan=True)
     system.waits("scanned")
     system.says("scanned", PARCEL)
@@ -334,7 +334,7 @@ def test_behind_the_pivot_the_saga_goes_on_with_what_was_said_while_nobody_ran(s
     assert system.books("scanned")["handed_over"] == "1"
 
 
-def test_a_job_that_cannot_be_handed_over_ends_in_the_dead_letter_queue_with_its_reason(system: Callbacks) -> None:
+def test_an_undispatchable_job_is_dead_lettered_with_its_reason(system: Callbacks) -> None:
     def dead() -> dict[str, Any]:
         sqs = system.aws.client("sqs")
         found = sqs.receive_message(

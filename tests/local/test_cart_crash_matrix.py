@@ -1,9 +1,9 @@
-"""A crash or a lost answer around every AWS call of those who hand jobs over, and of those who receive the answers.
+"""A crash or a lost response around every AWS call of the dispatchers and of the receivers.
 
-What there is to break is not written down here: one cart is recorded, and every call that it made is broken in one
-way, the ways in turn; the simulator breaks every call in every way (``tests/simulator/test_each_call.py``). A cart
-waits four times, one after the other, so each cart of the matrix has four calls broken, one for each wait: they
-cannot meet. Whatever broke, every cart is sent, and everybody's books agree.
+The calls are not listed here: one cart is recorded, and each of its calls is broken in one way, the ways in turn; the
+simulator breaks every call in every way (``tests/simulator/test_each_call.py``). A cart waits four times in sequence,
+so each cart of the matrix has four broken calls, one for each wait: they cannot meet. Every cart is sent in the end,
+and all books agree.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ WAITS: Final[Mapping[str, Sequence[str]]] = {
     "Pick": ("PickEvents", "Pick"),
     "PickupScan": ("Look", "PublishScan", "Scan"),
 }
-"""Who hands over and who receives, by the step that waits; once the other way round: what takes long is apart."""
+"""Dispatcher and receiver by waiting step; the slow ones are apart."""
 WAYS: Final = tuple((action, moment) for action in (Action.KILL, Action.DROP) for moment in Moment)
 CLIENTS: Final = 48
 ROUNDS: Final = 3
 PACES: Final = {"payments": 8.0, "warehouse": 8.0, "carrier": 20.0}
-"""Providers take their time, so that whoever asked is done with asking: the same calls in every cart."""
+"""Delay of the providers' callbacks, so that every dispatch has completed: the same calls in every cart."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +90,7 @@ def path_of(system: CartSystem, function: str) -> str:
 
 
 def drive(system: CartSystem, key: str) -> HttpResponse:
-    """Send a dear cart, approve it, and wait for its end."""
+    """Send an expensive cart, approve it, and wait for its end."""
     body = cart(key)
     saga_id = system.begin(key, body)
     until(lambda: system.review_links(saga_id), f"the link of {key}")
@@ -121,13 +121,13 @@ def recorded(system: CartSystem) -> dict[str, list[Point]]:
 
 
 def fault(system: CartSystem, one: Break, key: str) -> Fault:
-    """What is planned for a break of one cart."""
+    """The fault for a break of one cart."""
     point, request_id = one.point, system.request_id(key)
-    # What is counted is what contains the text. The look for the payment's own id knows no cart: it is broken in one
-    # of the first ones, where the provider tells it again.
+    # A call is matched by the text that it contains. The query for the payment's own id names no cart: it is broken
+    # in one of the first carts, and the provider's retry repairs it.
     alias = point.function == "PaymentEvents" and point.call == "dynamodb:GetItem"
     nameless = alias and point.occurrence == 1
-    # Whoever waits is told an output, in which the cart has left something of its own.
+    # The delivered output contains a part that is unique to the cart.
     marks = {"PaymentEvents": str(price_of(key)), PAGE: key, "PickEvents": request_id, "Scan": request_id[:12]}
     named = marks[point.function] if point.call == "states:SendTaskSuccess" else request_id
     return Fault(
@@ -142,7 +142,7 @@ def fault(system: CartSystem, one: Break, key: str) -> Fault:
 
 
 def price_of(key: str) -> int:
-    """Of the goods of a cart: no other cart's."""
+    """Price of a cart's goods: unique per cart."""
     return DEAR + int(key.rpartition("-")[2])
 
 
@@ -171,7 +171,7 @@ class Run:
             self.answers |= dict(zip(keys, pool.map(partial(drive, self._system), keys), strict=True))
 
     def fired(self) -> list[tuple[str, Break]]:
-        """What happened, and to whom."""
+        """Faults that fired, and their carts."""
         outcomes = self._system.aws.faults.report().outcomes
         return [self._planned[outcome.id] for outcome in outcomes if outcome.fired]
 
@@ -181,7 +181,7 @@ def matrix() -> Iterator[Matrix]:
     """Every cart, run to its end."""
     with deployed(paces=PACES, sandboxes=2) as system:
         assert system.user_scope  # once: many threads will ask for it
-        # A sign of life names nobody but who waits, so nobody could tell whose is broken; tests of the runtime do.
+        # A heartbeat contains only the task token, so it cannot be attributed to a cart; runtime tests cover it.
         system.providers["warehouse"].plan(Trouble(on="pick.progress", action=ProviderAction.SILENT, times=None))
         points = recorded(system)
         started = time.monotonic()
@@ -209,7 +209,7 @@ def test_it_breaks_every_call_of_every_wait(matrix: Matrix, capsys: pytest.Captu
     assert not missing, "\n".join(missing)
 
 
-def test_it_has_every_function_that_hands_over_or_receives(matrix: Matrix) -> None:
+def test_it_has_every_function_that_dispatches_or_receives(matrix: Matrix) -> None:
     found = {step: {point.function for point in points} for step, points in matrix.points.items()}
 
     assert found == {step: set(functions) for step, functions in WAITS.items()}
@@ -229,7 +229,7 @@ def test_everything_that_must_hold_does(matrix: Matrix) -> None:
     assert all(audit.checked >= len(matrix.answers) for audit in audits if "undone" not in audit.name), audits
 
 
-def test_nobody_was_told_twice(matrix: Matrix) -> None:
+def test_each_task_received_its_outcome_once(matrix: Matrix) -> None:
     told = Counter(message["order"] for message in matrix.system.messages())
 
     assert {told[answer.json()["saga_id"]] for answer in matrix.answers.values()} == {1}

@@ -1,4 +1,4 @@
-"""Carts, in local AWS beside those who answer later: everything at once, as on any day in a shop."""
+"""Carts in local AWS with providers that report later: many troubles at once."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from .transfer_system import at_once, problem_of
 CLIENTS: Final = 48
 """They only wait."""
 REAL_SECONDS_OF_WORK: Final = 60
-"""For everything beside waiting: functions that start, on a busy machine."""
+"""Time for everything except waiting: functions start slowly on a busy machine."""
 ALONE: Final = ("early",)
-"""Played when the others are over: on a busy machine, whoever comes to wait for the answer may give up at once."""
+"""Scenes that run after the others: on a busy machine, a task might time out before its outcome is delivered."""
 AUTHORIZED, EXPIRED = "payment_intent.amount_capturable_updated", "payment_intent.canceled"
 PICKED, REJECTED, WALKING = "pick.completed", "pick.rejected", "pick.progress"
 SCANNED, LOST = "parcel.picked_up", "parcel.lost"
@@ -53,17 +53,17 @@ def on(provider: str, on: str, action: Action, **more: Any) -> tuple[str, Callab
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scene:
-    """One cart, what goes wrong with it, and how it must end.
+    """One cart, its faults, and its expected end.
 
     Attributes:
-        troubles: what goes wrong.
-        status: of the answer.
-        error: what it names.
-        books: what the providers' books say in the end.
-        notice: what the customer is told.
+        troubles: faults.
+        status: status code of the response.
+        error: error name of the response.
+        books: final entries of the providers' books.
+        notice: the customer's notification.
         sku: goods; the scene's name by default.
         card, address, price, stock: of the cart and of the goods.
-        decision: what a reviewer decides.
+        decision: the reviewer's decision.
     """
 
     troubles: Sequence[tuple[str, Callable[[str], Trouble]]] = ()
@@ -183,7 +183,7 @@ SCENES: Final[Mapping[str, Scene]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """How one cart ended."""
+    """End of one cart."""
 
     saga_id: str
     answer: HttpResponse
@@ -191,7 +191,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Day:
-    """Everything that happened, by the name of what went on."""
+    """Outcomes of all scenes, by name."""
 
     system: CartSystem
     outcomes: Mapping[str, Outcome]
@@ -209,7 +209,7 @@ class Day:
 
 
 def answers_of(delivery: Delivery) -> list[int]:
-    """What we answered. On a busy machine, the gateway does not always wait for us, and the provider tells it again."""
+    """Status codes that we returned. On a busy machine the gateway may time out, and the provider retries."""
     return [status for status in delivery.answers if 0 < status < 500]
 
 
@@ -239,7 +239,7 @@ def play(system: CartSystem, name: str) -> Outcome:
 
 
 def undone_if_late(system: CartSystem, saga_id: str, scene: Scene) -> None:
-    """Wait until the reconciler has seen to what took effect late."""
+    """Wait until the reconciler has compensated a late effect."""
     wrong = [trouble(saga_id) for _, trouble in scene.troubles]
     if not any(trouble.action is Action.WRONG and trouble.on in {EXPIRED, REJECTED} for trouble in wrong):
         return
@@ -289,7 +289,7 @@ def test_troubles_that_were_planned_happened(day: Day) -> None:
 
 class TestACart:
     @pytest.mark.parametrize("name", SCENES)
-    def test_ends_as_it_must_whoever_answers_it_and_however(self, day: Day, name: str) -> None:
+    def test_ends_as_expected_despite_its_callbacks_order(self, day: Day, name: str) -> None:
         scene, outcome = SCENES[name], day[name]
 
         assert outcome.answer.status == scene.status, outcome.answer.text
@@ -298,7 +298,7 @@ class TestACart:
         assert day.system.effects(outcome.saga_id) == scene.books
 
     @pytest.mark.parametrize("name", SCENES)
-    def test_tells_its_customer_once(self, day: Day, name: str) -> None:
+    def test_notifies_its_customer_once(self, day: Day, name: str) -> None:
         (notice,) = day.notices[day[name].saga_id]
 
         assert (notice["status"], notice["customer"]) == (SCENES[name].notice, "ada")
@@ -347,7 +347,7 @@ class TestAProviderThatIsSilent:
         ("silent-warehouse", "warehouse", "find-pick"),
         ("silent-carrier", "carrier", "find-label"),
     ])  # fmt: skip
-    def test_is_asked_and_the_cart_goes_on(self, day: Day, name: str, provider: str, find: str) -> None:
+    def test_is_queried_and_the_cart_continues(self, day: Day, name: str, provider: str, find: str) -> None:
         requests = [r.operation for r in day.system.providers[provider].requests(day[name].saga_id)]
 
         assert find in requests
@@ -370,14 +370,14 @@ class TestAProviderThatIsSilent:
 
 class TestAnAnswer:
     @pytest.mark.parametrize("name", ["early", "double", "told-late", "forged", "unknown", "request-lost"])
-    def test_however_it_comes_asks_nobody_for_anything_twice(self, day: Day, name: str) -> None:
+    def test_in_any_order_submits_each_job_once(self, day: Day, name: str) -> None:
         for provider in day.system.providers.values():
             keys = [effect.key for effect in provider.effects(day[name].saga_id)]
             assert len(keys) == len(set(keys))
 
     def test_that_came_early_was_kept(self, day: Day) -> None:
         for step in ("AuthorizePayment", "Pick", "PickupScan"):
-            # Whoever finds in the log what he was about to wait for does not wait.
+            # A dispatcher that finds the outcome in the log does not wait.
             assert day.token("early", step)[TokenAttribute.STATUS] in {TokenStatus.SETTLED, TokenStatus.EARLY}
         (delivery,) = day.system.providers["carrier"].deliveries(day["early"].saga_id)
         assert answers_of(delivery) == [200]
@@ -393,7 +393,7 @@ class TestAnAnswer:
         assert [answers_of(delivery) for delivery in found] == [[401, 200]]
 
     @pytest.mark.parametrize(("provider", "type"), [("payments", AUTHORIZED), ("warehouse", PICKED)])
-    def test_about_a_job_that_nobody_knows_is_accepted_and_kept(self, day: Day, provider: str, type: str) -> None:
+    def test_about_an_unknown_job_is_accepted_and_kept(self, day: Day, provider: str, type: str) -> None:
         found = [d for d in day.system.providers[provider].deliveries("nobody-") if d.type == type]
 
         assert [answers_of(delivery) for delivery in found] == [[202]]
@@ -413,7 +413,7 @@ class TestAnAnswer:
         assert delivery.answers[-1] == 200
 
     @pytest.mark.parametrize("step", ["AuthorizePayment", "Pick"])
-    def test_that_says_the_opposite_is_kept_and_told_to_the_operators(self, day: Day, step: str) -> None:
+    def test_that_conflicts_is_kept_and_sent_to_the_operators(self, day: Day, step: str) -> None:
         until(lambda: TokenAttribute.CONFLICT in day.token("says-the-opposite", step), f"the conflict of {step}")
 
         assert json.loads(day.token("says-the-opposite", step)[TokenAttribute.OUTCOME])["ok"] is True
@@ -452,11 +452,11 @@ class TestASignature:
 
 
 class TestAReview:
-    def test_is_for_dear_carts_only(self, day: Day) -> None:
+    def test_is_required_for_expensive_carts_only(self, day: Day) -> None:
         assert "FraudReview" not in day.system.statuses(day["calm"].saga_id)
         assert day.system.statuses(day["approved"].saga_id)["FraudReview"] == "READ"
 
-    def test_that_nobody_does_is_asked_for_again(self, day: Day) -> None:
+    def test_is_requested_again_when_it_is_overdue(self, day: Day) -> None:
         assert len(day.system.review_links(day["nobody-decides"].saga_id)) > 1
 
     def test_counts_once(self, day: Day) -> None:
@@ -490,7 +490,7 @@ class TestTwoCarts:
 
 class TestAHold:
     @pytest.mark.parametrize(("age_seconds", "status"), [(1, 200), (-3600, 422)], ids=["over", "not over"])
-    def test_of_a_cart_that_is_gone_binds_nobody_when_it_is_over(self, day: Day, age_seconds: int, status: int) -> None:
+    def test_of_a_deleted_cart_is_ignored_when_it_is_over(self, day: Day, age_seconds: int, status: int) -> None:
         system, sku = day.system, day.system.offer(f"held-{status}")
         hold = {
             "id": {"S": f"goods#{sku}"},

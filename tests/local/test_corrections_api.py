@@ -73,7 +73,7 @@ def test_a_body_that_was_changed_after_signing_is_refused(target: Deployed) -> N
     assert_problem(tampered.request("POST", f"{target.api}/echo", body={"amount": 1}), 403)
 
 
-def test_a_key_that_nobody_has_is_refused(target: Deployed) -> None:
+def test_an_unknown_key_is_refused(target: Deployed) -> None:
     stranger = dataclasses.replace(alice_of(target), access_key_id="AKIA0000000000000000")
 
     assert stranger.request("POST", f"{target.api}/echo", body={}).status == 403
@@ -141,7 +141,7 @@ def test_the_bare_emulator_hands_out_a_functions_error(emulators: Emulators) -> 
 
     response = alice_of(target).request("POST", f"{target.api}/echo", body={"answer": "raise"})
 
-    assert "as told" in response.text
+    assert "as requested" in response.text
 
 
 def test_a_client_cannot_choose_its_source_address(emulators: Emulators) -> None:

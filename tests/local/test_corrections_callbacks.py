@@ -48,7 +48,7 @@ def answer(aws: LocalAws, token: str, kind: str = "success", client: Any = None,
     return "ok"
 
 
-def test_a_message_says_which_attempt_of_what_it_is(aws: LocalAws) -> None:
+def test_a_message_contains_its_attempt(aws: LocalAws) -> None:
     queue = create_queue(aws)
     retry = [{"ErrorEquals": ["Again"], "IntervalSeconds": 1, "MaxAttempts": 1}]
     machine = create_machine(aws, {"Ask": waiting_task(queue, Retry=retry, Output="{% $states.result %}", End=True)})
@@ -67,8 +67,8 @@ def test_a_message_says_which_attempt_of_what_it_is(aws: LocalAws) -> None:
     assert ISO.fullmatch(first["started"])
 
 
-def test_tokens_are_as_long_as_those_of_aws_and_of_all_characters_of_base64(aws: LocalAws) -> None:
-    """Whoever puts one into a URL, a key or an attribute finds out here that it needs care."""
+def test_tokens_have_the_length_and_alphabet_of_those_of_aws(aws: LocalAws) -> None:
+    """A token needs escaping in a URL, a key or an attribute."""
     queue = create_queue(aws)
     start(aws, create_machine(aws, {"Ask": waiting_task(queue, End=True)}))
     token = next_message(aws, queue)["token"]
@@ -121,7 +121,7 @@ def test_tasks_side_by_side_and_in_a_child_wait_for_their_own_callbacks(aws: Loc
     assert await_end(aws, execution)["output"] == [{"done": True}, [{"done": True}, {"done": True}]]
 
 
-def test_a_parent_goes_on_after_a_child_that_it_waited_for(aws: LocalAws) -> None:
+def test_a_parent_continues_after_a_child_that_it_waited_for(aws: LocalAws) -> None:
     """The child runs in the parent's thread, whose end is not that of the parent."""
     child = create_machine(aws, {"Done": {"Type": "Succeed", "Output": {"from": "child"}}})
     nested = {
@@ -136,7 +136,7 @@ def test_a_parent_goes_on_after_a_child_that_it_waited_for(aws: LocalAws) -> Non
 
 
 @pytest.mark.parametrize("kind", ["success", "failure", "heartbeat"])
-def test_nobody_answers_for_an_execution_that_was_stopped(aws: LocalAws, kind: str) -> None:
+def test_a_token_of_a_stopped_execution_is_refused(aws: LocalAws, kind: str) -> None:
     queue = create_queue(aws)
     execution = start(aws, create_machine(aws, {"Ask": waiting_task(queue, End=True)}))
     token = next_message(aws, queue)["token"]
@@ -147,7 +147,7 @@ def test_nobody_answers_for_an_execution_that_was_stopped(aws: LocalAws, kind: s
 
 
 @pytest.mark.parametrize("kind", ["success", "failure", "heartbeat"])
-def test_nobody_answers_for_a_task_that_timed_out(aws: LocalAws, kind: str) -> None:
+def test_a_token_of_a_timed_out_task_is_refused(aws: LocalAws, kind: str) -> None:
     queue = create_queue(aws)
     execution = start(aws, create_machine(aws, {"Ask": waiting_task(queue, TimeoutSeconds=2, End=True)}))
     token = next_message(aws, queue)["token"]
@@ -238,7 +238,7 @@ def test_the_permission_for_one_machine_answers_its_tasks_and_no_others() -> Non
 
 
 def kinds_of_events(aws: LocalAws, execution: str) -> list[str]:
-    """What has happened in an execution."""
+    """Types of an execution's history events."""
     events = aws.client("stepfunctions").get_execution_history(executionArn=execution)["events"]
     return [str(event["type"]) for event in events]
 
@@ -267,7 +267,7 @@ def test_a_failed_item_of_a_map_stops_the_others() -> None:
         assert await_end(bare, execution)["error"] == "Declined"
 
 
-def test_a_map_runs_no_more_items_at_once_than_it_says_and_keeps_their_order(aws: LocalAws) -> None:
+def test_a_map_limits_its_concurrency_and_keeps_the_order_of_items(aws: LocalAws) -> None:
     queue = create_queue(aws)
     each = {"StartAt": "Item", "States": {"Item": waiting_task(queue, End=True)}}
     items = {

@@ -87,7 +87,7 @@ class BoundsStack(Stack):
             CfnOutput(self, name, value=value)
 
     def _shown(self, id: str, requests: IdempotencyTable, *, key: str, end: Step) -> SagaStateMachine:
-        """A saga whose steps tell their items as they came."""
+        """A saga whose steps return their items as they arrived."""
         show = self._function(f"{id}Show", "steps.show")
         uncount = self._function(f"{id}Uncount", "steps.uncount")
         step = Step.atomic("Show", fn=show, compensate=uncount, retry=_PATIENT)

@@ -1,1 +1,1 @@
-"""A saga that waits for a warehouse and for somebody to say go, and a test that plays both."""
+"""A saga that waits for a warehouse and for an approval, and a test that plays both."""

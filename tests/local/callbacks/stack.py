@@ -1,4 +1,4 @@
-"""``POST /picks`` reserves, waits for somebody to say go, has a warehouse pick, commits, and waits for a scan."""
+"""``POST /picks`` reserves, waits for an approval, has a warehouse pick, commits, and waits for a scan."""
 
 from __future__ import annotations
 

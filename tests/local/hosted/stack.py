@@ -18,7 +18,7 @@ FUNCTION_SECONDS: Final = 100
 
 
 class HostedStack(Stack):
-    """``POST /orders`` charges in Node.js, and commits; it goes back if the order stands already."""
+    """``POST /orders`` charges in Node.js and commits; an order that exists already is refused and compensated."""
 
     def __init__(self, scope: Construct, id: str, *, gateway_url: str) -> None:
         super().__init__(scope, id)

@@ -135,7 +135,7 @@ class KindsStack(Stack):
         ]
 
     def _items(self) -> list[Step | StepGroup]:
-        """No pivot: the last steps run beside each other."""
+        """A saga without a pivot, whose last steps run in parallel."""
         return [
             Step.read_only("Plan", fn=self._quote, retry=PATIENT),
             Step.map(

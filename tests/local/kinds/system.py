@@ -1,4 +1,4 @@
-"""The sagas with steps of every kind, deployed: many requests at once, and what became of them."""
+"""The sagas with steps of every kind, deployed: many requests at once, and their outcomes."""
 
 from __future__ import annotations
 
@@ -67,12 +67,12 @@ class KindsSystem:
         return recover_to_the_end(self.recoverer, saga_id, lambda: self.now_ms() - days_ago * 86_400_000)
 
     def quiet(self, saga_id: str) -> RequestRecord:
-        """Wait until nobody is at a saga."""
+        """Wait until no execution of a saga runs."""
         return await_quiet(self.recoverer, saga_id)
 
     @property
     def recoverer(self) -> Recoverer:
-        """Takes sagas up again."""
+        """The component that recovers sagas."""
         return Recoverer(
             table=self.outputs["RequestTableName"],
             dynamodb=self.aws.client("dynamodb"),
@@ -84,7 +84,7 @@ class KindsSystem:
         return int(time.time() * 1000)
 
     def counts(self, key: str) -> dict[str, int]:
-        """How far each step has counted; steps that stand at zero are left out."""
+        """Counters of each step, without zeros."""
         return {name: n for name, n in self._items(key) if n and "@" not in name}
 
     def books(self, key: str) -> dict[str, list[int]]:

@@ -14,7 +14,7 @@ FUNCTIONS: Final = Path(__file__).parent / "functions"
 
 
 class LedgerStack(Stack):
-    """The ledger, its sweeper, and a teller."""
+    """The ledger, its sweeper, and a function that posts."""
 
     def __init__(self, scope: Construct, id: str) -> None:
         super().__init__(scope, id)

@@ -1,4 +1,4 @@
-"""What must hold when everybody was answered: each saga went on once, with one answer, and the warehouse knows why."""
+"""Invariants once every job is reported: each saga resumed once, with one outcome, as the warehouse's books show."""
 
 from __future__ import annotations
 
@@ -55,9 +55,7 @@ def audit(crowd: Crowd) -> list[Invariant]:
         "each saga is completed with one answer, the log's and the token row's": lambda w: _one_answer(
             w, found, said[w.saga_id]
         ),
-        "each token row says that it was told, and holds nothing any more": lambda w: _rows_told(
-            w, found, said[w.saga_id]
-        ),
+        "each token row is delivered and holds no payload any more": lambda w: _rows_told(w, found, said[w.saga_id]),
         "each callback counted once": lambda w: _counted_once(w, said[w.saga_id]),
         "the warehouse was handed each job once, or never if it was done before": lambda w: _handed_over(
             w, found, said[w.saga_id]
@@ -88,7 +86,7 @@ def audit(crowd: Crowd) -> list[Invariant]:
 
 
 def late(crowd: Crowd) -> list[str]:
-    """Jobs of which a row says that nobody waited when the answer came, though the audit holds and somebody did."""
+    """Jobs whose token row is marked undelivered although a task was waiting."""
     rows = read_table(crowd.aws.client("dynamodb"), crowd.outputs["WarehouseTokens"])
     return [row[TokenAttribute.ID]["S"] for row in rows if row[TokenAttribute.STATUS]["S"] == TokenStatus.LATE]
 
@@ -125,7 +123,7 @@ _QUEUES: Final = ("JobsUrl", "DeadLettersUrl", "PeopleDeadLettersUrl", "Operator
 
 
 def _answers_in(crowd: Crowd, arn: str) -> int:
-    """How many tasks of an execution went on because they were answered."""
+    """Number of tasks of an execution that resumed because of a callback."""
     history = crowd.aws.client("stepfunctions").get_execution_history(
         executionArn=arn, maxResults=1_000, includeExecutionData=False
     )
@@ -151,7 +149,7 @@ def _one_execution(waiter: Waiter, found: Found) -> Iterator[str]:
 def _woken_once(waiter: Waiter, found: Found) -> Iterator[str]:
     tasks, woken = len(_steps_of(waiter)), found.woken.get(waiter.saga_id, 0)
     if woken != tasks:
-        yield f"{waiter.order} ({waiter.kind}) has {tasks} tasks that wait and went on {woken} times"
+        yield f"{waiter.order} ({waiter.kind}) has {tasks} waiting tasks that resumed {woken} times"
 
 
 def _one_answer(waiter: Waiter, found: Found, said: list[Said]) -> Iterator[str]:
@@ -172,10 +170,10 @@ def _one_answer(waiter: Waiter, found: Found, said: list[Said]) -> Iterator[str]
 
 
 def _rows_told(waiter: Waiter, found: Found, said: list[Said]) -> Iterator[str]:
-    """What a row says in the end of whoever waited.
+    """Differences between a waiter's token row and its expected final state.
 
-    ``EARLY``: the saga log was there before he registered, and alone told him. Never ``LATE``, although of two who tell
-    at the same moment the second one finds nobody waiting.
+    ``EARLY``: the saga log had the outcome before the task registered. Never ``LATE``, although the slower of two
+    concurrent senders finds no waiting task.
     """
     a = TokenAttribute
     early = any(one.step == PICK and one.receipt == Receipt.EARLY for one in said)
@@ -189,7 +187,7 @@ def _rows_told(waiter: Waiter, found: Found, said: list[Said]) -> Iterator[str]:
         if status not in (allowed if step == PICK else {TokenStatus.SETTLED}) or left:
             yield f"{waiter.order} ({waiter.kind}): the row of step {step} is {status} and has {left}"
     if RecordAttribute.DUE_AT in found.records[waiter.saga_id]:
-        yield f"{waiter.order} ({waiter.kind}): its record says that somebody must look at it"
+        yield f"{waiter.order} ({waiter.kind}): its record needs an operator"
 
 
 def _counted_once(waiter: Waiter, said: list[Said]) -> Iterator[str]:
@@ -215,4 +213,4 @@ def _handed_over(waiter: Waiter, found: Found, said: list[Said]) -> Iterator[str
     early = any(one.step == PICK and one.receipt == Receipt.EARLY for one in said)
     number = found.handed_over.get(waiter.job(), 0)
     if number != (0 if early else 1):
-        yield f"{waiter.order} ({waiter.kind}) was handed over {number} times, {'and was' if early else 'not'} early"
+        yield f"{waiter.order} ({waiter.kind}) was dispatched {number} times, {'and was' if early else 'not'} early"

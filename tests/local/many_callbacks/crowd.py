@@ -1,4 +1,4 @@
-"""Many sagas that wait at once, and whoever answers them: from many threads, some twice, some before they are asked."""
+"""Many sagas that wait at once, and concurrent callbacks: from many threads, some duplicated, some early."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ class Kind(StrEnum):
 
     @property
     def doubled(self) -> bool:
-        """Whether two threads say the same at the same moment."""
+        """Whether two threads report the same outcome at the same time."""
         return self in (Kind.SAME_EVENT, Kind.OTHER_EVENT)
 
     @property
     def held_back(self) -> bool:
-        """Whether the saga waits at the step before until somebody says go."""
+        """Whether the saga waits at the previous step until it is released."""
         return self in (Kind.EARLY, Kind.OWN_ID, Kind.RACING)
 
 
@@ -72,7 +72,7 @@ class Waiter:
     saga_id: str
 
     def job(self, step: str = PICK) -> str:
-        """What it waits for."""
+        """Job id of a step."""
         return f"{self.saga_id}#{step}"
 
     @property
@@ -86,9 +86,9 @@ class Said:
     """One callback, and how it was received.
 
     Attributes:
-        at_ms: when it was sent.
-        answered_ms: when it was answered.
-        failures: how often the receiver failed before, so that it was sent again.
+        at_ms: time of the request.
+        answered_ms: time of the response.
+        failures: number of failed attempts before it was received.
     """
 
     waiter: Waiter
@@ -102,13 +102,12 @@ class Said:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wave:
-    """What came of answering many at once.
+    """Result of many concurrent callbacks.
 
     Attributes:
         said: every callback.
         seconds: from the first callback until the last saga was settled.
-        latencies_ms: of the sagas that wait when they are answered: from their callback, the first of two, until their
-            record is settled; in ascending order.
+        latencies_ms: for sagas that were waiting: from the first callback until the record is settled; ascending.
     """
 
     said: Sequence[Said]
@@ -118,11 +117,11 @@ class Wave:
 
 @dataclass(frozen=True)
 class Crowd:
-    """The deployed system, everybody who waits in it, and everything that was said.
+    """The deployed system, its waiting sagas, and every callback.
 
     Attributes:
         stacks: outputs of every stack.
-        progress: is told how far it is.
+        progress: receives progress messages.
     """
 
     aws: LocalAws
@@ -134,7 +133,6 @@ class Crowd:
 
     @property
     def outputs(self) -> Mapping[str, str]:
-        """Of the system."""
         return self.stacks[STACK]
 
     def begin(self, prefix: str, number: int, *, kind: Kind | None = None) -> list[Waiter]:
@@ -169,7 +167,7 @@ class Crowd:
         tasks = [task for group in self._groups(waiters) for task in group]
         with ThreadPoolExecutor(clients) as pool:
             begun = time.time()
-            # In this order: who meets somebody finds him in the next thread that is free.
+            # In this order: two callbacks that are meant to meet run in consecutive threads.
             said = [answered for future in [pool.submit(task) for task in tasks] for answered in future.result()]
         self.progress(f"{len(said)} callbacks answered after {time.time() - begun:.1f} s")
         asked = [waiter for waiter in waiters if waiter.kind is not Kind.AT_ONCE]
@@ -186,7 +184,7 @@ class Crowd:
         )
 
     def say(self, waiter: Waiter, *, step: str = PICK, event: str = "e", own_id: bool = False) -> Said:
-        """Say that a step of a saga is done; what the receiver did not keep is said again, as providers do."""
+        """Report a step's completion, and retry until the receiver accepts it, as providers do."""
         name = self.outputs["FromWarehouse" if step == PICK else "FromPeople"]
         content = {
             "job_id": waiter.own_id if own_id else waiter.job(step),
@@ -244,7 +242,7 @@ class Crowd:
         return Waiter(order=order, kind=kind, saga_id=json.loads(answer.text)["saga_id"])
 
     def _groups(self, waiters: Sequence[Waiter]) -> Iterator[list[Callable[[], list[Said]]]]:
-        """What is to be said of whom, in no order; what meets stands together."""
+        """Callbacks in any order; those that are meant to meet are in one group."""
         mixed = [waiter for waiter in waiters if waiter.kind is not Kind.AT_ONCE]
         random.Random(len(mixed)).shuffle(mixed)
         for waiter in mixed:
@@ -291,7 +289,7 @@ class Crowd:
             time.sleep(0.25)
 
     def stand(self) -> str:
-        """How many rows are in which state: what a saga that is stuck is stuck at."""
+        """Number of token rows by state: shows where a stuck saga is stuck."""
         rows = {
             table: dict(Counter(item.get("status", {}).get("S", "") for item in self._scan(table, "status")))
             for table in ("RequestTableName", "LogTableName", "WarehouseTokens", "PeopleTokens")
@@ -300,7 +298,7 @@ class Crowd:
 
 
 def output_of(waiter: Waiter, step: str, event: str) -> dict[str, str]:
-    """What is said of a step: every callback something else, so that it shows which one counted."""
+    """Output of one callback: unique, so that a test can see which one was delivered."""
     return {"step": step, "of": waiter.order, "said_by": event}
 
 
@@ -319,10 +317,10 @@ def _together(one: Callable[[], Said], other: Callable[[], Said]) -> list[Callab
 def deployed(
     progress: Callable[[str], None] = lambda _: None, *, beside: Callable[[App], object] = lambda _: None
 ) -> Iterator[Crowd]:
-    """The system, deployed, whose processes have started: no answer waits for an interpreter.
+    """The system, deployed, with its processes started: no response waits for an interpreter.
 
     Args:
-        progress: is told how far it is.
+        progress: receives progress messages.
         beside: adds stacks.
     """
     # Imported here: the CDK takes seconds, and only some tests need it.

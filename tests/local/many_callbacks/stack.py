@@ -1,4 +1,4 @@
-"""``POST /picks`` waits for somebody to say go, if it is told to, and has a warehouse pick. Nothing else takes time."""
+"""``POST /picks`` waits to be released, if requested, and has a warehouse pick. No other step takes time."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""A saga whose provider cannot say what became of a call."""
+"""A saga whose provider cannot report the outcome of a call."""

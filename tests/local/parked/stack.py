@@ -1,4 +1,4 @@
-"""A saga that nobody but a person can decide, when a call of its provider is cut off."""
+"""A saga that needs an operator when a call of its provider is cut off."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ FUNCTION_SECONDS: Final = 120
 
 
 class ParkedStack(Stack):
-    """``POST /orders`` charges, commits, and charges the delivery; it goes back if the commit is refused."""
+    """``POST /orders`` charges, commits, and charges the delivery; a refused commit is compensated."""
 
     def __init__(self, scope: Construct, id: str, *, gateway_url: str) -> None:
         super().__init__(scope, id)
         requests = IdempotencyTable(self, "Requests")
         provider = Provider(verify=True, verify_undo=True, grace=Duration.seconds(5))
-        # The delays together outlast the function, the clocks' margin and the grace: then only the provider can tell.
+        # The delays together exceed the function's timeout, the clock skew and the grace: only the provider knows the outcome.
         retry = Retry(in_doubt_attempts=2, in_doubt_interval=FUNCTION_SECONDS, in_doubt_cap=FUNCTION_SECONDS)
         charge = self._function("Charge", "steps.charge", gateway_url)
         refund = self._function("Refund", "steps.refund", gateway_url)

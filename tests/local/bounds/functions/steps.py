@@ -1,4 +1,4 @@
-"""Steps that count in a table, and a provider that is one, too; they answer at the length that the request says."""
+"""Steps that count in a table, and a provider that counts, too; both return as many characters as the request asks."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def uncount(call: StepCall, output: Any) -> Commit:
 
 @atomic_step
 def show(call: StepCall) -> Commit:
-    """Tell the item as it came."""
+    """Return the item as it arrived."""
     return Commit(writes=[_count(call, 1)], output={"item": canonical_json(call.item)})
 
 
@@ -76,19 +76,19 @@ def _write(call: ExternalCall) -> None:
 
 
 def find(call: ExternalCall) -> Applied | NotApplied:
-    """Look into the provider's books: it answers as it did."""
+    """Read the provider's books."""
     return Applied(output=_output(call)) if _is_written(call) else NotApplied()
 
 
 @external_step(verify=find)
 def charge(call: ExternalCall) -> Mapping[str, Any]:
-    """Write into the provider's books, without looking whether it stands there already."""
+    """Write into the provider's books without checking whether the charge exists."""
     _write(call)
     return _output(call)
 
 
 def find_refund(call: ExternalCall, output: Any) -> Applied | NotApplied:
-    """Look into the provider's books for the refund."""
+    """Read the refund from the provider's books."""
     return Applied() if _is_written(call) else NotApplied()
 
 

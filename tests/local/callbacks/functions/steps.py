@@ -52,7 +52,7 @@ def find(call: CallbackCall) -> Verdict:
 
 @callback_step(verify=find)
 def hand_over(call: CallbackCall) -> Accepted | None:
-    """Give the warehouse a job; every hand-over is counted, since there must be one."""
+    """Submit a job to the warehouse and count the submission: there must be only one."""
     if call.request.get("declined"):
         raise Declined("the warehouse does not know the article")
     if call.request.get("breaks"):

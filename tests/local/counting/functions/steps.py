@@ -9,11 +9,11 @@ from saga_runtime import Commit, PermanentError, StepCall, Write, atomic_step, c
 
 
 class SoldOut(PermanentError):
-    """A refusal that the saga can go on without."""
+    """A refusal after which the saga continues without the step."""
 
 
 class Declined(PermanentError):
-    """A refusal that somebody else is told of."""
+    """A refusal with a notification."""
 
 
 _REFUSALS = {error.__name__: error for error in (SoldOut, Declined)}
@@ -21,10 +21,10 @@ _REFUSALS = {error.__name__: error for error in (SoldOut, Declined)}
 
 @atomic_step
 def step(call: StepCall) -> Commit:
-    """Count one up, or fail as the request says."""
+    """Increment a counter, or fail as requested."""
     trouble = call.request.get(call.step)
     if trouble in _REFUSALS:
-        raise _REFUSALS[trouble](f"{call.step} says no")
+        raise _REFUSALS[trouble](f"{call.step} refuses")
     if trouble == "not granted":
         return Commit(writes=[Write(action={"Put": {"TableName": "elsewhere", "Item": {"id": {"S": "a"}}}})])
     if trouble is not None:

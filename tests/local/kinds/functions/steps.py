@@ -25,11 +25,11 @@ from saga_runtime.shared import aws
 
 
 def _trouble(call: StepCall) -> None:
-    """Fail as the request says: ``{"Step": "decline"}``, ``{"Step[key]": "crash"}``, ``{"Step": "slow"}``."""
+    """Fail as requested: ``{"Step": "decline"}``, ``{"Step[key]": "crash"}``, ``{"Step": "slow"}``."""
     name = call.step if call.item_key is None else f"{call.step}[{call.item_key}]"
     trouble = call.request.get(name)
     if trouble == "decline":
-        raise Declined(f"{name} says no")
+        raise Declined(f"{name} refuses")
     if trouble == "crash":
         raise RuntimeError(f"internal: {name}")
     if trouble == "slow":
@@ -64,7 +64,7 @@ def undo(call: StepCall, output: dict[str, Any]) -> Commit:
 
 @read_only_step
 def quote(call: StepCall) -> Mapping[str, Any]:
-    """Say something that is different each time."""
+    """Return a value that is different each time."""
     _trouble(call)
     return {"at": str(time.time_ns()), "parcels": [{"id": f"p{n}"} for n in range(call.request.get("parcels", 2))]}
 
@@ -74,7 +74,7 @@ def _books(call: ExternalCall) -> str:
 
 
 def find(call: ExternalCall) -> Applied | NotApplied:
-    """Look into the provider's books."""
+    """Read the provider's books."""
     found = aws.dynamodb().get_item(
         TableName=os.environ["COUNTERS"], Key={"id": {"S": _books(call)}}, ConsistentRead=True
     )
@@ -83,14 +83,14 @@ def find(call: ExternalCall) -> Applied | NotApplied:
 
 @external_step(verify=find)
 def charge(call: ExternalCall) -> Mapping[str, Any]:
-    """Write into the provider's books, without looking whether it stands there already."""
+    """Write into the provider's books without checking whether the charge exists."""
     _trouble(call)
     _write_book(call)
     return {"receipt": call.provider_key}
 
 
 def find_refund(call: ExternalCall, output: Any) -> Applied | NotApplied:
-    """Look into the provider's books for the refund."""
+    """Read the refund from the provider's books."""
     return find(call)
 
 

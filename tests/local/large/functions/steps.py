@@ -18,7 +18,7 @@ def make(call: StepCall) -> Commit:
 
 @atomic_step
 def check(call: StepCall) -> Commit:
-    """Say what arrived."""
+    """Return what arrived."""
     if call.request.get("refuse"):
         raise PermanentError("refused as asked")
     return Commit(

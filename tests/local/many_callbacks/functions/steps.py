@@ -1,4 +1,4 @@
-"""A warehouse whose books say how often it was handed each job."""
+"""A warehouse whose books count the submissions of each job."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def find(call: CallbackCall) -> Verdict:
 
 @callback_step(verify=find)
 def hand_over(call: CallbackCall) -> Accepted | None:
-    """Hand the warehouse a job; it speaks of it by an id of its own if the order says so."""
+    """Submit a job to the warehouse, which uses a job id of its own if the order asks for it."""
     aws.dynamodb().update_item(
         TableName=_BOOKS,
         Key={"id": {"S": call.job_id}},

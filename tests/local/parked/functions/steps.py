@@ -1,4 +1,4 @@
-"""Steps at a provider that takes no key twice and, asked, does not know: only its own books tell."""
+"""Steps at a provider without idempotency keys or status queries: only its own books show the outcome."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _AMOUNTS = {"Charge": 1000, "Deliver": 300}
 
 
 class Refused(PermanentError):
-    """The pivot says no."""
+    """The pivot is refused."""
 
 
 def find(call: ExternalCall) -> Verdict:
     """Ask, in vain."""
-    return Unknown(reason="the provider does not say")
+    return Unknown(reason="the provider does not report it")
 
 
 @external_step(verify=find)
@@ -47,7 +47,7 @@ def charge(call: ExternalCall) -> Mapping[str, Any]:
 
 def find_refund(call: ExternalCall, output: Any) -> Verdict:
     """Ask, in vain."""
-    return Unknown(reason="the provider does not say")
+    return Unknown(reason="the provider does not report it")
 
 
 @external_compensation(of=charge, verify_undo=find_refund)
@@ -63,9 +63,9 @@ def refund(call: ExternalCall, output: Any) -> None:
 
 @atomic_step
 def commit(call: StepCall) -> Commit:
-    """Nothing but a row, unless the request says no."""
+    """Commit a row without an effect, or refuse as requested."""
     if call.request.get("refuse"):
-        raise Refused("the request says no")
+        raise Refused("refused as requested")
     return Commit()
 
 

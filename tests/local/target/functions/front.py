@@ -20,7 +20,7 @@ def handler(event: dict[str, Any], context: object) -> Any:
     body = json.loads(event["body"] or "{}")
     match body.get("answer"):
         case "raise":
-            raise ValueError("as told")
+            raise ValueError("as requested")
         case "no-status":
             return {"body": "x"}
         case "object-body":

@@ -1,4 +1,4 @@
-"""Does what it is told: fail, die, sleep, import, or answer."""
+"""Does what its event requests: fail, die, sleep, import, or return a value."""
 
 import os
 import sys
@@ -20,7 +20,7 @@ def handler(event: dict[str, Any], context: Any) -> Any:
     if do == "fail":
         raise DeclinedError("no funds")
     if do == "fail-as":
-        raise type(event["name"], (Exception,), {})("as told")
+        raise type(event["name"], (Exception,), {})("as requested")
     if do == "die":
         os._exit(1)
     if do == "sleep":
