@@ -50,5 +50,5 @@ def rooms(package: Path) -> set[str]:
 
 
 def is_room(path: Path) -> bool:
-    """Whether a folder holds modules of ours."""
+    """True if a folder holds modules of ours."""
     return (path / "__init__.py").is_file()

@@ -40,7 +40,7 @@ PUT, UPDATE, START = "dynamodb:PutItem", "dynamodb:UpdateItem", "states:StartExe
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Way:
-    """How the sagas of an example run without an interruption, for one kind of request.
+    """Course of the sagas of an example without an interruption, for one kind of request.
 
     Attributes:
         name: one word.

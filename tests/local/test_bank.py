@@ -66,7 +66,7 @@ class Wanted:
 
     @property
     def crosses(self) -> bool:
-        """Whether the transfer goes to the partner's ledger."""
+        """True if the transfer goes to the partner's ledger."""
         return self.target.startswith("p")
 
     @property

@@ -265,7 +265,7 @@ def test_a_job_without_a_callback_is_verified_at_the_warehouse(system: Callbacks
     system.command("recover", system.sagas["lost-papers"])
     system.ends("lost-papers", "FAILED")
     assert system.books("lost-papers")["cancelled"] == "1"
-    # It was told to start again, and did: an outcome of that job completes the saga, or its silence ends it.
+    # It was requested again, and did: an outcome of that job completes the saga, or its silence ends it.
     assert int(system.books("lost-refused")["handed_over"]) >= 2
     system.ends("lost-refused", "FAILED")
     assert "cancelled" not in system.books("lost-refused")

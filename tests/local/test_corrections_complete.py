@@ -31,7 +31,7 @@ def declared() -> dict[str, ast.FunctionDef]:
 
 
 def left_out_in_tests() -> set[str]:
-    """Every name that some test leaves out, or whose function some test installs by itself."""
+    """Names that some test leaves out, or whose function some test installs."""
     names: set[str] = set()
     for file in (ROOT / "tests").rglob("test_*.py"):
         if file != Path(__file__):
@@ -51,7 +51,7 @@ def test_a_correction_is_tested_with_and_without(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(declared()))
-def test_a_correction_says_why_it_is_there(name: str) -> None:
+def test_a_correction_states_its_reason(name: str) -> None:
     assert len(ast.get_docstring(declared()[name]) or "") > 60
 
 

@@ -15,7 +15,7 @@ from constructs_lib.testing import LocalAws
 from .resources import arn_of_queue, calls_of, create_function, create_queue, messages_left
 from .support import eventually, run_machine
 
-#: Prints what it gets, and fails the messages that say so, dies, or answers what the message says.
+#: Prints its event; fails the messages that ask for it, dies, or returns what the message asks for.
 RECEIVER = """
 import json, os
 def handler(event, context):
@@ -29,7 +29,7 @@ def handler(event, context):
     failed = [record["messageId"] for record in event["Records"] if json.loads(record["body"]) == "fail"]
     return {"batchItemFailures": [{"itemIdentifier": one} for one in failed]}
 """
-#: Prints the event of a rule, and fails as often as it says.
+#: Prints the event of a rule, and fails as often as it asks for.
 TARGET = """
 import json
 calls = []
@@ -110,8 +110,8 @@ def show_again(aws: LocalAws, queue: str, message: dict[str, Any]) -> None:
     )
 
 
-def test_a_failed_message_comes_again_and_becomes_a_dead_letter_alone(fast: LocalAws) -> None:
-    """No message is visible again by itself: what is received again is received because it failed."""
+def test_a_failed_message_is_retried_and_dead_lettered_alone(fast: LocalAws) -> None:
+    """No message becomes visible without a failure: it is received again because it failed."""
     queue, dead = subscribe(fast, "partial")
 
     def failed(times: int) -> dict[str, Any]:
@@ -199,7 +199,7 @@ WRONG_ANSWERS = (
 
 def test_an_answer_that_names_no_message_of_the_batch_fails_all_of_it(fast: LocalAws) -> None:
     def kept(aws: LocalAws) -> list[int]:
-        """How many messages each wrong answer leaves in its queue. None is visible again by itself."""
+        """Number of messages that each invalid response leaves in its queue; none becomes visible without a failure."""
         function = create_function(aws, "wrong", RECEIVER, statement=READ_QUEUE)
         left = []
         for number, wrong in enumerate(WRONG_ANSWERS):
@@ -225,7 +225,7 @@ def await_batch(aws: LocalAws, subscription: str) -> None:
 
 @pytest.mark.parametrize("answer", [None, {}, {"batchItemFailures": []}, {"batchItemFailures": None}])
 def test_an_answer_without_failures_is_a_success(fast: LocalAws, answer: Any) -> None:
-    """A message is deleted, or stays: none is visible again by itself."""
+    """A message is deleted or stays: none becomes visible without a failure."""
     queue, dead = subscribe(fast, f"none-{len(json.dumps(answer))}", receives=1)
 
     send(fast, queue, {"answer": answer})
@@ -298,13 +298,13 @@ def put_scans(aws: LocalAws, bus: str, *details: dict[str, Any]) -> None:
 
 
 def scans_of(aws: LocalAws, name: str) -> list[dict[str, Any]]:
-    """What a rule's target was called with, in the calls that are over."""
+    """Events of a rule's target, from completed calls."""
     return [json.loads(call.lines[0]) for call in calls_of(aws, name)]
 
 
 def test_the_target_of_a_rule_that_fails_is_called_again_after_minutes(fast: LocalAws) -> None:
     def parcels(aws: LocalAws, *, calls: int) -> list[str]:
-        """Whose events the target was called with, up to one that comes after so many calls."""
+        """Parcels whose events the target received, until an event arrives after so many calls."""
         events = aws.client("events")
         events.create_event_bus(Name="carrier")
         put_rule(aws, "scans", EventBusName="carrier", EventPattern='{"detail-type": ["Scan"]}')
@@ -345,8 +345,8 @@ def test_a_state_machine_gives_the_detail_of_its_event_as_an_object(fast: LocalA
     assert json.loads(calls_of(fast, "announced")[0].lines[0])["detail"] == {"id": "x1"}
 
 
-def test_a_reset_forgets_what_was_to_be_called_again() -> None:
-    """What fails after the reset is called again, and what failed before would have been, earlier."""
+def test_a_reset_drops_pending_retries() -> None:
+    """A call that fails after the reset is retried; one that failed before it would have been retried earlier."""
     with LocalAws(speed=30) as aws:
         put_rule(aws, "failing", EventPattern='{"detail-type": ["Scan"]}')
         put_scans(aws, "default", {"parcel": "before", "fails": 9})

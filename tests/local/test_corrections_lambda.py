@@ -54,7 +54,7 @@ def test_a_module_that_is_not_there_is_reported_as_such(emulators: Emulators) ->
     assert break_import(emulators.without("init-errors")) != "Runtime.ImportModuleError"
 
 
-def test_a_result_that_is_no_json_fails_the_call(emulators: Emulators) -> None:
+def test_a_result_that_is_not_json_fails_the_call(emulators: Emulators) -> None:
     assert emulators.corrected.invoke(do="unserializable")["errorType"] == "Runtime.MarshalError"
     assert emulators.without("json-results").invoke(do="unserializable")["errorType"] == "TypeError"
 
@@ -133,7 +133,7 @@ def test_a_function_sees_nothing_of_the_hosts_environment(
 
 
 def test_a_dependency_that_was_not_bundled_is_missing(emulators: Emulators) -> None:
-    """The package ``hypercorn`` is installed beside the emulator, and no part of Lambda's runtime."""
+    """The package ``hypercorn`` is installed with the emulator, but is not part of Lambda's runtime."""
     assert emulators.corrected.invoke(do="import", module="hypercorn")["errorType"] == "ModuleNotFoundError"
     assert emulators.corrected.invoke(do="import", module="boto3")["did"] == "import"
     assert emulators.without("bare-interpreter").invoke(do="import", module="hypercorn")["did"] == "import"
@@ -147,9 +147,9 @@ def test_the_sandboxes_of_a_function_share_its_code(emulators: Emulators) -> Non
     assert not shared(emulators.without("shared-code"))
 
 
-def test_a_sandbox_does_not_import_the_sdk_anew(emulators: Emulators) -> None:
+def test_a_sandbox_imports_the_sdk_once(emulators: Emulators) -> None:
     def processor_seconds(target: Deployed) -> float:
-        """What new sandboxes take until they have a client; the least of some."""
+        """Minimum time that new sandboxes take until they have a client."""
         taken = []
         for _ in range(3):
             assert target.invoke(do="die")["errorType"] == "Runtime.ExitError"

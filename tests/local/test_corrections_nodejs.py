@@ -112,7 +112,7 @@ def test_what_a_handler_throws_at_once_is_reported_like_what_it_rejects_with(nod
     assert node("any", handler="thrower")["errorType"] == "TypeError"
 
 
-def test_what_is_thrown_and_is_no_error_is_reported_by_its_type(node: Node) -> None:
+def test_a_thrown_value_that_is_not_an_error_is_reported_by_its_type(node: Node) -> None:
     error = node("text")
 
     assert (error["errorType"], error["errorMessage"]) == ("string", "just a text")
@@ -157,7 +157,7 @@ def test_a_call_that_waits_ends_when_the_emulator_is_gone(tmp_path: Path) -> Non
     """The emulator is killed without a chance to end what it started."""
 
     def outlives(*without: str, within: float = 180.0) -> bool:
-        """Whether a call that has begun, and lasts for minutes, goes on without the emulator."""
+        """True if a call that lasts for minutes continues without the emulator."""
         began = tmp_path / "-".join(("began", *without))
         aws = LocalAws(without=without)
         aws.start()

@@ -77,7 +77,7 @@ def test_a_stopped_execution_stays_stopped_and_does_nothing_more(emulators: Emul
     corrected, bare = emulators.corrected, emulators.without("final-status")
     stopped, going_on = stop_in_a_call(corrected, "stays-stopped"), stop_in_a_call(bare, "goes-on")
 
-    # What would go on has had the time that another one takes for the same.
+    # As much time has passed as another execution needs to complete.
     run_machine(corrected.aws, {"Wake": worker(corrected, {"do": "ok"}, End=True)})
     assert told(corrected, stopped) == ("ABORTED", False)
     eventually(lambda: True if told(bare, going_on) != ("ABORTED", False) else None)
@@ -166,7 +166,7 @@ def test_a_lost_heartbeat_is_a_timeout_in_history_as_recorded_answers_of_aws_hav
 
 @pytest.mark.parametrize("name", ["States.HeartbeatTimeout", "States.Timeout"])
 def test_a_lost_heartbeat_is_caught_by_either_name(emulators: Emulators, name: str) -> None:
-    """Which of them AWS matches is not known: a saga has to name both."""
+    """A saga has to name both: the one that AWS matches is unknown."""
 
     def run(target: Deployed) -> str:
         task = callback(target, HeartbeatSeconds=2, TimeoutSeconds=20)
@@ -193,7 +193,7 @@ def test_a_time_that_is_up_is_not_a_lost_heartbeat(emulators: Emulators) -> None
 
 
 def test_a_heartbeat_keeps_the_task_alive(emulators: Emulators) -> None:
-    """It lives on when another is lost that began later and gave no sign of life."""
+    """It continues when a task that began later is lost for want of a heartbeat."""
     target = emulators.corrected
     machine = create_machine(target.aws, {"Wait": callback(target, HeartbeatSeconds=8, TimeoutSeconds=6000)})
     states = target.aws.client("stepfunctions")
@@ -246,7 +246,7 @@ def test_a_callback_that_comes_late_or_twice_is_refused(emulators: Emulators) ->
 
 
 def waits(target: Deployed, **delays: Any) -> list[float]:
-    """How long a task that always fails waited before each retry, in emulator time."""
+    """Delays before each retry of a task that always fails, in emulator time."""
     retry = [{"ErrorEquals": ["States.ALL"], **delays}]
     states = {"Try": worker(target, {"do": "fail"}, Retry=retry, End=True)}
     target.invoke(do="ok")
@@ -257,8 +257,8 @@ def waits(target: Deployed, **delays: Any) -> list[float]:
     return [(after - before).total_seconds() for before, after in zip(failed, again, strict=False)]
 
 
-def test_a_retry_waits_as_long_as_it_says(emulators: Emulators) -> None:
-    """The bare emulator never waits longer than a minute, which at this speed leaves it seconds to be late by."""
+def test_a_retry_waits_for_its_interval(emulators: Emulators) -> None:
+    """The bare emulator never waits longer than a minute, which at this speed allows a delay of seconds."""
     delays = {"IntervalSeconds": 4000, "MaxAttempts": 1}
 
     assert waits(emulators.fast(1000), **delays)[0] >= 4000
@@ -714,8 +714,8 @@ def test_a_redriven_execution_fails_as_it_did_while_nothing_has_changed(
     assert second["stopDate"] > first["stopDate"]
 
 
-def test_what_a_former_run_still_does_says_nothing_of_the_redriven_one(target: Deployed, tmp_path: Path) -> None:
-    """The former run's call ends, and its timeout is over, while this one runs."""
+def test_a_redriven_execution_ignores_its_former_run(target: Deployed, tmp_path: Path) -> None:
+    """The former run's call and timeout end while this one runs."""
     function = create_held_function(target.aws, "redriven")
     # What is redriven has a timeout of its own, which on a slow machine may come first: then again, with a longer one.
     for seconds in (3, 6, 12, 24, 48):
@@ -725,7 +725,7 @@ def test_what_a_former_run_still_does_says_nothing_of_the_redriven_one(target: D
 
 
 def _outlives_its_former_run(target: Deployed, function: str, folder: Path, seconds: int) -> bool:
-    """Whether a redriven execution succeeded; otherwise its own timeout was over, and no other."""
+    """True if a redriven execution succeeded; otherwise its own timeout expired."""
     folder.mkdir()
     client, gates = target.aws.client("stepfunctions"), [Gate(folder / str(run)) for run in range(2)]
     gate = f"{{% '{folder}/' & $string($states.context.Execution.RedriveCount) %}}"

@@ -1,9 +1,9 @@
-"""A crash or a lost answer before and after every AWS call of every function, and at every call of the state machine.
+"""A crash or a lost response before and after every AWS call of every function and of the state machine.
 
-This is about transfers within one ledger, settled or refused. One clean run of each tells which calls there are. Then
-each call is hit in each way, in a transfer of its own, all in one deployed system, several at a time; a client repeats
-each request until it is settled. At the end the invariants must hold of all of them together, and each transfer must
-have happened once or not at all.
+Covers transfers within one ledger, settled or refused. One clean run of each records its calls. Then each call is
+broken in each way, in a transfer of its own, several at a time in one deployed system; a client repeats each request
+until it is settled. In the end the invariants must hold of all transfers together, and each transfer was applied once
+or not at all.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ class Scenario:
     amount: int
 
     def body(self, case: str) -> dict[str, object]:
-        """The request's body for one case; its accounts are nobody else's."""
+        """The request's body for one case, with accounts of its own."""
         return transfer(f"{case}-source", f"{case}-target", self.amount)
 
     def balances(self, case: str) -> dict[str, int]:
-        """What a case's accounts must hold in the end."""
+        """Expected final balances of a case's accounts."""
         moved = self.amount if self.status == 200 else 0
         return {f"{case}-source": BALANCE - moved, f"{case}-target": BALANCE + moved}
 
@@ -122,7 +122,7 @@ def test_a_transfer_survives_a_fault_at_any_of_its_calls(
 
 
 def _calls_of_a_clean_run(system: TransferSystem, scenario: Scenario) -> Sequence[RecordedCall]:
-    """Every call that a transfer makes: its request, its saga, one duplicate once it is settled, and one look at it."""
+    """Calls of a transfer: its request, its saga, a duplicate once it is settled, and a status request."""
     system.open(*scenario.balances("warm"), balance=BALANCE)
     _settle_and_look(system, scenario, "warm")
     for case in (f"clean-{number}" for number in range(TRIES)):
@@ -142,7 +142,7 @@ def _calls_of_a_clean_run(system: TransferSystem, scenario: Scenario) -> Sequenc
 
 
 def _settle_and_look(system: TransferSystem, scenario: Scenario, case: str) -> HttpResponse:
-    """Repeat a request until it is settled, then look at it until it shows; both must tell the same."""
+    """Repeat a request until it is settled, then read its status until it is final; both must agree."""
     answer = system.settle(case, scenario.body(case))
     saga_id = answer.json()["saga_id"]
     seen = until(lambda: (look := system.look(saga_id)).status == 200 and look.json(), f"an answer about {case}")

@@ -1,4 +1,4 @@
-"""The demo, at a smaller size: it ends well, says so in its report and its exit status, and notices what is broken."""
+"""The demo, at a smaller size: it succeeds, reports so with its exit status, and detects what is broken."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 SMALL: Final = ("--transfers", "40", "--seed", "3")
 
 
-def test_ends_well_and_reports_what_happened(tmp_path: Path) -> None:
+def test_succeeds_and_reports_its_results(tmp_path: Path) -> None:
     file = tmp_path / "reports" / "demo.json"
     command = [sys.executable, "-m", "examples.funds_transfer.demo", *SMALL, "--report", str(file)]
 
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=570, check=False)
 
     assert ended.returncode == 0, ended.stdout + ended.stderr
-    assert "\x1b" not in ended.stdout  # it is no terminal
+    assert "\x1b" not in ended.stdout  # not a terminal
     report = json.loads(file.read_text("utf-8"))
     assert set(report) == {"requests", "answers", "settled", "refused", "invariants", "faults", "seconds"}
     assert sum(report["answers"].values()) == report["requests"]
@@ -62,7 +62,7 @@ def number_of(name: str, table: str) -> int:
     return int(found.group(1))
 
 
-def test_fails_when_money_was_made_from_nothing_and_says_what_is_broken(
+def test_fails_and_names_the_invariant_when_money_was_created(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "demo.json"
@@ -99,7 +99,7 @@ def test_fails_when_a_notice_is_lost_or_a_ledger_is_tampered_with(
 
 
 def _one_of_each_that_is_quick() -> Plan:
-    """A plan without crashes, which take long, but with something for every invariant to look at."""
+    """A plan without crashes, which take long, but with input for every invariant."""
     plan = make_plan(transfers=60, seed=1)
     ordinary = [one for one in plan.transfers if not one.troubles]
     some = [
@@ -217,7 +217,7 @@ class TestTheTable:
         assert ("\x1b" in text) is colour
         assert text.isascii() is not unicode
 
-    def test_calls_an_invariant_that_looked_at_nothing_broken(self) -> None:
+    def test_treats_an_invariant_without_input_as_broken(self) -> None:
         report = _nothing_happened()
 
         assert not report.holds

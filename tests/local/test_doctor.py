@@ -1,4 +1,4 @@
-"""``cdk-sagas doctor`` on a deployed stack whose reconciler stands still: what is broken is found, and repaired."""
+"""``cdk-sagas doctor`` on a deployed stack without a running reconciler: problems are found and repaired."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ HOUR_MS: Final = 3_600_000
 
 @dataclass(frozen=True)
 class Ward:
-    """The stack, and whoever looks at it."""
+    """The stack, and the commands of its operator."""
 
     system: TransferSystem
     clock: str
@@ -41,21 +41,21 @@ class Ward:
         return str(self.system.outputs["RequestTableName"])
 
     def says(self, *words: str) -> tuple[int, str]:
-        """Run the command: its status, and what it says."""
+        """Run the command: its status and its output."""
         told = io.StringIO()
         with contextlib.redirect_stdout(told), contextlib.redirect_stderr(told):
             status = main(["doctor", "--stack", self.system.stack, *words])
         return status, told.getvalue()
 
     def finds(self, *words: str) -> dict[str, str]:
-        """What is found, and how bad it is: findings of one kind are as bad as each other."""
+        """Findings and their severity; findings of one kind have one severity."""
         out = io.StringIO()
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(io.StringIO()):
             main(["doctor", "--stack", self.system.stack, "--json", *words])
         return {one["kind"]: one["severity"] for one in json.loads(out.getvalue())["findings"]}
 
     def resumes(self, saga_id: str) -> str:
-        """Let a parked saga go on, as an operator does; what the command says."""
+        """Resume a parked saga, as an operator does; returns the output."""
         told = io.StringIO()
         with contextlib.redirect_stdout(told):
             assert main(["resolve", saga_id, "--resume", "--table", self.table]) == 0
@@ -92,7 +92,7 @@ class Ward:
         return str(json.loads(answer.text)["saga_id"])
 
     def unsettled(self, key: str) -> str:
-        """A transfer that was made, and whose record somebody has set back."""
+        """A transfer that was made, and whose record was set back to in progress."""
         saga_id = self.completed(key)
         update = "SET #status = :open, #due_at = :due, #due_shard = :shard REMOVE #expiration, #http_status, #body"
         due = {"N": str(self.record(saga_id).created_at)}
@@ -168,7 +168,7 @@ def test_what_is_broken_by_hand_is_found_and_repaired_and_then_nothing_is(ward: 
         print(told)
         assert (status, _stored(ward)) == (1, before)
         assert ward.finds("--deep") == {
-            "nobody looks": "person",  # what was reserved an hour ago is long due
+            "nobody looks": "person",  # a record that was reserved an hour ago is long due
             "rule disabled": "person",
             "function at zero": "person",
             "dead letters": "person",

@@ -1,4 +1,4 @@
-"""Every fault does to a deployed function, or to a state machine, what it says."""
+"""Every fault has its documented effect on a deployed function or a state machine."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Stack:
         self.outputs = {output["OutputKey"]: output["OutputValue"] for output in outputs}
 
     def invoke(self, function: str = "Worker", **event: Any) -> dict[str, Any]:
-        """What the function returned, or what Lambda reported."""
+        """The function's return value, or Lambda's error."""
         answer = self.aws.client("lambda").invoke(FunctionName=self.outputs[function], Payload=json.dumps(event))
         returned: dict[str, Any] = json.loads(answer["Payload"].read())
         return returned
@@ -310,7 +310,7 @@ def test_a_conflict_cancels_a_transaction_with_a_reason_per_item(
     assert not stack.exists("a")
 
 
-# --- Which calls are hit, and what is told about it
+# --- Which calls are hit, and what is reported about them
 
 
 def test_only_the_nth_call_is_hit(stack: Stack) -> None:
@@ -340,7 +340,7 @@ def test_exactly_as_many_concurrent_calls_are_hit_as_planned(stack: Stack) -> No
     assert stack.report().outcomes[0].matched == 24
 
 
-def test_the_report_says_when_and_whom_a_fault_hit(stack: Stack) -> None:
+def test_the_report_states_when_and_whom_a_fault_hit(stack: Stack) -> None:
     (id_,) = stack.faults.plan(Fault(function="Worker", call=PUT, action="drop"))
     request_id = stack.invoke(put="k")["request_id"]
 
@@ -515,9 +515,7 @@ def test_a_killed_step_function_is_an_exit_error_to_the_state_machine(stack: Sta
 
 
 @pytest.mark.parametrize(("moment", "runs"), [(Moment.BEFORE, 1), (Moment.AFTER, 2)])
-def test_an_execution_that_is_held_back_goes_on_without_the_answer_when_the_plan_is_cleared(
-    stack: Stack, moment: Moment, runs: int
-) -> None:
+def test_a_held_execution_continues_when_the_plan_is_cleared(stack: Stack, moment: Moment, runs: int) -> None:
     stack.faults.plan(
         Fault(function="states:Machine", call="lambda:Invoke", action="delay", moment=moment, seconds=600)
     )
@@ -574,9 +572,7 @@ ENDS = {StopStatus.ABORTED: "ExecutionAborted", StopStatus.TIMED_OUT: "Execution
 
 
 @pytest.mark.parametrize("status", list(StopStatus))
-def test_whatever_ends_an_execution_is_caught_by_no_state_and_told_by_its_status_event(
-    stack: Stack, status: StopStatus
-) -> None:
+def test_an_ended_execution_is_caught_by_no_state_and_emits_a_status_event(stack: Stack, status: StopStatus) -> None:
     catch = [{"ErrorEquals": ["States.ALL"], "Next": "Caught"}]
     states = {
         "Step": {"Type": "Parallel", "Branches": [branch("Inner")], "Catch": catch, "End": True},

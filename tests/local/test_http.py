@@ -1,4 +1,4 @@
-"""The front door over HTTP on local AWS: every row of its table of answers, and the gateway's own problems."""
+"""The gatekeeper over HTTP on local AWS: every row of its table of responses, and the gateway's own problems."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def system(transfer_systems: dict[str, TransferSystem]) -> TransferSystem:
 
 @pytest.fixture
 def variant(transfer_systems: dict[str, TransferSystem]) -> TransferSystem:
-    """The front door with its other settings, emptied, with money in two accounts."""
+    """The gatekeeper with its other settings, emptied, with money in two accounts."""
     return _fresh(transfer_systems["Variant"])
 
 
@@ -53,7 +53,7 @@ def _hold_the_step(system: TransferSystem) -> None:
 
 
 def _entries(system: TransferSystem) -> int:
-    """How many entries transfers have made."""
+    """Number of entries that transfers have made."""
     a = LedgerAttribute
     items = [item for ledger in system.ledgers() for item in ledger]
     return sum("-" in item[a.ENTRY_ID]["S"] for item in items if a.ENTRY_ID in item)
@@ -73,9 +73,7 @@ class TestANewRequest:
         assert document["status"] == "IN_PROGRESS"
         assert answer.headers["location"].endswith(f"/transfers/{document['saga_id']}")
 
-    def test_is_told_its_status_its_steps_and_its_result_where_it_was_told_to_look(
-        self, system: TransferSystem
-    ) -> None:
+    def test_receives_status_steps_and_result_at_its_location(self, system: TransferSystem) -> None:
         saga_id = system.post("k", transfer("ada", "alan", 300)).json()["saga_id"]
         settled = system.settle("k", transfer("ada", "alan", 300))
 
@@ -187,7 +185,7 @@ class TestADuplicate:
 
 
 class TestAKey:
-    def test_is_required_unless_the_operation_says_otherwise(self, system: TransferSystem) -> None:
+    def test_is_required_unless_the_operation_makes_it_optional(self, system: TransferSystem) -> None:
         answer = system.post(None, transfer("ada", "alan"))
 
         assert answer.status == 400
@@ -204,7 +202,7 @@ class TestAKey:
         assert logs.count('"IdempotencyKeyMissing":[1') == 2
 
     @pytest.mark.parametrize("key", ["x" * 256, '"', '"unfinished', " ", "sch\u00f6n"])
-    def test_that_is_none_is_refused_and_nothing_is_written(self, system: TransferSystem, key: str) -> None:
+    def test_that_is_malformed_is_refused_and_nothing_is_written(self, system: TransferSystem, key: str) -> None:
         answer = system.post(key, transfer("ada", "alan"))
 
         assert answer.status == 400
@@ -248,7 +246,7 @@ class TestTwoUsers:
         assert alices.json()["saga_id"] != bobs.json()["saga_id"]
         assert system.balances() == {"ada": 800, "alan": 1200}
 
-    def test_cannot_tell_the_others_saga_from_one_that_never_was(self, system: TransferSystem) -> None:
+    def test_cannot_distinguish_another_callers_saga_from_an_unknown_one(self, system: TransferSystem) -> None:
         saga_id = system.settle("k", transfer("ada", "alan"), user="alice").json()["saga_id"]
 
         others = system.look(saga_id, user="bob")
@@ -258,7 +256,7 @@ class TestTwoUsers:
         assert others.body == never.body
         assert system.look(saga_id, user="alice").status == 200
 
-    def test_are_told_apart_by_who_they_are_and_not_by_their_access_key(self, system: TransferSystem) -> None:
+    def test_are_identified_by_principal_and_not_by_access_key(self, system: TransferSystem) -> None:
         first = system.settle("k", transfer("ada", "alan"))
         name = system.user().name
 
@@ -317,7 +315,7 @@ class TestWithoutADatabase:
         system.aws.faults.report().require_all_fired()
         assert system.settle("k", transfer("ada", "alan")).json()["saga_id"] == answer.json()["saga_id"]
 
-    def test_a_start_that_failed_is_no_concern_of_the_client(self, variant: TransferSystem) -> None:
+    def test_a_failed_start_is_not_reported_to_the_client(self, variant: TransferSystem) -> None:
         variant.aws.faults.plan(
             Fault(function=variant.gatekeeper, call="states:StartExecution", action="drop", attempts="all")
         )
@@ -347,9 +345,7 @@ class TestWithoutADatabase:
         assert variant.settle("k", transfer("ada", "alan")).status == 200
         assert variant.balances() == {"ada": 900, "alan": 1100}
 
-    def test_a_gatekeeper_that_dies_is_a_bad_gateway_and_the_next_request_goes_on(
-        self, variant: TransferSystem
-    ) -> None:
+    def test_a_gatekeeper_that_dies_is_a_bad_gateway_and_a_retry_continues(self, variant: TransferSystem) -> None:
         variant.aws.faults.plan(
             Fault(function=variant.gatekeeper, call="dynamodb:PutItem", moment="after", action="kill")
         )
@@ -365,7 +361,7 @@ class TestWithoutADatabase:
 
 
 def _before_it_is_due(system: TransferSystem, scene: Callable[[], T]) -> T:
-    """What comes of a scene that ends before its request is due: on a busy machine, perhaps only of a further one."""
+    """Result of a scene that ends before its request is due; on a busy machine, it is repeated until it does."""
     for _ in range(TRIES):
         found = scene()
         (record,) = system.records()
@@ -384,7 +380,7 @@ def _wait_until_due(system: TransferSystem) -> None:
 
 
 class TestTheGatewayItself:
-    def test_turns_away_a_request_that_nobody_signed(self, system: TransferSystem) -> None:
+    def test_rejects_an_unsigned_request(self, system: TransferSystem) -> None:
         answer = HttpClient().send("POST", system.url, headers={IDEMPOTENCY_KEY_HEADER: "k"}, body=b"{}")
 
         assert answer.status == 403
@@ -432,7 +428,7 @@ class TestTheGatewayItself:
 
 
 class TestNoAnswer:
-    def test_tells_a_trace_or_anything_internal(self, system: TransferSystem) -> None:
+    def test_reveals_a_trace_or_anything_internal(self, system: TransferSystem) -> None:
         answers: list[HttpResponse] = [
             system.post("a", transfer("ada", "nobody")),
             system.settle("a", transfer("ada", "nobody")),

@@ -1,4 +1,4 @@
-"""What is in flight, on local AWS: a schedule adds up what requests say, in another stack than the saga's, too."""
+"""Sagas in flight, on local AWS: a schedule sums the amounts of requests, also in another stack than the saga's."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ EUROS = 700
 
 @pytest.fixture(scope="module")
 def system() -> Iterator[TransferSystem]:
-    """Transfers that nobody looks after."""
+    """Transfers without a running reconciler."""
     with deployed(speed=SPEED) as systems:
         system = systems["FundsTransfer"]
         # Emulated time is fast, and a process that starts on a busy machine is not.

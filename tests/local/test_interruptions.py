@@ -1,15 +1,14 @@
-"""Whatever interrupts a saga of an example, the TimeoutReconciler alone ends it as it must be, within two looks.
+"""However a saga of an example is interrupted, the TimeoutReconciler alone ends it correctly within two sweeps.
 
-What there is to interrupt is not written down here. One saga of each way is recorded: at states that it enters its
-execution times out or is stopped, before the state or after it; of transfers at each state, of the others at each
-third. The simulator does it at every state (``tests/simulator/test_each_call.py``). Its gatekeeper dies between
-reserve and start, and nobody repeats the request. Its settle is lost. And the reconciler dies, before and after each
-call that it makes for a saga: as its status event is handled, and as the schedule looks. No status event arrives
-otherwise: the rules are off, and looks are counted.
+The interruptions are not listed here. One saga of each way is recorded: at states that it enters, its execution times
+out or is stopped, before or after the state; of transfers at each state, of the others at each third. The simulator
+does it at every state (``tests/simulator/test_each_call.py``). The gatekeeper dies between reserve and start, and the
+client does not retry. The settle is lost. And the reconciler dies, before and after each call that it makes for a saga:
+while it handles its status event, and during a scheduled sweep. No other status event arrives: the rules are disabled,
+and sweeps are counted.
 
-Elsewhere: status events that bring everything to its end by themselves are in all crash matrices; recoveries that are
-stopped at each of their states are in ``test_recovery``; reconcilers that die as they undo what took effect late are in
-``test_reconciler``.
+Elsewhere: the crash matrices run with status events enabled; ``test_recovery`` stops recoveries at each of their
+states; in ``test_reconciler`` reconcilers die while they compensate late effects.
 """
 
 from __future__ import annotations
@@ -65,16 +64,16 @@ LIMIT: Final = 20
 """Recoveries after which a saga is parked: the construct's default."""
 MUCH_LATER_MS: Final = 86_400_000
 FIRST_PAUSE_MS: Final = 60_000
-"""After a saga was taken over for the first time, it is due again: so says the reference."""
+"""Time until a saga that was taken over for the first time is due again, as the reference states."""
 TRIES: Final = 5
 LOOKERS: Final = 3
-"""Looks at once, while they die one after the other."""
+"""Concurrent sweeps while they die one after the other."""
 ENDS: Final = tuple((status, moment) for moment in Moment for status in StopStatus)
 EXAMPLES: Final = ("transfers", "orders", "payouts", "carts")
 
 
 class Kind(StrEnum):
-    """What the reconciler does for a saga."""
+    """Action of the reconciler for a saga."""
 
     TAKE_OVER = "take over"
     START = "start"
@@ -82,7 +81,7 @@ class Kind(StrEnum):
 
 
 class Source(StrEnum):
-    """How it comes to look at a saga."""
+    """Trigger by which it checks a saga."""
 
     EVENT = "event"
     SCHEDULE = "schedule"
@@ -103,22 +102,22 @@ class Death:
 
 @dataclass(kw_only=True)
 class Run:
-    """What was interrupted, and what came of it.
+    """The interruptions and their results.
 
     Attributes:
         found: the example and its sagas.
         doors: the states of each way.
-        stops: which states were interrupted, how.
+        stops: interrupted states, and how.
         cells: sagas that were interrupted; not those at which the reconciler died.
-        points: the reconciler's calls, by what it does.
+        points: the reconciler's calls, by action.
         deaths: sagas at which the reconciler died.
-        parked: records of those that were to be parked, when everybody had looked.
-        entries: how often the operators were told of a saga.
-        told_again: how often the operators were told when it was parked.
-        killed_queries: how many looks died at a query.
-        waits: sagas that were stopped by hand while a step waited, and which.
-        before: how the executions had ended before anybody looked: by saga that was interrupted.
-        forgotten: sagas whose reconciler died, and that would not be looked at again soon.
+        parked: records of the sagas that had to be parked, after all sweeps.
+        entries: number of operator queue messages, by saga.
+        told_again: number of operator queue messages after a saga was parked.
+        killed_queries: number of sweeps that died at a query.
+        waits: sagas that the test stopped while a step waited, and the step.
+        before: status of the executions before any sweep, by interrupted saga.
+        forgotten: sagas whose reconciler died, and that would not be checked again soon.
     """
 
     found: Interrupted
@@ -192,8 +191,8 @@ def carts(system: CartSystem) -> Interrupted:
         Way(name="soldout", status=422, ask=partial(ask, stock=0), rest=True),
         Way(name="declined", status=402, ask=partial(ask, card="card-blocked"), rest=True),
     ]
-    # A person who decides about a cart is in the carts' own tests; whom a notice tells of a failure, in other examples;
-    # a saga log of several pages, in those of long logs.
+    # The review of a cart has its own tests; notifications of failures are in other examples; a saga log of several
+    # pages is in the tests of long logs.
     elsewhere = frozenset({"FraudReview", "Tell of the failure", "Ask the log: more"})
     return Interrupted(system=system, forward=system.forward, ways=ways, elsewhere=elsewhere)
 
@@ -272,7 +271,7 @@ def cells_of(done: Run, *, everything: bool) -> Iterator[Cell]:
 
 
 def waits_of(done: Run) -> list[str]:
-    """Steps of the first way that wait for somebody."""
+    """Steps of the first way that wait for a callback."""
     found = done.found.waiting()
     return [door.state for door in done.doors[done.found.ways[0]] if door.state in found]
 
@@ -281,7 +280,7 @@ def waits_of(done: Run) -> list[str]:
 
 
 def record_points(done: Run) -> list[Cell]:
-    """What the reconciler does for one saga of each kind, as a status event tells of it; those sagas."""
+    """Record the reconciler's calls for one saga of each kind, triggered by a status event; returns those sagas."""
     found = done.found
     samples = {kind: victim(done, kind, f"sample-{number}x") for number, kind in enumerate(Kind)}
     found.begin(list(samples.values()))
@@ -349,7 +348,7 @@ def die(done: Run) -> None:
         deadline = time.monotonic() + PATIENCE_SECONDS
         while not by_schedule <= fired(done):
             assert time.monotonic() < deadline, found.aws.faults.report().not_fired
-            # A look may die of one saga while it is at the others, which then wait for their time.
+            # A sweep may die at one saga while it processes the others, which then wait until they are due again.
             make_due(done)
             list(pool.map(lambda _: found.look(), range(LOOKERS)))
 
@@ -382,7 +381,7 @@ def fired(done: Run) -> set[str]:
 
 
 def die_at_queries(done: Run) -> None:
-    """The same at each query of a look; they name no saga."""
+    """Let sweeps die at each of their queries, which name no saga."""
     found = done.found
     (count,) = {calls.count(QUERY) for _, calls in found.looks}
     for number, moment in in_turn(range(1, count + 1), lambda _: Moment):
@@ -392,7 +391,7 @@ def die_at_queries(done: Run) -> None:
 
 
 def dies(found: Interrupted, fault: Fault) -> bool:
-    """Whether a look dies of a fault: queries that a dead look had under way may be counted, too."""
+    """True if a sweep dies of a fault: concurrent queries of a dead sweep may match it, too."""
     (planned,) = found.aws.faults.plan(fault)
     died = found.look() == {} and any(o.fired for o in found.aws.faults.report().outcomes if o.id == planned)
     found.aws.faults.clear(planned)
@@ -400,7 +399,7 @@ def dies(found: Interrupted, fault: Fault) -> bool:
 
 
 def resume(done: Run) -> None:
-    """Look at what was parked, and let a person decide that it goes on."""
+    """Sweep over the parked sagas, then resume them as an operator does."""
     found = done.found
     exhausted = {each: cell for each, cell in done.deaths.items() if each.kind is Kind.PARK}
     done.parked = {each: found.system.record(found.sagas[cell]) for each, cell in exhausted.items()}
@@ -445,7 +444,7 @@ class TestWhateverInterruptsASaga:
         assert stopped_at.total() >= len(doors) / 3
         assert {(status, moment) for _, _, status, moment in run.stops} == set(ENDS)
 
-    def test_is_the_end_of_an_execution_that_then_waits_for_somebody_to_look(self, run: Run) -> None:
+    def test_is_the_end_of_an_execution_that_then_waits_for_a_sweep(self, run: Run) -> None:
         for cell, (_, door, status, _) in zip(run.cells, run.stops, strict=False):
             # One that waits for another machine ends because that one did, as it may.
             ends = {str(status)} if door.machine == forward_of(run) else {"FAILED", str(status), "SUCCEEDED"}
@@ -456,9 +455,7 @@ class TestWhateverInterruptsASaga:
         assert [cell.unstarted for cell in rest] == [run.before[cell] is None for cell in rest]
         assert sum(cell.unstarted for cell in rest) == run.found.looks[0][0]["started"] == 2
 
-    def test_is_told_to_nobody_so_that_nobody_takes_a_saga_up_again_before_the_test_has_it_looked_at(
-        self, run: Run
-    ) -> None:
+    def test_is_notified_to_no_reconciler_before_the_tests_sweep(self, run: Run) -> None:
         assert run.found.unasked(run.cells) == []
         assert run.found.sweeps.keys() & {run.found.sagas[cell] for cell in run.cells}
 
@@ -477,7 +474,7 @@ class TestWhateverInterruptsASaga:
             for outcome in outcomes
             if isinstance(outcome.planned, Fault) and outcome.planned.is_of_state_machine
         }
-        # Once it has settled its saga, and was not told so, the next try is refused: that answer may be lost, too.
+        # Once it has settled its saga and the response is lost, the retry is refused: that response may be lost, too.
         assert lost.keys() == set(Moment)
         assert lost[Moment.BEFORE] == SERVICE_TRIES
         assert lost[Moment.AFTER] >= 1
@@ -486,7 +483,7 @@ class TestWhateverInterruptsASaga:
         assert run.found.untrue() == []
         assert max(run.found.sweeps.values()) >= 1
 
-    def test_everything_that_must_hold_does_and_was_looked_at(self, run: Run) -> None:
+    def test_every_invariant_holds_and_was_checked(self, run: Run) -> None:
         # Three providers are audited by the same names.
         audit = together(run.found.system.audit())
 
@@ -520,13 +517,13 @@ class TestWhateverInterruptsASaga:
 
 
 class TestAReconcilerThatDies:
-    def test_dies_at_every_call_that_a_look_makes(self, run: Run) -> None:
+    def test_dies_at_every_call_of_a_sweep(self, run: Run) -> None:
         calls = {kind: [point.call for point in points] for kind, points in run.points.items()}
         look, update = ["dynamodb:GetItem", "states:DescribeExecution"], "dynamodb:UpdateItem"
         assert calls[Kind.TAKE_OVER] == [*look, update, START]
         assert calls[Kind.START] == [*look, START]
         assert calls[Kind.PARK] == [*look, "sqs:SendMessage", update]
-        # A look of the schedule makes these, for each saga, asks what is due, and of many sagas which ones run.
+        # A scheduled sweep makes these: per saga, to list what is due, and to list running executions.
         said, made = run.found.looks[0]
         needed = Counter(made)
         del needed[QUERY], needed[LIST]
@@ -535,10 +532,10 @@ class TestAReconcilerThatDies:
             expected += Counter({call: calls[kind].count(call) * times for call in calls[kind]})
         assert (needed, said["looked_at"]) == (expected, said["taken_over"] + said["started"])
 
-    def test_leaves_nothing_behind_that_nobody_would_look_at_again(self, run: Run) -> None:
+    def test_leaves_no_saga_that_is_never_checked_again(self, run: Run) -> None:
         assert run.forgotten == []
 
-    def test_leaves_to_a_person_what_a_person_has_to_decide_and_tells_of_it_at_least_once(self, run: Run) -> None:
+    def test_parks_what_needs_an_operator_and_notifies_at_least_once(self, run: Run) -> None:
         for each, record in run.parked.items():
             assert (record.parked, record.recoveries) == (record.owner, LIMIT), str(each)
             # The entry is sent before the record is parked: each look that finds it unparked sends one, at most.

@@ -35,7 +35,7 @@ from .two_ledgers import edit
 SPEED: Final = 4.0
 FUNCTION_SECONDS: Final = 120
 PATIENCE_SECONDS: Final = 240.0
-"""A busy machine is no reason to fail: what takes long is processes that start."""
+"""Time for processes that start slowly on a busy machine."""
 AT_ONCE: Final = 6
 BODY: Final = 200_000
 OUTPUT: Final = 100_000
@@ -57,7 +57,7 @@ class LargeSystem:
 
     @property
     def url(self) -> str:
-        """Where reports are asked for."""
+        """URL for reports."""
         return f"{self.aws.api_url(self.outputs['ApiId'], self.outputs['ApiStage'])}/reports"
 
     def post(self, key: str, body: object) -> HttpResponse:
@@ -81,7 +81,7 @@ class LargeSystem:
         raise AssertionError(f"{key} was not settled within {PATIENCE_SECONDS:.0f} s; last answer: {told}")
 
     def objects(self) -> dict[str, bytes]:
-        """What the bucket holds, by key."""
+        """Contents of the bucket, by key."""
         s3, bucket = self.aws.client("s3"), self.outputs["PayloadBucketName"]
         keys = [item["Key"] for item in s3.list_objects_v2(Bucket=bucket).get("Contents", [])]
         return {key: s3.get_object(Bucket=bucket, Key=key)["Body"].read() for key in keys}
@@ -91,7 +91,7 @@ class LargeSystem:
         return read_table(self.aws.client("dynamodb"), self.outputs[table])
 
     def counts(self, saga_id: str) -> dict[str, int]:
-        """How often each step's effect stands."""
+        """Number of effects of each step."""
         items = {item["id"]["S"]: item for item in self.items("CounterTableName")}
         return {
             step: int(items[f"{saga_id}/{step}"]["n"]["N"])
@@ -124,7 +124,7 @@ def deployed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LargeSystem]:
 
 
 def _give_time(aws: LocalAws) -> None:
-    """A process that starts slowly on a busy machine is no reason to time out: emulated time passes fast."""
+    """Set timeouts that a process which starts slowly on a busy machine meets: emulated time passes fast."""
     for path in (GATEKEEPER, MAKE, CHECK, UNDO):
         name = aws.resolve_function(path)
         aws.client("lambda").update_function_configuration(FunctionName=name, Timeout=FUNCTION_SECONDS)
@@ -150,7 +150,7 @@ def report(name: str = "report", *, size: int = BODY, **further: object) -> dict
 
 
 def output_of(body: Mapping[str, Any]) -> str:
-    """What the first step makes of a body."""
+    """Output of the first step for a body."""
     return str(body["text"])[::-1][: body["length"]]
 
 
@@ -277,7 +277,7 @@ def _fault(function: str, call: str, action: Any, **how: Any) -> Fault:
 
 
 def body_of(case: Case) -> dict[str, object]:
-    """The case's name stands at both ends of the text: in the request, and in the output. Just too large to travel."""
+    """The case's name is at both ends of the text, in the request and in the output. Just too large to travel."""
     text = f"{case.name} {'x' * INLINE_BODY_BYTES} {case.name}"
     return {"text": text, "length": INLINE_OUTPUT_BYTES, "refuse": case.refuse}
 

@@ -38,7 +38,7 @@ def _broken(system: TransferSystem) -> set[str]:
 
 
 class TestTheReserveCondition:
-    """A record in progress stands in the way of every other reservation."""
+    """A record in progress blocks every other reservation."""
 
     def _duplicates(self, system: TransferSystem) -> None:
         for _ in range(2):  # the second may find the first settled already
@@ -53,7 +53,7 @@ class TestTheReserveCondition:
 
 
 class TestTheLogRowsCondition:
-    """A step that was given up stays given up, however late an attempt of it arrives."""
+    """A fenced step stays fenced, however late an attempt of it arrives."""
 
     def _late_attempt(self, system: TransferSystem) -> dict[str, Any]:
         refused = system.settle("k", transfer("poor", "target"))

@@ -27,7 +27,7 @@ class Bank:
     table: str
 
     def ask(self, do: str, key: str, account: str = "alice", amount: int = 1, **rest: Any) -> Any:
-        """Invoke the teller: what it wrote, or the name of its error."""
+        """Invoke the ledger function: what it wrote, or the name of its error."""
         event = {"do": do, "key": key, "account": account, "amount": amount, **rest}
         answer = self._invoke("Teller/Function", event)
         return answer.get("written", answer.get("errorType"))

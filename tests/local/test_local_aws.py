@@ -96,14 +96,14 @@ def test_a_broken_definition_fails_its_stack(empty: LocalAws, tmp_path: Path) ->
         empty.deploy(write_assembly(tmp_path / "a", {"Defined": {"Resources": {"Machine": machine}}}, {}))
 
 
-def test_a_stack_that_is_refused_says_why(empty: LocalAws, tmp_path: Path) -> None:
+def test_a_refused_stack_reports_its_reason(empty: LocalAws, tmp_path: Path) -> None:
     template = {"Resources": {"X": {"Type": "AWS::Nothing::AtAll"}}}
 
     with pytest.raises(DeploymentError, match=r"stack Odd was refused: .*AWS::Nothing::AtAll"):
         empty.deploy(write_assembly(tmp_path / "a", {"Odd": template}, {}))
 
 
-def test_a_folder_that_is_no_assembly_is_refused(empty: LocalAws, tmp_path: Path) -> None:
+def test_a_folder_that_is_not_an_assembly_is_refused(empty: LocalAws, tmp_path: Path) -> None:
     with pytest.raises(AssemblyError, match=r"has no manifest\.json; synthesize first"):
         empty.deploy(tmp_path)
 
@@ -137,7 +137,7 @@ def test_a_state_machine_is_found_by_its_path(target: Deployed) -> None:
     assert target.aws.resolve("Target/Machine") == arn
 
 
-def test_an_unknown_name_is_told_with_the_known_ones(target: Deployed) -> None:
+def test_an_unknown_name_is_reported_with_the_known_ones(target: Deployed) -> None:
     with pytest.raises(UnknownNameError, match=r"'Target/Nope'; deployed are: .*Target/Front"):
         target.aws.function_logs("Target/Nope")
 
@@ -235,7 +235,7 @@ def test_an_unknown_correction_is_refused() -> None:
         LocalAws(without=["nonsense"]).start()
 
 
-def test_it_says_when_it_does_not_run() -> None:
+def test_it_reports_that_it_does_not_run() -> None:
     with pytest.raises(RuntimeError, match="local AWS is not running"):
         LocalAws().client("s3")
 

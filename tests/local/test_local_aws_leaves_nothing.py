@@ -26,7 +26,7 @@ PARENT = """
 import json, signal, sys, threading, time
 from constructs_lib.testing import LocalAws
 
-signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever started us may ignore it, and we would, too
+signal.signal(signal.SIGINT, signal.default_int_handler)  # the parent process may ignore it, and we would, too
 
 def event(seconds, began):
     body = json.dumps({"sleep": seconds, "began": began})
@@ -50,7 +50,7 @@ with LocalAws(without=sys.argv[3:]) as aws:
 
 
 def environment(temporary: Path) -> dict[str, str]:
-    """What a program gets that uses local AWS: its temporary folders go where the test can look."""
+    """Environment of a program that uses local AWS: its temporary folders are where the test can read them."""
     return {
         "PATH": os.environ["PATH"],
         "TMPDIR": str(temporary),
@@ -112,7 +112,7 @@ def test_nothing_is_left_when_the_parent_ends(
 
 
 def test_nothing_is_left_when_the_emulator_is_killed(assembly: Path, tmp_path: Path) -> None:
-    """Its workers notice by themselves, also in the middle of a call; the folder goes with the parent."""
+    """Its workers end without a signal, also in the middle of a call; the folder goes with the parent."""
     with running(assembly, tmp_path, "busy") as (program, group):
         os.kill(group, signal.SIGKILL)
 
@@ -122,7 +122,7 @@ def test_nothing_is_left_when_the_emulator_is_killed(assembly: Path, tmp_path: P
         assert not list(tmp_path.iterdir())
 
 
-def test_a_worker_of_the_bare_emulator_goes_on_when_the_emulator_is_killed(assembly: Path, tmp_path: Path) -> None:
+def test_a_worker_of_the_bare_emulator_outlives_the_killed_emulator(assembly: Path, tmp_path: Path) -> None:
     with running(assembly, tmp_path, "busy", "worker-ends-with-emulator") as (_, group):
         os.kill(group, signal.SIGKILL)
         time.sleep(2)
@@ -158,7 +158,9 @@ def test_nothing_is_left_after_an_exception(tmp_path: Path, monkeypatch: pytest.
     assert not list(tmp_path.iterdir())
 
 
-def test_a_taken_port_is_told_in_one_line_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_taken_port_is_reported_in_one_line_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

@@ -37,9 +37,9 @@ def test_each_of_many_sagas_wakes_once_however_often_and_early_it_is_answered(cr
 @pytest.mark.parametrize("kind", [Kind.SAME_EVENT, Kind.OTHER_EVENT])
 def test_two_receivers_that_run_at_the_same_time_wake_a_saga_once(crowd: Crowd, kind: Kind) -> None:
     def refused_of_pairs(attempt: int) -> int:
-        """How many of those who came at the same moment met, and were told to look again."""
+        """Number of concurrent callbacks that met, and were refused with a retryable status."""
         waiters = crowd.begin(f"{kind.name.lower()}-{attempt}", PAIRS, kind=kind)
-        # Nobody else is in their way: each of the two has a process.
+        # Nothing else delays them: each of the two has a process.
         with crowd.aws.calls.record() as calls:
             crowd.answer(waiters, clients=2)
         received = [call for call in calls if call.caller == crowd.outputs["FromWarehouse"]]

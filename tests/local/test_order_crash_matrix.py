@@ -36,7 +36,7 @@ CLIENTS: Final = 8
 PATIENCE_PER_CELL_SECONDS: Final = 4.0
 """How long a client waits for its order before it begins the next one: not all at once, on a small machine."""
 IN_DOUBT_TRIES: Final = 5
-"""How often a step that crashes is invoked before it is given up: once, and four retries."""
+"""Number of invocations of a crashing step before its retries are exhausted: one, and four retries."""
 PROVIDER_TRIES: Final = 7
 """Likewise, a step at a provider."""
 ENDS_WITHIN_SECONDS: Final = 300.0
@@ -65,7 +65,7 @@ class Path:
         return 422 if self.refused else 200
 
     def troubles(self, request_id: str) -> list[Trouble]:
-        """What makes the path what it is."""
+        """Faults that define the path."""
         if not self.unanswered:
             return []
         return [
@@ -92,12 +92,12 @@ class Point:
 
     @property
     def at_gateway(self) -> bool:
-        """Whether it is a call of the gateway."""
+        """True if it is a call of the gateway."""
         return self.caller == GATEWAY
 
     @property
     def of_powertools(self) -> bool:
-        """Whether Powertools marks its look-up as begun: the one call that names neither order nor goods."""
+        """True if Powertools marks its query as begun: the one call that names neither order nor goods."""
         return "/ValidateFunction/" in self.caller and self.call == "dynamodb:PutItem" and self.occurrence == 1
 
     def __str__(self) -> str:
@@ -133,7 +133,7 @@ class Cell:
         return [own, *(trouble for trouble in of_path if (trouble.on, trouble.nth) != (own.on, own.nth))]
 
     def trouble(self, request_id: str) -> Trouble:
-        """What happens to the cell's call of the gateway."""
+        """Fault of the cell's call of the gateway."""
         return Trouble(
             on=Operation(self.point.call),
             action=Action.KILL if self.kill else Action.DROP,
@@ -144,7 +144,7 @@ class Cell:
         )
 
     def faults(self, request_id: str) -> list[aws_faults.Fault]:
-        """What happens at AWS."""
+        """Faults of AWS calls."""
         point = self.point
         looks_at_goods = "/ValidateFunction/" in point.caller and point.call in {
             "dynamodb:BatchGetItem",
@@ -171,7 +171,7 @@ class Cell:
         """Status of the settled answer."""
         if self.times == 1:
             return self.path.expected
-        # A commit that stands makes the saga go forward, however often its function died.
+        # An applied commit makes the saga go forward, however often its function died.
         return 200 if "/UpdateFunction/" in self.point.caller and self.after else 500
 
 
@@ -193,9 +193,9 @@ def _ways(path: Path, point: Point) -> Iterator[tuple[bool, bool, int]]:
 
 
 def tries_of(path: Path, point: Point) -> int:
-    """How often a call is broken until its step is given up; 1 for a call that is not broken so often.
+    """Number of times a call is broken until its step's retries are exhausted; 1 for a call that is broken once.
 
-    The charge and the pivot, where the order would have completed: giving up is what leads to the way back.
+    The charge and the pivot, where the order would have completed: exhausted retries lead to the compensation.
     """
     if path is not HAPPY:
         return 1
@@ -205,7 +205,7 @@ def tries_of(path: Path, point: Point) -> int:
 
 
 def aws_points(system: OrderSystem, calls: Sequence[RecordedCall]) -> list[Point]:
-    """The recorded calls of a system; others may be at work beside it."""
+    """The recorded calls of one system, without those of others."""
     callers = {system.aws.resolve_function(path): path for path in system.functions}
     callers["states:" + system.aws.resolve_state_machine(system.forward).rpartition(":")[2]] = system.forward
     own = [call for call in calls if call.caller in callers]
@@ -216,10 +216,10 @@ def aws_points(system: OrderSystem, calls: Sequence[RecordedCall]) -> list[Point
 
 
 def recorded(system: OrderSystem, path: Path) -> list[Point]:
-    """The calls of one order: accepted, driven to its end, asked for again, and looked at; then those of the gateway.
+    """Calls of one order: accepted, driven to its end, repeated, and its status read; then those of the gateway.
 
-    Where the gateway is asked, only the two functions that ask it do anything else than on the other paths. How often
-    they look at the row while they have to wait is a matter of time: of those looks, only the first is broken.
+    Where the gateway is queried, only the two functions that query it behave differently than on the other paths. The
+    number of reads of the row while they wait depends on time: only the first one is broken.
     """
     # What starts only now would not be the same in every order.
     offer(system, path, f"{path.name}-warm")
@@ -252,7 +252,7 @@ def offer(system: OrderSystem, path: Path, name: str) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """How a cell ended."""
+    """End of one cell."""
 
     saga_id: str
     answer: HttpResponse
@@ -273,7 +273,7 @@ class Matrix:
     notices: Counter[tuple[str, str]]
 
     def system(self, cell: Cell) -> OrderSystem:
-        """Where a cell ran."""
+        """The system in which a cell ran."""
         return self.systems[cell.path.stack]
 
 
@@ -341,7 +341,7 @@ class Run:
         self.begun |= dict(zip(short, pool.map(begin_cell, short), strict=True))
 
     def fired(self) -> dict[Cell, bool]:
-        """Whether what was planned for a cell happened."""
+        """True if a cell's fault fired."""
         system = self._systems[ORDERS]
         at_aws = {outcome.id: outcome.fired > 0 for outcome in system.aws.faults.report().outcomes}
         at_gateway = {repr(report.trouble): report.fired > 0 for report in system.gateway.report()}
@@ -368,7 +368,7 @@ class Run:
         return cells
 
     def _begin_alone(self, cell: Cell) -> None:
-        """Begin an order whose broken call names neither order nor goods: while nobody else makes such a call."""
+        """Begin an order whose broken call names neither order nor goods, while no other cell makes such a call."""
         system = self._system(cell)
         self._planned[cell] = system.aws.faults.plan(*cell.faults(""))[0]
         saga_id = self.begun[cell] = system.begin(cell.name, cell.body)
@@ -404,7 +404,7 @@ def until_nothing_is_in_progress(systems: Mapping[str, OrderSystem]) -> None:
 
 
 def ask_again(systems: Mapping[str, OrderSystem], cell: Cell, saga_id: str) -> Outcome:
-    """What a client is told in the end. What is broken here is broken for clients, too: they repeat."""
+    """Final response to a client, which retries: its own requests are broken, too."""
     system = systems[cell.path.stack]
     answer = system.replayed(cell.name, cell.body)
     if cell.point.caller != system.gatekeeper:
@@ -417,7 +417,7 @@ def ask_again(systems: Mapping[str, OrderSystem], cell: Cell, saga_id: str) -> O
 
 
 def told(matrix: Matrix, violations: Sequence[str]) -> None:
-    """Fail, and say what is wrong."""
+    """Fail with the violations."""
     assert not violations, f"{len(violations)} of {len(matrix.cells)} cells:\n" + "\n".join(violations)
 
 
@@ -465,7 +465,7 @@ class TestWhateverBroke:
     def test_no_order_needed_more_than_two_recoveries(self, matrix: Matrix) -> None:
         assert max(matrix.recoveries.values(), default=0) <= 2
 
-    def test_looking_at_an_order_tells_what_its_answer_told(self, matrix: Matrix) -> None:
+    def test_an_orders_status_agrees_with_its_response(self, matrix: Matrix) -> None:
         wrong = [
             f"{cell}: {outcome.answer.text}"
             for cell, outcome in matrix.outcomes.items()
@@ -502,7 +502,7 @@ class TestWhateverBroke:
 
         told(matrix, wrong)
 
-    def test_every_customer_was_told_and_of_a_completed_order_once(self, matrix: Matrix) -> None:
+    def test_every_customer_was_notified_and_of_a_completed_order_once(self, matrix: Matrix) -> None:
         wrong = []
         for cell, outcome in matrix.outcomes.items():
             completed, failed = (matrix.notices[outcome.saga_id, status] for status in ("COMPLETED", "FAILED"))
@@ -518,7 +518,7 @@ class TestWhateverBroke:
                 error = problem_of(outcome.answer)["error"]
                 assert error == ("NotOnShelf" if cell.expected == 422 else "StepFailed"), str(cell)
 
-    def test_no_answer_tells_internals(self, matrix: Matrix) -> None:
+    def test_no_response_reveals_internals(self, matrix: Matrix) -> None:
         answers = [answer for o in matrix.outcomes.values() for answer in (o.answer, o.look) if answer is not None]
         internal = ("Traceback", "stackTrace", "errorType", "botocore", "dynamodb", "/var/task", ".py")
 

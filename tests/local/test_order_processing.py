@@ -1,4 +1,4 @@
-"""Orders, in local AWS beside a payment gateway with books of its own: everything at once, as on any day in a shop."""
+"""Orders in local AWS with a payment gateway that has books of its own: many troubles at once."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CLIENTS: Final = 24
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """How one order ended."""
+    """End of one order."""
 
     saga_id: str
     answer: HttpResponse
@@ -35,14 +35,14 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Day:
-    """Everything that happened, by the name of what went on."""
+    """Outcomes of all scenes, by name."""
 
     systems: Mapping[str, OrderSystem]
     outcomes: Mapping[str, Outcome]
     notices: Mapping[str, list[dict[str, Any]]]
 
     def system(self, name: str) -> OrderSystem:
-        """Where it went on."""
+        """The system in which a scene ran."""
         return self.systems[ASKING if name.endswith("asking") else ORDERS]
 
     def __getitem__(self, name: str) -> Outcome:
@@ -84,7 +84,7 @@ def double_click(system: OrderSystem, name: str) -> Outcome:
 
 
 def click(system: OrderSystem, key: str, body: object) -> HttpResponse:
-    """Send a request until the front door answers: on a busy machine, its gateway does not always wait for it."""
+    """Send a request until the gatekeeper responds: on a busy machine, the gateway may time out."""
     for _ in range(20):
         answer = system.try_post(key, body)
         if answer is not None and answer.status < 500:
@@ -311,7 +311,7 @@ class TestTwoRequests:
 
 class TestARefusal:
     @pytest.mark.parametrize("name", ["declined"])
-    def test_by_the_card_releases_the_goods_and_tells_the_customer(self, day: Day, name: str) -> None:
+    def test_by_the_card_releases_the_goods_and_notifies_the_customer(self, day: Day, name: str) -> None:
         outcome, system = day[name], day.system(name)
 
         assert outcome.answer.status == 402

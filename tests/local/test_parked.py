@@ -61,7 +61,7 @@ class Parked:
         return {name: next(iter(value.values())) for name, value in item.items()}
 
     def says(self, *words: str) -> tuple[int, str]:
-        """Run the command in a process of its own: its status, and what it says."""
+        """Run the command in a process of its own: its status and its output."""
         environment = {
             "PATH": os.environ["PATH"],
             "PYTHONPATH": os.pathsep.join(sys.path),
@@ -84,7 +84,7 @@ class Parked:
         return done.returncode, done.stdout + done.stderr
 
     def resolves(self, order: str, *words: str) -> None:
-        """Run ``resolve``; early, it is refused, and repeated as it says."""
+        """Run ``resolve``; a refusal because it is early is repeated as its message asks."""
         deadline = time.monotonic() + PATIENCE_SECONDS
         while True:
             status, told = self.says("resolve", self.sagas[order], *words)
@@ -109,7 +109,7 @@ class Parked:
         return found
 
     def books(self, order: str) -> tuple[int, int]:
-        """How many charges and refunds stand in the provider's books for an order."""
+        """Numbers of charges and refunds in the provider's books for an order."""
         books = self.gateway.books()
         charges = [one for one in books.charges if one.reference.startswith(f"{order}-") and one.succeeded]
         return len(charges), sum(one.reference.startswith(f"{order}-") for one in books.refunds)
@@ -117,12 +117,12 @@ class Parked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """What is cut off, before or after it took effect, what the person finds out, and where that leads.
+    """A cut-off call, before or after it was applied, the operator's finding, and the result.
 
     Attributes:
         order: the order's name.
         trouble: where a request is lost, and when.
-        says: what the person says of which step.
+        says: the operator's finding about a step.
         status: how the saga settles.
         books: charges and refunds at the end.
     """
@@ -238,7 +238,7 @@ def test_a_person_drives_a_parked_saga_to_its_right_end(case: Case, parked: Park
     assert parked.books(case.order) == case.books
 
 
-def test_every_parked_saga_has_an_entry_that_says_where_it_was_stuck(parked: Parked) -> None:
+def test_every_parked_saga_has_an_entry_that_names_its_step(parked: Parked) -> None:
     sqs = parked.aws.client("sqs")
     entries: dict[str, dict[str, Any]] = {}
     while messages := sqs.receive_message(

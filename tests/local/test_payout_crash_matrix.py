@@ -68,22 +68,22 @@ class Point:
 
     @property
     def is_of_machine(self) -> bool:
-        """Whether the state machine makes the call itself."""
+        """True if the state machine makes the call itself."""
         return self.state is not None
 
     @property
     def is_model(self) -> bool:
-        """Whether it is the call of the model: the first thing that the step writes, into the model's books."""
+        """True if it is the call of the model: the step's first write, into the model's books."""
         return self.caller == RECOMMEND and self.call == PUT and self.occurrence == 1
 
     @property
     def is_record(self) -> bool:
-        """Whether it is the write of the recommendation's row."""
+        """True if it is the write of the recommendation's row."""
         return self.caller == RECOMMEND and self.call == PUT and self.occurrence == 2
 
     @property
     def is_look(self) -> bool:
-        """Whether it reads what the agent has spent, which names no payout."""
+        """True if it reads what the agent has spent, which names no payout."""
         return self.caller == ANALYZE and self.call == "dynamodb:GetItem" and self.occurrence == 2
 
     def __str__(self) -> str:
@@ -174,7 +174,7 @@ class Cell:
 
     @property
     def model_calls(self) -> int:
-        """How often the model is paid for: a second time if its answer was lost on the way into the row."""
+        """Number of paid model calls: two if the response was lost on the way into the row."""
         trouble, point = self.trouble, self.point
         if isinstance(point, Stop):
             order = ["Analyze", "Claim", "Recommend"]
@@ -202,7 +202,7 @@ def troubles(point: Point | Stop) -> Iterator[Trouble]:
             continue
         if not point.is_of_machine:
             yield Trouble(action=Action.KILL, moment=moment)
-        # Before: no attempt arrives, so the code is told. After: the SDK repeats it, and meets what it did itself.
+        # Before: no attempt arrives, so the code is reported. After: the SDK retries, and finds its own write.
         lost = Attempts.ALL if moment is Moment.BEFORE and not point.is_of_machine else Attempts.FIRST
         yield Trouble(action=Action.DROP, moment=moment, attempts=lost)
 
@@ -226,7 +226,7 @@ def points_of(system: PayoutSystem, calls: Sequence[RecordedCall]) -> list[Point
 
 
 def recorded(system: PayoutSystem, name: str, *, refused: bool) -> list[Point | Stop]:
-    """Calls and states of one payout without trouble: accepted, driven to its end, asked for again, looked at."""
+    """Calls and states of one payout without faults: accepted, driven to its end, repeated, and its status read."""
     payout = system.ready(Payout(name=name), opening=TOO_LITTLE if refused else OPENING)
     with system.aws.calls.record() as calls:
         saga_id = system.begin(payout.key(), payout.body)
@@ -263,7 +263,7 @@ def _sample(points: Sequence[Point | Stop]) -> Iterator[tuple[Point | Stop, Trou
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """How a cell ended."""
+    """End of one cell."""
 
     saga_id: str
     answer: HttpResponse
@@ -272,7 +272,7 @@ class Outcome:
 
 @dataclass(frozen=True, kw_only=True)
 class Matrix:
-    """The matrix after its run, and what then stood in the tables."""
+    """The matrix after its run, with the final contents of the tables."""
 
     system: PayoutSystem
     points: Mapping[bool, Sequence[Point | Stop]]
@@ -352,7 +352,7 @@ def until_nothing_is_in_progress(system: PayoutSystem) -> None:
 
 
 def ask_again(system: PayoutSystem, cell: Cell, saga_id: str) -> Outcome:
-    """What a client is told in the end. What is broken here is broken for clients, too: they repeat."""
+    """Final response to a client, which retries: its own requests are broken, too."""
 
     def repeat(send: Callable[[], HttpResponse | None]) -> HttpResponse:
         for _ in range(20):
@@ -370,13 +370,13 @@ def ask_again(system: PayoutSystem, cell: Cell, saga_id: str) -> Outcome:
     return Outcome(
         saga_id=saga_id,
         answer=repeat(partial(system.try_post, cell.payout.key(), cell.payout.body)),
-        # Looking is the front door's business alone: asked of the payouts at which the front door is broken.
+        # Status requests concern the gatekeeper alone: made for the payouts at which the gatekeeper is broken.
         look=repeat(look) if isinstance(cell.point, Point) and cell.point.caller == system.gatekeeper else None,
     )
 
 
 def told(matrix: Matrix, violations: Sequence[str]) -> None:
-    """Fail, and say what is wrong."""
+    """Fail with the violations."""
     assert not violations, f"{len(violations)} of {len(matrix.cells)} cells:\n" + "\n".join(violations)
 
 
@@ -424,7 +424,7 @@ class TestWhateverBroke:
 
         told(matrix, wrong)
 
-    def test_looking_at_a_saga_tells_what_its_answer_told(self, matrix: Matrix) -> None:
+    def test_a_sagas_status_agrees_with_its_response(self, matrix: Matrix) -> None:
         looked = [(cell, o.answer.json(), o.look) for cell, o in matrix.outcomes.items() if o.look is not None]
         wrong = [f"{cell}: {look.text}" for cell, answer, look in looked if look.json()["answer"] != answer]
 
@@ -490,12 +490,12 @@ class TestWhateverBroke:
 
         told(matrix, wrong)
 
-    def test_every_end_was_told_and_every_receipt_once(self, matrix: Matrix) -> None:
+    def test_every_end_was_notified_and_every_receipt_sent_once(self, matrix: Matrix) -> None:
         wrong = []
         for cell, outcome in matrix.outcomes.items():
             receipts = matrix.messages[outcome.saga_id, "Notify"]
             failures = matrix.messages[outcome.saga_id, "FAILED"]
-            # A failure whose settle is interrupted for more than five minutes is told again: the queue forgets.
+            # A failure whose settle is interrupted for more than five minutes is sent again: deduplication has ended.
             fine = (receipts, failures) == (1, 0) if cell.expected == 200 else receipts == 0 and failures >= 1
             if not fine:
                 wrong.append(f"{cell}: {receipts} receipts, {failures} notices of failure")
@@ -505,19 +505,19 @@ class TestWhateverBroke:
     def test_no_saga_needed_more_than_one_recovery(self, matrix: Matrix) -> None:
         assert max(matrix.recoveries.values()) == 1
 
-    def test_no_answer_tells_internals(self, matrix: Matrix) -> None:
+    def test_no_response_reveals_internals(self, matrix: Matrix) -> None:
         answers = [answer for o in matrix.outcomes.values() for answer in (o.answer, o.look) if answer is not None]
         internal = ("Traceback", "stackTrace", "errorType", "botocore", "dynamodb", "/var/task", ".py")
 
         told(matrix, [a.text for a in answers if any(word in a.text for word in internal)])
 
-    def test_what_was_undone_says_why(self, matrix: Matrix) -> None:
+    def test_a_compensated_payout_states_its_reason(self, matrix: Matrix) -> None:
         for cell, outcome in matrix.outcomes.items():
             if cell.expected != 200:
                 error = problem_of(outcome.answer)["error"]
                 assert error == ("InsufficientFunds" if cell.expected == 402 else "SagaInterrupted"), str(cell)
 
 
-def test_every_amount_is_the_model_s_own() -> None:
-    """The share that the stand-in may cut is wide enough that no two recommendations are alike by chance."""
+def test_every_amount_is_one_of_the_model() -> None:
+    """The share that the stand-in may cut is wide enough that no two recommendations are equal by chance."""
     assert AMOUNT // 10 >= 10_000

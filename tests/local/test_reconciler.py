@@ -1,7 +1,7 @@
-"""Sagas that wait for callbacks on local AWS, and that nobody looks after but the reconciler.
+"""Sagas that wait for callbacks on local AWS, recovered by the reconciler alone.
 
-What else interrupts a saga, and a reconciler that dies of it, is in ``test_interruptions``; here it dies as it undoes
-what took effect late.
+Other interruptions, and a reconciler that dies while it handles them, are in ``test_interruptions``; here it dies while
+it compensates late effects.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ CLIENTS = 6
 
 @pytest.fixture(scope="module")
 def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callbacks]:
-    """The deployed system; its schedules stand still, so that each test says who looks."""
+    """The deployed system without running schedules: each test invokes its sweeps."""
     from .callbacks.stack import FUNCTION_SECONDS
     from .reconciling import synthesize
 
@@ -73,7 +73,7 @@ def recoverer(system: Callbacks) -> Recoverer:
 
 
 def stop(system: Callbacks, order: str) -> None:
-    """Stop its execution, which waits for a warehouse that has picked and not said so."""
+    """Stop a saga's execution while it waits for a warehouse that has picked without a callback."""
     record = record_of(system, order)
     system.waited(lambda: system.books(order), lambda books: books.get("state") == "given")
     system.thinks(order, "picked")
@@ -81,15 +81,15 @@ def stop(system: Callbacks, order: str) -> None:
 
 
 def look(system: Callbacks) -> dict[str, Any]:
-    """One look at what is due, that comes to its end."""
+    """One sweep that completes."""
     died, said = _look(system)
     assert not died, said
     return said
 
 
 def _look(system: Callbacks) -> tuple[bool, dict[str, Any]]:
-    """Whether a look died, and what it said. One that a busy machine cut off in its time is made again, as a schedule
-    would: emulated time is fast, and processes are not."""
+    """True if a sweep died, and its result. A sweep that a busy machine cut off is repeated, as a schedule would:
+    emulated time is fast, and processes are not."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while True:
         answer = system.aws.client("lambda").invoke(FunctionName=system.outputs["ReconcilerName"], Payload=b"{}")
@@ -125,7 +125,7 @@ def test_a_held_reconciler_leaves_a_stopped_saga_alone_until_it_is_released(
     system.begin("held")
     system.waits("held")
     assert main(["hold", "on", "--stack", "Callbacks", "--reason", "a restore"]) == 0
-    look(system)  # whoever looked right before may believe for ten seconds that it is not held
+    look(system)  # the pause is cached for ten seconds
     time.sleep(2 * KEPT_MS / 1_000 / SPEED)
     stop(system, "held")
     before = record_of(system, "held")
@@ -146,7 +146,7 @@ def test_a_held_reconciler_leaves_a_stopped_saga_alone_until_it_is_released(
     system.ends("held", "FAILED")
 
 
-def test_a_running_saga_is_left_alone_and_looked_at_later(system: Callbacks) -> None:
+def test_a_running_saga_is_left_alone_and_checked_later(system: Callbacks) -> None:
     system.begin("running")
     system.waits("running")
     before = record_of(system, "running")
@@ -161,7 +161,7 @@ def test_a_running_saga_is_left_alone_and_looked_at_later(system: Callbacks) -> 
     system.ends("running", "COMPLETED")
 
 
-# --- What took effect late
+# --- Late effects
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,14 +195,14 @@ def late(system: Callbacks, order: str) -> str:
 
 
 def calls_of_a_look(system: Callbacks) -> Counter[str]:
-    """What the reconciler calls as it looks at what is due; not what the SDK calls again on a busy machine."""
+    """Calls of a sweep, without the SDK's retries on a busy machine."""
     with system.aws.calls.record() as calls:
         look(system)
     own = [call for call in calls if call.caller == system.outputs["ReconcilerName"] and call.attempt == 1]
     return Counter(call.call for call in own if call.request_id == own[-1].request_id)
 
 
-def test_it_may_die_at_each_call_as_it_undoes_what_took_effect_late(system: Callbacks) -> None:
+def test_it_may_die_at_each_call_while_it_compensates_a_late_effect(system: Callbacks) -> None:
     function = system.outputs["ReconcilerName"]
     nothing_due = calls_of_a_look(system)
     late(system, "sample")

@@ -1,6 +1,6 @@
-"""Interrupted sagas, taken up again: stopped once more, recovered by many at once, met by what comes too late.
+"""Recovered sagas: stopped once more, recovered concurrently, met by late attempts.
 
-That a saga is interrupted for the first time, at every state, is in ``test_interruptions``.
+First interruptions, at every state, are in ``test_interruptions``.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def system(running: TwoLedgers) -> TwoLedgers:
 
 
 def money_of(system: TwoLedgers, way: Way) -> tuple[int, int]:
-    """What the two accounts of a transfer hold."""
+    """Balances of the two accounts of a transfer."""
     return system.balance(MAIN, way.source), system.balance(PARTNER, way.target)
 
 
@@ -78,10 +78,10 @@ NOT_MOVED: Final = (OPENING, 0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
-    """How a saga goes that is not stopped any further.
+    """A saga that is interrupted once.
 
     Attributes:
-        name: In a few letters.
+        name: A few letters.
         closed: Whether the credit is refused.
         interrupted: State of the forward machine at which its first execution is stopped, and the moment.
     """
@@ -91,7 +91,7 @@ class Scenario:
     interrupted: tuple[str, Moment] | None = None
 
     def stops(self, request_id: str) -> list[StopAt]:
-        """What interrupts the first execution."""
+        """Faults that interrupt the first execution."""
         if self.interrupted is None:
             return []
         state, moment = self.interrupted
@@ -136,13 +136,13 @@ class Stop:
 
 @dataclass(kw_only=True)
 class Stops:
-    """Every saga that was stopped a second time, after it was recovered.
+    """Every saga that was stopped a second time, after its recovery.
 
     Attributes:
         system: the deployed app.
-        seen: the states of each scenario, also of those that nobody interrupts.
+        seen: the states of each scenario, also without a second stop.
         sagas: those that were stopped.
-        seconds: how long it took.
+        seconds: duration.
     """
 
     system: TwoLedgers
@@ -164,7 +164,7 @@ def states_seen(system: TwoLedgers, scenario: Scenario) -> list[Stop]:
         owner = recovery_name(saga_id, 1)
         visited += [(RECOVERY, state, 1) for state in system.states_of(RECOVERY, owner)]
         if system.status_of(FORWARD, owner) is not None:
-            # The state at which the first execution was stopped counts as reached, before and after.
+            # The state at which the first execution was stopped is treated as reached, before and after.
             visited += [(FORWARD, s, 2 if s in first else 1) for s in system.states_of(FORWARD, owner)]
     return [
         Stop(scenario=scenario, machine=machine, state=state, occurrence=occurrence, moment=moment)
@@ -200,7 +200,7 @@ def stops(running: TwoLedgers) -> Stops:
 
 
 def enumerated(stops: Stops) -> list[Stop]:
-    """What there is to stop: everything behind a first interruption."""
+    """All second stops: every state after a first interruption."""
     return [stop for scenario, seen in stops.seen.items() if scenario.interrupted is not None for stop in seen]
 
 
@@ -233,7 +233,7 @@ class TestASagaThatIsStoppedAgain:
             # The way of one ledger, which is not this system's.
             *("Transfer", "After Transfer", "Compensate from Transfer", "Forward from Transfer"),
             *("Fence Transfer: look", "Fence Transfer: stands?"),
-            # A debit that fails, and a credit that is given up and stands: in the crash matrix.
+            # A debit that fails, and a credit whose retries end although it was applied: in the crash matrix.
             *("Compensate from Debit", "Forward from Credit"),
             # A write that is refused: tested one by one below.
             *("Look at the record", "Who settled?", "Already settled", "End fenced"),
@@ -261,7 +261,7 @@ class TestASagaThatIsStoppedAgain:
         require_all_hold(audit)
         assert all(invariant.checked > len(stops.sagas) / 2 for invariant in audit), audit
 
-    def test_is_told_of_once(self, stops: Stops) -> None:
+    def test_is_notified_once(self, stops: Stops) -> None:
         told = Counter(message["saga_id"] for message in stops.system.messages())
 
         assert {told[saga_id] for _, saga_id in stops.sagas.values()} == {1}
@@ -403,12 +403,12 @@ def delivered(calls: Recording) -> RecordedCall:
 
 
 def is_delivered(calls: Recording) -> bool:
-    """Whether it has been already."""
+    """True if the call was already delivered."""
     return any(call.fault is not None and call.status is not None for call in calls)
 
 
 def fired(system: TwoLedgers, id: str) -> bool:
-    """Whether a fault has hit."""
+    """True if a fault has fired."""
     return any(outcome.fired for outcome in system.aws.faults.report().outcomes if outcome.id == id)
 
 
@@ -449,7 +449,7 @@ class TestADebitThatWakesUp:
         assert in_time(refund_and_wake_up, seconds=90)
         require_all_hold(system.audit())
 
-    def test_after_a_recovery_buried_it_is_fenced(self, system: TwoLedgers) -> None:
+    def test_after_a_recovery_wrote_its_tombstone_it_is_fenced(self, system: TwoLedgers) -> None:
         def bury_and_wake_up(key: str, seconds: float) -> bool | None:
             way = system.way(key)
             held = Fault(function=DEBIT, call=TRANSACT, action="delay", seconds=seconds, on=Every(), attempts="all")
@@ -510,9 +510,9 @@ class TestASettleThatComesLate:
 
 
 def forward_that_fails(system: TwoLedgers, key: str) -> tuple[Way, str]:
-    """A saga whose recovery went forward, and whose second forward execution could not do its first step for a while.
+    """A saga whose recovery went forward, and whose second forward execution failed at its first step for a while.
 
-    Its first step was given up twice: seven attempts each.
+    The retries of its first step were exhausted twice: seven attempts each.
     """
     way, saga_id = interrupted(system, key, "Credit", Moment.AFTER)
     system.aws.faults.plan(
@@ -530,7 +530,7 @@ def forward_that_fails(system: TwoLedgers, key: str) -> tuple[Way, str]:
 
 
 class TestADirection:
-    def test_is_written_once_so_a_forward_execution_that_fails_waits_and_goes_on(self, system: TwoLedgers) -> None:
+    def test_is_written_once_so_a_failing_forward_execution_waits_and_resumes(self, system: TwoLedgers) -> None:
         way, saga_id = forward_that_fails(system, "k")
 
         record = system.record(saga_id)
@@ -562,7 +562,7 @@ class TestADirection:
 
 
 def park(system: TwoLedgers, saga_id: str) -> None:
-    """What a state machine writes when it leaves a saga to a person."""
+    """Park a saga, with the write of a state machine."""
     key = {RecordAttribute.ID.value: {"S": request_id_from(saga_id)}}
     system.aws.client("dynamodb").update_item(
         TableName=system.outputs["RequestTableName"],
@@ -576,7 +576,7 @@ def park(system: TwoLedgers, saga_id: str) -> None:
 
 
 def recover_by_hand(system: TwoLedgers, *arguments: str, **environment: str) -> tuple[int, str, str]:
-    """Run the command against local AWS: its status, what it says, and what it complains of."""
+    """Run the command against local AWS: its status, its output and its errors."""
     table = ("--table", system.outputs["RequestTableName"])
     given = {
         "PATH": os.environ["PATH"],
@@ -621,7 +621,7 @@ class TestTheCommand:
             (["a" * 26 + "-abc", "--table", "elsewhere"], "could not be read: ResourceNotFoundException"),
         ],
     )
-    def test_says_in_one_line_what_is_wrong(self, system: TwoLedgers, arguments: list[str], complaint: str) -> None:
+    def test_reports_in_one_line_what_is_wrong(self, system: TwoLedgers, arguments: list[str], complaint: str) -> None:
         status, said, complained = recover_by_hand(system, *arguments)
 
         assert (status, said) == (1, "")
@@ -629,7 +629,7 @@ class TestTheCommand:
         assert complaint in complained
         assert complained.count("\n") == 1
 
-    def test_says_in_one_line_that_nobody_answers(self, system: TwoLedgers) -> None:
+    def test_reports_in_one_line_that_there_is_no_endpoint(self, system: TwoLedgers) -> None:
         status, said, complained = recover_by_hand(
             system, "a" * 26 + "-abc", AWS_ENDPOINT_URL="http://127.0.0.1:1", AWS_RETRY_MODE="standard"
         )

@@ -1,7 +1,7 @@
-"""A person redrives an execution, in the console, and the reconciler takes its saga over: before, after, at once.
+"""An operator redrives an execution in the console while the reconciler takes its saga over: before, after, at once.
 
-Whoever comes first, money moves once or not at all. Local AWS answers no ``PENDING_REDRIVE``, which an execution may be
-for a moment at AWS: that it counts as running is tested in ``tests/unit/idempotency/test_record_decisions.py``.
+In any order, money moves once or not at all. Local AWS does not return ``PENDING_REDRIVE``, a short status at AWS; that
+it is treated as running is tested in ``tests/unit/idempotency/test_record_decisions.py``.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ CALLS: Final = ("dynamodb:GetItem", "states:DescribeExecution", "dynamodb:Update
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class End:
-    """How an execution ended that did not settle.
+    """End of an execution that did not settle.
 
     Attributes:
-        name: in a word.
-        state, moment: where.
-        status: how.
-        recovered: status of the answer when a recovery takes over; the money moves with 200, and not otherwise.
+        name: one word.
+        state, moment: where it ended.
+        status: of the execution.
+        recovered: status code of the response after a recovery; the money moves with 200, and not otherwise.
         closed: whether the credit is refused.
     """
 
@@ -60,7 +60,7 @@ class End:
     closed: bool = False
 
     def planned(self, request_id: str) -> Planned:
-        """What ends it."""
+        """Fault that ends the execution."""
         if self.status is None:
             return Fault(
                 function=f"states:{FORWARD}",
@@ -78,7 +78,7 @@ class End:
 
     @property
     def alone(self) -> int:
-        """Status of the answer when nobody takes over."""
+        """Status code of the response without a recovery."""
         return 422 if self.closed else 200
 
 
@@ -115,7 +115,7 @@ def broken(found: Interrupted, end: End, key: str) -> Broken:
 
 
 def redrive(found: Interrupted, saga_id: str) -> bool:
-    """What a person does in the console; whether the execution was one that can be redriven."""
+    """Redrive as an operator in the console; returns whether the execution was redrivable."""
     states = found.aws.client("stepfunctions")
     try:
         states.redrive_execution(executionArn=found.system.arn(FORWARD, saga_id))
@@ -125,7 +125,7 @@ def redrive(found: Interrupted, saga_id: str) -> bool:
 
 
 def money_of(found: Interrupted, way: Way) -> tuple[int, int]:
-    """What the two accounts of a transfer hold."""
+    """Balances of the two accounts of a transfer."""
     return found.system.balance(MAIN, way.source), found.system.balance(PARTNER, way.target)
 
 
@@ -193,7 +193,7 @@ def all_redriven(found: Interrupted) -> Redriven:
         groups = [(group, end) for group in ("before", "during", "after") for end in ENDS]
         made = list(pool.map(lambda one: broken(found, one[1], f"{one[0]}-{one[1].name}x"), groups))
         before, during, after = (made[at : at + len(ENDS)] for at in range(0, len(made), len(ENDS)))
-        # What is redriven takes a while, so that it runs when it is looked at.
+        # A redriven execution takes a while, so that it still runs when it is checked.
         hold_back(found, FORWARD, before)
         assert all(pool.map(partial(redrive, found), ids_of(before)))
         assert {found.system.status_of(FORWARD, id_) for id_ in ids_of(before)} <= {"RUNNING", "SUCCEEDED"}
@@ -258,11 +258,11 @@ def at_that_moment(found: Interrupted, order: Order) -> Broken:
             assert looking.result() == {"batchItemFailures": []}
         if in_time:
             return saga
-    raise AssertionError(f"nobody was in time for {order}")
+    raise AssertionError(f"no redrive of {order} was in time")
 
 
 def person(found: Interrupted, saga: Broken, planned: str) -> bool:
-    """Redrive a saga's execution once the reconciler is held back, and say whether it then still was."""
+    """Redrive a saga's execution while the reconciler is held; returns whether it was still held afterwards."""
 
     def firing() -> Firing | None:
         (outcome,) = (outcome for outcome in found.aws.faults.report().outcomes if outcome.id == planned)
@@ -298,7 +298,7 @@ def test_redriven_while_a_recovery_runs_a_saga_ends_as_the_recovery_decides(redr
     for saga in redriven.during:
         record = redriven.found.system.record(saga.saga_id)
         assert (record.settled, record.owner) == (True, recovery_name(saga.saga_id, 1)), saga.end
-        # The old execution may have gone on before the recovery decided; then it decides to go on, too.
+        # The old execution may have continued before the recovery decided; then it decides to continue, too.
         moved = record.status is RecordStatus.COMPLETED
         assert money_of(redriven.found, saga.way) == (MOVED if moved else NOT_MOVED), saga.end
         assert record.http_status in {saga.end.recovered, saga.end.alone}, saga.end
@@ -314,7 +314,7 @@ def test_redriven_between_any_two_calls_of_the_reconciler_a_saga_ends_once(redri
         assert money_of(redriven.found, saga.way) == (MOVED if moved else NOT_MOVED), order
 
 
-def test_whoever_comes_first_every_promise_about_ledgers_log_and_records_is_kept(redriven: Redriven) -> None:
+def test_in_any_order_every_invariant_of_ledgers_log_and_records_holds(redriven: Redriven) -> None:
     audit = redriven.found.system.audit()
 
     require_all_hold(audit)
@@ -322,16 +322,16 @@ def test_whoever_comes_first_every_promise_about_ledgers_log_and_records_is_kept
 
 
 def recoveries_of(call: str, moment: Moment) -> set[int]:
-    """How many recoveries there may have been, by what the reconciler had done when its saga was redriven."""
+    """Possible numbers of recoveries, by the reconciler's progress when its saga was redriven."""
     reached = (CALLS.index(call), moment is AFTER)
     if reached < (CALLS.index("states:DescribeExecution"), True):
         return {0}  # it sees an execution that runs
     if reached >= (CALLS.index("dynamodb:UpdateItem"), True):
         return {1}  # it has taken the saga over
-    return {0, 1}  # whoever writes first: the redriven execution may have settled when the take-over comes
+    return {0, 1}  # the redriven execution may have settled before the takeover
 
 
-def test_a_parked_saga_is_left_alone_by_status_events_and_by_looks_until_a_person_decides(redriven: Redriven) -> None:
+def test_a_parked_saga_is_left_alone_by_events_and_sweeps_until_resolved(redriven: Redriven) -> None:
     found = redriven.found
     saga = broken(found, ENDS[1], "parked")
     system = found.system

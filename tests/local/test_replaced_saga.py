@@ -37,7 +37,7 @@ class Replacing:
     user: ApiUser | None = None
 
     def deploy(self, generation: str) -> None:
-        """Deploy a generation of the stack; its reconciler stands still."""
+        """Deploy a generation of the stack without a running reconciler."""
         self.outputs = self.aws.deploy(self.assemblies[generation])[NAME]
         name = self.aws.resolve_function(f"{NAME}/Api/Gatekeeper/pay/Function")
         self.aws.client("lambda").update_function_configuration(FunctionName=name, Timeout=FUNCTION_SECONDS)
@@ -70,7 +70,7 @@ class Replacing:
         return [execution["name"] for execution in found["executions"]]
 
     def effects(self) -> dict[str, int]:
-        """How often each step had its effect, by counter."""
+        """Number of effects of each step, by counter."""
         items = self.aws.client("dynamodb").scan(TableName=self.outputs["CounterTableName"])["Items"]
         return {item["id"]["S"]: int(item["n"]["N"]) for item in items}
 

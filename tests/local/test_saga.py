@@ -33,7 +33,7 @@ from .two_ledgers import (
 SPEED = 8.0
 FUNCTION_SECONDS = 120
 DUE_AFTER_MS = 60_000
-"""When a request that nobody started is anybody's to start: what an idempotency table says by itself."""
+"""Time after which a reserved request may be started by any duplicate: the idempotency table's default."""
 TRIES = 5
 
 Both = tuple[TwoLedgers, Mapping[str, str]]
@@ -90,7 +90,7 @@ class TestATransferThatHappens:
         assert system.clearing(PARTNER, "main-clearing") == -300
         assert system.statuses(saga_id) == {"Debit": "DONE", "Credit": "DONE", "Receipt": "DONE"}
 
-    def test_is_told_once_to_whoever_tells_the_customer(self, system: TwoLedgers) -> None:
+    def test_is_sent_once_to_the_notifier_of_the_customer(self, system: TwoLedgers) -> None:
         way = system.way("1")
 
         _, saga_id = settled(system, "k", way.body)
@@ -177,7 +177,7 @@ def more_than_the_account_holds_within_one_ledger(system: TwoLedgers) -> dict[st
 
 @pytest.mark.parametrize("case", list(REFUSALS))
 class TestARefusal:
-    def test_is_refunded_told_and_answered_and_never_retried(self, system: TwoLedgers, case: str) -> None:
+    def test_is_refunded_notified_and_answered_and_never_retried(self, system: TwoLedgers, case: str) -> None:
         ask, status, error, step = REFUSALS[case]
         body = ask(system)
         before = system.balances(MAIN), system.balances(PARTNER)
@@ -192,11 +192,11 @@ class TestARefusal:
         assert (document["status"], document["error"], document["step"]) == (status, error, step)
         assert document["type"] == "urn:cdk-sagas:problem:saga-refused"
         assert document["detail"]
-        # Refunded: nothing stands.
+        # Refunded: nothing remains applied.
         assert (system.balances(MAIN), system.balances(PARTNER)) == before
         assert set(system.statuses(saga_id).values()) <= {"TOMBSTONE", "UNDONE"}
         assert (system.statuses(saga_id).get("Debit") == "UNDONE") is (step == "Credit")
-        # Told, once.
+        # One notification.
         (message,) = system.messages()
         assert (message["saga_id"], message["status"]) == (saga_id, "FAILED")
         assert (message["step"], message["error"], message["detail"]) == (step, error, document["detail"])
@@ -258,7 +258,7 @@ class TestARefundThatTheAccountCannotTake:
 
 
 class TestADuplicate:
-    def test_of_a_saga_that_compensates_is_told_to_wait_and_starts_nothing(self, system: TwoLedgers) -> None:
+    def test_of_a_saga_that_compensates_is_asked_to_wait_and_starts_nothing(self, system: TwoLedgers) -> None:
         way = system.way("1", closed=True)
         (fault,) = system.aws.faults.plan(
             Fault(function=REFUND, call=TRANSACT, action="delay", moment="before", on=Every())
@@ -354,7 +354,7 @@ class Counting:
         return recover_to_the_end(recoverer, saga_id, self._now_ms)
 
     def counts(self, key: str) -> dict[str, int]:
-        """How far each step has counted."""
+        """Counters of each step."""
         items = self.aws.client("dynamodb").scan(TableName=self.outputs["CounterTableName"])["Items"]
         named = {item["id"]["S"]: int(item["n"]["N"]) for item in items}
         return {name.removeprefix(f"{key}/"): n for name, n in named.items() if name.startswith(f"{key}/")}
@@ -395,7 +395,7 @@ class TestTransitions:
 
 
 class TestAStepThatBreaks:
-    def test_is_tried_again_then_compensated_and_tells_nothing_of_what_it_said(self, counting: Counting) -> None:
+    def test_is_retried_then_compensated_and_its_message_is_not_revealed(self, counting: Counting) -> None:
         with counting.aws.calls.record() as calls:
             answer = counting.settle("plain", "k", Second="secret of the house")
             states = counting.states("PlainMachineArn", answer)
@@ -422,7 +422,7 @@ class TestACallThatAwsRefuses:
 
 
 class TestANamedRefusal:
-    def test_that_lets_the_saga_go_on_leaves_the_step_out_and_fences_it(self, counting: Counting) -> None:
+    def test_that_allows_the_saga_to_continue_fences_and_skips_the_step(self, counting: Counting) -> None:
         answer = counting.settle("routed", "k", First="SoldOut")
 
         assert answer.status == 200
@@ -439,7 +439,7 @@ class TestANamedRefusal:
         assert counting.counts("k") == {"First": 0}
         assert drain(counting.aws, counting.outputs["AlarmQueueUrl"]) == []
 
-    def test_is_told_to_the_one_who_wants_to_know_of_it(self, counting: Counting) -> None:
+    def test_is_sent_to_its_notice(self, counting: Counting) -> None:
         answer = counting.settle("routed", "k", Second="Declined")
 
         assert (answer.status, answer.json()["error"]) == (422, "Declined")
@@ -447,7 +447,7 @@ class TestANamedRefusal:
         assert drain(counting.aws, counting.outputs["AlarmQueueUrl"]) == [{"declined": "Second"}]
         assert "Tell of Declined" in counting.states("RoutedMachineArn", answer)
 
-    def test_goes_on_in_the_recovery_of_a_saga_that_was_stopped_behind_it(self, counting: Counting) -> None:
+    def test_continues_in_the_recovery_of_a_saga_that_was_stopped_after_it(self, counting: Counting) -> None:
         counting.aws.faults.plan(StopAt(machine="Counting/Routed/StateMachine", state="Second", moment="after"))
         saga_id = counting.begin("routed", "k", First="SoldOut")
 

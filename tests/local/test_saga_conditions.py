@@ -1,4 +1,4 @@
-"""Conditions of the way back: late executions, settles, takeovers and undos change nothing on local AWS."""
+"""Compensation conditions: late executions, settles, takeovers and compensations change nothing on local AWS."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ def system(running: Both) -> TwoLedgers:
 
 
 def money(system: TwoLedgers, way: Way) -> int:
-    """What both accounts of a transfer hold together. Nothing is in flight."""
+    """Sum of both accounts of a transfer, with nothing in flight."""
     return system.balance(MAIN, way.source) + system.balance(PARTNER, way.target)
 
 
 def stopped_after_the_credit(system: TwoLedgers) -> tuple[Way, str]:
-    """A saga whose money has moved, and whose execution died before it said so."""
+    """A saga whose money has moved, and whose execution died before it settled."""
     way, request_id = system.way("k"), system.request_id("k")
     system.aws.faults.plan(StopAt(machine=FORWARD, state="Credit", moment="after", containing=request_id))
     saga_id = system.begin("k", way.body)
@@ -64,7 +64,7 @@ def test_the_directions_condition_keeps_a_saga_that_goes_forward_from_turning_ba
 ) -> None:
     way, saga_id = stopped_after_the_credit(system)
     request_id = system.request_id("k")
-    # The second forward execution's first step fails until it is given up; then nothing does.
+    # The second forward execution's first step fails until its retries are exhausted; then nothing fails.
     system.aws.faults.plan(
         Fault(function=f"states:{FORWARD}", call="lambda:Invoke", action="error", on=First(7), containing=request_id)
     )
@@ -108,7 +108,7 @@ def test_the_owners_condition_keeps_a_late_settle_from_ending_a_saga_that_was_ta
 
 
 class TakesEverybodyForDead(Recoverer):
-    """Looked at the owner long ago."""
+    """Checked the owner long ago."""
 
     def owner(self, record: RequestRecord) -> Owner:
         return Owner("ABORTED")

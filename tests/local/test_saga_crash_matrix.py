@@ -48,7 +48,7 @@ PATIENCE_PER_CELL_SECONDS = 6.0
 """How long a client waits for its transfer before it begins the next one: not all at once, on a small machine."""
 OPENING, AMOUNT = 1000, 100
 IN_DOUBT_TRIES = 5
-"""How often a step that crashes is invoked before it is given up: once, and four retries."""
+"""Number of invocations of a crashing step before its retries are exhausted: one, and four retries."""
 SERVICE_TRIES = 11
 """How often a state machine calls a service before it gives up: once, and ten retries."""
 ENDS_WITHIN_SECONDS = 300.0
@@ -65,7 +65,7 @@ class Point:
 
     @property
     def is_of_machine(self) -> bool:
-        """Whether the state machine makes the call itself."""
+        """True if the state machine makes the call itself."""
         return self.state is not None
 
     def __str__(self) -> str:
@@ -131,18 +131,18 @@ class Cell:
 
     @property
     def loses_its_reason(self) -> bool:
-        """Whether the execution dies before it writes down why it gives up: the recovery compensates all the same."""
+        """True if the execution dies before it stores its failure: the recovery compensates all the same."""
         deciding = self.point.state in {"Fence Credit", "Compensate from Credit"}
         return deciding and self.trouble.moment is Moment.BEFORE and self.trouble.times > 1
 
     @property
     def expected(self) -> int | None:
-        """Status of the settled answer; None for a saga that a person must look at."""
+        """Status code of the settled response; None for a saga that needs an operator."""
         if self.point.call == "sqs:SendMessage" and self.point.is_of_machine and self.trouble.times > 1:
             return None
         if self.trouble.times == IN_DOUBT_TRIES:
             given_up = self.point.caller == DEBIT or (
-                # A credit that crashed after its commit stands: the saga goes forward.
+                # A credit that crashed after its commit is applied: the saga goes forward.
                 self.point.caller == CREDIT and (self.refused or self.trouble.moment is Moment.BEFORE)
             )
             if given_up:
@@ -188,7 +188,7 @@ def points_of(system: TwoLedgers, calls: Sequence[RecordedCall]) -> list[Point]:
 
 
 def recorded(system: TwoLedgers, name: str, *, closed: bool) -> list[Point]:
-    """The calls of one transfer without trouble: accepted, driven to its end, asked for again, and looked at."""
+    """Calls of one transfer without faults: accepted, driven to its end, repeated, and its status read."""
     way = system.way(name, balance=OPENING, amount=AMOUNT, closed=closed)
     with system.aws.calls.record() as calls:
         saga_id = system.begin(name, way.body)
@@ -200,7 +200,7 @@ def recorded(system: TwoLedgers, name: str, *, closed: bool) -> list[Point]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """How a cell ended."""
+    """End of a cell."""
 
     saga_id: str
     answer: HttpResponse
@@ -283,13 +283,13 @@ def until_nothing_is_in_progress(system: TwoLedgers) -> None:
 
 
 def in_progress(system: TwoLedgers) -> list[str]:
-    """What there is to say about each saga that has not ended."""
+    """Description of each saga that has not ended."""
     ids = [r[RecordAttribute.SAGA_ID]["S"] for r in system.records() if RecordAttribute.DUE_AT in r]
     return [f"{system.record(id_)} {system.states_of(FORWARD, id_)}" for id_ in ids]
 
 
 def ask_again(system: TwoLedgers, cell: Cell, saga_id: str) -> Outcome:
-    """What a client is told in the end. What is broken here is broken for clients, too: they repeat."""
+    """Final response to a client, which retries: its own requests are broken, too."""
 
     def repeat(send: Callable[[], HttpResponse | None]) -> HttpResponse:
         for _ in range(20):
@@ -306,7 +306,7 @@ def ask_again(system: TwoLedgers, cell: Cell, saga_id: str) -> Outcome:
 
 
 def told(matrix: Matrix, violations: Sequence[str]) -> None:
-    """Fail, and say what is wrong."""
+    """Fail with the violations."""
     assert not violations, f"{len(violations)} of {len(matrix.cells)} cells:\n" + "\n".join(violations)
 
 
@@ -350,7 +350,7 @@ class TestWhateverBroke:
 
         told(matrix, wrong)
 
-    def test_looking_at_a_saga_tells_what_its_answer_told(self, matrix: Matrix) -> None:
+    def test_a_sagas_status_agrees_with_its_response(self, matrix: Matrix) -> None:
         settled = {cell: outcome for cell, outcome in matrix.outcomes.items() if cell.expected is not None}
         wrong = [
             f"{cell}: {outcome.look.text}"
@@ -376,7 +376,7 @@ class TestWhateverBroke:
         require_all_hold(audits)
         assert all(audit.checked > len(matrix.cells) / 2 for audit in audits), audits
 
-    def test_every_account_holds_what_the_answers_say(self, matrix: Matrix) -> None:
+    def test_every_account_agrees_with_the_responses(self, matrix: Matrix) -> None:
         main, partner = matrix.system.balances(MAIN), matrix.system.balances(PARTNER)
         moved = {cell: AMOUNT if cell.expected == 200 else 0 for cell in matrix.cells}
         wrong = [
@@ -387,18 +387,18 @@ class TestWhateverBroke:
 
         told(matrix, wrong)
 
-    def test_the_ledgers_owe_each_other_the_same(self, matrix: Matrix) -> None:
+    def test_the_ledgers_clearing_accounts_mirror_each_other(self, matrix: Matrix) -> None:
         completed = AMOUNT * (1 + sum(cell.expected == 200 for cell in matrix.cells))
 
         assert matrix.system.clearing(MAIN, "partner-clearing") == completed
         assert matrix.system.clearing(PARTNER, "main-clearing") == -completed
 
-    def test_every_end_was_told_and_every_receipt_once(self, matrix: Matrix) -> None:
+    def test_every_end_was_notified_and_every_receipt_sent_once(self, matrix: Matrix) -> None:
         wrong = []
         for cell, outcome in matrix.outcomes.items():
             receipts = matrix.messages[outcome.saga_id, "Receipt"]
             failures = matrix.messages[outcome.saga_id, "FAILED"]
-            # A failure whose settle is interrupted for more than five minutes is told again: the queue forgets.
+            # A failure whose settle is interrupted for more than five minutes is sent again: deduplication has ended.
             fine = (receipts, failures) == (1, 0) if cell.expected == 200 else receipts == 0 and failures >= 1
             if cell.expected is not None and not fine:
                 wrong.append(f"{cell}: {receipts} receipts, {failures} notices of failure")
@@ -418,7 +418,7 @@ class TestWhateverBroke:
             assert matrix.system.record(outcome.saga_id).parked is not None
             assert matrix.system.statuses(outcome.saga_id) == {"Debit": "UNDONE", "Credit": "TOMBSTONE"}
 
-    def test_no_answer_tells_internals(self, matrix: Matrix) -> None:
+    def test_no_response_reveals_internals(self, matrix: Matrix) -> None:
         answers = [answer for outcome in matrix.outcomes.values() for answer in (outcome.answer, outcome.look)]
         internal = ("Traceback", "stackTrace", "errorType", "botocore", "dynamodb", "/var/task", ".py")
 

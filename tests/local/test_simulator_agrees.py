@@ -1,4 +1,4 @@
-"""The simulator and local AWS end small state machines alike; where they do not, the scenario says why."""
+"""The simulator and local AWS end small state machines alike; each exception's scenario states the reason."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .support import ALLOW_ALL, await_end, create_role, eventually
 
 @pytest.fixture(scope="module")
 def names(local_aws_server: LocalAws) -> Iterator[dict[str, str]]:
-    """What stands for the names in definitions."""
+    """Substitutes for the names in definitions."""
     aws = local_aws_server
     aws.client("dynamodb").create_table(
         TableName="scenarios",

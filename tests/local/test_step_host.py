@@ -24,16 +24,16 @@ AMOUNT: Final = 1250
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """What goes wrong with an order, and how it ends.
+    """An order, its faults, and its expected end.
 
     Attributes:
-        gateway: what happens to a request at the gateway.
-        trouble: what the function does after its charge.
-        host: the host that dies when its function has answered.
-        taken: whether the order stands already, so that the saga goes back.
-        card: what is charged.
-        status: what its row is in the end.
-        calls: how often the gateway was asked to charge.
+        gateway: fault of a request at the gateway.
+        trouble: action of the function after its charge.
+        host: the host that dies when its function has returned.
+        taken: whether the order exists already, so that the saga compensates.
+        card: card to charge.
+        status: final status of its row.
+        calls: number of charge requests at the gateway.
     """
 
     gateway: tuple[Operation, Moment] | None = None
@@ -98,7 +98,7 @@ class Hosted:
         return {name: next(iter(value.values())) for name, value in found.get("Item", {}).items()}
 
     def books(self, name: str) -> Books:
-        """What the gateway's books say of an order."""
+        """The gateway's books for an order."""
         return self.gateway.books().of(self.sagas[name])
 
 
@@ -111,7 +111,7 @@ class Day:
 
 
 def amount_of(name: str) -> int:
-    """Each order has an amount of its own: a refund tells nothing else of the request."""
+    """Amount of an order, unique: a refund has no other reference to the request."""
     return AMOUNT + list(CASES).index(name)
 
 
@@ -199,7 +199,7 @@ def test_a_refusal_is_recorded_under_that_name(day: Day) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.taken])
-def test_an_order_that_goes_back_is_settled_as_refused(day: Day, name: str) -> None:
+def test_a_compensated_order_is_settled_as_refused(day: Day, name: str) -> None:
     status, document = day.answers[name]
 
     assert (status, document["error"], document["step"]) == (422, "ConditionFailed", "Commit")

@@ -1,4 +1,4 @@
-"""Steps of every kind on local AWS: they complete, they are undone as a whole, they are taken up again."""
+"""Steps of every kind on local AWS: they complete, they are compensated as a whole, they are recovered."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class TestASagaWithEveryKindOfStep:
         outer = [name for name in system.states("Kinds", answer.json()["saga_id"]) if name in WAY]
         assert outer == WAY
 
-    def test_tells_customers_and_downstream_systems(self, system: KindsSystem) -> None:
+    def test_notifies_customers_and_downstream_systems(self, system: KindsSystem) -> None:
         answer = system.settle("kinds", "told", {})
 
         saga_id = answer.json()["saga_id"]
@@ -70,7 +70,7 @@ class TestASagaWithEveryKindOfStep:
         details = [event["detail"] for event in system.messages(system.outputs["SeenQueueUrl"])]
         assert {"who": "told", "event_id": f"{saga_id}#Announce"} in details
 
-    def test_passes_over_a_group_whose_condition_is_not_met(self, system: KindsSystem) -> None:
+    def test_skips_a_group_whose_condition_is_not_met(self, system: KindsSystem) -> None:
         answer = system.settle("kinds", "none", {})
 
         assert answer.status == 200
@@ -116,7 +116,7 @@ def refused(system: KindsSystem) -> dict[str, HttpResponse]:
 
 class TestARefusal:
     @pytest.mark.parametrize("case", REFUSALS)
-    def test_of_any_step_leaves_nothing_standing(
+    def test_of_any_step_leaves_no_effect(
         self, system: KindsSystem, refused: Mapping[str, HttpResponse], case: str
     ) -> None:
         answer = refused[case]
@@ -128,7 +128,7 @@ class TestARefusal:
             assert set(writes) == {1}, f"{step} was charged twice under one key: {writes}"
             assert len(writes) % 2 == 0, f"{step} was charged and not refunded: {writes}"
 
-    def test_says_which_step_it_was(self, refused: Mapping[str, HttpResponse]) -> None:
+    def test_names_its_step(self, refused: Mapping[str, HttpResponse]) -> None:
         assert refused["express-last"].json()["step"] == "Hold"
         assert refused["branch"].json()["step"] == "Left"
         assert refused["item"].json()["step"] == "Pack"
@@ -136,7 +136,7 @@ class TestARefusal:
 
 
 class TestAFunctionThatLivesOn:
-    def test_when_its_branch_was_given_up_can_do_no_harm(self, system: KindsSystem) -> None:
+    def test_that_arrives_after_its_branch_failed_does_no_harm(self, system: KindsSystem) -> None:
         def impatient(states: dict[str, Any]) -> None:
             left = states["Both"]["Branches"][0]["States"]["Left"]
             left["TimeoutSeconds"] = 1
@@ -153,7 +153,7 @@ class TestAFunctionThatLivesOn:
 
 @pytest.fixture(scope="module")
 def stopped(system: KindsSystem) -> dict[str, RequestRecord]:
-    """A saga stopped in each state, and taken up again."""
+    """Sagas stopped in each state, and recovered."""
     ends: dict[str, RequestRecord] = {}
     for state in STOPS:
         key = f"stop-{state}".replace(" ", "-").replace("?", "")

@@ -1,4 +1,4 @@
-"""A hand-written state machine on local AWS: what times out, is stopped, is redriven, or is told of to no avail."""
+"""A hand-written state machine on local AWS: executions time out, are stopped or redriven, or are notified in vain."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from saga_runtime.watch.rows import EndRow, end_id
 SPEED: Final = 30.0
 PATIENCE_SECONDS: Final = 240.0
 LONG: Final = 100_000
-"""Seconds that nobody waits for."""
+"""Interval in seconds that never ends during a test."""
 A_WHILE: Final = 240
 """Seconds that an import takes, of five minutes that it may."""
 FUNCTION: Final = "Imports/Release/Function"
@@ -46,25 +46,25 @@ class Imports:
 
     @property
     def locks(self) -> dict[str, str]:
-        """Who holds which supplier."""
+        """Lock holders, by supplier."""
         items = self.aws.client("dynamodb").scan(TableName=self.outputs["LocksTable"])["Items"]
         return {item["supplier"]["S"]: item["holder"]["S"] for item in items}
 
     def row(self, execution: str, redrives: int = 0) -> EndRow | None:
-        """What is kept of an end."""
+        """Row of an execution's end."""
         key = {"id": {"S": end_id(execution, redrives)}}
         item = self.aws.client("dynamodb").get_item(TableName=self.outputs["EndsTable"], Key=key).get("Item")
         return None if item is None else EndRow.from_item(item)
 
     def look(self) -> dict[str, Any]:
-        """One look at lists, and at what is due."""
+        """One sweep over lists and due rows."""
         answer = self.aws.client("lambda").invoke(FunctionName=self.outputs["WatchName"], Payload=b"{}")
         said: dict[str, Any] = json.loads(answer["Payload"].read())
         assert answer.get("FunctionError") is None, said
         return said
 
     def looks_until(self, done: Callable[[], bool]) -> None:
-        """Look again and again."""
+        """Sweep repeatedly."""
         self.until(done, self.look)
 
     def until(self, done: Callable[[], bool], meanwhile: Callable[[], object] = lambda: None) -> None:
@@ -76,19 +76,19 @@ class Imports:
             time.sleep(0.2)
 
     def is_told(self, execution: str) -> bool:
-        """Whether its end was told."""
+        """True if an execution's end was notified."""
         row = self.row(execution)
         return row is not None and row.status is WatchStatus.TOLD
 
     def calls(self, supplier: str) -> list[str]:
-        """What the function was told of a supplier's import: end, attempt, id."""
+        """Notifications about a supplier's import: end, attempt, id."""
         lines = [line for log in self.aws.function_logs(FUNCTION) for line in log.lines]
         return [line.partition(" ")[2].strip() for line in lines if line.startswith(f"{supplier} ")]
 
 
 @pytest.fixture(scope="module")
 def imports(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Imports]:
-    """The deployed system; its schedule stands still, so that each test says who looks."""
+    """The deployed system without a running schedule: each test invokes its sweeps."""
     from .watched.stack import synthesize
 
     with LocalAws(speed=SPEED) as aws:
@@ -134,7 +134,7 @@ def test_a_stopped_one_is_kept_by_its_event_and_one_without_event_by_its_list(
 
 
 @pytest.mark.parametrize(("name", "end"), [("stopped", "ABORTED"), ("silent", "ABORTED"), ("slow", "TIMED_OUT")])
-def test_the_function_of_its_author_is_told_once(imports: Imports, story: dict[str, str], name: str, end: str) -> None:
+def test_its_authors_function_is_notified_once(imports: Imports, story: dict[str, str], name: str, end: str) -> None:
     imports.looks_until(lambda: imports.is_told(story[name]))
 
     assert name not in imports.locks
@@ -149,7 +149,7 @@ def test_a_function_that_fails_is_called_until_it_does_not(imports: Imports, sto
     imports.aws.faults.report().require_all_fired()
 
 
-def test_one_that_is_redriven_within_the_grace_is_told_to_nobody(imports: Imports, story: dict[str, str]) -> None:
+def test_an_execution_redriven_within_the_grace_is_not_notified(imports: Imports, story: dict[str, str]) -> None:
     def has_ended() -> bool:
         described = imports.aws.client("stepfunctions").describe_execution(executionArn=story["redriven"])
         return described["status"] == "SUCCEEDED"

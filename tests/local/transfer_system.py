@@ -1,4 +1,4 @@
-"""The funds transfer, deployed in local AWS, and a second stack with the front door's other settings."""
+"""The funds transfer, deployed in local AWS, and a second stack with the gatekeeper's other settings."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class TransferSystem:
-    """One deployed stack: its front door, its users, its tables."""
+    """One deployed stack: its API, its users, its tables."""
 
     aws: LocalAws
     outputs: Mapping[str, str]
@@ -49,12 +49,11 @@ class TransferSystem:
 
     @property
     def url(self) -> str:
-        """Where transfers are asked for."""
+        """URL for transfers."""
         return f"{self.aws.api_url(self.outputs['ApiId'], self.outputs['ApiStage'])}/transfers"
 
     @property
     def gatekeeper(self) -> str:
-        """The front door's function."""
         return f"{self.stack}/Api/Gatekeeper/transfers/Function"
 
     def user(self, name: str = "alice") -> ApiUser:
@@ -77,7 +76,7 @@ class TransferSystem:
         return self.user(user).request("POST", self.url, headers=headers, body=body)
 
     def look(self, saga_id: str, *, user: str = "alice") -> HttpResponse:
-        """Ask what became of a saga."""
+        """Request the status of a saga."""
         return self.user(user).request("GET", f"{self.url}/{saga_id}")
 
     def settle(self, key: str, body: object, *, user: str = "alice") -> HttpResponse:
@@ -138,7 +137,7 @@ _LEDGERS: Final = {"main": "LedgerTableName", "partner": "PartnerLedgerTableName
 
 
 def is_settled(answer: HttpResponse) -> bool:
-    """Whether an answer is a settled request's stored one."""
+    """True if a response is a settled request's stored one."""
     return answer.headers.get(REPLAYED_HEADER.lower()) == "true"
 
 
@@ -157,7 +156,7 @@ def at_once(work: Sequence[Callable[[], T]]) -> list[T]:
         try:
             start.wait()
             results[number] = one()
-        except BaseException as error:  # noqa: BLE001 - told by the thread that waits
+        except BaseException as error:  # noqa: BLE001 - raised by the waiting thread
             errors.append(error)
 
     threads = [threading.Thread(target=run, args=item, daemon=True) for item in enumerate(work)]
@@ -183,7 +182,7 @@ def until(condition: Callable[[], T | None], what: str) -> T:
 
 @contextmanager
 def deployed(*, speed: float, sandboxes: int = 4, reconciled: bool = False) -> Iterator[dict[str, TransferSystem]]:
-    """Local AWS with both stacks in it, by name; the first one's reconciler works by itself if that is wanted."""
+    """Local AWS with both stacks, by name; the first one's reconciler runs on schedule if requested."""
     with LocalAws(speed=speed, sandboxes=sandboxes) as aws:
         outputs = aws.deploy(assembly())
         prepare_reconciler(aws, outputs["FundsTransfer"], seconds=None, reconciled=reconciled)
@@ -213,7 +212,7 @@ def _synthesized() -> tempfile.TemporaryDirectory[str]:
 
 
 def problem_of(answer: HttpResponse) -> dict[str, Any]:
-    """An answer's problem document; fails if it is none."""
+    """Problem document of a response; fails without one."""
     assert answer.headers["content-type"].startswith("application/problem+json"), answer.headers
     document: dict[str, Any] = json.loads(answer.body)
     assert {"type", "title"} <= document.keys(), document

@@ -1,4 +1,4 @@
-"""The same transfer behind a front door with other settings: optional keys, 202 for duplicates, records due early."""
+"""The same transfer with other settings of the gatekeeper: optional keys, 202 for duplicates, records due early."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DUE_AFTER_SECONDS: Final = 10
 
 
 class TransferVariantStack(Stack):
-    """One step, and every setting of the front door that the reference app leaves at its default."""
+    """One step, with every gatekeeper setting that the reference app leaves at its default."""
 
     def __init__(self, scope: Construct, id: str) -> None:
         super().__init__(scope, id)

@@ -81,14 +81,14 @@ class TwoLedgers(TransferSystem):
         self._write(LedgerBuilder(table=self.ledger_table(ledger)).close_account(account=self.account(ledger, name)))
 
     def account(self, ledger: str, name: str) -> Account:
-        """An account as it stands."""
+        """Current state of an account."""
         found = self.aws.client("dynamodb").get_item(
             TableName=self.ledger_table(ledger), Key=account_key(name), ConsistentRead=True
         )
         return Account.from_item(name, found["Item"])
 
     def balance(self, ledger: str, name: str) -> int:
-        """What an account holds."""
+        """Balance of an account."""
         return self.account(ledger, name).balance.minor_units
 
     def way(self, name: str, *, balance: int = 1000, amount: int = 100, closed: bool = False) -> Way:
@@ -122,10 +122,10 @@ class TwoLedgers(TransferSystem):
         raise AssertionError(f"{key} was not accepted within {PATIENCE_SECONDS:.0f} s")
 
     def warm_up(self) -> None:
-        """Have the front door's function started: on a busy machine, its gateway does not wait for that."""
+        """Start the gatekeeper's function: on a busy machine, the gateway would time out first."""
         deadline = time.monotonic() + PATIENCE_SECONDS
         while self.look(f"{'a' * 26}-abc").status != 404:
-            assert time.monotonic() < deadline, "the front door does not answer"
+            assert time.monotonic() < deadline, "the gatekeeper does not respond"
 
     def try_post(self, key: str, body: object) -> HttpResponse | None:
         """Send a request once; None if no answer came."""
@@ -148,7 +148,7 @@ class TwoLedgers(TransferSystem):
 
     @functools.cached_property
     def saga_of_scope(self) -> str:
-        """A saga that is refused at once, and whose record tells the scope of the user's requests."""
+        """A saga that is refused at once, and whose record contains the scope of the user's requests."""
         return self.begin("scope", transfer("nobody", "noone"))
 
     @functools.cached_property
@@ -165,7 +165,7 @@ class TwoLedgers(TransferSystem):
         """The request id that a key will lead to: what aims a fault at one of many requests."""
         return request_id_of(self.user_scope, key)
 
-    # --- What stands in the tables
+    # --- Contents of the tables
 
     def item(self, saga_id: str) -> Item:
         """The request record as an item."""
@@ -200,7 +200,7 @@ class TwoLedgers(TransferSystem):
         return execution_of(self.aws.resolve_state_machine(machine), name)
 
     def status_of(self, machine: str, name: str) -> str | None:
-        """Status of an execution; None if there is none."""
+        """Status of an execution; None without one."""
         states = self.aws.client("stepfunctions")
         try:
             return str(states.describe_execution(executionArn=self.arn(machine, name))["status"])
@@ -229,7 +229,7 @@ class TwoLedgers(TransferSystem):
 
     @property
     def recoverer(self) -> Recoverer:
-        """What ``cdk-sagas recover`` works with."""
+        """The component behind ``cdk-sagas recover``."""
         return Recoverer(
             table=self.outputs["RequestTableName"],
             dynamodb=self.aws.client("dynamodb"),
@@ -245,7 +245,7 @@ class TwoLedgers(TransferSystem):
         return recover_to_the_end(self.recoverer, saga_id, self.now_ms, limit=limit)
 
     def recoveries(self) -> Counter[str]:
-        """How many recoveries each saga needed, of those that needed any."""
+        """Number of recoveries of each saga that needed any."""
         counted = {record.saga_id: record.recoveries for record in map(RequestRecord.from_item, self.records())}
         return +Counter(counted)
 
@@ -280,7 +280,7 @@ def await_quiet(recoverer: Recoverer, saga_id: str, *, patience: float = PATIENC
 
 
 def entered_states(aws: LocalAws, execution_arn: str) -> list[str]:
-    """Names of the states that an execution entered, in order: its transitions, but for retries."""
+    """Names of the states that an execution entered, in order, without retries."""
     pages = aws.client("stepfunctions").get_paginator("get_execution_history").paginate(executionArn=execution_arn)
     events = [event for page in pages for event in page["events"]]
     return [event["stateEnteredEventDetails"]["name"] for event in events if "stateEnteredEventDetails" in event]
@@ -298,20 +298,19 @@ def drain(aws: LocalAws, queue_url: str) -> list[dict[str, Any]]:
 
 
 def in_time(scene: Callable[[str, float], T | None], *, seconds: float) -> T:
-    """What came of a scene that is over before a call that it holds back goes on.
+    """Result of a scene that completes before a call that it holds is released.
 
-    On a busy machine it is not, and says so; then again, and the call is held back for twice as long.
+    On a busy machine it may not; then the scene is repeated, with the call held for twice as long.
 
     Args:
-        scene: gets a name that nobody had before, and for how long to hold back, in the emulator's time; None if that
-            was too short.
-        seconds: at first.
+        scene: receives a new name and the time to hold, in the emulator's time; returns None if that was too short.
+        seconds: initial time.
     """
     for attempt in range(_TRIES):
         found = scene(f"k{attempt}", seconds * 2**attempt)
         if found is not None:
             return found
-    raise AssertionError(f"a call that was held back for {seconds * 2 ** (_TRIES - 1):.0f} s went on too early")
+    raise AssertionError(f"a call that was held for {seconds * 2 ** (_TRIES - 1):.0f} s continued too early")
 
 
 @contextmanager
@@ -326,7 +325,7 @@ def edited(aws: LocalAws, machine: str, change: Callable[[dict[str, Any]], None]
 
 
 def give_time(system: TwoLedgers, seconds: int) -> None:
-    """Let functions, and the tasks that wait for them, take this long: a busy machine is no reason to time out.
+    """Set the timeout of functions and of the tasks that wait for them: a busy machine must not cause a timeout.
 
     Emulated time passes fast, and a process that starts does not.
     """
@@ -358,13 +357,13 @@ def edit(aws: LocalAws, machine: str, change: Callable[[dict[str, Any]], None]) 
 def deployed(
     *, speed: float, sandboxes: int = 4, seconds: int | None = None, reconciled: bool = False
 ) -> Iterator[tuple[TwoLedgers, Mapping[str, str]]]:
-    """Local AWS with the reference app in it, and the counting sagas' outputs.
+    """Local AWS with the reference app, and the counting sagas' outputs.
 
     Args:
         speed: how fast time passes.
-        sandboxes: processes for each function, at most.
-        seconds: what functions may take; None: as they are deployed.
-        reconciled: whether the reconciler works by itself.
+        sandboxes: maximum number of processes for each function.
+        seconds: timeout of functions; None: as deployed.
+        reconciled: whether the reconciler runs on its schedule.
     """
     with LocalAws(speed=speed, sandboxes=sandboxes) as aws:
         outputs = aws.deploy(Path(_synthesized().name))

@@ -204,7 +204,7 @@ REFUSALS: Final = frozenset(
 
 
 def is_refusal(error: str) -> bool:
-    """Whether an error is somebody's no."""
+    """True if an error is somebody's no."""
     return error in REFUSALS
 
 
@@ -237,7 +237,7 @@ def _recoveries(world: World, example: Example) -> dict[str, datetime]:
 
 
 def is_recovery(machine: Machine) -> bool:
-    """Whether recoveries run in it."""
+    """True if recoveries run in it."""
     return machine.name.removesuffix("/Resource").endswith("/Recovery")
 
 

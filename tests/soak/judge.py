@@ -1,4 +1,4 @@
-"""Whether a machine could have decided about a saga that is parked in front of a person."""
+"""True if a machine could have decided about a saga that is parked in front of a person."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ class Stir:
 
     @property
     def is_quiet(self) -> bool:
-        """Whether nothing goes on."""
+        """True if nothing goes on."""
         return not any(self.counts.values())
 
     def __str__(self) -> str:
@@ -165,7 +165,7 @@ def _messages(world: World) -> Iterator[tuple[str, int]]:
 
 
 def is_for_dead_letters(path: str) -> bool:
-    """Whether what stands in a queue is what could not be delivered."""
+    """True if what stands in a queue is what could not be delivered."""
     return "DeadLetters" in path or "Undeliver" in path
 
 

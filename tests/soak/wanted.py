@@ -171,7 +171,7 @@ def ends_are_possible(came: Sequence[Came], refused: Iterable[str]) -> Invariant
 
 
 def is_impossible(wish: Wish) -> bool:
-    """Whether a request cannot be done, whatever else happens."""
+    """True if a request cannot be done, whatever else happens."""
     body = wish.body
     skus = {str(line["sku"]) for line in body.get("items", ())}
     match wish.example:

@@ -97,7 +97,7 @@ class Alias(StrEnum):
 
     @property
     def known(self) -> bool:
-        """Whether the row tells the job."""
+        """True if the row tells the job."""
         return self in {Alias.KNOWN, Alias.OK_LEFT, Alias.FAIL_LEFT}
 
     @property
@@ -127,7 +127,7 @@ class Event(StrEnum):
 
     @property
     def ok(self) -> bool:
-        """Whether it reports a success."""
+        """True if it reports a success."""
         return self is not Event.FAIL
 
 
@@ -153,12 +153,12 @@ class Provider:
 
     @property
     def stands(self) -> bool:
-        """Whether an effect stands."""
+        """True if an effect stands."""
         return self.applied > self.voided
 
     @property
     def knows(self) -> bool:
-        """Whether the job's key was ever used."""
+        """True if the job's key was ever used."""
         return bool(self.pending or self.applied or self.failed)
 
 
@@ -269,7 +269,7 @@ class Saga:
     answered: bool = False
 
     def waits_for(self, attempt: int) -> bool:
-        """Whether a task of this number waits."""
+        """True if a task of this number waits."""
         return self.at is SagaAt.WAIT and self.attempt == attempt
 
 

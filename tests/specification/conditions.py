@@ -28,7 +28,7 @@ class Because:
 
     @property
     def in_the_code(self) -> bool:
-        """Whether the place still exists."""
+        """True if the place still exists."""
         source = " ".join((ROOT / self.file).read_text(encoding="utf-8").split())
         return " ".join(self.text.split()) in source
 
@@ -57,7 +57,7 @@ class Conditional:
     off: frozenset[Condition] = frozenset()
 
     def holds(self, condition: Condition) -> bool:
-        """Whether a condition is heeded."""
+        """True if a condition is heeded."""
         return condition not in self.off
 
     def without(self, *conditions: Condition) -> Self:

@@ -49,12 +49,12 @@ class Offers:
     forgets: bool = False
 
     def knows(self, key: Key, world: World) -> bool:
-        """Whether what was granted under a key is remembered."""
+        """True if what was granted under a key is remembered."""
         idempotent = self.idempotent if key is Key.STEP else self.undo_idempotent
         return idempotent and key not in world.forgotten
 
     def can_be_asked(self, key: Key) -> bool:
-        """Whether it tells what became of a call."""
+        """True if it tells what became of a call."""
         return self.verify if key is Key.STEP else self.verify_undo
 
 

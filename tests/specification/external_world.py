@@ -125,7 +125,7 @@ class Invocation:
 
     @property
     def alive(self) -> bool:
-        """Whether its deadline is still to come."""
+        """True if its deadline is still to come."""
         return self.life is Life.ALIVE
 
 
@@ -141,7 +141,7 @@ class Books:
 
     @property
     def stands(self) -> bool:
-        """Whether the effect stands."""
+        """True if the effect stands."""
         return self.applied > self.undone
 
 

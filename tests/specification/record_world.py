@@ -129,4 +129,4 @@ class World:
     person: Actor
     letters: frozenset[Letter] = frozenset()
     remover: bool = False
-    """Whether a reconciler has read the key from the index of responses, some time ago."""
+    """True if a reconciler has read the key from the index of responses, some time ago."""

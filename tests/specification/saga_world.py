@@ -117,7 +117,7 @@ class Execution:
 
     @property
     def runs(self) -> bool:
-        """Whether it is running."""
+        """True if it is running."""
         return not self.dead and self.state.do not in {Do.ABSENT, Do.ENDED, Do.SUCCEEDED}
 
 

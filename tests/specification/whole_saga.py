@@ -131,7 +131,7 @@ class SagaModel(Conditional):
                 yield replace(move, state=replace(move.state, letters=kept))
 
     def _matters(self, world: World, letter: Letter) -> bool:
-        """Whether a letter can ever change anything: what is refused once is refused for ever, if rows and direction
+        """True if a letter can ever change anything: what is refused once is refused for ever, if rows and direction
         are as they should be."""
         if not (self.holds(SagaCondition.STEP_NO_ROW) and self.holds(SagaCondition.DIRECTION_ONCE)):
             return True
@@ -231,7 +231,7 @@ class SagaModel(Conditional):
                 yield "refused", world, State(Do.LOOK), False, None
 
     def _waits(self, world: World, name: int) -> bool:
-        """Whether a function that the last owner invoked under another definition may still be at work."""
+        """True if a function that the last owner invoked under another definition may still be at work."""
         if world.record.new == self._new(name) or not self.holds(SagaCondition.OUTLIVE_EARLIER_FUNCTIONS):
             return False
         called = [letter.state.step for letter in world.letters if letter.state.do is Do.STEP]
@@ -314,11 +314,11 @@ class SagaModel(Conditional):
         return ENDED if state.do is Do.PARK else SUCCEEDED
 
     def _known(self, name: int, step: int) -> bool:
-        """Whether an execution's definition has a step."""
+        """True if an execution's definition has a step."""
         return self.steps[step].new if self._new(name) else self.steps[step].old
 
     def _new(self, name: int) -> bool:
-        """Whether an execution runs under the definition that was deployed after the saga had begun."""
+        """True if an execution runs under the definition that was deployed after the saga had begun."""
         return name > 0 and not (self.rolls_back and name == self.recoveries)
 
     def _following(self, step: int, name: int) -> State:

@@ -192,7 +192,7 @@ class Simulation:
 
     @property
     def parked(self) -> bool:
-        """Whether it waits for a person."""
+        """True if it waits for a person."""
         return "parked" in self._record
 
     @property

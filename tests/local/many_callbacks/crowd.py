@@ -42,12 +42,12 @@ class Kind(StrEnum):
 
     @property
     def doubled(self) -> bool:
-        """Whether two threads report the same outcome at the same time."""
+        """True if two threads report the same outcome at the same time."""
         return self in (Kind.SAME_EVENT, Kind.OTHER_EVENT)
 
     @property
     def held_back(self) -> bool:
-        """Whether the saga waits at the previous step until it is released."""
+        """True if the saga waits at the previous step until it is released."""
         return self in (Kind.EARLY, Kind.OWN_ID, Kind.RACING)
 
 

@@ -22,7 +22,7 @@ class ParkedStack(Stack):
         super().__init__(scope, id)
         requests = IdempotencyTable(self, "Requests")
         provider = Provider(verify=True, verify_undo=True, grace=Duration.seconds(5))
-        # The delays together exceed the function's timeout, the clock skew and the grace: only the provider knows the outcome.
+        # The delays exceed the timeout, the clock skew and the grace together: only the provider knows the outcome.
         retry = Retry(in_doubt_attempts=2, in_doubt_interval=FUNCTION_SECONDS, in_doubt_cap=FUNCTION_SECONDS)
         charge = self._function("Charge", "steps.charge", gateway_url)
         refund = self._function("Refund", "steps.refund", gateway_url)

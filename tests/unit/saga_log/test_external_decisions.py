@@ -162,7 +162,7 @@ class Log:
         return None if item is None else LogRow.from_item(item)
 
     def write(self, entry: Any) -> bool:
-        """Whether the condition was met."""
+        """True if the condition was met."""
         before = self.db.items("log")
         if "Put" in entry:
             arguments, send = entry["Put"], self.db.put_item

@@ -205,7 +205,7 @@ def test_behind_an_earlier_attempts_call_a_refusal_of_the_row_is_in_doubt(world:
 
 
 def test_what_a_provider_of_aws_refuses_is_in_doubt(world: World) -> None:
-    """Whether the service did something before it refused is the provider's to say."""
+    """True if the service did something before it refused is the provider's to say."""
     shop = Shop(world)
     shop.gateway.broken["charge"] = ClientError({"Error": {"Code": "ValidationException"}}, "SendEmail")
 

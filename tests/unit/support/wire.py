@@ -39,7 +39,7 @@ class Action(StrEnum):
 
 
 class Moment(StrEnum):
-    """Whether the call takes effect before the fault strikes."""
+    """True if the call takes effect before the fault strikes."""
 
     BEFORE = "before"
     AFTER = "after"
@@ -80,7 +80,7 @@ class Wire:
 
     @property
     def disturbs(self) -> bool:
-        """Whether a fault may strike."""
+        """True if a fault may strike."""
         return bool(self._plan)
 
     def forget(self) -> None:

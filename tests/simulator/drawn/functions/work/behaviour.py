@@ -31,7 +31,7 @@ def behaviour(call: StepCall) -> str:
 
 
 def is_exact(call: StepCall) -> bool:
-    """Whether the request's number, and the item's, came whole; JSONata keeps 15 digits."""
+    """True if the request's number, and the item's, came whole; JSONata keeps 15 digits."""
     numbers = [call.request["amount"], *([call.item["amount"]] if call.item is not None else [])]
     return all(number == AMOUNT for number in numbers)
 
