@@ -42,9 +42,11 @@ if TYPE_CHECKING:
     from saga_runtime.ledger.terms import CollectingAccounts
     from saga_runtime.money import Unit
     from saga_runtime.protocol import BadEnd, InProgressAnswer, KeyPolicy, RefusalPolicy
+    from saga_runtime.shared.backoff import Backoff
 
 __all__ = [
     "ApprovalPage",
+    "Backoff",
     "BadEnd",
     "CallbackIntegration",
     "CollectingAccounts",
@@ -88,6 +90,7 @@ __getattr__, __dir__ = lazy_exports(
     __name__,
     {
         "ApprovalPage": "constructs_lib.callbacks.approval_page",
+        "Backoff": "saga_runtime.shared.backoff",
         "BadEnd": "saga_runtime.protocol",
         "CallbackIntegration": "constructs_lib.callbacks.callback_integration",
         "CollectingAccounts": "saga_runtime.ledger.terms",

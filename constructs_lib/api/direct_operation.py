@@ -15,6 +15,7 @@ from constructs import Construct
 
 from constructs_lib.api.schema_form import require_schema, schema_file
 from constructs_lib.functions.bundle import merged_code
+from constructs_lib.functions.conflict_backoff import backoff_environment
 from constructs_lib.functions.handlers import require_made_by
 from constructs_lib.functions.runtime_function import RuntimeFunction
 from constructs_lib.saga.state_machine import SagaStateMachine
@@ -23,6 +24,7 @@ from constructs_lib.shared.types import check_fields, checked
 from constructs_lib.tables.idempotency_table import IdempotencyTable
 from constructs_lib.tables.payload_bucket import PayloadBucket
 from saga_runtime.protocol import MAX_BODY_BYTES, Env, InProgressAnswer, KeyPolicy, RefusalPolicy
+from saga_runtime.shared.backoff import Backoff
 
 _LONGEST_SECONDS: Final = 28
 """API Gateway gives up after 29 s."""
@@ -40,6 +42,7 @@ _OURS: Final = (
     Env.REFUSAL_POLICY,
     Env.FAILURE_STATUS,
     Env.PAYLOADS,
+    Env.CONFLICT_BACKOFF,
 )
 """Variables that the API sets."""
 _ERROR_NAME: Final = r"^[A-Za-z_][A-Za-z0-9_]{0,127}$"
@@ -65,6 +68,9 @@ class DirectFunction(RuntimeFunction):
             answered as a duplicate.
         environment: environment variables, e.g. ``ledger.environment``.
         timeout: 1 s to 28 s, 15 s by default: API Gateway waits for 29 s.
+        backoff: tries of a transaction that conflicts with another one, and their delays. By default 8 tries, 20 ms to
+            1 s apart with full jitter. The delays must leave the function a second. What DynamoDB throttles is not
+            tried again: 503 with ``Retry-After``.
         memory_mib: 128 to 10240, 512 by default.
         architecture: arm64 by default.
         reserved_concurrency: unreserved by default.
@@ -90,6 +96,7 @@ class DirectFunction(RuntimeFunction):
         schema: Mapping[str, Any] | None = None,
         environment: Mapping[str, str] | None = None,
         timeout: Duration = _DEFAULT_TIMEOUT,
+        backoff: Backoff | None = None,
         memory_mib: int = 512,
         architecture: lambda_.Architecture | None = None,
         reserved_concurrency: int | None = None,
@@ -100,6 +107,7 @@ class DirectFunction(RuntimeFunction):
         taken = sorted(set(environment or {}) & {name.value for name in _OURS})
         if taken:
             raise ValueError(f"environment must not set {taken}; these are set by the TransactionApi")
+        variables: dict[str, str] = {**(environment or {}), **backoff_environment(backoff, int(timeout.to_seconds()))}
         if schema is not None:
             require_schema(f"schema of DirectFunction {id}", schema)
         super().__init__(
@@ -108,7 +116,7 @@ class DirectFunction(RuntimeFunction):
             code=lambda_.Code.from_asset(str(merged_code(Path(code), schema_file(schema)))),
             handler=handler,
             description=f"Direct operation {handler}",
-            environment=environment,
+            environment=variables,
             timeout=timeout,
             memory_mib=memory_mib,
             architecture=architecture,

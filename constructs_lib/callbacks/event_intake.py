@@ -16,6 +16,7 @@ from constructs import Construct
 
 from constructs_lib.callbacks.receivers import Webhook
 from constructs_lib.callbacks.webhook_schemes import WebhookScheme
+from constructs_lib.functions.conflict_backoff import backoff_environment
 from constructs_lib.functions.handlers import require_made_by
 from constructs_lib.functions.runtime_function import StepFunction
 from constructs_lib.monitoring.callback_alarms import counted_alarm, depth_alarm
@@ -27,6 +28,7 @@ from constructs_lib.shared.service_names import service_of
 from constructs_lib.shared.types import checked
 from constructs_lib.tables.idempotency_table import IdempotencyTable
 from saga_runtime.protocol import OPERATION_PATTERN, Env, Metric
+from saga_runtime.shared.backoff import Backoff
 
 _DAY_SECONDS: Final = 86_400
 _LEAST_REMEMBERED_DAYS: Final = 30
@@ -72,6 +74,7 @@ class EventIntake(Construct):
         requests: where the records of a direct operation's events are; ``remember_for`` must be 30 days or more.
         saga: the saga that each event begins, in place of ``requests``: its records are in its own table, for which the
             same holds.
+        backoff: tries of a direct operation's transaction that conflicts, as of a ``DirectFunction``.
         retry_every: how often a kept event is planned again; 30 s to 12 h, at least 6 times the function's timeout; 5
             minutes by default, or that.
         park_after: how long an event is kept, at most; 1 to 1000 times ``retry_every``, 1 day by default.
@@ -100,6 +103,7 @@ class EventIntake(Construct):
         fn: StepFunction,
         requests: IdempotencyTable | None = None,
         saga: SagaStateMachine | None = None,
+        backoff: Backoff | None = None,
         retry_every: Duration | None = None,
         park_after: Duration = _PARK_AFTER,
         removal_policy: RemovalPolicy = RemovalPolicy.RETAIN,
@@ -118,6 +122,9 @@ class EventIntake(Construct):
                 f"the timeout of fn must be shorter than the gateway's {GATEWAY_SECONDS} s, got "
                 f"{fn.timeout_seconds} s; lower it"
             )
+        if saga is not None and backoff is not None:
+            raise ValueError(f"EventIntake {id} must not have backoff with saga, got both; leave backoff out")
+        tries = backoff_environment(backoff, fn.timeout_seconds)
         least = _LEAST_REMEMBERED_DAYS * _DAY_SECONDS
         if table.remember_seconds < least:
             raise ValueError(
@@ -175,6 +182,7 @@ class EventIntake(Construct):
             Env.KEPT_EVENTS: self.kept.queue_url,
             Env.PARKED_EVENTS: self.parked.queue_url,
             **(_saga_environment(saga) if saga is not None else _direct_environment(table)),
+            **tries,
         }.items():
             fn.function.add_environment(variable, value)
         alarms = Construct(self, "Alarms")

@@ -13,6 +13,7 @@ from aws_cdk import aws_secretsmanager as secretsmanager
 from constructs import Construct
 
 from constructs_lib import (
+    Backoff,
     DirectFunction,
     DirectOperation,
     EventIntake,
@@ -30,6 +31,8 @@ FUNCTIONS: Final = Path(__file__).parent / "functions"
 CAP: Final = 1_000
 """Most that a card may hold in ECOPAY, unless the stack is given another cap."""
 REPLAYED_DAYS: Final = 90
+RETRIES: Final = Backoff(attempts=4, base_ms=50, cap_ms=200, full=False)
+"""Three retries of a conflict, 50, 100 and 200 ms later, and up to half as much again."""
 _ID: Final = {"type": "string", "pattern": "^[A-Za-z0-9-]{1,64}$"}
 _AMOUNT: Final = {"type": "integer", "minimum": 1, "maximum": 1_000_000_000}
 _UNIT: Final = {"type": "string", "pattern": "^(ECOPAY|POINT|JCREDIT|REGIONAL:[a-z0-9-]{1,32})$"}
@@ -163,6 +166,7 @@ class WalletStack(Stack):
             code=FUNCTIONS,
             handler=f"wallet.{face.lower()}.{name.replace('-', '_')}",
             schema=SCHEMAS[name],
+            backoff=RETRIES,
             environment=self._variables,
         )
         self._grant(fn)
@@ -171,7 +175,7 @@ class WalletStack(Stack):
     def _stripe(self) -> EventIntake:
         fn = StepFunction(self, "Stripe", code=FUNCTIONS, handler="wallet.stripe.handler", environment=self._variables)
         self._grant(fn)
-        intake = EventIntake(self, "StripeEvents", operation="stripe", fn=fn, requests=self.requests)
+        intake = EventIntake(self, "StripeEvents", operation="stripe", fn=fn, requests=self.requests, backoff=RETRIES)
         scheme = StripeSignature(secrets=[self.secret])
         self._webhook = intake.add_webhook("Webhook", scheme=scheme, cloud_watch_role=False)
         return intake

@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from saga_runtime.ledger.terms import CollectingAccounts, LedgerTerms
     from saga_runtime.money import Money, Rounding, Unit
     from saga_runtime.saga_log.write import Write
+    from saga_runtime.shared.backoff import Backoff
     from saga_runtime.steps.atomic import atomic_step
     from saga_runtime.steps.atomic_compensation import compensation
     from saga_runtime.steps.external import external_step
@@ -73,6 +74,7 @@ __all__ = [
     "AccountState",
     "AccountUnknown",
     "Applied",
+    "Backoff",
     "Begin",
     "Callback",
     "CallbackCall",
@@ -145,6 +147,7 @@ __getattr__, __dir__ = lazy_exports(
         "AccountState": ".ledger.items",
         "AccountUnknown": ".ledger.errors",
         "Applied": ".steps.verdict",
+        "Backoff": ".shared.backoff",
         "Begin": ".webhooks.intake",
         "Callback": ".callbacks.rows",
         "CallbackCall": ".callbacks.message",

@@ -675,6 +675,7 @@ class Env(StrEnum):
     REMEMBER_SECONDS = "CDK_SAGAS_REMEMBER_SECONDS"
     REFUSAL_POLICY = "CDK_SAGAS_REFUSAL_POLICY"
     FAILURE_STATUS = "CDK_SAGAS_FAILURE_STATUS"
+    CONFLICT_BACKOFF = "CDK_SAGAS_CONFLICT_BACKOFF"
 
 
 class KeyPolicy(StrEnum):
@@ -894,7 +895,7 @@ class Metric(StrEnum):
 
     KEY_MISSING = "IdempotencyKeyMissing"
     RESERVED = "RequestReserved"
-    REPLAYED = "RequestReplayed"
+    REPLAYED = "IdempotencyReplay"
     DUPLICATE_IN_PROGRESS = "DuplicateInProgress"
     EVENT_APPLIED = "EventApplied"
     EVENT_DUPLICATE = "EventDuplicate"
@@ -908,7 +909,7 @@ class Metric(StrEnum):
     START_REFUSED = "SagaStartRefused"
     KEY_EXPIRED = "IdempotencyKeyExpired"
     RESTARTED = "SagaStartedAgain"
-    CONFLICT = "StepConflict"
+    CONFLICT = "TransactionConflict"
     LATE_CAPTURE = "LateCapture"
     SUSPENDED = "PostedToSuspense"
     OLDEST_UNSWEPT = "AgeOfOldestUnswept"

@@ -7,10 +7,11 @@ What can come back of the transaction, and what it means:
 
 * committed: record and writes exist, and the response is given;
 * the record refused: the record that exists answers (also after a lost answer of one's own);
-* a conflict or a throttle anywhere: nothing was written, planned again after a jittered delay, then 503;
-* a write refused, or the function itself refuses: a refusal. ``FINAL``: it is stored under the key, by a put with the
-  record's condition, so that no copy of the request moves anything afterwards. ``OPEN``: the record is read before the
-  refusal is given;
+* a conflict: nothing was written, planned again after a jittered delay, then 503;
+* a throttle: nothing was written, 503;
+* a write refused, whatever else conflicted, or the function itself refuses: a refusal. ``FINAL``: it is stored under
+  the key, by a put with the record's condition, so that no copy of the request moves anything afterwards. ``OPEN``: the
+  record is read before the refusal is given;
 * no answer: unknown, sent again; then 503, which promises nothing.
 """
 
@@ -55,6 +56,7 @@ from saga_runtime.protocol import (
 from saga_runtime.saga_log.transaction import Committed, commit_first
 from saga_runtime.saga_log.write import Write
 from saga_runtime.shared import aws, clock, telemetry
+from saga_runtime.shared.backoff import Backoff
 from saga_runtime.steps.step import Commit
 
 LambdaHandler = Callable[[Any, Any], dict[str, Any]]
@@ -88,6 +90,7 @@ class Settings:
     remember_seconds: int
     refusal_policy: RefusalPolicy
     http_status_by_error: Mapping[str, int]
+    backoff: Backoff
 
     @classmethod
     def from_env(cls, env: Mapping[str, str]) -> Settings:
@@ -98,6 +101,7 @@ class Settings:
             remember_seconds=int(env[Env.REMEMBER_SECONDS]),
             refusal_policy=RefusalPolicy(env[Env.REFUSAL_POLICY]),
             http_status_by_error=json.loads(env[Env.FAILURE_STATUS]),
+            backoff=Backoff.from_json(env.get(Env.CONFLICT_BACKOFF)),
         )
 
 
@@ -190,7 +194,7 @@ class _Served:
             return {"Put": put}, wanted.writes
 
         try:
-            result = commit_first(plan, remaining_ms=self._remaining_ms)
+            result = commit_first(plan, remaining_ms=self._remaining_ms, backoff=self._config.backoff, throttles=False)
             if isinstance(result, Committed):
                 telemetry.event("direct_done", saga_id=call.key)
                 return self._first(200, body, call.key)

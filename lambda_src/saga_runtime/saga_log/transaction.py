@@ -4,8 +4,9 @@ What can come back, and what it means:
 
 * committed: the row and all writes exist;
 * our row refused: the row decides (replay, fenced, nothing to undo);
+* our row in a conflict: another attempt may be writing it; try again after a jittered delay;
+* a write refused: the write's ``refusal`` has the reason, whatever else conflicted;
 * a conflict or a throttle anywhere: nothing was written, try again after a jittered delay;
-* a write refused: the write's ``refusal`` has the reason;
 * AWS refused the call itself: nothing was written, unless an earlier try was not answered;
 * no response: unknown. It is sent again, and the row's condition shows the outcome.
 """
@@ -32,6 +33,10 @@ BACKOFF: Final = Backoff()
 Plan = Callable[[], tuple[Any, Sequence[Write]]]
 """Makes the first entry (a log row, or a record) and the writes, again for every try: a conflict means that what was
 read is stale."""
+
+
+class _Throttled(TransientError):
+    """DynamoDB refused the transaction for its load; nothing was written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +70,15 @@ def commit(plan: Plan, *, remaining_ms: Callable[[], int], backoff: Backoff = BA
 
 
 def commit_first(
-    plan: Plan, *, remaining_ms: Callable[[], int], backoff: Backoff = BACKOFF
+    plan: Plan, *, remaining_ms: Callable[[], int], backoff: Backoff = BACKOFF, throttles: bool = True
 ) -> Committed | FirstRefused:
     """Commit an entry that decides, with the writes behind it.
+
+    Args:
+        plan: makes the entry and the writes.
+        remaining_ms: time that the invocation has left, in milliseconds.
+        backoff: number and delays of the tries.
+        throttles: whether a throttle is tried again, like a conflict; otherwise it is raised at once.
 
     Raises:
         SagaError: what a write's ``refusal`` returned.
@@ -87,6 +98,8 @@ def commit_first(
         if not isinstance(result, TransientError):
             return result
         last = result
+        if isinstance(last, _Throttled) and not throttles:
+            break
         if isinstance(last, Conflict):
             count(Metric.CONFLICT)
         else:
@@ -119,23 +132,25 @@ def _outcome(error: ClientError | BotoCoreError, writes: Sequence[Write]) -> Fir
         return Conflict("concurrent transactions met on one item")
     if code != aws.TRANSACTION_CANCELED:
         if aws.is_transient(error):
-            return TransientError("the database is busy")
+            return _Throttled("the database is busy")
         raise error
     return _cancelled(aws.cancellation_reasons(error), writes, error)
 
 
 def _cancelled(reasons: list[dict[str, Any]], writes: Sequence[Write], error: ClientError) -> FirstRefused | SagaError:
-    """The first entry's refusal decides, whatever else was wrong. Then transient errors, then refusals."""
+    """The first entry decides: its refusal, or its conflict with another attempt. Then refusals, then conflicts."""
     codes = [str(reason.get("Code")) for reason in reasons]
     if codes[:1] == ["ConditionalCheckFailed"]:
         return FirstRefused(item=reasons[0].get("Item") or None)
-    if "TransactionConflict" in codes:
+    if codes[:1] == ["TransactionConflict"]:  # a write may be refused by what that attempt has just done
         return Conflict("concurrent transactions met on one item")
-    if {"ThrottlingError", "ProvisionedThroughputExceeded"}.intersection(codes):
-        return TransientError("the database is busy")
     for reason, code, write in zip(reasons[1:], codes[1:], writes, strict=True):
         if code == "ConditionalCheckFailed":
             if write.refusal is None:
                 return Conflict("an item changed between read and write")
             return write.refusal(reason.get("Item") or None)
+    if "TransactionConflict" in codes:
+        return Conflict("concurrent transactions met on one item")
+    if {"ThrottlingError", "ProvisionedThroughputExceeded"}.intersection(codes):
+        return _Throttled("the database is busy")
     raise error

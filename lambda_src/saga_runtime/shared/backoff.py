@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+import math
+from dataclasses import asdict, dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -12,6 +14,15 @@ class Backoff:
     The delay after failure ``n`` (from 1) is drawn evenly from 0 to ``d = min(cap, base * 2**(n-1))`` milliseconds
     ("full jitter", as in the AWS Architecture Blog's "Exponential Backoff And Jitter"), or, if not ``full``, from
     ``d`` to one and a half ``d``.
+
+    Attributes:
+        attempts: tries in all, the first one included; 1 or more.
+        base_ms: delay ``d`` after the first failure, in milliseconds; 1 or more.
+        cap_ms: largest ``d``, in milliseconds; ``base_ms`` or more.
+        full: whether the jitter is full.
+
+    Raises:
+        ValueError: for an attribute that is not so.
     """
 
     attempts: int = 8
@@ -20,11 +31,27 @@ class Backoff:
     full: bool = True
 
     def __post_init__(self) -> None:
-        if self.attempts < 1 or self.base_ms < 1 or self.cap_ms < self.base_ms:
-            raise ValueError(
-                f"a backoff needs attempts >= 1 and 1 <= base_ms <= cap_ms, "
-                f"got attempts={self.attempts} base_ms={self.base_ms} cap_ms={self.cap_ms}"
-            )
+        for name, least in (("attempts", 1), ("base_ms", 1), ("cap_ms", self.base_ms)):
+            value = getattr(self, name)
+            if type(value) is not int or value < least:
+                raise ValueError(f"{name} of a backoff must be an integer of at least {least}, got {value!r}; raise it")
+        if not isinstance(self.full, bool):
+            raise ValueError(f"full of a backoff must be True or False, got {self.full!r}; choose one")
+
+    @classmethod
+    def from_json(cls, text: str | None) -> Backoff:
+        """Read ``Env.CONFLICT_BACKOFF``; the default without it."""
+        return cls(**json.loads(text)) if text else cls()
+
+    def to_json(self) -> str:
+        """Value of ``Env.CONFLICT_BACKOFF``."""
+        return json.dumps(asdict(self), separators=(",", ":"))
+
+    @property
+    def longest_ms(self) -> int:
+        """Longest sum of all delays, in milliseconds."""
+        last = 1.0
+        return math.ceil(sum(self.delay_ms(failures, last) for failures in range(1, self.attempts)))
 
     def delay_ms(self, failures: int, random: float) -> float:
         """Delay after the ``failures``-th failure (from 1), for a ``random`` number in [0, 1)."""

@@ -46,6 +46,7 @@ from saga_runtime.saga_log.transaction import Committed, commit_first
 from saga_runtime.saga_log.write import Write
 from saga_runtime.shared import aws, clock, telemetry
 from saga_runtime.shared.arns import execution_of
+from saga_runtime.shared.backoff import Backoff
 from saga_runtime.steps.step import Commit
 from saga_runtime.webhooks.receiver import HeaderValues, WebhookEvent, log_failure, scheme, signed, unavailable
 
@@ -129,11 +130,16 @@ class DirectSettings:
 
     replay_seconds: int
     remember_seconds: int
+    backoff: Backoff
 
     @classmethod
     def from_env(cls, env: Mapping[str, str]) -> DirectSettings:
         """Read the environment; a missing variable is a KeyError at cold start."""
-        return cls(replay_seconds=int(env[Env.REPLAY_SECONDS]), remember_seconds=int(env[Env.REMEMBER_SECONDS]))
+        return cls(
+            replay_seconds=int(env[Env.REPLAY_SECONDS]),
+            remember_seconds=int(env[Env.REMEMBER_SECONDS]),
+            backoff=Backoff.from_json(env.get(Env.CONFLICT_BACKOFF)),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -418,7 +424,7 @@ class _Applied:
 
         code, refused = "", Begun.PARKED
         try:
-            result = commit_first(plan, remaining_ms=self._remaining_ms)
+            result = commit_first(plan, remaining_ms=self._remaining_ms, backoff=self._direct.backoff, throttles=False)
             if isinstance(result, Committed):
                 telemetry.event("event_applied", saga_id=call.key, event_id=begin.event_id)
                 return Begun.APPLIED, ""

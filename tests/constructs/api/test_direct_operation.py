@@ -12,6 +12,7 @@ from aws_cdk import Duration, Stack
 from cdk_nag import AwsSolutionsChecks
 
 from constructs_lib import (
+    Backoff,
     DirectFunction,
     DirectOperation,
     IdempotencyTable,
@@ -89,6 +90,23 @@ def test_its_function_reads_its_settings_from_what_the_template_gives_it(cloud: 
     assert (settings.replay_seconds, settings.remember_seconds) == (7 * 86_400, 400 * 86_400)
     assert (settings.refusal_policy, settings.http_status_by_error) == (RefusalPolicy.OPEN, {"InsufficientFunds": 402})
     assert set(variables) <= {name.value for name in Env}
+
+
+def test_its_function_has_the_backoff_that_it_was_given(stack: Stack) -> None:
+    backoff = Backoff(attempts=4, base_ms=50, cap_ms=200, full=False)
+    operation = DirectOperation(
+        fn=_function(stack, backoff=backoff), requests=IdempotencyTable(stack, "Requests"), previous=None
+    )
+    TransactionApi(stack, "Api", operations={"payments": operation})
+
+    variables = Cloud(stack).one("Pay/Function").properties["Environment"]["Variables"]
+
+    assert Settings.from_env(variables).backoff == backoff
+
+
+def test_a_backoff_that_outlasts_the_function_is_refused(stack: Stack) -> None:
+    with pytest.raises(ValueError, match=r"backoff must sum to at most 1000 ms, .* got up to 2260 ms"):
+        _function(stack, backoff=Backoff(), timeout=Duration.seconds(2))
 
 
 def test_refusals_are_final_by_default(stack: Stack) -> None:

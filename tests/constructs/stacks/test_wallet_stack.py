@@ -79,7 +79,7 @@ def test_conflicts_and_missing_keys_set_off_alarms(cloud: Cloud) -> None:
 
     for function in FUNCTIONS:
         conflict, missing = alarms[f"{function}/TransactionConflict"], alarms[f"{function}/IdempotencyKeyMissing"]
-        assert (conflict["MetricName"], conflict["Threshold"], conflict["Period"]) == ("StepConflict", 5, 300)
+        assert (conflict["MetricName"], conflict["Threshold"], conflict["Period"]) == ("TransactionConflict", 5, 300)
         assert (missing["MetricName"], missing["Threshold"]) == ("IdempotencyKeyMissing", 0)
         service = cloud.one(f"{function}/Function").properties["Environment"]["Variables"][Env.SERVICE.value]
         assert conflict["Dimensions"] == [{"Name": "service", "Value": service}]

@@ -15,11 +15,12 @@ from saga_runtime.http import operation
 from saga_runtime.http.schema import compile_validator
 from saga_runtime.idempotency.record import RequestRecord
 from saga_runtime.protocol import REPLAYED_HEADER, Metric, RecordAttribute, RecordStatus, RefusalPolicy
+from saga_runtime.shared.backoff import Backoff
 from tests.unit.support.client import accepted, remove_response, settled
 from tests.unit.support.samples import BODY, DAY_MS, NOW_MS, REQUEST_ID, SAGA_ID, get, post
 from tests.unit.support.settling import REMEMBER_SECONDS, REPLAY_SECONDS
 from tests.unit.support.wallet import PLANNED, deploy, moved, planned, send, told
-from tests.unit.support.wire import Action, Fault, Moment
+from tests.unit.support.wire import SDK_ATTEMPTS, Action, Fault, Moment
 from tests.unit.support.world import Context, World
 
 READ, WRITE = "BatchGetItem", "TransactWriteItems"
@@ -72,6 +73,23 @@ class TestANewRequest:
         assert [call.key for call in PLANNED] == [SAGA_ID] * 3
         assert world.told.counts[Metric.CONFLICT] == 2
         assert moved(world) == 200
+
+    def test_is_planned_again_as_often_as_its_backoff_has_it(
+        self, world: World, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        backoff = Backoff(attempts=4, base_ms=50, cap_ms=200, full=False)
+        deploy(monkeypatch, CONFLICT_BACKOFF=backoff.to_json())
+        world.wire.plan(Fault(operation=WRITE, action=Action.CONFLICT, times=1_000))
+
+        assert send()["statusCode"] == 503
+        assert len(PLANNED) == world.told.counts[Metric.CONFLICT] == 4
+        assert [0.05 <= world.naps[0] <= 0.075, 0.1 <= world.naps[1] <= 0.15, 0.2 <= world.naps[2] <= 0.3] == [True] * 3
+
+    def test_that_is_throttled_is_503_and_is_not_planned_again(self, world: World) -> None:
+        world.wire.plan(Fault(operation=WRITE, action=Action.THROTTLE, times=1_000))
+
+        assert send()["statusCode"] == 503
+        assert (len(PLANNED), world.wire.sent.count(WRITE)) == (1, SDK_ATTEMPTS)
 
     @pytest.mark.parametrize("action", [Action.CONFLICT, Action.THROTTLE, Action.DROP])
     def test_is_503_with_retry_after_when_the_tries_are_used_up(self, world: World, action: Action) -> None:

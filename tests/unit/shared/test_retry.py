@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,7 +22,30 @@ def test_the_bound_doubles_up_to_its_cap() -> None:
     assert [Backoff().delay_ms(failures, 1.0) for failures in range(1, 9)] == [20, 40, 80, 160, 320, 640, 1000, 1000]
 
 
-@pytest.mark.parametrize(("attempts", "base_ms", "cap_ms"), [(0, 1, 1), (1, 0, 1), (1, 2, 1), (-1, 1, 1)])
-def test_a_backoff_without_sense_is_refused(attempts: int, base_ms: int, cap_ms: int) -> None:
-    with pytest.raises(ValueError, match=f"attempts={attempts} base_ms={base_ms} cap_ms={cap_ms}"):
-        Backoff(attempts=attempts, base_ms=base_ms, cap_ms=cap_ms)
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"attempts": 0}, "attempts of a backoff must be an integer of at least 1, got 0"),
+        ({"attempts": True}, "attempts of a backoff must be an integer of at least 1, got True"),
+        ({"base_ms": 0}, "base_ms of a backoff must be an integer of at least 1, got 0"),
+        ({"base_ms": 20.0}, "base_ms of a backoff must be an integer of at least 1, got 20.0"),
+        ({"base_ms": 2, "cap_ms": 1}, "cap_ms of a backoff must be an integer of at least 2, got 1"),
+        ({"full": 1}, "full of a backoff must be True or False, got 1"),
+    ],
+)
+def test_a_wrong_backoff_is_refused(wrong: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Backoff(**wrong)
+
+
+def test_a_backoff_travels_in_a_variable() -> None:
+    chosen = Backoff(attempts=4, base_ms=50, cap_ms=200, full=False)
+
+    assert Backoff.from_json(chosen.to_json()) == chosen
+    assert Backoff.from_json(None) == Backoff.from_json("") == Backoff()
+
+
+def test_the_longest_delays_sum_up() -> None:
+    assert Backoff().longest_ms == 2_260
+    assert Backoff(attempts=4, base_ms=50, cap_ms=200, full=False).longest_ms == 525
+    assert Backoff(attempts=1).longest_ms == 0

@@ -33,10 +33,10 @@ def test_what_was_counted_is_written_once_in_the_embedded_metric_format(capsys: 
 
     (line,) = capsys.readouterr().out.splitlines()
     document = json.loads(line)
-    assert document["RequestReplayed"] == [1.0]
+    assert document["IdempotencyReplay"] == [1.0]
     assert document["saga_id"] == "s-1"
     metrics = document["_aws"]["CloudWatchMetrics"][0]
-    assert metrics["Metrics"] == [{"Name": "RequestReplayed", "Unit": "Count"}]
+    assert metrics["Metrics"] == [{"Name": "IdempotencyReplay", "Unit": "Count"}]
     assert "saga_id" not in str(metrics), "a saga id as a dimension would be a metric of its own"
 
 

@@ -11,7 +11,7 @@ import pytest
 from constructs_lib.testing.invariants import require_all_hold
 from examples.wallet.audit import audit_wallet
 from examples.wallet.functions.wallet import admin, customer, merchant, operations, stripe, terminal
-from examples.wallet.stack import CAP, FAILURE_STATUS
+from examples.wallet.stack import CAP, FAILURE_STATUS, RETRIES
 from saga_runtime.http import direct_operation as direct
 from saga_runtime.protocol import PROTOCOL_VERSION, Env, SchemeKind
 from saga_runtime.shared import aws
@@ -119,6 +119,7 @@ def open_wallet(world: World, monkeypatch: pytest.MonkeyPatch, *, cards: bool = 
         Env.FAILURE_STATUS: json.dumps(FAILURE_STATUS),
         Env.KEPT_EVENTS: urls[0],
         Env.PARKED_EVENTS: urls[1],
+        Env.CONFLICT_BACKOFF: RETRIES.to_json(),
         operations.TABLE: "wallet",
         operations.CAP: str(CAP),
     }
