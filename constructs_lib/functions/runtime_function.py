@@ -37,6 +37,20 @@ _TRACING: Final = Acknowledgment(
 class RuntimeFunction(Construct):
     """A function that runs ``saga_runtime``: used by the constructs for their own functions, and by ``StepFunction``.
 
+    Args:
+        scope: parent construct.
+        id: construct id.
+        code: an asset with the runtime in it.
+        handler: ``module.function``.
+        description: what the console shows.
+        environment: environment variables.
+        timeout: 1 s to 900 s in whole seconds, 15 s by default.
+        memory_mib: 128 to 10240.
+        architecture: arm64 by default.
+        reserved_concurrency: unreserved by default.
+        log_retention: three months by default.
+        removal_policy: of the log group; retained by default.
+
     Attributes:
         function: the Lambda function.
         role: its role. It may write its own log group and trace segments, and nothing else until granted.

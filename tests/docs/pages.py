@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -17,6 +18,9 @@ _FENCE: Final = re.compile(
 _HEADING: Final = re.compile(r"^#{1,6} +(.+?) *$", re.MULTILINE)
 _LINK: Final = re.compile(r"(?<!!)\[(?:[^\]\[]|\[[^\]]*\])*\]\(([^)\s]+)\)")
 _TABLE: Final = re.compile(r"^<!-- (?P<mark>[^>]+?) -->\n(?P<rows>(?:\|.*\n)+)", re.MULTILINE)
+_LIST: Final = re.compile(
+    r"^<!-- (?P<mark>(?:signature|members|fields): [^>]+?) -->\n(?P<names>\[.+\n(?:\S.*\n)*)", re.MULTILINE
+)
 _CODE: Final = re.compile(r"`([^`]+)`")
 
 
@@ -85,12 +89,16 @@ def snippets() -> tuple[Snippet, ...]:
 
 @cache
 def tables() -> tuple[Table, ...]:
-    """Every marked table of every page."""
-    return tuple(
-        Table(page=page, mark=match["mark"].strip(), rows=_rows(match["rows"]))
-        for page in pages()
-        for match in _TABLE.finditer(page.read_text("utf-8"))
-    )
+    """Every marked table of every page, and every marked list of names as a table of one column."""
+    return tuple(table for page in pages() for table in _tables_of(page, page.read_text("utf-8")))
+
+
+def _tables_of(page: Path, text: str) -> Iterator[Table]:
+    for match in _TABLE.finditer(text):
+        yield Table(page=page, mark=match["mark"].strip(), rows=_rows(match["rows"]))
+    for match in _LIST.finditer(text):
+        names = tuple((f"`{name}`",) for name in _CODE.findall(match["names"]))
+        yield Table(page=page, mark=match["mark"].strip(), rows=names)
 
 
 def tables_marked(first: str) -> list[Table]:

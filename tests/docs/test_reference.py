@@ -59,6 +59,23 @@ def test_every_argument_is_documented(table: Table) -> None:
     assert sorted(table.names) == sorted(asked)
 
 
+@for_each(_marked("signature"))
+def test_every_argument_is_described_in_its_docstring(table: Table) -> None:
+    text = _docstrings(_object(table.mark.split()[1]))
+
+    assert [
+        name for name in table.names if not re.search(rf"^ *(?:\w+, )*{name}(?:, \w+)*: ", text, re.MULTILINE)
+    ] == []
+
+
+def _docstrings(described: Any) -> str:
+    """Docstring of a function, or of a class and its bases of ours."""
+    if not inspect.isclass(described):
+        return inspect.getdoc(described) or ""
+    ours = [base for base in described.__mro__ if base.__module__.startswith(("constructs_lib", "saga_runtime"))]
+    return "\n".join(f"{base.__doc__}\n{vars(base).get('__init__').__doc__}" for base in ours)
+
+
 @for_each(_marked("fields"))
 def test_every_field_is_documented(table: Table) -> None:
     fields = dataclasses.fields(_object(table.mark.split()[1]))
