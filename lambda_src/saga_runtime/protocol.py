@@ -369,6 +369,70 @@ class HoldAttribute(StrEnum):
 HOLD_ID: Final = "hold"
 
 
+class MigrationAttribute(StrEnum):
+    """Attributes that a migration adds to a table, besides the table's own keys.
+
+    On items of customers: ``at`` and, for each concern, ``at_<concern>``. All others belong to the migration's own
+    items: its phase, and the progress of each job.
+    """
+
+    AT = "at"
+    """Of a new item: ``DUAL`` or ``NEW``. Of an old item, with ``_`` and a concern's name behind it: the same."""
+    PHASE = "phase"
+    CHANGED_AT = "changed_at"
+    """When the phase changed last; epoch milliseconds."""
+    VERSION = "version"
+    """Of a job's progress: +1 with each page. Of two runs of one job, one writes it."""
+    CURSOR = "cursor"
+    """JSON text of the key behind which the next page begins. Absent: at the start."""
+    BEGAN_AT = "began_at"
+    """When this pass of the table began."""
+    SEEN = "seen"
+    MOVED = "moved"
+    LEFT = "left"
+    """Concerns of customers that this pass found and could not move, or compare."""
+    COMPARED = "compared"
+    DIFFERENT = "different"
+    EXAMPLES = "examples"
+    """Keys of the first customers whose items differ."""
+    LAST = "last"
+    """JSON text of the last complete pass: ``PassField``."""
+
+
+class PassField(StrEnum):
+    """Fields of a complete pass."""
+
+    PHASE = "phase"
+    BEGAN_AT = "began_at"
+    ENDED_AT = "ended_at"
+    SEEN = "seen"
+    MOVED = "moved"
+    LEFT = "left"
+    COMPARED = "compared"
+    DIFFERENT = "different"
+    CLEAN_SINCE = "clean_since"
+    """When the first pass of this phase began since which none has found a difference; None: the last one found one."""
+
+
+class MigrationField(StrEnum):
+    """Fields of ``Env.MIGRATION``."""
+
+    NAME = "name"
+    OLD_ITEM = "old_item"
+    PARTITION_KEY = "partition_key"
+    SORT_KEY = "sort_key"
+    GROUPS = "groups"
+    ITEM = "item"
+    ATTRIBUTES = "attributes"
+    PILOTS = "pilots"
+    MOST_PHASE = "most_phase"
+    SEGMENTS = "segments"
+    ENDED_AFTER = "ended_after"
+    CLEAN_FOR = "clean_for"
+    KEPT_FOR = "kept_for"
+    WRITERS = "writers"
+
+
 class LedgerTermsField(StrEnum):
     """Fields of ``Env.LEDGER_TERMS``, and of a collecting entry in it."""
 
@@ -676,6 +740,8 @@ class Env(StrEnum):
     REFUSAL_POLICY = "CDK_SAGAS_REFUSAL_POLICY"
     FAILURE_STATUS = "CDK_SAGAS_FAILURE_STATUS"
     CONFLICT_BACKOFF = "CDK_SAGAS_CONFLICT_BACKOFF"
+    MIGRATION = "CDK_SAGAS_MIGRATION"
+    MIGRATION_TABLE = "CDK_SAGAS_MIGRATION_TABLE"
 
 
 class KeyPolicy(StrEnum):
@@ -952,3 +1018,7 @@ class Metric(StrEnum):
     OLDEST_OVERDUE = "AgeOfOldestOverdue"
     HOLD_AGE = "AgeOfHold"
     RECORD_MISSING = "SagaWithoutRecord"
+    MIGRATED = "MigrationMoved"
+    MIGRATION_LEFT = "MigrationLeft"
+    MIGRATION_DIFFERENCE = "MigrationDifference"
+    MIGRATION_CLEAN = "MigrationCleanSeconds"

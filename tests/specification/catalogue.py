@@ -16,6 +16,7 @@ from tests.specification import (
     test_external_step,
     test_hold,
     test_late_undo,
+    test_migration,
     test_request_record,
     test_resolved_step,
     test_whole_saga,
@@ -37,6 +38,7 @@ SUITES: Final = {
     "test_changed_definition.py": test_changed_definition.TestChangedDefinition.suite,
     "test_adopted_saga.py": test_adopted_saga.TestAdoptedSaga.suite,
     "test_late_undo.py": test_late_undo.TestLateUndo.suite,
+    "test_migration.py": test_migration.TestMigration.suite,
 }
 """Every model's suite, by the file of its tests."""
 

@@ -16,6 +16,7 @@ from tests.specification.event_intake import IntakePromise
 from tests.specification.external_conditions import ExternalPromise
 from tests.specification.hold import HoldPromise
 from tests.specification.late_undo import LatePromise
+from tests.specification.migration import MigrationPromise
 from tests.specification.record_conditions import RecordPromise
 from tests.specification.saga_conditions import SagaPromise
 
@@ -34,6 +35,7 @@ PROMISES = (
     DefinitionPromise,
     AdoptPromise,
     LatePromise,
+    MigrationPromise,
 )
 
 

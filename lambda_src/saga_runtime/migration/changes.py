@@ -1,0 +1,296 @@
+"""Writes of operations while a table is migrated. Pure: writers never read the phase, the items decide.
+
+Each write asks for the place that was read. If a worker moved the concern meanwhile, the transaction is refused as a
+``Conflict``, and the operation is planned again with fresh reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from enum import Enum
+from typing import Any, Final
+
+from saga_runtime.errors import Conflict, Invalid, PermanentError, SagaError
+from saga_runtime.migration.layout import Layout, Place, Target
+from saga_runtime.migration.places import AT, Item, place_of
+from saga_runtime.saga_log.write import Write
+
+Number = int | Decimal
+Value = int | Decimal | str
+
+
+class Clear(Enum):
+    """The value that removes an attribute."""
+
+    CLEAR = "CLEAR"
+
+
+CLEAR: Final = Clear.CLEAR
+
+
+class CustomerUnknown(PermanentError):
+    """There is no such customer."""
+
+    code = "CUSTOMER_UNKNOWN"
+
+
+def _refused() -> SagaError:
+    return PermanentError("the values do not allow this operation")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """One operation's change of one concern, by the names of the new item's attributes.
+
+    Attributes:
+        add: what is added to numbers; an absent number is 0.
+        put: values that replace others; ``None`` leaves, ``CLEAR`` removes.
+        once: values that are written if the attribute is absent.
+        at_least: numbers that must be there, and at least so high before the change.
+        at_most: numbers that must be absent, or at most so high before the change.
+        equal: texts that must be there.
+        refusal: the error when a value is not as these three demand.
+
+    Raises:
+        Invalid: if a value is not of these types, or an attribute is changed twice.
+    """
+
+    add: Mapping[str, Number] = field(default_factory=dict)
+    put: Mapping[str, Value | Clear | None] = field(default_factory=dict)
+    once: Mapping[str, Value] = field(default_factory=dict)
+    at_least: Mapping[str, Number] = field(default_factory=dict)
+    at_most: Mapping[str, Number] = field(default_factory=dict)
+    equal: Mapping[str, str] = field(default_factory=dict)
+    refusal: Callable[[], SagaError] = _refused
+
+    def __post_init__(self) -> None:
+        for name, value in (*self.add.items(), *self.at_least.items(), *self.at_most.items()):
+            if type(value) not in (int, Decimal):
+                raise Invalid(f"{name} must be an int or a Decimal, got {type(value).__name__}; use smallest units")
+        for name, given in (*self.put.items(), *self.once.items()):
+            if given is not None and given is not CLEAR and type(given) not in (int, Decimal, str):
+                raise Invalid(f"{name} must be a text, an int or a Decimal, got {type(given).__name__}; encode it")
+        names = [*self.add, *self.put, *self.once]
+        if len(names) != len(set(names)):
+            raise Invalid(f"an attribute must be changed once, got {', '.join(sorted(names))}; leave one out")
+
+    @property
+    def changes(self) -> bool:
+        """True if there is anything to write."""
+        return bool(any(self.add.values()) or any(value is not None for value in self.put.values()) or self.once)
+
+    @property
+    def names(self) -> set[str]:
+        """Every attribute that is read or written."""
+        return {*self.add, *self.put, *self.once, *self.at_least, *self.at_most, *self.equal}
+
+
+def writes_of(
+    layout: Layout,
+    table: str,
+    customer: str,
+    items: Mapping[str, Item],
+    changes: Mapping[str, Change],
+) -> list[Write]:
+    """Writes of an operation's changes of one customer: at most one per item, ``[]`` if nothing changes.
+
+    Guaranteed: they take effect only where the concerns were read to be. In ``DUAL`` both items change, by the same.
+
+    Args:
+        layout: the migration.
+        table: the table's name.
+        customer: partition key.
+        items: the old item and the concerns' new items by sort key, read strongly; absent ones left out.
+        changes: by name of the concern.
+
+    Raises:
+        CustomerUnknown: if neither item exists.
+        Invalid: if a change names an attribute that its concern does not have.
+    """
+    wanted = [(layout.concern(name), change) for name, change in changes.items() if change.changes]
+    old = _Update(layout, table, customer, layout.old_item)
+    writes: list[Write] = []
+    for concern, change in wanted:
+        if unknown := sorted(change.names - set(concern.attributes)):
+            raise Invalid(f"attributes of {concern.name} must be of {sorted(concern.attributes)}, got {unknown}")
+        place = place_of(concern, items.get(layout.old_item), items.get(concern.item))
+        if place is None:
+            raise CustomerUnknown("there is no such customer")
+        if place is not Place.NEW:
+            old.change(concern.mark, place, change, concern.attributes, guarded=place is Place.OLD)
+        if place is not Place.OLD:
+            new = _Update(layout, table, customer, concern.item)
+            new.change(AT, place, change, {name: name for name in concern.attributes}, guarded=True)
+            writes += new.write()
+    return [*old.write(), *writes]
+
+
+def born(
+    layout: Layout, table: str, customer: str, phase: int, values: Mapping[str, Mapping[str, Value]]
+) -> list[Write]:
+    """Writes that create a customer in the form that a phase wants.
+
+    Guaranteed: of several births of one customer, in whatever phases, one succeeds; the others are refused as
+    ``Conflict``, so read the customer before.
+
+    Args:
+        layout: the migration.
+        table: the table's name.
+        customer: partition key.
+        phase: read strongly, in the same invocation.
+        values: first values by concern, by the names of the new item's attributes.
+    """
+    targets = {one.name: layout.target(phase, one, customer) for one in layout.concerns}
+    old: dict[str, Any] = _key(layout, customer, layout.old_item)
+    writes: list[Write] = []
+    for concern in layout.concerns:
+        target = targets[concern.name]
+        given = {name: encoded(value) for name, value in values.get(concern.name, {}).items()}
+        if unknown := sorted(set(given) - set(concern.attributes)):
+            raise Invalid(f"attributes of {concern.name} must be of {sorted(concern.attributes)}, got {unknown}")
+        if target in {Target.OLD, Target.DUAL}:
+            old |= {concern.attributes[name]: value for name, value in given.items()}
+        if target is not Target.OLD:
+            place = Place.DUAL if target is Target.DUAL else Place.NEW
+            old[concern.mark] = {"S": place.value}
+            new = {**_key(layout, customer, concern.item), **given, AT: {"S": place.value}}
+            writes.append(_put_absent(layout, table, new))
+    # The last phase deletes old items; the new ones refuse a second birth.
+    removed = Target.REMOVED in targets.values()
+    return writes if removed else [_put_absent(layout, table, old), *writes]
+
+
+def _put_absent(layout: Layout, table: str, item: Item) -> Write:
+    return Write(
+        action={
+            "Put": {
+                "TableName": table,
+                "Item": item,
+                "ConditionExpression": "attribute_not_exists(#pk)",
+                "ExpressionAttributeNames": {"#pk": layout.partition_key},
+            }
+        }
+    )
+
+
+def encoded(value: Value) -> dict[str, Any]:
+    """A value as DynamoDB has it."""
+    return {"S": value} if isinstance(value, str) else {"N": format(Decimal(value), "f")}
+
+
+def _key(layout: Layout, customer: str, item: str) -> dict[str, Any]:
+    return {layout.partition_key: {"S": customer}, layout.sort_key: {"S": item}}
+
+
+@dataclass(slots=True)
+class _Guard:
+    """Why a write of one concern may be refused."""
+
+    mark: str
+    place: Place
+    change: Change
+    names: Mapping[str, str]
+    guarded: bool
+
+    def refusal(self, item: Item) -> SagaError | None:
+        """The error that an item explains; None: this concern is not the reason."""
+        stored = item.get(self.mark)
+        if stored != (None if self.place is Place.OLD else {"S": self.place.value}):
+            return Conflict("a concern moved between read and write")
+        return self.change.refusal() if self.guarded and not self._holds(item) else None
+
+    def _holds(self, item: Item) -> bool:
+        def number(name: str) -> Decimal | None:
+            value = item.get(self.names[name])
+            return Decimal(value["N"]) if value is not None else None
+
+        least = all((have := number(name)) is not None and have >= want for name, want in self.change.at_least.items())
+        most = all((have := number(name)) is None or have <= want for name, want in self.change.at_most.items())
+        equal = all(item.get(self.names[name]) == {"S": want} for name, want in self.change.equal.items())
+        return least and most and equal
+
+
+class _Update:
+    """One item's update: of the old item, for all of its concerns at once."""
+
+    def __init__(self, layout: Layout, table: str, customer: str, item: str) -> None:
+        self._layout, self._table, self._customer, self._item = layout, table, customer, item
+        self._names: dict[str, str] = {}
+        self._values: dict[str, Any] = {}
+        self._clauses: dict[str, list[str]] = {"SET": [], "REMOVE": [], "ADD": []}
+        # An update of an absent item would create it.
+        self._conditions = [f"attribute_exists({self._name(layout.partition_key)})"]
+        self._guards: list[_Guard] = []
+
+    def change(self, mark: str, place: Place, change: Change, names: Mapping[str, str], *, guarded: bool) -> None:
+        """Apply a change if the mark is as read; ``guarded``: this item decides whether its values allow it."""
+        at = self._name(mark)
+        self._conditions.append(
+            f"attribute_not_exists({at})" if place is Place.OLD else f"{at} = {self._value({'S': place.value})}"
+        )
+        for name, number in change.add.items():
+            if number:
+                self._clauses["ADD"].append(f"{self._name(names[name])} {self._value(encoded(number))}")
+        for name, value in change.put.items():
+            if value is CLEAR:
+                self._clauses["REMOVE"].append(self._name(names[name]))
+            elif value is not None and not isinstance(value, Clear):
+                self._clauses["SET"].append(f"{self._name(names[name])} = {self._value(encoded(value))}")
+        for name, first in change.once.items():
+            at = self._name(names[name])
+            self._clauses["SET"].append(f"{at} = if_not_exists({at}, {self._value(encoded(first))})")
+        if guarded:
+            for name, least in change.at_least.items():
+                self._conditions.append(f"{self._name(names[name])} >= {self._value(encoded(least))}")
+            for name, most in change.at_most.items():
+                at = self._name(names[name])
+                self._conditions.append(f"(attribute_not_exists({at}) OR {at} <= {self._value(encoded(most))})")
+            for name, text in change.equal.items():
+                self._conditions.append(f"{self._name(names[name])} = {self._value({'S': text})}")
+        self._guards.append(_Guard(mark, place, change, names, guarded))
+
+    def write(self) -> list[Write]:
+        """The write; nothing if nothing changes."""
+        if not self._guards:
+            return []
+        action: dict[str, Any] = {
+            "TableName": self._table,
+            "Key": _key(self._layout, self._customer, self._item),
+            "UpdateExpression": " ".join(
+                f"{kind} {', '.join(parts)}" for kind, parts in self._clauses.items() if parts
+            ),
+            "ConditionExpression": " AND ".join(self._conditions),
+            "ExpressionAttributeNames": self._names,
+            "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
+        }
+        if self._values:
+            action["ExpressionAttributeValues"] = self._values
+        return [Write(action={"Update": action}, refusal=_refusal(self._guards))]
+
+    def _name(self, attribute: str) -> str:
+        for placeholder, known in self._names.items():
+            if known == attribute:
+                return placeholder
+        placeholder = f"#{len(self._names)}"
+        self._names[placeholder] = attribute
+        return placeholder
+
+    def _value(self, value: Mapping[str, Any]) -> str:
+        placeholder = f":{len(self._values)}"
+        self._values[placeholder] = value
+        return placeholder
+
+
+def _refusal(guards: Sequence[_Guard]) -> Callable[[Item | None], SagaError]:
+    """The error of an update that was refused, by the item that exists. A move explains more than a value."""
+
+    def refusal(item: Item | None) -> SagaError:
+        if item is None:
+            return Conflict("an item was deleted between read and write")
+        errors = [error for guard in guards if (error := guard.refusal(item)) is not None]
+        moved = next((error for error in errors if isinstance(error, Conflict)), None)
+        return moved or (errors[0] if errors else Conflict("an item changed between read and write"))
+
+    return refusal

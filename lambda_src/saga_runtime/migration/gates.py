@@ -1,0 +1,191 @@
+"""Gates between phases: what must hold before the phase changes. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from saga_runtime.migration.layout import LEGACY, READY, Layout
+from saga_runtime.migration.store import Phase
+from saga_runtime.migration.worker import Pass
+from saga_runtime.protocol import MigrationField
+
+_VERIFIED = 3
+"""The phase of a group in which both items are compared."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """Terms of a deployed migration.
+
+    Attributes:
+        layout: its layout.
+        most_phase: up to which phase the deployment allows to advance.
+        segments: of the scan.
+        ended_after_seconds: after which time no function of the code, or of the phase, before still runs.
+        clean_for_seconds: for how long comparisons must have found no difference.
+        kept_for_seconds: for how long old items are kept after everything left them.
+        writers: names of the functions that write the table's items.
+    """
+
+    layout: Layout
+    most_phase: int
+    segments: int
+    ended_after_seconds: int
+    clean_for_seconds: int
+    kept_for_seconds: int
+    writers: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Value of ``Env.MIGRATION``, as JSON values."""
+        f = MigrationField
+        return {
+            **self.layout.to_json(),
+            f.MOST_PHASE.value: self.most_phase,
+            f.SEGMENTS.value: self.segments,
+            f.ENDED_AFTER.value: self.ended_after_seconds,
+            f.CLEAN_FOR.value: self.clean_for_seconds,
+            f.KEPT_FOR.value: self.kept_for_seconds,
+            f.WRITERS.value: list(self.writers),
+        }
+
+    @classmethod
+    def from_json(cls, told: Mapping[str, Any]) -> Terms:
+        """Read what ``to_json`` wrote."""
+        f = MigrationField
+        return cls(
+            layout=Layout.from_json(told),
+            most_phase=told[f.MOST_PHASE],
+            segments=told[f.SEGMENTS],
+            ended_after_seconds=told[f.ENDED_AFTER],
+            clean_for_seconds=told[f.CLEAN_FOR],
+            kept_for_seconds=told[f.KEPT_FOR],
+            writers=tuple(told[f.WRITERS]),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """Facts that gates decide by.
+
+    Attributes:
+        phase: the phase item.
+        now_ms: epoch milliseconds, by AWS's clock.
+        moved: last complete pass of each segment that moves; None: there was none.
+        compared: likewise, of those that compare.
+        deployed: when each writer was last deployed, epoch milliseconds, by its name.
+    """
+
+    phase: Phase
+    now_ms: int
+    moved: Sequence[Pass | None]
+    compared: Sequence[Pass | None]
+    deployed: Mapping[str, int]
+
+
+def ahead(terms: Terms, facts: Facts) -> list[str]:
+    """Reasons why the phase must not advance; none: it may."""
+    layout, phase = terms.layout, facts.phase
+    if phase.number >= layout.last:
+        return [f"phase must be below {layout.last} to advance, got {phase.number}; it is the last one"]
+    reasons: list[str] = []
+    if phase.number + 1 > terms.most_phase:
+        reasons.append(
+            f"phase must be at most {terms.most_phase} by this deployment, got {phase.number + 1}; deploy "
+            f"Migration(phase={phase.number + 1})"
+        )
+    if phase.number == LEGACY:
+        return reasons
+    if phase.number == READY:
+        return reasons + _ended(terms, facts, "code that knows no marks")
+    reasons += _all_moved(terms, facts)
+    group = layout.group_of(phase.number)
+    if group is not None and layout.stage(phase.number, group) == _VERIFIED:
+        reasons += _clean(terms, facts)
+    if phase.number + 1 == layout.last:
+        reasons += _ended(terms, facts, "code of a phase before")
+        kept = (facts.now_ms - phase.changed_at_ms) // 1_000
+        if kept < terms.kept_for_seconds:
+            reasons.append(
+                f"old items must be kept for {terms.kept_for_seconds} s, got {kept} s; wait for "
+                f"{terms.kept_for_seconds - kept} s"
+            )
+    return reasons
+
+
+def back(terms: Terms, facts: Facts) -> list[str]:
+    """Reasons why the phase must not return to the one before; none: it may."""
+    layout, phase = terms.layout, facts.phase
+    if phase.number == LEGACY:
+        return [f"phase must be above {LEGACY} to return, got {LEGACY}; it is the first one"]
+    if phase.number == layout.last:
+        return [f"phase must be below {layout.last} to return, got {layout.last}; old items are deleted"]
+    if phase.number == READY:
+        return _ended(terms, facts, "a birth or a worker of phase 2") + _all_moved(
+            terms, facts, since_ms=phase.changed_at_ms + terms.ended_after_seconds * 1_000
+        )
+    return []
+
+
+def _ended(terms: Terms, facts: Facts, what: str) -> list[str]:
+    """Functions that began before the phase changed have ended, and none was deployed since."""
+    reasons = []
+    since_ms = max([facts.phase.changed_at_ms, *facts.deployed.values()])
+    passed = (facts.now_ms - since_ms) // 1_000
+    if passed < terms.ended_after_seconds:
+        reasons.append(
+            f"{what} may still run for {terms.ended_after_seconds - passed} s: phase {facts.phase.number} must have "
+            f"lasted for {terms.ended_after_seconds} s after the last deployment, got {passed} s"
+        )
+    missing = sorted(set(terms.writers) - set(facts.deployed))
+    if missing:
+        reasons.append(f"writers must exist, got no function {', '.join(missing)}; correct Migration(writers=…)")
+    return reasons
+
+
+def _all_moved(terms: Terms, facts: Facts, since_ms: int | None = None) -> list[str]:
+    """Each segment has a pass of this phase that left nothing."""
+    since = facts.phase.changed_at_ms if since_ms is None else since_ms
+    done = [_of(one, facts.phase, since) for one in facts.moved]
+    open_ = [str(index) for index, one in enumerate(done) if one is None]
+    if open_ or len(done) < terms.segments:
+        return [
+            (
+                f"a backfill pass of phase {facts.phase.number} must be complete, got none of segment "
+                f"{', '.join(open_) or 'any'}; run cdk-sagas migrate backfill, or wait for the worker"
+            )
+        ]
+    left = sum(one.left for one in done if one is not None)
+    return [f"nothing must be left to move, got {left}; wait for the next pass"] if left else []
+
+
+def _clean(terms: Terms, facts: Facts) -> list[str]:
+    done = [_of(one, facts.phase, facts.phase.changed_at_ms) for one in facts.compared]
+    found = [one for one in done if one is not None]
+    if len(found) < terms.segments:
+        return [
+            (
+                f"a verify pass of phase {facts.phase.number} must be complete, got {len(found)} of {terms.segments}; "
+                "run cdk-sagas migrate verify, or wait for the worker"
+            )
+        ]
+    different = sum(one.different for one in found)
+    if different:
+        return [f"differences must be 0, got {different}; see cdk-sagas migrate status"]
+    if any(one.clean_since_ms is None for one in found):
+        return ["every concern must be compared, got some that writers held; wait for the next pass"]
+    # From the begin of the first clean pass to the begin of the last one: what came later was not compared.
+    clean = min((one.began_at_ms - (one.clean_since_ms or 0)) // 1_000 for one in found)
+    if clean < terms.clean_for_seconds:
+        return [
+            (
+                f"passes must be clean for {terms.clean_for_seconds} s, got {clean} s; wait for "
+                f"{terms.clean_for_seconds - clean} s"
+            )
+        ]
+    return []
+
+
+def _of(done: Pass | None, phase: Phase, since_ms: int) -> Pass | None:
+    return done if done is not None and done.phase == phase.number and done.began_at_ms >= since_ms else None

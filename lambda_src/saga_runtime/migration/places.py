@@ -1,0 +1,46 @@
+"""Places of concerns, by the customer's items. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Any
+
+from saga_runtime.migration.layout import Concern, Place
+from saga_runtime.protocol import MigrationAttribute
+
+Item = Mapping[str, Mapping[str, Any]]
+AT = MigrationAttribute.AT.value
+
+
+def place_of(concern: Concern, old: Item | None, new: Item | None) -> Place | None:
+    """The place that the items record; None: there is no such customer.
+
+    An old item decides. Without one, a new item does: the last phase deletes old items.
+    """
+    if old is not None:
+        return Place(old[concern.mark]["S"]) if concern.mark in old else Place.OLD
+    return Place.NEW if new is not None and new.get(AT) == {"S": Place.NEW.value} else None
+
+
+def truth_of(concern: Concern, item: Item | None, *, is_new: bool) -> dict[str, Any] | None:
+    """Values of a concern in one item, by the new item's names; None: the item is not the truth."""
+    if item is None:
+        return None
+    if is_new:
+        true = item.get(AT) in ({"S": Place.DUAL.value}, {"S": Place.NEW.value})
+        return {name: item[name] for name in concern.attributes if name in item} if true else None
+    if concern.mark in item and item[concern.mark] != {"S": Place.DUAL.value}:
+        return None
+    return {new: item[old] for new, old in concern.attributes.items() if old in item}
+
+
+def same(concern: Concern, old: Item, new: Item) -> bool:
+    """Test whether both items hold the same values. Numbers are compared as numbers."""
+    return all(_same(old.get(former), new.get(name)) for name, former in concern.attributes.items())
+
+
+def _same(one: Mapping[str, Any] | None, other: Mapping[str, Any] | None) -> bool:
+    if one is not None and other is not None and "N" in one and "N" in other:
+        return Decimal(one["N"]) == Decimal(other["N"])
+    return one == other

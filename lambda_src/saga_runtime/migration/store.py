@@ -1,0 +1,184 @@
+"""Reads of operations and of the worker, and the phase item. Reads are strong."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from botocore.exceptions import ClientError
+
+from saga_runtime.errors import Conflict, TransientError
+from saga_runtime.migration.changes import Change, CustomerUnknown, Value, born, writes_of
+from saga_runtime.migration.layout import LEGACY, Concern, Layout
+from saga_runtime.migration.places import Item, truth_of
+from saga_runtime.protocol import MigrationAttribute
+from saga_runtime.saga_log.write import Write
+from saga_runtime.shared import aws, clock
+from saga_runtime.shared.backoff import Backoff
+
+Items = Mapping[str, Item]
+"""Items of one customer by sort key."""
+BACKOFF: Final = Backoff()
+_A: Final = MigrationAttribute
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Phase:
+    """The phase item.
+
+    Attributes:
+        number: the phase.
+        changed_at_ms: when it changed last; 0: never.
+    """
+
+    number: int = LEGACY
+    changed_at_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Store:
+    """A migration's table.
+
+    Attributes:
+        layout: the migration.
+        table: the table's name.
+    """
+
+    layout: Layout
+    table: str
+
+    # -- for operations --------------------------------------------------------------------------------------------
+
+    def items(self, customer: str, concerns: Iterable[str]) -> Items:
+        """The old item and the new items of concerns, by sort key; absent ones are left out.
+
+        Raises:
+            TransientError: if DynamoDB leaves keys out again and again.
+        """
+        types = [self.layout.old_item, *(self.layout.concern(name).item for name in concerns)]
+        left: list[Any] = [self._key(customer, type_) for type_ in dict.fromkeys(types)]
+        found: dict[str, Item] = {}
+        for failures in range(1, BACKOFF.attempts + 1):
+            answer: Any = aws.dynamodb().batch_get_item(
+                RequestItems={self.table: {"Keys": left, "ConsistentRead": True}}
+            )
+            for item in answer["Responses"].get(self.table, []):
+                found[item[self.layout.sort_key]["S"]] = item
+            left = answer.get("UnprocessedKeys", {}).get(self.table, {}).get("Keys", [])
+            if not left:
+                return found
+            time.sleep(BACKOFF.delay_ms(failures, random.random()) / 1_000)
+        raise TransientError("the database is busy")
+
+    def writes(self, customer: str, changes: Mapping[str, Change]) -> list[Write]:
+        """Read where the concerns are, and return the writes of an operation's changes.
+
+        Raises: as ``writes_of``.
+        """
+        wanted = {name: change for name, change in changes.items() if change.changes}
+        if not wanted:
+            return []
+        return writes_of(self.layout, self.table, customer, self.items(customer, wanted), wanted)
+
+    def born(self, customer: str, values: Mapping[str, Mapping[str, Value]]) -> list[Write]:
+        """Read the phase, and return the writes that create a customer in its form."""
+        return born(self.layout, self.table, customer, self.phase().number, values)
+
+    def read(self, customer: str, name: str, *, new_first: bool = False) -> dict[str, Any]:
+        """Read the values of one concern from an item that is the truth by its own mark.
+
+        Args:
+            customer: partition key.
+            name: of the concern.
+            new_first: which item to try first: ``Layout.reads_new_first``. A wrong hint costs one read.
+
+        Raises:
+            CustomerUnknown: if neither item exists.
+            Conflict: if the concern moved between all reads.
+        """
+        concern = self.layout.concern(name)
+        for _ in range(BACKOFF.attempts):
+            absent = 0
+            for is_new in (new_first, not new_first):
+                item = self._get(customer, concern.item if is_new else self.layout.old_item)
+                absent += item is None
+                values = truth_of(concern, item, is_new=is_new)
+                if values is not None:
+                    return values
+            if absent == 2 and not self.items(customer, [name]):
+                raise CustomerUnknown("there is no such customer")
+        raise Conflict("a concern moved between reads")
+
+    # -- for the worker --------------------------------------------------------------------------------------------
+
+    def pair(self, customer: str, concern: Concern) -> tuple[Item | None, Item | None]:
+        """Both items of a concern, as they were at one moment.
+
+        Raises:
+            ClientError: if a writer held one of them, or AWS refused the call.
+        """
+        keys = [self._key(customer, type_) for type_ in (self.layout.old_item, concern.item)]
+        entries: Any = [{"Get": {"TableName": self.table, "Key": key}} for key in keys]
+        old, new = aws.dynamodb().transact_get_items(TransactItems=entries)["Responses"]
+        return old.get("Item"), new.get("Item")
+
+    # -- the phase -------------------------------------------------------------------------------------------------
+
+    def phase(self) -> Phase:
+        """The phase; ``LEGACY`` without an item."""
+        item: Any = self._get(self.own_partition, _A.PHASE.value)
+        if item is None:
+            return Phase()
+        return Phase(number=int(item[_A.PHASE]["N"]), changed_at_ms=int(item[_A.CHANGED_AT]["N"]))
+
+    def change_phase(self, read: Phase, to: int) -> Phase:
+        """Change the phase by one, if it is as it was read.
+
+        Raises:
+            ValueError: if it is not a step of one, or there is no such phase.
+            Conflict: another operator changed it.
+        """
+        if abs(to - read.number) != 1 or not LEGACY <= to <= self.layout.last:
+            raise ValueError(f"phase must change by one, to {LEGACY} to {self.layout.last}, got {read.number} to {to}")
+        # Changes of one millisecond must differ: a pass that began before one of them did not see it.
+        changed = Phase(number=to, changed_at_ms=max(clock.now_ms(), read.changed_at_ms + 1))
+        first = read == Phase()
+        values = {":read": {"N": str(read.number)}, ":at": {"N": str(read.changed_at_ms)}}
+        put: dict[str, Any] = {
+            "TableName": self.table,
+            "Item": {
+                **self.own(_A.PHASE.value),
+                _A.PHASE.value: {"N": str(to)},
+                _A.CHANGED_AT.value: {"N": str(changed.changed_at_ms)},
+            },
+            "ConditionExpression": "attribute_not_exists(#phase)" if first else "#phase = :read AND #at = :at",
+            "ExpressionAttributeNames": {"#phase": _A.PHASE.value, **({} if first else {"#at": _A.CHANGED_AT.value})},
+            **({} if first else {"ExpressionAttributeValues": values}),
+        }
+        try:
+            aws.dynamodb().put_item(**put)
+        except ClientError as error:
+            if aws.error_code(error) == aws.CONDITION_FAILED and self.phase() != changed:
+                raise Conflict("the phase was changed meanwhile") from None
+            if aws.error_code(error) != aws.CONDITION_FAILED:
+                raise
+        return changed
+
+    @property
+    def own_partition(self) -> str:
+        """Partition key of the migration's own items."""
+        return f"migration#{self.layout.name}"
+
+    def own(self, name: str) -> dict[str, Any]:
+        """Key of one of the migration's own items."""
+        return self._key(self.own_partition, name)
+
+    def _get(self, customer: str, type_: str) -> Item | None:
+        key = self._key(customer, type_)
+        return aws.dynamodb().get_item(TableName=self.table, Key=key, ConsistentRead=True).get("Item")
+
+    def _key(self, customer: str, type_: str) -> dict[str, Any]:
+        return {self.layout.partition_key: {"S": customer}, self.layout.sort_key: {"S": type_}}

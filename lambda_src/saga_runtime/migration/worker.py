@@ -1,0 +1,396 @@
+"""The worker: passes of the table that move what the phase wants moved, and compare what is in both items.
+
+A pass may die anywhere, and several may run at once: every move is conditional on what was read, and of two runs that
+report the same page one is counted. A run of a phase before may pull the other way for a while: safe, and it ends.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any, Final
+
+from botocore.exceptions import ClientError
+
+from saga_runtime.migration.layout import Concern, Place
+from saga_runtime.migration.moves import Move, entries, next_move, removable, removal
+from saga_runtime.migration.places import Item, place_of, same
+from saga_runtime.migration.store import BACKOFF, Phase, Store
+from saga_runtime.protocol import Metric, MigrationAttribute, PassField
+from saga_runtime.shared import aws, clock, telemetry
+
+SPARE_MS: Final = 10_000
+"""Time that is left for a customer, and for reporting."""
+PAGE_ITEMS: Final = 200
+"""Items of the table that a page passes by; its customers fit into an invocation."""
+MOST_EXAMPLES: Final = 10
+_A: Final = MigrationAttribute
+
+
+class Job(StrEnum):
+    """Task of a pass."""
+
+    BACKFILL = "backfill"
+    """Moves each concern of each customer to the phase's target."""
+    VERIFY = "verify"
+    """Compares both items of each concern that is in both, and moves nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pass:
+    """A complete pass of a segment.
+
+    Attributes:
+        phase: its phase, from its begin to its end.
+        began_at_ms, ended_at_ms: epoch milliseconds.
+        seen: customers.
+        moved: moves that took effect.
+        left: concerns of customers that could not be moved, or compared.
+        compared: concerns of customers that were compared.
+        different: those whose items differ.
+        clean_since_ms: begin of the first of the passes of this phase that found no difference, up to this one; None:
+            this one found one, or left something out.
+    """
+
+    phase: int
+    began_at_ms: int
+    ended_at_ms: int
+    seen: int
+    moved: int
+    left: int
+    compared: int
+    different: int
+    clean_since_ms: int | None
+
+    def to_json(self) -> str:
+        """The pass as text."""
+        f = PassField
+        told = {
+            f.PHASE: self.phase,
+            f.BEGAN_AT: self.began_at_ms,
+            f.ENDED_AT: self.ended_at_ms,
+            f.SEEN: self.seen,
+            f.MOVED: self.moved,
+            f.LEFT: self.left,
+            f.COMPARED: self.compared,
+            f.DIFFERENT: self.different,
+            f.CLEAN_SINCE: self.clean_since_ms,
+        }
+        return json.dumps(told, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str) -> Pass:
+        """Read what ``to_json`` wrote."""
+        f, told = PassField, json.loads(text)
+        return cls(
+            phase=told[f.PHASE],
+            began_at_ms=told[f.BEGAN_AT],
+            ended_at_ms=told[f.ENDED_AT],
+            seen=told[f.SEEN],
+            moved=told[f.MOVED],
+            left=told[f.LEFT],
+            compared=told[f.COMPARED],
+            different=told[f.DIFFERENT],
+            clean_since_ms=told[f.CLEAN_SINCE],
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """Progress of one job in one segment.
+
+    Attributes:
+        version: number of pages of all passes.
+        phase: phase of the pass that is under way.
+        began_at_ms: when it began; 0: none ever did.
+        cursor: key behind which its next page begins; None: at the start.
+        seen, moved, left, compared, different: so far, as in a ``Pass``.
+        examples: first customers whose items differ.
+        last: the last complete pass.
+    """
+
+    version: int = 0
+    phase: int = 0
+    began_at_ms: int = 0
+    cursor: Mapping[str, Any] | None = None
+    seen: int = 0
+    moved: int = 0
+    left: int = 0
+    compared: int = 0
+    different: int = 0
+    examples: tuple[str, ...] = ()
+    last: Pass | None = None
+
+    @classmethod
+    def from_item(cls, item: Mapping[str, Any] | None) -> Progress:
+        """Read an item; an absent one is a job that never ran."""
+        if item is None:
+            return cls()
+        numbers = {
+            field: int(item[name]["N"])
+            for field, name in (
+                ("version", _A.VERSION),
+                ("phase", _A.PHASE),
+                ("began_at_ms", _A.BEGAN_AT),
+                ("seen", _A.SEEN),
+                ("moved", _A.MOVED),
+                ("left", _A.LEFT),
+                ("compared", _A.COMPARED),
+                ("different", _A.DIFFERENT),
+            )
+        }
+        return cls(
+            **numbers,
+            cursor=json.loads(item[_A.CURSOR]["S"]) if _A.CURSOR in item else None,
+            examples=tuple(json.loads(item[_A.EXAMPLES]["S"])),
+            last=Pass.from_json(item[_A.LAST]["S"]) if _A.LAST in item else None,
+        )
+
+    def attributes(self) -> dict[str, Any]:
+        """The item without its key."""
+        numbers = {
+            _A.VERSION: self.version,
+            _A.PHASE: self.phase,
+            _A.BEGAN_AT: self.began_at_ms,
+            _A.SEEN: self.seen,
+            _A.MOVED: self.moved,
+            _A.LEFT: self.left,
+            _A.COMPARED: self.compared,
+            _A.DIFFERENT: self.different,
+        }
+        item: dict[str, Any] = {name.value: {"N": str(value)} for name, value in numbers.items()}
+        item[_A.EXAMPLES.value] = {"S": json.dumps(list(self.examples))}
+        if self.cursor is not None:
+            item[_A.CURSOR.value] = {"S": json.dumps(self.cursor)}
+        if self.last is not None:
+            item[_A.LAST.value] = {"S": self.last.to_json()}
+        return item
+
+
+def read_progress(store: Store, job: Job, segment: int) -> Progress:
+    """Progress of a job in a segment, read strongly."""
+    key = store.own(f"{job.value}#{segment}")
+    return Progress.from_item(aws.dynamodb().get_item(TableName=store.table, Key=key, ConsistentRead=True).get("Item"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Worker:
+    """Runs a job over a segment of the table.
+
+    Attributes:
+        store: the table.
+        job: what is done.
+        segment, segments: of the scan.
+        remaining_ms: time that is left.
+        page_items: items that a page passes by.
+        report: called after each page.
+    """
+
+    store: Store
+    job: Job
+    segment: int
+    segments: int
+    remaining_ms: Callable[[], int]
+    page_items: int = PAGE_ITEMS
+    report: Callable[[Progress], None] = lambda _: None
+
+    def run(self) -> Pass | None:
+        """Continue the pass in progress until it is complete; None: time ran out, or another run was faster.
+
+        Guaranteed: a complete pass has seen, in one phase, every customer that existed when it began.
+        """
+        while self.remaining_ms() > SPARE_MS:
+            progress = self._write_page()
+            if progress is None:
+                return None
+            self.report(progress)
+            if progress.cursor is None and progress.last is not None:
+                self._measure(progress.last)
+                return progress.last
+        return None
+
+    def _write_page(self) -> Progress | None:
+        read = read_progress(self.store, self.job, self.segment)
+        phase = self.store.phase()
+        if read.cursor is None or read.phase != phase.number or read.began_at_ms < phase.changed_at_ms:
+            # What a pass saw in another phase is no fact of this one.
+            now = clock.now_ms()
+            progress = Progress(version=read.version, phase=phase.number, began_at_ms=now, last=read.last)
+        else:
+            progress = read
+        tally: Counter[str] = Counter()
+        different: list[str] = []
+        answer = self._scan(progress.cursor)
+        for item in answer["Items"]:
+            if self.remaining_ms() <= SPARE_MS // 2:
+                return None
+            self._customer(item[self.store.layout.partition_key]["S"], phase, tally, different)
+        after = replace(
+            progress,
+            version=read.version + 1,
+            cursor=answer.get("LastEvaluatedKey"),
+            seen=progress.seen + len(answer["Items"]),
+            moved=progress.moved + tally["moved"],
+            left=progress.left + tally["left"],
+            compared=progress.compared + tally["compared"],
+            different=progress.different + len(different),
+            examples=(*progress.examples, *different)[:MOST_EXAMPLES],
+        )
+        if after.cursor is None:
+            after = replace(after, last=_complete(after, self.store.phase() == phase))
+        return after if self._put(read, after) else None
+
+    def _scan(self, cursor: Mapping[str, Any] | None) -> Any:
+        layout = self.store.layout
+        request: dict[str, Any] = {
+            "TableName": self.store.table,
+            "ConsistentRead": True,
+            "Limit": self.page_items,
+            "FilterExpression": "#sk = :old",
+            "ProjectionExpression": "#pk",
+            "ExpressionAttributeNames": {"#sk": layout.sort_key, "#pk": layout.partition_key},
+            "ExpressionAttributeValues": {":old": {"S": layout.old_item}},
+        }
+        if self.segments > 1:
+            request |= {"Segment": self.segment, "TotalSegments": self.segments}
+        if cursor is not None:
+            request["ExclusiveStartKey"] = dict(cursor)
+        return aws.dynamodb().scan(**request)
+
+    def _put(self, read: Progress, after: Progress) -> bool:
+        """Write the progress, unless another run of this job did."""
+        fresh = read == Progress()
+        condition: dict[str, Any] = {
+            "ConditionExpression": "attribute_not_exists(#v)" if fresh else "#v = :v",
+            "ExpressionAttributeNames": {"#v": _A.VERSION.value},
+            **({} if fresh else {"ExpressionAttributeValues": {":v": {"N": str(read.version)}}}),
+        }
+        try:
+            aws.dynamodb().put_item(
+                TableName=self.store.table,
+                Item={**self.store.own(f"{self.job.value}#{self.segment}"), **after.attributes()},
+                **condition,
+            )
+        except ClientError as error:
+            if aws.error_code(error) == aws.CONDITION_FAILED:
+                return False
+            raise
+        return True
+
+    # -- one customer ----------------------------------------------------------------------------------------------
+
+    def _customer(self, customer: str, phase: Phase, tally: Counter[str], different: list[str]) -> None:
+        for concern in self.store.layout.concerns:
+            if self.job is Job.VERIFY:
+                self._compare(customer, concern, tally, different)
+            else:
+                self._move(customer, concern, phase, tally)
+        if self.job is Job.BACKFILL and phase.number >= self.store.layout.last:
+            self._remove(customer, tally)
+
+    def _compare(self, customer: str, concern: Concern, tally: Counter[str], different: list[str]) -> None:
+        pair = self._pair(customer, concern)
+        if pair is None:
+            tally["left"] += 1
+            return
+        old, new = pair
+        if old is None or place_of(concern, old, new) is not Place.DUAL:
+            return
+        tally["compared"] += 1
+        if new is None or not same(concern, old, new):
+            different.append(customer)
+            telemetry.count(Metric.MIGRATION_DIFFERENCE, concern=concern.name)
+
+    def _move(self, customer: str, concern: Concern, phase: Phase, tally: Counter[str]) -> None:
+        target = self.store.layout.target(phase.number, concern, customer)
+        for _ in range(len(Move)):
+            pair = self._pair(customer, concern)
+            if pair is None:
+                tally["left"] += 1
+                return
+            old, new = pair
+            move = next_move(concern, old, new, target)
+            if move is None or old is None:
+                return
+            if not self._commit(entries(self.store.layout, self.store.table, concern, move, old, new)):
+                tally["left"] += 1
+                return
+            tally["moved"] += 1
+            telemetry.count(Metric.MIGRATED, concern=concern.name)
+        tally["left"] += 1
+
+    def _remove(self, customer: str, tally: Counter[str]) -> None:
+        old = self.store.items(customer, []).get(self.store.layout.old_item)
+        if old is None:
+            return
+        if removable(self.store.layout, old) and self._commit(removal(self.store.layout, self.store.table, customer)):
+            tally["moved"] += 1
+        else:
+            tally["left"] += 1
+
+    def _pair(self, customer: str, concern: Concern) -> tuple[Item | None, Item | None] | None:
+        """Both items; None: a writer held one of them at each try."""
+        for failures in range(1, BACKOFF.attempts + 1):
+            try:
+                return self.store.pair(customer, concern)
+            except ClientError as error:
+                if aws.error_code(error) != aws.TRANSACTION_CANCELED:
+                    raise
+            time.sleep(BACKOFF.delay_ms(failures, random.random()) / 1_000)
+        return None
+
+    def _commit(self, writes: list[Any]) -> bool:
+        """Send a move; False: a condition, or a writer, refused it, and the next pass comes again."""
+        try:
+            aws.dynamodb().transact_write_items(TransactItems=writes)
+        except ClientError as error:
+            if aws.error_code(error) == aws.TRANSACTION_CANCELED:
+                return False
+            raise
+        return True
+
+    def _measure(self, done: Pass) -> None:
+        if self.job is Job.BACKFILL:
+            telemetry.gauge(Metric.MIGRATION_LEFT, done.left)
+        elif done.clean_since_ms is not None:
+            telemetry.seconds(Metric.MIGRATION_CLEAN, (done.ended_at_ms - done.clean_since_ms) // 1_000)
+        telemetry.event(
+            "migration_passed",
+            job=self.job.value,
+            phase=done.phase,
+            seen=done.seen,
+            moved=done.moved,
+            left=done.left,
+            compared=done.compared,
+            different=done.different,
+        )
+
+
+def _complete(progress: Progress, same_phase: bool) -> Pass | None:
+    """The pass that a last page completes; the one before if the phase changed under it."""
+    if not same_phase:
+        return progress.last
+    before = progress.last
+    clean = not progress.different and not progress.left
+    since = before.clean_since_ms if before is not None and before.phase == progress.phase else None
+    return Pass(
+        phase=progress.phase,
+        began_at_ms=progress.began_at_ms,
+        ended_at_ms=clock.now_ms(),
+        seen=progress.seen,
+        moved=progress.moved,
+        left=progress.left,
+        compared=progress.compared,
+        different=progress.different,
+        clean_since_ms=(since or progress.began_at_ms) if clean else None,
+    )
+
+
+def progresses(store: Store, job: Job, segments: int) -> Iterator[Progress]:
+    """Progress of a job in every segment."""
+    return (read_progress(store, job, segment) for segment in range(segments))
