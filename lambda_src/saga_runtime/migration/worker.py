@@ -218,7 +218,7 @@ class Worker:
         read = read_progress(self.store, self.job, self.segment)
         phase = self.store.phase()
         if read.cursor is None or read.phase != phase.number or read.began_at_ms < phase.changed_at_ms:
-            # What a pass saw in another phase is no fact of this one.
+            # A pass that saw another phase does not count for this one.
             now = clock.now_ms()
             progress = Progress(version=read.version, phase=phase.number, began_at_ms=now, last=read.last)
         else:
