@@ -59,7 +59,7 @@ def test_every_gate_opens_when_everything_holds(phase: int) -> None:
 
 
 @pytest.mark.parametrize("phase", range(1, LAST))
-def test_every_way_back_is_open_but_from_the_last_phase(phase: int) -> None:
+def test_return_is_open_from_every_phase_but_the_last(phase: int) -> None:
     assert back(TERMS, facts(phase)) == []
     assert "old items are deleted" in back(TERMS, facts(LAST))[0]
 

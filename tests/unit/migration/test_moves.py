@@ -230,7 +230,7 @@ def test_pass_of_a_phase_before_begins_again(table: Table) -> None:
     assert {table.marks(f"c{number}") for number in range(6)} == {(None, None)}
 
 
-def test_same_value_in_another_spelling_is_no_difference(table: Table) -> None:
+def test_same_number_in_another_spelling_is_equal(table: Table) -> None:
     table.move_to(DUAL)
     broken = {**(table.item("anna", CASH.item) or {}), "balance": {"N": "5.5"}}
     aws.dynamodb().put_item(TableName=TABLE, Item=broken)
