@@ -186,6 +186,8 @@ def canonical_json(value: Any, *, max_bytes: int | None = None) -> str:
     return written.decode("utf-8")
 
 
+_quoted: Final = json.JSONEncoder(ensure_ascii=False).encode
+"""Writes one string. Made once: ``json.dumps`` makes an encoder for each call."""
 _TOO_LARGE: Final = "the JSON value may have {} bytes in canonical form, and has more"
 
 
@@ -198,7 +200,7 @@ def _write(value: Any, depth: int, write: Callable[[str], None]) -> None:
     elif isinstance(value, Mapping):
         write("{")
         for place, name in enumerate(sorted(_member_name(name) for name in value)):
-            write(f"{',' if place else ''}{json.dumps(name, ensure_ascii=False)}:")
+            write(f"{',' if place else ''}{_quoted(name)}:")
             _write(value[name], depth - 1, write)
         write("}")
     elif isinstance(value, list | tuple):
@@ -218,7 +220,7 @@ def _scalar(value: Any) -> str | None:
     if value is None or value is True or value is False:
         return {None: "null", True: "true", False: "false"}[value]
     if isinstance(value, str):
-        return json.dumps(value, ensure_ascii=False)
+        return _quoted(value)
     if isinstance(value, int):
         if abs(value) >= _TOO_LARGE_INTEGER:
             raise Invalid("a number is out of range")

@@ -14,6 +14,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from saga_runtime.errors import ProtocolMismatch, ServiceRefused
 from saga_runtime.protocol import PROTOCOL_VERSION, SERVICE_REFUSALS, Env
+from saga_runtime.shared import typed_json
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -71,6 +72,7 @@ _sessions: Final[list[boto3.Session]] = []
 def dynamodb() -> DynamoDBClient:
     """The one DynamoDB client of this process."""
     made: DynamoDBClient = _maker().client("dynamodb", config=CONFIG)
+    typed_json.register(made.meta.events)
     return made
 
 
