@@ -1,4 +1,4 @@
-"""EventIntake: webhooks and events that begin a direct operation, or a saga."""
+"""EventIntake: webhooks, events, messages and changes that begin a direct operation, or a saga."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from weakref import WeakKeyDictionary
 
 from aws_cdk import Duration, RemovalPolicy
 from aws_cdk import aws_cloudwatch as cloudwatch
+from aws_cdk import aws_dynamodb as dynamodb
 from aws_cdk import aws_events as events
 from aws_cdk import aws_events_targets as targets
 from aws_cdk import aws_iam as iam
+from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_lambda_event_sources as event_sources
 from aws_cdk import aws_sqs as sqs
 from constructs import Construct
@@ -38,6 +40,9 @@ _KEPT: Final = Duration.days(14)
 _RETRY_EVERY: Final = Duration.minutes(5)
 _PARK_AFTER: Final = Duration.days(1)
 _VISIBLE_AFTER: Final = 6
+_SQS_VISIBLE_AFTER: Final = 30
+_STREAM_AGE: Final = Duration.hours(12)
+"""Half of what DynamoDB keeps a stream's records."""
 _DELIVERIES: Final = 185
 """EventBridge's most: over a day, ever more slowly."""
 _taken: Final[WeakKeyDictionary[StepFunction, str]] = WeakKeyDictionary()
@@ -48,7 +53,8 @@ class EventIntake(Construct):
     """Events of a provider, or of a bus, each of which begins one direct operation, or one saga.
 
     Creates a queue of kept events, which the function works off, a queue of parked events, and alarms. Events arrive by
-    a webhook, by an EventBridge rule, or from whatever may send to the queue: add what there is.
+    a webhook, by an EventBridge rule, from a queue or a table of your own, or from whatever may send to the queue of
+    kept events: add what there is.
 
     Guaranteed: of all events with one business key, the writes of one take effect, in the transaction of the record
     that counts the others as duplicates. A webhook gets a 2xx, and a message is deleted, when its event is applied, a
@@ -285,6 +291,85 @@ class EventIntake(Construct):
                     max_event_age=Duration.days(1),
                 )
             ],
+        )
+
+    @checked
+    def add_queue(self, queue: sqs.IQueue, *, batch_size: int = 10) -> None:
+        """Receive the messages of a queue of your own, standard or FIFO: each is a JSON object.
+
+        Guaranteed: a message is deleted when its event is applied, a duplicate, not of interest, kept or parked; never
+        before. A message that is not a JSON object is parked. One that the function fails on is delivered again, the
+        others of its batch do not; in a FIFO queue those behind it in its group wait for it, too.
+
+        Not guaranteed: FIFO's order for an event that is kept, and for one that is redriven.
+
+        Args:
+            queue: where the messages come from. It needs a dead-letter queue, and a visibility timeout of 6 times the
+                function's timeout (docs.aws.amazon.com/lambda, "Using Lambda with Amazon SQS"). Of an imported queue
+                neither can be known here.
+            batch_size: messages per call of the function; 1 to 10.
+
+        Raises:
+            ValueError: for a wrong argument, naming it, its value and the remedy.
+        """
+        if not 1 <= batch_size <= 10:
+            raise ValueError(f"batch_size must be 1 to 10, got {batch_size}; 10 is the most of a FIFO queue")
+        made = queue.node.default_child
+        if isinstance(made, sqs.CfnQueue):
+            self._require_fit(queue.node.path, made)
+        self.function.function.add_event_source(
+            event_sources.SqsEventSource(queue, batch_size=batch_size, report_batch_item_failures=True)
+        )
+
+    def _require_fit(self, path: str, queue: sqs.CfnQueue) -> None:
+        least = _VISIBLE_AFTER * self.function.timeout_seconds
+        visible = queue.visibility_timeout if queue.visibility_timeout is not None else _SQS_VISIBLE_AFTER
+        if visible < least:
+            raise ValueError(
+                f"visibility_timeout of queue {path} must be at least {least} s, {_VISIBLE_AFTER} times the function's "
+                f"timeout, got {visible:.0f} s; raise it: a message would be given to a second function meanwhile"
+            )
+        if queue.redrive_policy is None:
+            raise ValueError(
+                f"queue {path} must have a dead-letter queue, got none; add one: SQS deletes a message that the "
+                "function fails on when its retention ends"
+            )
+
+    @checked
+    def add_stream(self, table: dynamodb.ITable, *, batch_size: int = 100) -> None:
+        """Receive the changes of a table of your own, each as DynamoDB's stream has it.
+
+        Guaranteed: a change is passed when its event is applied, a duplicate, not of interest, kept or parked; never
+        before. One that the function fails on is kept, and does not hold back those behind it. Changes since the
+        stream's beginning are received.
+
+        Not guaranteed: order, for an event that is kept. A change that neither the database nor the queues take for 12
+        hours, or that the function dies of, is named in ``parked`` by its place in the stream, where it can be read for
+        12 hours more.
+
+        Args:
+            table: a table with a stream. Of a ``TableV2`` without one, CloudFormation refuses the deployment.
+            batch_size: changes per call of the function; 1 to 1,000.
+
+        Raises:
+            ValueError: for a wrong argument, naming it, its value and the remedy.
+        """
+        if not 1 <= batch_size <= 1_000:
+            raise ValueError(f"batch_size must be 1 to 1000, got {batch_size}; 100 is a usual one")
+        if table.table_stream_arn is None:
+            raise ValueError(
+                f"table {table.node.path} must have a stream, got none; give it dynamo_stream, with the view that the "
+                "function reads"
+            )
+        self.function.function.add_event_source(
+            event_sources.DynamoEventSource(
+                table,
+                starting_position=lambda_.StartingPosition.TRIM_HORIZON,
+                batch_size=batch_size,
+                report_batch_item_failures=True,
+                max_record_age=_STREAM_AGE,
+                on_failure=event_sources.SqsDlq(self.parked),
+            )
         )
 
     def grant_send(self, grantee: iam.IGrantable) -> iam.Grant:

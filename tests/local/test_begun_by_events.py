@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
@@ -38,6 +39,25 @@ class Market:
         ]
         answer = self.aws.client("events").put_events(Entries=entries)
         assert answer["FailedEntryCount"] == 0
+
+    def send(self, trade: str, *, fifo: bool = False) -> None:
+        """Send a signal to a queue."""
+        body = json.dumps({"detail": {"kind": "trade", "trade": trade}})
+        sqs = self.aws.client("sqs")
+        if fifo:
+            sqs.send_message(
+                QueueUrl=self.outputs["FifoUrl"],
+                MessageBody=body,
+                MessageGroupId="g",
+                MessageDeduplicationId=uuid.uuid4().hex,
+            )
+        else:
+            sqs.send_message(QueueUrl=self.outputs["QueueUrl"], MessageBody=body)
+
+    def put(self, trade: str) -> None:
+        """Put a trade into the table."""
+        item = {"id": {"S": trade}, "seen": {"S": uuid.uuid4().hex}}
+        self.aws.client("dynamodb").put_item(TableName=self.outputs["TradeTableName"], Item=item)
 
     def effects(self) -> dict[str, int]:
         """Count the effects of each trade."""
@@ -81,6 +101,23 @@ def test_signal_that_is_published_twice_begins_one_saga(market: Market) -> None:
 
     assert market.effects() == {"t-1": 1, "t-2": 1, "t-3": 1}
     assert market.executions() == 3
+
+
+def test_signal_that_comes_by_bus_queues_and_table_begins_one_saga(market: Market) -> None:
+    for trade in ("t-1", "t-2"):
+        market.put(trade)
+        market.send(trade)
+        market.send(trade, fifo=True)
+        market.publish(trade)
+        market.put(trade)
+    market.put("t-3")
+    market.send("t-4")
+    market.publish("t-5")
+    market.send("t-6", fifo=True)
+    market.until("t-1", "t-2", "t-3", "t-4", "t-5", "t-6")
+
+    assert set(market.effects().values()) == {1}
+    assert market.executions() == 6
 
 
 @pytest.mark.parametrize(

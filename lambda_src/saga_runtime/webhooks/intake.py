@@ -218,7 +218,7 @@ def event_saga(read: ReadEvent) -> EventSaga:
 
 
 class _EventHandler:
-    """A Lambda handler behind an ``EventIntake``.
+    """A Lambda handler behind an ``EventIntake``: it answers a webhook, or takes a batch of messages or changes.
 
     Attributes:
         read: reads events.
@@ -230,13 +230,12 @@ class _EventHandler:
         self.read = read
 
     def __call__(self, event: Any, context: Any) -> dict[str, Any]:
-        """Answer one webhook, or handle a batch of messages: kept events, and events of a bus."""
+        """Answer one webhook, or take a batch: kept events, messages of another queue, changes of a table."""
         config = settings()
         taken = _Taken(config, self._beginning(config, context.get_remaining_time_in_millis))
         try:
             if "Records" in event:
-                failed = [record["messageId"] for record in event["Records"] if not taken.from_queue(record)]
-                return {"batchItemFailures": [{"itemIdentifier": message_id} for message_id in failed]}
+                return {"batchItemFailures": [{"itemIdentifier": each} for each in taken.from_batch(event["Records"])]}
             return signed(event, scheme(), taken.from_webhook, refused=Metric.EVENT_REFUSED).to_proxy()
         finally:
             telemetry.flush()
@@ -308,16 +307,41 @@ class _Taken:
         _count(result)
         return answer(202 if result in {Begun.KEPT, Begun.PARKED} else 200, {"received": True})
 
-    def from_queue(self, record: Mapping[str, Any]) -> bool:
-        """Handle a message.
+    def from_batch(self, records: Sequence[Mapping[str, Any]]) -> list[str]:
+        """Take a batch of one source.
+
+        Returns:
+            Ids of the records that Lambda is to deliver again. Of a table's changes it delivers all from the first one
+            on, and of a FIFO queue's group it must, so neither continues behind a failure
+            (docs.aws.amazon.com/lambda, "Reporting batch item failures").
+        """
+        again: list[str] = []
+        held_back: set[str] = set()
+        for record in records:
+            if record.get("eventSource") == "aws:dynamodb":
+                if not self._from_table(record):
+                    return [record["dynamodb"]["SequenceNumber"]]
+                continue
+            group = _group_of(record)
+            if group in held_back or not self._from_queue(record):
+                again.append(record["messageId"])
+                if group is not None:
+                    held_back.add(group)
+        return again
+
+    def _from_queue(self, record: Mapping[str, Any]) -> bool:
+        """Take a message.
 
         Returns:
             Whether it is done with, and is to be deleted. Otherwise it comes again; too often, and it is parked.
         """
+        own = _is_from(self._config.kept, record)
         try:
-            result, code = self._begin(_from_message(record["body"]))
+            result, code = self._begin(_from_message(record["body"], kept=own))
             if result is Begun.PARKED:
                 self._send(self._config.parked, record["body"], code)
+            elif result is Begun.KEPT and not own:
+                self._send(self._config.kept, record["body"], code)
         except Invalid as error:
             _failed("queue", error)
             return self._parked(record["body"], error.code)
@@ -325,7 +349,31 @@ class _Taken:
             _failed("queue", error)
             return False
         _count(result)
-        return result is not Begun.KEPT
+        return result is not Begun.KEPT or not own
+
+    def _from_table(self, record: Mapping[str, Any]) -> bool:
+        """Take a change of a table. One that fails is kept: it would hold back all changes behind it.
+
+        Returns:
+            Whether it is done with. Otherwise neither DynamoDB nor the queue took it, and Lambda delivers it again.
+        """
+        body = json.dumps(record, separators=(",", ":"))
+        try:
+            result, code = self._begin(record)
+        except Invalid as error:
+            _failed("stream", error)
+            return self._parked(body, error.code)
+        except Exception as error:  # noqa: BLE001  # whatever it is, the change comes again from the queue
+            _failed("stream", error)
+            result, code = Begun.KEPT, type(error).__name__
+        try:
+            if result in {Begun.KEPT, Begun.PARKED}:
+                self._send(self._config.kept if result is Begun.KEPT else self._config.parked, body, code)
+        except Exception as error:  # noqa: BLE001  # as above
+            _failed("stream", error)
+            return False
+        _count(result)
+        return True
 
     def _parked(self, body: str, code: str) -> bool:
         try:
@@ -362,9 +410,24 @@ class _Keyed:
         return saga_id_of(self.request_id, self.now_ms)
 
 
-def _keyed(config: Settings, begin: object) -> _Keyed:
+def _begin_of(read: ReadEvent, event: Any) -> Begin | tuple[Begun, str]:
+    """Read what an event begins, or its outcome if it begins nothing."""
+    try:
+        begin: object = read(event)
+    except NotYet as error:
+        return _refused(None, Begun.KEPT, error.code)
+    except Invalid:
+        raise
+    except PermanentError as error:
+        return _refused(None, Begun.PARKED, error.code)
+    if begin is None:
+        return Begun.IGNORED, ""
     if not isinstance(begin, Begin):
         raise TypeError(f"a function that reads events must return a Begin or None, got {type(begin).__name__}")
+    return begin
+
+
+def _keyed(config: Settings, begin: Begin) -> _Keyed:
     text = canonical_json(begin.request, max_bytes=INLINE_BODY_BYTES)
     scope = scope_of(config.operation, (CALLER, config.operation))
     return _Keyed(
@@ -393,14 +456,14 @@ class _Applied:
         self._read = read
         self._function = function
         self._remaining_ms = remaining_ms
-        self._owner = uuid.uuid4().hex
 
     def begin(self, event: Any) -> tuple[Begun, str]:
         """Apply an event."""
-        begin = self._read(event)
-        if begin is None:
-            return Begun.IGNORED, ""
+        begin = _begin_of(self._read, event)
+        if not isinstance(begin, Begin):
+            return begin
         keyed = _keyed(self._config, begin)
+        owner = uuid.uuid4().hex
         call = DirectCall(key=keyed.saga_id, idempotency_key=begin.key, request=begin.request, now_ms=keyed.now_ms)
 
         def plan() -> tuple[Any, Sequence[Write]]:
@@ -411,7 +474,7 @@ class _Applied:
                 scope=keyed.scope,
                 operation=self._config.operation,
                 fingerprint=keyed.fingerprint,
-                owner=self._owner,
+                owner=owner,
                 status=RecordStatus.COMPLETED,
                 http_status=200,
                 body=response_of(call.key, wanted.output),
@@ -439,7 +502,7 @@ class _Applied:
             return _refused(begin, refused, code)
         if found.fingerprint != keyed.fingerprint:
             return _refused(begin, Begun.PARKED, "KEY_REUSED")
-        return (Begun.APPLIED if found.owner == self._owner else Begun.DUPLICATE), ""
+        return (Begun.APPLIED if found.owner == owner else Begun.DUPLICATE), ""
 
 
 class _Started:
@@ -452,16 +515,9 @@ class _Started:
 
     def begin(self, event: Any) -> tuple[Begun, str]:
         """Reserve and start; a record that exists is a duplicate's."""
-        try:
-            begin = self._read(event)
-        except NotYet as error:
-            return _refused(None, Begun.KEPT, error.code)
-        except Invalid:
-            raise
-        except PermanentError as error:
-            return _refused(None, Begun.PARKED, error.code)
-        if begin is None:
-            return Begun.IGNORED, ""
+        begin = _begin_of(self._read, event)
+        if not isinstance(begin, Begin):
+            return begin
         keyed = _keyed(self._config, begin)
         refuse_inexact(parse_json(keyed.text), self._saga.expression_paths)
         reservation = Reservation(
@@ -537,15 +593,37 @@ def _to_message(event: WebhookEvent) -> str:
     return json.dumps({EventField.WEBHOOK.value: kept}, separators=(",", ":"))
 
 
-def _from_message(body: str) -> Any:
-    """The event in a message: a webhook's that was kept, or one of a bus as it was published."""
-    document = json.loads(body)
-    kept = document.get(EventField.WEBHOOK.value)
-    if kept is None:
+def _from_message(body: str, *, kept: bool) -> Any:
+    """The event in a message: a webhook's, if this intake kept it, or a document as its sender published it.
+
+    Raises:
+        Invalid: the message is not a JSON object.
+    """
+    try:
+        document = json.loads(body)
+    except ValueError as error:
+        raise Invalid("a message must be JSON") from error
+    if not isinstance(document, dict):
+        raise Invalid(f"a message must be a JSON object, got {type(document).__name__}")
+    webhook = document.get(EventField.WEBHOOK.value) if kept else None
+    if webhook is None:
         return document
     return WebhookEvent(
-        body=kept[EventField.BODY.value].encode("utf-8", errors="surrogateescape"),
-        headers=HeaderValues({name: (value,) for name, value in kept[EventField.HEADERS.value].items()}),
-        query=kept[EventField.QUERY.value],
-        received_at=kept[EventField.RECEIVED_AT.value],
+        body=webhook[EventField.BODY.value].encode("utf-8", errors="surrogateescape"),
+        headers=HeaderValues({name: (value,) for name, value in webhook[EventField.HEADERS.value].items()}),
+        query=webhook[EventField.QUERY.value],
+        received_at=webhook[EventField.RECEIVED_AT.value],
     )
+
+
+def _is_from(queue_url: str, record: Mapping[str, Any]) -> bool:
+    """True if a message was delivered from this queue: its URL and its ARN end with account and name."""
+    arn: str = record["eventSourceARN"]
+    return arn.split(":")[-2:] == queue_url.split("/")[-2:]
+
+
+def _group_of(record: Mapping[str, Any]) -> str | None:
+    """The group of a message of a FIFO queue; a standard queue's groups have no order."""
+    if not record["eventSourceARN"].endswith(".fifo"):
+        return None
+    return str(record["attributes"]["MessageGroupId"])

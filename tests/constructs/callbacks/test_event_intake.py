@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 from aws_cdk import Duration, Stack
+from aws_cdk import aws_dynamodb as dynamodb
 from aws_cdk import aws_events as events
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_secretsmanager as secretsmanager
+from aws_cdk import aws_sqs as sqs
 from cdk_nag import AwsSolutionsChecks
 
 from constructs_lib import EventIntake, IdempotencyTable, StandardWebhooks, StepFunction, StripeSignature
@@ -186,3 +188,85 @@ class TestWhatEndsTheSynth:
         other = StandardWebhooks(secrets=[secretsmanager.Secret(stack, "Other")])
         with pytest.raises(ValueError, match="scheme of webhook Second must be that of the intake's other webhook"):
             intake.add_webhook("Second", scheme=other, cloud_watch_role=False)
+
+
+class TestItsQueuesAndTables:
+    def test_a_fifo_queue_reports_the_messages_that_come_again(self, stack: Stack) -> None:
+        dead = sqs.Queue(stack, "Dead", fifo=True)
+        queue = sqs.Queue(
+            stack,
+            "Orders",
+            fifo=True,
+            visibility_timeout=Duration.seconds(180),
+            dead_letter_queue=sqs.DeadLetterQueue(queue=dead, max_receive_count=5),
+        )
+        _intake(stack).add_queue(queue)
+
+        (mapping,) = (
+            m.properties
+            for m in Cloud(stack).of_type("AWS::Lambda::EventSourceMapping")
+            if m.properties["EventSourceArn"] == "${Orders.Arn}"
+        )
+        assert (mapping["BatchSize"], mapping["FunctionResponseTypes"]) == (10, ["ReportBatchItemFailures"])
+
+    @pytest.mark.parametrize(
+        ("settings", "message"),
+        [
+            ({"visibility_timeout": Duration.seconds(60)}, "visibility_timeout of queue .*/Orders must be at least"),
+            ({}, "visibility_timeout of queue .* got 30 s"),
+            ({"visibility_timeout": Duration.hours(1)}, "queue .*/Orders must have a dead-letter queue, got none"),
+        ],
+    )
+    def test_a_queue_that_would_lose_or_repeat_messages_is_refused(
+        self, stack: Stack, settings: dict[str, Any], message: str
+    ) -> None:
+        with pytest.raises(ValueError, match=message):
+            _intake(stack).add_queue(sqs.Queue(stack, "Orders", **settings))
+
+    def test_an_imported_queue_is_taken_as_it_is(self, stack: Stack) -> None:
+        queue = sqs.Queue.from_queue_arn(stack, "Orders", "arn:aws:sqs:eu-central-1:111122223333:orders")
+        _intake(stack).add_queue(queue, batch_size=1)
+
+    def test_a_table_is_read_from_its_streams_beginning_and_names_what_is_never_taken(self, stack: Stack) -> None:
+        _intake(stack).add_stream(_table(stack, dynamo_stream=dynamodb.StreamViewType.NEW_IMAGE))
+
+        (mapping,) = (
+            m.properties
+            for m in Cloud(stack).of_type("AWS::Lambda::EventSourceMapping")
+            if m.properties["EventSourceArn"] == "${Trades.StreamArn}"
+        )
+        assert mapping["StartingPosition"] == "TRIM_HORIZON"
+        assert mapping["FunctionResponseTypes"] == ["ReportBatchItemFailures"]
+        assert mapping["MaximumRecordAgeInSeconds"] == 43_200
+        assert mapping["DestinationConfig"] == {"OnFailure": {"Destination": "${Stripe/Parked.Arn}"}}
+
+    def test_a_table_without_a_stream_is_refused(self, stack: Stack) -> None:
+        with pytest.raises(ValueError, match=r"table .*/Trades must have a stream, got none"):
+            _intake(stack).add_stream(
+                dynamodb.Table.from_table_arn(
+                    stack, "Trades", "arn:aws:dynamodb:eu-central-1:111122223333:table/Trades"
+                )
+            )
+
+    @pytest.mark.parametrize("batch_size", [0, -1, 1_001])
+    def test_a_batch_size_that_no_source_has_is_refused(self, stack: Stack, batch_size: int) -> None:
+        intake = _intake(stack)
+        with pytest.raises(ValueError, match="batch_size must be 1 to 1000"):
+            intake.add_stream(_table(stack, dynamo_stream=dynamodb.StreamViewType.NEW_IMAGE), batch_size=batch_size)
+        with pytest.raises(ValueError, match="batch_size must be 1 to 10"):
+            intake.add_queue(sqs.Queue(stack, "Orders"), batch_size=batch_size)
+
+    def test_their_permissions_are_clean_to_cdk_nag(self, new_stack: StackFactory) -> None:
+        stack = new_stack()
+        intake = _intake(stack)
+        queue = sqs.Queue.from_queue_arn(stack, "Orders", "arn:aws:sqs:eu-central-1:111122223333:orders")
+        intake.add_queue(queue)
+        intake.add_stream(_table(stack, dynamo_stream=dynamodb.StreamViewType.NEW_IMAGE))
+
+        found = AwsSolutionsChecks().validate_scope(stack).violations
+        assert {v.rule_name for v in found if "DDB3" not in v.rule_name} == set()
+
+
+def _table(stack: Stack, **settings: Any) -> dynamodb.TableV2:
+    key = dynamodb.Attribute(name="id", type=dynamodb.AttributeType.STRING)
+    return dynamodb.TableV2(stack, "Trades", partition_key=key, **settings)

@@ -8,6 +8,7 @@ from typing import Final
 from aws_cdk import App, CfnOutput, Duration, Stack
 from aws_cdk import aws_dynamodb as dynamodb
 from aws_cdk import aws_events as events
+from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
 from constructs_lib import EventIntake, IdempotencyTable, Retry, SagaStateMachine, Step, StepFunction
@@ -43,7 +44,35 @@ class BegunStack(Stack):
         intake = EventIntake(self, "Signals", operation="trades", fn=reader, saga=saga)
         bus = events.EventBus(self, "Bus")
         intake.add_event_rule("Rule", bus=bus, pattern=events.EventPattern(source=[SOURCE]))
+        visible = Duration.seconds(168)
+        dead = sqs.Queue(self, "Dead")
+        queue = sqs.Queue(
+            self,
+            "Queue",
+            visibility_timeout=visible,
+            dead_letter_queue=sqs.DeadLetterQueue(queue=dead, max_receive_count=9),
+        )
+        dead_fifo = sqs.Queue(self, "DeadFifo", fifo=True)
+        fifo = sqs.Queue(
+            self,
+            "Fifo",
+            fifo=True,
+            visibility_timeout=visible,
+            dead_letter_queue=sqs.DeadLetterQueue(queue=dead_fifo, max_receive_count=9),
+        )
+        trades = dynamodb.TableV2(
+            self,
+            "Trades",
+            partition_key=dynamodb.Attribute(name="id", type=dynamodb.AttributeType.STRING),
+            dynamo_stream=dynamodb.StreamViewType.KEYS_ONLY,
+        )
+        intake.add_queue(queue)
+        intake.add_queue(fifo)
+        intake.add_stream(trades)
         for name, value in {
+            "QueueUrl": queue.queue_url,
+            "FifoUrl": fifo.queue_url,
+            "TradeTableName": trades.table_name,
             "BusName": bus.event_bus_name,
             "CounterTableName": counters.table_name,
             "ParkedQueueUrl": intake.parked.queue_url,

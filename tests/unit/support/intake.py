@@ -122,7 +122,7 @@ class Provider:
         url = queue or self.kept
         done = 0
         for message in self.messages(url):
-            record = {"messageId": message["MessageId"], "body": message["Body"]}
+            record = delivered(url, message["Body"], id=message["MessageId"])
             try:
                 failed = handler({"Records": [record]}, Context())["batchItemFailures"]
             except Killed:
@@ -164,6 +164,18 @@ class Provider:
         balances = self.world.balances()
         assert sum(balances.values()) == 1_000
         return balances.get("bob", 0)
+
+
+def delivered(queue: str, body: str, *, id: str = "m", group: str | None = None) -> dict[str, Any]:
+    """A message of a queue, as Lambda gives it to a function."""
+    account, name = queue.split("/")[-2:]
+    return {
+        "messageId": id,
+        "body": body,
+        "attributes": {} if group is None else {"MessageGroupId": group},
+        "eventSource": "aws:sqs",
+        "eventSourceARN": f"arn:aws:sqs:eu-central-1:{account}:{name}",
+    }
 
 
 def open_intake(world: World, monkeypatch: pytest.MonkeyPatch) -> Provider:

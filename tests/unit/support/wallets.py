@@ -16,6 +16,7 @@ from saga_runtime.http import direct_operation as direct
 from saga_runtime.protocol import PROTOCOL_VERSION, Env, SchemeKind
 from saga_runtime.shared import aws
 from saga_runtime.webhooks import intake
+from tests.unit.support.intake import delivered
 from tests.unit.support.receiving import SECRET, open_reception, rest_event, sign_by, stripe_header
 from tests.unit.support.samples import post
 from tests.unit.support.wallet import DIRECT_ENV
@@ -83,7 +84,7 @@ class Wallet:
         """Let the intake handle its kept events once."""
         found: Any = aws.sqs().receive_message(QueueUrl=self.kept, MaxNumberOfMessages=10)
         for message in found.get("Messages", []):
-            record = {"messageId": message["MessageId"], "body": message["Body"]}
+            record = delivered(self.kept, message["Body"])
             if not stripe.handler({"Records": [record]}, Context())["batchItemFailures"]:
                 aws.sqs().delete_message(QueueUrl=self.kept, ReceiptHandle=message["ReceiptHandle"])
 
@@ -125,6 +126,7 @@ def open_wallet(world: World, monkeypatch: pytest.MonkeyPatch, *, cards: bool = 
     }
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
+    monkeypatch.delenv(Env.STATE_MACHINE_ARN)
     direct.settings.cache_clear()
     intake.settings.cache_clear()
     wallet = Wallet(world, kept=urls[0], parked=urls[1])

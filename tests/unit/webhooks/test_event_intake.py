@@ -12,7 +12,16 @@ import pytest
 from saga_runtime import Begin, Commit, DirectCall, Invalid, NotYet, WebhookEvent, event_operation
 from saga_runtime.protocol import MAX_WEBHOOK_BYTES, EventField, Metric, RecordStatus
 from tests.unit.support.enumerated import require_all_run
-from tests.unit.support.intake import PAID, PAID_AGAIN, REFUNDED, Provider, handler, open_intake, stripe_event
+from tests.unit.support.intake import (
+    PAID,
+    PAID_AGAIN,
+    REFUNDED,
+    Provider,
+    delivered,
+    handler,
+    open_intake,
+    stripe_event,
+)
 from tests.unit.support.receiving import rest_event, stripe_header
 from tests.unit.support.samples import NOW_MS
 from tests.unit.support.wire import Action, Fault, Moment
@@ -210,7 +219,7 @@ class TestAMessage:
         event = rest_event(body, {"Stripe-Signature": header}, base64_encoded=True)
         assert keeping(event, Context())["statusCode"] == 202
         (message,) = provider.messages(provider.kept)
-        keeping({"Records": [{"messageId": "m", "body": message["Body"]}]}, Context())
+        keeping({"Records": [delivered(provider.kept, message["Body"])]}, Context())
 
         first, second = seen
         assert first.body == second.body == body
@@ -228,7 +237,7 @@ class TestAMessage:
         published = {"id": "e-1", "detail-type": "signal", "source": "market", "detail": {"trade": "t-1"}}
         for event_id in ("e-1", "e-2"):
             body = json.dumps({**published, "id": event_id})
-            assert trades({"Records": [{"messageId": "m", "body": body}]}, Context()) == {"batchItemFailures": []}
+            assert trades({"Records": [delivered(provider.kept, body)]}, Context()) == {"batchItemFailures": []}
 
         assert len(provider.records()) == 1
         assert provider.world.told.counts[Metric.EVENT_DUPLICATE] == 1
@@ -239,14 +248,14 @@ class TestAMessage:
 
         reader = event_operation(read)(handler.function)
 
-        assert reader({"Records": [{"messageId": "m", "body": "{}"}]}, Context()) == {"batchItemFailures": []}
+        assert reader({"Records": [delivered(provider.kept, "{}")]}, Context()) == {"batchItemFailures": []}
         assert len(provider.messages(provider.parked)) == 1
 
     def test_that_fails_comes_again_and_the_others_of_its_batch_do_not(self, provider: Provider) -> None:
         provider.post(REFUNDED)
         (kept,) = provider.messages(provider.kept)
         provider.post(PAID)
-        records = [{"messageId": "good", "body": kept["Body"]}, {"messageId": "bad", "body": "not json"}]
+        records = [delivered(provider.kept, kept["Body"], id="good"), delivered(provider.kept, "{}", id="bad")]
 
         answer = handler({"Records": records}, Context())
 

@@ -14,7 +14,7 @@ from saga_runtime.shared import aws
 from saga_runtime.webhooks import intake
 from tests.unit.support.client import settled
 from tests.unit.support.enumerated import require_all_run
-from tests.unit.support.intake import Provider, open_intake
+from tests.unit.support.intake import Provider, delivered, open_intake
 from tests.unit.support.receiving import rest_event, stripe_header
 from tests.unit.support.samples import MACHINE_ARN
 from tests.unit.support.wire import Action, Fault, Killed, Moment
@@ -69,7 +69,7 @@ def post(world: World, event: dict[str, Any]) -> int | None:
 def work(provider: Provider) -> None:
     """Deliver every kept message once."""
     for message in provider.messages(provider.kept):
-        record = {"messageId": message["MessageId"], "body": message["Body"]}
+        record = delivered(provider.kept, message["Body"])
         if not handler({"Records": [record]}, Context())["batchItemFailures"]:
             aws.sqs().delete_message(QueueUrl=provider.kept, ReceiptHandle=message["ReceiptHandle"])
 

@@ -1,0 +1,211 @@
+"""Queues and tables as sources of an intake: what is acknowledged is written, whatever fails between."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+import pytest
+
+from saga_runtime import Begin, Commit, DirectCall, Invalid, NotYet, PermanentError, event_operation
+from saga_runtime.protocol import EventField, Metric
+from tests.unit.support.enumerated import require_all_run
+from tests.unit.support.intake import Provider, delivered, open_intake
+from tests.unit.support.wire import Action, Fault, Killed, Moment
+from tests.unit.support.world import Context, World
+
+QUEUE: Final = "https://sqs.eu-central-1.amazonaws.com/111122223333/orders"
+FIFO: Final = f"{QUEUE}.fifo"
+SEEN: list[str] = []
+"""Orders in the order in which they were read."""
+
+
+def _read(event: dict[str, Any]) -> Begin | None:
+    order = event["dynamodb"]["Keys"]["id"]["S"] if "dynamodb" in event else event["order"]
+    SEEN.append(order)
+    match order.partition("-")[0]:
+        case "early":
+            raise NotYet("the customer has not arrived yet")
+        case "refused":
+            raise PermanentError("not here")
+        case "broken":
+            raise Invalid("no order")
+        case "failing":
+            raise RuntimeError("a defect")
+        case "noise":
+            return None
+    return Begin(key=order, request={"order": order, "amount": event.get("amount", 1)}, event_id=event.get("id"))
+
+
+def _plan(call: DirectCall) -> Commit:
+    return Commit(output={"order": call.request["order"]})
+
+
+handler = event_operation(_read)(_plan)
+
+
+@pytest.fixture
+def provider(world: World, monkeypatch: pytest.MonkeyPatch) -> Provider:
+    """The intake."""
+    SEEN.clear()
+    return open_intake(world, monkeypatch)
+
+
+def sent(order: str, *, queue: str = QUEUE, group: str | None = None, **more: Any) -> dict[str, Any]:
+    """A message of a queue of the user's."""
+    return delivered(queue, json.dumps({"order": order, **more}), id=order, group=group)
+
+
+def changed(order: str, number: int = 1) -> dict[str, Any]:
+    """A change of a table, as Lambda gives it to a function."""
+    return {
+        "eventID": f"e-{number}",
+        "eventName": "INSERT",
+        "eventSource": "aws:dynamodb",
+        "dynamodb": {"Keys": {"id": {"S": order}}, "SequenceNumber": str(number), "StreamViewType": "KEYS_ONLY"},
+    }
+
+
+def taken(*records: dict[str, Any]) -> list[str]:
+    """Take a batch; ids of what Lambda delivers again."""
+    return [each["itemIdentifier"] for each in handler({"Records": list(records)}, Context())["batchItemFailures"]]
+
+
+def reasons(provider: Provider, queue: str) -> list[str]:
+    """The reasons that the messages of a queue carry."""
+    return [each["MessageAttributes"][EventField.REASON]["StringValue"] for each in provider.messages(queue)]
+
+
+class TestAQueue:
+    def test_whose_message_comes_twice_begins_once(self, provider: Provider) -> None:
+        assert taken(sent("o-1"), sent("o-1", event_id="another")) == []
+        assert len(provider.records()) == 1
+        assert provider.world.told.counts[Metric.EVENT_DUPLICATE] == 1
+
+    @pytest.mark.parametrize("body", ["not json", "[1]", "1", "null", ""])
+    def test_whose_message_is_not_an_object_is_parked_with_the_reason(self, provider: Provider, body: str) -> None:
+        assert taken(delivered(QUEUE, body)) == []
+        assert reasons(provider, provider.parked) == ["INVALID"]
+        assert provider.world.told.counts[Metric.EVENT_REFUSED] == 1
+
+    def test_whose_message_contradicts_is_parked_with_the_reason(self, provider: Provider) -> None:
+        assert taken(sent("o-1"), sent("o-1", amount=2)) == []
+        assert reasons(provider, provider.parked) == ["KEY_REUSED"]
+
+    @pytest.mark.parametrize(("order", "kept", "parked"), [("early-1", 1, 0), ("refused-1", 0, 1), ("noise-1", 0, 0)])
+    def test_whose_message_is_not_applied_is_moved(
+        self, provider: Provider, order: str, kept: int, parked: int
+    ) -> None:
+        assert taken(sent(order)) == []
+        assert len(provider.messages(provider.kept)) == kept
+        assert len(provider.messages(provider.parked)) == parked
+
+    def test_of_its_own_leaves_an_early_message_where_it_is(self, provider: Provider) -> None:
+        assert taken(sent("early-1", queue=provider.kept)) == ["early-1"]
+        assert provider.messages(provider.kept) == []
+
+    def test_whose_message_fails_delivers_only_that_again(self, provider: Provider) -> None:
+        assert taken(sent("o-1"), sent("failing-1"), sent("o-2")) == ["failing-1"]
+        assert len(provider.records()) == 2
+
+    def test_cannot_send_what_is_treated_as_a_webhook(self, provider: Provider) -> None:
+        forged = {"webhook": {"body": "{}", "headers": {}, "query": {}, "received_at": 0}, "order": "o-1"}
+
+        assert taken(delivered(QUEUE, json.dumps(forged))) == []
+        assert SEEN == ["o-1"]
+
+
+class TestAFifoQueue:
+    def test_holds_back_what_is_behind_a_failure_in_its_group(self, provider: Provider) -> None:
+        again = taken(
+            sent("failing-1", queue=FIFO, group="a"),
+            sent("o-2", queue=FIFO, group="a"),
+            sent("o-3", queue=FIFO, group="b"),
+        )
+
+        assert again == ["failing-1", "o-2"]
+        assert SEEN == ["failing-1", "o-3"]
+
+    def test_continues_behind_what_it_parked(self, provider: Provider) -> None:
+        assert taken(sent("refused-1", queue=FIFO, group="a"), sent("o-2", queue=FIFO, group="a")) == []
+        assert len(provider.records()) == 1
+
+
+class TestATable:
+    def test_whose_change_is_delivered_twice_begins_once(self, provider: Provider) -> None:
+        assert taken(changed("o-1", 1), changed("o-1", 2)) == []
+        assert len(provider.records()) == 1
+
+    @pytest.mark.parametrize("order", ["early-1", "failing-1"])
+    def test_keeps_a_change_that_fails_and_continues(self, provider: Provider, order: str) -> None:
+        assert taken(changed(order, 1), changed("o-2", 2)) == []
+        (kept,) = provider.messages(provider.kept)
+        assert json.loads(kept["Body"]) == changed(order, 1)
+        assert len(provider.records()) == 1
+
+    @pytest.mark.parametrize(("order", "reason"), [("refused-1", "REFUSED"), ("broken-1", "INVALID")])
+    def test_parks_a_change_that_is_refused(self, provider: Provider, order: str, reason: str) -> None:
+        assert taken(changed(order)) == []
+        assert reasons(provider, provider.parked) == [reason]
+
+    @pytest.mark.parametrize("order", ["early-1", "failing-1", "refused-1", "broken-1"])
+    def test_begins_again_at_a_change_that_no_queue_took(self, provider: Provider, order: str) -> None:
+        provider.world.wire.plan(Fault(operation="SendMessage", action=Action.DENY, times=1_000))
+
+        assert taken(changed("o-1", 1), changed(order, 2), changed("o-3", 3)) == ["2"]
+        assert len(provider.records()) == 1
+
+
+FAULTS: Final = [
+    (source, order, call, action, moment)
+    for source in ("queue", "table")
+    for order, calls in {
+        "o-1": ("TransactWriteItems",),
+        "early-1": ("SendMessage",),
+        "refused-1": ("SendMessage",),
+    }.items()
+    for call in calls
+    for action in (Action.KILL, Action.DROP)
+    for moment in Moment
+]
+RAN: Final[set[str]] = set()
+
+
+@pytest.mark.parametrize(("source", "order", "call", "action", "moment"), FAULTS)
+def test_nothing_that_is_acknowledged_is_lost_or_applied_twice(
+    provider: Provider,
+    request: pytest.FixtureRequest,
+    source: str,
+    order: str,
+    call: str,
+    action: Action,
+    moment: Moment,
+) -> None:
+    record = sent(order) if source == "queue" else changed(order)
+    provider.world.wire.plan(Fault(operation=call, action=action, moment=moment))
+    for _ in range(5):
+        try:
+            again = taken(record)
+        except Killed:
+            continue
+        if not again:
+            break
+        provider.world.clock.ms += 1
+    else:
+        pytest.fail("it was never acknowledged")
+
+    held = provider.messages(provider.kept) + provider.messages(provider.parked)
+    assert len(provider.records()) == (1 if order == "o-1" else 0)
+    assert (not held) if order == "o-1" else len(held) >= 1
+    assert provider.world.wire.fired
+    RAN.add(request.node.name)
+
+
+def test_as_many_were_run_as_were_enumerated(request: pytest.FixtureRequest) -> None:
+    require_all_run(
+        request,
+        test_nothing_that_is_acknowledged_is_lost_or_applied_twice,
+        RAN,
+        enumerated=len(FAULTS),
+        of="crash matrix of an intake's queues and tables",
+    )
