@@ -34,7 +34,7 @@ RULES = {  # pattern, without word boundaries and in any case: what to write ins
     r"look(?:s|ed|ing)? (?:at|into|again)|a look": "check, read, query, scan",
     r"mend(?:s|ed|ing)?|carr(?:y|ies|ied) out": "fix, repair; execute, apply",
     r"bur(?:y|ies|ied)": "fence, write a tombstone",
-    r"stands?|stood|standing|nothing of it|none of ours": "exists, is in effect, is not compensated; not ours",
+    r"stands?(?!-in)|stood|standing|nothing of it|none of ours": "exists, is in effect, is not compensated; not ours",
     r"go(?:es)? back|going back|went back|way back": "compensate, compensation",
     r"go(?:es)? on|going on|went on|(?:take[sn]?|taking|took) .{0,20}?\bup again": "continue, resume, recover",
     r"by (?:it|them)sel(?:f|ves)": "automatically, without operator action",

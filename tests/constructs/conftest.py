@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-# jsii starts the first `node` on the PATH: the pinned one, beside this interpreter, whatever the caller's shell has.
+# jsii starts the first `node` on the PATH: the pinned one next to this interpreter, not the one of the shell.
 os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
 os.environ.setdefault("JSII_SILENCE_WARNING_UNTESTED_NODE_VERSION", "1")
 

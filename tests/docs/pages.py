@@ -49,7 +49,7 @@ class Snippet:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """A table that is after a comment, which says what it must agree with."""
+    """A table after a comment, which names the code that it must agree with."""
 
     page: Path
     mark: str
@@ -57,7 +57,7 @@ class Table:
 
     @property
     def names(self) -> list[str]:
-        """What stands as code in the first column."""
+        """Code in the first column."""
         return [name for row in self.rows for name in _CODE.findall(row[0])]
 
     def __str__(self) -> str:
@@ -117,7 +117,7 @@ def links(page: Path) -> list[str]:
 
 
 def anchors(page: Path) -> set[str]:
-    """What links into a page may name: its headings, as GitHub spells them."""
+    """Targets of links into a page: its headings, as GitHub spells them."""
     found: set[str] = set()
     for heading in _HEADING.findall(prose(page)):
         bare = re.sub(r"\[([^\]]+)\]\([^)]*\)", r"\1", heading)

@@ -122,7 +122,7 @@ def test_every_make_target_exists(snippet: Snippet, command: str) -> None:
     assert {word for word in command.split()[1:] if "=" not in word} <= targets
 
 
-def test_the_code_beside_the_pages_is_clean() -> None:
+def test_the_code_of_the_pages_is_clean() -> None:
     files = [str(file) for file in sorted(DOCS.rglob("*.py"))]  # not the pages: ruff would format their excerpts
 
     for arguments in (["check"], ["format", "--check"]):

@@ -1,4 +1,4 @@
-"""The reference says everything there is, and nothing that is not: held against the code, both ways."""
+"""The reference is complete and correct: compared with the code, both ways."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _FINDERS = ("budget.py", "definition_file.py", "retention.py")
 
 
 def _object(path: str) -> Any:
-    """What a dotted path names: a module's attribute, or an attribute of one."""
+    """Value of a dotted path: a module's attribute, or an attribute of one."""
     parts = path.split(".")
     for length in range(len(parts) - 1, 0, -1):
         try:
@@ -106,7 +106,7 @@ def _is_member(value: object) -> bool:
 
 
 def _attributes(base: type) -> set[str]:
-    """What ``__init__`` sets on the instance without an underscore."""
+    """Attributes without an underscore that ``__init__`` sets."""
     if "__init__" not in vars(base):
         return set()
     source = inspect.getsource(base)
@@ -272,7 +272,7 @@ def test_every_construct_and_value_has_its_own_place(name: str) -> None:
         "KeyPolicy",
         "RefusalPolicy",
         "StepKind",
-    }  # closed sets, which stand in their props' rows
+    }  # closed sets, which are in their props' rows
 
     assert name in values or re.search(rf"^#+ {name}$", headings, re.MULTILINE)
 

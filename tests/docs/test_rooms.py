@@ -21,7 +21,7 @@ def test_the_page_lists_every_room_from_the_top_down(package: str) -> None:
     assert set(listed(package)) == rooms(PACKAGES[package])
 
 
-def test_every_room_says_what_it_holds() -> None:
+def test_every_room_has_a_description() -> None:
     doors = [folder / "__init__.py" for path in PACKAGES.values() for folder in path.iterdir() if is_room(folder)]
 
     assert [door for door in doors if not re.match(r'"""[A-Z`].{10,}', door.read_text("utf-8"))] == []

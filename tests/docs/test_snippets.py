@@ -1,12 +1,12 @@
-"""Every piece of Python in the documentation is that of a file which tests run, or runs here.
+"""Every piece of Python in the documentation is that of a tested file, or runs here.
 
-What is after ```` ```python ```` says which::
+The words after ```` ```python ```` determine its test::
 
     title="path"      an excerpt of that file, line by line
     cdk               statements of a stack's constructor; synthesized, all in one app
     run               a program; executed
-    check             compiled, and every import in it is there: for code that needs local AWS
-    … continued       goes on where the page's block before it ended
+    check             compiled, and every import in it exists: for code that needs local AWS
+    … continued       continues the page's previous block
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ def _python(kind: str | None = None) -> list[Snippet]:
 
 
 @for_each(_python())
-def test_every_snippet_says_what_tests_do_with_it(snippet: Snippet) -> None:
+def test_every_snippet_names_its_test(snippet: Snippet) -> None:
     assert snippet.info.startswith("python title=") or set(snippet.kind) & _KINDS, snippet.info
 
 
 @for_each(s for s in snippets() if "title=" in s.info)
-def test_every_excerpt_stands_in_its_file(snippet: Snippet) -> None:
+def test_every_excerpt_is_in_its_file(snippet: Snippet) -> None:
     file = ROOT / snippet.info.partition('title="')[2].partition('"')[0]
 
     assert textwrap.dedent(snippet.body) in _dedented(file, snippet.body)
@@ -68,7 +68,7 @@ def test_every_sketch_compiles_and_its_imports_exist(snippet: Snippet) -> None:
 
 
 def _programs(kind: str) -> Iterator[tuple[Snippet, list[Snippet]]]:
-    """Each block with those of its page that it goes on from."""
+    """Each block with those of its page that it continues."""
     before: list[Snippet] = []
     for snippet in _python(kind):
         goes_on = "continued" in snippet.kind and bool(before) and before[-1].page == snippet.page
@@ -97,7 +97,7 @@ def test_every_stack_synthesizes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
     import constructs_lib
 
-    # A relative `code="functions"` is found there. What a page's handlers are made by, its other blocks say.
+    # A relative `code="functions"` is found there. The page's other blocks name the makers of its handlers.
     (tmp_path / "functions").mkdir()
     for module in {handler.group(1) for snippet in _python("cdk") for handler in _HANDLER.finditer(snippet.body)}:
         (tmp_path / "functions" / f"{module}.py").write_text("from elsewhere import *\n")

@@ -1,4 +1,4 @@
-"""The tutorial's own folder, copied elsewhere, does what the tutorial says: its tests run on local AWS."""
+"""The tutorial's own folder, copied elsewhere, does what the tutorial promises: its tests run on local AWS."""
 
 from __future__ import annotations
 

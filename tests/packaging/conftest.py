@@ -1,4 +1,4 @@
-"""What the packaging tests share: a wheel, and environments that have only what they ought to have."""
+"""Fixtures of the packaging tests: a wheel, and minimal environments."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def link_distributions(names: list[str], target: Path) -> set[str]:
 
 @pytest.fixture(scope="session")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel, built from a copy of the checkout; the source distribution is beside it."""
+    """The wheel, built from a copy of the checkout; the source distribution is next to it."""
     checkout = copy_of_checkout(tmp_path_factory.mktemp("wheel") / "checkout")
     lend_vendored_packages(checkout)
     build(checkout)

@@ -1,4 +1,4 @@
-"""`make test` runs each test once, runs all that there is, and says what failed."""
+"""`make test` runs every test once, and reports the failures."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_a_job_that_fails_is_shown_and_stops_no_other(
     assert "not shown" not in shown
 
 
-def test_what_is_under_way_is_told_with_how_far_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_running_job_reports_its_progress(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_checks, "LOGS", tmp_path)
     job = _python("some", "")
     before = job.progress()

@@ -1,4 +1,4 @@
-"""Locks pin by hash, and no file says where one machine or one registry is."""
+"""Locks pin by hash, and no file names a machine or a registry."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Set-up on a machine that lacks something: one clear line that says what to do."""
+"""Set-up on a machine that lacks something: one clear line with the remedy."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_an_unsupported_python_is_refused_in_one_line(checkout: Path, tmp_path: 
     ]
 
 
-def test_a_machine_without_python_is_told_in_one_line(checkout: Path, tmp_path: Path) -> None:
+def test_a_machine_without_python_gets_one_line(checkout: Path, tmp_path: Path) -> None:
     tools = tmp_path / "bin"
     tools.mkdir()
     for name in ("sh", "bash", "make"):

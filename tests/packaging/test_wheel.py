@@ -56,7 +56,7 @@ def _foreign_app(folder: Path) -> Path:
 
 
 def _synthesize(app: Path, python: Path | str, tools: Path, **variables: str) -> dict[str, object]:
-    """Synthesizes an app with an environment that says nothing of this checkout; gives templates and assets."""
+    """Synthesize an app in an environment without this checkout; returns templates and assets."""
     environment = {"PATH": str(tools), "HOME": os.environ["HOME"], "XDG_CACHE_HOME": str(app / "cache"), **variables}
     run([str(python), "app.py"], cwd=app, env=environment)
     output = app / "cdk.out"
@@ -106,7 +106,7 @@ def test_the_wheel_holds_the_two_packages_typed_and_licensed_and_nothing_else(wh
 
 
 def test_two_builds_give_the_same_bytes(wheel: Path, tmp_path: Path) -> None:
-    """The second is built elsewhere, later, with other modes, and installs the bundle's packages anew."""
+    """The second is built elsewhere, later, with other modes, and installs the bundle's packages again."""
     first = {path.name: path.read_bytes() for path in wheel.parent.iterdir()}
     checkout = copy_of_checkout(tmp_path / "another-place", source=wheel.parent.parent)
     for path in checkout.rglob("*.py"):

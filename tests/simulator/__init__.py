@@ -1,1 +1,1 @@
-"""The simulator, held against what it stands for, and the examples simulated."""
+"""The simulator, compared with the real services, and the examples simulated."""

@@ -1,7 +1,6 @@
 """Small state machines whose ends are compared: in the simulator, and in local AWS.
 
-What stands as ``@NAME`` in a definition is put there by who runs it: ARNs of functions and machines, a queue's URL, a
-table's name.
+The runner replaces ``@NAME`` in a definition: by ARNs of functions and machines, a queue's URL, a table's name.
 """
 
 from __future__ import annotations
@@ -30,11 +29,11 @@ class Scenario:
     """A state machine and its input.
 
     Attributes:
-        name: says what it is about.
+        name: its subject.
         states: its states, the first one first.
         given: its input.
         top: further members of the definition.
-        differs: why local AWS ends otherwise; None: it does not.
+        differs: reason why local AWS ends otherwise; None: it does not.
     """
 
     name: str
@@ -219,7 +218,7 @@ SCENARIOS: Final = (
         name="text that is not ASCII",
         states={"A": _say('{% $length($string({"a": "é"})) %}')},
     ),
-    Scenario(name="nothing is no value", states={"A": _say("{% $states.input.missing %}")}),
+    Scenario(name="a missing value", states={"A": _say("{% $states.input.missing %}")}),
     Scenario(name="null is a value", states={"A": _say("{% $states.input.none %}")}, given={"none": None}),
     Scenario(name="a parsed text", states={"A": _say("{% $parse('{\"a\": [1, 2]}').a[1] %}")}),
     Scenario(name="a sum of seconds", states={"A": _say("{% $min([300, 5 * $power(2, 3)]) %}")}),
@@ -313,7 +312,7 @@ SCENARIOS: Final = (
         },
     ),
     Scenario(
-        name="a child that ends well",
+        name="a child that succeeds",
         states={
             "A": _call(
                 "states:startExecution.sync:2",
@@ -336,7 +335,7 @@ SCENARIOS: Final = (
         differs="local AWS surfaces the child's own error; recordings of AWS have States.TaskFailed",
     ),
     Scenario(
-        name="an Express child that ends well",
+        name="an Express child that succeeds",
         states={
             "A": _call(
                 "aws-sdk:sfn:startSyncExecution",

@@ -69,7 +69,7 @@ def world_of(made: Blueprint, climate: Climate = CALM, seed: str = "1") -> Itera
 
 
 def execute(world: World, machine: str, given: Any = None, *, name: str = "run", seconds: int = 86_400) -> Any:
-    """Run an execution to its end, or for some virtual time, and return what DescribeExecution says."""
+    """Run an execution to its end, or for some virtual time, and return DescribeExecution's response."""
     text = json.dumps({} if given is None else given)
     execution = world.machines.start(arn("states", f"stateMachine:{machine}"), name, text)
     until = world.kernel.now + seconds * SECOND

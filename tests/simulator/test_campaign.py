@@ -101,7 +101,7 @@ def test_command_reports_seed_totals_and_findings(
     written = json.loads((tmp_path / "report.json").read_text())
     assert {"sagas", "seed", "faults", "parked", "violated", "seconds", "coverage"} <= set(written)
     assert (written["seed"], written["sagas"], written["violated"]) == (seed, 100, status)
-    # A run that broke the promise is no row of the ledger.
+    # A run that broke the promise is not a row of the ledger.
     assert (tmp_path / "ledger.md").exists() is not bool(status)
 
 

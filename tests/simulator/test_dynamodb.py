@@ -143,7 +143,7 @@ def test_reasons_come_in_order_with_the_items_that_were_asked_for(db: DynamoDB) 
         ([{"ConditionCheck": {"TableName": "t", "Key": _key("a")}}], "needs ConditionExpression"),
     ],
 )
-def test_what_is_no_transaction_is_refused(db: DynamoDB, entries: list[Any], message: str) -> None:
+def test_an_invalid_transaction_is_refused(db: DynamoDB, entries: list[Any], message: str) -> None:
     with pytest.raises(ServiceError, match=message):
         db.call("TransactWriteItems", {"TransactItems": entries})
 
@@ -166,7 +166,7 @@ def test_what_is_no_transaction_is_refused(db: DynamoDB, entries: list[Any], mes
         ("attribute_exists(a)", "unused in expressions"),
     ],
 )
-def test_a_condition_that_is_none_is_refused(db: DynamoDB, expression: str, message: str) -> None:
+def test_an_invalid_condition_is_refused(db: DynamoDB, expression: str, message: str) -> None:
     values = {":x": {"S": "1"}, ":n": {"N": "1"}, ":flag": {"BOOL": True}}
     used = {name: value for name, value in values.items() if name in expression} or {":x": values[":x"]}
     request = {"TableName": "t", "Item": _key("a"), "ConditionExpression": expression}
@@ -187,7 +187,7 @@ def test_a_condition_that_is_none_is_refused(db: DynamoDB, expression: str, mess
         ("ADD a :x", "Incorrect operand type"),
     ],
 )
-def test_an_update_that_is_none_is_refused(db: DynamoDB, expression: str, message: str) -> None:
+def test_an_invalid_update_is_refused(db: DynamoDB, expression: str, message: str) -> None:
     request = {"TableName": "t", "Key": _key("a"), "UpdateExpression": expression}
     with pytest.raises(ServiceError, match=message):
         db.call("UpdateItem", {**request, "ExpressionAttributeValues": {":x": {"S": "1"}}})
@@ -208,7 +208,7 @@ def test_an_update_that_is_none_is_refused(db: DynamoDB, expression: str, messag
         ({"S": 1}, "must be a text"),
     ],
 )
-def test_a_value_that_is_none_is_refused(db: DynamoDB, value: dict[str, Any], message: str) -> None:
+def test_an_invalid_value_is_refused(db: DynamoDB, value: dict[str, Any], message: str) -> None:
     with pytest.raises(ServiceError, match=message):
         db.call("PutItem", {"TableName": "t", "Item": {**_key("a"), "x": value}})
 
@@ -262,7 +262,7 @@ def test_updated_values_are_those_that_the_update_touched(db: DynamoDB) -> None:
     assert db.call("UpdateItem", {**request, "ReturnValues": "UPDATED_NEW"}) == {"Attributes": {"x": {"N": "2"}}}
 
 
-def test_pages_end_at_their_limit_and_go_on_behind_it(db: DynamoDB) -> None:
+def test_pages_end_at_their_limit_and_continue_after_it(db: DynamoDB) -> None:
     for name in "abc":
         db.put("t", {**_key(name), "shard": {"S": "0"}, "due": {"N": "5"}})
     request: dict[str, Any] = {
@@ -300,7 +300,7 @@ def test_what_is_returned_is_a_copy(db: DynamoDB) -> None:
     assert db.items("t")[0]["m"] == {"M": {"x": {"S": "1"}}}
 
 
-def test_what_is_not_simulated_is_said(db: DynamoDB) -> None:
+def test_an_unsupported_request_is_reported(db: DynamoDB) -> None:
     with pytest.raises(NotSimulatedError, match="dynamodb:CreateBackup"):
         db.call("CreateBackup", {})
     with pytest.raises(NotSimulatedError, match="Expected"):

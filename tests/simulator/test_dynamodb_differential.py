@@ -1,6 +1,6 @@
-"""The simulator's DynamoDB held against moto: the same random requests to both, and the same answers.
+"""The simulator's DynamoDB compared with moto: the same random requests to both, and the same responses.
 
-What moto is known to get wrong, or to leave out, is not drawn: the list stands in ``docs/explanation/simulation.md``.
+Known errors and omissions of moto are not drawn: ``docs/explanation/simulation.md`` lists them.
 """
 
 from __future__ import annotations

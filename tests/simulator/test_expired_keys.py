@@ -1,4 +1,4 @@
-"""Clients that come back after their response has expired are refused, and nothing moves, whatever fails beside."""
+"""Clients that return after their response has expired are refused, and nothing moves, despite other faults."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def _comes_back(report: Counter[str]) -> Any:
 
 
 def _agrees(document: dict[str, Any], fate: Fate) -> None:
-    """A refusal says how the request ended, as the response did that the client had."""
+    """A refusal reports the same outcome as the response that the client had."""
     assert document["type"] == f"urn:cdk-sagas:problem:{Problem.KEY_EXPIRED}"
     for status, _ in fate.settled:
         assert document["http_status"] == status

@@ -21,7 +21,7 @@ MOST = 600
 
 
 class _Weakened(Transfers):
-    """Transfers on a database that does not look at some clauses of conditions."""
+    """Transfers on a database that ignores some clauses of conditions."""
 
     def __init__(self, table: str, *clauses: str) -> None:
         self._table = table
@@ -58,7 +58,7 @@ def test_what_a_condition_prevents_is_found(
     assert {finding.kind for finding in report.violated[0].findings} & set(broken)
 
 
-def test_a_finding_is_told_so_that_it_can_be_repeated(deployed: Deployed) -> None:
+def test_a_finding_is_reported_with_its_seed(deployed: Deployed) -> None:
     workload = _Weakened("Ledger", "#sequence = :read", "#balance = :before")
     report = simulate(deployed("funds_transfer"), workload, sagas=MOST)
     with pytest.raises(PromiseBrokenError) as broken:
@@ -94,7 +94,7 @@ def test_wrong_arguments_are_refused(arguments: dict[str, Any], message: str) ->
         simulate(Path("nowhere"), Transfers(), **arguments)
 
 
-def test_a_run_goes_on_behind_the_real_clock(deployed: Deployed) -> None:
+def test_a_run_continues_behind_the_real_clock(deployed: Deployed) -> None:
     import time
 
     began = time.monotonic()

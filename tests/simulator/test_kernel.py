@@ -20,7 +20,7 @@ def kernel() -> Kernel:
     return Kernel(start=0)
 
 
-def test_tasks_go_on_in_the_order_of_their_time(kernel: Kernel) -> None:
+def test_tasks_continue_in_the_order_of_their_time(kernel: Kernel) -> None:
     seen: list[tuple[int, str]] = []
 
     def wait(name: str, *delays: int) -> None:
@@ -47,7 +47,7 @@ def test_a_killed_process_does_nothing_more(kernel: Kernel) -> None:
     def work() -> None:
         try:
             kernel.sleep(100)
-            seen.append("went on")
+            seen.append("continued")
         finally:
             seen.append("unwound")
             with pytest.raises(ProcessKilled):
@@ -66,7 +66,7 @@ def test_a_process_that_kills_itself_ends_there(kernel: Kernel) -> None:
 
     def work() -> None:
         process.kill()
-        seen.append("went on")
+        seen.append("continued")
 
     kernel.spawn(process, work)
     kernel.run()
@@ -101,7 +101,7 @@ def test_who_waits_for_a_result_gets_it(kernel: Kernel) -> None:
     assert seen == [("done", 7), ("done", 7)]
 
 
-def test_who_waits_too_long_is_told(kernel: Kernel) -> None:
+def test_a_wait_that_is_too_long_times_out(kernel: Kernel) -> None:
     future: Future[str] = Future(kernel)
     seen: list[object] = []
 

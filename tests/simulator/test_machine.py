@@ -1,4 +1,4 @@
-"""What a function sees of its machine: time, environment, randomness, modules and threads of its own."""
+"""A function's view of its machine: time, environment, randomness, modules and threads of its own."""
 
 from __future__ import annotations
 

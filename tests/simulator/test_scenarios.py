@@ -1,4 +1,4 @@
-"""How small state machines end in the simulator. ``tests/local`` compares the same ones with local AWS."""
+"""Ends of small state machines in the simulator. ``tests/local`` compares the same ones with local AWS."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ ENDS: Final[dict[str, Any]] = {
     "objects as text": '{"a":1,"b":[true,null,"x"]}',
     "a large number in a text": "12345678901234600",
     "text that is not ASCII": 9,
-    "nothing is no value": ("FAILED", "States.QueryEvaluationError"),
+    "a missing value": ("FAILED", "States.QueryEvaluationError"),
     "null is a value": None,
     "a parsed text": 2,
     "a sum of seconds": 40,
@@ -49,9 +49,9 @@ ENDS: Final[dict[str, Any]] = {
     "a condition that is not met, by the SDK": "DynamoDb.ConditionalCheckFailedException",
     "a query that counts": [1, False],
     "an update that returns": {"id": {"S": "u"}, "n": {"N": "1"}},
-    "a child that ends well": {"got": {"x": 1}},
+    "a child that succeeds": {"got": {"x": 1}},
     "a child that fails": "States.TaskFailed",
-    "an Express child that ends well": ["SUCCEEDED", {"got": {"x": 1}}],
+    "an Express child that succeeds": ["SUCCEEDED", {"got": {"x": 1}}],
     "an Express child that fails": ["FAILED", "Inside"],
     "a machine that takes too long": ("TIMED_OUT", None),
     "a message": 1,
@@ -75,7 +75,7 @@ def world() -> Iterator[World]:
 
 
 def end_of(world: World, scenario: Scenario) -> Any:
-    """How a scenario ends: its output, or its status and error."""
+    """End of a scenario: its output, or its status and error."""
     described = execute(world, f"m{SCENARIOS.index(scenario)}", scenario.given)
     assert described["stateMachineArn"] == arn("states", f"stateMachine:m{SCENARIOS.index(scenario)}")
     if described["status"] == "SUCCEEDED":

@@ -114,12 +114,12 @@ def test_patterns_select_events(pattern: dict[str, Any], fits: bool) -> None:
     assert matches(pattern, {"source": "aws.states", "detail": {"status": "FAILED", "name": "run"}}) is fits
 
 
-def test_a_pattern_that_is_not_known_is_said() -> None:
+def test_an_unknown_pattern_is_reported() -> None:
     with pytest.raises(NotSimulatedError, match="numeric"):
         matches({"detail": {"amount": [{"numeric": [">", 5]}]}}, {"detail": {"amount": 6}})
 
 
-def test_a_rule_sends_what_its_template_says() -> None:
+def test_a_rule_sends_the_text_of_its_template() -> None:
     made = blueprint()
     made.queues["q"] = QueueSpec(name="q")
     target = TargetSpec(arn=made.queues["q"].arn, paths={"n": "$.detail.name"}, template='{"name":<n>,"x":1}')
@@ -155,7 +155,7 @@ def test_a_schedule_that_finds_nothing_to_do_slows_down() -> None:
         ("sqs:SendMessage", "arn:aws:sqs:r:1:secret", False),
     ],
 )
-def test_a_role_may_do_what_its_policies_say(action: str, resource: str, allowed: bool) -> None:
+def test_a_role_has_the_permissions_of_its_policies(action: str, resource: str, allowed: bool) -> None:
     statements: list[dict[str, Any]] = [
         {"Effect": "Allow", "Action": ["dynamodb:PutItem"], "Resource": "arn:aws:dynamodb:r:1:table/t"},
         {"Effect": "Allow", "Action": "sqs:Send*", "Resource": "*"},
@@ -233,16 +233,16 @@ import json
 def handler(event, context):
     told = [event["httpMethod"], event["pathParameters"], event["queryStringParameters"],
             event["requestContext"]["identity"].get("caller")]
-    return {"statusCode": 200, "headers": {"X-Told": "1"}, "body": json.dumps(told)}
+    return {"statusCode": 200, "headers": {"X-Seen": "1"}, "body": json.dumps(told)}
 """
     responses = _api(source, Climate())
     assert [response.status for response in responses] == [200, 403, 200, 403]
     assert responses[0].json() == ["GET", {"id": "7"}, {"x": "1"}, "AIDAann"]
-    assert responses[0].headers == {"x-told": "1"}
+    assert responses[0].headers == {"x-seen": "1"}
     assert responses[2].json() == ["POST", None, None, None]
 
 
-def test_an_api_with_binary_types_hands_bodies_over_in_base64() -> None:
+def test_an_api_with_binary_types_passes_bodies_in_base64() -> None:
     source = """
 import base64
 def handler(event, context):

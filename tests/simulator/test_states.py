@@ -1,4 +1,4 @@
-"""Step Functions in memory: what Amazon States Language and its service say, state by state."""
+"""Step Functions in memory, compared with Amazon States Language and the service's documentation, state by state."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_variables_are_seen_by_later_states_only() -> None:
     assert output_of(_run(states)) == {"x": 1, "y": False, "in": False}
 
 
-def test_choice_assigns_what_its_rule_says() -> None:
+def test_choice_assigns_the_values_of_its_rule() -> None:
     states = {
         "A": {
             "Type": "Choice",
@@ -104,7 +104,7 @@ def test_numbers_are_doubles(expression: str, value: object) -> None:
     assert output_of(_run({"A": {"Type": "Pass", "Output": expression, "End": True}})) == value
 
 
-def test_a_task_is_retried_as_its_rule_says() -> None:
+def test_a_task_is_retried_by_its_rule() -> None:
     retry = [{"ErrorEquals": ["Oops"], "IntervalSeconds": 10, "BackoffRate": 2, "MaxAttempts": 2}]
     state = invoke("flaky", {"error": "Oops"}, Retry=retry)
     made = blueprint(flaky=FAIL_TWICE)
@@ -115,14 +115,14 @@ def test_a_task_is_retried_as_its_rule_says() -> None:
         assert 30 < (described["stopDate"] - described["startDate"]).total_seconds() < 32
 
 
-def test_retries_end_where_their_rule_says() -> None:
+def test_retries_end_at_the_limit_of_their_rule() -> None:
     retry = [{"ErrorEquals": ["Oops"], "MaxAttempts": 1}]
     described = _run({"A": invoke("flaky", {"error": "Oops"}, Retry=retry)}, flaky=FAIL_TWICE)
     assert (described["status"], described["error"]) == ("FAILED", "Oops")
     assert json.loads(described["cause"])["errorMessage"] == "not yet"
 
 
-def test_another_rules_retries_are_counted_by_themselves() -> None:
+def test_another_rules_retries_are_counted_separately() -> None:
     retry = [{"ErrorEquals": ["Other"], "MaxAttempts": 0}, {"ErrorEquals": ["States.ALL"], "MaxAttempts": 5}]
     assert output_of(_run({"A": invoke("flaky", {"error": "Oops"}, Retry=retry)}, flaky=FAIL_TWICE)) == 3
 
@@ -385,7 +385,7 @@ def test_a_stopped_execution_does_nothing_more() -> None:
         assert not world.functions._numbers
 
 
-def test_a_redriven_execution_goes_on_where_it_failed() -> None:
+def test_a_redriven_execution_continues_where_it_failed() -> None:
     made = blueprint(same=RETURN)
     add_function(made, "flaky", FAIL_TWICE)
     branch = {"StartAt": "P", "States": {"P": invoke("same", "ok")}}

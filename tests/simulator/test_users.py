@@ -1,4 +1,4 @@
-"""How a user simulates a stack: the page on the simulator shows this file."""
+"""Simulation of a user's stack: the page on the simulator shows this file."""
 
 from __future__ import annotations
 

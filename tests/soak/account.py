@@ -1,4 +1,4 @@
-"""What became of every saga: read from the tables, the executions, the reconcilers' logs and the books."""
+"""Outcome of every saga: read from the tables, the executions, the reconcilers' logs and the books."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from .world import Machine, World
 
 
 class End(StrEnum):
-    """How a saga ended."""
+    """Outcomes of a saga."""
 
     COMPLETED = "completed"
     REFUSED = "compensated: refused"
-    """Somebody said no: a card, a shelf, a person, a rule."""
+    """Refused: by a card, a shelf, a reviewer or a rule."""
     TROUBLED = "compensated: trouble"
-    """Nobody said no: what went wrong went on for too long."""
+    """Failed without a refusal: a fault lasted for too long."""
     PARKED = "parked"
     IN_FLIGHT = "in flight"
 
@@ -41,16 +41,16 @@ class Saga:
     """One saga.
 
     Attributes:
-        example: whose.
+        example: its example.
         saga_id: its id.
-        end: how it ended.
-        error: of one that was compensated or parked: why.
+        end: its outcome.
+        error: reason of one that was compensated or parked.
         stuck: of one that is parked: step, error and detail.
-        decidable: of one that is parked: why a machine could have decided it; None: only a person can.
+        decidable: of one that is parked: why it could have been decided automatically; None: it needs an operator.
         began, ended: epoch seconds, in the emulator's time; None: it has not ended.
-        recoveries: how many recoveries it needed.
+        recoveries: number of recoveries that it needed.
         causes: how the execution ended before each of them.
-        late: executions that undid what took effect late.
+        late: executions that compensated late effects.
     """
 
     example: Example
@@ -68,15 +68,15 @@ class Saga:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reconciled:
-    """What a reconciler says that it did.
+    """Log of a reconciler, summed.
 
     Attributes:
         by_event: recoveries started because of a status event.
-        by_schedule: recoveries started by a look at what is due.
+        by_schedule: recoveries started by a sweep.
         started: executions that were missing, and were started.
-        looks: looks at what is due.
+        looks: sweeps.
         events: invocations for status events.
-        killed: invocations that told nothing: they were killed, or their time was over.
+        killed: invocations without a result: they were killed, or timed out.
     """
 
     by_event: int = 0
@@ -89,15 +89,15 @@ class Reconciled:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Books:
-    """What an audit of one example says.
+    """Audit of one example.
 
     Attributes:
-        invariants: everything that must hold.
+        invariants: all invariants.
         operators: entries for the operators, by error.
         dead_letters: messages that could not be delivered, by queue.
-        contradictions: what clients were told that cannot be.
-        answered: clients that asked for an answer, and got it.
-        unanswered: clients that asked for an answer and did not get it.
+        contradictions: impossible responses to clients.
+        answered: clients that requested a response and received it.
+        unanswered: clients that requested a response and did not receive it.
     """
 
     invariants: Sequence[Invariant]
@@ -110,7 +110,7 @@ class Books:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Account:
-    """Everything that became of one example's sagas."""
+    """Outcomes of one example's sagas."""
 
     example: Example
     sagas: Sequence[Saga]
@@ -120,15 +120,15 @@ class Account:
     asked: int
 
     def ends(self) -> Counter[End]:
-        """How many ended how."""
+        """Number of sagas by outcome."""
         return Counter(saga.end for saga in self.sagas)
 
     def causes(self) -> Counter[str]:
-        """What the executions died of that were followed by a recovery."""
+        """Ends of the executions that were followed by a recovery."""
         return Counter(cause for saga in self.sagas for cause in saga.causes)
 
     def recovered(self) -> int:
-        """Sagas that were taken up again at least once."""
+        """Sagas that were recovered at least once."""
         return sum(saga.recoveries > 0 for saga in self.sagas)
 
 
@@ -200,16 +200,16 @@ REFUSALS: Final = frozenset(
         *("PickRefused", "Rejected", "ReservationLost", "SpendingCapExceeded", "UnknownItem"),
     }
 )
-"""What somebody says who refuses."""
+"""Errors of refusals."""
 
 
 def is_refusal(error: str) -> bool:
-    """True if an error is somebody's no."""
+    """True if an error is a refusal."""
     return error in REFUSALS
 
 
 def _causes(world: World, record: RequestRecord) -> Iterator[str]:
-    """How each execution ended that was followed by a recovery."""
+    """End of each execution that was followed by a recovery."""
     states = world.aws.client("stepfunctions")
     forward, recovery = machine_of(record.execution_arn), record.recovery_machine_arn
     for number in range(record.recoveries):
@@ -268,7 +268,7 @@ def _json(line: str) -> dict[str, Any] | None:
 
 
 def _values(line: Mapping[str, Any], metric: Metric) -> list[float]:
-    """What one line of metrics says of one of them."""
+    """Values of one metric in a line."""
     found = line.get(metric.value, []) if "_aws" in line else []
     return found if isinstance(found, list) else [found]
 

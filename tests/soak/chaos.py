@@ -39,7 +39,7 @@ class Chaos:
         self._world.aws.faults.plan(*planned(self._world.machines, self._seed, self._share, self._stops))
 
     def end(self) -> Damage:
-        """From now on, nothing goes wrong any more. What was held back is dropped, and its sender goes on."""
+        """End all faults. Held calls are dropped, and their senders continue."""
         world = self._world
         report = world.aws.faults.report()
         world.aws.faults.clear()

@@ -1,8 +1,8 @@
-"""Faults in AWS, drawn from a seed: which calls fail and how, where executions end; and what became of the plan.
+"""Faults in AWS, drawn from a seed: failing calls and ends of executions; and the report of the plan.
 
 Everything is decided per call: whether the n-th call of an operation by a function is hit, and how, is the same in each
-run with this seed, and so is the n-th time that a state is reached. Which saga makes the n-th call depends on how the
-machine interleaves them, and is not.
+run with this seed, and so is the n-th time that a state is reached. The saga that makes the n-th call depends on how
+the machine interleaves them, and is not.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .world import Machine
 SHARE: Final = 0.05
 """Of all AWS calls."""
 CONFLICT_SHARE: Final = 0.01
-"""Of writes, beside."""
+"""Faults of writes, in addition."""
 STOP_SHARE: Final = 0.006
 """Of the times that a state is reached, and of the times that it is left."""
 HELD_SECONDS: Final = 3.0
@@ -49,7 +49,7 @@ _OF_FUNCTIONS: Final[Sequence[tuple[int, Action, Moment, Attempts, float | None]
     (5, Action.ERROR, Moment.BEFORE, Attempts.ALL, None),
     (6, Action.ERROR, Moment.AFTER, Attempts.ALL, None),
 )
-#: Of 100 faults in the calls of state machines. Delays stand apart: they are planned for each machine.
+#: Of 100 faults in the calls of state machines. Delays are separate: they are planned for each machine.
 _OF_STATES: Final[Sequence[tuple[int, Action, Moment]]] = (
     (22, Action.DROP, Moment.BEFORE),
     (22, Action.DROP, Moment.AFTER),
@@ -78,13 +78,13 @@ class Hit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Damage:
-    """Everything that went wrong.
+    """All faults of a run.
 
     Attributes:
-        calls: AWS calls that functions and state machines made while faults were planned, retries by SDKs left out.
-        faults: calls that were hit, by what happened.
+        calls: AWS calls that functions and state machines made while faults were planned, without retries by SDKs.
+        faults: calls that were hit, by fault.
         stops: executions that were ended, by how.
-        hits: of both, as far as they are told one by one.
+        hits: of both, as far as they are reported one by one.
         troubles: requests, jobs and events of providers that were hit, by provider and action.
         suppressed: first letters of the sagas whose status events were lost.
     """
@@ -98,7 +98,7 @@ class Damage:
 
     @property
     def share(self) -> float:
-        """Of all calls, how many were hit."""
+        """Share of all calls that were hit."""
         return sum(self.faults.values()) / max(1, sum(self.calls.values()))
 
 
@@ -162,7 +162,7 @@ def _alone(share: float, part: float, spent: float) -> float:
     return share * part / (1 - share * spent)
 
 
-# --- What the emulator says of it
+# --- The emulator's report
 
 
 def _name(fault: Fault) -> str:
@@ -172,7 +172,7 @@ def _name(fault: Fault) -> str:
 
 
 def calls_of(report: FaultReport) -> dict[str, int]:
-    """Of functions and of state machines: a fault that matches every call counts them."""
+    """Calls of functions and of state machines: a fault that matches every call counts them."""
     found = {"functions": 0, "state machines": 0}
     for outcome in report.outcomes:
         fault = outcome.planned

@@ -1,4 +1,4 @@
-"""True if a machine could have decided about a saga that is parked in front of a person."""
+"""Judgement of parked sagas: whether they could have been decided automatically."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _IN_DOUBT = frozenset({StepStatus.INTENT.value, StepStatus.UNDOING.value})
 
 
 def why_decidable(world: World, example: Example, saga_id: str) -> str | None:
-    """Why it need not have been parked; None if only a person can decide.
+    """Reason why a saga need not have been parked; None if it needs an operator.
 
-    In these examples a machine can always decide but for one case: a parcel that the driver has taken along, of a saga
-    that goes back. Its label cannot be voided any more, and the carrier says so. Everything else is decided by a row,
-    or by whoever knows: each provider here tells what became of a key, and ends by itself what nobody works at.
+    In these examples every outcome can be determined automatically, with one exception: a parcel that the driver has
+    taken along, of a saga that compensates. Its label cannot be voided any more, and the carrier reports so. Everything
+    else is decided by a row, or by its provider: each provider here reports the outcome of a key, and ends idle jobs.
     """
     if example is not Example.CARTS:
-        return "its steps are decided by their rows, or by what the provider says of their keys"
+        return "its steps are decided by their rows, or by the provider's outcomes of their keys"
     statuses = world.carts.statuses(saga_id)
     key = provider_key_of(step_key_of(saga_id, _LABEL))
     labels = [job for job in world.providers["carrier"].jobs() if job.key == key and job.kind == "label"]
@@ -28,4 +28,4 @@ def why_decidable(world: World, example: Example, saga_id: str) -> str | None:
     others = {step: status for step, status in statuses.items() if step != _LABEL and status in _IN_DOUBT}
     if on_its_way and statuses.get(_LABEL) not in {None, StepStatus.UNDONE.value} and not others:
         return None
-    return f"the providers say what became of {sorted(others) or 'every step'}; its rows are {statuses}"
+    return f"the providers know the outcome of {sorted(others) or 'every step'}; its rows are {statuses}"

@@ -1,4 +1,4 @@
-"""Clients: each sends one request after the other, as clients do who do not know what became of the last one."""
+"""Clients: each sends one request after the other, as clients do that do not know the outcome of the last one."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ _REVIEW_PAUSE: Final = 0.5
 
 @dataclass(slots=True, kw_only=True)
 class Told:
-    """What one client was told.
+    """Responses to one client.
 
     Attributes:
-        wish: what it asked for.
-        saga_id: of its saga, once somebody said so.
-        answer: the settled answer's status and text, once it came.
-        refused: status and text of an answer that is no saga's.
-        posts: how often it asked.
-        contradictions: what it was told that cannot be.
+        wish: its request.
+        saga_id: of its saga, once it was returned.
+        answer: the settled response's status and text, once it arrived.
+        refused: status and text of a response without a saga.
+        posts: number of requests.
+        contradictions: impossible responses.
     """
 
     wish: Wish
@@ -45,12 +45,12 @@ class Told:
 
 
 class Load:
-    """All clients of all examples, and the reviewers of dear carts.
+    """All clients of all examples, and the reviewers of expensive carts.
 
     Args:
-        world: what they ask.
-        seed: what they ask for follows from it.
-        clients: how many there are at any time, by example. Each sends its next request when its last one has ended.
+        world: where they send their requests.
+        seed: determines their requests.
+        clients: concurrent clients, by example. Each sends its next request when its last one has ended.
     """
 
     def __init__(self, world: World, *, seed: int, clients: Mapping[Example, int]) -> None:
@@ -76,11 +76,11 @@ class Load:
             thread.start()
 
     def begin_nothing_more(self) -> None:
-        """No client sends another request; those that wait go on."""
+        """Let no client send another request; waiting clients continue."""
         self._no_more.set()
 
     def stop(self) -> None:
-        """Nobody waits any more. Raises what a client died of: a fault of the soak, not of what it looks at."""
+        """Stop all clients. Raises a client's exception: a failure of the soak, not of the sagas."""
         self._no_more.set()
         self._over.set()
         for thread in (*self._threads, self._reviewing):
@@ -90,12 +90,12 @@ class Load:
 
     @property
     def told(self) -> Mapping[Example, list[Told]]:
-        """What clients were told, by example."""
+        """Responses to clients, by example."""
         return self._told
 
     @property
     def waiting(self) -> int:
-        """How many clients wait."""
+        """Number of waiting clients."""
         return sum(thread.is_alive() for thread in self._threads)
 
     def _serve(self, example: Example) -> None:
@@ -105,7 +105,7 @@ class Load:
                     told = Told(wish=wish(example, self._seed, next(self._numbers[example])))
                     self._told[example].append(told)
                 self._ask(self._world.systems[example], told)
-        except BaseException as error:  # noqa: BLE001 - told by whoever stops the load
+        except BaseException as error:  # noqa: BLE001 - raised when the load is stopped
             self._errors.append(error)
 
     def _ask(self, system: TwoLedgers, told: Told) -> None:
@@ -123,8 +123,8 @@ class Load:
             return
         pauses = _pauses(told.wish.name)
         while told.answer is None and not self._over.wait(next(pauses)):
-            # A client that repeats all the time keeps a small machine busier than its sagas do: most look, as
-            # somebody would who is told by a notice.
+            # A client that repeats all the time loads a small machine more than its sagas do: most read the status, as
+            # after a notification.
             if told.wish.manner is Manner.IMPATIENT or self._is_settled(system, told):
                 self._post(system, told)
 
@@ -145,7 +145,7 @@ class Load:
                 _note(told, answer)
 
     def _review(self) -> None:
-        """Whoever decides about dear carts, as often as he is asked."""
+        """Decide about expensive carts, once for each review mail."""
         carts = self._world.carts
         try:
             while not self._over.wait(_REVIEW_PAUSE):
@@ -154,12 +154,12 @@ class Load:
                     for decision in asked.decision:
                         carts.decide(mail["link"], decision)
                         self.decisions += 1
-        except BaseException as error:  # noqa: BLE001 - told by whoever stops the load
+        except BaseException as error:  # noqa: BLE001 - raised when the load is stopped
             self._errors.append(error)
 
 
 def _note(told: Told, answer: HttpResponse) -> None:
-    """Take down what one answer says, and whether it agrees with what was said before."""
+    """Record one response, and whether it agrees with earlier ones."""
     if not is_settled(answer) and (answer.status >= 500 or answer.status == 429):
         return  # of an interrupted saga, the settled answer is a 500, too
     try:

@@ -47,8 +47,8 @@ class Band:
 
     Attributes:
         top: where it begins.
-        height: how high it is.
-        most: what its height stands for.
+        height: of the chart.
+        most: value at its full height.
     """
 
     top: float
@@ -57,11 +57,11 @@ class Band:
 
     @property
     def bottom(self) -> float:
-        """Where it ends."""
+        """Lower edge."""
         return self.top + self.height
 
     def y(self, value: float) -> float:
-        """Where a value is."""
+        """Vertical position of a value."""
         return self.bottom - self.height * value / self.most
 
 
@@ -164,7 +164,7 @@ class Timeline:
         above: Sequence[int] | None = None,
         half: int | None = None,
     ) -> Iterator[str]:
-        """One bar a bucket: on top of other bars, or beside them in its half of the bucket."""
+        """One bar a bucket: on top of other bars, or next to them in its half of the bucket."""
         width = (_WIDTH - _LEFT - _RIGHT) / len(counts)
         for number, count in enumerate(counts):
             if not count:
@@ -198,7 +198,7 @@ class Timeline:
             second += every
 
     def _marks(self, top: float, bottom: float) -> Iterator[str]:
-        """Moments: each text stands on the side where the other one is not."""
+        """Moments: each text is on the side where the other one is not."""
         run = self._run
         yield self._mark(run.real(run.faults_ended), top, bottom, "end", "load and faults end", left=True)
         if run.quiet is not None:
@@ -226,11 +226,11 @@ class Timeline:
     def _of_stops(self) -> list[tuple[str, str]]:
         stops = sum(self._run.damage.stops.values())
         recoveries = sum(saga.recoveries for one in self._run.accounts for saga in one.sagas)
-        return [("stops", f"stopped or timed out: {stops:,}"), ("recoveries", f"taken up again: {recoveries:,}")]
+        return [("stops", f"stopped or timed out: {stops:,}"), ("recoveries", f"recovered: {recoveries:,}")]
 
 
 def histogram(one: Account) -> str:
-    """How long the sagas of an example took, in the emulator's time, on a scale of doubling seconds."""
+    """Durations of an example's sagas, in the emulator's time, on a scale of doubling seconds."""
     edges = [0.5 * 2**n for n in range(13)]
     taken = [saga.ended - saga.began for saga in one.sagas if saga.ended is not None and saga.end is not End.PARKED]
     counts = [0] * len(edges)

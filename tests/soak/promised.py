@@ -1,4 +1,4 @@
-"""Everything that is held against what clients asked for: read from ledgers, shops, providers, and what was told."""
+"""Invariants over clients' requests: read from ledgers, shops, providers, and the responses."""
 
 from __future__ import annotations
 
@@ -70,13 +70,13 @@ _STOCK: Final[Mapping[Example, Mapping[str, int]]] = {
 
 
 def promised(world: World, example: Example, told: Sequence[Told], refused: Iterable[str]) -> list[Invariant]:
-    """What must hold of one example, by its requests and how they ended.
+    """Invariants of one example, by its requests and how they ended.
 
     Args:
-        world: where.
-        example: which.
-        told: what clients asked for, and what they were told.
-        refused: sagas that ended because somebody said no.
+        world: the deployed examples.
+        example: the example.
+        told: clients' requests and responses.
+        refused: sagas that ended with a refusal.
     """
     system = world.systems[example]
     records = [RequestRecord.from_item(item) for item in system.records()]

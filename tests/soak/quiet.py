@@ -15,28 +15,28 @@ from .world import World
 
 _LOOK_SECONDS: Final = 1.0
 _UNREAD: Final = ("NoticeQueueUrl", "OperatorsQueueUrl", "ReviewMailQueueUrl")
-"""Queues that nobody in this world reads, or that people read."""
+"""Queues that no function in this world reads, or that operators read."""
 _DAY_MS: Final = 86_400_000
 _IN_DOUBT: Final = (StepStatus.INTENT, StepStatus.UNDOING, StepStatus.APPLIED_LATE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stir:
-    """What still goes on.
+    """Unfinished work.
 
     Attributes:
-        counts: how many, by what it is.
+        counts: number by kind.
     """
 
     counts: Mapping[str, int]
 
     @property
     def is_quiet(self) -> bool:
-        """True if nothing goes on."""
+        """True if there is no unfinished work."""
         return not any(self.counts.values())
 
     def __str__(self) -> str:
-        """What goes on, in one line."""
+        """Unfinished work, in one line."""
         return ", ".join(f"{count} {what}" for what, count in self.counts.items() if count) or "nothing"
 
 
@@ -78,7 +78,7 @@ def await_quiet(world: World, *, seconds: float, at_least: float = 0.0) -> tuple
 
 
 def _in_progress(system: TwoLedgers) -> int:
-    """Records in progress; one that is parked waits for a person, and does not go on."""
+    """Records in progress; a parked one waits for an operator, and is excluded."""
     a = RecordAttribute
     return _count(
         system,
@@ -90,7 +90,7 @@ def _in_progress(system: TwoLedgers) -> int:
 
 
 def _in_doubt(system: TwoLedgers) -> int:
-    """Rows that a machine has still to decide about, or whose late effect still stands."""
+    """Rows that are not decided yet, or whose late effect is not compensated yet."""
     values = {f":s{number}": {"S": status.value} for number, status in enumerate(_IN_DOUBT)}
     parked = _parked(system)
     pages = (
@@ -151,7 +151,7 @@ def _executions(world: World) -> Iterator[tuple[str, int]]:
 
 
 def _messages(world: World) -> Iterator[tuple[str, int]]:
-    """Messages that somebody is still to work at; dead letters wait for a person."""
+    """Messages that a function has yet to process; dead letters wait for an operator."""
     sqs = world.aws.client("sqs")
     unread = {system.outputs.get(name) for system in world.systems.values() for name in _UNREAD}
     for queue in world.resources("AWS::SQS::Queue"):
@@ -165,7 +165,7 @@ def _messages(world: World) -> Iterator[tuple[str, int]]:
 
 
 def is_for_dead_letters(path: str) -> bool:
-    """True if what stands in a queue is what could not be delivered."""
+    """True if a queue contains undeliverable messages."""
     return "DeadLetters" in path or "Undeliver" in path
 
 

@@ -1,4 +1,4 @@
-"""What a soak reports: numbers as JSON, and a page of its own for people."""
+"""Reports of a soak: numbers as JSON, and a page for readers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ p { margin: 6px 0; } .dim { color: var(--dim); } code { background: var(--soft);
 th, td { padding: 4px 12px 4px 0; text-align: right; border-bottom: 1px solid var(--grid); white-space: nowrap; }
 th { white-space: normal; vertical-align: bottom; }
 th { font-weight: 600; color: var(--dim); } th:first-child, td:first-child { text-align: left; }
-.beside { display: grid; grid-template-columns: repeat(auto-fit, minmax(250px, 1fr)); gap: 12px 32px; }
+.columns { display: grid; grid-template-columns: repeat(auto-fit, minmax(250px, 1fr)); gap: 12px 32px; }
 .row { display: flex; flex-wrap: wrap; gap: 12px 64px; align-items: flex-start; margin-top: 12px; }
 .row > div { max-width: 100%; } th:first-child, td:first-child { position: sticky; left: 0; background: var(--page); }
 @media (max-width: 600px) { td:first-child { white-space: normal; overflow-wrap: anywhere; min-width: 8em; } }
@@ -121,7 +121,7 @@ def _example(one: Account, run: Run) -> dict[str, Any]:
 
 
 def by_source(one: Account) -> dict[str, int]:
-    """Who found what was interrupted. A reconciler that was killed had no time to say what it had done."""
+    """Recoveries by trigger. A reconciler that was killed had no time to report its work."""
     found = one.reconciled
     recoveries = sum(saga.recoveries for saga in one.sagas)
     return {
@@ -133,17 +133,17 @@ def by_source(one: Account) -> dict[str, int]:
 
 
 def per_saga(one: Account) -> Counter[int]:
-    """How many sagas needed how many recoveries."""
+    """Number of sagas by number of recoveries."""
     return Counter(saga.recoveries for saga in one.sagas)
 
 
 def seconds_of(one: Account) -> list[float]:
-    """How long each saga took, in the emulator's time; in ascending order."""
+    """Duration of each saga, in the emulator's time; in ascending order."""
     return sorted(saga.ended - saga.began for saga in one.sagas if saga.ended is not None)
 
 
 def percentiles(values: Sequence[float]) -> dict[str, float]:
-    """Of values in ascending order."""
+    """Percentiles of values in ascending order."""
     if not values:
         return {}
     found = {f"p{part}": values[min(len(values) - 1, len(values) * part // 100)] for part in _PARTS}
@@ -211,7 +211,7 @@ def _head(run: Run) -> Iterator[str]:
 
 
 def _sagas(run: Run) -> Iterator[str]:
-    yield "<h2>What became of the sagas</h2>"
+    yield "<h2>Outcomes of the sagas</h2>"
     head = ["", "asked", "started", *(end.value for end in End), "recovered", "recoveries"]
     rows: list[Sequence[object]] = []
     for one in run.accounts:
@@ -257,7 +257,7 @@ def _times(run: Run) -> Iterator[str]:
         real = percentiles([seconds / run.settings.speed for seconds in seconds_of(one)])
         rows.append([one.example, *(f"{found.get(name, 0):,.1f} s" for name in names), f"{real.get('p50', 0):.1f} s"])
     yield table(["in the emulator's time", *names, "p50, real"], rows)
-    yield "<div class='beside'>"
+    yield "<div class='columns'>"
     for one in run.accounts:
         yield f"<div><p class='dim'>{one.example}</p>{histogram(one)}</div>"
     yield "</div>"
@@ -311,8 +311,8 @@ def _invariants(run: Run) -> Iterator[str]:
     rows.append(
         ["clients who waited heard one answer", *answered, sum(one.books.unanswered for one in run.accounts) or "holds"]
     )
-    yield table(["looked at", *(one.example for one in run.accounts), "broken"], rows)
-    yield "<h2>Told to operators, and not delivered</h2>"
+    yield table(["checked", *(one.example for one in run.accounts), "broken"], rows)
+    yield "<h2>Operator queue, and undelivered messages</h2>"
     told = [(one.example, what, n) for one in run.accounts for what, n in one.books.operators.items()]
     dead = [(one.example, path, n) for one in run.accounts for path, n in one.books.dead_letters.items()]
     yield table(["example", "what", "messages"], [*told, *dead]) if told or dead else '<p class="dim">Nothing.</p>'
@@ -330,7 +330,7 @@ def _cell(value: object) -> str:
 
 
 def lines(run: Run) -> Mapping[str, str]:
-    """What is worth a line on a terminal."""
+    """Summary lines for a terminal."""
     ends, calls = totals(run.accounts), sum(run.damage.calls.values())
     return {
         "sagas": ", ".join(f"{count} {end.value}" for end, count in ends.items() if count),

@@ -19,7 +19,7 @@ from .wishes import Example
 from .world import SPEED, deployed
 
 _ANSWERS_SECONDS: Final = 120.0
-"""Clients look seldom when they have waited for long: so long they have to hear what became of their requests."""
+"""Clients send status requests rarely when they have waited for long: time in which they must get an outcome."""
 _PROGRESS_SECONDS: Final = 10.0
 _LONGEST: Final = 10
 """So many times as long as asked for does a soak last that waits for requests."""
@@ -29,18 +29,18 @@ _SELDOM: Final = frozenset({"what was undone is what was done"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """How long, how much, and by which seed.
+    """Duration, size and seed.
 
     Attributes:
-        seed: requests and faults follow from it.
+        seed: determines requests and faults.
         seconds: of load and faults, in real time.
-        requests: of each example, at least: a busy machine goes on until there are so many, for ten times as long.
-        quiet_seconds: after which it must be quiet at last, in real time.
-        clients: at any time, by example.
-        sandboxes: processes of each function, at most.
+        requests: minimum for each example: a busy machine continues until then, for ten times as long.
+        quiet_seconds: time limit for all work to end, in real time.
+        clients: concurrent clients, by example.
+        sandboxes: maximum number of processes of each function.
         speed: of the emulator's time.
-        share: of all AWS calls that are hit.
-        stops: of the states that are reached or left, those where the execution ends.
+        share: share of all AWS calls that are hit.
+        stops: share of the states that are reached or left, at which the execution ends.
         tellers: clients of the wallet.
     """
 
@@ -60,20 +60,20 @@ class Settings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """What came of a soak. Times are epoch seconds, by the emulator's clock.
+    """Result of a soak. Times are epoch seconds, by the emulator's clock.
 
     Attributes:
         settings: of the soak.
         began: when the first request was sent.
         faults_ended: when faults and load ended.
-        quiet: when it was quiet; None: it never was.
-        stir: the last look at what goes on.
-        damage: what went wrong.
-        accounts: what became of the sagas.
-        decisions: how often people decided about a cart.
-        wallet_requests: how many requests the wallet answered.
-        wallet_problems: what must not be of the wallet, one sentence each.
-        real_seconds: how long all of it took, everything included.
+        quiet: when all work had ended; None: never.
+        stir: the last count of unfinished work.
+        damage: all faults.
+        accounts: outcomes of the sagas.
+        decisions: number of reviewers' decisions about carts.
+        wallet_requests: number of requests that the wallet answered.
+        wallet_problems: violations of the wallet, one sentence each.
+        real_seconds: total duration.
     """
 
     settings: Settings
@@ -93,7 +93,7 @@ class Run:
         return (at - self.began) / self.settings.speed
 
     def problems(self) -> list[str]:
-        """What must not be, one sentence each; empty if the soak is passed."""
+        """Violations, one sentence each; empty if the soak is passed."""
         return list(self._problems())
 
     def _problems(self) -> Iterator[str]:
@@ -104,11 +104,11 @@ class Run:
         yield from self.wallet_problems
         yield from _nothing_of(self.damage)
         if not any(saga.recoveries for one in self.accounts for saga in one.sagas):
-            yield "no saga was taken up again: the soak shows nothing of that"
+            yield "no saga was recovered: the soak has no evidence of recoveries"
 
 
 def _nothing_of(damage: Damage) -> Iterator[str]:
-    """What was to go wrong, and did not."""
+    """Planned kinds of faults that never fired."""
     if not damage.faults or not damage.stops:
         yield "nothing went wrong: the soak shows nothing"
         return
@@ -131,24 +131,24 @@ def _problems_of(found: Account) -> Iterator[str]:
         if saga.end is End.PARKED and saga.decidable is not None:
             yield f"{found.example}: saga {saga.saga_id} is parked ({saga.stuck}), although {saga.decidable}"
     if not found.sagas:
-        yield f"{found.example}: no saga was started: the soak shows nothing of it"
+        yield f"{found.example}: no saga was started: the soak has no evidence of it"
     for invariant in found.books.invariants:
         if not invariant.checked and invariant.name not in _SELDOM:
-            yield f"{found.example}: {invariant.name}: nothing was looked at"
+            yield f"{found.example}: {invariant.name}: nothing was checked"
         for violation in invariant.violations:
             yield f"{found.example}: {invariant.name}: {violation}"
     for contradiction in found.books.contradictions:
-        yield f"{found.example}: a client was told {contradiction}"
+        yield f"{found.example}: a client received {contradiction}"
     if found.books.unanswered:
-        yield f"{found.example}: {found.books.unanswered} clients never heard what became of their requests"
+        yield f"{found.example}: {found.books.unanswered} clients never learned the outcome of their requests"
 
 
 def soak(settings: Settings, progress: Callable[[str], None] = lambda _: None) -> Run:
     """Soak once.
 
     Args:
-        settings: how.
-        progress: is told how far it is.
+        settings: of the soak.
+        progress: receives progress messages.
     """
     began_at = time.monotonic()
     with deployed(speed=settings.speed, sandboxes=settings.sandboxes) as world:
@@ -214,5 +214,5 @@ def _await_answers(load: Load) -> None:
 
 
 def totals(accounts: Sequence[Account]) -> dict[End, int]:
-    """How many sagas ended how, over all examples."""
+    """Number of sagas by outcome, over all examples."""
     return {end: sum(one.ends()[end] for one in accounts) for end in End}

@@ -21,7 +21,7 @@ from tests.soak.wishes import Example
         pytest.param(0.0, 600, id="never enough"),
     ],
 )
-def test_it_goes_on_until_each_example_had_its_requests(
+def test_it_continues_until_each_example_had_its_requests(
     monkeypatch: pytest.MonkeyPatch, a_second: float, lasts: int
 ) -> None:
     now = 0.0

@@ -1,4 +1,4 @@
-"""What fails a soak, and what a seed repeats: without running one."""
+"""Violations that fail a soak, and the repeatability of a seed: without running one."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ BOOKS: Final = Books(
 
 
 def run_of(*, saga: dict[str, Any] | None = None, books: dict[str, Any] | None = None, **further: Any) -> Run:
-    """A soak that is passed, but for what is told."""
+    """A soak that is passed, except for the given violation."""
     account = Account(
         example=Example.ORDERS,
         sagas=(replace(SAGA, **(saga or {})),),
@@ -90,18 +90,18 @@ def test_a_soak_with_nothing_left_is_passed() -> None:
         ({"saga": {"end": End.PARKED, "ended": None, "decidable": "its row is DONE"}}, "although its row is DONE"),
         ({"books": {"invariants": (Invariant(name="goods add up", checked=3, violations=("2 of 3",)),)}}, "2 of 3"),
         ({"books": {"contradictions": ("orders-1: saga a-1, and then a-2",)}}, "and then a-2"),
-        ({"books": {"unanswered": 2}}, "2 clients never heard"),
+        ({"books": {"unanswered": 2}}, "2 clients never learned"),
         ({"damage": replace(run_of().damage, faults={})}, "nothing went wrong"),
         ({"damage": replace(run_of().damage, stops={})}, "nothing went wrong"),
         ({"damage": replace(run_of().damage, faults={"drop before": 9})}, "no process was killed"),
         ({"damage": replace(run_of().damage, troubles={"carrier": {"double": 1}})}, "no callback was lost"),
         ({"damage": replace(run_of().damage, troubles={"carrier": {"silent": 1}})}, "no callback came twice"),
         ({"wallet_problems": ("wallet: card-1 has -1 ECOPAY",)}, "card-1 has -1 ECOPAY"),
-        ({"saga": {"recoveries": 0, "causes": ()}}, "no saga was taken up again"),
-        ({"books": {"invariants": (Invariant(name="goods add up", checked=0),)}}, "nothing was looked at"),
+        ({"saga": {"recoveries": 0, "causes": ()}}, "no saga was recovered"),
+        ({"books": {"invariants": (Invariant(name="goods add up", checked=0),)}}, "nothing was checked"),
     ],
 )
-def test_whatever_is_left_fails_it_and_is_told(further: dict[str, Any], said: str) -> None:
+def test_every_violation_fails_it_and_is_reported(further: dict[str, Any], said: str) -> None:
     run = run_of(**further)
 
     (problem,) = run.problems()
@@ -115,11 +115,11 @@ def test_an_example_without_a_saga_fails_it() -> None:
     empty = replace(run.accounts[0], sagas=())
 
     assert replace(run, accounts=(*run.accounts, empty)).problems() == [
-        "order processing: no saga was started: the soak shows nothing of it"
+        "order processing: no saga was started: the soak has no evidence of it"
     ]
 
 
-def test_a_saga_that_only_a_person_can_decide_is_told_and_does_not_fail_it() -> None:
+def test_a_saga_that_needs_an_operator_is_reported_and_does_not_fail_it() -> None:
     stuck = {"step": "Undo ShippingLabel", "error": "StepInDoubt", "detail": "the carrier answered 409"}
     run = run_of(saga={"end": End.PARKED, "ended": None, "stuck": stuck})
 

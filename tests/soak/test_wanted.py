@@ -37,7 +37,7 @@ ORDER: Final[Mapping[str, Any]] = {
 
 
 def came(example: Example, body: Mapping[str, Any], *, completed: bool | None = True, kind: str = "one item") -> Came:
-    """What came of a request."""
+    """Outcome of a request."""
     asked = Wish(example=example, name="n-1", kind=kind, key="n-1", body=body, manner=Manner.PATIENT)
     return Came(wish=asked, saga_id="s-1", completed=completed, status={True: 200, False: 422, None: None}[completed])
 
@@ -68,7 +68,7 @@ class TestMoneyAndGoods:
         assert balances_follow([one], self.OPENING, moved).holds is completed
         assert balances_follow([one], self.OPENING, self.OPENING).holds is not completed
 
-    def test_are_left_out_where_nobody_knows_yet_and_nowhere_else(self) -> None:
+    def test_are_left_out_only_where_the_outcome_is_unknown(self) -> None:
         undecided = replace(MOVED, completed=None)
         opening = {**self.OPENING, ("main", "c"): 5}
 
@@ -77,7 +77,7 @@ class TestMoneyAndGoods:
         assert (found.checked, len(found.violations)) == (1, 1)
         assert "('main', 'c')" in found.violations[0]
 
-    def test_of_a_payout_move_as_the_client_was_told_and_no_more_than_was_asked_for(self) -> None:
+    def test_of_a_payout_move_as_responded_and_at_most_as_requested(self) -> None:
         asked = paid_out()
         source, target = ("main", asked.body["payer"]), ("main", asked.body["payee"])
         amount = int(asked.body["amount"])
@@ -104,7 +104,7 @@ class TestMoneyAndGoods:
             (None, {"s-1": 30}, True),
         ],
     )
-    def test_are_paid_for_once_and_by_nobody_else(
+    def test_are_paid_for_once_and_by_no_other_request(
         self, completed: bool | None, found: dict[str, int], holds: bool
     ) -> None:
         one = replace(BOUGHT, completed=completed)
@@ -127,11 +127,11 @@ class TestEnds:
         assert not ends_are_possible(done, []).holds
         assert ends_are_possible([replace(one, completed=False) for one in done], []).holds
 
-    def test_nobody_says_no_to_what_is_ordinary(self) -> None:
+    def test_ordinary_requests_are_not_refused(self) -> None:
         assert not ends_are_possible([replace(MOVED, completed=False)], ["s-1"]).holds
         assert ends_are_possible([replace(MOVED, completed=False)], []).holds
 
-    def test_what_is_owed_once_is_paid_once(self) -> None:
+    def test_an_obligation_is_paid_once(self) -> None:
         asked = paid_out()
         one = Came(wish=asked, saga_id="s-1", completed=True)
 
@@ -167,7 +167,7 @@ class TestWhatWasTold:
             (None, (409, "what is this"), False),
         ],
     )
-    def test_to_clients_is_what_the_record_says(
+    def test_to_clients_agrees_with_the_record(
         self, answer: tuple[int, str] | None, refused: tuple[int, str] | None, holds: bool
     ) -> None:
         told = Told(wish=MOVED.wish, saga_id="s-1", answer=answer, refused=refused)

@@ -1,7 +1,7 @@
-"""Trouble with those who are asked outside, drawn from a seed: the n-th request, job or event of a kind.
+"""Troubles of external providers, drawn from a seed: the n-th request, job or event of a kind.
 
-Webhooks are lost, doubled, late, forged and contradicted; requests fail before and after they took effect, hang, and
-kill who sent them; jobs are refused, or nobody works at them.
+Webhooks are lost, duplicated, late, forged and contradicted; requests fail before and after they are applied, hang, and
+kill their senders; jobs are refused, or left idle.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _OF_REFUSALS: Final[Sequence[Share]] = (
     (6.0, "double", "before", None),
     (20.0, "wrong", "before", 40.0),
 )
-"""Of events that say no: what was refused is done after all, when nobody counts on it any more."""
+"""Of events with a refusal: the refused job is done afterwards, as a late effect."""
 _OF_JOBS: Final[Sequence[Share]] = (
     (1.0, "refuse", "before", None),
     (1.5, "stall", "before", None),
@@ -67,7 +67,7 @@ _SELDOM: Final = frozenset({"refund", "cancel", "void", *_ASKS})
 
 
 _AT_ONCE: Final = 200
-"""Troubles that a provider is told of in one request."""
+"""Troubles that are sent to a provider in one request."""
 _EVENTS: Final = {"payments": Payments.events, "warehouse": Warehouse.events, "carrier": Carrier.events}
 _OPERATIONS: Final = {
     "payments": ("authorize", "capture", "cancel", "refund", "find-payment", "find-effects"),
@@ -85,8 +85,8 @@ _ONLY: Final[Mapping[tuple[str, str], str]] = {
     (PICKED, "wrong"): _PICKED_AT_ONCE,
     (REJECTED, "wrong"): _REJECTED_FIRST,
 }
-"""Who changes his mind does so once, and tells of it. A provider that does a job twice under one key, or that says no,
-does it after all and keeps silent, is beyond anybody's help: nobody can know.
+"""A provider that changes its outcome does so once, and reports it. One that does a job twice under one key, or that
+refuses, does it afterwards and reports nothing, cannot be detected by any client.
 """
 _JOBS: Final = frozenset({"authorize", "pick", "handover"})
 _MOMENTOUS: Final = frozenset({"error", "drop", "hang", "kill"})
@@ -113,7 +113,7 @@ def plan(world: World, seed: int) -> None:
 
 
 def happened(world: World) -> dict[str, dict[str, int]]:
-    """What did, by who was troubled: requests, jobs and events."""
+    """Troubles that happened, by provider: requests, jobs and events."""
     found: dict[str, Counter[str]] = {"gateway": Counter()}
     for ours in world.gateway.report():
         if ours.trouble.action is not gateway.Action.DECLINE:
@@ -159,13 +159,13 @@ def _asked_of(kind: str) -> Iterator[tuple[str, Sequence[Share]]]:
         shares = _OF_REFUSALS if event in _REFUSALS else _OF_EVENTS
         yield event, [one for one in shares if opposite or one[1] != "wrong"]
     for name in _OPERATIONS[kind]:
-        # Parcels are handed over by the warehouse, which is no function: nobody starts it again.
+        # Parcels are handled by the warehouse, which is not a function: it is not restarted.
         requests = [one for one in _OF_REQUESTS if (name, one[1]) != ("handover", "kill")]
         yield name, [*requests, *(_OF_JOBS if name in _JOBS else ())]
 
 
 def _drawn(seed: str, shares: Sequence[Share], far: int) -> Iterator[tuple[int, str, str, float | None]]:
-    """What happens to the n-th request or event, as far as anything does."""
+    """Troubles of the n-th request or event, as far as there are any."""
     draw = random.Random(seed)
     for nth in range(1, far + 1):
         left = draw.random() * 100

@@ -1,8 +1,8 @@
-"""What must have come of what was asked for: by the requests and by how they ended, and by nothing else.
+"""Expected results of the requests: by the requests and by how they ended, and by nothing else.
 
-Audits hold the books against the saga log. If log and books were wrong alike, nobody would see it; here they are held
-against what clients asked for. No row is read, and no key is known: what a completed request moves is in its body, and
-one that was not completed moves nothing.
+Audits compare the books with the saga log. If log and books had the same error, they would not detect it; here they are
+compared with clients' requests. No row is read, and no key is known: the amount that a completed request moves is in
+its body, and one that was not completed moves nothing.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _BLOCKED_CARD: Final = "card-blocked"
 _NOWHERE: Final = "nowhere"
 _BAD_NEWS: Final = frozenset({"FAILED", "DECLINED", "OUT_OF_STOCK"})
 _ORDINARY: Final = frozenset({"within one ledger", "between two ledgers", "one item", "several items"})
-"""Nobody has a reason to say no to these."""
+"""Ordinary requests, which must not be refused."""
 
 Account = tuple[str, str]
 """Ledger and name."""
@@ -50,14 +50,14 @@ Account = tuple[str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Came:
-    """What came of one request.
+    """Result of one request.
 
     Attributes:
-        wish: what was asked for.
+        wish: the request.
         saga_id: of its saga.
-        completed: whether it was done; None: nobody knows yet.
-        status: of the stored answer; None: there is none yet.
-        body: of the stored answer, likewise.
+        completed: whether it was done; None: unknown yet.
+        status: of the stored response; None before.
+        body: of the stored response, likewise.
     """
 
     wish: Wish
@@ -68,7 +68,7 @@ class Came:
 
 
 def came_of(told: Sequence[Told], records: Sequence[RequestRecord]) -> list[Came]:
-    """What came of the requests that have a record."""
+    """Results of the requests that have a record."""
     return [
         Came(
             wish=one.wish,
@@ -99,21 +99,21 @@ def _completed(record: RequestRecord) -> bool | None:
 
 
 def sagas_were_asked_for(told: Sequence[Told], records: Sequence[RequestRecord]) -> Invariant:
-    """One saga for each request that somebody was told to have one, and none that nobody asked for."""
+    """One saga for each request that was accepted, and none without a request."""
     pairs = list(_pairs(told, records))
     sagas = {one.wish.name: record.saga_id for one, record in pairs}
     violations = [
-        f"{one.wish.name} was told saga {one.saga_id}, and its record says {sagas.get(one.wish.name)}"
+        f"{one.wish.name} was answered with saga {one.saga_id}, and its record has {sagas.get(one.wish.name)}"
         for one in told
         if one.saga_id is not None and one.saga_id != sagas.get(one.wish.name)
     ]
     asked_for = {record.request_id for _, record in pairs}
-    violations += [f"nobody asked for saga {r.saga_id}" for r in records if r.request_id not in asked_for]
+    violations += [f"there is no request for saga {r.saga_id}" for r in records if r.request_id not in asked_for]
     return Invariant(name="each saga was asked for, once", checked=len(told), violations=tuple(violations))
 
 
 def clients_were_told_the_truth(told: Sequence[Told], came: Sequence[Came]) -> Invariant:
-    """What clients were told is what stands in the record, and good news is told of what was done alone."""
+    """Responses to clients agree with the record, and only a completed saga is reported as completed."""
     by_name = {one.wish.name: one for one in came}
     violations, checked = [], 0
     for one in told:
@@ -125,30 +125,30 @@ def clients_were_told_the_truth(told: Sequence[Told], came: Sequence[Came]) -> I
         found, status = by_name.get(one.wish.name), one.answer[0]
         if found is None or found.status != status or found.completed != (status < 400):
             violations.append(f"{one.wish.name} was answered {status}, and its saga is {found}")
-    return Invariant(name="clients were told what is true", checked=checked, violations=tuple(violations))
+    return Invariant(name="responses to clients are true", checked=checked, violations=tuple(violations))
 
 
 def everybody_was_told(came: Sequence[Came], notices: Iterable[Mapping[str, Any]]) -> Invariant:
-    """Of each saga that ended somebody was told, at least once, and nothing but how it ended."""
+    """Each ended saga was notified at least once, with its outcome alone."""
     told: dict[str, set[bool]] = defaultdict(set)
     for notice in notices:
         told[str(notice.get("saga_id") or notice.get("order"))].add(notice.get("status") not in _BAD_NEWS)
     ended = [one for one in came if one.completed is not None]
     violations = [
-        f"of {one.wish.name} ({one.saga_id}), which is {'' if one.completed else 'not '}completed, was told "
+        f"of {one.wish.name} ({one.saga_id}), which is {'' if one.completed else 'not '}completed, the notices are "
         f"{sorted(told[one.saga_id]) or 'nothing'}"
         for one in ended
         if told[one.saga_id] != {one.completed}
     ]
-    return Invariant(name="of each saga was told how it ended", checked=len(ended), violations=tuple(violations))
+    return Invariant(name="each saga's outcome was notified", checked=len(ended), violations=tuple(violations))
 
 
 def ends_are_possible(came: Sequence[Came], refused: Iterable[str]) -> Invariant:
-    """What cannot be done was not done; nobody said no to what is ordinary; what is owed once was paid once.
+    """Impossible requests were not done; ordinary ones were not refused; each obligation was paid once.
 
     Args:
-        came: what came of the requests.
-        refused: sagas that ended because somebody said no.
+        came: results of the requests.
+        refused: sagas that ended with a refusal.
     """
     no = set(refused)
     violations = [
@@ -203,7 +203,7 @@ def balances_follow(came: Sequence[Came], opening: Mapping[Account, int], balanc
 
 
 def stocks_follow(came: Sequence[Came], opening: Mapping[str, int], stocks: Mapping[str, int]) -> Invariant:
-    """Of all goods there are as many as there were, less those of completed requests."""
+    """Stocks of all goods are the initial ones, less those of completed requests."""
     expected = Counter(opening)
     for one in came:
         if one.completed:
@@ -212,13 +212,13 @@ def stocks_follow(came: Sequence[Came], opening: Mapping[str, int], stocks: Mapp
 
 
 def each_has(name: str, came: Sequence[Came], found: Mapping[str, int], of_one: Mapping[str, int]) -> Invariant:
-    """Each completed saga has what its request is to have, and nothing stands of the others.
+    """Each completed saga has the effects of its request, and the others have none.
 
     Args:
-        name: what it is about.
-        came: what came of the requests.
-        found: by saga, what stands; also of sagas that nobody asked for.
-        of_one: by saga, what is to stand if it is completed.
+        name: of the invariant.
+        came: results of the requests.
+        found: effects by saga; also of sagas without a request.
+        of_one: expected effects by saga, if it is completed.
     """
     expected = {one.saga_id: of_one[one.saga_id] for one in came if one.completed}
     undecided = {one.saga_id for one in came if one.completed is None}
@@ -244,7 +244,7 @@ def _equal(name: str, expected: Mapping[Any, int], found: Mapping[Any, int], lef
 
 
 def _left_out(came: Sequence[Came], touched: Callable[[Came], Iterable[Any]]) -> set[Any]:
-    """What a request may have touched of which nobody knows yet what became of it."""
+    """Subjects that a request with an unknown outcome may have changed."""
     return {what for one in came if one.completed is None for what in touched(one)}
 
 
@@ -263,7 +263,7 @@ def _accounts(one: Came) -> tuple[Account, Account]:
 def _amount(one: Came) -> int:
     if one.wish.example is not Example.PAYOUTS:
         return int(one.wish.body["amount"])
-    # A model recommends as much, or less: how much it was, the client was told.
+    # A model recommends the requested amount, or less: the client received the amount.
     paid, asked = int(json.loads(one.body or "{}")["result"]["amount"]), Intent.of_request(one.wish.body).amount
     return min(max(paid, 1), asked.minor_units)
 

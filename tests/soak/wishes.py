@@ -1,4 +1,4 @@
-"""What is asked for: the n-th request of each example, drawn from a seed and from nothing else."""
+"""Requests of the clients: the n-th request of each example, drawn from a seed and from nothing else."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ CAPPED: Final = "capped"
 GOODS: Final = tuple(f"goods-{number:02d}" for number in range(32))
 SOLD_OUT: Final = "sold-out"
 BARE: Final = "bare-shelf"
-"""The books say that there are some, and the shelf has none."""
+"""Goods that the books have, and the shelf does not."""
 UNKNOWN: Final = "nothing-of-the-kind"
 DEAR: Final = "dear"
 UNLISTED: Final = "unlisted-goods"
@@ -41,7 +41,7 @@ DECLINED_CARD: Final = "card-declined"
 
 
 class Example(StrEnum):
-    """Whose saga it is."""
+    """Examples with sagas."""
 
     TRANSFERS = "funds transfer"
     ORDERS = "order processing"
@@ -50,12 +50,12 @@ class Example(StrEnum):
 
 
 class Manner(StrEnum):
-    """How a client asks."""
+    """Kinds of client behaviour."""
 
     PATIENT = "asks until it is accepted, waits, and asks for the answer"
     DOUBLED = "asks twice at the same moment, then waits"
     IMPATIENT = "asks again and again until the answer comes"
-    GONE = "asks once and never comes back, whatever it was told"
+    GONE = "sends one request and never returns, whatever the response"
 
 
 _MANNERS: Final = (Manner.PATIENT,) * 14 + (Manner.DOUBLED,) * 3 + (Manner.IMPATIENT,) + (Manner.GONE,) * 2
@@ -66,13 +66,13 @@ class Wish:
     """One request, and how its client behaves.
 
     Attributes:
-        example: whom it is sent to.
-        name: nobody else has it.
-        kind: what it is an instance of.
+        example: its destination.
+        name: unique.
+        kind: its variant.
         key: the Idempotency-Key.
         body: the request's body.
         manner: how the client asks.
-        decision: of a cart that a person looks at: which buttons are pressed.
+        decision: of a reviewed cart: the buttons that are pressed.
     """
 
     example: Example
@@ -113,7 +113,7 @@ def number_of(name: str) -> int:
 
 def _payout(seed: int, number: int, name: str, kind: str, manner: Manner, draw: random.Random) -> Wish:
     if kind == "paid once more" and number:
-        # Somebody does not know that it was asked for already: another attempt at the same obligation.
+        # A client that does not know of the earlier request: another attempt at the same obligation.
         former = wish(Example.PAYOUTS, seed, number - 1)
         attempt = int(former.key.rpartition(":")[2]) + 1
         key = intent_key(Intent.of_request(former.body), attempt=attempt)
@@ -166,7 +166,7 @@ _KINDS: Final[Mapping[Example, Sequence[tuple[str, int, Make]]]] = {
         ("between two ledgers", 42, lambda d, _: _transfer(d, to_ledger=PARTNER)),
         ("to a closed account", 8, lambda d, _: _transfer(d, target=CLOSED, to_ledger=PARTNER)),
         ("without money", 6, lambda d, _: _transfer(d, source=POOR)),
-        ("to nobody", 4, lambda d, _: _transfer(d, target="nobody")),
+        ("to an unknown account", 4, lambda d, _: _transfer(d, target="nobody")),
     ),
     Example.ORDERS: (
         ("one item", 62, lambda d, _: _of_one(d)),

@@ -1,4 +1,4 @@
-"""The five examples, deployed in one local AWS, beside the payment gateway and the providers that answer later."""
+"""The five examples, deployed in one local AWS, with the payment gateway and the providers that report later."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ def deployed(*, speed: float = SPEED, sandboxes: int = 2) -> Iterator[World]:
 
 
 def _synthesized(gateway_url: str, urls: Mapping[str, str], folder: Path) -> Path:
-    # Imported here: the CDK takes seconds, and whoever only reads a report needs none of it.
+    # Imported here: the CDK takes seconds, and reading a report does not need it.
     from aws_cdk import App, Duration
 
     from examples.agentic_payout.stack import AgenticPayoutStack

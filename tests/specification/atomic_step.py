@@ -38,9 +38,9 @@ class StepCondition(Condition):
         SAGA_LOG,
         "return row_put(table, saga_id, step, StepStatus.TOMBSTONE, side, now_ms, keep_days, attempt, {})",
     )
-    STILL_DONE = Because("what stands is undone once", SAGA_LOG, '"ConditionExpression": STILL_DONE')
+    STILL_DONE = Because("an applied effect is compensated once", SAGA_LOG, '"ConditionExpression": STILL_DONE')
     BURY = Because(
-        "a step that has not run yet is buried: an attempt that comes later must not land",
+        "a step that has not run yet is fenced: an attempt that comes later must not be applied",
         SAGA_LOG,
         "return UndoEntry.BURY",
     )
@@ -67,7 +67,7 @@ class StepCondition(Condition):
 
 
 class StepPromise(StrEnum):
-    """What must never be broken."""
+    """Promises of the model."""
 
     EFFECT_TWICE = "EFFECT_TWICE"
     UNDONE_TWICE = "UNDONE_TWICE"
@@ -88,14 +88,14 @@ class Row(StrEnum):
 
 
 class At(StrEnum):
-    """Where an invocation is."""
+    """States of an invocation."""
 
     IDLE = "idle"
     SEND = "about to send its transaction"
     ROW_LEFT = "effect written, row not yet"
-    REFUSED = "refused, about to look at the row"
-    READ = "about to look at the row"
-    BURY = "about to bury"
+    REFUSED = "refused, about to read the row"
+    READ = "about to read the row"
+    BURY = "about to fence"
     UNDO = "about to undo"
     UNDO_ROW_LEFT = "effect taken back, row not yet"
     TRAVELS = "dead, its step's transaction travels"
@@ -157,7 +157,7 @@ class AtomicStepModel(Conditional):
         return all(at is At.IDLE for at in world.steps + world.undos)
 
     def broken(self, world: World) -> Iterator[str]:
-        """What the effects say."""
+        """Promises that the effects break."""
         if world.applied > 1:
             yield StepPromise.EFFECT_TWICE
         if world.undone > 1:
@@ -266,7 +266,7 @@ class AtomicStepModel(Conditional):
             yield from self._take_back(world, late=at is At.UNDO_TRAVELS)
 
     def _entry(self, world: World, answered: World) -> tuple[str, At, World, bool, str | None]:
-        """What ``undo_entry_of`` decides. What was read may be history when the write arrives."""
+        """Decision of ``undo_entry_of``. What was read may be outdated when the write arrives."""
         if world.row is Row.DONE:
             return "reads DONE", At.UNDO, world, False, None
         if world.row is Row.NONE and self.holds(StepCondition.BURY):
@@ -277,10 +277,10 @@ class AtomicStepModel(Conditional):
         if world.row is Row.NONE or not self.holds(StepCondition.NO_ROW_TO_BURY):
             buried = replace(world, row=Row.TOMBSTONE)
             if late:
-                yield "of the dead buries the step late", At.IDLE, buried, False, None
+                yield "of the dead fences the step late", At.IDLE, buried, False, None
             else:
-                yield "buries the step", At.IDLE, replace(buried, compensated=True), False, None
-                yield "buries the step; the answer is lost, and it sends again", At.BURY, buried, True, None
+                yield "fences the step", At.IDLE, replace(buried, compensated=True), False, None
+                yield "fences the step; the response is lost, and it sends again", At.BURY, buried, True, None
         else:
             yield "meets a row", At.IDLE if late else At.READ, world, False, None
 

@@ -28,7 +28,7 @@ class CallbackCondition(Condition):
 
     # The dispatcher.
     ANSWERS_FROM_THE_ROW = Because(
-        "a job that is decided is answered from its row, and nobody is asked",
+        "the outcome of a decided job is read from its row, without a query",
         DISPATCH,
         "if row is not None and self._told(row): return",
     )
@@ -51,20 +51,22 @@ class CallbackCondition(Condition):
         "if row.order > order: return Entry.OLD",
     )
     REFUSAL_STAYS = Because(
-        "a refusal that was told is told again, even if the job was done after all and was, or will be, undone",
+        "a delivered refusal is delivered again, even if the job was done afterwards and was, or will be, compensated",
         DECISIONS,
         "if log.status is StepStatus.FAILED or (log.error and log.status in TOOK_EFFECT_AND_FELL):",
     )
     EARLY_ANSWERS = Because(
-        "an answer that came before the token is told when the token comes",
+        "an outcome that came before the token is delivered when the token comes",
         REGISTRATION,
         "if _answered_before(waiting, row, now_ms):",
     )
     OUTCOME_ANSWERS = Because(
-        "an answer that was told, or came too late, is told to a newer token, too", DECISIONS, "else Entry.ANSWER"
+        "an outcome that was delivered, or came too late, is delivered to a newer token, too",
+        DECISIONS,
+        "else Entry.ANSWER",
     )
     ALIVE_WAITS = Because(
-        "a job is not handed over again while who does it may be alive", LOG, "if now_ms < row.deadline:"
+        "a job is not dispatched again while an earlier attempt may be alive", LOG, "if now_ms < row.deadline:"
     )
     GRACE_WAITS = Because(
         "a provider that knows of nothing is believed only when nothing can still arrive",
@@ -77,7 +79,7 @@ class CallbackCondition(Condition):
         'TAKE_OVER: Final = "#status = :found AND #attempt = :held',
     )
     ACCEPTED_IS_NOT_CALLED = Because(
-        "a job that the provider took on is asked about, not handed over again",
+        "a job that the provider accepted is queried, not dispatched again",
         CALL,
         "if not row.accepted_at: return entry_of(",
     )
@@ -87,7 +89,7 @@ class CallbackCondition(Condition):
         "accepted = self.invocation.holder.accepted(clock.now_ms(), held=row.attempt)",
     )
     DECLARED_REFUSAL = Because(
-        "an error of the function's own, raised after the provider took the job on, is no refusal",
+        "an error of the function's own, raised after the provider accepted the job, is not a refusal",
         DISPATCH,
         "except PermanentError as refusal: require_refusal(refusal, self.invocation)",
     )
@@ -102,7 +104,7 @@ class CallbackCondition(Condition):
         "refused = write(token_put(table, row_id, TokenStatus.ALIAS,",
     )
     ALIAS_HANDS_OVER = Because(
-        "what came under the provider's own id is handed over when its job is known",
+        "an outcome under the provider's own id is adopted when its job is known",
         REGISTRATION,
         "adopt(row, job_id)",
     )
@@ -112,7 +114,7 @@ class CallbackCondition(Condition):
         "entry = token_update(table, found, found.status, now_ms, conflict_change(outcome))",
     )
     SUCCESS_FIRST = Because(
-        "of contradicting outcomes under one id the success is handed over first: who dies in between has not lost it",
+        "of conflicting outcomes under one id the success is adopted first: a crash in between does not lose it",
         RECEIPT,
         "if found.conflict is not None and found.conflict.ok: return found.conflict, found.outcome",
     )
@@ -136,10 +138,10 @@ class CallbackCondition(Condition):
         "a receipt is written only if both rows are as they were read", WRITES, "condition, values = _as_read(found)"
     )
     EARLY_IS_KEPT = Because(
-        "an answer that nobody waits for yet is kept for who will", DECISIONS, "then = TokenChange.PUT_EARLY"
+        "an outcome without a waiting task is kept for the next one", DECISIONS, "then = TokenChange.PUT_EARLY"
     )
     TOLD_BY_THE_ROW = Because(
-        "who waits is told what the log row says, not what was reported last",
+        "a waiting task receives the outcome of the log row, not the one that was reported last",
         DECISIONS,
         "told = answer_of(log) or _fenced(log)",
     )
@@ -154,7 +156,7 @@ class CallbackCondition(Condition):
         "return LogChange.APPLIED_LATE return LogChange.NONE",
     )
     LATE_ON_TOMBSTONE = Because(
-        "a job that is done although it was given up is kept as applied late",
+        "a job that is done although it was abandoned is kept as applied late",
         DECISIONS,
         "log.status in (StepStatus.TOMBSTONE,",
     )
@@ -166,19 +168,19 @@ class CallbackCondition(Condition):
     DUE_WITH_IT = Because(
         "that something is to be undone is written with it", RECEIPT, "changes |= late_change(self.job_id, now_ms)"
     )
-    # Telling.
+    # Delivery.
     DUPLICATE_SENDS = Because(
-        "a report that comes again finds out whether the first one was told",
+        "a duplicate report finds out whether the first one was delivered",
         RECEIPT,
         "if row is not None and row.status is TokenStatus.SETTLING:",
     )
     SWEEPER_SENDS = Because(
-        "an answer that was not told is told by the sweeper",
+        "an undelivered outcome is delivered by the sweeper",
         SWEEP,
         "if row.status is TokenStatus.SETTLING: telemetry.count(",
     )
     SETTLED_HELD = Because(
-        "told is only whose token was used",
+        "only the token that was used is marked as delivered",
         SENDING,
         "return write(told_update(token_table(), row, TokenStatus.SETTLED, now_ms)) is True",
     )
@@ -187,22 +189,24 @@ class CallbackCondition(Condition):
         SENDING,
         "late = told_update(token_table(), row, TokenStatus.LATE, now_ms)",
     )
-    NEWER_IS_TOLD = Because("who finds a newer token there tells that one", SENDING, "found = read_token(row.id)")
+    NEWER_IS_TOLD = Because(
+        "a sender that finds a newer token delivers to that one", SENDING, "found = read_token(row.id)"
+    )
     ANSWER_UNPARKS = Because(
         "the answer that a parked saga waited for makes it due", SENDING, "unpark=_parked_over(record, job)"
     )
     DIRECT_ANSWER_UNPARKS = Because(
-        "an answer from the row that finds nobody waiting makes the saga due, like any other",
+        "an outcome of the row that finds no waiting task makes the saga due, like any other",
         DISPATCH,
         "if not told: nobody_waits(self.message.waiting.job_id, self.message.waiting.request_table)",
     )
     LATE_AS_READ = Because(
-        "who finds nobody waiting changes the record only if the saga is parked, or not, as it was read",
+        "an undelivered outcome changes the record only if the saga is parked, or not, as it was read",
         SAGA_WRITES,
         'if not self.parked: return self._update(table, f"{SAME_RECORD} AND {NOT_PARKED}"',
     )
     PARK_UNLESS_ANSWERED = Because(
-        "nobody parks a saga over what an answer has just decided that found nobody waiting",
+        "a saga is not parked over an undelivered outcome that has just decided its step",
         ENDING,
         'condition = f"{OWNED} AND attribute_not_exists(#{a.ANSWERED_AT.value})"',
     )
@@ -211,10 +215,10 @@ class CallbackCondition(Condition):
         RECOVERY,
         "#due_at = :due REMOVE #answered_at",
     )
-    # On the way back.
-    BURY = Because("a job that was not handed over never is", LOG, "if row is None: return UndoEntry.BURY")
+    # Compensation.
+    BURY = Because("a job that was not dispatched never is", LOG, "if row is None: return UndoEntry.BURY")
     ASK_THE_LOG = Because(
-        "FAILED is settled over a log in which nothing stands, or not at all",
+        "FAILED is settled over a log without an applied effect, or not at all",
         ENDING,
         '{"Condition": expression("$nothing_stands"), "Next": told}',
     )
@@ -234,24 +238,24 @@ class CallbackCondition(Condition):
         "recoverer.start(record.recovery_machine_arn, name, late_input(record.input))",
     )
     ONLY_LATE = Because(
-        "that execution undoes nothing that the saga counts on",
+        "that execution compensates nothing that the saga relies on",
         COMPENSATION,
         "if only_late and not is_late(row): return UndoEntry.NOTHING",
     )
     DUE_UNTIL_UNDONE = Because(
-        "it stays due until its row says UNDONE",
+        "it stays due until its row is UNDONE",
         SWEEP,
         "return log is not None and log.status in (StepStatus.APPLIED_LATE, StepStatus.UNDOING)",
     )
 
 
 class CallbackPromise(StrEnum):
-    """What must never be broken."""
+    """Promises of the model."""
 
     EFFECT_TWICE = "EFFECT_TWICE"
     UNDONE_TWICE = "UNDONE_TWICE"
     UNDONE_WITHOUT_EFFECT = "UNDONE_WITHOUT_EFFECT"
     WENT_ON_WITHOUT_EFFECT = "WENT_ON_WITHOUT_EFFECT"
-    """The saga went on from the step, and its effect is not there, or was taken back."""
+    """The saga continued from the step, and its effect does not exist, or was compensated."""
     OWNER_GAVE_UP = "OWNER_GAVE_UP"
-    """The owner's execution ended by itself, and the saga is neither settled nor parked."""
+    """The owner's execution ended without an interruption, and the saga is neither settled nor parked."""

@@ -31,10 +31,10 @@ class Dispatchers(Conditional):
     """Invocations of the dispatcher.
 
     Attributes:
-        receipts: what writes and tells outcomes.
-        repeats: whether a job may be handed over again, because the provider knows its key. Else it is asked first.
+        receipts: writes and deliveries of outcomes.
+        repeats: whether a job may be dispatched again, because the provider knows its key. Else it is queried first.
         declines: whether the provider may decline a job.
-        blunt: whether the provider, when asked, denies what it has not decided yet.
+        blunt: whether the provider, when queried, denies an undecided job.
         doubled: whether the queue may deliver a message to two at once.
     """
 
@@ -45,7 +45,7 @@ class Dispatchers(Conditional):
     doubled: bool = False
 
     def moves(self, world: World) -> Moves:
-        """What invocations do next."""
+        """Next moves of invocations."""
         begun = False
         for index, each in enumerate(world.dispatchers):
             if each.at is At.IDLE:
@@ -77,7 +77,7 @@ class Dispatchers(Conditional):
         yield self._become(gone, index, f"{label}, and is done", _over(each))
 
     def _settles(self, world: World, index: int, label: str, each: Dispatcher) -> Moves:
-        """What follows a receipt."""
+        """Moves after a receipt."""
         if world.token.status is TokenStatus.SETTLING:
             yield self._become(world, index, label, Dispatcher(At.SEND, each.message, tells=world.token.order))
         else:
@@ -109,7 +109,7 @@ class Dispatchers(Conditional):
     # -- the rows ---------------------------------------------------------------------------------------------------
 
     def _looks(self, world: World, index: int, each: Dispatcher) -> Moves:
-        """The log row: INTENT on condition that there is none; what stands there instead decides."""
+        """The log row: INTENT on condition that there is none; an existing row decides."""
         status, which = world.row.status, f"takes message {each.message}"
         mine = replace(each, at=At.REGISTER, read=index, decisive=True)
         if status is Log.NONE:
@@ -122,7 +122,7 @@ class Dispatchers(Conditional):
             yield from self._answers(world, index, which, each)
 
     def _answers(self, world: World, index: int, label: str, each: Dispatcher) -> Moves:
-        """The log row has decided: who waits is told at once. Nobody does: that is written down."""
+        """The log row has decided: the outcome is delivered at once; that no task waits is written down."""
         row, order = world.row, each.message
         label = f"{label}, and answers from {row.status}"
         if not world.saga.waits_for(order):
@@ -140,7 +140,7 @@ class Dispatchers(Conditional):
                 yield replace(move, breaks=CallbackPromise.OWNER_GAVE_UP)
 
     def _registers(self, world: World, index: int, each: Dispatcher) -> Moves:
-        """The token row: who waits now is told, whatever the row says."""
+        """The token row: the newest task is recorded, whatever the row's state."""
         token, mine = world.token, each.message
         waiting = replace(world, token=Token(TokenStatus.WAITING, mine))
         newer = mine > token.order
@@ -162,7 +162,7 @@ class Dispatchers(Conditional):
             yield from self._registered(waiting, index, f"covers {token.status}", each)
 
     def _answered_before(self, world: World, index: int, each: Dispatcher) -> Move[World]:
-        """The answer is known: the newer token is told what the log row says by now."""
+        """The outcome is known: the newer token receives the current outcome of the log row."""
         row, mine = world.row, each.message
         settling = replace(world, token=Token(TokenStatus.SETTLING, mine, row.status is Log.DONE))
         label = f"finds {world.token.status}, and takes the answer"
@@ -185,7 +185,7 @@ class Dispatchers(Conditional):
         if each.at is At.SEND:
             after, told = self.receipts.tell(world, each.tells, ok=world.token.ok)
             then = replace(each, at=At.SENT if told else At.REFUSED)
-            label = f"tells attempt {each.tells}" if told else f"finds attempt {each.tells} gone"
+            label = f"delivers to attempt {each.tells}" if told else f"finds attempt {each.tells} gone"
             yield self._become(after, index, label, then)
         elif each.at is At.SENT:
             yield from self._deletes(self.receipts.write_told(world, each.tells), index, "writes SETTLED", each)
@@ -196,7 +196,7 @@ class Dispatchers(Conditional):
             parked = each.parked if each.at is At.LATE_LEFT else None
             if not each.tells:
                 after = self.receipts.nobody_waited(world, parked=parked)
-                yield from self._deletes(after, index, "writes that nobody waited", each)
+                yield from self._deletes(after, index, "writes that no task waited", each)
                 return
             after, newer = self.receipts.write_late(world, each.tells, parked=parked)
             if newer:
@@ -208,7 +208,7 @@ class Dispatchers(Conditional):
     # -- the provider -----------------------------------------------------------------------------------------------
 
     def _decides(self, world: World, index: int, label: str, each: Dispatcher) -> Moves:
-        """Somebody else's INTENT: wait for it, ask about it, or hand the job over again."""
+        """INTENT of another attempt: wait for it, query the job, or dispatch it again."""
         row = world.row
         if row.status is not Log.INTENT:
             yield self._become(world, index, f"{label}, and leaves the rest to another try", _over(each))
@@ -227,12 +227,12 @@ class Dispatchers(Conditional):
             yield self._become(world, index, f"{label}, and leaves the job to who has it", _over(each))
         elif self.repeats:
             again = replace(found, decisive=not holder.sent)
-            yield self._become(world, index, f"{label}, and goes to hand it over again", again)
+            yield self._become(world, index, f"{label}, and goes to dispatch it again", again)
         else:
             yield from self._asks(world, index, label, found)
 
     def _asks(self, world: World, index: int, label: str, found: Dispatcher) -> Moves:
-        """What the provider says is what was true then: what is written for it comes later."""
+        """The provider's response is of that time; the write comes later."""
         provider = world.provider
         if provider.applied:
             applies = replace(found, at=At.APPLY)
@@ -307,9 +307,9 @@ class Dispatchers(Conditional):
         after = self.receipts.received(world, ok=first)
         if left is Alias.KNOWN:
             turned = replace(after, alias=left)
-            yield from self._settles(turned, index, "hands it over, and writes the alias", each)
+            yield from self._settles(turned, index, "adopts it, and writes the alias", each)
         else:
-            yield self._become(replace(after, alias=left), index, "hands over what came first", each)
+            yield self._become(replace(after, alias=left), index, "adopts the first one", each)
 
 
 def _who(index: int) -> str:

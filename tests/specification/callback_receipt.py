@@ -1,4 +1,4 @@
-"""Model of the callback step: receiving what the provider reports, and telling it to who waits."""
+"""Model of the callback step: receiving a provider's reports, and delivering them to waiting tasks."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Receipts(Conditional):
     # -- what a receipt writes --------------------------------------------------------------------------------------
 
     def token_after(self, token: Token, *, ok: bool) -> Token:
-        """The token row when there is something to tell."""
+        """The token row when there is an outcome to deliver."""
         if token.status is TokenStatus.WAITING:
             return Token(TokenStatus.SETTLING, token.order, ok)
         if token.status is TokenStatus.NONE and self.holds(C.EARLY_IS_KEPT):
@@ -80,7 +80,7 @@ class Receipts(Conditional):
             return replace(after, due=True)
         return after
 
-    # -- telling ----------------------------------------------------------------------------------------------------
+    # -- delivery ---------------------------------------------------------------------------------------------------
 
     def tell(self, world: World, order: int, *, ok: bool) -> tuple[World, bool]:
         """``SendTaskSuccess`` or ``SendTaskFailure``: the world after it, and whether anybody waited."""
@@ -98,9 +98,9 @@ class Receipts(Conditional):
         return world
 
     def write_late(self, world: World, order: int, *, parked: bool | None = None) -> tuple[World, int]:
-        """SETTLING becomes LATE; or else the number of the newer token that is to be told, and 0 for none.
+        """SETTLING becomes LATE; or else the number of the newer token that must receive the outcome; 0 for none.
 
-        Of a record that was read as parked, or not, where that is not checked.
+        `parked` is the record's state as read, where the write does not check it.
         """
         token = world.token
         if token.status is not TokenStatus.SETTLING:
@@ -111,7 +111,7 @@ class Receipts(Conditional):
         return world, token.order if self.holds(C.NEWER_IS_TOLD) else 0
 
     def nobody_waited(self, world: World, *, parked: bool | None = None) -> World:
-        """The record, after an answer that found nobody: the saga is due, and is not to be parked before it went on."""
+        """The record after an undelivered outcome: the saga is due, and must not be parked before it continued."""
         saga = world.saga
         if saga.at in _ENDED:
             return world
@@ -121,7 +121,7 @@ class Receipts(Conditional):
     # -- receivers --------------------------------------------------------------------------------------------------
 
     def moves(self, world: World) -> Moves:
-        """What receivers and the sweeper do."""
+        """Moves of receivers and the sweeper."""
         seen: set[Receiver] = set()
         for index, receiver in enumerate(world.receivers):
             if receiver in seen:
@@ -149,7 +149,7 @@ class Receipts(Conditional):
         if marker in world.markers:
             yield self._again(world, index, event, known=known)
         elif not known:
-            yield Move(f"{event} comes under an id that nobody knows", self._stored(world, event))
+            yield Move(f"{event} comes under an unknown id", self._stored(world, event))
         elif not self.holds(C.ONE_RECEIPT):
             marked = replace(world, markers=world.markers | {marker})
             yield Move(f"the marker of {event}", marked.with_receiver(index, Receiver(At.ROWS_LEFT, event)))
@@ -161,7 +161,7 @@ class Receipts(Conditional):
             yield self._written(world, marked, index, event)
 
     def _marker(self, event: Event) -> Event:
-        """What two reports must have in common for the second one to count as the first one, come again."""
+        """Common part of two reports, by which the second one is recognized as a duplicate."""
         if not self.one_id:
             return event
         return Event.FAIL if not event.ok and self.holds(C.MARKER_OF_OUTCOME) else Event.OK
@@ -173,7 +173,7 @@ class Receipts(Conditional):
         return Move(label, self._then(after, index, event))
 
     def _then(self, world: World, index: int, event: Event | str) -> World:
-        """What follows a receipt: telling, or an acknowledgement at once."""
+        """Next state after a receipt: delivery, or an acknowledgement at once."""
         if world.token.status is TokenStatus.SETTLING:
             return world.with_receiver(index, Receiver(At.SEND, event, world.token.order))
         return _acknowledged(world, event).with_receiver(index, Receiver())
@@ -184,7 +184,7 @@ class Receipts(Conditional):
         return Move(f"{event} comes again", _acknowledged(world, event))
 
     def _stored(self, world: World, event: Event) -> World:
-        """A report under an unknown id: what contradicts an earlier one is kept beside it."""
+        """A report under an unknown id: one that conflicts with an earlier one is kept in addition."""
         alias = world.alias
         if alias is Alias.NONE:
             alias = Alias.EARLY_OK if event.ok else Alias.EARLY_FAIL
@@ -199,7 +199,7 @@ class Receipts(Conditional):
         if receiver.at is At.SEND:
             after, told = self.tell(world, receiver.order, ok=world.token.ok)
             then = replace(receiver, at=At.SENT if told else At.REFUSED)
-            word = "is told" if told else "does not wait any more"
+            word = "receives it" if told else "does not wait any more"
             yield Move(f"attempt {receiver.order} {word}", after.with_receiver(index, then))
         elif receiver.at is At.SENT:
             after = _acknowledged(self.write_told(world, receiver.order), event)

@@ -1,4 +1,4 @@
-"""Model of the callback step: the saga that waits for it, the way back, and what undoes it late."""
+"""Model of the callback step: the saga that waits for it, its compensation, and late compensation."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ _TO_PARK = {SagaAt.PARKING: SagaAt.PARKED, SagaAt.STANDS: SagaAt.PARKED_OVER_LOG
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sagas(Conditional):
-    """The saga, its compensation, and the execution that undoes what took effect late.
+    """The saga, its compensation, and the execution that compensates late effects.
 
     Attributes:
-        attempts: how often the step is waited for at most.
-        passes: whether a refusal is passed over.
+        attempts: maximum number of waits for the step.
+        passes: whether a refusal is skipped.
         only_forward: whether the step is after the pivot.
-        blunt: whether the provider, when asked, denies what it has not decided yet.
-        goes_back: whether a later step may turn the saga round.
+        blunt: whether the provider, when queried, denies an undecided job.
+        goes_back: whether a later step may make the saga compensate.
     """
 
     attempts: int = 2
@@ -45,7 +45,7 @@ class Sagas(Conditional):
     goes_back: bool = False
 
     def moves(self, world: World) -> Moves:
-        """What the saga does next, and what undoes late."""
+        """Next moves of the saga, and of late compensation."""
         yield from self._saga(world)
         yield from self._late(world)
         if world.due and world.row.status is Log.UNDONE:
@@ -61,7 +61,7 @@ class Sagas(Conditional):
                 if world.saga.attempt < self.attempts:
                     # By either name of AWS: a lost heartbeat, or the attempt's own time.
                     yield self._waits_again(world, "times out, and waits once more", fault=True)
-                yield replace(self._gives_up(world, "is told that its time is up, and gives up"), fault=True)
+                yield replace(self._gives_up(world, "times out, and fails"), fault=True)
             case SagaAt.REFUSED if self.passes:
                 passed = replace(world, saga=replace(world.saga, passed=True))
                 yield self._to(passed, "passes the step over", SagaAt.ONWARD)
@@ -107,7 +107,7 @@ class Sagas(Conditional):
 
     def _gives_up(self, world: World, label: str) -> Move[World]:
         if self.only_forward or self.passes:
-            return self._to(world, f"{label}: nobody can go on", SagaAt.PARKING)
+            return self._to(world, f"{label}: no execution can continue", SagaAt.PARKING)
         return self._turns_round(world, label)
 
     def _turns_round(self, world: World, label: str) -> Move[World]:
@@ -123,11 +123,11 @@ class Sagas(Conditional):
     def _asks_the_log(self, world: World) -> Move[World]:
         status = world.row.status
         if status is Log.NONE or status in NOTHING_STANDS or not self.holds(C.ASK_THE_LOG):
-            return self._to(world, "asks the log: nothing stands", SagaAt.SETTLE)
+            return self._to(world, "queries the log: no effect remains", SagaAt.SETTLE)
         late = status is Log.APPLIED_LATE or (status is Log.UNDOING and self.holds(C.CHAIN_AWAITS_LATE_UNDO))
         if late and self.holds(C.CHAIN_AGAIN):
             return self._to(world, "asks the log, and undoes once more", SagaAt.UNDO)
-        return self._to(world, "asks the log: something stands", SagaAt.STANDS)
+        return self._to(world, "queries the log: an effect remains", SagaAt.STANDS)
 
     # -- undoing ----------------------------------------------------------------------------------------------------
 
@@ -138,7 +138,7 @@ class Sagas(Conditional):
             yield self._void(world, "the saga")
         elif row.status is Log.NONE:
             buried = row.become(Log.TOMBSTONE) if self.holds(C.BURY) else row
-            yield self._to(world, "buries the step", SagaAt.ASK, row=buried)
+            yield self._to(world, "fences the step", SagaAt.ASK, row=buried)
         elif row.status in NOTHING_STANDS:
             yield self._to(world, f"finds {row.status}", SagaAt.ASK)
         elif row.status is Log.INTENT:
@@ -150,7 +150,7 @@ class Sagas(Conditional):
             yield self._undoes_again(world, "the saga", CHAIN)
 
     def _undoes_again(self, world: World, who: str, holder: int) -> Move[World]:
-        """UNDOING of who is dead: the provider is asked, and undoes what still stands."""
+        """UNDOING of a dead attempt: the provider is queried, and compensates an effect that remains."""
         at = SagaAt.VOID if world.provider.stands else SagaAt.VOIDED
         return self._holds(
             replace(world, row=replace(world.row, attempt=holder)), f"{who} takes the undo over", holder, at
@@ -176,7 +176,7 @@ class Sagas(Conditional):
         return Move(f"{who} writes UNDONE", replace(after, late=None))
 
     def _learns(self, world: World) -> Moves:
-        """A job in doubt, on the way back: the provider is asked when nothing can arrive any more."""
+        """A job in doubt during compensation: the provider is queried when nothing can arrive any more."""
         row, provider = world.row, world.provider
         holder = world.dispatchers[row.attempt] if row.attempt != LONG_DEAD else None
         if holder is not None and self.holds(C.GRACE_WAITS) and (holder.at is not At.OVER or holder.sent):

@@ -1,7 +1,7 @@
-"""Model: one callback step. A saga waits, a dispatcher hands the job to a provider, and the provider answers.
+"""Model: one callback step. A saga waits, a dispatcher submits the job to a provider, and the provider reports.
 
-It answers whenever it likes: before anybody waits, twice, after the wait was given up, after the saga has ended. Two
-rows decide: the token row about who is told what, the log row about what stands. No participant knows of another.
+It reports at any time: before a task waits, twice, after the wait timed out, after the saga has ended. Two rows decide:
+the token row about the waiting task and its outcome, the log row about the effect. No component knows of another.
 """
 
 from __future__ import annotations
@@ -39,21 +39,21 @@ class CallbackStepModel(Conditional):
     """The model.
 
     Attributes:
-        attempts: how often the step is waited for at most.
-        dispatchers: how many invocations of the dispatcher there are at once.
-        receivers: how many of receivers and the sweeper.
-        repeats: whether the provider acts once per key, and the job may be handed over again.
+        attempts: maximum number of waits for the step.
+        dispatchers: number of concurrent invocations of the dispatcher.
+        receivers: number of receivers, the sweeper included.
+        repeats: whether the provider acts once per key, and the job may be dispatched again.
         own_ids: whether it reports under ids of its own.
         declines: whether it may decide against a job.
-        one_id: whether it uses one event id for all that it reports.
+        one_id: whether it uses one event id for all its reports.
         twice: whether it reports a success twice, under two event ids.
         relents: whether it may do a job that it had refused.
         stale: whether it may report the refusal of a job that it did.
-        blunt: whether it denies, when asked, what it has not decided yet.
+        blunt: whether it denies an undecided job, when queried.
         doubled: whether the queue delivers messages to two at once.
-        passes: whether the saga passes a refused step over.
+        passes: whether the saga skips a refused step.
         only_forward: whether the step is after the pivot.
-        goes_back: whether a later step may turn the saga round.
+        goes_back: whether a later step may make the saga compensate.
     """
 
     attempts: int = 2
@@ -107,7 +107,7 @@ class CallbackStepModel(Conditional):
                 return False
 
     def broken(self, world: World) -> Iterator[str]:
-        """What the provider's books say must fit."""
+        """Promises that the provider's books break."""
         provider = world.provider
         if provider.applied > 1:
             yield CallbackPromise.EFFECT_TWICE

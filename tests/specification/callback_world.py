@@ -17,7 +17,7 @@ LONG_DEAD: Final = -2
 CHAIN: Final = -3
 """The compensation that runs in the saga's own chain, as the holder of a row."""
 LATE_UNDO: Final = -4
-"""The execution that undoes what took effect late, likewise."""
+"""The execution that compensates late effects, likewise."""
 
 
 class Log(StrEnum):
@@ -42,9 +42,9 @@ class Row:
 
     Attributes:
         status: its state.
-        attempt: who holds it while it is in doubt.
-        accepted: for whom the provider was last known to have the job: the attempt whose token stood; 0 for nobody.
-        refused: whether it keeps a refusal, whatever became of it since.
+        attempt: its holder while it is in doubt.
+        accepted: the attempt for which the provider was last known to have the job; 0 for none.
+        refused: whether it keeps a refusal, whatever its later states.
     """
 
     status: Log = Log.NONE
@@ -53,7 +53,7 @@ class Row:
     refused: bool = False
 
     def become(self, status: Log) -> Row:
-        """The row in a state that nobody holds; what it keeps of a refusal stays."""
+        """The row in a state without a holder; a kept refusal stays."""
         return Row(status, refused=self.refused or status is Log.FAILED)
 
 
@@ -97,12 +97,12 @@ class Alias(StrEnum):
 
     @property
     def known(self) -> bool:
-        """True if the row tells the job."""
+        """True if the row determines the job."""
         return self in {Alias.KNOWN, Alias.OK_LEFT, Alias.FAIL_LEFT}
 
     @property
     def outcomes(self) -> tuple[bool, ...]:
-        """What it holds: whether each was a success, in their order."""
+        """Outcomes of the row, in their order: True for a success."""
         return _OUTCOMES[self]
 
 
@@ -119,7 +119,7 @@ _OUTCOMES: Final = {
 
 
 class Event(StrEnum):
-    """What a provider reports, each under an event id of its own."""
+    """Reports of a provider, each under an event id of its own."""
 
     OK = "success"
     OK_AGAIN = "success, once more"
@@ -136,12 +136,12 @@ class Provider:
     """The provider and its books.
 
     Attributes:
-        pending: jobs that it has taken on and not decided.
+        pending: jobs that it has accepted and not decided.
         failed: whether it ever decided against one.
-        applied: how many took effect; counted to two.
-        voided: how many effects were taken back; counted to two.
+        applied: number of applied effects; counted to two.
+        voided: number of compensated effects; counted to two.
         said: reports that it ever sent.
-        travelling: reports that are to be delivered, again and again until they are acknowledged.
+        travelling: reports in transit, repeated until they are acknowledged.
     """
 
     pending: int = 0
@@ -153,7 +153,7 @@ class Provider:
 
     @property
     def stands(self) -> bool:
-        """True if an effect stands."""
+        """True if an effect is applied."""
         return self.applied > self.voided
 
     @property
@@ -163,7 +163,7 @@ class Provider:
 
 
 class At(StrEnum):
-    """Where an invocation of the dispatcher is, or of what receives and sends."""
+    """States of an invocation of the dispatcher, a receiver or a sender."""
 
     IDLE = "idle"
     REGISTER = "about to register its token"
@@ -172,7 +172,7 @@ class At(StrEnum):
     CALL = "about to hand the job over"
     REFUSE = "about to write down the refusal"
     ALIAS = "about to write the provider's id"
-    HAND_OVER = "about to hand over what came under the provider's id"
+    HAND_OVER = "about to adopt an outcome under the provider's id"
     ACCEPT = "about to write that it is accepted"
     OVER = "over"
     """It has answered, or died; something that it sent may be on its way."""
@@ -181,8 +181,8 @@ class At(StrEnum):
     DUE_LEFT = "rows written, not yet due"
     SEND = "about to send"
     SENT = "about to write SETTLED"
-    REFUSED = "about to write that nobody waited"
-    LATE_LEFT = "record read, that nobody waited not yet"
+    REFUSED = "about to write that no task waited"
+    LATE_LEFT = "record read, the undelivered outcome not written yet"
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,14 +190,14 @@ class Dispatcher:
     """One invocation of the dispatcher.
 
     Attributes:
-        at: where it is.
+        at: its state.
         message: the attempt whose message it handles.
         read: the attempt that it found in the row.
-        decisive: whether a refusal of its request counts.
-        called: whether it has handed the job over.
-        sent: whether a request of it is on its way, and it does not wait for the answer any more.
-        tells: the attempt that it tells by the token row; 0: it tells its own message's, by the log row.
-        parked: whether it read that the saga is parked, where it forgot to make its write conditional on that.
+        decisive: whether a refusal of its request is final.
+        called: whether it has dispatched the job.
+        sent: whether its request is in transit, and it does not wait for the response any more.
+        tells: the attempt to which it delivers by the token row; 0: its own message's, by the log row.
+        parked: whether it read that the saga is parked, where its write does not check that.
     """
 
     at: At = At.IDLE
@@ -215,10 +215,10 @@ class Receiver:
     """One invocation of a receiver, or of the sweeper.
 
     Attributes:
-        at: where it is.
+        at: its state.
         event: the report that it handles; empty for the sweeper.
-        order: number of the attempt that it tells.
-        read: what it read before, where it forgot to make its write conditional on that.
+        order: number of the attempt to which it delivers.
+        read: what it read before, where its write does not check that.
         parked: whether it read that the saga is parked, likewise.
     """
 
@@ -230,10 +230,10 @@ class Receiver:
 
 
 class SagaAt(StrEnum):
-    """Where the saga is."""
+    """States of the saga."""
 
     WAIT = "waiting"
-    REFUSED = "told of the failure"
+    REFUSED = "received the failure"
     ONWARD = "behind the step"
     UNDO = "about to undo the step"
     VOID = "holding the row, about to ask for the undo"
@@ -242,24 +242,24 @@ class SagaAt(StrEnum):
     SETTLE = "about to settle FAILED"
     PARKING = "about to park"
     PARKED = "parked"
-    STANDS = "about to park over what the log says"
-    PARKED_OVER_LOG = "parked over what the log said"
+    STANDS = "about to park because of the log"
+    PARKED_OVER_LOG = "parked because of the log"
     DUE = "not parked, to be recovered"
     COMPLETED = "COMPLETED"
     FAILED = "FAILED"
-    GAVE_UP = "ended by itself, neither settled nor parked"
+    GAVE_UP = "ended without an interruption, neither settled nor parked"
 
 
 @dataclass(frozen=True, slots=True)
 class Saga:
-    """The saga's execution: one at a time, whoever owns it.
+    """The saga's execution: one at a time, whatever its owner.
 
     Attributes:
-        at: where it is.
+        at: its state.
         attempt: number of its last wait.
         back: whether it was decided that it compensates.
-        passed: whether the step was passed over.
-        answered: whether the record says that an answer found nobody waiting.
+        passed: whether the step was skipped.
+        answered: whether the record has an undelivered outcome.
     """
 
     at: SagaAt = SagaAt.WAIT
@@ -275,7 +275,7 @@ class Saga:
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """Everything at one moment.
+    """The whole state.
 
     Attributes:
         saga: the saga.
@@ -283,12 +283,12 @@ class World:
         token: the token row.
         provider: the provider.
         queue: attempts whose messages are in the queue.
-        due: whether the token row says that something took effect late.
+        due: whether the token row has a late effect.
         alias: the row under the provider's own id.
         markers: reports that were received.
         dispatchers: invocations of the dispatcher.
         receivers: invocations of receivers and of the sweeper.
-        late: where the execution is that undoes what took effect late; idle if there is none.
+        late: state of the execution that compensates late effects; idle without one.
     """
 
     saga: Saga
@@ -332,7 +332,7 @@ def tidy(world: World) -> World:
     ]
     row = world.row
     if row.attempt in free:
-        # Whoever read an attempt that was dead before must not take this one for it.
+        # A reader of an earlier, dead attempt must not take this one for it.
         places = [replace(p, read=NOBODY) if p.read == LONG_DEAD else p for p in places]
         row = replace(row, attempt=LONG_DEAD)
     places = [

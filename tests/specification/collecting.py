@@ -65,7 +65,7 @@ class CollectingCondition(Condition):
 
 
 class CollectingPromise(StrEnum):
-    """What must never be broken."""
+    """Promises of the model."""
 
     CREDITED_TWICE = "CREDITED_TWICE"
     MONEY_LOST_OR_MADE = "MONEY_LOST_OR_MADE"
@@ -78,7 +78,7 @@ C, P = CollectingCondition, CollectingPromise
 
 
 class At(StrEnum):
-    """Where an invocation is."""
+    """States of an invocation."""
 
     IDLE = "idle"
     SEND = "about to send"
@@ -87,7 +87,7 @@ class At(StrEnum):
 
 
 class Who(StrEnum):
-    """Who sends."""
+    """Senders of a write."""
 
     CREDIT = "credit"
     SWEEP = "sweep"
@@ -97,7 +97,7 @@ class Who(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """A shard's item, and what its entries say."""
+    """A shard's item and its entries."""
 
     balance: int = 0
     sequence: int = 0
@@ -173,7 +173,7 @@ class CollectingModel(Conditional):
         return world.clock == 1 and all(world.credited) and swept and idle
 
     def broken(self, world: World) -> Iterator[str]:
-        """What items and entries say."""
+        """Promises that items and entries break."""
         half = sum(place.balance for place in world.places if place.at is At.HALF)
         kept = world.main + world.suspense + world.paid_out + sum(shard.balance for shard in world.shards)
         if max(world.credited) > 1:

@@ -1,4 +1,4 @@
-"""What a condition of the protocol is, to the models: a flag, a reason, and the place in the code where it stands."""
+"""A condition of the protocol in the models: a flag, a reason, and the place in the code where it is written."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @dataclass(frozen=True, slots=True)
 class Because:
-    """Why a condition is there, and where.
+    """A condition's reason and place.
 
     Attributes:
         reason: one line.
         file: path of the module from the project's root.
-        text: what stands there. A test looks for it: a condition that leaves the code must leave the model, too.
+        text: source text. A test checks it: a condition that leaves the code must leave the model, too.
     """
 
     reason: str

@@ -1,4 +1,4 @@
-"""Conditions and promises of the external step, its compensation, and whoever only asks what became of it."""
+"""Conditions and promises of the external step, its compensation, and queries of its outcome."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ class ExternalCondition(Condition):
         "while started := [thread for thread in threading.enumerate() if thread not in before]:",
     )
     DEADLINES_GROW = Because(
-        "whoever is past a row's deadline is past the deadlines of all who held the row before",
+        "an attempt that is past a row's deadline is past the deadlines of all earlier holders of the row",
         LOG,
         "AND #deadline < :deadline",
     )
     ONE_CALL = Because(
-        "an invocation calls once: of a second call nobody could tell what became of the first",
+        "an invocation calls once: with a second call the outcome of the first could not be determined",
         STEP,
         "output = _kept(invocation, call_out(self.function, invocation, self.given(invocation)))",
     )
@@ -50,17 +50,17 @@ class ExternalCondition(Condition):
         '"ConditionExpression": NO_ROW',
     )
     OWN_INTENT = Because(
-        "whoever is refused by a row that it wrote itself goes on",
+        "an attempt that is refused by a row that it wrote itself continues",
         ROW_WRITE,
         "return Committed() if (row.status, row.attempt) == (status, attempt) else RowRefused(row=row)",
     )
     REPLAYS = Because(
-        "a step that took effect answers with its output, and asks nobody",
+        "an applied step returns its output without a query",
         LOG,
         "case StepStatus.DONE: return Entry.REPLAY",
     )
     REFUSAL_STAYS = Because(
-        "a step that was refused answers so again, and asks nobody",
+        "a refused step is refused again without a query",
         LOG,
         "case StepStatus.FAILED: return Entry.REFUSED",
     )
@@ -92,7 +92,7 @@ class ExternalCondition(Condition):
         "mine.deadline + provider.grace_ms <=",
     )
     TAKE_OVER_FIRST = Because(
-        "the row says who calls, and until when, before every further call",
+        "the row contains the caller, and its deadline, before every further call",
         STEP,
         "result = self._take_over(invocation, row) if isinstance(result, Committed):",
     )
@@ -107,17 +107,17 @@ class ExternalCondition(Condition):
         "return self._update(StepStatus.INTENT, StepStatus.DONE, HELD_BY,",
     )
     DONE_HELD = Because(
-        "DONE is said of the attempt that called, or that was asked about",
+        "DONE is written about the attempt that called, or that was verified",
         LOG,
         "held=held or self.attempt)",
     )
     CLEAR_REFUSAL = Because(
-        "a timeout or a broken connection is no refusal",
+        "a timeout or a broken connection is not a refusal",
         STEP,
         "except PermanentError as refusal:",
     )
     DECLARED_REFUSAL = Because(
-        "an error of the function's own, raised after the provider acted, is no refusal",
+        "an error of the function's own, raised after the provider acted, is not a refusal",
         STEP,
         "except PermanentError as refusal: require_refusal(refusal, invocation)",
     )
@@ -127,12 +127,12 @@ class ExternalCondition(Condition):
         "if not nobody_else: raise StepInDoubt(",
     )
     REFUSAL_HELD = Because(
-        "only who holds the row says that it was refused: a successor may have been granted",
+        "only the holder of the row writes that it was refused: a successor may have been granted",
         LOG,
         "return self._update(StepStatus.INTENT, StepStatus.FAILED, HELD_BY, now_ms, sets, held=self.attempt)",
     )
     BURY = Because(
-        "a step that has not begun is buried: an attempt that comes later must not begin",
+        "a step that has not begun is fenced: an attempt that comes later must not begin",
         LOG,
         "if row is None: return UndoEntry.BURY",
     )
@@ -147,7 +147,7 @@ class ExternalCondition(Condition):
         "if not is_over(row, now_ms, provider): return UndoEntry.WAIT",
     )
     BURY_HELD = Because(
-        "a step in doubt is not buried if somebody took it over since it was looked at",
+        "a step in doubt is not fenced if it was taken over since it was read",
         LOG,
         "StepStatus.TOMBSTONE, HELD_BY, now_ms, {}, held=found.attempt)",
     )
@@ -157,12 +157,12 @@ class ExternalCondition(Condition):
         "held = mine.undoing(now_ms, found=row.status) if entry is UndoEntry.UNDO",
     )
     UNDOING_DONE = Because(
-        "what stands is undone once",
+        "an applied effect is compensated once",
         LOG,
         "return self._update(found, StepStatus.UNDOING, STILL, now_ms, sets)",
     )
     UNDO_OWN_KEY = Because(
-        "under the step's key an idempotent provider would answer what became of the step",
+        "under the step's key an idempotent provider would return the outcome of the step",
         COMPENSATION,
         "call_out(self.function, invocation, self.of.given(invocation, undo=True), output)",
     )
@@ -177,7 +177,7 @@ class ExternalCondition(Condition):
         "if not is_over(row, call.now_ms, invocation.provider): raise still_in_doubt(call, row)",
     )
     UNDO_TAKE_OVER_FIRST = Because(
-        "the row says who undoes, and until when, before every further undo",
+        "the row contains the compensating attempt, and its deadline, before every further compensation",
         COMPENSATION,
         "else mine.take_over(row, now_ms)",
     )
@@ -187,7 +187,7 @@ class ExternalCondition(Condition):
         "return self._update(found.status, found.status, TAKE_OVER,",
     )
     UNDECIDED_PARKS = Because(
-        "what nobody can find out is for a person, not for another try",
+        "an unknowable outcome needs an operator, not another retry",
         LOG,
         "return UndoEntry.VERIFY_UNDO if provider.verify_undo else UndoEntry.UNDECIDED",
     )
@@ -197,19 +197,19 @@ class ExternalCondition(Condition):
         "return self._update(StepStatus.UNDOING, StepStatus.UNDONE, STILL, now_ms, {})",
     )
     ASK_BURIES = Because(
-        "a pivot that has not begun is decided by a tombstone, not by a look",
+        "a pivot that has not begun is decided by a tombstone, not by a read",
         STEP,
         "row = read_row(call) if row is None: write_row(mine.bury(",
     )
     ASK_WRITES = Because(
-        "what the provider says goes into the row before anybody acts on it",
+        "the provider's response is written into the row before it is acted on",
         STEP,
         "elif row.status is StepStatus.INTENT: self.learn(invocation, row)",
     )
 
 
 class ExternalPromise(StrEnum):
-    """What must never be broken."""
+    """Promises of the model."""
 
     EFFECT_TWICE = "EFFECT_TWICE"
     UNDONE_TWICE = "UNDONE_TWICE"

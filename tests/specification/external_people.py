@@ -58,7 +58,7 @@ class Functions(Conditional):
     names: tuple[str, ...]
 
     def at_work(self, world: World, index: int) -> Moves:
-        """What an invocation does next, or what becomes of the write that it sent before it died."""
+        """Next moves of an invocation, or of the write that it sent before it died."""
         invocation = world.invocations[index]
         if invocation.at in WRITES:
             yield from self._writes(world, index, invocation)
@@ -93,7 +93,7 @@ class Functions(Conditional):
     # -- what they find in the row ----------------------------------------------------------------------------------
 
     def enters(self, world: World, index: int) -> Moves:
-        """What an invocation does about the row that it finds when it begins."""
+        """Decision of an invocation for the row that it finds when it begins."""
         if self.roles[index] is Role.STEP:
             yield from self._step_finds(world, index)
         else:
@@ -112,9 +112,9 @@ class Functions(Conditional):
             lie = None if world.books.stands else ExternalPromise.ANSWERED_DONE_WITHOUT_EFFECT
             yield Move(f"{self.names[index]} answers with the stored output", world, breaks=lie)
             if not self.holds(C.REPLAYS):
-                yield self._become(world, index, "finds DONE, and goes on", calls)
+                yield self._become(world, index, "finds DONE, and continues", calls)
         elif not self.holds(C.REFUSAL_STAYS if row.status is Status.FAILED else C.FENCED):
-            yield self._become(world, index, f"finds {row.status}, and goes on", calls)
+            yield self._become(world, index, f"finds {row.status}, and continues", calls)
 
     def _step_finds_doubt(self, world: World, index: int, attempt: int) -> Moves:
         life = world.life_of(attempt)
@@ -134,7 +134,7 @@ class Functions(Conditional):
         return self._become(world, index, label, Invocation(at, alive, attempt, decisive))
 
     def _undo_finds(self, world: World, index: int) -> Moves:
-        """What a compensation does about the row, or whoever only asks."""
+        """Decision of a compensation, or of a query, for the row."""
         row, asks = world.row, self.roles[index] is Role.ASK
         if row.status is Status.NONE:
             if self.holds(C.ASK_BURIES if asks else C.BURY):
@@ -185,11 +185,11 @@ class Functions(Conditional):
             return self._become(world, index, f"{label}: refused", self._over(world, index))
         asks = self.roles[index] is Role.ASK
         told = replace(world, went_back=True) if asks else replace(world, compensated=True)
-        answer = "the saga goes back" if asks else "nothing stands"
+        answer = "the saga compensates" if asks else "no effect remains"
         return self._become(told, index, f"{label}: {answer}", self._over(world, index))
 
     def _told_it_stands(self, world: World, index: int, label: str) -> Move[World]:
-        """A step, and whoever asks. The saga goes on."""
+        """Result of a step or of a query: the saga continues."""
         asks = self.roles[index] is Role.ASK
         lie = ExternalPromise.WENT_FORWARD_WITHOUT_EFFECT if asks else ExternalPromise.ANSWERED_DONE_WITHOUT_EFFECT
         answer = "the saga goes forward" if asks else "done"
@@ -200,7 +200,7 @@ class Functions(Conditional):
     def _over(world: World, index: int) -> Invocation:
         return replace(world.invocations[index], at=At.OVER)
 
-    # -- what the provider says -------------------------------------------------------------------------------------
+    # -- the provider's responses -----------------------------------------------------------------------------------
 
     def _verifies(self, world: World, index: int, invocation: Invocation) -> Moves:
         undo = invocation.at is At.VERIFY_UNDO
@@ -262,7 +262,7 @@ class Functions(Conditional):
             yield Move(f"{self.names[index]}, long dead: its write is lost", over, fault=True)
 
     def _goes_on(self, world: World, index: int, invocation: Invocation) -> Move[World]:
-        """What follows a write that the row accepted, or had accepted before."""
+        """State after a write that the row accepted, or had accepted before."""
         label = _TO_WRITE[invocation.at]
         match invocation.at:
             case At.BEGIN:

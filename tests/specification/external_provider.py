@@ -31,15 +31,15 @@ _ABOUT_TO_CALL: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offers:
-    """What a provider offers.
+    """Capabilities of a provider.
 
     Attributes:
-        idempotent: whether a call under a key that was granted is answered so again. A refused one may be granted the
-            next time: that is the harder case.
-        verify: whether it can be asked what became of a call.
-        undo_idempotent: as ``idempotent``, for the undo.
-        verify_undo: whether it can be asked what became of an undo.
-        forgets: whether its knowledge of keys ends.
+        idempotent: whether a repeated call under a granted key returns the same outcome. A refused one may be granted
+            the next time: that is the harder case.
+        verify: whether the outcome of a call can be queried.
+        undo_idempotent: as ``idempotent``, for the compensation.
+        verify_undo: whether the outcome of a compensation can be queried.
+        forgets: whether its keys expire.
     """
 
     idempotent: bool = False
@@ -54,16 +54,16 @@ class Offers:
         return idempotent and key not in world.forgotten
 
     def can_be_asked(self, key: Key) -> bool:
-        """True if it tells what became of a call."""
+        """True if the outcome of a call can be queried."""
         return self.verify if key is Key.STEP else self.verify_undo
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outside(Conditional):
-    """What happens outside of the functions.
+    """Moves outside of the functions.
 
     Attributes:
-        offers: what the provider offers.
+        offers: capabilities of the provider.
     """
 
     offers: Offers
@@ -71,7 +71,7 @@ class Outside(Conditional):
     # -- requests ---------------------------------------------------------------------------------------------------
 
     def requests(self, world: World, index: int, who: str) -> Moves:
-        """What may become of the requests of an invocation."""
+        """Possible fates of an invocation's requests."""
         invocation = world.invocations[index]
         for key in sorted(set(invocation.sent)):
             left = list(invocation.sent)

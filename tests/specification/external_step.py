@@ -1,9 +1,9 @@
-"""Model: one external step, its compensation, and whoever asks what became of it (the pivot's fence).
+"""Model: one external step, its compensation, and queries of its outcome (the pivot's fence).
 
-Each is invoked as often as anybody likes, at any time, several at once, by executions of which none knows of another.
-A provider's effect and the row cannot be one transaction: an invocation may die between them, its request and its
-writes travel on, and whoever comes next finds a row in doubt. The row, its deadline and the grace decide what may be
-done about it. Nothing here depends on who asks first, or on a state machine that waits.
+Each is invoked any number of times, at any time, several at once, by executions of which none knows of another. A
+provider's effect and the row cannot be one transaction: an invocation may die between them, its request and its writes
+stay in transit, and the next one finds a row in doubt. The row, its deadline and the grace determine the next action.
+Nothing here depends on the order of queries, or on a state machine that waits.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ class ExternalStepModel(Conditional):
     """The model.
 
     Attributes:
-        offers: what the provider offers.
-        steps: how many invocations of the step there are at once.
-        undos: how many of its compensation.
-        asks: how many that only ask what became of it.
-        done: whether the step took effect long ago, and only its undo is looked at.
+        offers: capabilities of the provider.
+        steps: number of concurrent invocations of the step.
+        undos: number of those of its compensation.
+        asks: number of those that only query the outcome.
+        done: whether the step was applied long ago, and only its compensation is checked.
     """
 
     offers: Offers
@@ -67,14 +67,14 @@ class ExternalStepModel(Conditional):
         return World(row, (IDLE,) * (self.steps + self.undos + self.asks), books)
 
     def at_rest(self, world: World) -> bool:
-        """Nobody is at work, nothing travels, and the row is decided, or a person has to."""
+        """True if no invocation works, nothing is in transit, and the row is decided, or needs an operator."""
         quiet = all(other.at in {At.IDLE, At.OVER} and not other.sent for other in world.invocations)
-        # One compensation more than the model looks at would take the undo over.
+        # One compensation more than the model covers would take the compensation over.
         beyond = world.row.status is Status.UNDOING and IDLE not in world.invocations[self.steps :][: self.undos]
         return quiet and (world.row.status not in IN_DOUBT or beyond or self._undecidable(world))
 
     def broken(self, world: World) -> Iterator[str]:
-        """What the provider's books, the row and the answers say must fit."""
+        """Promises that the provider's books, the row and the responses break."""
         books, status = world.books, world.row.status
         if books.applied > 1:
             yield ExternalPromise.EFFECT_TWICE
@@ -105,7 +105,7 @@ class ExternalStepModel(Conditional):
                     yield self._outside.deadline(world, index, self._names[index])
                 yield from self._functions.at_work(world, index)
             elif self._roles[index] not in begun:
-                # Invocations of a role are alike: one that has not begun stands for all.
+                # Invocations of a role are alike: one that has not begun represents all.
                 begun.add(self._roles[index])
                 yield from self._functions.enters(world, index)
         yield from self._outside.time(world, self._names)
@@ -127,6 +127,6 @@ class ExternalStepModel(Conditional):
         return Outside(off=self.off, offers=self.offers)
 
     def _undecidable(self, world: World) -> bool:
-        """Neither a repeated call nor a question would tell."""
+        """True if neither a repeated call nor a query would determine the outcome."""
         key = Key.STEP if world.row.status is Status.INTENT else Key.UNDO
         return not self.offers.knows(key, world) and not self.offers.can_be_asked(key)

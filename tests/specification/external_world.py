@@ -41,7 +41,7 @@ class Row:
 
 
 class Role(StrEnum):
-    """What an invocation is for."""
+    """Purposes of an invocation."""
 
     STEP = "step"
     UNDO = "undo"
@@ -49,7 +49,7 @@ class Role(StrEnum):
 
 
 class At(StrEnum):
-    """Where an invocation is."""
+    """States of an invocation."""
 
     IDLE = "idle"
     BEGIN = "about to write INTENT"
@@ -59,8 +59,8 @@ class At(StrEnum):
     WAIT = "waiting for the provider"
     WRITE_DONE = "about to write DONE"
     WRITE_FAILED = "about to write FAILED"
-    BURY = "about to bury what has not begun"
-    BURY_DOUBT = "about to bury what was in doubt"
+    BURY = "about to fence a step that has not begun"
+    BURY_DOUBT = "about to fence a step in doubt"
     WRITE_UNDOING = "about to write UNDOING"
     VERIFY_UNDO = "about to ask about the undo"
     TAKE_OVER_UNDO = "about to take the undo over"
@@ -91,7 +91,7 @@ _USES_WHAT_IT_READ: Final = frozenset(
 
 
 class Life(StrEnum):
-    """What is known of an invocation from its deadline."""
+    """State of an invocation, as known from its deadline."""
 
     ALIVE = "before the deadline"
     DEAD = "past the deadline, within the grace"
@@ -99,7 +99,7 @@ class Life(StrEnum):
 
 
 class Key(StrEnum):
-    """What a request asks for, and under which key."""
+    """Request and key."""
 
     STEP = "call"
     UNDO = "undo"
@@ -141,22 +141,22 @@ class Books:
 
     @property
     def stands(self) -> bool:
-        """True if the effect stands."""
+        """True if the effect is applied."""
         return self.applied > self.undone
 
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """Everything at one moment.
+    """The whole state.
 
     Attributes:
         row: the log row.
-        invocations: all that can be at work at once; a place is taken by another one when nothing of the last is left.
+        invocations: all concurrent ones; a place is reused when nothing of the last is left.
         books: the provider's.
         dying: invocations in their grace, in the order of their deadlines.
         forgotten: keys that the provider no longer knows, because their window is over.
-        compensated: whether a compensation ever answered that nothing stands.
-        went_back: whether somebody who asked was ever told so.
+        compensated: whether a compensation ever returned that no effect remains.
+        went_back: whether a query ever returned so.
     """
 
     row: Row
@@ -172,12 +172,12 @@ class World:
         return replace(self, invocations=(*self.invocations[:index], invocation, *self.invocations[index + 1 :]))
 
     def life_of(self, attempt: int) -> Life:
-        """What the deadline in the row tells about the attempt that it names."""
+        """State of an attempt according to the row's deadline."""
         return self.invocations[attempt].life
 
 
 def tidy(world: World) -> World:
-    """Forget of invocations whatever can matter to nobody any more."""
+    """Remove irrelevant data of invocations."""
     invocations = tuple(
         invocation
         if invocation.read == NOBODY or invocation.at in _USES_WHAT_IT_READ

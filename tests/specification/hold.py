@@ -1,8 +1,8 @@
-"""Model: one hold on one account, and everything that may happen to it, at any time, several at once.
+"""Model: one hold on one account, with all its operations, at any time, several at once.
 
 Authorizations and captures are repeated under one id; a second capture has an id of its own. An invocation may die at
-any moment; the transaction that it sent then travels, and arrives later or never. Debits of the same account run beside
-it. Time passes the hold's expiry once.
+any moment; the transaction that it sent then stays in transit, and arrives later or never. Debits of the same account
+run concurrently. Time passes the hold's expiry once.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class HoldCondition(Condition):
 
 
 class HoldPromise(StrEnum):
-    """What must never be broken."""
+    """Promises of the model."""
 
     OVERDRAWN = "OVERDRAWN"
     BALANCE_DIFFERS_FROM_ENTRIES = "BALANCE_DIFFERS_FROM_ENTRIES"
@@ -104,7 +104,7 @@ class State(StrEnum):
 
 
 class At(StrEnum):
-    """Where an invocation is."""
+    """States of an invocation."""
 
     IDLE = "idle"
     SEND = "about to send"
@@ -114,7 +114,7 @@ class At(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What an invocation does.
+    """Operation of an invocation.
 
     Attributes:
         name: authorize, capture, void, expire, debit.
@@ -193,7 +193,7 @@ class HoldModel(Conditional):
         return world.state is not State.OPEN and all(place.at is At.IDLE for place in world.places)
 
     def broken(self, world: World) -> Iterator[str]:
-        """What account, hold and entries say."""
+        """Promises that account, hold and entries break."""
         half = any(place.at is At.HALF for place in world.places)
         if world.balance < 0 or (world.balance < world.held and not half):
             yield P.OVERDRAWN

@@ -19,7 +19,7 @@ class RecordCondition(Condition):
     """Conditions of the record's life."""
 
     RESERVE = Because(
-        "looking and reserving are one conditional put: nobody comes in between", RECORD, "attribute_not_exists(#id)"
+        "reading and reserving are one conditional put: nothing comes in between", RECORD, "attribute_not_exists(#id)"
     )
     RESERVE_OR_EXPIRED_SETTLED = Because(
         "only a settled record can be over", RECORD, "#status IN (:completed, :failed) AND"
@@ -28,7 +28,7 @@ class RecordCondition(Condition):
         "a settled record answers duplicates until its key is forgotten", RECORD, "#expiration <= :now_seconds"
     )
     RESPONSE_OVER = Because(
-        "only a settled record says when its response expires: an index that is behind names other records, too",
+        "only a settled record has an expiration of its response: an index that is behind names other records, too",
         RECORD,
         '"#response_expires_at <= :now_seconds"',
     )
@@ -46,7 +46,7 @@ class RecordCondition(Condition):
         "Unclear: the next duplicate after ``due_at``, or the reconciler, starts it.",
     )
     MET_OWN = Because(
-        "whoever meets the reservation that it made itself goes on to the start", GATEKEEPER, "if met is Met.OWN:"
+        "a gatekeeper that meets its own reservation continues with the start", GATEKEEPER, "if met is Met.OWN:"
     )
     MET_RUNNING_DUE = Because(
         "a saga that was never started is started by the next duplicate", GATEKEEPER, "if met is Met.RUNNING_DUE:"
@@ -75,14 +75,14 @@ class RecordCondition(Condition):
     OWNED_IN_PROGRESS = Because("an answer that was given stays", RECORD, "#status = :in_progress AND")
     OWNED_OWNER = Because("only the owner of the record decides about it", RECORD, '#owner = :owner"')
     OWNER_NAMES_THE_SAGA = Because(
-        "an owner's name contains the saga's id: a key that was reserved anew is safe from the saga before",
+        "an owner's name contains the saga's id: a key that was reserved again is safe from the saga before",
         RECOVERY,
         'return f"{saga_id}-r{number}"',
     )
 
 
 class RecordPromise(StrEnum):
-    """What must never be broken."""
+    """Promises of the model."""
 
     COMPLETED_WITHOUT_EFFECT = "COMPLETED_WITHOUT_EFFECT"
     FAILED_WITH_EFFECT = "FAILED_WITH_EFFECT"

@@ -24,14 +24,14 @@ class Status(StrEnum):
 
 
 class Run(StrEnum):
-    """Where an execution is."""
+    """States of an execution."""
 
     ABSENT = "absent"
     WORKING = "working"
     SETTLE_COMPLETED = "settling COMPLETED"
     SETTLE_FAILED = "settling FAILED"
     ENDED = "ended"
-    """Done, fenced, or dead: whoever looks sees that it does not run, and nothing else counts."""
+    """Done, fenced, or dead: every reader sees that it does not run, and nothing else matters."""
 
 
 RUNNING: Final = (Run.WORKING, Run.SETTLE_COMPLETED, Run.SETTLE_FAILED)
@@ -50,13 +50,13 @@ class Name:
 
 
 class Age(StrEnum):
-    """What has expired of a settled record."""
+    """Expired parts of a settled record."""
 
     FRESH = "nothing has expired"
     REFUSED = "its response has expired"
     """The key is refused; the response may have been removed."""
     FORGOTTEN = "its key is forgotten"
-    """It counts as absent; DynamoDB deletes it some time within days."""
+    """It is treated as absent; DynamoDB deletes it some time within days."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class Saga:
 
 
 class At(StrEnum):
-    """Where a gatekeeper or a person is."""
+    """States of a gatekeeper or an operator."""
 
     IDLE = "idle"
     RESERVE = "about to reserve"
@@ -90,7 +90,7 @@ class At(StrEnum):
     AGAIN = "about to reserve again, without an answer"
     REFUSE = "about to refuse"
     START = "about to start"
-    LOOK = "about to look at the owner's execution"
+    LOOK = "about to describe the owner's execution"
     TAKE_OVER = "about to take over"
 
 
@@ -108,7 +108,7 @@ IDLE: Final = Actor()
 
 
 class Kind(StrEnum):
-    """What travels."""
+    """Kinds of requests in transit."""
 
     START = "start of"
     STEP = "step of"

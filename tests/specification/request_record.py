@@ -1,9 +1,9 @@
-"""Model: the request record. Reserve, start, settle, take over, expire, reserve anew.
+"""Model: the request record. Reserve, start, settle, take over, expire, reserve again.
 
-Clients send one key as often as they like, now and then with another body. What a saga does is cut down to one atomic
-step, so that the record, its owner and its expiration can be looked at closely; the whole saga has a model of its own.
+Clients send one key any number of times, sometimes with another body. The saga's work is reduced to one atomic step, so
+that the model covers the record, its owner and its expiration in detail; the whole saga has a model of its own.
 
-Whatever was sent may travel: a request whose sender died, or whose answer was lost, arrives later, or never.
+Any request may stay in transit: one whose sender died, or whose response was lost, arrives later, or never.
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ class RequestRecordModel(Conditional):
     """The model.
 
     Attributes:
-        sagas: how often the key can be reserved.
-        recoveries: how often one saga can be taken over.
-        gatekeepers: how many requests are answered at once.
-        letters: how many sent requests can be travelling at once.
-        person: whether somebody runs ``cdk-sagas recover``; without, executions do not die.
-        bodies: what clients send under the key.
+        sagas: maximum number of reservations of the key.
+        recoveries: maximum number of takeovers of one saga.
+        gatekeepers: number of concurrent requests.
+        letters: maximum number of requests in transit.
+        person: whether an operator runs ``cdk-sagas recover``; without, executions do not die.
+        bodies: bodies that clients send under the key.
         machines: state machines that gatekeepers may start; two while an operation's saga is replaced by another one,
             whose executions run on.
         stricter: whether a gatekeeper may have been deployed with limits or a schema that refuse these bodies.
-        deletion: whether DynamoDB deletes what is expired, which it does some time within days.
-        remembered: whether keys are remembered for longer than responses are replayed.
+        deletion: whether DynamoDB deletes expired items, which it does some time within days.
+        remembered: whether keys are kept for longer than responses are replayed.
     """
 
     sagas: int = 2
@@ -69,7 +69,7 @@ class RequestRecordModel(Conditional):
         return World(None, (), (IDLE,) * self.gatekeepers, IDLE)
 
     def at_rest(self, world: World) -> bool:
-        """Answered, or never asked; and nobody is at work."""
+        """True if the request is answered or was never sent, and no component works."""
         record = world.record
         horizon = record is not None and self._at_horizon(world, record)
         idle = world.person == IDLE and all(actor == IDLE for actor in world.gatekeepers)
@@ -81,7 +81,7 @@ class RequestRecordModel(Conditional):
         return self.person and last and self._run(world, record.owner) is Run.ENDED
 
     def broken(self, world: World) -> Iterator[str]:
-        """What the record says must be so."""
+        """Promises that the record breaks."""
         record = world.record
         if record is None or not record.saga:
             return
@@ -165,7 +165,7 @@ class RequestRecordModel(Conditional):
 
     def _reserve(self, world: World, actor: Actor) -> Moves:
         if len(world.sagas) == self.sagas:
-            yield Move("would reserve once more than the model looks at", self._become(world))
+            yield Move("would reserve once more than the model covers", self._become(world))
             return
         opened, breaks = self._open(world, actor)
         if breaks is None and world.record is not None and world.record.age is not Age.FORGOTTEN:
@@ -184,7 +184,7 @@ class RequestRecordModel(Conditional):
         return opened, RecordPromise.SECOND_SAGA_WHILE_FIRST_IS_OPEN if still_open else None
 
     def _refused(self, world: World, actor: Actor) -> Moves:
-        """What a refused put met. With AGAIN, the refusal may have come from the gatekeeper's own reservation."""
+        """The record that a refused put met. With AGAIN, the refusal may come from the gatekeeper's own reservation."""
         record = world.record
         if record is None:
             yield Move("finds nothing in its way any more, and gives up", self._become(world))
@@ -209,7 +209,7 @@ class RequestRecordModel(Conditional):
                 yield from self._start_due(world, record, actor)
 
     def _is_expired(self, record: Record) -> bool:
-        """By what is missing. That its clock says so, too, matters to nobody: nothing is promised after that."""
+        """True if a part is missing. The record's clock is irrelevant: nothing is promised after that."""
         return not record.whole and self.holds(RecordCondition.TOMBSTONE_IS_EXPIRED)
 
     def _refuse(self, world: World, actor: Actor) -> Moves:

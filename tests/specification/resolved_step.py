@@ -1,7 +1,7 @@
-"""Model: an external step in doubt, and a person who asks the provider and says what it told.
+"""Model: an external step in doubt, and an operator who queries the provider and records the finding.
 
-Around the model of the external step: its functions go on as they like, for a person neither stops them nor knows of
-them. Between what a person hears and what is written, anything may happen.
+Extends the model of the external step: its functions continue, for an operator neither stops them nor knows of them.
+Between the operator's query and the write, anything may happen.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class ResolutionCondition(Condition):
     """Conditions of what a person writes into a row."""
 
     RESOLVE_ROW_ATTEMPT = Because(
-        "what a person knows is about the attempt that was seen: whoever took the row over has called again",
+        "an operator's finding is about the attempt that was seen: a new holder of the row has called again",
         RESOLUTION,
         'AS_READ: Final = "#status = :found AND #attempt = :held"',
     )
@@ -40,7 +40,7 @@ class ResolutionCondition(Condition):
 
 
 class Way(StrEnum):
-    """Where the saga goes: what becomes of a step that did not happen."""
+    """Directions of the saga, which decide about a step that was not applied."""
 
     BACK = "back"
     FORWARD = "forward"
@@ -48,11 +48,11 @@ class Way(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """What a person heard about a row in doubt.
+    """An operator's information about a row in doubt.
 
     Attributes:
-        status: the row's, when it was looked at.
-        happened: what the provider reported.
+        status: the row's, when it was read.
+        happened: the provider's report.
         current: whether the row is still that of the same attempt. Attempts are unique: it never is again.
     """
 
@@ -74,11 +74,11 @@ class ResolvedStepModel(Conditional):
     """The model.
 
     Attributes:
-        offers: what the provider offers the functions. The person it always answers.
-        way: where the saga goes.
-        steps: how many invocations of the step there are at once.
-        undos: how many of its compensation.
-        done: whether the step took effect long ago, and only its undo is looked at.
+        offers: the provider's capabilities for the functions. It always answers the operator.
+        way: direction of the saga.
+        steps: number of concurrent invocations of the step.
+        undos: number of those of its compensation.
+        done: whether the step was applied long ago, and only its compensation is checked.
     """
 
     offers: Offers
@@ -92,15 +92,15 @@ class ResolvedStepModel(Conditional):
         return World(self._functions.initial())
 
     def at_rest(self, world: World) -> bool:
-        """The step is, and nobody has anything to say."""
+        """True if the step is at rest, and the operator has no finding left."""
         return self._functions.at_rest(world.step) and world.heard is None
 
     def broken(self, world: World) -> Iterator[str]:
-        """What the provider's books, the row and the answers say must fit."""
+        """Promises that the provider's books, the row and the responses break."""
         yield from self._functions.broken(world.step)
 
     def moves(self, world: World) -> Iterator[Move[World]]:
-        """What the functions do, and what the person does."""
+        """Moves of the functions and of the operator."""
         for move in self._functions.moves(world.step):
             heard = world.heard
             if heard is not None and move.state.row != world.step.row:
@@ -127,7 +127,7 @@ class ResolvedStepModel(Conditional):
             yield Move(f"a person sees {row.status}, and hears that {told}", World(step, Heard(row.status, happened)))
 
     def _says(self, step: StepWorld, heard: Heard) -> Iterator[Move[World]]:
-        yield Move("the person says nothing", World(step), fault=True)
+        yield Move("the operator records nothing", World(step), fault=True)
         by_status_alone = not self.holds(ResolutionCondition.RESOLVE_ROW_ATTEMPT) and step.row.status is heard.status
         if not (heard.current or by_status_alone):
             yield Move("the person is refused", World(step))

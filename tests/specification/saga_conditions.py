@@ -25,12 +25,12 @@ class SagaCondition(Condition):
 
     STEP_NO_ROW = Because("a step that was compensated never runs", SAGA_LOG, '"ConditionExpression": NO_ROW')
     FENCED_ENDS = Because(
-        "whoever is fenced compensates nothing: another execution decides about the saga",
+        "a fenced execution compensates nothing: another execution decides about the saga",
         TASKS,
         '{"ErrorEquals": [ErrorName.FENCED.value], "Next": exits.fenced},',
     )
     PASSED_OVER_REPLAYS = Because(
-        "a step that was passed over is passed over again when the saga goes forward once more",
+        "a skipped step is skipped again when the saga goes forward once more",
         SAGA_LOG,
         "if self.status is StepStatus.TOMBSTONE: return self.output",
     )
@@ -50,7 +50,7 @@ class SagaCondition(Condition):
         "pivots = _pivots_passed(plan, index) if not pivots: return {}",
     )
     FORWARD_AROUND_PIVOTS = Because(
-        "behind the last pivot the record says that the saga only goes forward, if no row of a pivot does",
+        "after the last pivot the record's direction is forward, if no row of a pivot is DONE",
         FLOW,
         "only_forward_name(node) if index < self.last_pivot < ahead and not ran else node.name",
     )
@@ -65,7 +65,7 @@ class SagaCondition(Condition):
         "(attribute_not_exists(#direction) OR #direction = :direction)",
     )
     ASK_THE_LOG = Because(
-        "FAILED is settled over a log in which nothing stands, or not at all",
+        "FAILED is settled over a log without an applied effect, or not at all",
         ENDING,
         '{"Condition": expression("$nothing_stands"), "Next": told},',
     )
@@ -97,7 +97,7 @@ class SagaCondition(Condition):
         '{"Condition": expression(f"{unread} and {_other(plan)}"), "Next": OUTLIVE}',
     )
     ROWS_FIT = Because(
-        "a recovery goes on only over rows of steps that it knows, whatever definition the record names",
+        "a recovery continues only over rows of steps that it knows, whatever definition the record names",
         RECOVERY_MACHINE,
         '{"Condition": expression(unread), "Next": READ_ROWS}',
     )
@@ -119,9 +119,9 @@ class SagaCondition(Condition):
     TAKE_OVER_NOT_PARKED = Because(
         "a saga that waits for a person is left to the person", RECOVERY, "AND attribute_not_exists(#parked)"
     )
-    WHAT_TO_DO_PARKED = Because("the same, when it is looked at", RECOVERY, "return Finding.PARKED")
+    WHAT_TO_DO_PARKED = Because("the same, when it is checked", RECOVERY, "return Finding.PARKED")
     WHAT_TO_DO_SUCCEEDED = Because(
-        "an execution that succeeded has settled its record: one that says otherwise was restored, with its rows",
+        "an execution that succeeded has settled its record: a record in progress was restored, with its rows",
         RECOVERY,
         "return Finding.OWNER_SUCCEEDED if certain else Finding.RUNNING",
     )
@@ -136,28 +136,28 @@ class SagaCondition(Condition):
         "return Finding.NOT_STARTED if young else Finding.NAME_EXPIRED",
     )
     RESOLVE_UNPARKS_ONCE = Because(
-        "of several who resume one parked saga, one does, and none when it settled or was parked anew",
+        "of several operators who resume one parked saga, one does, and none when it settled or was parked again",
         RESOLUTION,
         'PARKED: Final = f"{OWNED} AND attribute_exists(#parked)"',
     )
     RESTART_YOUNG = Because(
         "the same, for a duplicate that finds the saga due", RECORD, "and due and name_is_taken and"
     )
-    RESTART_NOT_PARKED = Because("a duplicate does not start what is parked", RECORD, "record.parked is None")
+    RESTART_NOT_PARKED = Because("a duplicate does not start a parked saga", RECORD, "record.parked is None")
     RESTART_FIRST_OWNER = Because(
         "a duplicate does not start what was taken over", RECORD, "record.owner == record.saga_id"
     )
 
 
 class SagaPromise(StrEnum):
-    """What must never be broken."""
+    """Promises of the model."""
 
     COMPLETED_BUT_NOT_ALL_APPLIED = "COMPLETED_BUT_NOT_ALL_APPLIED"
     FAILED_BUT_AN_EFFECT_STANDS = "FAILED_BUT_AN_EFFECT_STANDS"
     EFFECT_FORGOTTEN = "EFFECT_FORGOTTEN"
-    """A row that says DONE was covered: what stands can no longer be found."""
+    """A DONE row was covered: the effect can no longer be found."""
     UNDONE_BEHIND_A_STANDING_PIVOT = "UNDONE_BEHIND_A_STANDING_PIVOT"
-    """Or behind a step after it: what cannot be undone stands, and what came before it was undone."""
+    """Or after a later step: an effect that cannot be compensated remains, and earlier ones were compensated."""
     EFFECT_UNDER_TWO_NAMES = "EFFECT_UNDER_TWO_NAMES"
     """A step that was renamed happened under both names."""
     DIRECTION_CHANGED = "DIRECTION_CHANGED"
@@ -170,4 +170,4 @@ class SagaPromise(StrEnum):
     STARTED_ALTHOUGH_PARKED = "STARTED_ALTHOUGH_PARKED"
     STARTED_ALTHOUGH_TAKEN_OVER = "STARTED_ALTHOUGH_TAKEN_OVER"
     OWNER_GAVE_UP = "OWNER_GAVE_UP"
-    """The owner's execution ended by itself, and the saga is neither settled nor parked."""
+    """The owner's execution ended without an interruption, and the saga is neither settled nor parked."""

@@ -1,4 +1,4 @@
-"""Model of the whole saga: whoever starts executions, those who recover, and time."""
+"""Model of the whole saga: components that start executions, recoveries, and time."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ def called(machine: Machine, name: int) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Around(Conditional):
-    """What happens around the machines.
+    """Moves around the machines.
 
     Attributes:
-        recoveries: how often the saga can be taken over.
+        recoveries: maximum number of takeovers of the saga.
         first: the forward machine's first state, by the execution's name.
-        resumes: whether people resume what is parked.
+        resumes: whether operators resume parked sagas.
     """
 
     recoveries: int
@@ -57,7 +57,7 @@ class Around(Conditional):
         return world.with_execution(machine, name, Execution(state))
 
     def recover(self, world: World, index: int, person: Person) -> Moves:
-        """``cdk-sagas recover``: look at the record, at its owner's executions, and do what is needed."""
+        """``cdk-sagas recover``: read the record, describe its owner's executions, and act on them."""
         if person.at is At.IDLE:
             # Reading and looking are one move: what else may happen in between shows in the moves behind.
             left_alone = world.record.parked and self.holds(SagaCondition.WHAT_TO_DO_PARKED)
@@ -67,7 +67,7 @@ class Around(Conditional):
                 owner = world.record.owner
                 yield Move(f"a person finds r{owner} parked", _become(world, index, Person(At.RESUME, owner)))
             return
-        yield Move("recover is given up", _become(world, index), fault=True)
+        yield Move("recover is abandoned", _become(world, index), fault=True)
         if person.at is At.RESUME:
             yield self._resume(world, index, person.owner)
         elif person.at is At.TAKE_OVER:
@@ -85,7 +85,7 @@ class Around(Conditional):
             yield self._look(world, index, person, other)
 
     def _first(self, owner: int) -> Machine:
-        """Which of the executions of a name is looked for first."""
+        """Machine that is queried first for an execution of a name."""
         recovery = owner and self.holds(SagaCondition.LOOK_RECOVERY_FIRST)
         return Machine.RECOVERY if recovery else Machine.FORWARD
 
@@ -108,11 +108,11 @@ class Around(Conditional):
         if found is not Do.ABSENT:
             return Move(label, _become(world, index, Person(At.TAKE_OVER, owner)))
         if world.old and self.holds(SagaCondition.WHAT_TO_DO_YOUNG):
-            return Move(f"{label}, and the saga is old: a person decides", _become(world, index))
+            return Move(f"{label}, and the saga is old: parked for an operator", _become(world, index))
         return Move(label, _become(world, index, Person(At.START, owner)))
 
     def _park(self, world: World, index: int, owner: int) -> Move[World]:
-        """A reconciler leaves a saga whose owner succeeded to an operator; ``recover`` says so, and writes nothing."""
+        """A reconciler parks a saga whose owner succeeded; ``recover`` reports it, and writes nothing."""
         parked = land(world, State(Do.PARK), owner, self.off)
         runs = any(world.execution(machine, owner).runs for machine in Machine)
         wrong = SagaPromise.PARKED_WHILE_ITS_OWNER_RUNS if parked.written and runs else parked.breaks
@@ -136,7 +136,7 @@ class Around(Conditional):
         return Move(f"recover takes over: owner is r{owner + 1}", after, breaks=breaks)
 
     def _resume(self, world: World, index: int, owner: int) -> Move[World]:
-        """``cdk-sagas resolve``, once the rows are as the person says: from parked to the next recovery's name."""
+        """``cdk-sagas resolve``, once the rows agree with the finding: from parked to the next recovery's name."""
         record = world.record
         as_read = owned(record, owner) and record.parked
         if owner == self.recoveries or not (as_read or not self.holds(SagaCondition.RESOLVE_UNPARKS_ONCE)):
@@ -164,10 +164,10 @@ class Around(Conditional):
             yield Move(label, again, fault=True, breaks=_wrongly_started(world, 0))
 
     def restore(self, world: World) -> Moves:
-        """Record and rows are restored to a moment before, and what steps have changed elsewhere is not.
+        """Record and rows are restored to a moment before, and other effects of the steps are not.
 
         Nothing runs, and the execution that settled the record has succeeded. One that was stopped right after its
-        settle, before it could succeed, is like one that never settled: nobody can tell, and the model does not look.
+        settle, before it could succeed, cannot be distinguished from one that never settled, and is not modelled.
         """
         owner = world.record.owner
         runs = any(execution.runs for execution in (*world.forward, *world.recovery))
@@ -179,7 +179,7 @@ class Around(Conditional):
             yield Move("record and log are restored to a moment before", before, fault=True)
 
     def _may_start(self, world: World) -> bool:
-        """What a duplicate decides from the record that refused its reservation."""
+        """Decision of a duplicate for the record that refused its reservation."""
         record = world.record
         return (
             record.status is Status.IN_PROGRESS
@@ -190,7 +190,7 @@ class Around(Conditional):
 
 
 def _wrongly_started(world: World, name: int) -> str | None:
-    """An execution that comes to life although the record says that it must not."""
+    """An execution that starts although the record forbids it."""
     if world.record.owner > name and world.old:
         return SagaPromise.STARTED_ALTHOUGH_TAKEN_OVER
     return SagaPromise.STARTED_ALTHOUGH_PARKED if world.record.parked else None

@@ -18,8 +18,8 @@ class StepSpec:
         name: its name.
         pivot: whether the saga only goes forward after it.
         undo: whether it has a compensation.
-        on_the_way: what its condition says for the request at hand.
-        goes_on: whether a refusal of it may be passed over.
+        on_the_way: value of its condition for the request at hand.
+        goes_on: whether a refusal of it may be skipped.
         old: whether the definition that the saga began with has it.
         new: whether the one that is deployed then has it. A step that was renamed is two.
         row: whether it leaves a row in the log. Without one it happens again in every run, like an event.
@@ -41,7 +41,7 @@ class Row(StrEnum):
     NONE = "no row"
     DONE = "DONE"
     TOMBSTONE = "TOMBSTONE"
-    PASSED = "TOMBSTONE, passed over"
+    PASSED = "TOMBSTONE, skipped"
     UNDONE = "UNDONE"
 
 
@@ -54,7 +54,7 @@ class Status(StrEnum):
 
 
 class Direction(StrEnum):
-    """Where the saga goes."""
+    """Directions of the saga."""
 
     OPEN = "open"
     FORWARD = "forward"
@@ -87,7 +87,7 @@ class Do(StrEnum):
 
 
 class Machine(StrEnum):
-    """Which machine an execution belongs to."""
+    """Machines of an execution."""
 
     FORWARD = "forward"
     RECOVERY = "recovery"
@@ -145,7 +145,7 @@ class Record:
 
 
 class At(StrEnum):
-    """Where somebody who recovers is."""
+    """States of a recovering component."""
 
     IDLE = "idle"
     LOOK_AGAIN = "about to look for the other execution of that name"
@@ -157,9 +157,9 @@ class At(StrEnum):
 
 @dataclass(frozen=True, slots=True, order=True)
 class Person:
-    """Somebody who runs ``cdk-sagas recover`` or ``cdk-sagas resolve``, and the owner that was read.
+    """``cdk-sagas recover`` or ``cdk-sagas resolve``, and the owner that was read.
 
-    A reconciler is one who recovers, and parks what it may not decide.
+    A reconciler recovers, too, and parks what it may not decide.
 
     Attributes:
         found: of the first of two executions: whether it is absent, has ended, or has succeeded.
@@ -205,7 +205,7 @@ class World:
 
 @dataclass(frozen=True, slots=True)
 class Landed:
-    """What a write did.
+    """Result of a write.
 
     Attributes:
         world: the world after it.
@@ -219,9 +219,9 @@ class Landed:
 
 
 def land(world: World, state: State, name: int, off: frozenset[Condition]) -> Landed:
-    """What the call of a machine's state does when it arrives, sent by an execution of this name.
+    """Effect of the call of a machine's state when it arrives, sent by an execution of this name.
 
-    An execution that waits for an answer and one that has died are alike here: the conditions see no difference.
+    An execution that waits for a response and one that has died are alike here: the conditions see no difference.
     """
     if state.do is Do.STEP:
         return _step(world, state.step, off)

@@ -1,4 +1,4 @@
-"""What is asked of every model: clean under all conditions, broken without any one of them.
+"""Tests of every model: clean under all conditions, broken without any one of them.
 
 A test file names its model's settings, mutants and conditions in a ``Suite`` and inherits the tests from here.
 """
@@ -25,21 +25,21 @@ class Specified(Model[State], Protocol[State]):
         ...
 
 
-# Every model has states of its own, and the tests look into none of them.
+# Every model has states of its own, and the tests read none of them.
 Settings = Mapping[str, Specified[Any]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suite:
-    """What there is to ask about one model.
+    """Questions about one model.
 
     Attributes:
         conditions: all of its conditions.
         settings: configurations by name.
-        mutants: conditions without which something goes wrong.
-        large: configurations that are checked only when they are asked for.
-        redundant: conditions without which something goes wrong only if companions are missing, too.
-        spare: conditions without which no harm was found, and why they can go.
+        mutants: conditions without which a promise is broken.
+        large: configurations that are only checked on request.
+        redundant: conditions without which a promise is only broken if companions are missing, too.
+        spare: conditions without which no harm was found, and the reason why they can be removed.
         spare_in: the settings in which that is checked.
     """
 

@@ -1,4 +1,4 @@
-"""Token row and log row keep a callback step's promises, and each condition is needed, or says why it is spare."""
+"""Token row and log row keep a callback step's promises, and each condition is needed, or has a reason to be spare."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ LARGE = {
     "relents, retried": replace(SMALL, attempts=2, relents=True),
     "relents, behind the pivot, retried": replace(SMALL, attempts=2, relents=True, only_forward=True),
     "verify, ids of its own, retried": replace(SMALL, attempts=2, repeats=False, own_ids=True, stale=True),
-    "relents, passed over": replace(SMALL, attempts=2, relents=True, passes=True),
+    "relents, skipped": replace(SMALL, attempts=2, relents=True, passes=True),
 }
 
 
@@ -94,8 +94,8 @@ class TestCallbackStep(RedundantConditionTests, LargeConfigurationTests, SpareCo
             C.ACCEPTED_IS_NOT_CALLED: "its provider would be asked all the same, or would know the key",
             C.REFUSAL_DECISIVE: "the former request's success is received, and undone as applied late",
             C.TOLD_BY_THE_ROW: "both rows are written at once, and the first outcome stays in both",
-            C.NEWER_IS_TOLD: "whoever put the newer token there tells it, or the sweeper does",
-            C.ASK_THE_LOG: "what turned late is undone behind the end, by an execution of its own",
+            C.NEWER_IS_TOLD: "the writer of the newer token delivers, or the sweeper does",
+            C.ASK_THE_LOG: "a late effect is compensated after the end, by an execution of its own",
             C.ONLY_LATE: "of a job that was ever late no row becomes DONE again",
         },
         spare_in=("behind the pivot", "denies what is pending", "contradicts itself"),

@@ -24,7 +24,7 @@ from tests.specification.saga_conditions import SagaCondition
 
 @dataclass(frozen=True)
 class Counter:
-    """Counts up, by one or by three; a fault makes it odd for ever if it is told to."""
+    """Counts up, by one or by three; a fault makes it odd forever, if configured."""
 
     top: int = 6
     forbidden: int = -1
@@ -66,7 +66,7 @@ def test_a_state_without_a_way_to_a_rest_is_stuck() -> None:
     assert check(Counter(trap=True)).stuck == ("falls",)
 
 
-def test_a_way_out_that_needs_a_fault_is_no_way_out() -> None:
+def test_a_rest_that_needs_a_fault_does_not_count() -> None:
     @dataclass(frozen=True)
     class OnlyByFault(Counter):
         def moves(self, state: int) -> Iterator[Move[int]]:
@@ -76,7 +76,7 @@ def test_a_way_out_that_needs_a_fault_is_no_way_out() -> None:
     assert check(OnlyByFault()).stuck == ()
 
 
-def test_a_search_without_an_end_is_given_up() -> None:
+def test_an_infinite_search_is_abandoned() -> None:
     with pytest.raises(TooManyStates, match="more than 10 states"):
         check(Counter(top=1_000), limit=10)
 
@@ -97,7 +97,7 @@ CONDITIONS: tuple[Condition, ...] = (
 
 
 @pytest.mark.parametrize("condition", CONDITIONS, ids=str)
-def test_every_condition_of_the_models_stands_in_the_code(condition: Condition) -> None:
+def test_every_condition_of_the_models_is_in_the_code(condition: Condition) -> None:
     because = condition.because
 
     assert because.in_the_code, f"{because.file} has no {because.text!r}: {condition} is another one now"

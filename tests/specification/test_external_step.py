@@ -40,7 +40,7 @@ class TestExternalStep(RedundantConditionTests, LargeConfigurationTests, SpareCo
             "verify, pivot with a compensation": replace(ASKED, asks=1),
             "idempotent, two undos": replace(REPEATED, steps=1, undos=2),
             "idempotent, three steps": replace(REPEATED, steps=3, undos=0),
-            "idempotent for a while, then nobody knows": replace(REPEATED, offers=replace(IDEMPOTENT, forgets=True)),
+            "idempotent for a while, then unknowable": replace(REPEATED, offers=replace(IDEMPOTENT, forgets=True)),
             "idempotent, pivot with a compensation": replace(REPEATED, steps=1, asks=1),
             "windows, and an undo": ExternalStepModel(offers=FORGETS),
             "windows, pivot with a compensation": ExternalStepModel(offers=FORGETS, steps=1, asks=1),

@@ -24,7 +24,7 @@ class TestHold(LargeConfigurationTests):
         conditions=C,
         settings={
             "small": HoldModel(kinds=(AUTHORIZE, CAPTURE, VOID, EXPIRE)),
-            "beside debits": HoldModel(kinds=(AUTHORIZE, CAPTURE, EXPIRE, DEBIT)),
+            "with debits": HoldModel(kinds=(AUTHORIZE, CAPTURE, EXPIRE, DEBIT)),
             "two of each": HoldModel(kinds=(AUTHORIZE, AUTHORIZE, CAPTURE, CAPTURE, VOID)),
             "two captures": HoldModel(kinds=(AUTHORIZE, CAPTURE, ANOTHER, EXPIRE)),
             "above the hold": HoldModel(kinds=(AUTHORIZE, ABOVE, EXPIRE)),
@@ -35,9 +35,9 @@ class TestHold(LargeConfigurationTests):
             "all": HoldModel(kinds=(AUTHORIZE, AUTHORIZE, CAPTURE, ANOTHER, VOID, EXPIRE, DEBIT)),
         },
         mutants=(
-            Mutant((C.SEQUENCE_AS_READ,), P.BALANCE_DIFFERS_FROM_ENTRIES, "beside debits"),
-            Mutant((C.HELD_AS_READ,), P.OVERDRAWN, "beside debits"),
-            Mutant((C.HELD_COUNTS,), P.OVERDRAWN, "beside debits"),
+            Mutant((C.SEQUENCE_AS_READ,), P.BALANCE_DIFFERS_FROM_ENTRIES, "with debits"),
+            Mutant((C.HELD_AS_READ,), P.OVERDRAWN, "with debits"),
+            Mutant((C.HELD_COUNTS,), P.OVERDRAWN, "with debits"),
             Mutant((C.HOLD_ABSENT,), P.AUTHORIZED_TWICE, "two of each"),
             Mutant((C.HOLD_OPEN,), P.CAPTURED_AND_RELEASED),
             Mutant((C.HELD_WITH_HOLD,), P.CAPTURED_TWICE, "two captures"),

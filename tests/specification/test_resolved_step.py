@@ -18,9 +18,9 @@ class TestResolvedStep(SpareConditionTests):
     suite = Suite(
         conditions=C,
         settings={
-            "nobody can ask": ResolvedStepModel(offers=SILENT, way=Way.BACK),
-            "nobody can ask, forward": ResolvedStepModel(offers=SILENT, way=Way.FORWARD),
-            "nobody can ask, two undos": ResolvedStepModel(offers=SILENT, way=Way.BACK, steps=0, undos=2, done=True),
+            "no queries": ResolvedStepModel(offers=SILENT, way=Way.BACK),
+            "no queries, forward": ResolvedStepModel(offers=SILENT, way=Way.FORWARD),
+            "no queries, two undos": ResolvedStepModel(offers=SILENT, way=Way.BACK, steps=0, undos=2, done=True),
             "small": ResolvedStepModel(offers=ASKED, way=Way.BACK, steps=1),
             "verify, forward": ResolvedStepModel(offers=ASKED, way=Way.FORWARD, undos=0),
             "verify, two undos": ResolvedStepModel(offers=ASKED, way=Way.BACK, steps=0, undos=2, done=True),
@@ -29,10 +29,10 @@ class TestResolvedStep(SpareConditionTests):
         },
         mutants=(
             Mutant((C.RESOLVE_ROW_ATTEMPT,), P.EFFECT_TWICE, "verify, forward"),
-            Mutant((C.RESOLVE_AFTER_GRACE,), P.EFFECT_STANDS_AFTER_COMPENSATION, "nobody can ask"),
+            Mutant((C.RESOLVE_AFTER_GRACE,), P.EFFECT_STANDS_AFTER_COMPENSATION, "no queries"),
         ),
         spare={
             C.RESOLVE_AFTER_DEADLINE: "what has happened has happened; but who lives may yet write the output",
         },
-        spare_in=("nobody can ask", "nobody can ask, two undos", "verify, forward"),
+        spare_in=("no queries", "no queries, two undos", "verify, forward"),
     )

@@ -1,4 +1,4 @@
-"""The whole saga keeps its promises in every shape, and each of its conditions is needed, or says why it is spare."""
+"""The whole saga keeps its promises in every shape, and each condition is needed, or has a reason to be spare."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ SHAPES = {
     "no pivot on the way, nothing before": (OTHER_WAY, replace(DEBIT, on_the_way=False), SHIPMENT),
     "two ways, neither taken": (OTHER_WAY, DEBIT, replace(CREDIT, on_the_way=False), SHIPMENT),
     "two pivots on one way": (DEBIT, CREDIT, StepSpec(name="Transfer", pivot=True)),
-    "a step that may be passed over": (StepSpec(name="Discount", undo=True, goes_on=True), CREDIT, RECEIPT),
+    "a step that may be skipped": (StepSpec(name="Discount", undo=True, goes_on=True), CREDIT, RECEIPT),
 }
 
 
@@ -70,7 +70,7 @@ SETTINGS = {
     "between, two recoveries": replace(shaped("a step between two pivots"), recoveries=2),
     "around": shaped("no pivot on the way"),
     "around, an event": replace(shaped("no pivot on the way, an event first"), recoveries=2),
-    "passing over": shaped("a step that may be passed over"),
+    "skipping": shaped("a step that may be skipped"),
     "redrive": replace(shaped("two steps"), redrive=True),
     "restored": replace(shaped("two steps"), recoveries=2, restores=True),
     "resumed": replace(shaped("two steps"), people=2, resumes=True),
@@ -104,7 +104,7 @@ class TestWholeSaga(RedundantConditionTests, LargeConfigurationTests, SpareCondi
         large=LARGE,
         mutants=(
             Mutant((C.STEP_NO_ROW,), P.FAILED_BUT_AN_EFFECT_STANDS),
-            Mutant((C.PASSED_OVER_REPLAYS,), P.OWNER_GAVE_UP, "passing over"),
+            Mutant((C.PASSED_OVER_REPLAYS,), P.OWNER_GAVE_UP, "skipping"),
             Mutant((C.FENCE_BEFORE_GIVING_UP,), P.FAILED_BUT_AN_EFFECT_STANDS),
             Mutant((C.FENCE_NO_ROW,), P.EFFECT_FORGOTTEN),
             Mutant((C.NO_WAY_BACK,), P.UNDONE_BEHIND_A_STANDING_PIVOT, "between"),

@@ -1,9 +1,9 @@
-"""Model: the whole saga. The forward machine, the recovery machine, and the people around them.
+"""Model: the whole saga. The forward machine, the recovery machine, and the components around them.
 
-Every call of a machine is one move, in which it takes effect and answers. What can go wrong with it are moves, too: its
-answer is lost, and it is sent again; it travels, and arrives when nobody waits for it any more; the machine dies before
-or after it. (A call that arrives while its sender still waits is the same as one that was sent just then.) The log row
-of a step and its effect are one thing here: that is what the model of the atomic step is for.
+Every call of a machine is one move, in which it is applied and returns. Its possible failures are moves, too: its
+response is lost, and it is sent again; it stays in transit, and arrives when no execution waits for it any more; the
+machine dies before or after it. (A call that arrives while its sender still waits is the same as one that was sent just
+then.) The log row of a step and its effect are one thing here: that is what the model of the atomic step is for.
 """
 
 from __future__ import annotations
@@ -95,15 +95,15 @@ class SagaModel(Conditional):
         )
 
     def at_rest(self, world: World) -> bool:
-        """Settled, or in front of a person."""
+        """True if the saga is settled or parked."""
         record = world.record
         running = world.forward[record.owner].runs or world.recovery[record.owner].runs
-        # A recovery more than the model looks at, or one of a saga so old that a person has to decide.
+        # A recovery more than the model covers, or one of a saga so old that it needs an operator.
         beyond = (record.owner == self.recoveries or world.old) and not running
         return record.status is not Status.IN_PROGRESS or record.parked or beyond
 
     def broken(self, world: World) -> Iterator[str]:
-        """What the record and the log say must fit."""
+        """Promises that the record and the log break."""
         rows = list(zip(self.steps, world.rows, strict=True))
         if world.record.status is Status.COMPLETED and any(
             step.on_the_way and step.old and step.new and row is not Row.DONE and not _passed_over(step, row)
@@ -189,7 +189,7 @@ class SagaModel(Conditional):
             yield Move(f"{who} dies at: {what}; what it sent travels", dead, fault=True)
         for following in self._exhausted(machine, state):
             given_up = travelling.with_execution(machine, name, Execution(following))
-            yield Move(f"{who}: {what}: travels, and is given up", given_up, fault=True)
+            yield Move(f"{who}: {what}: travels, and is abandoned", given_up, fault=True)
 
     def _sent(self, world: World, state: State, name: int) -> World:
         sent = State(Do.START) if state.do is Do.HAND_OVER else state
@@ -198,7 +198,7 @@ class SagaModel(Conditional):
         return replace(world, letters=world.letters | {Letter(sent, name)})
 
     def _exhausted(self, machine: Machine, state: State) -> list[State]:
-        """Where a state's Catch leads when all retries are used up."""
+        """States to which a state's Catch leads when all retries are used up."""
         if state.do is Do.STEP:
             return [self._give_up(state.step)]
         return [State(Do.PARK)] if state.do is Do.UNDO else []
@@ -214,12 +214,18 @@ class SagaModel(Conditional):
             kept = (row for step, row in zip(self.steps, world.rows, strict=True) if step.row)
             stands = Row.DONE in kept and self.holds(SagaCondition.ASK_THE_LOG)
             following = State(Do.PARK) if stands else State(Do.SETTLE_FAILED)
-            yield "something stands" if stands else "nothing stands", world, following, False, None
+            yield "an effect remains" if stands else "no effect remains", world, following, False, None
         elif state.do is Do.READ_DIRECTION:
             if not self._waits(world, name):
                 yield self._read_direction(world, name)
         elif state.do is Do.HAND_OVER:
-            yield "hands over", self._around.started(world, Machine.FORWARD, name), SUCCEEDED, False, None
+            yield (
+                "starts the forward machine",
+                self._around.started(world, Machine.FORWARD, name),
+                SUCCEEDED,
+                False,
+                None,
+            )
         else:
             landed = land(world, state, name, self.off)
             if landed.written:
@@ -246,18 +252,18 @@ class SagaModel(Conditional):
             if row is Row.NONE:
                 yield "is refused for good", world, self._give_up(step), True, None
                 if self.steps[step].goes_on:
-                    yield "is refused, and may be passed over", world, State(Do.PASS_OVER, step), True, None
+                    yield "is refused, and may be skipped", world, State(Do.PASS_OVER, step), True, None
         elif row is Row.DONE:
             yield "replays", world, following, False, None
         elif row is Row.PASSED and self.holds(SagaCondition.PASSED_OVER_REPLAYS):
-            yield "replays what passing over left", world, following, False, None
+            yield "replays the substitute output", world, following, False, None
         elif self.holds(SagaCondition.FENCED_ENDS):
             yield self._fenced(world, name)
         else:
-            yield f"meets {row}, is given up", world, self._give_up(step), False, None
+            yield f"meets {row}, fails", world, self._give_up(step), False, None
 
     def _give_up(self, step: int) -> State:
-        """Where a step's Catch leads."""
+        """State to which a step's Catch leads."""
         spec = self.steps[step]
         if step > self._last_pivot:
             return State(Do.PARK)
@@ -269,7 +275,7 @@ class SagaModel(Conditional):
         return State(Do.TO_COMPENSATE, step)
 
     def _fence(self, world: World, machine: Machine, name: int, state: State) -> Iterator[Answer]:
-        """The tombstone's put, and the look at the row when it was refused: rows never go back, so both are one."""
+        """The tombstone's put, and the read of the row when it was refused: rows never revert, so both are one."""
         landed = land(world, state, name, self.off)
         stands = not landed.written and world.rows[state.step] is Row.DONE
         label = "stands" if stands else "buried"
@@ -291,7 +297,7 @@ class SagaModel(Conditional):
         return self._fenced(world, name)
 
     def _fenced(self, world: World, name: int) -> Answer:
-        """End fenced: somebody else must be responsible for the saga."""
+        """End fenced: another component must be responsible for the saga."""
         both = (world.forward[name], world.recovery[name])
         alone = sum(execution.runs for execution in both) == 1
         abandoned = alone and owned(world.record, name) and not world.record.parked
@@ -345,7 +351,7 @@ class SagaModel(Conditional):
     # -- the recovery machine ---------------------------------------------------------------------------------------
 
     def _last(self) -> int:
-        """Where a recovery's chain begins."""
+        """Index of the step at which a recovery's chain begins."""
         if self.holds(SagaCondition.CHAIN_FROM_LAST):
             return len(self.steps) - 1
         return next(index for index, step in enumerate(self.steps) if step.pivot) - 1

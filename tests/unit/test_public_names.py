@@ -1,4 +1,4 @@
-"""What the package exports, and what importing it costs."""
+"""Exports of the package, and the cost of importing it."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_command_and_pytest_plugin_do_not_start_the_cdk(module: str) -> None:
 
 
 def _run(code: str) -> str:
-    """What code prints in a process of its own, where nothing was imported yet."""
+    """Output of code in a process of its own, without earlier imports."""
     result = subprocess.run(
         [sys.executable, "-c", code],
         check=True,

@@ -105,8 +105,8 @@ def test_the_reference_app_has_a_web_acl_before_its_stage(reference: Cloud) -> N
     assert [rule["Priority"] for rule in acl["Rules"]] == [0, 1, 2]
 
 
-def test_the_web_acl_refuses_nobody_for_a_body_it_guesses_about_or_a_missing_user_agent(reference: Cloud) -> None:
-    """A transfer's text that looks like an attack would be refused with 403 under every retry."""
+def test_the_web_acl_rejects_no_body_by_guess_and_no_missing_user_agent(reference: Cloud) -> None:
+    """A transfer's text that resembles an attack would be refused with 403 under every retry."""
     rule = reference.one("Api/WebAcl/Acl").properties["Rules"][0]
     overrides = rule["Statement"]["ManagedRuleGroupStatement"]["RuleActionOverrides"]
     assert {override["Name"] for override in overrides if override["ActionToUse"] == {"Count": {}}} == {
@@ -125,8 +125,8 @@ class TestTheRatePerAddress:
         rule: dict[str, Any] = acl.properties["Rules"][-1]
         return rule
 
-    def test_answers_as_the_stages_own_rate_does_and_says_when_to_come_again(self, reference: Cloud) -> None:
-        """A 403 would say that the caller may do nothing: its client would give up a request that may be under way."""
+    def test_has_the_status_of_the_stages_own_limit_and_a_retry_after(self, reference: Cloud) -> None:
+        """A 403 means a lack of permission: its client would abandon a request that may be in progress."""
         answer = self._rule(reference)["Action"]["Block"]["CustomResponse"]
         headers = {header["Name"]: header["Value"] for header in answer["ResponseHeaders"]}
         assert answer["ResponseCode"] == 429
@@ -216,7 +216,7 @@ def test_a_gatekeeper_that_lets_clients_wait_outlives_the_wait_and_not_the_gatew
     assert 20 < function["Timeout"] < 29
 
 
-def test_an_authorizer_of_the_users_own_stands_before_every_method(stack: Stack) -> None:
+def test_a_custom_authorizer_protects_every_method(stack: Stack) -> None:
     pool = cognito.UserPool(stack, "Pool")
     authorizer = apigateway.CognitoUserPoolsAuthorizer(stack, "Authorizer", cognito_user_pools=[pool])
     TransactionApi(stack, "Api", operations={"orders": saga(stack)}, authorizer=authorizer, identity="jwt")

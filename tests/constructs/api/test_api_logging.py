@@ -93,8 +93,8 @@ class TestAStagesAccessLog:
 
 
 class TestAnApisErrorLog:
-    def test_has_the_gateways_name_and_an_end_and_is_there_before_the_stage(self, cart: Cloud) -> None:
-        """API Gateway would make it by itself, and keep it for ever."""
+    def test_has_the_gateways_name_and_an_expiration_and_precedes_the_stage(self, cart: Cloud) -> None:
+        """Otherwise API Gateway would create it, and keep it forever."""
         for stage in cart.of_type(STAGE):
             log = cart.one(stage.path.partition("/RestApi/")[0] + "/ErrorLog", "AWS::Logs::LogGroup")
             api = stage.properties["RestApiId"]

@@ -14,11 +14,11 @@ from tests.constructs.support.cloud import Cloud, Resource
 from tests.constructs.support.sagas import saga
 
 RESPONSE = "AWS::ApiGateway::GatewayResponse"
-MESSAGES = ["Forbidden", 'He said "no"', "back\\slash", "two\nlines", ""]
+MESSAGES = ["Forbidden", 'Forbidden by "rule"', "back\\slash", "two\nlines", ""]
 
 
 def _filled(template: str, message: str) -> str:
-    """What the gateway makes of a template: ``messageString`` brings its quotes, nothing else does."""
+    """A template as the gateway fills it: ``messageString`` includes its quotes, other variables do not."""
     return (
         template.replace("$context.error.messageString", json.dumps(message))
         # Filled in without quotes of its own; its quotes come escaped.
@@ -90,7 +90,7 @@ def test_no_answer_of_the_gateway_is_cached(reference: Cloud) -> None:
 @pytest.mark.parametrize(
     ("kind", "status"), [("THROTTLED", 429), ("INTEGRATION_TIMEOUT", 504), ("QUOTA_EXCEEDED", 429)]
 )
-def test_who_may_come_again_is_told_when(reference: Cloud, kind: str, status: int) -> None:
+def test_retryable_problems_have_a_retry_after(reference: Cloud, kind: str, status: int) -> None:
     (response,) = (r for r in _responses(reference) if r.properties["ResponseType"] == kind)
     assert _status(response) == status
     assert response.properties["ResponseParameters"]["gatewayresponse.header.Retry-After"] == "'2'"

@@ -126,7 +126,7 @@ def test_a_pointer_that_leads_nowhere_in_the_schema_is_named(stack: Stack) -> No
     api("Open", MoneyField(amount="/flag", currency="/amount"), None)
 
 
-def test_the_gatekeeper_is_told_where_the_money_stands(stack: Stack) -> None:
+def test_the_gatekeeper_receives_the_money_field(stack: Stack) -> None:
     saga = saga_of(stack, Step.atomic("Move", fn=own(stack, "Move")))
     TransactionApi(
         stack,

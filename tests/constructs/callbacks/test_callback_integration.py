@@ -1,4 +1,4 @@
-"""CallbackIntegration: what it is made of, who may do what, and what it is told of the sagas that it serves."""
+"""CallbackIntegration: its resources, its permissions, and the configuration of the sagas that it serves."""
 
 from __future__ import annotations
 
@@ -80,14 +80,14 @@ class TestTheQueue:
     @pytest.mark.parametrize(
         ("timeout", "expected"), [(1, 41), (3, 43), (8, 48), (15, 90), (300, 1_800)], ids=lambda seconds: f"{seconds} s"
     )
-    def test_gives_a_message_again_when_the_next_attempt_can_tell_what_became_of_the_last(
+    def test_redelivers_a_message_when_the_next_attempt_can_learn_the_outcome(
         self, stack: Stack, timeout: int, expected: int
     ) -> None:
         made = CallbackIntegration(stack, "Warehouse", fn=own(stack, "HandOver", timeout=Duration.seconds(timeout)))
 
         assert properties(stack, "Warehouse/Queue")["VisibilityTimeout"] == made.visibility_seconds == expected
 
-    def test_gives_a_message_again_when_it_is_told_to(self, stack: Stack) -> None:
+    def test_redelivers_a_message_after_its_configured_time(self, stack: Stack) -> None:
         CallbackIntegration(stack, "Warehouse", visibility_timeout=Duration.minutes(10))
 
         assert properties(stack, "Warehouse/Queue")["VisibilityTimeout"] == 600
@@ -114,7 +114,7 @@ class TestTheDispatcher:
             "FunctionResponseTypes": ["ReportBatchItemFailures"],
         }
 
-    def test_takes_as_many_at_once_as_it_is_told_to(self, stack: Stack) -> None:
+    def test_has_the_configured_concurrency(self, stack: Stack) -> None:
         CallbackIntegration(stack, "Warehouse", batch_size=10, max_concurrency=2, max_receives=7)
 
         cloud = Cloud(stack)
@@ -124,14 +124,14 @@ class TestTheDispatcher:
         assert cloud.one("Warehouse/Queue").properties["RedrivePolicy"]["maxReceiveCount"] == 7
         assert environment(cloud, "Warehouse/Dispatcher")[Env.MAX_RECEIVES] == "7"
 
-    def test_is_one_of_the_constructs_own_if_nothing_is_handed_over(self, stack: Stack) -> None:
+    def test_is_created_by_default(self, stack: Stack) -> None:
         made = CallbackIntegration(stack, "Carrier")
 
         own_function = properties(stack, "Carrier/Dispatcher/Function")
         assert own_function["Handler"] == "handlers.callback_dispatcher.handler"
         assert made.dispatcher_timeout == own_function["Timeout"]
 
-    def test_may_be_a_function_that_somebody_brings(self, stack: Stack) -> None:
+    def test_may_be_a_custom_function(self, stack: Stack) -> None:
         made = CallbackIntegration(stack, "Warehouse", fn=plain_function(stack, "Mine", timeout=Duration.seconds(20)))
 
         variables = properties(stack, "Mine")["Environment"]["Variables"]
@@ -161,7 +161,7 @@ class TestTheTokenTable:
         keys = [(key["AttributeName"], key["KeyType"]) for key in index["KeySchema"]]
         assert keys == [(TokenAttribute.DUE_SHARD.value, "HASH"), (TokenAttribute.DUE_AT.value, "RANGE")]
 
-    def test_is_looked_after_every_minute(self, cloud: Cloud) -> None:
+    def test_runs_every_minute(self, cloud: Cloud) -> None:
         rule = cloud.one("Warehouse/Tokens/Schedule", "AWS::Events::Rule").properties
         assert rule["ScheduleExpression"] == "rate(1 minute)"
         (target,) = rule["Targets"]
@@ -170,7 +170,7 @@ class TestTheTokenTable:
         assert sweeper["Timeout"] < 60
         assert sweeper["Environment"]["Variables"][Env.TOKEN_TABLE] == "${Warehouse/Tokens/Table}"
 
-    def test_lets_operators_find_rows_and_say_that_they_were_told(self, stack: Stack) -> None:
+    def test_allows_operators_to_find_rows_and_mark_them_as_reported(self, stack: Stack) -> None:
         TokenTable(stack, "Tokens").grant_operate(own(stack, "Operator"))
 
         allowed = {pair for pair in Cloud(stack).permissions("Operator/Role") if pair[0].startswith("dynamodb:")}
@@ -227,7 +227,7 @@ class TestPermissions:
         base = BASE | {("logs:CreateLogStream", logs), ("logs:PutLogEvents", logs)}
         assert cloud.permissions(f"{function}/Role") == FUNCTIONS[function] | base
 
-    def test_of_a_served_saga_stand_in_no_policy_that_a_function_waits_for(self, cloud: Cloud) -> None:
+    def test_of_a_served_saga_are_in_no_policy_that_a_function_waits_for(self, cloud: Cloud) -> None:
         served = cloud.one("Warehouse/Serves/Shop-Saga", "AWS::IAM::Policy")
         for function in cloud.of_type("AWS::Lambda::Function"):
             assert served.logical_id not in function.raw.get("DependsOn", [])
@@ -270,7 +270,7 @@ class TestPermissions:
         assert allowed == OPERATE
 
     @pytest.mark.parametrize("first", [True, False])
-    def test_of_operators_are_to_tell_what_was_not_told_of_each_saga_whichever_came_first(
+    def test_of_operator_queues_cover_undelivered_outcomes_in_any_order(
         self, regional_stack: Stack, first: bool
     ) -> None:
         key = kms.Key(regional_stack, "Key")
@@ -289,7 +289,7 @@ class TestPermissions:
             *((f"kms:{action}", "${Key.Arn}") for action in ("Decrypt", "Encrypt", "GenerateDataKey")),
         }
 
-    def test_of_a_shared_sweeper_are_to_tell_each_dead_letter_queue_of_jobs(self, regional_stack: Stack) -> None:
+    def test_of_a_shared_sweeper_cover_each_dead_letter_queue_of_jobs(self, regional_stack: Stack) -> None:
         key = kms.Key(regional_stack, "Key")
         tokens = TokenTable(regional_stack, "Tokens")
         warehouse = integration(regional_stack, tokens=tokens, encryption_key=key)
@@ -309,16 +309,14 @@ class TestPermissions:
             ("kms:GenerateDataKey", "${Key.Arn}"),
         }
 
-    def test_to_tell_of_jobs_stand_in_no_policy_that_a_function_waits_for(self, cloud: Cloud) -> None:
+    def test_for_reports_of_jobs_are_in_no_policy_that_a_function_waits_for(self, cloud: Cloud) -> None:
         policy = cloud.one("Warehouse/TellsOfJobs", "AWS::IAM::Policy")
         for function in cloud.of_type("AWS::Lambda::Function"):
             assert policy.logical_id not in function.raw.get("DependsOn", [])
 
 
-class TestWhatFunctionsAreTold:
-    def test_is_to_the_dispatcher_of_jobs_where_to_tell_of_those_that_nobody_answers(
-        self, cloud: Cloud, stack: Stack
-    ) -> None:
+class TestConfiguration:
+    def test_of_the_dispatcher_has_the_dead_letter_queue_of_unanswered_jobs(self, cloud: Cloud, stack: Stack) -> None:
         assert environment(cloud, "HandOver")[Env.DEAD_LETTERS] == "${Warehouse/DeadLetters}"
         integration(stack, "Waits")
         assert Env.DEAD_LETTERS not in environment(Cloud(stack), "WaitsHandOver")
@@ -351,7 +349,7 @@ class TestWhatFunctionsAreTold:
 
         assert environment(Cloud(stack), "Warehouse/Dispatcher")[Env.CALLBACKS] == "[]"
 
-    def test_has_room_for_several_sagas_and_says_when_it_has_not(self, stack: Stack) -> None:
+    def test_has_room_for_several_sagas_and_reports_when_it_is_full(self, stack: Stack) -> None:
         via = integration(stack)
         requests = IdempotencyTable(stack, "Requests")
 
@@ -420,7 +418,7 @@ class TestAlarms:
             ("Refused", Metric.CALLBACK_REFUSED),
         ],
     )
-    def test_tell_what_functions_of_the_integration_count(self, cloud: Cloud, alarm: str, metric: Metric) -> None:
+    def test_cover_the_metrics_of_the_integrations_functions(self, cloud: Cloud, alarm: str, metric: Metric) -> None:
         found = cloud.one(f"Warehouse/Alarms/{alarm}", ALARM).properties
         assert found["Namespace"] == METRIC_NAMESPACE
         assert (found["MetricName"], found["Statistic"]) == (metric.value, "Sum")
@@ -428,7 +426,7 @@ class TestAlarms:
         assert (found["Threshold"], found["ComparisonOperator"]) == (0, "GreaterThanThreshold")
         assert found["TreatMissingData"] == "notBreaching"
 
-    def test_tell_what_came_late_whoever_found_it(self, cloud: Cloud) -> None:
+    def test_cover_late_effects_of_any_finder(self, cloud: Cloud) -> None:
         metrics = cloud.one("Warehouse/Alarms/Late").properties["Metrics"]
         (total,) = [metric for metric in metrics if metric["ReturnData"]]
         parts = {metric["Id"]: metric["MetricStat"]["Metric"] for metric in metrics if not metric["ReturnData"]}
@@ -439,13 +437,13 @@ class TestAlarms:
             for service in ("Shop-Warehouse", "Shop-Warehouse-Tokens-Sweeper")
         }
 
-    def test_tell_of_a_provider_that_contradicts_itself_or_repeats_an_event_id(self, cloud: Cloud) -> None:
+    def test_cover_contradictions_and_repeated_event_ids(self, cloud: Cloud) -> None:
         metrics = cloud.one("Warehouse/Alarms/Conflict").properties["Metrics"]
         parts = [metric["MetricStat"]["Metric"] for metric in metrics if not metric["ReturnData"]]
         assert [part["MetricName"] for part in parts] == [Metric.CALLBACK_CONFLICT, Metric.EVENT_ID_REUSED]
         assert {part["Dimensions"][0]["Value"] for part in parts} == {"Shop-Warehouse"}
 
-    def test_tell_of_a_token_that_waits_for_too_long_and_of_silence(self, stack: Stack) -> None:
+    def test_cover_overdue_tokens_and_missing_data(self, stack: Stack) -> None:
         CallbackIntegration(stack, "Warehouse", oldest_waiting=Duration.minutes(10))
 
         alarm = properties(stack, "Warehouse/Alarms/OldestWaiting")
@@ -458,7 +456,7 @@ class TestAlarms:
         (dimension,) = cloud.one("Warehouse/Alarms/OldestWaiting").properties["Dimensions"]
         assert environment(cloud, "Warehouse/Tokens/Sweeper")[Env.SERVICE] == dimension["Value"]
 
-    def test_tell_of_dead_letters(self, cloud: Cloud) -> None:
+    def test_cover_dead_letters(self, cloud: Cloud) -> None:
         alarm = cloud.one("Warehouse/Alarms/DeadLetters").properties
         assert alarm["MetricName"] == "ApproximateNumberOfMessagesVisible"
         assert alarm["Dimensions"] == [{"Name": "QueueName", "Value": "${Warehouse/DeadLetters.QueueName}"}]
@@ -495,7 +493,7 @@ class TestArguments:
         with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
             CallbackIntegration(stack, "Warehouse", **options)
 
-    def test_an_imported_function_is_refused_since_nothing_can_be_told_to_it(self, stack: Stack) -> None:
+    def test_an_imported_function_is_refused_since_it_cannot_be_configured(self, stack: Stack) -> None:
         arn = "arn:aws:lambda:eu-west-1:111111111111:function:mine"
         imported = lambda_.Function.from_function_arn(stack, "Imported", arn)
         with pytest.raises(ValueError, match=r"^fn must be a function of this app, got Test/Imported, which is import"):
@@ -552,7 +550,7 @@ class TestArguments:
         (told,) = json.loads(environment(Cloud(stack), "Carrier/Dispatcher")[Env.CALLBACKS])
         assert told["steps"]["Scan"]["job"] is False
 
-    def test_a_job_that_nobody_would_be_handed_is_refused(self, stack: Stack) -> None:
+    def test_a_job_without_a_function_to_dispatch_it_is_refused(self, stack: Stack) -> None:
         via = CallbackIntegration(stack, "Carrier")
         with pytest.raises(ValueError, match=r"^Test/Carrier needs fn for \['Pick'\] of saga Test/Saga, got none"):
             saga_of(stack, job(via))

@@ -42,7 +42,7 @@ def cloud(warehouse: WarehouseStack) -> Cloud:
 class TestWebhooks:
     STAGE = "Warehouse/Webhook/RestApi/DeploymentStage.v1"
 
-    def test_take_posts_of_everybody_for_the_function_looks_at_the_signature(self, cloud: Cloud) -> None:
+    def test_accept_unauthenticated_posts_since_the_function_checks_signatures(self, cloud: Cloud) -> None:
         methods = [m for m in cloud.of_type("AWS::ApiGateway::Method") if m.path.startswith("Warehouse/Webhook/")]
         assert [method.path.rsplit("/Default/")[-1] for method in methods] == ["events/POST"]
         (method,) = methods
@@ -94,7 +94,7 @@ class TestWebhooks:
             )
 
     @pytest.mark.parametrize("path", ["/events", "events/", "a//b", "{proxy+}", "", "a\n"])
-    def test_refuse_a_path_that_is_none(self, stack: Stack, path: str) -> None:
+    def test_refuse_an_invalid_path(self, stack: Stack, path: str) -> None:
         with pytest.raises(ValueError, match=r"^path must match "):
             CallbackIntegration(stack, "Warehouse").add_webhook(
                 "Webhook", fn=own(stack, "From"), scheme=StripeSignature(secrets=[secret(stack)]), path=path
@@ -146,7 +146,7 @@ class TestSchemes:
         assert (type(read).__name__, read.tolerance) == ("StandardScheme", 300)
 
     @pytest.mark.parametrize("kind", [StripeSignature, StandardWebhooks, _hmac])
-    def test_say_which_field_is_the_key_and_how_long_a_previous_version_counts(self, stack: Stack, kind: Any) -> None:
+    def test_configure_the_key_field_and_the_validity_of_a_previous_version(self, stack: Stack, kind: Any) -> None:
         read = scheme_of(kind(secrets=[secret(stack)]).to_json())
         assert (read.field, read.previous) == (None, 86_400)
 
@@ -208,7 +208,7 @@ class TestSchemes:
         with pytest.raises(ValueError, match=r"^secrets must be 1 to 8, got 0"):
             HmacSignature(secrets=[], header="X-Signature")
 
-    def test_with_a_time_that_nobody_signs_are_refused(self, stack: Stack) -> None:
+    def test_with_an_unsigned_time_are_refused(self, stack: Stack) -> None:
         with pytest.raises(ValueError, match=r"^template must have {timestamp} once with a timestamp_header"):
             HmacSignature(secrets=[secret(stack)], header="X-Signature", timestamp_header="X-Time")
 
@@ -219,7 +219,7 @@ class TestSchemes:
 
 
 class TestEvents:
-    def test_that_cannot_be_delivered_or_handled_are_kept_and_told(self, cloud: Cloud) -> None:
+    def test_keep_undeliverable_events_and_raise_an_alarm(self, cloud: Cloud) -> None:
         (target,) = cloud.one("Warehouse/Scans").properties["Targets"]
         assert target["Arn"] == "${FromCarrier/Function.Arn}"
         assert target["DeadLetterConfig"] == {"Arn": EVENT_DEAD_LETTERS}
@@ -270,7 +270,7 @@ class TestEvents:
 
 
 class TestTheApprovalPage:
-    def test_is_looked_at_and_decided_on_by_everybody_who_has_a_link(self, cloud: Cloud) -> None:
+    def test_is_open_to_everyone_with_a_link(self, cloud: Cloud) -> None:
         methods = [m for m in cloud.of_type("AWS::ApiGateway::Method") if m.path.startswith("Warehouse/Review/")]
         assert sorted(m.properties["HttpMethod"] for m in methods) == ["GET", "HEAD", "POST"]
         for method in methods:

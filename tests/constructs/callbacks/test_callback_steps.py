@@ -1,4 +1,4 @@
-"""Steps that wait, as they are declared: what is refused, what is budgeted, what a saga tells its integrations."""
+"""Declared waiting steps: refusals, budgets, and the configuration of their integrations."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MINUTE, HOUR = Duration.minutes(1), Duration.hours(1)
 
 
 class Shop:
-    """What steps are made of."""
+    """Resources of steps."""
 
     def __init__(self, stack: Stack) -> None:
         self.stack = stack
@@ -77,7 +77,7 @@ def test_steps_that_wait_refuse(shop: Shop, kind: str, options: dict[str, Any], 
         make(**options)
 
 
-def test_a_job_needs_a_provider_that_can_tell_what_became_of_it(shop: Shop) -> None:
+def test_a_job_needs_a_provider_with_status_queries(shop: Shop) -> None:
     with pytest.raises(ValueError, match=r"must be able to report .* verify=False.*Provider\(verify=True\)"):
         shop.job(provider=Provider(idempotent_for=HOUR))
 
@@ -87,7 +87,7 @@ def test_a_job_that_can_be_undone_needs_an_undo_that_can_be_decided(shop: Shop) 
         shop.job(provider=Provider(verify=True))
 
 
-def test_a_wait_is_no_pivot_and_a_saga_of_waits_alone_does_nothing(shop: Shop) -> None:
+def test_a_wait_cannot_be_a_pivot_and_a_saga_of_waits_alone_is_refused(shop: Shop) -> None:
     with pytest.raises(ValueError, match="a saga needs a step that mutates"):
         SagaStateMachine(shop.stack, "Idle", requests=IdempotencyTable(shop.stack, "R"), steps=[shop.wait()])
 
@@ -97,7 +97,7 @@ def test_a_job_before_the_pivot_needs_a_compensation(shop: Shop) -> None:
         shop.saga(shop.job(compensate=None))
 
 
-def test_what_does_not_happen_in_time_may_be_passed_over(shop: Shop) -> None:
+def test_a_wait_that_times_out_may_be_skipped(shop: Shop) -> None:
     step = shop.wait(on_error={"CallbackTimedOut": GoOn(output={"review": "none"})})
     assert "CallbackTimedOut" in step.refusals
 
@@ -127,7 +127,7 @@ def test_waiting_is_part_of_the_budget(shop: Shop) -> None:
     assert worst_case(described).events >= 30 * 4
 
 
-def test_an_answer_that_may_be_lost_too_often_for_one_history_is_told(shop: Shop) -> None:
+def test_an_outcome_that_may_be_lost_too_often_for_one_history_is_reported(shop: Shop) -> None:
     described = shop.saga(shop.job(heartbeat=Duration.seconds(1), timeout=Duration.hours(3))).description
 
     assert "cdk-sagas-history-warning" in [finding.id for finding in findings_of(described)]
@@ -139,7 +139,7 @@ def test_a_saga_shorter_than_its_wait_does_not_synthesize(shop: Shop) -> None:
     assert "cdk-sagas-step-outlasts-saga" in [finding.id for finding in findings_of(described)]
 
 
-def test_a_provider_whose_requests_travel_longer_than_its_queue_waits_is_told(shop: Shop) -> None:
+def test_a_provider_with_requests_slower_than_its_queue_is_reported(shop: Shop) -> None:
     slow = Provider(verify=True, undo_idempotent_for=Duration.hours(24), grace=Duration.minutes(2))
     found = {finding.id: finding.message for finding in findings_of(shop.saga(shop.job(provider=slow)).description)}
 

@@ -1,4 +1,4 @@
-"""What functions are told of sagas, and how long that will be when CloudFormation has made the names."""
+"""The functions' configuration of sagas, and its length when CloudFormation has made the names."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_the_length_is_that_of_the_longest_text_that_a_deployment_makes(stack: S
     assert 0 <= served_bytes(stack, [served]) - len(text) <= 8
 
 
-def test_names_that_are_known_count_as_they_are(stack: Stack) -> None:
+def test_known_names_are_measured_by_their_length(stack: Stack) -> None:
     log, requests = (dynamodb.TableV2.from_table_name(stack, name, f"my-{name}") for name in ("log", "requests"))
     served = _served(log, requests, sqs.Queue(stack, "Queue"))
     text = _named(served_text([served]), served.operators.queue_url, LONGEST_URL)

@@ -1,4 +1,4 @@
-"""Hand-written state machines that are watched: what that is made of, what it is told, and what it may do."""
+"""Hand-written state machines that are watched: the resources, the configuration and the permissions."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def machine(scope: Construct, id: str = "Import", **options: Any) -> sfn.StateMa
 
 
 def function(scope: Construct, id: str = "Plain", **options: Any) -> lambda_.Function:
-    """A function that is none of ours."""
+    """A function without this package's environment."""
     return lambda_.Function(
         scope,
         id,
@@ -57,7 +57,7 @@ def function(scope: Construct, id: str = "Plain", **options: Any) -> lambda_.Fun
 
 
 def watch_of(scope: Construct, *machines: WatchedMachine, **options: Any) -> ExecutionWatch:
-    """What watches them."""
+    """The construct that watches them."""
     given = {
         "schedule": Duration.minutes(1),
         "oldest_untold": Duration.hours(1),
@@ -67,7 +67,7 @@ def watch_of(scope: Construct, *machines: WatchedMachine, **options: Any) -> Exe
 
 
 class WatchedStack(Stack):
-    """Two machines with functions of different kinds, told of different ends."""
+    """Two machines with functions of different kinds, notified of different ends."""
 
     def __init__(self, scope: Construct, id: str) -> None:
         super().__init__(scope, id)
@@ -96,11 +96,11 @@ def cloud(watched: WatchedStack) -> Cloud:
 
 
 def variables(cloud: Cloud) -> dict[str, str]:
-    """Of its function."""
+    """Environment of its function."""
     return dict(cloud.one("Watch/Function/Function").properties["Environment"]["Variables"])
 
 
-def test_is_told_what_the_runtime_reads(cloud: Cloud) -> None:
+def test_has_the_configuration_that_the_runtime_reads(cloud: Cloud) -> None:
     told = variables(cloud)
 
     first, second = watched_of(told[Env.WATCHED])
@@ -237,7 +237,7 @@ def test_a_machine_of_another_stack_and_an_imported_one_are_watched(new_app: App
 
 
 def one(stack: Stack, **options: Any) -> WatchedMachine:
-    """One machine, and what is said of it."""
+    """One machine and its configuration."""
     given: dict[str, Any] = {"machine": machine(stack), "on_timeout": own(stack, "Told"), **options}
     return WatchedMachine(**given)
 
@@ -267,7 +267,7 @@ def test_a_wrong_argument_is_named_with_the_remedy(stack: Stack, options: dict[s
         one(stack, **options)
 
 
-def test_a_function_that_nobody_can_outlive_is_refused(stack: Stack) -> None:
+def test_a_function_with_too_long_a_timeout_is_refused(stack: Stack) -> None:
     slow = own(stack, "Slow", timeout=Duration.seconds(841))
 
     with pytest.raises(ValueError, match=r"on_timeout of Test/Import must be at most 840 s, got 841 s: its caller"):
@@ -298,8 +298,8 @@ def test_an_express_machine_and_a_saga_are_refused(stack: Stack) -> None:
         ("arn:aws:states:eu-west-1:111111111111:execution:Nightly:run", "'arn:aws:states:eu-west-1:.*:run'"),
     ],
 )
-def test_an_imported_machine_is_one_machine_without_version_or_alias(stack: Stack, arn: str, got: str) -> None:
-    """Status events and executions go by the machine: of an alias nothing would be told, and nobody would notice."""
+def test_an_imported_machine_must_not_name_a_version_or_alias(stack: Stack, arn: str, got: str) -> None:
+    """Status events and executions name the machine: an alias would match none, without an error."""
     imported = sfn.StateMachine.from_state_machine_arn(stack, "Nightly", arn)
 
     with pytest.raises(ValueError, match=rf"machine Test/Nightly must be imported by name or ARN .*, got {got}; leave"):
@@ -429,7 +429,7 @@ def test_schedule_and_limit_may_be_chosen(stack: Stack) -> None:
     assert (alarm["Threshold"], alarm["Period"]) == (600, 1_800)
 
 
-def test_looks_that_are_far_apart_are_no_silence(stack: Stack) -> None:
+def test_rare_sweeps_are_not_missing_data(stack: Stack) -> None:
     ExecutionWatch(stack, "Watch", machines=[one(stack)], schedule=Duration.hours(1))
 
     assert Cloud(stack).one("Watch/Alarms/Oldest").properties["Period"] == 3 * 3_600

@@ -54,7 +54,7 @@ def test_a_function_is_traced(reference: Cloud, path: str) -> None:
 
 
 @pytest.mark.parametrize("path", OURS)
-def test_a_function_is_told_its_protocol_and_its_name(reference: Cloud, path: str) -> None:
+def test_a_function_has_its_protocol_and_its_name_in_its_environment(reference: Cloud, path: str) -> None:
     variables = reference.one(f"{path}/Function").properties["Environment"]["Variables"]
     assert variables[Env.PROTOCOL.value] == str(PROTOCOL_VERSION)
     assert variables[Env.SERVICE.value] == f"FundsTransfer/{path}".replace("/", "-")
@@ -116,7 +116,7 @@ def test_equal_code_has_an_equal_asset(stack: Stack) -> None:
     assert cloud.one("One/Function").properties["Code"] == cloud.one("Other/Function").properties["Code"]
 
 
-def test_a_saga_knows_a_function_of_ours_by_what_it_was_told(stack: Stack) -> None:
+def test_a_saga_recognizes_our_functions_by_their_environment(stack: Stack) -> None:
     assert facts_of(step_function(stack)) == FunctionDescription(timeout=15, memory_mib=512, architecture="arm64")
 
 

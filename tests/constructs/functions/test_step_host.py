@@ -33,7 +33,7 @@ def node(stack: Stack, id: str, *, seconds: int | None = 10) -> lambda_.Function
 
 
 def functions(stack: Stack, *names: str, seconds: Mapping[str, int] | None = None) -> dict[str, lambda_.Function]:
-    """Functions by argument; each may run for 10 s, if nothing else is said."""
+    """Functions by argument, with a timeout of 10 s by default."""
     timeouts = seconds or {}
     return {name: node(stack, name.title().replace("_", ""), seconds=timeouts.get(name, 10)) for name in names}
 
@@ -51,7 +51,7 @@ def lives(cloud: Cloud, name: str) -> int:
 
 
 @pytest.mark.parametrize("name", ["verify", "verify_undo"])
-def test_a_function_that_nobody_would_call_is_refused(stack: Stack, name: str) -> None:
+def test_a_function_that_is_never_called_is_refused(stack: Stack, name: str) -> None:
     with pytest.raises(ValueError, match=rf"^{name} must be given exactly if .* got {name}=a function .*{name}=False"):
         host(stack, "apply", "undo", name, provider=KEYS)
 
@@ -73,7 +73,7 @@ def test_a_function_whose_timeout_is_unknown_is_refused(stack: Stack) -> None:
         StepHost(stack, "Host", apply=node(stack, "Apply", seconds=None), provider=KEYS)
 
 
-def test_an_imported_function_is_refused_since_nobody_knows_how_long_it_lives(stack: Stack) -> None:
+def test_an_imported_function_is_refused_since_its_timeout_is_unknown(stack: Stack) -> None:
     arn = "arn:aws:lambda:eu-west-1:111111111111:function:charge"
     imported = lambda_.Function.from_function_arn(stack, "Imported", arn)
     with pytest.raises(ValueError, match=r"^the timeout of Test/Imported cannot be known"):
@@ -135,7 +135,7 @@ def test_a_host_may_invoke_its_functions_and_nothing_else(stack: Stack) -> None:
         assert all(action.startswith(("logs:", "xray:")) for action in others), others
 
 
-def test_a_host_is_told_which_function_is_which(stack: Stack) -> None:
+def test_a_host_has_the_names_of_its_functions(stack: Stack) -> None:
     cloud = host(stack, *NAMES)
     step, compensation = (
         cloud.one(f"Host/{name}/Function").properties["Environment"]["Variables"] for name in ("Step", "Compensation")

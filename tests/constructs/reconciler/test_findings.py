@@ -1,4 +1,4 @@
-"""What the budget finds is told through the CDK: a warning can be acknowledged where it arises, an error cannot."""
+"""The budget's findings in the CDK: a warning can be acknowledged where it arises, an error cannot."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from constructs_lib import IdempotencyTable, SagaStateMachine, Step
 from constructs_lib.saga.validation.definition_file import WRITE_VARIABLE
 from tests.constructs.support.sagas import plain_function
 
-REASON = "whoever is cut off is recovered"
+REASON = "interrupted sagas are recovered"
 
 
 def saga(stack: Stack, *, seconds: int, definition_file: Path | None = None, name: str = "Move") -> SagaStateMachine:
@@ -77,14 +77,14 @@ def test_without_a_timeout_of_your_own_there_is_nothing_to_acknowledge(stack: St
 
 
 class TestADefinitionFile:
-    def test_that_is_missing_is_a_warning_that_says_how_to_write_it(self, stack: Stack, tmp_path: Path) -> None:
+    def test_that_is_missing_is_a_warning_with_the_command_that_writes_it(self, stack: Stack, tmp_path: Path) -> None:
         saga(stack, seconds=86_400, definition_file=tmp_path / "saga.json")
 
         (warning,) = warnings(stack)
         assert "definition_file saga.json does not exist" in warning
         assert f"{WRITE_VARIABLE}=1" in warning
 
-    def test_is_written_by_a_synth_that_is_told_to(
+    def test_is_written_by_a_synth_that_is_asked_to(
         self, stack: Stack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         file = tmp_path / "sagas" / "saga.json"

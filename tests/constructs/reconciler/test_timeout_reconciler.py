@@ -1,4 +1,4 @@
-"""TimeoutReconciler: what it is made of, what it is told of its sagas, and what it may do."""
+"""TimeoutReconciler: its resources, its configuration, and its permissions."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def plain(stack: Stack, id: str = "Saga", **options: Any) -> SagaStateMachine:
     return saga_of(stack, Step.atomic("Move", fn=fn), id=id, **options)
 
 
-def test_is_told_what_the_runtime_reads(cloud: Cloud) -> None:
+def test_has_the_configuration_that_the_runtime_reads(cloud: Cloud) -> None:
     variables = cloud.one("Reconciler/Function/Function").properties["Environment"]["Variables"]
 
     assert variables[Env.RECOVERIES_LIMIT] == "20"
@@ -146,7 +146,7 @@ def test_never_reads_a_task_token(cloud: Cloud) -> None:
     }
 
 
-def test_hears_of_executions_that_end_badly_and_of_their_names_only(cloud: Cloud) -> None:
+def test_receives_events_of_failed_executions_of_its_names_only(cloud: Cloud) -> None:
     rule = cloud.one("Reconciler/Ended").properties
 
     assert rule["EventPattern"] == {
@@ -228,7 +228,7 @@ def alarms_of(cloud: Cloud) -> dict[str, Mapping[str, Any]]:
     }
 
 
-def test_alarms_tell_of_what_its_function_counts(cloud: Cloud, watched: WatchedStack) -> None:
+def test_alarms_cover_the_metrics_of_its_function(cloud: Cloud, watched: WatchedStack) -> None:
     alarms = alarms_of(cloud)
 
     assert len(watched.reconciler.alarms) == len(alarms) == 14
@@ -283,19 +283,19 @@ def test_an_alarm_is_on_above_its_limit(cloud: Cloud, watched: WatchedStack) -> 
     assert list(watched.reconciler.money_alarms) == ["EUR", "JPY"]
 
 
-def test_silence_is_alarming_of_every_look_and_of_every_measuring(cloud: Cloud) -> None:
-    """A function that fails, is throttled or is never called says nothing."""
+def test_missing_data_of_every_sweep_and_measurement_raises_an_alarm(cloud: Cloud) -> None:
+    """A function that fails, is throttled or is never invoked emits no data."""
     silent = {name for name, alarm in alarms_of(cloud).items() if alarm["TreatMissingData"] == "breaching"}
 
     assert silent == {"OldestInFlight", "OldestParked", "Failing"}
 
 
 @pytest.mark.parametrize("name", ["Failing", "Incomplete", "Overdue"])
-def test_one_look_that_fails_is_no_alarm(cloud: Cloud, name: str) -> None:
+def test_one_failed_sweep_raises_no_alarm(cloud: Cloud, name: str) -> None:
     assert alarms_of(cloud)[name]["Statistic"] == "Minimum"
 
 
-def test_rare_looks_are_no_silence(stack: Stack) -> None:
+def test_rare_sweeps_are_not_missing_data(stack: Stack) -> None:
     small(stack, schedule=Duration.minutes(30), measure=Duration.minutes(60))
     alarms = alarms_of(Cloud(stack))
 
@@ -336,7 +336,7 @@ def test_limits_are_what_was_asked_for(stack: Stack) -> None:
     assert cloud.one("Reconciler/Function/Logs").raw["DeletionPolicy"] == "Delete"
 
 
-def test_is_told_how_long_rows_are_kept_and_how_many_shards_there_are(stack: Stack) -> None:
+def test_has_the_retention_and_the_number_of_shards(stack: Stack) -> None:
     requests = IdempotencyTable(stack, "Requests", due_shards=4)
     saga = plain(stack, requests=requests, log_retention_days=60)
     TimeoutReconciler(stack, "Reconciler", sagas=[saga])
@@ -412,7 +412,7 @@ def across(app: App, there: Environment | None = None, here: Environment | None 
 
 @pytest.mark.parametrize("references", ["strong", "weak"])
 @pytest.mark.parametrize("env", [None, Environment(account="111122223333", region="eu-central-1")])
-def test_a_saga_of_another_stack_is_looked_after(new_app: AppFactory, env: Environment | None, references: str) -> None:
+def test_a_saga_of_another_stack_is_reconciled(new_app: AppFactory, env: Environment | None, references: str) -> None:
     app = new_app()
     app.node.set_context("@aws-cdk/core:defaultCrossStackReferences", references)
     first, second = across(app, env, env)
@@ -494,7 +494,7 @@ def test_a_key_of_ones_own_encrypts_both_queues_and_lets_event_bridge_in(stack: 
     assert not Annotations.from_stack(stack).find_warning("*", Match.string_like_regexp("cdk-sagas-imported-key"))
 
 
-def test_the_policy_of_an_imported_key_is_its_owners_business_and_said(stack: Stack) -> None:
+def test_the_policy_of_an_imported_key_is_left_to_its_owner_with_a_warning(stack: Stack) -> None:
     arn = "arn:aws:kms:eu-central-1:111122223333:key/1234abcd-12ab-34cd-56ef-1234567890ab"
     small(stack, encryption_key=kms.Key.from_key_arn(stack, "Key", arn))
 

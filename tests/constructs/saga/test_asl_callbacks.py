@@ -62,7 +62,7 @@ def test_a_job_goes_into_the_queue_with_all_that_its_dispatcher_needs() -> None:
     assert message["provider"]["verify"] is True
 
 
-def test_nobody_works_for_a_saga_that_only_waits() -> None:
+def test_a_saga_that_only_waits_has_no_job() -> None:
     assert "provider" not in forward(JOBS).sent["Review"]["MessageBody"]
 
 
@@ -85,11 +85,11 @@ def test_a_dispatchers_word_that_the_time_is_up_is_final(name: str) -> None:
     assert done.trace.count(name) == 1
 
 
-# --- Given up
+# --- Exhausted
 
 
 @pytest.mark.parametrize("why", [HEARTBEAT_LOST, TIME_IS_UP, Failure("CallbackOverdue"), Failure("StepUndecided")])
-def test_a_job_without_an_answer_is_given_up_and_its_compensation_asks(why: Failure) -> None:
+def test_a_job_without_an_outcome_fails_and_its_compensation_queries(why: Failure) -> None:
     done = forward(JOBS, Pay=why)
 
     assert done.trace[1:5] == ["Pay", "Compensate from Pay", "Undo Pay", "Undo Reserve"]
@@ -97,14 +97,14 @@ def test_a_job_without_an_answer_is_given_up_and_its_compensation_asks(why: Fail
     assert body(done, "Settle failed")["error"] == "StepFailed"
 
 
-def test_a_refused_job_says_why() -> None:
+def test_a_refused_job_has_its_reason() -> None:
     done = forward(JOBS, Pay=refusal("Declined", "insufficient credit"))
 
     answer = body(done, "Settle failed")
     assert (answer["error"], answer["detail"]) == ("Declined", "insufficient credit")
 
 
-@pytest.mark.parametrize("why", [HEARTBEAT_LOST, TIME_IS_UP, refusal(TIMED_OUT, "nobody answered")])
+@pytest.mark.parametrize("why", [HEARTBEAT_LOST, TIME_IS_UP, refusal(TIMED_OUT, "no event arrived")])
 def test_what_does_not_happen_in_time_is_a_refusal(why: Failure) -> None:
     done = forward(JOBS, Review=why)
 
@@ -114,16 +114,16 @@ def test_what_does_not_happen_in_time_is_a_refusal(why: Failure) -> None:
 
 
 @pytest.mark.parametrize("why", [HEARTBEAT_LOST, TIME_IS_UP, refusal(TIMED_OUT)])
-def test_a_saga_may_go_on_without_what_does_not_happen_in_time(why: Failure) -> None:
-    done = forward(PLANS["a wait that may be passed over"], Review=why)
+def test_a_saga_may_skip_a_wait_that_times_out(why: Failure) -> None:
+    done = forward(PLANS["a wait that may be skipped"], Review=why)
 
     assert body(done)["result"]["Review"] == {"review": "none"}
 
 
-def test_what_happened_after_all_counts_when_the_saga_would_go_on_without_it() -> None:
+def test_an_outcome_that_arrives_before_the_skip_is_used() -> None:
     passing = f"Pass over Review ({TIMED_OUT})"
     known = {passing: Failure("DynamoDB.ConditionalCheckFailedException"), f"{passing}: look": row("READ", '{"ok":1}')}
-    done = run(definition_of(PLANS["a wait that may be passed over"]), answers({"Review": TIME_IS_UP, **known}))
+    done = run(definition_of(PLANS["a wait that may be skipped"]), answers({"Review": TIME_IS_UP, **known}))
 
     assert body(done)["result"]["Review"] == {"ok": 1}
 
@@ -156,7 +156,7 @@ def test_a_pivot_in_doubt_is_asked_about_through_its_dispatcher() -> None:
     assert done.trace[-2:] == ["Scan", "Settle completed"]
 
 
-def test_a_pivot_that_took_effect_late_is_undone() -> None:
+def test_a_pivot_with_a_late_effect_is_compensated() -> None:
     known = {
         "Pay": TIME_IS_UP,
         "Fence Pay": Failure("DynamoDB.ConditionalCheckFailedException"),
@@ -191,7 +191,7 @@ def test_a_job_that_took_effect_while_the_saga_was_undone_is_undone_before_it_se
         {"Items": [{"status": {"S": "DONE"}}], "Count": 1},
     ],
 )
-def test_what_else_stands_is_a_persons_business(log: dict[str, Any]) -> None:
+def test_other_applied_effects_need_an_operator(log: dict[str, Any]) -> None:
     done = run(definition_of(JOBS), answers({"Reserve": refusal(), "Ask the log": log}))
 
     assert done.trace[-1] == "End parked"
@@ -210,7 +210,7 @@ def late(saga: SagaPlan, known: dict[str, Any]) -> Run:
     return run(recovery_of(saga, FORWARD_MACHINE), answers(known), late=True)
 
 
-def test_a_late_effect_that_cannot_be_undone_is_told_to_operators() -> None:
+def test_an_uncompensated_late_effect_is_reported_to_operators() -> None:
     operated = plan(*JOBS.steps, operators="https://sqs.example/operators")
     done = late(
         operated, {"Read the direction": {}, "Undo late Pay": Failure("StepUndecided", '{"errorMessage": "?"}')}
@@ -272,7 +272,7 @@ def test_jobs_of_a_child_are_waited_for_in_its_own_history() -> None:
     assert done.output == {"ok": True, "outputs": {"Pick": {"p": 1}, "Scan": {"s": 1}}}
 
 
-def test_a_branch_whose_job_is_not_answered_tells() -> None:
+def test_a_branch_with_an_unanswered_job_returns_its_failure() -> None:
     group = CompiledGroup(
         name="Both", kind=GroupKind.PARALLEL, branches=((job("Pick", undo=True),), (step("Label", undo=True),))
     )

@@ -1,4 +1,4 @@
-"""The JSONata in generated definitions: it compiles, and says what it means for awkward inputs too."""
+"""The JSONata in generated definitions: it compiles, and has the intended value for awkward inputs too."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CONDITION_FAILED = "DynamoDB.ConditionalCheckFailedException"
 
 
 def _cause(message: str, **others: Any) -> str:
-    """What Lambda reports of a Python function's exception."""
+    """An exception of a Python function, as Lambda reports it."""
     return json.dumps({"errorMessage": message, "errorType": "X", "requestId": "r", "stackTrace": ["  t\n"], **others})
 
 
@@ -62,13 +62,13 @@ def test_every_expression_of_the_reference_app_compiles(reference: Cloud, path: 
         compiled(expression)
 
 
-def test_an_expression_that_is_none_would_be_noticed() -> None:
+def test_an_invalid_expression_would_be_detected() -> None:
     with pytest.raises(JException):
         compiled("$merge([$outputs, {)")
 
 
 @pytest.mark.parametrize("name", [*PLANS])
-def test_no_delimiter_stands_inside_an_expression(name: str) -> None:
+def test_no_delimiter_is_inside_an_expression(name: str) -> None:
     for where, expression in expressions(definition_of(PLANS[name])):
         assert "%}" not in expression, where
         assert "{%" not in expression, where
@@ -129,7 +129,7 @@ def test_the_trace_never_reaches_the_failure() -> None:
     assert "secret" not in json.dumps(done.sent)
 
 
-def test_what_an_unexpected_failure_says_never_reaches_the_answer() -> None:
+def test_the_message_of_an_unexpected_failure_never_reaches_the_response() -> None:
     done = run(ONE, _answers(Transfer=Failure("KeyError", _cause("internal-host-7"))))
     assert "internal-host-7" not in json.dumps(done.sent)
     assert _body(done, "Settle failed")["error"] == "StepFailed"
@@ -149,7 +149,7 @@ def test_a_saga_that_went_well_settles_with_every_output() -> None:
     }
 
 
-def test_a_settled_record_is_no_longer_due_and_says_when_what_expires() -> None:
+def test_do_not_arise_with_a_bucket() -> None:
     settle = run(ONE, _answers()).sent["Settle completed"]
     assert settle["UpdateExpression"].endswith("REMOVE #due_at, #due_shard")
     values = settle["ExpressionAttributeValues"]
@@ -219,7 +219,7 @@ def test_every_step_is_given_the_outputs_of_those_before_it() -> None:
 
 
 @pytest.mark.parametrize("request_", ["{}", '{"to_ledger":"main"}', '{"to_ledger":null}'])
-def test_steps_whose_condition_is_not_met_are_passed_over(request_: str) -> None:
+def test_steps_whose_condition_is_not_met_are_skipped(request_: str) -> None:
     done = run(TWO, _answers(), request=request_)
     assert done.trace == ["Which step first?", "Transfer", "After Transfer", "Receipt", "Settle completed"]
 
@@ -255,7 +255,7 @@ def _row(status: str) -> dict[str, Any]:
     return {"Item": {"status": {"S": status}, "output": {"S": '{"entry": "e"}'}}}
 
 
-def test_a_pivot_that_stands_after_all_goes_forward_with_the_output_of_its_row() -> None:
+def test_a_pivot_that_was_applied_goes_forward_with_the_output_of_its_row() -> None:
     done = run(
         TWO,
         _answers(
@@ -271,7 +271,7 @@ def test_a_pivot_that_stands_after_all_goes_forward_with_the_output_of_its_row()
 
 
 @pytest.mark.parametrize("status", ["TOMBSTONE", "UNDONE", "FAILED"])
-def test_a_pivot_whose_row_says_that_nothing_stands_is_compensated(status: str) -> None:
+def test_a_pivot_whose_row_has_no_effect_is_compensated(status: str) -> None:
     done = run(
         ONE,
         _answers(
@@ -298,7 +298,7 @@ def test_a_pivot_whose_row_is_not_understood_is_parked(found: dict[str, Any]) ->
 
 
 @pytest.mark.parametrize("answer", [{"Count": 1}, {"Count": 0, "LastEvaluatedKey": {"saga_id": {"S": "x"}}}])
-def test_a_saga_of_which_something_stands_or_that_was_not_read_whole_is_parked(answer: dict[str, Any]) -> None:
+def test_a_saga_with_a_remaining_effect_or_a_partly_read_log_is_parked(answer: dict[str, Any]) -> None:
     done = run(ONE, _answers(Transfer=Failure("Invalid", _cause("no")), Ask_the_log=answer))
     assert "Settle failed" not in done.trace
     assert done.trace[-1] == "End parked"
@@ -340,12 +340,12 @@ def _record(**changes: str) -> dict[str, Any]:
         ({}, "End fenced"),
     ],
 )
-def test_a_refused_settle_ends_by_what_the_record_says(record: dict[str, Any], end: str) -> None:
+def test_a_refused_settle_ends_as_the_record_requires(record: dict[str, Any], end: str) -> None:
     done = run(ONE, _answers(Settle_completed=Failure(CONDITION_FAILED), Look_at_the_record=record))
     assert done.trace[-1] == end
 
 
-def test_a_refused_direction_is_looked_into_before_anything_is_compensated() -> None:
+def test_a_refused_direction_is_read_before_anything_is_compensated() -> None:
     done = run(
         TWO,
         _answers(
@@ -368,7 +368,7 @@ def test_a_park_that_is_refused_is_fenced() -> None:
 # ---- routes and notices ---------------------------------------------------------------------------------------------
 
 
-def test_a_refusal_that_does_not_end_the_saga_is_fenced_and_counts_as_done() -> None:
+def test_a_refusal_with_a_substitute_fences_the_step_and_continues() -> None:
     definition = definition_of(
         plan(
             step("Discount", undo=True, going_on={"Invalid": GoingOn(output={"percent": "0"})}),
@@ -407,7 +407,7 @@ def test_a_message_is_sent_as_text(message: str, sent: str) -> None:
 @pytest.mark.parametrize(
     ("error", "state"), [("InsufficientFunds", "Tell of InsufficientFunds"), ("Invalid", "Tell of the failure")]
 )
-def test_a_failure_is_told_once_and_before_it_settles(error: str, state: str) -> None:
+def test_a_failure_is_notified_once_and_before_it_settles(error: str, state: str) -> None:
     definition = definition_of(PLANS["notices of failures"])
     done = run(definition, _answers(Debit=Failure(error, _cause("why"))))
     assert done.trace[-2:] == [state, "Settle failed"]
@@ -461,12 +461,12 @@ def test_a_recovery_that_does_not_own_the_record_touches_nothing(record: dict[st
     assert done.trace == ["Read the direction", "Which direction?", "End fenced"]
 
 
-def test_a_recovery_that_was_handed_over_before_is_content() -> None:
+def test_a_recovery_whose_forward_execution_exists_succeeds() -> None:
     done = _recover(_record(direction="forward"), Start_forward=Failure("Sfn.ExecutionAlreadyExistsException"))
     assert done.status == "SUCCEEDED"
 
 
-def test_the_interpreter_notices_a_condition_that_is_no_boolean() -> None:
+def test_the_interpreter_refuses_a_condition_that_is_not_a_boolean() -> None:
     definition = {
         "StartAt": "A?",
         "States": {

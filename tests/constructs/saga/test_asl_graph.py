@@ -67,7 +67,7 @@ def test_every_task_that_waits_for_a_callback_has_a_heartbeat(definition: dict[s
     assert not [name for name, state in waiting if "HeartbeatSeconds" not in state]
 
 
-def test_every_failure_ends_settled_fenced_parked_or_handed_over(definition: dict[str, Any]) -> None:
+def test_every_failure_ends_settled_fenced_parked_or_transferred(definition: dict[str, Any]) -> None:
     known = {"Settle completed", "Settle failed", "Already settled", "End fenced", "End parked", "Handed over"}
     known |= {"Late undone", "End late stuck", "End under another definition"}
     for edge in edges(definition["States"]):
@@ -75,7 +75,7 @@ def test_every_failure_ends_settled_fenced_parked_or_handed_over(definition: dic
             assert endings(definition, edge.target) <= known, edge
 
 
-def test_whoever_succeeds_has_settled_or_knows_who_did(definition: dict[str, Any]) -> None:
+def test_every_success_has_settled_or_has_another_owner(definition: dict[str, Any]) -> None:
     succeeding = {
         name
         for name, state in definition["States"].items()
@@ -85,7 +85,7 @@ def test_whoever_succeeds_has_settled_or_knows_who_did(definition: dict[str, Any
 
 
 def _functions(definition: dict[str, Any]) -> list[tuple[str, Any]]:
-    """Calls of functions that act; one that is only asked says nothing that a saga could be fenced or refused by."""
+    """Calls of functions that act; a status query cannot be fenced or refused."""
     called = [(name, state) for name, state in tasks(definition) if state["Resource"] == LAMBDA]
     return [(name, state) for name, state in called if state["Arguments"]["Payload"].get("mode") != "ask"]
 
@@ -103,7 +103,7 @@ def test_every_function_call_catches_everything_last(definition: dict[str, Any])
         assert state["Retry"][-1]["ErrorEquals"] == ["States.ALL"], name
 
 
-def test_states_all_stands_alone_and_last(definition: dict[str, Any]) -> None:
+def test_states_all_is_alone_and_last(definition: dict[str, Any]) -> None:
     for name, state in tasks(definition):
         for rules in (state.get("Retry", []), state.get("Catch", [])):
             for rule in rules[:-1]:
@@ -174,7 +174,7 @@ def test_the_delays_of_what_is_in_doubt_outlast_the_function(definition: dict[st
     ],
     ids=["many short delays", "long delays", "many attempts"],
 )
-def test_where_there_is_no_way_back_nothing_is_retried_less_than_declared(retry: Retry) -> None:
+def test_after_the_pivot_nothing_is_retried_less_than_declared(retry: Retry) -> None:
     saga = plan(step("Debit", undo=True, retry=retry), step("Credit", pivot=True), step("Book", retry=retry))
     for name, state in _functions(definition_of(saga)):
         if name in {"Undo Debit", "Book"}:
@@ -248,7 +248,7 @@ def test_a_condition_costs_at_most_one_further_transition(name: str) -> None:
     assert len(happy_path(definition_of(saga))) <= len(saga.steps) + 1 + conditional
 
 
-def test_compensations_run_in_reverse_from_the_step_that_gave_up() -> None:
+def test_compensations_run_in_reverse_from_the_failed_step() -> None:
     definition = definition_of(with_steps(["One", "Two", "Three", "Last"]))
     states = definition["States"]
     assert _chain(states, "Compensate from Three") == ["Undo Three", "Undo Two", "Undo One", "Ask the log"]
@@ -279,9 +279,9 @@ def test_no_way_leads_from_behind_the_pivot_to_a_compensation(name: str) -> None
 
 @pytest.mark.parametrize("name", PLANS)
 def test_every_compensation_comes_after_the_direction_was_written(name: str) -> None:
-    """Whoever enters the chain has written ``compensate``, has read it, or is in the chain already.
+    """Every entry to the chain has written or read ``compensate``, or is in the chain already.
 
-    What took effect late is undone whatever the direction: its row says that nobody counts on it.
+    A late effect is compensated in any direction: its row marks it as not applied for the saga.
     """
     for definition in (definition_of(PLANS[name]), recovery_of(PLANS[name], FORWARD_MACHINE)):
         for edge in edges(definition["States"]):
@@ -317,7 +317,7 @@ def test_a_definition_is_far_from_its_largest_size(name: str) -> None:
     assert len(json.dumps(definition_of(PLANS[name]))) < 100_000
 
 
-def test_a_saga_without_a_pivot_goes_back_until_it_settles() -> None:
+def test_a_saga_without_a_pivot_compensates_until_it_settles() -> None:
     made = plan(step("Reserve", undo=True), step("Debit", undo=True))
     forward, recovery = definition_of(made), recovery_of(made, "arn:forward")
     assert not [name for name in (*forward["States"], *recovery["States"]) if name.startswith(("Fence", "Forward"))]

@@ -38,16 +38,16 @@ def _forward(name: str, request: Any = ITEMS, **by_state: Any) -> Run:
 
 
 def _phase(saga: SagaPlan, name: str, *, outputs: Any = None, **by_state: Any) -> Any:
-    """What a phase's own machine answers."""
+    """Output of a phase's own machine."""
     (group,) = (node for node in saga.steps if node.name == name)
     assert isinstance(group, CompiledGroup)
     done = run(phase_definition(saga, group), answers(by_state), request=ITEMS, outputs=outputs or {})
-    assert done.status == "SUCCEEDED", "a phase never fails, it tells"
+    assert done.status == "SUCCEEDED", "a phase never fails, it returns its failure"
     return done.output
 
 
 def _told(answer: Any, kind: str = "express") -> Any:
-    """What the parent is answered when a phase's machine answers this."""
+    """Result for the parent when a phase's machine returns this."""
     if kind == "express":
         return {"Status": "SUCCEEDED", "Output": json.dumps(answer)}
     return {"Status": "SUCCEEDED", "Output": answer}
@@ -169,7 +169,7 @@ def test_a_step_in_a_phase_sees_what_was_known_before_and_what_its_phase_learned
     }
 
 
-def test_a_refusal_in_a_phase_is_told_with_what_was_done_before_it() -> None:
+def test_a_refusal_in_a_phase_is_returned_with_the_completed_steps() -> None:
     answer = _phase(GROUPED["every kind"], "Prepare", Hold=refusal("InsufficientFunds", "poor"))
     assert answer["ok"] is False
     assert answer["outputs"] == {"Reserve": {"of": "Reserve"}}
@@ -179,14 +179,14 @@ def test_a_refusal_in_a_phase_is_told_with_what_was_done_before_it() -> None:
     )  # fmt: skip
 
 
-def test_what_breaks_in_a_phase_is_told_without_internals() -> None:
+def test_an_unexpected_failure_in_a_phase_is_returned_without_internals() -> None:
     answer = _phase(GROUPED["every kind"], "Prepare", Reserve=refusal("KeyError", "host-7"))
     assert "host-7" not in json.dumps(answer)
     assert answer["failure"]["error"] == "StepFailed"
     assert answer["outputs"] == {}
 
 
-def test_a_fenced_phase_says_so() -> None:
+def test_a_fenced_phase_returns_that_it_is_fenced() -> None:
     answer = _phase(GROUPED["every kind"], "Prepare", Hold=refusal("SagaFenced"))
     assert answer == {"ok": False, "fenced": True}
 
@@ -224,8 +224,8 @@ def test_a_phase_that_was_refused_is_undone_step_by_step(kind: str) -> None:
         ("child", Failure("States.TaskFailed")),
     ],
 )
-def test_of_a_phase_that_is_lost_the_log_tells_what_its_steps_answered(kind: str, answer: Any) -> None:
-    """A provider's call in it may have to be repeated, with the same arguments, before it can be undone."""
+def test_the_outputs_of_a_lost_phase_are_read_from_the_log(kind: str, answer: Any) -> None:
+    """A provider's call in it may have to be repeated, with the same arguments, before it can be compensated."""
     done = run(definition_of(_one_phase(kind)), answers(Prepare=answer), given=_STATE)
     assert done.trace[-1] == "Settle failed"
     assert body(done, "Settle failed")["error"] == "StepFailed"
@@ -241,7 +241,7 @@ def test_a_fenced_phase_ends_the_execution_at_once(kind: str) -> None:
     assert done.error == "SagaFenced"
 
 
-def test_a_group_that_is_given_up_where_the_saga_may_only_go_forward_is_tried_again_and_then_parked() -> None:
+def test_a_failed_group_after_the_pivot_is_retried_and_then_parked() -> None:
     by_state = {
         "Prepare": _told({"ok": False, "failure": {**BROKEN, "step": "Hold"}}),
         "Compensate from Prepare": CONDITION_FAILED,
@@ -260,7 +260,7 @@ def test_a_group_that_is_given_up_where_the_saga_may_only_go_forward_is_tried_ag
 FAILED_BEHIND = _told({"ok": False, "failure": {**BROKEN, "step": "Book", "title": "t", "kind": "saga-failed"}})
 
 
-def test_a_phase_with_the_pivot_that_went_well_goes_on() -> None:
+def test_a_saga_continues_after_a_phase_with_the_pivot() -> None:
     done = _forward("pivot in an express phase", Money=_told(_went_well("Debit", "Credit", "Book")))
     assert done.trace == ["Reserve", "Money", "Money over?", "Receipt", "Settle completed"]
 
@@ -274,7 +274,7 @@ def test_a_phase_whose_pivot_did_not_happen_is_compensated() -> None:
     assert done.sent["Fence Credit"]["Item"]["side"] == {"S": "pivot"}
 
 
-def test_a_phase_whose_pivot_stands_is_tried_again_until_it_is_through() -> None:
+def test_a_phase_with_an_applied_pivot_is_retried_until_it_succeeds() -> None:
     by_state = {
         "Money": [FAILED_BEHIND, _told(_went_well("Debit", "Credit", "Book"))],
         "Fence Credit": CONDITION_FAILED,
@@ -288,7 +288,7 @@ def test_a_phase_whose_pivot_stands_is_tried_again_until_it_is_through() -> None
     assert done.sent["Forward from Credit"]["ExpressionAttributeValues"][":direction"] == {"S": "forward"}
 
 
-def test_a_phase_whose_pivot_stands_and_that_never_gets_through_is_parked() -> None:
+def test_a_phase_with_an_applied_pivot_that_never_succeeds_is_parked() -> None:
     by_state = {"Money": FAILED_BEHIND, "Fence Credit": CONDITION_FAILED, "Fence Credit: look": row("DONE")}
     done = _forward("pivot in an express phase", **by_state)
     assert done.trace.count("Money") == 21
@@ -310,7 +310,7 @@ def test_a_pivot_in_doubt_in_a_phase_is_asked_with_what_the_log_knows() -> None:
     assert "Forward from Credit" in done.trace
 
 
-def test_a_pivot_in_doubt_that_nobody_can_decide_is_parked_with_what_was_said() -> None:
+def test_a_pivot_in_doubt_that_cannot_be_decided_is_parked_with_its_reason() -> None:
     by_state = {
         "Money": {"Status": "TIMED_OUT"},
         "Fence Credit": CONDITION_FAILED,
@@ -348,13 +348,13 @@ def test_a_branch_that_is_refused_lets_the_other_run_to_its_end_and_then_all_is_
     assert body(done, "Settle failed")["step"] == "Left"
 
 
-def test_of_two_branches_that_fail_the_first_ones_reason_is_told() -> None:
+def test_of_two_failed_branches_the_first_ones_reason_is_reported() -> None:
     done = _forward("branches, no pivot", Left=refusal("Invalid", "one"), Right=refusal("Declined", "two"))
     answer = body(done, "Settle failed")
     assert (answer["step"], answer["error"], answer["detail"]) == ("Left", "Invalid", "one")
 
 
-def test_a_fenced_branch_fences_the_saga_whatever_the_other_says() -> None:
+def test_a_fenced_branch_fences_the_saga_whatever_the_other_returns() -> None:
     done = _forward("branches, no pivot", Left=refusal(), Right=refusal("SagaFenced"))
     assert done.trace[-1] == "End fenced"
 
@@ -387,7 +387,7 @@ def test_one_item_is_an_array_of_one() -> None:
     assert body(done)["result"]["Pack"] == {"a": {"of": "Pack"}}
 
 
-def test_one_item_that_is_no_array_counts_as_one() -> None:
+def test_one_item_that_is_not_an_array_is_one_item() -> None:
     assert keys_called(_ship({"sku": "a"}), "Pack") == ["a"]
 
 
@@ -430,7 +430,7 @@ def test_bad_items_refuse_the_saga_before_anything_happens(items: Any) -> None:
     assert "Pack" not in done.trace
     answer = body(done, "Settle failed")
     assert (answer["error"], answer["step"], answer["status"]) == ("BadItems", "Ship", 422)
-    assert "Undo Pack" not in done.trace, "the way back has no items either"
+    assert "Undo Pack" not in done.trace, "without items there is nothing to compensate"
 
 
 @pytest.mark.parametrize("key", ["k" * 64, "aZ09._:/@+=,-"])
@@ -451,7 +451,7 @@ def test_an_item_that_is_refused_lets_the_others_run_and_then_all_are_undone() -
     assert body(done, "Settle failed")["error"] == "Declined"
 
 
-def test_of_two_items_that_are_refused_the_first_ones_reason_is_told() -> None:
+def test_of_two_refused_items_the_first_ones_reason_is_reported() -> None:
     done = _ship([{"sku": "a"}, {"sku": "b"}], Pack=refusal("Declined", "sold out"))
     assert body(done, "Settle failed")["detail"] == "sold out"
 
@@ -512,7 +512,7 @@ def test_a_group_behind_the_pivot_is_tried_again_and_then_parked(failing: str, a
     assert (entry["stuck"]["step"], entry["stuck"]["error"]) == (failing, "StepFailed")
 
 
-def test_a_group_behind_the_pivot_that_gets_through_goes_on() -> None:
+def test_a_saga_continues_after_a_group_behind_the_pivot() -> None:
     done = _behind(Quick=[{"Status": "FAILED"}, BEHIND["Quick"]])
     assert done.trace[:7] == ["Reserve", "Pay", "Quick", "Quick over?", "Try Quick again?", "Quick waits", "Quick"]
     assert done.trace[-1] == "Settle completed"
@@ -535,45 +535,45 @@ def test_bad_items_behind_the_pivot_wait_for_a_person() -> None:
 NO_CODE = refusal("Invalid", "no code")
 
 
-def test_a_step_in_a_phase_is_passed_over_and_counts_as_done() -> None:
-    answer = _phase(GROUPED["going on in groups"], "Quick", Ask=NO_CODE)
+def test_a_step_in_a_phase_is_skipped_and_recorded_as_done() -> None:
+    answer = _phase(GROUPED["skips in groups"], "Quick", Ask=NO_CODE)
     assert answer == {"ok": True, "outputs": {"Ask": {"percent": "0"}, "Take": {"of": "Take"}}}
 
 
 @pytest.mark.parametrize("status", ["TOMBSTONE", "FAILED", "UNDONE"])
-def test_a_step_in_a_phase_whose_row_says_that_nothing_stands_is_passed_over(status: str) -> None:
+def test_a_step_in_a_phase_whose_row_has_no_effect_is_skipped(status: str) -> None:
     by_state = {
         "Ask": NO_CODE,
         "Pass over Ask (Invalid)": CONDITION_FAILED,
         "Pass over Ask (Invalid): look": row(status),
     }
-    answer = _phase(GROUPED["going on in groups"], "Quick", **by_state)
+    answer = _phase(GROUPED["skips in groups"], "Quick", **by_state)
     assert answer["outputs"]["Ask"] == {"percent": "0"}
 
 
-def test_a_step_in_a_phase_that_stands_after_all_counts_as_what_it_did() -> None:
+def test_a_step_in_a_phase_that_was_applied_keeps_its_output() -> None:
     by_state = {
         "Ask": NO_CODE,
         "Pass over Ask (Invalid)": CONDITION_FAILED,
         "Pass over Ask (Invalid): look": row("DONE", '{"percent": "5"}'),
     }
-    answer = _phase(GROUPED["going on in groups"], "Quick", **by_state)
+    answer = _phase(GROUPED["skips in groups"], "Quick", **by_state)
     assert answer["outputs"]["Ask"] == {"percent": "5"}
 
 
-def test_a_step_in_a_phase_of_which_nobody_knows_stops_the_phase() -> None:
+def test_a_step_in_a_phase_with_an_unknown_outcome_stops_the_phase() -> None:
     by_state = {
         "Ask": NO_CODE,
         "Pass over Ask (Invalid)": CONDITION_FAILED,
         "Pass over Ask (Invalid): look": row("INTENT"),
         "Pass over Ask (Invalid): ask": refusal("StepUndecided"),
     }
-    answer = _phase(GROUPED["going on in groups"], "Quick", **by_state)
+    answer = _phase(GROUPED["skips in groups"], "Quick", **by_state)
     assert answer["ok"] is False
     assert answer["failure"]["step"] == "Ask"
 
 
-def test_steps_in_branches_and_items_are_passed_over() -> None:
+def test_steps_in_branches_and_items_are_skipped() -> None:
     well: Any = {"Payload": {"output": {"label": "l"}}}
     by_state = {
         "Quick": _told(_went_well("Ask", "Take")),
@@ -581,7 +581,7 @@ def test_steps_in_branches_and_items_are_passed_over() -> None:
         "Right": NO_CODE,
         "Label": by_item(NO_CODE, others=well),
     }
-    done = _forward("going on in groups", **by_state)
+    done = _forward("skips in groups", **by_state)
     result = body(done)["result"]
     assert result["Left"] == result["Right"] == {"percent": "0"}
     assert result["Label"] == {"a": {"label": "l"}, "b": {"percent": "0"}}

@@ -38,7 +38,7 @@ def test_on_every_level_an_end_can_be_reached_from_every_state(machine: dict[str
         assert not [name for name in level["States"] if not endings(level, name)]
 
 
-def test_a_name_stands_once_in_a_machine_and_fits(machine: dict[str, Any]) -> None:
+def test_a_name_is_unique_in_a_machine_and_fits(machine: dict[str, Any]) -> None:
     names = Counter(name for level in levels(machine) for name in level["States"])
     assert not [name for name, number in names.items() if number > 1 or len(name) > 80]
 
@@ -64,7 +64,7 @@ def test_every_expression_compiles(machine: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in MACHINES if name.endswith((", forward", ", recovery"))])
-def test_every_failure_of_the_sagas_own_ends_settled_fenced_parked_or_handed_over(name: str) -> None:
+def test_every_failure_ends_settled_fenced_parked_or_transferred(name: str) -> None:
     states = MACHINES[name]["States"]
     for edge in edges(states):
         if edge.kind == "catch":
@@ -88,8 +88,8 @@ BRANCHES = dict(_branches())
 
 
 @pytest.mark.parametrize("name", BRANCHES)
-def test_a_branch_never_fails_it_tells(name: str) -> None:
-    """Every function and every transaction in it catches everything; every end of it answers ``ok``."""
+def test_a_branch_never_fails_but_returns_its_failure(name: str) -> None:
+    """Every function and every transaction in it catches everything; every end of it has ``ok``."""
     for state_name, state in BRANCHES[name]["States"].items():
         assert state["Type"] != "Fail", state_name
         if state.get("End"):
@@ -100,7 +100,7 @@ def test_a_branch_never_fails_it_tells(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", BRANCHES)
-def test_a_branch_that_is_fenced_says_so_first(name: str) -> None:
+def test_a_fenced_branch_reports_so_first(name: str) -> None:
     states = BRANCHES[name]["States"]
     for state_name, state in states.items():
         asks = state.get("Arguments", {}).get("Payload", {}).get("mode") == "ask" if state["Type"] == "Task" else False
@@ -142,7 +142,7 @@ def test_no_way_leads_from_behind_the_pivot_to_a_compensation(name: str) -> None
 
 
 @pytest.mark.parametrize("name", [*GROUPED, *PLANS])
-def test_every_way_to_the_operators_says_why(name: str) -> None:
+def test_every_path_to_the_operators_has_a_reason(name: str) -> None:
     saga = GROUPED.get(name) or plan(*PLANS[name].steps)
     told = 0
     for machine in (machines_of(saga)[label] for label in ("forward", "recovery")):
@@ -157,7 +157,7 @@ def test_every_way_to_the_operators_says_why(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", GROUPED)
-def test_operators_are_told_before_the_saga_is_parked(name: str) -> None:
+def test_operators_are_notified_before_the_saga_is_parked(name: str) -> None:
     for label in ("forward", "recovery"):
         states = machines_of(GROUPED[name])[label]["States"]
         parking = {edge.source for edge in edges(states) if edge.target == "Park the saga"}

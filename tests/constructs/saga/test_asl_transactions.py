@@ -62,7 +62,7 @@ def test_a_transaction_whose_row_is_done_replays_its_output(failing: str) -> Non
 
 @pytest.mark.parametrize("failing", ["First", "Left", "Pack", "Last"])
 @pytest.mark.parametrize("status", ["TOMBSTONE", "UNDONE"])
-def test_a_transaction_whose_row_is_buried_is_fenced(failing: str, status: str) -> None:
+def test_a_transaction_whose_row_is_fenced_is_fenced(failing: str, status: str) -> None:
     by_state = {failing: ROW_EXISTS, f"{failing}: row": row(status)}
     assert _forward(**by_state).trace[-1] == "End fenced"
 
@@ -93,7 +93,7 @@ def test_a_transaction_behind_the_pivot_that_is_refused_waits_for_a_person() -> 
     assert (entry["stuck"]["step"], entry["failure"]["error"]) == ("Book", "ConditionFailed")
 
 
-def test_a_transaction_behind_the_pivot_that_breaks_says_by_which_error() -> None:
+def test_a_failed_transaction_after_the_pivot_names_its_error() -> None:
     saga = plan(step("Pay", pivot=True), writes("Book", undo=False))
     by_state = {"Book": Failure("DynamoDb.ResourceNotFoundException")}
     entry = operators_are_told(run(definition_of(saga), answers(by_state)))
@@ -108,7 +108,7 @@ def _undo(**by_state: Any) -> Run:
     return run(definition_of(TRANSFER), answers({"Pay": refusal(), **by_state}))
 
 
-def test_a_transaction_that_did_not_happen_is_buried() -> None:
+def test_a_transaction_that_was_not_applied_is_fenced() -> None:
     done = _undo()
     assert done.trace[-4:] == ["Undo First", "Ask the log", "Nothing stands?", "Settle failed"]
     assert done.sent["Undo First"]["Item"]["status"] == {"S": "TOMBSTONE"}
@@ -124,7 +124,7 @@ def test_a_transaction_that_happened_is_undone_together_with_its_row() -> None:
 
 
 @pytest.mark.parametrize("status", ["TOMBSTONE", "UNDONE"])
-def test_a_transaction_of_which_nothing_stands_is_left_alone(status: str) -> None:
+def test_a_transaction_without_an_effect_is_left_alone(status: str) -> None:
     done = _undo(**{"Undo First": CONDITION_FAILED, "Undo First: look": row(status)})
     assert "Undo First: writes" not in done.trace
     assert done.trace[-1] == "Settle failed"
@@ -160,7 +160,7 @@ def test_the_writes_of_every_item_are_undone() -> None:
     assert done.trace[-1] == "Settle failed"
 
 
-def test_an_items_writes_that_cannot_be_undone_are_told() -> None:
+def test_an_items_uncompensated_writes_are_reported() -> None:
     by_state = {
         "Last": Failure("Odd"),
         "Undo Pack": CONDITION_FAILED,

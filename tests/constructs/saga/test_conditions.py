@@ -31,7 +31,7 @@ def _run(*nodes: Node, request: Any, answer: Any = None, **options: Any) -> Run:
 
 
 @pytest.mark.parametrize("request_", NO_BOOLEANS.values(), ids=NO_BOOLEANS)
-def test_a_condition_that_is_no_boolean_fails_the_saga_before_the_step(request_: Any) -> None:
+def test_a_condition_that_is_not_a_boolean_fails_the_saga_before_the_step(request_: Any) -> None:
     done = _run(step("Reserve", undo=True), step("Check", when=BIG), step("Pay", pivot=True), request=request_)
 
     assert done.trace[:3] == ["Reserve", "After Reserve", "Compensate from Check"]
@@ -69,7 +69,7 @@ def test_the_first_step_fails_the_saga_as_well() -> None:
     ]
 
 
-def test_of_conditions_that_are_open_together_the_first_that_is_no_boolean_counts() -> None:
+def test_of_several_conditions_the_first_that_is_not_a_boolean_is_reported() -> None:
     steps = [step("One", when=BIG), step("Two", when="$request.two"), step("Pay", pivot=True)]
 
     assert "Two" in _run(*steps, request={"big": False, "two": True}).trace
@@ -101,7 +101,7 @@ def test_behind_the_pivot_the_saga_is_parked() -> None:
     }
 
 
-def test_a_step_whose_condition_is_no_boolean_does_not_run_where_there_is_only_forward() -> None:
+def test_a_step_after_the_pivot_without_a_boolean_condition_waits() -> None:
     """Conditions may change while sagas are in flight: another run may have passed the pivot under the former one."""
     forward = answers(
         {
@@ -145,7 +145,7 @@ def test_a_phase_answers_what_failed_and_why(make: Any) -> None:
     assert done.output["outputs"] == {"Near": {"of": "Near"}}
 
 
-def test_a_group_with_a_condition_that_is_no_boolean_does_not_begin() -> None:
+def test_a_group_with_a_condition_that_is_not_a_boolean_does_not_begin() -> None:
     done = _run(
         step("Reserve", undo=True),
         parallel("Both", [step("Left", undo=True)], [step("Right", undo=True)], when=BIG),
@@ -171,7 +171,7 @@ def test_a_group_behind_the_pivot_is_parked_at_once() -> None:
     }
 
 
-def test_it_is_told_to_whoever_is_told_of_failures() -> None:
+def test_it_is_sent_to_the_notification_of_failures() -> None:
     done = _run(step("Check", when=BIG), step("Pay", pivot=True), request={}, on_failed=Notice(queue_url=QUEUE))
 
     assert json.loads(done.sent["Tell of the failure"]["MessageBody"])["error"] == "ConditionNotBoolean"

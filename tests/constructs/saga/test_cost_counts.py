@@ -1,4 +1,4 @@
-"""Transitions as they are counted from a description, beside those of the generated definition: state by state.
+"""Transitions counted from a description, compared with those of the generated definition: state by state.
 
 Plain sagas, and phases in a machine of their own, are interpreted, every expression included. Parallel branches and
 maps are walked: a branch for each, an item for each.
@@ -233,7 +233,7 @@ class _Back:
         return {"Count": 0} if name == "Ask the log" else {"Payload": {"output": {"large": True}}}
 
     def _undoes_writes(self, name: str) -> bool:
-        """A tombstone over what the state machine wrote is refused: the row says DONE."""
+        """A tombstone over a row of the state machine is refused: the row is DONE."""
         step_name = name.removeprefix("Undo ")
         written = {leaf.name for leaf in self.saga.leaves if leaf.writes is not None}
         return name != step_name and step_name in written and (step_name != self.refused or self.step.pivot)
@@ -279,7 +279,7 @@ class _Back:
 
 
 def _without_branches(saga: SagaPlan) -> SagaPlan:
-    """The same saga with children instead of branches and maps: the interpreter calls them, and goes on."""
+    """The same saga with children instead of branches and maps: the interpreter calls them, and continues."""
     nodes: list[Node] = []
     for node in saga.steps:
         if isinstance(node, CompiledGroup) and node.kind is GroupKind.PARALLEL:
@@ -319,7 +319,7 @@ def test_a_notice_costs_one_state_and_its_choice_another() -> None:
     assert second == first + 1
 
 
-def test_what_a_construct_describes_is_counted_as_it_is_generated(stack: Stack) -> None:
+def test_a_constructs_description_is_counted_as_its_definition(stack: Stack) -> None:
     first, second, third, last = (plain_function(stack, f"Function{n}") for n in range(4))
     undo = plain_function(stack, "Undo")
     machine = SagaStateMachine(

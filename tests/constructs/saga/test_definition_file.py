@@ -70,7 +70,7 @@ def test_the_same_definition_is_nothing_to_speak_of(file: Path, shop: Shop) -> N
     assert _findings(file, shop.steps()) == []
 
 
-def test_a_missing_file_is_a_warning_that_says_how_to_write_it(tmp_path: Path, shop: Shop) -> None:
+def test_a_missing_file_is_a_warning_with_the_command_that_writes_it(tmp_path: Path, shop: Shop) -> None:
     (finding,) = _findings(tmp_path / "none.json", shop.steps())
     assert (finding.id, finding.severity) == ("cdk-sagas-definition-file", Severity.WARNING)
     assert "none.json does not exist" in finding.message

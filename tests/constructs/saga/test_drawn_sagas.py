@@ -27,7 +27,7 @@ def _broken(saga: Simulation, undisturbed: Simulation) -> Iterator[str]:
     if not (saga.settled or saga.parked):
         yield "it never ends"
     if saga.settled == "FAILED" and stands:
-        yield f"FAILED, but {stands} stand"
+        yield f"FAILED, but {stands} remain applied"
     if saga.settled == "COMPLETED" and stands != set(+undisturbed.effects) | set(undisturbed.sent):
         yield f"COMPLETED with {stands}"
     if set(saga.effects.values()) - {0, 1}:

@@ -1,4 +1,4 @@
-"""What expressions read of a request, and the items of a map: as exact as the request, whatever their type."""
+"""Values that expressions read of a request, and the items of a map: as exact as the request, whatever their type."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_items_of_a_path_have_every_digit_that_the_request_has(items: str) -> No
     assert done.trace[-1] == "Settle completed"
 
 
-def test_on_the_way_back_items_are_the_same() -> None:
+def test_compensation_has_the_same_items() -> None:
     found = record(direction="compensate")
     recovery = recovery_of(_saga("$request.items"), FORWARD_MACHINE)
     done = run(recovery, answers({"Read the direction": found}), request=f'{{"items": {EVERY_TYPE}}}')
@@ -139,7 +139,7 @@ def test_of_the_items_of_a_path_only_their_keys_are_read(
 
 
 @pytest.mark.parametrize(("when", "paths"), [("$request.fee.minor > 0", [["fee", "minor"]]), (None, None)])
-def test_gatekeeper_is_told_what_expressions_read(stack: Stack, when: str | None, paths: Any) -> None:
+def test_the_gatekeeper_receives_the_paths_that_expressions_read(stack: Stack, when: str | None, paths: Any) -> None:
     function = plain_function(stack, "Function")
     saga = SagaStateMachine(
         stack,

@@ -29,7 +29,7 @@ KNOWN = "known are $outputs, $request, $states and JSONata's functions"
 
 
 class Shop:
-    """What steps are made of."""
+    """Resources of steps."""
 
     def __init__(self, stack: Stack) -> None:
         self.stack = stack
@@ -174,7 +174,7 @@ WRONG: dict[str, tuple[Make, str, str, str]] = {
         "$outputs.Frist.large",
         "where no step is called Frist; name one of the steps before it: First",
     ),
-    "an unknown step where there is none before": (
+    "an unknown step without a step before": (
         lambda s: SagaStateMachine(
             s.stack, "Alone", requests=s.requests, steps=[s.atomic("Only", pivot=True, when="$outputs.Any.x")]
         ),

@@ -84,7 +84,7 @@ def test_a_function_may_do_to_the_log_what_its_kind_does(kinds: Cloud, function:
     assert _on_log(kinds, function, "Kinds") == actions
 
 
-def test_no_statement_has_a_wildcard_but_for_what_has_no_resource_and_a_childs_executions(kinds: Cloud) -> None:
+def test_only_statements_without_a_possible_resource_have_a_wildcard(kinds: Cloud) -> None:
     for statement in kinds.statements():
         assert not [action for action in statement.actions if "*" in action]
         wild = [resource for resource in statement.resources if "*" in resource and resource != "*"]
@@ -110,7 +110,7 @@ def test_a_token_of_the_users_own_is_escaped_like_the_text_around_it(stack: Stac
 
 
 @pytest.mark.parametrize("text", ['"ünï \'quoted\' \\"twice\\" \\\\ \u2028"', "{% $outputs.Move.a %}"])
-def test_a_definition_is_the_same_whoever_writes_it(stack: Stack, text: str) -> None:
+def test_a_definition_is_the_same_in_every_form(stack: Stack, text: str) -> None:
     made = SagaStateMachine(
         stack,
         "Saga",

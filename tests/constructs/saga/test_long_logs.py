@@ -1,4 +1,4 @@
-"""A log of more than a page: whoever reads it reads all of it."""
+"""A log of more than a page: every reader reads all of it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _asked(saga: SagaPlan, first: Any, *further: Any) -> Any:
 
 
 @pytest.mark.parametrize("saga", [PLAIN, JOBS], ids=["plain", "jobs"])
-def test_a_log_of_three_pages_over_which_nothing_stands_is_settled(saga: SagaPlan) -> None:
+def test_a_log_of_three_pages_without_an_effect_is_settled(saga: SagaPlan) -> None:
     done = _asked(saga, MORE, MORE, EMPTY)
 
     assert done.trace[-1] == "Settle failed"
@@ -40,7 +40,7 @@ def test_a_log_of_three_pages_over_which_nothing_stands_is_settled(saga: SagaPla
 
 @pytest.mark.parametrize("saga", [PLAIN, JOBS], ids=["plain", "jobs"])
 @pytest.mark.parametrize("page", [0, 1, 2])
-def test_what_stands_is_found_on_whichever_page(saga: SagaPlan, page: int) -> None:
+def test_an_applied_effect_is_found_on_any_page(saga: SagaPlan, page: int) -> None:
     pages = [MORE, MORE, EMPTY]
     pages[page] = {**pages[page], **STANDS}
     done = _asked(saga, *pages)
@@ -54,7 +54,7 @@ def operators_told_of(done: Any) -> str:
     return error
 
 
-def test_what_turned_late_is_undone_only_when_the_whole_log_was_read() -> None:
+def test_a_late_effect_is_compensated_only_when_the_whole_log_was_read() -> None:
     pages = {"Ask the log": [{**LATE, "LastEvaluatedKey": NEXT}, EMPTY], "Ask the log: more": EMPTY}
     done = run(definition_of(JOBS), answers({"Reserve": refusal(), **pages}))
 
@@ -65,7 +65,7 @@ def test_what_turned_late_is_undone_only_when_the_whole_log_was_read() -> None:
     assert done.trace[-1] == "Settle failed"
 
 
-def test_behind_what_turned_late_something_else_may_stand() -> None:
+def test_after_a_late_effect_another_effect_may_remain() -> None:
     done = _asked(JOBS, {**LATE, "LastEvaluatedKey": NEXT}, STANDS)
 
     assert operators_told_of(done) == "StepsStand"

@@ -197,7 +197,7 @@ def test_a_compensation_of_an_item_sees_the_outputs_that_its_step_saw(recovered:
     assert {"Quote": {"of": "Quote"}, "Pack": {"of": "s0", "pad": "x"}} in seen, "of Label"
 
 
-def test_what_no_row_keeps_is_told_where_it_is_known() -> None:
+def test_an_output_without_a_row_is_in_the_event() -> None:
     look = CompiledStep(
         name="Look", permanent_errors=(), retry=step("X").retry, function_arn="arn:Look", recorded=False
     )

@@ -67,7 +67,7 @@ def test_behind_a_pivot_that_ran_the_last_one_may_be_passed_by() -> None:
     assert trace == ["Debit", "After Debit", "PayA", "After PayA", "Receipt", "Settle completed"]
 
 
-def test_whoever_no_longer_owns_the_saga_takes_no_step_behind_the_pivots() -> None:
+def test_a_former_owner_runs_no_step_after_the_pivots() -> None:
     late = Stop(call=2, moment=Moment.BEFORE)
     first = _saga(direct("Said"), stops=frozenset({late}))
     first.run()
@@ -101,7 +101,7 @@ def test_a_condition_that_is_known_to_be_false_is_not_asked_again() -> None:
     assert first["Default"] == "Only forward to Receipt"
 
 
-def test_a_transaction_of_the_state_machine_stands_behind_it_like_any_other() -> None:
+def test_a_transaction_of_the_state_machine_comes_after_it_like_any_other() -> None:
     states = definition_of(plan(DEBIT, FEE, writes("Mark", undo=False)))["States"]
 
     assert states["Only forward to Mark"]["Next"] == "Mark"

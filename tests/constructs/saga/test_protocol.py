@@ -1,4 +1,4 @@
-"""What the template says against what the runtime reads: one vocabulary, in ``saga_runtime.protocol``."""
+"""The template's names compared with the runtime's: one vocabulary, in ``saga_runtime.protocol``."""
 
 from __future__ import annotations
 

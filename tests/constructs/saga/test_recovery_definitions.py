@@ -1,4 +1,4 @@
-"""What a recovery finds in the log: whether its definition fits the saga's rows, and what the steps answered."""
+"""A recovery's reads of the log: whether its definition fits the saga's rows, and the outputs of the steps."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_under_the_definition_of_the_last_owner_it_waits_for_nothing() -> None:
     "rows", [FITTING, {"Items": []}, _rows(("Debit", "before", "DONE"))], ids=["all", "none", "one"]
 )
 @pytest.mark.parametrize(("direction", "end"), [("compensate", "Settle failed"), ("forward", "Handed over")])
-def test_under_another_definition_that_fits_the_rows_the_saga_goes_on(rows: Any, direction: str, end: str) -> None:
+def test_under_another_definition_that_fits_the_rows_the_saga_continues(rows: Any, direction: str, end: str) -> None:
     done = _recover(direction=direction, **{"Read the rows": rows})
     assert done.trace[:7] == [
         "Read the direction", "Which direction?", "Outlive earlier functions", "Read the rows", "Compatible?",
@@ -88,7 +88,7 @@ def test_under_another_definition_it_waits_until_what_the_last_owner_invoked_is_
 
 
 @pytest.mark.parametrize("direction", ["compensate", "forward"])
-def test_whoever_lost_the_saga_while_it_waited_touches_nothing(direction: str) -> None:
+def test_a_former_owner_changes_nothing_after_its_wait(direction: str) -> None:
     lost = record(owner=f"{EXECUTION}-r9")
     refused = {"Note the definition": CONDITION_FAILED, "Look at the record": lost}
     assert _recover(direction=direction, **refused).trace[-3:] == ["Look at the record", "Who settled?", "End fenced"]
@@ -134,7 +134,7 @@ def test_a_recovery_may_run_for_as_long_as_it_waits_and_more() -> None:
 )  # fmt: skip
 @pytest.mark.parametrize("direction", ["compensate", "forward"])
 @pytest.mark.parametrize("began_as", ["old", "d"], ids=["of another name", "of the name in the record"])
-def test_under_a_definition_that_does_not_fit_the_rows_a_person_is_asked(
+def test_under_a_definition_that_does_not_fit_the_rows_the_saga_is_parked(
     rows: Any, direction: str, began_as: str
 ) -> None:
     done = _recover(direction=direction, began_as=began_as, **{"Read the rows": rows})
@@ -143,7 +143,7 @@ def test_under_a_definition_that_does_not_fit_the_rows_a_person_is_asked(
 
 
 @pytest.mark.parametrize("status", ["TOMBSTONE", "UNDONE", "FAILED", "READ"])
-def test_a_row_of_which_nothing_stands_fits_every_definition(status: str) -> None:
+def test_a_row_without_an_effect_fits_every_definition(status: str) -> None:
     assert _recover(**{"Read the rows": _rows(("Gone", "before", status))}).trace[-1] == "Settle failed"
 
 

@@ -1,4 +1,4 @@
-"""A step that is renamed while its function is at work: whoever recovers the saga waits until it is over, and looks."""
+"""A step that is renamed while its function runs: a recovery waits until the attempt is dead, and verifies."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_a_renamed_step_that_happens_while_it_is_waited_for_parks_the_saga(names
     assert sum(saga.effects[name] for name in ("Debit", "Take", "Ship", "Send")) == 1
 
 
-def test_a_renamed_step_that_was_never_called_is_no_reason_to_park() -> None:
+def test_a_renamed_step_that_was_never_called_does_not_park_the_saga() -> None:
     saga = _recovered(*_definitions(*BEFORE), stops={1: Moment.BEFORE})
 
     assert (saga.settled, +saga.effects) == ("FAILED", {})

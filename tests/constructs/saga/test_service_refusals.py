@@ -19,7 +19,7 @@ def _run(*nodes: Node, **by_state: Any) -> Run:
 
 
 def _retries(state: dict[str, Any], error: str) -> int:
-    """How often a state is tried again after an error."""
+    """Number of retries of a state after an error."""
     rules = (rule for rule in state["Retry"] if error in rule["ErrorEquals"] or rule["ErrorEquals"] == ["States.ALL"])
     return int(next(rules)["MaxAttempts"])
 
@@ -46,7 +46,7 @@ def test_in_a_branch_it_is_the_reason_too() -> None:
     assert body(done, "Settle failed")["error"] == "AWS.ValidationException"
 
 
-def test_behind_the_pivot_the_saga_is_parked_with_what_aws_said() -> None:
+def test_after_the_pivot_the_saga_is_parked_with_the_message_of_aws() -> None:
     done = _run(step("Pay", pivot=True), step("Book"), Book=refusal("AWS.AccessDeniedException", "not authorized"))
 
     stuck = operators_are_told(done)["stuck"]

@@ -22,7 +22,7 @@ MACHINES = ["Transfer/StateMachine", "Transfer/Recovery"]
 
 
 def _granted(cloud: Cloud, machine: str) -> set[tuple[str, str]]:
-    """What the role may do, without what is there for the logs and traces and without the use of keys."""
+    """The role's permissions, without those for logs, traces and keys."""
     return {
         (action, resource)
         for action, resource in cloud.permissions(f"{machine}/Role")
@@ -115,7 +115,7 @@ def test_a_permission_beyond_the_definition_is_noticed(reference: Cloud) -> None
     ]
 
 
-def test_a_call_that_the_checker_does_not_know_is_no_silent_pass(reference: Cloud) -> None:
+def test_a_call_that_is_unknown_to_the_checker_fails_the_test(reference: Cloud) -> None:
     definition: dict[str, Any] = copy.deepcopy(reference.definition(MACHINES[0]))
     definition["States"]["Transfer"]["Resource"] = "arn:aws:states:::glue:startJobRun"
     with pytest.raises(AssertionError, match="state Transfer calls glue:startJobRun, which this checker does not know"):

@@ -1,4 +1,4 @@
-"""Wrong arguments of the kinds of steps, and what is said about them: the value, and the remedy."""
+"""Wrong arguments of the kinds of steps, and their messages: the value, and the remedy."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.constructs.support.sagas import plain_function
 
 
 class Shop:
-    """What steps are made of; all cases share it, since none of them gets as far as a saga of its own."""
+    """Resources of steps, shared by all cases, since none of them reaches a saga of its own."""
 
     def __init__(self, stack: Stack) -> None:
         self.stack = stack
@@ -105,7 +105,7 @@ KINDS: dict[str, Callable[..., Step | StepGroup]] = {
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", ["", " ", "move", "Mo ve", "Move\n", "M" * 41, "1Move", "Möve", "Undo-Move", "A?"])
-def test_every_kind_refuses_a_name_that_is_none(shop: Shop, kind: str, name: str) -> None:
+def test_every_kind_refuses_an_invalid_name(shop: Shop, kind: str, name: str) -> None:
     with pytest.raises(ValueError, match=r"name must match \^\[A-Z\]\[A-Za-z0-9\]\{0,39\}\$, got .*; use PascalCase"):
         KINDS[kind](shop, name)
 
@@ -132,7 +132,7 @@ def test_names_of_errors_are_names(shop: Shop, kind: str, argument: str, name: s
 
 
 @pytest.mark.parametrize("error", ["SagaFenced", "StepInDoubt", "StepUndecided", "TransientError", "Conflict"])
-def test_what_may_pass_is_no_refusal(shop: Shop, error: str) -> None:
+def test_a_transient_error_cannot_be_a_refusal(shop: Shop, error: str) -> None:
     message = f"refusals of step Move must be permanent errors, got '{error}', which may pass; remove it"
     _refused(lambda s: s.atomic(refusals=[error]), message, shop)
 
@@ -209,7 +209,7 @@ _WAITING = "arn:aws:states:::sqs:sendMessage.waitForTaskToken"
 _NESTED = {"StartAt": "Inner", "States": {"Inner": {"Type": "Task", "Resource": "arn:x", "End": True}}}
 
 STEPS: dict[str, tuple[Wrong, str]] = {
-    "an undo at a provider that nobody could decide": (
+    "a compensation at a provider that nothing could decide": (
         lambda s: s.external(compensate=s.fn),
         (
             "the compensation of step Charge could never be decided when it is cut off: its provider has neither "
@@ -232,7 +232,7 @@ STEPS: dict[str, tuple[Wrong, str]] = {
         lambda s: Step.read_only("Quote", fn=s.slow, fn_timeout=Duration.seconds(59)),
         "fn_timeout of step Quote is 59 s, but the function's timeout is 60 s; leave fn_timeout out",
     ),
-    "a read that the saga goes on without": (
+    "a read with a substitute": (
         lambda s: Step.read_only("Quote", fn=s.fn, on_error={"Invalid": GoOn()}),
         "step Quote only reads, and has nothing that GoOn could fence; let its function return another output",
     ),
@@ -253,7 +253,7 @@ STEPS: dict[str, tuple[Wrong, str]] = {
         lambda s: s.writes(compensate=[PUT] * 100),
         "compensate of step Mark may have 99 entries in addition to the log row, got 100; split the step",
     ),
-    "a write that is none": (
+    "an invalid write": (
         lambda s: s.writes(writes=[{"Get": {}}]),
         "each of writes of step Mark has exactly one of ['ConditionCheck', 'Delete', 'Put', 'Update'], got ['Get']",
     ),
@@ -276,7 +276,7 @@ STEPS: dict[str, tuple[Wrong, str]] = {
         lambda s: s.writes(output="{% %}"),
         "output of step Mark must be a JSONata expression, got '{% %}'; leave it out",
     ),
-    "a service that is none": (
+    "an invalid service": (
         lambda s: s.service(service="S3"),
         (
             "service of step Look must match ^[a-z][a-z0-9]*$, got 'S3'; "
@@ -287,7 +287,7 @@ STEPS: dict[str, tuple[Wrong, str]] = {
         lambda s: s.service(service=""),
         "service of step Look must match ^[a-z][a-z0-9]*$, got ''; write it as in aws-sdk:<service>:<action>, e.g. s3",
     ),
-    "an action that is none": (
+    "an invalid action": (
         lambda s: s.service(action="GetObject"),
         "action of step Look must match ^[a-z][A-Za-z0-9]*$, got 'GetObject'; write it in camelCase, e.g. getObject",
     ),
@@ -327,7 +327,7 @@ STEPS: dict[str, tuple[Wrong, str]] = {
         lambda s: Step.custom("Mine", state={}),
         "state of step Mine must be one of ['Map', 'Parallel', 'Pass', 'Task', 'Wait'], got Type None",
     ),
-    "a state that says where it leads": (
+    "a state with a next state": (
         lambda s: Step.custom("Mine", state={"Type": "Pass", "Next": "There", "Catch": []}),
         "state of step Mine must not have ['Catch', 'Next']: the saga decides where it leads; remove it",
     ),
@@ -363,7 +363,7 @@ STEPS: dict[str, tuple[Wrong, str]] = {
             "be noticed at its timeout only; add it"
         ),
     ),
-    "a state that is no JSON": (
+    "a state that is not JSON": (
         lambda s: Step.custom("Mine", state={"Type": "Pass", "Output": {1, 2}}),
         "state of step Mine must be plain JSON: Object of type set is not JSON serializable",
     ),
@@ -467,7 +467,7 @@ SAGAS: dict[str, tuple[Wrong, str]] = {
         lambda s: s.saga(s.service(), Step.read_only("Quote", fn=s.fn)),
         "a saga needs a step that mutates, got ['Look', 'Quote']; add one",
     ),
-    "a pivot beside others": (
+    "a pivot in parallel with others": (
         lambda s: s.saga(Step.parallel("Both", branches=[[s.atomic("A", pivot=True)], [s.atomic("B")]])),
         "step A of Both cannot be the pivot: others run concurrently; name a step behind it, or none",
     ),
@@ -475,7 +475,7 @@ SAGAS: dict[str, tuple[Wrong, str]] = {
         lambda s: s.saga(_map(s, steps=[s.atomic("Pack", pivot=True)])),
         "step Pack of Ship cannot be the pivot: others run concurrently; name a step behind it, or none",
     ),
-    "a pivot in a phase beside another one": (
+    "a pivot in a phase next to another one": (
         lambda s: s.saga(
             s.atomic("A", pivot=True, when="$request.a"),
             Step.express("Quick", steps=[s.atomic("B", pivot=True, when="$request.b")]),
@@ -626,7 +626,7 @@ SAGAS: dict[str, tuple[Wrong, str]] = {
             "timeout"
         ),
     ),
-    "items of an answer that nobody keeps": (
+    "items of a result that is not kept": (
         lambda s: s.saga(
             Step.read_only("Quote", fn=s.fn, record=False),
             _map(s, items="$outputs.Quote.items"),
@@ -637,7 +637,7 @@ SAGAS: dict[str, tuple[Wrong, str]] = {
             "step Quote is not recorded; let a Step.read_only answer it, and read its output, which is recorded"
         ),
     ),
-    "items of a call that nobody keeps": (
+    "items of a call that is not kept": (
         lambda s: s.saga(s.service(), _map(s, items="$outputs.Look.items"), s.atomic()),
         (
             "items of Ship must be a JSONata expression that can work, got '$outputs.Look.items', where the output of "
@@ -694,7 +694,7 @@ FITS: dict[str, Callable[[Shop], Sequence[Step | StepGroup]]] = {
         s.atomic(pivot=True),
         Step.child("Slow", timeout=Duration.hours(1), steps=[Step.custom("Mine", state=QUEUED)]),
     ],
-    "items of a step whose name begins like that of an answer that nobody keeps": lambda s: [
+    "items of a step whose name begins like that of a result that is not kept": lambda s: [
         s.service(), Step.read_only("LookUp", fn=s.fn), _map(s, items="$outputs.LookUp.items"), s.atomic(),
     ],
     "a pivot in a phase": lambda s: [

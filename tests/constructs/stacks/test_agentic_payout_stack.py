@@ -93,7 +93,7 @@ def test_the_model_s_client_gives_up_before_its_function(cloud: Cloud) -> None:
 
 
 def test_every_error_of_the_example_is_declared_where_it_is_raised(cloud: Cloud) -> None:
-    """A name that no step knows would count as in doubt, and be retried."""
+    """An undeclared name would be in doubt, and be retried."""
     own = {
         e
         for e in vars(errors).values()
@@ -168,7 +168,7 @@ class TestBedrock:
         )
 
 
-def test_caps_are_what_the_stack_was_told(cloud: Cloud) -> None:
+def test_caps_are_those_of_the_stacks_arguments(cloud: Cloud) -> None:
     for name in ("Analyze", "Act"):
         variables = cloud.one(f"{name}/Function", "AWS::Lambda::Function").properties["Environment"]["Variables"]
         assert json.loads(variables["PAYOUT_CAPS"]) == CAPS

@@ -1,4 +1,4 @@
-"""How many alarms a construct brings: the page on deployment says it, from here."""
+"""Number of alarms of each construct: the page on deployment has these numbers."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def documented() -> dict[str, list[int]]:
     return {row.split("`")[1]: [int(number) for number in re.findall(r"\b\d+\b", row)] for row in rows}
 
 
-def test_of_each_construct_are_as_many_as_the_page_says(new_app: AppFactory, documented: dict[str, list[int]]) -> None:
+def test_of_each_construct_are_as_many_as_documented(new_app: AppFactory, documented: dict[str, list[int]]) -> None:
     stack = Stack(new_app(), "Test")
     made = saga(stack)
     TransactionApi(stack, "Api", operations={"orders": made, "returns": made})

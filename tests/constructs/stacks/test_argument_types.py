@@ -191,7 +191,7 @@ def _arguments() -> Iterator[tuple[str, str]]:
 
 
 def _whole(factory: Callable[..., Any], given: dict[str, Any], world: World) -> dict[str, Any]:
-    """With the arguments that only say where something is, and what it is called."""
+    """The arguments together with those that only name a place."""
     wanted = inspect.signature(_runs(factory)).parameters
     unique = f"Id{len(list(world.stack.node.find_all()))}"
     named = {"scope": world.stack, "id": unique, "name": "Named"}
@@ -230,7 +230,7 @@ def _options(hint: Any) -> list[Any]:
     ("name", "argument"),
     [(n, a) for n, a in _arguments() if Duration in _options(_hint(FACTORIES[n][0], a))],
 )
-def test_a_number_is_no_duration(world: World, name: str, argument: str) -> None:
+def test_a_number_is_refused_as_a_duration(world: World, name: str, argument: str) -> None:
     factory, given = FACTORIES[name]
 
     with pytest.raises(

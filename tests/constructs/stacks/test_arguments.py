@@ -1,4 +1,4 @@
-"""Wrong arguments, and what is said about them: the value, and the remedy."""
+"""Wrong arguments, and their messages: the value, and the remedy."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ RETRIES: dict[str, tuple[dict[str, Any], str]] = {
         {"in_doubt_rate": 0.5},
         "in_doubt_rate must be 1.0 to 10.0, got 0.5; choose a number in that range",
     ),
-    "a rate that is none": (
+    "an invalid rate": (
         {"transient_rate": float("nan")},
         "transient_rate must be 1.0 to 10.0, got nan; choose a number in that range",
     ),
@@ -219,7 +219,7 @@ STEPS: dict[str, tuple[Wrong, str]] = {
         lambda stack: _step(stack, refusals=["Late", "Late"]),
         "refusals of step Move must be unique, got 'Late' twice; rename one of them",
     ),
-    "a refusal that is no name": (
+    "an invalid refusal name": (
         lambda stack: _step(stack, refusals=["too late"]),
         (
             "refusals of step Move must match ^[A-Za-z][A-Za-z0-9_.]{0,99}$, got 'too late'; "
@@ -245,7 +245,7 @@ STEPS: dict[str, tuple[Wrong, str]] = {
             "add it to refusals, if the step's function raises it as a PermanentError"
         ),
     ),
-    "a pivot that the saga goes on without": (
+    "a pivot with a substitute": (
         lambda stack: _step(stack, pivot=True, on_error={"Invalid": GoOn()}),
         "step Move is the pivot: a saga cannot continue without it; use GoOn on an earlier step",
     ),
@@ -304,7 +304,7 @@ def test_steps_refuse(stack: Stack, case: str) -> None:
 
 
 @pytest.mark.parametrize("output", [{"amount": 1.5}, {"amount": 10**15}])
-def test_going_on_refuses_numbers_that_a_state_machine_would_change(output: dict[str, Any]) -> None:
+def test_a_substitute_refuses_numbers_that_a_state_machine_would_change(output: dict[str, Any]) -> None:
     with pytest.raises(Invalid):
         GoOn(output=output)
 
@@ -431,7 +431,7 @@ APIS: dict[str, tuple[Wrong, str]] = {
         lambda stack: _api(stack, operations={"orders\n": saga(stack)}),
         OPERATION % "orders\n",
     ),
-    "an identity that is none": (
+    "an invalid identity": (
         lambda stack: _api(stack, identity="header:X-User"),
         (
             "identity must match ^(iam|jwt|context:[A-Za-z0-9_.-]{1,64})$, got 'header:X-User'; "
@@ -464,7 +464,7 @@ APIS: dict[str, tuple[Wrong, str]] = {
         lambda stack: _api(stack, burst_limit=5_001),
         "burst_limit must be 1 to 5000, got 5001; choose a number in that range",
     ),
-    "a schema that is none": (
+    "an invalid schema": (
         lambda stack: _api(
             stack, operations={"pay": Operation(saga=saga(stack), schema={"properties": {"amount": {"type": "int"}}})}
         ),

@@ -66,7 +66,7 @@ def test_cdk_nag_finds_nothing(stack: Stack) -> None:
     assert [violation.rule_name for violation in result.violations] == []
 
 
-def test_every_function_of_the_example_is_looked_at_here(cloud: Cloud) -> None:
+def test_every_function_of_the_example_is_checked_here(cloud: Cloud) -> None:
     found = {function.path.partition("/")[0] for function in cloud.of_type("AWS::Lambda::Function")}
 
     assert {name for name in found if name.endswith("Function")} == set(SHOP_ACTIONS)
@@ -116,7 +116,7 @@ def test_everything_before_the_scan_can_be_undone(cloud: Cloud) -> None:
     ]  # fmt: skip
 
 
-def test_a_job_is_given_up_after_its_provider_must_have_ended_it() -> None:
+def test_a_job_times_out_after_its_provider_must_have_ended_it() -> None:
     job = Job(expected=Duration.minutes(5), within=Duration.minutes(30))
 
     last_question = job.timeout.to_seconds() - 2 * job.expected.to_seconds()

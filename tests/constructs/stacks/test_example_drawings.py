@@ -37,7 +37,7 @@ def assembly(new_app: AppFactory) -> Path:
     return Path(app.synth().directory)
 
 
-def test_every_kind_of_step_has_a_look() -> None:
+def test_every_kind_of_step_has_its_shape() -> None:
     assert {kind.value for kind in StepKind} == set(LOOKS)
 
 

@@ -28,7 +28,7 @@ ENVIRONMENT = Environment(account="111111111111", region="eu-west-1")
 
 
 def _recommended() -> dict[str, Any]:
-    """What ``cdk init`` of the pinned CDK writes."""
+    """Feature flags that ``cdk init`` of the pinned CDK writes."""
     (package,) = (Path(aws_cdk.__file__).parent / "_jsii").glob("aws-cdk-lib@*.jsii.tgz")
     with tarfile.open(package) as archive:
         member = archive.extractfile("package/recommended-feature-flags.json")

@@ -178,12 +178,12 @@ def test_a_missing_acknowledgement_fails_the_synth(
 
 
 def test_every_acknowledgement_in_the_code_is_tried_here(reference_stack: Stack) -> None:
-    # The reconciler's own are tried beside it: each names the executions of one state machine.
+    # The reconciler's own are tried too: each names the executions of one state machine.
     rules = {rule for path, rule, _ in _acknowledged(reference_stack) if "/Reconciler/" not in path}
     assert rules == {"AwsSolutions-IAM5[Resource::*]", "AwsSolutions-COG4", GATEWAY_LOGS, DEAD_LETTERS}
 
 
-def test_whoever_acknowledges_is_tried_here() -> None:
+def test_every_acknowledging_construct_is_tried_here() -> None:
     sources = (ROOT / "constructs_lib").rglob("*.py")
     found = {source.stem for source in sources if "acknowledge(" in source.read_text("utf-8")}
     tried = {module.__name__.rpartition(".")[2] for module in ACKNOWLEDGING}

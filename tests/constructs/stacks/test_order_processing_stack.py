@@ -90,7 +90,7 @@ def test_what_a_provider_guarantees_reaches_the_functions_that_call_it(new_app: 
     }  # fmt: skip
 
 
-def test_the_way_back_begins_at_the_pivot(cloud: Cloud) -> None:
+def test_the_compensation_begins_at_the_pivot(cloud: Cloud) -> None:
     states = cloud.definition("Order/StateMachine")["States"]
 
     assert [name for name in states if name.startswith("Undo ")] == ["Undo ProcessPayment", "Undo ReserveInventory"]

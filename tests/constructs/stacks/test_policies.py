@@ -1,4 +1,4 @@
-"""Who may do what in the reference app, to the letter. Of its reconciler: ``test_timeout_reconciler.py``."""
+"""Permissions of the reference app, to the letter. Of its reconciler: ``test_timeout_reconciler.py``."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _post(ledger: str) -> set[tuple[str, str]]:
 
 
 def _base(function: str) -> set[tuple[str, str]]:
-    """What every function of ours may do."""
+    """Permissions of every function of ours."""
     logs = f"${{{function}/Logs.Arn}}"
     return {*TRACES, ("logs:CreateLogStream", logs), ("logs:PutLogEvents", logs)}
 
@@ -52,7 +52,7 @@ FUNCTIONS: dict[str, set[tuple[str, str]]] = {
         ("states:StartExecution", "${Transfer/StateMachine}"),
     },
 }
-"""What each function may do beside logging. The state machines' roles are held against their definitions."""
+"""Permissions of each function except logging. The state machines' roles are checked against their definitions."""
 RECONCILER = "Reconciler/Function"
 
 
@@ -72,10 +72,10 @@ def test_every_statement_allows_and_names_its_actions(reference: Cloud) -> None:
         assert not [action for action in statement.actions if "*" in action], statement
 
 
-def test_a_wildcard_resource_stands_only_where_iam_offers_no_other(reference: Cloud) -> None:
+def test_a_wildcard_resource_is_used_only_where_iam_has_no_other(reference: Cloud) -> None:
     for statement in reference.statements():
         if statement.actions == ("states:DescribeExecution",):
-            # Whoever looks after sagas asks for executions by names that are made later: of these two machines only.
+            # A reconciler describes executions whose names are made later: of these two machines only.
             machines = {resource.split(":execution:")[1] for resource in statement.resources}
             assert machines == {"${Transfer/StateMachine.Name}:*", "${Transfer/Recovery.Name}:*"}
             continue

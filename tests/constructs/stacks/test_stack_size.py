@@ -24,7 +24,7 @@ def _warnings(stack: Stack) -> list[str]:
 
 @pytest.fixture(scope="module")
 def of_a_saga(new_stack_once: Stack) -> int:
-    """Resources that a saga has by itself."""
+    """Number of resources of a saga alone."""
     saga(new_stack_once)
     return len(Cloud(new_stack_once).resources)
 
@@ -56,7 +56,7 @@ def test_resources_of_stacks_inside_are_not_its_own(stack: Stack, of_a_saga: int
     _fill(nested, 20)
     _fill(NestedStack(nested, "Deeper"), 20)
     _fill(Stack(stack, "Beside"), 20)
-    _fill(stack, 449 - of_a_saga)  # one more stands for the nested stack
+    _fill(stack, 449 - of_a_saga)  # one more is the nested stack
 
     assert _warnings(stack) == []
 

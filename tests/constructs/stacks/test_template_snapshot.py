@@ -1,4 +1,4 @@
-"""The reference app's template as a whole: a change is seen, read, and told to those who deploy."""
+"""The reference app's whole template: a change is visible, reviewed, and announced to its users."""
 
 from __future__ import annotations
 

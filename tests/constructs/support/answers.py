@@ -1,4 +1,4 @@
-"""What the tasks of an interpreted definition result in, and what the records and rows that they read look like."""
+"""Results of the tasks of an interpreted definition, and the records and rows that they read."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def called(done: Run, state: str) -> list[Any]:
 
 
 def seen_in_the_log(done: Run, state: str) -> dict[str, list[str]]:
-    """Steps whose outputs a function was told to read from the log."""
+    """Steps whose outputs a function was asked to read from the log."""
     seen: dict[str, list[str]] = done.sent[state]["Payload"]["logged"]
     return seen
 

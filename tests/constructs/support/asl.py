@@ -91,7 +91,7 @@ _EXPRESSION = re.compile(r"^\{%(.*)%\}$", re.DOTALL)
 
 
 def expressions(value: Any, where: str = "") -> Iterator[tuple[str, str]]:
-    """Every JSONata expression, without its delimiters, with the place where it stands."""
+    """Every JSONata expression, without its delimiters, with its place."""
     if isinstance(value, Mapping):
         for name, item in value.items():
             yield from expressions(item, f"{where}/{name}")
@@ -180,7 +180,7 @@ def policy_resource(resource: str) -> str:
 
 
 def role_problems(definition: State, permissions: set[tuple[str, str]]) -> list[str]:
-    """What a role's policy lacks for the definition's calls, and what it has beyond them."""
+    """Permissions that a role lacks for the definition's calls, and those that it has beyond them."""
     needed = calls(definition)
     granted = {(action, policy_resource(resource)) for action, resource in permissions}
     return [

@@ -15,10 +15,10 @@ _WAYS = ("$request.a", "$not($request.a)", "$request.b = true", "$not($request.b
 
 
 class Drawn:
-    """A saga that the synth would take, and a request for it.
+    """A valid saga, and a request for it.
 
     Attributes:
-        plan: the saga. Its pivots, from none to three, may all lie beside the request's path.
+        plan: the saga. Its pivots, from none to three, may all lie off the request's path.
         request: the request's body.
         refused: rows of the steps that are refused.
     """
@@ -52,12 +52,12 @@ class Drawn:
         return self._random.choice((express, child))(self._name(), *steps[self._random.randrange(2) :], when=when)
 
     def _before(self, *, least: int = 0, most: int = 2) -> Iterator[Node]:
-        """What can be compensated."""
+        """Steps that can be compensated."""
         for _ in range(self._random.randint(least, max(least, most))):
             yield self._node(undo=True)
 
     def _after(self) -> Iterator[Node]:
-        """What nothing takes back, mostly."""
+        """Steps that cannot be compensated, mostly."""
         for _ in range(self._random.randrange(4)):
             kind = self._random.randrange(4)
             when = self._when()

@@ -1,4 +1,4 @@
-"""How tests make apps and stacks."""
+"""Factories of apps and stacks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ANNOTATIONS_IN_REPORT = "@aws-cdk/core:annotationsInValidationReport"
 
 
 def context() -> dict[str, Any]:
-    """What ``cdk.json`` sets, so that templates are those which the CDK command makes; and paths, to read them by.
+    """The context of ``cdk.json``, so that templates are those of the CDK command; and paths, to read them by.
 
     Assets are not copied into the assembly: only their hashes matter here. One flag is left out: with it an error ends
     the synth before the CDK's assertions can read it.

@@ -50,7 +50,7 @@ def writes(name: str, *, undo: bool = True, **options: Any) -> CompiledStep:
 
 
 def direct(name: str, *, output: str = "{}", when: str | None = None, **fields: Any) -> CompiledStep:
-    """A call straight from the state machine: an event, unless fields say otherwise."""
+    """A call straight from the state machine: an event by default."""
     entry = {"Detail": '{% $merge([{"who": $request.who}, {"event_id": $step_key}]) %}'}
     event = {"Type": "Task", "Resource": "arn:aws:states:::events:putEvents", "Arguments": {"Entries": [entry]}}
     state = DirectState(fields=fields or event | {"TimeoutSeconds": 30}, output=output)
@@ -105,7 +105,7 @@ def machines_of(saga: SagaPlan) -> dict[str, dict[str, Any]]:
 
 
 def every_kind() -> SagaPlan:
-    """Every kind of step, each where it may stand."""
+    """Every kind of step, each at a valid position."""
     return plan(
         step("Quote", record=True),
         direct("Look", Type="Task", Resource="arn:aws:states:::aws-sdk:s3:getObject", Arguments={}, TimeoutSeconds=30),
@@ -157,7 +157,7 @@ def _grouped() -> dict[str, SagaPlan]:
             parallel("Both", [step("Left")], [writes("Right", undo=False)]),
             of_items("Ship", writes("Pack", undo=False), when="$exists($request.items)"),
         ),
-        "going on in groups": plan(
+        "skips in groups": plan(
             express("Quick", external("Ask", going_on=INVALID), step("Take", undo=True)),
             parallel(
                 "Both", [step("Left", undo=True, going_on=INVALID)], [external("Right", going_on=INVALID), writes("Up")]

@@ -31,7 +31,7 @@ def own(scope: Construct, id: str, **options: Any) -> StepFunction:
 
 
 def integration(scope: Construct, id: str = "Warehouse", **options: Any) -> CallbackIntegration:
-    """An integration that hands jobs over."""
+    """An integration that dispatches jobs."""
     return CallbackIntegration(scope, id, fn=own(scope, f"{id}HandOver"), **options)
 
 
@@ -56,7 +56,7 @@ def saga_of(
 
 
 def secret(scope: Construct, id: str = "Signing") -> secretsmanager.ISecret:
-    """A provider's secret that somebody else keeps."""
+    """A provider's imported secret."""
     arn = f"arn:aws:secretsmanager:eu-west-1:111111111111:secret:{id}-AbCdEf"
     return secretsmanager.Secret.from_secret_complete_arn(scope, id, arn)
 
@@ -91,5 +91,5 @@ class WarehouseStack(Stack):
             job(self.warehouse, compensate=own(self, "Cancel")),
             Step.wait_for("Scan", via=self.warehouse, expected_duration=Duration.hours(1), timeout=Duration.days(1)),
         )
-        # After the saga: what is added later may do, and is told, the same.
+        # After the saga: receivers that are added later have the same permissions and configuration.
         self.review = self.warehouse.add_approval("Review", waf=True)

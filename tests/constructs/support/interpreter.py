@@ -38,7 +38,7 @@ Answer = Callable[[str, Any], Any]
 
 @dataclass(slots=True)
 class Run:
-    """What an execution did; of a branch, what it did there."""
+    """Result of an execution, or of a branch."""
 
     trace: list[str] = field(default_factory=list)
     sent: dict[str, Any] = field(default_factory=dict)

@@ -21,10 +21,10 @@ REQUEST_ID = "aaaaaaaaaaaaaaaaaaaaaaaaaa"
 
 @lru_cache(maxsize=4_096)
 def compiled(expression: str) -> Jsonata:
-    """The expression, compiled. Bind variables when it is evaluated: the same program is given to everybody.
+    """The compiled expression, shared by all callers: bind variables when it is evaluated.
 
     Raises:
-        jsonata.jexception.JException: if it is none.
+        jsonata.jexception.JException: if it is invalid.
     """
     program = Jsonata(expression)
     program.register_lambda("parse", parse)
@@ -36,9 +36,9 @@ def evaluate(expression: str, *, states: Mapping[str, Any] | None = None, **vari
     """The value of an expression, with or without its delimiters.
 
     Args:
-        expression: what stands in the definition.
-        states: members of ``$states`` beside the context, e.g. ``errorOutput`` or ``result``.
-        **variables: what was assigned.
+        expression: text of the definition.
+        states: members of ``$states`` in addition to the context, e.g. ``errorOutput`` or ``result``.
+        **variables: assigned variables.
     """
     bare = expression.removeprefix("{%").removesuffix("%}").strip()
     given = {"states": {"context": context(), **(states or {})}, **variables}
@@ -68,7 +68,7 @@ def _evaluated(bare: str, given: Mapping[str, Any]) -> Any:
 
 
 def context(*, saga_id: str = EXECUTION, request: str = "{}", execution: str = EXECUTION) -> dict[str, Any]:
-    """What ``$states.context`` holds."""
+    """Value of ``$states.context``."""
     given = {"saga_id": saga_id, "request_id": REQUEST_ID, "request": request, "definition": "d", "protocol": 1}
     return {
         "Execution": {"Name": execution, "Input": given, "StartTime": "2026-01-01T00:00:00.000Z", "RedriveCount": 0},

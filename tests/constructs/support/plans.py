@@ -41,7 +41,7 @@ def job(name: str, *, undo: bool = False, **options: Any) -> CompiledStep:
 
 
 def wait(name: str, **options: Any) -> CompiledStep:
-    """A step that waits for what nobody does for the saga."""
+    """A step that waits without a job."""
     return step(name, **{"wait": WAITING, "permanent_errors": (*PERMANENT, TIMED_OUT), "function_arn": "", **options})
 
 
@@ -92,7 +92,7 @@ def _plans() -> dict[str, SagaPlan]:
             step("Reserve", undo=True), job("Pay", undo=True), wait("Review"), step("Commit", pivot=True), job("Ship")
         ),
         "a job is the pivot": plan(step("Reserve", undo=True), job("Pay", undo=True, pivot=True), wait("Scan")),
-        "a wait that may be passed over": plan(
+        "a wait that may be skipped": plan(
             wait("Review", going_on={TIMED_OUT: GoingOn(output={"review": "none"})}), step("Commit", pivot=True)
         ),
         "notices of failures": plan(

@@ -19,7 +19,7 @@ def step_function(scope: Construct, id: str = "Move") -> StepFunction:
 
 
 def plain_function(scope: Construct, id: str, *, timeout: Duration | None = None) -> lambda_.Function:
-    """A function that somebody brings."""
+    """A custom function."""
     return lambda_.Function(
         scope,
         id,

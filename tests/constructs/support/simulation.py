@@ -51,14 +51,14 @@ class Stopped(BaseException):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stop:
-    """Where an execution is stopped: at its n-th call, counted from 1 over all executions of the saga."""
+    """The call at which an execution is stopped, counted from 1 over all executions of the saga."""
 
     call: int
     moment: Moment
 
 
 class _Context:
-    """Of a function that has a minute."""
+    """Context of a function with a minute left."""
 
     def get_remaining_time_in_millis(self) -> int:
         return 60_000
@@ -96,20 +96,19 @@ class Simulation:
     """One saga.
 
     Attributes:
-        plan: what it is made of; its tables are ``requests`` and ``log``.
-        deployed: what it is made of when it is recovered, if that is another definition; of several, each time the
-            next one.
-        other: another definition that is deployed, and taken back, between starts of executions.
-        switches: at which starts, of any execution, the machines have changed to the other definition, or back.
+        plan: its definition; its tables are ``requests`` and ``log``.
+        deployed: definition when it is recovered, if that is another one; of several, each time the next one.
+        other: another definition that is deployed, and reverted, between starts of executions.
+        switches: starts, of any execution, at which the machines have changed to the other definition, or back.
         request: the request's body.
         refused: rows of steps that are refused, e.g. ``Debit`` or ``Pack[a]``.
-        stops: where it is stopped.
-        page: how many rows a query reads at most.
+        stops: calls at which it is stopped.
+        page: maximum number of rows that a query reads.
         functions: handlers of the runtime, by the ARN of the function; every other function is a model.
-        effects: how often each row's effect stands.
-        sent: how often something was sent that nothing takes back.
+        effects: number of applied effects, by row.
+        sent: number of messages, which cannot be compensated.
         traces: states of every execution, by its name.
-        told: what the operators were sent.
+        told: messages of the operator queue.
     """
 
     plan: SagaPlan
@@ -180,13 +179,13 @@ class Simulation:
         return self.deployed[min(self._recoveries, len(self.deployed)) - 1]
 
     def _arrive(self) -> None:
-        """What travels arrives."""
+        """Deliver the requests in transit."""
         while self._late:
             self._late.pop()()
 
     @property
     def settled(self) -> str | None:
-        """How it settled, if it did."""
+        """Status of the settled record; None before."""
         status: str = self._record["status"]["S"]
         return None if status == "IN_PROGRESS" else status
 
@@ -329,7 +328,7 @@ class Simulation:
     # -- functions --------------------------------------------------------------------------------------------------
 
     def _function(self, arn: str, call: Mapping[str, Any]) -> Any:
-        """What a step's function, or its compensation, does: the row and the effect at once."""
+        """Model of a step's function, or of its compensation: the row and the effect at once."""
         if arn in self.functions:
             return self._handled(self.functions[arn], call)
         row = call["step"] if "item_key" not in call else f"{call['step']}[{call['item_key']}]"
@@ -354,7 +353,7 @@ class Simulation:
         return self.outputs(row)
 
     def _handled(self, handler: Handler, call: Mapping[str, Any]) -> Any:
-        """What a handler answers, tried again as its state would."""
+        """Result of a handler, retried as its state would."""
         tried = 0
         while True:
             try:

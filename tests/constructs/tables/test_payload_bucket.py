@@ -54,7 +54,7 @@ def own(stack: Stack, id: str) -> StepFunction:
 
 
 def api(stack: Stack, machine: SagaStateMachine, max_body_bytes: int = 1_000_000) -> TransactionApi:
-    """A front door with one operation."""
+    """An API with one operation."""
     return TransactionApi(stack, "Api", operations={"moves": Operation(saga=machine, max_body_bytes=max_body_bytes)})
 
 
@@ -82,7 +82,7 @@ class TestTheBucket:
     @pytest.mark.parametrize(
         ("policy", "kept"), [(RemovalPolicy.RETAIN, "Retain"), (RemovalPolicy.DESTROY, "Delete")], ids=str
     )
-    def test_stays_unless_it_is_told_otherwise(self, stack: Stack, policy: RemovalPolicy, kept: str) -> None:
+    def test_follows_its_removal_policy(self, stack: Stack, policy: RemovalPolicy, kept: str) -> None:
         PayloadBucket(stack, "Payloads", removal_policy=policy)
 
         assert Cloud(stack).one(BUCKET).raw["DeletionPolicy"] == kept
@@ -149,7 +149,7 @@ class TestGrants:
 
 
 class TestFindings:
-    def test_there_are_none(self, stack: Stack) -> None:
+    def test_do_not_arise_with_a_bucket(self, stack: Stack) -> None:
         saga(stack, PayloadBucket(stack, "Payloads"))
 
         assert not self._found(stack)
@@ -189,7 +189,7 @@ class TestTheFrontDoor:
         assert variables[Env.INLINE_BODY_BYTES] == str(INLINE_BODY_BYTES)
         assert variables[Env.MAX_BODY_BYTES] == "1000000"
 
-    def test_knows_nothing_of_a_bucket_where_there_is_none(self, stack: Stack) -> None:
+    def test_has_no_bucket_by_default(self, stack: Stack) -> None:
         api(stack, saga(stack, None), 1_000)
 
         variables = Cloud(stack).one(GATEKEEPER).properties["Environment"]["Variables"]
@@ -206,13 +206,13 @@ class TestTheFrontDoor:
         with pytest.raises(ValueError, match=f"1 to {MAX_PAYLOAD_BYTES}, got {MAX_PAYLOAD_BYTES + 1}"):
             Operation(saga=machine, max_body_bytes=MAX_PAYLOAD_BYTES + 1)
 
-    def test_takes_no_body_that_expressions_could_not_look_into(self, stack: Stack) -> None:
+    def test_refuses_a_body_limit_that_expressions_could_not_read(self, stack: Stack) -> None:
         machine = saga(stack, PayloadBucket(stack, "Payloads"), when="$request.large")
 
         with pytest.raises(ValueError, match=r"read the request, got 65537 with \['Make'\]"):
             Operation(saga=machine, max_body_bytes=MAX_BODY_BYTES + 1)
 
-    def test_lets_every_body_travel_that_expressions_look_into(self, stack: Stack) -> None:
+    def test_keeps_every_body_inline_that_expressions_read(self, stack: Stack) -> None:
         api(stack, saga(stack, PayloadBucket(stack, "Payloads"), when="$request.large"), MAX_BODY_BYTES)
 
         variables = Cloud(stack).one(GATEKEEPER).properties["Environment"]["Variables"]

@@ -1,4 +1,4 @@
-"""What becomes of resources that are replaced, renamed or removed: those that hold state stay, unless asked for."""
+"""Replaced, renamed or removed resources: those that hold state stay, unless configured otherwise."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_tables_logs_secrets_and_queues_with_jobs_and_parked_sagas_are_retained(
     assert {path: policies for path, policies in found.items() if policies != {"Retain"}} == {}
 
 
-def test_a_test_stack_leaves_nothing_behind_if_it_says_so_everywhere(stack: Stack) -> None:
+def test_a_test_stack_leaves_nothing_behind_if_all_its_policies_destroy(stack: Stack) -> None:
     policy = RemovalPolicy.DESTROY
     requests = IdempotencyTable(stack, "Requests", removal_policy=policy)
     LedgerTable(stack, "Ledger", removal_policy=policy)

@@ -40,7 +40,7 @@ MESSAGES = 18 * DAY
 OUTLIVED = 300 + 900 + 60
 """An Express phase, a function that it called last, and a margin."""
 LOOK = 900
-"""What is in progress is looked at once in a quarter of an hour, at least."""
+"""Minimum interval, a quarter of an hour, in which a saga in progress is checked once."""
 
 
 def step(name: str = "Pay", **options: Any) -> StepDescription:
@@ -75,17 +75,17 @@ def pick(**options: Any) -> StepDescription:
 
 
 def found(made: SagaDescription) -> dict[str, Finding]:
-    """What is found when a saga is declared."""
+    """Findings when a saga is declared."""
     return {finding.id: finding for finding in retention_findings(made)}
 
 
 def found_later(made: SagaDescription, *, every: int | None = 60) -> dict[str, Finding]:
-    """What is found when it is known who looks after it."""
+    """Findings when its reconciler is known."""
     return {finding.id: finding for finding in recovery_findings(made, looked_at_every=every)}
 
 
 def remedy_of(finding: Finding) -> int:
-    """The days to which a message says to raise ``log_retention_days``."""
+    """The days to which a message asks to raise ``log_retention_days``."""
     return int(finding.message.partition("log_retention_days to ")[2].partition(",")[0])
 
 
@@ -198,7 +198,7 @@ def test_an_undo_that_is_tried_for_longer_than_its_provider_remembers_is_a_warni
     assert f"may be tried for {trying} s" in finding["cdk-sagas-retention-undo-Charge"].message
 
 
-# ---- what depends on who looks after the saga ----------------------------------------------------------------------
+# ---- findings that depend on the saga's reconciler ------------------------------------------------------------------
 
 
 def test_without_a_reconciler_rows_must_outlast_what_a_person_may_still_recover() -> None:
@@ -276,7 +276,7 @@ def plain(stack: Stack, **options: Any) -> SagaStateMachine:
     return SagaStateMachine(stack, "Saga", requests=IdempotencyTable(stack, "Requests"), steps=steps, **options)
 
 
-def test_a_saga_with_short_rows_needs_somebody_who_keeps_them(stack: Stack) -> None:
+def test_a_saga_with_short_rows_needs_a_reconciler(stack: Stack) -> None:
     plain(stack, log_retention_days=60)
 
     assert told(stack) == (["cdk-sagas-retention-recovery"], [])
@@ -295,7 +295,7 @@ def test_of_several_that_look_the_one_that_looks_most_often_counts(stack: Stack)
     assert told(stack) == ([], [])
 
 
-def test_what_is_found_when_all_is_known_is_told_once_however_often_the_app_is_synthesized(stack: Stack) -> None:
+def test_late_findings_are_reported_once_in_any_number_of_synths(stack: Stack) -> None:
     plain(stack, log_retention_days=60)
     app = stack.node.root
     assert isinstance(app, App)
@@ -311,7 +311,7 @@ def test_a_saga_that_may_run_for_longer_than_its_rows_are_kept_ends_the_synth(st
     assert told(stack) == (["cdk-sagas-retention-redrive"], ["cdk-sagas-retention-names"])
 
 
-def test_a_job_tells_how_long_its_queues_keep_a_message_and_its_provider_a_key(stack: Stack) -> None:
+def test_a_job_has_the_retention_of_its_queues_and_of_its_providers_keys(stack: Stack) -> None:
     via = integration(stack)
     made = saga_of(stack, job(via, compensate=own(stack, "Cancel")))
 
@@ -355,7 +355,7 @@ def test_so_is_when_a_record_is_due(stack: Stack) -> None:
     assert told(stack) == ([], ["cdk-sagas-retention-window-Charge"])
 
 
-def test_a_look_a_minute_is_often_enough(stack: Stack) -> None:
+def test_a_sweep_every_minute_is_often_enough(stack: Stack) -> None:
     _charging(stack)
 
     assert told(stack) == ([], [])
@@ -372,7 +372,7 @@ def test_sagas_with_every_kind_of_step_are_remembered_for_long_enough(kinds_stac
     assert told(kinds_stack) == ([], [])
 
 
-def test_the_page_tells_the_same_numbers() -> None:
+def test_the_page_has_the_same_numbers() -> None:
     page = " ".join((ROOT / "docs" / "explanation" / "retention.md").read_text("utf-8").split())
     numbers = (
         f"{REDRIVE_DAYS} days + `timeout` + what a recovery outlives ≤",

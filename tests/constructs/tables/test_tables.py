@@ -1,4 +1,4 @@
-"""The tables: what must not be lost is encrypted, recoverable, protected and retained, unless told otherwise."""
+"""The tables: persistent data is encrypted, recoverable, protected and retained, unless configured otherwise."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_a_customers_key_encrypts_the_table(regional_stack: Stack, kind: type[Id
 
 
 @pytest.mark.parametrize("kind", [IdempotencyTable, LedgerTable])
-def test_told_to_destroy_a_table_can_be_deleted(stack: Stack, kind: type[IdempotencyTable | LedgerTable]) -> None:
+def test_a_table_with_a_destroy_policy_can_be_deleted(stack: Stack, kind: type[IdempotencyTable | LedgerTable]) -> None:
     kind(stack, "Mine", removal_policy=RemovalPolicy.DESTROY)
     table = Cloud(stack).one("Mine/Table", TABLE)
     assert table.raw["DeletionPolicy"] == "Delete"
@@ -170,7 +170,7 @@ def test_a_grant_on_a_table_with_a_customers_key_comes_with_the_key(regional_sta
     assert {resource for action, resource in granted if action.startswith("kms:")} == {"${Key.Arn}"}
 
 
-def test_whoever_writes_to_a_saga_log_with_a_customers_key_is_granted_the_key(regional_stack: Stack) -> None:
+def test_writers_of_a_saga_log_with_a_customers_key_are_granted_the_key(regional_stack: Stack) -> None:
     SagaStateMachine(
         regional_stack,
         "Saga",

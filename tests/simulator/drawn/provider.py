@@ -41,13 +41,13 @@ class DrawnProvider:
         return [ProviderEffect(key=key) for key, times in self._done.items() for _ in range(times)]
 
     def state_of(self, key: str) -> str:
-        """What became of a key: ``done``, ``in work`` or ``nothing``."""
+        """Outcome of a key: ``done``, ``in work`` or ``nothing``."""
         if self._done[key]:
             return "done"
         return "in work" if self._in_work[key] or self._jobs.get(key) == "at work" else "nothing"
 
     def handle(self, request: ProviderRequest) -> ProviderAnswer | Future[ProviderAnswer]:
-        """Act, undo, begin a job, or say what became of a key."""
+        """Act, compensate, begin a job, or report the outcome of a key."""
         _, mode, operation = request.path.split("/")
         key = request.query["key"]
         if operation == "found":
@@ -89,12 +89,12 @@ class DrawnProvider:
         return ProviderAnswer()
 
     def _end(self, mode: str, key: str, reference: str) -> None:
-        """End a job, and tell whoever waits for it, perhaps."""
+        """End a job, and perhaps report it to the waiting task."""
         weather = self._world.weather
         refused = self._random.random() < _REFUSES
         self._jobs[key] = "refused" if refused else "done"
         if not refused and mode == "job":
-            self._done[key] += 1  # what is only waited for is nobody's effect
+            self._done[key] += 1  # a wait without a job has no effect
         row = reference.partition("#")[2]
         outcome = {"ok": False, "error": "SoldOut", "detail": "no"} if refused else {"ok": True, "output": {"of": row}}
         if weather.happens(Event.PROVIDER_NEVER, "provider"):

@@ -1,4 +1,4 @@
-"""What can be drawn: sagas as plain data, any that the synth takes."""
+"""Drawn sagas as plain data: any saga that the synth accepts."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class DrawnStep:
         undo: whether it has a compensation.
         pivot: whether it is a pivot.
         when: its condition.
-        route: what becomes of the refusal ``Routed``: ``notify``, ``go on`` or None.
-        refusable: whether its refusal ends the saga, or is passed over, instead of having it parked.
+        route: route of the refusal ``Routed``: ``notify``, ``go on`` or None.
+        refusable: whether its refusal ends the saga, or is skipped, instead of having it parked.
     """
 
     name: str
@@ -123,14 +123,14 @@ class _Dice:
         if pivots:
             nodes += [self._after() for _ in range(self._random.randrange(3))]
         else:
-            # Without a pivot nothing is final until the saga settles: the last that mutates runs beside others.
+            # Without a pivot nothing is final until the saga settles: the last mutating step runs in parallel.
             nodes.append(self._beside(undo=True, refusable=True))
         if not _always_acts(DrawnSaga(nodes=tuple(nodes))):
             nodes.insert(0, DrawnStep(name=self._name(), kind=self._random.choice(MUTATING), undo=True))
         return DrawnSaga(nodes=tuple(nodes), announced=self._chance(0.5), bucket=self._chance(0.3))
 
     def _before(self, *, refusable: bool = True) -> Node:
-        """What can be compensated."""
+        """Steps that can be compensated."""
         shape = self._random.randrange(8)
         if shape == 0:
             return self._beside(undo=True, refusable=refusable)
@@ -139,7 +139,7 @@ class _Dice:
         return self._step(undo=True, refusable=refusable)
 
     def _after(self) -> Node:
-        """What nothing takes back, mostly."""
+        """Steps that cannot be compensated, mostly."""
         shape = self._random.randrange(8)
         if shape < 2:
             return DrawnStep(

@@ -26,7 +26,7 @@ _SEEDS: Final = 12
 
 
 class Alike(Drawn):
-    """Requests to one saga, which say how functions behave: as drawn, or as given."""
+    """Requests to one saga, which determine the behaviour of functions: as drawn, or as given."""
 
     def __init__(
         self, saga: DrawnSaga, *, behaves: Mapping[str, str] | None = None, prepare: Prepare | None = None
@@ -70,7 +70,7 @@ class Failure:
 
     @property
     def kinds(self) -> frozenset[str]:
-        """What was broken."""
+        """Broken invariants."""
         return frozenset(finding.kind for finding in self.result.findings)
 
     @property
@@ -96,7 +96,7 @@ class Failure:
 
 @dataclass(slots=True)
 class _Left:
-    """How many runs may still be made."""
+    """Number of runs that are left."""
 
     runs: int
 
@@ -119,10 +119,10 @@ def shrunk(
 
     Args:
         saga: the saga that failed.
-        seed: of a run that failed, with this saga alone or beside others.
+        seed: of a run that failed, with this saga alone or with others.
         clients: of that run.
-        runs: how many are made at most, to find a smaller one.
-        prepare: is called with each world before anything happens in it; for what is broken on purpose.
+        runs: maximum number of runs to find a smaller one.
+        prepare: is called with each world before its run; for intentional faults.
 
     Returns:
         The smallest failure that was found; None if the saga alone does not fail.

@@ -228,7 +228,7 @@ class DrawnStack(Stack):
         return {}
 
     def _at(self, mode: str) -> CallbackIntegration:
-        """Where answers come in: of jobs that a provider works at, or of what is only waited for."""
+        """Integration for callbacks: of jobs at a provider, or of waits without a job."""
         if mode not in self._integrations:
             integration = CallbackIntegration(self, mode.title(), fn=self._function("external.begin", mode))
             receiver = integration.add_direct("Answers")

@@ -1,4 +1,4 @@
-"""What is asked of drawn sagas, and what must hold of their effects."""
+"""Requests of drawn sagas, and invariants over their effects."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ class Drawn(Workload):
             for record in world.records(table)
             if is_direct(record) and record[RecordAttribute.STATUS]["S"] == RecordStatus.COMPLETED
         }
-        orphans = [f"{key} happened, and its row does not say so" for key in effects.keys() - expected]
+        orphans = [f"{key} happened without its row" for key in effects.keys() - expected]
         missing = [f"{told}, and {key} did not happen" for key, told in expected.items() if key not in effects]
         twice = [f"{key} happened {times} times" for key, times in effects.items() if times > 1]
         return [
@@ -182,7 +182,7 @@ def _requests(world: World) -> Iterator[tuple[Item, int, Mapping[str, Any]]]:
 
 
 def _expected(row: Item) -> Iterator[tuple[str, str]]:
-    """Keys of the effects that a row tells of."""
+    """Keys of the effects of a row."""
     saga_id, name, status = (
         row[attribute]["S"] for attribute in (LogAttribute.SAGA_ID, LogAttribute.STEP, LogAttribute.STATUS)
     )
@@ -194,7 +194,7 @@ def _expected(row: Item) -> Iterator[tuple[str, str]]:
 
 
 def drawn_body(saga: DrawnSaga, random: Random) -> dict[str, Any]:
-    """A request, which says how functions behave, too."""
+    """A request, which also determines the behaviour of functions."""
     body: dict[str, Any] = {name: random.random() < 0.5 for name in MEMBERS}
     if random.random() < 0.1:
         del body["c"]

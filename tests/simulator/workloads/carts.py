@@ -1,4 +1,4 @@
-"""What is asked of the cart fulfilment, and who answers it later: three providers, and reviewers."""
+"""Requests of the cart fulfilment, and its three providers and reviewers, which report later."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class Carts(Workload):
 
 
 class _Reviewer:
-    """Somebody who reads the reviewers' mail, and decides, or does not, or both ways."""
+    """A reviewer who reads the mail, and decides, or does not, or both ways."""
 
     def __init__(self, world: World, random: Random) -> None:
         self._world = world

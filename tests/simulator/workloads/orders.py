@@ -1,4 +1,4 @@
-"""What is asked of the order processing."""
+"""Requests of the order processing."""
 
 from __future__ import annotations
 

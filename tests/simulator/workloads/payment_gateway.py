@@ -41,7 +41,7 @@ class SimulatedGateway:
             return _sent(known)
         if not self._world.weather.happens(Event.PROVIDER_LATE, "payments"):
             return _sent(self._move(operation, key, body))
-        # It takes its time: who asks meanwhile is told that it is in work.
+        # It takes its time: a query meanwhile returns that it is in progress.
         later: Future[ProviderAnswer] = Future(self._world.kernel)
         self._world.kernel.after(
             self._world.weather.travel(), lambda: later.set(_sent(self._move(operation, key, body)))

@@ -1,4 +1,4 @@
-"""What is asked of the agentic payout."""
+"""Requests of the agentic payout."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Payouts(Workload):
 
 
 def _is_held(row: Item) -> bool:
-    """True if a row says that nothing was to be paid."""
+    """True if a row records that nothing was to be paid."""
     output = json.loads(row[LogAttribute.OUTPUT]["S"]) if LogAttribute.OUTPUT in row else {}
     return row[LogAttribute.STEP]["S"] == "Act" and output.get("decision") == "held"
 

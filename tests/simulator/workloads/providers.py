@@ -30,7 +30,7 @@ _REFERENCE: Final = re.compile(r"[a-z2-7]{26}-[a-z0-9]+#\w+")
 
 
 class DrawnPlan(Plan):
-    """What goes wrong with a provider: drawn from the seed instead of planned."""
+    """Troubles of a provider: drawn from the seed instead of planned."""
 
     def __init__(self, world: World, name: str) -> None:
         super().__init__()
@@ -39,7 +39,7 @@ class DrawnPlan(Plan):
         self._contradicted: set[str] = set()
 
     def meet(self, name: str, text: str) -> Trouble | None:
-        """What happens to an event, or to a request that begins a job."""
+        """Trouble of an event, or of a request that begins a job."""
         weather = self._world.weather
         for event, action in _OF_EVENTS if "." in name else _OF_JOBS:
             if action is Action.WRONG and not self._may_contradict(text):
@@ -62,10 +62,10 @@ class SimulatedProvider:
     """One provider.
 
     Args:
-        world: whose time it has.
+        world: its world, for the time.
         name: for traces.
         business: makes its rules.
-        webhook: where it tells what became of its jobs.
+        webhook: destination of its callbacks.
         secret: ARN of the secret that it signs with.
     """
 
@@ -99,7 +99,7 @@ class SimulatedProvider:
         return [ProviderEffect(key=row["key"], amount=row["amount"]) for row in rows]
 
     def void_by_hand(self, saga_id: str) -> bool | None:
-        """Have the label of a saga's parcel voided by the carrier's own people; None: there is none."""
+        """Have the label of a saga's parcel voided by the carrier's own staff; None: there is none."""
         step_key = step_key_of(saga_id, "ShippingLabel")
         with self._keeper.page() as page:
             jobs = page.jobs_under(provider_key_of(step_key))
@@ -134,7 +134,7 @@ class SimulatedProvider:
         return answer
 
     def _keep_time(self) -> None:
-        """Look again when the next thing is due."""
+        """Wake when the next action is due."""
         with self._keeper.page() as page:
             (timer,) = page.execute("SELECT min(due_ms) FROM timers").fetchone()
             busy = ",".join(map(str, sorted(self._sending))) or "-1"
@@ -146,7 +146,7 @@ class SimulatedProvider:
             self._world.kernel.at(due * 1_000 + 1_000, self._work_off)
 
     def _work_off(self) -> None:
-        """Let everything happen that is due, and send what is to be told."""
+        """Run everything that is due, and send its callbacks."""
         errands = []
         with self._keeper.page() as page:
             for job, name in page.due():

@@ -1,4 +1,4 @@
-"""What is asked of the funds transfer."""
+"""Requests of the funds transfer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is no JSON schema is refused, and the place is named."""
+"""An invalid JSON schema is refused, with the path of the error."""
 
 from __future__ import annotations
 
@@ -55,12 +55,12 @@ WRONG: dict[str, tuple[Any, str]] = {
         {"additionalProprties": False},
         "/additionalProprties must be a keyword of JSON schema; write additionalProperties, got False",
     ),
-    "a name that is no text": ({1: {}}, "/ must be an object with texts for names, got 1"),
+    "a name that is not text": ({1: {}}, "/ must be an object with texts for names, got 1"),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_what_is_no_schema_is_named_with_its_place(case: str) -> None:
+def test_an_invalid_schema_is_refused_with_its_path(case: str) -> None:
     schema, message = WRONG[case]
 
     with pytest.raises(ValueError) as raised:  # noqa: PT011 -- the whole message is compared

@@ -1,4 +1,4 @@
-"""Approvals: what a link says, who can make one, what opening it does, and that a job is decided once."""
+"""Approvals: a link's contents, its signature, the effect of opening it, and that a job is decided once."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from tests.unit.support.world import World
 html = import_module("saga_runtime.approvals.html")
 
 ADDRESS = "https://review.example/prod/review"
-KEY = "a key that nobody guesses"
+KEY = "an unguessable key"
 NEXT_KEY = "the next key, of sixteen bytes"
 TWO_DAYS = timedelta(hours=48)
 SOON = NOW_MS // 1_000 + 600
@@ -69,7 +69,7 @@ def link(reviewer: str = "alice", *, expires: timedelta = TWO_DAYS, job_id: str 
 
 
 def set_record(**values: str) -> None:
-    """Let the saga's record say something else."""
+    """Change attributes of the saga's record."""
     key = {"id": {"S": REQUEST_ID}}
     for name, value in values.items():
         aws.dynamodb().update_item(
@@ -82,7 +82,7 @@ def set_record(**values: str) -> None:
 
 
 def visit(address: str, method: str = "GET", *, body: str = "", base64_encoded: bool = False) -> dict[str, Any]:
-    """What a browser gets."""
+    """The response to a browser."""
     raw = base64.b64encode(body.encode()).decode() if base64_encoded else body
     query = {name: values[-1] for name, values in parse_qs(urlsplit(address).query).items()}
     event = {
@@ -101,7 +101,7 @@ def press(address: str, decision: str = "approve", note: str = "") -> dict[str, 
 
 
 def text_of(answer: dict[str, Any]) -> str:
-    """What a reader sees."""
+    """The visible text of a page."""
     return re.sub(
         r"<[^>]+>", " ", re.sub(r"<style>.*?</style>|<title>.*?</title>|</?bdi>", "", answer["body"], flags=re.DOTALL)
     )
@@ -117,8 +117,8 @@ def test_a_link_shows_what_is_asked(reception: Reception) -> None:
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
-def test_looking_decides_nothing(reception: Reception, method: str) -> None:
-    """Mail programs look at links before their reader does."""
+def test_opening_a_link_decides_nothing(reception: Reception, method: str) -> None:
+    """Mail programs open links before their reader does."""
     for _ in range(3):
         assert visit(link(), method)["statusCode"] == 200
     assert reception.written() == []
@@ -148,7 +148,7 @@ def test_a_rejection_is_the_steps_refusal(reception: Reception) -> None:
     assert reception.world.rows() == {WAIT_ID: StepStatus.FAILED}
 
 
-def test_what_a_reviewer_notes_of_a_rejection_is_not_for_whoever_made_the_request(reception: Reception) -> None:
+def test_a_reviewers_note_is_not_revealed_to_the_requester(reception: Reception) -> None:
     press(link(), "reject", note="stolen card")
 
     (log,) = reception.world.items("log")
@@ -171,7 +171,7 @@ def test_a_job_is_decided_once(reception: Reception) -> None:
     assert reception.written() == written
 
 
-def test_another_reviewers_link_is_told_who_decided(reception: Reception) -> None:
+def test_another_reviewers_link_names_the_deciding_reviewer(reception: Reception) -> None:
     bobs = link("bob")
     press(link("alice"), "reject")
 
@@ -219,7 +219,7 @@ def test_an_expired_link_shows_nothing_but_that_it_expired(reception: Reception)
             assert not [word for word in shown if word in answer["body"]]
 
 
-def test_a_lost_decision_is_carried_out_by_an_expired_link_too(reception: Reception) -> None:
+def test_a_lost_decision_is_delivered_by_an_expired_link_too(reception: Reception) -> None:
     address = link(expires=timedelta(minutes=5))
     reception.world.wire.plan(Fault(operation="TransactWriteItems", action=Action.KILL))
     with pytest.raises(Killed):
@@ -240,8 +240,8 @@ def test_a_note_is_shown_to_its_own_reviewer_only(reception: Reception) -> None:
     assert "stolen card" not in visit(bobs)["body"] + press(bobs)["body"]
 
 
-def test_a_link_decides_no_longer_than_the_step_waits(reception: Reception) -> None:
-    """All attempts of the step together: a reminder begins a new one, and the time goes on."""
+def test_a_link_is_valid_only_while_the_step_waits(reception: Reception) -> None:
+    """All attempts of the step share one time limit: a reminder begins a new attempt, but not a new limit."""
     reception.wait(OTHER_ID, token="token-1", timeout_seconds=600)
     reception.world.clock.ms += 400_000
     reception.wait(OTHER_ID, attempt=2, token="token-2", timeout_seconds=600)
@@ -267,7 +267,7 @@ def test_a_link_decides_nothing_for_a_saga_that_is_settled(reception: Reception,
     assert [item["id"]["S"] for item in reception.world.items("tokens")] == [WAIT_ID]
 
 
-def test_a_link_to_a_job_that_nothing_waits_for_says_so(reception: Reception) -> None:
+def test_a_link_to_an_ended_job_is_reported(reception: Reception) -> None:
     address = link(job_id=OTHER_ID)
 
     for answer in (visit(address), press(address)):
@@ -304,7 +304,7 @@ def test_a_link_that_was_cut_or_changed_is_not_valid(reception: Reception, cut: 
 
 
 @pytest.mark.parametrize("token", ["", ".", "a.b", "é.é", "AAAA", "AAAA.AAAA", "=.=", "e30.e30", "x" * 9_000])
-def test_what_is_no_link_is_not_valid(reception: Reception, token: str) -> None:
+def test_an_invalid_link_is_refused(reception: Reception, token: str) -> None:
     assert press(f"{ADDRESS}?{urlencode({'t': token})}")["statusCode"] == 403
     assert reception.written() == []
 
@@ -319,7 +319,7 @@ def test_another_key_makes_no_link(reception: Reception) -> None:
     assert press(f"{ADDRESS}?t={token_of(claims, b'guessed')}")["statusCode"] == 403
 
 
-def test_the_same_keys_signature_of_something_else_is_none_of_a_link() -> None:
+def test_a_signature_of_other_data_with_the_same_key_is_invalid() -> None:
     import hmac
 
     said = Claims(job_id=WAIT_ID, reviewer="mallory", expires=SOON).encode()
@@ -398,7 +398,7 @@ def test_other_methods_are_refused(reception: Reception, method: str) -> None:
 
 
 @pytest.mark.parametrize("event", [None, [], {"httpMethod": "GET", "isBase64Encoded": True, "body": "%"}])
-def test_what_is_no_request_is_refused(reception: Reception, event: Any) -> None:
+def test_an_invalid_request_is_refused(reception: Reception, event: Any) -> None:
     assert approval_page.handler(event, None)["statusCode"] == 400
 
 
@@ -412,7 +412,7 @@ def test_a_job_that_was_settled_in_another_way_cannot_be_decided(reception: Rece
     assert reception.written() == written
 
 
-def test_a_decision_that_comes_too_late_is_told_so(reception: Reception) -> None:
+def test_a_late_decision_is_reported_as_late(reception: Reception) -> None:
     reception.world.tasks.time_out(TOKEN)
 
     answer = press(link())
@@ -422,7 +422,7 @@ def test_a_decision_that_comes_too_late_is_told_so(reception: Reception) -> None
 
 @pytest.mark.parametrize("operation", ["GetItem", "PutItem", "TransactWriteItems"])
 @pytest.mark.parametrize("action", [Action.THROTTLE, Action.DROP])
-def test_an_outage_is_told_and_pressing_again_decides(reception: Reception, operation: str, action: Action) -> None:
+def test_an_outage_is_reported_and_a_retry_decides(reception: Reception, operation: str, action: Action) -> None:
     address = link()
     reception.world.wire.plan(Fault(operation=operation, action=action, times=60))
     answer = press(address)
@@ -452,9 +452,7 @@ DEATHS = [
 
 @pytest.mark.parametrize("fault", DEATHS[1:], ids=str)
 @pytest.mark.parametrize("again", ["GET", "approve", "reject"])
-def test_a_decision_that_died_on_its_way_is_carried_out_as_it_was_made(
-    reception: Reception, fault: Fault, again: str
-) -> None:
+def test_an_interrupted_decision_is_delivered_as_it_was_made(reception: Reception, fault: Fault, again: str) -> None:
     address = link()
     reception.world.wire.plan(fault)
     with pytest.raises(Killed):
@@ -481,7 +479,7 @@ def test_a_decision_that_died_before_it_was_written_was_not_made(reception: Rece
     assert reception.told == "Rejected"
 
 
-def test_an_answer_of_the_database_that_was_lost_is_no_earlier_decision(reception: Reception) -> None:
+def test_a_lost_response_of_the_database_is_not_an_earlier_decision(reception: Reception) -> None:
     fault = Fault(operation="PutItem", action=Action.DROP, moment=Moment.AFTER, times=1)
     address = link()
     reception.world.wire.plan(fault)
@@ -492,7 +490,7 @@ def test_an_answer_of_the_database_that_was_lost_is_no_earlier_decision(receptio
 
 
 def taken_back(reception: Reception) -> None:
-    """An operator takes the decision back, and the state waits anew."""
+    """A decision that an operator removed, for a state that waits again."""
     for table, row_id in (("log", None), ("tokens", WAIT_ID)):
         for item in reception.world.items(table):
             if row_id is None or item["id"]["S"] == row_id:
@@ -501,7 +499,7 @@ def taken_back(reception: Reception) -> None:
     reception.wait(WAIT_ID, attempt=2, token="second-token")
 
 
-def test_a_decision_that_an_operator_took_back_can_be_made_anew(reception: Reception) -> None:
+def test_a_removed_decision_can_be_made_again(reception: Reception) -> None:
     address = link()
     press(address, "reject")
     taken_back(reception)
@@ -526,9 +524,7 @@ def test_a_decision_that_is_taken_back_months_later_does_not_take_effect_again(r
     assert "second-token" not in reception.world.tasks.woken
 
 
-def test_a_decision_anew_replaces_only_the_one_that_was_taken_back(
-    reception: Reception, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_new_decision_replaces_only_the_removed_one(reception: Reception, monkeypatch: pytest.MonkeyPatch) -> None:
     press(link(), "reject")
     taken_back(reception)
     before = approval_store.read_standing(WAIT_ID)
@@ -631,9 +627,7 @@ texts = st.text(max_size=80)
 
 
 @given(texts.filter(str.strip), texts, st.lists(st.tuples(texts, texts), max_size=3), st.integers(0, 2**33 - 1))
-def test_a_link_says_what_was_put_into_it(
-    reviewer: str, title: str, details: list[tuple[str, str]], expires: int
-) -> None:
+def test_a_link_contains_its_claims(reviewer: str, title: str, details: list[tuple[str, str]], expires: int) -> None:
     claims = Claims(job_id=WAIT_ID, reviewer=reviewer, expires=expires, title=title, details=tuple(details))
     try:
         token = token_of(claims, KEY.encode())
@@ -645,8 +639,8 @@ def test_a_link_says_what_was_put_into_it(
 
 
 @given(st.binary(max_size=200) | texts.map(lambda text: json.dumps(text).encode()))
-def test_signed_nonsense_is_no_link(said: bytes) -> None:
-    """Nobody but us signs; still, nothing gets out."""
+def test_signed_nonsense_is_refused(said: bytes) -> None:
+    """Only we sign; still, the error reveals nothing."""
     token = f"{approvals._to_text(said)}.{approvals._to_text(approvals._sign(said, KEY.encode()))}"
 
     assert claims_of(token, [KEY.encode()]) is None
@@ -694,7 +688,7 @@ def test_nothing_that_was_written_into_a_link_becomes_markup(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_every_page_is_kept_by_nobody_and_loads_nothing(name: str) -> None:
+def test_every_page_forbids_storage_and_loads_nothing(name: str) -> None:
     headers = PAGES[name].to_proxy()["headers"]
 
     assert headers["Cache-Control"] == "no-store"

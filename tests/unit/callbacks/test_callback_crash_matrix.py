@@ -1,8 +1,8 @@
-"""A crash or a lost answer before and after every call of registrations, receipts, sweeps and heartbeats; then retries.
+"""A crash or a lost response before and after every call of registrations, receipts, sweeps and heartbeats.
 
-What is enumerated is what an undisturbed run sends. Each call is disturbed in each way; afterwards the message or the
-event comes again, as queues and providers send it, and what was not told is told again. Then the log says what it would
-have said, whoever waits was told once, and nothing is left half done. The numbers are printed, and have to agree.
+The calls are those of an undisturbed run. Each is disturbed in each way; afterwards the message or the event is
+retried, as queues and providers do, and pending outcomes are swept. Then the log has the expected outcome, the waiting
+task received it once, and no write is left half done. The numbers are printed, and have to agree.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ pytestmark = pytest.mark.exhaustive
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Party:
-    """Somebody who makes calls.
+    """A component that makes calls.
 
     Attributes:
-        before: what has happened before.
-        act: what is disturbed, and comes again.
-        calls: in order; ``test_every_call_is_enumerated`` holds it against the party.
-        log: what the log says in the end; None: there is no row.
-        token: what the job's token row says in the end; more than one where a lost answer cannot be told from nobody.
-        woken: what the newest attempt was told, as far as it matters; None: nothing.
-        operators: whether operators are told.
+        before: the history.
+        act: the disturbed action, which is retried.
+        calls: in order; ``test_every_call_is_enumerated`` checks them.
+        log: final status of the log row; None without a row.
+        token: final status of the job's token row; several where a lost response looks like a missing task.
+        woken: relevant part of the outcome that the newest attempt received; None: nothing.
+        operators: whether operators are notified.
     """
 
     before: Callable[[Depot], object] = lambda _: None
@@ -153,7 +153,7 @@ PARTIES: dict[str, Party] = {
         token=_TOLD,
         woken="output",
     ),
-    "registration after an answer of a job that nobody knew": Party(
+    "registration after an outcome of an unknown job": Party(
         before=_unknown,
         act=_register,
         calls=("PutItem", "GetItem", "PutItem", "GetItem", "GetItem", "TransactWriteItems", *_TELL, "PutItem"),
@@ -177,7 +177,7 @@ PARTIES: dict[str, Party] = {
         token=_TOLD,
         woken="OutOfStock",
     ),
-    "receipt when nobody waits": Party(
+    "receipt without a waiting task": Party(
         before=_nobody_waits,
         act=lambda depot: depot.says("e1"),
         calls=("GetItem", "GetItem", "TransactWriteItems", "SendTaskSuccess", "GetItem", "TransactWriteItems"),
@@ -233,7 +233,7 @@ PARTIES: dict[str, Party] = {
         token=(TokenStatus.SETTLED,),
         woken="output",
     ),
-    "receipt of what is known and was not told": Party(
+    "receipt of a known outcome that was not delivered": Party(
         before=_untold,
         act=lambda depot: depot.says("e1"),
         calls=("GetItem", "GetItem", "TransactWriteItems", "GetItem", *_TELL),
@@ -249,7 +249,7 @@ PARTIES: dict[str, Party] = {
         token=_TOLD,
         woken="output",
     ),
-    "receipt of a job that nobody knows": Party(
+    "receipt of an unknown job": Party(
         act=lambda depot: depot.says("e1", job_id="their-1"),
         calls=("GetItem", "TransactWriteItems"),
         log=None,
@@ -321,7 +321,7 @@ RAN: set[tuple[str, str]] = set()
 
 @pytest.fixture
 def depot(world: World, monkeypatch: pytest.MonkeyPatch) -> Depot:
-    """A depot with operators and a saga under way."""
+    """A depot with operators and a saga in progress."""
     opened = Depot.open(world, monkeypatch)
     monkeypatch.setenv(Env.CALLBACKS, json.dumps([served(operators=operators_queue())]))
     return opened
@@ -339,14 +339,14 @@ def to_the_end(act: Callable[[], Any]) -> None:
 
 
 def check(depot: Depot, party: Party) -> None:
-    """Hold everything against what the party says."""
+    """Compare the results with a party's expectations."""
     log, row = depot.log, depot.token
     assert (log.status if log else None) is party.log
     assert (TokenStatus(row["status"]) if row else None) in party.token
     if row and row["status"] != TokenStatus.WAITING:
         assert TokenAttribute.TOKEN not in row
     if row and row["status"] in _TOLD and log is not None and log.status is not StepStatus.APPLIED_LATE:
-        assert TokenAttribute.DUE_AT not in row, "nobody has to look again"
+        assert TokenAttribute.DUE_AT not in row, "the row needs no sweep"
     told = depot.told(len(depot.attempts)) if depot.attempts else None
     assert (told and ("output" if "output" in told else told["error"])) == party.woken
     assert "parked" not in depot.record()

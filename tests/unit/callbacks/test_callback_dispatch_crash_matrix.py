@@ -1,8 +1,8 @@
-"""A crash or a lost answer before and after every call of a dispatcher, to AWS and to its provider; then redelivery.
+"""A crash or a lost response before and after every call of a dispatcher, to AWS and to its provider; then redelivery.
 
-What is enumerated is what an undisturbed delivery sends. Each call is disturbed in each way; the queue delivers the
-message again, later and later, the warehouse answers, and what was not told is told by whoever sweeps. Then the
-warehouse has done the job once at most, and the saga was woken once. The numbers are printed, and have to agree.
+The calls are those of an undisturbed delivery. Each is disturbed in each way; the queue redelivers the message, later
+each time, the warehouse reports, and a sweep delivers pending outcomes. Then the warehouse has done the job once at
+most, and the saga resumed once. The numbers are printed, and have to agree.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ DONE = (PARCEL, "DONE")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Party:
-    """A delivery, and how it came to it.
+    """A delivery and its history.
 
     Attributes:
-        before: what happened before; the message that is delivered.
-        calls: what the delivery sends, by provider; ``test_every_call_is_enumerated`` holds it against the dispatcher.
-        ends: what the saga is told in the end, and the job's row.
-        job: whether it is a job; otherwise a wait.
-        last: the number of the attempt that is told.
+        before: creates the history; returns the message that is delivered.
+        calls: calls of the delivery, by provider; ``test_every_call_is_enumerated`` checks them.
+        ends: final outcome for the saga, and the job's row.
+        job: True for a job, False for a wait.
+        last: number of the attempt that receives the outcome.
     """
 
     before: Callable[[Picking], Sent]
@@ -92,7 +92,7 @@ def _refused_after_it_was_cut_off(picking: Picking) -> Sent:
 
 
 def _lost(picking: Picking) -> Sent:
-    """The warehouse did the job, and nobody heard of it."""
+    """A job that the warehouse has done, with every callback lost."""
     picking.dispatch()
     picking.warehouse.finish()
     picking.everybody_dies()
@@ -119,19 +119,19 @@ def _known(picking: Picking) -> Sent:
 
 
 def _asked(*calls: str) -> dict[str, tuple[str, ...]]:
-    """Of a delivery that goes the same way whatever the provider is."""
+    """Calls of a delivery that are the same for every provider."""
     return {"asked": calls}
 
 
 _BEGUN = ("PutItem", "PutItem", "GetItem")
-"""The row, who waits, and whether somebody has answered under the job's id before anybody knew of it."""
+"""The row, the waiting task, and an outcome that arrived under the job's id before the job was known."""
 _HANDED_OVER = ("warehouse:pick", "UpdateItem")
 _RECEIVED = ("GetItem", "GetItem", "TransactWriteItems")
 _TOLD = ("SendTaskSuccess", "UpdateItem")
 _TOLD_NO = ("SendTaskFailure", "UpdateItem")
 _TAKEN_OVER = (*_BEGUN, "UpdateItem", *_HANDED_OVER)
 PARTIES: dict[str, Party] = {
-    "hand over": Party(before=_first, calls=_asked(*_BEGUN, *_HANDED_OVER)),
+    "dispatch": Party(before=_first, calls=_asked(*_BEGUN, *_HANDED_OVER)),
     "refusal": Party(
         before=_refused,
         calls=_asked(*_BEGUN, "warehouse:pick", *_RECEIVED, *_TOLD_NO),
@@ -143,7 +143,7 @@ PARTIES: dict[str, Party] = {
         calls=_asked(*_BEGUN, "warehouse:pick", "PutItem", *_RECEIVED, *_TOLD, "PutItem", "UpdateItem"),
     ),
     "answered before": Party(before=_early, calls=_asked("PutItem", "SendTaskSuccess")),
-    "after one that was handed over": Party(
+    "after a dispatched one": Party(
         before=_cut_off(Moment.AFTER),
         calls={"asked": (*_BEGUN, "warehouse:find", "UpdateItem"), "idempotent": _TAKEN_OVER},
     ),
@@ -233,7 +233,7 @@ RAN: set[str] = set()
 
 
 def _answered(picking: Picking, party: Party) -> None:
-    """The warehouse answers what it was asked to do, and what was not told is told."""
+    """Let the warehouse report what it was asked to do, and deliver pending outcomes."""
     told = picking.told(party.last)
     if told is None and not picking.warehouse.refuses:
         picking.calls_back("answer")
@@ -245,7 +245,7 @@ def _check(picking: Picking, party: Party) -> None:
     assert (picking.told(party.last), picking.status) == (told, status)
     assert len(picking.world.tasks.woken) == 1, "a saga is woken once"
     assert len(picking.warehouse.begun) <= 1 or not party.job, "a job is done once"
-    assert picking.depot.token.get("status") != "SETTLING", "what is known is told"
+    assert picking.depot.token.get("status") != "SETTLING", "a known outcome is delivered"
 
 
 @pytest.mark.parametrize(

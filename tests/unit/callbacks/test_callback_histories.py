@@ -1,14 +1,14 @@
-"""Short histories of callbacks, each of which needs one condition to end well.
+"""Short histories of callbacks, each of which needs one condition to succeed.
 
 The conditions:
 
-* of all attempts the newest one's token stands: a newer one replaces, an older or equal one changes nothing;
-* an answer that is known, however far its telling has come, is told to a newer attempt; nobody waits for it anew;
-* marker, token row and log row are one transaction, each as it was read; a known event is told again if it was not;
-* LATE needs the token that was sent; whoever is refused reads again, and tells the newer one;
-* a success over a tombstone or a refusal is ``APPLIED_LATE``, and stays due; whoever waits is told what the log says;
-* an answer of a job that nobody knows meets whoever registers, before or after;
-* whoever answers late lets a saga go on that is parked over that very step, and no other.
+* the token of the newest attempt is kept: a newer one replaces it, an older or equal one changes nothing;
+* a known outcome, however far its delivery has come, is delivered to a newer attempt, which does not wait;
+* marker, token row and log row are one transaction, each as it was read; a known event is delivered if it was not;
+* LATE needs the token that was sent; a refused sender reads again, and delivers to the newer one;
+* a success over a tombstone or a refusal is ``APPLIED_LATE``, and stays due; the task receives the log's outcome;
+* an outcome of an unknown job meets its registration, before or after;
+* a late outcome resumes a saga that is parked at that step, and no other.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def quietly(act: Any) -> None:
 
 
 def unsent(depot: Depot, outcome: Any = DONE) -> None:
-    """A callback whose receiver dies before it tells anybody."""
+    """A callback whose receiver dies before it delivers."""
     operation = "SendTaskSuccess" if outcome is DONE else "SendTaskFailure"
     depot.world.wire.plan(Fault(operation=operation, action=Action.KILL, times=1))
     quietly(lambda: depot.says("e1", outcome))
@@ -71,14 +71,14 @@ def subject_of(depot: Depot) -> Subject:
 
 
 def write_as(subject: Subject, event_id: str = "e9", *, ok: bool = True) -> Receipt | None:
-    """Write what a provider says, by what was read."""
+    """Write a provider's outcome, under the conditions that were read."""
     marker = Marker(integration="", event_id=event_id, job_id=JOB_ID, ok=ok)
     outcome = Outcome.of(DONE if ok else REFUSED)
     return subject.write(outcome, event_id, marker_put(token_table(), marker, NOW_MS), marker)
 
 
-def test_a_newer_attempt_is_told(depot: Depot) -> None:
-    """It replaces the one before it."""
+def test_a_newer_attempt_receives_the_outcome(depot: Depot) -> None:
+    """It replaces the previous one."""
     assert depot.dispatch(retried(depot)) is Registration.NEWER
     depot.says("e1")
     assert depot.told(2)
@@ -108,24 +108,24 @@ def test_an_older_attempt_changes_nothing(depot: Depot) -> None:
     assert depot.told(2)
 
 
-def test_a_newer_attempt_is_told_what_was_received(depot: Depot) -> None:
-    """Its dispatcher had looked at the log before the answer came."""
+def test_a_newer_attempt_receives_an_outcome_that_arrived_before(depot: Depot) -> None:
+    """Its dispatcher had read the log before the outcome arrived."""
     second = retried(depot)
     unsent(depot)
     assert register(depot.waiting(second)) is Registration.ANSWERED
     assert depot.told(2)
 
 
-def test_a_newer_attempt_is_told_what_was_late(depot: Depot) -> None:
-    """The attempt before it did not wait any more."""
+def test_a_newer_attempt_receives_a_late_outcome(depot: Depot) -> None:
+    """The previous attempt did not wait any more."""
     second = retried(depot)
     assert depot.says("e1") is Receipt.LATE
     assert register(depot.waiting(second)) is Registration.ANSWERED
     assert depot.told(2)
 
 
-def test_what_a_person_mended_is_waited_for_anew(depot: Depot) -> None:
-    """A refusal that was told does not count any more: its row was taken away."""
+def test_a_refusal_that_an_operator_removed_is_waited_for_again(depot: Depot) -> None:
+    """The delivered refusal is ignored: its row was deleted."""
     depot.register()
     depot.says("e1", REFUSED)
     key: Any = {"saga_id": {"S": SAGA_ID}, "step": {"S": STEP}}
@@ -135,16 +135,16 @@ def test_what_a_person_mended_is_waited_for_anew(depot: Depot) -> None:
     assert depot.told(2) == {"output": '{"output":{"parcel":"p-1"}}'}
 
 
-def test_a_known_event_is_told_again(depot: Depot) -> None:
-    """Its receiver died before it told anybody."""
+def test_a_known_event_is_delivered_again(depot: Depot) -> None:
+    """Its receiver died before it delivered."""
     depot.register()
     unsent(depot)
     assert depot.says("e1") is Receipt.DUPLICATE
     assert depot.told()
 
 
-def test_what_was_not_told_is_told_by_the_sweeper(depot: Depot) -> None:
-    """Its receiver died, and nobody sends the event again."""
+def test_a_pending_outcome_is_delivered_by_the_sweeper(depot: Depot) -> None:
+    """Its receiver died, and the provider does not retry."""
     depot.register()
     unsent(depot)
     depot.world.clock.ms += 60_000
@@ -165,8 +165,8 @@ def test_a_receipt_is_whole_or_not_at_all(depot: Depot) -> None:
     assert depot.told()
 
 
-def test_late_is_said_only_of_the_token_that_was_sent(depot: Depot) -> None:
-    """A newer attempt registers, and its dispatcher dies, while the older one's token finds nobody."""
+def test_only_the_token_that_was_sent_is_marked_late(depot: Depot) -> None:
+    """A newer attempt registers, and its dispatcher dies, while the older one's token has no task."""
     second = retried(depot)
 
     def takes_over() -> None:
@@ -180,8 +180,8 @@ def test_late_is_said_only_of_the_token_that_was_sent(depot: Depot) -> None:
     assert depot.token["status"] == "SETTLED"
 
 
-def test_nobody_is_left_behind_by_what_was_told(depot: Depot) -> None:
-    """The same, while the older one's token still finds somebody."""
+def test_a_newer_attempt_is_not_forgotten_after_a_delivery(depot: Depot) -> None:
+    """The same, while the older one's token still has a task."""
     depot.register()
     second = Attempt(2, depot.world.tasks.wait("token-2"), f"{depot.attempts[0].order}9")
     depot.attempts.append(second)
@@ -196,8 +196,8 @@ def test_nobody_is_left_behind_by_what_was_told(depot: Depot) -> None:
     assert depot.told(2)
 
 
-def test_a_buried_job_that_was_done_is_late(depot: Depot) -> None:
-    """The provider had said that it knew of nothing."""
+def test_a_fenced_job_that_was_done_is_a_late_effect(depot: Depot) -> None:
+    """The provider had reported that the job was unknown."""
     depot.register()
     depot.time_out()
     depot.compensate()
@@ -216,8 +216,8 @@ def test_a_refused_job_that_was_done_is_late(depot: Depot) -> None:
     assert TokenAttribute.CONFLICT in depot.token
 
 
-def test_a_failure_does_not_unsay_a_success(depot: Depot) -> None:
-    """The saga went on with it."""
+def test_a_failure_does_not_revoke_a_success(depot: Depot) -> None:
+    """The saga continued with it."""
     depot.register()
     depot.says("e1")
     assert depot.says("e2", REFUSED) is Receipt.CONFLICT
@@ -226,8 +226,8 @@ def test_a_failure_does_not_unsay_a_success(depot: Depot) -> None:
     assert depot.token[TokenAttribute.CONFLICT] == Outcome.of(REFUSED).encode()
 
 
-def test_what_is_undone_is_not_undone_again(depot: Depot) -> None:
-    """The very same effect is told of again."""
+def test_a_compensated_job_is_not_compensated_again(depot: Depot) -> None:
+    """The same effect is reported again."""
     depot.register()
     depot.says("e1")
     depot.compensate()
@@ -236,8 +236,8 @@ def test_what_is_undone_is_not_undone_again(depot: Depot) -> None:
     assert depot.log.status is StepStatus.UNDONE
 
 
-def test_whoever_waits_for_a_buried_job_is_fenced(depot: Depot) -> None:
-    """An execution that was redriven waits, and another one has gone back."""
+def test_a_task_that_waits_for_a_fenced_job_is_fenced(depot: Depot) -> None:
+    """A redriven execution waits, and another one has compensated."""
     depot.register()
     depot.compensate()
     depot.says("e1")
@@ -246,16 +246,16 @@ def test_whoever_waits_for_a_buried_job_is_fenced(depot: Depot) -> None:
     assert told.get("error") == "SagaFenced"
 
 
-def test_what_took_effect_late_stays_due(depot: Depot) -> None:
-    """Until it is undone, somebody must look at it, told or not."""
-    test_a_buried_job_that_was_done_is_late(depot)
+def test_a_late_effect_stays_due(depot: Depot) -> None:
+    """It stays due until it is compensated, delivered or not."""
+    test_a_fenced_job_that_was_done_is_a_late_effect(depot)
     assert int(depot.token[TokenAttribute.DUE_AT]) == depot.world.clock.ms
     assert sweep(remaining_ms=lambda: 60_000).late == 1
     assert TokenAttribute.DUE_AT in depot.token
 
 
-def test_what_took_effect_late_meanwhile_stays_due(depot: Depot) -> None:
-    """The provider changes its mind while its refusal is being told."""
+def test_a_late_effect_during_a_delivery_stays_due(depot: Depot) -> None:
+    """The provider changes its outcome while its refusal is being delivered."""
     depot.register()
 
     def changes_its_mind() -> None:
@@ -268,8 +268,8 @@ def test_what_took_effect_late_meanwhile_stays_due(depot: Depot) -> None:
     assert TokenAttribute.DUE_AT in depot.token
 
 
-def test_a_saga_is_looked_at_when_something_took_effect_late(depot: Depot) -> None:
-    """It is still under way, and nobody ever waited."""
+def test_a_late_effect_makes_its_saga_due(depot: Depot) -> None:
+    """The saga is still in progress, and no task ever waited."""
     depot.change_record(due_at=NOW_MS + 3_600_000)
     depot.compensate()
     assert depot.says("e1") is Receipt.APPLIED_LATE
@@ -284,23 +284,23 @@ def test_a_parked_saga_is_due_after_a_late_effect(depot: Depot) -> None:
     assert int(depot.record()["due_at"]) == depot.world.clock.ms
 
 
-def test_a_settled_record_outlives_what_took_effect_late(depot: Depot) -> None:
+def test_a_settled_record_outlives_a_late_effect(depot: Depot) -> None:
     """Its response, and its key, have nearly expired."""
     soon = NOW_MS // 1_000 + 60
     depot.change_record(status=RecordStatus.FAILED.value, expiration=soon, response_expires_at=soon)
-    test_a_buried_job_that_was_done_is_late(depot)
+    test_a_fenced_job_that_was_done_is_a_late_effect(depot)
     for name in ("expiration", "response_expires_at"):
         assert int(depot.record()[name]) == depot.world.clock.ms // 1_000 + 7 * 86_400
 
 
-def test_a_receipt_counts_on_the_token_row_that_it_read(depot: Depot) -> None:
-    """Somebody began to wait in between; he would never be told."""
+def test_a_receipt_requires_the_token_row_that_it_read(depot: Depot) -> None:
+    """A task began to wait in between; it would never receive the outcome."""
     subject = subject_of(depot)
     depot.register()
     assert write_as(Subject(**{**_fields(subject), "log": depot.log})) is None
 
 
-def test_a_receipt_counts_on_the_attempt_that_it_read(depot: Depot) -> None:
+def test_a_receipt_requires_the_attempt_that_it_read(depot: Depot) -> None:
     """A newer attempt began to wait in between; the older one's token would be sent."""
     second = retried(depot)
     subject = subject_of(depot)
@@ -308,23 +308,23 @@ def test_a_receipt_counts_on_the_attempt_that_it_read(depot: Depot) -> None:
     assert write_as(subject) is None
 
 
-def test_a_receipt_counts_on_the_log_row_that_it_read(depot: Depot) -> None:
-    """The job was buried in between; it would count as done, and nobody would undo it."""
+def test_a_receipt_requires_the_log_row_that_it_read(depot: Depot) -> None:
+    """The job was fenced in between; it would be recorded as done, and never compensated."""
     depot.register()
     subject = subject_of(depot)
     depot.compensate()
     assert write_as(subject) is None
 
 
-def test_a_receipt_counts_on_the_absence_of_a_log_row(depot: Depot) -> None:
-    """The job was buried before it was begun."""
+def test_a_receipt_requires_the_absence_of_a_log_row(depot: Depot) -> None:
+    """The job was fenced before it began."""
     subject = subject_of(depot)
     depot.compensate()
     assert write_as(subject) is None
 
 
-def test_whoever_waits_is_told_what_the_log_still_says(depot: Depot) -> None:
-    """The log was decided without him, and is undone between the receipt's look and its write."""
+def test_a_waiting_task_receives_the_current_outcome_of_the_log(depot: Depot) -> None:
+    """The log was decided without it, and is compensated between the receipt's read and its write."""
     depot.register()
     depot.write(depot.holder("verified").done("{}", NOW_MS, held="dispatch-1"))
     subject = subject_of(depot)
@@ -341,16 +341,16 @@ def test_an_answer_of_an_unknown_job_waits_for_it(depot: Depot) -> None:
     assert depot.told()
 
 
-def test_whoever_begins_to_wait_is_noticed_by_an_unknown_answer(depot: Depot) -> None:
-    """He registers between the receipt's look and its write, and has looked for answers already."""
+def test_a_registration_meets_an_outcome_of_an_unknown_job(depot: Depot) -> None:
+    """The task registers between the receipt's read and its write, and has already read early outcomes."""
     callback = Callback(job_id=JOB_ID, event_id="e1", outcome=DONE)
     depot.register()
     marker = Marker(integration="", event_id="e1", job_id=JOB_ID, ok=True)
     assert RECEIPT._receive_unknown(callback, Outcome.of(DONE), marker, None) is None
 
 
-def test_a_late_answer_lets_a_parked_saga_go_on(depot: Depot) -> None:
-    """It is parked over this very step."""
+def test_a_late_outcome_resumes_a_parked_saga(depot: Depot) -> None:
+    """It is parked at this step."""
     _parked(depot, STEP)
     record = depot.record()
     assert "parked" not in record
@@ -358,8 +358,8 @@ def test_a_late_answer_lets_a_parked_saga_go_on(depot: Depot) -> None:
     assert int(record["due_at"]) == depot.world.clock.ms
 
 
-def test_a_late_answer_does_not_let_another_step_go_on(depot: Depot) -> None:
-    """A person is asked about something else."""
+def test_a_late_outcome_does_not_resume_a_saga_parked_at_another_step(depot: Depot) -> None:
+    """The operator has to resolve another step."""
     _parked(depot, "Ship")
     assert depot.record()["parked"] == SAGA_ID
 
@@ -371,8 +371,8 @@ def _parked(depot: Depot, step: str) -> None:
     assert depot.says("e1") is Receipt.LATE
 
 
-def test_a_saga_that_was_parked_anew_stays_parked(depot: Depot) -> None:
-    """Somebody let it go on, and it was parked over something else, in between."""
+def test_a_saga_that_was_parked_again_stays_parked(depot: Depot) -> None:
+    """An operator resumed it, and it was parked at another step in between."""
     depot.change_record(parked=SAGA_ID, stuck='{"step":"Pick"}')
     record = read_record("requests", SAGA_ID)
     assert record is not None
@@ -381,7 +381,7 @@ def test_a_saga_that_was_parked_anew_stays_parked(depot: Depot) -> None:
 
 
 def test_a_record_of_another_saga_is_left_alone(depot: Depot) -> None:
-    """The key was reserved anew in between."""
+    """The key was reserved again in between."""
     record = read_record("requests", SAGA_ID)
     assert record is not None
     depot.change_record(saga_id=f"{SAGA_ID}0")
@@ -397,16 +397,16 @@ def test_a_provider_speaks_of_a_job_under_its_own_id(depot: Depot) -> None:
     assert depot.token_row("alias##their-1")["status"] == "ALIAS"
 
 
-def test_an_id_stands_for_one_job(depot: Depot) -> None:
-    """A provider gives it to two."""
+def test_an_id_belongs_to_one_job(depot: Depot) -> None:
+    """A provider uses it for two."""
     depot.register()
     REGISTRATION.adopt_alias("their-1", JOB_ID)
     with pytest.raises(SagaError, match="two jobs"):
         REGISTRATION.adopt_alias("their-1", f"{SAGA_ID}#Other")
 
 
-def test_whoever_is_not_expected_any_more_is_not_overdue(depot: Depot) -> None:
-    """The saga went back; the row of the token that nobody used is not looked at for ever."""
+def test_an_abandoned_attempt_is_not_overdue(depot: Depot) -> None:
+    """The saga compensated; the row of the unused token is not swept forever."""
     depot.register()
     depot.time_out()
     depot.compensate()
@@ -415,8 +415,8 @@ def test_whoever_is_not_expected_any_more_is_not_overdue(depot: Depot) -> None:
     assert TokenAttribute.DUE_AT not in depot.token
 
 
-def test_a_heartbeat_is_one_of_the_attempt_that_was_read(depot: Depot) -> None:
-    """A newer attempt's row says more."""
+def test_a_heartbeat_belongs_to_the_attempt_that_was_read(depot: Depot) -> None:
+    """A newer attempt's row has more recent data."""
     depot.register()
     stale = read_token(JOB_ID)
     assert stale is not None
@@ -431,5 +431,5 @@ def _fields(subject: Subject) -> dict[str, Any]:
 
 @pytest.fixture
 def depot(world: World, monkeypatch: pytest.MonkeyPatch) -> Depot:
-    """A depot with a saga under way."""
+    """A depot with a saga in progress."""
     return Depot.open(world, monkeypatch)

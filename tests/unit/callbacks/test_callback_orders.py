@@ -1,16 +1,15 @@
 """Every order in which a job's registration, callbacks, timeouts and redeliveries can come, against the runtime.
 
-Six things can happen. All orders of any of them up to length six are run on moto, each thing at most once in an order.
-On the in-memory tables, which must come to the same rows after every step of those orders, all orders up to length six
-are run with everything as often as it likes, and all orders without repetition in every variant: a provider that
-refuses, or contradicts itself; a saga that only waits; one that tries again after a timeout instead of going back;
-messages that are slow.
+There are six events. All orders of any of them up to length six are run on moto, each event at most once in an order.
+On the in-memory tables, which must have the same rows after every step of those orders, all orders up to length six
+are run with repetitions, and all orders without repetition in every variant: a provider that refuses, or contradicts
+itself; a saga that only waits; one that retries after a timeout instead of compensating; messages that are slow.
 
 Histories with the same beginning share it. After every step the invariants hold:
 
-* whoever waits does not wait for what is known; he was told what the log says, and by a token that is used once;
-* a success is never forgotten: ``DONE``, or ``APPLIED_LATE`` if the job was buried or refused before;
-* neither row goes back; what came again changes nothing; no settled row keeps a token.
+* no task waits for a known outcome; it received the log's outcome, by a token that is used once;
+* a success is never lost: ``DONE``, or ``APPLIED_LATE`` if the job was fenced or refused before;
+* neither row reverts; a repeated event changes nothing; no settled row keeps a token.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ REPEATED_LENGTH = 6
 
 
 class Happens(StrEnum):
-    """What can happen."""
+    """Events of a history."""
 
     REGISTER = "register"
     """An attempt waits. One that waited before has lost its heartbeat."""
@@ -63,10 +62,10 @@ class Variant:
 
     Attributes:
         job: whether the provider works for the saga.
-        succeeds: what the first event says.
-        contradicts: whether the other event says the opposite.
-        goes_back: whether the saga compensates after a timeout; otherwise it tries again, and another attempt waits.
-        slow: whether messages come only by redelivery.
+        succeeds: outcome of the first event.
+        contradicts: whether the other event has the opposite outcome.
+        goes_back: whether the saga compensates after a timeout; otherwise it retries, and another attempt waits.
+        slow: whether messages only come by redelivery.
     """
 
     job: bool = True
@@ -76,14 +75,14 @@ class Variant:
     slow: bool = False
 
     def outcome(self, event: str) -> Any:
-        """What an event says."""
+        """Outcome of an event."""
         ok = self.succeeds if event == "e1" else self.succeeds is not self.contradicts
         return DONE if ok else REFUSED
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What can be seen after a step."""
+    """Observable state after a step."""
 
     log: StepStatus | None
     token: TokenRow | None
@@ -190,7 +189,7 @@ class Histories:
         if before.token is None:
             return
         assert after.token is not None, "a token row is gone"
-        assert after.token.order >= before.token.order, "an older attempt's token stands"
+        assert after.token.order >= before.token.order, "an older attempt's token is kept"
         if before.token.status is not after.token.status:
             goes = _TOKEN_GOES[before.token.status]
             assert after.token.status in goes, f"the row went from {before.token.status} to {after.token.status}"
@@ -204,11 +203,11 @@ class Histories:
         assert after.log not in (None, StepStatus.INTENT), "an answer is forgotten"
         if after.log is StepStatus.APPLIED_LATE:
             assert after.token is not None
-            assert after.token.applied_late_at, "the row does not say that the job took effect late"
-            assert 0 < after.token.due_at <= self.depot.world.clock.ms, "nobody looks at what took effect late"
+            assert after.token.applied_late_at, "the row does not record the late effect"
+            assert 0 < after.token.due_at <= self.depot.world.clock.ms, "the late effect is not due"
             (record,) = self.snapshots.items("requests")
             due_at = int(record[RecordAttribute.DUE_AT]["N"])
-            assert due_at <= self.depot.world.clock.ms, "nobody looks at the saga"
+            assert due_at <= self.depot.world.clock.ms, "the saga is not due"
 
     def _check_who_waits(self, after: State) -> None:
         tasks = self.depot.world.tasks
@@ -216,28 +215,28 @@ class Histories:
             assert not after.token.token, f"a row that is {after.token.status} keeps its token"
         delivered = [attempt.token for attempt in self.depot.attempts[: after.delivered]]
         if after.log not in (None, StepStatus.INTENT):
-            assert not tasks.waiting.intersection(delivered), f"somebody waits while the log says {after.log}"
+            assert not tasks.waiting.intersection(delivered), f"a task waits while the log is {after.log}"
         newest = delivered[-1:] if len(delivered) == len(self.depot.attempts) else []
         if tasks.waiting.intersection(newest):
             assert after.token is not None
-            assert after.token.token == newest[0], "whoever waits cannot be told"
+            assert after.token.token == newest[0], "the waiting task cannot be reached"
         for told in tasks.woken.values():
             self._check_told(told, after)
 
     def _check_told(self, told: dict[str, Any], after: State) -> None:
         s = StepStatus
         if "output" in told:
-            assert after.log in (s.DONE, s.READ, s.UNDONE), f"told of a success, and the log says {after.log}"
+            assert after.log in (s.DONE, s.READ, s.UNDONE), f"delivered a success while the log is {after.log}"
         elif told["error"] == REFUSED.error:
-            assert after.log in (s.FAILED, s.APPLIED_LATE), f"told of a refusal, and the log says {after.log}"
+            assert after.log in (s.FAILED, s.APPLIED_LATE), f"delivered a refusal while the log is {after.log}"
             assert json.loads(told["cause"]) == {"errorMessage": REFUSED.detail}
         else:
             assert told["error"] == "SagaFenced"
-            assert after.log in (s.TOMBSTONE, s.UNDONE, s.APPLIED_LATE), f"fenced, and the log says {after.log}"
+            assert after.log in (s.TOMBSTONE, s.UNDONE, s.APPLIED_LATE), f"fenced while the log is {after.log}"
 
 
 def orders(length: int, *, repeated: bool) -> Iterator[int]:
-    """How many orders there are of each length."""
+    """Number of orders of each length."""
     kinds = len(Happens)
     for size in range(1, length + 1):
         yield kinds**size if repeated else math.perm(kinds, size)
@@ -274,7 +273,7 @@ def test_every_order_is_run_on_moto(world: World, monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize(
     "variant",
     [Variant(contradicts=True), Variant(goes_back=False, slow=True)],
-    ids=["goes back", "tries again, slowly"],
+    ids=["compensates", "retries slowly"],
 )
 def test_every_order_with_repetitions_is_run(world: World, monkeypatch: pytest.MonkeyPatch, variant: Variant) -> None:
     enumerated = sum(orders(REPEATED_LENGTH, repeated=True))

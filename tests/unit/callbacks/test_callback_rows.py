@@ -1,4 +1,4 @@
-"""What providers may say, what rows say, and what is decided about both."""
+"""Valid callbacks, valid rows, and the decisions about both."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ BAD: dict[str, Callable[[], object]] = {
     "no job": lambda: Callback(job_id="", event_id="e", outcome=StillWorking()),
     "a long job": lambda: Callback(job_id="j" * 256, event_id="e", outcome=StillWorking()),
     "a job with a line break": lambda: Callback(job_id="job\n", event_id="e", outcome=StillWorking()),
-    "a job that is no text": lambda: callback_of({"job_id": 7, "event_id": "e", "outcome": {"ok": True}}),
+    "a job id that is not text": lambda: callback_of({"job_id": 7, "event_id": "e", "outcome": {"ok": True}}),
     "a blank event": lambda: Callback(job_id="j", event_id="", outcome=StillWorking()),
     "a long event": lambda: Callback(job_id="j", event_id="e" * 256, outcome=StillWorking()),
     "an event of other characters": lambda: Callback(job_id="j", event_id="\u00e9", outcome=StillWorking()),
@@ -57,18 +57,18 @@ BAD: dict[str, Callable[[], object]] = {
     "an outcome of two shapes": lambda: callback_of(
         {"job_id": "j", "event_id": "e", "outcome": {"ok": True, "error": "E"}}
     ),
-    "a heartbeat that is none": lambda: callback_of({"job_id": "j", "outcome": {"heartbeat": False}}),
+    "a heartbeat that is false": lambda: callback_of({"job_id": "j", "outcome": {"heartbeat": False}}),
     "nothing at all": lambda: callback_of([]),
     "a failure without a name": lambda: Failed(""),
     "a failure whose name is a sentence": lambda: Failed("out of stock"),
     "a failure with a long name": lambda: Failed("E" * 129),
-    "a failure that says something else": lambda: Failed("SagaFenced"),
+    "a failure with a reserved name": lambda: Failed("SagaFenced"),
     "a failure that is a doubt": lambda: Failed("StepInDoubt"),
     "a detail that is half a character": lambda: Failed("Declined", "\ud800"),
-    "a detail that is no text": lambda: callback_of(
+    "a detail that is not text": lambda: callback_of(
         {"job_id": "j", "event_id": "e", "outcome": {"ok": False, "error": "E", "detail": 1}}
     ),
-    "an output that is no object": lambda: callback_of(
+    "an output that is not an object": lambda: callback_of(
         {"job_id": "j", "event_id": "e", "outcome": {"ok": True, "output": [1]}}
     ),
     "an output with a float": lambda: Succeeded({"amount": 1.5}),
@@ -77,7 +77,7 @@ BAD: dict[str, Callable[[], object]] = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_what_cannot_be_said_is_refused(name: str) -> None:
+def test_an_invalid_callback_is_refused(name: str) -> None:
     with pytest.raises(Invalid):
         BAD[name]()
 
@@ -102,7 +102,7 @@ def test_a_long_detail_is_cut_off() -> None:
     assert len(Outcome.of(Failed("OutOfStock", "x" * 2_000)).detail) == 1_000
 
 
-def test_a_stored_token_row_reads_back_and_shows_its_token_to_nobody() -> None:
+def test_a_stored_token_row_reads_back_and_its_token_is_not_printed() -> None:
     item = callback_formats()["waiting"]["Put"]["Item"]
     found = TokenRow.from_item(item)
 
@@ -121,7 +121,7 @@ def test_a_stored_token_row_reads_back_and_shows_its_token_to_nobody() -> None:
         (TokenStatus.WAITING, TokenAttribute.STATUS, "not a row of a token table"),
     ],
 )
-def test_a_row_that_could_not_be_told_to_anybody_is_none(status: str, without: str, match: str) -> None:
+def test_an_undeliverable_row_is_refused(status: str, without: str, match: str) -> None:
     item = {**callback_formats()["waiting"]["Put"]["Item"], "outcome": {"S": DONE.encode()}, "status": {"S": status}}
     item.pop(without, None)
 
@@ -256,13 +256,13 @@ FENCED = "SagaFenced"
         (row(S.APPLIED_LATE, '{"a":1}'), FENCED),
     ],
 )
-def test_whoever_waits_is_told_what_the_log_says(log: LogRow, told: str | None) -> None:
+def test_a_waiting_task_receives_the_outcome_of_the_log(log: LogRow, told: str | None) -> None:
     answer = answer_of(log)
 
     assert (answer.output or answer.error if answer else None) == told
 
 
-def test_a_success_that_comes_too_late_tells_of_no_success() -> None:
+def test_a_late_success_is_not_delivered_as_a_success() -> None:
     decided = receipt_of(token(TokenStatus.WAITING), row(S.TOMBSTONE), DONE, job=True)
 
     assert not decided.told.ok
@@ -286,7 +286,7 @@ def test_an_early_answer_is_for_any_attempt() -> None:
     assert entry_of(token(TokenStatus.EARLY, order=""), "1") is Entry.ANSWER
 
 
-def test_a_row_with_a_token_keeps_no_sign_of_life_of_another_attempt() -> None:
+def test_a_row_with_a_token_keeps_no_heartbeat_of_another_attempt() -> None:
     replaced = callback_formats()["waiting, newer"]["Update"]
 
     assert "#heartbeat_at" in replaced["UpdateExpression"].partition("REMOVE")[2]

@@ -63,9 +63,7 @@ def write(picking: Picking, status: StepStatus, **more: str) -> None:
     picking.depot.write(entry)
 
 
-def test_a_job_is_written_down_then_waited_for_then_handed_over_then_written_down_as_accepted(
-    picking: Picking, world: World
-) -> None:
+def test_a_job_is_recorded_then_waited_for_then_dispatched_then_accepted(picking: Picking, world: World) -> None:
     calls = world.calls_of(lambda: picking.dispatch() or pytest.fail("it comes again"))
 
     assert calls == ["PutItem", "PutItem", "GetItem", "warehouse:pick", "UpdateItem"]
@@ -85,7 +83,7 @@ def test_the_function_is_given_the_jobs_id_the_providers_key_and_a_timeout(picki
     assert 0 < call.timeout_seconds < REMAINING_MS / 1_000
 
 
-def test_the_row_says_by_when_the_dispatcher_is_certainly_dead(picking: Picking, world: World) -> None:
+def test_the_row_contains_the_dispatchers_deadline(picking: Picking, world: World) -> None:
     cut_off(picking)
 
     assert picking.row is not None
@@ -93,7 +91,7 @@ def test_the_row_says_by_when_the_dispatcher_is_certainly_dead(picking: Picking,
     assert picking.row.accepted_at == 0
 
 
-def test_what_the_warehouse_says_wakes_the_saga_with_the_output(picking: Picking) -> None:
+def test_the_warehouses_outcome_resumes_the_saga_with_the_output(picking: Picking) -> None:
     picking.dispatch()
     picking.calls_back()
 
@@ -101,7 +99,7 @@ def test_what_the_warehouse_says_wakes_the_saga_with_the_output(picking: Picking
     picking.check()
 
 
-def test_an_answer_that_is_quicker_than_the_hand_over_is_kept(picking: Picking) -> None:
+def test_an_outcome_that_arrives_before_the_dispatch_ends_is_kept(picking: Picking) -> None:
     picking.warehouse.afterwards["pick"] = picking.calls_back
 
     assert picking.dispatch()
@@ -125,7 +123,7 @@ def test_an_answer_that_is_quicker_than_the_hand_over_is_kept(picking: Picking) 
         (StepStatus.UNDONE, {"output": '{"parcel":"p-1"}', "instead": '{"instead":"x"}'}, {"instead": "x"}),
     ],
 )
-def test_what_the_row_decides_is_told_at_once_and_nobody_is_asked(
+def test_an_outcome_in_the_row_is_delivered_without_a_query(
     picking: Picking, world: World, status: StepStatus, more: dict[str, str], told: object
 ) -> None:
     write(picking, status, **more)
@@ -140,7 +138,7 @@ def test_what_the_row_decides_is_told_at_once_and_nobody_is_asked(
     assert picking.depot.token == {}
 
 
-def test_a_refusal_is_told_with_its_detail_as_a_function_would_tell_it(picking: Picking, world: World) -> None:
+def test_a_refusal_is_delivered_with_the_detail_of_a_function_error(picking: Picking, world: World) -> None:
     write(picking, StepStatus.FAILED, error="OutOfStock", detail="none left")
 
     message = picking.send()
@@ -158,7 +156,7 @@ def test_a_message_whose_attempt_waits_no_more_is_done_with(picking: Picking) ->
     assert picking.warehouse.begun == [KEY]
 
 
-def test_a_message_of_an_older_attempt_hands_nothing_over(picking: Picking) -> None:
+def test_a_message_of_an_older_attempt_dispatches_nothing(picking: Picking) -> None:
     old = picking.send()
     new = picking.send_again()
     picking.dispatch(new)
@@ -170,7 +168,7 @@ def test_a_message_of_an_older_attempt_hands_nothing_over(picking: Picking) -> N
     assert (picking.told(1), picking.told(2)) == (None, PARCEL)
 
 
-def test_an_early_answer_is_told_and_the_job_is_not_handed_over(picking: Picking) -> None:
+def test_an_early_outcome_is_delivered_and_the_job_is_not_dispatched(picking: Picking) -> None:
     picking.calls_back()
 
     assert picking.dispatch()
@@ -182,7 +180,7 @@ def test_an_early_answer_is_told_and_the_job_is_not_handed_over(picking: Picking
 
 
 @pytest.mark.parametrize("fault", [LOST, NEVER_SENT])
-def test_nobody_calls_or_asks_beside_a_dispatcher_that_may_be_alive(picking: Picking, fault: Fault) -> None:
+def test_a_dispatcher_does_not_call_while_another_may_be_alive(picking: Picking, fault: Fault) -> None:
     cut_off(picking, fault)
     begun = list(picking.warehouse.begun)
     picking.passes(LIFE_MS - 1)
@@ -206,7 +204,7 @@ def test_a_warehouse_is_asked_only_when_no_request_can_be_on_its_way(picking: Pi
     picking.check()
 
 
-def test_a_job_that_is_being_worked_on_is_waited_for_and_counts_as_accepted(picking: Picking, world: World) -> None:
+def test_a_job_in_progress_is_waited_for_and_recorded_as_accepted(picking: Picking, world: World) -> None:
     cut_off(picking, LOST)
     picking.everybody_dies()
 
@@ -230,7 +228,7 @@ def test_a_job_that_was_done_meanwhile_wakes_the_saga(picking: Picking) -> None:
     picking.check()
 
 
-def test_a_job_of_which_the_warehouse_cannot_say_is_left_to_a_person(picking: Picking) -> None:
+def test_a_job_with_an_unknown_outcome_is_parked(picking: Picking) -> None:
     cut_off(picking, LOST)
     picking.everybody_dies()
     picking.warehouse.says = Unknown(reason="archived")
@@ -264,7 +262,7 @@ def test_a_warehouse_that_forgot_the_key_and_cannot_be_asked_is_left_to_a_person
     assert (picking.told(), len(picking.warehouse.seen)) == ("StepUndecided", 1)
 
 
-def test_two_that_go_on_from_one_dead_attempt_do_not_both_call(picking: Picking) -> None:
+def test_two_dispatchers_that_replace_a_dead_attempt_do_not_both_call(picking: Picking) -> None:
     cut_off(picking, NEVER_SENT)
     picking.everybody_dies()
 
@@ -278,7 +276,7 @@ def test_two_that_go_on_from_one_dead_attempt_do_not_both_call(picking: Picking)
     picking.check()
 
 
-def test_what_was_decided_while_the_warehouse_was_asked_is_told(picking: Picking) -> None:
+def test_an_outcome_that_arrives_during_a_query_is_delivered(picking: Picking) -> None:
     cut_off(picking, NEVER_SENT)
     picking.everybody_dies()
     picking.warehouse.says = NotApplied()
@@ -317,7 +315,7 @@ def test_a_message_that_comes_twice_does_nothing(picking: Picking, world: World)
     picking.check()
 
 
-def test_a_job_whose_answer_was_lost_is_asked_for_when_the_saga_waits_anew(picking: Picking) -> None:
+def test_a_job_with_a_lost_callback_is_queried_when_the_saga_waits_again(picking: Picking) -> None:
     picking.dispatch()
     picking.warehouse.finish()
     picking.everybody_dies()
@@ -328,7 +326,7 @@ def test_a_job_whose_answer_was_lost_is_asked_for_when_the_saga_waits_anew(picki
     picking.check()
 
 
-def test_a_job_that_is_still_worked_on_is_waited_for_anew(picking: Picking) -> None:
+def test_a_job_in_progress_is_waited_for_again(picking: Picking) -> None:
     picking.dispatch()
     picking.everybody_dies()
 
@@ -352,7 +350,7 @@ def test_a_question_that_died_is_asked_when_its_message_comes_again(picking: Pic
     assert picking.told(2) == PARCEL
 
 
-def test_a_job_whose_time_is_up_is_given_up_by_whoever_waits(picking: Picking) -> None:
+def test_a_job_past_its_deadline_fails_for_the_waiting_task(picking: Picking) -> None:
     picking.dispatch()
     picking.passes(TIMEOUT_SECONDS * 1_000 - 1)
     assert picking.dispatch(picking.send_again())
@@ -364,7 +362,7 @@ def test_a_job_whose_time_is_up_is_given_up_by_whoever_waits(picking: Picking) -
     assert (picking.told(3), picking.status) == ("CallbackOverdue", "INTENT")
 
 
-def test_a_job_whose_time_is_up_is_asked_for_before_it_is_given_up(picking: Picking) -> None:
+def test_a_job_past_its_deadline_is_queried_before_it_fails(picking: Picking) -> None:
     picking.dispatch()
     picking.warehouse.finish()
     picking.passes(TIMEOUT_SECONDS * 1_000)
@@ -393,7 +391,7 @@ def test_a_job_at_a_warehouse_that_cannot_be_asked_is_waited_for_until_its_time_
 # Refusals
 
 
-def test_a_refused_job_is_recorded_and_told_under_its_name(picking: Picking) -> None:
+def test_a_refused_job_is_recorded_and_delivered_under_its_error_name(picking: Picking) -> None:
     picking.warehouse.refuses = "no such article"
 
     assert picking.dispatch()
@@ -404,7 +402,7 @@ def test_a_refused_job_is_recorded_and_told_under_its_name(picking: Picking) -> 
     picking.check()
 
 
-def test_a_refusal_says_nothing_while_an_earlier_request_may_be_on_its_way(
+def test_a_refusal_is_in_doubt_while_an_earlier_request_may_arrive(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     picking = Picking(world, monkeypatch, **IDEMPOTENT)
@@ -428,8 +426,8 @@ def test_a_refusal_counts_once_nothing_can_be_on_its_way(world: World, monkeypat
     assert (picking.status, picking.told()) == ("FAILED", "Declined")
 
 
-def test_a_job_is_not_handed_over_when_its_time_is_up(picking: Picking) -> None:
-    """Its dispatcher was away for all that time; the state machine does not know whose time it was."""
+def test_a_job_past_its_deadline_is_not_dispatched(picking: Picking) -> None:
+    """Its dispatcher was delayed for all that time; the state machine does not know whose time it was."""
     picking.send()
     picking.passes(TIMEOUT_SECONDS * 1_000)
 
@@ -442,10 +440,8 @@ def test_a_job_is_not_handed_over_when_its_time_is_up(picking: Picking) -> None:
     picking.check()
 
 
-def test_a_job_of_a_step_that_the_saga_does_not_have_any_more_is_not_handed_over(
-    picking: Picking, world: World
-) -> None:
-    """It was renamed while the job was in the queue: no recovery knows the step, so none would fence or undo it."""
+def test_a_job_of_a_removed_step_is_not_dispatched(picking: Picking, world: World) -> None:
+    """Renamed while its job was in the queue, the step is unknown to recoveries: none would fence or compensate it."""
     message = picking.send()
     picking.serves_nobody(lambda: picking.deliver(message))
 
@@ -457,7 +453,7 @@ def test_a_job_of_a_step_that_the_saga_does_not_have_any_more_is_not_handed_over
 
 
 @pytest.mark.parametrize("idempotent", [False, True])
-def test_a_job_is_not_handed_over_anew_when_its_time_is_up(
+def test_a_job_past_its_deadline_is_not_dispatched_again(
     world: World, monkeypatch: pytest.MonkeyPatch, idempotent: bool
 ) -> None:
     more: dict[str, Any] = {ProviderField.WINDOW: WINDOW_MS // 1_000} if idempotent else {}
@@ -483,10 +479,10 @@ def test_a_refusal_of_a_name_of_ones_own_keeps_it(picking: Picking) -> None:
     assert picking.told() == "OutOfStock"
 
 
-def test_a_refusal_to_say_what_became_of_a_job_refuses_nothing(picking: Picking) -> None:
+def test_a_refused_query_does_not_refuse_the_job(picking: Picking) -> None:
     cut_off(picking, LOST)
     picking.everybody_dies()
-    picking.warehouse.broken["find"] = Declined("ask somebody else")
+    picking.warehouse.broken["find"] = Declined("query refused")
 
     assert not picking.dispatch(picking.sent[0])
 
@@ -539,7 +535,7 @@ def test_a_warehouse_may_speak_of_a_job_under_an_id_of_its_own(picking: Picking)
     assert (picking.told(), picking.status) == (PARCEL, "DONE")
 
 
-def test_an_answer_under_an_id_that_nobody_knew_yet_is_taken_up(picking: Picking) -> None:
+def test_an_outcome_under_an_unknown_id_is_adopted(picking: Picking) -> None:
     picking.warehouse.own_id = "pick-77"
     picking.warehouse.afterwards["pick"] = lambda: picking.calls_back(job_id="pick-77")
 
@@ -549,7 +545,7 @@ def test_an_answer_under_an_id_that_nobody_knew_yet_is_taken_up(picking: Picking
     picking.check()
 
 
-def test_what_is_done_after_it_was_refused_under_an_id_of_the_warehouses_own_took_effect_late(picking: Picking) -> None:
+def test_a_job_done_after_a_refusal_under_the_providers_id_is_a_late_effect(picking: Picking) -> None:
     picking.warehouse.own_id, picking.warehouse.refuses = "pick-77", "no pallets"
     assert picking.dispatch()
     assert (picking.told(), picking.status) == ("Declined", "FAILED")
@@ -559,7 +555,7 @@ def test_what_is_done_after_it_was_refused_under_an_id_of_the_warehouses_own_too
     assert picking.status == "APPLIED_LATE"
 
 
-def test_a_refusal_of_what_the_warehouse_has_said_to_be_done_is_none(picking: Picking) -> None:
+def test_a_refusal_of_a_completed_job_is_ignored(picking: Picking) -> None:
     picking.warehouse.own_id, picking.warehouse.refuses = "pick-77", "no pallets"
     picking.warehouse.meanwhile["pick"] = lambda: picking.calls_back(job_id="pick-77")
 
@@ -568,13 +564,13 @@ def test_a_refusal_of_what_the_warehouse_has_said_to_be_done_is_none(picking: Pi
     assert (picking.told(), picking.status) == (PARCEL, "DONE")
 
 
-def test_a_refusals_id_that_is_blank_is_told_the_remedy() -> None:
+def test_a_blank_id_of_a_refusal_is_reported_with_the_remedy() -> None:
     with pytest.raises(ValueError, match="leave it out"):
         Declined("no pallets", job_id=" ")
 
 
 @pytest.mark.parametrize("own_id", ["pick 77", "p" * 256])
-def test_an_id_that_cannot_be_kept_is_no_refusal(picking: Picking, own_id: str) -> None:
+def test_an_unstorable_id_is_not_a_refusal(picking: Picking, own_id: str) -> None:
     picking.warehouse.own_id = own_id
 
     assert not picking.dispatch()
@@ -583,7 +579,7 @@ def test_an_id_that_cannot_be_kept_is_no_refusal(picking: Picking, own_id: str) 
     assert "cannot be stored" in picking.depot.token["dispatch_error"]
 
 
-def test_an_id_that_is_blank_is_told_the_remedy() -> None:
+def test_a_blank_id_is_reported_with_the_remedy() -> None:
     with pytest.raises(ValueError, match="leave it out"):
         Accepted(job_id=" ")
 
@@ -600,7 +596,7 @@ def test_what_is_neither_accepted_nor_nothing_is_in_doubt(picking: Picking, worl
     assert picking.status == "INTENT"
 
 
-def test_an_output_that_cannot_be_kept_is_no_refusal(picking: Picking, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unstorable_output_is_not_a_refusal(picking: Picking, monkeypatch: pytest.MonkeyPatch) -> None:
     cut_off(picking, LOST)
     picking.everybody_dies()
     picking.warehouse.finish()
@@ -613,7 +609,7 @@ def test_an_output_that_cannot_be_kept_is_no_refusal(picking: Picking, monkeypat
 
 
 @pytest.mark.parametrize("job", [True, False])
-def test_a_message_that_finds_nobody_waiting_for_what_is_known_takes_the_saga_out_of_its_parking(
+def test_a_message_with_a_known_outcome_and_no_task_unparks_the_saga(
     world: World, monkeypatch: pytest.MonkeyPatch, job: bool
 ) -> None:
     picking = Picking(world, monkeypatch, job=job)
@@ -641,7 +637,7 @@ def test_only_the_messages_that_failed_come_again(picking: Picking) -> None:
     assert picking.warehouse.begun == [KEY]
 
 
-def test_what_is_no_message_of_a_saga_is_never_dropped_and_never_shown(picking: Picking, world: World) -> None:
+def test_an_invalid_message_is_never_dropped_and_never_logged(picking: Picking, world: World) -> None:
     assert picking.deliver('{"token": "secret-token-9"', '{"token": "secret-token-9"}') == [0, 1]
 
     assert "secret-token" not in repr(world.told.events)
@@ -705,7 +701,7 @@ def test_records_of_something_else_fail_as_a_whole(picking: Picking) -> None:
         picking.pick({"Records": [{"Sns": {}}]}, Context())
 
 
-def test_an_empty_batch_is_no_failure(picking: Picking) -> None:
+def test_an_empty_batch_is_not_a_failure(picking: Picking) -> None:
     assert picking.deliver() == []
 
 
@@ -716,7 +712,7 @@ def test_items_of_a_map_are_jobs_of_their_own(picking: Picking, world: World) ->
     assert world.rows() == {f"{SAGA_ID}#{STEP}[i-{index}]": "INTENT" for index in range(2)}
 
 
-def test_a_hand_over_does_not_end_before_the_threads_that_it_started(picking: Picking) -> None:
+def test_a_dispatch_ends_after_the_threads_that_it_started(picking: Picking) -> None:
     ended = threading.Event()
 
     @callback_step(verify=lambda _: Pending())
@@ -734,7 +730,7 @@ def test_a_hand_over_does_not_end_before_the_threads_that_it_started(picking: Pi
 
 @pytest.fixture
 def waiting(world: World, monkeypatch: pytest.MonkeyPatch) -> Picking:
-    """A step that waits for what nobody does for the saga."""
+    """A step that waits for an event without a job."""
     return Picking(world, monkeypatch, job=False)
 
 
@@ -823,12 +819,12 @@ def test_a_wait_needs_no_function_and_a_job_does(world: World, monkeypatch: pyte
 # Questions of the state machine
 
 
-def test_a_job_that_never_began_is_buried_by_a_question(picking: Picking) -> None:
+def test_a_job_that_never_began_is_fenced_by_a_query(picking: Picking) -> None:
     assert picking.ask() == {}
     assert picking.status == "TOMBSTONE"
 
 
-def test_a_question_learns_what_became_of_a_job(picking: Picking) -> None:
+def test_a_query_returns_the_outcome_of_a_job(picking: Picking) -> None:
     picking.dispatch()
     picking.everybody_dies()
     with pytest.raises(StepInDoubt, match="not done"):
@@ -840,7 +836,7 @@ def test_a_question_learns_what_became_of_a_job(picking: Picking) -> None:
     assert picking.status == "DONE"
 
 
-def test_a_job_that_cannot_be_asked_about_is_not_handed_over_again_to_learn_about_it(
+def test_an_unverifiable_job_is_not_dispatched_again_to_learn_its_outcome(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     picking = Picking(world, monkeypatch, **IDEMPOTENT)
@@ -860,9 +856,7 @@ def test_a_callback_step_is_not_called_to_act(picking: Picking) -> None:
         picking.pick(picking.event(), Context())
 
 
-def test_a_saga_that_counts_on_a_verify_that_is_not_there_is_told_the_remedy(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_verify_is_reported_with_the_remedy(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     picking = Picking(world, monkeypatch, verified=False)
 
     assert not picking.dispatch()

@@ -1,4 +1,4 @@
-"""Short histories of the dispatcher and of undoing late, each of which needs one condition to end well."""
+"""Short histories of the dispatcher and of late compensation, each of which needs one condition to succeed."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ def lose(picking: Picking, moment: Moment = Moment.AFTER, call: str = "pick") ->
 
 
 def asked(picking: Picking) -> int:
-    """How often the warehouse was asked."""
+    """Number of queries at the warehouse."""
     return picking.world.wire.sent.count("warehouse:find")
 
 
 # Histories
 
 
-def test_a_message_that_comes_twice_asks_nobody(make: Open) -> None:
+def test_a_duplicate_message_makes_no_query(make: Open) -> None:
     picking = make()
     picking.dispatch()
     picking.everybody_dies()
@@ -78,7 +78,7 @@ def test_a_no_counts_only_when_no_request_travels(make: Open) -> None:
     picking.check()
 
 
-def test_what_the_row_decides_is_told_at_once(make: Open) -> None:
+def test_an_outcome_in_the_row_is_delivered_at_once(make: Open) -> None:
     picking = make()
     somebody = picking.depot.holder("somebody")
     picking.depot.write(somebody.intent(1))
@@ -88,7 +88,7 @@ def test_what_the_row_decides_is_told_at_once(make: Open) -> None:
     assert picking.told() == PARCEL
 
 
-def test_what_is_decided_while_it_is_asked_is_told(make: Open) -> None:
+def test_an_outcome_that_arrives_during_a_query_is_delivered(make: Open) -> None:
     picking = make()
     lose(picking, Moment.BEFORE)
     picking.dispatch()
@@ -109,7 +109,7 @@ def test_an_older_message_does_nothing(make: Open) -> None:
     assert asked(picking) == 0
 
 
-def test_a_job_that_was_answered_before_it_was_known_is_not_handed_over(make: Open) -> None:
+def test_a_job_with_an_early_outcome_is_not_dispatched(make: Open) -> None:
     picking = make()
     picking.serves_nobody(picking.calls_back)
 
@@ -117,14 +117,14 @@ def test_a_job_that_was_answered_before_it_was_known_is_not_handed_over(make: Op
     assert (picking.warehouse.begun, picking.told()) == ([], PARCEL)
 
 
-def test_a_job_is_waited_for_before_it_is_handed_over(make: Open) -> None:
+def test_a_job_is_waited_for_before_it_is_dispatched(make: Open) -> None:
     picking = make()
     picking.warehouse.meanwhile["pick"] = lambda: picking.depot.token["status"] == "WAITING" or pytest.fail("not yet")
 
     assert picking.dispatch()
 
 
-def test_two_that_go_on_from_one_dead_attempt_do_not_both_call(make: Open) -> None:
+def test_two_dispatchers_that_replace_a_dead_attempt_do_not_both_call(make: Open) -> None:
     picking = make()
     lose(picking, Moment.BEFORE)
     picking.dispatch()
@@ -146,7 +146,7 @@ def test_a_refusal_counts_only_when_no_other_request_travels(make: Open) -> None
     picking.check()
 
 
-def test_a_job_that_is_handed_over_anew_was_not_accepted(make: Open) -> None:
+def test_a_job_that_is_dispatched_again_is_not_accepted_yet(make: Open) -> None:
     picking = make()
     picking.dispatch()
     message = picking.send_again()
@@ -159,7 +159,7 @@ def test_a_job_that_is_handed_over_anew_was_not_accepted(make: Open) -> None:
     assert picking.row.accepted_at == 0
 
 
-def test_a_job_that_was_accepted_says_so(make: Open) -> None:
+def test_an_accepted_job_is_recorded_as_accepted(make: Open) -> None:
     picking = make(**IDEMPOTENT)
     picking.dispatch()
     picking.everybody_dies()
@@ -169,7 +169,7 @@ def test_a_job_that_was_accepted_says_so(make: Open) -> None:
     assert picking.status == "INTENT"
 
 
-def test_a_job_whose_time_is_up_is_given_up(make: Open) -> None:
+def test_a_job_past_its_deadline_fails(make: Open) -> None:
     picking = make()
     picking.dispatch()
     picking.passes(TIMEOUT_SECONDS * 1_000)
@@ -178,7 +178,7 @@ def test_a_job_whose_time_is_up_is_given_up(make: Open) -> None:
     assert picking.told(2) == "CallbackOverdue"
 
 
-def test_who_was_not_told_that_his_time_is_up_is_told_later(make: Open) -> None:
+def test_a_timeout_that_was_not_delivered_is_delivered_later(make: Open) -> None:
     picking = make()
     picking.dispatch()
     picking.passes(TIMEOUT_SECONDS * 1_000)
@@ -209,7 +209,7 @@ def test_what_was_refused_under_an_id_of_the_warehouses_own_is_known(make: Open)
     assert picking.status == "APPLIED_LATE"
 
 
-def test_a_job_that_was_done_is_told_when_it_was_asked_for(make: Open) -> None:
+def test_a_completed_job_is_delivered_after_a_query(make: Open) -> None:
     picking = make()
     lose(picking)
     picking.dispatch()
@@ -238,11 +238,11 @@ def test_a_deadline_is_the_invocations(make: Open) -> None:
     assert {int(item["deadline"]["N"]) for item in picking.world.items("log")} == {picking.world.clock.ms + LIFE_MS}
 
 
-def test_what_is_no_message_comes_again(make: Open) -> None:
+def test_an_invalid_message_is_redelivered(make: Open) -> None:
     assert make().deliver("hello") == [0]
 
 
-def test_what_an_error_says_that_is_not_ours_is_not_kept(make: Open) -> None:
+def test_the_detail_of_a_foreign_error_is_not_stored(make: Open) -> None:
     picking = make()
     picking.warehouse.broken["pick"] = ValueError("secret-token-1")
     picking.dispatch()
@@ -317,7 +317,7 @@ def test_a_late_effect_is_undone(make: Open) -> None:
     picking.check()
 
 
-def test_what_stands_is_not_undone_late(make: Open) -> None:
+def test_an_effect_that_is_needed_is_not_compensated_late(make: Open) -> None:
     picking = make()
     picking.dispatch()
     picking.calls_back()
@@ -326,7 +326,7 @@ def test_what_stands_is_not_undone_late(make: Open) -> None:
     assert picking.status == "DONE"
 
 
-def test_nothing_is_buried_late(make: Open) -> None:
+def test_late_compensation_writes_no_tombstone(make: Open) -> None:
     picking = make()
     picking.undo(late=True)
 
@@ -334,7 +334,7 @@ def test_nothing_is_buried_late(make: Open) -> None:
 
 
 def say(picking: Picking, statement: Statement) -> StepStatus | None:
-    """A person says something of the job."""
+    """Record an operator's finding about the job."""
     recoverer = Recoverer(table="requests", dynamodb=aws.dynamodb(), step_functions=aws.step_functions())
     record = recoverer.read(REQUEST_ID)
     assert record is not None
@@ -347,7 +347,7 @@ def settle_saga(picking: Picking) -> None:
     picking.depot.change_record(status=RecordStatus.FAILED.value, http_status=422, body="{}")
 
 
-def test_of_an_ended_saga_only_what_is_left_to_undo_is_said(make: Open) -> None:
+def test_an_ended_saga_reports_only_what_is_left_to_compensate(make: Open) -> None:
     picking = make()
     picking.dispatch()
     picking.calls_back()
@@ -357,7 +357,7 @@ def test_of_an_ended_saga_only_what_is_left_to_undo_is_said(make: Open) -> None:
         say(picking, Statement(applied=True, undo=True))
 
 
-def test_a_late_undo_that_did_not_happen_is_done_anew(make: Open) -> None:
+def test_a_late_compensation_that_failed_is_retried(make: Open) -> None:
     picking = make()
     late(picking)
     lose(picking, Moment.BEFORE, "cancel")

@@ -1,10 +1,10 @@
-"""Jobs that nobody answers: their dead-letter queue is told once, with what an investigator needs, and no token.
+"""Unanswered jobs: their dead-letter queue receives one entry with what an investigator needs, and no token.
 
 The conditions that the histories at the end need:
 
-* it is told before the row says so: a sweeper that dies in between tells it again;
-* it is told of a job that its saga has given up, and of no other, and of nothing that nobody does for the saga;
-* the row says that it was told, under the condition that it still waits: a newer attempt, or an answer, stays.
+* the entry is sent before the row records it: a sweeper that dies in between sends it again;
+* only a job that its saga has abandoned is reported, and no wait without a job;
+* the row records the entry under the condition that it still waits: a newer attempt, or an outcome, is kept.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ class Silence:
     url: str
 
     def hand_over(self) -> None:
-        """An attempt waits for the job, and its dispatcher said where to tell if nobody answers."""
+        """Register an attempt, whose dispatcher stores the dead-letter queue."""
         attempt = self.depot.enter()
         self.depot.write(self.depot.holder("dispatch").intent(self.depot.world.clock.ms))
         register(replace(self.depot.waiting(attempt), dead_letters=self.url))
 
     def give_up(self) -> None:
-        """The saga goes back: nobody waits, and the job is buried."""
+        """Compensate the saga: no task waits, and the job is fenced."""
         self.depot.time_out()
         self.depot.compensate()
         self.depot.world.clock.ms += DUE_MS
@@ -68,7 +68,7 @@ class Silence:
 
     @property
     def told(self) -> list[dict[str, Any]]:
-        """What the queue was told since the last look."""
+        """Entries of the queue since the last read."""
         return [entry[UNANSWERED_FIELD] for entry in entries_of(self.url)]
 
     @property
@@ -79,14 +79,14 @@ class Silence:
 
 @pytest.fixture
 def silence(world: World, monkeypatch: pytest.MonkeyPatch) -> Silence:
-    """A provider that says nothing."""
+    """A provider that does not report."""
     url = str(aws.sqs().create_queue(QueueName="dead")["QueueUrl"])
     silence = Silence(Depot.open(world, monkeypatch), url)
     silence.hand_over()
     return silence
 
 
-def test_a_job_that_was_given_up_is_told_once_with_all_that_is_known(silence: Silence) -> None:
+def test_an_abandoned_job_is_reported_once_with_its_details(silence: Silence) -> None:
     record_dispatch_error(JOB_ID, "ConnectionError")
     silence.give_up()
 
@@ -125,7 +125,7 @@ def test_an_entry_and_what_is_logged_of_it_show_no_token(silence: Silence) -> No
     assert "token-1" not in json.dumps(silence.told) + repr(silence.depot.world.told.events)
 
 
-def test_a_job_of_a_saga_that_settled_or_is_gone_is_told(silence: Silence) -> None:
+def test_a_job_of_a_settled_or_deleted_saga_is_reported(silence: Silence) -> None:
     silence.depot.change_record(status=RecordStatus.FAILED.value)
     silence.depot.world.clock.ms += DUE_MS
 
@@ -134,13 +134,13 @@ def test_a_job_of_a_saga_that_settled_or_is_gone_is_told(silence: Silence) -> No
     assert (entry["log_status"], entry["record_status"]) == ("INTENT", "FAILED")
 
 
-def test_a_job_whose_saga_waits_on_is_told_to_nobody(silence: Silence) -> None:
+def test_a_job_whose_saga_still_waits_is_not_reported(silence: Silence) -> None:
     silence.depot.world.clock.ms += DUE_MS
 
     assert (silence.sweep().waiting, silence.told) == (1, [])
 
 
-def test_what_nobody_does_for_the_saga_is_told_to_nobody(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wait_without_a_job_is_not_reported(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     depot = Depot.open(world, monkeypatch, job=False)
     depot.register()
     depot.change_record(status=RecordStatus.FAILED.value)
@@ -153,7 +153,7 @@ def test_what_nobody_does_for_the_saga_is_told_to_nobody(world: World, monkeypat
 @pytest.mark.parametrize("operation", ["SendMessage", "UpdateItem"])
 @pytest.mark.parametrize("moment", [Moment.BEFORE, Moment.AFTER])
 @pytest.mark.parametrize("action", [Action.KILL, Action.DROP])
-def test_a_sweeper_that_dies_or_hears_nothing_leaves_it_told_at_least_once(
+def test_a_sweeper_that_dies_or_gets_no_response_reports_at_least_once(
     silence: Silence, operation: str, moment: Moment, action: Action
 ) -> None:
     silence.give_up()
@@ -170,7 +170,7 @@ def test_a_sweeper_that_dies_or_hears_nothing_leaves_it_told_at_least_once(
     assert silence.told == []
 
 
-def test_a_queue_that_does_not_answer_is_told_by_the_next_sweep(silence: Silence) -> None:
+def test_a_failed_send_is_retried_by_the_next_sweep(silence: Silence) -> None:
     silence.give_up()
     silence.depot.world.wire.plan(Fault(operation="SendMessage", action=Action.DROP, moment=Moment.BEFORE, times=3))
 
@@ -187,7 +187,7 @@ def test_a_queue_that_is_gone_keeps_no_sweep_busy(silence: Silence) -> None:
     assert "unanswered_queue_gone" in repr(silence.depot.world.told.events)
 
 
-def test_two_sweepers_tell_it_twice_at_most(silence: Silence, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_sweepers_report_at_most_twice(silence: Silence, monkeypatch: pytest.MonkeyPatch) -> None:
     silence.give_up()
     _between(monkeypatch, silence.sweep)
     silence.sweep()
@@ -205,7 +205,7 @@ def test_an_answer_after_the_entry_goes_its_usual_way(silence: Silence) -> None:
     assert silence.sweep().late == 1
 
 
-def test_an_answer_while_it_is_told_stays(silence: Silence, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_outcome_that_arrives_during_the_report_is_kept(silence: Silence, monkeypatch: pytest.MonkeyPatch) -> None:
     silence.give_up()
     _between(monkeypatch, lambda: silence.depot.says("e1"))
     silence.sweep()
@@ -215,7 +215,7 @@ def test_an_answer_while_it_is_told_stays(silence: Silence, monkeypatch: pytest.
     assert TokenAttribute.DUE_AT in silence.row
 
 
-def test_a_heartbeat_after_the_entry_is_no_second_entry(silence: Silence) -> None:
+def test_a_heartbeat_after_the_entry_causes_no_second_entry(silence: Silence) -> None:
     silence.give_up()
     silence.sweep()
     row = read_token(JOB_ID)
@@ -226,7 +226,7 @@ def test_a_heartbeat_after_the_entry_is_no_second_entry(silence: Silence) -> Non
     assert (silence.sweep().unanswered, TokenAttribute.DUE_AT in silence.row) == (0, False)
 
 
-def test_a_newer_attempt_that_nobody_answers_is_told_anew(silence: Silence) -> None:
+def test_a_newer_unanswered_attempt_is_reported_again(silence: Silence) -> None:
     silence.give_up()
     silence.sweep()
     assert len(silence.told) == 1
@@ -237,7 +237,7 @@ def test_a_newer_attempt_that_nobody_answers_is_told_anew(silence: Silence) -> N
     assert silence.sweep().unanswered == 1
 
 
-def test_the_dispatcher_says_of_jobs_alone_where_to_tell(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_dispatcher_stores_the_queue_for_jobs_alone(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(Env.DEAD_LETTERS, "https://sqs.example/dead")
     picking = Picking(world, monkeypatch)
     assert picking.dispatch()
@@ -245,7 +245,7 @@ def test_the_dispatcher_says_of_jobs_alone_where_to_tell(world: World, monkeypat
     assert picking.depot.token["dead_letters"] == "https://sqs.example/dead"
 
 
-def test_the_dispatcher_says_nothing_of_waits(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_dispatcher_stores_no_queue_for_waits(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(Env.DEAD_LETTERS, "https://sqs.example/dead")
     picking = Picking(world, monkeypatch, job=False)
     assert picking.dispatch()
@@ -279,7 +279,7 @@ def test_nothing_else_is_an_entry(body: object) -> None:
 
 
 def _between(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
-    """Let something happen between the sweeper's reading and its telling, once."""
+    """Run an action once between the sweeper's read and its send."""
     tell, pending = SWEEP.tell_unanswered, [act]
 
     def told(*arguments: Any) -> None:
@@ -290,7 +290,7 @@ def _between(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None
     monkeypatch.setattr(SWEEP, "tell_unanswered", told)
 
 
-def test_told_twice_rather_than_never(silence: Silence) -> None:
+def test_an_entry_is_sent_at_least_once(silence: Silence) -> None:
     silence.give_up()
     silence.depot.world.wire.plan(Fault(operation="SendMessage", action=Action.KILL, moment=Moment.BEFORE, times=1))
     with pytest.raises(Killed):

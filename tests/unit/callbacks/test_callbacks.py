@@ -61,11 +61,11 @@ MINUTE_MS = 60_000
 
 @pytest.fixture
 def depot(world: World, monkeypatch: pytest.MonkeyPatch) -> Depot:
-    """A depot with a saga under way."""
+    """A depot with a saga in progress."""
     return Depot.open(world, monkeypatch)
 
 
-def test_whoever_waits_is_told_as_a_function_would_tell(depot: Depot) -> None:
+def test_a_waiting_task_receives_an_output_like_a_functions(depot: Depot) -> None:
     depot.register()
     depot.says("e1")
     told = depot.told()
@@ -75,7 +75,7 @@ def test_whoever_waits_is_told_as_a_function_would_tell(depot: Depot) -> None:
     assert depot.world.told.counts[Metric.CALLBACK_RECEIVED] == 1
 
 
-def test_a_refusal_is_told_with_its_name_and_its_message(depot: Depot) -> None:
+def test_a_refusal_is_delivered_with_its_name_and_its_message(depot: Depot) -> None:
     depot.register()
     depot.says("e1", REFUSED)
 
@@ -141,7 +141,7 @@ def test_who_dies_between_the_two_has_not_forgotten_the_success(depot: Depot, wo
     assert depot.token_row(alias_of("", "their-1"))[TokenAttribute.CONFLICT]
 
 
-def test_a_refusal_that_was_told_is_told_again_whatever_became_of_the_job(depot: Depot) -> None:
+def test_a_delivered_refusal_is_delivered_again_whatever_the_jobs_outcome(depot: Depot) -> None:
     depot.register()
     depot.says("e1", REFUSED)
     assert depot.says("e2", DONE) is Receipt.APPLIED_LATE
@@ -153,7 +153,7 @@ def test_a_refusal_that_was_told_is_told_again_whatever_became_of_the_job(depot:
     assert told["error"] == "OutOfStock"
 
 
-def test_who_is_about_to_park_is_kept_from_it_by_an_answer_that_found_nobody_waiting(depot: Depot) -> None:
+def test_an_undelivered_outcome_prevents_parking(depot: Depot) -> None:
     depot.register()
     depot.time_out()
     depot.says("e1")
@@ -164,7 +164,7 @@ def test_who_is_about_to_park_is_kept_from_it_by_an_answer_that_found_nobody_wai
         aws.dynamodb().update_item(**parked)
 
 
-def test_who_told_has_the_last_word_over_who_found_nobody(depot: Depot, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_delivered_outcome_overrides_an_undelivered_one(depot: Depot, monkeypatch: pytest.MonkeyPatch) -> None:
     depot.register()
     others: list[Receipt | None] = []
 
@@ -180,7 +180,7 @@ def test_who_told_has_the_last_word_over_who_found_nobody(depot: Depot, monkeypa
     assert depot.token["status"] == TokenStatus.SETTLED
 
 
-def test_who_parks_while_nobody_is_found_waiting_is_seen(depot: Depot, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_saga_parked_during_a_failed_delivery_is_detected(depot: Depot, monkeypatch: pytest.MonkeyPatch) -> None:
     depot.register()
     depot.time_out()
     read, parked = callback_store.read_record, False
@@ -199,7 +199,7 @@ def test_who_parks_while_nobody_is_found_waiting_is_seen(depot: Depot, monkeypat
     assert RecordAttribute.PARKED not in depot.record()
 
 
-def test_a_saga_parked_over_what_was_decided_before_goes_on_when_its_message_comes(depot: Depot) -> None:
+def test_a_saga_parked_over_a_known_outcome_resumes_with_its_message(depot: Depot) -> None:
     depot.register()
     depot.says("e1")
     attempt = depot.enter()
@@ -263,7 +263,7 @@ def test_a_provider_may_speak_under_its_own_id(depot: Depot) -> None:
     assert depot.says("e1", job_id=JOB_ID) is Receipt.DUPLICATE
 
 
-def test_operators_are_told_of_a_contradiction_once(depot: Depot, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_operators_are_notified_of_a_contradiction_once(depot: Depot, monkeypatch: pytest.MonkeyPatch) -> None:
     queue = operators_queue()
     monkeypatch.setenv(Env.CALLBACKS, json.dumps([served(operators=queue)]))
     depot.register()
@@ -281,7 +281,7 @@ def test_operators_are_told_of_a_contradiction_once(depot: Depot, monkeypatch: p
 
 
 @pytest.mark.parametrize(("undo", "told"), [(True, 0), (False, 1)])
-def test_operators_are_told_of_what_nothing_undoes(
+def test_operators_are_notified_of_an_effect_without_compensation(
     depot: Depot, monkeypatch: pytest.MonkeyPatch, undo: bool, told: int
 ) -> None:
     queue = operators_queue()
@@ -295,7 +295,7 @@ def test_operators_are_told_of_what_nothing_undoes(
     assert depot.world.told.counts[Metric.CALLBACK_APPLIED_LATE] == 1
 
 
-def test_what_was_passed_over_is_kept_when_it_took_effect_late(depot: Depot) -> None:
+def test_a_late_effect_of_a_skipped_step_is_kept(depot: Depot) -> None:
     depot.register()
     depot.time_out()
     depot.compensate()
@@ -325,10 +325,10 @@ def test_a_heartbeat_moves_on_when_an_answer_is_expected(depot: Depot) -> None:
 
 
 @pytest.mark.parametrize("name", ["by its own id", "by the provider's"])
-def test_a_heartbeat_of_another_integrations_job_is_refused_as_its_answer_is(
+def test_a_heartbeat_of_another_integrations_job_is_refused(
     depot: Depot, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    """They share a table; a stranger must not keep a job alive that is not his."""
+    """They share a table; one integration must not keep another's job alive."""
     depot.register()
     job_id = JOB_ID if name == "by its own id" else "their-1"
     adopt_alias("their-1", JOB_ID)
@@ -340,7 +340,7 @@ def test_a_heartbeat_of_another_integrations_job_is_refused_as_its_answer_is(
     assert (depot.world.tasks.heartbeats, depot.token["status"]) == ([], "WAITING")
 
 
-def test_a_heartbeat_finds_nobody_or_nothing(depot: Depot) -> None:
+def test_a_heartbeat_of_an_unknown_or_ended_job_is_reported(depot: Depot) -> None:
     assert heartbeat("their-1") is Receipt.UNKNOWN
     assert heartbeat(JOB_ID) is Receipt.UNKNOWN
     depot.register()
@@ -350,7 +350,7 @@ def test_a_heartbeat_finds_nobody_or_nothing(depot: Depot) -> None:
     assert heartbeat(JOB_ID) is Receipt.DUPLICATE
 
 
-def test_a_sweep_tells_again_and_measures_who_waits_too_long(depot: Depot) -> None:
+def test_a_sweep_redelivers_and_measures_overdue_waits(depot: Depot) -> None:
     depot.register()
     depot.world.clock.ms += HEARTBEAT_SECONDS * 1_000 - 1
     assert callback_sweeper.handler({}, Context(remaining_ms=60_000))["oldest_seconds"] == 0
@@ -365,7 +365,7 @@ def test_a_sweep_tells_again_and_measures_who_waits_too_long(depot: Depot) -> No
     assert TokenAttribute.DUE_AT not in depot.token
 
 
-def test_a_wait_is_overdue_only_for_as_long_as_somebody_waits(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wait_is_overdue_only_while_a_task_waits(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     depot = Depot.open(world, monkeypatch, job=False)
     depot.register()
     world.clock.ms += TIMEOUT_SECONDS * 1_000 - 1
@@ -416,7 +416,7 @@ def _change_token(**values: str) -> None:
         )
 
 
-def test_a_sweep_clears_what_took_effect_late_once_it_is_undone(depot: Depot) -> None:
+def test_a_sweep_clears_a_late_effect_once_it_is_compensated(depot: Depot) -> None:
     depot.compensate()
     depot.says("e1")
     assert callback_sweeper.handler({}, Context(remaining_ms=60_000))["late"] == 1
@@ -450,7 +450,7 @@ def test_a_callback_comes_by_direct_invocation(depot: Depot) -> None:
         callback_direct.handler({"job_id": JOB_ID}, None)
 
 
-def test_a_direct_answer_finds_somebody_once(depot: Depot) -> None:
+def test_a_direct_outcome_is_delivered_once(depot: Depot) -> None:
     depot.enter()
 
     assert send_directly("token-1", Outcome.success("{}"))
@@ -458,8 +458,8 @@ def test_a_direct_answer_finds_somebody_once(depot: Depot) -> None:
     assert not send_directly("never a token", Outcome.failure("SagaFenced", "no"))
 
 
-def test_a_dispatch_that_failed_is_counted_beside_whoever_waits(depot: Depot) -> None:
-    record_dispatch_error(JOB_ID, "nobody is registered")
+def test_a_failed_dispatch_is_recorded_in_the_waiting_row(depot: Depot) -> None:
+    record_dispatch_error(JOB_ID, "no task is registered")
     assert depot.token == {}
     depot.register()
     record_dispatch_error(JOB_ID, "ConnectionError")
@@ -472,7 +472,7 @@ def test_a_dispatch_that_failed_is_counted_beside_whoever_waits(depot: Depot) ->
 
 
 @pytest.mark.parametrize("action", [Action.THROTTLE, Action.CONFLICT, Action.DROP])
-def test_what_passes_by_itself_is_tried_again(depot: Depot, action: Action) -> None:
+def test_a_transient_error_is_retried(depot: Depot, action: Action) -> None:
     depot.register()
     depot.world.wire.plan(Fault(operation="TransactWriteItems", action=action, times=4))
 
@@ -480,7 +480,7 @@ def test_what_passes_by_itself_is_tried_again(depot: Depot, action: Action) -> N
     assert depot.world.naps
 
 
-def test_what_does_not_pass_is_said_to_be_unclear(depot: Depot, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_persistent_error_is_reported_as_unconfirmed(depot: Depot, monkeypatch: pytest.MonkeyPatch) -> None:
     depot.register()
     monkeypatch.setattr(callback_store, "BACKOFF", Backoff(attempts=2))
     depot.world.wire.plan(Fault(operation="TransactWriteItems", action=Action.CONFLICT, times=99))

@@ -36,7 +36,7 @@ def reception(world: World, monkeypatch: pytest.MonkeyPatch) -> Reception:
 
 
 def says(job_id: str, outcome: Succeeded | Failed | StillWorking = DONE, event_id: str | None = "evt_1") -> Receipt:
-    """A provider says something, always by the same event id."""
+    """Report an outcome, always with the same event id."""
     return receive(Callback(job_id=job_id, event_id=event_id, outcome=outcome))
 
 
@@ -133,13 +133,13 @@ def test_two_receivers_that_meet_over_one_used_id_write_it_once(reception: Recep
     assert sum(row_id.startswith("event#") for row_id in ids) == 2
 
 
-def test_what_has_no_event_id_is_no_event(reception: Reception) -> None:
+def test_an_outcome_without_an_event_id_is_refused(reception: Reception) -> None:
     with pytest.raises(Invalid, match="event_id must be set, got None"):
         says(JOB_ID, event_id=None)
     assert reception.written() == []
 
 
-def test_a_sign_of_life_needs_no_event_id(reception: Reception) -> None:
+def test_a_heartbeat_needs_no_event_id(reception: Reception) -> None:
     reception.wait()
 
     assert says(JOB_ID, StillWorking(), event_id=None) is Receipt.HEARTBEAT

@@ -50,7 +50,7 @@ def desk(world: World, monkeypatch: pytest.MonkeyPatch, boto3_session: boto3.Ses
 
 
 def refused(desk: Desk, *words: str) -> str:
-    """Run ``adopt``, which must change nothing, and must say why in one line."""
+    """Run ``adopt``; returns its one-line refusal."""
     before = desk.state
     status, told = desk.says(*ADOPT, *words)
     assert (status, told.count("\n"), desk.state) == (1, 1, before), told
@@ -68,7 +68,7 @@ def is_moved(desk: Desk, owner: str) -> None:
 # What it does.
 
 
-def test_a_parked_saga_goes_on_on_the_other_machine(desk: Desk) -> None:
+def test_a_parked_saga_continues_on_the_other_machine(desk: Desk) -> None:
     desk.park()
 
     assert desk.says(*ADOPT) == (0, f"saga {SAGA_ID} is on {NEW_RECOVERY}: started {R1}\n")
@@ -98,7 +98,7 @@ def lost_its_recovery_machine(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize("happens", [died, forgotten, is_being_deleted, lost_its_recovery_machine])
-def test_an_interrupted_saga_goes_on_on_the_other_machine(desk: Desk, happens: Callable[[Desk], None]) -> None:
+def test_an_interrupted_saga_continues_on_the_other_machine(desk: Desk, happens: Callable[[Desk], None]) -> None:
     happens(desk)
 
     assert desk.says(*ADOPT)[0] == 0
@@ -290,7 +290,7 @@ def test_a_saga_whose_rows_may_be_gone_is_not_moved(desk: Desk, parked: bool, ph
         (RECOVERY_MACHINE_ARN, "must be the ARN of a saga's recovery machine"),
     ],
 )
-def test_what_is_no_recovery_machine_is_refused(desk: Desk, arn: str, why: str) -> None:
+def test_an_arn_that_is_not_a_recovery_machine_is_refused(desk: Desk, arn: str, why: str) -> None:
     desk.park()
     desk.deleted.add(f"{NEW}Gone")
 

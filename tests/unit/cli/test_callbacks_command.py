@@ -44,14 +44,14 @@ DUE_MS = HEARTBEAT_SECONDS * 1_000
 
 @dataclass
 class Operator:
-    """Somebody with the command, before an integration's table and queues."""
+    """The command, and an integration's table and queues."""
 
     depot: Depot
     queue: str
     dead: str
 
     def says(self, *words: str, tokens: str = "tokens") -> tuple[int, str, str]:
-        """Run the command: its exit status, what it said, and which errors."""
+        """Run the command: its exit status, its output and its errors."""
         out, err = io.StringIO(), io.StringIO()
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             status = main(["callbacks", "--tokens", tokens, *words])
@@ -71,13 +71,13 @@ class Operator:
         return found
 
     def is_refused(self, *words: str, tokens: str = "tokens") -> str:
-        """Run it; it must not work, and say why in one line."""
+        """Run it; returns its one-line refusal."""
         status, out, err = self.says(*words, tokens=tokens)
         assert (status, out, err.count("\n")) == (1, "", 1), err
         return err
 
     def is_not_told(self, event_id: str) -> None:
-        """The job is done, and whoever writes it down dies before he tells anybody."""
+        """Record a job as done, with a receiver that dies before it delivers."""
         fault = Fault(operation="SendTaskSuccess", action=Action.KILL, moment=Moment.BEFORE, times=1)
         self.depot.world.wire.plan(fault)
         with pytest.raises(Killed):
@@ -95,7 +95,7 @@ class Operator:
         return body
 
     def tells_of(self, saga_id: str = SAGA_ID) -> str:
-        """An entry of a job that nobody answered is in the dead-letter queue."""
+        """Put an entry of an unanswered job into the dead-letter queue."""
         f = UnansweredField
         fields: dict[str, Any] = {f.JOB_ID: step_key_of(saga_id, STEP), f.WAITING_SINCE: NOW_MS - 7_200_000}
         fields |= {f.LOG_STATUS: "TOMBSTONE", f.DISPATCHES: 2, f.DISPATCH_ERROR: "ConnectionError", f.ACCEPTED_AT: 0}
@@ -119,7 +119,7 @@ class Operator:
 
 @pytest.fixture
 def operator(world: World, monkeypatch: pytest.MonkeyPatch, boto3_session: boto3.Session) -> Iterator[Operator]:
-    """Somebody with the command, and nothing yet to look at."""
+    """The command, with an empty table."""
     depot = Depot.open(world, monkeypatch)
     dead = str(aws.sqs().create_queue(QueueName="dead")["QueueUrl"])
     arn = aws.sqs().get_queue_attributes(QueueUrl=dead, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
@@ -160,7 +160,7 @@ def test_who_waits_too_long_is_marked(operator: Operator) -> None:
     assert (row["kind"], row["overdue"], row["age_ms"]) == ("waiting", True, DUE_MS + 60_000)
 
 
-def test_what_was_not_told_is_listed_and_told_at_once(operator: Operator) -> None:
+def test_an_undelivered_outcome_is_listed_and_delivered_at_once(operator: Operator) -> None:
     operator.depot.register()
     operator.depot.world.wire.plan(
         Fault(operation="SendTaskSuccess", action=Action.KILL, moment=Moment.BEFORE, times=1)
@@ -177,7 +177,7 @@ def test_what_was_not_told_is_listed_and_told_at_once(operator: Operator) -> Non
     assert "is SETTLED: only SETTLING outcomes are undelivered" in operator.is_refused("--send-again", JOB_ID)
 
 
-def test_telling_again_says_when_nobody_waits_any_more(operator: Operator) -> None:
+def test_a_redelivery_reports_that_no_task_waits(operator: Operator) -> None:
     operator.depot.register()
     operator.depot.world.wire.plan(
         Fault(operation="SendTaskSuccess", action=Action.KILL, moment=Moment.BEFORE, times=1)
@@ -189,11 +189,11 @@ def test_telling_again_says_when_nobody_waits_any_more(operator: Operator) -> No
     assert "no task waited any more" in operator.lists("--send-again", JOB_ID)
 
 
-def test_only_a_job_that_is_there_is_told_again(operator: Operator) -> None:
+def test_only_an_existing_job_is_redelivered(operator: Operator) -> None:
     assert "has no job nobody" in operator.is_refused("--send-again", "nobody")
 
 
-def test_what_took_effect_late_comes_with_the_command_that_undoes_it(operator: Operator) -> None:
+def test_a_late_effect_is_listed_with_the_command_that_compensates_it(operator: Operator) -> None:
     operator.depot.register()
     operator.depot.time_out()
     operator.depot.compensate()
@@ -207,7 +207,7 @@ def test_what_took_effect_late_comes_with_the_command_that_undoes_it(operator: O
     assert row["command"] == f"cdk-sagas recover {SAGA_ID} --table requests --region eu-west-1"
 
 
-def test_an_answer_about_a_job_that_nobody_knows_is_listed(operator: Operator) -> None:
+def test_an_outcome_of_an_unknown_job_is_listed(operator: Operator) -> None:
     operator.depot.says("e1", DONE, "their-77")
 
     told = operator.lists()
@@ -255,7 +255,7 @@ def test_all_lists_what_is_settled_and_what_was_never_answered(operator: Operato
     assert "its row INTENT, its saga FAILED, never known to be taken on" in told
 
 
-def test_early_answers_and_told_ones_are_listed_with_all(operator: Operator) -> None:
+def test_early_and_delivered_outcomes_are_listed_with_all(operator: Operator) -> None:
     operator.depot.says("e1")
     assert [row["kind"] for row in operator.finds("--all")["rows"]] == ["early"]
     register(operator.depot.waiting(operator.depot.enter()))
@@ -300,7 +300,7 @@ def test_more_messages_than_one_batch_are_all_listed(operator: Operator) -> None
     assert len(operator.taken(operator.dead)) == 23
 
 
-def test_what_others_are_reading_is_said(operator: Operator) -> None:
+def test_entries_that_another_reader_has_received_are_reported(operator: Operator) -> None:
     operator.kills()
     operator.taken(operator.dead)
 
@@ -427,7 +427,7 @@ def test_operators_are_granted_what_the_command_calls_and_nothing_else(
             operator.lists("--dead-letters", operator.dead, "--queue", operator.queue, "--redrive", "--forget")
         for table, key in (("tokens", {"id": JOB_ID}), ("log", {"saga_id": SAGA_ID, "step": STEP})):
             aws.dynamodb().delete_item(TableName=table, Key={name: {"S": value} for name, value in key.items()})
-    # One whom nobody waits for any more lets his saga be looked at.
+    # A job without a waiting task makes its saga due.
     operator.depot.register()
     operator.depot.world.wire.plan(
         Fault(operation="SendTaskSuccess", action=Action.KILL, moment=Moment.BEFORE, times=1)
@@ -512,7 +512,7 @@ LISTING = Listing(
 
 @pytest.mark.parametrize("width", [40, 60, 80, 100, 200])
 @pytest.mark.parametrize("unicode", [True, False])
-def test_no_line_is_wider_than_the_terminal_but_for_commands(width: int, unicode: bool) -> None:
+def test_no_line_except_commands_is_wider_than_the_terminal(width: int, unicode: bool) -> None:
     lines = text_of(LISTING, width=width, unicode=unicode).splitlines()
 
     assert [line for line in lines if len(line) > width and "cdk-sagas recover" not in line] == []
@@ -544,7 +544,7 @@ def test_what_no_saga_sent_is_unreadable_and_shows_nothing(body: str) -> None:
 
 
 @pytest.mark.parametrize("status", ["EVENT", "DECIDED", "ALIAS"])
-def test_rows_that_say_nothing_of_a_job_are_not_shown(status: str) -> None:
+def test_rows_without_a_job_are_not_shown(status: str) -> None:
     assert job_view({"id": {"S": "x"}, "status": {"S": status}, "updated_at": {"N": "1"}}) is None
 
 
@@ -581,7 +581,7 @@ def test_redriven(operator: Operator) -> None:
     assert set(operator.bodies(operator.queue)) == {body}
 
 
-def test_looked_at(operator: Operator) -> None:
+def test_an_entry_that_was_read_stays_in_the_queue(operator: Operator) -> None:
     body = operator.kills()
     operator.says("--dead-letters", operator.dead)
     assert operator.bodies(operator.dead) == [body]

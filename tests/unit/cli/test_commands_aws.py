@@ -1,4 +1,4 @@
-"""What commands take from the environment: the region, and the time of a local AWS that runs faster."""
+"""The environment of commands: the region, and the time of a local AWS that runs faster."""
 
 from __future__ import annotations
 

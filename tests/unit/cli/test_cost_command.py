@@ -32,9 +32,7 @@ def _said(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
     return capsys.readouterr().out
 
 
-def test_it_tells_what_a_saga_uses_what_it_costs_and_what_was_assumed(
-    assembly: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_it_reports_usage_costs_and_assumptions(assembly: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = _said(capsys, assembly, "--saga", "storefront", "--per-day", 10_000)
 
     assert "Standard transitions" in text
@@ -47,7 +45,7 @@ def test_it_tells_what_a_saga_uses_what_it_costs_and_what_was_assumed(
     assert max(map(len, text.splitlines())) <= 140
 
 
-def test_every_saga_is_told_of_if_none_is_named(assembly: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_it_reports_every_saga_by_default(assembly: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = _said(capsys, assembly)
 
     assert PLAIN.name in text
@@ -55,7 +53,7 @@ def test_every_saga_is_told_of_if_none_is_named(assembly: Path, capsys: pytest.C
     assert "a month" not in text
 
 
-def test_it_stands_beside_other_ways_to_build_it(assembly: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_it_compares_other_designs(assembly: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "Lambda durable functions" in _said(capsys, assembly, "--compare")
     assert "Lambda durable functions" not in _said(capsys, assembly)
 
@@ -89,7 +87,7 @@ def test_a_step_of_another_saga_does_not_disturb_this_one(assembly: Path, capsys
     _said(capsys, assembly, "--duration", "CommitOrder=20", "--duration", "Charge=20")
 
 
-def test_a_step_can_be_passed_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_step_can_be_skipped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     _written(tmp_path, saga(step("A", when="$request.a"), step("B", side="pivot")))
 
     assert "happy path            B\n" in _said(capsys, tmp_path, "--skip", "A")
@@ -99,13 +97,13 @@ def test_a_step_can_be_passed_over(tmp_path: Path, capsys: pytest.CaptureFixture
     ("arguments", "words"),
     [
         (["--saga", "nothing"], "it has five plain steps, storefront"),
-        (["--duration", "Nobody=1"], "no saga has a step 'Nobody'"),
+        (["--duration", "Unknown=1"], "no saga has a step 'Unknown'"),
         (["--skip", "Charge"], "no conditional step 'Charge'"),
         (["--rate", "0"], "a rate must be above 0"),
         (["--memory", "1"], "memory_mib must be 128 or more"),
     ],
 )
-def test_what_cannot_be_answered_is_told_in_one_line(
+def test_an_invalid_question_is_refused_in_one_line(
     assembly: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], words: str
 ) -> None:
     assert main(["cost", str(assembly), *arguments]) == 1
@@ -116,17 +114,17 @@ def test_what_cannot_be_answered_is_told_in_one_line(
 
 
 @pytest.mark.parametrize("arguments", [["--rate", "x"], ["--rate", "nan"], ["--duration", "x"], ["--writes", "A="]])
-def test_what_is_no_number_is_refused(assembly: Path, arguments: list[str]) -> None:
+def test_an_invalid_number_is_refused(assembly: Path, arguments: list[str]) -> None:
     with pytest.raises(SystemExit):
         main(["cost", str(assembly), *arguments])
 
 
-def test_an_assembly_without_sagas_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_assembly_without_sagas_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["cost", str(_written(tmp_path))]) == 1
     assert "describes no saga" in capsys.readouterr().err
 
 
-def test_a_folder_that_is_no_assembly_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_that_is_not_an_assembly_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["cost", str(tmp_path)]) == 1
     assert "cdk synth" in capsys.readouterr().err
 

@@ -10,7 +10,7 @@ from tools import cost_page
 def test_the_page_is_current() -> None:
     text = cost_page.PAGE.read_text("utf-8")
 
-    assert text == cost_page.page_of(text), "write it anew: python -m tools.cost_page"
+    assert text == cost_page.page_of(text), "regenerate it: python -m tools.cost_page"
 
 
 def test_every_block_is_on_the_page() -> None:

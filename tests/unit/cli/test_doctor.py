@@ -1,4 +1,4 @@
-"""``cdk-sagas doctor`` finds what is stuck, writes nothing unless told to, and repairs each thing once."""
+"""``cdk-sagas doctor`` finds stuck sagas, writes nothing without ``--repair``, and repairs each finding once."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def recovery_machine_is_being_deleted(clinic: Clinic) -> None:
 
 
 def owner_unknown(clinic: Clinic) -> None:
-    """A recovery on a machine that was replaced, and that nobody may ask after any more."""
+    """A recovery on a machine that was replaced, and whose executions may not be described."""
     clinic.update(owner={"S": R1}, recoveries={"N": "1"}, recovery_machine_arn={"S": f"{RECOVERY_MACHINE_ARN}Old"})
     clinic.machines[f"{RECOVERY_MACHINE_ARN}Old"] = definition(recovery=True)
     clinic.desk.hidden.add(f"{RECOVERY_MACHINE_ARN}Old")
@@ -265,7 +265,7 @@ def about_nobodys_saga(clinic: Clinic) -> None:
 
 
 def answered_and_gone(clinic: Clinic, outcome: Succeeded | Failed = DONE) -> None:
-    """Answered before anybody waited; then its saga, and what its log had to say, were deleted."""
+    """An outcome arrived early; then its saga and its log rows were deleted."""
     clinic.put_row(STEP, StepStatus.INTENT)
     clinic.depot.says("event-1", outcome)
     early: Any = {":early": {"S": "EARLY"}}
@@ -305,7 +305,7 @@ def waits_for_nothing_and_is_due(clinic: Clinic) -> None:
 
 
 def waited_for_nothing_and_was_told_of(clinic: Clinic) -> None:
-    """Its sweeper looked: nobody has to any more."""
+    """A wait without a provider, already reported: the row is not due any more."""
     waits_for_nothing(clinic)
     aws.dynamodb().update_item(
         TableName="tokens",
@@ -338,14 +338,14 @@ def record_lost_in_doubt(clinic: Clinic) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scene:
-    """Something that is wrong.
+    """A problem.
 
     Attributes:
-        happens: how it comes about.
-        found: kinds and severities, in their order.
-        mended: what the repair says; empty: nothing is done.
-        left: what is found after the repair; None: the same as before.
-        deep: whether only a look at whole tables finds it.
+        happens: creates the problem.
+        found: kinds and severities of the findings, in their order.
+        mended: result of the repair; empty: nothing is repaired.
+        left: findings after the repair; None: unchanged.
+        deep: whether only a scan of whole tables finds it.
     """
 
     happens: Callable[[Clinic], None]
@@ -510,7 +510,7 @@ def test_it_is_found_and_not_a_single_write_is_made(clinic: Clinic, scene: str) 
 
 
 @pytest.mark.parametrize("scene", [name for name, scene in SCENES.items() if scene.deep])
-def test_only_a_look_at_whole_tables_finds_what_no_index_holds(clinic: Clinic, scene: str) -> None:
+def test_only_a_scan_finds_what_no_index_holds(clinic: Clinic, scene: str) -> None:
     SCENES[scene].happens(clinic)
     clinic.world.wire.forget()
 
@@ -519,7 +519,7 @@ def test_only_a_look_at_whole_tables_finds_what_no_index_holds(clinic: Clinic, s
 
 
 @pytest.mark.parametrize("scene", [name for name, scene in SCENES.items() if not scene.deep])
-def test_a_look_at_whole_tables_finds_once_what_an_index_holds_too(clinic: Clinic, scene: str) -> None:
+def test_a_scan_finds_once_what_an_index_holds_too(clinic: Clinic, scene: str) -> None:
     SCENES[scene].happens(clinic)
 
     found = [kind for kind in clinic.kinds("--deep") if kind[0] not in ("row left open", "record lost")]
@@ -594,7 +594,7 @@ NAMED_ONLY = {
 
 
 @pytest.mark.parametrize("scene", NAMED_ONLY)
-def test_whoever_may_not_list_the_stack_names_its_tables(clinic: Clinic, scene: str) -> None:
+def test_without_the_right_to_list_the_stack_tables_are_named(clinic: Clinic, scene: str) -> None:
     SCENES[scene].happens(clinic)
     clinic.denied.add("ListStackResources")
 
@@ -612,14 +612,14 @@ def test_a_record_that_cannot_be_read_keeps_no_other_from_being_found(
     assert set(clinic.kinds("--deep")) == {("dead letters", "person"), ("unreadable", "person")}
 
 
-def test_rows_are_kept_for_longer_than_records_and_that_is_no_finding(clinic: Clinic) -> None:
+def test_rows_that_are_kept_longer_than_records_are_not_a_finding(clinic: Clinic) -> None:
     record_lost(clinic)
     clinic.pass_time(REMEMBER_SECONDS * 1_000)
 
     assert clinic.kinds("--deep") == []
 
 
-def test_a_tombstone_is_no_finding(clinic: Clinic) -> None:
+def test_a_tombstone_is_not_a_finding(clinic: Clinic) -> None:
     clinic.settle(RecordStatus.COMPLETED)
     clinic.dies(status=ExecutionStatus.SUCCEEDED)
     clinic.put_row("Debit", StepStatus.DONE)
@@ -629,7 +629,7 @@ def test_a_tombstone_is_no_finding(clinic: Clinic) -> None:
     assert clinic.kinds("--deep") == []
 
 
-def test_what_was_told_is_told(clinic: Clinic) -> None:
+def test_a_repair_delivers_an_undelivered_outcome(clinic: Clinic) -> None:
     not_told(clinic)
     clinic.says("--repair")
 
@@ -650,7 +650,7 @@ PARTS: dict[str, tuple[Callable[[Clinic], object], list[tuple[str, str]], str]] 
         [("nobody looks", "person")],
         "add a TimeoutReconciler",
     ),
-    "a reconciler that is told of another saga": (
+    "a reconciler that receives events of another saga": (
         lambda clinic: clinic.functions["Reconciler"].update({"CDK_SAGAS_RECONCILED": "[]"}),
         [("nobody looks", "person")],
         "add a TimeoutReconciler",
@@ -755,7 +755,7 @@ def test_what_is_switched_off_or_full_is_found_and_left_to_a_person(clinic: Clin
 
 @pytest.mark.parametrize("part", list(PARTS)[:3])
 @pytest.mark.parametrize("scene", ["interrupted", "not started", "late"])
-def test_nobody_does_it_by_himself_where_nobody_looks(clinic: Clinic, part: str, scene: str) -> None:
+def test_without_a_running_reconciler_nothing_is_repaired_automatically(clinic: Clinic, part: str, scene: str) -> None:
     PARTS[part][0](clinic)
     SCENES[scene].happens(clinic)
 
@@ -769,7 +769,7 @@ def test_nobody_does_it_by_himself_where_nobody_looks(clinic: Clinic, part: str,
     assert mended == ([] if scene == "late" and unserved else [SCENES[scene].mended])
 
 
-def test_what_was_due_for_long_says_that_nobody_looks_and_is_repaired(clinic: Clinic) -> None:
+def test_an_overdue_saga_is_reported_as_not_monitored_and_is_repaired(clinic: Clinic) -> None:
     clinic.dies()
     clinic.pass_time(60_000 + 15 * 60_000 + 1)
 
@@ -789,7 +789,7 @@ def test_a_recovery_that_has_just_died_is_left_until_the_next_one_is_due(clinic:
     assert R2 not in clinic.world.executions.by_name
 
 
-def test_a_repair_that_is_refused_is_said_and_keeps_no_other_from_it(clinic: Clinic) -> None:
+def test_a_refused_repair_is_reported_and_blocks_no_other(clinic: Clinic) -> None:
     clinic.dies()
     not_told(clinic)
     clinic.denied.add("UpdateItem")
@@ -802,7 +802,7 @@ def test_a_repair_that_is_refused_is_said_and_keeps_no_other_from_it(clinic: Cli
     assert (found["interrupted"]["severity"], found["interrupted"]["open"]) == ("person", True)
 
 
-# How it is said.
+# Output.
 
 
 def test_the_table_is_aligned_fits_and_has_the_worst_and_the_oldest_first(clinic: Clinic) -> None:
@@ -906,7 +906,7 @@ def test_the_document_has_everything(clinic: Clinic) -> None:
     }
 
 
-def test_each_field_of_a_finding_stands_in_the_reference(clinic: Clinic) -> None:
+def test_each_field_of_a_finding_is_in_the_reference(clinic: Clinic) -> None:
     clinic.dies()
     reference = (ROOT / "docs/reference/command.md").read_text("utf-8")
     table = reference.partition("<!-- document: finding -->")[2].partition("\n\n")[0]
@@ -951,7 +951,9 @@ def test_wrong_options_are_refused_with_a_status_of_their_own(clinic: Clinic, wo
         (("--stack", "Shop", "--stack", "Bar"), "", "there is no stack Bar in this account and region"),
     ],
 )
-def test_what_cannot_be_looked_at_is_one_line(clinic: Clinic, system: tuple[str, ...], denied: str, says: str) -> None:
+def test_a_failed_start_is_reported_in_one_line(
+    clinic: Clinic, system: tuple[str, ...], denied: str, says: str
+) -> None:
     clinic.denied.add(denied)
 
     status, out, err = clinic.says(system=system)
@@ -961,7 +963,7 @@ def test_what_cannot_be_looked_at_is_one_line(clinic: Clinic, system: tuple[str,
     assert says in err
 
 
-def test_stacks_within_the_stack_are_looked_at(clinic: Clinic) -> None:
+def test_nested_stacks_are_checked(clinic: Clinic) -> None:
     clinic.nested = True
     clinic.dies()
 
@@ -995,7 +997,7 @@ def test_a_stack_without_a_saga_is_refused(clinic: Clinic) -> None:
     assert "stack Shop has no saga" in clinic.says()[2]
 
 
-def test_each_call_is_among_the_rights_and_those_stand_in_the_guide() -> None:
+def test_each_call_has_its_permission_and_those_are_in_the_guide() -> None:
     guide = (ROOT / "docs/how-to/find-what-is-stuck.md").read_text("utf-8")
     policies = [json.loads(text) for text in re.findall(r"```json\n(.*?)```", guide, re.DOTALL)]
 
@@ -1003,9 +1005,7 @@ def test_each_call_is_among_the_rights_and_those_stand_in_the_guide() -> None:
     assert {action.partition(":")[2] for action in DOCTOR_LOOKS} == READS
 
 
-def test_a_scan_says_beforehand_what_it_takes_and_reads_no_faster_than_told(
-    clinic: Clinic, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_scan_announces_its_size_and_keeps_to_its_rate(clinic: Clinic, monkeypatch: pytest.MonkeyPatch) -> None:
     naps: list[float] = []
     monkeypatch.setattr(SCAN, "_PAGE", 10)
     monkeypatch.setattr(SCAN, "time", SimpleNamespace(monotonic=lambda: 0.0, sleep=naps.append))
@@ -1016,12 +1016,12 @@ def test_a_scan_says_beforehand_what_it_takes_and_reads_no_faster_than_told(
 
     assert re.search(r"reads table log whole: about 30 items, [0-9]+ read units, [0-9]+ s", errors)
     assert re.findall(r"table log: (\d+) %, ([0-9,]+) items", errors) == [("33", "10"), ("66", "20"), ("100", "30")]
-    # The page behind the last item is empty: a full page does not say that it was the last one.
+    # The page after the last item is empty: a full page does not show that it was the last one.
     assert len(naps) == 3
     assert all(nap > 0 for nap in naps)
 
 
-# State machines that are no sagas.
+# State machines that are not sagas.
 
 END = f"{MACHINE_ARN.replace(':stateMachine:', ':execution:').replace('Transfers', 'Reports')}:night"
 
@@ -1046,8 +1046,8 @@ def keeps(clinic: Clinic, **values: dict[str, str]) -> None:
 
 
 ENDS: dict[str, tuple[dict[str, dict[str, str]], int, list[tuple[str, str]], bool]] = {
-    "not told yet": ({}, 0, [], False),
-    "told in vain": (
+    "not notified yet": ({}, 0, [], False),
+    "notified in vain": (
         {"attempt": {"N": "2"}, "error": {"S": "Unhandled"}},
         0,
         [("end not told", "soon")],
@@ -1065,7 +1065,7 @@ ENDS: dict[str, tuple[dict[str, dict[str, str]], int, list[tuple[str, str]], boo
 
 
 @pytest.mark.parametrize("end", ENDS)
-def test_bad_ends_of_watched_machines_of_which_nobody_was_told_are_found(clinic: Clinic, end: str) -> None:
+def test_failures_of_watched_machines_without_a_notification_are_found(clinic: Clinic, end: str) -> None:
     values, later_ms, found, deep = ENDS[end]
     watches(clinic)
     keeps(clinic, **values)
@@ -1077,7 +1077,7 @@ def test_bad_ends_of_watched_machines_of_which_nobody_was_told_are_found(clinic:
     assert set(clinic.world.wire.sent) <= READS
 
 
-def test_a_list_that_nobody_has_read_for_long_is_said(clinic: Clinic) -> None:
+def test_a_list_that_was_not_read_for_long_is_reported(clinic: Clinic) -> None:
     watches(clinic)
     machine = MACHINE_ARN.replace("Transfers", "Reports")
     told: dict[str, Any] = {"machine": machine, "function": "f", "ends": ["TIMED_OUT"]}
@@ -1092,7 +1092,7 @@ def test_a_list_that_nobody_has_read_for_long_is_said(clinic: Clinic) -> None:
     assert clinic.kinds() == [("nobody looks", "person")]
 
 
-def test_a_stack_of_watched_machines_alone_is_looked_at(clinic: Clinic) -> None:
+def test_a_stack_of_watched_machines_alone_is_checked(clinic: Clinic) -> None:
     clinic.functions.clear()
     clinic.machines.clear()
     watches(clinic)

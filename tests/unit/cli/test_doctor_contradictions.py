@@ -160,7 +160,7 @@ def test_row_that_the_scan_did_not_see_is_looked_up(clinic: Clinic) -> None:
     assert wrong(clinic) == []
 
 
-# A failed saga with a step that stands.
+# A failed saga with an applied step.
 
 
 def test_failed_saga_with_a_step_that_was_never_compensated(clinic: Clinic) -> None:
@@ -221,7 +221,7 @@ def test_entry_of_an_item_of_a_map(clinic: Clinic) -> None:
 
 
 @pytest.mark.parametrize("entry", ["open#alice", f"{OTHER}#Pick", "a#b#c", f"{SAGA_ID}#Pick#redo"])
-def test_entry_that_is_no_saga_of_the_stack_is_left(clinic: Clinic, entry: str) -> None:
+def test_an_entry_of_another_stacks_saga_is_left(clinic: Clinic, entry: str) -> None:
     post(entry)
 
     assert wrong(clinic) == []
@@ -260,7 +260,7 @@ def test_ledger_of_a_table_that_is_named_is_read(clinic: Clinic) -> None:
         ("conditional steps", {"Credit"}),
         ("two pivots", {"Receipt"}),
         ("jobs", {"Reserve", "Commit", "Ship"}),
-        ("a wait that may be passed over", {"Review", "Commit"}),
+        ("a wait that may be skipped", {"Review", "Commit"}),
     ],
 )
 def test_steps_that_every_request_takes_are_read_from_the_definition(plan: str, steps: set[str]) -> None:

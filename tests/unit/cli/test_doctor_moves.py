@@ -1,10 +1,10 @@
-"""``cdk-sagas doctor`` never takes a saga that runs for one that is stuck, whenever between two of its reads it moves.
+"""``cdk-sagas doctor`` never reports a running saga as stuck, whenever the saga moves between two reads.
 
 The conditions that the histories at the end need:
 
-* an owner's end counts only if a second look sees the same record and the same end;
-* a row counts as left behind only if it is as it was after its record was read;
-* a record is made due only if it is still in progress, has the same owner, and nobody made it due since.
+* an owner's end is used only if a second read returns the same record and the same end;
+* a row is left behind only if it is unchanged after its record was read;
+* a record is made due only if it is still in progress, has the same owner, and was not made due since.
 """
 
 from __future__ import annotations
@@ -87,12 +87,12 @@ MOVES: dict[str, tuple[Callable[[Clinic], None], Callable[[Clinic], None], set[s
     "is parked": (asked, parks, {"parked"}),
     "is interrupted and taken over": (asked, is_taken_over, set()),
 }
-"""How a saga stands, what it does, and what may rightly be found of it: what was so before, or after."""
+"""A saga's state, its next move, and the valid findings: those before the move, or those after it."""
 
 
 @pytest.mark.parametrize("move", MOVES)
 def test_a_saga_that_moves_between_two_reads_is_never_a_finding(clinic: Clinic, move: str) -> None:
-    """Whenever it moves: before each call of a look at everything."""
+    """It moves before each call of a full check."""
     prepare, happens, may = MOVES[move]
     dynamodb: Any = aws.dynamodb()
     tables = {table: dynamodb.scan(TableName=table)["Items"] for table in ("requests", "log", "tokens")}
@@ -111,7 +111,7 @@ def test_a_saga_that_moves_between_two_reads_is_never_a_finding(clinic: Clinic, 
 
 
 def looks_while(clinic: Clinic, place: int, happens: Callable[[], None]) -> tuple[set[str], int]:
-    """Look at everything while something happens before one of the calls: what is found, and how many there are."""
+    """Run a full check with an action before one of its calls: the findings, and the number of calls."""
     send, made = clinic.world.wire.send, [0]
 
     def counted(event_name: str, request: Any, deliver: Any) -> Any:
@@ -146,14 +146,14 @@ def put_back(clinic: Clinic, tables: dict[str, Any], clock: int) -> None:
 # Each condition is needed.
 
 
-def test_is_parked_while_it_is_looked_at(clinic: Clinic) -> None:
-    """Read as in progress; then parked by its owner, whose execution ends, before that is asked for."""
+def test_a_saga_that_is_parked_during_the_check_is_reported_once(clinic: Clinic) -> None:
+    """Read as in progress; then parked by its owner, whose execution ends before it is described."""
     before(clinic.world.wire, "DescribeExecution", clinic.desk.park)
 
     assert [one["kind"] for one in clinic.finds()] == ["parked"]
 
 
-def test_row_is_closed_after_its_record_was_read(clinic: Clinic) -> None:
+def test_a_row_closed_after_its_record_was_read_is_not_a_finding(clinic: Clinic) -> None:
     """Read open; then closed, and its saga settled, before its record is read."""
     clinic.put_row("Charge", StepStatus.INTENT)
 
@@ -176,8 +176,8 @@ def test_row_is_closed_after_its_record_was_read(clinic: Clinic) -> None:
     assert clinic.finds("--deep") == []
 
 
-def test_token_is_told_after_it_was_read(clinic: Clinic) -> None:
-    """Read as waiting; then answered, and its saga settled, before its record is read."""
+def test_a_token_that_is_delivered_after_its_read_is_not_a_finding(clinic: Clinic) -> None:
+    """Read as waiting; then delivered, and its saga settled, before its record is read."""
     clinic.depot.register()
     before(clinic.world.wire, "GetItem", lambda: completes_by_token(clinic), on=2)  # the first is of the switch
 

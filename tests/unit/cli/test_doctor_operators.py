@@ -1,4 +1,4 @@
-"""What operators rely on when they run ``cdk-sagas doctor``: by hand, in a script, in the middle of the night."""
+"""Operators' use of ``cdk-sagas doctor``: by hand, in a script, at night."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def dies_at_write(clinic: Clinic, place: int, moment: Moment, *words: str) -> bo
     return made[0] < place
 
 
-def test_whoever_interrupts_a_repair_is_told_how_far_it_got(clinic: Clinic, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_repair_reports_its_progress(clinic: Clinic, monkeypatch: pytest.MonkeyPatch) -> None:
     interrupted(clinic)
     not_told(clinic)
 
@@ -143,7 +143,7 @@ def test_whoever_interrupts_a_repair_is_told_how_far_it_got(clinic: Clinic, monk
     assert err == "interrupted: 1 of 2 repairs were made; repeat this for the others\n"
 
 
-def test_whoever_interrupts_does_not_wait_for_what_has_not_begun() -> None:
+def test_an_interruption_does_not_wait_for_what_has_not_begun() -> None:
     begun: list[int] = []
 
     def look(number: int) -> None:
@@ -162,8 +162,8 @@ def test_whoever_interrupts_does_not_wait_for_what_has_not_begun() -> None:
 
 
 @pytest.mark.parametrize("items", [1, 3_000])
-def test_whoever_reads_no_further_gets_no_error(items: int) -> None:
-    """Behind a pipe whose other end is closed; what is said fits into a buffer, or does not."""
+def test_a_closed_pipe_causes_no_error(items: int) -> None:
+    """The output fits into the pipe's buffer, or does not."""
     program = f"import sys; from constructs_lib.cli.shared.output import say; say('x' * 100 * {items}); sys.exit(1)"
     reading, writing = os.pipe()
     os.close(reading)
@@ -214,7 +214,7 @@ def test_colours_are_shown_where_they_are_wanted(
         (parked, "cdk-sagas inspect"),
     ],
 )
-def test_a_command_to_be_copied_is_about_the_account_and_region_that_were_looked_at(
+def test_a_suggested_command_names_the_account_and_region_of_the_check(
     clinic: Clinic, part: Callable[[Clinic], object], says: str
 ) -> None:
     part(clinic)
@@ -239,7 +239,7 @@ def test_a_command_to_be_copied_is_about_the_account_and_region_that_were_looked
         ),
     ],
 )
-def test_who_may_ask_nothing_is_told_why_in_one_line(
+def test_missing_permissions_are_reported_in_one_line(
     clinic: Clinic, monkeypatch: pytest.MonkeyPatch, error: Exception, says: str
 ) -> None:
     def client(*_: Any, **__: Any) -> Any:
@@ -254,7 +254,7 @@ def test_who_may_ask_nothing_is_told_why_in_one_line(
 
 
 @pytest.mark.parametrize("screen", [Terminal, io.StringIO])
-def test_how_far_a_long_look_has_come_is_said_to_whoever_waits_for_it(
+def test_a_long_check_reports_its_progress(
     clinic: Clinic, monkeypatch: pytest.MonkeyPatch, screen: type[io.StringIO]
 ) -> None:
     monkeypatch.setattr(RECORDS, "_SAID_EVERY", 2)
@@ -271,8 +271,8 @@ def test_how_far_a_long_look_has_come_is_said_to_whoever_waits_for_it(
 
 
 @pytest.mark.parametrize("scene", ["not told", "late", "waits for nothing"])
-def test_what_is_due_for_long_says_that_nobody_looks_whatever_is_switched_on(clinic: Clinic, scene: str) -> None:
-    """Its schedule is enabled, and its function fails, or is never called."""
+def test_an_overdue_row_is_reported_as_not_monitored_despite_its_schedule(clinic: Clinic, scene: str) -> None:
+    """Its schedule is enabled, and its function fails, or is never invoked."""
     SCENES[scene].happens(clinic)
     ((kind, _),) = SCENES[scene].found
     clinic.pass_time(86_400_000)
@@ -287,9 +287,7 @@ def test_what_is_due_for_long_says_that_nobody_looks_whatever_is_switched_on(cli
 
 
 @pytest.mark.parametrize("minutes", [14, 16])
-def test_an_answer_that_was_not_told_is_left_to_the_sweeper_for_a_quarter_of_an_hour(
-    clinic: Clinic, minutes: int
-) -> None:
+def test_an_undelivered_outcome_is_left_to_the_sweeper_for_15_minutes(clinic: Clinic, minutes: int) -> None:
     not_told(clinic)
     clinic.pass_time(minutes * 60_000 - 60_000 + SETTLING_SECONDS * 1_000)
     due_now(clinic)
@@ -299,8 +297,8 @@ def test_an_answer_that_was_not_told_is_left_to_the_sweeper_for_a_quarter_of_an_
     )
 
 
-def test_a_wait_that_is_not_due_is_left_until_it_is(clinic: Clinic) -> None:
-    """Its answer may come until then, whoever looks."""
+def test_a_wait_that_is_not_due_is_not_a_finding(clinic: Clinic) -> None:
+    """Its outcome may arrive until then, with or without a sweeper."""
     waits_for_nothing(clinic)
     clinic.rules["Sweeps"]["State"] = "DISABLED"
     untouched = clinic.stored
@@ -321,8 +319,8 @@ def test_an_undo_that_was_tried_once_is_left_to_the_reconciler(clinic: Clinic) -
 
 
 @pytest.mark.parametrize("operation", ["GetFunctionConfiguration", "DescribeRule"])
-def test_who_may_not_be_looked_at_is_not_said_to_be_missing(clinic: Clinic, operation: str) -> None:
-    """A saga's reconciler may well work."""
+def test_an_unreadable_reconciler_is_not_reported_as_missing(clinic: Clinic, operation: str) -> None:
+    """It may well work."""
     interrupted(clinic)
     clinic.denied.add(operation)
 
@@ -337,7 +335,7 @@ def test_a_function_whose_environment_may_not_be_read_is_not_taken_for_another(c
     assert clinic.finds()[0]["what"] == "not allowed: kms:Decrypt, of its environment"
 
 
-def test_a_reconciler_of_another_release_is_said_in_one_line(clinic: Clinic) -> None:
+def test_a_reconciler_of_another_release_is_reported_in_one_line(clinic: Clinic) -> None:
     clinic.functions["Reconciler"]["CDK_SAGAS_RECONCILED"] = '[{"machine": "Transfers"}]'
 
     status, out, err = clinic.says()
@@ -362,9 +360,7 @@ def test_a_reconciler_in_a_stack_of_its_own_is_found_when_that_is_named(clinic: 
 
 
 @pytest.mark.parametrize("scene", ["name expired", "rows may be gone", "rows near their end"])
-def test_with_a_table_alone_its_machines_say_who_is_told_and_for_how_long_rows_are_kept(
-    clinic: Clinic, scene: str
-) -> None:
+def test_with_a_table_alone_machines_supply_reconciler_and_retention(clinic: Clinic, scene: str) -> None:
     SCENES[scene].happens(clinic)
 
     repaired = {one["kind"]: one["mended"] for one in clinic.finds("--repair", system=("--table", "requests"))}
@@ -384,8 +380,8 @@ def test_with_a_table_alone_nothing_is_parked_by_a_number_of_recoveries_that_is_
     assert clinic.stored == untouched
 
 
-def test_with_a_table_alone_a_saga_whose_log_nobody_names_is_repaired_nevertheless(clinic: Clinic) -> None:
-    """Its record says until when rows are kept; which rows, and where, nobody does."""
+def test_with_a_table_alone_a_saga_with_an_unknown_log_is_repaired(clinic: Clinic) -> None:
+    """Its record contains the time until which rows are kept, but not their table."""
     clinic.machines[MACHINE_ARN]["Comment"] = "by hand"
     clinic.update(rows_until={"N": str((clinic.world.clock.ms + DAY_MS) // 1_000)})
     interrupted(clinic)
@@ -398,7 +394,7 @@ def test_with_a_table_alone_a_saga_whose_log_nobody_names_is_repaired_neverthele
     )
 
 
-def test_with_a_table_alone_a_machine_that_may_not_be_asked_is_said(clinic: Clinic) -> None:
+def test_with_a_table_alone_an_unreadable_machine_is_reported(clinic: Clinic) -> None:
     interrupted(clinic)
     clinic.denied.add("DescribeStateMachine")
 
@@ -422,7 +418,7 @@ def test_neither_requests_nor_answers_nor_tokens_are_shown(clinic: Clinic, words
 
 
 def put_many(clinic: Clinic, count: int) -> None:
-    """Parked sagas, beside the one that runs."""
+    """Add parked sagas to the running one."""
     (sample,) = clinic.world.items("requests")
     for number in range(count):
         saga_id = f"{SAGA_ID[:20]}{number:06d}{SAGA_ID[26:]}"
@@ -442,7 +438,7 @@ def test_many_records_are_read_page_by_page_and_each_is_asked_for_once_more(clin
     assert clinic.world.wire.sent.count("BatchGetItem") >= 3
 
 
-# What is no finding.
+# Not a finding.
 
 
 def is_undone(clinic: Clinic) -> None:
@@ -494,7 +490,7 @@ def waits_for_a_saga_that_runs(clinic: Clinic) -> None:
         (waits_for_a_saga_that_runs, []),
     ],
 )
-def test_what_is_as_it_should_be_is_no_finding(
+def test_a_normal_state_is_not_a_finding(
     clinic: Clinic, happens: Callable[[Clinic], None], found: list[tuple[str, str]]
 ) -> None:
     happens(clinic)
@@ -526,8 +522,8 @@ def test_one_function_may_not_be_read(clinic: Clinic) -> None:
     assert clinic.kinds() == [("not looked at", "person"), ("interrupted", "soon")]
 
 
-def test_machine_of_another_table(clinic: Clinic) -> None:
-    """A definition that settles in another table says nothing about this one's sagas."""
+def test_a_machine_of_another_table_is_ignored(clinic: Clinic) -> None:
+    """A definition that settles in another table is irrelevant for this one's sagas."""
     name_expired(clinic)
     clinic.machines[MACHINE_ARN]["States"]["Settle completed"]["Arguments"]["TableName"] = "others"
 
@@ -536,8 +532,8 @@ def test_machine_of_another_table(clinic: Clinic) -> None:
     assert (finding["kind"], finding["mended"]) == ("name expired", "")
 
 
-def test_spent_by_a_guess(clinic: Clinic) -> None:
-    """It is looked after for another reason."""
+def test_a_saga_at_the_assumed_limit_is_not_repaired(clinic: Clinic) -> None:
+    """It is due for another reason."""
     SCENES["rows near their end"].happens(clinic)
     clinic.update(rows_until={"N": str((clinic.world.clock.ms + 20 * DAY_MS) // 1_000)})
     exhausted(clinic)

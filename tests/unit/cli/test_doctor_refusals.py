@@ -1,4 +1,4 @@
-"""``cdk-sagas doctor`` looks at everything that it can: what is refused, gone, throttled or broken is said, too."""
+"""``cdk-sagas doctor`` checks everything that it can, and reports what is refused, missing, throttled or broken."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def clinic(world: World, monkeypatch: pytest.MonkeyPatch, boto3_session: boto3.S
         yield clinic
 
 
-# What is refused keeps nothing else from being looked at.
+# A refusal blocks no other check.
 
 TOLD: dict[str, tuple[str, ...]] = {
     "BatchGetItem": ("dead letters", "not looked at"),
@@ -70,7 +70,7 @@ def many_things(clinic: Clinic) -> None:
 
 
 @pytest.mark.parametrize("operation", sorted(TOLD))
-def test_a_call_that_is_refused_keeps_nothing_else_from_being_looked_at(clinic: Clinic, operation: str) -> None:
+def test_a_refused_call_blocks_no_other_check(clinic: Clinic, operation: str) -> None:
     many_things(clinic)
     clinic.denied.add(operation)
 
@@ -84,9 +84,7 @@ def test_a_call_that_is_refused_keeps_nothing_else_from_being_looked_at(clinic: 
 @pytest.mark.parametrize(
     ("operation", "says"), [("Query", "in flight: not known"), ("Scan", "at least 2 sagas, 1 parked")]
 )
-def test_what_is_in_flight_is_said_to_be_more_where_not_everything_was_looked_at(
-    clinic: Clinic, operation: str, says: str
-) -> None:
+def test_money_in_flight_is_a_lower_bound_after_an_incomplete_check(clinic: Clinic, operation: str, says: str) -> None:
     many_things(clinic)
     clinic.denied.add(operation)
 
@@ -94,11 +92,11 @@ def test_what_is_in_flight_is_said_to_be_more_where_not_everything_was_looked_at
     assert json.loads(clinic.says("--deep", "--json")[1])["in_flight"]["complete"] is False
 
 
-def test_every_call_of_a_look_may_be_refused() -> None:
+def test_every_call_of_a_check_may_be_refused() -> None:
     assert TOLD.keys() == READS - {"ListStackResources"}
 
 
-def test_a_table_that_is_gone_keeps_nothing_else_from_being_looked_at(clinic: Clinic) -> None:
+def test_a_missing_table_blocks_no_other_check(clinic: Clinic) -> None:
     many_things(clinic)
     for table, kinds in (
         ("tokens", {"not looked at", "dead letters", "parked", "interrupted"}),
@@ -114,7 +112,7 @@ def test_a_table_that_is_gone_keeps_nothing_else_from_being_looked_at(clinic: Cl
         assert f"table {table}" in f"{found['not looked at']['id']}, {found['not looked at']['what']}"
 
 
-def test_an_index_that_is_gone_keeps_nothing_else_from_being_looked_at(clinic: Clinic) -> None:
+def test_a_missing_index_blocks_no_other_check(clinic: Clinic) -> None:
     many_things(clinic)
     gone: Any = [{"Delete": {"IndexName": DUE_INDEX}}]
     aws.dynamodb().update_table(TableName="tokens", GlobalSecondaryIndexUpdates=gone)
@@ -165,7 +163,7 @@ def test_what_is_throttled_is_asked_again_and_again(clinic: Clinic, monkeypatch:
     assert clinic.kinds() == [("interrupted", "soon")]
 
 
-def test_what_is_throttled_for_good_is_said_and_keeps_nothing_else_from_being_looked_at(
+def test_permanent_throttling_is_reported_and_blocks_no_other_check(
     clinic: Clinic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     many_things(clinic)
@@ -217,9 +215,7 @@ BROKEN: dict[str, tuple[str, dict[str, Any]]] = {
 
 @pytest.mark.parametrize("item", BROKEN)
 @pytest.mark.parametrize("words", [(), ("--deep",)])
-def test_an_item_that_cannot_be_read_keeps_nothing_else_from_being_looked_at(
-    clinic: Clinic, item: str, words: tuple[str, ...]
-) -> None:
+def test_an_unreadable_item_blocks_no_other_check(clinic: Clinic, item: str, words: tuple[str, ...]) -> None:
     many_things(clinic)
     table, values = BROKEN[item]
     broken: Any = {**values, "due_at": {"N": "1"}, "due_shard": {"S": SHARD}}
@@ -253,7 +249,7 @@ def test_an_end_that_cannot_be_read_keeps_no_other_from_being_found(clinic: Clin
 
 
 @pytest.mark.parametrize("scene", ["interrupted", "parked", "late", "row left open", "waits for nothing"])
-def test_each_finding_about_a_saga_says_what_it_moves(clinic: Clinic, scene: str) -> None:
+def test_each_finding_about_a_saga_states_its_amount(clinic: Clinic, scene: str) -> None:
     clinic.update(amount={"N": "123456"}, currency={"S": "EUR"})
     SCENES[scene].happens(clinic)
 

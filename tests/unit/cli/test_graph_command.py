@@ -57,7 +57,7 @@ def test_one_saga_in_one_format_can_be_asked_for(assembly: Path, tmp_path: Path)
     assert [file.name for file in out.iterdir()] == ["order.mmd"]
 
 
-def test_the_part_of_a_page_between_the_comments_is_made_anew(assembly: Path, page: Path) -> None:
+def test_the_part_of_a_page_between_the_comments_is_regenerated(assembly: Path, page: Path) -> None:
     assert main(["graph", str(assembly), "--readme", str(page)]) == 0
 
     text = page.read_text("utf-8")
@@ -111,7 +111,7 @@ def test_a_name_that_two_sagas_share_is_refused(tmp_path: Path, capsys: pytest.C
         ("<!-- saga:Shop/Order -->\n<!-- saga:Shop/Order -->\n<!-- /saga -->\n", "does not end"),
     ],
 )
-def test_a_page_that_cannot_be_made_anew_is_left_alone(
+def test_a_page_that_cannot_be_regenerated_is_unchanged(
     assembly: Path, page: Path, capsys: pytest.CaptureFixture[str], text: str, said: str
 ) -> None:
     page.write_text(text)
@@ -122,7 +122,7 @@ def test_a_page_that_cannot_be_made_anew_is_left_alone(
     assert page.read_text() == text
 
 
-def test_what_stands_around_the_comments_is_never_touched() -> None:
+def test_text_around_the_comments_is_never_changed() -> None:
     page = "a\n<!-- saga:X -->\nold\n<!-- /saga -->\nb\n<!-- saga:Y -->\n<!-- /saga -->\nc"
 
     assert with_blocks(page, lambda name: f"{name.lower()}\n") == (
@@ -130,13 +130,13 @@ def test_what_stands_around_the_comments_is_never_touched() -> None:
     )
 
 
-def test_a_folder_without_an_assembly_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_without_an_assembly_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["graph", str(tmp_path)]) == 1
 
     assert "no cloud assembly is in" in capsys.readouterr().err
 
 
-def test_an_assembly_without_sagas_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_assembly_without_sagas_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["graph", str(assembly_of(tmp_path / "cdk.out"))]) == 1
 
     assert "no saga is in" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""``cdk-sagas hold``, and what the doctor says and does not do while a reconciler is held."""
+"""``cdk-sagas hold``, and the doctor's findings and repairs while a reconciler is paused."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_of_two_operators_who_hold_at_once_the_first_ones_reason_stays(clinic: C
     assert held() == Held(since_ms=1, reason="first")
 
 
-def test_hold_without_a_reason_says_so(clinic: Clinic) -> None:
+def test_hold_without_a_reason_is_reported(clinic: Clinic) -> None:
     hold("on")
 
     found = held()
@@ -147,7 +147,7 @@ def test_doctor_of_several_stacks_leaves_their_choice_to_the_operator(
     assert found["then"].endswith("cdk-sagas hold off --stack NAME")
 
 
-def test_doctor_finds_no_hold_where_there_is_none(clinic: Clinic, capsys: pytest.CaptureFixture[str]) -> None:
+def test_doctor_finds_no_hold_where_none_exists(clinic: Clinic, capsys: pytest.CaptureFixture[str]) -> None:
     assert findings(capsys) == {}
 
 

@@ -199,7 +199,7 @@ def test_a_saga_whose_undo_is_in_doubt_is_asked_about_the_undo() -> None:
     )
 
 
-def test_a_step_passed_over_and_an_output_stored_elsewhere() -> None:
+def test_a_skipped_step_and_an_output_stored_elsewhere() -> None:
     gift = replace(QUOTE, step="Gift", status="TOMBSTONE", output='{"gift":null}')
     stored = f'{{"cdk_sagas_ref":"{SAGA}/{"a" * 64}"}}'
     ship = replace(CHARGE, step="Ship[sku-1]", output=stored, provider_key=None)
@@ -213,7 +213,7 @@ def test_a_step_passed_over_and_an_output_stored_elsewhere() -> None:
     ]
 
 
-def test_a_job_that_was_accepted_and_one_that_took_effect_late() -> None:
+def test_an_accepted_job_and_a_late_effect() -> None:
     picked = replace(CHARGE, step="Pick", status="INTENT", output=None, deadline=1, certain_at=2, accepted_at=NOW_MS)
     late = replace(CHARGE, step="Ship", status="APPLIED_LATE", instead='{"ship":null}', attempt="a-1")
 
@@ -229,7 +229,7 @@ def test_a_job_that_was_accepted_and_one_that_took_effect_late() -> None:
     ]
 
 
-def test_a_refusal_behind_the_pivot_is_a_persons_to_mend() -> None:
+def test_a_refusal_after_the_pivot_is_resolved_by_an_operator() -> None:
     refused = replace(
         CHARGE, status="FAILED", output=None, error="Declined", detail="the account is closed", side="after"
     )
@@ -240,7 +240,7 @@ def test_a_refusal_behind_the_pivot_is_a_persons_to_mend() -> None:
     assert "Declined: the account is closed" in shown(replace(PARKED, direction="forward", steps=(refused,)))
 
 
-def test_a_step_that_stands_in_a_saga_that_goes_back_may_be_undone_by_hand() -> None:
+def test_an_applied_step_of_a_compensating_saga_may_be_compensated_by_hand() -> None:
     other = replace(CHARGE, step="Reserve")
 
     stopped = advice(replace(PARKED, steps=(other, CHARGE), stuck={"step": "Undo Charge"}), [])
@@ -291,7 +291,7 @@ def test_what_others_wrote_does_not_reach_the_terminal_as_control() -> None:
     assert "\x07" not in told
 
 
-def test_a_long_output_is_cut_and_says_so() -> None:
+def test_a_long_output_is_cut_visibly() -> None:
     text = json.dumps({"a": "x" * 1_000})
 
     assert short_output(text).endswith(f"... ({len(text)} bytes; --full)")
@@ -310,7 +310,7 @@ def desk(world: World, monkeypatch: pytest.MonkeyPatch, boto3_session: boto3.Ses
 
 
 def document(desk: Desk) -> dict[str, Any]:
-    """What ``--json`` prints."""
+    """Output of ``--json``."""
     status, told = desk.says("inspect", "--json")
     assert status == 0, told
     found: dict[str, Any] = json.loads(told)
@@ -375,7 +375,7 @@ def test_the_document_has_everything(desk: Desk) -> None:
     assert len(found["advice"]) == 2
 
 
-def test_steps_that_were_not_reached_stand_in_the_definitions_order(desk: Desk) -> None:
+def test_unreached_steps_are_in_the_definitions_order(desk: Desk) -> None:
     assert [step["step"] for step in document(desk)["steps"]] == ["Charge", "Commit", "Announce", "Ship[...]"]
 
 
@@ -409,7 +409,7 @@ def test_a_recovery_and_its_owner_are_shown(desk: Desk) -> None:
     assert (found["finding"], found["recoveries"]) == ("RUNNING", 1)
 
 
-def test_an_item_that_is_none_of_ours_is_told_in_one_line(desk: Desk) -> None:
+def test_a_foreign_item_is_reported_in_one_line(desk: Desk) -> None:
     aws.dynamodb().put_item(TableName="log", Item={"saga_id": {"S": SAGA_ID}, "step": {"S": "Odd"}})
 
     status, told = desk.says("inspect")

@@ -1,4 +1,4 @@
-"""``cdk-sagas trial-balance`` adds a ledger up, and says what does not."""
+"""``cdk-sagas trial-balance`` adds a ledger up and reports each difference."""
 
 from __future__ import annotations
 
@@ -38,20 +38,20 @@ def test_a_ledger_of_two_sides_adds_up() -> None:
     assert result.totals == {"EUR": 0}
 
 
-def test_an_entry_without_its_other_side_is_told() -> None:
+def test_an_entry_without_its_counterpart_is_reported() -> None:
     lost_counter_entry = [item for item in books() if not item["pk"]["S"].startswith("clearing#")]
 
     assert add_up(lost_counter_entry).wrong == ["EUR: entries sum to 1000, must be 0"]
 
 
-def test_a_balance_that_its_entries_do_not_explain_is_told() -> None:
+def test_a_balance_without_matching_entries_is_reported() -> None:
     ledger = books()
     ledger[0] = {**ledger[0], "balance": {"N": "1001"}}
 
     assert add_up(ledger).wrong == ["EUR account alice: balance 1001, entries sum to 1000"]
 
 
-def test_a_missing_entry_is_told_by_the_sequence() -> None:
+def test_a_missing_entry_is_reported_by_its_sequence_number() -> None:
     ledger = books()
     ledger[0] = {**ledger[0], "sequence": {"N": "2"}}
 
@@ -113,7 +113,7 @@ def test_the_command_fails_when_the_ledger_does_not_add_up(deployed: Any, capsys
 
 
 @pytest.mark.usefixtures("deployed")
-def test_a_table_that_is_not_there_is_told_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_table_is_reported_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["trial-balance", "nowhere"]) == 1
 
     error = capsys.readouterr().err
@@ -121,7 +121,7 @@ def test_a_table_that_is_not_there_is_told_in_one_line(capsys: pytest.CaptureFix
     assert error.count("\n") == 1
 
 
-def test_a_missing_region_is_told_with_its_remedy(
+def test_a_missing_region_is_reported_with_its_remedy(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name in ("AWS_DEFAULT_REGION", "AWS_REGION", "AWS_PROFILE"):

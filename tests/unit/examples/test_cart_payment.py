@@ -1,4 +1,4 @@
-"""What the cart's payment function makes of the provider's events."""
+"""Translation of the provider's events by the cart's payment function."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_an_authorized_payment_is_the_steps_output(read: Any) -> None:
 
 
 @pytest.mark.parametrize(("declined", "why"), [(True, "was declined"), (False, "was not confirmed in time")])
-def test_a_canceled_payment_is_a_refusal_that_says_why(read: Any, declined: bool, why: str) -> None:
+def test_a_canceled_payment_is_a_refusal_with_its_reason(read: Any, declined: bool, why: str) -> None:
     found = read(event("payment_intent.canceled", declined=declined))
 
     assert found.outcome == Failed("Declined", f"the payment {why}")
@@ -54,5 +54,5 @@ def test_a_declined_card_is_not_the_end_of_a_payment(read: Any) -> None:
 
 
 @pytest.mark.parametrize("metadata", [{}, {"order": "17"}])
-def test_another_applications_payment_is_none_of_ours(read: Any, metadata: dict[str, str]) -> None:
+def test_another_applications_payment_is_ignored(read: Any, metadata: dict[str, str]) -> None:
     assert read(event("payment_intent.canceled", metadata=metadata)) is None

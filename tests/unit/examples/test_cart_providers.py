@@ -1,4 +1,4 @@
-"""The providers that the cart is tested against do what they are told, and their books tell the truth."""
+"""The cart's test providers apply their planned troubles, and their books are correct."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ Answer = tuple[int, dict[str, Any]]
 
 @dataclass
 class Listener:
-    """Whoever is told of events: keeps what comes, and answers as it is told to."""
+    """A receiver of events: keeps them, and responds as configured."""
 
     url: str
     heard: list[tuple[dict[str, str], bytes]] = field(default_factory=list)
@@ -160,7 +160,7 @@ def effects(provider: Provider) -> list[tuple[str, str]]:
 
 
 class TestAPayment:
-    def test_is_held_later_and_told_as_stripe_tells_it(self, payments: Provider, listener: Listener) -> None:
+    def test_is_held_later_and_reported_in_stripes_form(self, payments: Provider, listener: Listener) -> None:
         status, payment = authorize(payments)
 
         (event,) = listener.await_types(AUTHORIZED)
@@ -178,7 +178,7 @@ class TestAPayment:
         assert listener.heard == []
         listener.await_types(AUTHORIZED)
 
-    def test_that_is_declined_is_told_later_and_holds_nothing(self, payments: Provider, listener: Listener) -> None:
+    def test_that_is_declined_is_reported_later_and_holds_nothing(self, payments: Provider, listener: Listener) -> None:
         assert authorize(payments, card="card-declined")[0] == 202
 
         (failed,) = listener.await_types(FAILED)
@@ -199,7 +199,7 @@ class TestAPayment:
 
         assert (status, answer["error"]["code"]) == (402, "card_declined")
 
-    def test_ends_by_itself(self, payments: Provider, listener: Listener) -> None:
+    def test_expires_automatically(self, payments: Provider, listener: Listener) -> None:
         authorize(payments, card="card-3ds", expires_in=10)
 
         listener.await_types(EXPIRED)
@@ -236,12 +236,12 @@ class TestAPayment:
         assert authorize(payments, amount=2)[1]["error"]["code"] == "idempotency_key_reused"
 
     @pytest.mark.parametrize("changes", [{"amount": 0}, {"amount": 1.5}, {"card": ""}, {"tip": 1}], ids=str)
-    def test_that_is_asked_for_wrongly_stands_nowhere(self, payments: Provider, changes: dict[str, Any]) -> None:
+    def test_with_an_invalid_request_is_not_in_the_books(self, payments: Provider, changes: dict[str, Any]) -> None:
         assert authorize(payments, **changes)[0] == 400
         assert authorize(payments, "")[0] == 400
         assert payments.jobs() == []
 
-    def test_stands_in_the_books_when_the_provider_is_down(self) -> None:
+    def test_is_in_the_books_when_the_provider_is_down(self) -> None:
         with Provider("payments") as own:
             authorize(own)
             url = own.url
@@ -254,9 +254,7 @@ class TestAPayment:
 
 
 class TestAPick:
-    def test_is_reported_while_somebody_walks_and_when_it_is_done(
-        self, warehouse: Provider, listener: Listener
-    ) -> None:
+    def test_is_reported_while_in_progress_and_when_it_is_done(self, warehouse: Provider, listener: Listener) -> None:
         status, _ = ask(warehouse, "POST", "/picks", key="k-1", body=PICK)
 
         assert status == 202
@@ -269,7 +267,7 @@ class TestAPick:
         [("empty-shelf-1", {}, "shelf_empty"), ("lamp", {"pick_within": 1}, "too_late")],
         ids=["empty", "late"],
     )
-    def test_that_cannot_be_done_is_told(
+    def test_that_cannot_be_done_is_reported(
         self, warehouse: Provider, listener: Listener, sku: str, changes: dict[str, Any], why: str
     ) -> None:
         body = {**PICK, "lines": [{"sku": sku, "quantity": 1}], **changes}
@@ -279,7 +277,7 @@ class TestAPick:
         assert event["data"]["why"] == why
         assert effects(warehouse) == []
 
-    def test_of_goods_that_nobody_knows_is_refused_at_once(self, warehouse: Provider) -> None:
+    def test_of_unknown_goods_is_refused_at_once(self, warehouse: Provider) -> None:
         body = {**PICK, "lines": [{"sku": "unlisted-1", "quantity": 1}]}
 
         assert ask(warehouse, "POST", "/picks", key="k-1", body=body)[1]["error"]["code"] == "sku_unknown"
@@ -355,7 +353,7 @@ class TestASignature:
             "X-Carrier-Signature": f"sha256={proof}",
         }
 
-    def test_says_nothing_of_another_body(self) -> None:
+    def test_is_not_valid_for_another_body(self) -> None:
         assert sign_like_stripe("s", "e", b"{}", 12) != sign_like_stripe("s", "e", b"[]", 12)
 
     def test_is_made_by_the_listeners_time(self, payments: Provider, listener: Listener) -> None:
@@ -370,7 +368,7 @@ class TestTroubleWithEvents:
     def plan(self, provider: Provider, action: Action, on: str = AUTHORIZED, **more: Any) -> None:
         provider.plan(Trouble(on=on, action=action, containing="order-1", **more))
 
-    def test_silent_happens_and_is_not_told(self, payments: Provider, listener: Listener) -> None:
+    def test_silent_happens_and_is_not_reported(self, payments: Provider, listener: Listener) -> None:
         self.plan(payments, Action.SILENT)
         authorize(payments)
         until(payments.effects, "the authorization")
@@ -379,14 +377,14 @@ class TestTroubleWithEvents:
         assert listener.heard == []
         assert [delivery.open for delivery in payments.deliveries()] == [False]
 
-    def test_double_is_told_twice_by_one_id(self, payments: Provider, listener: Listener) -> None:
+    def test_double_is_reported_twice_by_one_id(self, payments: Provider, listener: Listener) -> None:
         self.plan(payments, Action.DOUBLE)
         authorize(payments)
 
         first, second = listener.await_types(AUTHORIZED, AUTHORIZED)
         assert first == second
 
-    def test_late_is_told_later(self, payments: Provider, listener: Listener) -> None:
+    def test_late_is_reported_later(self, payments: Provider, listener: Listener) -> None:
         self.plan(payments, Action.LATE, seconds=100)
         authorize(payments)
         until(payments.effects, "the authorization")
@@ -395,7 +393,7 @@ class TestTroubleWithEvents:
         assert listener.heard == []
         listener.await_types(AUTHORIZED)
 
-    def test_wrong_says_the_opposite_behind_it(self, payments: Provider, listener: Listener) -> None:
+    def test_wrong_is_followed_by_the_opposite(self, payments: Provider, listener: Listener) -> None:
         self.plan(payments, Action.WRONG, seconds=1)
         authorize(payments)
 
@@ -410,7 +408,7 @@ class TestTroubleWithEvents:
         listener.await_types(FAILED, CANCELED, AUTHORIZED)
         assert effects(payments) == [("authorized", "k-1")]
 
-    def test_wrong_of_a_pick_says_so_or_does_it(self, warehouse: Provider, listener: Listener) -> None:
+    def test_wrong_of_a_pick_reports_or_does_the_opposite(self, warehouse: Provider, listener: Listener) -> None:
         warehouse.plan(Trouble(on="pick.completed", action=Action.WRONG, seconds=5))
         warehouse.plan(Trouble(on="pick.rejected", action=Action.WRONG, seconds=5, nth=2))
         ask(warehouse, "POST", "/picks", key="k-1", body=PICK)
@@ -432,7 +430,7 @@ class TestTroubleWithEvents:
             stripe.Webhook.construct_event(body, forged["stripe-signature"], SECRETS["payments"])
         stripe.Webhook.construct_event(body, right["stripe-signature"], SECRETS["payments"])
 
-    def test_unknown_tells_of_somebody_elses_job_too(self, payments: Provider, listener: Listener) -> None:
+    def test_unknown_reports_another_systems_job_too(self, payments: Provider, listener: Listener) -> None:
         self.plan(payments, Action.UNKNOWN)
         authorize(payments)
 
@@ -457,7 +455,7 @@ class TestTroubleWithEvents:
 
 
 class TestTroubleWithJobs:
-    def test_early_is_told_before_the_request_is_answered(self, payments: Provider, listener: Listener) -> None:
+    def test_early_is_reported_before_the_response(self, payments: Provider, listener: Listener) -> None:
         payments.plan(Trouble(on="authorize", action=Action.EARLY))
         status, payment = authorize(payments)
 
@@ -465,7 +463,7 @@ class TestTroubleWithJobs:
         assert listener.types() == [AUTHORIZED]
         assert payment["status"] == "processing", "the answer is as old as the request"
 
-    def test_early_of_a_pick_is_told_as_far_as_it_is(self, warehouse: Provider, listener: Listener) -> None:
+    def test_early_of_a_pick_is_reported_as_far_as_it_is(self, warehouse: Provider, listener: Listener) -> None:
         warehouse.plan(Trouble(on="pick", action=Action.EARLY))
         ask(warehouse, "POST", "/picks", key="k-1", body=PICK)
 
@@ -489,7 +487,7 @@ class TestTroubleWithJobs:
 
         assert listener.types() == ["pick.progress", "pick.completed"]
 
-    def test_refuse_is_told_as_a_refusal(self, payments: Provider, listener: Listener) -> None:
+    def test_refuse_is_reported_as_a_refusal(self, payments: Provider, listener: Listener) -> None:
         payments.plan(Trouble(on="authorize", action=Action.REFUSE))
         authorize(payments)
 
@@ -538,7 +536,7 @@ class TestTroubleWithRequests:
         assert ended.returncode == -9
         assert len(payments.jobs()) == 1
 
-    def test_stand_in_the_journal_with_what_became_of_them(self, payments: Provider) -> None:
+    def test_are_in_the_journal_with_their_outcome(self, payments: Provider) -> None:
         payments.plan(Trouble(on="authorize", action=Action.ERROR))
         authorize(payments)
 

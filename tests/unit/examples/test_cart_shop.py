@@ -1,4 +1,4 @@
-"""Goods that a cart holds: no piece is sold twice, and a hold that is over binds nobody."""
+"""Goods that a cart holds: no piece is sold twice, and an expired hold has no effect."""
 
 from __future__ import annotations
 
@@ -213,13 +213,13 @@ class TestHolds:
     def test_can_be_sold(self, carts: Carts) -> None:
         what_is_held_can_be_sold(carts)
 
-    def test_that_are_over_bind_nobody(self, carts: Carts) -> None:
+    def test_that_are_over_have_no_effect(self, carts: Carts) -> None:
         a_hold_that_is_over_binds_nobody(carts)
 
-    def test_that_are_over_are_lost_to_whoever_took_the_goods(self, carts: Carts) -> None:
+    def test_that_are_over_are_lost_to_a_buyer_of_the_goods(self, carts: Carts) -> None:
         a_cart_that_comes_back_too_late_gets_nothing(carts)
 
-    def test_that_are_over_suffice_while_nobody_took_the_goods(self, carts: Carts) -> None:
+    def test_that_are_over_suffice_while_the_goods_are_free(self, carts: Carts) -> None:
         a_cart_that_comes_back_late_gets_what_is_still_there(carts)
 
     def test_for_the_last_one_are_one(self, carts: Carts, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -277,7 +277,7 @@ class TestACart:
             carts.price(("lamp", 1))
 
     @pytest.mark.parametrize(("amount", "review"), [(499, False), (500, True)])
-    def test_that_is_dear_is_reviewed(self, carts: Carts, amount: int, review: bool) -> None:
+    def test_that_is_expensive_is_reviewed(self, carts: Carts, amount: int, review: bool) -> None:
         assert carts.assess(amount) is review
 
     def test_is_an_order_that_is_shipped(self, carts: Carts) -> None:

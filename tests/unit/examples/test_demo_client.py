@@ -1,4 +1,4 @@
-"""The demo's client: which answers are final, and which say nothing about the attempts before."""
+"""The demo's client: which responses are final, and which leave the attempts before in doubt."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ REFUSED = answer(402, replayed=True)
 
 
 def final_of(answers: Iterable[HttpResponse | None], *, never_accepted: bool = False) -> HttpResponse:
-    """What a client takes for the final answer."""
+    """Response that a client takes for the final one."""
     clients = Clients({}, "", speed=1e9)
     coming = iter(answers)
     return clients._until_settled(lambda: next(coming), "ada", "k", never_accepted=never_accepted)

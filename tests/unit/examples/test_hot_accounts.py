@@ -1,4 +1,4 @@
-"""Many payments to one account: what the benchmark says of them, in a shorter run."""
+"""Many payments to one account: the results of the benchmark, in a shorter run."""
 
 from __future__ import annotations
 

@@ -20,10 +20,10 @@ from tests.unit.support.world import Context, World
 
 ADA, BOB = "order-ada", "order-bob"
 BAD: Final[dict[str, Any]] = {
-    "no JSON": "Dear Ada,",
+    "no JSON": "Hello Ada,",
     "no object": ["COMPLETED"],
-    "of nobody": {"status": "DECLINED", "order": ADA, "detail": "declined"},
-    "of somebody without a name": {"status": "DECLINED", "order": ADA, "customer": ""},
+    "without a customer": {"status": "DECLINED", "order": ADA, "detail": "declined"},
+    "of a customer without a name": {"status": "DECLINED", "order": ADA, "customer": ""},
     "about no order": {"status": "DECLINED", "customer": "ada"},
     "of no known status": {"status": "PENDING", "order": ADA, "customer": "ada"},
     "of a payment without an amount": {"status": "COMPLETED", "order": ADA, "customer": "ada", "currency": "EUR"},
@@ -32,7 +32,7 @@ BAD: Final[dict[str, Any]] = {
 
 
 class LambdaContext(Context):
-    """What Powertools reads of a context."""
+    """The members of a context that Powertools reads."""
 
     function_name = "mailer"
     memory_limit_in_mb = 512
@@ -42,7 +42,7 @@ class LambdaContext(Context):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mail:
-    """The mailer, deployed beside the shop's table."""
+    """The mailer, deployed with the shop's table."""
 
     world: World
     module: ModuleType
@@ -96,11 +96,11 @@ def message(id: str, body: Any, *, group: str = ADA) -> dict[str, Any]:
 
 
 def bad_in_the_middle() -> list[dict[str, Any]]:
-    """Two groups, and between two notices of the first a message that is none."""
+    """Two groups, and between two notices of the first an invalid message."""
     return [
         message("ada-1", declined()),
         message("bob-1", declined(BOB, "bob"), group=BOB),
-        message("ada-2", "Dear Ada,"),
+        message("ada-2", "Hello Ada,"),
         message("ada-3", completed()),
         message("bob-2", completed(BOB, "bob"), group=BOB),
     ]
@@ -199,7 +199,7 @@ def test_a_batch_whose_function_died_between_two_rows_is_finished_by_its_redeliv
     assert sorted(mail.outbox().values()) == ["1", "2", "3"]
 
 
-def test_an_answer_that_was_lost_is_no_second_row_and_no_failure(mail: Mail) -> None:
+def test_a_lost_response_causes_no_second_row_and_no_failure(mail: Mail) -> None:
     mail.world.wire.plan(Fault(operation="PutItem", action=Action.DROP, moment=Moment.AFTER, times=1))
 
     assert mail.deliver(message("1", completed())) == []
@@ -220,7 +220,7 @@ def test_a_group_that_failed_is_taken_up_where_it_was_left(mail: Mail) -> None:
 
 def test_a_batch_of_nothing_but_bad_messages_fails_as_a_whole_and_shows_in_the_function_s_errors(mail: Mail) -> None:
     with pytest.raises(BatchProcessingError):
-        mail.deliver(message("1", "Dear Ada,"), message("2", completed()))
+        mail.deliver(message("1", "Hello Ada,"), message("2", completed()))
 
     assert mail.filed() == set()
     assert mail.deliver(message("2", completed())) == []

@@ -1,4 +1,4 @@
-"""The gateway that examples are tested against does what it is told, and its books tell the truth."""
+"""The examples' test gateway applies its planned troubles, and its books are correct."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def code(answer: Answer) -> tuple[int, str]:
 
 
 class TestTheBooks:
-    def test_a_charge_stands_in_them_and_so_does_its_refund(self, gateway: PaymentGateway) -> None:
+    def test_a_charge_is_in_them_and_so_is_its_refund(self, gateway: PaymentGateway) -> None:
         _, charged = charge(gateway)
         status, given_back = refund(gateway, charged)
 
@@ -110,7 +110,7 @@ class TestTheBooks:
     @pytest.mark.parametrize(
         "changes", [{"amount": 0}, {"amount": 1.5}, {"currency": "euro"}, {"card": ""}, {"tip": 1}], ids=str
     )
-    def test_a_wrong_request_stands_nowhere(self, gateway: PaymentGateway, changes: dict[str, Any]) -> None:
+    def test_an_invalid_request_is_not_in_them(self, gateway: PaymentGateway, changes: dict[str, Any]) -> None:
         assert code(charge(gateway, **changes)) == (400, "invalid")
         assert gateway.books().charges == ()
 
@@ -136,7 +136,7 @@ class TestKeys:
         assert code(charge(gateway, amount=1)) == (422, "idempotency_key_reused")
         assert len(gateway.books().charges) == 1
 
-    def test_a_key_is_forgotten_when_its_window_is_over_and_then_charges_anew(self) -> None:
+    def test_a_key_expires_with_its_window_and_then_charges_again(self) -> None:
         with PaymentGateway(idempotent_for=60, speed=1000) as gateway:
             charge(gateway)
             time.sleep(0.1)
@@ -152,7 +152,7 @@ class TestKeys:
 
         assert len(found(gateway)["found"]) == 2
 
-    def test_a_key_in_use_is_told_apart(self, gateway: PaymentGateway) -> None:
+    def test_a_key_in_use_is_distinguished(self, gateway: PaymentGateway) -> None:
         gateway.plan(Trouble(on=Operation.CHARGE, action=Action.SLOW, seconds=60))
         slow = threading.Thread(target=lambda: charge(gateway))
         slow.start()
@@ -216,7 +216,7 @@ class TestTrouble:
         with pytest.raises((OSError, HTTPException)):
             charge(gateway)
 
-    def test_hits_the_request_that_it_names_and_tells(self, gateway: PaymentGateway) -> None:
+    def test_hits_the_request_that_it_names_and_is_reported(self, gateway: PaymentGateway) -> None:
         trouble = Trouble(on=Operation.CHARGE, action=Action.ERROR, containing="order-2", nth=2, times=2)
         gateway.plan(trouble)
 
@@ -235,7 +235,7 @@ class TestTrouble:
         assert charge(gateway)[0] == 402
         assert [report.fired for report in gateway.report()] == [1, 0]
 
-    def test_stands_in_the_journal(self, gateway: PaymentGateway) -> None:
+    def test_is_in_the_journal(self, gateway: PaymentGateway) -> None:
         gateway.plan(Trouble(on=Operation.CHARGE, action=Action.ERROR, moment=Moment.AFTER))
         charge(gateway)
         found(gateway)

@@ -15,7 +15,7 @@ from saga_runtime.protocol import MAX_KEY_LENGTH
 from tests.unit.support.payouts import intent
 
 FIRST_PLAN = {
-    "goal": "Settle what we owe to Bolt & Nut Ltd.",
+    "goal": "Settle the invoice of Bolt & Nut Ltd.",
     "steps": ["look up the invoice", "pay it"],
     "payer": "treasury",
     "payee": "bolt-and-nut",
@@ -68,7 +68,7 @@ class TestOneIntent:
         assert intent_key(other) == intent_key(intent())
         assert request_of(other, agent="a") != request_of(intent(), agent="a")
 
-    def test_has_a_key_that_the_front_door_takes(self) -> None:
+    def test_has_a_key_that_the_gatekeeper_accepts(self) -> None:
         longest = intent(purpose=f"{'a' * 32}:{'b' * 64}", payer="c" * 64, payee="d" * 64, period="2026-11-21")
 
         assert len(intent_key(longest, attempt=99)) <= MAX_KEY_LENGTH

@@ -38,7 +38,7 @@ def saga(number: int) -> str:
 
 
 class TestAnalyze:
-    def test_tells_the_facts_and_writes_nothing(self, payouts: Payouts) -> None:
+    def test_returns_the_facts_and_writes_nothing(self, payouts: Payouts) -> None:
         calls = payouts.world.calls_of(lambda: payouts.analyze(intent()))
 
         assert payouts.analyze(intent()) == {
@@ -80,14 +80,14 @@ class TestClaim:
     def test_is_the_same_saga_s_however_often_it_runs(self, payouts: Payouts) -> None:
         assert payouts.claim(intent()) == payouts.claim(intent())
 
-    def test_stands_between_two_agents_and_two_amounts(self, payouts: Payouts) -> None:
+    def test_blocks_another_agent_and_another_amount(self, payouts: Payouts) -> None:
         payouts.claim(intent())
 
         for other, agent in ((intent(), "travel"), (intent(minor_units=201), AGENT)):
             with pytest.raises(IntentTaken):
                 payouts.claim(other, agent=agent, saga_id=OTHER_SAGA)
 
-    def test_does_not_stand_between_two_intents(self, payouts: Payouts) -> None:
+    def test_does_not_block_another_intent(self, payouts: Payouts) -> None:
         payouts.claim(intent())
 
         payouts.claim(intent(period="2026-12"), saga_id=OTHER_SAGA)
@@ -137,7 +137,7 @@ class TestRecommend:
         }
         assert payouts.world.rows() == {f"{SAGA_ID}#Recommend": "READ"}
 
-    def test_replays_the_recorded_answer_and_asks_nobody(self, payouts: Payouts) -> None:
+    def test_replays_the_recorded_response_without_a_call(self, payouts: Payouts) -> None:
         model = payouts.model(PAY, {**PAY, "amount": 151})
 
         assert [payouts.recommend(intent())["amount"] for _ in range(5)] == ["150"] * 5
@@ -177,13 +177,13 @@ class TestRecommend:
         assert payouts.recommend(intent())["model_call"] == "call-2"
 
     @pytest.mark.parametrize("content", [{**PAY, "amount": 201}, "I would pay."], ids=["too much", "talk"])
-    def test_refuses_what_is_no_recommendation(self, payouts: Payouts, content: Any) -> None:
+    def test_refuses_an_invalid_recommendation(self, payouts: Payouts, content: Any) -> None:
         payouts.model(content)
 
         with pytest.raises(ModelAnswerRefused):
             payouts.recommend(intent())
 
-    def test_tells_the_model_facts_and_numbers_only(self, payouts: Payouts) -> None:
+    def test_sends_the_model_facts_and_numbers_only(self, payouts: Payouts) -> None:
         model = payouts.model(PAY)
         payouts.recommend(intent())
 

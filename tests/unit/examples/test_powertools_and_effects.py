@@ -70,7 +70,7 @@ def dies_before_its_record(world: World) -> None:
 
 @pytest.fixture
 def until_the_window_is_over(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """Moves the clock that Powertools looks at."""
+    """Moves the clock that Powertools reads."""
 
     class Clock(dt.datetime):
         ahead = dt.timedelta()
@@ -133,7 +133,7 @@ def test_a_saga_asks_the_provider_instead(world: World, gateway: PaymentGateway)
     assert asked == ["charge", "find-charge"]
 
 
-def test_a_look_up_whose_function_dies_before_the_record_is_looked_up_twice_and_nothing_else(
+def test_a_query_whose_function_dies_before_the_record_is_repeated_alone(
     world: World, until_the_window_is_over: Callable[[], None]
 ) -> None:
     layer = DynamoDBPersistenceLayer(table_name="requests", boto3_client=aws.dynamodb())

@@ -1,4 +1,4 @@
-"""Powertools' own ``@idempotent`` on our table's shape, under its key prefix, beside our records."""
+"""Powertools' own ``@idempotent`` on our table, under its key prefix, together with our records."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.unit.support.world import Context, World
 
 
 class LambdaContext(Context):
-    """What Powertools reads of a context."""
+    """The members of a context that Powertools reads."""
 
     function_name = "user-function"
 
@@ -45,7 +45,7 @@ def test_its_decorator_runs_a_body_once_and_replays_its_answer(world: World) -> 
     assert len(ran) == 1
 
 
-def test_its_records_stand_under_its_prefix_with_our_names_and_leave_ours_alone(world: World) -> None:
+def test_its_records_are_under_its_prefix_and_leave_ours_alone(world: World) -> None:
     handler, _ = handler_on("requests")
     world.call(post())
     ours = world.items("requests")

@@ -55,14 +55,14 @@ def test_an_installed_package_gives_the_bundle_that_it_carries(installed: Path) 
     assert functions_zip() == installed / "constructs_lib" / "_bundle" / "functions.zip"
 
 
-def test_an_installed_package_without_bundle_says_so(installed: Path) -> None:
+def test_an_installed_package_without_bundle_is_reported(installed: Path) -> None:
     (installed / bundle_builder.BUNDLE_PATH).unlink()
 
     with pytest.raises(BundleError, match=r"functions\.zip is missing; install cdk-sagas from its wheel again"):
         functions_zip()
 
 
-def test_step_functions_stand_beside_the_runtime_without_our_handlers(functions: Path) -> None:
+def test_step_functions_are_bundled_with_the_runtime_without_our_handlers(functions: Path) -> None:
     merged = merged_code(functions, {"_schema.json": b"{}"})
 
     assert _names(merged) == {
@@ -157,7 +157,7 @@ def test_an_empty_folder_is_refused(tmp_path: Path) -> None:
         merged_code(tmp_path / "empty")
 
 
-def test_code_that_nobody_asked_for_in_a_month_is_forgotten(functions: Path, cache: Path) -> None:
+def test_code_that_was_unused_for_a_month_is_deleted(functions: Path, cache: Path) -> None:
     old = merged_code(functions)
     os.utime(old, (1, 1))
     (functions / "transfer.py").write_text("changed = True\n")

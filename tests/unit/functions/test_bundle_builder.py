@@ -89,7 +89,7 @@ def test_caches_of_the_interpreter_do_not_change_the_bundle(tmp_path: Path) -> N
     assert bundle_builder.build(root).read_bytes() == before
 
 
-def test_a_broken_bundle_is_built_anew(tmp_path: Path) -> None:
+def test_a_broken_bundle_is_rebuilt(tmp_path: Path) -> None:
     root = _checkout(tmp_path)
     bundle = bundle_builder.build(root)
     whole = bundle.read_bytes()
@@ -171,7 +171,7 @@ def test_compiled_code_is_refused_by_name_and_leaves_nothing_behind(tmp_path: Pa
     assert list((tmp_path / "cache").iterdir()) == []
 
 
-def test_a_failed_installation_shows_what_the_installer_said(tmp_path: Path) -> None:
+def test_a_failed_installation_shows_the_installers_output(tmp_path: Path) -> None:
     lock = tmp_path / "bundle.txt"
     lock.write_text("this is not a requirement\n")
 

@@ -51,7 +51,7 @@ NESTED_JWT = {"authorizer": {"jwt": {"claims": {"iss": "https://issuer.example",
         ({"authorizer": {"a:b": "acme"}}, "context:a:b", ("context", "a:b", "acme")),
     ],
 )
-def test_the_caller_is_what_the_authorizer_says(context: Any, source: str, caller: tuple[str, ...]) -> None:
+def test_the_caller_is_the_authorizers_principal(context: Any, source: str, caller: tuple[str, ...]) -> None:
     assert caller_of(event_of(context), source) == caller
 
 
@@ -77,7 +77,7 @@ def test_the_caller_is_what_the_authorizer_says(context: Any, source: str, calle
         ({"authorizer": None}, "context:tenant"),
     ],
 )
-def test_nobody_is_nobody(context: Any, source: str) -> None:
+def test_a_missing_principal_is_refused(context: Any, source: str) -> None:
     with pytest.raises(NoIdentity):
         caller_of(event_of(context), source)
 
@@ -110,7 +110,7 @@ def test_a_key_may_be_quoted_or_bare(value: str, key: str) -> None:
     "value",
     ["", " ", '""', '"  "', '"', '"open', '"a"b"', '"a\\b"', "\u00e4", "a\tb", "a\nb", "\x7f", "x" * 256, '"a";p=1'],
 )
-def test_what_is_no_key_is_refused(value: str) -> None:
+def test_an_invalid_key_is_refused(value: str) -> None:
     with pytest.raises(BadKey):
         idempotency_key_of(keyed(value))
 
@@ -132,7 +132,7 @@ def test_the_headers_case_does_not_matter(name: str) -> None:
     "event",
     [{}, {"headers": None, "multiValueHeaders": None}, {"headers": {"Idempotency-Key": None}}, keyed("a", name="X")],
 )
-def test_no_header_is_no_key(event: dict[str, Any]) -> None:
+def test_a_missing_header_is_a_missing_key(event: dict[str, Any]) -> None:
     assert idempotency_key_of(event) is None
 
 
@@ -170,7 +170,7 @@ def test_a_body_may_come_in_base64() -> None:
         {"body": base64.b64encode(b"\xff").decode(), "isBase64Encoded": True},
     ],
 )
-def test_what_is_no_json_in_utf_8_is_invalid(event: dict[str, Any]) -> None:
+def test_a_body_that_is_not_utf_8_json_is_invalid(event: dict[str, Any]) -> None:
     with pytest.raises(Invalid):
         body_of(event, 1_000)
 

@@ -87,7 +87,7 @@ def test_a_value_that_a_schema_follows_too_deep_is_invalid() -> None:
         compile_validator({"type": "array"})(endless)
 
 
-def test_a_schema_that_is_none_is_a_programmers_error() -> None:
+def test_an_invalid_schema_is_a_programmers_error() -> None:
     with pytest.raises(ValueError, match="not a JSON schema"):
         compile_validator({"type": "nonsense"})
 

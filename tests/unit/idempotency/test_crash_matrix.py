@@ -42,7 +42,7 @@ DISTURBANCES = [
 
 
 def _repeats(call: str, action: Action) -> tuple[int, ...]:
-    """Once (the SDK heals a lost answer by itself), as often as the SDK tries, and as often as the runtime does."""
+    """Once (the SDK repairs a lost response), as often as the SDK retries, and as often as the runtime does."""
     if action is Action.KILL:
         return (1,)
     return (1, 3, 24) if call == "TransactWriteItems" else (1, 3)
@@ -59,7 +59,7 @@ RAN: set[str] = set()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Party:
-    """Somebody who makes AWS calls."""
+    """A component that makes AWS calls."""
 
     before: Callable[[World], object]
     act: Callable[[World], object]
@@ -70,7 +70,7 @@ def _send(world: World) -> int:
 
 
 def _accepted(world: World) -> object:
-    """A client that sends until it has an answer that is no 503, later and later."""
+    """A client that retries, at growing intervals, until its response is not a 503."""
     for _ in range(20):
         world.clock.ms += DUE_AFTER_MS
         status = settle_by(_send, world)

@@ -1,4 +1,4 @@
-"""Expired responses are removed with their requests; nothing else is, whatever the index says and whoever removes."""
+"""Expired responses are removed with their requests; nothing else is, whatever the index returns."""
 
 from __future__ import annotations
 
@@ -236,7 +236,7 @@ def test_removal_that_is_cut_off_is_done_once_by_the_next_one(world: World, acti
     assert world.call(post())[0] == 410
 
 
-def test_nobody_recovers_a_tombstone(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tombstone_is_never_recovered(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(Env.LONGEST_LOOK, "900")
     saga_id = accepted(world)
     settled(world, saga_id, RecordStatus.COMPLETED, "{}")

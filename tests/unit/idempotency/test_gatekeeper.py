@@ -1,4 +1,4 @@
-"""The front door over serialized DynamoDB: new requests, duplicates, and which calls they make."""
+"""The gatekeeper over serialized DynamoDB: new requests, duplicates, and the calls that they make."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ def test_a_settled_duplicate_makes_exactly_one_call(world: World) -> None:
     assert world.calls_of(lambda: world.call(post())) == ["PutItem"]
 
 
-def test_a_key_is_reserved_anew_when_it_is_forgotten(world: World) -> None:
+def test_an_expired_key_is_reserved_again(world: World) -> None:
     first = accepted(world)
     settled(world, first, RecordStatus.COMPLETED, "{}")
     world.clock.ms += 400 * DAY_MS
@@ -296,7 +296,7 @@ def test_another_body_under_an_expired_key_is_reused(world: World, age_days: int
     assert world.call(post({"amount": 1}))[0] == 422
 
 
-def test_look_at_a_saga_whose_response_has_expired_tells_how_it_ended(world: World) -> None:
+def test_a_status_request_after_the_response_expired_returns_the_outcome(world: World) -> None:
     saga_id = accepted(world)
     settled(world, saga_id, RecordStatus.COMPLETED, '{"first":true}')
     world.clock.ms += 7 * DAY_MS

@@ -132,7 +132,7 @@ def test_key_whose_response_has_expired_is_refused_as_such(
 
 
 @LIMITS
-def test_nothing_is_said_while_the_record_cannot_be_read(
+def test_no_outcome_is_returned_while_the_record_cannot_be_read(
     world: World, monkeypatch: pytest.MonkeyPatch, deploy: Deploy
 ) -> None:
     accepted(world)
@@ -145,7 +145,7 @@ def test_nothing_is_said_while_the_record_cannot_be_read(
     assert headers["Retry-After"]
 
 
-def test_body_that_could_never_be_recorded_says_nothing_of_the_record(
+def test_a_body_that_could_never_be_recorded_reveals_nothing_of_the_record(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     accepted(world)

@@ -1,4 +1,4 @@
-"""``GET``: status, steps and result of one's own saga, and of nobody else's."""
+"""``GET``: status, steps and result of the caller's own saga, and of no other."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.unit.support.wire import Action, Fault
 from tests.unit.support.world import World
 
 
-def test_a_look_at_a_saga_tells_status_and_steps_and_then_the_answer(world: World) -> None:
+def test_a_status_request_returns_status_and_steps_and_then_the_response(world: World) -> None:
     saga_id = accepted(world)
     row = done_put(
         table="log",
@@ -63,7 +63,7 @@ def test_another_callers_saga_is_as_absent_as_one_that_never_was(world: World) -
     assert answers[0][0] == 404
 
 
-def test_a_look_that_the_database_does_not_answer_is_unavailable(world: World) -> None:
+def test_a_status_request_during_an_outage_is_unavailable(world: World) -> None:
     saga_id = accepted(world)
     world.wire.plan(Fault(operation="Query", action=Action.THROTTLE))
 

@@ -1,4 +1,4 @@
-"""The front door with a payload bucket: large bodies in, answers put together out."""
+"""The gatekeeper with a payload bucket: large request bodies, and responses composed of stored parts."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LARGE = {**BODY, "note": "ü" * INLINE}
 
 @pytest.fixture
 def door(world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
-    """The world, with a bucket that the front door knows."""
+    """The world, with a bucket that is configured for the gatekeeper."""
     monkeypatch.setenv(Env.PAYLOADS, BUCKET)
     monkeypatch.setenv(Env.INLINE_BODY_BYTES, str(INLINE))
     gatekeeper.settings.cache_clear()
@@ -38,7 +38,7 @@ def door(world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
 
 
 def objects() -> dict[str, str]:
-    """What is stored, by key."""
+    """Stored objects, by key."""
     keys = [item["Key"] for item in aws.s3().list_objects_v2(Bucket=BUCKET).get("Contents", [])]
     return {key: aws.s3().get_object(Bucket=BUCKET, Key=key)["Body"].read().decode() for key in keys}
 
@@ -57,7 +57,7 @@ class TestALargeBody:
         assert request_of(door) == reference_to(REQUEST_ID, canonical_json(LARGE))
         assert list(objects().values()) == [canonical_json(LARGE)]
 
-    def test_says_how_much_it_moves_before_it_is_stored_elsewhere(
+    def test_states_its_amount_before_it_is_stored_elsewhere(
         self, door: World, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv(Env.MONEY, '{"amount":"/amount","currency":"/currency"}')
@@ -143,7 +143,7 @@ class TestASettledAnswer:
         world.wire.forget()
         return saga_id
 
-    def test_is_put_together_for_a_duplicate_and_for_a_look(self, door: World) -> None:
+    def test_is_composed_for_a_duplicate_and_for_a_status_request(self, door: World) -> None:
         saga_id = self._settled(door)
 
         first, second = (gatekeeper.handler(post(BODY), None) for _ in range(2))
@@ -178,7 +178,7 @@ class TestASettledAnswer:
             assert "Idempotent-Replayed" not in headers
             assert REFERENCE_FIELD not in json.dumps(document)
 
-    def test_whose_payload_is_lost_says_so(self, door: World) -> None:
+    def test_whose_payload_is_lost_is_reported(self, door: World) -> None:
         saga_id = self._settled(door)
         for key in objects():
             aws.s3().delete_object(Bucket=BUCKET, Key=key)

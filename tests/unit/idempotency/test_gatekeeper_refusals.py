@@ -36,7 +36,7 @@ from tests.unit.support.world import World, forget_cached
         pytest.param(post("[" * 5000 + "]" * 5000), 400, "bad-body", id="deep"),
         pytest.param(post('"\\ud800"'), 400, "bad-body", id="half a surrogate pair"),
         pytest.param(post(principal=""), 403, "no-identity", id="nobody"),
-        pytest.param(post(principal=":session"), 403, "no-identity", id="a session of nobody"),
+        pytest.param(post(principal=":session"), 403, "no-identity", id="a session without a principal"),
     ],
 )
 def test_a_bad_request_is_refused_and_nothing_is_written(
@@ -106,7 +106,7 @@ def test_a_reservation_whose_answer_was_lost_on_the_way_to_the_sdk_is_met_as_one
 
 @pytest.mark.parametrize("action", [Action.DROP, Action.THROTTLE])
 @pytest.mark.parametrize("moment", list(Moment))
-def test_a_request_is_accepted_whatever_becomes_of_the_start(world: World, action: Action, moment: Moment) -> None:
+def test_a_request_is_accepted_whatever_the_outcome_of_the_start(world: World, action: Action, moment: Moment) -> None:
     world.wire.plan(Fault(operation="StartExecution", action=action, moment=moment))
 
     saga_id = accepted(world)
@@ -157,7 +157,7 @@ def test_duplicate_whose_start_is_refused_for_good_is_answered_503(world: World)
     assert list(world.executions.by_name) == [saga_id]
 
 
-def test_a_start_that_somebody_else_made_is_a_success(world: World) -> None:
+def test_a_start_of_another_invocation_is_a_success(world: World) -> None:
     world.wire.plan(Fault(operation="StartExecution", action=Action.DROP, moment=Moment.AFTER, times=1))
 
     accepted(world)
@@ -165,7 +165,7 @@ def test_a_start_that_somebody_else_made_is_a_success(world: World) -> None:
     assert world.told.counts[Metric.START_FAILED] == 0
 
 
-def test_a_gatekeeper_of_another_protocol_serves_nobody(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gatekeeper_of_another_protocol_rejects_every_request(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(Env.PROTOCOL, "99")
     forget_cached()
 

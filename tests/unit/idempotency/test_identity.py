@@ -104,7 +104,7 @@ def test_a_reservation_has_a_time(now_ms: int) -> None:
     "text",
     ["", "x", REQUEST_ID, f"{REQUEST_ID}-", f"{SAGA_ID}\n", f" {SAGA_ID}", f"{SAGA_ID}-r1", SAGA_ID.upper(), "a#b"],
 )
-def test_what_is_no_saga_id_is_not_taken_for_one(text: str) -> None:
+def test_an_invalid_saga_id_is_refused(text: str) -> None:
     assert not is_saga_id(text)
     with pytest.raises(ValueError, match="not a saga id"):
         request_id_from(text)
@@ -204,7 +204,7 @@ def test_two_values_have_two_fingerprints(one: str, other: str) -> None:
         '"\x01"',
     ],
 )
-def test_what_is_no_json_is_invalid(text: str) -> None:
+def test_invalid_json_is_refused(text: str) -> None:
     with pytest.raises(Invalid):
         parse_json(text)
 

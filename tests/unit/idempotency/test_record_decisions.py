@@ -1,4 +1,4 @@
-"""Decisions about a request record: what a refused reservation met, and what a look at a saga leads to."""
+"""Decisions about a request record: after a refused reservation, and after a reconciler's check."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def of_another_machine(**changes: Any) -> RequestRecord:
         pytest.param(record(), LATER, Met.RUNNING, id="running"),
         pytest.param(record(), DUE - 1, Met.RUNNING, id="just not due"),
         pytest.param(record(), DUE, Met.RUNNING_DUE, id="just due"),
-        pytest.param(record(due_at=None), DUE, Met.RUNNING, id="nobody has to look"),
+        pytest.param(record(due_at=None), DUE, Met.RUNNING, id="not due"),
         pytest.param(record(parked="x"), DUE, Met.RUNNING, id="parked"),
         pytest.param(record(owner=f"{SAGA_ID}-r1"), DUE, Met.RUNNING, id="taken over"),
         pytest.param(record(), NOW_MS + 29 * DAY_MS - 1, Met.RUNNING_DUE, id="name still taken"),
@@ -58,7 +58,7 @@ def of_another_machine(**changes: Any) -> RequestRecord:
         ),
     ],
 )
-def test_a_refused_reservation_goes_on_by_what_it_met(found: RequestRecord, now_ms: int, met: Met) -> None:
+def test_a_refused_reservation_follows_from_the_record_that_it_met(found: RequestRecord, now_ms: int, met: Met) -> None:
     assert what_was_met(found, reservation_of(now_ms=now_ms)) is met
 
 
@@ -84,7 +84,7 @@ def test_a_refused_reservation_goes_on_by_what_it_met(found: RequestRecord, now_
         (record(status=RecordStatus.COMPLETED), ("SUCCEEDED", NOW_MS), LATER, Finding.SETTLED),
     ],
 )
-def test_a_look_at_a_saga_leads_to_one_action(
+def test_a_check_of_a_saga_leads_to_one_action(
     found: RequestRecord, owner: str | tuple[str, int] | None, now_ms: int, finding: Finding
 ) -> None:
     described = Owner(*owner) if isinstance(owner, tuple) else Owner(owner)
@@ -135,7 +135,7 @@ REQUIRED = ("id", "status", "fingerprint", "scope", "input", "saga_id", "owner",
 
 
 @pytest.mark.parametrize("missing", REQUIRED)
-def test_an_item_that_is_no_request_record_is_not_taken_for_one(missing: str) -> None:
+def test_an_invalid_request_record_is_refused(missing: str) -> None:
     with pytest.raises(ValueError, match=missing):
         RequestRecord.from_item({name: value for name, value in ITEM.items() if name != missing})
 

@@ -1,4 +1,4 @@
-"""What a request moves: read from its body, kept by its reservation, and never a reason to refuse it."""
+"""The amount of a request: read from its body, kept by its reservation, and never a reason to refuse it."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_an_amount_is_an_integer_of_minor_units_or_its_digits(amount: str, read:
 @pytest.mark.parametrize(
     "currency", ["eur", "EURO", "EU", "XYZ", "", "EUR\n", "E R", "POINT", None, 978, ["EUR"], {"code": "EUR"}]
 )
-def test_an_amount_without_a_currency_is_no_money(currency: Any) -> None:
+def test_an_amount_without_a_currency_is_not_money(currency: Any) -> None:
     assert PATH.read({"amount": 200, "currency": currency}) is None
 
 
@@ -69,7 +69,7 @@ def test_a_unit_is_known_if_the_operation_declares_it() -> None:
 
 
 @pytest.mark.parametrize("body", [{}, [], "text", None, 5, Decimal("1.5"), {"amount": 200}, {"currency": "EUR"}])
-def test_a_body_that_says_nothing_says_nothing(body: Any) -> None:
+def test_a_body_without_an_amount_states_none(body: Any) -> None:
     assert PATH.read(body) is None
 
 
@@ -87,14 +87,14 @@ def test_pointers_go_through_objects_and_arrays() -> None:
 
 
 @pytest.mark.parametrize("pointer", ["", "amount", "#/amount", "/a~", "/a~2b"])
-def test_what_is_no_pointer_is_refused(pointer: str) -> None:
+def test_an_invalid_pointer_is_refused(pointer: str) -> None:
     with pytest.raises(ValueError, match="a JSON pointer begins with a slash"):
         tokens_of(pointer)
 
 
 @pytest.fixture
 def told(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
-    """A gatekeeper that was told where the money stands."""
+    """A gatekeeper with a configured money field."""
     monkeypatch.setenv(Env.MONEY, json.dumps(POINTERS))
     gatekeeper.settings.cache_clear()
     return world
@@ -113,14 +113,14 @@ def test_a_reservation_keeps_the_amount_with_its_one_put(told: World) -> None:
 
 
 @pytest.mark.parametrize("body", [{"amount": 10**40, "currency": "EUR"}, {"amount": 5}, ["a"], {"amount": "much"}])
-def test_a_body_that_says_no_amount_is_reserved_without(told: World, body: Any) -> None:
+def test_a_body_without_an_amount_is_reserved_without_one(told: World, body: Any) -> None:
     status, _, _ = told.call(post(body))
 
     assert status == 202
     assert _kept(told) == (None, None)
 
 
-def test_a_gatekeeper_that_was_not_told_keeps_none(world: World) -> None:
+def test_a_gatekeeper_without_a_money_field_keeps_no_amount(world: World) -> None:
     world.call(post({"amount": 1200, "currency": "EUR"}))
 
     assert _kept(world) == (None, None)

@@ -1,4 +1,4 @@
-"""What is stored keeps its form: keys, items, conditions, TTL."""
+"""Stored data keeps its form: keys, items, conditions, TTL."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_the_scope_is_length_prefixed_sha_256_and_can_be_made_by_hand() -> None:
     assert produced()["names"]["scope, iam"] == hashlib.sha256(by_hand).hexdigest()
 
 
-def test_nothing_personal_stands_in_a_stored_key() -> None:
+def test_a_stored_key_contains_no_personal_data() -> None:
     made = produced()
     item = made["request record"]["reserve"]["Item"]
 

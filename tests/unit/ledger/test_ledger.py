@@ -1,4 +1,4 @@
-"""The ledger's builders: every posting nets to zero, and says what would refuse it before anything is written."""
+"""The ledger's builders: every posting nets to zero, and names its refusals before anything is written."""
 
 from __future__ import annotations
 
@@ -162,14 +162,14 @@ def test_an_account_that_holds_money_is_not_closed() -> None:
 
 
 @pytest.mark.parametrize("account_id", ["", " ", "a#b", "-a", "a b", "a\n", "\u00e4", "a" * 65, None, 1])
-def test_what_is_no_account_id_is_invalid(account_id: Any) -> None:
+def test_an_invalid_account_id_is_refused(account_id: Any) -> None:
     for make in (check_account_id, account_key):
         with pytest.raises(Invalid, match="account id must match"):
             make(account_id)
 
 
 @pytest.mark.parametrize("entry_id", ["", " ", "e" * 256])
-def test_what_is_no_entry_id_is_invalid(entry_id: str) -> None:
+def test_an_invalid_entry_id_is_refused(entry_id: str) -> None:
     for make in (entry_key, clearing_key):
         with pytest.raises(Invalid, match="entry's id"):
             make("alice", entry_id)
@@ -190,7 +190,7 @@ def test_every_failure_is_permanent_or_retried_in_one_place(failure: LedgerFailu
     assert error.__name__ in known
 
 
-def test_a_write_that_is_refused_says_why() -> None:
+def test_a_refused_write_has_a_reason() -> None:
     update, entry, *_ = transfer(account(), account("bob"))
     refusals: list[SagaError] = [write.refusal(None) for write in (update, entry) if write.refusal]
 

@@ -79,7 +79,7 @@ def shards(world: World) -> dict[str, dict[str, Any]]:
 
 
 def balances(world: World) -> tuple[int, int]:
-    """What the merchant's account holds, and what its shards hold."""
+    """Balances of the merchant's account and of its shards."""
     return world.balances()[SHOP], sum(int(item["balance"]["N"]) for item in shards(world).values())
 
 
@@ -92,7 +92,7 @@ def sweep(world: World) -> int:
 
 @pytest.fixture(autouse=True)
 def environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the sweeper finds."""
+    """Environment of the sweeper."""
     monkeypatch.setenv(Env.LEDGER_TERMS, TERMS.to_json())
 
 

@@ -1,8 +1,7 @@
-"""A crash or a lost answer before and after every AWS call of credits, sweeps and holds; then another try.
+"""A crash or a lost response before and after every AWS call of credits, sweeps and holds; then a retry.
 
-What is enumerated is what an undisturbed run sends. Each call is disturbed in each way, and whoever made it tries
-again: a state machine, a client with the same entry id, the sweeper's schedule. The numbers are printed, and have to
-agree.
+The calls are those of an undisturbed run. Each call is disturbed in each way, and its caller retries: a state machine,
+a client with the same entry id, the sweeper's schedule. The numbers are printed, and have to agree.
 """
 
 from __future__ import annotations
@@ -97,12 +96,12 @@ RAN: set[str] = set()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Party:
-    """Somebody who posts, and what must have come of it.
+    """A component that posts, and its expected result.
 
     Attributes:
-        before: what happened before.
+        before: the history.
         act: acts once.
-        moved: balance of the customer, of the merchant, and what is held of the customer.
+        moved: balance of the customer, of the merchant, and the held amount of the customer.
     """
 
     before: Callable[[World], object]
@@ -117,7 +116,7 @@ def credit_step(call: StepCall) -> Commit:
 
 
 def _once(key: str, plan: Callable[[DirectEntry], Any]) -> Callable[[], object]:
-    """A client that tries under one entry id until it is told that the posting exists."""
+    """A client that retries under one entry id until it learns that the posting exists."""
 
     def act() -> object:
         call = DirectEntry(key)

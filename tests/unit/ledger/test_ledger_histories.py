@@ -92,7 +92,7 @@ class History:
                 self.now_ms += self.draw.choice([1, 10, 60, 24 * 60]) * 60_000
 
     def check(self) -> None:
-        """What always holds."""
+        """Check the invariants."""
         items = self.db.items("ledger")
         require_all_hold(audit_ledger(items))
         assert add_up(items).wrong == []
@@ -106,7 +106,7 @@ class History:
                 assert ("due_at" in item, "due_shard" in item) == (item["state"]["S"] == "OPEN",) * 2
 
     def finish(self) -> None:
-        """Once nobody acts any more, the sweeper leaves no money in shards and none held."""
+        """Check that the sweeper leaves no money in shards and none held, once all actions have ended."""
         self.now_ms += 3 * 24 * 3_600_000
         sweep_due(self.ledger, remaining_ms=lambda: 60_000)
         items = self.db.items("ledger")

@@ -1,4 +1,4 @@
-"""What a caller of the ledger may get wrong: each is refused with an error that says so, and nothing is written."""
+"""Misuse of the ledger: each is refused with an error that names it, and nothing is written."""
 
 from __future__ import annotations
 
@@ -129,8 +129,8 @@ def test_a_posting_of_two_postings_on_one_account_is_refused(world: World) -> No
 
 
 @pytest.mark.parametrize(("payees", "fits"), [(98, True), (99, False), (400, False)])
-def test_a_posting_has_room_in_one_transaction_beside_the_row_of_its_step(payees: int, fits: bool) -> None:
-    # alice's account and entry, and an entry of each payee: 2 + 97 writes are all that fits beside the row.
+def test_a_posting_fits_into_one_transaction_with_its_steps_row(payees: int, fits: bool) -> None:
+    # alice's account and entry, and an entry of each payee: 2 + 97 writes are all that fits together with the row.
     legs: list[Leg] = [("alice", eur(1 - payees)), *((Clearing(f"c-{n}"), eur(1)) for n in range(payees - 1))]
 
     if fits:
@@ -140,7 +140,7 @@ def test_a_posting_has_room_in_one_transaction_beside_the_row_of_its_step(payees
         LEDGER.post(DirectEntry("p-1"), legs)
 
 
-def test_a_capture_has_room_in_one_transaction_beside_the_row_of_its_step(world: World) -> None:
+def test_a_capture_fits_into_one_transaction_with_its_steps_row(world: World) -> None:
     LEDGER.commit(lambda: LEDGER.authorize(DirectEntry("h-1"), account="alice", amount=eur(400), expires_in=SPREAD))
     legs: list[Leg] = [(Clearing(f"c-{n}"), eur(1)) for n in range(97)]
 

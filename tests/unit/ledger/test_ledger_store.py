@@ -57,7 +57,7 @@ def refund(call: StepCall, _: Any) -> Commit:
 
 
 def clearing(world: World, name: str) -> int:
-    """What a clearing account's entries add up to."""
+    """Sum of a clearing account's entries."""
     entries = [entry for entry in world.entries() if entry["pk"]["S"].startswith(f"clearing#{name}#")]
     return sum(int(entry["amount"]["N"]) for entry in entries)
 
@@ -75,7 +75,7 @@ def test_an_account_that_is_not_there_is_unknown(world: World) -> None:
 
 
 @pytest.mark.parametrize("account_id", ["", "a#b", "alice\n"])
-def test_what_is_no_account_id_reaches_no_table(world: World, account_id: str) -> None:
+def test_an_invalid_account_id_reaches_no_table(world: World, account_id: str) -> None:
     with pytest.raises(Invalid):
         LEDGER.accounts(account_id)
 
@@ -176,7 +176,7 @@ def _change(account_id: str, attributes: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("other", ["TransactionConflict", "ThrottlingError", "ConditionalCheckFailed"])
-def test_a_row_that_stands_decides_at_once_whatever_else_was_refused(
+def test_an_existing_row_decides_at_once_whatever_else_was_refused(
     world: World, monkeypatch: pytest.MonkeyPatch, other: str
 ) -> None:
     debit(step_event(step="Debit"), Context())
@@ -212,7 +212,7 @@ def test_a_refund_to_an_account_that_was_closed_waits_in_suspense(world: World) 
     assert list(world.rows().values()) == ["UNDONE"]
 
 
-def test_a_ledger_comes_from_the_environment_or_says_how(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_ledger_needs_its_environment_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     assert Ledger.from_env() == LEDGER
 
     for missing in ("", " "):

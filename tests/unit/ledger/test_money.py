@@ -82,7 +82,7 @@ def test_a_decimal_amount_becomes_minor_units(amount: Any, currency: str, minor:
         "1000000000000000000",
     ],
 )
-def test_what_is_no_exact_amount_of_euros_is_invalid(amount: Any) -> None:
+def test_an_inexact_amount_of_euros_is_invalid(amount: Any) -> None:
     with pytest.raises(Invalid):
         Money.of(amount, "EUR")
 
@@ -94,7 +94,7 @@ def test_minor_units_are_integers_in_range(minor: Any) -> None:
 
 
 @pytest.mark.parametrize("currency", ["", "eur", "EURO", "XXX", "XAU", "EUR ", None, 978, ["EUR"]])
-def test_what_is_no_currency_is_invalid(currency: Any) -> None:
+def test_an_invalid_currency_is_refused(currency: Any) -> None:
     with pytest.raises(Invalid, match=r"must be an ISO 4217 currency code or a Unit, got .*; declare Unit"):
         Money(1, currency)
 
@@ -112,7 +112,7 @@ POINT = Unit("POINT", 0)
 KYOTO = Unit("REGIONAL:kyoto", 2)
 
 
-def test_a_unit_of_ones_own_counts_beside_currencies() -> None:
+def test_a_custom_unit_is_counted_like_currencies() -> None:
     assert str(Money.of("12", POINT)) == "12 POINT"
     assert str(Money(1234, KYOTO)) == "12.34 REGIONAL:kyoto"
     assert Money(1, POINT) != Money(1, Unit("POINT", 2))
@@ -122,7 +122,7 @@ def test_a_unit_of_ones_own_counts_beside_currencies() -> None:
 @pytest.mark.parametrize(
     "code", ["", "point", "1UP", "P", "A" * 17, "POINT ", "A:", "A:b:c", ":b", "REGIONAL:*", None, 5]
 )
-def test_what_is_no_code_of_a_unit_is_invalid(code: Any) -> None:
+def test_an_invalid_unit_code_is_refused(code: Any) -> None:
     with pytest.raises(Invalid, match="the code of a unit must match"):
         Unit(code, 0)
 

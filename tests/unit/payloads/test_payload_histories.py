@@ -1,4 +1,4 @@
-"""Short histories of payloads: nobody reads what is not theirs, and no client names what is stored."""
+"""Short histories of payloads: no saga reads another's payloads, and no client names a stored one."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_a_foreign_payload_is_not_read() -> None:
 
 
 def test_changed_bytes_are_not_read() -> None:
-    """Somebody with access to the bucket wrote them."""
+    """They were written with access to the bucket."""
     reference = payloads.store(BUCKET, SAGA_ID, "1")
     aws.s3().put_object(Bucket=BUCKET, Key=reference[REFERENCE_FIELD], Body=b"2")
     _refused(PayloadLost, lambda: payloads.load(BUCKET, SAGA_ID, reference))
@@ -79,7 +79,7 @@ def test_a_reference_is_never_answered() -> None:
 
 
 def what_an_expression_looks_into_travels(_: World) -> None:
-    """Or the expression would find nothing, and a step would be passed over."""
+    """Otherwise the expression would find nothing, and a step would be skipped."""
     inline = Payloads(saga_id=SAGA_ID, bucket=BUCKET, inline=True)
     text = encode_output({"a": "x" * INLINE_OUTPUT_BYTES}, payloads=inline)
     assert REFERENCE_FIELD not in text
@@ -90,7 +90,7 @@ def test_a_key_leads_nowhere_else() -> None:
     assert not is_reference({REFERENCE_FIELD: f"{SAGA_ID}/../secret"})
 
 
-def test_an_output_that_is_looked_into_travels_itself(bucket: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_output_that_an_expression_reads_travels_inline(bucket: World, monkeypatch: pytest.MonkeyPatch) -> None:
     what_an_expression_looks_into_travels(bucket)
 
     monkeypatch.setattr(Payloads, "travelling", lambda self, output, **_: canonical_json(reference_to(SAGA_ID, output)))

@@ -82,7 +82,7 @@ class TestAReference:
         assert put_in_place(text, None, SAGA_ID) == text
 
     @given(JSON)
-    def test_is_seen_wherever_it_stands(self, value: object) -> None:
+    def test_is_found_at_any_place(self, value: object) -> None:
         assert has_reserved_member(canonical_json([{"a": {REFERENCE_FIELD: value}}]))
 
 
@@ -118,11 +118,11 @@ class TestReading:
         with pytest.raises(PayloadLost, match="not what was stored"):
             load(BUCKET, SAGA_ID, reference)
 
-    def test_says_what_cannot_be_read_any_more(self, bucket: World) -> None:
+    def test_names_the_payload_that_was_lost(self, bucket: World) -> None:
         with pytest.raises(PayloadLost, match="NoSuchKey"):
             load(BUCKET, SAGA_ID, reference_to(SAGA_ID, "x"))
 
-    def test_says_that_the_saga_has_no_bucket_any_more(self) -> None:
+    def test_reports_that_the_saga_has_no_bucket_any_more(self) -> None:
         with pytest.raises(PayloadLost, match=r"payloads=PayloadBucket"):
             load(None, SAGA_ID, reference_to(SAGA_ID, "x"))
 
@@ -154,7 +154,7 @@ class TestAnOutput:
         assert is_reference(decode_output(text))
         assert KEEPING.read(decode_output(text)) == LARGE
 
-    def test_that_an_expression_looks_into_travels_itself(self, bucket: World) -> None:
+    def test_that_an_expression_reads_travels_inline(self, bucket: World) -> None:
         inline = Payloads(saga_id=SAGA_ID, bucket=BUCKET, inline=True)
 
         assert decode_output(encode_output(LARGE, payloads=inline)) == LARGE
@@ -175,7 +175,7 @@ class TestAnOutput:
         with pytest.raises(Invalid, match=REFERENCE_FIELD):
             encode_output({"deep": [reference_to(OTHER_SAGA, "x")]}, payloads=payloads)
 
-    def test_counts_beside_others_as_what_travels(self, bucket: World) -> None:
+    def test_is_added_to_others_by_its_travelling_size(self, bucket: World) -> None:
         beside = Outputs({f"S{n}": reference_to(SAGA_ID, "x") for n in range(20)}, KEEPING)
 
         assert encode_output({"a": 1}, beside=beside, payloads=KEEPING)
@@ -183,7 +183,7 @@ class TestAnOutput:
 
 
 class TestACall:
-    def test_reads_a_large_request_when_it_is_looked_at_and_once(self, bucket: World) -> None:
+    def test_reads_a_large_request_on_first_use_and_once(self, bucket: World) -> None:
         reference = store(BUCKET, request_id_from(SAGA_ID), '{"amount":12345678901234567890}')
         bucket.wire.forget()
 
@@ -194,7 +194,7 @@ class TestACall:
         assert call.request["amount"] + 1
         assert bucket.wire.sent == ["GetObject"]
 
-    def test_reads_a_large_output_when_it_is_looked_at_and_once(self, bucket: World) -> None:
+    def test_reads_a_large_output_on_first_use_and_once(self, bucket: World) -> None:
         reference = json.loads(encode_output(LARGE, payloads=KEEPING))
         bucket.wire.forget()
 

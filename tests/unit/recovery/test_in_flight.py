@@ -1,4 +1,4 @@
-"""What is in flight, added up: over tables, shards and pages, each saga once, and all of it or nothing."""
+"""Sums of sagas in flight: over tables, shards and pages, each saga once, complete or not reported."""
 
 from __future__ import annotations
 
@@ -118,12 +118,12 @@ def test_what_others_keep_in_the_same_table_is_not_counted(tables: World) -> Non
     assert (look()["sagas"], tables.told.sums) == (1, {(Metric.MONEY_IN_FLIGHT, "EUR"): 5})
 
 
-def test_sagas_of_other_machines_that_nobody_looks_after_are_told(tables: World) -> None:
-    """A state machine was replaced, and what it had begun is in no reconciler's list any more."""
+def test_sagas_of_other_machines_without_a_reconciler_are_counted(tables: World) -> None:
+    """A state machine was replaced, and its sagas are in no reconciler's list any more."""
     put(
         "transfers",
         record("left", "TransfersOfLastYear", due_at=str(NOW_MS - UNATTENDED_MS), money=(5, "EUR")),
-        record("looked after", "Orders", due_at=str(NOW_MS - UNATTENDED_MS + 1)),
+        record("reconciled", "Orders", due_at=str(NOW_MS - UNATTENDED_MS + 1)),
         record("of a person", "Orders", due_at="1", parked="of a person-1"),
         record("settled", "Orders", due_at="1") | {A.STATUS.value: {"S": "FAILED"}},
         record("own", "Transfers", due_at="1"),
@@ -145,7 +145,7 @@ AMOUNTS: dict[str, Item] = {
 
 
 @pytest.mark.parametrize("amount", AMOUNTS)
-def test_an_amount_that_is_none_is_not_known_and_everything_else_is_told(tables: World, amount: str) -> None:
+def test_an_invalid_amount_is_unknown_and_everything_else_is_reported(tables: World, amount: str) -> None:
     put("transfers", record("odd", "Transfers") | AMOUNTS[amount], record("a", "Transfers", money=(7, "EUR")))
 
     found = look()
@@ -161,8 +161,8 @@ ODD: dict[str, Item] = {
 
 
 @pytest.mark.parametrize("odd", ODD)
-def test_what_is_no_record_keeps_nothing_else_from_being_told(tables: World, odd: str) -> None:
-    """Whoever looks at what is due tells of it."""
+def test_an_invalid_record_blocks_no_other(tables: World, odd: str) -> None:
+    """The check of due sagas reports it."""
     put("transfers", record("odd", "Transfers") | ODD[odd], record("a", "Transfers", age_ms=MINUTE_MS))
 
     assert (look()["sagas"], tables.told.measured[Metric.OLDEST_IN_FLIGHT]) == (1, 60)
@@ -175,13 +175,13 @@ def test_a_saga_that_was_parked_at_no_time_has_waited_since_it_was_made(tables: 
     assert look()["oldest_parked_seconds"] == 60
 
 
-def test_nothing_in_flight_is_told_too(tables: World) -> None:
+def test_zero_in_flight_is_reported_too(tables: World) -> None:
     assert look()["sagas"] == 0
     assert (tables.told.measured[Metric.IN_FLIGHT], tables.told.measured[Metric.OLDEST_IN_FLIGHT]) == (0, 0)
     assert tables.told.sums == {}
 
 
-def test_nothing_is_looked_after_by_the_way(tables: World) -> None:
+def test_measuring_recovers_nothing(tables: World) -> None:
     put("transfers", record("a", "Transfers", due_at="1"))
 
     assert set(tables.calls_of(look)) == {"Query"}
@@ -214,13 +214,13 @@ def test_every_page_is_read() -> None:
     assert look()["money"] == {"EUR": 500}
 
 
-def test_a_saga_that_is_looked_at_meanwhile_counts_once(paged: list[Item]) -> None:
+def test_a_saga_that_is_rescheduled_meanwhile_is_counted_once(paged: list[Item]) -> None:
     paged.append(_moved("a", 99 * MINUTE_MS))
 
     assert look()["money"] == {"EUR": 500}
 
 
-def test_half_a_sum_is_not_told(tables: World) -> None:
+def test_a_partial_sum_is_not_reported(tables: World) -> None:
     put("transfers", record("a", "Transfers", money=(5, "EUR")))
 
     assert look(SPARE_MS - 1) == {}
@@ -228,7 +228,7 @@ def test_half_a_sum_is_not_told(tables: World) -> None:
     assert [name for name, _ in tables.told.events if name.startswith("in_flight")] == ["in_flight_not_measured"]
 
 
-def test_a_table_that_does_not_answer_is_no_empty_one(tables: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_table_that_does_not_respond_is_not_empty(tables: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(Env.RECONCILED, json.dumps([_told("gone", "Transfers", 1), _told("orders", "Orders", 1)]))
 
     with pytest.raises(ClientError, match="ResourceNotFound"):
@@ -236,14 +236,14 @@ def test_a_table_that_does_not_answer_is_no_empty_one(tables: World, monkeypatch
     assert (tables.told.measured, tables.told.sums) == ({}, {})
 
 
-def test_a_record_that_does_not_say_since_when_it_is_parked_has_waited_since_it_was_made() -> None:
+def test_a_record_without_a_parking_time_counts_from_its_creation() -> None:
     found = InFlight()
     found.add(record("a", "Transfers", age_ms=MINUTE_MS, parked="a-1"), NOW_MS)
 
     assert (found.oldest_parked_seconds, found.oldest_seconds) == (60, 0)
 
 
-def test_clocks_that_differ_make_nobody_younger_than_new() -> None:
+def test_clock_skew_makes_no_age_negative() -> None:
     found = InFlight()
     found.add(record("a", "Transfers", age_ms=-MINUTE_MS), NOW_MS)
 

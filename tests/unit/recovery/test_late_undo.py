@@ -1,4 +1,4 @@
-"""Undoing what took effect when nobody counted on it any more: found in the log, started by a derived name."""
+"""Compensation of late effects: found in the log, started under a derived name."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def desk(world: World, monkeypatch: pytest.MonkeyPatch, boto3_session: boto3.Ses
 
 
 def has_row(status: StepStatus, row: str = "Pick", output: str = "{}") -> None:
-    """Write a row as it may stand; an attempt at it is long over."""
+    """Write a log row; its attempt ended long ago."""
     numbers = {name.value: {"N": "1"} for name in (LogAttribute.UPDATED_AT, LogAttribute.FIRST_ATTEMPT_AT)}
     text = {
         LogAttribute.STATUS.value: status.value,
@@ -119,14 +119,14 @@ def test_one_that_died_is_followed_by_the_next(desk: Desk) -> None:
     assert look(desk) == LateUndo(finding=LateFinding.STARTED, rows=("Pick",), execution=L2)
 
 
-def test_an_undo_of_a_settled_saga_that_was_cut_off_is_taken_up_again(desk: Desk) -> None:
+def test_an_interrupted_compensation_of_a_settled_saga_is_recovered(desk: Desk) -> None:
     has_row(StepStatus.UNDOING)
     settle()
 
     assert look(desk).finding is LateFinding.STARTED
 
 
-def test_what_is_undone_is_not_looked_at_again(desk: Desk) -> None:
+def test_a_compensated_late_effect_is_not_checked_again(desk: Desk) -> None:
     has_row(StepStatus.UNDONE)
     settle()
 
@@ -142,7 +142,7 @@ def test_many_that_died_are_a_persons_business(desk: Desk) -> None:
     assert look(desk) == LateUndo(finding=LateFinding.EXHAUSTED, rows=("Pick",), tried=MOST_TRIES)
 
 
-# What was given up.
+# Exhausted attempts.
 
 NEXT = late_name(SAGA_ID, MOST_TRIES + 1)
 
@@ -168,7 +168,7 @@ def test_an_operator_starts_the_next_one_once_the_cause_is_gone(desk: Desk) -> N
     assert look(desk) == LateUndo(finding=LateFinding.RUNNING, rows=("Pick",), execution=NEXT)
 
 
-def test_those_that_were_given_up_are_not_asked_for_again(desk: Desk) -> None:
+def test_exhausted_compensations_are_not_described_again(desk: Desk) -> None:
     given_up(desk)
     again(desk)
 
@@ -220,7 +220,7 @@ def test_another_try_that_dies_anywhere_is_finished_by_its_repetition(
     assert late_name(SAGA_ID, MOST_TRIES + 2) not in desk.world.executions.by_name
 
 
-def test_another_try_that_died_before_its_start_leaves_it_given_up(desk: Desk) -> None:
+def test_a_further_attempt_that_died_before_its_start_stays_exhausted(desk: Desk) -> None:
     given_up(desk)
     desk.world.wire.plan(Fault(operation="StartExecution", action=Action.KILL, moment=Moment.BEFORE, times=1))
     with pytest.raises(Killed):
@@ -305,7 +305,7 @@ def test_only_those_that_died_count(desk: Desk) -> None:
     assert look(desk) == LateUndo(finding=LateFinding.EXHAUSTED, rows=("Pick",), tried=MOST_TRIES + 3)
 
 
-def test_what_was_undone_otherwise_is_no_reason_to_try_more_often(desk: Desk) -> None:
+def test_other_compensations_do_not_raise_the_number_of_attempts(desk: Desk) -> None:
     for number in range(5):
         has_row(StepStatus.UNDONE, f"Other[{number}]")
     has_row(StepStatus.APPLIED_LATE)
@@ -326,8 +326,8 @@ def test_executions_that_succeed_and_undo_nothing_are_not_started_for_ever(desk:
     assert look(desk).finding is LateFinding.EXHAUSTED
 
 
-def test_every_row_of_a_long_log_is_looked_at(desk: Desk) -> None:
-    """A megabyte is a page."""
+def test_every_row_of_a_long_log_is_checked(desk: Desk) -> None:
+    """A page is one megabyte."""
     for number in range(4):
         has_row(StepStatus.APPLIED_LATE, f"Pick[{number}]", output="x" * 390_000)
 
@@ -341,7 +341,7 @@ def has_job(desk: Desk) -> None:
     desk.definitions[MACHINE_ARN]["States"]["Pick"] = pick
 
 
-def test_the_command_tries_again_only_when_it_is_told_to(desk: Desk) -> None:
+def test_the_command_retries_only_with_its_option(desk: Desk) -> None:
     given_up(desk)
     settle()
     has_job(desk)
@@ -369,7 +369,7 @@ def test_the_command_undoes_late_effects_of_a_settled_saga(desk: Desk) -> None:
     )
 
 
-def test_the_command_says_that_a_tombstone_is_a_persons_business(desk: Desk) -> None:
+def test_the_command_reports_that_a_tombstone_needs_an_operator(desk: Desk) -> None:
     has_row(StepStatus.APPLIED_LATE)
     remove_request()
     has_job(desk)
@@ -385,7 +385,7 @@ def test_the_command_says_that_a_tombstone_is_a_persons_business(desk: Desk) -> 
     )
 
 
-def test_an_operator_says_that_a_late_effect_of_a_tombstone_is_undone(desk: Desk) -> None:
+def test_an_operator_records_that_a_tombstones_late_effect_is_compensated(desk: Desk) -> None:
     has_row(StepStatus.APPLIED_LATE)
     remove_request()
     has_job(desk)

@@ -1,13 +1,13 @@
-"""Sagas that nobody looks after: found, started, taken over, left alone or parked; by anybody, any number of times.
+"""Interrupted sagas: found, started, taken over, left alone or parked; by any component, any number of times.
 
 The conditions that the histories at the end need:
 
-* a record is looked at later only if nobody made it due anew since it was read;
-* a settled record is cleared only if nobody made it due anew;
-* a saga is parked only if it is not, and if no callback decided something of which whoever parks does not know;
-* a saga is parked only if it is still in progress, and owned by whom it was found to be owned;
-* a row is kept for longer only if it is there, and ends when it did;
-* the operators are told before the record says so;
+* a record is rescheduled only if it was not made due again since it was read;
+* a settled record is cleared only if it was not made due again;
+* a saga is parked only if it is not parked, and if no unknown callback has decided a step;
+* a saga is parked only if it is still in progress, and has the same owner;
+* a row is kept for longer only if it exists, and its expiration is unchanged;
+* the operators are notified before the record says so;
 * a recovery that died is followed by the next one when its record is due, and not before.
 """
 
@@ -91,7 +91,7 @@ A = RecordAttribute
 
 @dataclass
 class Watch:
-    """One saga, and a reconciler that looks after it."""
+    """One saga, and its reconciler."""
 
     desk: Desk
     queue: str
@@ -119,14 +119,14 @@ class Watch:
 
     @property
     def told(self) -> list[dict[str, Any]]:
-        """What the operators were told since the last look."""
+        """Messages of the operator queue since the last read."""
         messages = aws.sqs().receive_message(QueueUrl=self.queue, MaxNumberOfMessages=10).get("Messages", [])
         for message in messages:
             aws.sqs().delete_message(QueueUrl=self.queue, ReceiptHandle=message["ReceiptHandle"])
         return [json.loads(message["Body"]) for message in messages]
 
     def counted(self, metric: Metric) -> int:
-        """How often something was counted."""
+        """Sum of a metric."""
         return self.world.told.counts[metric]
 
     def pass_time(self, ms: int = DUE_AFTER_MS) -> None:
@@ -134,7 +134,7 @@ class Watch:
         self.world.clock.ms += ms
 
     def sweep(self, remaining_ms: int = 60_000) -> dict[str, Any]:
-        """One look at everything that is due."""
+        """Run one sweep over everything that is due."""
         return entry.handler({}, Context(remaining_ms=remaining_ms))
 
     def ended(self, *names: str) -> list[str]:
@@ -157,7 +157,7 @@ class Watch:
         )
 
     def settle(self, *, due: bool = False) -> None:
-        """Let the owner settle; or somebody make it due in spite of that."""
+        """Settle as the owner; optionally make the record due again."""
         owner = self.record.owner
         update: Any = settling.settle(
             request_id=REQUEST_ID, execution=owner, status=RecordStatus.FAILED, now_ms=self.world.clock.ms
@@ -273,21 +273,21 @@ def test_pauses_double_up_to_an_hour_and_looks_grow_with_age() -> None:
         ("", None),
     ],
 )
-def test_an_execution_tells_its_saga_by_its_name(name: str, saga_id: str | None) -> None:
+def test_an_executions_name_contains_its_saga_id(name: str, saga_id: str | None) -> None:
     assert saga_of_execution(name) == saga_id
 
 
 # What is found by looking.
 
 
-def test_what_is_not_due_is_not_looked_at(watch: Watch) -> None:
+def test_a_record_that_is_not_due_is_not_checked(watch: Watch) -> None:
     watch.dies()
 
     assert watch.sweep()["looked_at"] == 0
     assert set(watch.executions) == {SAGA_ID}
 
 
-def test_a_running_saga_is_looked_at_later_and_left_alone(watch: Watch) -> None:
+def test_a_running_saga_is_rescheduled_and_left_alone(watch: Watch) -> None:
     watch.pass_time()
     before = watch.item
 
@@ -347,7 +347,7 @@ def test_a_recovery_that_was_not_started_is_started(watch: Watch) -> None:
     assert watch.executions[R1] == watch.record.input
 
 
-def test_recoveries_that_die_follow_each_other_ever_later_until_a_person_decides(watch: Watch) -> None:
+def test_dying_recoveries_follow_at_growing_intervals_until_parked(watch: Watch) -> None:
     watch.dies()
     began = []
     watch.pass_time()
@@ -397,7 +397,7 @@ def test_a_saga_whose_history_is_gone_is_parked_and_never_started_by_its_absence
     assert watch.record.parked == SAGA_ID
 
 
-def test_a_settled_saga_is_not_looked_at_any_more(watch: Watch) -> None:
+def test_a_settled_saga_is_not_checked_again(watch: Watch) -> None:
     watch.settle(due=True)
     before = watch.item
 
@@ -418,7 +418,7 @@ def test_a_saga_whose_owner_succeeded_is_parked_and_never_compensated(watch: Wat
     assert (watch.counted(Metric.UNSETTLED), watch.counted(Metric.RECOVERIES)) == (1, 0)
 
 
-def test_an_owner_that_succeeded_less_than_a_minute_ago_is_looked_at_again(watch: Watch) -> None:
+def test_an_owner_that_succeeded_less_than_a_minute_ago_is_checked_again(watch: Watch) -> None:
     watch.dies(status=ExecutionStatus.SUCCEEDED)
     watch.pass_time()
 
@@ -451,7 +451,7 @@ def test_a_callback_does_not_keep_a_saga_whose_owner_succeeded_from_being_parked
     assert watch.record.parked == SAGA_ID
 
 
-def test_a_saga_that_settles_while_it_is_looked_at_raises_no_alarm(watch: Watch) -> None:
+def test_a_saga_that_settles_during_the_check_raises_no_alarm(watch: Watch) -> None:
     watch.pass_time()
 
     def settles() -> None:
@@ -464,11 +464,11 @@ def test_a_saga_that_settles_while_it_is_looked_at_raises_no_alarm(watch: Watch)
     assert (set(watch.executions), watch.counted(Metric.UNSETTLED)) == ({SAGA_ID}, 0)
 
 
-# What took effect late.
+# Late effects.
 
 
 def late_job(watch: Watch, status: StepStatus = StepStatus.APPLIED_LATE, *, step: str = "Pick") -> None:
-    """A job of the saga took effect when nobody counted on it."""
+    """Record a late effect of a job of the saga."""
     t, now = TokenAttribute, str(watch.world.clock.ms)
     row: dict[str, Any] = {
         t.ID.value: {"S": f"{SAGA_ID}#{step}"},
@@ -495,7 +495,7 @@ def put_row(name: str, status: StepStatus, *, expiration: int = 1, output: str =
 
 
 @pytest.mark.parametrize("settled", [False, True])
-def test_what_took_effect_late_is_undone_of_settled_sagas_too(watch: Watch, settled: bool) -> None:
+def test_late_effects_of_settled_sagas_are_compensated_too(watch: Watch, settled: bool) -> None:
     if settled:
         watch.settle()
     late_job(watch)
@@ -508,8 +508,8 @@ def test_what_took_effect_late_is_undone_of_settled_sagas_too(watch: Watch, sett
     assert watch.counted(Metric.LATE_STANDS) == 0
 
 
-def test_all_that_is_late_of_a_saga_is_looked_at_together(watch: Watch) -> None:
-    """Of many items each may be late: a look asks after a saga's executions once, for the account's quota is small."""
+def test_all_late_effects_of_a_saga_are_checked_together(watch: Watch) -> None:
+    """Each of many items may be late: a sweep describes a saga's executions once, for the account's quota is small."""
     for item_key in "abc":
         late_job(watch, step=f"Pick[{item_key}]")
 
@@ -519,7 +519,7 @@ def test_all_that_is_late_of_a_saga_is_looked_at_together(watch: Watch) -> None:
         assert calls.count("Query") == LOOKING + 2
 
 
-def test_another_sagas_late_effects_are_looked_at_in_the_same_sweep(watch: Watch) -> None:
+def test_another_sagas_late_effects_are_checked_in_the_same_sweep(watch: Watch) -> None:
     late_job(watch)
     other = f"{'b' * 26}-1"
     aws.dynamodb().put_item(
@@ -579,7 +579,7 @@ def test_a_late_effect_that_cannot_be_undone_is_put_off_and_alarms_all_the_same(
     assert late_name(SAGA_ID, 21) not in watch.executions
 
 
-def test_a_record_stays_whole_for_as_long_as_a_late_effect_stands(watch: Watch) -> None:
+def test_a_record_is_kept_until_its_late_effect_is_compensated(watch: Watch) -> None:
     watch.settle()
     late_job(watch)
     put_row("Pick", StepStatus.APPLIED_LATE, expiration=watch.world.clock.ms // 1_000 + 400 * 86_400)
@@ -612,7 +612,7 @@ def test_a_late_effect_of_a_saga_whose_record_is_gone_alarms(watch: Watch) -> No
     assert watch.counted(Metric.LATE_STANDS) == 1
 
 
-def test_a_late_effect_of_a_saga_whose_request_was_reserved_anew_alarms_and_touches_the_other_one_never(
+def test_a_late_effect_whose_key_was_reserved_again_alarms_only(
     watch: Watch,
 ) -> None:
     late_job(watch)
@@ -644,12 +644,12 @@ def test_rows_of_a_saga_that_is_open_near_their_end_are_kept_for_longer(watch: W
 
 
 @pytest.mark.parametrize("days", [1, 2, 3, 7, 30, 400, 3_650])
-def test_what_is_said_to_be_kept_is_whatever_is_written_later(days: int) -> None:
+def test_the_recorded_expiration_covers_every_later_row(days: int) -> None:
     now, ahead = NOW_MS // 1_000, keeps_ahead_days(days) * 86_400
     before, until = kept_until(NOW_MS, days)
 
     assert ahead >= 86_400
-    assert now + ahead <= before <= now + days * 86_400, "a row that is written from now on ends later by itself"
+    assert now + ahead <= before <= now + days * 86_400, "a row that is written from now on expires later anyway"
     assert until >= before
 
 
@@ -691,7 +691,7 @@ def the_log_is_kept_once_in_a_while(watch: Watch) -> None:
     assert watch.record.rows_until == now + 250 * 86_400
 
 
-def test_until_when_rows_are_kept_is_said_and_the_log_is_not_read_at_every_look(watch: Watch) -> None:
+def test_the_rows_expiration_is_recorded_and_the_log_is_not_read_each_time(watch: Watch) -> None:
     the_log_is_kept_once_in_a_while(watch)
 
 
@@ -708,7 +708,7 @@ def ends_in_days(watch: Watch) -> list[int]:
 
 
 def days_pass(watch: Watch, days: int) -> None:
-    """Let days pass, with a look on each; rows whose time is over are gone."""
+    """Let days pass, with a sweep on each; expired rows are deleted."""
     for _ in range(days):
         watch.pass_time(DAY_MS)
         watch.sweep()
@@ -716,7 +716,7 @@ def days_pass(watch: Watch, days: int) -> None:
 
 
 def more_days_are_deployed(watch: Watch, monkeypatch: pytest.MonkeyPatch, after: int) -> None:
-    """A saga waits for a person while its operator raises the days, as a message at synth tells him to."""
+    """Raise the retention while a saga is parked, as a message at synth requests."""
     kept_for_days(monkeypatch, 30)
     put_row("Old", StepStatus.DONE, expiration=NOW_MS // 1_000 + 30 * 86_400)
     watch.desk.park()
@@ -732,7 +732,7 @@ def test_no_row_of_an_open_saga_is_forgotten_when_rows_are_to_be_kept_for_longer
     more_days_are_deployed(watch, monkeypatch, after)
 
 
-def test_the_record_says_until_when_the_rows_are_kept_that_are_there(watch: Watch) -> None:
+def test_the_record_contains_the_expiration_of_existing_rows(watch: Watch) -> None:
     end = NOW_MS // 1_000 + 300 * 86_400
     put_row("Old", StepStatus.DONE, expiration=end)
     put_row("Young", StepStatus.DONE, expiration=end + 86_400)
@@ -742,7 +742,7 @@ def test_the_record_says_until_when_the_rows_are_kept_that_are_there(watch: Watc
     assert watch.record.rows_until == end
 
 
-def test_the_record_says_no_more_than_is_certain_of_a_row_that_somebody_else_kept(watch: Watch) -> None:
+def test_the_record_contains_a_certain_expiration_despite_another_writer(watch: Watch) -> None:
     watch.pass_time(20 * DAY_MS)
     now = watch.world.clock.ms // 1_000
     put_row("Old", StepStatus.DONE, expiration=now + 86_400)
@@ -806,7 +806,7 @@ def test_a_saga_whose_rows_may_be_gone_is_parked_once_even_if_an_answer_woke_it(
 
 
 @pytest.mark.parametrize("detail", ["\uffff", "\ud800", "Größe", "\x00", "\U0001f4b6"])
-def test_operators_are_told_whatever_characters_the_reason_of_a_failure_holds(watch: Watch, detail: str) -> None:
+def test_operators_are_notified_whatever_characters_a_reason_contains(watch: Watch, detail: str) -> None:
     watch.update(failure={"S": json.dumps({"detail": detail})})
     exhausted(watch)
 
@@ -829,7 +829,7 @@ def test_a_recovery_that_was_not_started_is_not_when_rows_may_be_gone(watch: Wat
     assert watch.record.parked == recovery_name(SAGA_ID, 1)
 
 
-def test_rows_that_may_be_gone_are_not_said_to_be_kept(watch: Watch) -> None:
+def test_rows_that_may_be_gone_are_not_recorded_as_kept(watch: Watch) -> None:
     watch.pass_time(400 * DAY_MS)
     watch.sweep()
     assert (watch.record.parked, watch.record.rows_until) == (None, None)
@@ -847,15 +847,15 @@ def test_the_saga_settles_while_its_rows_are_kept(watch: Watch) -> None:
 POISON: dict[str, dict[str, Any]] = {
     "no saga's": {A.SAGA_ID.value: None},
     "an attribute is missing": {A.INPUT.value: None},
-    "a status that nobody knows": {A.STATUS.value: {"S": "LOST"}},
-    "a number that is none": {A.CREATED_AT.value: {"S": "yesterday"}},
+    "an unknown status": {A.STATUS.value: {"S": "LOST"}},
+    "an invalid number": {A.CREATED_AT.value: {"S": "yesterday"}},
     "a time of another type": {A.PARKED_AT.value: {"S": "yesterday"}, A.PARKED.value: {"S": SAGA_ID}},
     "no execution": {A.EXECUTION_ARN.value: {"S": "here"}},
 }
-"""What may stand in a record that nobody of ours wrote."""
+"""Possible contents of a foreign record."""
 
 
-# What status events tell.
+# Status events.
 
 
 def test_a_dead_owner_is_followed_at_once(watch: Watch) -> None:
@@ -892,7 +892,7 @@ def test_executions_that_own_nothing_change_nothing_while_the_owner_runs(watch: 
     assert (watch.item, set(watch.executions)) == (before, {SAGA_ID})
 
 
-def test_executions_of_nobody_and_of_former_sagas_are_done_with(watch: Watch) -> None:
+def test_unknown_executions_and_former_sagas_are_ignored(watch: Watch) -> None:
     before = watch.item
     former = f"{REQUEST_ID}-1"
 
@@ -959,7 +959,7 @@ def record_is_gone(watch: Watch) -> None:
 
 
 @pytest.mark.parametrize("name", [SAGA_ID, R1, recovery_name(SAGA_ID, 12)])
-def test_a_saga_whose_execution_ends_badly_and_whose_record_is_gone_is_reported(watch: Watch, name: str) -> None:
+def test_a_failed_execution_without_a_record_is_reported(watch: Watch, name: str) -> None:
     record_is_gone(watch)
 
     assert watch.ended(name) == []
@@ -976,7 +976,7 @@ def test_executions_that_never_owned_a_saga_need_no_record(watch: Watch, name: s
     assert watch.counted(Metric.RECORD_MISSING) == 0
 
 
-def test_a_saga_whose_request_was_reserved_anew_by_another_one_is_reported(watch: Watch) -> None:
+def test_a_saga_whose_key_was_reserved_by_another_one_is_reported(watch: Watch) -> None:
     before = watch.item
 
     watch.ended(f"{REQUEST_ID}-1")
@@ -996,7 +996,7 @@ def test_a_settled_saga_has_its_record(watch: Watch) -> None:
 # Sagas of others, time, and trouble.
 
 
-def test_a_saga_that_somebody_else_looks_after_is_left_alone(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_saga_of_another_reconciler_is_left_alone(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
     (fields,) = json.loads(os.environ[Env.RECONCILED])
     monkeypatch.setenv(Env.RECONCILED, json.dumps([fields | {"machine": "Others"}]))
     watch.dies()
@@ -1008,7 +1008,7 @@ def test_a_saga_that_somebody_else_looks_after_is_left_alone(watch: Watch, monke
     assert (watch.item, set(watch.executions)) == (before, {SAGA_ID})
 
 
-def test_what_it_is_told_is_read_back() -> None:
+def test_its_settings_are_read_back() -> None:
     text = '[{"machine":"M","requests":"r","shards":4,"log":"l","days":30,"operators":"q","tokens":{"t":["A"]}}]'
 
     assert served_of(text) == (
@@ -1047,7 +1047,7 @@ def test_overdue_saga_of_another_reconciler_is_not_measured(watch: Watch, monkey
     assert watch.sweep()["overdue_seconds"] == 0
 
 
-def test_old_saga_is_looked_at_again_after_the_longest_interval(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_old_saga_is_checked_again_after_the_longest_interval(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(Env.LONGEST_LOOK, "3600")
     watch.pass_time(DAY_MS)
 
@@ -1076,9 +1076,7 @@ def test_the_first_shard_is_another_one_each_minute(watch: Watch, monkeypatch: p
 
 
 @pytest.mark.parametrize("kind", POISON)
-def test_a_record_that_cannot_be_read_keeps_no_other_from_it_and_is_counted_until_somebody_looks(
-    watch: Watch, kind: str
-) -> None:
+def test_an_unreadable_record_blocks_no_other_and_is_counted(watch: Watch, kind: str) -> None:
     (item,) = watch.world.items("requests")
     broken = {**item, A.ID.value: {"S": "broken"}, A.DUE_AT.value: {"N": "1"}, **POISON[kind]}
     stored: Any = {name: value for name, value in broken.items() if value is not None}
@@ -1107,7 +1105,7 @@ def test_what_was_only_refused_for_now_is_nobodys_business(watch: Watch) -> None
     assert watch.world.told.measured[Metric.RECONCILE_FAILED] == 0
 
 
-def test_throttling_backs_off_and_the_saga_is_looked_after(watch: Watch) -> None:
+def test_throttling_backs_off_and_the_saga_is_recovered(watch: Watch) -> None:
     watch.dies()
     watch.pass_time()
     watch.world.wire.plan(Fault(operation="DescribeExecution", action=Action.THROTTLE, times=ATTEMPTS - 1))
@@ -1153,7 +1151,7 @@ def test_an_index_that_is_behind_costs_one_read(watch: Watch, monkeypatch: pytes
 
 
 @pytest.mark.parametrize("shards", [(1, 4), (4, 1)])
-def test_every_shard_is_looked_at_of_a_table_that_several_sagas_share(
+def test_every_shard_of_a_table_that_sagas_share_is_queried(
     watch: Watch, monkeypatch: pytest.MonkeyPatch, shards: tuple[int, int]
 ) -> None:
     (fields,) = json.loads(os.environ[Env.RECONCILED])
@@ -1347,7 +1345,7 @@ def test_item_without_its_attributes_holds_all_the_same(watch: Watch) -> None:
 
 
 @pytest.mark.usefixtures("switch")
-def test_hold_that_is_set_during_a_look_stops_it(watch: Watch) -> None:
+def test_a_hold_that_is_set_during_a_sweep_stops_it(watch: Watch) -> None:
     interrupted(watch)
 
     def holds() -> None:
@@ -1453,7 +1451,7 @@ LOOKING = 2 * SHARDS
 
 
 def _nth(calls: tuple[str, ...], index: int, scene: str) -> int:
-    """Which call of its kind it is; what is late is found by the first look into the tokens, what is old at once."""
+    """Index of a call among its kind; late effects are found by the first query of the tokens, old sagas at once."""
     looks = {"late": SHARDS + 1, "history gone": 1} if calls[index] == "Query" else {}
     return calls[: index + 1].count(calls[index]) + looks.get(scene, 0)
 
@@ -1472,7 +1470,7 @@ RAN: set[str] = set()
 
 
 def end_of(watch: Watch) -> tuple[dict[str, Any], dict[str, str], bool]:
-    """How it ends, but for when: two sweeps do what is left to do."""
+    """Final state without times, after two more sweeps."""
     for _ in range(2):
         watch.pass_time()
         watch.sweep()
@@ -1520,7 +1518,7 @@ def test_every_call_is_enumerated(watch: Watch, scene: str) -> None:
 
 
 @pytest.mark.parametrize(("scene", "call", "on", "disturbance"), MATRIX)
-def test_whoever_dies_where_ever_the_end_is_the_same(
+def test_a_crash_at_any_call_does_not_change_the_end(
     watch: Watch,
     scene: str,
     call: str,
@@ -1545,7 +1543,7 @@ def test_whoever_dies_where_ever_the_end_is_the_same(
 def test_as_many_were_run_as_were_enumerated(request: pytest.FixtureRequest) -> None:
     require_all_run(
         request,
-        test_whoever_dies_where_ever_the_end_is_the_same,
+        test_a_crash_at_any_call_does_not_change_the_end,
         RAN,
         enumerated=len(MATRIX),
         of="reconciler's crash matrix",
@@ -1604,7 +1602,7 @@ def test_a_stack_of_another_protocol_is_not_served(watch: Watch, monkeypatch: py
     assert set(watch.executions) == {SAGA_ID}
 
 
-# Somebody else was faster.
+# Another worker was faster.
 
 
 def somebody_took_it_over_and_died(watch: Watch) -> None:
@@ -1634,7 +1632,7 @@ def somebody_took_it_over_and_it_was_parked(watch: Watch) -> None:
         (record_is_gone, {SAGA_ID}),
     ],
 )
-def test_whoever_comes_second_starts_what_the_first_one_decided_and_nothing_else(
+def test_the_second_worker_starts_what_the_first_one_decided(
     watch: Watch, happens: Callable[[Watch], None], started: set[str]
 ) -> None:
     interrupted(watch)
@@ -1646,9 +1644,7 @@ def test_whoever_comes_second_starts_what_the_first_one_decided_and_nothing_else
 
 
 @pytest.mark.parametrize("changed", [{"status": {"S": "COMPLETED"}}, {"owner": {"S": R1}}])
-def test_whatever_is_settled_or_somebody_elses_by_now_is_not_put_off(
-    watch: Watch, changed: dict[str, dict[str, str]]
-) -> None:
+def test_a_record_that_changed_meanwhile_is_not_rescheduled(watch: Watch, changed: dict[str, dict[str, str]]) -> None:
     running(watch)
     due_at = watch.record.due_at
     before(watch.world.wire, "UpdateItem", lambda: watch.update(**changed))
@@ -1668,7 +1664,7 @@ def test_whatever_is_another_saga_or_another_end_by_now_stays_due(
     assert (A.DUE_AT in watch.item, A.DUE_SHARD in watch.item) == (True, True)
 
 
-def test_rows_of_a_saga_that_was_reserved_anew_meanwhile_are_not_said_to_be_kept(watch: Watch) -> None:
+def test_rows_of_a_saga_with_a_reserved_key_are_not_recorded_as_kept(watch: Watch) -> None:
     record = watch.record
     watch.update(saga_id={"S": f"{REQUEST_ID}-zzz"})
 
@@ -1677,7 +1673,7 @@ def test_rows_of_a_saga_that_was_reserved_anew_meanwhile_are_not_said_to_be_kept
 
 
 @pytest.mark.parametrize("scene", ["running", "interrupted", "settled", "exhausted"])
-def test_a_write_that_is_refused_for_another_reason_is_not_taken_for_somebody_elses(watch: Watch, scene: str) -> None:
+def test_a_write_error_is_not_mistaken_for_a_failed_condition(watch: Watch, scene: str) -> None:
     SCENES[scene][0](watch)
     watch.world.wire.plan(Fault(operation="UpdateItem", action=Action.THROTTLE, times=3 * ATTEMPTS))
 
@@ -1685,7 +1681,7 @@ def test_a_write_that_is_refused_for_another_reason_is_not_taken_for_somebody_el
 
 
 @pytest.mark.parametrize("scene", SCENES)
-def test_whoever_acts_on_what_he_read_has_read_strongly(watch: Watch, scene: str) -> None:
+def test_every_write_is_based_on_a_consistent_read(watch: Watch, scene: str) -> None:
     SCENES[scene][0](watch)
     watch.pass_time(380 * DAY_MS)
     put_row("Old", StepStatus.DONE, expiration=watch.world.clock.ms // 1_000)
@@ -1705,7 +1701,7 @@ def test_whoever_acts_on_what_he_read_has_read_strongly(watch: Watch, scene: str
     assert all(strong)
 
 
-def test_a_job_that_did_not_take_effect_late_costs_one_read(watch: Watch) -> None:
+def test_a_job_without_a_late_effect_costs_one_read(watch: Watch) -> None:
     late_job(watch)
     aws.dynamodb().update_item(
         TableName="tokens",
@@ -1722,8 +1718,8 @@ def test_a_job_that_did_not_take_effect_late_costs_one_read(watch: Watch) -> Non
 # Each condition is needed.
 
 
-def test_somebody_makes_it_due(watch: Watch) -> None:
-    """A callback decided something while the record was looked at: it must stay due."""
+def test_a_record_that_is_made_due_meanwhile_stays_due(watch: Watch) -> None:
+    """A callback decided a step during the check: the record must stay due."""
     running(watch)
     now = watch.world.clock.ms
 
@@ -1733,7 +1729,7 @@ def test_somebody_makes_it_due(watch: Watch) -> None:
     assert watch.record.due_at == now - 1
 
 
-def test_somebody_makes_a_settled_one_due(watch: Watch) -> None:
+def test_a_settled_record_that_is_made_due_meanwhile_stays_due(watch: Watch) -> None:
     settled(watch)
     now = watch.world.clock.ms
     before(watch.world.wire, "UpdateItem", lambda: watch.update(due_at={"N": str(now - 1)}))
@@ -1742,7 +1738,7 @@ def test_somebody_makes_a_settled_one_due(watch: Watch) -> None:
     assert watch.record.due_at == now - 1
 
 
-def test_a_callback_comes_before_it_is_parked(watch: Watch) -> None:
+def test_a_callback_meanwhile_prevents_parking(watch: Watch) -> None:
     exhausted(watch)
     before(watch.world.wire, "SendMessage", lambda: watch.update(answered_at={"N": "1"}))
     watch.sweep()
@@ -1754,7 +1750,7 @@ def test_a_callback_comes_before_it_is_parked(watch: Watch) -> None:
     assert A.ANSWERED_AT not in watch.item
 
 
-def test_somebody_parks_it_first(watch: Watch) -> None:
+def test_a_saga_parked_meanwhile_keeps_its_reason(watch: Watch) -> None:
     exhausted(watch)
     before(watch.world.wire, "SendMessage", watch.desk.park)
     watch.sweep()
@@ -1762,8 +1758,8 @@ def test_somebody_parks_it_first(watch: Watch) -> None:
     assert watch.item[A.STUCK] == "{}"
 
 
-def test_somebody_takes_it_over_first(watch: Watch) -> None:
-    """What whoever parks knows of the owner holds no longer."""
+def test_a_saga_taken_over_meanwhile_is_not_parked(watch: Watch) -> None:
+    """The owner that was read before is outdated."""
     exhausted(watch)
     owner = recovery_name(SAGA_ID, LIMIT + 1)
     before(watch.world.wire, "SendMessage", lambda: watch.update(owner={"S": owner}))
@@ -1772,7 +1768,7 @@ def test_somebody_takes_it_over_first(watch: Watch) -> None:
     assert watch.record.parked is None
 
 
-def test_it_settles_first(watch: Watch) -> None:
+def test_a_saga_settled_meanwhile_is_not_parked(watch: Watch) -> None:
     exhausted(watch)
     before(watch.world.wire, "SendMessage", watch.settle)
     watch.sweep()
@@ -1780,8 +1776,8 @@ def test_it_settles_first(watch: Watch) -> None:
     assert watch.record.parked is None
 
 
-def test_an_answer_wakes_what_nobody_can_take_up_again(watch: Watch) -> None:
-    """Parked for so long that no execution can be asked after any more, and then answered: a person decides, once."""
+def test_an_unrecoverable_saga_with_an_outcome_is_parked_again_once(watch: Watch) -> None:
+    """Parked for so long that no execution can be described any more, and then answered: it is parked again, once."""
     history_gone(watch)
     watch.update(answered_at={"N": "1"})
     watch.sweep()
@@ -1792,7 +1788,7 @@ def test_an_answer_wakes_what_nobody_can_take_up_again(watch: Watch) -> None:
     assert (watch.executions, watch.told) == ({}, [])
 
 
-def test_somebody_parks_what_is_old_first(watch: Watch) -> None:
+def test_an_old_saga_parked_meanwhile_keeps_its_reason(watch: Watch) -> None:
     history_gone(watch)
     before(watch.world.wire, "SendMessage", lambda: watch.update(parked={"S": SAGA_ID}, stuck={"S": "{}"}))
     watch.sweep()
@@ -1800,7 +1796,7 @@ def test_somebody_parks_what_is_old_first(watch: Watch) -> None:
     assert watch.item[A.STUCK] == "{}"
 
 
-def test_somebody_takes_what_is_old_over_first(watch: Watch) -> None:
+def test_an_old_saga_taken_over_meanwhile_is_not_parked(watch: Watch) -> None:
     history_gone(watch)
     before(watch.world.wire, "SendMessage", lambda: watch.update(owner={"S": R1}))
     watch.sweep()
@@ -1808,7 +1804,7 @@ def test_somebody_takes_what_is_old_over_first(watch: Watch) -> None:
     assert watch.record.parked is None
 
 
-def test_what_is_old_settles_first(watch: Watch) -> None:
+def test_an_old_saga_settled_meanwhile_is_not_parked(watch: Watch) -> None:
     history_gone(watch)
     before(watch.world.wire, "SendMessage", watch.settle)
     watch.sweep()
@@ -1825,7 +1821,7 @@ def dies_after_telling(watch: Watch) -> None:
     assert (watch.record.parked, len(watch.told)) == (SAGA_ID, 1)
 
 
-def test_recoveries_die_at_once(watch: Watch) -> None:
+def test_a_recovery_that_died_is_followed_when_its_record_is_due(watch: Watch) -> None:
     interrupted(watch)
     watch.sweep()
     watch.dies(R1)
@@ -1834,7 +1830,7 @@ def test_recoveries_die_at_once(watch: Watch) -> None:
     assert R2 not in watch.executions
 
 
-def test_a_row_is_kept_by_somebody_else(watch: Watch) -> None:
+def test_a_row_deleted_meanwhile_is_not_created_again(watch: Watch) -> None:
     watch.pass_time(380 * DAY_MS)
     put_row("Old", StepStatus.DONE, expiration=watch.world.clock.ms // 1_000)
     key: Any = log_key(SAGA_ID, "Old")
@@ -1844,7 +1840,7 @@ def test_a_row_is_kept_by_somebody_else(watch: Watch) -> None:
     assert watch.world.items("log") == []
 
 
-def test_a_row_is_kept_longer_by_somebody_else(watch: Watch) -> None:
+def test_a_row_kept_for_longer_meanwhile_is_not_shortened(watch: Watch) -> None:
     watch.pass_time(380 * DAY_MS)
     put_row("Old", StepStatus.DONE, expiration=watch.world.clock.ms // 1_000)
     for_long = watch.world.clock.ms // 1_000 + 800 * 86_400
@@ -1854,5 +1850,5 @@ def test_a_row_is_kept_longer_by_somebody_else(watch: Watch) -> None:
     assert [item[LogAttribute.EXPIRATION.value]["N"] for item in watch.world.items("log")] == [str(for_long)]
 
 
-def test_the_operators_are_told_before_the_record_says_so(watch: Watch) -> None:
+def test_operators_are_notified_before_the_record_says_so(watch: Watch) -> None:
     dies_after_telling(watch)

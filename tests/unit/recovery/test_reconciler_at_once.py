@@ -1,7 +1,7 @@
-"""Many sagas, looked after by many at once: workers of one sweep, two sweeps, a sweep and status events, in any order.
+"""Many sagas and many reconcilers: workers of one sweep, two sweeps, a sweep and status events, in any order.
 
-However calls interleave, whoever is killed at which call, and whatever is refused: the end is the one that a single
-worker comes to whom nothing disturbs. Orders are drawn from seeds, one call after the other (``TurnTakers``).
+Whatever the order of calls, and wherever workers are killed or calls refused, the end is that of a single undisturbed
+worker. Orders are drawn from seeds, one call after the other (``TurnTakers``).
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class Fleet:
         return reservation
 
     def fail(self, reservation: Reservation) -> None:
-        """Let its first execution end badly."""
+        """Let its first execution fail."""
         self.world.executions.end(reservation.saga_id, ExecutionStatus.FAILED)
 
     def make(self, each: int) -> None:
@@ -117,7 +117,7 @@ class Fleet:
         self.world.wire.forget()
 
     def late(self, reservation: Reservation) -> None:
-        """Two jobs of the saga took effect when nobody counted on them."""
+        """Record two late effects of the saga."""
         t, a, now = TokenAttribute, LogAttribute, str(self.world.clock.ms)
         for item_key in ("a", "b"):
             row_name = f"Pick[{item_key}]"
@@ -139,7 +139,7 @@ class Fleet:
             aws.dynamodb().put_item(TableName="log", Item=row)
 
     def reconciler(self, crew: TurnTakers | Threads | None = None, workers: int = 1) -> Reconciler:
-        """One that looks after all of them."""
+        """A reconciler of all sagas."""
         served = Served(
             machine="Transfers",
             requests="requests",
@@ -157,7 +157,7 @@ class Fleet:
         )
 
     def told(self) -> list[str]:
-        """What the operators were told since the last look, without what they were told twice."""
+        """Distinct messages of the operator queue since the last read."""
         found: set[str] = set()
         while messages := aws.sqs().receive_message(QueueUrl=self.queue, MaxNumberOfMessages=10).get("Messages", []):
             for message in messages:
@@ -166,7 +166,7 @@ class Fleet:
         return sorted(found)
 
     def end(self) -> dict[str, Any]:
-        """What stands in the end, but for times."""
+        """Final state without times."""
         return {
             "records": {
                 item[A.ID.value]["S"]: {
@@ -226,7 +226,7 @@ NUMBERS = {
     "slowed": 0,
     "complete": True,
 }
-"""What an undisturbed sweep says of what it found."""
+"""Findings of an undisturbed sweep."""
 
 
 def kind(fleet: Fleet, name: str) -> list[Reservation]:
@@ -235,7 +235,7 @@ def kind(fleet: Fleet, name: str) -> list[Reservation]:
 
 
 def expected(fleet: Fleet) -> dict[str, Any]:
-    """How it ends, said without a reconciler."""
+    """Expected end, derived without a reconciler."""
     end = fleet.end()
     records, executions = end["records"], end["executions"]
     for dead, never, settled in zip(*(kind(fleet, name) for name in ("dead", "never-started", "settled")), strict=True):
@@ -331,7 +331,7 @@ def test_a_sweep_and_status_events_at_once_come_to_the_same_end(
     assert fleet.world.told.counts[Metric.RECORD_MISSING] == 0
 
 
-# Whoever dies, and whatever is refused.
+# Crashes and refusals.
 
 
 CALLS = {"Query": 12, "GetItem": 15, "DescribeExecution": 7, "UpdateItem": 6, "SendMessage": 2, "StartExecution": 3}

@@ -43,10 +43,10 @@ class AlreadyExists(Exception):
 
 @dataclass
 class Cloud:
-    """DynamoDB and Step Functions in memory: one call at a time, whoever calls.
+    """DynamoDB and Step Functions in memory: one call at a time, from any thread.
 
     Attributes:
-        started: names of executions, and how often each was started.
+        started: number of starts, by execution name.
         busy: threads that called.
     """
 

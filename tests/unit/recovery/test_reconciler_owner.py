@@ -1,7 +1,7 @@
-"""Whom a look asks after, and whom it starts: both machines of a saga, and what happens between two questions.
+"""Executions that a sweep describes, and those that it starts: both machines of a saga, and changes between two calls.
 
-A recovery that goes forward runs on in the forward machine, under its own name. So a name stands for up to two
-executions, and which machine is asked, and which first, decides whether a saga that runs is left alone.
+A recovery that goes forward continues in the forward machine, under its own name. So a name belongs to up to two
+executions, and which machine is queried, and in which order, decides whether a running saga is left alone.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Refused(Exception):
 
 
 class Exceptions:
-    """What a client's errors are."""
+    """The client's exception classes."""
 
     ExecutionDoesNotExist = DoesNotExist
     ExecutionAlreadyExists = AlreadyExists
@@ -114,18 +114,18 @@ class Cloud:
             raise self.answers
 
     def update_item(self, **_: Any) -> None:
-        """UpdateItem: every one counts as written."""
+        """UpdateItem: every write succeeds."""
         self.updates += 1
 
     def get_item(self, *, ConsistentRead: bool = False, **_: Any) -> Mapping[str, Any]:  # noqa: N803  # AWS's name
-        """GetItem; whoever acts on what he read reads strongly."""
+        """GetItem; writes must be based on consistent reads."""
         assert ConsistentRead
         return {} if self.item is None else {"Item": self.item}
 
 
 @pytest.fixture
 def cloud(monkeypatch: pytest.MonkeyPatch) -> Cloud:
-    """AWS, as far as a look needs it."""
+    """The AWS calls of a sweep."""
     cloud = Cloud()
     monkeypatch.setattr(aws, "dynamodb", lambda: cloud)
     return cloud
@@ -152,7 +152,7 @@ def found_in(item: Mapping[str, Any]) -> Found:
 
 
 def look(cloud: Cloud) -> Seen | None:
-    """Look at the record as it was read."""
+    """Check the record that was read."""
     assert cloud.item is not None
     return caretaker(cloud).look(SAGA, found_in(cloud.item), LATER_MS)
 
@@ -205,7 +205,7 @@ def test_of_a_recovery_that_runs_nothing_else_is_asked(cloud: Cloud) -> None:
 
 
 @pytest.mark.parametrize(("parked", "status"), [(True, RecordStatus.IN_PROGRESS), (False, RecordStatus.COMPLETED)])
-def test_nobody_is_asked_after_whose_saga_is_settled_or_parked(
+def test_the_owner_of_a_settled_or_parked_saga_is_not_described(
     cloud: Cloud, parked: bool, status: RecordStatus
 ) -> None:
     more = {A.PARKED.value: {"S": SAGA_ID}} if parked else {}
@@ -224,7 +224,7 @@ def hand_over(cloud: Cloud, *, asked: str) -> None:
 
 
 @pytest.mark.parametrize("moment", [FORWARD, RECOVERY])
-def test_a_recovery_that_hands_over_between_two_questions_is_left_alone(cloud: Cloud, moment: str) -> None:
+def test_a_recovery_that_transfers_between_two_calls_is_left_alone(cloud: Cloud, moment: str) -> None:
     cloud.item, cloud.statuses = TAKEN_OVER, {RECOVERY: "RUNNING"}
     hand_over(cloud, asked=moment)
 
@@ -235,7 +235,7 @@ def test_a_recovery_that_hands_over_between_two_questions_is_left_alone(cloud: C
 
 
 @pytest.mark.parametrize("moment", [FORWARD, RECOVERY])
-def test_a_recovery_that_hands_over_while_it_is_recovered_is_left_alone(cloud: Cloud, moment: str) -> None:
+def test_a_recovery_that_transfers_during_its_recovery_is_left_alone(cloud: Cloud, moment: str) -> None:
     cloud.item, cloud.statuses = TAKEN_OVER, {RECOVERY: "RUNNING"}
     hand_over(cloud, asked=moment)
 
@@ -287,7 +287,7 @@ def test_an_owner_that_settles_between_two_questions_is_done_with(cloud: Cloud) 
     assert (seen.finding, seen.found.record.status) == (Finding.SETTLED, RecordStatus.COMPLETED)
 
 
-def test_what_somebody_took_over_between_two_questions_is_asked_after_anew(cloud: Cloud) -> None:
+def test_a_saga_taken_over_between_two_calls_is_checked_again(cloud: Cloud) -> None:
     cloud.item, cloud.statuses = ITEM, {FIRST: "SUCCEEDED", RECOVERY: "RUNNING"}
     cloud.then[FIRST] = lambda: setattr(cloud, "item", TAKEN_OVER)
 
@@ -321,7 +321,7 @@ def test_what_was_not_started_is_started_in_its_own_machine_with_its_stored_byte
     assert cloud.started == [(machine, name, ITEM[A.INPUT.value]["S"])]
 
 
-def test_a_name_that_was_used_before_was_started_by_somebody(cloud: Cloud) -> None:
+def test_a_used_name_means_that_the_execution_was_started(cloud: Cloud) -> None:
     cloud.answers = AlreadyExists()
 
     recoverer(cloud).start(MACHINE_ARN, SAGA_ID, "{}")
@@ -329,7 +329,7 @@ def test_a_name_that_was_used_before_was_started_by_somebody(cloud: Cloud) -> No
     assert len(cloud.started) == 1
 
 
-def test_a_start_that_is_refused_otherwise_is_none(cloud: Cloud) -> None:
+def test_a_start_with_another_error_has_not_happened(cloud: Cloud) -> None:
     cloud.answers = Refused()
 
     with pytest.raises(Refused):

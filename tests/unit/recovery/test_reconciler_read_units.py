@@ -1,4 +1,4 @@
-"""What a benchmark counts of a reconciler's reads is what DynamoDB's documentation says that they cost."""
+"""The benchmark's count of a reconciler's reads agrees with DynamoDB's documentation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a person says about a parked saga is written once, about what that person saw, or not at all."""
+"""An operator's finding about a parked saga is written once, for the state that the operator saw, or not at all."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_an_undo_that_happened_is_not_done_again(desk: Desk) -> None:
     desk.shop.check()
 
 
-def test_an_undo_that_did_not_happen_is_done_anew(desk: Desk) -> None:
+def test_a_compensation_that_was_not_applied_is_retried(desk: Desk) -> None:
     def dies() -> None:
         raise ConnectionError("cut off")
 
@@ -111,7 +111,7 @@ def test_an_undo_that_did_not_happen_is_done_anew(desk: Desk) -> None:
     desk.shop.check()
 
 
-def test_a_step_that_nothing_but_a_person_can_undo_is_said_to_be_undone(desk: Desk) -> None:
+def test_a_step_without_compensation_is_recorded_as_compensated_by_hand(desk: Desk) -> None:
     desk.shop.run()
     desk.park()
 
@@ -120,7 +120,7 @@ def test_a_step_that_nothing_but_a_person_can_undo_is_said_to_be_undone(desk: De
     assert (desk.shop.status, desk.owner) == ("UNDONE", GONE_ON)
 
 
-def test_a_step_behind_the_pivot_that_a_person_did_by_hand_counts_as_done(desk: Desk) -> None:
+def test_a_step_after_the_pivot_that_was_done_by_hand_is_recorded_as_done(desk: Desk) -> None:
     desk.shop.gateway.refuses = "the account is closed"
     desk.shop.to_the_end(lambda: desk.shop.run(side="after"))
     desk.park(Direction.FORWARD)
@@ -130,7 +130,7 @@ def test_a_step_behind_the_pivot_that_a_person_did_by_hand_counts_as_done(desk: 
     assert desk.shop.run(side="after") == {"payment": "by hand"}
 
 
-def test_a_step_behind_the_pivot_whose_refusal_was_mended_is_called_anew(desk: Desk) -> None:
+def test_a_refused_step_after_the_pivot_is_called_again_after_a_fix(desk: Desk) -> None:
     desk.shop.gateway.refuses = "the account is closed"
     desk.shop.to_the_end(lambda: desk.shop.run(side="after"))
     desk.park(Direction.FORWARD)
@@ -164,7 +164,7 @@ def test_an_item_of_a_map_has_a_row_of_its_own(desk: Desk) -> None:
     assert told.startswith("Ship[a] happened: its row is DONE\n")
 
 
-def test_nothing_but_a_mended_cause_needs_no_step(desk: Desk) -> None:
+def test_only_resume_needs_no_step(desk: Desk) -> None:
     desk.shop.run()
     desk.park()
 
@@ -172,7 +172,7 @@ def test_nothing_but_a_mended_cause_needs_no_step(desk: Desk) -> None:
     assert (desk.shop.status, desk.owner) == ("DONE", GONE_ON)
 
 
-def test_a_step_that_was_never_begun_is_buried(desk: Desk) -> None:
+def test_a_step_that_never_began_is_fenced(desk: Desk) -> None:
     desk.park()
 
     desk.resolves(STEP, "--not-applied")
@@ -190,7 +190,7 @@ def test_a_step_without_a_row_that_happened_at_the_provider_is_done_with_its_out
     assert int(desk.shop.row[LogAttribute.EXPIRATION]) == (desk.now + LOG_DAYS * DAY_MS) // 1_000
 
 
-def test_a_saga_too_old_to_tell_is_taken_over_by_a_person_alone(desk: Desk) -> None:
+def test_only_an_operator_takes_over_a_saga_with_an_expired_execution(desk: Desk) -> None:
     desk.world.executions.forget(SAGA_ID)
     desk.shop.passes(90 * DAY_MS)
 
@@ -301,7 +301,7 @@ def test_a_second_person_with_the_same_answer_finds_it_given(desk: Desk) -> None
     assert desk.owner == GONE_ON
 
 
-def test_a_saga_parked_anew_goes_on_under_the_next_recovery(desk: Desk) -> None:
+def test_a_saga_that_was_parked_again_continues_under_the_next_recovery(desk: Desk) -> None:
     desk.park()
     desk.resolves("--resume")
     desk.park(None, owner=R1)
@@ -324,7 +324,7 @@ def test_a_travelling_park_of_the_old_owner_parks_nothing(desk: Desk) -> None:
 # --- Refused, with nothing written
 
 
-def test_before_the_deadline_it_says_how_long_to_wait(desk: Desk) -> None:
+def test_before_the_deadline_the_refusal_states_the_time_to_wait(desk: Desk) -> None:
     desk.cut_off()
     desk.park()
     desk.shop.passes(LIFE_MS - 12_500)
@@ -367,7 +367,7 @@ def test_without_the_definition_the_longest_grace_counts(desk: Desk) -> None:
         (["Charge", "--resume"], "--resume decides nothing; leave step out"),
     ],
 )
-def test_a_slip_of_the_pen_is_told_in_one_line_and_writes_nothing(words: list[str], why: str, desk: Desk) -> None:
+def test_a_typing_error_is_reported_in_one_line_and_writes_nothing(words: list[str], why: str, desk: Desk) -> None:
     desk.park()
 
     assert why in desk.is_refused(*words)
@@ -380,21 +380,21 @@ def test_a_slip_of_the_pen_is_told_in_one_line_and_writes_nothing(words: list[st
         (["--applied", "--output", '{"other": "1"}'], "DONE with another output"),
     ],
 )
-def test_what_stands_is_not_denied(words: list[str], why: str, desk: Desk) -> None:
+def test_an_applied_step_cannot_be_recorded_as_not_applied(words: list[str], why: str, desk: Desk) -> None:
     desk.shop.run()
     desk.park()
 
     assert why in desk.is_refused(STEP, *words)
 
 
-def test_what_stands_in_a_saga_that_goes_forward_is_not_undone(desk: Desk) -> None:
+def test_an_applied_step_of_a_forward_saga_cannot_be_compensated(desk: Desk) -> None:
     desk.shop.run()
     desk.park(Direction.FORWARD)
 
     assert "its saga does not compensate" in desk.is_refused(STEP, "--compensation", "--applied")
 
 
-def test_what_was_buried_did_not_happen(desk: Desk) -> None:
+def test_a_fenced_step_cannot_be_recorded_as_applied(desk: Desk) -> None:
     desk.shop.undo()
     desk.park()
 
@@ -470,7 +470,7 @@ def test_a_saga_whose_rows_may_have_expired_is_not_run_again(desk: Desk) -> None
     assert "its steps could happen twice" in desk.is_refused("--resume")
 
 
-def test_a_saga_whose_rows_a_reconciler_kept_goes_on_however_old_it_is(desk: Desk) -> None:
+def test_a_saga_with_kept_rows_continues_at_any_age(desk: Desk) -> None:
     desk.park()
     desk.shop.passes(LOG_DAYS * DAY_MS)
     record: Any = rows_kept_update(desk.record, desk.now // 1_000 + 1)
@@ -481,13 +481,13 @@ def test_a_saga_whose_rows_a_reconciler_kept_goes_on_however_old_it_is(desk: Des
     assert desk.record.parked is None
 
 
-def test_an_unknown_saga_is_told(desk: Desk) -> None:
+def test_an_unknown_saga_is_reported(desk: Desk) -> None:
     aws.dynamodb().delete_item(TableName="requests", Key={"id": {"S": REQUEST_ID}})
 
     assert "table requests has no saga" in desk.is_refused("--resume")
 
 
-def test_a_definition_that_names_no_log_is_told(desk: Desk) -> None:
+def test_a_definition_without_a_log_is_reported(desk: Desk) -> None:
     desk.definitions = {arn: {"States": {}} for arn in desk.definitions}
     desk.park()
 

@@ -1,7 +1,7 @@
-"""What happens when a memory ends too soon: the harm behind each rule of ``constructs_lib.saga.validation.retention``.
+"""The harm of retention that ends too early, for each rule of ``constructs_lib.saga.validation.retention``.
 
-And why there is no rule where there is none. Time passes and items expire as DynamoDB's TTL lets them: by what was
-written into them.
+Also the cases without harm, which need no rule. Time passes and items expire as DynamoDB's TTL deletes them: by their
+expiration.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def run(handler: Any = pay) -> None:
 
 
 def paid() -> int:
-    """How often the effect stands."""
+    """Number of effects."""
     item = aws.dynamodb().get_item(TableName="ledger", Key=_COUNTER, ConsistentRead=True).get("Item", {})
     return int(item["n"]["N"]) if "n" in item else 0
 
@@ -114,7 +114,7 @@ def settle(picking: Picking, *, days: float = 7) -> None:
 
 
 def give_up(picking: Picking) -> None:
-    """Let the warehouse say that it knows of nothing, and the saga bury the job and settle."""
+    """Let the warehouse report that the job is unknown, and the saga fence the job and settle."""
     picking.dispatch(picking.send(**SHORT))
     picking.everybody_dies()
     picking.warehouse.says = NotApplied()
@@ -183,7 +183,7 @@ def test_a_provider_with_keys_charges_twice_when_both_have_forgotten(world: Worl
     assert len(shop.gateway.charged) == 2
 
 
-def test_a_compensation_that_is_redriven_when_the_row_is_gone_undoes_nothing_and_buries_what_stands(
+def test_a_compensation_after_the_row_expired_fences_an_applied_step(
     world: World,
 ) -> None:
     run()
@@ -219,7 +219,7 @@ def _reserved() -> dict[str, Any]:
 # ---- rows, and messages: cdk-sagas-retention-messages --------------------------------------------------------------
 
 
-def test_a_message_that_is_delivered_again_while_the_row_is_there_hands_nothing_over(picking: Picking) -> None:
+def test_a_message_redelivered_while_the_row_exists_dispatches_nothing(picking: Picking) -> None:
     message = picking.send(**SHORT)
     picking.dispatch(message)
     picking.calls_back()
@@ -255,7 +255,7 @@ def test_a_message_that_is_delivered_again_when_the_row_is_gone_hands_the_job_ov
 
 
 @pytest.mark.parametrize(("sent", "begun"), [(SHORT, 0), (LONG, 1)], ids=["its time is up", "its time is not up"])
-def test_a_message_that_is_delivered_again_when_the_tombstone_is_gone_begins_what_was_given_up_if_its_time_is_not_up(
+def test_a_message_redelivered_after_the_tombstone_expired_begins_the_job(
     world: World, monkeypatch: pytest.MonkeyPatch, sent: dict[str, Any], begun: int
 ) -> None:
     picking = Picking(world, monkeypatch)
@@ -300,7 +300,7 @@ def test_a_late_success_is_known_for_late_while_the_row_is_there(picking: Pickin
     assert picking.status == "APPLIED_LATE"
 
 
-def test_a_late_success_is_taken_for_the_first_word_when_the_row_is_gone_and_nobody_undoes_it(
+def test_a_late_success_after_the_row_expired_is_never_compensated(
     picking: Picking, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url = operators_queue()
@@ -335,7 +335,9 @@ def test_what_was_late_is_not_undone_when_its_row_goes_before_its_record(picking
 # ---- no rule: what the rows outlast does no harm -------------------------------------------------------------------
 
 
-def test_a_late_success_without_a_record_is_told_to_a_person(picking: Picking, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_late_success_without_a_record_notifies_the_operators(
+    picking: Picking, monkeypatch: pytest.MonkeyPatch
+) -> None:
     url = operators_queue()
     monkeypatch.setenv(Env.CALLBACKS, json.dumps([served(operators=url)]))
     give_up(picking)
@@ -349,7 +351,9 @@ def test_a_late_success_without_a_record_is_told_to_a_person(picking: Picking, m
     assert "the saga's record is gone" in entry["stuck"]["detail"]
 
 
-def test_late_success_of_a_tombstone_is_told_to_a_person(picking: Picking, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_late_success_of_a_tombstone_notifies_the_operators(
+    picking: Picking, monkeypatch: pytest.MonkeyPatch
+) -> None:
     url = operators_queue()
     monkeypatch.setenv(Env.CALLBACKS, json.dumps([served(operators=url)]))
     give_up(picking)
@@ -408,7 +412,7 @@ def test_an_event_that_comes_again_when_its_marker_is_gone_changes_nothing_by_th
     assert (picking.row, picking.depot.token["status"], dict(picking.world.tasks.woken)) == before
 
 
-def test_an_answer_whose_token_row_is_gone_is_kept_and_told_to_the_next_attempt(picking: Picking) -> None:
+def test_an_outcome_whose_token_row_expired_is_kept_for_the_next_attempt(picking: Picking) -> None:
     picking.dispatch(picking.send())
     for item in picking.world.items("tokens"):
         aws.dynamodb().delete_item(TableName="tokens", Key={"id": item["id"]})
@@ -441,7 +445,7 @@ def test_a_step_whose_output_cannot_be_read_any_more_is_neither_undone_nor_repea
     assert (len(shop.gateway.charged), len(shop.gateway.refunded), shop.status) == (1, 0, "DONE")
 
 
-def test_a_status_event_of_a_saga_that_is_forgotten_or_whose_key_is_used_anew_does_nothing(
+def test_a_status_event_of_an_expired_or_replaced_saga_does_nothing(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     f = ReconciledField

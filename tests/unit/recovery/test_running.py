@@ -89,7 +89,7 @@ def test_each_state_machine_has_its_own_list() -> None:
     assert states.asked == [(MACHINE, "0")]
 
 
-def test_refused_list_goes_on_from_the_refused_page() -> None:
+def test_a_refused_list_continues_from_the_refused_page() -> None:
     names = [f"e-{n:05d}" for n in range(PAGE + 1)]
     states = States({MACHINE: names}, refused=[None, refusal("ThrottlingException"), None])
     found = running(states)
@@ -142,7 +142,7 @@ def test_threads_share_one_list() -> None:
     assert (len(states.asked), found.known) == (1, 12)
 
 
-# Sagas that wait for days, and dead ones among them; a look each minute, in virtual time.
+# Sagas that wait for days, and dead ones among them; a sweep each minute, in virtual time.
 
 FEW = {**QUOTAS, "DescribeExecution": (20, 1)}
 """For as many sagas as a test can run what the default quotas are for tens of thousands."""

@@ -1,9 +1,9 @@
-"""Working off what is due: all of it, in turn, lazily, by many at once, and more slowly while AWS refuses.
+"""Processing due keys: all of them, in turn, lazily, by several workers, and more slowly while AWS refuses.
 
-* Every key is looked at once, whoever looks; a key that cannot be looked at keeps no other from it.
-* What one worker is refused slows down all of them, once; what goes well lets them speed up, slowly.
+* Every key is processed once, by any worker; a key that fails blocks no other.
+* A refusal of one worker slows all of them down, once; successes let them speed up, slowly.
 * Keys are read when they are needed, a page of each part, and one of each part is taken in turn.
-* It ends before the function does, and no thread is left, however it ends.
+* It ends before the function does, and leaves no thread, however it ends.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ DENIED = ClientError({"Error": {"Code": "AccessDeniedException", "Message": "no"
 
 @dataclass
 class Field:
-    """Parts with keys, and what becomes of them.
+    """Parts with keys, and their results.
 
     Attributes:
-        looks: keys, in the order in which they were looked at.
-        failed: names of what could not be looked at, and whether it is for good.
-        most_held: keys that were held at once, at most.
-        raises: what looking at a key raises, one after the other.
+        looks: keys, in the order of processing.
+        failed: names of failed keys, and whether permanently.
+        most_held: maximum number of keys that were held at once.
+        raises: exceptions of processing a key, in order.
     """
 
     sizes: Sequence[int]
@@ -125,7 +125,7 @@ def crew(monkeypatch: pytest.MonkeyPatch) -> TurnTakers:
 
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("workers", [1, 2, 7])
-def test_every_key_is_looked_at_once_however_many_look(seed: int, workers: int) -> None:
+def test_every_key_is_processed_once_by_any_number_of_workers(seed: int, workers: int) -> None:
     keys = Field([12, 0, 5, 1, 31], TurnTakers(seed))
 
     assert keys.sweep(workers).run() is True
@@ -155,8 +155,8 @@ def test_a_page_is_read_only_when_the_one_before_is_worked_off(crew: TurnTakers)
     assert (sorted(keys.looks), keys.most_held <= 2 * PAGE) == (keys.all_keys, True)
 
 
-def test_all_work(crew: TurnTakers) -> None:
-    """Who finds every page being read waits for it."""
+def test_all_workers_take_part(crew: TurnTakers) -> None:
+    """A worker that finds every page being read waits for it."""
     keys = Field([12, 31], crew, takes_ms=1)
     keys.sweep(4).run()
 
@@ -189,13 +189,13 @@ def test_a_page_without_keys_that_has_a_successor_does_not_end_its_part() -> Non
     assert (swept.run(), looks) == (True, ["key"])
 
 
-# What cannot be looked at.
+# Failed keys.
 
 
 @pytest.mark.parametrize(
     "error", [DENIED, ValueError("no record"), KeyError("N"), TypeError(), IndexError(), RecursionError()]
 )
-def test_a_key_that_cannot_be_looked_at_keeps_no_other_from_it(error: Exception) -> None:
+def test_a_failed_key_blocks_no_other(error: Exception) -> None:
     keys = Field([4, 4], TurnTakers(), raises={"0/1": [error]})
 
     assert keys.sweep(3).run() is True
@@ -233,7 +233,7 @@ FOR_NOW = (
 
 
 def refused(operation: str, code: str) -> ClientError:
-    """What botocore makes of a refusal."""
+    """A refusal, as botocore raises it."""
     return ClientError({"Error": {"Code": code, "Message": ""}, "ResponseMetadata": _STATUS}, operation)
 
 
@@ -245,7 +245,7 @@ _STATUS: Any = {"HTTPStatusCode": 400}
     [THROTTLED, ReadTimeoutError(endpoint_url="x"), *(refused(*said) for said in FOR_NOW)],
     ids=lambda error: aws.error_code(error) or type(error).__name__,
 )
-def test_what_is_refused_for_now_is_tried_again_and_told_so(crew: TurnTakers, error: Exception) -> None:
+def test_a_temporary_refusal_is_retried_and_reported(crew: TurnTakers, error: Exception) -> None:
     tried_again(crew, error)
 
 
@@ -287,7 +287,7 @@ def test_the_pause_doubles_up_to_a_limit_and_is_drawn_with_full_jitter() -> None
     assert [brake.delay_ms(drawn) for drawn in (0, 0.25, 1)] == [0, LONGEST_PAUSE_MS / 4, LONGEST_PAUSE_MS]
 
 
-def test_what_goes_well_speeds_up_slowly_until_nobody_waits() -> None:
+def test_successes_speed_up_slowly_until_no_worker_waits() -> None:
     brake = Brake(pause_ms=LONGEST_PAUSE_MS)
     pauses = [brake.pause_ms]
     while brake.pause_ms:
@@ -298,8 +298,8 @@ def test_what_goes_well_speeds_up_slowly_until_nobody_waits() -> None:
     assert 200 < len(pauses) < 400
 
 
-def test_what_one_worker_is_refused_makes_all_of_them_wait(crew: TurnTakers) -> None:
-    """Of four workers one is refused: all wait before their next looks."""
+def test_a_refusal_of_one_worker_delays_all(crew: TurnTakers) -> None:
+    """One of four workers is refused: all wait before their next keys."""
     began: dict[int, list[float]] = {}
 
     def looks(key: str, again: bool) -> None:
@@ -379,7 +379,7 @@ def test_no_look_is_begun_when_the_time_is_up(seed: int) -> None:
     in_time(TurnTakers(seed))
 
 
-def test_nobody_waits_beyond_the_end(crew: TurnTakers) -> None:
+def test_no_worker_waits_beyond_the_end(crew: TurnTakers) -> None:
     keys = Field([50], crew, takes_ms=1, raises={f"0/{n}": [THROTTLED] * 9 for n in range(50)})
     end = 1_000 + SPARE_MS
 
@@ -408,10 +408,10 @@ def test_what_kills_one_worker_kills_all_and_is_raised(workers: int) -> None:
 
 
 class OneAfterTheOther:
-    """Workers of whom each begins when the one before has ended, however he did."""
+    """Workers, each of which begins when the previous one has ended, however it did."""
 
     def lock(self) -> AbstractContextManager[object]:
-        """Nobody else is there."""
+        """A lock without contention."""
         return threading.Lock()
 
     def run(self, work: Callable[[], None], workers: int) -> None:
@@ -425,7 +425,7 @@ class OneAfterTheOther:
         raise killed[0]
 
 
-def test_nobody_goes_on_when_one_worker_was_killed() -> None:
+def test_no_worker_continues_when_one_was_killed() -> None:
     keys = Field([9, 9], OneAfterTheOther(), raises={"0/3": [Killed("here")]})
 
     with pytest.raises(Killed):
@@ -442,7 +442,7 @@ def test_no_look_is_begun_when_the_time_was_up_while_waiting(crew: TurnTakers) -
     assert (keys.looks, keys.again) == ([], [])
 
 
-def test_what_is_refused_for_good_slows_nobody_down() -> None:
+def test_a_permanent_refusal_slows_no_worker_down() -> None:
     keys = Field([4], TurnTakers(), raises={"0/1": [DENIED], "0/2": [ValueError()]})
     sweep = keys.sweep(1)
 

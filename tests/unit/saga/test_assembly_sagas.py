@@ -36,20 +36,20 @@ def test_a_saga_is_found_in_the_manifest_itself(tmp_path: Path) -> None:
     assert sagas_of(tmp_path) == [_SAGA]
 
 
-def test_a_saga_is_found_in_the_file_beside_the_manifest(tmp_path: Path) -> None:
+def test_a_saga_is_found_in_the_file_next_to_the_manifest(tmp_path: Path) -> None:
     (tmp_path / "Shop.metadata.json").write_text(json.dumps(_metadata(_SAGA.to_json())), "utf-8")
     _write(tmp_path, {"Shop": {"type": "aws:cloudformation:stack", "additionalMetadataFile": "Shop.metadata.json"}})
 
     assert sagas_of(tmp_path) == [_SAGA]
 
 
-def test_a_folder_without_a_manifest_is_told_what_is_missing(tmp_path: Path) -> None:
+def test_a_missing_manifest_is_reported(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"no cloud assembly is in .*cdk synth"):
         sagas_of(tmp_path)
 
 
 @pytest.mark.parametrize("text", ["{", "[]", "{}"])
-def test_a_manifest_that_is_none_is_told(tmp_path: Path, text: str) -> None:
+def test_an_invalid_manifest_is_reported(tmp_path: Path, text: str) -> None:
     (tmp_path / "manifest.json").write_text(text, "utf-8")
 
     with pytest.raises(ValueError, match="synthesize the app again"):

@@ -1,4 +1,4 @@
-"""The budget's arithmetic, beside numbers that were counted by hand."""
+"""The budget's arithmetic, compared with numbers that were counted by hand."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TRANSIENT = RetryDescription(attempts=2, interval=1, rate=2.0, cap=30)
 IN_DOUBT = RetryDescription(attempts=3, interval=10, rate=2.0, cap=30)
 # Six attempts of a function of 5 s, each with 10 s for the task; delays of 1 + 2 s, and of 10 + 20 + 30 s.
 TRIED = Need(seconds=6 * 15 + 3 + 60, events=5 + 5 * 3)
-# Where there is no way back, twenty retries in each class, up to 300 s apart: 1 + 2 + … + 256 s and eleven times 300 s;
+# Without compensations, twenty retries in each class, up to 300 s apart: 1 + 2 + … + 256 s and eleven times 300 s;
 # 10 + 20 + … + 160 s and fifteen times 300 s.
 LONG = Need(seconds=41 * 15 + (511 + 11 * 300) + (310 + 15 * 300), events=5 + 40 * 3)
 ENDING = Need(seconds=600, events=60)
@@ -72,7 +72,7 @@ def test_a_step_behind_the_pivot_is_tried_for_long() -> None:
     assert (LONG.seconds, LONG.events) == (9236, 125)
 
 
-def test_going_back_takes_all_before_the_pivot_and_all_of_its_compensations() -> None:
+def test_compensating_includes_all_steps_and_their_compensations() -> None:
     back = saga(step("One", undo=True), step("Two", undo=True), PIVOT)
     assert worst_case(back) == TRIED.times(3) + LONG.times(2) + ENDING
 
@@ -127,7 +127,7 @@ def test_what_the_state_machine_does_itself_takes_its_own_timeout() -> None:
     assert worst_case(saga(writes, PIVOT)).seconds == 6 * 40 + 63 + 153 + 600
 
 
-def test_writes_of_the_state_machine_are_undone_behind_a_fence_and_a_look() -> None:
+def test_writes_of_the_state_machine_are_compensated_after_fence_and_read() -> None:
     made = saga(step("Mark", kind="dynamodb", function=None, compensation=None, compensated=True), PIVOT)
     undo = Need(seconds=41 * 40 + (511 + 11 * 300) + (310 + 15 * 300), events=125) + Need(seconds=80, events=14)
     forward = Need(seconds=6 * 40 + 63, events=20)
@@ -263,7 +263,7 @@ def test_constants_that_no_state_can_have_are_an_error() -> None:
     assert "step Look sends 262145 bytes" in finding.message
 
 
-def test_outputs_of_go_on_routes_that_no_saga_can_have_are_a_warning() -> None:
+def test_substitutes_that_no_saga_can_have_together_are_a_warning() -> None:
     half = step("One", undo=True, instead=MAX_OUTPUTS_BYTES // 2)
     other = step("Two", undo=True, instead=MAX_OUTPUTS_BYTES // 2)
     assert _found(saga(half, other, PIVOT)) == {}
@@ -273,7 +273,7 @@ def test_outputs_of_go_on_routes_that_no_saga_can_have_are_a_warning() -> None:
     assert "Two has most of them" in finding.message
 
 
-def test_what_a_map_goes_on_with_counts_for_each_item() -> None:
+def test_the_substitute_of_a_map_is_counted_for_each_item() -> None:
     inner = step("One", undo=True, instead=MAX_OUTPUTS_BYTES // 40)
     assert "cdk-sagas-outputs" not in _found(saga(group("map", "Ship", [inner], max_items=40), PIVOT))
     assert "cdk-sagas-outputs" in _found(saga(group("map", "Ship", [inner], max_items=41), PIVOT))

@@ -44,7 +44,7 @@ def test_every_price_has_its_date_and_its_source() -> None:
         (Meter.DURABLE_OPERATIONS, "8"),
     ],
 )
-def test_a_million_costs_what_the_list_says(meter: Meter, million: str) -> None:
+def test_a_million_costs_what_the_price_list_states(meter: Meter, million: str) -> None:
     assert PRICES[meter].of(Decimal(1_000_000)) == Decimal(million)
 
 
@@ -125,7 +125,7 @@ def test_in_a_phase_orchestration_and_log_are_below_both_standard_architectures(
         assert costs["this saga"] < costs["function per step with Powertools"]
 
 
-def test_what_the_page_says_against_us_is_so() -> None:
+def test_the_disadvantages_on_the_page_are_true() -> None:
     plain, phase = _overheads(PLAIN), _overheads(PHASE)
 
     assert plain["this saga"] - plain["Standard only, by hand"] == Decimal("1.25")
@@ -157,7 +157,7 @@ def test_a_rate_must_be_one() -> None:
         estimate_of(PLAIN, per_day=Decimal(0))
 
 
-def test_json_says_what_the_text_says() -> None:
+def test_json_agrees_with_the_text() -> None:
     estimate = estimate_of(PLAIN, per_day=Decimal(100), compare=True)
 
     document = as_json(estimate)

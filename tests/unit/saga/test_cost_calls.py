@@ -1,4 +1,4 @@
-"""Units that are counted for each kind of step, beside the calls that the runtime really makes, and sizes likewise."""
+"""Units for each kind of step, compared with the calls that the runtime really makes, and sizes likewise."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_a_notification_writes_what_is_counted(world: World) -> None:
 
 
 def _waited(calls: list[str]) -> tuple[int, int]:
-    """Units of the calls around a job or a wait: its token's row is larger than others, and stands in an index."""
+    """Units of the calls around a job or a wait: its token's row is larger than others, and is in an index."""
     log_puts = sum(calls.count(name) for name in ("PutItem", "UpdateItem")) - len(("registered", "told"))
     token_writes = 2 * (TOKEN_UNITS + INDEX_UNITS) + MOVED_INDEX_UNITS
     received = 2 * (1 + TOKEN_UNITS + 1) * calls.count("TransactWriteItems")
@@ -131,7 +131,7 @@ def test_a_wait_and_its_answer_write_what_is_counted(world: World, monkeypatch: 
 
 
 def _undone(kind: str) -> tuple[int, int]:
-    """What undoing a step of a kind is counted as, when the step behind it is refused."""
+    """Counted units of a kind's compensation, when the step after it is refused."""
     first = StepDescription(name="First", kind=kind, side="before", compensated=True)
     look = StepDescription(name="Look", kind="read-only", side="before", recorded=False)
     usage = longest_compensation(
@@ -165,7 +165,7 @@ def test_burying_a_step_that_was_refused_writes_what_is_counted(world: World) ->
     assert _units(calls, transaction=1) == _counted(usage, "undo Only") == (2, 1)
 
 
-def test_the_front_door_makes_the_calls_that_are_counted(world: World) -> None:
+def test_the_gatekeeper_makes_the_calls_that_are_counted(world: World) -> None:
     tally = Tally(Assumptions())
     front_door(tally)
     table = [use for use in tally.uses if use.by == "reserve"]
@@ -175,7 +175,7 @@ def test_the_front_door_makes_the_calls_that_are_counted(world: World) -> None:
     assert _units(calls) == (len(table), 0)
 
 
-def test_a_look_at_the_outcome_makes_the_calls_that_are_counted(world: World) -> None:
+def test_a_status_request_makes_the_calls_that_are_counted(world: World) -> None:
     saga_id = accepted(world)
     tally = Tally(Assumptions())
     look(tally, rows=3)
@@ -222,7 +222,7 @@ def test_a_direct_operation_has_no_transition_and_one_request() -> None:
     assert usage.total(Meter.WRITE_UNITS) == 2 + 1 + 1 + 1 + 2
 
 
-def test_a_row_is_no_larger_than_is_assumed() -> None:
+def test_a_row_is_at_most_as_large_as_assumed() -> None:
     put = done_put(
         table="log",
         saga_id=SAGA_ID,

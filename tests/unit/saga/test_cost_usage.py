@@ -1,4 +1,4 @@
-"""What is counted from a description: conditions, groups, sizes, durations; each rule by itself."""
+"""Counts from a description: conditions, groups, sizes, durations; each rule alone."""
 
 from __future__ import annotations
 
@@ -95,13 +95,13 @@ def test_what_only_looks_like_a_negation_is_a_condition_of_its_own() -> None:
     assert len(ways_of(saga(step("A", when=text), step("B", when="$request.a")))) == 4
 
 
-def test_with_too_many_conditions_only_the_way_is_looked_at_on_which_all_hold() -> None:
+def test_with_too_many_conditions_only_the_path_where_all_hold_counts() -> None:
     many = [step(f"S{n}", when=f"$request.s{n}") for n in range(MAX_CONDITIONS + 1)]
 
     assert ways_of(saga(*many)) == [frozenset()]
 
 
-def test_only_a_conditional_step_can_be_passed_over() -> None:
+def test_only_a_conditional_step_can_be_skipped() -> None:
     with pytest.raises(ValueError, match=r"no conditional step 'A'; those with a condition are B"):
         happy_path(saga(step("A"), step("B", when="$request.b")), Assumptions(skip=frozenset({"A"})))
 
@@ -137,7 +137,7 @@ def test_every_kb_that_is_begun_is_a_unit_and_doubles_in_a_transaction() -> None
     assert usage.total(Meter.WRITE_UNITS, Purpose.LOG) == 3 * 2 + 2 * 2
 
 
-def test_writes_that_are_declared_are_counted_as_declared() -> None:
+def test_declared_writes_are_counted() -> None:
     declared = step("Mark", "dynamodb", writes=4)
 
     assert happy_path(saga(declared)).total(Meter.WRITE_UNITS, Purpose.EFFECTS) == 4

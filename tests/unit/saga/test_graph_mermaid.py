@@ -65,7 +65,7 @@ def test_every_chart_is_well_formed(of: SagaDescription) -> None:
     assert sum(line.strip() == "end" for line in lines) == sum(bool(GROUP.match(line)) for line in lines)
 
 
-def test_what_a_condition_says_is_never_taken_for_mermaid() -> None:
+def test_the_text_of_a_condition_is_never_taken_for_mermaid() -> None:
     drawn = to_mermaid(saga(step("A", side="pivot", when='"`<b>#35; & \\ %%{init: {}}%% ]]}} -->\n end')))
 
     (condition,) = (line for line in drawn.splitlines() if "c1{{" in line)

@@ -1,4 +1,4 @@
-"""What is drawn together: conditions, and routes that exclude each other."""
+"""Groups of a drawing: conditions, and routes that exclude each other."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_the_last_pivot_is_the_one_behind_which_there_is_only_forward() -> None:
     assert pivot.name == "Credit"
 
 
-def test_the_way_back_begins_with_the_last_step_and_leaves_out_what_cannot_go_back() -> None:
+def test_compensations_begin_with_the_last_step_and_omit_steps_without_one() -> None:
     behind = [*ORDER.steps, step("Late", side="after", compensated=True)]
 
     assert [one.name for one in goes_back(ORDER)] == ["Label", "Pick", "Charge", "Reserve"]

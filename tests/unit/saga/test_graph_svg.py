@@ -1,4 +1,4 @@
-"""The picture of a saga: where things stand, and what the file holds."""
+"""The picture of a saga: positions, and the contents of the file."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def overlap(one: Box, other: Box) -> bool:
 
 @given(sagas())
 @settings(max_examples=100)
-def test_nothing_stands_on_anything_else(of: SagaDescription) -> None:
+def test_nothing_overlaps(of: SagaDescription) -> None:
     boxes = [shape.box for shape in lay_out(of).shapes if isinstance(shape, Card | Chip | Pill)]
 
     assert not [(one, other) for n, one in enumerate(boxes) for other in boxes[n + 1 :] if overlap(one, other)]
@@ -89,19 +89,19 @@ def test_every_picture_is_well_formed_and_always_the_same(of: SagaDescription) -
     assert drawn == to_svg(SagaDescription.from_json(of.to_json()))
 
 
-def test_the_way_back_runs_beside_the_way_forward() -> None:
+def test_compensations_are_next_to_the_forward_steps() -> None:
     assert undo(ORDER, "Charge").box.middle == card(ORDER, "Charge").box.middle
     assert undo(ORDER, "Charge").box.x > card(ORDER, "Charge").box.right
 
 
-def test_what_follows_the_pivot_stands_below_its_line() -> None:
+def test_steps_after_the_pivot_are_below_its_line() -> None:
     y = pivot_line(ORDER).y
 
     assert card(ORDER, "Commit").box.bottom < y < card(ORDER, "Announce").box.y
     assert all(shape.box.bottom < y for shape in all_cards(ORDER) if shape.tone is None)
 
 
-def test_pivots_of_two_routes_stand_side_by_side() -> None:
+def test_pivots_of_two_routes_are_side_by_side() -> None:
     transfer, credit = card(TRANSFER, "Transfer"), card(TRANSFER, "Credit")
 
     assert transfer.pivot
@@ -110,7 +110,7 @@ def test_pivots_of_two_routes_stand_side_by_side() -> None:
     assert transfer.box.right < credit.box.x
 
 
-def test_the_route_with_compensations_is_the_one_beside_them() -> None:
+def test_the_route_with_compensations_is_the_one_next_to_them() -> None:
     other = saga(
         step("Hold", when="$not($request.fast)", compensated=True),
         step("Skip", when="$request.fast"),
@@ -120,7 +120,7 @@ def test_the_route_with_compensations_is_the_one_beside_them() -> None:
     assert card(other, "Skip").box.x < card(other, "Hold").box.x
 
 
-def test_compensations_of_branches_stand_in_their_order_beside_them() -> None:
+def test_compensations_of_branches_are_next_to_them_in_their_order() -> None:
     both = saga(
         *ORDER.steps[:3],
         step("A", when="$request.x", compensated=True),
@@ -139,7 +139,7 @@ def test_every_way_to_end_is_shown() -> None:
     assert sorted(ends) == sorted(End)
 
 
-def test_whether_somebody_is_told_of_a_failure_is_shown() -> None:
+def test_a_failure_notification_is_shown() -> None:
     notes = [shape.note for shape in lay_out(TRANSFER).shapes if isinstance(shape, Pill) and shape.end is End.FAILED]
 
     assert notes == ["undone, notice sent"]
@@ -160,7 +160,7 @@ def test_a_map_is_drawn_as_many_sheets() -> None:
     assert panels["Ship"].caption == "map, for each of at most 40 items"
 
 
-def test_a_kind_without_a_look_is_drawn_with_its_name() -> None:
+def test_an_unknown_kind_is_drawn_with_its_name() -> None:
     assert card(saga(step("Wait", "pigeon", side="pivot")), "Wait").caption == ("pigeon",)
 
 
@@ -190,7 +190,7 @@ def test_dark_pages_have_colours_of_their_own() -> None:
     assert "@media(prefers-color-scheme:dark)" in to_svg(ORDER)
 
 
-def test_what_a_condition_says_cannot_break_the_file() -> None:
+def test_the_text_of_a_condition_cannot_break_the_file() -> None:
     drawn = to_svg(saga(step("A", side="pivot", when="$a < 1 & '</text>' > \"\x00\x1b\"")))
 
     texts = "".join(ET.fromstring(drawn).itertext())
@@ -202,7 +202,7 @@ def test_names_are_broken_between_their_words_and_inside_only_when_they_must(nam
     assert text.wrap_name(name, 150, 14)[: len(lines)] == lines
 
 
-def test_a_condition_that_is_too_long_says_so() -> None:
+def test_a_truncated_condition_is_marked() -> None:
     shown = text.wrap_code("$request.items.price " * 40, 200, 11, most=4)
 
     assert len(shown) == 4

@@ -43,7 +43,7 @@ def cells(line: str) -> int:
     return len(line) + wide - sum(bool(unicodedata.combining(char)) for char in line)
 
 
-def test_a_saga_that_went_back_is_drawn_so() -> None:
+def test_a_saga_that_compensated_is_drawn_so() -> None:
     rows = [
         row("Commit", 95_000, 95_000, "TOMBSTONE"),
         row("Reserve", 220, 94_000, "UNDONE"),
@@ -91,7 +91,7 @@ def test_what_a_provider_wrote_cannot_drive_the_terminal() -> None:
     assert lines[-1] == "  └ [2Jdeclined DONE"
 
 
-def test_rows_stand_in_the_order_in_which_they_began() -> None:
+def test_rows_are_in_the_order_in_which_they_began() -> None:
     rows = [row("Third", None, None), row("Second", 500, 600), row("First", 100, 900)]
 
     assert [line[2:].split()[0] for line in timeline(rows)[3:]] == ["First", "Second", "Third"]

@@ -1,4 +1,4 @@
-"""What an expression reads, found in its text; and what cannot work."""
+"""Reads of an expression, found in its text, and expressions that cannot work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an external step and its compensation do about the row that they find: the whole table, without a database."""
+"""Decisions of an external step and its compensation for each row: the whole table, without a database."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NEITHER, WINDOW, ASK, BOTH = "neither", "window", "ask", "both"
 
 
 def provider_of(kind: str) -> ProviderSettings:
-    """What the provider offers, for the step and for its undo alike."""
+    """The provider's capabilities, alike for the step and its compensation."""
     window = WINDOW_MS if kind in (WINDOW, BOTH) else 0
     asks = kind in (ASK, BOTH)
     return ProviderSettings(
@@ -275,7 +275,7 @@ def test_a_refusals_message_is_kept_up_to_a_length() -> None:
 
 
 @pytest.mark.parametrize("missing", [LogAttribute.ATTEMPT, LogAttribute.DEADLINE, LogAttribute.FIRST_ATTEMPT_AT])
-def test_a_row_in_doubt_that_does_not_say_until_when_is_no_row(missing: LogAttribute) -> None:
+def test_a_row_in_doubt_without_a_deadline_is_invalid(missing: LogAttribute) -> None:
     item = log_at(S.INTENT).db.items("log")[0]
 
     with pytest.raises(ValueError, match="INTENT needs"):

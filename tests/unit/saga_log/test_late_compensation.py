@@ -1,4 +1,4 @@
-"""What took effect when nobody counted on it any more is undone once, by whoever comes first, and by nobody else."""
+"""A late effect is compensated once, by the first component that finds it."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def picking(world: World, monkeypatch: pytest.MonkeyPatch) -> Picking:
 
 
 def late(picking: Picking) -> None:
-    """The saga gave the job up, and buried it; the warehouse did it after all."""
+    """A job that the saga fenced, and that the warehouse did afterwards."""
     picking.dispatch()
     picking.everybody_dies()
     picking.depot.compensate()
@@ -61,7 +61,7 @@ def row(status: StepStatus, **more: Any) -> LogRow:
 
 @pytest.mark.parametrize("status", [StepStatus.APPLIED_LATE, StepStatus.UNDOING, StepStatus.UNDONE])
 @pytest.mark.parametrize("instead", [None, INSTEAD])
-def test_a_step_whose_effect_fell_is_fenced_unless_it_was_passed_over(
+def test_a_step_with_a_compensated_effect_is_fenced_unless_it_was_skipped(
     picking: Picking, status: StepStatus, instead: str | None
 ) -> None:
     found = row(status, instead=instead)
@@ -78,11 +78,11 @@ def test_only_an_effect_that_came_late_and_an_undo_that_was_begun_are_undone_lat
     assert is_late(row(status)) == (status in {StepStatus.APPLIED_LATE, StepStatus.UNDOING})
 
 
-def test_nothing_is_buried_late() -> None:
+def test_late_compensation_writes_no_tombstone() -> None:
     assert not is_late(None)
 
 
-def test_what_took_effect_late_is_undone_like_what_stands(picking: Picking) -> None:
+def test_a_late_effect_is_compensated_like_an_applied_one(picking: Picking) -> None:
     found, provider = row(StepStatus.APPLIED_LATE), ProviderSettings.from_event(picking.event())
 
     undo = undo_entry_of(found, mine=picking.depot.holder("mine"), now_ms=9, provider=provider)
@@ -90,7 +90,7 @@ def test_what_took_effect_late_is_undone_like_what_stands(picking: Picking) -> N
     assert (undo, atomic_undo_entry_of(found)) == (UndoEntry.UNDO, AtomicUndoEntry.UNDO)
 
 
-def test_a_job_that_was_accepted_is_not_repeated_to_learn_what_became_of_it(picking: Picking) -> None:
+def test_an_accepted_job_is_not_repeated_to_learn_its_outcome(picking: Picking) -> None:
     mine = picking.depot.holder("mine")
     asked = ProviderSettings.from_event(picking.event())
     known = replace(asked, verify=False, window_ms=10**15)
@@ -181,7 +181,7 @@ def test_two_that_undo_a_late_effect_at_a_time_undo_it_once(picking: Picking) ->
     picking.check()
 
 
-def test_what_became_late_between_the_look_and_the_write_is_looked_at_again(
+def test_an_effect_that_becomes_late_during_the_check_is_read_again(
     picking: Picking, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     picking.dispatch()
@@ -242,17 +242,17 @@ def test_an_atomic_compensation_undoes_a_late_effect_once_and_in_one_transaction
     assert calls == ["GetItem", "TransactWriteItems"]
 
 
-def test_an_atomic_compensation_that_is_called_late_buries_nothing(picking: Picking, world: World) -> None:
+def test_a_late_atomic_compensation_writes_no_tombstone(picking: Picking, world: World) -> None:
     give_back(picking.event(**{CallField.MODE: CallMode.LATE}), Context())
 
     assert world.items("log") == []
 
 
-# A saga that went on without the step
+# A saga that continued without the step
 
 
 def passed_over(picking: Picking) -> None:
-    """The saga went on without the job; the warehouse did it after all."""
+    """A job that the saga skipped, and that the warehouse did afterwards."""
     picking.warehouse.pick(provider_key_of(JOB_ID))
     picking.depot.write(picking.depot.holder("owner").bury(1))
     aws.dynamodb().update_item(
@@ -266,7 +266,7 @@ def passed_over(picking: Picking) -> None:
 
 
 @pytest.mark.parametrize("undo", ["nothing", "begun", "over"])
-def test_a_saga_that_went_on_without_a_step_goes_on_without_it(picking: Picking, world: World, undo: str) -> None:
+def test_a_saga_that_skipped_a_step_continues_without_it(picking: Picking, world: World, undo: str) -> None:
     passed_over(picking)
     assert picking.status == "APPLIED_LATE"
     if undo == "begun":
@@ -294,7 +294,7 @@ def test_a_saga_that_went_on_without_a_step_goes_on_without_it(picking: Picking,
     assert atomic_step(lambda _: Commit())(picking.event(), Context())[OUTPUT_FIELD] == {"parcel": "none"}
 
 
-def test_a_late_effect_that_nobody_passed_over_fences_the_step(picking: Picking) -> None:
+def test_a_late_effect_of_a_step_that_was_not_skipped_fences_it(picking: Picking) -> None:
     late(picking)
 
     assert picking.dispatch(picking.send_again())
@@ -326,7 +326,7 @@ NOT_UNDONE = Statement(applied=False, undo=True)
 
 @pytest.fixture
 def says(picking: Picking) -> Callable[[Statement], Change]:
-    """What a person says of the job."""
+    """An operator's finding about the job."""
 
     def say(statement: Statement) -> Change:
         recoverer = Recoverer(table="requests", dynamodb=aws.dynamodb(), step_functions=aws.step_functions())
@@ -352,7 +352,7 @@ def park(picking: Picking) -> None:
 
 
 @pytest.mark.parametrize("state", ["settled", "parked", "running"])
-def test_a_late_effect_that_was_undone_by_hand_is_said_to_be(picking: Picking, says: Says, state: str) -> None:
+def test_a_late_effect_that_was_compensated_by_hand_is_recorded(picking: Picking, says: Says, state: str) -> None:
     late(picking)
     if state != "running":
         settle(picking) if state == "settled" else park(picking)
@@ -362,7 +362,7 @@ def test_a_late_effect_that_was_undone_by_hand_is_said_to_be(picking: Picking, s
     assert says(UNDONE).written is False
 
 
-def test_of_a_saga_that_has_ended_nothing_else_can_be_said(picking: Picking, says: Says) -> None:
+def test_an_ended_saga_accepts_no_other_finding(picking: Picking, says: Says) -> None:
     late(picking)
     settle(picking)
 
@@ -373,7 +373,7 @@ def test_of_a_saga_that_has_ended_nothing_else_can_be_said(picking: Picking, say
     assert picking.status == "APPLIED_LATE"
 
 
-def test_what_stands_in_a_saga_that_has_ended_stays(picking: Picking, says: Says) -> None:
+def test_an_applied_effect_of_an_ended_saga_is_kept(picking: Picking, says: Says) -> None:
     picking.dispatch()
     picking.calls_back()
     settle(picking, RecordStatus.COMPLETED)
@@ -382,7 +382,7 @@ def test_what_stands_in_a_saga_that_has_ended_stays(picking: Picking, says: Says
         says(UNDONE)
 
 
-def test_that_a_late_effect_is_one_is_no_question(picking: Picking, says: Says) -> None:
+def test_a_late_effect_cannot_be_reported_as_applied(picking: Picking, says: Says) -> None:
     late(picking)
     park(picking)
 
@@ -391,7 +391,7 @@ def test_that_a_late_effect_is_one_is_no_question(picking: Picking, says: Says) 
 
 
 @pytest.mark.parametrize("ended", [True, False])
-def test_a_late_undo_that_did_not_happen_is_done_anew(picking: Picking, world: World, says: Says, ended: bool) -> None:
+def test_a_late_compensation_that_failed_is_retried(picking: Picking, world: World, says: Says, ended: bool) -> None:
     late(picking) if ended else passed_over(picking)
     world.wire.plan(Fault(operation="warehouse:cancel", action=Action.DROP, times=1))
     with pytest.raises(ConnectionError):

@@ -65,7 +65,7 @@ def test_outputs_are_those_that_the_step_saw() -> None:
     }
 
 
-def test_nothing_is_read_that_is_not_looked_at(rows: World) -> None:
+def test_only_used_outputs_are_read(rows: World) -> None:
     call = _call(LOGGED=SEEN)
 
     assert rows.calls_of(lambda: call.saga_id) == []
@@ -93,7 +93,7 @@ def test_a_step_that_did_not_answer_has_no_output() -> None:
 
 
 @pytest.mark.usefixtures("rows")
-def test_what_no_row_keeps_is_sent_and_stands_beside_it() -> None:
+def test_outputs_without_a_row_are_in_the_event() -> None:
     outputs = _call(LOGGED=SEEN, OUTPUTS={"Look": {"n": 1}}).outputs
 
     assert (outputs["Look"], outputs["Quote"]) == ({"n": 1}, {"price": "1"})
@@ -196,7 +196,7 @@ def test_with_a_bucket_the_limit_of_what_travels_itself_is_the_share(bucket: str
     assert "cdk_sagas_ref" in call.encode(_padded(2_000_000))
 
 
-def test_with_a_bucket_what_no_longer_fits_beside_others_travels_by_reference(bucket: str) -> None:
+def test_with_a_bucket_outputs_that_exceed_the_limit_travel_by_reference(bucket: str) -> None:
     call = _call(PAYLOADS=bucket, OUTPUTS={f"S{n}": _padded(INLINE_OUTPUT_BYTES) for n in range(11)})
 
     assert "cdk_sagas_ref" in call.encode(_padded(INLINE_OUTPUT_BYTES))

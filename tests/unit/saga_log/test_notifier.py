@@ -1,4 +1,4 @@
-"""Notifications over serialized DynamoDB and SQS: sent under the step key, and not again once the log says so."""
+"""Notifications over serialized DynamoDB and SQS: sent under the step key, and not again once the log is written."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_a_notification_is_sent_in_the_order_of_its_request_under_its_step_key(w
     assert world.rows() == {f"{SAGA_ID}#Receipt": "DONE"}
 
 
-def test_what_the_log_says_was_sent_is_not_sent_again_however_late(world: World, queue_url: str) -> None:
+def test_a_recorded_notification_is_not_sent_again_however_late(world: World, queue_url: str) -> None:
     first = notify(queue_url)
     world.clock.ms += 86_400_000
 
@@ -73,7 +73,7 @@ def test_a_disturbed_notification_is_sent_once_when_it_is_repeated_soon(
     assert list(world.rows().values()) == ["DONE"]
 
 
-def test_a_row_never_says_sent_of_a_message_that_was_not(world: World, queue_url: str) -> None:
+def test_a_row_is_never_written_before_its_message_was_sent(world: World, queue_url: str) -> None:
     world.wire.plan(Fault(operation="SendMessage", action=Action.KILL, times=1))
 
     with pytest.raises(Killed):
@@ -82,7 +82,7 @@ def test_a_row_never_says_sent_of_a_message_that_was_not(world: World, queue_url
     assert world.rows() == {}
 
 
-def test_a_notification_that_was_buried_is_not_sent(world: World, queue_url: str) -> None:
+def test_a_fenced_notification_is_not_sent(world: World, queue_url: str) -> None:
     row = tombstone_put(
         table="log", saga_id=SAGA_ID, step="Receipt", side=Side.AFTER, attempt="a", now_ms=1, keep_days=400
     )

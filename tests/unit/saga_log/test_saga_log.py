@@ -44,19 +44,19 @@ def test_the_row_decides_for_the_step_and_for_its_compensation(
     assert (entry_of(found), undo_entry_of(found)) == (step, undo)
 
 
-def test_a_step_that_was_passed_over_answers_with_the_output_that_its_tombstone_keeps() -> None:
+def test_a_skipped_step_returns_the_output_of_its_tombstone() -> None:
     passed_over = dataclasses.replace(row(StepStatus.TOMBSTONE), output="{}")
 
     assert (entry_of(passed_over), undo_entry_of(passed_over)) == (StepEntry.REPLAY, UndoEntry.NOTHING)
 
 
 @pytest.mark.parametrize("status", StepStatus)
-def test_a_state_in_which_nothing_stands_is_one_in_which_there_is_nothing_to_undo(status: StepStatus) -> None:
+def test_a_status_without_an_effect_needs_no_compensation(status: StepStatus) -> None:
     assert (status in NOTHING_STANDS) == (undo_entry_of(row(status)) is UndoEntry.NOTHING)
 
 
 @pytest.mark.parametrize("missing", ["saga_id", "step", "status", "updated_at"])
-def test_an_item_that_is_no_row_is_not_taken_for_one(missing: str) -> None:
+def test_an_invalid_row_is_refused(missing: str) -> None:
     item = {"saga_id": {"S": SAGA_ID}, "step": {"S": "T"}, "status": {"S": "DONE"}, "updated_at": {"N": "1"}}
 
     with pytest.raises(ValueError, match=missing):

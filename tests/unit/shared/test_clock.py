@@ -20,7 +20,7 @@ from saga_runtime.shared import clock
         ("1000:60", 1_001.5, 1_090_000),
     ],
 )
-def test_time_runs_as_the_environment_says(
+def test_time_runs_at_the_speed_of_the_environment(
     monkeypatch: pytest.MonkeyPatch, setting: str | None, real: float, now_ms: int
 ) -> None:
     monkeypatch.setattr(time, "time", lambda: real)

@@ -85,7 +85,7 @@ def test_a_key_that_can_be_guessed_signs_nothing(reception: Reception) -> None:
         active(reception.put_secret("short", "k" * (MIN_KEY_BYTES - 1)))
 
 
-def test_one_unusable_secret_among_several_is_said(reception: Reception) -> None:
+def test_one_unusable_secret_among_several_is_reported(reception: Reception) -> None:
     one, two = reception.put_secret("one", ONE), reception.put_secret("two", "x")
 
     with pytest.raises(SecretUnusable):
@@ -98,7 +98,7 @@ def test_several_secrets_count_together(reception: Reception) -> None:
     assert active(one, two) == [ONE, TWO]
 
 
-def test_binary_secrets_count_as_the_text_that_they_are(reception: Reception) -> None:
+def test_binary_secrets_are_treated_as_text(reception: Reception) -> None:
     client: Any = boto3.client("secretsmanager", config=aws.CONFIG)
     arn = client.create_secret(Name="binary", SecretBinary=ONE.encode())["ARN"]
 
@@ -145,8 +145,8 @@ def test_a_version_before_that_never_counts_can_be_declared(reception: Reception
     assert active(arn, previous_seconds=0) == [TWO]
 
 
-def test_a_version_before_that_holds_no_key_is_left_out(reception: Reception) -> None:
-    """What was put there by mistake does not stop what is there now."""
+def test_an_earlier_version_without_a_key_is_ignored(reception: Reception) -> None:
+    """An earlier mistake does not block the current value."""
     arn = reception.put_secret("hook", '{"key": "value"}')
     reception.rotate(arn, TWO)
 

@@ -69,7 +69,7 @@ def test_fields_of_one_invocation_do_not_stay_for_the_next(capsys: pytest.Captur
     assert "saga_id" not in json.loads(capsys.readouterr().out.splitlines()[1])
 
 
-def test_money_is_told_by_currency_beside_what_else_is_measured(capsys: pytest.CaptureFixture[str]) -> None:
+def test_money_is_reported_by_currency_with_the_other_measurements(capsys: pytest.CaptureFixture[str]) -> None:
     telemetry.gauge(Metric.IN_FLIGHT, 3)
     telemetry.money(Metric.MONEY_IN_FLIGHT, 1200, "EUR")
     telemetry.money(Metric.MONEY_IN_FLIGHT, 7, "JPY")

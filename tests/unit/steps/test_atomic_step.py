@@ -83,7 +83,7 @@ def test_an_unknown_account_refuses(world: World) -> None:
         run(body={**BODY, "to": "carol"})
 
 
-def test_a_step_that_was_buried_never_runs(world: World) -> None:
+def test_a_fenced_step_never_runs(world: World) -> None:
     undo()
 
     with pytest.raises(SagaFenced):
@@ -198,7 +198,7 @@ def put_if_absent(refusal: Any = None, *, key: str = "taken") -> Write:
     return Write(action={"Put": put}, refusal=refusal)
 
 
-def test_a_refusal_is_given_the_item_that_stood_in_the_way(world: World) -> None:
+def test_a_refusal_receives_the_item_that_failed_its_condition(world: World) -> None:
     class Taken(PermanentError):
         code = "TAKEN"
 
@@ -209,7 +209,7 @@ def test_a_refusal_is_given_the_item_that_stood_in_the_way(world: World) -> None
         handler(step_event(), Context())
 
 
-def test_a_condition_without_a_refusal_counts_as_a_conflict(world: World) -> None:
+def test_a_failed_condition_without_a_refusal_is_a_conflict(world: World) -> None:
     aws.dynamodb().put_item(TableName="ledger", Item={"pk": {"S": "taken"}, "sk": {"S": "x"}})
 
     with pytest.raises(Conflict):
@@ -231,7 +231,7 @@ def test_an_output_that_a_state_machine_would_change_refuses_the_step(world: Wor
     assert world.rows() == {}
 
 
-def test_a_row_is_kept_as_long_as_the_state_machine_says(world: World) -> None:
+def test_a_row_is_kept_for_the_retention_of_its_event(world: World) -> None:
     run()
 
     assert world.items("log")[0]["expiration"]["N"] == str(world.clock.ms // 1000 + 400 * 86_400)

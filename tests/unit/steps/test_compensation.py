@@ -25,7 +25,7 @@ def accounts(world: World) -> None:
     world.wire.forget()
 
 
-def test_a_step_that_never_ran_is_buried(world: World) -> None:
+def test_a_step_that_never_ran_is_fenced(world: World) -> None:
     calls = world.calls_of(undo)
 
     assert calls == ["GetItem", "TransactWriteItems"]
@@ -54,7 +54,7 @@ def test_a_compensation_that_finds_nothing_left_to_do_makes_one_call(world: Worl
 
 
 @pytest.mark.parametrize("status", ["FAILED", "UNDONE", "TOMBSTONE"])
-def test_a_row_whose_effect_does_not_stand_is_left_alone(world: World, status: str) -> None:
+def test_a_row_without_an_applied_effect_is_left_alone(world: World, status: str) -> None:
     row = {"saga_id": {"S": SAGA_ID}, "step": {"S": "Transfer"}, "status": {"S": status}, "updated_at": {"N": "1"}}
     aws.dynamodb().put_item(TableName="log", Item=row)
 

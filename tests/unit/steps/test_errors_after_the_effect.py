@@ -1,4 +1,4 @@
-"""An error that a provider's function raises by itself is no refusal: the provider may have acted before."""
+"""An error of a provider's function is not a refusal unless it is declared: the provider may have acted before."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ RAISES: dict[str, Callable[[Any], object]] = {
     "WebhookEvent": lambda _: _door("WebhookEvent")(body=b"no JSON", headers={}, query={}, received_at=1).json,
     "approval_link": lambda call: _door("approval_link")(call, reviewer="a", expires=timedelta(days=400)),
     "external_compensation": lambda _: _door("external_compensation")(of=None),
-    # Errors of this package, raised by hand, but for the refusal that every step knows.
+    # Errors of this package, raised by hand, except the refusal that every step knows.
     **{
         name: _raiser(kind("as it is"))
         for name, kind in {name: value for door in (errors, *DOORS) for name, value in vars(door).items()}.items()
@@ -212,7 +212,7 @@ def _public(door: ModuleType) -> set[str]:
     return found
 
 
-def test_every_public_name_is_called_here_or_said_to_be_quiet() -> None:
+def test_every_public_name_is_called_here_or_declared_to_be_quiet() -> None:
     assert set().union(*map(_public, DOORS)) - RAISES.keys() - QUIET == set()
     assert set().union(*map(_public, DOORS)) >= QUIET
 
@@ -236,8 +236,8 @@ def test_what_a_step_raises_after_the_effect_leaves_it_in_doubt(world: World, na
 
 
 @pytest.mark.parametrize("name", RAISES)
-def test_what_a_repeated_step_raises_after_the_effect_leaves_it_in_doubt(world: World, name: str) -> None:
-    """The compensation repeats the call of a provider that cannot be asked, to learn what became of it."""
+def test_an_error_of_a_repeated_step_after_the_effect_leaves_it_in_doubt(world: World, name: str) -> None:
+    """The compensation repeats the call of a provider without status queries, to learn the outcome."""
     shop = _shop(world, **IDEMPOTENT)
     shop.gateway.broken["charge"] = ConnectionError()
     _error(shop.run)
@@ -253,7 +253,7 @@ def test_what_a_repeated_step_raises_after_the_effect_leaves_it_in_doubt(world: 
 
 
 @pytest.mark.parametrize("name", [*RAISES, "a refusal"])
-def test_what_verify_raises_is_no_answer(world: World, name: str) -> None:
+def test_an_error_of_verify_is_not_an_outcome(world: World, name: str) -> None:
     shop = _shop(world)
     shop.gateway.broken["charge"] = ConnectionError()
     _error(shop.run)
@@ -281,7 +281,7 @@ def test_what_a_compensation_raises_refuses_nothing(world: World, name: str) -> 
 
 
 @pytest.mark.parametrize("name", [*RAISES, "a refusal"])
-def test_what_verify_undo_raises_is_no_answer(world: World, name: str) -> None:
+def test_an_error_of_verify_undo_is_not_an_outcome(world: World, name: str) -> None:
     shop = _shop(world, **UNDO_ASKED)
     shop.run()
     shop.gateway.broken["refund"] = ConnectionError()
@@ -310,9 +310,7 @@ def test_what_a_dispatcher_raises_after_the_job_began_leaves_it_in_doubt(
 
 
 @pytest.mark.parametrize("name", [*RAISES, "a refusal"])
-def test_what_the_question_for_a_job_raises_is_no_answer(
-    world: World, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
+def test_an_error_of_a_jobs_query_is_not_an_outcome(world: World, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     picking = Picking(world, monkeypatch, **DECLARED)
     warehouse = picking.warehouse
     picking.deliver(picking.send())
@@ -359,7 +357,7 @@ def test_rejected_refuses_where_it_is_declared(world: World) -> None:
     assert _error(shop.run) == "Rejected"
 
 
-def test_an_error_of_the_ledger_is_no_refusal_even_if_the_step_declares_its_name(world: World) -> None:
+def test_a_ledger_error_is_not_a_refusal_even_if_its_name_is_declared(world: World) -> None:
     shop = Shop(world, **{ProviderField.REFUSALS: ["InsufficientFunds", "Invalid"]})
     shop.gateway.afterwards["charge"] = _raised(shop, "LedgerBuilder.transfer")
 
@@ -370,7 +368,7 @@ def test_an_error_of_the_ledger_is_no_refusal_even_if_the_step_declares_its_name
 
 
 @pytest.mark.parametrize("refusals", ["CardDeclined", [1], {"CardDeclined": True}])
-def test_refusals_that_are_no_list_of_names_are_no_call_of_ours(world: World, refusals: object) -> None:
+def test_refusals_that_are_not_a_list_of_names_are_rejected(world: World, refusals: object) -> None:
     with pytest.raises(ProtocolMismatch, match="refusals must be a list of error names"):
         Shop(world, **{ProviderField.REFUSALS: refusals}).run()
 

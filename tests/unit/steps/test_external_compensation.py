@@ -50,7 +50,7 @@ def cut_off(shop: Shop, fault: Fault) -> None:
         invoke()
 
 
-def test_an_undo_says_what_it_will_do_then_calls_then_says_that_it_is_done(shop: Shop, world: World) -> None:
+def test_a_compensation_is_recorded_then_called_then_recorded_as_done(shop: Shop, world: World) -> None:
     shop.run()
 
     calls = world.calls_of(shop.undo)
@@ -69,13 +69,13 @@ def test_an_undo_has_a_key_of_its_own(shop: Shop) -> None:
     assert shop.gateway.seen[-1].key == undo_key
 
 
-def test_a_step_that_never_began_is_buried(shop: Shop, world: World) -> None:
+def test_a_step_that_never_began_is_fenced(shop: Shop, world: World) -> None:
     assert world.calls_of(shop.undo) == ["GetItem", "PutItem"]
     assert shop.status == "TOMBSTONE"
 
 
 @pytest.mark.parametrize("state", ["TOMBSTONE", "UNDONE", "FAILED"])
-def test_where_nothing_stands_there_is_nothing_to_undo(shop: Shop, world: World, state: str) -> None:
+def test_without_an_applied_effect_nothing_is_compensated(shop: Shop, world: World, state: str) -> None:
     shop.gateway.refuses = "no credit" if state == "FAILED" else None
     if state != "TOMBSTONE":
         shop.to_the_end(shop.run)
@@ -143,7 +143,7 @@ def test_two_compensations_that_learn_the_same_step_at_a_time_undo_it_once(world
     assert shop.status == "UNDONE"
 
 
-def test_what_nobody_can_find_out_is_left_to_a_person(world: World) -> None:
+def test_an_unknowable_outcome_is_parked(world: World) -> None:
     shop = Shop(world, **IDEMPOTENT)
     cut_off(shop, LOST)
     shop.passes(WINDOW_MS)
@@ -152,7 +152,7 @@ def test_what_nobody_can_find_out_is_left_to_a_person(world: World) -> None:
         shop.undo()
 
 
-def test_nobody_undoes_while_another_undo_may_be_alive(shop: Shop) -> None:
+def test_no_compensation_runs_while_another_may_be_alive(shop: Shop) -> None:
     shop.run()
     cut_off(shop, UNDO_NEVER_SENT)
     shop.passes(LIFE_MS - 1)
@@ -236,9 +236,7 @@ def test_an_undo_that_did_not_happen_is_repeated_only_after_the_grace(world: Wor
     assert shop.status == "UNDONE"
 
 
-def test_an_undo_of_which_the_gateway_cannot_say_is_left_to_a_person(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_compensation_with_an_unknown_outcome_is_parked(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     shop = Shop(world, **UNDO_ASKED)
     shop.run()
     cut_off(shop, UNDO_LOST)
@@ -249,7 +247,7 @@ def test_an_undo_of_which_the_gateway_cannot_say_is_left_to_a_person(
         shop.undo()
 
 
-def test_an_undo_that_is_refused_is_tried_again_and_never_counts_as_a_refused_step(shop: Shop) -> None:
+def test_a_refused_compensation_is_retried_and_never_a_refused_step(shop: Shop) -> None:
     shop.run()
     shop.gateway.broken["refund"] = Invalid("account closed")
 
@@ -275,7 +273,7 @@ def test_a_write_whose_answer_is_lost_is_sent_again_and_recognized(
     assert shop.status == ("TOMBSTONE" if operation == "PutItem" else "UNDONE")
 
 
-def test_a_step_that_begins_while_it_is_being_buried_is_undone_instead(
+def test_a_step_that_begins_while_it_is_being_fenced_is_compensated(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     module = import_module("saga_runtime.steps.external_compensation")
@@ -307,7 +305,7 @@ def test_an_undo_does_not_end_before_the_threads_that_it_started(shop: Shop) -> 
     assert ended.is_set()
 
 
-def test_a_saga_that_counts_on_what_the_functions_do_not_have_is_told_the_remedy(world: World) -> None:
+def test_a_missing_function_is_reported_with_the_remedy(world: World) -> None:
     shop = Shop(world, **UNDO_ASKED)
 
     @external_compensation(of=shop.charge)

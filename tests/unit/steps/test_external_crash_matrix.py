@@ -28,7 +28,7 @@ PROVIDERS: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Party:
-    """Somebody who makes calls."""
+    """A component that makes calls."""
 
     act: Callable[[Shop], Any]
     calls: dict[str, tuple[str, ...]]
@@ -197,7 +197,7 @@ def test_books_and_log_agree_after_a_disturbance_and_retries(
     world.wire.forget()
     shop.passes(LIFE_MS)
     shop.to_the_end(shop.undo)
-    assert shop.status in {"UNDONE", "TOMBSTONE", "FAILED"}, "a compensation leaves nothing standing"
+    assert shop.status in {"UNDONE", "TOMBSTONE", "FAILED"}, "an effect remains after the compensation"
     shop.check()
     RAN.add(request.node.name)
 

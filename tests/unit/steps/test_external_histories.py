@@ -1,15 +1,15 @@
-"""Short histories of the external step, each of which needs one of its conditions to end well.
+"""Short histories of the external step, each of which needs one of its conditions to succeed.
 
 The conditions:
 
-* a row is written first only where there is none; a writer that is refused by its own row has written it;
-* an attempt's deadline holds all of its time, and the clocks' difference;
-* nobody calls before the former attempt's deadline; a takeover needs the attempt that was read, and a later deadline;
-* a key counts as known only within the window; "it did not happen" counts only after the grace;
-* DONE, FAILED and a tombstone over INTENT need INTENT, and the attempt that called, or was asked about;
-* a refusal counts only when no former request can arrive; what is no refusal is never one; a refusal is replayed;
-* a step that was buried or is being undone is fenced; a burial needs that there is no row;
-* the same for the undo: DONE before UNDOING, its deadline, its takeover, its window, its grace, UNDOING before UNDONE;
+* a first row is written only where none exists; a writer that is refused by its own row has written it;
+* an attempt's deadline includes all of its time, and the clock skew;
+* no call begins before the former attempt's deadline; a takeover needs the attempt that was read, and a later deadline;
+* a key is known only within the window; "not applied" is accepted only after the grace;
+* DONE, FAILED and a tombstone over INTENT need INTENT, and the attempt that called, or was verified;
+* a refusal is final only when no former request can arrive; other errors are never refusals; a refusal is replayed;
+* a step that was fenced or is being compensated is fenced; a tombstone needs that there is no row;
+* the same for the compensation: DONE before UNDOING, its deadline, takeover, window, grace, UNDOING before UNDONE;
 * an invocation ends after its threads.
 """
 
@@ -58,8 +58,8 @@ def quietly(invoke: Any) -> None:
         return
 
 
-def test_a_buried_step_does_not_begin(world: World) -> None:
-    """It comes after its compensation."""
+def test_a_fenced_step_does_not_begin(world: World) -> None:
+    """It arrives after its compensation."""
     shop = Shop(world)
     shop.undo()
     quietly(shop.run)
@@ -67,13 +67,13 @@ def test_a_buried_step_does_not_begin(world: World) -> None:
     shop.check()
 
 
-def test_a_step_that_began_is_not_buried(world: World) -> None:
-    """It began between the compensation's look and its write."""
+def test_a_step_that_began_is_not_fenced(world: World) -> None:
+    """It began between the compensation's read and its write."""
     log = log_at(StepStatus.INTENT)
     assert not log.write(SECOND.bury(NOW_MS))
 
 
-def test_a_step_whose_first_write_was_not_answered_goes_on(world: World) -> None:
+def test_a_step_continues_after_a_lost_response_to_its_first_write(world: World) -> None:
     """It is refused by its own row."""
     shop = Shop(world)
     world.wire.plan(Fault(operation="PutItem", action=Action.DROP, moment=Moment.AFTER, times=1))
@@ -91,7 +91,7 @@ def test_a_fenced_step_stays_fenced(world: World) -> None:
     assert len(shop.gateway.charged) == 1
 
 
-def test_nobody_calls_beside_the_living(world: World) -> None:
+def test_no_call_begins_while_a_former_attempt_is_alive(world: World) -> None:
     """The former attempt may still call, in its last millisecond."""
     shop = Shop(world, **IDEMPOTENT)
     cut_off(shop, moment=Moment.BEFORE)
@@ -100,8 +100,8 @@ def test_nobody_calls_beside_the_living(world: World) -> None:
     assert len(shop.gateway.seen) == 1
 
 
-def test_nobody_calls_with_a_forgotten_key(world: World) -> None:
-    """The gateway would take the money again."""
+def test_no_call_uses_an_expired_key(world: World) -> None:
+    """The gateway would charge again."""
     shop = Shop(world, **IDEMPOTENT)
     cut_off(shop)
     shop.passes(WINDOW_MS)
@@ -155,7 +155,7 @@ def test_two_that_read_the_same_attempt_do_not_both_call(world: World) -> None:
 
 
 def test_a_takeover_is_written_before_the_call(world: World) -> None:
-    """Somebody who comes during the second call finds who calls, and waits."""
+    """An attempt that arrives during the second call finds the caller, and waits."""
     shop = Shop(world, **IDEMPOTENT)
     cut_off(shop, moment=Moment.BEFORE)
     shop.passes(LIFE_MS)
@@ -177,8 +177,8 @@ def test_an_outcome_is_written_only_while_it_is_open(world: World) -> None:
     assert not log.write(FIRST.not_applied(HELD, NOW_MS))
 
 
-def test_an_outcome_is_that_of_who_holds_the_row(world: World) -> None:
-    """A refusal of an attempt that was taken over says nothing about its successor's call."""
+def test_only_the_holder_of_the_row_records_an_outcome(world: World) -> None:
+    """A refusal of an attempt that was taken over is irrelevant for its successor's call."""
     log = log_at(StepStatus.INTENT)
     assert log.write(SECOND.take_over(HELD, NOW_MS))
     assert not log.write(FIRST.failed("Declined", "no", NOW_MS))
@@ -186,8 +186,8 @@ def test_an_outcome_is_that_of_who_holds_the_row(world: World) -> None:
     assert not log.write(dataclasses.replace(SECOND, attempt="third").not_applied(HELD, NOW_MS))
 
 
-def test_a_verified_outcome_is_that_of_the_attempt_that_was_read(world: World) -> None:
-    """Whoever verified is not the attempt that he asked about."""
+def test_a_verified_outcome_belongs_to_the_attempt_that_was_read(world: World) -> None:
+    """The verifying attempt is not the attempt that it queries."""
     shop = Shop(world)
     cut_off(shop)
     shop.everybody_dies()
@@ -217,8 +217,8 @@ def test_a_refused_step_is_not_called_again(world: World) -> None:
     assert shop.gateway.charged == []
 
 
-def test_a_refusal_to_answer_refuses_nothing(world: World) -> None:
-    """The charge stands."""
+def test_a_refused_query_does_not_refuse_the_step(world: World) -> None:
+    """The charge exists."""
     shop = Shop(world)
     cut_off(shop)
     shop.everybody_dies()
@@ -231,13 +231,13 @@ def test_a_refusal_to_answer_refuses_nothing(world: World) -> None:
         return
 
 
-def test_two_compensations_do_not_both_undo(world: World) -> None:
-    """Both saw that the step stands."""
+def test_two_compensations_do_not_both_compensate(world: World) -> None:
+    """Both read that the step is applied."""
     log = log_at(StepStatus.UNDOING)
     assert not log.write(SECOND.undoing(NOW_MS))
 
 
-def test_nobody_undoes_beside_the_living(world: World) -> None:
+def test_no_compensation_begins_while_a_former_attempt_is_alive(world: World) -> None:
     """The former attempt may still call."""
     shop = Shop(world)
     shop.run()
@@ -248,8 +248,8 @@ def test_nobody_undoes_beside_the_living(world: World) -> None:
     assert len(shop.gateway.seen) == before
 
 
-def test_nobody_undoes_with_a_forgotten_key(world: World) -> None:
-    """The gateway would give the money back again."""
+def test_no_compensation_uses_an_expired_key(world: World) -> None:
+    """The gateway would refund again."""
     shop = Shop(world)
     shop.run()
     cut_off(shop, "refund")
@@ -270,8 +270,8 @@ def test_an_undo_that_did_not_happen_within_the_grace_may_yet_happen(world: Worl
     shop.check()
 
 
-def test_an_undo_is_done_only_when_it_was_begun(world: World) -> None:
-    """What stands is not declared undone."""
+def test_a_compensation_is_done_only_after_it_began(world: World) -> None:
+    """An applied effect is not declared compensated."""
     log = log_at(StepStatus.DONE)
     assert not log.write(SECOND.undone(NOW_MS))
 
@@ -287,7 +287,7 @@ def test_a_step_ends_with_its_threads(world: World) -> None:
 
 
 class Lingering(threading.Thread):
-    """A thread that ends once somebody waits for it, and not before."""
+    """A thread that ends once it is joined, and not before."""
 
     def __init__(self) -> None:
         super().__init__(daemon=True)

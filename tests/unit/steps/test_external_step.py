@@ -56,14 +56,14 @@ def cut_off(shop: Shop, fault: Fault = LOST) -> None:
         shop.run()
 
 
-def test_a_step_says_what_it_will_do_then_calls_then_says_what_happened(shop: Shop, world: World) -> None:
+def test_a_step_is_recorded_then_called_then_its_outcome_is_recorded(shop: Shop, world: World) -> None:
     calls = world.calls_of(lambda: shop.run() == CHARGED or pytest.fail("another output"))
 
     assert calls == ["PutItem", "gateway:charge", "UpdateItem"]
     assert (shop.gateway.charged, shop.status) == ([KEY], "DONE")
 
 
-def test_the_row_says_who_calls_until_when_and_on_which_side_of_the_pivot(shop: Shop, world: World) -> None:
+def test_the_row_contains_attempt_deadline_and_side_of_the_pivot(shop: Shop, world: World) -> None:
     cut_off(shop)
 
     a, row = LogAttribute, shop.row
@@ -74,7 +74,7 @@ def test_the_row_says_who_calls_until_when_and_on_which_side_of_the_pivot(shop: 
     assert row[a.SIDE] == "before"
 
 
-def test_a_step_that_happened_answers_with_its_stored_output_and_calls_nobody(shop: Shop, world: World) -> None:
+def test_a_completed_step_returns_its_stored_output_without_a_call(shop: Shop, world: World) -> None:
     shop.run()
 
     calls = world.calls_of(lambda: shop.run() == CHARGED or pytest.fail("another output"))
@@ -109,7 +109,7 @@ def test_a_refusal_of_a_class_that_this_process_does_not_know_keeps_its_name() -
 
 
 @pytest.mark.parametrize("error", [TimeoutError("no answer"), KeyError("id"), TransientError("busy"), StepInDoubt("?")])
-def test_whatever_is_no_refusal_leaves_the_outcome_open_and_comes_out_as_it_is(shop: Shop, error: Exception) -> None:
+def test_an_undeclared_error_leaves_the_outcome_open_and_is_raised(shop: Shop, error: Exception) -> None:
     shop.gateway.broken["charge"] = error
 
     with pytest.raises(type(error)):
@@ -129,7 +129,7 @@ def test_an_output_that_cannot_be_kept_does_not_turn_an_effect_into_a_refusal(wo
     assert shop.status == "INTENT"
 
 
-def test_nobody_calls_while_another_attempt_may_be_alive(shop: Shop) -> None:
+def test_no_call_begins_while_another_attempt_may_be_alive(shop: Shop) -> None:
     cut_off(shop)
 
     shop.passes(LIFE_MS - 1)
@@ -184,7 +184,7 @@ def test_a_gateway_that_knows_the_key_is_called_again_as_soon_as_the_attempt_is_
 
 
 @pytest.mark.parametrize(("left_ms", "error"), [(0, None), (1, StepUndecided)])
-def test_a_key_counts_as_known_only_while_the_last_request_can_still_meet_it(
+def test_a_key_is_known_only_while_the_last_request_can_still_meet_it(
     world: World, left_ms: int, error: type[Exception] | None
 ) -> None:
     shop = Shop(world, **IDEMPOTENT)
@@ -207,7 +207,7 @@ def test_a_key_that_the_gateway_forgot_is_asked_about_where_that_is_possible(wor
     assert calls == ["PutItem", "gateway:find", "UpdateItem"]
 
 
-def test_a_refusal_within_the_grace_of_a_former_attempt_is_no_refusal(world: World) -> None:
+def test_a_refusal_within_the_grace_of_a_former_attempt_is_not_final(world: World) -> None:
     shop = Shop(world, **IDEMPOTENT)
     cut_off(shop, NEVER_SENT)
     shop.passes(LIFE_MS)
@@ -224,7 +224,7 @@ def test_a_refusal_within_the_grace_of_a_former_attempt_is_no_refusal(world: Wor
 
 
 @pytest.mark.parametrize(("verdict", "error"), [(Pending(), StepInDoubt), (Unknown(reason="gone"), StepUndecided)])
-def test_what_the_gateway_cannot_say_changes_nothing(
+def test_an_unknown_outcome_changes_nothing(
     shop: Shop, verdict: Any, error: type[Exception], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cut_off(shop)
@@ -238,7 +238,7 @@ def test_what_the_gateway_cannot_say_changes_nothing(
 
 
 @pytest.mark.parametrize("answer", [None, True, {"verdict": "applied"}])
-def test_an_answer_that_is_no_verdict_changes_nothing(shop: Shop, answer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_invalid_verdict_changes_nothing(shop: Shop, answer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     cut_off(shop)
     shop.everybody_dies()
     monkeypatch.setattr(shop.gateway, "find", lambda _: answer)
@@ -247,7 +247,7 @@ def test_an_answer_that_is_no_verdict_changes_nothing(shop: Shop, answer: Any, m
         shop.run()
 
 
-def test_a_refusal_to_answer_is_no_refusal_of_the_step(shop: Shop) -> None:
+def test_a_refused_query_does_not_refuse_the_step(shop: Shop) -> None:
     cut_off(shop)
     shop.everybody_dies()
     shop.gateway.broken["find"] = Declined("not your payment")
@@ -258,7 +258,7 @@ def test_a_refusal_to_answer_is_no_refusal_of_the_step(shop: Shop) -> None:
     assert shop.status == "INTENT"
 
 
-def test_a_step_that_was_buried_calls_nobody(shop: Shop, world: World) -> None:
+def test_a_fenced_step_makes_no_call(shop: Shop, world: World) -> None:
     shop.undo()
 
     with pytest.raises(SagaFenced):
@@ -319,7 +319,7 @@ def test_a_write_whose_answer_is_lost_is_sent_again_and_recognized(
     shop.check()
 
 
-def test_writes_that_never_get_through_are_given_up_in_time(shop: Shop, world: World) -> None:
+def test_failing_writes_end_in_time(shop: Shop, world: World) -> None:
     world.wire.plan(Fault(operation="PutItem", action=Action.THROTTLE, times=10_000))
 
     with pytest.raises(TransientError):
@@ -329,15 +329,15 @@ def test_writes_that_never_get_through_are_given_up_in_time(shop: Shop, world: W
     assert world.wire.sent.count("PutItem") == 8 * SDK_ATTEMPTS
 
 
-# Asked what became of it
+# Queries of the outcome
 
 
-def test_asked_before_it_began_a_step_is_buried(shop: Shop) -> None:
+def test_a_query_before_the_step_began_fences_it(shop: Shop) -> None:
     assert shop.ask() == {}
     assert shop.status == "TOMBSTONE"
 
 
-def test_asked_after_it_happened_a_step_tells_its_output(shop: Shop, world: World) -> None:
+def test_a_query_of_a_completed_step_returns_its_output(shop: Shop, world: World) -> None:
     shop.run()
 
     assert world.calls_of(lambda: shop.ask() == CHARGED or pytest.fail("another output")) == ["GetItem"]
@@ -377,7 +377,7 @@ def test_asked_later_a_gateway_that_only_knows_keys_is_called_again_to_learn(
     shop.check()
 
 
-def test_asked_about_what_nobody_can_know_a_person_has_to_look(world: World) -> None:
+def test_a_query_of_an_unknowable_outcome_needs_an_operator(world: World) -> None:
     shop = Shop(world, **IDEMPOTENT)
     cut_off(shop)
     shop.passes(WINDOW_MS)
@@ -464,7 +464,7 @@ def test_a_provider_that_no_saga_declares_is_refused(world: World, change: dict[
         shop.run()
 
 
-def test_a_saga_that_counts_on_a_verify_that_is_not_there_is_told_the_remedy(shop: Shop) -> None:
+def test_a_missing_verify_is_reported_with_the_remedy(shop: Shop) -> None:
     handler = external_step(shop.charge.function)
 
     with pytest.raises(ProtocolMismatch, match=r"external_step\(verify=...\)"):

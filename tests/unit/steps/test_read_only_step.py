@@ -100,7 +100,7 @@ def test_a_refusal_is_not_recorded(world: World) -> None:
     assert world.rows() == {}
 
 
-def test_a_step_that_was_buried_still_answers(world: World) -> None:
+def test_a_fenced_step_still_returns(world: World) -> None:
     Shop(world).undo(**{CallField.STEP: "Quote"})
     model = Model()
 
@@ -108,7 +108,7 @@ def test_a_step_that_was_buried_still_answers(world: World) -> None:
     assert world.rows() == {ROW: "TOMBSTONE"}
 
 
-def test_a_step_that_is_buried_while_it_looks_still_answers(world: World) -> None:
+def test_a_step_that_is_fenced_while_it_reads_still_returns(world: World) -> None:
     model = Model()
     model.meanwhile = lambda: Shop(world).undo(**{CallField.STEP: "Quote"})
 

@@ -30,7 +30,7 @@ def accounts(world: World) -> None:
 
 
 def _name(error: pytest.ExceptionInfo[ServiceRefused]) -> str:
-    """What Lambda reports, and the state machine matches."""
+    """The error name that Lambda reports and the state machine matches."""
     return type(error.value).__name__
 
 
@@ -128,7 +128,7 @@ def test_another_error_of_aws_stays_what_it_is(world: World, monkeypatch: pytest
 
 @pytest.mark.parametrize("action", REFUSALS)
 def test_a_compensation_stays_in_doubt(world: World, action: Action) -> None:
-    """Where there is no way back it is tried for an hour: permissions may be corrected meanwhile."""
+    """A compensation is retried for an hour: permissions may be corrected meanwhile."""
     run()
     world.wire.plan(Fault(operation=TRANSACT, action=action, times=10_000))
 
@@ -204,8 +204,8 @@ def test_behind_an_earlier_attempts_call_a_refusal_of_the_row_is_in_doubt(world:
         shop.run()
 
 
-def test_what_a_provider_of_aws_refuses_is_in_doubt(world: World) -> None:
-    """True if the service did something before it refused is the provider's to say."""
+def test_a_refusal_of_a_provider_in_aws_is_in_doubt(world: World) -> None:
+    """Only the provider knows whether the service acted before it refused."""
     shop = Shop(world)
     shop.gateway.broken["charge"] = ClientError({"Error": {"Code": "ValidationException"}}, "SendEmail")
 

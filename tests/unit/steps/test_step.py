@@ -1,4 +1,4 @@
-"""What a step function is given and may return."""
+"""Inputs and results of a step function."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def test_an_item_that_no_saga_of_this_release_sent_is_refused(fields: dict[CallF
         read({**step_event(), **fields})
 
 
-def test_an_item_that_the_request_does_not_hold_is_refused_when_it_is_looked_at() -> None:
+def test_a_missing_item_of_the_request_is_refused_when_it_is_read() -> None:
     place = {CallField.ITEM_PATH: ["items"], CallField.ITEM_INDEX: 1, CallField.ITEM_KEY: "a"}
     call = read({**step_event(), CallField.REQUEST: '{"items":[1]}', **place})
 
@@ -148,7 +148,7 @@ def test_an_item_that_the_request_does_not_hold_is_refused_when_it_is_looked_at(
 
 
 @pytest.mark.parametrize("event", [None, [], "x", 1, {}])
-def test_what_is_no_event_is_refused(event: Any) -> None:
+def test_an_invalid_event_is_refused(event: Any) -> None:
     with pytest.raises(ProtocolMismatch):
         read(event)
 

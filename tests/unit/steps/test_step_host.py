@@ -44,7 +44,7 @@ class Functions:
         }
 
     def client(self, patience_ms: int) -> Functions:
-        """Stands in for ``aws.functions``."""
+        """Replaces ``aws.functions``."""
         self.patience_ms.append(patience_ms)
         return self
 
@@ -154,7 +154,7 @@ IN_DOUBT = [
 
 
 @pytest.mark.parametrize("answer", IN_DOUBT, ids=str)
-def test_whatever_is_no_clear_answer_leaves_the_outcome_open(shop: Shop, functions: Functions, answer: Any) -> None:
+def test_an_unclear_response_leaves_the_outcome_open(shop: Shop, functions: Functions, answer: Any) -> None:
     functions.answers["apply"] = answer
 
     with pytest.raises(StepInDoubt) as doubt:
@@ -231,7 +231,7 @@ def test_an_undo_that_is_refused_is_tried_again(shop: Shop, functions: Functions
 
 
 @pytest.mark.parametrize("missing", [Env.STEP_HOST_APPLY])
-def test_a_host_without_a_function_says_which(
+def test_a_host_without_a_function_names_it(
     shop: Shop, functions: Functions, missing: Env, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv(missing)

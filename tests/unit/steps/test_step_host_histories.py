@@ -1,4 +1,4 @@
-"""Short histories of the step host, each of which needs one of its conditions to end well."""
+"""Short histories of the step host, each of which needs one of its conditions to succeed."""
 
 from __future__ import annotations
 
@@ -67,8 +67,8 @@ def test_what_broke_off_is_not_believed(hosted: Hosted) -> None:
         run(shop)
 
 
-def test_a_verdict_without_a_word_is_none(hosted: Hosted) -> None:
-    """What became of a call that crashed is not guessed."""
+def test_a_verdict_without_a_reason_is_invalid(hosted: Hosted) -> None:
+    """The outcome of a call that crashed is not guessed."""
     shop, functions = hosted
     functions.answers["apply"] = "crash"
     with pytest.raises(StepInDoubt):
@@ -91,8 +91,8 @@ def test_the_step_is_asked_about_under_its_own_function(hosted: Hosted) -> None:
     assert [name for name, _ in functions.sent] == ["apply", "verify"]
 
 
-def test_the_host_gives_up_before_its_own_end(hosted: Hosted) -> None:
-    """Else nobody writes down what the function answered."""
+def test_the_host_stops_waiting_before_its_own_end(hosted: Hosted) -> None:
+    """Otherwise the function's response would not be recorded."""
     shop, functions = hosted
     run(shop)
     assert max(functions.patience_ms) < REMAINING_MS

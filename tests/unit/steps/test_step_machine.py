@@ -45,7 +45,7 @@ class StepMachine(RuleBasedStateMachine):
         self.model.check()
 
     def teardown(self) -> None:
-        """A compensation that is invoked to its end leaves nothing standing, whatever travels on."""
+        """A compensation that is invoked to its end leaves no effect, whatever requests are in transit."""
         for _ in range(3):
             sent = self.model.send_undo()
             if sent is not None:

@@ -1,4 +1,4 @@
-"""What callbacks store, of fixed inputs; a part of ``formats``."""
+"""Stored forms of callbacks, for fixed inputs; a part of ``formats``."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def _tokens() -> dict[str, Any]:
         "outcome, refused": REFUSED.encode(),
         "waiting": WAITING.put(table, at),
         "waiting, newer": WAITING.replace(table, FOUND, at),
-        "waiting, anew": WAITING.wait_anew(table, FOUND, at),
+        "waiting, again": WAITING.wait_anew(table, FOUND, at),
         "answered": WAITING.answer(table, FOUND, DONE, at),
         "marker": marker_put(table, MARKER, at),
         "marker, of an id that was used": marker_put(table, replace(MARKER, reused=True), at),
@@ -100,7 +100,7 @@ def _tokens() -> dict[str, Any]:
             keep_days=400,
             more=listed_change(alias_of("Shop-Warehouse", "their-1"), at, 400),
         ),
-        "unanswered, told": unanswered_entry(FOUND, JOB, None, None, at),
+        "unanswered, reported": unanswered_entry(FOUND, JOB, None, None, at),
         "early, and late": early_put(
             table=table, row_id=JOB_ID, outcome=REFUSED, event_id="evt_1", now_ms=at, keep_days=400, late=True
         ),
@@ -123,7 +123,7 @@ def _tokens() -> dict[str, Any]:
             {TokenAttribute.JOB_ID: {"S": JOB_ID}},
         ),
         "adopted": adopted_update(table, EARLY, JOB_ID, None, at),
-        "adopted, but for the rest": adopted_update(table, EARLY, JOB_ID, REFUSED, at),
+        "adopted without the rest": adopted_update(table, EARLY, JOB_ID, REFUSED, at),
         "checked, absent": token_check(table, JOB_ID, None),
         "checked, as read": token_check(table, JOB_ID, LATE),
         "dispatch error": dispatch_error_update(table, JOB_ID, "ConnectionError", at),

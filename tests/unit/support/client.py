@@ -1,4 +1,4 @@
-"""A client of the front door, and the state machine that settles its requests."""
+"""A client of the gatekeeper, and the state machine that settles its requests."""
 
 from __future__ import annotations
 

@@ -114,20 +114,20 @@ def definition(recovery: bool = False) -> dict[str, Any]:
 
 @dataclass
 class Clinic:
-    """A stack, and whoever looks at it.
+    """A stack, and the command that checks it.
 
     Attributes:
         functions: environments by name.
         at_zero: functions with a reserved concurrency of 0.
-        failures: queues of what functions could not handle, by the functions' names.
+        failures: dead-letter queues, by the functions' names.
         rules: by name: state, schedule, and targets.
         sources: state, queue and function, by id.
         machines: definitions by ARN.
         denied: operations that are refused.
         secret: functions whose environment is encrypted with a key that may not be used.
-        unseen: functions that may not be looked at.
-        nested: whether everything stands in a stack within the stack.
-        elsewhere: names of what stands in a stack of its own.
+        unseen: functions that may not be read.
+        nested: whether all resources are in a nested stack.
+        elsewhere: names of the resources in a stack of their own.
         queues: URLs by name.
     """
 
@@ -152,7 +152,7 @@ class Clinic:
         return self.desk.world
 
     def says(self, *words: str, system: tuple[str, ...] = ("--stack", "Shop")) -> tuple[int, str, str]:
-        """Run the command: its exit status, what it said, and which errors."""
+        """Run the command: its exit status, its output and its errors."""
         out, err = io.StringIO(), io.StringIO()
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             try:
@@ -233,7 +233,7 @@ class Clinic:
 
     @property
     def item(self) -> dict[str, str]:
-        """The record, without types; empty: there is none."""
+        """The record without types; empty without one."""
         return {
             name: str(next(iter(value.values())))
             for item in self.world.items("requests")
@@ -252,10 +252,10 @@ class Clinic:
         asked: Any = {"QueueUrl": self.queues["operators"], "AttributeNames": ["ApproximateNumberOfMessages"]}
         return int(aws.sqs().get_queue_attributes(**asked)["Attributes"]["ApproximateNumberOfMessages"])
 
-    # What AWS says of the stack.
+    # The stack's resources.
 
     def answer(self, operation: str, request: AWSPreparedRequest) -> AWSResponse | None:
-        """Answer for the services that say what there is; None: another one is asked."""
+        """Respond for the services that describe resources; None: another service is called."""
         if operation in self.denied:
             if operation == "ListStackResources":
                 return _xml(request, 403, _error("AccessDenied", "you may not"))
@@ -373,7 +373,7 @@ def before(wire: Wire, operation: str, happens: Callable[[], object], *, on: int
 
 @contextlib.contextmanager
 def clinic_in(world: World, monkeypatch: pytest.MonkeyPatch, session: boto3.Session) -> Iterator[Clinic]:
-    """A stack with a saga that runs, and whose record is due in a minute; and everybody who looks after it."""
+    """A stack with a running saga whose record is due in a minute, and its reconciler and sweeper."""
     with desk_in(world, monkeypatch, session, window=86_400) as desk:
         clinic = Clinic(desk, Depot.open(world, monkeypatch, record=False))
         through = BotocoreStubber.__call__

@@ -1,7 +1,7 @@
-"""Workers that take turns: one of them runs at a time, and a seed says who is next. Time passes only while all wait.
+"""Workers that take turns: one runs at a time, chosen by a seed. Time passes only while all wait.
 
-So whatever several threads may do at once is done here in one order, again and again in the same one. A worker gives
-its turn away where it waits: at a call (``pass_by``), in ``sleep``, and at a lock that another one holds.
+So the concurrent calls of several threads run in one reproducible order. A worker ends its turn where it waits: at a
+call (``pass_by``), in ``sleep``, and at a lock that another one holds.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class TurnTakers:
         return _Lock(self)
 
     def sleep(self, ms: float) -> None:
-        """Let time pass for this worker; others have their turn. Of whoever is none of the workers, nothing."""
+        """Let time pass for this worker while others have their turn; does nothing for other threads."""
         me = threading.get_ident()
         if me not in self._turns:
             return
@@ -83,7 +83,7 @@ class TurnTakers:
             raise Gone
 
     def resume(self, ident: int) -> None:
-        """Let a worker go on that waits for another one."""
+        """Let a worker continue that waits for another one."""
         self._wait_until(self.now_ms, ident)
 
     def chosen(self, idents: list[int]) -> int:
@@ -108,7 +108,7 @@ class TurnTakers:
                 work()
         except Gone:
             pass
-        except BaseException as error:  # noqa: BLE001  # raised again by whoever let them work
+        except BaseException as error:  # noqa: BLE001  # raised again by the caller
             self._errors.append(error)
         del self._turns[me]
         if self._waiting:
@@ -128,7 +128,7 @@ class _Lock:
         if self._held:
             self._waiting.append(threading.get_ident())
             try:
-                self._crew.give_away()  # whoever lets go hands it over
+                self._crew.give_away()  # a released lock ends the turn
             except Gone:
                 self._hand_over()
                 raise

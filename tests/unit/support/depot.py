@@ -1,4 +1,4 @@
-"""A warehouse that answers later, and the saga that waits for it: what stands around the token table in tests."""
+"""A warehouse that reports later, and the saga that waits for it: the surroundings of the token table in tests."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def operators_queue() -> str:
 
 
 def entries_of(url: str) -> list[dict[str, Any]]:
-    """What operators were told."""
+    """Messages of the operator queue."""
     found = aws.sqs().receive_message(QueueUrl=url, MaxNumberOfMessages=10).get("Messages", [])
     return [json.loads(message["Body"]) for message in found]
 
@@ -99,7 +99,7 @@ class Depot:
 
     Attributes:
         job: whether a provider works for the saga; otherwise the saga only waits.
-        attempts: all attempts so far; the last one is the one that waits, if one does.
+        attempts: all attempts so far; the last one is the one that waits, if any.
     """
 
     world: World
@@ -110,7 +110,7 @@ class Depot:
     def open(
         cls, world: World, monkeypatch: pytest.MonkeyPatch, *, job: bool = True, record: bool = True, **more: Any
     ) -> Depot:
-        """A depot, and the environment of the functions that receive what it says."""
+        """The saga's side, and the environment of the functions that receive callbacks."""
         monkeypatch.setenv(Env.TOKEN_TABLE, "tokens")
         monkeypatch.setenv(Env.CALLBACKS, json.dumps([served(job=job, **more)]))
         if record:
@@ -148,7 +148,7 @@ class Depot:
         )
 
     def holder(self, attempt: str) -> Holder:
-        """Somebody who writes the log row."""
+        """A writer of the log row."""
         return Holder(
             table="log",
             saga_id=SAGA_ID,
@@ -175,16 +175,16 @@ class Depot:
         return self.dispatch(self.enter())
 
     def says(self, event_id: str, outcome: Succeeded | Failed | StillWorking = DONE, job_id: str = JOB_ID) -> Receipt:
-        """A provider says something."""
+        """Report an outcome as the provider."""
         return receive(Callback(job_id=job_id, event_id=event_id, outcome=outcome))
 
     def time_out(self) -> None:
-        """Whoever waits gives up waiting."""
+        """Let the waiting task time out."""
         for token in list(self.world.tasks.waiting):
             self.world.tasks.time_out(token)
 
     def compensate(self) -> None:
-        """Undo what stands, and bury what does not, by the row."""
+        """Compensate an applied effect, or write a tombstone, as the row requires."""
         mine, now_ms, row = self.holder("undo"), self.world.clock.ms, self.log
         if row is None:
             self.write(mine.bury(now_ms))
@@ -205,11 +205,11 @@ class Depot:
 
     @property
     def token(self) -> dict[str, str]:
-        """The job's token row, without types; empty: there is none."""
+        """The job's token row without types; empty without one."""
         return self.token_row(JOB_ID)
 
     def token_row(self, row_id: str) -> dict[str, str]:
-        """A row of the token table, without types; empty: there is none."""
+        """A row of the token table without types; empty without one."""
         key = {TokenAttribute.ID.value: {"S": row_id}}
         item = aws.dynamodb().get_item(TableName="tokens", Key=key, ConsistentRead=True).get("Item", {})
         return {name: str(next(iter(value.values()))) for name, value in item.items()}
@@ -221,15 +221,15 @@ class Depot:
         return {name: str(next(iter(value.values()))) for name, value in item.items()}
 
     def change_record(self, **values: str | int) -> None:
-        """Let the saga's record say something else."""
+        """Change attributes of the saga's record."""
         _change("requests", {RecordAttribute.ID.value: {"S": reservation_of().request_id}}, values)
 
     def change_log(self, **values: str | int) -> None:
-        """Let the saga log say something else of the job."""
+        """Change attributes of the job's log row."""
         _change("log", log_key(SAGA_ID, STEP), values)
 
     def told(self, number: int = 1) -> dict[str, Any] | None:
-        """What an attempt was told."""
+        """The outcome that an attempt received."""
         return self.world.tasks.woken.get(self.attempts[number - 1].token)
 
 

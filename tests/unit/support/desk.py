@@ -38,7 +38,7 @@ CHILD_ARN = f"{MACHINE_ARN}Child"
 
 
 def function_state(step: str, side: Side, **more: Any) -> dict[str, Any]:
-    """A state that calls a step's function, as far as it says what the function is told."""
+    """A state that invokes a step's function, with the members that the function reads."""
     told = {
         CallField.STEP.value: step,
         CallField.SIDE.value: side.value,
@@ -78,13 +78,13 @@ def definitions_of(shop: Shop) -> dict[str, dict[str, Any]]:
 
 @dataclass
 class Desk:
-    """A saga with a step at a provider, and a person.
+    """A saga with a step at a provider, and an operator.
 
     Attributes:
         world: the runtime's surroundings.
         shop: the step's functions and the provider.
-        definitions: what Step Functions says of machines.
-        deleted: state machines that were deleted; of others that are not defined, nobody may know.
+        definitions: definitions of state machines; Step Functions denies access to all others.
+        deleted: state machines that were deleted.
         deleting: those that are being deleted.
         hidden: those whose executions may not be described.
     """
@@ -97,7 +97,7 @@ class Desk:
     hidden: set[str] = field(default_factory=set)
 
     def says(self, *words: str) -> tuple[int, str]:
-        """Run a command about the saga: its exit status, and what it said."""
+        """Run a command about the saga: its exit status and its output."""
         told = io.StringIO()
         with contextlib.redirect_stdout(told), contextlib.redirect_stderr(told):
             status = main([words[0], SAGA_ID, *words[1:], "--table", "requests"])
@@ -110,7 +110,7 @@ class Desk:
         return told
 
     def is_refused(self, *words: str) -> str:
-        """Run ``resolve``, which must not work, and must say why in one line."""
+        """Run ``resolve``; returns its one-line refusal."""
         before = self.state
         status, told = self.says("resolve", *words)
         assert (status, told.count("\n"), self.state) == (1, 1, before), told
@@ -162,12 +162,12 @@ class Desk:
 
     @property
     def recoverer(self) -> Recoverer:
-        """What carries decisions out."""
+        """The component that applies decisions."""
         return Recoverer(table="requests", dynamodb=aws.dynamodb(), step_functions=aws.step_functions())
 
     @property
     def resolver(self) -> Resolver:
-        """What carries statements out."""
+        """The component that applies operators' findings."""
         return Resolver(recoverer=self.recoverer, log_table="log", log_days=LOG_DAYS)
 
     @property
@@ -182,7 +182,7 @@ class Desk:
 
     @property
     def owner(self) -> tuple[str, bool]:
-        """Who owns the saga, and whether it is parked."""
+        """The saga's owner, and whether the saga is parked."""
         return self.record.owner, self.record.parked is not None
 
     def answer(self, operation: str, request: AWSPreparedRequest) -> AWSResponse:

@@ -14,7 +14,7 @@ from tests.unit.support.wire import body_of, error_response, response
 
 
 class ExecutionStatus(StrEnum):
-    """What an execution may be."""
+    """Statuses of an execution."""
 
     RUNNING = "RUNNING"
     SUCCEEDED = "SUCCEEDED"
@@ -26,7 +26,7 @@ class AlreadyExists(Exception):
 
 
 class InvalidStart(Exception):
-    """The name or the input is none."""
+    """The name or the input is invalid."""
 
 
 @dataclass(slots=True)

@@ -33,7 +33,7 @@ class BadExpression(Exception):
 
 
 def holds(condition: str | None, item: Mapping[str, Any] | None, names: Names, values: Values) -> bool:
-    """True if an item (None: there is none) meets a condition."""
+    """True if an item (None: no item) meets a condition."""
     return condition is None or _parsed(condition)(item or {}, names, values)
 
 

@@ -1,7 +1,7 @@
-"""Everything that is stored, or derived and compared later, of fixed inputs. Golden: ``golden/formats.json``.
+"""Everything that is stored, or derived and compared later, for fixed inputs. Golden: ``golden/formats.json``.
 
-A change of one of these is a change of data that exists in somebody's tables. When it is meant, raise
-``PROTOCOL_VERSION`` if an older reader could misread it, say so in the changelog, and write the file anew::
+A change of one of these changes existing data. When it is intended, raise ``PROTOCOL_VERSION`` if an older reader could
+misread it, mention it in the changelog, and regenerate the file::
 
     PYTHONPATH=.:lambda_src python -m tests.unit.support.formats
 """
@@ -178,7 +178,7 @@ def _external(output: str) -> dict[str, Any]:
         "external: intent": holder.intent(NOW_MS),
         "external: taken over": holder.take_over(found, NOW_MS),
         "external: done": holder.done(output, NOW_MS),
-        "external: done, as the provider says": holder.done(output, NOW_MS, held=found.attempt),
+        "external: done, as verified": holder.done(output, NOW_MS, held=found.attempt),
         "external: failed": holder.failed("Declined", "no credit", NOW_MS),
         "external: not applied": holder.not_applied(found, NOW_MS),
         "external: undoing": holder.undoing(NOW_MS),

@@ -77,7 +77,7 @@ class Gateway:
         return {"payment": f"payment of {key}"}
 
     def find(self, key: str) -> Verdict:
-        """What became of a charge."""
+        """Outcome of a charge."""
         found = Applied(output={"payment": f"payment of {key}"})
         verdict: Verdict = self._call("find", lambda: found if key in self.charged else NotApplied())
         return verdict
@@ -92,7 +92,7 @@ class Gateway:
             self.refunded.append(key)
 
     def find_refund(self, key: str) -> Verdict:
-        """What became of a refund."""
+        """Outcome of a refund."""
         verdict: Verdict = self._call("find_refund", lambda: Applied() if key in self.refunded else NotApplied())
         return verdict
 
@@ -144,7 +144,7 @@ class Shop:
         self.charge, self.refund = charge, refund
 
     def event(self, **more: Any) -> dict[str, Any]:
-        """What the state machine sends."""
+        """Event of the state machine."""
         return {**step_event(step=STEP), CallField.PROVIDER: self.provider, **more}
 
     def run(self, **more: Any) -> Any:
@@ -152,7 +152,7 @@ class Shop:
         return self.charge(self.event(**more), Context(remaining_ms=REMAINING_MS))[OUTPUT_FIELD]
 
     def ask(self) -> Any:
-        """Invoke the step once, only to decide what became of it."""
+        """Invoke the step once, only to determine its outcome."""
         return self.run(**{CallField.MODE: CallMode.ASK})
 
     def undo(self, **more: Any) -> Any:
@@ -164,7 +164,7 @@ class Shop:
         self.world.clock.ms += ms
 
     def everybody_dies(self) -> None:
-        """Let so much time pass that nobody is alive and nothing travels."""
+        """Let so much time pass that no attempt is alive and no request in transit."""
         self.passes(LIFE_MS + GRACE_MS)
 
     def to_the_end(self, invoke: Callable[[], Any]) -> Any:
@@ -180,7 +180,7 @@ class Shop:
 
     @property
     def row(self) -> dict[str, Any]:
-        """The step's row, without types; empty: there is none."""
+        """The step's row without types; empty without one."""
         items = [item for item in self.world.items("log") if item[LogAttribute.STEP]["S"] == STEP]
         return {name: next(iter(value.values())) for item in items for name, value in item.items()}
 
@@ -206,5 +206,5 @@ class Shop:
             "INTENT": [(0, 0), (1, 0)],
             "UNDOING": [(1, 0), (1, 1)],
         }
-        assert books in wanted[self.status], f"{self.status}, and the gateway's books say {books}"
+        assert books in wanted[self.status], f"{self.status}, and the gateway's books contain {books}"
         assert SAGA_ID not in "".join(self.gateway.charged), "a provider is given the short form of a key"

@@ -32,7 +32,7 @@ def intent(**changes: Any) -> Intent:
 
 
 class ScriptedModel:
-    """A model that says what it is told to, and counts its calls."""
+    """A model with prepared responses, which counts its calls."""
 
     def __init__(self, *contents: Any) -> None:
         self._contents = list(contents)
@@ -106,7 +106,7 @@ class Payouts:
         return str(items[f"claim#{wanted.obligation}"]["state"]["S"])
 
     def spent(self) -> dict[str, int]:
-        """What was spent, by agent and day."""
+        """Amounts that were spent, by agent and day."""
         return {
             item["id"]["S"].partition("#")[2]: int(item["spent"]["N"])
             for item in self.world.items("controls")

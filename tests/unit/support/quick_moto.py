@@ -96,7 +96,7 @@ def _told(value: object) -> str:
 @contextmanager
 def mocked() -> Iterator[None]:
     """Let moto answer, with nothing in it."""
-    # Nobody here calls AWS through ``requests``: a thousand patterns would be added for it.
+    # No test calls AWS through ``requests``: a thousand patterns would be added for it.
     with mock.patch.object(models, "RESPONSES_METHODS", ()), mock_aws():
         yield
 

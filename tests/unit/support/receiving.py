@@ -1,4 +1,4 @@
-"""What receivers need around them: secrets, a job that waits, and events as gateways hand them over."""
+"""Surroundings of receivers: secrets, a job that waits, and events in the form of API gateways."""
 
 from __future__ import annotations
 
@@ -107,12 +107,12 @@ class Reception:
 
     @property
     def told(self) -> Any:
-        """What the one who waits was told: the error's name, or the output."""
+        """The outcome that the waiting task received: the error's name, or the output."""
         told = self.world.tasks.woken.get(TOKEN)
         return told and (told.get("error") or json.loads(told["output"])["output"])
 
     def written(self) -> list[dict[str, Any]]:
-        """Everything in all tables, but for what ``wait`` wrote."""
+        """Everything in all tables, except the writes of ``wait``."""
         items = [item for table in ("tokens", "log", "requests") for item in self.world.items(table)]
         waiting = {TokenStatus.WAITING, RecordStatus.IN_PROGRESS}
         return [item for item in items if item.get(TokenAttribute.STATUS, {}).get("S") not in waiting]
@@ -147,7 +147,7 @@ def stripe_header(body: bytes, *, at: int, secret: str = SECRET) -> str:
 
 
 def rest_event(body: bytes | str, headers: dict[str, str], *, base64_encoded: bool = False) -> dict[str, Any]:
-    """A ``POST`` as a REST API hands it over."""
+    """A ``POST`` in the form of a REST API."""
     return {
         "httpMethod": "POST",
         "path": "/hook",
@@ -161,7 +161,7 @@ def rest_event(body: bytes | str, headers: dict[str, str], *, base64_encoded: bo
 
 
 def http_event(body: bytes | str, headers: dict[str, str], *, base64_encoded: bool = False) -> dict[str, Any]:
-    """A ``POST`` as an HTTP API, or a function's own address, hands it over."""
+    """A ``POST`` in the form of an HTTP API or a function URL."""
     return {
         "version": "2.0",
         "rawPath": "/hook",

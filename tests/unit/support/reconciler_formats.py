@@ -1,4 +1,4 @@
-"""What a reconciler writes, and sends, of a saga that nobody looked after."""
+"""Writes and messages of a reconciler for an interrupted saga."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def reconciler_formats(item: AttributeMap) -> dict[str, Any]:
     settled = RequestRecord.from_item({**item, a.STATUS.value: {"S": "COMPLETED"}})
     assert exhausted is not None
     return {
-        "looked at later": look_later_update(record, _LATER_MS, 60_000),
+        "due later": look_later_update(record, _LATER_MS, 60_000),
         "not due any more": clear_update(settled),
         "taken over": take_over_update(record, _LATER_MS, 60_000),
         "taken over again": take_over_update(exhausted.record, _LATER_MS, 3_600_000),
@@ -43,6 +43,6 @@ def reconciler_formats(item: AttributeMap) -> dict[str, Any]:
         "log: kept for longer": keep_row_update(log_key(SAGA_ID, "Transfer"), 1_700_000_000, 1_710_000_000),
         "rows kept": rows_kept_update(record, 1_710_000_000),
         "late: start input": late_input(record.input),
-        "late: given up": give_up_update(record, 20, at_ms=_LATER_MS),
+        "late: exhausted": give_up_update(record, 20, at_ms=_LATER_MS),
         "late: tried again": give_up_update(record, 20, at_ms=None),
     }

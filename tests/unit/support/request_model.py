@@ -38,7 +38,7 @@ NAME_DAYS = 90
 
 
 class Phase(StrEnum):
-    """Where an execution is."""
+    """Phases of an execution."""
 
     FORWARD = "forward"
     DECIDE = "decide"
@@ -66,7 +66,7 @@ class Settle:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What somebody who recovers has seen, and may act on later."""
+    """A recovering component's view, on which it may act later."""
 
     record: RequestRecord
     finding: Finding
@@ -150,7 +150,7 @@ class RequestModel:
         return None
 
     def deliver_start(self, start: Start) -> None:
-        """A start arrives; whether its sender still lives is nobody's business."""
+        """A start arrives, whether or not its sender still lives."""
         try:
             execution = self.executions.start(start.name, start.input, start.machine)
         except AlreadyExists:
@@ -250,7 +250,7 @@ class RequestModel:
     # Recovery
 
     def look(self) -> None:
-        """Somebody looks at the record, and may act on what it saw much later."""
+        """Read the record as a recovering component, which may act on it much later."""
         record = self.record
         if record is not None:
             there = self.executions.by_name.get(record.owner)
@@ -271,7 +271,7 @@ class RequestModel:
     # Time
 
     def wait(self, ms: int) -> None:
-        """Time passes. No request travels for a day, and nobody acts on a look of yesterday."""
+        """Time passes. No request travels for a day, and no view of yesterday is acted on."""
         self.now_ms += ms
         if ms >= DAY_MS:
             self.starts.clear()
@@ -282,7 +282,7 @@ class RequestModel:
                 self.executions.forget(name)
 
     def remove_response(self) -> None:
-        """A reconciler removes an expired response, by a key that its index told it at whatever moment."""
+        """A reconciler removes an expired response, by a key from its index, read at any time before."""
         self._update({"TableName": "requests", **remove_response_update(REQUEST_ID, self.now_ms)})
 
     def expire(self) -> None:
@@ -312,14 +312,14 @@ class RequestModel:
         assert record.owner == saga_id or record.owner.startswith(f"{saga_id}-r"), "owned by another saga"
         if not record.settled:
             assert record.expiration is None, "a record in progress expires"
-            assert record.due_at is not None, "nobody looks at a record in progress"
+            assert record.due_at is not None, "a record in progress is never due"
             assert saga_id not in self.verdicts, "a settled saga is in progress again"
             return
         assert self.verdicts.setdefault(saga_id, record.status) is record.status, "a verdict changed"
         assert record.expiration is not None, "a settled record never expires"
         assert (record.body is None) == record.tombstone, "half a tombstone"
         assert record.response_expired(self.now_ms) or not record.tombstone, "a response was removed too early"
-        assert record.due_at is None, "somebody looks at a settled record"
+        assert record.due_at is None, "a settled record is due"
         stands = self.applied[saga_id] - self.undone[saga_id]
         assert stands == (1 if record.status is RecordStatus.COMPLETED else 0), f"{record.status} with {stands} effects"
 
@@ -333,7 +333,7 @@ class RequestModel:
             self.request(self.bodies[record.saga_id])
             self.look()
             if self.looks[-1].finding is Finding.NAME_EXPIRED:
-                return  # in front of a person
+                return  # parked
             for look in self.looks:
                 self.act(look)
             self.looks.clear()

@@ -1,4 +1,4 @@
-"""What people do about parked sagas, as histories: each passes, and fails without the condition that it needs."""
+"""Operators' actions on parked sagas, as histories: each passes, and fails without the condition that it needs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ UNDO_DID_NOT = Statement(applied=False, undo=True)
 
 
 def subject_of(desk: Desk) -> Subject:
-    """The step's row, as somebody reads it now."""
+    """The step's row, as an operator reads it now."""
     (item,) = desk.world.items("log")
     side = Side(item[LogAttribute.SIDE]["S"])
     row = LogRow.from_item(item)
@@ -32,13 +32,13 @@ def subject_of(desk: Desk) -> Subject:
 
 
 def write_of(desk: Desk, statement: Statement, subject: Subject, attempt: str) -> Any:
-    """What a person who read this sends, sooner or later."""
+    """The write of an operator who read this, sent sooner or later."""
     change = decide(subject, statement, desk.now)
     return row_write(subject, change, table="log", saga_id=SAGA_ID, attempt=attempt, now_ms=desk.now)
 
 
-def two_people_who_read_the_same_do_not_both_decide(desk: Desk) -> None:
-    """The first one counts, and the second one is told."""
+def two_operators_who_read_the_same_do_not_both_decide(desk: Desk) -> None:
+    """The first finding is written; the second operator is refused."""
     desk.cut_off()
     desk.park()
     desk.shop.everybody_dies()
@@ -50,8 +50,8 @@ def two_people_who_read_the_same_do_not_both_decide(desk: Desk) -> None:
     assert desk.shop.status == "DONE"
 
 
-def who_took_the_step_over_meanwhile_is_not_decided_about(desk: Desk) -> None:
-    """It was true that it had not happened. Then somebody called again."""
+def a_step_that_was_taken_over_meanwhile_is_not_resolved(desk: Desk) -> None:
+    """The finding was true: the effect was not applied. Then a new attempt called."""
     desk.never_sent()
     desk.park()
     desk.shop.everybody_dies()
@@ -105,8 +105,8 @@ def a_no_about_an_undo_counts_only_when_nothing_can_arrive_any_more(desk: Desk) 
     assert decide(subject_of(desk), UNDO_DID_NOT, desk.now).to == "DONE"
 
 
-def a_yes_waits_until_the_caller_is_dead(desk: Desk) -> None:
-    """Who lives may yet write what the provider answered."""
+def a_finding_waits_until_the_attempt_is_dead(desk: Desk) -> None:
+    """A living attempt may still record the provider's response."""
     desk.cut_off()
     desk.park()
     desk.shop.passes(LIFE_MS - 1)
@@ -128,8 +128,8 @@ def where_a_saga_only_goes_forward_a_step_is_called_anew(desk: Desk) -> None:
     desk.shop.check()
 
 
-def where_a_saga_goes_back_a_step_never_happens_any_more(desk: Desk) -> None:
-    """Whoever wakes up late finds the tombstone."""
+def a_step_of_a_compensating_saga_never_runs_again(desk: Desk) -> None:
+    """A late attempt finds the tombstone."""
     desk.never_sent()
     desk.park()
     desk.shop.everybody_dies()
@@ -141,8 +141,8 @@ def where_a_saga_goes_back_a_step_never_happens_any_more(desk: Desk) -> None:
     assert desk.shop.status == "TOMBSTONE"
 
 
-def knowledge_of_an_older_attempt_does_not_count(desk: Desk) -> None:
-    """A person looked; then the saga went on, called again, and was parked anew; then the person spoke."""
+def a_finding_about_an_older_attempt_is_refused(desk: Desk) -> None:
+    """The finding is of an earlier time: since then the saga continued, called again, and was parked again."""
     desk.never_sent()
     desk.shop.everybody_dies()
     seen = str(desk.shop.row[LogAttribute.ATTEMPT])
@@ -158,8 +158,8 @@ def _resumed(desk: Desk, read: RequestRecord) -> bool:
     return _written(aws.dynamodb(), {"Update": {"TableName": "requests", **update}})
 
 
-def two_people_resume_a_saga_once(desk: Desk) -> None:
-    """The recovery that the first one started was parked anew: the second one has not seen why."""
+def two_operators_resume_a_saga_once(desk: Desk) -> None:
+    """The recovery that the first operator started was parked again: the second one has not seen why."""
     desk.park()
     read = desk.record
     assert _resumed(desk, read)
@@ -183,8 +183,8 @@ def a_saga_that_settled_meanwhile_is_not_resumed(desk: Desk) -> None:
     assert desk.record.owner == SAGA_ID
 
 
-def a_saga_that_is_not_parked_is_not_handed_over(desk: Desk) -> None:
-    """Somebody took the mark off by hand, and redrives its owner."""
+def a_saga_that_is_not_parked_is_not_resumed(desk: Desk) -> None:
+    """Its parking mark was removed by hand, and its owner is redriven."""
     desk.park()
     read = desk.record
     aws.dynamodb().update_item(

@@ -73,7 +73,7 @@ def reservation_of(
 def post(
     body: Any = BODY, *, key: str | None = "key-1", principal: str = "AIDAALICE", headers: dict[str, str] | None = None
 ) -> dict[str, Any]:
-    """A ``POST`` as API Gateway hands it over."""
+    """A ``POST`` in API Gateway's form."""
     sent = dict(headers or {})
     if key is not None:
         sent["Idempotency-Key"] = key
@@ -92,7 +92,7 @@ def post(
 
 
 def get(saga_id: str, *, principal: str = "AIDAALICE") -> dict[str, Any]:
-    """A ``GET`` as API Gateway hands it over."""
+    """A ``GET`` in API Gateway's form."""
     return {
         "httpMethod": "GET",
         "path": f"/transfers/{saga_id}",
@@ -105,7 +105,7 @@ def get(saga_id: str, *, principal: str = "AIDAALICE") -> dict[str, Any]:
 def step_event(
     *, saga_id: str = SAGA_ID, step: str = "Transfer", body: Any = BODY, outputs: Any = None
 ) -> dict[str, Any]:
-    """What the state machine sends to a step function."""
+    """Event of the state machine for a step function."""
     return {
         CallField.PROTOCOL: PROTOCOL_VERSION,
         CallField.SAGA_ID: saga_id,

@@ -17,7 +17,7 @@ NO_OTHER_DIRECTION = "(attribute_not_exists(#direction) OR #direction = :directi
 
 
 def settle(*, request_id: str, execution: str, status: RecordStatus, now_ms: int, body: str = "{}") -> dict[str, Any]:
-    """The final answer: status, body, and when what expires; no reconciler has to look at the record again."""
+    """The settled response: status, body, and expirations; the reconciler need not check the record again."""
     a = RecordAttribute
     return _owned(
         request_id,
@@ -74,7 +74,7 @@ def direct(*, request_id: str, execution: str, direction: Direction, now_ms: int
 
 
 def note_definition(*, request_id: str, execution: str, definition: str, now_ms: int) -> dict[str, Any]:
-    """Say under which definition the saga runs from now on."""
+    """Record the definition under which the saga continues."""
     a = RecordAttribute
     update = "SET #definition = :definition, #updated_at = :now"
     values = {":definition": {"S": definition}, ":now": {"N": str(now_ms)}}

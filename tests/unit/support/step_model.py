@@ -28,7 +28,7 @@ _ROW: dict[str, Any] = {"table": "log", "saga_id": SAGA_ID, "step": STEP, "now_m
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """A transaction on its way: what it is of, and what it says."""
+    """A transaction in transit: its origin and its writes."""
 
     undo: UndoEntry | None
     entry: Any
@@ -94,7 +94,7 @@ class StepModel:
         assert self.undone <= 1, "the undo took place twice"
         assert self.undone <= self.applied, "undone without an effect"
         if self.compensated:
-            assert self.applied == self.undone, "an effect stands after its compensation"
+            assert self.applied == self.undone, "an effect remains after its compensation"
         assert len(self.outputs) <= 1, "two answers of one step"
         done = self.row is not None and self.row.status.value == "DONE"
         assert done == (self.applied - self.undone == 1), "the row and the effect disagree"

@@ -14,16 +14,16 @@ from tests.unit.support.wire import body_of, error_response, response
 
 @dataclass
 class Tasks:
-    """Tasks that wait for a token's return.
+    """Tasks that wait for their token.
 
-    A token's task ends once: by an answer, or by a timeout. Whoever uses the token afterwards gets ``TaskTimedOut``;
-    what never was a token is ``InvalidToken``.
+    A token's task ends once: by an outcome, or by a timeout. Later uses of the token get ``TaskTimedOut``; a token that
+    never existed is ``InvalidToken``.
 
     Attributes:
         waiting: tokens whose task waits.
-        ended: tokens whose task has ended, with what it was told; None: it timed out.
+        ended: tokens whose task has ended, with its outcome; None: it timed out.
         heartbeats: tokens, once for each heartbeat.
-        afterwards: what happens between a token's use and its answer; once.
+        afterwards: an action between a token's use and the response; once.
     """
 
     waiting: set[str] = field(default_factory=set)
@@ -45,11 +45,11 @@ class Tasks:
 
     @property
     def woken(self) -> dict[str, dict[str, Any]]:
-        """What each task was told that was told something."""
+        """The outcomes that tasks received."""
         return {token: told for token, told in self.ended.items() if told is not None}
 
     def send(self, operation: str, token: str, **told: Any) -> str | None:
-        """Use a token; the error's code, if nobody waits with it."""
+        """Use a token; returns the error's code if no task waits for it."""
         code = self._use(operation, token, told)
         afterwards, self.afterwards = self.afterwards, None
         if afterwards is not None:

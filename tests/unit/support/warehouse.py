@@ -41,15 +41,15 @@ class Warehouse:
     """A provider with books of its own.
 
     Attributes:
-        idempotent: whether it takes on a job that it knows without doing it once more.
-        refuses: why it refuses jobs; None: it does not.
-        own_id: under which id of its own it speaks of a job; None: it uses the one that it is given.
-        begun, cancelled: keys in its books, once for each time that something was done.
+        idempotent: whether a known job is accepted without being done again.
+        refuses: reason for which it refuses jobs; None: it accepts them.
+        own_id: its own id for a job; None: it uses the given one.
+        begun, cancelled: keys in its books, once for each time that the job was done or cancelled.
         finished: jobs that are done.
-        meanwhile: what happens while a call of a kind is under way; once.
-        afterwards: what happens between its effect and its answer; once.
-        broken: what the client raises after a call of a kind took effect; once.
-        says: what it says of every job when it is asked; None: what is in its books.
+        meanwhile: an action during a call of a kind; once.
+        afterwards: an action between an effect and the response; once.
+        broken: exception of the client after a call of a kind was applied; once.
+        says: its response to status queries for every job; None: the contents of its books.
     """
 
     wire: Wire
@@ -78,7 +78,7 @@ class Warehouse:
         return None if self.own_id is None else Accepted(job_id=self.own_id)
 
     def find(self, key: str) -> Verdict:
-        """What became of a job."""
+        """Outcome of a job."""
         verdict: Verdict = self._call("find", lambda: self.says or self._find(key))
         return verdict
 
@@ -127,12 +127,12 @@ class Sent:
 
 
 class Picking:
-    """The functions that a user writes for the warehouse, the saga's calls of them, and the queue between.
+    """A user's functions for the warehouse, the saga's calls of them, and the queue between.
 
     Attributes:
-        provider: what the saga declares; by default a provider that can be asked, and whose undo is idempotent.
+        provider: the saga's declaration; by default a provider with status queries and idempotent compensation.
         sent: messages so far; the last one's attempt is the one that waits.
-        depot: the tables, and what callbacks do with them.
+        depot: the tables, and the effects of callbacks on them.
     """
 
     def __init__(
@@ -165,7 +165,7 @@ class Picking:
         self.pick, self.cancel = pick, cancel
 
     def event(self, **more: Any) -> dict[str, Any]:
-        """What the state machine sends to a function."""
+        """Event of the state machine for a function."""
         provider: dict[str, Any] = {CallField.PROVIDER: self.provider} if self.job else {}
         return {**step_event(step=STEP), **provider, **more}
 
@@ -191,7 +191,7 @@ class Picking:
         return self.sent[-1]
 
     def send_again(self) -> Sent:
-        """Let the state machine lose its patience, and put the job into the queue anew."""
+        """Let the waiting task time out, and send the job to the queue again."""
         for sent in self.sent:
             self.world.tasks.time_out(sent.token)
         return self.send()
@@ -228,7 +228,7 @@ class Picking:
     def calls_back(
         self, event_id: str = "event-1", outcome: Succeeded | Failed = DONE, job_id: str = JOB_ID
     ) -> Receipt:
-        """The warehouse says what became of the job."""
+        """Report the job's outcome as the warehouse."""
         if isinstance(outcome, Succeeded):
             self.warehouse.finish()
         return self.depot.says(event_id, outcome, job_id)
@@ -241,7 +241,7 @@ class Picking:
         self._environment.setenv(Env.CALLBACKS, known)
 
     def ask(self) -> Any:
-        """Invoke the dispatcher, only to decide what became of the job."""
+        """Invoke the dispatcher, only to determine the job's outcome."""
         event = self.event(**{CallField.MODE: CallMode.ASK})
         return self.pick(event, Context(remaining_ms=REMAINING_MS))[OUTPUT_FIELD]
 
@@ -266,7 +266,7 @@ class Picking:
         self.world.clock.ms += ms
 
     def everybody_dies(self) -> None:
-        """Let so much time pass that nobody is alive and nothing travels."""
+        """Let so much time pass that no attempt is alive and no request in transit."""
         self.passes(LIFE_MS + GRACE_MS)
 
     @property
@@ -280,17 +280,17 @@ class Picking:
         return self.row.status.value if self.row is not None else None
 
     def told(self, number: int = 1) -> Any:
-        """What the n-th attempt was told: its output, or an error's name; None: nothing."""
+        """Outcome that the n-th attempt received: its output, or an error's name; None: nothing."""
         told = self.world.tasks.woken.get(self.sent[number - 1].token)
         if told is None:
             return None
         return json.loads(told["output"])[OUTPUT_FIELD] if "output" in told else told["error"]
 
     def check(self) -> None:
-        """The warehouse's books agree with the saga log, nothing happened twice, and nobody saw a token.
+        """Check that the books agree with the saga log, nothing happened twice, and no token was revealed.
 
         Raises:
-            AssertionError: if they do not, or somebody did.
+            AssertionError: if one of these does not hold.
         """
         books = (len(self.warehouse.begun), len(self.warehouse.cancelled))
         wanted = {
@@ -303,7 +303,7 @@ class Picking:
             "TOMBSTONE": [(0, 0)],
             "FAILED": [(0, 0)],
         }
-        assert books in wanted[self.status], f"{self.status}, and the warehouse's books say {books}"
+        assert books in wanted[self.status], f"{self.status}, and the warehouse's books contain {books}"
         shown = [repr(self.world.told.events), *map(repr, self.warehouse.seen), repr(self.row)]
         shown += [str(self.depot.token.get("dispatch_error"))]
         assert "secret-token" not in "".join(shown), "a token was shown"

@@ -1,4 +1,4 @@
-"""What a reconciler keeps of hand-written state machines, and tells: of fixed inputs."""
+"""Rows and notifications of a reconciler about hand-written state machines, for fixed inputs."""
 
 from __future__ import annotations
 
@@ -55,12 +55,12 @@ def watch_formats() -> dict[str, Any]:
         "queued": queued_update(id_, NOW_MS, NOW_MS + 9),
         "leased": lease_update(row, NOW_MS, NOW_MS + 9),
         "failed": failed_update(row, NOW_MS, NOW_MS + 9, "KeyError"),
-        "looked at later": later_update(row, NOW_MS, NOW_MS + 9, redriven=False),
+        "due later": later_update(row, NOW_MS, NOW_MS + 9, redriven=False),
         "redriven": later_update(row, NOW_MS, NOW_MS + 9, redriven=True),
         "told": told_update(row, NOW_MS),
         "over": over_update(row, NOW_MS),
         "stuck": stuck_update(row, NOW_MS),
-        "tried anew": again_update(id_, NOW_MS),
+        "tried again": again_update(id_, NOW_MS),
         "list, begun": list_put(listed),
         "list, read on": list_update(listed, page),
         "list, read to its end": list_update(page, read_on(page, NOW_MS, None, NOW_MS + 2)),

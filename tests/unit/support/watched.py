@@ -1,4 +1,4 @@
-"""A hand-written state machine, the function that wants to know of its bad ends, and a reconciler's watch over both."""
+"""A hand-written state machine, the function that is notified of its failures, and a reconciler's watch over both."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Run:
         return end_id(self.arn, self.redrives)
 
     def said(self) -> dict[str, Any]:
-        """What Step Functions says of it."""
+        """Description of the execution, in Step Functions' form."""
         return {
             "executionArn": self.arn,
             "stateMachineArn": MACHINE,
@@ -63,7 +63,7 @@ class Run:
 
 @dataclass(slots=True)
 class Machine:
-    """What Step Functions knows of the machine's executions; and what it answers."""
+    """Step Functions' state of the machine's executions, and its responses."""
 
     runs: dict[str, Run] = field(default_factory=dict)
     page: int = 1_000
@@ -132,7 +132,7 @@ class Watch:
     told: dict[str, Any] = field(default_factory=dict)
 
     def watches(self, **values: Any) -> None:
-        """Tell the runtime what it watches; what was said before stays."""
+        """Configure what the runtime watches, in addition to earlier settings."""
         f = WatchedField
         self.told = {
             f.MACHINE.value: MACHINE,
@@ -156,7 +156,7 @@ class Watch:
         return self.machine.runs[name]
 
     def ends(self, name: str = "run", status: str = "TIMED_OUT", *, ago_ms: int = 0) -> Run:
-        """Let an execution end; it is started first, if it is none yet."""
+        """Let an execution end; it is started first if it does not exist."""
         run = self.machine.runs.get(name) or self.starts(name, ago_ms=ago_ms + 60_000)
         run.status, run.stopped = status, self.now - ago_ms
         return run
@@ -168,7 +168,7 @@ class Watch:
         return run
 
     def sweep(self, context: Context | None = None) -> dict[str, Any]:
-        """One look at lists and at what is due."""
+        """One sweep over lists and due rows."""
         return entry.handler({}, context or Context(remaining_ms=120_000))
 
     def event(self, *names: str) -> list[str]:
@@ -203,7 +203,7 @@ class Watch:
 
     @property
     def letters(self) -> list[dict[str, Any]]:
-        """What a person is told."""
+        """Messages for the operator."""
         return [json.loads(message["Body"]) for message in self._messages(self.dead_letters)]
 
     def goes_on(self, rounds: int = 12) -> None:
@@ -215,7 +215,7 @@ class Watch:
 
     @property
     def items(self) -> dict[str, dict[str, Any]]:
-        """What is stored, by id."""
+        """Stored items, by id."""
         return {item[WatchAttribute.ID.value]["S"]: item for item in self.world.items("watch")}
 
     @property
@@ -228,11 +228,11 @@ class Watch:
         return self.rows[self.machine.runs[name].id]
 
     def list_of(self, end: BadEnd = BadEnd.TIMED_OUT) -> ListRow:
-        """How far a list was read."""
+        """Progress of a list."""
         return ListRow.from_item(self.items[list_id(MACHINE, end)])
 
     def counted(self, metric: Metric) -> int:
-        """How often something was counted."""
+        """Sum of a metric."""
         return self.world.told.counts[metric]
 
     def invoke(self, request: AWSPreparedRequest) -> AWSResponse:

@@ -27,7 +27,7 @@ class Killed(BaseException):
 
 
 class Action(StrEnum):
-    """What a fault does."""
+    """Kinds of faults."""
 
     KILL = "kill"
     DROP = "drop"
@@ -105,7 +105,7 @@ class Wire:
             return _strike(fault, request)
 
     def pass_by(self, operation: str, deliver: Callable[[], Result]) -> Result:
-        """Deliver a call that is none to AWS: recorded and disturbed likewise, but several may be under way."""
+        """Deliver a call that does not go to AWS: recorded and disturbed likewise, but several may be in progress."""
         with self._lock:
             self.sent.append(operation)
             self._seen[operation] += 1

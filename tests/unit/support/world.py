@@ -50,11 +50,11 @@ _INDEXES: dict[str, list[tuple[str, tuple[str, str], list[str]]]] = {
     "tokens": [(DUE_INDEX, (TokenAttribute.DUE_SHARD.value, TokenAttribute.DUE_AT.value), [])],
     "ledger": [(DUE_INDEX, (LedgerAttribute.DUE_SHARD.value, LedgerAttribute.DUE_AT.value), [])],
 }
-"""Index, its keys, and what it holds beside them."""
+"""Index, its keys, and its further attributes."""
 
 
 class Clock:
-    """The one clock, standing still until it is moved."""
+    """The one clock, which only moves when a test moves it."""
 
     def __init__(self, ms: int = NOW_MS, tick: int = 0) -> None:
         self.ms = ms
@@ -68,7 +68,7 @@ class Clock:
 
 @dataclass
 class Told:
-    """What the runtime logged and counted."""
+    """Log events and metrics of the runtime."""
 
     events: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     counts: Counter[Metric] = field(default_factory=Counter)
@@ -76,24 +76,24 @@ class Told:
     sums: dict[tuple[Metric, str], int] = field(default_factory=dict)
 
     def event(self, name: str, **fields: Any) -> None:
-        """Stands in for ``telemetry.event``."""
+        """Replaces ``telemetry.event``."""
         self.events.append((name, fields))
 
     def count(self, metric: Metric, **fields: str) -> None:
-        """Stands in for ``telemetry.count``."""
+        """Replaces ``telemetry.count``."""
         self.counts[metric] += 1
         self.events.append((metric.value, dict(fields)))
 
     def gauge(self, metric: Metric, value: int) -> None:
-        """Stands in for ``telemetry.gauge``."""
+        """Replaces ``telemetry.gauge``."""
         self.measured[metric] = value
 
     def money(self, metric: Metric, amount: int, currency: str) -> None:
-        """Stands in for ``telemetry.money``."""
+        """Replaces ``telemetry.money``."""
         self.sums[metric, currency] = amount
 
     def seconds(self, metric: Metric, value: float) -> None:
-        """Stands in for ``telemetry.seconds``."""
+        """Replaces ``telemetry.seconds``."""
         self.measured[metric] = value
 
 

@@ -54,7 +54,7 @@ def test_a_state_machine_writes_where_all_other_writes_happen(
     assert writing_thread(monkeypatch) is serving_thread
 
 
-def test_without_the_correction_it_writes_beside_them(
+def test_without_the_correction_it_writes_concurrently(
     monkeypatch: pytest.MonkeyPatch, serving_thread: threading.Thread
 ) -> None:
     assert writing_thread(monkeypatch) is not serving_thread

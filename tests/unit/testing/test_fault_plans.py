@@ -1,4 +1,4 @@
-"""What a fault plan says, which calls it selects, and what it refuses."""
+"""A fault plan: its report, the calls that it selects, and the plans that it refuses."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def test_a_retry_of_the_sdk_belongs_to_the_call_that_it_repeats() -> None:
 
 
 @pytest.mark.parametrize(("attempts", "hit"), [(Attempts.FIRST, [1]), (Attempts.ALL, [1, 2, 3])])
-def test_attempts_say_whether_retries_of_the_sdk_are_hit_too(attempts: Attempts, hit: list[int]) -> None:
+def test_attempts_select_whether_retries_of_the_sdk_are_hit_too(attempts: Attempts, hit: list[int]) -> None:
     engine = engine_with(kill(action="drop", attempts=attempts))
 
     assert [n for n in (1, 2, 3) if arrive(engine, logical_id="a", attempt=n).fault] == hit
@@ -185,7 +185,7 @@ def test_an_execution_is_stopped_at_the_named_moment_of_the_named_state_only() -
     assert not reach("checkout", "Settle", Moment.AFTER)
 
 
-def test_where_two_stop_an_execution_the_first_one_says_how_it_ends() -> None:
+def test_of_two_stops_the_first_one_decides_how_the_execution_ends() -> None:
     engine = engine_with(
         StopAt(machine="checkout", state="Settle", status="TIMED_OUT"), StopAt(machine="checkout", state="Settle")
     )
@@ -197,7 +197,7 @@ def test_where_two_stop_an_execution_the_first_one_says_how_it_ends() -> None:
     assert [outcome["shadowed"] for outcome in engine.report()] == [0, 1]
 
 
-def test_an_execution_that_is_stopped_is_aborted_unless_it_is_told_otherwise() -> None:
+def test_a_stopped_execution_is_aborted_by_default() -> None:
     assert StopAt(machine="m", state="Settle").status is StopStatus.ABORTED
 
 
@@ -205,7 +205,7 @@ def test_the_example_of_the_documentation_runs() -> None:
     assert doctest.testmod(fault_plan).failed == 0
 
 
-def test_an_engine_looks_at_calls_only_while_something_is_planned_or_recorded() -> None:
+def test_an_engine_reads_calls_only_while_faults_or_recordings_are_active() -> None:
     engine = FaultEngine(lambda: 0.0)
     armed = [engine.armed]
     ids = engine.plan([kill()])

@@ -120,7 +120,7 @@ class TestTheLedger:
 
         assert _broken(audit_ledger(items)) == broken
 
-    def test_may_not_owe(self) -> None:
+    def test_may_not_be_overdrawn(self) -> None:
         items = _ledger()
         account = LedgerAttribute.BALANCE
         items[0][account] = {"N": "-5"}
@@ -155,7 +155,7 @@ class TestSagas:
             (RecordStatus.FAILED, [StepStatus.UNDONE, StepStatus.DONE]),
         ],
     )
-    def test_are_told_when_record_and_log_disagree(self, status: RecordStatus, rows: list[StepStatus]) -> None:
+    def test_are_reported_when_record_and_log_disagree(self, status: RecordStatus, rows: list[StepStatus]) -> None:
         log = [_row(row, f"Step{number}") for number, row in enumerate(rows)]
 
         assert _broken(audit_sagas([_record(status)], log)) == {"records and log agree"}
@@ -163,7 +163,7 @@ class TestSagas:
     def test_may_not_be_left_in_progress(self) -> None:
         assert _broken(audit_sagas([_record(RecordStatus.IN_PROGRESS)], [])) == {"no request is left in progress"}
 
-    def test_stand_beside_a_step_that_was_passed_over_and_is_undone_since(self) -> None:
+    def test_are_consistent_with_a_skipped_step_that_was_compensated_since(self) -> None:
         def passed_over(status: StepStatus) -> dict[str, Any]:
             return {**_row(status, "Gift"), LogAttribute.INSTEAD.value: {"S": "{}"}}
 
@@ -173,14 +173,14 @@ class TestSagas:
         late = audit_sagas(completed, [done, passed_over(StepStatus.APPLIED_LATE)])
         assert _broken(late) == {"records and log agree"}
 
-    def test_stand_beside_the_refusal_of_a_step_that_was_passed_over(self) -> None:
+    def test_are_consistent_with_the_refusal_of_a_skipped_step(self) -> None:
         done, completed = _row(StepStatus.DONE, side=Side.PIVOT), [_record(RecordStatus.COMPLETED)]
 
         assert _broken(audit_sagas(completed, [done, _row(StepStatus.FAILED, "Gift")])) == set()
         pivot = _row(StepStatus.FAILED, "Other", side=Side.PIVOT)
         assert _broken(audit_sagas(completed, [done, pivot])) == {"records and log agree"}
 
-    def test_may_not_leave_what_took_effect_late(self) -> None:
+    def test_may_not_leave_a_late_effect(self) -> None:
         late = audit_sagas([_record(RecordStatus.FAILED)], [_row(StepStatus.APPLIED_LATE)])
 
         assert _broken(late) == {"records and log agree"}
@@ -195,23 +195,23 @@ class TestEffects:
 
         assert _broken(audit) == set()
 
-    def test_are_missed_where_the_log_says_they_happened(self) -> None:
+    def test_are_missed_where_the_log_has_them(self) -> None:
         rows = [_row(StepStatus.DONE), _row(StepStatus.DONE, "Debit")]
 
         assert _broken(audit_effects(rows, _ledger(), steps=STEPS)) == {"log and ledger agree"}
 
     @pytest.mark.parametrize("rows", [[], [_row(StepStatus.TOMBSTONE)]])
-    def test_are_told_where_the_log_does_not_know_of_them(self, rows: Items) -> None:
+    def test_are_reported_where_the_log_does_not_have_them(self, rows: Items) -> None:
         assert _broken(audit_effects(rows, _ledger(), steps=STEPS)) == {"log and ledger agree"}
 
-    def test_of_an_undone_step_stand_beside_those_of_its_compensation(self) -> None:
+    def test_of_a_compensated_step_are_next_to_those_of_its_compensation(self) -> None:
         rows = [_row(StepStatus.UNDONE)]
         undone = _ledger() + _ledger(step_key_of(SAGA, "Transfer", undo=True))
 
         assert _broken(audit_effects(rows, undone, steps=STEPS)) == set()
         assert _broken(audit_effects(rows, _ledger(), steps=STEPS)) == {"log and ledger agree"}
 
-    def test_of_two_sagas_of_one_request_are_told(self) -> None:
+    def test_of_two_sagas_of_one_request_are_reported(self) -> None:
         rows = [_row(StepStatus.DONE), _row(StepStatus.DONE, saga_id=LATER)]
         twice = _ledger() + _ledger(step_key_of(LATER, "Transfer"))
 
@@ -225,9 +225,9 @@ class TestAllTogether:
 
         assert together([first], [second]) == [Invariant(name="a", checked=5, violations=("x", "y"))]
 
-    def test_a_broken_one_is_an_error_that_says_what_breaks_it(self) -> None:
+    def test_a_broken_one_raises_an_error_with_its_violations(self) -> None:
         with pytest.raises(InvariantBrokenError, match="1 invariants are broken:\n  a: x"):
             require_all_hold([Invariant(name="a", checked=1, violations=("x",)), Invariant(name="b", checked=1)])
 
-    def test_none_that_is_broken_is_no_error(self) -> None:
+    def test_unbroken_ones_raise_no_error(self) -> None:
         require_all_hold([Invariant(name="a", checked=1)])

@@ -43,7 +43,7 @@ def _broken(rows: Rows, effects: Effects) -> dict[str, tuple[str, ...]]:
         (StepStatus.TOMBSTONE, []),
     ],
 )
-def test_books_that_say_what_the_log_says_are_right(status: StepStatus, effects: Effects) -> None:
+def test_books_that_agree_with_the_log_are_right(status: StepStatus, effects: Effects) -> None:
     assert _broken([_row(status)], effects) == {}
 
 
@@ -53,7 +53,7 @@ def test_an_item_of_a_map_has_a_key_of_its_own() -> None:
     assert _broken(rows, [_effect("Charge[a]"), _effect("Charge[b]")]) == {}
 
 
-def test_rows_of_other_steps_say_nothing_about_this_provider() -> None:
+def test_rows_of_other_steps_are_irrelevant_for_this_provider() -> None:
     assert _broken([_row(StepStatus.DONE, "Reserve"), _row(StepStatus.DONE, "Charges")], []) == {}
 
 
@@ -87,13 +87,13 @@ def test_rows_of_other_steps_say_nothing_about_this_provider() -> None:
         ),
     ],
     ids=[
-        "an effect is missing", "an undo is missing", "an effect of a buried step", "an effect of a refused step",
-        "an undo of a step that stands", "an effect without a row", "the same key twice", "a step in doubt",
-        "an undo in doubt", "an effect that came late", "an undo of one that stands late",
+        "an effect is missing", "an undo is missing", "an effect of a fenced step", "an effect of a refused step",
+        "an undo of an applied step", "an effect without a row", "the same key twice", "a step in doubt",
+        "an undo in doubt", "an effect that came late", "an undo of a late one",
         "less given back than taken", "two sagas of one request",
     ],
 )  # fmt: skip
-def test_books_that_say_something_else_are_told(rows: Rows, effects: Effects, broken: set[str]) -> None:
+def test_books_that_disagree_with_the_log_are_reported(rows: Rows, effects: Effects, broken: set[str]) -> None:
     assert set(_broken(rows, effects)) == broken
 
 
@@ -105,7 +105,7 @@ def test_what_is_wrong_names_the_saga_and_the_step() -> None:
     assert "TOMBSTONE" in violation
 
 
-def test_an_audit_says_how_much_it_looked_at() -> None:
+def test_an_audit_reports_the_number_of_its_checks() -> None:
     def checked(rows: Rows, effects: Effects) -> list[int]:
         return [audit.checked for audit in audit_provider(rows, effects, steps=["Charge"])]
 

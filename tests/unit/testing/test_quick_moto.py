@@ -1,4 +1,4 @@
-"""What makes moto quick changes nothing of what it answers, and nothing of one test reaches the next."""
+"""The changes that make moto quick do not affect its responses, and no test affects the next one."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ CREATION = {"TableId", "CreationDateTime", "LatestStreamArn"}
 
 
 def answers() -> list[Any]:
-    """What every kind of call that the tests make is answered with."""
+    """Responses to every kind of call that the tests make."""
     client: Any = aws.dynamodb()
     told: list[Any] = []
     for number in ("1", "2"):
@@ -53,10 +53,10 @@ def answers() -> list[Any]:
             ExpressionAttributeValues={":a": {"S": "s"}},
             Limit=1,
         ),
-        client.update_item(**update, UpdateExpression="SET told = :a", ReturnValues="ALL_NEW"),
+        client.update_item(**update, UpdateExpression="SET sent = :a", ReturnValues="ALL_NEW"),
         client.transact_get_items(TransactItems=[{"Get": {"TableName": "requests", "Key": key}}]),
     ]
-    refused = {**update, "ConditionExpression": "told <> :a", "UpdateExpression": "SET told = :a"}
+    refused = {**update, "ConditionExpression": "sent <> :a", "UpdateExpression": "SET sent = :a"}
     returned = {"ReturnValuesOnConditionCheckFailure": "ALL_OLD"}
     for call, request in (
         (client.update_item, {**refused, **returned}),

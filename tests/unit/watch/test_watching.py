@@ -1,4 +1,4 @@
-"""Hand-written state machines: bad ends are found and told, whatever dies, comes twice, or is redriven."""
+"""Hand-written state machines: failures are found and notified despite crashes, duplicates and redrives."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ DECISIONS: list[tuple[Execution | None, dict[str, Any], int, Need]] = [
 
 
 @pytest.mark.parametrize(("found", "fields", "later_ms", "need"), DECISIONS)
-def test_what_is_done_follows_from_what_became_of_the_execution(
+def test_the_action_follows_from_the_executions_status(
     found: Execution | None, fields: dict[str, Any], later_ms: int, need: Need
 ) -> None:
     assert decide(replace(ROW, **fields), found, WATCHED, NOW_MS + later_ms) is need
@@ -98,7 +98,7 @@ def test_pauses_double_up_to_a_quarter_of_an_hour() -> None:
         pause_after(0)
 
 
-def test_what_it_is_told_is_read_back() -> None:
+def test_its_settings_are_read_back() -> None:
     told = {"machine": MACHINE, "function": FUNCTION, "ends": ["TIMED_OUT"], "grace": 900, "lease": 90, "attempts": 3}
 
     assert watched_of(json.dumps([told])) == (WATCHED,)
@@ -113,15 +113,15 @@ def test_an_answer_of_step_functions_is_read_to_the_millisecond() -> None:
     )
 
 
-# What is found, and told.
+# Findings and notifications.
 
 
 def told(watch: Watch) -> list[tuple[int, str]]:
-    """When, and of which end, the function was told."""
+    """Notified ends, with their times."""
     return [(call.at, call.event[EndField.ID]) for call in watch.calls]
 
 
-def test_an_execution_that_timed_out_is_found_by_its_list_and_told_after_the_grace(watch: Watch) -> None:
+def test_a_timed_out_execution_is_listed_and_notified_after_the_grace(watch: Watch) -> None:
     run = watch.starts(input='{"order": 7.50}')
     watch.pass_time(60_000)
     watch.ends()
@@ -154,7 +154,7 @@ def test_an_execution_that_timed_out_is_found_by_its_list_and_told_after_the_gra
     assert (watch.counted(Metric.BAD_ENDS), watch.counted(Metric.BAD_ENDS_TOLD)) == (1, 1)
 
 
-def test_an_execution_that_was_stopped_is_told_with_its_error_and_cause(watch: Watch) -> None:
+def test_a_stopped_execution_is_notified_with_its_error_and_cause(watch: Watch) -> None:
     watch.ends(status="ABORTED")
     watch.goes_on(3)
 
@@ -162,7 +162,7 @@ def test_an_execution_that_was_stopped_is_told_with_its_error_and_cause(watch: W
     assert (call.event["status"], call.event["error"], call.event["cause"]) == ("ABORTED", "E", "C")
 
 
-def test_what_was_told_is_known_for_longer_than_it_is_listed_and_is_not_due(watch: Watch) -> None:
+def test_a_notified_end_is_kept_longer_than_it_is_listed_and_not_due(watch: Watch) -> None:
     run = watch.ends()
     watch.goes_on(3)
     item = watch.items[run.id]
@@ -173,8 +173,8 @@ def test_what_was_told_is_known_for_longer_than_it_is_listed_and_is_not_due(watc
 
 
 @pytest.mark.parametrize("earlier", [[], ["Broken"] * ATTEMPTS], ids=["told", "left to a person"])
-def test_an_execution_is_told_whose_name_was_used_before(watch: Watch, earlier: list[str]) -> None:
-    """Names are free again 90 days after an execution's end; what is kept of that end is still there."""
+def test_an_execution_with_a_reused_name_is_notified(watch: Watch, earlier: list[str]) -> None:
+    """Names are free again 90 days after an execution's end, while the row of that end still exists."""
     watch.answers = list(earlier)
     first = watch.ends()
     watch.goes_on()
@@ -191,7 +191,7 @@ def test_an_execution_is_told_whose_name_was_used_before(watch: Watch, earlier: 
     assert watch.row() == replace(watch.row(), status=WatchStatus.TOLD, stopped_at=second.stopped, attempt=1)
 
 
-def test_executions_that_run_or_end_well_or_as_nobody_asked_are_left_alone(watch: Watch) -> None:
+def test_running_succeeded_and_unselected_executions_are_left_alone(watch: Watch) -> None:
     watch.starts("runs")
     watch.ends("good", "SUCCEEDED")
     watch.ends("failed", "FAILED")
@@ -201,7 +201,7 @@ def test_executions_that_run_or_end_well_or_as_nobody_asked_are_left_alone(watch
     assert (watch.calls, watch.rows) == ([], {})
 
 
-def test_failures_are_told_if_somebody_asks(watch: Watch) -> None:
+def test_failures_are_notified_if_selected(watch: Watch) -> None:
     watch.watches(ends=["FAILED"])
     watch.ends("failed", "FAILED")
     watch.ends("slow")
@@ -210,7 +210,7 @@ def test_failures_are_told_if_somebody_asks(watch: Watch) -> None:
     assert [call.event["name"] for call in watch.calls] == ["failed"]
 
 
-def test_a_status_event_tells_at_once_and_five_of_them_no_more_than_one(watch: Watch) -> None:
+def test_a_status_event_notifies_at_once_and_five_of_them_only_once(watch: Watch) -> None:
     run = watch.ends()
 
     assert watch.event(*["run"] * 5) == []
@@ -223,7 +223,7 @@ def test_a_status_event_tells_at_once_and_five_of_them_no_more_than_one(watch: W
     assert len(watch.calls) == 1
 
 
-def test_without_a_grace_it_is_told_when_it_is_found(watch: Watch) -> None:
+def test_without_a_grace_an_end_is_notified_when_it_is_found(watch: Watch) -> None:
     watch.watches(grace=0)
     run = watch.ends()
     watch.event("run")
@@ -243,7 +243,7 @@ def test_an_answer_without_a_time_does_not_end_the_grace(watch: Watch) -> None:
     assert watch.counted(Metric.BAD_ENDS) == 1
 
 
-def test_an_event_that_is_ahead_of_what_step_functions_says_changes_nothing(watch: Watch) -> None:
+def test_an_event_that_is_ahead_of_step_functions_changes_nothing(watch: Watch) -> None:
     watch.starts()
 
     assert watch.event("run") == []
@@ -253,7 +253,7 @@ def test_an_event_that_is_ahead_of_what_step_functions_says_changes_nothing(watc
     assert len(watch.calls) == 1
 
 
-def test_events_of_machines_and_executions_that_nobody_knows_are_done_with(watch: Watch) -> None:
+def test_events_of_unknown_machines_and_executions_are_ignored(watch: Watch) -> None:
     other = json.dumps({"detail": {"stateMachineArn": f"{MACHINE}OfSomebodyElse", "name": "run"}})
 
     assert watch.deliver(other) == []
@@ -294,7 +294,7 @@ def test_a_function_that_fails_is_called_again_ever_later_under_the_same_id(watc
     assert [fields["error"] for fields in failures] == ["Broken", "TooManyRequestsException"]
 
 
-def test_what_a_function_says_of_its_failure_is_kept_by_name_only(watch: Watch) -> None:
+def test_only_the_name_of_a_functions_error_is_kept(watch: Watch) -> None:
     watch.ends()
     watch.answers = ["Broken"]
     watch.sweep()
@@ -335,7 +335,7 @@ def test_a_call_that_failed_on_lambdas_side_may_have_begun_and_a_refused_one_has
     assert (row.status, row.not_before - watch.now) == (WatchStatus.PENDING, waits)
 
 
-def test_what_was_told_is_written_down_though_the_table_is_throttled(watch: Watch) -> None:
+def test_a_notification_is_recorded_despite_a_throttled_table(watch: Watch) -> None:
     watch.ends()
     watch.sweep()
     watch.pass_time(GRACE_MS)
@@ -348,7 +348,7 @@ def test_what_was_told_is_written_down_though_the_table_is_throttled(watch: Watc
     assert watch.counted(Metric.BAD_ENDS_TOLD) == 1
 
 
-def test_a_person_is_told_of_a_function_that_fails_for_good_and_can_have_it_tried_anew(watch: Watch) -> None:
+def test_a_permanently_failing_function_is_dead_lettered_and_redrivable(watch: Watch) -> None:
     run = watch.ends()
     watch.answers = ["Broken"] * ATTEMPTS
     watch.goes_on()
@@ -375,7 +375,7 @@ def test_how_long_an_end_has_been_overdue_is_measured(watch: Watch) -> None:
     assert watch.world.told.measured[Metric.OLDEST_BAD_END] == 3_600
 
 
-def test_a_look_that_did_not_reach_all_that_is_due_does_not_say_how_old_the_oldest_is(watch: Watch) -> None:
+def test_an_incomplete_sweep_reports_no_age(watch: Watch) -> None:
     for number in range(9):
         watch.ends(f"run{number}")
     watch.sweep()
@@ -390,8 +390,8 @@ def test_a_look_that_did_not_reach_all_that_is_due_does_not_say_how_old_the_olde
     assert Metric.OLDEST_BAD_END not in watch.world.told.measured  # silence is alarming
 
 
-def test_an_end_that_somebody_has_redriven_is_not_overdue(watch: Watch) -> None:
-    """It runs, for as long as it may: a year."""
+def test_a_redriven_end_is_not_overdue(watch: Watch) -> None:
+    """It runs for as long as it may: a year."""
     watch.ends()
     watch.sweep()
     watch.redrives()
@@ -402,7 +402,7 @@ def test_an_end_that_somebody_has_redriven_is_not_overdue(watch: Watch) -> None:
     assert (looked["queued"], watch.world.told.measured[Metric.OLDEST_BAD_END]) == (1, 0)
 
 
-def test_everything_that_is_due_is_looked_at_however_many_pages_it_fills(watch: Watch) -> None:
+def test_everything_that_is_due_is_processed_on_any_number_of_pages(watch: Watch) -> None:
     watch.monkeypatch.setattr("saga_runtime.watch.rows.WATCH_DUE_SHARDS", 1)
     for number in range(5):
         watch.ends(f"run{number}")
@@ -417,7 +417,7 @@ def test_everything_that_is_due_is_looked_at_however_many_pages_it_fills(watch: 
     assert looked["queued"] == 5
 
 
-def test_a_look_that_reached_all_that_is_due_says_so_though_lists_are_long(watch: Watch) -> None:
+def test_a_complete_sweep_reports_so_despite_long_lists(watch: Watch) -> None:
     watch.ends()
     watch.sweep()
     watch.pass_time(GRACE_MS + LIST_MS)
@@ -452,7 +452,7 @@ def test_no_shard_is_always_the_first_one_however_rare_looks_are(watch: Watch, m
 # Redriven by a person.
 
 
-def test_an_execution_that_is_redriven_within_the_grace_and_ends_well_is_not_told(watch: Watch) -> None:
+def test_a_redrive_within_the_grace_that_succeeds_is_not_notified(watch: Watch) -> None:
     run = watch.ends()
     watch.sweep()
     watch.redrives()
@@ -465,7 +465,7 @@ def test_an_execution_that_is_redriven_within_the_grace_and_ends_well_is_not_tol
     assert (watch.calls, watch.rows[end_id(run.arn, 0)].status) == ([], WatchStatus.OVER)
 
 
-def test_an_execution_that_is_redriven_and_ends_badly_again_is_told_of_that_end_after_its_own_grace(
+def test_a_second_failure_after_a_redrive_is_notified_after_its_own_grace(
     watch: Watch,
 ) -> None:
     watch.ends()
@@ -482,7 +482,7 @@ def test_an_execution_that_is_redriven_and_ends_badly_again_is_told_of_that_end_
     assert [row.status for row in watch.rows.values()] == [WatchStatus.OVER, WatchStatus.TOLD]
 
 
-def test_a_bad_end_after_a_redrive_is_kept_by_whoever_sees_it_first(watch: Watch) -> None:
+def test_a_failure_after_a_redrive_is_kept_by_its_first_finder(watch: Watch) -> None:
     run = watch.ends()
     watch.sweep()
     watch.redrives()
@@ -494,7 +494,7 @@ def test_a_bad_end_after_a_redrive_is_kept_by_whoever_sees_it_first(watch: Watch
     assert [call.event[EndField.ID] for call in watch.calls] == [end_id(run.arn, 1)]
 
 
-def test_an_end_after_a_redrive_is_told_though_the_first_one_was(watch: Watch) -> None:
+def test_an_end_after_a_redrive_is_notified_in_addition_to_the_first(watch: Watch) -> None:
     watch.ends()
     watch.goes_on(3)
     watch.redrives()
@@ -504,7 +504,7 @@ def test_an_end_after_a_redrive_is_told_though_the_first_one_was(watch: Watch) -
     assert [call.event["redrive_count"] for call in watch.calls] == [0, 1]
 
 
-def test_an_answer_that_is_behind_is_asked_for_again_soon_and_counts_as_no_redrive(watch: Watch) -> None:
+def test_a_stale_response_is_requested_again_soon_and_is_not_a_redrive(watch: Watch) -> None:
     run = watch.ends()
     watch.sweep()
     watch.pass_time(GRACE_MS)
@@ -534,7 +534,7 @@ def test_an_execution_that_step_functions_does_not_know_is_a_persons_after_a_day
 # Lists.
 
 
-def test_ends_before_the_first_look_are_told_for_about_an_hour(watch: Watch) -> None:
+def test_ends_before_the_first_sweep_are_notified_for_about_an_hour(watch: Watch) -> None:
     watch.ends("new", ago_ms=FIRST_MS)
     watch.ends("old", ago_ms=FIRST_MS + OVERLAP_MS + 1)
     watch.goes_on(3)
@@ -573,7 +573,7 @@ def test_a_list_is_read_until_a_whole_page_is_older_than_what_is_known(watch: Wa
     assert (watch.sweep()["listed"], len(watch.rows)) == (10, 1)
 
 
-def test_a_list_is_read_as_far_back_as_nobody_looked(watch: Watch) -> None:
+def test_a_list_is_read_back_to_the_last_sweep(watch: Watch) -> None:
     watch.sweep()
     watch.pass_time(30 * DAY_MS)
     watch.machine.page = 1
@@ -616,7 +616,7 @@ def test_a_list_that_is_too_long_for_a_sweep_is_read_on_by_the_next_one(watch: W
         looks.append(watch.sweep(context))
 
     assert [look["complete"] for look in looks] == [False, False, False, True]
-    assert [look["found"] for look in looks] == [0, 10, 10, 5]  # nobody was stopped
+    assert [look["found"] for look in looks] == [0, 10, 10, 5]  # no execution was stopped
 
 
 def test_an_empty_page_does_not_end_a_list(watch: Watch) -> None:
@@ -629,7 +629,7 @@ def test_an_empty_page_does_not_end_a_list(watch: Watch) -> None:
     assert run.id in watch.rows
 
 
-def test_a_token_that_is_none_any_more_has_the_list_read_anew(watch: Watch) -> None:
+def test_an_expired_list_token_restarts_the_list(watch: Watch) -> None:
     for number in range(25):
         watch.ends(f"run{number:02d}")
     watch.machine.page = 10

@@ -2,14 +2,14 @@
 
 The conditions that the histories at the end need:
 
-* an end is kept once, however often it is found, and is hidden by none of an earlier execution of the same name;
-* nobody calls before the grace, a pause, or the lease of a call that may be under way is over;
-* of two that would call, one does;
-* what was told is told to nobody anew, unless a person puts back what he was told of, and only once for that;
-* a person is told before the row says so;
-* a list is known only up to when its pass began, and only if nobody else read on;
+* an end is kept once, however often it is found, and is not hidden by an earlier execution of the same name;
+* no call begins before the grace, a pause, or the lease of a call that may be in progress has ended;
+* of two concurrent callers, one calls;
+* a notified end is not notified again, unless an operator redrives its message, and only once for that;
+* an operator is notified before the row says so;
+* a list is verified only up to the time when its scan began, and only if no other worker read on;
 * a list ends with a whole page that is too old, and once a day with its last one;
-* how old the oldest is says only who saw all that is due.
+* only a complete sweep reports the age of the oldest end.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ SCENES: dict[str, tuple[Callable[[Watch], None], bool, str, list[WatchStatus]]] 
 
 
 def one_round(watch: Watch, event: bool) -> None:
-    """What happens to an end until it is told, if nothing goes wrong. Each step is an invocation, which may die."""
+    """The course of an end until its notification, without faults. Each step is an invocation, which may die."""
     steps: list[Callable[[], object]] = [
         *([lambda: watch.event("run")] if event else []),
         watch.sweep,
@@ -160,10 +160,10 @@ RAN: set[str] = set()
 
 
 def check_end(watch: Watch, scene: str) -> None:
-    """Whatever happened: the reconciler goes on, and it ends as it must."""
+    """Let the reconciler continue, and check the final state."""
     *_, expected = SCENES[scene]
     before_going_on = len(watch.calls)
-    # Nobody is called while a call may be under way, or pauses after it: here, ten seconds later.
+    # No call begins while another may be in progress, or pauses after it: here, ten seconds later.
     watch.pass_time(10_000)
     watch.sweep()
     watch.work()
@@ -179,7 +179,7 @@ def check_end(watch: Watch, scene: str) -> None:
     assert bool(watch.letters) == (STUCK in expected)
     called = {call.event["id"] for call in watch.calls}
     assert called <= {ids[-1]}
-    assert bool(called) == (TOLD in expected) or STUCK in expected  # who dies before he calls has used up a call
+    assert bool(called) == (TOLD in expected) or STUCK in expected  # a worker that dies before its call has used it up
     assert [call.event["attempt"] for call in watch.calls] == sorted({call.event["attempt"] for call in watch.calls})
     assert len(watch.calls) <= 2
     assert all(call.at >= stopped + GRACE_MS for call in watch.calls)
@@ -198,7 +198,7 @@ def test_every_call_is_enumerated(watch: Watch, scene: str) -> None:
 
 
 @pytest.mark.parametrize(("scene", "call", "on", "disturbance"), MATRIX)
-def test_whoever_dies_where_ever_the_end_is_the_same(
+def test_a_crash_at_any_call_does_not_change_the_end(
     watch: Watch,
     scene: str,
     call: str,
@@ -222,7 +222,7 @@ def test_whoever_dies_where_ever_the_end_is_the_same(
 def test_as_many_were_run_as_were_enumerated(request: pytest.FixtureRequest) -> None:
     require_all_run(
         request,
-        test_whoever_dies_where_ever_the_end_is_the_same,
+        test_a_crash_at_any_call_does_not_change_the_end,
         RAN,
         enumerated=len(MATRIX),
         of="watch's crash matrix",
@@ -262,8 +262,8 @@ def test_two_at_once_do_what_one_does(watch: Watch, scene: str, call: str, on: i
 # Each condition is needed.
 
 
-def test_told_twice(watch: Watch) -> None:
-    """An event that comes late finds the end told."""
+def test_a_notified_end_is_not_notified_again(watch: Watch) -> None:
+    """A late event finds an end that was notified."""
     watch.ends()
     watch.goes_on(3)
     assert watch.event("run") == []
@@ -273,7 +273,7 @@ def test_told_twice(watch: Watch) -> None:
 
 
 def due(watch: Watch) -> str:
-    """An end whose function may be called; a message that says so."""
+    """An end whose function may be called; its queue message."""
     watch.ends()
     watch.sweep()
     watch.pass_time(GRACE_MS)
@@ -307,7 +307,7 @@ def test_called_while_it_may_be_at_it(watch: Watch) -> None:
     assert len(watch.calls) == 1
 
 
-def test_told_of_a_name_that_is_used_again(watch: Watch) -> None:
+def test_an_end_of_a_reused_name_is_notified(watch: Watch) -> None:
     watch.ends()
     watch.goes_on(2)
     del watch.machine.runs["run"]
@@ -320,8 +320,8 @@ def test_told_of_a_name_that_is_used_again(watch: Watch) -> None:
     assert len(watch.calls) == 2
 
 
-def test_told_of_another_one(watch: Watch) -> None:
-    """An end was not looked at for 90 days: its machine was not watched. Its name is another execution's by now."""
+def test_an_end_of_another_execution_is_dead_lettered(watch: Watch) -> None:
+    """An end was not checked for 90 days: its machine was not watched. Its name belongs to another execution by now."""
     message = due(watch)
     watch.pass_time(91 * DAY_MS)
     del watch.machine.runs["run"]
@@ -331,7 +331,7 @@ def test_told_of_another_one(watch: Watch) -> None:
     assert (watch.calls, watch.row().status) == ([], STUCK)
 
 
-def test_out_of_time(watch: Watch) -> None:
+def test_a_sweep_without_time_left_reports_no_age(watch: Watch) -> None:
     for number in range(3):
         watch.ends(f"run{number}")
     watch.sweep()
@@ -344,7 +344,7 @@ def test_out_of_time(watch: Watch) -> None:
     assert not watch.world.told.measured
 
 
-def test_called_while_somebody_else_does(watch: Watch) -> None:
+def test_one_of_two_concurrent_callers_calls(watch: Watch) -> None:
     message = due(watch)
     watch.meanwhile = [lambda: watch.deliver(message)]
     watch.deliver(message)
@@ -352,7 +352,7 @@ def test_called_while_somebody_else_does(watch: Watch) -> None:
     assert len(watch.calls) == 1
 
 
-def test_told_by_a_call_of_the_past(watch: Watch) -> None:
+def test_a_past_call_records_its_notification(watch: Watch) -> None:
     """A caller that was frozen for longer than its lease wakes while the next one calls, which fails."""
     message = due(watch)
     row_id = watch.row().id
@@ -385,7 +385,7 @@ def test_put_back_twice(watch: Watch) -> None:
     assert (watch.row().status, len(watch.calls)) == (TOLD, 2)
 
 
-def test_told_a_person_first(watch: Watch) -> None:
+def test_the_operator_is_notified_before_the_row_says_so(watch: Watch) -> None:
     watch.watches(attempts=1)
     watch.answers = ["Broken"]
     message = due(watch)
@@ -396,7 +396,7 @@ def test_told_a_person_first(watch: Watch) -> None:
     assert seen == [WatchStatus.PENDING]
 
 
-def test_queued_while_it_is_told(watch: Watch) -> None:
+def test_an_end_notified_during_its_queueing_is_not_due(watch: Watch) -> None:
     message = due(watch)
     before(watch.world.wire, "SendMessage", lambda: watch.deliver(message))
     watch.sweep()
@@ -404,8 +404,8 @@ def test_queued_while_it_is_told(watch: Watch) -> None:
     assert A.DUE_AT not in watch.items[watch.row().id]
 
 
-def test_ends_behind_the_page(watch: Watch) -> None:
-    """While a list is read, for longer than lists are behind, an execution ends that stands on a page read before."""
+def test_an_end_on_a_page_read_before_is_found(watch: Watch) -> None:
+    """During a list, for longer than lists are delayed, an execution ends that belongs to a page read before."""
     watch.sweep()
     watch.pass_time(LIST_MS)
     for number in range(3):
@@ -464,7 +464,7 @@ def test_a_list_is_a_little_out_of_order(watch: Watch) -> None:
 
 
 def test_a_list_is_far_behind(watch: Watch) -> None:
-    """What ended is listed only hours later."""
+    """An end is listed only hours later."""
     watch.sweep()
     watch.pass_time(WHOLE_MS - FIRST_MS - 10 * LIST_MS)
     run = watch.ends()

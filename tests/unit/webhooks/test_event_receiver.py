@@ -34,7 +34,7 @@ def reception(world: World, monkeypatch: pytest.MonkeyPatch) -> Reception:
 
 
 def scan(kind: str = "picked up", *, event_id: str = "7bf73129-1428-4cd3-a780-95db273d1602") -> dict[str, Any]:
-    """An event as EventBridge hands it over."""
+    """An event in EventBridge's form."""
     return {
         "version": "0",
         "id": event_id,
@@ -45,7 +45,7 @@ def scan(kind: str = "picked up", *, event_id: str = "7bf73129-1428-4cd3-a780-95
     }
 
 
-def test_what_is_published_reaches_whoever_waits(reception: Reception) -> None:
+def test_a_published_event_reaches_the_waiting_task(reception: Reception) -> None:
     reception.wait()
 
     assert from_carrier(scan(), None) == {"received": True}
@@ -69,7 +69,7 @@ def test_an_event_that_comes_twice_counts_once(reception: Reception) -> None:
 
 
 @pytest.mark.parametrize("error", [KeyError("secret"), Invalid("secret"), RuntimeError("secret")])
-def test_a_function_that_fails_is_called_again_and_says_why_by_name_only(
+def test_a_failing_function_is_retried_and_only_the_errors_name_is_logged(
     reception: Reception, error: Exception
 ) -> None:
     def fail(_: Mapping[str, Any]) -> None:
@@ -121,7 +121,9 @@ def test_a_receiver_that_dies_anywhere_leaves_its_work_to_the_next_delivery(
     assert reception.told == {"depot": "BER"}
 
 
-def test_a_function_of_another_release_serves_nobody(reception: Reception, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_function_of_another_release_rejects_every_event(
+    reception: Reception, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv(Env.PROTOCOL, str(PROTOCOL_VERSION + 1))
 
     with pytest.raises(ProtocolMismatch):

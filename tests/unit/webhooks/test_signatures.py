@@ -45,7 +45,7 @@ def found(
     secrets: Sequence[str] = (SECRET,),
     now: float = NOW,
 ) -> Signature:
-    """What the check says."""
+    """Result of the check."""
     several = {n.lower(): (v,) if isinstance(v, str) else tuple(v) for n, v in headers.items()}
     keys = [scheme.key_of(secret) for secret in secrets]
     return signatures.check_signature(scheme, headers=several, body=body, keys=keys, now_ms=int(now * 1_000))
@@ -92,7 +92,7 @@ def _encodable(text: str) -> bytes:
 
 
 @given(st.text(max_size=40), st.sampled_from([SECRET, OTHER]), st.integers(-400, 0), st.booleans())
-def test_stripes_verifier_says_the_same_of_headers_old_and_new(text: str, secret: str, age: int, cut: bool) -> None:
+def test_stripes_verifier_agrees_on_headers_old_and_new(text: str, secret: str, age: int, cut: bool) -> None:
     import time
 
     at = int(time.time()) + age
@@ -147,7 +147,7 @@ def test_what_our_test_kit_signs_is_genuine_for_stripe() -> None:
         (f"t={NOW},v1={'00' * 32}," * 200, Signature.MALFORMED),
     ],
 )
-def test_what_is_no_signature_of_stripes_is_refused(header: str | None, signature: Signature) -> None:
+def test_an_invalid_stripe_signature_is_refused(header: str | None, signature: Signature) -> None:
     assert found(STRIPE, {} if header is None else {"Stripe-Signature": header}) is signature
 
 
@@ -221,12 +221,12 @@ def test_a_signature_ages(scheme: Scheme, headers: dict[str, Any], age: float, s
 
 @pytest.mark.parametrize("around", ["{}\n", "{}\r\n", " {}", "{} \n"])
 @pytest.mark.parametrize(("scheme", "headers"), [s for s in SIGNED if s[0] in (STRIPE, STANDARD)])
-def test_blanks_around_a_secret_are_no_part_of_it(scheme: Scheme, headers: dict[str, Any], around: str) -> None:
+def test_blanks_around_a_secret_are_ignored(scheme: Scheme, headers: dict[str, Any], around: str) -> None:
     """As ``put-secret-value --secret-string file://…`` stores it."""
     assert found(scheme, headers, secrets=[around.format(SECRET)]) is Signature.GENUINE
 
 
-def test_a_line_break_behind_an_hmac_secret_is_no_part_of_it_and_a_blank_is() -> None:
+def test_a_line_break_after_an_hmac_secret_is_ignored_and_a_blank_is_not() -> None:
     headers: dict[str, Any] = {"X-Hub-Signature-256": hub()}
 
     assert found(GITHUB, headers, secrets=[f"{SECRET}\r\n"]) is Signature.GENUINE
@@ -314,7 +314,7 @@ def test_a_published_vector_with_a_signed_time_is_genuine() -> None:
 
 
 @pytest.mark.parametrize("header", ["", "sha256=", "sha1=" + "0" * 64, "0" * 64, "sha256=xyz", "sha256=" + "0" * 63])
-def test_what_is_no_hmac_is_refused(header: str) -> None:
+def test_an_invalid_hmac_is_refused(header: str) -> None:
     assert found(GITHUB, {"X-Hub-Signature-256": header}) is Signature.MALFORMED
 
 
@@ -383,7 +383,7 @@ def test_a_scheme_travels_as_json(scheme: Scheme) -> None:
         '{"kind":"hmac","secrets":["a"],"header":"A","timestamp_header":"","template":"{timestamp}{body}"}',
     ],
 )
-def test_what_is_no_scheme_is_refused(text: str) -> None:
+def test_an_invalid_scheme_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"."):
         scheme_of(text)
 

@@ -43,7 +43,7 @@ def spelled(draw: st.DrawFn) -> tuple[bytes, str]:
 
 @st.composite
 def changed(draw: st.DrawFn, signature: str) -> str:
-    """A header with a signature in it, as somebody may send it."""
+    """A header with a signature in it, in any form."""
     version, _, digest = signature.partition(",")
     return str(
         draw(
@@ -65,14 +65,14 @@ def changed(draw: st.DrawFn, signature: str) -> str:
 
 
 def ours(scheme: StandardScheme | StripeScheme, headers: dict[str, str], body: bytes, secret: str) -> Signature:
-    """What we say."""
+    """Our result."""
     several = {name.lower(): (value,) for name, value in headers.items()}
     now_ms = int(time.time() * 1_000)
     return check_signature(scheme, headers=several, body=body, keys=[scheme.key_of(secret)], now_ms=now_ms)
 
 
 def theirs(headers: dict[str, str], body: bytes, secret: str) -> bool:
-    """What the official library of Standard Webhooks says."""
+    """Result of the official library of Standard Webhooks."""
     try:
         standardwebhooks.Webhook(secret).verify(body, headers, json_parse=False)
     except (standardwebhooks.WebhookVerificationError, ValueError):
@@ -98,7 +98,7 @@ def test_what_the_official_library_accepts_is_genuine_and_nothing_else(
     elif accepted:
         assert found is Signature.GENUINE
     elif found is Signature.GENUINE:
-        # Junk beside it makes the library give up; the digest that fits is there all the same.
+        # Junk in the header makes the library refuse; the matching digest is there all the same.
         assert sent == body
         assert base64.b64encode(digest).decode() in header
 
@@ -118,7 +118,7 @@ def test_a_prefix_behind_a_blank_is_a_prefix() -> None:
 
 
 @pytest.mark.parametrize("secret", ["A", "AAAAA", "\u00e9"])
-def test_what_is_no_base64_at_all_is_no_key(secret: str) -> None:
+def test_a_key_that_is_not_base64_is_refused(secret: str) -> None:
     assert len(STANDARD.key_of(secret)) < MIN_KEY_BYTES
 
 

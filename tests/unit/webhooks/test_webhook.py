@@ -45,7 +45,7 @@ PICKED = {"id": "evt-1", "reference": JOB_ID, "type": "picked", "parcel": "p-1"}
 
 @webhook
 def from_warehouse(event: WebhookEvent) -> Callback | None:
-    """Reads what a warehouse tells."""
+    """Reads a warehouse's events."""
     told = event.json
     match told["type"]:
         case "picked":
@@ -84,7 +84,7 @@ def status(event: Any, handler: Any = from_warehouse) -> int:
     return answered(event, handler)[0]
 
 
-def test_what_a_provider_signed_reaches_whoever_waits(reception: Reception) -> None:
+def test_a_signed_outcome_reaches_the_waiting_task(reception: Reception) -> None:
     reception.wait()
 
     assert answered(signed()) == (200, {"received": True})
@@ -92,7 +92,7 @@ def test_what_a_provider_signed_reaches_whoever_waits(reception: Reception) -> N
     assert reception.world.rows() == {JOB_ID: StepStatus.DONE}
 
 
-def test_a_refusal_reaches_whoever_waits(reception: Reception) -> None:
+def test_a_refusal_reaches_the_waiting_task(reception: Reception) -> None:
     reception.wait()
 
     assert status(signed(type="sold out")) == 200
@@ -155,7 +155,7 @@ def test_an_event_does_not_show_itself_in_logs(reception: Reception) -> None:
 
 @pytest.mark.parametrize("size", [MAX_WEBHOOK_BYTES, MAX_WEBHOOK_BYTES + 1])
 @pytest.mark.parametrize("base64_encoded", [False, True])
-def test_a_body_over_the_limit_is_refused_before_its_signature_is_looked_at(
+def test_a_body_over_the_limit_is_refused_before_its_signature_is_checked(
     reception: Reception, size: int, base64_encoded: bool
 ) -> None:
     body = json.dumps(PICKED).encode().ljust(size)
@@ -167,7 +167,7 @@ def test_a_body_over_the_limit_is_refused_before_its_signature_is_looked_at(
     assert (calls == []) == (size > MAX_WEBHOOK_BYTES)
 
 
-def test_a_limit_of_bytes_is_no_limit_of_characters(reception: Reception) -> None:
+def test_the_limit_is_in_bytes_and_not_in_characters(reception: Reception) -> None:
     body = ("\u00e9" * (MAX_WEBHOOK_BYTES // 2 + 1)).encode()
 
     assert status(rest_event(body, {"Stripe-Signature": stripe_header(body, at=NOW)})) == 413
@@ -200,7 +200,7 @@ def test_what_is_not_signed_is_refused_and_leaves_no_trace(
 
 
 @pytest.mark.parametrize("event", [None, [], "text", 7, {}])
-def test_what_is_no_request_is_refused(reception: Reception, event: Any) -> None:
+def test_an_invalid_request_is_refused(reception: Reception, event: Any) -> None:
     assert status(event) in (400, 401)
 
 
@@ -211,7 +211,7 @@ def test_a_replay_outside_the_tolerance_is_refused(reception: Reception, at: int
     assert reception.world.told.counts[Metric.SIGNATURE_REFUSED] == (wanted == 400)
 
 
-def test_a_refusal_says_nothing_of_what_was_sent(reception: Reception) -> None:
+def test_a_refusal_reveals_nothing_of_the_request(reception: Reception) -> None:
     answer = from_warehouse(signed(secret="whsec_other"), None)
 
     said = json.dumps([answer, repr(reception.world.told.events)])
@@ -244,7 +244,7 @@ def test_the_version_before_counts_for_a_day_and_until_the_next_rotation(
     assert [status(signed(secret=secret, at=at)) for secret in ("three-three-three", TWO)] == [200, 401]
 
 
-def test_wrong_signatures_make_one_look_at_the_secrets(reception: Reception) -> None:
+def test_signature_mismatches_read_the_secrets_once(reception: Reception) -> None:
     status(signed(secret="whsec_other"))
     assert reception.world.calls_of(lambda: status(signed(secret="whsec_other"))) == []
 
@@ -254,7 +254,7 @@ def test_wrong_signatures_make_one_look_at_the_secrets(reception: Reception) -> 
     assert looks == ["GetSecretValue", "GetSecretValue"]
 
 
-def test_unsigned_requests_make_no_look_at_the_secrets_anew(reception: Reception) -> None:
+def test_unsigned_requests_do_not_read_the_secrets_again(reception: Reception) -> None:
     status(signed())
 
     assert reception.world.calls_of(lambda: status(rest_event("{}", {}))) == []
@@ -283,7 +283,7 @@ def test_the_same_event_counts_once(reception: Reception) -> None:
     assert reception.written() == written
 
 
-def test_a_sign_of_life_keeps_whoever_waits_waiting(reception: Reception) -> None:
+def test_a_heartbeat_keeps_the_task_waiting(reception: Reception) -> None:
     reception.wait()
 
     assert status(signed(type="busy")) == 200
@@ -292,9 +292,7 @@ def test_a_sign_of_life_keeps_whoever_waits_waiting(reception: Reception) -> Non
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"\xff", b'{"a":1,"a":2}', b"[" * 200_000, b"NaN"])
-def test_a_signed_body_that_is_no_json_is_refused_if_the_function_asks_for_json(
-    reception: Reception, body: bytes
-) -> None:
+def test_a_signed_body_that_is_not_json_is_refused_if_json_is_requested(reception: Reception, body: bytes) -> None:
     event = rest_event(body, {"Stripe-Signature": stripe_header(body, at=NOW)}, base64_encoded=True)
 
     assert status(event) == 400
@@ -385,7 +383,7 @@ def test_only_the_named_field_of_a_json_secret_signs(reception: Reception, monke
     assert [status(signed(secret=secret)) for secret in (ONE, TWO)] == [202, 401]
 
 
-def test_an_outage_is_no_refusal(reception: Reception) -> None:
+def test_an_outage_is_not_a_refusal(reception: Reception) -> None:
     reception.wait()
     reception.world.wire.plan(Fault(operation="TransactWriteItems", action=Action.THROTTLE, times=60))
 
@@ -484,7 +482,9 @@ def test_other_schemes_sign_webhooks_too(
     assert status(rest_event(body + b" ", headers)) == 401
 
 
-def test_a_function_of_another_release_serves_nobody(reception: Reception, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_function_of_another_release_rejects_every_request(
+    reception: Reception, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from saga_runtime.errors import ProtocolMismatch
 
     monkeypatch.setenv(Env.PROTOCOL, str(PROTOCOL_VERSION + 1))
@@ -492,7 +492,9 @@ def test_a_function_of_another_release_serves_nobody(reception: Reception, monke
         from_warehouse(signed(), None)
 
 
-def test_a_webhook_without_a_scheme_serves_nobody(reception: Reception, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_webhook_without_a_scheme_rejects_every_request(
+    reception: Reception, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv(Env.WEBHOOK_SCHEME)
     module.scheme.cache_clear()
 
@@ -502,7 +504,7 @@ def test_a_webhook_without_a_scheme_serves_nobody(reception: Reception, monkeypa
 
 def test_a_handler_keeps_its_functions_name() -> None:
     assert from_warehouse.__name__ == "from_warehouse"
-    assert from_warehouse.__doc__ == "Reads what a warehouse tells."
+    assert from_warehouse.__doc__ == "Reads a warehouse's events."
 
 
 def test_unsigned_writes_nothing(reception: Reception) -> None:

@@ -46,7 +46,7 @@ fuzzed = settings(max_examples=150, suppress_health_check=[HealthCheck.function_
 
 @webhook
 def anything(event: WebhookEvent) -> Callback | None:
-    """Takes what comes as it comes, as a careless function does that at least says Invalid."""
+    """Accepts any input, as a careless function does that at least raises Invalid."""
     told = event.json
     if not isinstance(told, Mapping):
         raise Invalid("an object is expected")
@@ -235,7 +235,7 @@ def test_whatever_a_provider_signs_is_answered_without_a_failure(
     answered()
 
 
-def test_what_is_no_approval_link_decides_nothing(reception: Reception) -> None:
+def test_an_invalid_approval_link_decides_nothing(reception: Reception) -> None:
     good = token_of(Claims(job_id=WAIT_ID, reviewer="alice", expires=NOW + 600), KEY.encode())
     said, _, proof = good.partition(".")
     parts = st.sampled_from([said, proof, good, ".", "=", "A", "-_", "\u00e9", ""])

@@ -1,1 +1,1 @@
-"""Functions of drawn sagas: each does what its request tells it to."""
+"""Functions of drawn sagas, whose requests determine their behaviour."""

@@ -1,4 +1,4 @@
-"""How a function behaves: its request tells, by the step's row or name."""
+"""Behaviour of a function, which its request names by the step's row or name."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Routed(PermanentError):
 
 
 def behaviour(call: StepCall) -> str:
-    """What the function is to do: a word, or nothing."""
+    """The function's behaviour: a word, or nothing."""
     told = call.request.get("behave", {})
     return str(told.get(call.row_name) or told.get(call.step) or "")
 
@@ -37,13 +37,13 @@ def is_exact(call: StepCall) -> bool:
 
 
 def output_of(call: StepCall) -> dict[str, Any]:
-    """What the step returns, the same whenever it is asked."""
+    """The step's output, always the same."""
     word, _, size = behaviour(call).partition(" ")
     return {"of": call.row_name, **({"pad": "x" * int(size)} if word == "large" else {})}
 
 
 def before(call: StepCall) -> None:
-    """What happens before the effect."""
+    """Run the behaviour before the effect."""
     match behaviour(call):
         case "refuse":
             raise SoldOut("sold out")
@@ -58,7 +58,7 @@ def before(call: StepCall) -> None:
 
 
 def after(call: StepCall) -> None:
-    """What happens between a provider's answer and the function's."""
+    """Run the behaviour between a provider's response and the function's."""
     match behaviour(call):
         case "mistake" if random.random() < 0.7:
             Money(1_250, "eur")
@@ -73,7 +73,7 @@ class Refused(Exception):
 
 
 def ask(method: str, path: str, *, key: str, reference: str, timeout: float, declined: bool = False) -> Any:
-    """Ask the provider, which declines if it is told to."""
+    """Send a request to the provider, which declines if asked to."""
     mode = os.environ["PROVIDER_MODE"]
     told = "&declined=yes" if declined else ""
     connection = HTTPConnection("provider.example.com", timeout=timeout)

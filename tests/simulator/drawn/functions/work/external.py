@@ -25,7 +25,7 @@ def _found(call: ExternalCall) -> str:
 
 
 def find(call: ExternalCall) -> Verdict:
-    """What became of the call under the step's key?"""
+    """Query the outcome of the call under the step's key."""
     match _found(call):
         case "done":
             return Applied(output=output_of(call))
@@ -36,7 +36,7 @@ def find(call: ExternalCall) -> Verdict:
 
 
 def find_undo(call: ExternalCall, _output: Any) -> Verdict:
-    """What became of the undo under its key?"""
+    """Query the outcome of the compensation under its key."""
     match _found(call):
         case "done":
             return Applied()
