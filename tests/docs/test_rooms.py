@@ -6,16 +6,15 @@ import re
 import tomllib
 from pathlib import Path
 
-import pytest
-
 from tests.docs.pages import ROOT
+from tests.for_each import for_each
 
 PACKAGES = {"saga_runtime": ROOT / "lambda_src" / "saga_runtime", "constructs_lib": ROOT / "constructs_lib"}
 BESIDE_THE_LAYERS = {"saga_runtime": [], "constructs_lib": ["testing"]}
 """Rooms that have a contract of their own."""
 
 
-@pytest.mark.parametrize("package", PACKAGES)
+@for_each(PACKAGES)
 def test_the_page_lists_every_room_from_the_top_down(package: str) -> None:
     assert listed(package) == [*layers(package), *BESIDE_THE_LAYERS[package]]
     assert set(listed(package)) == rooms(PACKAGES[package])

@@ -9,8 +9,7 @@ import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
+from tests.for_each import for_each
 from tests.packaging.conftest import ROOT
 
 LOCKS = sorted((ROOT / "requirements").glob("*.txt"))
@@ -28,12 +27,12 @@ def _tracked() -> Iterator[Path]:
             yield ROOT / name
 
 
-@pytest.mark.parametrize("lock", LOCKS, ids=lambda path: path.name)
+@for_each(LOCKS)
 def test_a_requirement_lock_names_no_address(lock: Path) -> None:
     assert [line for line in lock.read_text().splitlines() if ADDRESS.search(line)] == []
 
 
-@pytest.mark.parametrize("lock", LOCKS, ids=lambda path: path.name)
+@for_each(LOCKS)
 def test_every_locked_requirement_is_exact_and_has_a_hash(lock: Path) -> None:
     text = re.sub(r"(?m)^\s*#.*$\n?", "", lock.read_text()).replace("\\\n", " ")
     requirements = [line for line in text.splitlines() if line.strip()]

@@ -52,7 +52,7 @@ class StepCondition(Condition):
     ROW_REFUSAL_FIRST = Because(
         "when both the row and a business condition refuse, the row decides",
         TRANSACTION,
-        "The first entry's refusal decides, whatever else was wrong.",
+        "The first entry decides: its refusal, or its conflict with another attempt.",
     )
     REFUSAL_READS_ROW = Because(
         "an attempt whose answer was lost may have changed the very state that refuses this one",

@@ -65,7 +65,7 @@ class IntakeCondition(Condition):
         "a failure is answered so that the provider sends the event again", INTAKE, "return unavailable()"
     )
     DELETED_WHEN_DONE = Because(
-        "a message is deleted after its event was applied or parked", INTAKE, "if not taken.from_queue(record)"
+        "a message is deleted after its event was applied or parked", INTAKE, "or not self._from_queue(record)"
     )
     REMEMBERED_FOR_LONGER = Because(
         "a key is remembered for longer than its events are sent again",

@@ -7,19 +7,10 @@ from dataclasses import dataclass
 
 import pytest
 
-from tests.specification.adopted_saga import AdoptCondition
-from tests.specification.atomic_step import StepCondition
-from tests.specification.callback_conditions import CallbackCondition
-from tests.specification.changed_definition import DefinitionCondition
+from tests.for_each import for_each
+from tests.specification import catalogue
 from tests.specification.checker import Move, TooManyStates, check
-from tests.specification.collecting import CollectingCondition
 from tests.specification.conditions import Condition
-from tests.specification.direct_operation import DirectCondition
-from tests.specification.external_conditions import ExternalCondition
-from tests.specification.hold import HoldCondition
-from tests.specification.late_undo import LateCondition
-from tests.specification.record_conditions import RecordCondition
-from tests.specification.saga_conditions import SagaCondition
 
 
 @dataclass(frozen=True)
@@ -81,22 +72,10 @@ def test_an_infinite_search_is_abandoned() -> None:
         check(Counter(top=1_000), limit=10)
 
 
-CONDITIONS: tuple[Condition, ...] = (
-    *RecordCondition,
-    *DirectCondition,
-    *StepCondition,
-    *HoldCondition,
-    *CollectingCondition,
-    *ExternalCondition,
-    *CallbackCondition,
-    *SagaCondition,
-    *DefinitionCondition,
-    *AdoptCondition,
-    *LateCondition,
-)
+CONDITIONS = [condition for suite in catalogue.SUITES.values() for condition in suite.conditions]
 
 
-@pytest.mark.parametrize("condition", CONDITIONS, ids=str)
+@for_each(CONDITIONS)
 def test_every_condition_of_the_models_is_in_the_code(condition: Condition) -> None:
     because = condition.because
 

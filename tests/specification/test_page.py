@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-
+from tests.for_each import for_each
 from tests.specification import catalogue
 from tests.specification.adopted_saga import AdoptPromise
 from tests.specification.atomic_step import StepPromise
@@ -45,12 +44,12 @@ def test_every_suite_is_in_the_catalogue() -> None:
     assert set(catalogue.SUITES) == with_suites
 
 
-@pytest.mark.parametrize("file", catalogue.SUITES)
+@for_each(catalogue.SUITES)
 def test_every_model_is_on_the_page(file: str) -> None:
     assert f"`{file}`" in PAGE
 
 
-@pytest.mark.parametrize("file", catalogue.SUITES)
+@for_each(catalogue.SUITES)
 def test_every_condition_is_printed_with_its_reason(file: str) -> None:
     text = "\n".join(catalogue.lines_of(catalogue.SUITES[file]))
 
@@ -58,6 +57,6 @@ def test_every_condition_is_printed_with_its_reason(file: str) -> None:
     assert missing == []
 
 
-@pytest.mark.parametrize("promise", [promise for promises in PROMISES for promise in promises])
+@for_each(promise for promises in PROMISES for promise in promises)
 def test_every_promise_is_explained(promise: str) -> None:
     assert f"`{promise}`" in PAGE

@@ -80,9 +80,8 @@ def test_no_account_and_no_region_is_written_into_the_template(reference: Cloud)
         assert region not in text
 
 
-@pytest.mark.parametrize("name", constructs_lib.__all__)
-def test_every_public_name_can_be_imported(name: str) -> None:
-    assert getattr(constructs_lib, name) is not None
+def test_every_public_name_can_be_imported() -> None:
+    assert [name for name in constructs_lib.__all__ if not hasattr(constructs_lib, name)] == []
 
 
 def test_every_public_name_is_documented() -> None:
