@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from constructs_lib.execution_watch.execution_watch import ExecutionWatch
     from constructs_lib.execution_watch.watched_machine import WatchedMachine
     from constructs_lib.functions.runtime_function import RuntimeFunction, StepFunction
+    from constructs_lib.migration.migration import Migration
     from constructs_lib.reconciler.timeout_reconciler import TimeoutReconciler
     from constructs_lib.saga import (
         Effect,
@@ -62,6 +63,7 @@ __all__ = [
     "InProgressAnswer",
     "KeyPolicy",
     "LedgerTable",
+    "Migration",
     "MoneyField",
     "Notify",
     "Operation",
@@ -106,6 +108,7 @@ __getattr__, __dir__ = lazy_exports(
         "InProgressAnswer": "saga_runtime.protocol",
         "KeyPolicy": "saga_runtime.protocol",
         "LedgerTable": "constructs_lib.tables.ledger_table",
+        "Migration": "constructs_lib.migration.migration",
         "MoneyField": "constructs_lib.api.money_field",
         "Notify": "constructs_lib.saga",
         "Operation": "constructs_lib.api.transaction_api",

@@ -7,14 +7,27 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
-from constructs_lib.cli import cost, graph, hold, local, trial_balance
+from constructs_lib.cli import cost, graph, hold, local, migrate, trial_balance
 from constructs_lib.cli.callbacks import command as callbacks
 from constructs_lib.cli.doctor import command as doctor
 from constructs_lib.cli.saga import adopt, inspect, recover, resolve
 from constructs_lib.cli.shared.errors import CommandError
 from constructs_lib.shared.version import __version__
 
-COMMANDS: Final = (inspect, resolve, recover, adopt, doctor, hold, callbacks, trial_balance, cost, graph, local)
+COMMANDS: Final = (
+    inspect,
+    resolve,
+    recover,
+    adopt,
+    doctor,
+    hold,
+    callbacks,
+    migrate,
+    trial_balance,
+    cost,
+    graph,
+    local,
+)
 _INTERRUPTED: Final = 130
 
 

@@ -1,12 +1,17 @@
 """Migrations of a table's items under load: from one item per customer to one per concern, and back.
 
-Imports ``saga_log``, ``shared`` and ``errors``. Public are the names in ``__all__``.
+Imports ``saga_log``, ``shared`` and ``errors``. Public are the names in ``__all__``, imported at first use.
 """
 
-from saga_runtime.migration.changes import CLEAR, Change, Clear, CustomerUnknown, born, writes_of
-from saga_runtime.migration.history import copy_row, merged, row_id
-from saga_runtime.migration.layout import Concern, Layout, Place, Target
-from saga_runtime.migration.store import Items, Store
+from typing import TYPE_CHECKING
+
+from saga_runtime.shared.lazy import lazy_exports
+
+if TYPE_CHECKING:
+    from saga_runtime.migration.changes import CLEAR, Change, Clear, CustomerUnknown, born, writes_of
+    from saga_runtime.migration.history import copy_row, merged, row_id
+    from saga_runtime.migration.layout import Concern, Layout, Place, Target
+    from saga_runtime.migration.store import Items, Store
 
 __all__ = [
     "CLEAR",
@@ -25,3 +30,24 @@ __all__ = [
     "row_id",
     "writes_of",
 ]
+
+__getattr__, __dir__ = lazy_exports(
+    __name__,
+    {
+        "CLEAR": ".changes",
+        "Change": ".changes",
+        "Clear": ".changes",
+        "Concern": ".layout",
+        "CustomerUnknown": ".changes",
+        "Items": ".store",
+        "Layout": ".layout",
+        "Place": ".layout",
+        "Store": ".store",
+        "Target": ".layout",
+        "born": ".changes",
+        "copy_row": ".history",
+        "merged": ".history",
+        "row_id": ".history",
+        "writes_of": ".changes",
+    },
+)

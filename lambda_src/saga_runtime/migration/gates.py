@@ -4,65 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from saga_runtime.migration.layout import LEGACY, READY, Layout
-from saga_runtime.migration.store import Phase
-from saga_runtime.migration.worker import Pass
-from saga_runtime.protocol import MigrationField
+from saga_runtime.migration.layout import LEGACY, READY
+from saga_runtime.migration.progress import Job, Pass, Phase
+from saga_runtime.migration.terms import Terms
 
-_VERIFIED = 3
-"""The phase of a group in which both items are compared."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Terms:
-    """Terms of a deployed migration.
-
-    Attributes:
-        layout: its layout.
-        most_phase: up to which phase the deployment allows to advance.
-        segments: of the scan.
-        ended_after_seconds: after which time no function of the code, or of the phase, before still runs.
-        clean_for_seconds: for how long comparisons must have found no difference.
-        kept_for_seconds: for how long old items are kept after everything left them.
-        writers: names of the functions that write the table's items.
-    """
-
-    layout: Layout
-    most_phase: int
-    segments: int
-    ended_after_seconds: int
-    clean_for_seconds: int
-    kept_for_seconds: int
-    writers: tuple[str, ...] = ()
-
-    def to_json(self) -> dict[str, Any]:
-        """Value of ``Env.MIGRATION``, as JSON values."""
-        f = MigrationField
-        return {
-            **self.layout.to_json(),
-            f.MOST_PHASE.value: self.most_phase,
-            f.SEGMENTS.value: self.segments,
-            f.ENDED_AFTER.value: self.ended_after_seconds,
-            f.CLEAN_FOR.value: self.clean_for_seconds,
-            f.KEPT_FOR.value: self.kept_for_seconds,
-            f.WRITERS.value: list(self.writers),
-        }
-
-    @classmethod
-    def from_json(cls, told: Mapping[str, Any]) -> Terms:
-        """Read what ``to_json`` wrote."""
-        f = MigrationField
-        return cls(
-            layout=Layout.from_json(told),
-            most_phase=told[f.MOST_PHASE],
-            segments=told[f.SEGMENTS],
-            ended_after_seconds=told[f.ENDED_AFTER],
-            clean_for_seconds=told[f.CLEAN_FOR],
-            kept_for_seconds=told[f.KEPT_FOR],
-            writers=tuple(told[f.WRITERS]),
-        )
+_ALL_DUAL, _VERIFIED, _PILOTS_NEW = 2, 3, 4
+"""Phases of a group between which both items are compared; the second one's gate asks for the result."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,6 +74,25 @@ def back(terms: Terms, facts: Facts) -> list[str]:
             terms, facts, since_ms=phase.changed_at_ms + terms.ended_after_seconds * 1_000
         )
     return []
+
+
+def due(terms: Terms, job: Job, phase: Phase, last: Pass | None, now_ms: int) -> bool:
+    """Test whether a scheduled run has anything to do.
+
+    A backfill passes until a pass left nothing, and once more when births that read the phase before have ended. A
+    comparison passes while a group is in both items.
+    """
+    layout = terms.layout
+    if phase.number == LEGACY:
+        return False
+    if job is Job.VERIFY:
+        group = layout.group_of(phase.number)
+        return group is not None and _ALL_DUAL <= layout.stage(phase.number, group) <= _PILOTS_NEW
+    done = _of(last, phase, phase.changed_at_ms)
+    if done is None or done.left:
+        return True
+    settled_ms = phase.changed_at_ms + terms.ended_after_seconds * 1_000
+    return done.began_at_ms < settled_ms <= now_ms
 
 
 def _ended(terms: Terms, facts: Facts, what: str) -> list[str]:

@@ -14,6 +14,7 @@ from saga_runtime.errors import Conflict, TransientError
 from saga_runtime.migration.changes import Change, CustomerUnknown, Value, born, writes_of
 from saga_runtime.migration.layout import LEGACY, Concern, Layout
 from saga_runtime.migration.places import Item, truth_of
+from saga_runtime.migration.progress import Phase
 from saga_runtime.protocol import MigrationAttribute
 from saga_runtime.saga_log.write import Write
 from saga_runtime.shared import aws, clock
@@ -23,19 +24,6 @@ Items = Mapping[str, Item]
 """Items of one customer by sort key."""
 BACKOFF: Final = Backoff()
 _A: Final = MigrationAttribute
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Phase:
-    """The phase item.
-
-    Attributes:
-        number: the phase.
-        changed_at_ms: when it changed last; 0: never.
-    """
-
-    number: int = LEGACY
-    changed_at_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

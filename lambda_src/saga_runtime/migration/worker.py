@@ -6,13 +6,11 @@ report the same page one is counted. A run of a phase before may pull the other 
 
 from __future__ import annotations
 
-import json
 import random
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from typing import Any, Final
 
 from botocore.exceptions import ClientError
@@ -20,8 +18,9 @@ from botocore.exceptions import ClientError
 from saga_runtime.migration.layout import Concern, Place
 from saga_runtime.migration.moves import Move, entries, next_move, removable, removal
 from saga_runtime.migration.places import Item, place_of, same
-from saga_runtime.migration.store import BACKOFF, Phase, Store
-from saga_runtime.protocol import Metric, MigrationAttribute, PassField
+from saga_runtime.migration.progress import Job, Pass, Phase, Progress
+from saga_runtime.migration.store import BACKOFF, Store
+from saga_runtime.protocol import Metric, MigrationAttribute
 from saga_runtime.shared import aws, clock, telemetry
 
 SPARE_MS: Final = 10_000
@@ -30,146 +29,6 @@ PAGE_ITEMS: Final = 200
 """Items of the table that a page passes by; its customers fit into an invocation."""
 MOST_EXAMPLES: Final = 10
 _A: Final = MigrationAttribute
-
-
-class Job(StrEnum):
-    """Task of a pass."""
-
-    BACKFILL = "backfill"
-    """Moves each concern of each customer to the phase's target."""
-    VERIFY = "verify"
-    """Compares both items of each concern that is in both, and moves nothing."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pass:
-    """A complete pass of a segment.
-
-    Attributes:
-        phase: its phase, from its begin to its end.
-        began_at_ms, ended_at_ms: epoch milliseconds.
-        seen: customers.
-        moved: moves that took effect.
-        left: concerns of customers that could not be moved, or compared.
-        compared: concerns of customers that were compared.
-        different: those whose items differ.
-        clean_since_ms: begin of the first of the passes of this phase that found no difference, up to this one; None:
-            this one found one, or left something out.
-    """
-
-    phase: int
-    began_at_ms: int
-    ended_at_ms: int
-    seen: int
-    moved: int
-    left: int
-    compared: int
-    different: int
-    clean_since_ms: int | None
-
-    def to_json(self) -> str:
-        """The pass as text."""
-        f = PassField
-        told = {
-            f.PHASE: self.phase,
-            f.BEGAN_AT: self.began_at_ms,
-            f.ENDED_AT: self.ended_at_ms,
-            f.SEEN: self.seen,
-            f.MOVED: self.moved,
-            f.LEFT: self.left,
-            f.COMPARED: self.compared,
-            f.DIFFERENT: self.different,
-            f.CLEAN_SINCE: self.clean_since_ms,
-        }
-        return json.dumps(told, separators=(",", ":"))
-
-    @classmethod
-    def from_json(cls, text: str) -> Pass:
-        """Read what ``to_json`` wrote."""
-        f, told = PassField, json.loads(text)
-        return cls(
-            phase=told[f.PHASE],
-            began_at_ms=told[f.BEGAN_AT],
-            ended_at_ms=told[f.ENDED_AT],
-            seen=told[f.SEEN],
-            moved=told[f.MOVED],
-            left=told[f.LEFT],
-            compared=told[f.COMPARED],
-            different=told[f.DIFFERENT],
-            clean_since_ms=told[f.CLEAN_SINCE],
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
-    """Progress of one job in one segment.
-
-    Attributes:
-        version: number of pages of all passes.
-        phase: phase of the pass that is under way.
-        began_at_ms: when it began; 0: none ever did.
-        cursor: key behind which its next page begins; None: at the start.
-        seen, moved, left, compared, different: so far, as in a ``Pass``.
-        examples: first customers whose items differ.
-        last: the last complete pass.
-    """
-
-    version: int = 0
-    phase: int = 0
-    began_at_ms: int = 0
-    cursor: Mapping[str, Any] | None = None
-    seen: int = 0
-    moved: int = 0
-    left: int = 0
-    compared: int = 0
-    different: int = 0
-    examples: tuple[str, ...] = ()
-    last: Pass | None = None
-
-    @classmethod
-    def from_item(cls, item: Mapping[str, Any] | None) -> Progress:
-        """Read an item; an absent one is a job that never ran."""
-        if item is None:
-            return cls()
-        numbers = {
-            field: int(item[name]["N"])
-            for field, name in (
-                ("version", _A.VERSION),
-                ("phase", _A.PHASE),
-                ("began_at_ms", _A.BEGAN_AT),
-                ("seen", _A.SEEN),
-                ("moved", _A.MOVED),
-                ("left", _A.LEFT),
-                ("compared", _A.COMPARED),
-                ("different", _A.DIFFERENT),
-            )
-        }
-        return cls(
-            **numbers,
-            cursor=json.loads(item[_A.CURSOR]["S"]) if _A.CURSOR in item else None,
-            examples=tuple(json.loads(item[_A.EXAMPLES]["S"])),
-            last=Pass.from_json(item[_A.LAST]["S"]) if _A.LAST in item else None,
-        )
-
-    def attributes(self) -> dict[str, Any]:
-        """The item without its key."""
-        numbers = {
-            _A.VERSION: self.version,
-            _A.PHASE: self.phase,
-            _A.BEGAN_AT: self.began_at_ms,
-            _A.SEEN: self.seen,
-            _A.MOVED: self.moved,
-            _A.LEFT: self.left,
-            _A.COMPARED: self.compared,
-            _A.DIFFERENT: self.different,
-        }
-        item: dict[str, Any] = {name.value: {"N": str(value)} for name, value in numbers.items()}
-        item[_A.EXAMPLES.value] = {"S": json.dumps(list(self.examples))}
-        if self.cursor is not None:
-            item[_A.CURSOR.value] = {"S": json.dumps(self.cursor)}
-        if self.last is not None:
-            item[_A.LAST.value] = {"S": self.last.to_json()}
-        return item
 
 
 def read_progress(store: Store, job: Job, segment: int) -> Progress:
@@ -229,7 +88,7 @@ class Worker:
         for item in answer["Items"]:
             if self.remaining_ms() <= SPARE_MS // 2:
                 return None
-            self._customer(item[self.store.layout.partition_key]["S"], phase, tally, different)
+            self._customer(item, phase, tally, different)
         after = replace(
             progress,
             version=read.version + 1,
@@ -252,8 +111,7 @@ class Worker:
             "ConsistentRead": True,
             "Limit": self.page_items,
             "FilterExpression": "#sk = :old",
-            "ProjectionExpression": "#pk",
-            "ExpressionAttributeNames": {"#sk": layout.sort_key, "#pk": layout.partition_key},
+            "ExpressionAttributeNames": {"#sk": layout.sort_key},
             "ExpressionAttributeValues": {":old": {"S": layout.old_item}},
         }
         if self.segments > 1:
@@ -284,12 +142,14 @@ class Worker:
 
     # -- one customer ----------------------------------------------------------------------------------------------
 
-    def _customer(self, customer: str, phase: Phase, tally: Counter[str], different: list[str]) -> None:
+    def _customer(self, old: Item, phase: Phase, tally: Counter[str], different: list[str]) -> None:
+        customer = str(old[self.store.layout.partition_key]["S"])
         for concern in self.store.layout.concerns:
             if self.job is Job.VERIFY:
-                self._compare(customer, concern, tally, different)
+                if place_of(concern, old, None) is Place.DUAL:
+                    self._compare(customer, concern, tally, different)
             else:
-                self._move(customer, concern, phase, tally)
+                self._move(customer, concern, old, phase, tally)
         if self.job is Job.BACKFILL and phase.number >= self.store.layout.last:
             self._remove(customer, tally)
 
@@ -306,22 +166,26 @@ class Worker:
             different.append(customer)
             telemetry.count(Metric.MIGRATION_DIFFERENCE, concern=concern.name)
 
-    def _move(self, customer: str, concern: Concern, phase: Phase, tally: Counter[str]) -> None:
+    def _move(self, customer: str, concern: Concern, old: Item, phase: Phase, tally: Counter[str]) -> None:
+        """Move a concern to its target. The old item as the scan found it is tried first: it spares a read."""
         target = self.store.layout.target(phase.number, concern, customer)
-        for _ in range(len(Move)):
-            pair = self._pair(customer, concern)
-            if pair is None:
-                tally["left"] += 1
+        known: tuple[Item | None, Item | None] | None = (old, None)
+        for failures in range(1, BACKOFF.attempts + 1):
+            if known is None:
+                break
+            was, new = known
+            move = next_move(concern, was, new, target)
+            if move is None or was is None:
                 return
-            old, new = pair
-            move = next_move(concern, old, new, target)
-            if move is None or old is None:
-                return
-            if not self._commit(entries(self.store.layout, self.store.table, concern, move, old, new)):
-                tally["left"] += 1
-                return
-            tally["moved"] += 1
-            telemetry.count(Metric.MIGRATED, concern=concern.name)
+            if new is None and move is Move.UNSEAL:
+                known = self._pair(customer, concern)
+                continue
+            if self._commit(entries(self.store.layout, self.store.table, concern, move, was, new)):
+                tally["moved"] += 1
+                telemetry.count(Metric.MIGRATED, concern=concern.name)
+            else:
+                time.sleep(BACKOFF.delay_ms(failures, random.random()) / 1_000)
+            known = self._pair(customer, concern)
         tally["left"] += 1
 
     def _remove(self, customer: str, tally: Counter[str]) -> None:

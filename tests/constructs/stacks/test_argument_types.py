@@ -38,6 +38,7 @@ from constructs_lib import (
     HmacSignature,
     IdempotencyTable,
     LedgerTable,
+    Migration,
     MoneyField,
     Notify,
     Operation,
@@ -56,8 +57,12 @@ from constructs_lib import (
     TransactionApi,
     WatchedMachine,
 )
+from saga_runtime.migration import Concern, Layout
 from tests.constructs.support.sagas import FUNCTIONS, plain_function, saga, step_function
 
+LAYOUT = Layout(
+    name="split", old_item="all", groups=((Concern(name="POINT", item="POINT", attributes={"points": "points"}),),)
+)
 MADE_BY_OTHERS = {"ApprovalPage", "DirectReceiver", "Step", "StepGroup", "Webhook"}
 """Public for their attributes; ``CallbackIntegration`` and the factories of ``Step`` make them."""
 OF_THE_RUNTIME = {"CollectingAccounts", "Unit"}
@@ -111,6 +116,9 @@ FACTORIES: dict[str, tuple[Callable[..., Any], Given]] = {
     "HmacSignature": (HmacSignature, lambda w: {"secrets": [w.secret], "header": "X-Sign"}),
     "IdempotencyTable": (IdempotencyTable, lambda _: {}),
     "LedgerTable": (LedgerTable, lambda _: {}),
+    "Migration": (
+        Migration, lambda w: {"table": w.table, "layout": LAYOUT, "phase": 1, "writers": [w.own]},
+    ),
     "MoneyField": (MoneyField, lambda _: {"amount": "/amount", "currency": "/currency"}),
     "Notify": (Notify, lambda w: {"queue": w.fifo}),
     "Operation": (Operation, lambda w: {"saga": w.saga}),

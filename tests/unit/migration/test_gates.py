@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from saga_runtime.errors import Conflict
-from saga_runtime.migration.gates import Facts, Terms, ahead, back
-from saga_runtime.migration.store import Phase
-from saga_runtime.migration.worker import Pass
+from saga_runtime.migration.gates import Facts, ahead, back
+from saga_runtime.migration.progress import Pass, Phase
+from saga_runtime.migration.terms import Terms
 from tests.unit.support.migrations import LAST, LAYOUT, open_table
 from tests.unit.support.world import World
 

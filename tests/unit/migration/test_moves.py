@@ -11,7 +11,7 @@ import pytest
 from saga_runtime import InsufficientFunds, Write
 from saga_runtime.migration import CLEAR, Change, CustomerUnknown
 from saga_runtime.migration.moves import Move, entries
-from saga_runtime.migration.worker import Job
+from saga_runtime.migration.progress import Job
 from saga_runtime.protocol import Metric
 from saga_runtime.saga_log.transaction import commit_first
 from saga_runtime.shared import aws

@@ -8,7 +8,8 @@ from typing import Any
 
 from saga_runtime import InsufficientFunds, Write
 from saga_runtime.migration import Change, Concern, Layout, Store
-from saga_runtime.migration.worker import Job, Pass, Worker
+from saga_runtime.migration.progress import Job, Pass
+from saga_runtime.migration.worker import Worker
 from saga_runtime.saga_log.transaction import commit_first
 from saga_runtime.shared import aws
 from tests.unit.support.world import World

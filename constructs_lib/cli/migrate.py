@@ -1,0 +1,268 @@
+"""``cdk-sagas migrate``: show a migration's progress, move and compare items, and change its phase."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from constructs_lib.cli.shared.aws import add_aws_options, environment, one_line_errors, session_of
+from constructs_lib.cli.shared.errors import CommandError
+from constructs_lib.cli.shared.moments import moment
+from constructs_lib.cli.shared.output import say
+from saga_runtime.protocol import Env
+
+if TYPE_CHECKING:
+    import boto3
+
+    from saga_runtime.migration.gates import Facts
+    from saga_runtime.migration.layout import Layout
+    from saga_runtime.migration.progress import Job, Pass, Progress
+    from saga_runtime.migration.store import Store
+    from saga_runtime.migration.terms import Terms
+
+_ACTIONS: Final = ("status", "backfill", "verify", "advance", "back")
+_QUIET: Final = {
+    Env.SERVICE.value: "cdk-sagas",
+    "POWERTOOLS_LOG_LEVEL": "CRITICAL",
+    "POWERTOOLS_METRICS_DISABLED": "true",
+}
+_WIDTH: Final = 30
+_FOREVER_MS: Final = 10**9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deployed:
+    """A deployed migration.
+
+    Attributes:
+        terms: its terms.
+        store: its table.
+        session: the AWS session.
+    """
+
+    terms: Terms
+    store: Store
+    session: boto3.Session
+
+
+def add_parser(commands: Any) -> None:
+    """Add ``migrate`` to the command."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "migrate",
+        help="show a migration's progress, move and compare items, and change its phase",
+        description="Works on the Migration of a stack. status shows phase, progress and differences; backfill and "
+        "verify run one pass from here, next to the worker; advance and back change the phase by one, if its gate is "
+        "open. Exit status: 0 done, or shown; 1 refused, items differ or are left, or AWS refused a call.",
+    )
+    parser.add_argument("action", metavar="|".join(_ACTIONS), choices=_ACTIONS, help="what to do")
+    parser.add_argument("--stack", metavar="NAME", required=True, help="name of the CloudFormation stack")
+    parser.add_argument("--name", help="name of the layout, if the stack has several migrations")
+    add_aws_options(parser)
+    parser.set_defaults(run=_run)
+
+
+def _run(options: argparse.Namespace) -> int:
+    session = session_of(options)
+    from saga_runtime.migration.progress import Job
+    from saga_runtime.shared import aws
+
+    with (
+        one_line_errors("the migration was not read, or not changed"),
+        environment(_QUIET),
+        aws.clients_of(session),
+    ):
+        found = _deployed(session, options.stack, options.name)
+        match options.action:
+            case "status":
+                return _status(found)
+            case "backfill" | "verify":
+                return _pass(found, Job(options.action))
+        return _change(found, 1 if options.action == "advance" else -1)
+
+
+# -- what is deployed -----------------------------------------------------------------------------------------------
+
+
+def _deployed(session: boto3.Session, stack: str, name: str | None) -> Deployed:
+    from constructs_lib.cli.doctor.aws import Aws
+    from constructs_lib.cli.doctor.stack import FUNCTION, resources
+    from saga_runtime.migration.store import Store
+    from saga_runtime.migration.terms import Terms
+
+    client: Any = session.client("lambda")
+    workers = []
+    for function in resources(Aws(session=session), [stack])[FUNCTION]:
+        try:
+            described = client.get_function_configuration(FunctionName=function)
+        except client.exceptions.ResourceNotFoundException:
+            continue
+        variables = described.get("Environment", {}).get("Variables", {})
+        if Env.MIGRATION in variables:
+            terms = Terms.from_json(json.loads(variables[Env.MIGRATION]))
+            # Writers have the layout without the list of writers.
+            if terms.writers and name in {None, terms.layout.name}:
+                workers.append((terms, variables[Env.MIGRATION_TABLE]))
+    if len(workers) != 1:
+        names = ", ".join(sorted(terms.layout.name for terms, _ in workers)) or "none"
+        raise CommandError(
+            f"stack {stack} must have one Migration{f' named {name}' if name else ''}, got {names}; name the stack "
+            "that has it, and choose one with --name"
+        )
+    ((terms, table),) = workers
+    return Deployed(terms=terms, store=Store(layout=terms.layout, table=table), session=session)
+
+
+def _facts(found: Deployed) -> Facts:
+    from saga_runtime.migration.gates import Facts
+    from saga_runtime.migration.progress import Job
+    from saga_runtime.migration.worker import read_progress
+    from saga_runtime.shared import clock
+
+    def last(job: Job) -> list[Pass | None]:
+        return [read_progress(found.store, job, segment).last for segment in range(found.terms.segments)]
+
+    return Facts(
+        phase=found.store.phase(),
+        now_ms=clock.now_ms(),
+        moved=last(Job.BACKFILL),
+        compared=last(Job.VERIFY),
+        deployed=_deployments(found),
+    )
+
+
+def _deployments(found: Deployed) -> dict[str, int]:
+    """When each writer was last deployed, epoch milliseconds; those that exist."""
+    client: Any = found.session.client("lambda")
+    deployed = {}
+    for name in found.terms.writers:
+        try:
+            said = client.get_function_configuration(FunctionName=name)["LastModified"]
+        except client.exceptions.ResourceNotFoundException:
+            continue
+        deployed[name] = int(datetime.fromisoformat(said).timestamp() * 1_000)
+    return deployed
+
+
+# -- status ---------------------------------------------------------------------------------------------------------
+
+
+def _status(found: Deployed) -> int:
+    from saga_runtime.migration.gates import ahead
+    from saga_runtime.migration.progress import Job
+    from saga_runtime.migration.worker import read_progress
+
+    facts, layout = _facts(found), found.terms.layout
+    phase = facts.phase
+    since = f", since {moment(phase.changed_at_ms)}" if phase.changed_at_ms else ""
+    say(f"migration {layout.name}: phase {phase.number} of {layout.last}{since}\n")
+    say(f"  {bar(phase.number, layout.last)}  {layout.describe(phase.number)}\n")
+    different: list[str] = []
+    for job in Job:
+        progresses = [read_progress(found.store, job, segment) for segment in range(found.terms.segments)]
+        say(f"{job.value:9} {line_of(progresses, phase.number)}\n")
+        different += [customer for one in progresses for customer in one.examples]
+    if different:
+        say(f"differ: {', '.join(different)}\n")
+    reasons = ahead(found.terms, facts)
+    if not reasons:
+        say(f"may advance to {phase.number + 1}: {layout.describe(phase.number + 1)}\n")
+    for reason in reasons:
+        say(f"not yet: {reason}\n")
+    return 1 if different else 0
+
+
+def bar(done: int, total: int) -> str:
+    """A bar of what is done.
+
+    >>> bar(7, 14)
+    '[###############...............]'
+    """
+    filled = _WIDTH * min(done, total) // total if total else _WIDTH
+    return f"[{'#' * filled}{'.' * (_WIDTH - filled)}]"
+
+
+def line_of(progresses: Sequence[Progress], phase: int) -> str:
+    """Progress of a job in all segments, with a bar in proportion to the customers of the pass before."""
+    seen = total = left = different = compared = moved = 0
+    complete = True
+    for one in progresses:
+        running = one.cursor is not None and one.phase == phase
+        done = one.last if one.last is not None and one.last.phase == phase else None
+        shown: Any = one if running or done is None else done
+        if not running and done is None:
+            complete = False
+            total += one.last.seen if one.last is not None else 0
+            continue
+        complete = complete and not running
+        seen, left, different = seen + shown.seen, left + shown.left, different + shown.different
+        compared, moved = compared + shown.compared, moved + shown.moved
+        total += max(shown.seen, one.last.seen if running and one.last is not None else 0)
+    if not seen and not complete:
+        return f"{bar(0, 1)}  no pass of phase {phase} yet"
+    counts = f"{seen} customers, {moved} moved, {left} left, {compared} compared, {different} differ"
+    return f"{bar(seen, total)}  {counts}{'' if complete else ', in progress'}"
+
+
+# -- passes ---------------------------------------------------------------------------------------------------------
+
+
+def _pass(found: Deployed, job: Job) -> int:
+    """Run a pass of each segment, one after the other, and show it as it goes."""
+    from saga_runtime.migration.worker import Worker
+
+    terms = found.terms
+    left = different = 0
+    for segment in range(terms.segments):
+        done = None
+        while done is None:  # another run was faster at a page: continue from there
+            done = Worker(
+                store=found.store,
+                job=job,
+                segment=segment,
+                segments=terms.segments,
+                remaining_ms=lambda: _FOREVER_MS,
+                report=lambda progress: _show(job, segment, terms.layout, progress),  # noqa: B023 - called at once
+            ).run()
+        left, different = left + done.left, different + done.different
+        counts = f"{done.seen} customers, {done.moved} moved, {done.left} left, {done.compared} compared"
+        say(f"{job.value} segment {segment}: {counts}, {done.different} differ\n")
+    return 1 if left or different else 0
+
+
+def _show(job: Job, segment: int, layout: Layout, progress: Progress) -> None:
+    if not sys.stdout.isatty():
+        return
+    total = max(progress.seen, progress.last.seen if progress.last is not None else 0)
+    say(f"\r{layout.name} {job.value} {segment} {bar(progress.seen, total or 1)} {progress.seen}\x1b[K")
+    if progress.cursor is None:
+        say("\r\x1b[K")
+
+
+# -- phases ---------------------------------------------------------------------------------------------------------
+
+
+def _change(found: Deployed, step: int) -> int:
+    from saga_runtime.errors import Conflict
+    from saga_runtime.migration.gates import ahead, back
+
+    facts, layout = _facts(found), found.terms.layout
+    reasons = ahead(found.terms, facts) if step > 0 else back(found.terms, facts)
+    if reasons:
+        for reason in reasons:
+            say(f"not yet: {reason}\n")
+        return 1
+    try:
+        changed = found.store.change_phase(facts.phase, facts.phase.number + step)
+    except Conflict:
+        raise CommandError(
+            f"the phase must still be {facts.phase.number}, got another one; another operator changed it: see "
+            "cdk-sagas migrate status"
+        ) from None
+    say(f"phase {changed.number} of {layout.last}: {layout.describe(changed.number)}\n")
+    say(f"  {bar(changed.number, layout.last)}\n")
+    return 0

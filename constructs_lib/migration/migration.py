@@ -1,0 +1,171 @@
+"""Migration: its worker, schedules, metrics and alarms."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from aws_cdk import Duration, RemovalPolicy, Stack
+from aws_cdk import aws_cloudwatch as cloudwatch
+from aws_cdk import aws_dynamodb as dynamodb
+from aws_cdk import aws_iam as iam
+from constructs import Construct
+
+from constructs_lib.functions.runtime_function import RuntimeFunction, own_code
+from constructs_lib.functions.schedules import run_every
+from constructs_lib.monitoring.callback_alarms import counted_alarm
+from constructs_lib.shared.arguments import require_between, require_seconds
+from constructs_lib.shared.service_names import service_of
+from constructs_lib.shared.types import checked
+from saga_runtime.migration.layout import Layout
+from saga_runtime.migration.progress import Job
+from saga_runtime.migration.terms import Terms
+from saga_runtime.protocol import Env, Metric, MigrationField
+
+_MOST_SEGMENTS: Final = 8
+_EVERY: Final = {Job.BACKFILL: Duration.minutes(5), Job.VERIFY: Duration.minutes(60)}
+_TIMEOUT: Final = Duration.minutes(4)
+"""Shorter than the shorter interval: runs of one segment rarely meet, and are harmless if they do."""
+_DAY_SECONDS: Final = 86_400
+_LEAST_ENDED: Final = 900
+"""The longest timeout of a function."""
+_WORKER_ACTIONS: Final = ("GetItem", "BatchGetItem", "Scan", "PutItem", "UpdateItem", "DeleteItem")
+_WRITER_ACTIONS: Final = ("GetItem", "BatchGetItem", "PutItem", "UpdateItem")
+
+
+class Migration(Construct):
+    """Moves each customer's concerns from one item to one item per concern, while operations run.
+
+    Creates a worker function with a schedule for each job and segment, and alarms. Phases are changed by
+    ``cdk-sagas migrate advance`` and ``back``, never by a deployment.
+
+    Guaranteed: at each moment one item, or both with equal values, is the truth about a concern of a customer, whatever
+    dies, and however many workers and phases meet. A phase advances only when everything of it has moved, comparisons
+    were clean for ``clean_for``, and no code of the phase before can still run.
+
+    Not guaranteed: that functions outside ``writers`` follow. Code that writes old items without
+    ``saga_runtime.migration`` must be gone before phase 2.
+
+    Example::
+
+        layout = Layout(name="split", old_item="customer", groups=((profile,), (points, cash)))
+        Migration(self, "Split", table=table, layout=layout, phase=1, writers=[pay, refund])
+
+    Args:
+        scope: parent construct.
+        id: construct id.
+        table: the table, with a partition key and a sort key of type text.
+        layout: concerns, their items and attributes, in groups.
+        phase: up to which phase operators may advance; 0 to ``layout.last``. Raise it by one with each deployment.
+        writers: every function that writes items of customers. Each gets the layout and the table's name in its
+            environment, and the rights to read and write the table's items.
+        segments: parts of the table that are worked on in parallel; 1 to 8, 1 by default.
+        ended_after: after which time no code of the release, or phase, before runs: the longest timeout, and for how
+            long Lambda keeps asynchronous events; 15 minutes to 7 days, 6 hours and 15 minutes by default.
+        clean_for: for how long comparisons must find no difference; 1 day by default, at most 30 days.
+        kept_for: for how long old items are kept when nothing reads them any more; 30 days by default.
+        removal_policy: of the worker's log group; retained by default.
+
+    Attributes:
+        worker: the worker.
+        difference_alarm: old and new item of a concern differ.
+        failed_alarm: the worker failed in three periods of 5 minutes in a row.
+        alarms: both. They have no actions: add yours.
+
+    Raises:
+        ValueError: for a wrong argument, naming it, its value and the remedy.
+    """
+
+    @checked
+    def __init__(
+        self,
+        scope: Construct,
+        id: str,
+        *,
+        table: dynamodb.ITableV2,
+        layout: Layout,
+        phase: int,
+        writers: Sequence[RuntimeFunction],
+        segments: int = 1,
+        ended_after: Duration | None = None,
+        clean_for: Duration | None = None,
+        kept_for: Duration | None = None,
+        removal_policy: RemovalPolicy = RemovalPolicy.RETAIN,
+    ) -> None:
+        require_between("phase", phase, at_least=0, at_most=layout.last)
+        require_between("segments", segments, at_least=1, at_most=_MOST_SEGMENTS)
+        if not writers:
+            raise ValueError(f"writers of Migration {id} must name a function, got none; name all that write items")
+        super().__init__(scope, id)
+        terms = Terms(
+            layout=layout,
+            most_phase=phase,
+            segments=segments,
+            ended_after_seconds=require_seconds(
+                "ended_after", ended_after or Duration.minutes(375), at_least=_LEAST_ENDED, at_most=7 * _DAY_SECONDS
+            ),
+            clean_for_seconds=require_seconds(
+                "clean_for", clean_for or Duration.days(1), at_least=0, at_most=30 * _DAY_SECONDS
+            ),
+            kept_for_seconds=require_seconds(
+                "kept_for", kept_for or Duration.days(30), at_least=0, at_most=3_650 * _DAY_SECONDS
+            ),
+            writers=tuple(fn.function.function_name for fn in writers),
+        )
+        stack = Stack.of(self)
+        self.worker = RuntimeFunction(
+            self,
+            "Worker",
+            code=own_code(),
+            handler="handlers.migration.handler",
+            description="Moves items of a migration, and compares them",
+            environment={
+                Env.MIGRATION.value: stack.to_json_string(terms.to_json()),
+                Env.MIGRATION_TABLE.value: table.table_name,
+            },
+            timeout=_TIMEOUT,
+            removal_policy=removal_policy,
+        )
+        _grant(table, self.worker, _WORKER_ACTIONS)
+        # A function's environment must not name the function itself.
+        followed = stack.to_json_string({**terms.to_json(), MigrationField.WRITERS.value: []})
+        for fn in writers:
+            fn.function.add_environment(Env.MIGRATION.value, followed)
+            fn.function.add_environment(Env.MIGRATION_TABLE.value, table.table_name)
+            _grant(table, fn, _WRITER_ACTIONS)
+        for job, interval in _EVERY.items():
+            for segment in range(segments):
+                run_every(
+                    self,
+                    f"{job.value.capitalize()}{segment}",
+                    self.worker,
+                    interval,
+                    description=f"Runs {job.value} of a migration, segment {segment}",
+                    event={"job": job.value, "segment": str(segment)},
+                )
+        self.difference_alarm: cloudwatch.Alarm = counted_alarm(
+            self,
+            "Different",
+            "Old and new item of a concern differ: see cdk-sagas migrate status",
+            [Metric.MIGRATION_DIFFERENCE],
+            [service_of(self.worker)],
+        )
+        self.failed_alarm = cloudwatch.Alarm(
+            self,
+            "Failed",
+            alarm_description="The worker of a migration failed three times in a row: see its log",
+            metric=self.worker.function.metric_errors(period=Duration.minutes(5)),
+            threshold=0,
+            comparison_operator=cloudwatch.ComparisonOperator.GREATER_THAN_THRESHOLD,
+            evaluation_periods=3,
+            treat_missing_data=cloudwatch.TreatMissingData.NOT_BREACHING,
+        )
+        self.alarms = [self.difference_alarm, self.failed_alarm]
+
+
+def _grant(table: dynamodb.ITableV2, fn: RuntimeFunction, actions: Sequence[str]) -> None:
+    iam.Grant.add_to_principal(
+        grantee=fn, actions=[f"dynamodb:{name}" for name in actions], resource_arns=[table.table_arn]
+    )
+    if table.encryption_key is not None:
+        table.encryption_key.grant_encrypt_decrypt(fn)

@@ -1,0 +1,167 @@
+"""Progress of a migration: the phase, jobs, and their passes. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+from saga_runtime.migration.layout import LEGACY
+from saga_runtime.protocol import MigrationAttribute, PassField
+
+_A: Final = MigrationAttribute
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Phase:
+    """The phase item.
+
+    Attributes:
+        number: the phase.
+        changed_at_ms: when it changed last; 0: never.
+    """
+
+    number: int = LEGACY
+    changed_at_ms: int = 0
+
+
+class Job(StrEnum):
+    """Task of a pass."""
+
+    BACKFILL = "backfill"
+    """Moves each concern of each customer to the phase's target."""
+    VERIFY = "verify"
+    """Compares both items of each concern that is in both, and moves nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pass:
+    """A complete pass of a segment.
+
+    Attributes:
+        phase: its phase, from its begin to its end.
+        began_at_ms, ended_at_ms: epoch milliseconds.
+        seen: customers.
+        moved: moves that took effect.
+        left: concerns of customers that could not be moved, or compared.
+        compared: concerns of customers that were compared.
+        different: those whose items differ.
+        clean_since_ms: begin of the first of the passes of this phase that found no difference, up to this one; None:
+            this one found one, or left something out.
+    """
+
+    phase: int
+    began_at_ms: int
+    ended_at_ms: int
+    seen: int
+    moved: int
+    left: int
+    compared: int
+    different: int
+    clean_since_ms: int | None
+
+    def to_json(self) -> str:
+        """The pass as text."""
+        f = PassField
+        told = {
+            f.PHASE: self.phase,
+            f.BEGAN_AT: self.began_at_ms,
+            f.ENDED_AT: self.ended_at_ms,
+            f.SEEN: self.seen,
+            f.MOVED: self.moved,
+            f.LEFT: self.left,
+            f.COMPARED: self.compared,
+            f.DIFFERENT: self.different,
+            f.CLEAN_SINCE: self.clean_since_ms,
+        }
+        return json.dumps(told, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str) -> Pass:
+        """Read what ``to_json`` wrote."""
+        f, told = PassField, json.loads(text)
+        return cls(
+            phase=told[f.PHASE],
+            began_at_ms=told[f.BEGAN_AT],
+            ended_at_ms=told[f.ENDED_AT],
+            seen=told[f.SEEN],
+            moved=told[f.MOVED],
+            left=told[f.LEFT],
+            compared=told[f.COMPARED],
+            different=told[f.DIFFERENT],
+            clean_since_ms=told[f.CLEAN_SINCE],
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """Progress of one job in one segment.
+
+    Attributes:
+        version: number of pages of all passes.
+        phase: phase of the pass that is under way.
+        began_at_ms: when it began; 0: none ever did.
+        cursor: key behind which its next page begins; None: at the start.
+        seen, moved, left, compared, different: so far, as in a ``Pass``.
+        examples: first customers whose items differ.
+        last: the last complete pass.
+    """
+
+    version: int = 0
+    phase: int = 0
+    began_at_ms: int = 0
+    cursor: Mapping[str, Any] | None = None
+    seen: int = 0
+    moved: int = 0
+    left: int = 0
+    compared: int = 0
+    different: int = 0
+    examples: tuple[str, ...] = ()
+    last: Pass | None = None
+
+    @classmethod
+    def from_item(cls, item: Mapping[str, Any] | None) -> Progress:
+        """Read an item; an absent one is a job that never ran."""
+        if item is None:
+            return cls()
+        numbers = {
+            field: int(item[name]["N"])
+            for field, name in (
+                ("version", _A.VERSION),
+                ("phase", _A.PHASE),
+                ("began_at_ms", _A.BEGAN_AT),
+                ("seen", _A.SEEN),
+                ("moved", _A.MOVED),
+                ("left", _A.LEFT),
+                ("compared", _A.COMPARED),
+                ("different", _A.DIFFERENT),
+            )
+        }
+        return cls(
+            **numbers,
+            cursor=json.loads(item[_A.CURSOR]["S"]) if _A.CURSOR in item else None,
+            examples=tuple(json.loads(item[_A.EXAMPLES]["S"])),
+            last=Pass.from_json(item[_A.LAST]["S"]) if _A.LAST in item else None,
+        )
+
+    def attributes(self) -> dict[str, Any]:
+        """The item without its key."""
+        numbers = {
+            _A.VERSION: self.version,
+            _A.PHASE: self.phase,
+            _A.BEGAN_AT: self.began_at_ms,
+            _A.SEEN: self.seen,
+            _A.MOVED: self.moved,
+            _A.LEFT: self.left,
+            _A.COMPARED: self.compared,
+            _A.DIFFERENT: self.different,
+        }
+        item: dict[str, Any] = {name.value: {"N": str(value)} for name, value in numbers.items()}
+        item[_A.EXAMPLES.value] = {"S": json.dumps(list(self.examples))}
+        if self.cursor is not None:
+            item[_A.CURSOR.value] = {"S": json.dumps(self.cursor)}
+        if self.last is not None:
+            item[_A.LAST.value] = {"S": self.last.to_json()}
+        return item

@@ -1,0 +1,185 @@
+"""``cdk-sagas migrate``: status, passes, and phases behind their gates."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from importlib import import_module
+from types import SimpleNamespace
+from typing import Any
+
+import boto3
+import pytest
+
+from constructs_lib.cli.main import main
+from saga_runtime.migration.terms import Terms
+from saga_runtime.protocol import Env, MigrationField
+from saga_runtime.shared import aws
+from tests.unit.support.migrations import LAST, LAYOUT, POINT, TABLE, Table, open_table
+from tests.unit.support.world import World
+
+MIGRATE = import_module("constructs_lib.cli.migrate")
+TERMS = Terms(
+    layout=LAYOUT,
+    most_phase=LAST,
+    segments=2,
+    ended_after_seconds=60,
+    clean_for_seconds=100,
+    kept_for_seconds=500,
+    writers=("Pay",),
+)
+
+
+class Gone(Exception):
+    """ResourceNotFoundException."""
+
+
+@dataclass
+class Deployment:
+    """A stack with a worker and a writer, and what the command prints."""
+
+    table: Table
+    capsys: pytest.CaptureFixture[str]
+    terms: Terms = TERMS
+    deployed_ms: int = 0
+    gone: set[str] = field(default_factory=set)
+
+    exceptions = SimpleNamespace(ResourceNotFoundException=Gone)
+
+    def get_function_configuration(self, *, FunctionName: str) -> dict[str, Any]:  # noqa: N803 - AWS's own name
+        if FunctionName in self.gone:
+            raise Gone
+        told = self.terms.to_json()
+        if FunctionName == "Pay":
+            told[MigrationField.WRITERS.value] = []
+        variables = {Env.MIGRATION.value: json.dumps(told), Env.MIGRATION_TABLE.value: TABLE}
+        return {
+            "LastModified": datetime.fromtimestamp(self.deployed_ms / 1_000, UTC).isoformat(),
+            "Environment": {"Variables": variables if FunctionName in {"Pay", "Worker"} else {}},
+        }
+
+    def run(self, action: str, *more: str) -> tuple[int, str]:
+        """Exit status and output."""
+        self.capsys.readouterr()
+        status = main(["migrate", action, "--stack", "Shop", *more])
+        said = self.capsys.readouterr()
+        return status, said.out + said.err
+
+    def pass_time(self, seconds: int) -> None:
+        self.table.world.clock.ms += seconds * 1_000
+
+
+@pytest.fixture
+def shop(
+    world: World, monkeypatch: pytest.MonkeyPatch, boto3_session: boto3.Session, capsys: pytest.CaptureFixture[str]
+) -> Deployment:
+    shop = Deployment(open_table(world), capsys)
+
+    def client(service: Any, **options: Any) -> Any:
+        return shop if service == "lambda" else boto3_session.client(service, **options)
+
+    monkeypatch.setattr(MIGRATE, "session_of", lambda _: SimpleNamespace(client=client))
+    functions = {"AWS::Lambda::Function": ["Other", "Pay", "Worker"]}
+    monkeypatch.setattr("constructs_lib.cli.doctor.stack.resources", lambda *_: functions)
+    return shop
+
+
+def test_every_phase_is_reached_by_the_command(shop: Deployment) -> None:
+    for phase in range(1, LAST + 1):
+        shop.pass_time(600)
+        if phase > 2:
+            assert shop.run("backfill")[0] == 0
+        for _ in range(2):
+            assert shop.run("verify")[0] == 0
+            shop.pass_time(200)
+        status, said = shop.run("advance")
+        assert status == 0, said
+        assert f"phase {phase} of {LAST}" in said
+    assert shop.run("backfill")[0] == 0
+    assert shop.table.balances("anna") == (None, 100)
+    status, said = shop.run("back")
+    assert status == 1
+    assert "old items are deleted" in said
+
+
+def test_advance_refuses_with_each_reason_until_its_gate_opens(shop: Deployment) -> None:
+    shop.run("advance")
+    status, said = shop.run("advance")
+
+    assert status == 1
+    assert "code that knows no marks may still run for 60 s" in said
+    assert shop.table.store.phase().number == 1
+    shop.pass_time(60)
+    shop.deployed_ms = shop.table.world.clock.ms - 1_000
+    assert "may still run for 59 s" in shop.run("advance")[1]
+    shop.pass_time(60)
+    shop.gone.add("Pay")
+    assert "got no function Pay" in shop.run("advance")[1]
+    shop.gone.clear()
+    assert shop.run("advance")[0] == 0
+    assert "a backfill pass of phase 2 must be complete" in shop.run("advance")[1]
+
+
+def test_back_changes_the_phase_by_one(shop: Deployment) -> None:
+    shop.table.move_to(6)
+
+    status, said = shop.run("back")
+
+    assert (status, said.splitlines()[0]) == (0, "phase 5 of 14: migrate: the new item alone for pilots: PROFILE")
+
+
+def test_deployment_without_the_next_phase_refuses(shop: Deployment) -> None:
+    shop.terms = replace(TERMS, most_phase=0)
+
+    assert "deploy Migration(phase=1)" in shop.run("advance")[1]
+
+
+def test_status_shows_progress_and_what_is_missing(shop: Deployment) -> None:
+    shop.table.go_to(9)
+    assert "no pass of phase 9 yet" in shop.run("status")[1]
+    shop.run("backfill")
+
+    status, said = shop.run("status")
+
+    assert status == 0
+    assert said.startswith("migration split: phase 9 of 14, since 2023-11-14 22:13:20 UTC\n  [####")
+    assert "backfill  [##############################]  2 customers, 10 moved, 0 left" in said
+    assert "may advance to 10" in said
+
+
+def test_status_shows_customers_whose_items_differ(shop: Deployment) -> None:
+    shop.table.move_to(9)
+    broken = {**(shop.table.item("anna", POINT.item) or {}), "balance": {"N": "99"}}
+    aws.dynamodb().put_item(TableName=TABLE, Item=broken)
+    assert shop.run("verify")[0] == 1
+
+    status, said = shop.run("status")
+
+    assert status == 1
+    assert "differ: anna" in said
+
+
+def test_stack_without_a_migration_is_refused(shop: Deployment) -> None:
+    status, said = shop.run("status", "--name", "other")
+
+    assert status == 1
+    assert "stack Shop must have one Migration named other, got none" in said
+
+
+def test_two_operators_change_the_phase_once(shop: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
+    shop.table.move_to(6)
+    facts = MIGRATE._facts
+
+    def late(found: Any) -> Any:
+        known = facts(found)
+        shop.table.go_to(5)
+        return known
+
+    monkeypatch.setattr(MIGRATE, "_facts", late)
+
+    status, said = shop.run("back")
+
+    assert status == 1
+    assert "the phase must still be 6" in said
+    assert shop.table.store.phase().number == 5
