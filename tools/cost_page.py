@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Final
@@ -135,29 +135,29 @@ def _prices() -> str:
     rows = (
         [
             price.meter.value,
-            price.service.value,
+            f"[{price.service.value}]({price.source})",
             f"${price.dollars}",
             f"{price.per:,}" if price.per > 1 else "1",
-            price.as_of,
-            f"[{_host(price.source)}]({price.source})",
         ]
         for price in PRICES.values()
     )
-    return f"{REGION}, on demand, first tier.\n\n" + _table(
-        ("what is counted", "billed by", "price", "for", "looked up", "source"), rows
+    looked_up = _looked_up({price.meter.value: price.as_of for price in PRICES.values()})
+    return f"{REGION}, on demand, first tier, {looked_up}.\n\n" + _table(
+        ("what is counted", "billed by", "price", "for"), rows
     )
 
 
-def _host(address: str) -> str:
-    return address.removeprefix("https://").partition("/")[0]
+def _looked_up(months: Mapping[str, str]) -> str:
+    latest = max(months.values())
+    earlier = [f"{name} in {month}" for name, month in months.items() if month != latest]
+    return ", ".join([f"looked up in {latest}", *earlier])
 
 
 def _quotas() -> str:
-    rows = (
-        [quota.name, f"{quota.limit:,}", quota.note, quota.as_of, f"[{_host(quota.source)}]({quota.source})"]
-        for quota in QUOTAS
+    rows = ([f"[{quota.name}]({quota.source})", f"{quota.limit:,}", quota.note] for quota in QUOTAS)
+    return f"Defaults, {_looked_up({quota.name: quota.as_of for quota in QUOTAS})}:\n\n" + _table(
+        ("quota", "default", ""), rows
     )
-    return _table(("quota", "default", "", "looked up", "source"), rows)
 
 
 def _assumed() -> str:
