@@ -271,6 +271,7 @@ class TransactionApi(Construct):
                 Env.LOG_TABLE.value: saga.log.table.table_name,
                 Env.STATE_MACHINE_ARN.value: saga.state_machine.state_machine_arn,
                 Env.RECOVERY_MACHINE_ARN.value: saga.recovery_machine.state_machine_arn,
+                **_express_of(saga),
                 Env.DEFINITION.value: saga.definition_fingerprint,
                 Env.KEY_POLICY.value: operation.key_policy.value,
                 Env.IN_PROGRESS_ANSWER.value: operation.in_progress_answer.value,
@@ -286,11 +287,17 @@ class TransactionApi(Construct):
         requests.grant_reserve(gatekeeper)
         requests.grant_look(gatekeeper)
         saga.log.grant_query(gatekeeper)
-        saga.grant_start(gatekeeper)
+        saga.grant_begin(gatekeeper)
         if saga.payloads is not None:
             saga.payloads.grant_read(gatekeeper)
             saga.payloads.grant_write(gatekeeper)
         return gatekeeper
+
+
+def _express_of(saga: SagaStateMachine) -> dict[str, str]:
+    if saga.express_machine is None:
+        return {}
+    return {Env.EXPRESS_MACHINE_ARN.value: saga.express_machine.state_machine_arn}
 
 
 def _check(

@@ -34,6 +34,7 @@ from constructs_lib.saga.description.function_facts import require_here
 from constructs_lib.saga.steps.group import StepGroup
 from constructs_lib.saga.steps.jsonata import bare
 from constructs_lib.saga.steps.routes import Notify
+from constructs_lib.saga.steps.run import Run
 from constructs_lib.saga.steps.step import Step, StepKind
 from constructs_lib.saga.synthesis.compile import (
     compiled,
@@ -71,6 +72,7 @@ from constructs_lib.saga.validation.checks import (
 )
 from constructs_lib.saga.validation.definition_file import compare_with_file
 from constructs_lib.saga.validation.expressions import checked_reads
+from constructs_lib.saga.validation.inline import check_inline
 from constructs_lib.saga.validation.retention import recovery_findings, retention_findings
 from constructs_lib.shared.arguments import require_between, require_seconds
 from constructs_lib.shared.at_synth import WhenAllIsKnown, warn_of_size
@@ -83,6 +85,11 @@ from saga_runtime.protocol import LEAST_LOG_DAYS, PROTOCOL_VERSION, STATUS_OF_RE
 _HOUR: Final = 3_600
 _DAY: Final = 86_400
 _UNRESOLVED: Final = "${Token["
+_MachineKind = tuple[sfn.StateMachineType, sfn.LogLevel]
+_STANDARD: Final[_MachineKind] = (sfn.StateMachineType.STANDARD, sfn.LogLevel.ALL)
+_PHASE: Final[_MachineKind] = (sfn.StateMachineType.EXPRESS, sfn.LogLevel.ALL)
+_INLINE: Final[_MachineKind] = (sfn.StateMachineType.EXPRESS, sfn.LogLevel.ERROR)
+"""Every saga begins in it: each logged state would cost as much as a state."""
 _FunctionGrant = Callable[[iam.IGrantable], object]
 
 _ACCOUNT_WIDE: Final = Acknowledgment(
@@ -127,6 +134,8 @@ class SagaStateMachine(Construct):
             own by default.
         definition_file: a committed JSON file with the definition as far as sagas in flight depend on it. A change that
             they could not follow ends the synth and names the step. ``CDK_SAGAS_WRITE_DEFINITIONS=1`` writes it.
+        run: in which type of state machine a saga begins; ``Run.STANDARD`` by default. ``Run.INLINE`` needs a
+            ``definition_file``.
         payloads: where requests and outputs live that are too large to travel; without it, they are refused.
         log_retention_days: how long saga log rows are kept; 30 to 3650 days, 400 by default. Must outlast the saga, and
             half of it what may come after its end: an execution that is redriven, a message, a late answer.
@@ -148,6 +157,9 @@ class SagaStateMachine(Construct):
         phases: state machines of the phases that have one of their own, by the phase's name.
         phase_definitions: their definitions as data, likewise.
         description: the saga as plain data, which is in the cloud assembly, too.
+        run: as given.
+        express_machine: the state machine in which an inline saga begins; None otherwise.
+        express_definition: its definition as data.
         definition: the definition as data, before it became a string.
         recovery_definition: likewise, of the recovery machine.
         request_reads: members of the request that expressions read; an ``Operation`` holds its schema against them.
@@ -173,6 +185,7 @@ class SagaStateMachine(Construct):
         payloads: PayloadBucket | None = None,
         operators: sqs.IQueue | None = None,
         definition_file: str | Path | None = None,
+        run: Run = Run.STANDARD,
         log_retention_days: int = 400,
         encryption_key: kms.IKey | None = None,
         removal_policy: RemovalPolicy = RemovalPolicy.RETAIN,
@@ -180,11 +193,12 @@ class SagaStateMachine(Construct):
         super().__init__(scope, id)
         node = self.node
         self.requests = requests
-        self.steps = tuple(steps)
+        self.steps, self.run = tuple(steps), run
         self.payloads = payloads
         self._on_failed = on_failed
         self._texts = [*texts_of(self.steps), *texts_of(on_failed), result or ""]
         check_steps(self.steps)
+        check_inline(self.steps, run, definition_file)
         self.request_reads = checked_reads(self.steps, result=result, on_failed=on_failed)
         leaves = list(leaves_of(self.steps))
         self._require_functions_here(leaves)
@@ -236,6 +250,7 @@ class SagaStateMachine(Construct):
             comment=f"cdk-sagas protocol {PROTOCOL_VERSION}, definition {self.definition_fingerprint}",
             on_failed=notice_of(on_failed) if on_failed is not None else None,
             on_error={error: notice_of(route) for error, route in error_notices(leaves).items()},
+            alongside=run is not Run.STANDARD,
         )
         self.log_group = logs.LogGroup(
             self, "Logs", retention=logs.RetentionDays.THREE_MONTHS, removal_policy=removal_policy
@@ -251,11 +266,12 @@ class SagaStateMachine(Construct):
         self._arn = self.state_machine.state_machine_arn
         self.recovery_definition: State = recovery_of(plan, self._arn)
         self.recovery_machine = self._machine("Recovery", self.recovery_definition)
+        self.express_definition, self.express_machine = self._express(plan)
         self.description = dataclasses.replace(described, timeout=timeout_seconds)
         node.add_metadata(METADATA_TYPE, self.description.to_json())
         findings = [*findings_of(self.description), *retention_findings(self.description)]
         if definition_file is not None:
-            findings += compare_with_file(Path(definition_file), shape_of(self.steps), ways_of(self.steps))
+            findings += compare_with_file(Path(definition_file), shape_of(self.steps), ways_of(self.steps), run)
         self._report(findings)
         self._looked_at_every: int | None = None
         warn_of_size(Stack.of(self))
@@ -330,6 +346,17 @@ class SagaStateMachine(Construct):
             resource_arns=[self._arn],
         )
 
+    def grant_begin(self, grantee: iam.IGrantable) -> iam.Grant:
+        """Begin sagas where they begin: ``grant_start``, and of an inline saga executions of its Express machine."""
+        grant = self.grant_start(grantee)
+        if self.express_machine is None:
+            return grant
+        return iam.Grant.add_to_principal(
+            grantee=grantee,
+            actions=["states:StartExecution", "states:StartSyncExecution"],
+            resource_arns=[self.express_machine.state_machine_arn],
+        )
+
     def grant_recover(self, grantee: iam.IGrantable) -> iam.Grant:
         """Take a saga over, start its recovery, and compensate late effects: what ``cdk-sagas recover`` needs."""
         self.requests.grant_settle(grantee)
@@ -370,13 +397,21 @@ class SagaStateMachine(Construct):
         self.grant_recover(grantee)
         return self.log.grant_resolve(grantee)
 
+    def _express(self, plan: SagaPlan) -> tuple[State | None, sfn.StateMachine | None]:
+        """The Express machine in which an inline saga begins, and its definition."""
+        if self.run is not Run.INLINE:
+            return None, None
+        definition = definition_of(dataclasses.replace(plan, standard_arn=self._arn))
+        return definition, self._machine("Express", definition, kind=_INLINE)
+
     def _with_phases(self, plan: SagaPlan) -> SagaPlan:
         """The plan with the ARNs of its phases' state machines, which are made here."""
         nodes: list[Node] = []
         for node in plan.steps:
             if isinstance(node, CompiledGroup) and node.kind.own_machine:
                 definition = phase_definition(plan, node)
-                machine = self._machine(node.name, definition, express=node.kind is GroupKind.EXPRESS)
+                kind = _PHASE if node.kind is GroupKind.EXPRESS else _STANDARD
+                machine = self._machine(node.name, definition, kind=kind)
                 self.phase_definitions[node.name] = definition
                 self.phases[node.name] = machine
                 nodes.append(dataclasses.replace(node, machine_arn=machine.state_machine_arn))
@@ -384,14 +419,15 @@ class SagaStateMachine(Construct):
                 nodes.append(node)
         return dataclasses.replace(plan, steps=nodes)
 
-    def _machine(self, id: str, definition: State, *, express: bool = False) -> sfn.StateMachine:
+    def _machine(self, id: str, definition: State, *, kind: _MachineKind | None = None) -> sfn.StateMachine:
+        type_, level = kind or _STANDARD
         machine = sfn.StateMachine(
             self,
             id,
-            state_machine_type=sfn.StateMachineType.EXPRESS if express else sfn.StateMachineType.STANDARD,
+            state_machine_type=type_,
             definition_body=sfn.DefinitionBody.from_string(self._text(definition)),
             tracing_enabled=True,
-            logs=sfn.LogOptions(destination=self.log_group, level=sfn.LogLevel.ALL, include_execution_data=False),
+            logs=sfn.LogOptions(destination=self.log_group, level=level, include_execution_data=False),
         )
         self._roles[id] = machine.role
         if self._removal_policy is not RemovalPolicy.DESTROY:
@@ -435,6 +471,13 @@ class SagaStateMachine(Construct):
         for role, definition in ((forward, self.definition), (recovery, self.recovery_definition)):
             self._grant_tables(role, definition)
             grant_send(asked, role)
+        if self.express_definition is not None:
+            express = self._roles["Express"]
+            grant_invoke(express, self.express_definition)
+            self._grant_tables(express, self.express_definition)
+            grant_send(asked, express)
+            grant_direct(express, leaves)
+            self.grant_start(express)
         self.grant_start(recovery)
         self._grant_phases(forward)
         for grant, function in self._function_grants(leaves):

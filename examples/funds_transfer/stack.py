@@ -18,8 +18,12 @@ from constructs_lib import (
     TimeoutReconciler,
     TransactionApi,
 )
+from constructs_lib.saga.steps.run import Run
 
 FUNCTIONS = Path(__file__).parent / "functions"
+INLINE_DEFINITION = Path(__file__).parent / "inline.json"
+LONGEST_WAIT = Duration.seconds(10)
+"""For a client that prefers to wait for its response."""
 
 TRANSFER_SCHEMA = {
     "type": "object",
@@ -49,9 +53,12 @@ class FundsTransferStack(Stack):
         scope: parent construct.
         id: construct id.
         due_after: when a transfer in progress is reconciled, as for ``IdempotencyTable``; tests set it short.
+        run: in which type of state machine transfers begin; a client of an inline one may wait for its response.
     """
 
-    def __init__(self, scope: Construct, id: str, *, due_after: Duration | None = None) -> None:
+    def __init__(
+        self, scope: Construct, id: str, *, due_after: Duration | None = None, run: Run = Run.STANDARD
+    ) -> None:
         super().__init__(scope, id, description="Transfers that happen at most once")
         ledger = LedgerTable(self, "Ledger")
         partner = LedgerTable(self, "PartnerLedger")
@@ -76,10 +83,15 @@ class FundsTransferStack(Stack):
             result=MOVED,
             on_failed=Notify(queue=notices),
             http_status_by_error={"InsufficientFunds": 402, "AccountUnknown": 404},
+            run=run,
+            definition_file=INLINE_DEFINITION if run is not Run.STANDARD else None,
         )
         reconciler = TimeoutReconciler(self, "Reconciler", sagas=[saga], money_in_flight=MOST_IN_FLIGHT)
         transfers = Operation(
-            saga=saga, schema=TRANSFER_SCHEMA, money=MoneyField(amount="/amount", currency="/currency")
+            saga=saga,
+            schema=TRANSFER_SCHEMA,
+            money=MoneyField(amount="/amount", currency="/currency"),
+            max_wait=LONGEST_WAIT if run is Run.INLINE else None,
         )
         front_door = TransactionApi(self, "Api", operations={"transfers": transfers}, waf=True)
         self._outputs(
@@ -90,6 +102,7 @@ class FundsTransferStack(Stack):
             RequestTableName=requests.table.table_name,
             LogTableName=saga.log.table.table_name,
             NoticeQueueUrl=notices.queue_url,
+            **({"ExpressMachineArn": saga.express_machine.state_machine_arn} if saga.express_machine else {}),
             StateMachineArn=saga.state_machine.state_machine_arn,
             RecoveryMachineArn=saga.recovery_machine.state_machine_arn,
             ReconcilerName=reconciler.function.function.function_name,

@@ -7,6 +7,9 @@ duplicate that comes after ``due_at``, or by the reconciler. A start that is ref
 With a payload bucket, a body that is too large to travel is stored first, and a settled answer that refers to stored
 payloads is put together for its reader: one call more for each of them.
 
+An inline saga begins in its Express machine: a client that prefers to wait gets the response that it stored. The
+Standard machine is started if the Express one refuses to start.
+
 Where the operation allows it, ``Prefer: wait=N`` makes the gatekeeper read the record until it is settled or N seconds
 are over. It writes nothing more, and answers with the record's response, or as it would have without waiting.
 """
@@ -17,13 +20,14 @@ import json
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
 from saga_runtime.errors import TransientError
 from saga_runtime.http.idempotent_request import preferred_wait_of
+from saga_runtime.http.inline import Begun, begin, run
 from saga_runtime.http.operation import (
     RETRY_AFTER,
     KeyedRequest,
@@ -40,7 +44,7 @@ from saga_runtime.http.starting import reserve, start
 from saga_runtime.http.waiting import settled_in_time
 from saga_runtime.idempotency.amounts import MoneyPath
 from saga_runtime.idempotency.identity import canonical_json, saga_id_of
-from saga_runtime.idempotency.record import Met, RequestRecord, Reservation, final_met, what_was_met
+from saga_runtime.idempotency.record import Met, RequestRecord, Reservation, final_met, reserve_put, what_was_met
 from saga_runtime.payloads.claim_check import store
 from saga_runtime.payloads.request_paths import Paths, refuse_inexact
 from saga_runtime.protocol import INLINE_BODY_BYTES, PREFERENCE_APPLIED_HEADER, Env, Metric, RecordStatus
@@ -57,6 +61,7 @@ class Settings:
     log_table: str
     state_machine_arn: str
     recovery_machine_arn: str
+    express_machine_arn: str | None
     definition: str
     due_after_ms: int
     inline_body_bytes: int
@@ -72,6 +77,7 @@ class Settings:
             log_table=env[Env.LOG_TABLE],
             state_machine_arn=env[Env.STATE_MACHINE_ARN],
             recovery_machine_arn=env[Env.RECOVERY_MACHINE_ARN],
+            express_machine_arn=env.get(Env.EXPRESS_MACHINE_ARN),
             definition=env[Env.DEFINITION],
             due_after_ms=int(env[Env.DUE_AFTER_SECONDS]) * 1000,
             inline_body_bytes=int(env.get(Env.INLINE_BODY_BYTES, INLINE_BODY_BYTES)),
@@ -156,22 +162,51 @@ class _Served:
 
     def _started(self, reservation: Reservation, execution_arn: str, saga_id: str, start_input: str) -> HttpAnswer:
         """Start what this request reserved, and give its client the first response."""
-        if not start(execution_arn, saga_id, start_input):
+        until = clock.now_ms() + self._seconds * 1_000
+        settled = None
+        begun = self._begun(saga_id, start_input)
+        if begun.settled is not None:
+            settled = RequestRecord.from_item({**reserve_put(reservation)["Item"], **begun.settled})
+        elif not begun.started and not start(execution_arn, saga_id, start_input):
             return _not_started(self._event, saga_id)
 
         def first(settled: RequestRecord) -> HttpAnswer:
             return answer_settled(self._config.common, settled, {"Location": location(self._event, saga_id)})
 
-        return self._waited(reservation.request_id, saga_id, first, _accepted(self._event, saga_id))
+        accepted = _accepted(self._event, saga_id)
+        return self._waited(reservation.request_id, saga_id, first, accepted, until=until, settled_at_once=settled)
+
+    def _begun(self, saga_id: str, start_input: str) -> Begun:
+        """Begin an inline saga in its Express machine; any other one is not started by this."""
+        express_machine_arn = self._config.express_machine_arn
+        if express_machine_arn is None:
+            return Begun(started=False)
+        if self._seconds == 0:
+            return begin(express_machine_arn, saga_id, start_input)
+        return run(express_machine_arn, saga_id, start_input, self._seconds)
+
+    @cached_property
+    def _seconds(self) -> int:
+        """Seconds that the client prefers to wait, as far as the operation allows it."""
+        return min(self._config.max_wait_seconds, preferred_wait_of(self._event) or 0)
 
     def _waited(
-        self, request_id: str, saga_id: str, settled: Callable[[RequestRecord], HttpAnswer], otherwise: HttpAnswer
+        self,
+        request_id: str,
+        saga_id: str,
+        settled: Callable[[RequestRecord], HttpAnswer],
+        otherwise: HttpAnswer,
+        *,
+        until: int | None = None,
+        settled_at_once: RequestRecord | None = None,
     ) -> HttpAnswer:
         """The settled response, if the client prefers to wait for it and it comes in time."""
-        seconds = min(self._config.max_wait_seconds, preferred_wait_of(self._event) or 0)
+        seconds = self._seconds
         if seconds == 0:
             return otherwise
-        record = settled_in_time(self._config.common.request_table, request_id, saga_id, seconds, self._remaining_ms)
+        table = self._config.common.request_table
+        until = until if until is not None else clock.now_ms() + seconds * 1_000
+        record = settled_at_once or settled_in_time(table, request_id, saga_id, until, self._remaining_ms)
         telemetry.count(Metric.WAITED if record is not None else Metric.WAITED_IN_VAIN, saga_id=saga_id)
         response = otherwise if record is None else settled(record)
         return replace(response, headers={**response.headers, PREFERENCE_APPLIED_HEADER: f"wait={seconds}"})

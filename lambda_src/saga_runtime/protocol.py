@@ -58,6 +58,8 @@ class RecordAttribute(StrEnum):
     AMOUNT = "amount"
     """Amount of the request, in minor units of its currency, if the operation declares where the body has it."""
     CURRENCY = "currency"
+    RAN = "ran"
+    """By which type of state machine the saga was settled, if it may run inline: ``Ran``."""
 
 
 IN_FLIGHT_ATTRIBUTES: Final = (
@@ -81,6 +83,19 @@ class RecordStatus(StrEnum):
 
 
 SETTLED: Final = (RecordStatus.COMPLETED, RecordStatus.FAILED)
+
+
+class Ran(StrEnum):
+    """Type of the state machine that settled a saga which may run inline."""
+
+    EXPRESS = "EXPRESS"
+    STANDARD = "STANDARD"
+
+
+SAGA_DELEGATED: Final = "SagaDelegated"
+"""Error with which an Express execution ends that left its saga to the Standard machine."""
+MAX_INLINE_SECONDS: Final = 60
+"""Longest Express execution of a saga, and longest invocation of a step of it."""
 
 
 class Direction(StrEnum):
@@ -697,6 +712,7 @@ class Env(StrEnum):
     LOG_TABLE = "CDK_SAGAS_LOG_TABLE"
     STATE_MACHINE_ARN = "CDK_SAGAS_STATE_MACHINE_ARN"
     RECOVERY_MACHINE_ARN = "CDK_SAGAS_RECOVERY_MACHINE_ARN"
+    EXPRESS_MACHINE_ARN = "CDK_SAGAS_EXPRESS_MACHINE_ARN"
     DEFINITION = "CDK_SAGAS_DEFINITION"
     OPERATION = "CDK_SAGAS_OPERATION"
     IDENTITY = "CDK_SAGAS_IDENTITY"
@@ -970,6 +986,9 @@ class Metric(StrEnum):
     EVENT_REFUSED = "EventRefused"
     WAITED = "ResponseWaitedFor"
     WAITED_IN_VAIN = "ResponseNotInTime"
+    INLINE_SETTLED = "InlineSettled"
+    INLINE_DELEGATED = "InlineDelegated"
+    INLINE_NOT_STARTED = "InlineNotStarted"
     KEY_REUSED = "IdempotencyKeyReused"
     START_FAILED = "SagaStartUnclear"
     START_REFUSED = "SagaStartRefused"

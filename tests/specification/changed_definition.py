@@ -17,6 +17,7 @@ from tests.specification.conditions import Because, Condition, Conditional
 
 BEGIN: Final = "constructs_lib/saga/asl/begin.py"
 RECOVERY: Final = "constructs_lib/saga/asl/recovery.py"
+COMPATIBLE: Final = "constructs_lib/saga/asl/compatible.py"
 
 
 class DefinitionCondition(Condition):
@@ -25,7 +26,7 @@ class DefinitionCondition(Condition):
     FIRST_NOTES = Because(
         "a saga that starts under a later definition than its reservation notes it",
         BEGIN,
-        "beginning[NOTE_FIRST] = {",
+        "beginning[NOTE_FIRST] = _note_first(plan, start)",
     )
     NOTED_BY_OWNER = Because(
         "an execution that no longer owns the record notes nothing, and begins nothing",
@@ -35,27 +36,27 @@ class DefinitionCondition(Condition):
     RECOVERED_STOPS = Because(
         "the forward machine begins for a recovery only under the definition that the recovery has checked",
         BEGIN,
-        '"Next": NOTE_FIRST}], "Default": OTHER_DEFINITION,',
+        '"Next": first}], "Default": OTHER_DEFINITION,',
     )
     ROWS_FIT = Because(
         "a row of a step that the definition does not have is not forgotten",
-        RECOVERY,
+        COMPATIBLE,
         'f" $count($rows[{side} = {a.SIDE.value}.S]) = $count($rows))"',
     )
     OUTLIVE = Because(
         "functions of another definition's steps have ended before the rows are read",
         RECOVERY,
-        '{"Condition": expression(f"{unread} and {_other(plan)}"), "Next": OUTLIVE},',
+        '{"Condition": expression(f"{unread} and {other_names(plan)}"), "Next": OUTLIVE},',
     )
     RECOVERY_NOTES = Because(
         "the next recovery outlives this one's functions",
         RECOVERY,
-        '{"Condition": expression(f"$compatible and {_other(plan)}"), "Next": NOTE_DEFINITION},',
+        '{"Condition": expression(f"$compatible and {other_names(plan)}"), "Next": NOTE_DEFINITION},',
     )
     WAYS_STAY = Because(
         "a recovery notes its definition, and leaves the ways by which the saga goes",
         RECOVERY,
-        "& $substring({_RAN_UNDER}, {WAYS_AT})",
+        "& $substring({RAN_UNDER}, {WAYS_AT})",
     )
     PHASE_STOPS = Because(
         "a phase begins only under the steps and conditions of the saga that calls it",

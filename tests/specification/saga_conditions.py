@@ -27,7 +27,7 @@ class SagaCondition(Condition):
     FENCED_ENDS = Because(
         "a fenced execution compensates nothing: another execution decides about the saga",
         TASKS,
-        '{"ErrorEquals": [ErrorName.FENCED.value], "Next": exits.fenced},',
+        '{"ErrorEquals": [ErrorName.FENCED.value], **exits.fences},',
     )
     PASSED_OVER_REPLAYS = Because(
         "a skipped step is skipped again when the saga goes forward once more",
@@ -94,7 +94,7 @@ class SagaCondition(Condition):
     OUTLIVE_EARLIER_FUNCTIONS = Because(
         "under another definition a recovery waits until no function of a step that was renamed can still be at work",
         RECOVERY_MACHINE,
-        '{"Condition": expression(f"{unread} and {_other(plan)}"), "Next": OUTLIVE}',
+        '{"Condition": expression(f"{unread} and {other_names(plan)}"), "Next": OUTLIVE}',
     )
     ROWS_FIT = Because(
         "a recovery continues only over rows of steps that it knows, whatever definition the record names",

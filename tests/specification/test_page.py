@@ -14,6 +14,7 @@ from tests.specification.direct_operation import DirectPromise
 from tests.specification.event_intake import IntakePromise
 from tests.specification.external_conditions import ExternalPromise
 from tests.specification.hold import HoldPromise
+from tests.specification.inline_saga import InlinePromise
 from tests.specification.late_undo import LatePromise
 from tests.specification.migration import MigrationPromise
 from tests.specification.record_conditions import RecordPromise
@@ -30,6 +31,7 @@ PROMISES = (
     CollectingPromise,
     ExternalPromise,
     SagaPromise,
+    InlinePromise,
     CallbackPromise,
     DefinitionPromise,
     AdoptPromise,

@@ -21,6 +21,7 @@ from tests.specification.saga_world import (
     Direction,
     Do,
     Execution,
+    Landed,
     Letter,
     Machine,
     Person,
@@ -137,7 +138,11 @@ class SagaModel(Conditional):
             return True
         if letter.state.do is Do.START:
             return world.forward[letter.name].state.do is Do.ABSENT
-        return land(world, letter.state, letter.name, self.off).world != world
+        return self._land(world, letter.state, letter.name).world != world
+
+    def _land(self, world: World, state: State, name: int) -> Landed:
+        """Result of the call of a state when it arrives."""
+        return land(world, state, name, self.off)
 
     def _moves(self, world: World) -> Moves:
         for machine, executions in ((Machine.FORWARD, world.forward), (Machine.RECOVERY, world.recovery)):
@@ -227,7 +232,7 @@ class SagaModel(Conditional):
                 None,
             )
         else:
-            landed = land(world, state, name, self.off)
+            landed = self._land(world, state, name)
             if landed.written:
                 following = self._behind(machine, state, name)
                 yield "written", landed.world, following, False, landed.breaks
@@ -245,7 +250,7 @@ class SagaModel(Conditional):
 
     def _step(self, world: World, name: int, state: State) -> Iterator[Answer]:
         step, row = state.step, world.rows[state.step]
-        landed = land(world, state, name, self.off)
+        landed = self._land(world, state, name)
         following = self._following(step, name)
         if landed.written:
             yield "takes effect", landed.world, following, False, None
@@ -276,7 +281,7 @@ class SagaModel(Conditional):
 
     def _fence(self, world: World, machine: Machine, name: int, state: State) -> Iterator[Answer]:
         """The tombstone's put, and the read of the row when it was refused: rows never revert, so both are one."""
-        landed = land(world, state, name, self.off)
+        landed = self._land(world, state, name)
         stands = not landed.written and world.rows[state.step] is Row.DONE
         label = "stands" if stands else "buried"
         if state.do is Do.PASS_OVER:
@@ -392,7 +397,7 @@ class SagaModel(Conditional):
         if letter.state.do is Do.START:
             yield Move(f"{what} arrives", self._around.started(opened, Machine.FORWARD, letter.name))
             return
-        landed = land(opened, letter.state, letter.name, self.off)
+        landed = self._land(opened, letter.state, letter.name)
         if landed.written and landed.world != opened:
             yield Move(f"{what} arrives late", landed.world, breaks=landed.breaks)
 

@@ -17,6 +17,7 @@ from constructs_lib.saga.asl.compensation import chain, chain_from
 from constructs_lib.saga.asl.ending import fenced_or_parked, settle_completed, settle_failed
 from constructs_lib.saga.asl.forward import forward_states, saga_flow
 from constructs_lib.saga.asl.groups import phase_definition
+from constructs_lib.saga.asl.inline import express, joining
 from constructs_lib.saga.asl.plan import (
     CompiledGroup,
     CompiledStep,
@@ -58,7 +59,8 @@ def definition_of(plan: SagaPlan) -> State:
         **chain(plan),
         **settle_completed(plan),
         **settle_failed(plan, again=chain_from(plan, min(plan.last_pivot, len(plan.steps) - 1))),
-        **fenced_or_parked(plan),
+        **fenced_or_parked(plan, joining(plan) if plan.alongside else ()),
     }
     start, states = begin_saga(plan, saga_flow(plan).following(-1), states)
-    return machine(plan, plan.comment, start, states)
+    definition = machine(plan, plan.comment, start, states)
+    return definition if plan.standard_arn is None else express(definition)

@@ -13,15 +13,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from constructs_lib.saga.asl.ending import LOOK_AT_RECORD
-from constructs_lib.saga.asl.failures import DEFINITION_CHANGED
+from constructs_lib.saga.asl.compatible import COMPATIBLE, READ_ROWS, fits, rows_that_fit, same_ways
+from constructs_lib.saga.asl.direction import compensating
+from constructs_lib.saga.asl.ending import FENCED, LOOK_AT_RECORD, look_at_record, mine, park_of
+from constructs_lib.saga.asl.failures import DEFINITION_CHANGED, found_at
+from constructs_lib.saga.asl.outputs import next_page, pages
 from constructs_lib.saga.asl.plan import CompiledGroup, GroupKind, Node, SagaPlan, State
 from constructs_lib.saga.asl.states import EXECUTION, INPUT, SAGA_ID, call, now, record_update, refused_write
 from constructs_lib.saga.steps.jsonata import bare, expression, is_expression
-from saga_runtime.protocol import RecordAttribute, StartField
+from saga_runtime.protocol import MAX_INLINE_SECONDS, Direction, RecordAttribute, StartField
 
 SAME_DEFINITION: Final = "Same definition?"
 WHOSE_START: Final = "First start?"
+OUTLIVE_EXPRESS: Final = "Outlive Express"
+READ_FIRST: Final = "Read the record first"
 NOTE_FIRST: Final = "Note the first definition"
 OTHER_DEFINITION: Final = "End under another definition"
 GIVEN: Final = f"{INPUT}.{StartField.DEFINITION.value}"
@@ -34,14 +39,18 @@ def begin_saga(plan: SagaPlan, start: str, states: Mapping[str, State]) -> tuple
 
     A first start under another definition than the reservation's notes its own in the record, for a recovery that may
     run under the earlier one again. A start by a recovery ends: that recovery has checked another definition's rows and
-    conditions. The next recovery checks this one's.
+    conditions. The next recovery checks this one's. An Express execution delegates.
     """
-    a = RecordAttribute
     fits = f'($exists($begun) or {GIVEN} = "{plan.fingerprint}")'
+    asks = _asks(plan.steps[0])
+    if plan.standard_arn is not None:
+        other = found_at(SAME_DEFINITION, DEFINITION_CHANGED, "another definition was deployed since the reservation")
+        return _guard(start, states, fits, {"Next": park_of(plan), "Assign": other}, asks=asks)
+    first, checked = _outlive_express(plan) if plan.alongside else (NOTE_FIRST, {})
     beginning: dict[str, State] = {
         WHOSE_START: {
             "Type": "Choice",
-            "Choices": [{"Condition": expression(f"{EXECUTION} = {SAGA_ID}"), "Next": NOTE_FIRST}],
+            "Choices": [{"Condition": expression(f"{EXECUTION} = {SAGA_ID}"), "Next": first}],
             "Default": OTHER_DEFINITION,
         },
         OTHER_DEFINITION: {
@@ -50,8 +59,14 @@ def begin_saga(plan: SagaPlan, start: str, states: Mapping[str, State]) -> tuple
             "Cause": "another definition was deployed since the recovery that started this execution; another follows",
         },
     }
-    start, guarded = _guard(start, states, fits, {"Next": WHOSE_START}, asks=_asks(plan.steps[0]))
-    beginning[NOTE_FIRST] = {
+    start, guarded = _guard(start, states, fits, {"Next": WHOSE_START}, asks=asks)
+    beginning[NOTE_FIRST] = _note_first(plan, start)
+    return start, {**guarded, **checked, **beginning}
+
+
+def _note_first(plan: SagaPlan, start: str) -> State:
+    a = RecordAttribute
+    return {
         **call("dynamodb:updateItem"),
         "Arguments": record_update(
             plan,
@@ -63,7 +78,50 @@ def begin_saga(plan: SagaPlan, start: str, states: Mapping[str, State]) -> tuple
         "Catch": [refused_write(LOOK_AT_RECORD)],
         "Next": start,
     }
-    return start, {**guarded, **beginning}
+
+
+def _outlive_express(plan: SagaPlan) -> tuple[str, dict[str, State]]:
+    """Check what Express executions of another definition may have done.
+
+    They, and the functions that they invoked, have ended first. Then the rows decide: none, and the saga begins; all of
+    them of steps that this definition has, and it continues by the same conditions, or compensates; else it is parked.
+
+    Returns:
+        Name of the first state, and the states.
+    """
+    back, reading = compensating(plan)
+    failure = f"$record.{RecordAttribute.FAILURE.value}.S"
+    direction = f"$record.{RecordAttribute.DIRECTION.value}.S"
+    compatible = {"compatible": expression(fits(plan))}
+    return OUTLIVE_EXPRESS, {
+        OUTLIVE_EXPRESS: {"Type": "Wait", "Seconds": 2 * MAX_INLINE_SECONDS, "Next": READ_FIRST},
+        READ_FIRST: look_at_record(plan, READ_ROWS),
+        **pages(
+            READ_ROWS,
+            rows_that_fit(plan),
+            {**compatible, "fresh": expression("$states.result.Count = 0")},
+            over=COMPATIBLE,
+            again=compatible,
+        ),
+        COMPATIBLE: {
+            "Type": "Choice",
+            "Choices": [
+                {"Condition": expression(f"$not({mine()})"), "Next": FENCED},
+                next_page(READ_ROWS, while_="$compatible"),
+                {
+                    "Condition": expression(f'$compatible and {direction} = "{Direction.COMPENSATE.value}"'),
+                    "Next": back,
+                    "Assign": {"failure": expression(f"$parse({failure})")},
+                },
+                {"Condition": expression(f"$fresh or ($compatible and {same_ways(plan)})"), "Next": NOTE_FIRST},
+            ],
+            "Default": park_of(plan),
+            "Assign": found_at(
+                COMPATIBLE, DEFINITION_CHANGED, "the saga began under a definition that does not fit this one"
+            ),
+        },
+        **reading,
+    }
 
 
 def begin_phase(

@@ -2,26 +2,36 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from constructs_lib.saga.asl.compensation import chain_from
-from constructs_lib.saga.asl.ending import LOOK_AT_DIRECTION, LOOK_AT_RECORD, park_of
+from constructs_lib.saga.asl.ending import LOOK_AT_DIRECTION, LOOK_AT_RECORD, TRY_AGAIN, park_of
 from constructs_lib.saga.asl.failures import found_at
 from constructs_lib.saga.asl.fence import fence_states
 from constructs_lib.saga.asl.flow import Flow
+from constructs_lib.saga.asl.outputs import read_outputs
 from constructs_lib.saga.asl.plan import CompiledGroup, CompiledStep, Node, SagaPlan, State
 from constructs_lib.saga.asl.states import call, now, record_update, refused_write
 from constructs_lib.saga.steps.jsonata import expression
 from saga_runtime.idempotency.record import OWNED
 from saga_runtime.protocol import Direction, RecordAttribute
 
+COMPENSATE: Final = "Compensate"
+FORWARD: Final = "Forward"
+
 
 def give_up_name(plan: SagaPlan, index: int) -> str:
     """State at which a failed node, up to the last pivot, ends."""
     node = plan.steps[index]
-    return f"Give up {node.name}?" if _pivots_passed(plan, index) else _way_back_name(node)
+    return f"Give up {node.name}?" if _pivots_passed(plan, index) else _way_back_name(plan, index)
 
 
-def _way_back_name(node: Node) -> str:
+def _way_back_name(plan: SagaPlan, index: int) -> str:
     """State at which the compensation begins: the pivot is fenced first."""
+    if plan.alongside:
+        ahead = [step for node in plan.steps[index:] for step in node.leaves if step.pivot]
+        return f"Fence {ahead[0].name}" if ahead else COMPENSATE
+    node = plan.steps[index]
     pivot = _pivot_of(node)
     return f"Fence {pivot.name}" if pivot is not None else _compensate_name(node)
 
@@ -72,6 +82,8 @@ def giving_up(plan: SagaPlan, flow: Flow, index: int, *, outputs: str | None) ->
         outputs: value of ``$outputs`` if the node is the pivot and is applied; None for a group, which runs again
             for its remaining results.
     """
+    if plan.alongside:
+        return _no_way_back(plan, index)
     node = plan.steps[index]
     compensate = _compensate_name(node)
     turn = direct(plan, Direction.COMPENSATE, chain_from(plan, index))
@@ -90,13 +102,48 @@ def giving_up(plan: SagaPlan, flow: Flow, index: int, *, outputs: str | None) ->
         plan,
         flow,
         pivot,
-        name=_way_back_name(node),
+        name=_way_back_name(plan, index),
         buried=compensate,
         stands=forward,
         stuck=park_of(plan),
         known=flow.known(index) if isinstance(node, CompiledStep) else None,
     )
     return states | fence | {forward: ahead}
+
+
+def compensating(plan: SagaPlan) -> tuple[str, dict[str, State]]:
+    """From a written direction to the compensations, from the last step: another execution may have run steps ahead.
+
+    Returns:
+        Name of the first state, and the states: this execution reads the outputs that it may not have seen.
+    """
+    return read_outputs(plan, plan.named_to_undo, chain_from(plan, len(plan.steps) - 1))
+
+
+def alongside_states(plan: SagaPlan, flow: Flow) -> dict[str, State]:
+    """Fence every pivot ahead, then compensate: other executions of the saga may run.
+
+    If one is applied, the failed step is tried again: the result needs its output.
+    """
+    back, states = compensating(plan)
+    turn = direct(plan, Direction.COMPENSATE, back)
+    if plan.pivots:
+        turn["Catch"] = [refused_write(LOOK_AT_DIRECTION)]
+    states |= {
+        COMPENSATE: turn,
+        FORWARD: direct(plan, Direction.FORWARD, TRY_AGAIN if plan.standard_arn is None else park_of(plan)),
+    }
+    for pivot, following in zip(plan.pivots, [*plan.pivots[1:], None], strict=False):
+        states |= fence_states(
+            plan,
+            flow,
+            pivot,
+            name=f"Fence {pivot.name}",
+            buried=f"Fence {following.name}" if following is not None else COMPENSATE,
+            stands=FORWARD,
+            stuck=park_of(plan),
+        )
+    return states
 
 
 def _no_way_back(plan: SagaPlan, index: int) -> dict[str, State]:
@@ -116,7 +163,7 @@ def _no_way_back(plan: SagaPlan, index: int) -> dict[str, State]:
         give_up_name(plan, index): {
             "Type": "Choice",
             "Choices": [{"Condition": expression(passed), "Next": stuck}],
-            "Default": _way_back_name(node),
+            "Default": _way_back_name(plan, index),
         },
         stuck: direct(plan, Direction.FORWARD, park_of(plan)) | {"Assign": reason},
     }

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
-from constructs_lib.saga.asl.failures import CONDITION_NOT_BOOLEAN, DEFINITION_CHANGED, found_at, thrown_at
+from constructs_lib.saga.asl.failures import (
+    CONDITION_NOT_BOOLEAN,
+    DEFINITION_CHANGED,
+    found_at,
+    interrupted,
+    jsonata_object,
+    thrown_at,
+)
 from constructs_lib.saga.asl.outputs import next_page, pages
 from constructs_lib.saga.asl.plan import CompiledGroup, Notice, SagaPlan, State
 from constructs_lib.saga.asl.states import (
     EXECUTION,
+    INPUT,
     LONG_ATTEMPTS,
     LONG_CAP_SECONDS,
     REQUEST_ID,
@@ -21,15 +30,17 @@ from constructs_lib.saga.asl.states import (
     refused_write,
     seconds_from_now,
 )
-from constructs_lib.saga.steps.jsonata import expression
+from constructs_lib.saga.steps.jsonata import bare, expression
 from saga_runtime.idempotency.record import OWNED
 from saga_runtime.protocol import (
     FIRST_SHARD,
     NOTHING_STANDS,
+    SAGA_DELEGATED,
     SETTLED,
     Direction,
     ErrorName,
     LogAttribute,
+    Ran,
     RecordAttribute,
     RecordStatus,
     StepStatus,
@@ -53,11 +64,18 @@ ONLY_FORWARD: Final = "Only forward?"
 TRY_AGAIN: Final = "Try again?"
 WAIT: Final = "Wait to go on"
 GO_ON: Final = "Go on where?"
+START_STANDARD: Final = "Start Standard"
+DELEGATED: Final = "End delegated"
 # Every name has a space or a mark in it, which a step's name never has: no step can be taken for one of them.
 
 
 def park_of(plan: SagaPlan) -> str:
-    """State that parks the saga. ``$stuck`` has the reason; the state that leads there assigns it."""
+    """State that parks the saga. ``$stuck`` has the reason; the state that leads there assigns it.
+
+    An Express execution never parks: it delegates.
+    """
+    if plan.standard_arn is not None:
+        return START_STANDARD
     return PARK if plan.operators is None else TELL_OPERATORS
 
 
@@ -106,7 +124,14 @@ def _the_same_again(plan: SagaPlan) -> list[State]:
 def settle_completed(plan: SagaPlan) -> dict[str, State]:
     """The happy path's last transition."""
     body = f'$string({{"saga_id": {SAGA_ID}, "status": "{RecordStatus.COMPLETED.value}", "result": ({plan.result})}})'
-    return {SETTLE_COMPLETED: _settle(plan, RecordStatus.COMPLETED, http_status="200", body=body)}
+    state = _settle(plan, RecordStatus.COMPLETED, http_status="200", body=body)
+    if plan.alongside:
+        # Another execution of the saga may compensate it.
+        arguments = state["Arguments"]
+        arguments["ConditionExpression"] += " AND (attribute_not_exists(#direction) OR #direction = :forward)"
+        arguments["ExpressionAttributeNames"]["#direction"] = RecordAttribute.DIRECTION.value
+        arguments["ExpressionAttributeValues"][":forward"] = {"S": Direction.FORWARD.value}
+    return {SETTLE_COMPLETED: state}
 
 
 def settle_failed(plan: SagaPlan, *, again: str) -> dict[str, State]:
@@ -143,16 +168,64 @@ def settle_failed(plan: SagaPlan, *, again: str) -> dict[str, State]:
     }
 
 
-def fenced_or_parked(plan: SagaPlan) -> dict[str, State]:
-    """States after a refused write, and for outcomes that cannot be determined."""
+def fenced_or_parked(plan: SagaPlan, joins: Sequence[State] = ()) -> dict[str, State]:
+    """States after a refused write, and for outcomes that cannot be determined.
+
+    Args:
+        plan: the plan.
+        joins: rules of an execution that owns the record, where another one may have changed it.
+    """
+    look = look_at_record(plan, WHO_SETTLED)
+    if joins:
+        failure = f"$record.{RecordAttribute.FAILURE.value}.S"
+        look["Assign"] |= {
+            "failure": expression(
+                f"($record := ({bare(found_item())}); $exists({failure}) ? $parse({failure}) :"
+                f" ($exists($failure) ? $failure : {jsonata_object(interrupted())}))"
+            )
+        }
     return {
-        LOOK_AT_RECORD: look_at_record(plan, WHO_SETTLED),
-        WHO_SETTLED: who_settled(plan),
+        LOOK_AT_RECORD: look,
+        WHO_SETTLED: who_settled(plan, joins=joins),
         ALREADY_SETTLED: {"Type": "Succeed"},
         FENCED: {"Type": "Fail", "Error": ErrorName.FENCED.value, "Cause": "another execution owns this saga"},
+        **(_delegate(plan) if plan.standard_arn is not None else _to_park(plan)),
+    }
+
+
+def _to_park(plan: SagaPlan) -> dict[str, State]:
+    return {
         **_tell_operators(plan),
         PARK: _park(plan),
         PARKED: {"Type": "Fail", "Error": "SagaParked", "Cause": "the saga waits for a person"},
+    }
+
+
+def _delegate(plan: SagaPlan) -> dict[str, State]:
+    """Start Standard by the saga's name, with the saga's input, and fail: the machine's metrics count it.
+
+    Once it exists, it decides; it replays what is applied.
+    """
+    exists = "Sfn.ExecutionAlreadyExistsException"
+    start = call("aws-sdk:sfn:startExecution")
+    reason = "$exists($stuck) ? $stuck : ($exists($failure) ? $failure : {})"
+    return {
+        START_STANDARD: {
+            **start,
+            "Arguments": {
+                "StateMachineArn": plan.standard_arn,
+                "Name": expression(SAGA_ID),
+                "Input": expression(f"$string({INPUT})"),
+            },
+            "Retry": [{"ErrorEquals": [exists], "MaxAttempts": 0}, *start["Retry"]],
+            "Catch": [{"ErrorEquals": [exists], "Next": DELEGATED}],
+            "Next": DELEGATED,
+        },
+        DELEGATED: {
+            "Type": "Fail",
+            "Error": SAGA_DELEGATED,
+            "Cause": expression(f'($r := {reason}; $string({{"step": $r.step, "error": $r.error}}))'),
+        },
     }
 
 
@@ -165,6 +238,11 @@ def _settle(plan: SagaPlan, status: RecordStatus, *, http_status: str, body: str
         # It is found again when its response expires, in the shard in which its reservation put it.
         names.append(a.RESPONSE_SHARD)
         listed, shard = ", #response_shard = if_not_exists(#due_shard, :shard)", {":shard": {"S": FIRST_SHARD}}
+    ran: State = {}
+    if plan.alongside:
+        names.append(a.RAN)
+        listed += f", #{a.RAN.value} = :ran"
+        ran = {":ran": {"S": (Ran.STANDARD if plan.standard_arn is None else Ran.EXPRESS).value}}
     return {
         **call("dynamodb:updateItem"),
         "Arguments": record_update(
@@ -181,6 +259,7 @@ def _settle(plan: SagaPlan, status: RecordStatus, *, http_status: str, body: str
                 ":expiration": seconds_from_now(plan.remember_seconds),
                 ":response_expires_at": seconds_from_now(plan.replay_seconds),
                 **shard,
+                **ran,
             },
         ),
         "Catch": [refused_write(LOOK_AT_RECORD)],
@@ -266,26 +345,37 @@ def look_at_record(plan: SagaPlan, following: str) -> State:
     }
 
 
-def who_settled(plan: SagaPlan, *, goes_on_at: str | None = None) -> State:
+def mine() -> str:
+    """JSONata condition: the record that was read is in progress, and this execution owns it."""
+    a = RecordAttribute
+    return (
+        f"$record.{a.SAGA_ID.value}.S = {SAGA_ID}"
+        f' and $record.{a.STATUS.value}.S = "{RecordStatus.IN_PROGRESS.value}"'
+        f" and $record.{a.OWNER.value}.S = {EXECUTION}"
+    )
+
+
+def who_settled(plan: SagaPlan, *, goes_on_at: str | None = None, joins: Sequence[State] = ()) -> State:
     """Decide who refused a write.
 
     Args:
         plan: the plan.
         goes_on_at: where to go when it was refused because the saga only goes forward.
+        joins: rules of an owner, where another execution may have changed the record.
     """
     a = RecordAttribute
     settled = ", ".join(f'"{status.value}"' for status in SETTLED)
     ours = f"$record.{a.SAGA_ID.value}.S = {SAGA_ID}"
     status = f"$record.{a.STATUS.value}.S"
-    mine = f'{ours} and {status} = "{RecordStatus.IN_PROGRESS.value}" and $record.{a.OWNER.value}.S = {EXECUTION}'
-    ahead = f'{mine} and $record.{a.DIRECTION.value}.S = "{Direction.FORWARD.value}"'
+    ahead = f'{mine()} and $record.{a.DIRECTION.value}.S = "{Direction.FORWARD.value}"'
     refused = found_at(LOOK_AT_RECORD, "WriteRefused", "the record refused a write that its owner may make")
     return {
         "Type": "Choice",
         "Choices": [
             {"Condition": expression(f"{ours} and {status} in [{settled}]"), "Next": ALREADY_SETTLED},
             *([{"Condition": expression(ahead), "Next": goes_on_at}] if goes_on_at else []),
-            {"Condition": expression(mine), "Next": park_of(plan), "Assign": refused},
+            *joins,
+            {"Condition": expression(mine()), "Next": park_of(plan), "Assign": refused},
         ],
         "Default": FENCED,
     }

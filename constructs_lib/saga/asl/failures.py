@@ -17,6 +17,8 @@ _MESSAGE: Final = (
 )
 CONDITION_NOT_BOOLEAN: Final = "ConditionNotBoolean"
 """Error name of a step whose condition is neither true nor false."""
+SAGA_INTERRUPTED: Final = "SagaInterrupted"
+"""Error name of a saga that is compensated for an unknown reason."""
 DEFINITION_CHANGED: Final = "DefinitionChanged"
 """Error name of a saga, or of a phase, that may not continue under this definition."""
 NEITHER: Final = "the condition of the step is neither true nor false"
@@ -45,6 +47,11 @@ def refused(plan: SagaPlan, name: str, *, error: str | None = None, detail: str 
 def broken(name: str, error: str = "StepFailed") -> State:
     """Fields of any other failure: no text of the function, because it may contain internals."""
     return _failed(name, error, "the step could not be completed")
+
+
+def interrupted() -> State:
+    """Failure of a saga that another execution began to compensate for an unknown reason."""
+    return _failed("", SAGA_INTERRUPTED, "the request was interrupted")
 
 
 def undecided_condition(name: str) -> State:

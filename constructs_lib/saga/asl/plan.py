@@ -184,7 +184,12 @@ WAYS_AT: Final = 24
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SagaPlan:
-    """Everything that a definition is made of."""
+    """Everything that a definition is made of.
+
+    Attributes:
+        alongside: whether several executions of one saga may run at once: Express ones, and Standard. Only plain steps.
+        standard_arn: of an Express machine: the Standard machine to which it delegates.
+    """
 
     steps: Sequence[Node]
     request_table: str
@@ -205,6 +210,8 @@ class SagaPlan:
     operators: str | None = None
     on_failed: Notice | None = None
     on_error: Mapping[str, Notice] = field(default_factory=dict)
+    alongside: bool = False
+    standard_arn: str | None = None
 
     @property
     def leaves(self) -> Iterator[CompiledStep]:

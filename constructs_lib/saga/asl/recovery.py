@@ -6,18 +6,26 @@ function that still runs, a settle that still travels) is fenced by rows, owner 
 
 from __future__ import annotations
 
-import json
 from typing import Final
 
 from constructs_lib.saga.asl.begin import given_by_recovery
+from constructs_lib.saga.asl.compatible import (
+    COMPATIBLE,
+    RAN_UNDER,
+    READ_ROWS,
+    fits,
+    other_names,
+    rows_that_fit,
+    same_ways,
+)
 from constructs_lib.saga.asl.compensation import chain, chain_from, late_chain
 from constructs_lib.saga.asl.direction import direct
 from constructs_lib.saga.asl.ending import FENCED, LOOK_AT_RECORD, fenced_or_parked, park_of, settle_failed
-from constructs_lib.saga.asl.failures import DEFINITION_CHANGED, found_at
+from constructs_lib.saga.asl.failures import DEFINITION_CHANGED, found_at, interrupted, jsonata_object
 from constructs_lib.saga.asl.fence import fence_states
 from constructs_lib.saga.asl.forward import saga_flow
-from constructs_lib.saga.asl.outputs import next_page, pages, read_outputs, rows
-from constructs_lib.saga.asl.plan import PHASES_AT, WAYS_AT, CompiledGroup, GroupKind, Node, SagaPlan, State
+from constructs_lib.saga.asl.outputs import next_page, pages, read_outputs
+from constructs_lib.saga.asl.plan import PHASES_AT, WAYS_AT, SagaPlan, State
 from constructs_lib.saga.asl.states import (
     EXECUTION,
     INPUT,
@@ -33,13 +41,10 @@ from constructs_lib.saga.asl.states import (
 )
 from constructs_lib.saga.steps.jsonata import expression
 from saga_runtime.protocol import (
-    NOTHING_STANDS,
     Direction,
-    LogAttribute,
     RecordAttribute,
     RecordStatus,
     StartField,
-    StepStatus,
 )
 
 READ_DIRECTION: Final = "Read the direction"
@@ -48,23 +53,12 @@ COMPENSATE: Final = "Compensate"
 FORWARD: Final = "Forward"
 GO_FORWARD: Final = "Start forward"
 HANDED_OVER: Final = "Handed over"
-READ_ROWS: Final = "Read the rows"
-COMPATIBLE: Final = "Compatible?"
 OUTLIVE: Final = "Outlive earlier functions"
 NOTE_DEFINITION: Final = "Note the definition"
 SAME_WAYS: Final = "By the same conditions?"
-_ROWS: Final = 1_000
-"""So many rows without outputs fit a state."""
 LATE_UNDONE: Final = "Late undone"
 TELL_OF_LATE: Final = "Tell the operators of late"
 LATE_STUCK: Final = "End late stuck"
-
-_RAN_UNDER: Final = f"$record.{RecordAttribute.DEFINITION.value}.S"
-
-_INTERRUPTED: Final = (
-    '{"step": "", "error": "SagaInterrupted", "detail": "the request was interrupted", "status": 500, '
-    '"title": "The request failed and has no remaining effects", "kind": "saga-failed"}'
-)
 
 
 def recovery_of(plan: SagaPlan, forward_machine_arn: str) -> State:
@@ -157,23 +151,7 @@ def _compatible(plan: SagaPlan) -> dict[str, State]:
     recovery first outlives every function that the last owner invoked, and then records the definition under which the
     saga runs.
     """
-    a = LogAttribute
-    sides = json.dumps(
-        {
-            f"{step.name}[]" if _per_item(node) else step.name: plan.side_of(step).value
-            for node in plan.steps
-            for step in node.leaves
-        },
-        sort_keys=True,
-    )
-    stands = ", ".join(f'"{status.value}"' for status in StepStatus if status not in NOTHING_STANDS)
-    name = f"{a.STEP.value}.S"
-    side = f'$lookup($sides, $contains({name}, "[") ? $substringBefore({name}, "[") & "[]" : {name})'
-    noted = f'"{plan.fingerprint[:WAYS_AT]}" & $substring({_RAN_UNDER}, {WAYS_AT})'
-    fits = (
-        f"($sides := {sides}; $rows := $states.result.Items[{a.STATUS.value}.S in [{stands}]];"
-        f" $count($rows[{side} = {a.SIDE.value}.S]) = $count($rows))"
-    )
+    noted = f'"{plan.fingerprint[:WAYS_AT]}" & $substring({RAN_UNDER}, {WAYS_AT})'
     over = f"$number($record.{RecordAttribute.UPDATED_AT.value}.N) + 1000 * {_outlived(plan)}"
     return {
         OUTLIVE: {
@@ -184,15 +162,15 @@ def _compatible(plan: SagaPlan) -> dict[str, State]:
         },
         **pages(
             READ_ROWS,
-            rows(plan, a.STEP, a.SIDE, a.STATUS) | {"Limit": _ROWS},
-            {"compatible": expression(fits)},
+            rows_that_fit(plan),
+            {"compatible": expression(fits(plan))},
             over=COMPATIBLE,
         ),
         COMPATIBLE: {
             "Type": "Choice",
             "Choices": [
                 next_page(READ_ROWS, while_="$compatible"),
-                {"Condition": expression(f"$compatible and {_other(plan)}"), "Next": NOTE_DEFINITION},
+                {"Condition": expression(f"$compatible and {other_names(plan)}"), "Next": NOTE_DEFINITION},
                 {"Condition": expression("$compatible"), "Next": WHICH_DIRECTION},
             ],
             "Default": park_of(plan),
@@ -225,13 +203,8 @@ def _outlived(plan: SagaPlan) -> str:
     longest = max(plan.outlived_seconds, plan.phases_outlived_seconds)
     if longest == plan.outlived_seconds:
         return str(longest)
-    phases = f"$substring({_RAN_UNDER}, {PHASES_AT}, {WAYS_AT - PHASES_AT})"
+    phases = f"$substring({RAN_UNDER}, {PHASES_AT}, {WAYS_AT - PHASES_AT})"
     return f'({phases} = "{plan.fingerprint[PHASES_AT:WAYS_AT]}" ? {plan.outlived_seconds} : {longest})'
-
-
-def _other(plan: SagaPlan) -> str:
-    """Test whether the saga's last owner ran under another definition, conditions aside."""
-    return f'$substring({_RAN_UNDER}, 0, {WAYS_AT}) != "{plan.fingerprint[:WAYS_AT]}"'
 
 
 def _same_ways(plan: SagaPlan) -> State:
@@ -241,19 +214,14 @@ def _same_ways(plan: SagaPlan) -> State:
     would both be taken. What a recovery notes of its definition leaves the conditions as they were. Compensation does
     not depend on them: rows decide.
     """
-    ways = f'$substring({_RAN_UNDER}, {WAYS_AT}) = "{plan.fingerprint[WAYS_AT:]}"'
     return {
         "Type": "Choice",
-        "Choices": [{"Condition": expression(ways), "Next": GO_FORWARD}],
+        "Choices": [{"Condition": expression(same_ways(plan)), "Next": GO_FORWARD}],
         "Default": park_of(plan),
         "Assign": found_at(
             SAME_WAYS, DEFINITION_CHANGED, "conditions, or keys of a map's items, are not those by which the saga ran"
         ),
     }
-
-
-def _per_item(node: Node) -> bool:
-    return isinstance(node, CompiledGroup) and node.kind is GroupKind.MAP
 
 
 def _read_direction(plan: SagaPlan) -> State:
@@ -263,7 +231,7 @@ def _read_direction(plan: SagaPlan) -> State:
         "Arguments": {"TableName": plan.request_table, "Key": record_key(), "ConsistentRead": True},
         "Assign": {
             "record": found_item(),
-            "failure": expression(f"$exists({failure}) ? $parse({failure}) : {_INTERRUPTED}"),
+            "failure": expression(f"$exists({failure}) ? $parse({failure}) : {jsonata_object(interrupted())}"),
         },
         "Next": WHICH_DIRECTION,
     }
@@ -284,7 +252,7 @@ def _which_direction(plan: SagaPlan, *, undecided: str, compensating: str, first
         "Choices": [
             *([late] if first_late is not None else []),
             {"Condition": expression(f"$not({mine})"), "Next": FENCED},
-            {"Condition": expression(f"{unread} and {_other(plan)}"), "Next": OUTLIVE},
+            {"Condition": expression(f"{unread} and {other_names(plan)}"), "Next": OUTLIVE},
             {"Condition": expression(unread), "Next": READ_ROWS},
             {"Condition": expression(f'{direction} = "{Direction.FORWARD.value}"'), "Next": SAME_WAYS},
             {"Condition": expression(f'{direction} = "{Direction.COMPENSATE.value}"'), "Next": compensating},

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from constructs_lib.saga.asl.callbacks import ANSWERED, NOT_IN_TIME, waiting_fields, waiting_retries
@@ -54,6 +54,9 @@ class Exits:
         stuck: when nothing can be decided.
         no_way_back: whether the saga only goes forward here.
         outcome: whether the last step ends the flow itself, and answers what a phase answers.
+        in_doubt: when the step's outcome is not known; ``give_up`` by default.
+        notes: what is assigned where the step fails.
+        fenced_notes: what is assigned where another execution owns the saga, or compensates it.
     """
 
     fenced: str
@@ -61,6 +64,19 @@ class Exits:
     stuck: str
     no_way_back: bool = False
     outcome: bool = False
+    in_doubt: str | None = None
+    notes: State = field(default_factory=dict)
+    fenced_notes: State = field(default_factory=dict)
+
+    @property
+    def fences(self) -> State:
+        """Next state of a fenced step, and what is assigned."""
+        return {"Next": self.fenced, **({"Assign": self.fenced_notes} if self.fenced_notes else {})}
+
+    @property
+    def doubtful(self) -> str:
+        """Next state of a step whose outcome is not known."""
+        return self.in_doubt or self.give_up
 
 
 def step_states(plan: SagaPlan, flow: Flow, index: int, exits: Exits) -> dict[str, State]:
@@ -154,7 +170,7 @@ def _retries(step: CompiledStep, exits: Exits) -> list[State]:
 
 
 def _catches(plan: SagaPlan, flow: Flow, step: CompiledStep, exits: Exits) -> list[State]:
-    stuck = flow.tells(thrown_at(step.name)) if exits.give_up == exits.stuck else {}
+    stuck = {**(flow.tells(thrown_at(step.name)) if exits.give_up == exits.stuck else {}), **exits.notes}
     going_on = [
         {"ErrorEquals": _meant_by(step, error), "Next": _going_on_name(step, error)} for error in sorted(step.going_on)
     ]
@@ -172,7 +188,7 @@ def _catches(plan: SagaPlan, flow: Flow, step: CompiledStep, exits: Exits) -> li
             {"ErrorEquals": list(errors), "Next": exits.give_up, "Assign": {flow.failure: by_name, **stuck}}
         ]
     return [
-        {"ErrorEquals": [ErrorName.FENCED.value], "Next": exits.fenced},
+        {"ErrorEquals": [ErrorName.FENCED.value], **exits.fences},
         *going_on,
         *not_in_time,
         {
@@ -181,7 +197,7 @@ def _catches(plan: SagaPlan, flow: Flow, step: CompiledStep, exits: Exits) -> li
             "Assign": {flow.failure: refused(plan, step.name), **stuck},
         },
         *refused_calls,
-        {"ErrorEquals": ["States.ALL"], "Next": exits.give_up, "Assign": {flow.failure: broken(step.name), **stuck}},
+        {"ErrorEquals": ["States.ALL"], "Next": exits.doubtful, "Assign": {flow.failure: broken(step.name), **stuck}},
     ]
 
 
@@ -239,8 +255,9 @@ def _transaction(plan: SagaPlan, flow: Flow, index: int, exits: Exits) -> dict[s
     }
     status = f"${flow.row}.{a.STATUS.value}.S"
     behind = exits.give_up == exits.stuck
-    thrown = flow.tells(thrown_at(step.name)) if behind else {}
-    stuck = flow.tells(found_at(step.name, "TransactionCanceled", "the writes were canceled")) if behind else {}
+    thrown = {**(flow.tells(thrown_at(step.name)) if behind else {}), **exits.notes}
+    canceled = found_at(step.name, "TransactionCanceled", "the writes were canceled")
+    stuck = {**(flow.tells(canceled) if behind else {}), **exits.notes}
     not_met = refused(plan, step.name, error=CONDITION_REFUSED, detail="a condition of the step was not met")
     return {
         step.name: {
@@ -256,7 +273,7 @@ def _transaction(plan: SagaPlan, flow: Flow, index: int, exits: Exits) -> dict[s
                 },
                 {
                     "ErrorEquals": ["States.ALL"],
-                    "Next": exits.give_up,
+                    "Next": exits.doubtful,
                     "Assign": {flow.failure: broken(step.name), **thrown},
                 },
             ],
@@ -276,14 +293,14 @@ def _transaction(plan: SagaPlan, flow: Flow, index: int, exits: Exits) -> dict[s
                     "Next": flow.following(index),
                     "Assign": {flow.variable: replayed(flow, index)},
                 },
-                {"Condition": expression(f"$exists({status})"), "Next": exits.fenced},
+                {"Condition": expression(f"$exists({status})"), **exits.fences},
                 {
                     "Condition": expression(f'$contains(${flow.canceled}, "ConditionalCheckFailed")'),
                     "Next": exits.give_up,
                     "Assign": {flow.failure: not_met, **stuck},
                 },
             ],
-            "Default": exits.give_up,
+            "Default": exits.doubtful,
             "Assign": {flow.failure: broken(step.name), **stuck},
         },
     }

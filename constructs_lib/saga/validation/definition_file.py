@@ -8,7 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from constructs_lib.saga.steps.run import Run
 from constructs_lib.saga.validation.budget import Finding, Severity
+from saga_runtime.protocol import MAX_INLINE_SECONDS
 
 WRITE_VARIABLE: Final = "CDK_SAGAS_WRITE_DEFINITIONS"
 """Environment variable with which a synth writes definition files instead of comparing them."""
@@ -16,21 +18,24 @@ WRITE_VARIABLE: Final = "CDK_SAGAS_WRITE_DEFINITIONS"
 Shape = Sequence[Mapping[str, Any]]
 
 
-def compare_with_file(path: Path, shape: Shape, ways: Mapping[str, str]) -> list[Finding]:
+def compare_with_file(path: Path, shape: Shape, ways: Mapping[str, str], run: Run = Run.STANDARD) -> list[Finding]:
     """Hold a definition against the committed one, or write it.
 
     Args:
         path: the committed file.
         shape: what a recovery depends on: each step's name, kind, side of the pivot, compensation.
         ways: what a recovery that goes forward depends on, too: conditions, items and keys, by where they are.
+        run: in which type of state machine the saga begins.
 
     Returns:
         Findings. An error for each step that a saga in flight could not be recovered with: it would be
         parked. A warning where the file is missing, or differs in a way that does no harm.
     """
     if os.environ.get(WRITE_VARIABLE):
+        if (switched := _switched(_committed_run(path), run)) is not None:
+            return [switched]
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(_text(shape, ways), encoding="utf-8")
+        path.write_text(_text(shape, ways, run), encoding="utf-8")
         return []
     how = f"run the synth once with {WRITE_VARIABLE}=1 and commit {path.name}"
     if not path.exists():
@@ -44,8 +49,11 @@ def compare_with_file(path: Path, shape: Shape, ways: Mapping[str, str]) -> list
     except (ValueError, KeyError, TypeError, AttributeError):
         message = f"definition_file {path.name} is not one that a synth wrote; {how}"
         return [Finding(id="cdk-sagas-definition-file", severity=Severity.ERROR, message=message)]
+    if (switched := _switched(_committed_run(path), run)) is not None:
+        return [switched]
     incompatible = list(_incompatible(before, shape, how)) or list(_other_ways(before_ways, ways, how))
-    if incompatible or list(committed) == [dict(step) for step in shape]:
+    same = list(committed) == [dict(step) for step in shape] and _committed_run(path) is run
+    if incompatible or same:
         return incompatible
     message = f"the saga's definition differs from {path.name} in a way that sagas in flight can follow; {how}"
     return [Finding(id="cdk-sagas-definition-file", severity=Severity.WARNING, message=message)]
@@ -104,5 +112,27 @@ def _change(before: Mapping[str, Any], now: Mapping[str, Any] | None) -> str | N
     return None
 
 
-def _text(shape: Shape, ways: Mapping[str, str]) -> str:
-    return json.dumps({"steps": list(shape), "ways": dict(ways)}, indent=2, sort_keys=True) + "\n"
+def _text(shape: Shape, ways: Mapping[str, str], run: Run) -> str:
+    inline = {"run": run.value} if run is not Run.STANDARD else {}
+    return json.dumps({"steps": list(shape), "ways": dict(ways), **inline}, indent=2, sort_keys=True) + "\n"
+
+
+def _committed_run(path: Path) -> Run | None:
+    """The run in a file; None if there is no such file, or if a synth did not write it."""
+    try:
+        return Run(json.loads(path.read_text("utf-8")).get("run", Run.STANDARD.value))
+    except (OSError, ValueError, AttributeError):
+        return None
+
+
+def _switched(before: Run | None, now: Run) -> Finding | None:
+    """A switch that puts Express executions alongside a Standard machine that does not expect them."""
+    if {before, now} != {Run.STANDARD, Run.INLINE}:
+        return None
+    return Finding(
+        id="cdk-sagas-definition-run",
+        severity=Severity.ERROR,
+        message=f"run must change by way of Run.PREPARED, got {now.value} after {before}; deploy Run.PREPARED, and "
+        f"wait for {2 * MAX_INLINE_SECONDS} s: no Express execution may run alongside a Standard machine that does not "
+        "expect it",
+    )

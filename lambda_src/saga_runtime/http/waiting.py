@@ -20,16 +20,15 @@ _ENOUGH_MS: Final = 3_000
 
 
 def settled_in_time(
-    request_table: str, request_id: str, saga_id: str, seconds: int, remaining_ms: Callable[[], int]
+    request_table: str, request_id: str, saga_id: str, until: int, remaining_ms: Callable[[], int]
 ) -> RequestRecord | None:
-    """Read the record of a saga until it is settled, for so many seconds.
+    """Read the record of a saga until it is settled, or until a time in epoch milliseconds.
 
     The first read comes after 200 ms, the last one when the time is over; between two reads are 200 ms to 1 s.
 
     Returns:
         The settled record; None if the time is over, if the database does not answer, or if the key is not this saga's.
     """
-    until = clock.now_ms() + seconds * 1_000
     pause: float = _FIRST_PAUSE_MS
     while (left := until - clock.now_ms()) > 0 and remaining_ms() >= _ENOUGH_MS + min(pause, left):
         time.sleep(min(pause, left) / 1_000)

@@ -91,6 +91,14 @@ def step_functions_once() -> SFNClient:
     return made
 
 
+@lru_cache(maxsize=32)
+def step_functions_for(seconds: int) -> SFNClient:
+    """A client that waits for a synchronous execution for so long, and starts it once."""
+    patience = Config(read_timeout=seconds, retries={"mode": "standard", "total_max_attempts": 1})
+    made: SFNClient = _maker().client("stepfunctions", config=CONFIG.merge(patience))
+    return made
+
+
 @lru_cache(maxsize=1)
 def sqs() -> SQSClient:
     """The one SQS client of this process."""
@@ -133,7 +141,7 @@ def _maker() -> Any:
 
 
 def _forget_clients() -> None:
-    for made in (dynamodb, step_functions, step_functions_once, sqs, s3, functions):
+    for made in (dynamodb, step_functions, step_functions_once, step_functions_for, sqs, s3, functions):
         made.cache_clear()
 
 

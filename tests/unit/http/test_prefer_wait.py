@@ -189,9 +189,12 @@ class TestNotInTime:
         settled(world, accepted(world), RecordStatus.COMPLETED, RESULT)
         slept(_nothing)
 
-        assert settled_in_time("requests", REQUEST_ID, SAGA_ID, 5, lambda: 28_000) is not None
-        assert settled_in_time("requests", REQUEST_ID, f"{REQUEST_ID}-another", 5, lambda: 28_000) is None
-        assert settled_in_time("requests", "A" * 26, SAGA_ID, 5, lambda: 28_000) is None
+        assert settled_in_time("requests", REQUEST_ID, SAGA_ID, world.clock.ms + 5_000, lambda: 28_000) is not None
+        assert (
+            settled_in_time("requests", REQUEST_ID, f"{REQUEST_ID}-another", world.clock.ms + 5_000, lambda: 28_000)
+            is None
+        )
+        assert settled_in_time("requests", "A" * 26, SAGA_ID, world.clock.ms + 5_000, lambda: 28_000) is None
 
 
 class TestWhatDoesNotWait:

@@ -1,0 +1,92 @@
+"""Definitions of a saga that runs inline: Express first, Standard alongside it.
+
+Both own the record by the saga's name, and rows decide what each of them finds applied. Neither waits for the other.
+An Express execution delegates to Standard what it cannot decide at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from constructs_lib.saga.asl.direction import compensating, give_up_name
+from constructs_lib.saga.asl.ending import (
+    ALREADY_SETTLED,
+    SETTLE_COMPLETED,
+    SETTLE_FAILED,
+    mine,
+)
+from constructs_lib.saga.asl.plan import SagaPlan, State
+from constructs_lib.saga.asl.states import EXECUTION, SAGA_ID
+from constructs_lib.saga.steps.jsonata import expression
+from saga_runtime.protocol import MAX_INLINE_SECONDS, Direction, RecordAttribute
+
+_ATTEMPTS: Final = 2
+"""Number of quick retries of an Express execution."""
+
+
+def joining(plan: SagaPlan) -> list[State]:
+    """Rules of an owner that was fenced, or refused: it follows the execution that got ahead of it.
+
+    By a written direction it compensates. A tombstone without one was written by an execution that may be dead: then
+    it gives up the step at which it found it.
+    """
+    back, _ = compensating(plan)
+    direction = f"$record.{RecordAttribute.DIRECTION.value}.S"
+    undecided = f"{mine()} and $not($exists({direction}))"
+    compensates = f'{mine()} and {direction} = "{Direction.COMPENSATE.value}"'
+    entries: dict[str, list[str]] = {}
+    for index, node in enumerate(plan.steps[: plan.last_pivot + 1]):
+        entries.setdefault(give_up_name(plan, index), []).append(f'"{node.name}"')
+    return [
+        {"Condition": expression(compensates), "Next": back},
+        *(
+            {"Condition": expression(f"{undecided} and $again in [{', '.join(names)}]"), "Next": entry}
+            for entry, names in entries.items()
+        ),
+    ]
+
+
+def express(definition: State) -> State:
+    """The definition of an Express machine: the saga's id is its executions' name, retries are few and quick.
+
+    The settled record is part of the output, as DynamoDB returned it: responses are made of nothing else.
+    """
+    states: dict[str, State] = {name: _quick(state) for name, state in definition["States"].items()}
+    for name in (SETTLE_COMPLETED, SETTLE_FAILED):
+        if name in states:
+            settle = states[name]
+            settle["Arguments"] = {**settle["Arguments"], "ReturnValues": "UPDATED_NEW"}
+            settle["Output"] = {"record": expression("$states.result.Attributes")}
+    if ALREADY_SETTLED in states:
+        states[ALREADY_SETTLED] = {**states[ALREADY_SETTLED], "Output": {"record": expression("$record")}}
+    by_saga_id: State = _by_saga_id({**definition, "TimeoutSeconds": MAX_INLINE_SECONDS, "States": states})
+    return by_saga_id
+
+
+def _quick(state: Mapping[str, Any]) -> State:
+    quick = dict(state)
+    if "Retry" in quick:
+        quick["Retry"] = [_quickly(retry) for retry in quick["Retry"]]
+    return quick
+
+
+def _quickly(retry: Mapping[str, Any]) -> State:
+    if retry["MaxAttempts"] == 0:
+        return dict(retry)
+    spread = {name: retry[name] for name in ("JitterStrategy",) if name in retry}
+    return {
+        "ErrorEquals": retry["ErrorEquals"],
+        "IntervalSeconds": 1,
+        "BackoffRate": 1,
+        "MaxAttempts": _ATTEMPTS,
+        **spread,
+    }
+
+
+def _by_saga_id(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.replace(EXECUTION, SAGA_ID)
+    if isinstance(value, Mapping):
+        return {name: _by_saga_id(item) for name, item in value.items()}
+    return [_by_saga_id(item) for item in value] if isinstance(value, list) else value

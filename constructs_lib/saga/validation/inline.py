@@ -1,0 +1,86 @@
+"""Refusals of sagas that cannot run inline: in an Express execution, with a Standard one alongside it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from constructs_lib.saga.steps.group import StepGroup
+from constructs_lib.saga.steps.jsonata import outputs_named
+from constructs_lib.saga.steps.run import Run
+from constructs_lib.saga.steps.step import Step
+from saga_runtime.protocol import MAX_INLINE_SECONDS
+
+_MARGIN_SECONDS: Final = 10
+_DIFFERS: Final = re.compile(r"\$(?:now|millis|random|uuid)\b|\$states\b")
+"""What may differ between two executions of one saga: time, chance, and their contexts."""
+_STATES: Final = ("Pass", "Task")
+
+
+def check_inline(steps: Sequence[Step | StepGroup], run: Run, definition_file: str | Path | None) -> None:
+    """Refuse what an Express execution cannot do, and what two executions of a saga could decide differently.
+
+    Raises:
+        ValueError: naming the step, the reason and the remedy.
+    """
+    if run is Run.STANDARD:
+        return
+    if definition_file is None:
+        raise ValueError(
+            f"definition_file must be set for run={run.value}, got None; name a file: it keeps the run that was "
+            "deployed, and refuses a switch between STANDARD and INLINE in one deployment"
+        )
+    kept: list[Step] = []
+    for step in steps:
+        if isinstance(step, StepGroup):
+            raise _refused(step.name, run, f"is a {step.kind.value} group", "declare its steps one after the other")
+        reason = _reason(step)
+        if reason is not None:
+            raise _refused(step.name, run, *reason)
+        _check_condition(step, steps, kept, run)
+        if step.direct is None and step.record:
+            kept.append(step)
+
+
+def _reason(step: Step) -> tuple[str, str] | None:
+    """Why a step cannot run inline, and what to do."""
+    if step.wait is not None:
+        return "waits for an outcome", "leave run out"
+    if not step.record and step.direct is None:
+        return "reads without recording its output", "set record=True: two executions must see the same output"
+    if step.direct is not None:
+        text = str(step.direct.fields)
+        if step.direct.fields["Type"] not in _STATES or ".waitForTaskToken" in text or ".sync" in text:
+            return f"is a state of type {step.direct.fields['Type']} that may wait or fan out", "leave run out"
+    longest = max(step.function_timeout, step.compensate_timeout, step.direct.timeout if step.direct is not None else 0)
+    if longest > MAX_INLINE_SECONDS - _MARGIN_SECONDS:
+        at_most = MAX_INLINE_SECONDS - _MARGIN_SECONDS
+        return f"may take {longest} s, more than {at_most} s", "lower its timeout"
+    return None
+
+
+def _check_condition(step: Step, steps: Sequence[Step | StepGroup], kept: Sequence[Step], run: Run) -> None:
+    if step.when is None:
+        return
+    if (found := _DIFFERS.search(step.when)) is not None:
+        raise _refused(
+            step.name, run, f"has a condition with {found.group()}", "take the value from the request or from an output"
+        )
+    named = outputs_named([step.when], [name.name for name in steps])
+    unkept = sorted(named - {other.name for other in kept})
+    if unkept:
+        raise _refused(
+            step.name,
+            run,
+            f"has a condition over the output of {unkept[0]}, which no row keeps",
+            "name the outputs of earlier steps that are recorded",
+        )
+
+
+def _refused(name: str, run: Run, what: str, remedy: str) -> ValueError:
+    return ValueError(
+        f"each step must be able to run in an Express execution, got run={run.value} and step {name}, which {what}; "
+        f"{remedy}, or use Run.STANDARD"
+    )

@@ -1,0 +1,71 @@
+"""Beginning a saga in its Express machine.
+
+An Express execution may be started twice, or alongside the Standard one: rows and record decide. None is started again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from saga_runtime.idempotency.record import AttributeMap
+from saga_runtime.protocol import SAGA_DELEGATED, Metric
+from saga_runtime.shared import aws, telemetry
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """Outcome of a start.
+
+    Attributes:
+        started: False: Step Functions certainly started nothing.
+        settled: attributes of the settled record; None: not settled, or not known to be.
+    """
+
+    started: bool
+    settled: AttributeMap | None = None
+
+
+def begin(express_machine_arn: str, saga_id: str, start_input: str) -> Begun:
+    """Start an asynchronous Express execution."""
+    try:
+        aws.step_functions().start_execution(stateMachineArn=express_machine_arn, name=saga_id, input=start_input)
+    except (ClientError, BotoCoreError) as error:
+        return _not_begun(error, saga_id)
+    return Begun(started=True)
+
+
+def run(express_machine_arn: str, saga_id: str, start_input: str, seconds: int) -> Begun:
+    """Run a synchronous Express execution, and wait for it for so many seconds."""
+    client = aws.step_functions_for(seconds)
+    try:
+        ended: Mapping[str, Any] = client.start_sync_execution(
+            stateMachineArn=express_machine_arn, name=saga_id, input=start_input
+        )
+    except (ClientError, BotoCoreError) as error:
+        return _not_begun(error, saga_id)
+    if ended["status"] == "SUCCEEDED":
+        telemetry.count(Metric.INLINE_SETTLED, saga_id=saga_id)
+        return Begun(started=True, settled=json.loads(ended["output"])["record"])
+    if ended.get("error") == SAGA_DELEGATED:
+        telemetry.count(Metric.INLINE_DELEGATED)
+    telemetry.event("inline_not_settled", saga_id=saga_id, error=ended.get("error"), cause=ended.get("cause"))
+    return Begun(started=True)
+
+
+def _not_begun(error: ClientError | BotoCoreError, saga_id: str) -> Begun:
+    """A refusal started nothing; anything else may have, and the saga is found due if it did not."""
+    status = error.response["ResponseMetadata"]["HTTPStatusCode"] if isinstance(error, ClientError) else 500
+    started = status >= 500
+    fields = {"saga_id": saga_id, "error": type(error).__name__, "code": aws.error_code(error)}
+    if started:
+        telemetry.count(Metric.START_FAILED)
+        telemetry.event("inline_unclear", **fields)
+    else:
+        telemetry.count(Metric.INLINE_NOT_STARTED)
+        telemetry.event("inline_not_started", **fields)
+    return Begun(started=started)

@@ -1,0 +1,54 @@
+"""The funds transfer, run inline, deployed in local AWS."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+from constructs_lib.testing import HttpResponse, LocalAws
+from saga_runtime.protocol import IDEMPOTENCY_KEY_HEADER, PREFER_HEADER
+
+from .reconcilers import prepare_reconciler
+from .transfer_system import TransferSystem
+
+WAIT_SECONDS: Final = 10
+_STACK: Final = "FundsTransfer"
+
+
+@dataclass(frozen=True)
+class InlineSystem(TransferSystem):
+    """The deployed stack."""
+
+    def ask(self, key: str, body: object, *, wait: bool = True) -> HttpResponse:
+        """Send a request once, and prefer to wait for its response."""
+        headers = {IDEMPOTENCY_KEY_HEADER: key}
+        if wait:
+            headers[PREFER_HEADER] = f"wait={WAIT_SECONDS}"
+        return self.user().request("POST", self.url, headers=headers, body=body)
+
+    def standard_executions(self) -> list[str]:
+        """Statuses of all executions of the Standard machine."""
+        listed = self.aws.client("stepfunctions").list_executions(stateMachineArn=self.outputs["StateMachineArn"])
+        return [execution["status"] for execution in listed["executions"]]
+
+
+@contextmanager
+def deployed_inline(*, speed: float) -> Iterator[InlineSystem]:
+    """Local AWS with the stack."""
+    # Imported here: the CDK takes seconds, and only some tests need it.
+    from aws_cdk import App, Duration
+
+    from constructs_lib.saga.steps.run import Run
+    from examples.funds_transfer.stack import FundsTransferStack
+
+    with tempfile.TemporaryDirectory(prefix="cdk-sagas-test-") as folder:
+        app = App(outdir=folder)
+        FundsTransferStack(app, _STACK, due_after=Duration.seconds(10), run=Run.INLINE)
+        app.synth()
+        with LocalAws(speed=speed, sandboxes=4) as aws:
+            outputs = aws.deploy(folder)[_STACK]
+            prepare_reconciler(aws, outputs, seconds=None, reconciled=False)
+            yield InlineSystem(aws, outputs, speed, _STACK)
