@@ -7,11 +7,12 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
-from constructs_lib.cli import cost, graph, hold, local, migrate, trial_balance
+from constructs_lib.cli import cost, graph, hold, local, migrate, once, trial_balance
 from constructs_lib.cli.callbacks import command as callbacks
 from constructs_lib.cli.doctor import command as doctor
 from constructs_lib.cli.saga import adopt, inspect, recover, resolve
 from constructs_lib.cli.shared.errors import CommandError
+from constructs_lib.cli.submit import command as submit
 from constructs_lib.shared.version import __version__
 
 COMMANDS: Final = (
@@ -24,6 +25,8 @@ COMMANDS: Final = (
     callbacks,
     migrate,
     trial_balance,
+    submit,
+    once,
     cost,
     graph,
     local,

@@ -384,6 +384,22 @@ class HoldAttribute(StrEnum):
 HOLD_ID: Final = "hold"
 
 
+class OnceAttribute(StrEnum):
+    """Attributes of the item of a job that runs once in a period, in the table of request records."""
+
+    OWNER = "owner"
+    STATE = "state"
+    """``RUNNING``, ``DONE`` or ``FAILED``."""
+    HOST = "host"
+    STARTED_AT = "started_at"
+    """Epoch milliseconds."""
+    EXIT_STATUS = "exit_status"
+
+
+ONCE_PREFIX: Final = "once#"
+"""Begins the ids of these items; no request's id has a ``#``."""
+
+
 class MigrationAttribute(StrEnum):
     """Attributes that a migration adds to a table, besides the table's own keys.
 

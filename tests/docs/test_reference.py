@@ -131,6 +131,7 @@ def test_every_stored_kind_has_its_table() -> None:
         "TokenAttribute",
         "WatchAttribute",
         "HoldAttribute",
+        "OnceAttribute",
         "StartField",
         "CallField",
     }

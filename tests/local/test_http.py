@@ -8,10 +8,12 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import pytest
 
+from constructs_lib.cli.main import main
 from constructs_lib.testing import HttpResponse
 from constructs_lib.testing.faults import Every, Fault, RecordedCall
 from constructs_lib.testing.http import HttpClient
@@ -440,3 +442,35 @@ class TestNoAnswer:
         for answer in answers:
             text = json.dumps(answer.json())
             assert not any(word in text for word in ("Traceback", "stackTrace", ".py", "arn:aws", "Exception", "boto"))
+
+
+class TestAFileOfRequests:
+    def test_is_submitted_once_however_often_it_is_sent(
+        self,
+        system: TransferSystem,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        capsys: pytest.CaptureFixture[str],
+    ) -> None:
+        user = system.user()
+        for name, value in {
+            "AWS_ACCESS_KEY_ID": user.access_key_id,
+            "AWS_SECRET_ACCESS_KEY": user.secret_access_key,
+            "AWS_REGION": user.region,
+        }.items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
+        amounts = [101, 102, 103, 104, 105, 10**9]
+        lines = [transfer("ada", "alan", amount) for amount in amounts]
+        file = tmp_path / "transfers.jsonl"
+        file.write_text("\n".join(json.dumps(line) for line in lines), encoding="utf-8")
+        api, _, operation = system.url.rpartition("/")
+        words = ["submit", str(file), "--api", api, "--operation", operation, "--key", "/amount", "--wait", "120"]
+
+        statuses = [main(words) for _ in range(3)]
+
+        results = [json.loads(text) for text in file.with_name("transfers.jsonl.results").read_text().splitlines()]
+        assert statuses == [3, 3, 3]
+        assert Counter(one["outcome"] for one in results) == {"replayed": 5, "refused": 1}
+        assert system.balances() == {"ada": 1_000 - 515, "alan": 1_000 + 515}
+        assert "5 replayed" in capsys.readouterr().out

@@ -1,0 +1,213 @@
+"""``cdk-sagas once``: run a command once in each period, however often and wherever it is started."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import socket
+import subprocess
+import uuid
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Final
+
+from constructs_lib.cli.shared.aws import add_aws_options, one_line_errors, session_of
+from constructs_lib.cli.shared.errors import CommandError
+from constructs_lib.cli.shared.moments import moment
+from constructs_lib.cli.shared.output import say
+from saga_runtime.protocol import ONCE_PREFIX, OnceAttribute, RecordAttribute
+
+if TYPE_CHECKING:
+    from constructs_lib.cli.doctor.aws import Aws
+
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_PERIOD: Final = re.compile(r"([1-9][0-9]{0,4})([mhd])")
+_UNIT_MS: Final = {"m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_KEPT_MS: Final = 90 * _UNIT_MS["d"]
+_SHOWN: Final = 500
+_RUNNING_STATUS: Final = 75
+"""EX_TEMPFAIL of sysexits.h."""
+_NOT_FOUND: Final = 127
+
+
+class State(StrEnum):
+    """States of a run."""
+
+    RUNNING = "RUNNING"
+    DONE = "DONE"
+    FAILED = "FAILED"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """The run of one period.
+
+    Attributes:
+        owner: id of the process that made it.
+        state: its state.
+        host: where it was started.
+        started_at: epoch milliseconds.
+        exit_status: the command's, None while it is running.
+    """
+
+    owner: str
+    state: State
+    host: str
+    started_at: int
+    exit_status: int | None
+
+    @classmethod
+    def from_item(cls, item: Any) -> Run:
+        """Read the item."""
+        a = OnceAttribute
+        return cls(
+            owner=item[a.OWNER]["S"],
+            state=State(item[a.STATE]["S"]),
+            host=item[a.HOST]["S"],
+            started_at=int(item[a.STARTED_AT]["N"]),
+            exit_status=int(item[a.EXIT_STATUS]["N"]) if a.EXIT_STATUS in item else None,
+        )
+
+
+def add_parser(commands: Any) -> None:
+    """Add ``once`` to the command."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "once",
+        help="run a command once in each period",
+        description="Runs a command, unless it was run in this period. Periods are counted from 1970-01-01 UTC. Of "
+        "several starts, one runs. A run that failed, or whose process ended without a result, is run again with "
+        "--again only. Exit status: the command's; 0 it was done before; 75 it is running, or its process ended "
+        "without a result; of a run that failed before, its own.",
+        usage="cdk-sagas once NAME PERIOD --table TABLE [options] -- COMMAND [ARGUMENT ...]",
+    )
+    parser.add_argument("name", metavar="NAME", help="of the job: letters, digits, dots, dashes, underscores")
+    parser.add_argument("period", metavar="PERIOD", help="minutes, hours or days: 15m, 6h, 1d")
+    parser.add_argument("command", metavar="COMMAND", nargs="+", help="what to run, behind --")
+    parser.add_argument("--table", required=True, help="name of the IdempotencyTable's table")
+    parser.add_argument(
+        "--again",
+        action="store_true",
+        help="run it although it failed, or seems to be running: you have checked that its process is gone",
+    )
+    add_aws_options(parser)
+    parser.set_defaults(run=_run)
+
+
+def _run(options: argparse.Namespace) -> int:
+    if not _NAME.fullmatch(options.name):
+        raise CommandError(f"NAME must be 1 to 100 letters, digits, dots, dashes, underscores, got {options.name!r}")
+    found = _PERIOD.fullmatch(options.period)
+    if found is None:
+        raise CommandError(f"PERIOD must be a number of minutes, hours or days, like 1d, got {options.period!r}")
+    period_ms = int(found[1]) * _UNIT_MS[found[2]]
+    session = session_of(options)
+    from constructs_lib.cli.doctor.aws import Aws
+
+    aws = Aws(session=session)
+    with one_line_errors(f"{options.name} was not run"):
+        now_ms = aws.now_ms(options.table)
+        begins = now_ms - now_ms % period_ms
+        until = moment(begins + period_ms)
+        key = {RecordAttribute.ID: {"S": f"{ONCE_PREFIX}{options.name}#{options.period}#{begins}"}}
+        owner = uuid.uuid4().hex
+        item: Any = {**key, **_item(owner, now_ms, expires_at=begins + period_ms + _KEPT_MS)}
+        met = _begin(aws, options.table, item, owner)
+        if met is not None and options.again and met.state is not State.DONE:
+            met = _take(aws, options.table, item, owner, met)
+    if met is not None:
+        return _explain(options.name, met, until)
+    status = _execute(options.command)
+    with one_line_errors(
+        f"{options.name} ended with {status}, which was not noted: it is treated as running until {until}"
+    ):
+        _end(aws, options.table, key, owner, status)
+    return status
+
+
+def _begin(aws: Aws, table: str, item: Any, owner: str) -> Run | None:
+    """Note that this process runs it; the run that is noted if it is another one's."""
+    try:
+        aws.dynamodb.put_item(
+            TableName=table,
+            Item=item,
+            ConditionExpression="attribute_not_exists(#id)",
+            ExpressionAttributeNames={"#id": RecordAttribute.ID},
+            ReturnValuesOnConditionCheckFailure="ALL_OLD",
+        )
+    except aws.dynamodb.exceptions.ConditionalCheckFailedException as error:
+        refused: Any = error.response
+        met = Run.from_item(refused["Item"])
+        return None if met.owner == owner else met
+    return None
+
+
+def _take(aws: Aws, table: str, item: Any, owner: str, met: Run) -> Run | None:
+    """Put this process's run in place of one that is not done, if it is still that one."""
+    try:
+        aws.dynamodb.put_item(
+            TableName=table,
+            Item=item,
+            ConditionExpression="#owner = :met AND #state = :state",
+            ExpressionAttributeNames={"#owner": OnceAttribute.OWNER, "#state": OnceAttribute.STATE},
+            ExpressionAttributeValues={":met": {"S": met.owner}, ":state": {"S": met.state}},
+            ReturnValuesOnConditionCheckFailure="ALL_OLD",
+        )
+    except aws.dynamodb.exceptions.ConditionalCheckFailedException as error:
+        refused: Any = error.response
+        if "Item" not in refused:
+            raise CommandError("the run was deleted meanwhile; start it once more") from None
+        now = Run.from_item(refused["Item"])
+        return None if now.owner == owner else now
+    return None
+
+
+def _item(owner: str, now_ms: int, *, expires_at: int) -> dict[str, Any]:
+    a = OnceAttribute
+    return {
+        a.OWNER: {"S": owner},
+        a.STATE: {"S": State.RUNNING},
+        a.HOST: {"S": socket.gethostname()},
+        a.STARTED_AT: {"N": str(now_ms)},
+        RecordAttribute.EXPIRATION: {"N": str(expires_at // 1_000)},
+    }
+
+
+def _end(aws: Aws, table: str, key: Any, owner: str, status: int) -> None:
+    """Note the command's end, unless an operator has let another process run it meanwhile."""
+    a = OnceAttribute
+    try:
+        aws.dynamodb.update_item(
+            TableName=table,
+            Key=key,
+            UpdateExpression="SET #state = :state, #status = :status",
+            ConditionExpression="#owner = :owner",
+            ExpressionAttributeNames={"#state": a.STATE, "#status": a.EXIT_STATUS, "#owner": a.OWNER},
+            ExpressionAttributeValues={
+                ":state": {"S": State.DONE if status == 0 else State.FAILED},
+                ":status": {"N": str(status)},
+                ":owner": {"S": owner},
+            },
+        )
+    except aws.dynamodb.exceptions.ConditionalCheckFailedException:
+        raise CommandError("another process was let run it with --again meanwhile") from None
+
+
+def _execute(command: list[str]) -> int:
+    try:
+        return subprocess.run(command, check=False, env=os.environ.copy()).returncode
+    except OSError as error:
+        say(f"{command[0][:_SHOWN]} cannot be run: {error}\n")
+        return _NOT_FOUND
+
+
+def _explain(name: str, met: Run, until: str) -> int:
+    started = f"at {moment(met.started_at)} on {met.host}"
+    if met.state is State.DONE:
+        say(f"{name} was done {started}; the next period begins at {until}\n")
+        return 0
+    if met.state is State.FAILED:
+        say(f"{name} was started {started} and failed with {met.exit_status}; --again runs it again before {until}\n")
+        return met.exit_status or 1
+    say(f"{name} was started {started} and has no result: it is running, or its process is gone; see --again\n")
+    return _RUNNING_STATUS

@@ -1,0 +1,145 @@
+"""``cdk-sagas once``: of all starts of a job in a period, one runs it, whatever dies or is lost."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from importlib import import_module
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import boto3
+import pytest
+
+from constructs_lib.cli.main import main
+from tests.unit.support.wire import Action, Fault, Killed, Moment
+from tests.unit.support.world import World
+
+ONCE: Any = import_module("constructs_lib.cli.once")
+AWS = import_module("constructs_lib.cli.doctor.aws")
+DAY_MS = 86_400_000
+
+
+@pytest.fixture(autouse=True)
+def table(world: World, monkeypatch: pytest.MonkeyPatch, boto3_session: boto3.Session) -> World:
+    """A table of request records; its time is the world's."""
+    monkeypatch.setattr(ONCE, "session_of", lambda _: SimpleNamespace(client=boto3_session.client))
+    monkeypatch.setattr(AWS.Aws, "now_ms", lambda *_: world.clock.ms)
+    world.wire.forget()
+    return world
+
+
+def job(tmp_path: Path, *, fails: int = 0) -> list[str]:
+    """A command that adds a line to a file."""
+    code = f"import sys; open({str(tmp_path / 'runs')!r}, 'a').write('run\\n'); sys.exit({fails})"
+    return [sys.executable, "-c", code]
+
+
+def runs(tmp_path: Path) -> int:
+    """Number of times that the command ran."""
+    file = tmp_path / "runs"
+    return len(file.read_text().splitlines()) if file.exists() else 0
+
+
+def once(*options: str, name: str = "close-books", period: str = "1d", command: list[str]) -> int:
+    return main(["once", name, period, "--table", "requests", *options, "--", *command])
+
+
+def test_it_runs_once_in_a_period_and_again_in_the_next(
+    table: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert [once(command=job(tmp_path)) for _ in range(3)] == [0, 0, 0]
+    assert runs(tmp_path) == 1
+    assert "was done at" in capsys.readouterr().out
+
+    table.clock.ms += DAY_MS
+    once(command=job(tmp_path))
+    once(name="another-job", command=job(tmp_path))
+    once(period="7d", command=job(tmp_path))
+    assert runs(tmp_path) == 4
+
+
+def test_of_ten_starts_at_once_one_runs(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(10) as pool:
+        statuses = list(pool.map(lambda _: once(command=job(tmp_path)), range(10)))
+
+    assert set(statuses) <= {0, 75}
+    assert runs(tmp_path) == 1
+
+
+def test_a_run_that_failed_is_run_again_by_request_only(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert once(command=job(tmp_path, fails=7)) == 7
+    assert once(command=job(tmp_path)) == 7
+    assert "failed with 7; --again runs it again" in capsys.readouterr().out
+    assert runs(tmp_path) == 1
+
+    assert once("--again", command=job(tmp_path)) == 0
+    assert once("--again", command=job(tmp_path)) == 0
+    assert runs(tmp_path) == 2
+
+
+def test_a_command_that_cannot_be_run_failed(tmp_path: Path) -> None:
+    assert once(command=[str(tmp_path / "missing")]) == 127
+
+
+@pytest.mark.parametrize(
+    ("call", "action", "moment", "ran", "then"),
+    [
+        ("PutItem", Action.KILL, Moment.BEFORE, 0, 0),
+        ("PutItem", Action.KILL, Moment.AFTER, 0, 75),
+        ("PutItem", Action.DROP, Moment.BEFORE, 1, 0),
+        ("PutItem", Action.DROP, Moment.AFTER, 1, 0),
+        ("UpdateItem", Action.KILL, Moment.BEFORE, 1, 75),
+        ("UpdateItem", Action.KILL, Moment.AFTER, 1, 0),
+        ("UpdateItem", Action.DROP, Moment.BEFORE, 1, 0),
+        ("UpdateItem", Action.DROP, Moment.AFTER, 1, 0),
+    ],
+)
+def test_a_process_that_dies_or_loses_an_answer_runs_it_at_most_once(
+    table: World, tmp_path: Path, call: str, action: Action, moment: Moment, ran: int, then: int
+) -> None:
+    times = 1 if action is Action.KILL else 3
+    table.wire.plan(Fault(operation=call, action=action, moment=moment, times=times))
+    with contextlib.suppress(Killed):
+        once(command=job(tmp_path))
+    assert table.wire.fired
+    assert runs(tmp_path) == ran
+
+    assert once(command=job(tmp_path)) == then
+    assert runs(tmp_path) == max(ran, 1 if then == 0 else 0)
+    assert once("--again", command=job(tmp_path)) == 0
+
+
+def test_the_result_of_a_run_that_was_taken_over_is_not_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    execute = ONCE._execute
+
+    def slow(_: list[str]) -> int:
+        monkeypatch.setattr(ONCE, "_execute", execute)
+        assert once("--again", command=job(tmp_path)) == 0
+        return 1
+
+    monkeypatch.setattr(ONCE, "_execute", slow)
+    assert once(command=["slow"]) == 1
+    assert once(command=job(tmp_path)) == 0
+    assert runs(tmp_path) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "period", "message"),
+    [
+        ("", "1d", "NAME must be 1 to 100"),
+        (" ", "1d", "NAME must be 1 to 100"),
+        ("a#b", "1d", "NAME must be 1 to 100"),
+        ("job", "0d", "PERIOD must be a number of minutes, hours or days"),
+        ("job", "1w", "got '1w'"),
+        ("job", "", "PERIOD must be"),
+    ],
+)
+def test_a_wrong_name_or_period_runs_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, period: str, message: str
+) -> None:
+    assert once(name=name, period=period, command=job(tmp_path)) == 1
+    assert message in capsys.readouterr().err
+    assert runs(tmp_path) == 0

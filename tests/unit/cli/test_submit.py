@@ -1,0 +1,229 @@
+"""``cdk-sagas submit``: each line of a file is sent until its outcome is known, and no line is sent unchecked."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from constructs_lib.cli.main import main
+from constructs_lib.cli.shared.errors import CommandError
+from constructs_lib.cli.submit.command import submit
+from constructs_lib.cli.submit.lines import Line, read_lines
+from constructs_lib.cli.submit.outcomes import Answer, Outcome, outcome_of
+from constructs_lib.cli.submit.sending import Patience, deliver
+
+LINE: Final = Line(number=1, key="p-1", body='{"id":"p-1"}')
+REPLAYED: Final = {"idempotent-replayed": "true"}
+
+
+def answer(status: int, problem: str = "", *, replayed: bool = False, retry_after: int | None = None) -> Answer:
+    """An answer, with a problem document if there is a problem."""
+    text = json.dumps({"type": f"urn:cdk-sagas:problem:{problem}"}) if problem else "{}"
+    headers = {} if retry_after is None else {"retry-after": str(retry_after)}
+    return Answer(status=status, headers=headers | (REPLAYED if replayed else {}), text=text)
+
+
+ACCEPTED: Final = answer(202)
+RUNNING: Final = answer(409, "request-in-progress")
+DONE: Final = answer(200, replayed=True)
+FAILED: Final = answer(422, "saga-refused", replayed=True)
+BUSY: Final = answer(503, "unavailable")
+FAST: Final = answer(429)
+BAD: Final = answer(400, "bad-body")
+
+
+class Clock:
+    """A clock that sleeping moves."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def sleep(self, seconds: float) -> None:
+        """Move on."""
+        self.now += seconds
+
+    def patience(self, *, unclear: float = 60.0, settle: float = 0.0) -> Patience:
+        """Patience by this clock."""
+        return Patience(unclear_seconds=unclear, settle_seconds=settle, clock=lambda: self.now, sleep=self.sleep)
+
+
+def sending(*answers: Answer | None) -> tuple[Callable[[Line], Answer | None], list[Line]]:
+    """Answers in turn, the last one for ever, and what was sent."""
+    sent: list[Line] = []
+
+    def post(line: Line) -> Answer | None:
+        sent.append(line)
+        return answers[min(len(sent), len(answers)) - 1]
+
+    return post, sent
+
+
+@pytest.mark.parametrize(
+    ("given", "outcome"),
+    [
+        (ACCEPTED, Outcome.NEW),
+        (answer(200), Outcome.NEW),
+        (DONE, Outcome.REPLAYED),
+        (RUNNING, Outcome.IN_PROGRESS),
+        (FAILED, Outcome.REFUSED),
+        (answer(500, "saga-failed", replayed=True), Outcome.REFUSED),
+        (answer(422, "saga-refused"), Outcome.REFUSED),
+        (answer(410, "idempotency-key-expired"), Outcome.EXPIRED),
+        (answer(507, "answer-unsendable"), Outcome.EXPIRED),
+        (answer(422, "idempotency-key-reused"), Outcome.OTHER_BODY),
+        (BAD, Outcome.NOT_ACCEPTED),
+        (answer(403), Outcome.NOT_ACCEPTED),
+        (answer(404, "not-found"), Outcome.NOT_ACCEPTED),
+        (answer(301), Outcome.NOT_ACCEPTED),
+        (FAST, None),
+        (BUSY, None),
+        (answer(500), None),
+        (answer(504), None),
+    ],
+)
+def test_an_answer_to_a_first_attempt_means(given: Answer, outcome: Outcome | None) -> None:
+    assert outcome_of(given) is outcome
+
+
+@pytest.mark.parametrize(
+    ("answers", "settle", "outcome", "attempts"),
+    [
+        ([None, None, ACCEPTED], 0, Outcome.NEW, 3),
+        ([BUSY, DONE], 0, Outcome.REPLAYED, 2),
+        ([FAST, BAD], 0, Outcome.NOT_ACCEPTED, 2),
+        ([ACCEPTED, RUNNING, DONE], 60, Outcome.NEW, 3),
+        ([RUNNING, DONE], 60, Outcome.IN_PROGRESS, 2),
+        ([ACCEPTED, RUNNING, FAILED], 60, Outcome.REFUSED, 3),
+        ([ACCEPTED, None, BUSY, DONE], 60, Outcome.NEW, 4),
+    ],
+)
+def test_a_line_is_sent_until_its_outcome_is_known(
+    answers: Sequence[Answer | None], settle: float, outcome: Outcome, attempts: int
+) -> None:
+    post, sent = sending(*answers)
+
+    result = deliver(LINE, post, Clock().patience(settle=settle))
+
+    assert (result.outcome, len(sent)) == (outcome, attempts)
+    assert {line.key for line in sent} == {"p-1"}
+
+
+@pytest.mark.parametrize("later", [BAD, answer(403), answer(413)])
+@pytest.mark.parametrize("first", [None, BUSY, answer(504)])
+def test_a_later_refusal_states_nothing_about_an_unclear_attempt(first: Answer | None, later: Answer) -> None:
+    post, _ = sending(first, later)
+
+    assert deliver(LINE, post, Clock().patience()).outcome is Outcome.UNKNOWN
+
+
+def test_a_line_without_a_clear_answer_ends_as_unknown_after_its_patience() -> None:
+    clock = Clock()
+    post, sent = sending(None)
+
+    assert deliver(LINE, post, clock.patience(unclear=60)).outcome is Outcome.UNKNOWN
+    assert 30 < clock.now <= 60
+    assert len(sent) < 12
+
+
+def test_a_line_that_does_not_settle_in_time_stays_accepted() -> None:
+    post, _ = sending(ACCEPTED, RUNNING)
+
+    assert deliver(LINE, post, Clock().patience(settle=20)).outcome is Outcome.NEW
+
+
+def test_retry_after_is_waited_for() -> None:
+    clock = Clock()
+    post, _ = sending(answer(503, "unavailable", retry_after=17), DONE)
+
+    deliver(LINE, post, clock.patience())
+
+    assert clock.now >= 17
+
+
+def _written(path: Path, *texts: str) -> Path:
+    path.write_text("\n".join(texts), encoding="utf-8")
+    return path
+
+
+def test_lines_have_their_keys_and_their_text(tmp_path: Path) -> None:
+    texts = ['{"id": "a", "amount": 1.10}', "", '{"id": 7, "text": "\u2028"}', '{"amount": 1.1, "id": "a"}']
+    file = _written(tmp_path / "requests.jsonl", *texts)
+
+    lines = read_lines(file, "/id")
+
+    assert [(line.number, line.key, line.body) for line in lines] == [
+        (1, "a", texts[0]),
+        (3, "7", texts[2]),
+        (4, "a", texts[3]),
+    ]
+    assert read_lines(_written(tmp_path / "deep.jsonl", '{"a": {"b/c": "k"}}'), "/a/b~1c")[0].key == "k"
+
+
+@pytest.mark.parametrize(
+    ("texts", "pointer", "message"),
+    [
+        (["{"], "/id", r"line 1 of .* must be a JSON object"),
+        (['{"id": "a"}', "[1]"], "/id", r"line 2 of .* must be a JSON object, got list"),
+        (['{"id": "a", "id": "b"}'], "/id", r"line 1 of .*"),
+        (['{"name": "a"}'], "/id", r"must have text or an integer at /id, got NoneType"),
+        (['{"id": true}'], "/id", r"must have text or an integer at /id, got bool"),
+        (['{"id": 1.5}'], "/id", r"must have text or an integer at /id, got Decimal"),
+        (['{"id": " "}'], "/id", r"must have 1 to 255 printable ASCII characters at /id, got ' '"),
+        (['{"id": "ä"}'], "/id", r"printable ASCII"),
+        (['{"id": "' + "x" * 256 + '"}'], "/id", r"must have 1 to 255"),
+        (['{"id": "a", "n": 1}', '{"id": "a", "n": 2}'], "/id", r"lines 1 and 2 must be equal under key a"),
+        (['{"id": "a"}'], "id", r"--key must be a JSON Pointer"),
+        (['{"id": "a"}'], "/", r"--key must be a JSON Pointer"),
+    ],
+)
+def test_a_file_that_is_wrong_anywhere_is_refused_whole(
+    tmp_path: Path, texts: list[str], pointer: str, message: str
+) -> None:
+    with pytest.raises(CommandError, match=message):
+        read_lines(_written(tmp_path / "requests.jsonl", *texts), pointer)
+
+
+def test_each_result_is_written_and_counted() -> None:
+    lines = [Line(number=n, key=f"k-{n}", body="{}") for n in range(1, 31)]
+    answers = {n: (ACCEPTED, DONE, FAILED, RUNNING, BAD)[n % 5] for n in range(1, 31)}
+    file = io.StringIO()
+
+    counts = submit(lines, lambda line: answers[line.number], Clock().patience(), file, at_once=8)
+
+    written = [json.loads(text) for text in file.getvalue().splitlines()]
+    assert sorted(one["line"] for one in written) == list(range(1, 31))
+    assert set(counts.values()) == {6}
+    assert {one["outcome"] for one in written} == set(counts)
+    assert {one["http_status"] for one in written} == {202, 200, 422, 409, 400}
+
+
+OPTIONS: Final[dict[str, Any]] = {
+    "--api": "https://a/v1",
+    "--operation": "pay",
+    "--key": "/id",
+    "--region": "eu-west-1",
+}
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "message"),
+    [
+        ("--api", "a/v1", "--api must be an https address"),
+        ("--operation", " ", "--operation must be the operation's path, got a blank"),
+        ("--at-once", "0", "--at-once must be 1 to 64, got 0"),
+        ("--wait", "-1", "--wait must be 0 to 86400 seconds, got -1"),
+        ("--header", "x", "--header must be NAME:VALUE, got 'x'"),
+    ],
+)
+def test_a_wrong_option_is_refused_before_the_file_is_read(
+    capsys: pytest.CaptureFixture[str], option: str, value: str, message: str
+) -> None:
+    words = [f"{name}={text}" for name, text in {**OPTIONS, option: value}.items()]
+
+    assert main(["submit", "missing.jsonl", *words]) == 1
+    assert message in capsys.readouterr().err
