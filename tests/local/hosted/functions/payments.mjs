@@ -48,7 +48,7 @@ function send(method, path, event, context, body) {
   });
 }
 
-// Whatever is neither the answer that was asked for nor a clear refusal: nobody knows. Throw, and the row tells later.
+// Neither the expected response nor a clear refusal: the step is in doubt. Throw, and the row decides later.
 async function documentOf(answer, expected) {
   if (answer.status !== expected) {
     throw new Error(`the gateway answered ${answer.status}`);
